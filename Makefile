@@ -1,0 +1,44 @@
+.DEFAULT_GOAL := help
+PYTHON ?= python3
+VENV ?= .venv
+SEEDS ?= 2000
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+
+.PHONY: help setup test check bench sim mutants constraints clean
+
+help: ## Show what can be done
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+setup: $(READY) ## Make the virtual environment; does nothing when nothing changed
+
+$(READY): pyproject.toml constraints.txt
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install --quiet --constraint constraints.txt uv
+	@$(BIN)/uv pip install --quiet --python $(BIN)/python --constraint constraints.txt --editable '.[dev,celery]'
+	@touch $@
+
+test: setup check ## Check and run every test
+	$(BIN)/python -m tests.run
+
+check: setup ## Lint, types, direction of imports
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+sim: setup ## Simulate faults: make sim SEEDS=2000
+	$(BIN)/python -m tests.simulation --seeds $(SEEDS)
+
+mutants: setup ## Remove each guard in turn; every removal must be caught
+	$(BIN)/python -m tests.mutants
+
+bench: setup ## Measure against a bare loop and against peers
+	@$(BIN)/uv pip install --quiet --python $(BIN)/python --constraint constraints.txt --editable '.[bench,dev]'
+	$(BIN)/python -m bench
+
+constraints: setup ## Resolve the versions anew
+	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --all-extras --no-header --no-annotate --no-emit-index-url --upgrade pyproject.toml constraints.in --output-file constraints.txt
+
+clean: ## Remove what the commands above made
+	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis

@@ -1,0 +1,1 @@
+"""Values and decisions: no input, no output, no clock of its own."""

@@ -1,0 +1,171 @@
+"""Who gets in: a request and the situation of its owner decide, by one table.
+
+Nothing is queued, written or paid before this answer. Every answer but `accepted` is recorded, with what it
+would have cost.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+from holdfast.core.clock import Moment, micros
+from holdfast.core.dependencies import Scope, SlotSpec
+from holdfast.core.states import Operation, SlotState, Status
+from holdfast.core.status import status_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from holdfast.core.rules import Rules
+    from holdfast.core.slot import JobId, Slot
+
+DEFAULT_PRIORITY = 5
+CREATES = frozenset({Operation.INDEX, Operation.FORCE, Operation.CHANGE})  # may be the first word about an owner
+
+
+class Verdict(StrEnum):
+    """The four answers."""
+
+    ACCEPTED = "accepted"  # a new generation, or the cancellation, is written
+    JOINED = "joined"  # the job named in the answer already does this
+    SKIPPED = "skipped"  # there is nothing to do
+    REJECTED = "rejected"  # it cannot be done now, and the reason says why
+
+
+class Situation(StrEnum):
+    """How an owner stands when a request arrives; the first that fits."""
+
+    UNKNOWN = "unknown"  # no such owner, and the request does not make one
+    DELETING = "deleting"
+    SAME_ACTIVE = "same_active"  # active, and the request brings the content that is being indexed
+    SAME_RESTING = "same_resting"  # at rest, and the request brings the content it has
+    STUCK = "stuck"  # active, but nothing moves
+    ACTIVE = "active"
+    COMPLETE = "complete"  # everything asked for is ready
+    LACKING = "lacking"  # at rest and something is not ready, or was never built
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """One request for one owner."""
+
+    base: str
+    owner: str
+    operation: Operation
+    slots: tuple[SlotSpec, ...] = ()  # what the owner should have; () means what it has
+    fingerprint: str | None = None  # hash of the content, with `change`
+    priority: int = DEFAULT_PRIORITY
+    cause: str = "user"
+    requester: str = ""
+    cost: float = 0.0  # what the work would cost, for the audit of refused duplicates
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """What came of a request, with the job that does it or stands in its way."""
+
+    verdict: Verdict
+    reason: str
+    status: Status
+    job: JobId | None = None
+    generation: int | None = None
+
+    @property
+    def accepted(self) -> bool:
+        """New work, or a cancellation, was written."""
+        return self.verdict is Verdict.ACCEPTED
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One row of the admission table."""
+
+    operations: frozenset[Operation]
+    situations: frozenset[Situation]
+    verdict: Verdict
+    reason: str
+    scope: Scope = field(default=Scope.NONE)
+
+
+def _ops(*operations: Operation) -> frozenset[Operation]:
+    return frozenset(operations)
+
+
+def _when(*situations: Situation) -> frozenset[Situation]:
+    return frozenset(situations)
+
+
+_O, _S, _V = Operation, Situation, Verdict
+_BUSY = _when(_S.ACTIVE, _S.STUCK)
+_REST = _when(_S.COMPLETE, _S.LACKING)
+
+# DESIGN.md, "Admission", row by row. Every pair of operation and situation matches exactly one row.
+ADMISSION: tuple[Row, ...] = (
+    Row(frozenset(_O), _when(_S.UNKNOWN), _V.REJECTED, "unknown_owner"),
+    Row(_ops(_O.DELETE), _when(_S.DELETING), _V.JOINED, "already_deleting"),
+    Row(_ops(_O.DELETE), _BUSY | _REST, _V.ACCEPTED, "delete", Scope.ALL),
+    Row(frozenset(_O) - {_O.DELETE}, _when(_S.DELETING), _V.REJECTED, "being_deleted"),
+    Row(_ops(_O.CHANGE), _when(_S.SAME_ACTIVE), _V.JOINED, "same_content"),
+    Row(_ops(_O.CHANGE), _when(_S.SAME_RESTING), _V.SKIPPED, "same_content"),
+    Row(_ops(_O.CHANGE), _BUSY | _REST, _V.ACCEPTED, "content_changed", Scope.ALL),
+    Row(_ops(_O.INDEX, _O.RETRY, _O.FORCE), _when(_S.ACTIVE), _V.JOINED, "already_in_progress"),
+    Row(_ops(_O.INDEX, _O.RETRY), _when(_S.STUCK), _V.ACCEPTED, "stuck", Scope.LACKING),
+    Row(_ops(_O.INDEX, _O.RETRY), _when(_S.COMPLETE), _V.SKIPPED, "already_indexed"),
+    Row(_ops(_O.INDEX, _O.RETRY), _when(_S.LACKING), _V.ACCEPTED, "not_complete", Scope.LACKING),
+    Row(_ops(_O.FORCE), _REST | _when(_S.STUCK), _V.ACCEPTED, "forced", Scope.ALL),
+    Row(_ops(_O.REINDEX), _BUSY, _V.REJECTED, "not_terminal"),
+    Row(_ops(_O.REINDEX), _REST, _V.ACCEPTED, "reindex", Scope.ALL),
+    Row(_ops(_O.CANCEL), _BUSY, _V.ACCEPTED, "cancel"),
+    Row(_ops(_O.CANCEL), _REST, _V.SKIPPED, "nothing_active"),
+)
+
+
+def admit(operation: Operation, situation: Situation) -> Row:
+    """Return the row that decides; the table covers every pair that `situation_of` can give."""
+    return next(row for row in ADMISSION if operation in row.operations and situation in row.situations)
+
+
+def situation_of(
+    request: Request,
+    slots: Sequence[Slot],
+    *,
+    fingerprint: str | None,
+    now: Moment,
+    rules: Rules,
+    overtaken: bool,
+) -> Situation:
+    """Tell how an owner stands towards a request.
+
+    `overtaken` says that younger work of the same kind and priority was claimed before one of its queued slots.
+    """
+    if not slots and (request.operation not in CREATES or not request.slots):
+        return Situation.UNKNOWN
+    status = status_of(slots)
+    if status is Status.DELETING:
+        return Situation.DELETING
+    same = request.operation is Operation.CHANGE and request.fingerprint is not None
+    same = same and request.fingerprint == fingerprint
+    if status in (Status.INDEXING, Status.QUEUED):
+        if same:
+            return Situation.SAME_ACTIVE
+        stuck = overtaken or any(stalled(slot, now, rules) for slot in slots)
+        return Situation.STUCK if stuck else Situation.ACTIVE
+    if same:
+        return Situation.SAME_RESTING
+    have = {slot.key.kind for slot in slots}
+    new = any(spec.kind not in have for spec in request.slots)
+    return Situation.COMPLETE if status is Status.SUCCESS and not new else Situation.LACKING
+
+
+def stalled(slot: Slot, now: Moment, rules: Rules) -> bool:
+    """Tell whether a claimed slot has made no progress for too long; the timer starts at the claim."""
+    if slot.state is not SlotState.RUNNING or slot.progress_at is None:
+        return False
+    return now >= slot.progress_at + micros(rules.stall)
+
+
+def may_be_overtaken(slot: Slot, now: Moment, rules: Rules) -> bool:
+    """Tell whether a slot has been queued long enough to ask if younger work went first."""
+    return slot.state is SlotState.QUEUED and now >= slot.queued_at + micros(rules.overtaken)

@@ -1,0 +1,84 @@
+"""Slots of one owner that need each other: what a request raises, and what must wait."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+from holdfast.core.states import SlotState
+from holdfast.errors import BadRequest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from holdfast.core.slot import Slot
+
+
+@dataclass(frozen=True, slots=True)
+class SlotSpec:
+    """A slot an owner wants: its kind, and the kind that must be ready before it."""
+
+    kind: str
+    needs: str | None = None
+
+
+class Scope(StrEnum):
+    """Which slots a new generation concerns."""
+
+    NONE = "none"
+    LACKING = "lacking"  # those that are not ready or miss something
+    ALL = "all"
+
+
+def check_specs(specs: Sequence[SlotSpec]) -> None:
+    """Refuse a wish list that names a kind twice, needs a kind it lacks, or goes in circles."""
+    needs = {spec.kind: spec.needs for spec in specs}
+    if len(needs) != len(specs):
+        raise BadRequest(f"A kind is named twice in {[spec.kind for spec in specs]}; name each kind once.")
+    for kind in needs:
+        seen = {kind}
+        step = needs[kind]
+        while step is not None:
+            if step not in needs:
+                raise BadRequest(f"The slot {kind!r} needs {step!r}, which was not asked for; ask for both.")
+            if step in seen:
+                raise BadRequest(f"The slots {sorted(seen)} need each other in a circle; break it.")
+            seen.add(step)
+            step = needs[step]
+
+
+def raised(scope: Scope, specs: Sequence[SlotSpec], slots: Mapping[str, Slot]) -> dict[str, SlotState]:
+    """Return the kinds a new generation concerns, each with the state it starts in.
+
+    What is raised raises all that needs it, since that was built from what is now old; what is needed and not
+    complete is raised with it. A slot starts `blocked` when what it needs is raised too.
+    """
+    if scope is Scope.NONE:
+        return {}
+    needs = {spec.kind: spec.needs for spec in specs}
+    chosen = {kind for kind in needs if scope is Scope.ALL or _lacking(slots.get(kind))}
+    chosen |= _above(chosen, needs)
+    return {kind: SlotState.BLOCKED if needs[kind] in chosen else SlotState.QUEUED for kind in needs if kind in chosen}
+
+
+def dependents(kinds: Iterable[str], slots: Iterable[Slot]) -> list[Slot]:
+    """Return the blocked slots that need one of these kinds, near and far."""
+    waiting = [slot for slot in slots if slot.state is SlotState.BLOCKED]
+    needs = {slot.key.kind: slot.needs for slot in waiting}
+    above = _above(set(kinds), needs)
+    return [slot for slot in waiting if slot.key.kind in above]
+
+
+def _lacking(slot: Slot | None) -> bool:
+    return slot is None or not slot.complete
+
+
+def _above(kinds: set[str], needs: Mapping[str, str | None]) -> set[str]:
+    """Return all kinds that need one of these, directly or through others."""
+    found: set[str] = set()
+    edge = kinds
+    while edge:
+        edge = {kind for kind, need in needs.items() if need in edge} - found - kinds
+        found |= edge
+    return found

@@ -1,0 +1,90 @@
+"""The reconciler's one decision: what does this slot need now?"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from holdfast.core.clock import Moment, micros
+from holdfast.core.states import SlotState
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from holdfast.core.rules import Rules
+    from holdfast.core.slot import Slot
+
+
+@dataclass(frozen=True, slots=True)
+class Rest:
+    """Nothing to do until somebody asks or another slot moves."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """Look again at this moment."""
+
+    until: Moment
+
+
+@dataclass(frozen=True, slots=True)
+class Ring:
+    """Tell the workers that it may be claimed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Expire:
+    """Take it from its holder: the fence rises, the attempt stays counted."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class GiveUp:
+    """Its last attempt is spent: it fails, and the queue moves on."""
+
+
+Action = Rest | Wait | Ring | Expire | GiveUp
+
+
+def plan(slot: Slot, now: Moment, rules: Rules, dead: Collection[str] = ()) -> Action:
+    """Name the one step that brings this slot nearer to what is wanted.
+
+    `dead` names holders whose process is known to be gone. Being behind in the queue is never a reason to act:
+    every timer here starts at a claim or at a failure.
+    """
+    if slot.resting:
+        return Rest()
+    if slot.lease and not slot.lease.expired(now):
+        lost = _lost(slot, now, rules, dead)
+        return _take(slot, lost, rules) if lost else Wait(until=slot.due_at or slot.lease.until)
+    if slot.state is SlotState.BLOCKED:
+        return Rest()
+    if slot.due_at and now < slot.due_at:
+        return Wait(until=slot.due_at)
+    if slot.state is not SlotState.DELETING and rules.retry.given_up(slot.attempts):
+        return GiveUp()
+    if slot.rung_at and now < slot.rung_at + micros(rules.ring_again):
+        return Wait(until=Moment(slot.rung_at + micros(rules.ring_again)))
+    return Ring()
+
+
+def look_again(until: Moment, claimed_at: Moment, progress_at: Moment, rules: Rules) -> Moment:
+    """Return when a claimed slot needs the reconciler: lease over, no progress, or too long at it."""
+    return min(until, Moment(progress_at + micros(rules.stall)), Moment(claimed_at + micros(rules.deadline)))
+
+
+def _lost(slot: Slot, now: Moment, rules: Rules, dead: Collection[str]) -> str | None:
+    if slot.holder in dead:
+        return "holder_died"
+    if slot.progress_at and now >= slot.progress_at + micros(rules.stall):
+        return "no_progress"
+    if slot.claimed_at and now >= slot.claimed_at + micros(rules.deadline):
+        return "past_deadline"
+    return None
+
+
+def _take(slot: Slot, reason: str, rules: Rules) -> Action:
+    if slot.state is SlotState.RUNNING and rules.retry.given_up(slot.attempts):
+        return GiveUp()
+    return Expire(reason)

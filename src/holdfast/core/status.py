@@ -1,0 +1,73 @@
+"""What people read, derived from slots: two tables, first match wins."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from holdfast.core.states import ACTIVE, Outcome, SlotState, Status
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from holdfast.core.slot import Slot
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What the status table asks about the slots of one owner."""
+
+    deleting: bool
+    moving: bool  # a slot is running or waiting
+    active: bool
+    halfway: bool  # some of the active job have settled, others have not
+    complete: bool
+    served: bool
+    failed: bool
+
+
+STATUS_TABLE: tuple[tuple[Callable[[Facts], bool], Status], ...] = (
+    (lambda facts: facts.deleting, Status.DELETING),
+    (lambda facts: facts.moving or facts.halfway, Status.INDEXING),
+    (lambda facts: facts.active, Status.QUEUED),
+    (lambda facts: facts.complete, Status.SUCCESS),
+    (lambda facts: facts.served, Status.DEGRADED),
+    (lambda facts: facts.failed, Status.FAILED),
+    (lambda _: True, Status.NOT_INDEXED),
+)
+
+TERMINAL = frozenset({Status.SUCCESS, Status.DEGRADED, Status.FAILED, Status.NOT_INDEXED})
+
+
+def status_of(slots: Sequence[Slot]) -> Status:
+    """Derive the status of an owner from all of its slots."""
+    facts = _facts(slots)
+    return next(status for matches, status in STATUS_TABLE if matches(facts))
+
+
+def outcome_of(slots: Iterable[Slot]) -> Outcome:
+    """Derive the outcome of a job from its slots, all of them settled.
+
+    A delete that is done has no slots left and succeeded. A job none of whose slots became ready failed, even
+    where an older generation is still served.
+    """
+    own = list(slots)
+    if all(slot.complete for slot in own):
+        return Outcome.SUCCESS
+    if any(slot.state is SlotState.READY for slot in own):
+        return Outcome.DEGRADED
+    return Outcome.FAILED
+
+
+def _facts(slots: Sequence[Slot]) -> Facts:
+    states = {slot.state for slot in slots}
+    active_jobs = {slot.job for slot in slots if slot.state in ACTIVE}
+    return Facts(
+        deleting=SlotState.DELETING in states,
+        moving=not states.isdisjoint({SlotState.RUNNING, SlotState.WAITING}),
+        active=bool(active_jobs),
+        halfway=any(slot.resting and slot.job in active_jobs for slot in slots),
+        complete=bool(slots) and all(slot.complete for slot in slots),
+        served=any(slot.served for slot in slots),
+        failed=SlotState.FAILED in states,
+    )

@@ -1,0 +1,154 @@
+"""Every error Holdfast raises, under one root.
+
+HoldfastError
+├── BadSettings          the settings contradict each other
+├── UnknownOwner         nothing is known under this base and owner
+├── UnknownSlot          the owner has no slot of this kind
+├── UnknownJob           no job has this id
+├── BadRequest           a request that cannot mean anything
+├── StaleLease           a write by a worker that no longer holds the slot
+├── StoreError
+│   ├── StoreBusy        another program keeps the database locked
+│   ├── StoreReadOnly    the database cannot be written
+│   ├── StoreFull        the disk is full
+│   ├── StoreUnavailable the database cannot be reached
+│   └── StoreTooNew      written by a newer version of Holdfast
+└── WorkError            what an indexer raises
+    ├── Transient        try again later, counted
+    │   └── Outage       the provider is down for everybody: wait, not counted
+    └── Permanent        trying again cannot help
+
+StopWork stands outside: like KeyboardInterrupt it must pass through `except Exception`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from datetime import timedelta
+
+    from holdfast.core.slot import Ticket
+
+
+class HoldfastError(Exception):
+    """Something Holdfast can explain: what happened, why, and what to do next."""
+
+
+class BadSettings(HoldfastError):
+    """The settings contradict each other; nothing was started."""
+
+
+class BadRequest(HoldfastError):
+    """A request that cannot mean anything; nothing was written."""
+
+
+class UnknownOwner(HoldfastError):
+    """Nothing is known under this base and owner."""
+
+    def __init__(self, base: str, owner: str) -> None:
+        super().__init__(
+            f"There is no {owner!r} in base {base!r}. It was never added or has been deleted; "
+            "add it with the operation 'index' or 'change'."
+        )
+
+
+class UnknownSlot(HoldfastError):
+    """The owner has no slot of this kind."""
+
+    def __init__(self, base: str, owner: str, kind: str) -> None:
+        super().__init__(
+            f"{owner!r} in base {base!r} has no slot {kind!r}. "
+            "Request it once with the operation 'index'; it is built then."
+        )
+
+
+class UnknownJob(HoldfastError):
+    """No job has this id."""
+
+    def __init__(self, job: str) -> None:
+        super().__init__(
+            f"There is no job {job!r}. Finished jobs are kept for the retention time and then removed; "
+            "the status of its owner tells what stands now."
+        )
+
+
+class StaleLease(HoldfastError):
+    """Writes refused because the worker no longer holds these slots; the others were written."""
+
+    def __init__(self, verb: str, tickets: Sequence[Ticket]) -> None:
+        self.verb = verb
+        self.tickets = tuple(tickets)
+        names = ", ".join(str(ticket) for ticket in self.tickets)
+        super().__init__(
+            f"The write {verb!r} was refused for {names}: the slot was superseded, cancelled, deleted or "
+            "taken over. Drop the result and release the slot."
+        )
+
+
+class StoreError(HoldfastError):
+    """The database did not do what was asked; nothing was half-written."""
+
+
+class StoreBusy(StoreError):
+    """Another program keeps the database locked."""
+
+
+class StoreReadOnly(StoreError):
+    """The database cannot be written."""
+
+
+class StoreFull(StoreError):
+    """The disk is full."""
+
+
+class StoreUnavailable(StoreError):
+    """The database cannot be reached."""
+
+
+class StoreTooNew(StoreError):
+    """The database was written by a newer version of Holdfast."""
+
+
+class WorkError(HoldfastError):
+    """A reason, as code and parameters, why a build did not come about."""
+
+    def __init__(self, code: str, message: str = "", *, params: Mapping[str, str] | None = None) -> None:
+        super().__init__(message or code)
+        self.code = code
+        self.params = dict(params or {})
+        if message:
+            self.params.setdefault("message", message)
+
+
+class Transient(WorkError):
+    """The same work may succeed later; the attempt is counted."""
+
+    def __init__(
+        self,
+        code: str,
+        message: str = "",
+        *,
+        params: Mapping[str, str] | None = None,
+        retry_after: timedelta | None = None,
+    ) -> None:
+        super().__init__(code, message, params=params)
+        self.retry_after = retry_after
+
+
+class Outage(Transient):
+    """The provider is down for everybody: wait, and do not hold it against this slot."""
+
+
+class Permanent(WorkError):
+    """The same work cannot succeed; a person, new content or new settings must change something."""
+
+
+class StopWork(BaseException):  # noqa: N818 - a request to stop, not an error
+    """Raised at a checkpoint: stop now, the slot is no longer yours or the process is going down."""
+
+    def __init__(self, reason: str, *, refund: bool) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.refund = refund

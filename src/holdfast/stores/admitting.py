@@ -1,0 +1,253 @@
+"""Admission: one short transaction that answers requests and writes what they start."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from holdfast.core.admission import (
+    Answer,
+    Request,
+    Row,
+    Verdict,
+    admit,
+    may_be_overtaken,
+    situation_of,
+)
+from holdfast.core.clock import Moment
+from holdfast.core.dependencies import SlotSpec, check_specs, raised
+from holdfast.core.effects import Change, Event
+from holdfast.core.slot import JobId, OwnerId, SlotKey
+from holdfast.core.states import ACTIVE, Operation, Outcome, Status, Verb
+from holdfast.core.status import status_of
+from holdfast.errors import BadRequest
+from holdfast.stores import statements as sql
+from holdfast.stores.base import LARGEST_BATCH
+from holdfast.stores.desk import Desk, Snapshot, by_owner, record
+from holdfast.stores.values import slot_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+    from holdfast.core.rules import Rules
+    from holdfast.core.slot import Slot
+    from holdfast.core.states import SlotState
+    from holdfast.stores.database import Database, Transaction
+
+BUILDS = frozenset(Operation) - {Operation.CANCEL, Operation.DELETE}
+LOWEST_PRIORITY = 9
+
+
+@dataclass(slots=True, kw_only=True)
+class Case:
+    """A request on its way to an answer."""
+
+    request: Request
+    owner: OwnerId | None
+    generation: int  # the newest number handed out
+    slots: dict[str, Slot]
+    row: Row
+    job: JobId | None  # the active job, then the new one
+
+    @property
+    def specs(self) -> tuple[SlotSpec, ...]:
+        """What the owner should have: what it has, and what was asked for."""
+        wanted = {kind: SlotSpec(kind, slot.needs) for kind, slot in self.slots.items()}
+        wanted |= {spec.kind: spec for spec in self.request.slots}
+        return tuple(wanted.values())
+
+    @property
+    def accepted(self) -> bool:
+        """Something is to be written."""
+        return self.row.verdict is Verdict.ACCEPTED
+
+
+class Admitting(Desk):
+    """Answers requests; N identical ones at once make one generation and name one job."""
+
+    def __init__(
+        self, database: Database, rules: Rules, ids: Callable[[], str], wake: Callable[[], None] = lambda: None
+    ) -> None:
+        super().__init__(database, rules, wake)
+        self._ids = ids
+
+    def admit(self, requests: Sequence[Request]) -> list[Answer]:
+        """Answer each request, in order; what is accepted is durable when this returns."""
+        for request in requests:
+            _check(request)
+        answers: dict[int, Answer] = {}
+        for portion in _portions(requests):
+            changes, given = self.database.write(partial(self._admit, portion), durable=True)
+            answers |= given
+            self._report(changes)
+        return [answers[index] for index in range(len(requests))]
+
+    def _admit(
+        self, portion: Mapping[int, Request], tx: Transaction
+    ) -> tuple[list[Change], dict[int, Answer]]:
+        names = [[request.base, request.owner] for request in portion.values()]
+        found = {(row.base, row.owner): row for row in tx.run(sql.FIND_OWNERS, names)}
+        snapshot = Snapshot(tx, {row.id: row.status for row in found.values()})
+        now = tx.run(sql.TIME)[0][0] if found else Moment(0)  # nothing about a new owner depends on time
+        cases = {
+            index: self._case(tx, request, found.get((request.base, request.owner)), snapshot, now)
+            for index, request in portion.items()
+        }
+        changes = self._accept(tx, [case for case in cases.values() if case.accepted], snapshot)
+        _audit(tx, [case for case in cases.values() if not case.accepted])
+        grouped = by_owner(self._follow(tx, snapshot, changes))
+        return changes, {
+            index: Answer(
+                verdict=case.row.verdict,
+                reason=case.row.reason,
+                status=status_of(grouped.get(case.owner, [])),
+                job=case.job,
+                generation=case.generation,
+            )
+            for index, case in cases.items()
+        }
+
+    def _case(self, tx: Transaction, request: Request, row: Any, snapshot: Snapshot, now: Moment) -> Case:
+        owner = row.id if row is not None else None
+        slots = {slot.key.kind: slot for slot in snapshot.slots.values() if slot.owner_id == owner}
+        situation = situation_of(
+            request,
+            list(slots.values()),
+            fingerprint=row.fingerprint if row is not None else None,
+            now=now,
+            rules=self.rules,
+            overtaken=self._overtaken(tx, slots.values(), now),
+        )
+        return Case(
+            request=request,
+            owner=owner,
+            generation=row.generation if row is not None else 0,
+            slots=slots,
+            row=admit(request.operation, situation),
+            job=next((slot.job for slot in slots.values() if slot.state in ACTIVE), None),
+        )
+
+    def _overtaken(self, tx: Transaction, slots: Iterable[Slot], now: Moment) -> bool:
+        rows = [
+            [slot.id, slot.key.kind, slot.priority, slot.queued_at]
+            for slot in slots
+            if may_be_overtaken(slot, now, self.rules)
+        ]
+        return bool(tx.run(sql.OVERTAKEN, rows))
+
+    def _hand_out_numbers(self, tx: Transaction, cases: Sequence[Case], snapshot: Snapshot) -> None:
+        """Give each new request the next number of its owner; an owner that is new is made."""
+        known = [case for case in cases if case.owner is not None]
+        for case in known:
+            case.generation += 1
+        tx.run(sql.RAISE_OWNERS, [[case.owner, case.generation, case.request.fingerprint] for case in known])
+        new = {(case.request.base, case.request.owner): case for case in cases if case.owner is None}
+        rows = [[*name, case.request.fingerprint, Status.QUEUED] for name, case in new.items()]
+        for owner, base, name in tx.run(sql.CREATE_OWNERS, rows):
+            case = new[base, name]
+            case.owner, case.generation = owner, 1
+            snapshot.statuses[owner] = Status.QUEUED
+
+    def _end_jobs(self, tx: Transaction, cases: Sequence[Case]) -> None:
+        """End the jobs that these requests supersede, cancel or delete."""
+        rows = [[case.owner, _ends(case.request.operation)] for case in cases if case.job is not None]
+        events = [
+            Event(type=f"job.{outcome}", base=base, owner=owner, job=job, generation=generation)
+            for job, base, owner, generation, outcome in tx.run(sql.END_JOBS, rows)
+        ]
+        record(tx, events)
+
+    def _accept(self, tx: Transaction, cases: Sequence[Case], snapshot: Snapshot) -> list[Change]:
+        """Write what was accepted: numbers, ended jobs, new jobs, moved slots."""
+        cancels = [case for case in cases if case.request.operation is Operation.CANCEL]
+        deletes = [case for case in cases if case.request.operation is Operation.DELETE]
+        builds = [case for case in cases if case.request.operation in BUILDS]
+        self._hand_out_numbers(tx, [*deletes, *builds], snapshot)
+        self._end_jobs(tx, cases)
+        stopped = tx.run(sql.CANCEL, [[case.owner] for case in cancels])
+        plans = [(case, raised(case.row.scope, case.specs, case.slots)) for case in builds]
+        self._open_jobs(tx, [(case, len(kinds)) for case, kinds in plans])
+        self._open_jobs(tx, [(case, len(case.slots)) for case in deletes])
+        doomed = [[case.owner, case.job, case.generation, case.request.priority] for case in deletes]
+        return [
+            *snapshot.moved(stopped, Verb.CANCEL),
+            *snapshot.moved(tx.run(sql.MARK_DELETING, doomed), Verb.DELETE),
+            *self._raise(tx, plans, snapshot),
+        ]
+
+    def _open_jobs(self, tx: Transaction, sizes: Sequence[tuple[Case, int]]) -> None:
+        rows = []
+        for case, size in sizes:
+            case.job = JobId(self._ids())
+            request = case.request
+            rows.append([
+                case.job, case.owner, request.base, request.owner, case.generation, request.operation,
+                request.cause, request.requester, request.priority, size,
+            ])  # fmt: skip
+        tx.run(sql.OPEN_JOBS, rows)
+
+    def _raise(
+        self, tx: Transaction, plans: Sequence[tuple[Case, Mapping[str, SlotState]]], snapshot: Snapshot
+    ) -> list[Change]:
+        """Write a new generation of slots, and slots that are new."""
+        new, old = [], []
+        names = {}
+        for case, kinds in plans:
+            names[case.owner] = case.request
+            needs = {spec.kind: spec.needs for spec in case.specs}
+            for kind, state in kinds.items():
+                row = [needs[kind], case.job, case.generation, state, case.request.priority]
+                if kind in case.slots:
+                    old.append([case.slots[kind].id, *row])
+                else:
+                    new.append([case.owner, kind, *row])
+        changes = snapshot.moved(tx.run(sql.RAISE_SLOTS, old), Verb.ADMIT)
+        for row in tx.run(sql.CREATE_SLOTS, new):
+            request = names[row.owner_id]
+            slot = slot_of(row, SlotKey(request.base, request.owner, row.kind))
+            changes.append(Change(verb=Verb.ADMIT, before=None, after=slot))
+        return changes
+
+
+def _check(request: Request) -> None:
+    if not request.base or not request.owner:
+        raise BadRequest("A request names a base and an owner; neither may be empty.")
+    if not 0 <= request.priority <= LOWEST_PRIORITY:
+        raise BadRequest(
+            f"The priority {request.priority} is not between 0 (first) and {LOWEST_PRIORITY} (last)."
+        )
+    check_specs(request.slots)
+
+
+def _portions(requests: Sequence[Request]) -> Iterator[dict[int, Request]]:
+    """Split into transactions: bounded, and each owner at most once in each."""
+    portion: dict[int, Request] = {}
+    names: set[tuple[str, str]] = set()
+    for index, request in enumerate(requests):
+        name = (request.base, request.owner)
+        if name in names or len(portion) == LARGEST_BATCH:
+            yield portion
+            portion, names = {}, set()
+        portion[index] = request
+        names.add(name)
+    if portion:
+        yield portion
+
+
+def _ends(operation: Operation) -> Outcome:
+    if operation is Operation.DELETE:
+        return Outcome.DELETED
+    return Outcome.CANCELLED if operation is Operation.CANCEL else Outcome.SUPERSEDED
+
+
+def _audit(tx: Transaction, cases: Sequence[Case]) -> None:
+    """Record what made no new work: who asked, what stood in its way, what it would have cost."""
+    rows = [
+        [
+            case.request.base, case.request.owner, case.request.operation, case.row.verdict, case.row.reason,
+            case.job, case.request.requester, case.request.cost,
+        ]
+        for case in cases
+    ]  # fmt: skip
+    tx.run(sql.AUDIT, rows)

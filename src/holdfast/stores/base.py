@@ -1,0 +1,257 @@
+"""The store's contract: what it promises to whoever asks, works and tends.
+
+Every verb is one transaction whose heart is one guarded statement. Within it the slot's event, its part of
+`job.open` and the cached status of its owner are written too. Batches are the only form: a single one is a batch
+of one. Where a ticket no longer holds its slot the verb writes the others, counts the refusal, and raises
+`StaleLease` naming the refused.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping, Sequence
+    from contextlib import AbstractContextManager
+    from datetime import timedelta
+
+    from sqlalchemy import Connection
+
+    from holdfast.core.admission import Answer, Request
+    from holdfast.core.clock import Moment
+    from holdfast.core.effects import Event
+    from holdfast.core.plan import Expire
+    from holdfast.core.slot import Built, Fault, JobId, OwnerId, Progress, Ring, Slot, Ticket
+    from holdfast.core.states import Operation, Outcome, Status
+
+LARGEST_BATCH = 500  # rows of one write transaction
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Beat:
+    """A sign of life: the ticket, how far it is, and whether it moved since the last one."""
+
+    ticket: Ticket
+    progress: Progress
+    moved: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Completion:
+    """A finished build, to be published."""
+
+    ticket: Ticket
+    built: Built
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failure:
+    """An attempt that came to nothing; with `delay` it may be tried again, without it is final."""
+
+    ticket: Ticket
+    fault: Fault
+    delay: timedelta | None = None
+    refund: bool = False  # the attempt is not held against the slot
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Surrender:
+    """A slot given back by its worker."""
+
+    ticket: Ticket
+    refund: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Owner:
+    """An owner with its slots, read in one snapshot."""
+
+    id: OwnerId
+    base: str
+    name: str
+    generation: int
+    fingerprint: str | None
+    status: Status
+    slots: tuple[Slot, ...]
+
+    def slot(self, kind: str) -> Slot | None:
+        """Return its slot of this kind, if it has one."""
+        return next((slot for slot in self.slots if slot.key.kind == kind), None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """One request and what came of it."""
+
+    id: JobId
+    owner_id: OwnerId
+    base: str
+    owner: str
+    generation: int
+    operation: Operation
+    cause: str
+    requester: str
+    priority: int
+    open: int
+    outcome: Outcome | None
+    results: Mapping[str, Mapping[str, Any]]
+    created_at: Moment
+    finished_at: Moment | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoggedEvent:
+    """An event with its place in the log."""
+
+    id: int
+    at: Moment
+    event: Event
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refusal:
+    """A request that made no new work: who asked, what stood in its way, and what it would have cost."""
+
+    id: int
+    at: Moment
+    base: str
+    owner: str
+    operation: Operation
+    verdict: str
+    reason: str
+    job: JobId | None
+    requester: str
+    cost: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Work:
+    """What a reconcile pass found, with the database's time of reading."""
+
+    now: Moment
+    slots: Sequence[Slot]
+    next_due: Moment | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Room:
+    """How many rings a scheduler takes for each kind."""
+
+    kinds: Mapping[str, int] = field(default_factory=dict)
+
+
+class Store(Protocol):
+    """The only truth."""
+
+    # -- whoever asks
+
+    def admit(self, requests: Sequence[Request]) -> list[Answer]:
+        """Answer each request, in order; what is accepted is durable when this returns."""
+        ...
+
+    # -- whoever works
+
+    def claim(self, rings: Sequence[Ring], holder: str) -> list[Ticket]:
+        """Claim what these rings name, as far as it may be claimed."""
+        ...
+
+    def claim_next(self, kinds: Sequence[str], holder: str, limit: int) -> list[Ticket]:
+        """Claim the next slots in order of priority and age; one that failed before comes alone."""
+        ...
+
+    def extend(self, beats: Sequence[Beat]) -> None:
+        """Renew the leases and write the progress."""
+        ...
+
+    def complete(self, completions: Sequence[Completion]) -> None:
+        """Publish builds: they are served from now on, and what waited for them is queued."""
+        ...
+
+    def fail(self, failures: Sequence[Failure]) -> None:
+        """Record failed attempts; what is final also fails what waited for it."""
+        ...
+
+    def release(self, surrenders: Sequence[Surrender]) -> None:
+        """Free slots; the fence alone is checked, so that a superseded worker can do it."""
+        ...
+
+    def forget(self, tickets: Sequence[Ticket]) -> None:
+        """Remove slots that are being deleted and have been cleaned up; the owner goes with the last."""
+        ...
+
+    def guarded(self, ticket: Ticket) -> AbstractContextManager[Connection]:
+        """Open a transaction for a worker's own rows; it begins by proving that the ticket holds."""
+        ...
+
+    # -- whoever tends
+
+    def overdue(self, limit: int) -> Work:
+        """Read slots whose time has come, and when the next one will."""
+        ...
+
+    def to_ring(self, kind: str, limit: int) -> Work:
+        """Read queued slots that nobody was told of lately, in the order they are served."""
+        ...
+
+    def holders(self) -> list[str]:
+        """Name everybody who holds a lease."""
+        ...
+
+    def held_by(self, holders: Collection[str], limit: int) -> Work:
+        """Read the slots of these holders."""
+        ...
+
+    def outstanding(self, kind: str) -> int:
+        """Count the rings of this kind that were sent lately and not answered."""
+        ...
+
+    def ring(self, slots: Sequence[Slot]) -> list[Ring]:
+        """Note that these are rung; return those to ring, the others were rung or moved meanwhile."""
+        ...
+
+    def expire(self, slots: Sequence[tuple[Slot, Expire]]) -> list[Slot]:
+        """Take slots from their holders, if nothing moved since they were read."""
+        ...
+
+    def give_up(self, slots: Sequence[Slot]) -> list[Slot]:
+        """Fail slots whose attempts are spent, if nothing moved since they were read."""
+        ...
+
+    def sweep(self, keep: timedelta, limit: int) -> int:
+        """Remove history past its retention, at most `limit` rows of each table; return how many."""
+        ...
+
+    # -- whoever looks
+
+    def owner(self, base: str, name: str) -> Owner:
+        """Read an owner with its slots, or raise `UnknownOwner`."""
+        ...
+
+    def slot(self, base: str, name: str, kind: str) -> Slot:
+        """Read one slot, or raise `UnknownSlot`."""
+        ...
+
+    def job(self, job: str) -> Job:
+        """Read a job, or raise `UnknownJob`."""
+        ...
+
+    def jobs(self, owner: OwnerId, limit: int = 100) -> list[Job]:
+        """Read the jobs of an owner, newest first."""
+        ...
+
+    def events(self, after: int = 0, limit: int = 1000) -> list[LoggedEvent]:
+        """Read the log from a place on."""
+        ...
+
+    def refusals(self, after: int = 0, limit: int = 1000) -> list[Refusal]:
+        """Read the audit of requests that made no new work."""
+        ...
+
+    def counters(self) -> dict[str, int]:
+        """Read the counters, `stale_write_rejected.*` among them."""
+        ...
+
+    def close(self) -> None:
+        """Close the database."""
+        ...

@@ -1,0 +1,107 @@
+"""Batches as one parameter: a JSON array of rows, read by the database as a table.
+
+The same statement then serves one row and five hundred, is compiled once, and needs one round trip. SQLite reads
+it with `json_each`, PostgreSQL with `jsonb_array_elements`; the statements do not know the difference.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from sqlalchemy import BigInteger, Float, Text, bindparam, literal_column, select
+from sqlalchemy.ext.compiler import compiles
+from sqlalchemy.sql.functions import FunctionElement
+
+if TYPE_CHECKING:
+    from sqlalchemy import Subquery
+    from sqlalchemy.sql.compiler import SQLCompiler
+    from sqlalchemy.types import TypeEngine
+
+# The database's own clock: a function that each database has under this name (see sqlite.py and postgres.py).
+NOW = literal_column("(SELECT holdfast_now())", BigInteger)
+
+TYPES: dict[type, TypeEngine[Any]] = {int: BigInteger(), float: Float(), str: Text()}
+
+
+class _EachRow(FunctionElement[Any]):
+    """The rows of the parameter."""
+
+    inherit_cache = True
+
+
+class _Cell(FunctionElement[Any]):
+    """One cell of a row, by position."""
+
+    inherit_cache = True
+
+    def __init__(self, position: int, type_: TypeEngine[Any]) -> None:
+        super().__init__()
+        self.position = position
+        self.type = type_
+
+
+class smallest(FunctionElement[int]):  # noqa: N801 - reads as a SQL function
+    """The smallest of its arguments."""
+
+    inherit_cache = True
+    type = BigInteger()
+
+
+class largest(FunctionElement[int]):  # noqa: N801 - reads as a SQL function
+    """The largest of its arguments."""
+
+    inherit_cache = True
+    type = BigInteger()
+
+
+def batch(**columns: type) -> Subquery:
+    """Return the parameter `rows` as a table with these columns, in this order."""
+    table = _EachRow().table_valued("value", name="row")
+    cells = [
+        _Cell(position, TYPES[kind]).label(name) for position, (name, kind) in enumerate(columns.items())
+    ]
+    return select(*cells).select_from(table).subquery("batch")
+
+
+ROWS = bindparam("rows", type_=Text())
+
+
+@compiles(_EachRow, "sqlite")
+def _(_element: _EachRow, compiler: SQLCompiler, **kw: Any) -> str:
+    return f"json_each({compiler.process(ROWS, **kw)})"
+
+
+@compiles(_EachRow, "postgresql")
+def _(_element: _EachRow, compiler: SQLCompiler, **kw: Any) -> str:
+    return f"jsonb_array_elements(CAST({compiler.process(ROWS, **kw)} AS JSONB))"
+
+
+@compiles(_Cell, "sqlite")
+def _(element: _Cell, _compiler: SQLCompiler, **_kw: Any) -> str:
+    return f"json_extract(\"row\".value, '$[{element.position}]')"
+
+
+@compiles(_Cell, "postgresql")
+def _(element: _Cell, compiler: SQLCompiler, **_kw: Any) -> str:
+    cast = compiler.dialect.type_compiler_instance.process(element.type)
+    return f'CAST("row".value ->> {element.position} AS {cast})'
+
+
+@compiles(smallest, "sqlite")
+def _(element: smallest, compiler: SQLCompiler, **kw: Any) -> str:
+    return f"min({compiler.process(element.clauses, **kw)})"
+
+
+@compiles(smallest, "postgresql")
+def _(element: smallest, compiler: SQLCompiler, **kw: Any) -> str:
+    return f"least({compiler.process(element.clauses, **kw)})"
+
+
+@compiles(largest, "sqlite")
+def _(element: largest, compiler: SQLCompiler, **kw: Any) -> str:
+    return f"max({compiler.process(element.clauses, **kw)})"
+
+
+@compiles(largest, "postgresql")
+def _(element: largest, compiler: SQLCompiler, **kw: Any) -> str:
+    return f"greatest({compiler.process(element.clauses, **kw)})"

@@ -1,0 +1,135 @@
+"""One database: transactions, statements by name, and errors that people can act on.
+
+What SQLite and PostgreSQL do differently is a `Dialect`; everything above this module is the same for both.
+"""
+
+from __future__ import annotations
+
+import json
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+from sqlalchemy.exc import DBAPIError
+from sqlalchemy.sql.compiler import SQLCompiler
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+    from contextlib import AbstractContextManager
+
+    from sqlalchemy import Connection, Engine
+    from sqlalchemy import Dialect as SqlDialect
+    from sqlalchemy.sql import ClauseElement
+
+    from holdfast.errors import HoldfastError
+
+T = TypeVar("T")
+Compiled = tuple[str, dict[str, Any]]  # SQL, and the values that are part of the statement
+
+ROUNDS = 5  # how often a transaction is tried again when another one got in its way
+
+
+class Dialect(Protocol):
+    """What one kind of database does in its own way."""
+
+    def write(self, engine: Engine, *, durable: bool) -> AbstractContextManager[Connection]:
+        """Open a transaction that may write.
+
+        `durable` means that its commit survives a power cut; without it the last moments may be lost, but only
+        together with every process that knew of them.
+        """
+        ...
+
+    def read(self, engine: Engine) -> AbstractContextManager[Connection]:
+        """Open a transaction that sees one snapshot and writes nothing."""
+        ...
+
+    def explain(self, error: DBAPIError) -> HoldfastError | None:
+        """Turn a driver's error into one of ours; None means that it is a bug, to be seen as it is."""
+        ...
+
+    def collided(self, error: DBAPIError) -> bool:
+        """Tell whether the transaction lost against another one and may simply be run again."""
+        ...
+
+    def close(self) -> None:
+        """Close what is kept outside the engine."""
+        ...
+
+
+class Transaction:
+    """Runs statements; a batch is a list of rows, sent as one parameter."""
+
+    def __init__(self, connection: Connection, compiled: dict[ClauseElement, Compiled]) -> None:
+        self.connection = connection
+        self._compiled = compiled
+
+    def run(self, statement: ClauseElement, rows: Sequence[Sequence[Any]] | None = None, **params: Any) -> list[Any]:
+        """Run one statement; return the rows it returns. An empty batch runs nothing."""
+        if rows is not None:
+            if not rows:
+                return []
+            params["rows"] = json.dumps(rows)
+        known = self._compiled.get(statement)
+        if known is None:
+            known = self._compiled[statement] = _compile(statement, self.connection.dialect)
+        sql, constants = known
+        result = self.connection.exec_driver_sql(sql, constants | params)
+        return list(result) if result.returns_rows else []
+
+
+class Database:
+    """An engine, its dialect, and the statements compiled for it."""
+
+    def __init__(self, engine: Engine, dialect: Dialect) -> None:
+        self.engine = engine
+        self.dialect = dialect
+        self._compiled: dict[ClauseElement, Compiled] = {}
+
+    def write(self, work: Callable[[Transaction], T], *, durable: bool) -> T:
+        """Run `work` in one transaction; all of it is kept or none."""
+        for rounds in range(1, ROUNDS + 1):
+            try:
+                with self.dialect.write(self.engine, durable=durable) as connection:
+                    return work(Transaction(connection, self._compiled))
+            except DBAPIError as error:
+                if not self.dialect.collided(error) or rounds == ROUNDS:
+                    raise self._explained(error) from error
+        raise AssertionError("unreachable: the last round returns or raises")
+
+    @contextmanager
+    def writing(self, *, durable: bool) -> Iterator[Transaction]:
+        """Open one write transaction for a caller's own statements; it is not run again by itself."""
+        try:
+            with self.dialect.write(self.engine, durable=durable) as connection:
+                yield Transaction(connection, self._compiled)
+        except DBAPIError as error:
+            raise self._explained(error) from error
+
+    @contextmanager
+    def reading(self) -> Iterator[Transaction]:
+        """Open one read transaction: all it sees belongs together."""
+        try:
+            with self.dialect.read(self.engine) as connection:
+                yield Transaction(connection, self._compiled)
+        except DBAPIError as error:
+            raise self._explained(error) from error
+
+    def close(self) -> None:
+        """Close every connection."""
+        self.engine.dispose()
+        self.dialect.close()
+
+    def _explained(self, error: DBAPIError) -> Exception:
+        return self.dialect.explain(error) or error
+
+
+def _compile(statement: ClauseElement, dialect: SqlDialect) -> Compiled:
+    """Compile a statement once; running it then costs no more than the driver does."""
+    compiled = statement.compile(dialect=dialect)
+    assert isinstance(compiled, SQLCompiler)  # noqa: S101 - only statements are run
+    constants = {
+        name: parameter.effective_value
+        for parameter, name in compiled.bind_names.items()
+        if not parameter.required
+    }
+    return str(compiled), constants

@@ -1,0 +1,138 @@
+"""What every verb of the store has in common: load and lock the owners, move slots, write what follows."""
+
+from __future__ import annotations
+
+import json
+import logging
+from typing import TYPE_CHECKING, Any
+
+from holdfast.core.effects import Change, Event, job_event, overlay, settlements, slot_event, statuses
+from holdfast.core.states import SlotState
+from holdfast.errors import StaleLease
+from holdfast.stores import statements as sql
+from holdfast.stores.values import slot_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+
+    from holdfast.core.rules import Rules
+    from holdfast.core.slot import OwnerId, Slot, SlotId, Ticket
+    from holdfast.core.states import Verb
+    from holdfast.stores.database import Database, Transaction
+
+log = logging.getLogger("holdfast")
+
+CLAIMABLE = frozenset({SlotState.QUEUED, SlotState.DELETING})
+
+
+class Snapshot:
+    """The slots of some owners, read under their locks; nobody else can move them until we commit."""
+
+    def __init__(self, tx: Transaction, statuses: dict[OwnerId, str]) -> None:
+        self.statuses = statuses
+        rows = tx.run(sql.LOAD_SLOTS, [[owner] for owner in statuses])
+        self.slots: dict[SlotId, Slot] = {row[0]: slot_of(row) for row in rows}
+
+    @classmethod
+    def locked(cls, tx: Transaction, owners: Collection[OwnerId]) -> Snapshot:
+        """Lock these owners and read their slots."""
+        return cls(tx, {row.id: row.status for row in lock(tx, owners)})
+
+    def moved(self, rows: Iterable[Sequence[Any]], verb: Verb, **note: object) -> list[Change]:
+        """Tell what a statement that returns slots has changed."""
+        changes = []
+        for row in rows:
+            before = self.slots[row[0]]
+            changes.append(Change(verb=verb, before=before, after=slot_of(row, before.key), note=note))
+        return changes
+
+
+class Desk:
+    """Holds the database and the rules; the verbs are in the classes that build on it."""
+
+    def __init__(self, database: Database, rules: Rules, wake: Callable[[], None] = lambda: None) -> None:
+        self.database = database
+        self.rules = rules
+        self.wake = wake
+
+    def _follow(self, tx: Transaction, snapshot: Snapshot, changes: Sequence[Change]) -> list[Slot]:
+        """Write what follows from the changes: settled jobs, statuses, events. Return the slots as they stand."""
+        after = overlay(snapshot.slots.values(), changes)
+        events = [slot_event(change) for change in changes]
+        settled = {one.job: one for one in settlements(changes, after)}
+        rows = [[one.job, one.settled, one.outcome, json.dumps(one.results)] for one in settled.values()]
+        for job, outcome in tx.run(sql.SETTLE, rows):
+            if outcome is not None:
+                events.append(job_event(settled[job]))
+        fresh = statuses(snapshot.statuses, after)
+        tx.run(
+            sql.SET_STATUS, [[owner, status] for owner, status in fresh.items() if status != snapshot.statuses[owner]]
+        )
+        gone = [[owner] for owner in snapshot.statuses if owner not in fresh]
+        tx.run(sql.REMOVE_OWNERS, gone)
+        record(tx, events)
+        return after
+
+    def _refuse(self, tx: Transaction, verb: Verb | str, stale: Sequence[Ticket]) -> None:
+        """Count refused writes; the counter is in the database, for all processes to see."""
+        if not stale:
+            return
+        tx.run(sql.COUNT, counter=f"stale_write_rejected.{verb}", amount=len(stale))
+        for ticket in stale:
+            log.warning(
+                "stale_write_rejected verb=%s key=%s job=%s generation=%d fence=%d",
+                verb, ticket.key, ticket.job, ticket.generation, ticket.fence,
+            )  # fmt: skip
+
+    def _report(self, changes: Sequence[Change]) -> None:
+        """After the commit: log each move and wake whoever waits for work."""
+        for change in changes:
+            slot = change.slot
+            before = change.before
+            log.info(
+                "slot.%s key=%s job=%s generation=%d fence=%d holder=%s from=%s to=%s",
+                change.verb, slot.key, slot.job, slot.wanted, slot.fence,
+                slot.holder or (before.holder if before else None),
+                before.state if before else None, change.after.state if change.after else None,
+            )  # fmt: skip
+        if any(change.after is not None and change.after.state in CLAIMABLE for change in changes):
+            self.wake()
+
+
+def lock(tx: Transaction, owners: Collection[OwnerId]) -> list[Any]:
+    """Lock owners, always in the same order; whoever moves a slot has its owner's lock."""
+    return tx.run(sql.LOCK_OWNERS, [[owner] for owner in sorted(set(owners))])
+
+
+def by_owner(slots: Iterable[Slot]) -> dict[OwnerId | None, list[Slot]]:
+    """Group slots by their owner."""
+    grouped: dict[OwnerId | None, list[Slot]] = {}
+    for slot in slots:
+        grouped.setdefault(slot.owner_id, []).append(slot)
+    return grouped
+
+
+def record(tx: Transaction, events: Sequence[Event]) -> None:
+    """Append to the event log."""
+    rows = [
+        [one.type, one.base, one.owner, one.kind, one.job, one.generation, one.fence, json.dumps(one.data)]
+        for one in events
+    ]
+    tx.run(sql.RECORD, rows)
+
+
+def raise_stale(verb: Verb, stale: Sequence[Ticket]) -> None:
+    """Tell the caller which tickets were refused."""
+    if stale:
+        raise StaleLease(verb, stale)
+
+
+def ticket_row(ticket: Ticket) -> list[Any]:
+    """Show a ticket to a guarded statement."""
+    state = SlotState.DELETING if ticket.removing else SlotState.RUNNING
+    return [ticket.slot, ticket.generation, ticket.fence, state]
+
+
+def params_json(params: Mapping[str, str]) -> str:
+    """Store the parameters of an error."""
+    return json.dumps(dict(params))

@@ -1,0 +1,60 @@
+"""Open a store by its address."""
+
+from __future__ import annotations
+
+import uuid
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from sqlalchemy.engine import make_url
+from sqlalchemy.exc import ArgumentError
+
+from holdfast.errors import BadSettings
+from holdfast.stores.database import Database
+from holdfast.stores.migrate import migrate
+from holdfast.stores.sql import SqlStore
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from holdfast.core.clock import Clock
+    from holdfast.core.rules import Rules
+
+
+def open_database(url: str, clock: Clock) -> Database:
+    """Open `sqlite:///path`, `sqlite://` (memory) or `postgresql+psycopg://…`, without looking inside."""
+    try:
+        parsed = make_url(url)
+    except ArgumentError as error:
+        raise BadSettings(
+            f"{url!r} is not the address of a database; write sqlite:///path/to/file.db or postgresql+psycopg://…"
+        ) from error
+    backend = parsed.get_backend_name()
+    if backend == "sqlite":
+        from holdfast.stores.sqlite import SqliteDialect, sqlite_engine  # noqa: PLC0415 - only what is used
+
+        path = Path(parsed.database) if parsed.database and parsed.database != ":memory:" else None
+        return Database(sqlite_engine(path, clock), SqliteDialect(path))
+    if backend == "postgresql":
+        from holdfast.stores.postgres import PostgresDialect, postgres_engine  # noqa: PLC0415 - only what is used
+
+        return Database(postgres_engine(url), PostgresDialect())
+    raise BadSettings(f"Holdfast keeps its data in SQLite or PostgreSQL, not in {backend!r}; change the address.")
+
+
+def open_store(
+    url: str,
+    *,
+    rules: Rules,
+    clock: Clock,
+    ids: Callable[[], str] = lambda: uuid.uuid4().hex,
+    wake: Callable[[], None] = lambda: None,
+) -> SqlStore:
+    """Open a store and bring its schema up to date."""
+    database = open_database(url, clock)
+    try:
+        migrate(database)
+    except BaseException:
+        database.close()
+        raise
+    return SqlStore(database, rules, ids, wake)

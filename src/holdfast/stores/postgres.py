@@ -1,0 +1,81 @@
+"""What PostgreSQL does in its own way: READ COMMITTED, row locks on owners, and its own error codes."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from sqlalchemy import create_engine
+
+from holdfast.errors import HoldfastError, StoreError, StoreFull, StoreReadOnly, StoreUnavailable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from sqlalchemy import Connection, Engine
+    from sqlalchemy.exc import DBAPIError
+
+# Unique violation (two made the same owner), deadlock, serialization failure: run the transaction again.
+COLLISIONS = frozenset({"23505", "40P01", "40001"})
+
+
+class PostgresDialect:
+    """Transactions and errors of PostgreSQL."""
+
+    @contextmanager
+    def write(self, engine: Engine, *, durable: bool) -> Iterator[Connection]:  # noqa: ARG002
+        """Open a transaction; its commit is always durable.
+
+        Workers outlive a crash of this server. A claim it forgot would hand the same fence out twice.
+        """
+        with engine.begin() as connection:
+            yield connection
+
+    @contextmanager
+    def read(self, engine: Engine) -> Iterator[Connection]:
+        """Open a snapshot: all statements of one read see the same state."""
+        with (
+            engine.connect().execution_options(
+                isolation_level="REPEATABLE READ", postgresql_readonly=True
+            ) as connection,
+            connection.begin(),
+        ):
+            yield connection
+
+    def explain(self, error: DBAPIError) -> HoldfastError | None:
+        """Say what PostgreSQL's error means for a person."""
+        state = getattr(error.orig, "sqlstate", None)
+        if state in _EXPLANATIONS:
+            kind, sentence = _EXPLANATIONS[state]
+            return kind(f"{sentence} ({error.orig})")
+        if error.connection_invalidated or state is None or state[:2] in ("08", "57"):
+            return StoreUnavailable(
+                "The connection to PostgreSQL was lost or refused. Whether the last commit was kept is decided by "
+                f"the database alone; try again when it can be reached. ({error.orig})"
+            )
+        return None
+
+    def collided(self, error: DBAPIError) -> bool:
+        """Tell whether the transaction may simply be run again."""
+        return getattr(error.orig, "sqlstate", None) in COLLISIONS
+
+    def close(self) -> None:
+        """Nothing is kept outside the engine."""
+
+
+_EXPLANATIONS: dict[str | None, tuple[type[StoreError], str]] = {
+    "53100": (StoreFull, "The disk of PostgreSQL is full. Nothing was written; free some space and try again."),
+    "25006": (
+        StoreReadOnly,
+        "PostgreSQL accepts no writes (a standby, or default_transaction_read_only). Connect to the primary.",
+    ),
+    "42501": (
+        StoreReadOnly,
+        "This PostgreSQL user may not write here. Grant it rights on the schema, or use another user.",
+    ),
+}
+
+
+def postgres_engine(url: str) -> Engine:
+    """Open a pool of connections."""
+    return create_engine(url, pool_pre_ping=True, pool_size=8, max_overflow=64)

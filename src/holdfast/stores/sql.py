@@ -1,0 +1,82 @@
+"""The store: the verbs of those who ask, work, tend and look, on one database."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from holdfast.core.states import Status
+from holdfast.errors import UnknownJob, UnknownOwner, UnknownSlot
+from holdfast.stores import statements as sql
+from holdfast.stores.admitting import Admitting
+from holdfast.stores.base import Owner
+from holdfast.stores.tending import Tending
+from holdfast.stores.values import event_of, job_of, refusal_of, slot_of
+from holdfast.stores.working import Working
+
+if TYPE_CHECKING:
+    from holdfast.core.slot import OwnerId, Slot
+    from holdfast.stores.base import Job, LoggedEvent, Refusal
+
+
+class SqlStore(Admitting, Working, Tending):
+    """A `Store` on SQLite or PostgreSQL."""
+
+    def owner(self, base: str, name: str) -> Owner:
+        """Read an owner with its slots, or raise `UnknownOwner`."""
+        with self.database.reading() as tx:
+            row = _first(tx.run(sql.READ_OWNER, base=base, owner=name))
+            if row is None:
+                raise UnknownOwner(base, name)
+            slots = tuple(slot_of(one) for one in tx.run(sql.READ_SLOTS, base=base, owner=name))
+        return Owner(
+            id=row.id,
+            base=row.base,
+            name=row.owner,
+            generation=row.generation,
+            fingerprint=row.fingerprint,
+            status=Status(row.status),
+            slots=slots,
+        )
+
+    def slot(self, base: str, name: str, kind: str) -> Slot:
+        """Read one slot, or raise `UnknownSlot`."""
+        slot = self.owner(base, name).slot(kind)
+        if slot is None:
+            raise UnknownSlot(base, name, kind)
+        return slot
+
+    def job(self, job: str) -> Job:
+        """Read a job, or raise `UnknownJob`."""
+        with self.database.reading() as tx:
+            row = _first(tx.run(sql.READ_JOB, job=job))
+        if row is None:
+            raise UnknownJob(job)
+        return job_of(row)
+
+    def jobs(self, owner: OwnerId, limit: int = 100) -> list[Job]:
+        """Read the jobs of an owner, newest first."""
+        with self.database.reading() as tx:
+            return [job_of(row) for row in tx.run(sql.READ_JOBS, owner_id=owner, limit=limit)]
+
+    def events(self, after: int = 0, limit: int = 1000) -> list[LoggedEvent]:
+        """Read the log from a place on."""
+        with self.database.reading() as tx:
+            return [event_of(row) for row in tx.run(sql.READ_EVENTS, after=after, limit=limit)]
+
+    def refusals(self, after: int = 0, limit: int = 1000) -> list[Refusal]:
+        """Read the audit of requests that made no new work."""
+        with self.database.reading() as tx:
+            return [refusal_of(row) for row in tx.run(sql.READ_DUPLICATES, after=after, limit=limit)]
+
+    def counters(self) -> dict[str, int]:
+        """Read the counters, `stale_write_rejected.*` among them."""
+        with self.database.reading() as tx:
+            return {row.name: row.value for row in tx.run(sql.READ_COUNTERS)}
+
+    def close(self) -> None:
+        """Close the database."""
+        self.database.close()
+
+
+def _first(rows: list[Any]) -> Any:
+    return rows[0] if rows else None

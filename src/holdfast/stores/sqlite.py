@@ -1,0 +1,201 @@
+"""What SQLite does in its own way.
+
+Every write transaction is BEGIN IMMEDIATE: without it two writers read the same value and one update is lost.
+Writers take turns before they ask SQLite: its own waiting is a sleep of growing length, in which a newcomer
+overtakes those who wait; ours is a queue in each process and a file lock between processes.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import sqlite3
+import threading
+from collections import deque
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from sqlalchemy import create_engine, event
+from sqlalchemy.pool import QueuePool, StaticPool
+
+from holdfast.errors import (
+    HoldfastError,
+    StoreBusy,
+    StoreError,
+    StoreFull,
+    StoreReadOnly,
+    StoreUnavailable,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from sqlalchemy import Connection, Engine
+    from sqlalchemy.exc import DBAPIError
+
+    from holdfast.core.clock import Clock
+
+OLDEST = (3, 38, 0)  # RETURNING, UPDATE FROM and the JSON functions we use
+BUSY_SECONDS = 30
+
+
+class Turns:
+    """Writers of one file go one after the other, in the order they came.
+
+    Within a process the order is exact. Between processes the kernel decides among the first of each.
+    """
+
+    def __init__(self, path: Path | None) -> None:
+        self._path = path
+        self._file: int | None = None
+        self._mutex = threading.Lock()
+        self._taken = False
+        self._waiting: deque[threading.Lock] = deque()
+
+    @contextmanager
+    def one(self) -> Iterator[None]:
+        """Wait for a turn, and give it to the next."""
+        self._enter()
+        try:
+            if self._path is not None:
+                fcntl.flock(self._descriptor(self._path), fcntl.LOCK_EX)
+            yield
+        finally:
+            if self._file is not None:
+                fcntl.flock(self._file, fcntl.LOCK_UN)
+            self._leave()
+
+    def close(self) -> None:
+        """Close the lock file."""
+        if self._file is not None:
+            os.close(self._file)
+            self._file = None
+
+    def _descriptor(self, path: Path) -> int:
+        if self._file is None:
+            self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        return self._file
+
+    def _enter(self) -> None:
+        with self._mutex:
+            if not self._taken:
+                self._taken = True
+                return
+            gate = threading.Lock()
+            gate.acquire()
+            self._waiting.append(gate)
+        gate.acquire()  # released by whoever leaves, straight to us
+
+    def _leave(self) -> None:
+        with self._mutex:
+            if self._waiting:
+                self._waiting.popleft().release()
+            else:
+                self._taken = False
+
+
+class SqliteDialect:
+    """Transactions and errors of SQLite."""
+
+    def __init__(self, path: Path | None) -> None:
+        self._turns = Turns(path.with_name(path.name + "-turn") if path else None)
+
+    @contextmanager
+    def write(self, engine: Engine, *, durable: bool) -> Iterator[Connection]:
+        """Open BEGIN IMMEDIATE when it is our turn; `durable` syncs the disk at commit."""
+        with self._turns.one(), engine.connect() as connection:
+            _set_synchronous(connection, "FULL" if durable else "NORMAL")
+            with connection.begin():
+                yield connection
+
+    @contextmanager
+    def read(self, engine: Engine) -> Iterator[Connection]:
+        """Open a deferred transaction: readers never wait and never block."""
+        with engine.connect().execution_options(holdfast_reads=True) as connection, connection.begin():
+            yield connection
+
+    def explain(self, error: DBAPIError) -> HoldfastError | None:
+        """Say what SQLite's result code means for a person."""
+        code = getattr(error.orig, "sqlite_errorcode", None)
+        if code is None:
+            return None
+        kind, sentence = _EXPLANATIONS.get(code & 0xFF, (None, ""))
+        return kind(f"{sentence} ({error.orig})") if kind else None
+
+    def collided(self, error: DBAPIError) -> bool:  # noqa: ARG002 - writers take turns, so they never collide
+        """Tell that another writer was in the way: never, since writers take turns."""
+        return False
+
+    def close(self) -> None:
+        """Close the lock file."""
+        self._turns.close()
+
+
+_EXPLANATIONS: dict[int, tuple[type[StoreError], str]] = {
+    sqlite3.SQLITE_BUSY: (
+        StoreBusy,
+        f"Another program has kept the database locked for {BUSY_SECONDS} s. Nothing was written; close it and try again.",
+    ),
+    sqlite3.SQLITE_READONLY: (
+        StoreReadOnly,
+        "The database cannot be written. Nothing was written; check the owner and mode of the file and its folder.",
+    ),
+    sqlite3.SQLITE_FULL: (StoreFull, "The disk is full. Nothing was written; free some space and try again."),
+    sqlite3.SQLITE_IOERR: (
+        StoreError,
+        "The disk did not take the write. Nothing was written; check the disk, its space and its quota.",
+    ),
+    sqlite3.SQLITE_CANTOPEN: (
+        StoreUnavailable,
+        "The database cannot be opened. Check that its folder exists and may be written.",
+    ),
+    sqlite3.SQLITE_NOTADB: (
+        StoreError,
+        "This file is not a SQLite database. Nothing was changed; choose another path.",
+    ),
+    sqlite3.SQLITE_CORRUPT: (
+        StoreError,
+        "The database file is damaged. Stop all programs that use it and restore it from a backup.",
+    ),
+}
+
+
+def sqlite_engine(path: Path | None, clock: Clock) -> Engine:
+    """Open a file, or a database in memory for `None`, with everything a connection needs."""
+    if sqlite3.sqlite_version_info < OLDEST:
+        wanted = ".".join(map(str, OLDEST))
+        raise StoreError(
+            f"SQLite {sqlite3.sqlite_version} is too old: Holdfast needs {wanted} or newer. Use a newer Python."
+        )
+    url = f"sqlite:///{path}" if path else "sqlite://"
+    connect_args = {"timeout": BUSY_SECONDS, "check_same_thread": False}
+    if path:
+        engine = create_engine(
+            url, paramstyle="named", connect_args=connect_args, poolclass=QueuePool, pool_size=8, max_overflow=-1
+        )
+    else:
+        engine = create_engine(url, paramstyle="named", connect_args=connect_args, poolclass=StaticPool)
+
+    @event.listens_for(engine, "connect")
+    def _prepare(raw: sqlite3.Connection, _record: Any) -> None:
+        raw.isolation_level = None  # we say BEGIN ourselves
+        for pragma in ("journal_mode=WAL", "foreign_keys=ON", "secure_delete=ON", "synchronous=FULL"):
+            raw.execute(f"PRAGMA {pragma}")
+        raw.create_function("holdfast_now", 0, clock.now)
+
+    @event.listens_for(engine, "begin")
+    def _begin(connection: Connection) -> None:
+        reads = connection.get_execution_options().get("holdfast_reads", False)
+        connection.exec_driver_sql("BEGIN" if reads else "BEGIN IMMEDIATE")
+
+    return engine
+
+
+def _set_synchronous(connection: Connection, level: str) -> None:
+    """Set how a commit is synced; only possible between transactions."""
+    if connection.info.get("synchronous") != level:
+        raw = connection.connection.driver_connection
+        assert isinstance(raw, sqlite3.Connection)  # noqa: S101 - this is the SQLite dialect
+        raw.execute(f"PRAGMA synchronous={level}")
+        connection.info["synchronous"] = level

@@ -1,0 +1,570 @@
+"""Every statement of the store, each with a name and a sentence. The proof of Holdfast lies in this file.
+
+A worker's writes share the predicate `held`, the reconciler's share `as_read`. A guarded statement returns the
+rows it changed; only these go on. What moves a slot raises nothing, lowers nothing, unless it says so here.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from sqlalchemy import (
+    BigInteger,
+    ColumnElement,
+    Executable,
+    Integer,
+    Text,
+    and_,
+    bindparam,
+    case,
+    delete,
+    func,
+    insert,
+    literal_column,
+    or_,
+    select,
+    update,
+)
+
+from holdfast.core.states import SlotState
+from holdfast.stores.batch import NOW, batch, largest, smallest
+from holdfast.stores.tables import (
+    TIMED,
+    counters,
+    duplicates,
+    events,
+    jobs,
+    owners,
+    slots,
+)
+
+if TYPE_CHECKING:
+    from sqlalchemy import FromClause
+
+S = SlotState
+Condition = ColumnElement[bool]
+
+
+def _is(*states: SlotState) -> Condition:
+    """Compare with literal states, which partial indexes can see."""
+    if len(states) == 1:
+        return slots.c.state == _state(states[0])
+    return slots.c.state.in_([_state(state) for state in sorted(states)])
+
+
+def _state(state: SlotState) -> ColumnElement[str]:
+    return literal_column(f"'{state}'", Text)
+
+
+def _number(name: str) -> ColumnElement[int]:
+    return bindparam(name, type_=BigInteger())
+
+
+NO_LEASE: dict[str, Any] = {"holder": None, "until": None, "rung_at": None}
+
+# What a worker or a reconciler shows of a slot, as one row of the batch.
+TICKET = {"slot": int, "generation": int, "fence": int, "state": str}
+
+
+# ---------------------------------------------------------------- the predicates
+
+
+def claimable(row: FromClause) -> Condition:
+    """Hold when a ring may be answered: the generation it names, work to do, due, free, and attempts left."""
+    return and_(
+        slots.c.id == row.c.slot,
+        slots.c.wanted == row.c.generation,
+        _is(S.QUEUED, S.WAITING, S.RUNNING, S.DELETING),
+        or_(slots.c.due_at.is_(None), slots.c.due_at <= NOW),
+        or_(slots.c.until.is_(None), slots.c.until <= NOW),
+        or_(slots.c.attempts < _number("attempts"), _is(S.DELETING)),
+    )
+
+
+def held(row: FromClause) -> Condition:
+    """Hold when the worker that shows this ticket is the one that may write."""
+    return and_(
+        slots.c.id == row.c.slot,
+        slots.c.wanted == row.c.generation,
+        slots.c.fence == row.c.fence,
+        slots.c.state == row.c.state,
+    )
+
+
+def as_read(row: FromClause) -> Condition:
+    """Hold when nothing that the reconciler judged has moved since it read the slot."""
+    return and_(
+        slots.c.id == row.c.slot,
+        slots.c.wanted == row.c.generation,
+        slots.c.fence == row.c.fence,
+        slots.c.state == row.c.state,
+        slots.c.due_at.is_not_distinct_from(row.c.due_at),
+    )
+
+
+def freeable(row: FromClause) -> Condition:
+    """Hold when this fence still keeps the slot from others; the generation may have moved on."""
+    return and_(
+        slots.c.id == row.c.slot,
+        slots.c.fence == row.c.fence,
+        slots.c.holder.is_not(None),
+    )
+
+
+def stoppable(row: FromClause) -> Condition:
+    """Hold for the slots of an owner that a cancel ends."""
+    return and_(slots.c.owner_id == row.c.owner, _is(S.BLOCKED, S.QUEUED, S.RUNNING, S.WAITING))
+
+
+# ---------------------------------------------------------------- a worker's statements
+
+_row = batch(slot=int, generation=int)
+CLAIM = (
+    update(slots)
+    .values(
+        state=case((_is(S.DELETING), _state(S.DELETING)), else_=_state(S.RUNNING)),
+        fence=slots.c.fence + 1,
+        holder=bindparam("holder", type_=Text()),
+        until=NOW + _number("lease"),
+        due_at=NOW + _number("look"),
+        claimed_at=NOW,
+        progress_at=NOW,
+        rung_at=None,
+        attempts=slots.c.attempts + 1,
+    )
+    .where(claimable(_row))
+    .returning(*slots.c)
+)
+
+_row = batch(**TICKET, moved=int, stage=str, step=int, steps=int, done=int, total=int)
+_progress_at = case((_row.c.moved == 1, NOW), else_=slots.c.progress_at)
+EXTEND = (
+    update(slots)
+    .values(
+        until=NOW + _number("lease"),
+        due_at=smallest(
+            NOW + _number("lease"), _progress_at + _number("stall"), slots.c.claimed_at + _number("deadline")
+        ),
+        progress_at=_progress_at,
+        stage=_row.c.stage,
+        step=largest(slots.c.step, _row.c.step),
+        steps=_row.c.steps,
+        done=largest(slots.c.done, _row.c.done),
+        total=largest(slots.c.total, _row.c.total),
+    )
+    .where(held(_row))
+    .returning(slots.c.id)
+)
+
+_row = batch(**TICKET, missing=int)
+_needed = slots.alias("needed")
+COMPLETE = (
+    update(slots)
+    .values(
+        state=_state(S.READY),
+        built=slots.c.wanted,
+        source=case(
+            (slots.c.needs.is_(None), slots.c.fence),
+            else_=select(_needed.c.source)
+            .where(_needed.c.owner_id == slots.c.owner_id, _needed.c.kind == slots.c.needs)
+            .scalar_subquery(),
+        ),
+        missing=_row.c.missing,
+        due_at=None,
+        error_code=None,
+        error_params=None,
+        **NO_LEASE,
+    )
+    .where(held(_row))
+    .returning(*slots.c)
+)
+
+_row = batch(**TICKET, delay=int, refund=int, code=str, params=str)
+POSTPONE = (
+    update(slots)
+    .values(
+        state=case((_is(S.DELETING), _state(S.DELETING)), else_=_state(S.WAITING)),
+        due_at=NOW + _row.c.delay,
+        attempts=slots.c.attempts - _row.c.refund,
+        error_code=_row.c.code,
+        error_params=_row.c.params,
+        **NO_LEASE,
+    )
+    .where(held(_row))
+    .returning(*slots.c)
+)
+
+_row = batch(**TICKET, code=str, params=str)
+FAIL = (
+    update(slots)
+    .values(
+        state=_state(S.FAILED), due_at=None, error_code=_row.c.code, error_params=_row.c.params, **NO_LEASE
+    )
+    .where(held(_row))
+    .returning(*slots.c)
+)
+
+_row = batch(**TICKET)
+# A subquery names the doomed rows, so that the same predicate guards a delete.
+FORGET = (
+    delete(slots)
+    .where(slots.c.id.in_(select(slots.c.id).select_from(slots.join(_row, held(_row))).correlate(None)))
+    .returning(slots.c.id)
+)
+
+_row = batch(**TICKET)
+STANDING = select(slots.c.id).select_from(slots.join(_row, held(_row)))
+
+_row = batch(slot=int, fence=int, refund=int)
+_running = _is(S.RUNNING)
+RELEASE = (
+    update(slots)
+    .values(
+        state=case((_running, _state(S.QUEUED)), else_=slots.c.state),
+        attempts=case((_running, slots.c.attempts - _row.c.refund), else_=slots.c.attempts),
+        due_at=case((_is(S.DELETING), NOW), else_=None),
+        **NO_LEASE,
+    )
+    .where(freeable(_row))
+    .returning(*slots.c)
+)
+
+# ---------------------------------------------------------------- what follows a worker's write
+
+_row = batch(slot=int)
+UNBLOCK = (
+    update(slots)
+    .values(state=_state(S.QUEUED), queued_at=NOW)
+    .where(slots.c.id == _row.c.slot)
+    .returning(*slots.c)
+)
+
+_row = batch(slot=int, code=str, params=str)
+SINK = (
+    update(slots)
+    .values(
+        state=_state(S.FAILED),
+        fence=slots.c.fence + 1,
+        due_at=None,
+        error_code=_row.c.code,
+        error_params=_row.c.params,
+        **NO_LEASE,
+    )
+    .where(slots.c.id == _row.c.slot)
+    .returning(*slots.c)
+)
+
+_row = batch(job=str, settled=int, outcome=str, results=str)
+_last = jobs.c.open == _row.c.settled
+SETTLE = (
+    update(jobs)
+    .values(
+        open=jobs.c.open - _row.c.settled,
+        outcome=case((_last, _row.c.outcome), else_=None),
+        results=case((_last, _row.c.results), else_=None),
+        finished_at=case((_last, NOW), else_=None),
+    )
+    .where(jobs.c.id == _row.c.job)
+    .returning(jobs.c.id, jobs.c.outcome)
+)
+
+_row = batch(owner=int, status=str)
+SET_STATUS = update(owners).values(status=_row.c.status).where(owners.c.id == _row.c.owner)
+
+_row = batch(type=str, base=str, owner=str, kind=str, job=str, generation=int, fence=int, data=str)
+RECORD = insert(events).from_select(["at", *_row.c.keys()], select(NOW, *_row.c))
+
+# ---------------------------------------------------------------- admission
+
+_row = batch(base=str, owner=str)
+_found = select(owners).select_from(
+    owners.join(_row, and_(owners.c.base == _row.c.base, owners.c.owner == _row.c.owner))
+)
+FIND_OWNERS = _found.order_by(owners.c.id).with_for_update(of=owners)
+
+_row = batch(base=str, owner=str, fingerprint=str, status=str)
+CREATE_OWNERS = (
+    insert(owners)
+    .from_select(
+        ["base", "owner", "fingerprint", "status", "generation", "created_at"],
+        select(*_row.c, literal_column("1"), NOW),
+    )
+    .returning(owners.c.id, owners.c.base, owners.c.owner)
+)
+
+_row = batch(owner=int, generation=int, fingerprint=str)
+RAISE_OWNERS = (
+    update(owners)
+    .values(
+        generation=_row.c.generation, fingerprint=func.coalesce(_row.c.fingerprint, owners.c.fingerprint)
+    )
+    .where(owners.c.id == _row.c.owner)
+)
+
+_row = batch(owner=int, outcome=str)
+END_JOBS = (
+    update(jobs)
+    .values(open=0, outcome=_row.c.outcome, finished_at=NOW)
+    .where(jobs.c.owner_id == _row.c.owner, jobs.c.outcome.is_(None))
+    .returning(jobs.c.id, jobs.c.base, jobs.c.owner, jobs.c.generation, jobs.c.outcome)
+)
+
+_row = batch(
+    id=str,
+    owner_id=int,
+    base=str,
+    owner=str,
+    generation=int,
+    operation=str,
+    cause=str,
+    requester=str,
+    priority=int,
+    open=int,
+)
+OPEN_JOBS = insert(jobs).from_select(["created_at", *_row.c.keys()], select(NOW, *_row.c))
+
+_row = batch(owner_id=int, kind=str, needs=str, job=str, wanted=int, state=str, priority=int)
+CREATE_SLOTS = (
+    insert(slots).from_select(["queued_at", *_row.c.keys()], select(NOW, *_row.c)).returning(*slots.c)
+)
+
+# A new generation of a slot that exists. What was served stays served; a live lease stays until its holder, told
+# by its next renewal that it is superseded, releases it.
+_row = batch(slot=int, needs=str, job=str, wanted=int, state=str, priority=int)
+RAISE_SLOTS = (
+    update(slots)
+    .values(
+        needs=_row.c.needs,
+        job=_row.c.job,
+        wanted=_row.c.wanted,
+        state=_row.c.state,
+        priority=_row.c.priority,
+        due_at=None,
+        queued_at=NOW,
+        claimed_at=None,
+        progress_at=None,
+        rung_at=None,
+        attempts=0,
+        error_code=None,
+        error_params=None,
+        stage="",
+        step=0,
+        steps=0,
+        done=0,
+        total=0,
+    )
+    .where(slots.c.id == _row.c.slot)
+    .returning(*slots.c)
+)
+
+_row = batch(owner=int, job=str, wanted=int, priority=int)
+MARK_DELETING = (
+    update(slots)
+    .values(
+        job=_row.c.job,
+        wanted=_row.c.wanted,
+        state=_state(S.DELETING),
+        priority=_row.c.priority,
+        due_at=NOW,
+        queued_at=NOW,
+        claimed_at=None,
+        progress_at=None,
+        rung_at=None,
+        attempts=0,
+        error_code=None,
+        error_params=None,
+    )
+    .where(slots.c.owner_id == _row.c.owner)
+    .returning(*slots.c)
+)
+
+_row = batch(owner=int)
+CANCEL = (
+    update(slots)
+    .values(state=_state(S.CANCELLED), fence=slots.c.fence + 1, due_at=None, **NO_LEASE)
+    .where(stoppable(_row))
+    .returning(*slots.c)
+)
+
+_row = batch(owner=int)
+REMOVE_OWNERS = delete(owners).where(owners.c.id.in_(select(_row.c.owner)))
+
+_row = batch(slot=int, kind=str, priority=int, queued_at=int)
+OVERTAKEN = select(_row.c.slot).where(
+    select(slots.c.id)
+    .where(
+        slots.c.kind == _row.c.kind,
+        slots.c.priority == _row.c.priority,
+        slots.c.queued_at > _row.c.queued_at,
+        slots.c.claimed_at.is_not(None),
+    )
+    .exists()
+)
+
+_row = batch(
+    base=str, owner=str, operation=str, verdict=str, reason=str, job=str, requester=str, cost=float
+)
+AUDIT = insert(duplicates).from_select(["at", *_row.c.keys()], select(NOW, *_row.c))
+
+# ---------------------------------------------------------------- the reconciler's statements
+
+_row = batch(**TICKET, due_at=int)
+RING = (
+    update(slots)
+    .values(rung_at=NOW)
+    .where(
+        as_read(_row), or_(slots.c.rung_at.is_(None), slots.c.rung_at <= NOW - _number("ring_again"))
+    )
+    .returning(slots.c.id)
+)
+
+_row = batch(**TICKET, due_at=int)
+EXPIRE = (
+    update(slots)
+    .values(
+        state=case((_is(S.RUNNING), _state(S.QUEUED)), else_=slots.c.state),
+        fence=slots.c.fence + 1,
+        due_at=case((_is(S.DELETING), NOW), else_=None),
+        **NO_LEASE,
+    )
+    .where(as_read(_row))
+    .returning(*slots.c)
+)
+
+_row = batch(**TICKET, due_at=int, code=str, params=str)
+GIVE_UP = (
+    update(slots)
+    .values(
+        state=_state(S.FAILED),
+        fence=slots.c.fence + 1,
+        due_at=None,
+        error_code=_row.c.code,
+        error_params=_row.c.params,
+        **NO_LEASE,
+    )
+    .where(as_read(_row))
+    .returning(*slots.c)
+)
+
+_named = (*slots.c, owners.c.base, owners.c.owner)
+_with_owner = slots.join(owners, owners.c.id == slots.c.owner_id)
+
+
+def _slots_where(*conditions: Any) -> Any:
+    return select(*_named).select_from(_with_owner).where(*conditions)
+
+
+DUE = (
+    _slots_where(_is(*TIMED), slots.c.due_at <= NOW)
+    .order_by(slots.c.due_at)
+    .limit(bindparam("limit", type_=Integer()))
+)
+NEXT_DUE = select(func.min(slots.c.due_at)).where(_is(*TIMED))
+HOLDERS = select(slots.c.holder).where(slots.c.holder.is_not(None)).distinct()
+
+_row = batch(holder=str)
+HELD_BY = _slots_where(slots.c.holder.in_(select(_row.c.holder)), slots.c.holder.is_not(None)).limit(
+    bindparam("limit", type_=Integer())
+)
+
+_free = or_(slots.c.until.is_(None), slots.c.until <= NOW)
+TO_RING = (
+    _slots_where(
+        _is(S.QUEUED),
+        slots.c.kind == bindparam("kind", type_=Text()),
+        _free,
+        or_(slots.c.rung_at.is_(None), slots.c.rung_at <= NOW - _number("ring_again")),
+    )
+    .order_by(slots.c.priority, slots.c.queued_at, slots.c.id)
+    .limit(bindparam("limit", type_=Integer()))
+)
+RUNG = select(func.count()).where(
+    slots.c.rung_at.is_not(None),
+    slots.c.kind == bindparam("kind", type_=Text()),
+    slots.c.rung_at > NOW - _number("ring_again"),
+)
+
+# ---------------------------------------------------------------- finding work to claim
+
+_candidate = select(
+    slots.c.id, slots.c.owner_id, slots.c.wanted, slots.c.attempts, slots.c.priority, slots.c.queued_at
+)
+NEXT_QUEUED = (
+    _candidate
+    .select_from(_with_owner)
+    .where(_is(S.QUEUED), slots.c.kind == bindparam("kind", type_=Text()), _free)
+    .order_by(slots.c.priority, slots.c.queued_at, slots.c.id)
+    .limit(bindparam("limit", type_=Integer()))
+    .with_for_update(of=owners, skip_locked=True)
+)
+NEXT_TIMED = (
+    _candidate
+    .select_from(_with_owner)
+    .where(_is(*TIMED), slots.c.due_at <= NOW, _free, slots.c.kind == bindparam("kind", type_=Text()))
+    .order_by(slots.c.due_at)
+    .limit(bindparam("limit", type_=Integer()))
+    .with_for_update(of=owners, skip_locked=True)
+)
+
+# ---------------------------------------------------------------- reading
+
+_row = batch(owner=int)
+LOCK_OWNERS = (
+    select(owners)
+    .where(owners.c.id.in_(select(_row.c.owner)))
+    .order_by(owners.c.id)
+    .with_for_update(of=owners)
+)
+LOAD_SLOTS = _slots_where(slots.c.owner_id.in_(select(_row.c.owner))).order_by(slots.c.id)
+TIME = select(NOW)
+
+_owner_is = and_(
+    owners.c.base == bindparam("base", type_=Text()), owners.c.owner == bindparam("owner", type_=Text())
+)
+READ_OWNER = select(owners).where(_owner_is)
+READ_SLOTS = _slots_where(_owner_is).order_by(slots.c.id)
+READ_JOB = select(jobs).where(jobs.c.id == bindparam("job", type_=Text()))
+READ_JOBS = (
+    select(jobs)
+    .where(jobs.c.owner_id == _number("owner_id"))
+    .order_by(jobs.c.generation.desc())
+    .limit(bindparam("limit", type_=Integer()))
+)
+READ_EVENTS = (
+    select(events)
+    .where(events.c.id > _number("after"))
+    .order_by(events.c.id)
+    .limit(bindparam("limit", type_=Integer()))
+)
+READ_DUPLICATES = (
+    select(duplicates)
+    .where(duplicates.c.id > _number("after"))
+    .order_by(duplicates.c.id)
+    .limit(bindparam("limit", type_=Integer()))
+)
+READ_COUNTERS = select(counters.c.name, counters.c.value)
+COUNT = (
+    update(counters)
+    .values(value=counters.c.value + _number("amount"))
+    .where(counters.c.name == bindparam("counter", type_=Text()))
+)
+
+# ---------------------------------------------------------------- retention
+
+
+def _oldest(table: Any) -> Executable:
+    """Look at the oldest rows only, and remove those that are past retention."""
+    first = select(table.c.id, table.c.at).order_by(table.c.id).limit(bindparam("limit", type_=Integer())).subquery()
+    old = select(first.c.id).where(first.c.at < NOW - _number("keep"))
+    return delete(table).where(table.c.id.in_(old)).returning(table.c.id)
+
+
+SWEEP_EVENTS = _oldest(events)
+SWEEP_DUPLICATES = _oldest(duplicates)
+SWEEP_JOBS = delete(jobs).where(
+    jobs.c.id.in_(
+        select(jobs.c.id)
+        .where(jobs.c.finished_at.is_not(None), jobs.c.finished_at < NOW - _number("keep"))
+        .limit(bindparam("limit", type_=Integer()))
+    )
+).returning(jobs.c.id)

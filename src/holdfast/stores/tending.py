@@ -1,0 +1,131 @@
+"""The reconciler's verbs: find what needs work by index, and move it only if nothing changed since."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from holdfast.core.clock import micros
+from holdfast.core.effects import Change
+from holdfast.core.slot import Ring
+from holdfast.core.states import Verb
+from holdfast.stores import statements as sql
+from holdfast.stores.base import Work
+from holdfast.stores.desk import Desk, Snapshot, lock, params_json
+from holdfast.stores.values import slot_of
+from holdfast.stores.working import sink
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Sequence
+    from datetime import timedelta
+
+    from holdfast.core.plan import Expire
+    from holdfast.core.slot import Slot
+    from holdfast.stores.database import Transaction
+
+
+class Tending(Desk):
+    """Never claims, never writes a result; each write is guarded by all that was read."""
+
+    def overdue(self, limit: int) -> Work:
+        """Read slots whose time has come, and when the next one will."""
+        with self.database.reading() as tx:
+            now = tx.run(sql.TIME)[0][0]
+            found = [slot_of(row) for row in tx.run(sql.DUE, limit=limit)]
+            return Work(now=now, slots=found, next_due=tx.run(sql.NEXT_DUE)[0][0])
+
+    def to_ring(self, kind: str, limit: int) -> Work:
+        """Read queued slots that nobody was told of lately, in the order they are served."""
+        with self.database.reading() as tx:
+            now = tx.run(sql.TIME)[0][0]
+            rows = tx.run(sql.TO_RING, kind=kind, limit=limit, ring_again=micros(self.rules.ring_again))
+            return Work(now=now, slots=[slot_of(row) for row in rows])
+
+    def holders(self) -> list[str]:
+        """Name everybody who holds a lease."""
+        with self.database.reading() as tx:
+            return [row.holder for row in tx.run(sql.HOLDERS)]
+
+    def held_by(self, holders: Collection[str], limit: int) -> Work:
+        """Read the slots of these holders."""
+        with self.database.reading() as tx:
+            now = tx.run(sql.TIME)[0][0]
+            rows = tx.run(sql.HELD_BY, [[holder] for holder in holders], limit=limit)
+            return Work(now=now, slots=[slot_of(row) for row in rows])
+
+    def outstanding(self, kind: str) -> int:
+        """Count the rings of this kind that were sent lately and not answered."""
+        with self.database.reading() as tx:
+            count: int = tx.run(sql.RUNG, kind=kind, ring_again=micros(self.rules.ring_again))[0][0]
+            return count
+
+    def ring(self, slots: Sequence[Slot]) -> list[Ring]:
+        """Note that these are rung; return those to ring, the others were rung or moved meanwhile."""
+        rows = [_read(slot) for slot in slots]
+
+        def work(tx: Transaction) -> set[int]:
+            lock(tx, [slot.owner_id for slot in slots])
+            rung = tx.run(sql.RING, rows, ring_again=micros(self.rules.ring_again))
+            return {row.id for row in rung}
+
+        rung = self.database.write(work, durable=False)
+        return [
+            Ring(slot=slot.id, owner=slot.owner_id, kind=slot.key.kind, generation=slot.wanted)
+            for slot in slots
+            if slot.id in rung
+        ]
+
+    def expire(self, slots: Sequence[tuple[Slot, Expire]]) -> list[Slot]:
+        """Take slots from their holders, if nothing moved since they were read."""
+        reasons = {slot.id: action.reason for slot, action in slots}
+
+        def work(tx: Transaction, snapshot: Snapshot) -> list[Change]:
+            return [
+                Change(verb=one.verb, before=one.before, after=one.after, note={"reason": reasons[one.slot.id]})
+                for one in snapshot.moved(
+                    tx.run(sql.EXPIRE, [_read(slot) for slot, _ in slots]), Verb.EXPIRE
+                )
+            ]
+
+        return self._tend([slot for slot, _ in slots], work)
+
+    def give_up(self, slots: Sequence[Slot]) -> list[Slot]:
+        """Fail slots whose attempts are spent, and what waited for them, if nothing moved since they were read."""
+        rows = []
+        for slot in slots:
+            last = slot.error.code if slot.error else "worker_lost"
+            rows.append([*_read(slot), "attempts_spent", params_json({"attempts": str(slot.attempts), "last": last})])
+
+        def work(tx: Transaction, snapshot: Snapshot) -> list[Change]:
+            failed = snapshot.moved(tx.run(sql.GIVE_UP, rows), Verb.GIVE_UP)
+            return failed + sink(tx, snapshot, failed)
+
+        return self._tend(slots, work)
+
+    def sweep(self, keep: timedelta, limit: int) -> int:
+        """Remove history past its retention, at most `limit` rows of each table; return how many."""
+
+        def work(tx: Transaction) -> int:
+            return sum(
+                len(tx.run(statement, keep=micros(keep), limit=limit))
+                for statement in (sql.SWEEP_EVENTS, sql.SWEEP_DUPLICATES, sql.SWEEP_JOBS)
+            )
+
+        return self.database.write(work, durable=False)
+
+    def _tend(
+        self, slots: Sequence[Slot], work: Callable[[Transaction, Snapshot], list[Change]]
+    ) -> list[Slot]:
+        def run(tx: Transaction) -> list[Change]:
+            snapshot = Snapshot.locked(tx, {slot.owner_id for slot in slots})
+            changes = work(tx, snapshot)
+            self._follow(tx, snapshot, changes)
+            return changes
+
+        changes = self.database.write(run, durable=True)
+        self._report(changes)
+        return [change.slot for change in changes]
+
+
+def _read(slot: Slot) -> list[Any]:
+    """Show a slot as it was read to a guarded statement."""
+    return [slot.id, slot.wanted, slot.fence, slot.state, slot.due_at]

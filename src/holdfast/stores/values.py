@@ -1,0 +1,109 @@
+"""Rows to values."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from holdfast.core.effects import Event
+from holdfast.core.slot import Fault, Progress, Slot, SlotKey
+from holdfast.core.states import Operation, Outcome, SlotState
+from holdfast.stores.base import Job, LoggedEvent, Refusal
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_STATES = {str(state): state for state in SlotState}
+_NO_PROGRESS = Progress()
+
+
+def slot_of(row: Sequence[Any], key: SlotKey | None = None) -> Slot:
+    """Read a slot; a row without the names of its owner takes them from the key."""
+    (
+        id_, owner_id, kind, needs, job, wanted, built, source, missing, state, priority, fence, holder, until,
+        due_at, queued_at, claimed_at, progress_at, rung_at, attempts, code, params, stage, step, steps, done, total,
+        *names,
+    ) = row  # fmt: skip
+    return Slot(
+        id=id_,
+        owner_id=owner_id,
+        key=key or SlotKey(names[0], names[1], kind),
+        needs=needs,
+        job=job,
+        wanted=wanted,
+        built=built,
+        source=source,
+        missing=missing,
+        state=_STATES[state],
+        priority=priority,
+        fence=fence,
+        holder=holder,
+        until=until,
+        due_at=due_at,
+        queued_at=queued_at,
+        claimed_at=claimed_at,
+        progress_at=progress_at,
+        rung_at=rung_at,
+        attempts=attempts,
+        error=Fault(code, json.loads(params or "{}")) if code else None,
+        progress=Progress(stage=stage, step=step, steps=steps, done=done, total=total)
+        if stage or steps or total or done or step
+        else _NO_PROGRESS,
+    )
+
+
+def job_of(row: Sequence[Any]) -> Job:
+    """Read a job."""
+    (
+        id_, owner_id, base, owner, generation, operation, cause, requester, priority, still_open, outcome, results,
+        created_at, finished_at,
+    ) = row  # fmt: skip
+    return Job(
+        id=id_,
+        owner_id=owner_id,
+        base=base,
+        owner=owner,
+        generation=generation,
+        operation=Operation(operation),
+        cause=cause,
+        requester=requester,
+        priority=priority,
+        open=still_open,
+        outcome=Outcome(outcome) if outcome else None,
+        results=json.loads(results or "{}"),
+        created_at=created_at,
+        finished_at=finished_at,
+    )
+
+
+def event_of(row: Sequence[Any]) -> LoggedEvent:
+    """Read an event."""
+    id_, at, type_, base, owner, kind, job, generation, fence, data = row
+    event = Event(
+        type=type_,
+        base=base,
+        owner=owner,
+        kind=kind,
+        job=job,
+        generation=generation,
+        fence=fence,
+        data=json.loads(data),
+    )
+    return LoggedEvent(id=id_, at=at, event=event)
+
+
+def refusal_of(row: Sequence[Any]) -> Refusal:
+    """Read a refused request."""
+    id_, at, base, owner, operation, verdict, reason, job, requester, cost = row
+    return Refusal(
+        id=id_,
+        at=at,
+        base=base,
+        owner=owner,
+        operation=Operation(operation),
+        verdict=verdict,
+        reason=reason,
+        job=job,
+        requester=requester,
+        cost=cost,
+    )

@@ -1,0 +1,238 @@
+"""The worker's verbs: claim, extend, complete, fail, release, forget."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from holdfast.core.clock import micros
+from holdfast.core.dependencies import dependents
+from holdfast.core.effects import Change, overlay
+from holdfast.core.slot import Ticket
+from holdfast.core.states import SlotState, Verb
+from holdfast.errors import BadRequest, StaleLease
+from holdfast.stores import statements as sql
+from holdfast.stores.desk import Desk, Snapshot, lock, params_json, raise_stale, ticket_row
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from sqlalchemy import Connection
+
+    from holdfast.core.slot import Ring, Slot
+    from holdfast.stores.base import Beat, Completion, Failure, Surrender
+    from holdfast.stores.database import Transaction
+
+
+class Working(Desk):
+    """Every write here shows a ticket; the statement decides whether it still holds."""
+
+    def claim(self, rings: Sequence[Ring], holder: str) -> list[Ticket]:
+        """Claim what these rings name, as far as it may be claimed."""
+        wanted = [(ring.owner, ring.slot, ring.generation) for ring in rings]
+        return self._claim(lambda _: wanted, holder)
+
+    def claim_next(self, kinds: Sequence[str], holder: str, limit: int) -> list[Ticket]:
+        """Claim the next slots in order of priority and age.
+
+        A slot that was tried before comes alone: whatever kills its worker again then costs no neighbour an
+        attempt.
+        """
+
+        def choose(tx: Transaction) -> list[tuple[Any, ...]]:
+            found = [
+                row
+                for kind in kinds
+                for statement in (sql.NEXT_TIMED, sql.NEXT_QUEUED)
+                for row in tx.run(statement, kind=kind, limit=limit)
+            ]
+            found.sort(key=lambda row: (row.priority, row.queued_at, row.id))
+            if found and found[0].attempts:
+                return [(found[0].owner_id, found[0].id, found[0].wanted)]
+            return [(row.owner_id, row.id, row.wanted) for row in found if not row.attempts][:limit]
+
+        return self._claim(choose, holder)
+
+    def _claim(self, choose: Callable[[Transaction], list[tuple[Any, ...]]], holder: str) -> list[Ticket]:
+        rules = self.rules
+
+        def work(tx: Transaction) -> tuple[list[Change], list[Ticket]]:
+            chosen = choose(tx)
+            if not chosen:
+                return [], []
+            snapshot = Snapshot.locked(tx, {owner for owner, _, _ in chosen})
+            rows = tx.run(
+                sql.CLAIM,
+                [[slot, generation] for _, slot, generation in chosen if slot in snapshot.slots],
+                holder=holder,
+                attempts=rules.retry.attempts,
+                lease=micros(rules.lease),
+                look=micros(min(rules.lease, rules.stall, rules.deadline)),
+            )
+            changes = snapshot.moved(rows, Verb.CLAIM, holder=holder)
+            after = self._follow(tx, snapshot, changes)
+            sources = {(slot.owner_id, slot.key.kind): slot.source for slot in after}
+            return changes, [
+                _ticket(change.slot, sources.get((change.slot.owner_id, change.slot.needs or "")))
+                for change in changes
+            ]
+
+        changes, tickets = self.database.write(work, durable=False)
+        self._report(changes)
+        return tickets
+
+    def extend(self, beats: Sequence[Beat]) -> None:
+        """Renew the leases and write the progress."""
+        rows = [
+            [
+                *ticket_row(beat.ticket), int(beat.moved), beat.progress.stage, beat.progress.step,
+                beat.progress.steps, beat.progress.done, beat.progress.total,
+            ]
+            for beat in beats
+        ]  # fmt: skip
+        rules = self.rules
+
+        def work(tx: Transaction) -> list[Ticket]:
+            lock(tx, [beat.ticket.owner for beat in beats])
+            kept = {
+                row.id
+                for row in tx.run(
+                    sql.EXTEND,
+                    rows,
+                    lease=micros(rules.lease),
+                    stall=micros(rules.stall),
+                    deadline=micros(rules.deadline),
+                )
+            }
+            stale = [beat.ticket for beat in beats if beat.ticket.slot not in kept]
+            self._refuse(tx, "extended", stale)
+            return stale
+
+        stale = self.database.write(work, durable=False)
+        if stale:
+            raise StaleLease("extended", stale)
+
+    def complete(self, completions: Sequence[Completion]) -> None:
+        """Publish builds: they are served from now on, and what waited for them is queued."""
+        rows = [[*ticket_row(one.ticket), one.built.missing] for one in completions]
+
+        def work(tx: Transaction, snapshot: Snapshot) -> list[Change]:
+            changes = snapshot.moved(tx.run(sql.COMPLETE, rows), Verb.COMPLETE)
+            ready = {(change.slot.owner_id, change.slot.key.kind) for change in changes}
+            freed = [
+                [slot.id]
+                for slot in snapshot.slots.values()
+                if slot.state is SlotState.BLOCKED and (slot.owner_id, slot.needs) in ready
+            ]
+            return changes + snapshot.moved(tx.run(sql.UNBLOCK, freed), Verb.UNBLOCK)
+
+        self._settle(Verb.COMPLETE, [one.ticket for one in completions], work)
+
+    def fail(self, failures: Sequence[Failure]) -> None:
+        """Record failed attempts; what is final also fails what waited for it.
+
+        A removal is never given up: without a delay it cannot fail, the caller must name one.
+        """
+        if any(one.ticket.removing and one.delay is None for one in failures):
+            raise BadRequest("A clean-up cannot fail for good; name the delay after which it is tried again.")
+        later = [
+            [
+                *ticket_row(one.ticket), micros(one.delay), int(one.refund), one.fault.code,
+                params_json(one.fault.params),
+            ]
+            for one in failures
+            if one.delay is not None
+        ]  # fmt: skip
+        never = [
+            [*ticket_row(one.ticket), one.fault.code, params_json(one.fault.params)]
+            for one in failures
+            if one.delay is None
+        ]
+
+        def work(tx: Transaction, snapshot: Snapshot) -> list[Change]:
+            postponed = snapshot.moved(tx.run(sql.POSTPONE, later), Verb.POSTPONE)
+            failed = snapshot.moved(tx.run(sql.FAIL, never), Verb.FAIL)
+            return postponed + failed + sink(tx, snapshot, failed)
+
+        self._settle(Verb.FAIL, [one.ticket for one in failures], work)
+
+    def release(self, surrenders: Sequence[Surrender]) -> None:
+        """Free slots; the fence alone is checked, so that a superseded worker can do it."""
+        rows = [[one.ticket.slot, one.ticket.fence, int(one.refund)] for one in surrenders]
+
+        def work(tx: Transaction, snapshot: Snapshot) -> list[Change]:
+            return snapshot.moved(tx.run(sql.RELEASE, rows), Verb.RELEASE)
+
+        self._settle(Verb.RELEASE, [one.ticket for one in surrenders], work)
+
+    def forget(self, tickets: Sequence[Ticket]) -> None:
+        """Remove slots that were cleaned up; the owner goes with the last of them."""
+        if not all(ticket.removing for ticket in tickets):
+            raise BadRequest("Only a slot that is being deleted can be forgotten; delete its owner first.")
+        rows = [ticket_row(ticket) for ticket in tickets]
+
+        def work(tx: Transaction, snapshot: Snapshot) -> list[Change]:
+            return [
+                Change(verb=Verb.FORGET, before=snapshot.slots[row.id], after=None)
+                for row in tx.run(sql.FORGET, rows)
+            ]
+
+        self._settle(Verb.FORGET, tickets, work)
+
+    @contextmanager
+    def guarded(self, ticket: Ticket) -> Iterator[Connection]:
+        """Open a transaction for a worker's own rows; it begins by proving that the ticket holds."""
+        with self.database.writing(durable=False) as tx:
+            lock(tx, [ticket.owner])
+            if tx.run(sql.STANDING, [ticket_row(ticket)]):
+                yield tx.connection
+                return
+            self._refuse(tx, "guarded", [ticket])
+        raise StaleLease("guarded", [ticket])
+
+    def _settle(
+        self,
+        verb: Verb,
+        tickets: Sequence[Ticket],
+        work: Callable[[Transaction, Snapshot], list[Change]],
+    ) -> None:
+        """Run one verb over tickets: lock, guarded write, what follows, and the refusals."""
+
+        def run(tx: Transaction) -> tuple[list[Change], list[Ticket]]:
+            snapshot = Snapshot.locked(tx, {ticket.owner for ticket in tickets})
+            changes = work(tx, snapshot)
+            self._follow(tx, snapshot, changes)
+            written = {change.slot.id for change in changes}
+            stale = [ticket for ticket in tickets if ticket.slot not in written]
+            self._refuse(tx, verb, stale)
+            return changes, stale
+
+        changes, stale = self.database.write(run, durable=True)
+        self._report(changes)
+        raise_stale(verb, stale)
+
+
+def sink(tx: Transaction, snapshot: Snapshot, failed: Sequence[Change]) -> list[Change]:
+    """Fail whatever waited, near or far, for slots that failed."""
+    standing = overlay(snapshot.slots.values(), failed)
+    rows = []
+    for change in failed:
+        own = [slot for slot in standing if slot.owner_id == change.slot.owner_id]
+        params = params_json({"kind": change.slot.key.kind})
+        rows += [[slot.id, "needed_slot_failed", params] for slot in dependents([change.slot.key.kind], own)]
+    return snapshot.moved(tx.run(sql.SINK, rows), Verb.FAIL)
+
+
+def _ticket(slot: Slot, source: int | None) -> Ticket:
+    return Ticket(
+        slot=slot.id,
+        owner=slot.owner_id,
+        key=slot.key,
+        job=slot.job,
+        generation=slot.wanted,
+        fence=slot.fence,
+        attempt=slot.attempts,
+        removing=slot.state is SlotState.DELETING,
+        source=source,
+        built=slot.built,
+    )

