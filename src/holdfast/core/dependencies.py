@@ -36,16 +36,16 @@ def check_specs(specs: Sequence[SlotSpec]) -> None:
     needs = {spec.kind: spec.needs for spec in specs}
     if len(needs) != len(specs):
         raise BadRequest(f"A kind is named twice in {[spec.kind for spec in specs]}; name each kind once.")
-    for kind in needs:
+    for kind, step in needs.items():
         seen = {kind}
-        step = needs[kind]
-        while step is not None:
-            if step not in needs:
-                raise BadRequest(f"The slot {kind!r} needs {step!r}, which was not asked for; ask for both.")
-            if step in seen:
+        below = step
+        while below is not None:
+            if below not in needs:
+                raise BadRequest(f"The slot {kind!r} needs {below!r}, which was not asked for; ask for both.")
+            if below in seen:
                 raise BadRequest(f"The slots {sorted(seen)} need each other in a circle; break it.")
-            seen.add(step)
-            step = needs[step]
+            seen.add(below)
+            below = needs[below]
 
 
 def raised(scope: Scope, specs: Sequence[SlotSpec], slots: Mapping[str, Slot]) -> dict[str, SlotState]:

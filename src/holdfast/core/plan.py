@@ -1,4 +1,4 @@
-"""The reconciler's one decision: what does this slot need now?"""
+"""The reconciler's one decision: what a slot needs now."""
 
 from __future__ import annotations
 

@@ -18,7 +18,6 @@ class Rules:
     overtaken: timedelta = timedelta(minutes=10)
     deadline: timedelta = timedelta(hours=6)
     ring_again: timedelta = timedelta(seconds=60)
-    rings_per_worker: int = 2
     retry: RetryPolicy = field(default_factory=RetryPolicy)
 
     @property

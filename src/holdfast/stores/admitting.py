@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from holdfast.core.admission import (
     Answer,
@@ -25,7 +25,7 @@ from holdfast.errors import BadRequest
 from holdfast.stores import statements as sql
 from holdfast.stores.base import LARGEST_BATCH
 from holdfast.stores.desk import Desk, Snapshot, by_owner, record
-from holdfast.stores.values import slot_of
+from holdfast.stores.values import owner_of, slot_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from holdfast.core.slot import Slot
     from holdfast.core.states import SlotState
     from holdfast.stores.database import Database, Transaction
+    from holdfast.stores.values import OwnerRow
 
 BUILDS = frozenset(Operation) - {Operation.CANCEL, Operation.DELETE}
 LOWEST_PRIORITY = 9
@@ -67,7 +68,11 @@ class Admitting(Desk):
     """Answers requests; N identical ones at once make one generation and name one job."""
 
     def __init__(
-        self, database: Database, rules: Rules, ids: Callable[[], str], wake: Callable[[], None] = lambda: None
+        self,
+        database: Database,
+        rules: Rules,
+        ids: Callable[[], str],
+        wake: Callable[[], None] = lambda: None,
     ) -> None:
         super().__init__(database, rules, wake)
         self._ids = ids
@@ -83,11 +88,10 @@ class Admitting(Desk):
             self._report(changes)
         return [answers[index] for index in range(len(requests))]
 
-    def _admit(
-        self, portion: Mapping[int, Request], tx: Transaction
-    ) -> tuple[list[Change], dict[int, Answer]]:
+    def _admit(self, portion: Mapping[int, Request], tx: Transaction) -> tuple[list[Change], dict[int, Answer]]:
         names = [[request.base, request.owner] for request in portion.values()]
-        found = {(row.base, row.owner): row for row in tx.run(sql.FIND_OWNERS, names)}
+        rows = [owner_of(row) for row in tx.run(sql.FIND_OWNERS, names)]
+        found = {(row.base, row.owner): row for row in rows}
         snapshot = Snapshot(tx, {row.id: row.status for row in found.values()})
         now = tx.run(sql.TIME)[0][0] if found else Moment(0)  # nothing about a new owner depends on time
         cases = {
@@ -108,7 +112,7 @@ class Admitting(Desk):
             for index, case in cases.items()
         }
 
-    def _case(self, tx: Transaction, request: Request, row: Any, snapshot: Snapshot, now: Moment) -> Case:
+    def _case(self, tx: Transaction, request: Request, row: OwnerRow | None, snapshot: Snapshot, now: Moment) -> Case:
         owner = row.id if row is not None else None
         slots = {slot.key.kind: slot for slot in snapshot.slots.values() if slot.owner_id == owner}
         situation = situation_of(
@@ -203,9 +207,9 @@ class Admitting(Desk):
                 else:
                     new.append([case.owner, kind, *row])
         changes = snapshot.moved(tx.run(sql.RAISE_SLOTS, old), Verb.ADMIT)
-        for row in tx.run(sql.CREATE_SLOTS, new):
-            request = names[row.owner_id]
-            slot = slot_of(row, SlotKey(request.base, request.owner, row.kind))
+        for made in tx.run(sql.CREATE_SLOTS, new):
+            request = names[made[1]]
+            slot = slot_of(made, SlotKey(request.base, request.owner, made[2]))
             changes.append(Change(verb=Verb.ADMIT, before=None, after=slot))
         return changes
 
@@ -214,9 +218,7 @@ def _check(request: Request) -> None:
     if not request.base or not request.owner:
         raise BadRequest("A request names a base and an owner; neither may be empty.")
     if not 0 <= request.priority <= LOWEST_PRIORITY:
-        raise BadRequest(
-            f"The priority {request.priority} is not between 0 (first) and {LOWEST_PRIORITY} (last)."
-        )
+        raise BadRequest(f"The priority {request.priority} is not between 0 (first) and {LOWEST_PRIORITY} (last).")
     check_specs(request.slots)
 
 

@@ -57,9 +57,7 @@ class largest(FunctionElement[int]):  # noqa: N801 - reads as a SQL function
 def batch(**columns: type) -> Subquery:
     """Return the parameter `rows` as a table with these columns, in this order."""
     table = _EachRow().table_valued("value", name="row")
-    cells = [
-        _Cell(position, TYPES[kind]).label(name) for position, (name, kind) in enumerate(columns.items())
-    ]
+    cells = [_Cell(position, TYPES[kind]).label(name) for position, (name, kind) in enumerate(columns.items())]
     return select(*cells).select_from(table).subquery("batch")
 
 

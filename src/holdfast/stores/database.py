@@ -43,11 +43,11 @@ class Dialect(Protocol):
         """Open a transaction that sees one snapshot and writes nothing."""
         ...
 
-    def explain(self, error: DBAPIError) -> HoldfastError | None:
+    def explain(self, error: BaseException) -> HoldfastError | None:
         """Turn a driver's error into one of ours; None means that it is a bug, to be seen as it is."""
         ...
 
-    def collided(self, error: DBAPIError) -> bool:
+    def collided(self, error: BaseException) -> bool:
         """Tell whether the transaction lost against another one and may simply be run again."""
         ...
 
@@ -57,13 +57,20 @@ class Dialect(Protocol):
 
 
 class Transaction:
-    """Runs statements; a batch is a list of rows, sent as one parameter."""
+    """Runs statements; a batch is a list of rows, sent as one parameter.
+
+    SQLAlchemy writes the SQL, once; the driver runs it. Building result objects for a handful of integers would
+    cost more than the statements themselves.
+    """
 
     def __init__(self, connection: Connection, compiled: dict[ClauseElement, Compiled]) -> None:
         self.connection = connection
         self._compiled = compiled
+        self._driver: Any = connection.connection.driver_connection
 
-    def run(self, statement: ClauseElement, rows: Sequence[Sequence[Any]] | None = None, **params: Any) -> list[Any]:
+    def run(
+        self, statement: ClauseElement, rows: Sequence[Sequence[Any]] | None = None, **params: Any
+    ) -> list[tuple[Any, ...]]:
         """Run one statement; return the rows it returns. An empty batch runs nothing."""
         if rows is not None:
             if not rows:
@@ -73,8 +80,12 @@ class Transaction:
         if known is None:
             known = self._compiled[statement] = _compile(statement, self.connection.dialect)
         sql, constants = known
-        result = self.connection.exec_driver_sql(sql, constants | params)
-        return list(result) if result.returns_rows else []
+        cursor = self._driver.cursor()
+        try:
+            cursor.execute(sql, constants | params)
+            return cursor.fetchall() if cursor.description else []
+        finally:
+            cursor.close()
 
 
 class Database:
@@ -84,6 +95,7 @@ class Database:
         self.engine = engine
         self.dialect = dialect
         self._compiled: dict[ClauseElement, Compiled] = {}
+        self._errors: tuple[type[Exception], ...] = (DBAPIError, engine.dialect.loaded_dbapi.Error)
 
     def write(self, work: Callable[[Transaction], T], *, durable: bool) -> T:
         """Run `work` in one transaction; all of it is kept or none."""
@@ -91,8 +103,8 @@ class Database:
             try:
                 with self.dialect.write(self.engine, durable=durable) as connection:
                     return work(Transaction(connection, self._compiled))
-            except DBAPIError as error:
-                if not self.dialect.collided(error) or rounds == ROUNDS:
+            except self._errors as error:
+                if not self.dialect.collided(_cause(error)) or rounds == ROUNDS:
                     raise self._explained(error) from error
         raise AssertionError("unreachable: the last round returns or raises")
 
@@ -102,7 +114,7 @@ class Database:
         try:
             with self.dialect.write(self.engine, durable=durable) as connection:
                 yield Transaction(connection, self._compiled)
-        except DBAPIError as error:
+        except self._errors as error:
             raise self._explained(error) from error
 
     @contextmanager
@@ -111,7 +123,7 @@ class Database:
         try:
             with self.dialect.read(self.engine) as connection:
                 yield Transaction(connection, self._compiled)
-        except DBAPIError as error:
+        except self._errors as error:
             raise self._explained(error) from error
 
     def close(self) -> None:
@@ -119,8 +131,13 @@ class Database:
         self.engine.dispose()
         self.dialect.close()
 
-    def _explained(self, error: DBAPIError) -> Exception:
-        return self.dialect.explain(error) or error
+    def _explained(self, error: Exception) -> Exception:
+        return self.dialect.explain(_cause(error)) or error
+
+
+def _cause(error: Exception) -> BaseException:
+    """Return the driver's own error."""
+    return error.orig if isinstance(error, DBAPIError) and error.orig is not None else error
 
 
 def _compile(statement: ClauseElement, dialect: SqlDialect) -> Compiled:
@@ -128,8 +145,6 @@ def _compile(statement: ClauseElement, dialect: SqlDialect) -> Compiled:
     compiled = statement.compile(dialect=dialect)
     assert isinstance(compiled, SQLCompiler)  # noqa: S101 - only statements are run
     constants = {
-        name: parameter.effective_value
-        for parameter, name in compiled.bind_names.items()
-        if not parameter.required
+        name: parameter.effective_value for parameter, name in compiled.bind_names.items() if not parameter.required
     }
     return str(compiled), constants

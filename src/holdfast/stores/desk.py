@@ -10,7 +10,7 @@ from holdfast.core.effects import Change, Event, job_event, overlay, settlements
 from holdfast.core.states import SlotState
 from holdfast.errors import StaleLease
 from holdfast.stores import statements as sql
-from holdfast.stores.values import slot_of
+from holdfast.stores.values import owner_of, slot_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from holdfast.core.slot import OwnerId, Slot, SlotId, Ticket
     from holdfast.core.states import Verb
     from holdfast.stores.database import Database, Transaction
+    from holdfast.stores.values import OwnerRow
 
 log = logging.getLogger("holdfast")
 
@@ -66,7 +67,8 @@ class Desk:
                 events.append(job_event(settled[job]))
         fresh = statuses(snapshot.statuses, after)
         tx.run(
-            sql.SET_STATUS, [[owner, status] for owner, status in fresh.items() if status != snapshot.statuses[owner]]
+            sql.SET_STATUS,
+            [[owner, status] for owner, status in fresh.items() if status != snapshot.statuses[owner]],
         )
         gone = [[owner] for owner in snapshot.statuses if owner not in fresh]
         tx.run(sql.REMOVE_OWNERS, gone)
@@ -99,9 +101,9 @@ class Desk:
             self.wake()
 
 
-def lock(tx: Transaction, owners: Collection[OwnerId]) -> list[Any]:
+def lock(tx: Transaction, owners: Collection[OwnerId]) -> list[OwnerRow]:
     """Lock owners, always in the same order; whoever moves a slot has its owner's lock."""
-    return tx.run(sql.LOCK_OWNERS, [[owner] for owner in sorted(set(owners))])
+    return [owner_of(row) for row in tx.run(sql.LOCK_OWNERS, [[owner] for owner in sorted(set(owners))])]
 
 
 def by_owner(slots: Iterable[Slot]) -> dict[OwnerId | None, list[Slot]]:

@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from sqlalchemy import Connection, Engine
-    from sqlalchemy.exc import DBAPIError
 
 # Unique violation (two made the same owner), deadlock, serialization failure: run the transaction again.
 COLLISIONS = frozenset({"23505", "40P01", "40001"})
@@ -42,29 +41,32 @@ class PostgresDialect:
         ):
             yield connection
 
-    def explain(self, error: DBAPIError) -> HoldfastError | None:
+    def explain(self, error: BaseException) -> HoldfastError | None:
         """Say what PostgreSQL's error means for a person."""
-        state = getattr(error.orig, "sqlstate", None)
+        state = getattr(error, "sqlstate", None)
         if state in _EXPLANATIONS:
             kind, sentence = _EXPLANATIONS[state]
-            return kind(f"{sentence} ({error.orig})")
-        if error.connection_invalidated or state is None or state[:2] in ("08", "57"):
+            return kind(f"{sentence} ({error})")
+        if state is None or state[:2] in ("08", "57"):
             return StoreUnavailable(
                 "The connection to PostgreSQL was lost or refused. Whether the last commit was kept is decided by "
-                f"the database alone; try again when it can be reached. ({error.orig})"
+                f"the database alone; try again when it can be reached. ({error})"
             )
         return None
 
-    def collided(self, error: DBAPIError) -> bool:
+    def collided(self, error: BaseException) -> bool:
         """Tell whether the transaction may simply be run again."""
-        return getattr(error.orig, "sqlstate", None) in COLLISIONS
+        return getattr(error, "sqlstate", None) in COLLISIONS
 
     def close(self) -> None:
         """Nothing is kept outside the engine."""
 
 
 _EXPLANATIONS: dict[str | None, tuple[type[StoreError], str]] = {
-    "53100": (StoreFull, "The disk of PostgreSQL is full. Nothing was written; free some space and try again."),
+    "53100": (
+        StoreFull,
+        "The disk of PostgreSQL is full. Nothing was written; free some space and try again.",
+    ),
     "25006": (
         StoreReadOnly,
         "PostgreSQL accepts no writes (a standby, or default_transaction_read_only). Connect to the primary.",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from holdfast.core.states import Status
 from holdfast.errors import UnknownJob, UnknownOwner, UnknownSlot
@@ -10,7 +10,7 @@ from holdfast.stores import statements as sql
 from holdfast.stores.admitting import Admitting
 from holdfast.stores.base import Owner
 from holdfast.stores.tending import Tending
-from holdfast.stores.values import event_of, job_of, refusal_of, slot_of
+from holdfast.stores.values import event_of, job_of, owner_of, refusal_of, slot_of
 from holdfast.stores.working import Working
 
 if TYPE_CHECKING:
@@ -24,9 +24,10 @@ class SqlStore(Admitting, Working, Tending):
     def owner(self, base: str, name: str) -> Owner:
         """Read an owner with its slots, or raise `UnknownOwner`."""
         with self.database.reading() as tx:
-            row = _first(tx.run(sql.READ_OWNER, base=base, owner=name))
-            if row is None:
+            found = tx.run(sql.READ_OWNER, base=base, owner=name)
+            if not found:
                 raise UnknownOwner(base, name)
+            row = owner_of(found[0])
             slots = tuple(slot_of(one) for one in tx.run(sql.READ_SLOTS, base=base, owner=name))
         return Owner(
             id=row.id,
@@ -48,10 +49,10 @@ class SqlStore(Admitting, Working, Tending):
     def job(self, job: str) -> Job:
         """Read a job, or raise `UnknownJob`."""
         with self.database.reading() as tx:
-            row = _first(tx.run(sql.READ_JOB, job=job))
-        if row is None:
+            found = tx.run(sql.READ_JOB, job=job)
+        if not found:
             raise UnknownJob(job)
-        return job_of(row)
+        return job_of(found[0])
 
     def jobs(self, owner: OwnerId, limit: int = 100) -> list[Job]:
         """Read the jobs of an owner, newest first."""
@@ -71,12 +72,8 @@ class SqlStore(Admitting, Working, Tending):
     def counters(self) -> dict[str, int]:
         """Read the counters, `stale_write_rejected.*` among them."""
         with self.database.reading() as tx:
-            return {row.name: row.value for row in tx.run(sql.READ_COUNTERS)}
+            return dict(tx.run(sql.READ_COUNTERS))
 
     def close(self) -> None:
         """Close the database."""
         self.database.close()
-
-
-def _first(rows: list[Any]) -> Any:
-    return rows[0] if rows else None

@@ -13,7 +13,6 @@ import sqlite3
 import threading
 from collections import deque
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import create_engine, event
@@ -30,9 +29,9 @@ from holdfast.errors import (
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from sqlalchemy import Connection, Engine
-    from sqlalchemy.exc import DBAPIError
 
     from holdfast.core.clock import Clock
 
@@ -115,15 +114,15 @@ class SqliteDialect:
         with engine.connect().execution_options(holdfast_reads=True) as connection, connection.begin():
             yield connection
 
-    def explain(self, error: DBAPIError) -> HoldfastError | None:
+    def explain(self, error: BaseException) -> HoldfastError | None:
         """Say what SQLite's result code means for a person."""
-        code = getattr(error.orig, "sqlite_errorcode", None)
+        code = getattr(error, "sqlite_errorcode", None)
         if code is None:
             return None
         kind, sentence = _EXPLANATIONS.get(code & 0xFF, (None, ""))
-        return kind(f"{sentence} ({error.orig})") if kind else None
+        return kind(f"{sentence} ({error})") if kind else None
 
-    def collided(self, error: DBAPIError) -> bool:  # noqa: ARG002 - writers take turns, so they never collide
+    def collided(self, error: BaseException) -> bool:  # noqa: ARG002 - writers take turns, so they never collide
         """Tell that another writer was in the way: never, since writers take turns."""
         return False
 
@@ -135,7 +134,10 @@ class SqliteDialect:
 _EXPLANATIONS: dict[int, tuple[type[StoreError], str]] = {
     sqlite3.SQLITE_BUSY: (
         StoreBusy,
-        f"Another program has kept the database locked for {BUSY_SECONDS} s. Nothing was written; close it and try again.",
+        (
+            f"Another program has kept the database locked for {BUSY_SECONDS} s. Nothing was written; close it and "
+            "try again."
+        ),
     ),
     sqlite3.SQLITE_READONLY: (
         StoreReadOnly,
@@ -172,7 +174,12 @@ def sqlite_engine(path: Path | None, clock: Clock) -> Engine:
     connect_args = {"timeout": BUSY_SECONDS, "check_same_thread": False}
     if path:
         engine = create_engine(
-            url, paramstyle="named", connect_args=connect_args, poolclass=QueuePool, pool_size=8, max_overflow=-1
+            url,
+            paramstyle="named",
+            connect_args=connect_args,
+            poolclass=QueuePool,
+            pool_size=8,
+            max_overflow=-1,
         )
     else:
         engine = create_engine(url, paramstyle="named", connect_args=connect_args, poolclass=StaticPool)

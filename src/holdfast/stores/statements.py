@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import (
     BigInteger,
     ColumnElement,
-    Executable,
     Integer,
     Text,
     and_,
@@ -197,9 +196,7 @@ POSTPONE = (
 _row = batch(**TICKET, code=str, params=str)
 FAIL = (
     update(slots)
-    .values(
-        state=_state(S.FAILED), due_at=None, error_code=_row.c.code, error_params=_row.c.params, **NO_LEASE
-    )
+    .values(state=_state(S.FAILED), due_at=None, error_code=_row.c.code, error_params=_row.c.params, **NO_LEASE)
     .where(held(_row))
     .returning(*slots.c)
 )
@@ -233,10 +230,7 @@ RELEASE = (
 
 _row = batch(slot=int)
 UNBLOCK = (
-    update(slots)
-    .values(state=_state(S.QUEUED), queued_at=NOW)
-    .where(slots.c.id == _row.c.slot)
-    .returning(*slots.c)
+    update(slots).values(state=_state(S.QUEUED), queued_at=NOW).where(slots.c.id == _row.c.slot).returning(*slots.c)
 )
 
 _row = batch(slot=int, code=str, params=str)
@@ -295,9 +289,7 @@ CREATE_OWNERS = (
 _row = batch(owner=int, generation=int, fingerprint=str)
 RAISE_OWNERS = (
     update(owners)
-    .values(
-        generation=_row.c.generation, fingerprint=func.coalesce(_row.c.fingerprint, owners.c.fingerprint)
-    )
+    .values(generation=_row.c.generation, fingerprint=func.coalesce(_row.c.fingerprint, owners.c.fingerprint))
     .where(owners.c.id == _row.c.owner)
 )
 
@@ -324,9 +316,7 @@ _row = batch(
 OPEN_JOBS = insert(jobs).from_select(["created_at", *_row.c.keys()], select(NOW, *_row.c))
 
 _row = batch(owner_id=int, kind=str, needs=str, job=str, wanted=int, state=str, priority=int)
-CREATE_SLOTS = (
-    insert(slots).from_select(["queued_at", *_row.c.keys()], select(NOW, *_row.c)).returning(*slots.c)
-)
+CREATE_SLOTS = insert(slots).from_select(["queued_at", *_row.c.keys()], select(NOW, *_row.c)).returning(*slots.c)
 
 # A new generation of a slot that exists. What was served stays served; a live lease stays until its holder, told
 # by its next renewal that it is superseded, releases it.
@@ -401,9 +391,7 @@ OVERTAKEN = select(_row.c.slot).where(
     .exists()
 )
 
-_row = batch(
-    base=str, owner=str, operation=str, verdict=str, reason=str, job=str, requester=str, cost=float
-)
+_row = batch(base=str, owner=str, operation=str, verdict=str, reason=str, job=str, requester=str, cost=float)
 AUDIT = insert(duplicates).from_select(["at", *_row.c.keys()], select(NOW, *_row.c))
 
 # ---------------------------------------------------------------- the reconciler's statements
@@ -412,9 +400,7 @@ _row = batch(**TICKET, due_at=int)
 RING = (
     update(slots)
     .values(rung_at=NOW)
-    .where(
-        as_read(_row), or_(slots.c.rung_at.is_(None), slots.c.rung_at <= NOW - _number("ring_again"))
-    )
+    .where(as_read(_row), or_(slots.c.rung_at.is_(None), slots.c.rung_at <= NOW - _number("ring_again")))
     .returning(slots.c.id)
 )
 
@@ -455,11 +441,9 @@ def _slots_where(*conditions: Any) -> Any:
 
 
 DUE = (
-    _slots_where(_is(*TIMED), slots.c.due_at <= NOW)
-    .order_by(slots.c.due_at)
-    .limit(bindparam("limit", type_=Integer()))
+    _slots_where(_is(*TIMED), slots.c.due_at <= NOW).order_by(slots.c.due_at).limit(bindparam("limit", type_=Integer()))
 )
-NEXT_DUE = select(func.min(slots.c.due_at)).where(_is(*TIMED))
+NEXT_DUE = select(func.min(slots.c.due_at)).where(_is(*TIMED), slots.c.due_at > NOW)
 HOLDERS = select(slots.c.holder).where(slots.c.holder.is_not(None)).distinct()
 
 _row = batch(holder=str)
@@ -486,20 +470,16 @@ RUNG = select(func.count()).where(
 
 # ---------------------------------------------------------------- finding work to claim
 
-_candidate = select(
-    slots.c.id, slots.c.owner_id, slots.c.wanted, slots.c.attempts, slots.c.priority, slots.c.queued_at
-)
+_candidate = select(slots.c.id, slots.c.owner_id, slots.c.wanted, slots.c.attempts, slots.c.priority, slots.c.queued_at)
 NEXT_QUEUED = (
-    _candidate
-    .select_from(_with_owner)
+    _candidate.select_from(_with_owner)
     .where(_is(S.QUEUED), slots.c.kind == bindparam("kind", type_=Text()), _free)
     .order_by(slots.c.priority, slots.c.queued_at, slots.c.id)
     .limit(bindparam("limit", type_=Integer()))
     .with_for_update(of=owners, skip_locked=True)
 )
 NEXT_TIMED = (
-    _candidate
-    .select_from(_with_owner)
+    _candidate.select_from(_with_owner)
     .where(_is(*TIMED), slots.c.due_at <= NOW, _free, slots.c.kind == bindparam("kind", type_=Text()))
     .order_by(slots.c.due_at)
     .limit(bindparam("limit", type_=Integer()))
@@ -510,17 +490,12 @@ NEXT_TIMED = (
 
 _row = batch(owner=int)
 LOCK_OWNERS = (
-    select(owners)
-    .where(owners.c.id.in_(select(_row.c.owner)))
-    .order_by(owners.c.id)
-    .with_for_update(of=owners)
+    select(owners).where(owners.c.id.in_(select(_row.c.owner))).order_by(owners.c.id).with_for_update(of=owners)
 )
 LOAD_SLOTS = _slots_where(slots.c.owner_id.in_(select(_row.c.owner))).order_by(slots.c.id)
 TIME = select(NOW)
 
-_owner_is = and_(
-    owners.c.base == bindparam("base", type_=Text()), owners.c.owner == bindparam("owner", type_=Text())
-)
+_owner_is = and_(owners.c.base == bindparam("base", type_=Text()), owners.c.owner == bindparam("owner", type_=Text()))
 READ_OWNER = select(owners).where(_owner_is)
 READ_SLOTS = _slots_where(_owner_is).order_by(slots.c.id)
 READ_JOB = select(jobs).where(jobs.c.id == bindparam("job", type_=Text()))
@@ -552,7 +527,7 @@ COUNT = (
 # ---------------------------------------------------------------- retention
 
 
-def _oldest(table: Any) -> Executable:
+def _oldest(table: Any) -> Any:
     """Look at the oldest rows only, and remove those that are past retention."""
     first = select(table.c.id, table.c.at).order_by(table.c.id).limit(bindparam("limit", type_=Integer())).subquery()
     old = select(first.c.id).where(first.c.at < NOW - _number("keep"))
@@ -561,10 +536,14 @@ def _oldest(table: Any) -> Executable:
 
 SWEEP_EVENTS = _oldest(events)
 SWEEP_DUPLICATES = _oldest(duplicates)
-SWEEP_JOBS = delete(jobs).where(
-    jobs.c.id.in_(
-        select(jobs.c.id)
-        .where(jobs.c.finished_at.is_not(None), jobs.c.finished_at < NOW - _number("keep"))
-        .limit(bindparam("limit", type_=Integer()))
+SWEEP_JOBS = (
+    delete(jobs)
+    .where(
+        jobs.c.id.in_(
+            select(jobs.c.id)
+            .where(jobs.c.finished_at.is_not(None), jobs.c.finished_at < NOW - _number("keep"))
+            .limit(bindparam("limit", type_=Integer()))
+        )
     )
-).returning(jobs.c.id)
+    .returning(jobs.c.id)
+)

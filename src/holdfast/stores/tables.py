@@ -112,7 +112,9 @@ slots = Table(
     CheckConstraint("(holder IS NULL) = (until IS NULL)", name="lease"),
     CheckConstraint(f"holder IS NULL OR {one_of('state', ACTIVE)}", name="rest_has_no_lease"),
     CheckConstraint("state <> 'running' OR holder IS NOT NULL", name="running_has_lease"),
-    CheckConstraint(f"due_at IS NOT NULL OR NOT ({one_of('state', (SlotState.RUNNING, SlotState.WAITING))})", name="due"),
+    CheckConstraint(
+        f"due_at IS NOT NULL OR NOT ({one_of('state', (SlotState.RUNNING, SlotState.WAITING))})", name="due"
+    ),
     CheckConstraint("state <> 'ready' OR built = wanted", name="ready"),
     Index("slots_queued", "kind", "priority", "queued_at", "id", **only(IS_QUEUED)),
     Index("slots_timed", "due_at", **only(IS_TIMED)),

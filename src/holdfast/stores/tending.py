@@ -43,7 +43,7 @@ class Tending(Desk):
     def holders(self) -> list[str]:
         """Name everybody who holds a lease."""
         with self.database.reading() as tx:
-            return [row.holder for row in tx.run(sql.HOLDERS)]
+            return [holder for (holder,) in tx.run(sql.HOLDERS)]
 
     def held_by(self, holders: Collection[str], limit: int) -> Work:
         """Read the slots of these holders."""
@@ -65,7 +65,7 @@ class Tending(Desk):
         def work(tx: Transaction) -> set[int]:
             lock(tx, [slot.owner_id for slot in slots])
             rung = tx.run(sql.RING, rows, ring_again=micros(self.rules.ring_again))
-            return {row.id for row in rung}
+            return {slot for (slot,) in rung}
 
         rung = self.database.write(work, durable=False)
         return [
@@ -81,9 +81,7 @@ class Tending(Desk):
         def work(tx: Transaction, snapshot: Snapshot) -> list[Change]:
             return [
                 Change(verb=one.verb, before=one.before, after=one.after, note={"reason": reasons[one.slot.id]})
-                for one in snapshot.moved(
-                    tx.run(sql.EXPIRE, [_read(slot) for slot, _ in slots]), Verb.EXPIRE
-                )
+                for one in snapshot.moved(tx.run(sql.EXPIRE, [_read(slot) for slot, _ in slots]), Verb.EXPIRE)
             ]
 
         return self._tend([slot for slot, _ in slots], work)
@@ -105,16 +103,12 @@ class Tending(Desk):
         """Remove history past its retention, at most `limit` rows of each table; return how many."""
 
         def work(tx: Transaction) -> int:
-            return sum(
-                len(tx.run(statement, keep=micros(keep), limit=limit))
-                for statement in (sql.SWEEP_EVENTS, sql.SWEEP_DUPLICATES, sql.SWEEP_JOBS)
-            )
+            sweeps = (sql.SWEEP_EVENTS, sql.SWEEP_DUPLICATES, sql.SWEEP_JOBS)
+            return sum(len(tx.run(one, keep=micros(keep), limit=limit)) for one in sweeps)
 
         return self.database.write(work, durable=False)
 
-    def _tend(
-        self, slots: Sequence[Slot], work: Callable[[Transaction, Snapshot], list[Change]]
-    ) -> list[Slot]:
+    def _tend(self, slots: Sequence[Slot], work: Callable[[Transaction, Snapshot], list[Change]]) -> list[Slot]:
         def run(tx: Transaction) -> list[Change]:
             snapshot = Snapshot.locked(tx, {slot.owner_id for slot in slots})
             changes = work(tx, snapshot)

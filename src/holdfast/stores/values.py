@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from holdfast.core.effects import Event
 from holdfast.core.slot import Fault, Progress, Slot, SlotKey
@@ -13,8 +13,29 @@ from holdfast.stores.base import Job, LoggedEvent, Refusal
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from holdfast.core.clock import Moment
+    from holdfast.core.slot import OwnerId
+    from holdfast.core.states import Status
+
 _STATES = {str(state): state for state in SlotState}
 _NO_PROGRESS = Progress()
+
+
+class OwnerRow(NamedTuple):
+    """One row of the owners table."""
+
+    id: OwnerId
+    base: str
+    owner: str
+    generation: int
+    fingerprint: str | None
+    status: Status
+    created_at: Moment
+
+
+def owner_of(row: Sequence[Any]) -> OwnerRow:
+    """Read an owner."""
+    return OwnerRow(*row)
 
 
 def slot_of(row: Sequence[Any], key: SlotKey | None = None) -> Slot:

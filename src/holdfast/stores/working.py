@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, NamedTuple
 
 from holdfast.core.clock import micros
 from holdfast.core.dependencies import dependents
 from holdfast.core.effects import Change, overlay
-from holdfast.core.slot import Ticket
+from holdfast.core.slot import OwnerId, SlotId, Ticket
 from holdfast.core.states import SlotState, Verb
 from holdfast.errors import BadRequest, StaleLease
 from holdfast.stores import statements as sql
@@ -22,6 +22,20 @@ if TYPE_CHECKING:
     from holdfast.core.slot import Ring, Slot
     from holdfast.stores.base import Beat, Completion, Failure, Surrender
     from holdfast.stores.database import Transaction
+
+
+Chosen = tuple[OwnerId, SlotId, int]  # what to claim, in which generation
+
+
+class Candidate(NamedTuple):
+    """A slot that looks claimable."""
+
+    slot: SlotId
+    owner: OwnerId
+    wanted: int
+    attempts: int
+    priority: int
+    queued_at: int
 
 
 class Working(Desk):
@@ -39,21 +53,21 @@ class Working(Desk):
         attempt.
         """
 
-        def choose(tx: Transaction) -> list[tuple[Any, ...]]:
+        def choose(tx: Transaction) -> list[Chosen]:
             found = [
-                row
+                Candidate(*row)
                 for kind in kinds
                 for statement in (sql.NEXT_TIMED, sql.NEXT_QUEUED)
                 for row in tx.run(statement, kind=kind, limit=limit)
             ]
-            found.sort(key=lambda row: (row.priority, row.queued_at, row.id))
-            if found and found[0].attempts:
-                return [(found[0].owner_id, found[0].id, found[0].wanted)]
-            return [(row.owner_id, row.id, row.wanted) for row in found if not row.attempts][:limit]
+            found.sort(key=lambda one: (one.priority, one.queued_at, one.slot))
+            alone = found[:1] if found and found[0].attempts else []
+            together = alone or [one for one in found if not one.attempts][:limit]
+            return [(one.owner, one.slot, one.wanted) for one in together]
 
         return self._claim(choose, holder)
 
-    def _claim(self, choose: Callable[[Transaction], list[tuple[Any, ...]]], holder: str) -> list[Ticket]:
+    def _claim(self, choose: Callable[[Transaction], list[Chosen]], holder: str) -> list[Ticket]:
         rules = self.rules
 
         def work(tx: Transaction) -> tuple[list[Change], list[Ticket]]:
@@ -73,8 +87,7 @@ class Working(Desk):
             after = self._follow(tx, snapshot, changes)
             sources = {(slot.owner_id, slot.key.kind): slot.source for slot in after}
             return changes, [
-                _ticket(change.slot, sources.get((change.slot.owner_id, change.slot.needs or "")))
-                for change in changes
+                _ticket(change.slot, sources.get((change.slot.owner_id, change.slot.needs or ""))) for change in changes
             ]
 
         changes, tickets = self.database.write(work, durable=False)
@@ -95,8 +108,8 @@ class Working(Desk):
         def work(tx: Transaction) -> list[Ticket]:
             lock(tx, [beat.ticket.owner for beat in beats])
             kept = {
-                row.id
-                for row in tx.run(
+                slot
+                for (slot,) in tx.run(
                     sql.EXTEND,
                     rows,
                     lease=micros(rules.lease),
@@ -173,8 +186,8 @@ class Working(Desk):
 
         def work(tx: Transaction, snapshot: Snapshot) -> list[Change]:
             return [
-                Change(verb=Verb.FORGET, before=snapshot.slots[row.id], after=None)
-                for row in tx.run(sql.FORGET, rows)
+                Change(verb=Verb.FORGET, before=snapshot.slots[slot], after=None)
+                for (slot,) in tx.run(sql.FORGET, rows)
             ]
 
         self._settle(Verb.FORGET, tickets, work)

@@ -1,0 +1,1 @@
+"""Things that move: workers and the reconciler, with thin loops around a single step."""

@@ -1,0 +1,151 @@
+"""Those who work: the same crew answers rings in a scheduler's process or looks for work in a process of its own."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from holdfast.runtime.executor import Executor, nowhere
+from holdfast.runtime.liveness import holder_name
+from holdfast.runtime.loop import Loop
+from holdfast.runtime.reconciler import Reconciler
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from holdfast.core.clock import Clock
+    from holdfast.core.rules import Rules
+    from holdfast.core.slot import Ring
+    from holdfast.runtime.work import Indexer
+    from holdfast.stores.base import Store
+    from holdfast.stores.bells import Bell
+
+
+@dataclass(frozen=True, kw_only=True)
+class Parts:
+    """What one process works with."""
+
+    store: Store
+    bell: Bell
+    indexers: Mapping[str, Indexer]
+    clock: Clock
+    rules: Rules
+    period: timedelta
+    retention: timedelta
+    claim_batch: int
+    reach: Callable[[str], None] = nowhere
+
+
+class LocalCrew:
+    """Works in this process, with parts that are made where they are needed.
+
+    Only the maker of the parts is pickled; each process opens its own database.
+    """
+
+    def __init__(self, make: Callable[[], Parts]) -> None:
+        self._make = make
+        self._mutex = threading.Lock()
+        self._parts: Parts | None = None
+        self._executor: Executor | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"make": self._make}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__init__(state["make"])  # type: ignore[misc]
+
+    @property
+    def parts(self) -> Parts:
+        """The parts of this process, made once."""
+        with self._mutex:
+            if self._parts is None:
+                self._parts = self._make()
+            return self._parts
+
+    def run(self, ring: Ring) -> None:
+        """Answer one ring."""
+        parts = self.parts
+        with self._mutex:
+            if self._executor is None:
+                self._executor = _executor(parts)
+                self._executor.heartbeat.start()
+        self._executor.run(ring)
+
+    def wake(self) -> None:
+        """Wake everybody who is in `work`, in any process."""
+        self.parts.bell.ring()
+
+    def work(self) -> None:
+        """Look for work until SIGTERM or SIGINT; then give everything back.
+
+        Beside the work runs a reconciler: whoever is alive keeps the whole alive.
+        """
+        parts = self.parts
+        executor = _executor(parts)
+        working = Loop("worker", lambda: _step(executor, parts.claim_batch), parts.bell.listen(), parts.period)
+        reconciler = Reconciler(
+            parts.store, _Waker(parts.bell), tuple(parts.indexers), parts.rules, retention=parts.retention
+        )
+        tending = Loop("reconciler", reconciler.tend, parts.bell.listen(), parts.period)
+
+        def stop(*_: object) -> None:
+            executor.stop()
+            working.stop()
+            tending.stop()
+
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, stop)
+        executor.heartbeat.start()
+        thread = tending.start()
+        working.run()
+        tending.stop()
+        thread.join()
+        executor.heartbeat.stop()
+        parts.store.close()
+
+    def close(self) -> None:
+        """Give back what `run` holds and close the database."""
+        if self._executor is not None:
+            self._executor.stop()
+            self._executor.heartbeat.stop()
+        if self._parts is not None:
+            self._parts.store.close()
+
+
+class _Waker:
+    """The scheduler that a worker's own reconciler sees: workers look for themselves."""
+
+    def __init__(self, bell: Bell) -> None:
+        self._bell = bell
+
+    def start(self, crew: object) -> None:
+        """Nothing to start."""
+
+    def room(self, kind: str) -> None:
+        """Need no rings."""
+
+    def carry(self, rings: Sequence[Ring]) -> None:  # noqa: ARG002 - which rings does not matter
+        """Wake the workers."""
+        self._bell.ring()
+
+    def stop(self) -> None:
+        """Nothing to stop."""
+
+
+def _executor(parts: Parts) -> Executor:
+    return Executor(
+        parts.store,
+        parts.indexers,
+        holder=holder_name(),
+        clock=parts.clock,
+        rules=parts.rules,
+        reach=parts.reach,
+    )
+
+
+def _step(executor: Executor, limit: int) -> timedelta | None:
+    """Work on a batch; go on at once while there is work, then wait to be woken."""
+    return timedelta() if executor.run_next(limit) else None

@@ -1,0 +1,159 @@
+"""Claims, works, and reports what came of it. Nothing is retried here: the slot's state says what is next.
+
+A ring is answered by a claim; what cannot be claimed was a duplicate, is stale, or is held by somebody else, and
+that proof is all an acknowledgement needs. Quick results are committed together.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+from typing import TYPE_CHECKING, TypeVar
+
+from holdfast.core.slot import Fault
+from holdfast.errors import Outage, Permanent, StaleLease, StopWork, StoreError, Transient
+from holdfast.runtime.heartbeat import Heartbeat
+from holdfast.runtime.work import Task
+from holdfast.stores.base import Completion, Failure, Surrender
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from holdfast.core.clock import Clock
+    from holdfast.core.rules import Rules
+    from holdfast.core.slot import Ring, Ticket
+    from holdfast.runtime.work import Indexer
+    from holdfast.stores.base import Store
+
+log = logging.getLogger("holdfast")
+
+T = TypeVar("T")
+Result = Completion | Failure | Surrender | None  # None: a removal that is done
+FLUSH_SECONDS = 0.05  # a finished result waits no longer than this for its neighbours
+
+
+def nowhere(point: str) -> None:
+    """Pass a named point; tests put faults here."""
+
+
+class Executor:
+    """One worker: one slot at a time, claimed alone or in a batch."""
+
+    def __init__(
+        self,
+        store: Store,
+        indexers: Mapping[str, Indexer],
+        *,
+        holder: str,
+        clock: Clock,
+        rules: Rules,
+        chance: Callable[[], float] = random.random,
+        reach: Callable[[str], None] = nowhere,
+    ) -> None:
+        self.store = store
+        self.indexers = indexers
+        self.holder = holder
+        self.heartbeat = Heartbeat(store, clock, rules)
+        self._clock = clock
+        self._rules = rules
+        self._chance = chance
+        self._reach = reach
+
+    def run(self, ring: Ring) -> bool:
+        """Answer a ring; return whether there was anything to do. Returning is the acknowledgement."""
+        self._reach("received")
+        since = self._clock.monotonic()
+        tickets = self.store.claim([ring], self.holder)
+        if not tickets:
+            log.info("ring.skipped slot=%d generation=%d", ring.slot, ring.generation)
+        self._work(tickets, since)
+        self._reach("done")
+        return bool(tickets)
+
+    def run_next(self, limit: int) -> int:
+        """Claim the next slots and work on them; return how many there were."""
+        since = self._clock.monotonic()
+        tickets = self.store.claim_next(tuple(self.indexers), self.holder, limit)
+        self._work(tickets, since)
+        return len(tickets)
+
+    def stop(self) -> None:
+        """Give everything back at the next checkpoint."""
+        self.heartbeat.stopping = True
+
+    def _work(self, tickets: Sequence[Ticket], since: float) -> None:
+        self.heartbeat.hold(tickets, since)
+        try:
+            self._reach("claimed")
+            flushed = self._clock.monotonic()
+            results: list[tuple[Ticket, Result]] = []
+            for ticket in tickets:
+                results.append((ticket, self._attempt(ticket)))
+                if self._clock.monotonic() - flushed >= FLUSH_SECONDS:
+                    self._settle(results)
+                    flushed, results = self._clock.monotonic(), []
+            self._settle(results)
+        finally:
+            self.heartbeat.let_go(tickets)
+
+    def _attempt(self, ticket: Ticket) -> Result:
+        """Build or remove one slot; every way it can end is a result."""
+        task = Task(ticket, self.store, self.heartbeat, self._reach)
+        try:
+            self.heartbeat.check(ticket)
+            indexer = self.indexers[ticket.key.kind]
+            if ticket.removing:
+                indexer.remove(task)
+                return None
+            built = indexer.build(task)
+            if built is None:
+                return Failure(ticket=ticket, fault=Fault("no_result"))
+            return Completion(ticket=ticket, built=built)
+        except (StopWork, StaleLease) as stop:
+            log.info("work.stopped key=%s fence=%d reason=%s", ticket.key, ticket.fence, stop)
+            return Surrender(ticket=ticket, refund=isinstance(stop, StopWork) and stop.refund)
+        except Exception as error:
+            log.info("work.failed key=%s fence=%d", ticket.key, ticket.fence, exc_info=True)
+            return self._failure(ticket, error)
+
+    def _failure(self, ticket: Ticket, error: Exception) -> Failure:
+        """Decide what a failed attempt means: later, or never."""
+        retry = self._rules.retry
+        if isinstance(error, Permanent):
+            fault, delay = Fault(error.code, error.params), None
+        elif isinstance(error, Transient):
+            fault = Fault(error.code, error.params)
+            delay = retry.delay(ticket.attempt, self._chance(), error.retry_after)
+        else:
+            fault = Fault("unexpected", {"type": type(error).__name__, "message": str(error)[:500]})
+            delay = retry.delay(ticket.attempt, self._chance())
+        if isinstance(error, Outage):
+            return Failure(ticket=ticket, fault=fault, delay=delay, refund=True)
+        if ticket.removing:  # a clean-up is never given up
+            return Failure(ticket=ticket, fault=fault, delay=delay or retry.cap)
+        return Failure(ticket=ticket, fault=fault, delay=None if retry.given_up(ticket.attempt) else delay)
+
+    def _settle(self, results: Sequence[tuple[Ticket, Result]]) -> None:
+        """Write the results, a batch for each kind of ending."""
+        self._reach("settling")
+        endings = [one for _, one in results]
+        gone = [ticket for ticket, one in results if one is None]
+        self._write(self.store.complete, [one for one in endings if isinstance(one, Completion)])
+        self._write(self.store.fail, [one for one in endings if isinstance(one, Failure)])
+        self._write(self.store.forget, gone)
+        self._write(self.store.release, [one for one in endings if isinstance(one, Surrender)])
+        self.heartbeat.let_go([ticket for ticket, _ in results])
+        self._reach("settled")
+
+    def _write(self, verb: Callable[[Sequence[T]], None], batch: Sequence[T]) -> None:
+        """Write one batch; whoever is refused is superseded and frees its slot."""
+        if not batch:
+            return
+        try:
+            verb(batch)
+        except StaleLease as stale:
+            if verb != self.store.release:
+                self._write(self.store.release, [Surrender(ticket=ticket) for ticket in stale.tickets])
+        except StoreError:
+            # Whether it was kept is known to the database alone; if not, the lease runs out and the work is redone.
+            log.exception("settle.unknown")

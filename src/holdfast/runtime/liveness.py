@@ -1,0 +1,55 @@
+"""Who a worker is, and whether it still lives.
+
+A holder names its host (boot id and process namespace, so that two containers are two hosts), its process and
+the moment that process started, since process ids are used again. Of holders on other hosts nothing is known:
+their leases run out by themselves.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import socket
+from pathlib import Path
+
+PROC = Path("/proc")
+DEAD = frozenset("ZX")  # zombie, dead
+
+_numbers = itertools.count(1)
+
+
+def holder_name() -> str:
+    """Name a new worker of this process."""
+    pid = os.getpid()
+    return f"{socket.gethostname()}/{host_id()}/{pid}/{started(pid)}/{next(_numbers)}"
+
+
+def known_dead(holder: str) -> bool:
+    """Tell whether this holder is known to be gone; not knowing is no proof."""
+    try:
+        _, host, pid, start, _ = holder.rsplit("/", 4)
+    except ValueError:
+        return False
+    if not host or host != host_id() or not pid.isdigit():
+        return False
+    return started(int(pid)) != start
+
+
+def host_id() -> str:
+    """Name this boot of this machine and this namespace of processes; empty where it cannot be known."""
+    try:
+        boot = (PROC / "sys/kernel/random/boot_id").read_text().strip()
+        space = (PROC / "self/ns/pid").readlink().name
+    except OSError:
+        return ""
+    return f"{boot}+{space.strip('pid:[]')}"
+
+
+def started(pid: int) -> str:
+    """Return when a living process started, in ticks since boot; empty if there is none."""
+    try:
+        stat = (PROC / str(pid) / "stat").read_text()
+    except OSError:
+        return ""
+    fields = stat.rpartition(")")[2].split()  # the name in parentheses may hold anything
+    return "" if fields[0] in DEAD else fields[19]

@@ -1,0 +1,51 @@
+"""A thin loop around a single step: it wakes, steps and stops, and decides nothing."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from typing import TYPE_CHECKING
+
+from holdfast.errors import StoreError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from datetime import timedelta
+
+    from holdfast.stores.bells import Listener
+
+log = logging.getLogger("holdfast")
+
+
+class Loop:
+    """Steps at every wake-up, and at the latest after `period`: the safety net for a lost wake-up."""
+
+    def __init__(self, name: str, step: Callable[[], timedelta | None], listener: Listener, period: timedelta) -> None:
+        self.name = name
+        self._step = step
+        self._listener = listener
+        self._period = period
+        self._ended = threading.Event()
+
+    def run(self) -> None:
+        """Go round until `stop`; a database that is away ends nothing."""
+        while not self._ended.is_set():
+            try:
+                wish = self._step()
+            except StoreError as error:
+                log.warning("loop.%s error=%s", self.name, error)
+                wish = None
+            pause = self._period if wish is None else min(wish, self._period)
+            if pause and not self._ended.is_set():
+                self._listener.wait(pause.total_seconds())
+
+    def start(self) -> threading.Thread:
+        """Run in a thread of its own."""
+        thread = threading.Thread(target=self.run, name=f"holdfast-{self.name}", daemon=True)
+        thread.start()
+        return thread
+
+    def stop(self) -> None:
+        """End after the current step; safe to call from a signal handler."""
+        self._ended.set()
+        self._listener.poke()

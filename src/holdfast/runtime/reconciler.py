@@ -1,0 +1,128 @@
+"""One pass over what needs work: rings, expires, gives up. It never claims and never writes a result.
+
+It finds work by index, asks `plan`, and applies one guarded action to each slot; if the slot moved meanwhile the
+action does nothing. So any number of reconcilers may run side by side, late or twice.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import TYPE_CHECKING, assert_never
+
+from holdfast.core.plan import Expire, GiveUp, Rest, Ring, Wait, plan
+from holdfast.runtime.executor import nowhere
+from holdfast.runtime.liveness import known_dead
+from holdfast.stores.base import LARGEST_BATCH
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Sequence
+
+    from holdfast.core.clock import Moment
+    from holdfast.core.rules import Rules
+    from holdfast.core.slot import Slot
+    from holdfast.schedulers.base import Scheduler
+    from holdfast.stores.base import Store, Work
+
+log = logging.getLogger("holdfast")
+
+
+@dataclass(slots=True)
+class Plans:
+    """The slots of one reading, by what they need."""
+
+    expire: list[tuple[Slot, Expire]] = field(default_factory=list)
+    give_up: list[Slot] = field(default_factory=list)
+    ring: list[Slot] = field(default_factory=list)
+
+
+class Reconciler:
+    """Tends the slots of some kinds for one scheduler."""
+
+    def __init__(
+        self,
+        store: Store,
+        scheduler: Scheduler,
+        kinds: Sequence[str],
+        rules: Rules,
+        *,
+        retention: timedelta = timedelta(days=30),
+        dead: Callable[[str], bool] = known_dead,
+        reach: Callable[[str], None] = nowhere,
+    ) -> None:
+        self._store = store
+        self._scheduler = scheduler
+        self._kinds = kinds
+        self._rules = rules
+        self._retention = retention
+        self._dead = dead
+        self._reach = reach
+
+    def tend(self) -> timedelta | None:
+        """Do one pass; return how long until something is due, None if nothing is.
+
+        A pass is bounded: when a reading was full there is more, and the answer is zero.
+        """
+        dead = {holder for holder in self._store.holders() if self._dead(holder)}
+        full = bool(dead) and self._apply(self._store.held_by(dead, LARGEST_BATCH), dead)
+        due = self._store.overdue(LARGEST_BATCH)
+        full = self._apply(due, dead) or full
+        for kind in self._kinds:
+            self._ring_queued(kind)
+        swept = self._store.sweep(self._retention, LARGEST_BATCH)
+        if full or swept >= LARGEST_BATCH:
+            return timedelta()
+        return timedelta(microseconds=due.next_due - due.now) if due.next_due is not None else None
+
+    def _apply(self, work: Work, dead: Collection[str]) -> bool:
+        """Act on what was read; return whether it moved a full batch, so that more may be waiting."""
+        plans = self._decide(work.slots, work.now, dead)
+        self._reach("decided")
+        expired = self._store.expire(plans.expire) if plans.expire else []
+        gone = self._store.give_up(plans.give_up) if plans.give_up else []
+        for kind in {slot.key.kind for slot in plans.ring}:
+            self._ring(kind, [slot for slot in plans.ring if slot.key.kind == kind])
+        return len(work.slots) == LARGEST_BATCH and bool(expired or gone)
+
+    def _decide(self, slots: Sequence[Slot], now: Moment, dead: Collection[str]) -> Plans:
+        plans = Plans()
+        for slot in slots:
+            action = plan(slot, now, self._rules, dead)
+            match action:
+                case Expire():
+                    plans.expire.append((slot, action))
+                case GiveUp():
+                    plans.give_up.append(slot)
+                case Ring():
+                    plans.ring.append(slot)
+                case Rest() | Wait():
+                    pass
+                case _:
+                    assert_never(action)
+        return plans
+
+    def _ring_queued(self, kind: str) -> None:
+        room = self._room(kind)
+        if room is None or room > 0:
+            work = self._store.to_ring(kind, 1 if room is None else min(room, LARGEST_BATCH))
+            if work.slots:
+                plans = self._decide(work.slots, work.now, ())
+                self._reach("decided")
+                if plans.give_up:
+                    self._store.give_up(plans.give_up)
+                self._ring(kind, plans.ring)
+
+    def _ring(self, kind: str, slots: Sequence[Slot]) -> None:
+        """Ring as many as the scheduler takes; workers that look for themselves are only woken."""
+        room = self._room(kind)
+        if room is None:
+            if slots:
+                self._scheduler.carry(())
+            return
+        if slots[:room]:
+            self._scheduler.carry(self._store.ring(slots[:room]))
+
+    def _room(self, kind: str) -> int | None:
+        room = self._scheduler.room(kind)
+        return None if room is None else max(0, room - self._store.outstanding(kind))

@@ -1,0 +1,133 @@
+"""Every number and address in one table, read once at the edge.
+
+Each field is an environment variable: `lease` is `HOLDFAST_LEASE`. Durations are written as seconds or with a
+unit: `90`, `30s`, `45m`, `6h`, `30d`. A contradiction is refused before anything starts.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass, field, fields
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from holdfast.core.retry import RetryPolicy
+from holdfast.core.rules import Rules
+from holdfast.errors import BadSettings
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+PREFIX = "HOLDFAST_"
+UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)?")
+
+
+def _is(default: Any, meaning: str) -> Any:
+    return field(default=default, metadata={"meaning": meaning})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """What can be set, with its default and its meaning."""
+
+    database: str = _is("sqlite:///holdfast.db", "address of the database")
+    scheduler: str = _is("embedded", "how work is carried to workers")
+    workers: int = _is(2, "worker processes")
+    claim_batch: int = _is(100, "slots a worker claims at once, at most")
+
+    lease: timedelta = _is(timedelta(seconds=120), "how long a claim holds without a renewal")
+    heartbeat: timedelta = _is(timedelta(seconds=30), "how often a claim is renewed and progress written")
+    deadline: timedelta = _is(timedelta(hours=6), "the longest an attempt may take")
+    stall: timedelta = _is(timedelta(minutes=45), "without progress for so long, work is taken over")
+    overtaken: timedelta = _is(timedelta(minutes=10), "queued for so long while younger work was claimed: stuck")
+    period: timedelta = _is(timedelta(seconds=30), "the reconciler looks at least this often")
+    ring_again: timedelta = _is(timedelta(seconds=60), "a ring without an answer is repeated after this time")
+    rings_per_worker: int = _is(2, "rings under way for each worker and kind, at most")
+
+    attempts: int = _is(4, "attempts in one generation: the first and three more")
+    backoff: timedelta = _is(timedelta(seconds=60), "wait after the first failure; doubles each time")
+    backoff_cap: timedelta = _is(timedelta(minutes=15), "the longest wait between attempts")
+    backoff_jitter: float = _is(0.2, "share by which waits are spread")
+    lock_held_delay: timedelta = _is(timedelta(seconds=15), "guard: wait before asking again for a held lock")
+    lock_held_tries: int = _is(10, "guard: how often it asks before the delivery is skipped")
+
+    retention: timedelta = _is(timedelta(days=30), "how long finished jobs, events and refusals are kept")
+
+    def __post_init__(self) -> None:
+        self._require(self.heartbeat < self.lease, "heartbeat", "lease", "a claim would end before its renewal")
+        self._require(self.lease < self.deadline, "lease", "deadline", "an attempt would end before its claim")
+        self._require(self.backoff <= self.backoff_cap, "backoff", "backoff_cap", "no wait could be long enough")
+        for name in (
+            "heartbeat",
+            "stall",
+            "overtaken",
+            "period",
+            "ring_again",
+            "backoff",
+            "lock_held_delay",
+            "retention",
+        ):
+            if getattr(self, name) <= timedelta():
+                raise BadSettings(f"{PREFIX}{name.upper()} must be longer than nothing.")
+        for name in ("workers", "claim_batch", "rings_per_worker", "attempts", "lock_held_tries"):
+            if getattr(self, name) < 1:
+                raise BadSettings(f"{PREFIX}{name.upper()} must be at least 1, not {getattr(self, name)}.")
+        if not 0 <= self.backoff_jitter < 1:
+            raise BadSettings(f"{PREFIX}BACKOFF_JITTER must be from 0 to below 1, not {self.backoff_jitter}.")
+
+    @property
+    def rules(self) -> Rules:
+        """The numbers that core, store and runtime decide with."""
+        return Rules(
+            lease=self.lease,
+            heartbeat=self.heartbeat,
+            stall=self.stall,
+            overtaken=self.overtaken,
+            deadline=self.deadline,
+            ring_again=self.ring_again,
+            retry=RetryPolicy(
+                attempts=self.attempts, first=self.backoff, cap=self.backoff_cap, jitter=self.backoff_jitter
+            ),
+        )
+
+    @classmethod
+    def from_environment(cls, environment: Mapping[str, str] | None = None) -> Settings:
+        """Read the settings; an unknown or unreadable one is refused, so that a typing error cannot hide."""
+        environment = os.environ if environment is None else environment
+        given = {name[len(PREFIX) :].lower(): text for name, text in environment.items() if name.startswith(PREFIX)}
+        known = {one.name: one for one in fields(cls)}
+        for name in given.keys() - known.keys():
+            raise BadSettings(
+                f"There is no setting {PREFIX}{name.upper()}; known are "
+                + ", ".join(PREFIX + one.upper() for one in known)
+                + "."
+            )
+        return cls(**{name: _parse(name, text, known[name].default) for name, text in given.items()})
+
+    def _require(self, holds: bool, smaller: str, larger: str, why: str) -> None:
+        if not holds:
+            raise BadSettings(
+                f"{PREFIX}{smaller.upper()} ({getattr(self, smaller)}) must be shorter than {PREFIX}{larger.upper()} "
+                f"({getattr(self, larger)}): {why}. Change one of them."
+            )
+
+
+def _parse(name: str, text: str, default: Any) -> Any:
+    """Read a value in the manner of its default."""
+    try:
+        if isinstance(default, timedelta):
+            return _duration(text)
+        return type(default)(text)
+    except ValueError as error:
+        wanted = "a duration like 90, 30s, 45m, 6h or 30d" if isinstance(default, timedelta) else "a number"
+        raise BadSettings(f"{PREFIX}{name.upper()} is {text!r}; write {wanted}.") from error
+
+
+def _duration(text: str) -> timedelta:
+    match = DURATION.fullmatch(text.strip())
+    if match is None:
+        raise ValueError(text)
+    number, unit = match.groups()
+    return timedelta(seconds=float(number) * UNITS[unit or "s"])
