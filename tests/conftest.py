@@ -1,0 +1,58 @@
+"""Fixtures: one PostgreSQL for the whole run, a database of its own for each test, over both databases."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.support.clock import FakeClock
+from tests.support.servers import Postgres
+from tests.support.stores import open_test_store
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from holdfast.stores.sql import SqlStore
+
+
+@pytest.fixture(scope="session")
+def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Postgres]:
+    """A real PostgreSQL from the dev extra, started by the tests."""
+    with Postgres(tmp_path_factory.mktemp("postgres")) as server:
+        yield server
+
+
+@pytest.fixture
+def clock() -> FakeClock:
+    return FakeClock()
+
+
+@pytest.fixture
+def sqlite_url(tmp_path: Path) -> str:
+    return f"sqlite:///{tmp_path / 'holdfast.db'}"
+
+
+@pytest.fixture
+def postgres_url(postgres: Postgres) -> Iterator[str]:
+    name = f"test_{uuid.uuid4().hex[:12]}_{os.getpid()}"
+    yield postgres.create_database(name)
+    postgres.drop_database(name)
+
+
+@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
+def database_url(request: pytest.FixtureRequest) -> str:
+    """The address of an empty database, once on SQLite and once on PostgreSQL."""
+    url: str = request.getfixturevalue(f"{request.param}_url")
+    return url
+
+
+@pytest.fixture
+def store(database_url: str, clock: FakeClock) -> Iterator[SqlStore]:
+    """A store on each database, whose clock is the test's."""
+    store = open_test_store(database_url, clock)
+    yield store
+    store.close()

@@ -1,0 +1,64 @@
+"""Stores for tests: a SQLite file, or a database of its own on the PostgreSQL that the tests start."""
+
+from __future__ import annotations
+
+import itertools
+from typing import TYPE_CHECKING, Any
+
+from sqlalchemy import event, text
+
+from holdfast.core.admission import Request
+from holdfast.core.dependencies import SlotSpec
+from holdfast.core.rules import Rules
+from holdfast.core.states import Operation
+from holdfast.stores.opening import open_store
+
+if TYPE_CHECKING:
+    from holdfast.core.clock import Clock
+    from holdfast.stores.sql import SqlStore
+
+CONTENT = SlotSpec("content")
+VECTOR = SlotSpec("vector", "content")
+GRAPH = SlotSpec("graph", "content")
+DOCUMENT = (CONTENT, VECTOR, GRAPH)
+ONE = (SlotSpec("cards"),)
+
+
+def open_test_store(url: str, clock: Clock, rules: Rules | None = None, **more: Any) -> SqlStore:
+    """Open a store whose database clock is this clock and whose job ids can be foretold."""
+    numbers = itertools.count(1)
+    store = open_store(
+        url, rules=rules or Rules(), clock=clock, **{"ids": lambda: f"job-{next(numbers)}", **more}
+    )
+    if store.database.engine.dialect.name == "postgresql":
+        follow_clock(store, clock)
+    return store
+
+
+def follow_clock(store: SqlStore, clock: Clock) -> None:
+    """Make PostgreSQL's clock ours: each transaction begins by telling the database what time it is."""
+    with store.database.engine.begin() as connection:
+        connection.execute(
+            text(
+                "CREATE OR REPLACE FUNCTION holdfast_now() RETURNS bigint LANGUAGE sql STABLE AS "
+                "$$ SELECT current_setting('holdfast.now')::bigint $$"
+            )
+        )
+
+    @event.listens_for(store.database.engine, "begin")
+    def _tell_time(connection: Any) -> None:
+        connection.exec_driver_sql(f"SELECT set_config('holdfast.now', '{clock.now()}', true)")
+
+
+def request(owner: str = "doc", operation: Operation = Operation.INDEX, **more: Any) -> Request:
+    """Make a request for one owner of the base `shelf`; three slots unless said otherwise."""
+    creates = operation in (Operation.INDEX, Operation.FORCE, Operation.CHANGE)
+    return Request(
+        **{
+            "base": "shelf",
+            "owner": owner,
+            "operation": operation,
+            "slots": DOCUMENT if creates else (),
+            **more,
+        }
+    )
