@@ -37,8 +37,8 @@ class Change:
 
     @property
     def settles(self) -> bool:
-        """The slot came to rest, or went, within its own job."""
-        if self.before is None or self.before.state not in ACTIVE:
+        """The slot came to rest, or went, within its own job; a cancel ends its job as a whole."""
+        if self.verb is Verb.CANCEL or self.before is None or self.before.state not in ACTIVE:
             return False
         return self.after is None or (self.after.resting and self.after.job == self.before.job)
 

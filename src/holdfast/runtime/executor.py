@@ -141,7 +141,7 @@ class Executor:
         self._write(self.store.complete, [one for one in endings if isinstance(one, Completion)])
         self._write(self.store.fail, [one for one in endings if isinstance(one, Failure)])
         self._write(self.store.forget, gone)
-        self._write(self.store.release, [one for one in endings if isinstance(one, Surrender)])
+        self._free([one for one in endings if isinstance(one, Surrender)])
         self.heartbeat.let_go([ticket for ticket, _ in results])
         self._reach("settled")
 
@@ -152,8 +152,18 @@ class Executor:
         try:
             verb(batch)
         except StaleLease as stale:
-            if verb != self.store.release:
-                self._write(self.store.release, [Surrender(ticket=ticket) for ticket in stale.tickets])
+            self._free([Surrender(ticket=ticket) for ticket in stale.tickets])
         except StoreError:
             # Whether it was kept is known to the database alone; if not, the lease runs out and the work is redone.
             log.exception("settle.unknown")
+
+    def _free(self, surrenders: Sequence[Surrender]) -> None:
+        """Give slots back; one that somebody else has taken over is free of us already."""
+        if not surrenders:
+            return
+        try:
+            self.store.release(surrenders)
+        except StaleLease as stale:
+            log.info("release.late slots=%d", len(stale.tickets))
+        except StoreError:
+            log.exception("release.unknown")

@@ -1,0 +1,365 @@
+"""The invariants, written a second time and in another way: from raw rows and from the event log.
+
+Nothing here calls the code under test to decide what is right.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from holdfast.core.states import TRANSITIONS
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from holdfast.core.admission import Answer, Request
+    from holdfast.core.slot import Ticket
+    from tests.simulation.world import World
+
+ACTIVE = {"blocked", "queued", "running", "waiting", "deleting"}
+REST = {"ready", "failed", "cancelled"}
+FIELDS = (
+    "id, owner_id, kind, needs, job, wanted, built, source, missing, state, priority, fence, holder, until, due_at,"
+    " queued_at, claimed_at, progress_at, rung_at, attempts, done"
+)
+
+
+class Violation(AssertionError):
+    """A promise was broken."""
+
+    def __init__(self, promise: str, what: str) -> None:
+        super().__init__(f"{promise}: {what}")
+        self.promise = promise
+
+
+class Row(NamedTuple):
+    id: int
+    owner_id: int
+    kind: str
+    needs: str | None
+    job: str
+    wanted: int
+    built: int
+    source: int | None
+    missing: int
+    state: str
+    priority: int
+    fence: int
+    holder: str | None
+    until: int | None
+    due_at: int | None
+    queued_at: int
+    claimed_at: int | None
+    progress_at: int | None
+    rung_at: int | None
+    attempts: int
+    done: int
+
+
+class Told(NamedTuple):
+    """What the event log says of a slot."""
+
+    state: str | None
+    generation: int
+    fence: int
+
+
+class Checker:
+    """Looks at the whole after every step."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.sql = world.sql
+        self.rows: dict[int, Row] = {}
+        self.rested: dict[tuple[int, int], str] = {}
+        self.done: dict[tuple[int, int], int] = {}
+        self.doomed: set[int] = set()
+        self.told: dict[tuple[str, str], Told] = {}
+        self.last_event = 0
+        self.transitions: Counter[str] = Counter()
+        self.claims: Counter[tuple[int, int]] = Counter()
+        self.payments: Counter[tuple[int, int, str]] = Counter()
+        self.accepted: set[str] = set()
+        self.ended: Counter[str] = Counter()
+        self.most_attempts = world.rules.retry.attempts
+
+    # -- looking
+
+    def read(self) -> dict[int, Row]:
+        return {row[0]: Row(*row) for row in self.sql.execute(f"SELECT {FIELDS} FROM slots ORDER BY id")}  # noqa: S608
+
+    def check(self) -> None:
+        rows = self.read()
+        completed = self._read_events()
+        for row in rows.values():
+            self._check_slot(row, self.rows.get(row.id), completed)
+        for owner in {row.owner_id for row in rows.values()}:
+            self._check_owner(owner, [row for row in rows.values() if row.owner_id == owner])
+        self._check_jobs(rows)
+        self._check_nothing_left(rows)
+        self._check_told(rows)
+        self.rows = rows
+
+    def at_rest(self) -> bool:
+        return all(row.state in REST for row in self.rows.values())
+
+    def final(self) -> None:
+        """I6: every accepted request has exactly one outcome, and the calm runs wasted nothing."""
+        for job in self.accepted:
+            outcomes = self.sql.execute("SELECT outcome FROM jobs WHERE id = ?", (job,)).fetchall()
+            self._require("I6", len(outcomes) == 1 and outcomes[0][0] is not None, f"{job} has no outcome")
+            self._require("I6", self.ended[job] == 1, f"{job} ended {self.ended[job]} times")
+        if self.world.seed % 10 == 0:
+            for what, count in self.payments.items():
+                self._require("I9", count == 1, f"{what} was paid {count} times without any fault")
+
+    # -- the invariants
+
+    def _check_slot(self, row: Row, before: Row | None, completed: set[tuple[int, str]]) -> None:
+        self._require("I1", 0 <= row.built <= row.wanted, f"{row}")
+        if before is not None:
+            self._require("I1", row.wanted >= before.wanted and row.built >= before.built, f"{before} -> {row}")
+            self._require("I1", row.fence >= before.fence, f"the fence fell: {before} -> {row}")
+            moved = (row.built, row.source) != (before.built, before.source)
+            self._require("I4", not moved or (row.owner_id, row.kind) in completed, f"served without a commit: {row}")
+        if row.id in self.doomed:
+            self._require("I5", row.state == "deleting", f"came back from deletion: {row}")
+        if row.state == "deleting":
+            self.doomed.add(row.id)
+        rested = self.rested.get((row.id, row.wanted))
+        self._require("I7", rested in (None, row.state), f"{rested} became {row}")
+        if row.state in REST:
+            self.rested[row.id, row.wanted] = row.state
+            self._require("I8", row.holder is None, f"at rest with a lease: {row}")
+        if row.state in ("running", "waiting", "deleting"):
+            self._require("I10", row.due_at is not None, f"nobody will look at it: {row}")
+        if row.state == "running":
+            assert row.due_at is not None
+            assert row.until is not None
+            self._require("I10", row.due_at <= row.until, f"looked at after its lease: {row}")
+        if row.state != "deleting":
+            self._require("I13", row.attempts <= self.most_attempts, f"too many attempts: {row}")
+        progress = self.done.get((row.id, row.wanted), 0)
+        self._require("I22", row.done >= progress, f"progress fell from {progress}: {row}")
+        self.done[row.id, row.wanted] = row.done
+
+    def _check_owner(self, owner: int, rows: Sequence[Row]) -> None:
+        kinds = {row.kind: row for row in rows}
+        (generation, status), = self.sql.execute("SELECT generation, status FROM owners WHERE id = ?", (owner,))
+        self._require("I1", generation >= max(row.wanted for row in rows), "a slot is ahead of its owner")
+        self._require("status", status == self._status(rows), f"{status} is cached for {rows}")
+        for row in rows:
+            if row.state == "blocked":
+                need = kinds[str(row.needs)]
+                self._require("I10", need.state in ACTIVE and need.job == row.job, f"blocked by nothing: {row}")
+            if row.built and row.state != "deleting":
+                self._check_served(row, kinds["content"])
+
+    def _check_served(self, row: Row, content: Row) -> None:
+        listed = [
+            text
+            for (text,) in self.sql.execute(
+                "SELECT text FROM sim_manifest WHERE slot = ? AND build = ? ORDER BY ordinal", (content.id, row.source)
+            )
+        ]
+        wanted = self.world.texts[row.owner_id, row.built]  # type: ignore[index]
+        self._require("I2", listed == wanted, f"serves {listed}, its generation is about {wanted}: {row}")
+        if row.kind != "content":
+            stored = {text for (text,) in self.sql.execute("SELECT text FROM sim_rows WHERE slot = ?", (row.id,))}
+            visible = stored & set(listed)
+            least = len(set(listed)) - row.missing
+            self._require("I3", least <= len(visible), f"{len(visible)} of {len(listed)} are visible: {row}")
+
+    def _check_jobs(self, rows: dict[int, Row]) -> None:
+        unsettled = Counter(row.job for row in rows.values() if row.state in ACTIVE)
+        seen: set[int] = set()
+        for job, owner, still_open, outcome in self.sql.execute("SELECT id, owner_id, open, outcome FROM jobs"):
+            self._require("I23", still_open == unsettled[job], f"{job} says {still_open}, has {unsettled[job]}")
+            if outcome is None:
+                self._require("I15", owner not in seen, f"two active jobs for owner {owner}")
+                seen.add(owner)
+
+    def _check_nothing_left(self, rows: dict[int, Row]) -> None:
+        for table in ("sim_manifest", "sim_rows"):
+            kept = {slot for (slot,) in self.sql.execute(f"SELECT DISTINCT slot FROM {table}")}  # noqa: S608
+            self._require("I5", kept <= set(rows), f"{table} keeps rows of forgotten slots {kept - set(rows)}")
+
+    def _check_told(self, rows: dict[int, Row]) -> None:
+        names = dict(self.sql.execute("SELECT id, owner FROM owners"))
+        told = {key: one for key, one in self.told.items() if one.state is not None}
+        real = {
+            (names[row.owner_id], row.kind): Told(row.state, row.wanted, row.fence) for row in rows.values()
+        }
+        self._require("I22", told == real, f"the log tells {told}, the truth is {real}")
+
+    def _read_events(self) -> set[tuple[int, str]]:
+        """Follow the log; return which slots were completed since the last look."""
+        completed = set()
+        names = {name: id_ for id_, name in self.sql.execute("SELECT id, owner FROM owners")}
+        query = "SELECT id, type, owner, kind, job, generation, fence, data FROM events WHERE id > ? ORDER BY id"
+        for id_, type_, owner, kind, job, generation, fence, data in self.sql.execute(query, (self.last_event,)):
+            self._require("I22", id_ > self.last_event, "an event id came twice")
+            self.last_event = id_
+            thing, _, verb = type_.partition(".")
+            if thing == "job":
+                self.ended[job] += 1
+                continue
+            self._follow(owner, kind, verb, generation, fence, json.loads(data))
+            if verb == "completed":
+                completed.add((names.get(owner, 0), kind))
+        return completed
+
+    def _follow(self, owner: str, kind: str, verb: str, generation: int, fence: int, data: dict[str, Any]) -> None:
+        before = self.told.get((owner, kind), Told(None, 0, 0))
+        move = (verb, data["from"], data["to"])
+        self.transitions["{}:{}>{}".format(*move)] += 1
+        self._require("states", move in TRANSITIONS, f"{move} is not allowed")
+        self._require("I22", data["from"] == before.state, f"{owner}/{kind} was {before}, the log says {move}")
+        if before.state is not None:
+            raises = verb in ("admitted", "deleting")
+            right = generation > before.generation if raises else generation == before.generation
+            self._require("I1", right, f"{owner}/{kind} {move}: generation {before.generation} -> {generation}")
+        if verb in ("expired", "given_up") and before.state in ("running",):
+            self._require("I14", fence == before.fence + 1, "a takeover did not raise the fence")
+        self.told[owner, kind] = Told(data["to"], generation, fence)
+
+    @staticmethod
+    def _status(rows: Sequence[Row]) -> str:
+        states = [row.state for row in rows]
+        active = {row.job for row in rows if row.state in ACTIVE}
+        if "deleting" in states:
+            return "deleting"
+        if {"running", "waiting"} & set(states):
+            return "indexing"
+        if active:
+            return "indexing" if any(row.state in REST and row.job in active for row in rows) else "queued"
+        if all(row.state == "ready" and row.missing == 0 for row in rows):
+            return "success"
+        if any(row.built for row in rows):
+            return "degraded"
+        return "failed" if "failed" in states else "not_indexed"
+
+    # -- single acts
+
+    def paid(self, ticket: Ticket, text: str) -> None:
+        """I8 and I9: who pays holds a lease by its own clock, and was claimed for it."""
+        hand = next(
+            one.executor.heartbeat._hands[ticket.slot]
+            for one in self.world.processes
+            if hasattr(one, "executor")
+            and ticket.slot in one.executor.heartbeat._hands
+            and one.executor.heartbeat._hands[ticket.slot].ticket is ticket
+        )
+        age = self.world.clock.monotonic() - hand.renewed
+        self._require("I8", age < self.world.rules.lease.total_seconds(), f"{ticket} works {age} s after its renewal")
+        self._require("I8", not hand.lost, f"{ticket} works although it knows that it lost")
+        what = (ticket.slot, ticket.generation, text)
+        self.payments[what] += 1
+        allowed = self.claims[ticket.slot, ticket.generation]
+        self._require("I9", self.payments[what] <= allowed, f"{what} paid more often than claimed ({allowed})")
+
+    def acknowledged(self, holder: str) -> None:
+        """I11: whoever acknowledges holds nothing any more, unless the database did not answer."""
+        held = [row for row in self.read().values() if row.holder == holder and row.state == "running"]
+        lost = self.world.faults["store_lost_before"] + self.world.faults["store_lost_after"]
+        self._require("I11", not held or lost > 0, f"acknowledged while holding {held}")
+
+    def situation(self, request: Request) -> tuple[str, set[str]]:
+        """Say what the answer must be, and which kinds an accepted one must raise."""
+        found = self.sql.execute(
+            "SELECT id, fingerprint FROM owners WHERE base = ? AND owner = ?", (request.base, request.owner)
+        ).fetchone()
+        rows = [row for row in self.read().values() if found and row.owner_id == found[0]]
+        kinds = {row.kind: row for row in rows}
+        needs = {row.kind: row.needs for row in rows} | {spec.kind: spec.needs for spec in request.slots}
+        lacking = {
+            kind for kind in needs if kind not in kinds or kinds[kind].state != "ready" or kinds[kind].missing
+        }
+        for _ in needs:
+            lacking |= {kind for kind, need in needs.items() if need in lacking}
+        verdict = self._verdict(request, rows, found[1] if found else None, complete=not lacking)
+        if request.operation == "delete":
+            return verdict, set(kinds)
+        return verdict, lacking if request.operation in ("index", "retry") else set(needs)
+
+    def _verdict(self, request: Request, rows: Sequence[Row], fingerprint: str | None, *, complete: bool) -> str:
+        operation = request.operation
+        active = any(row.state in ACTIVE for row in rows)
+        if not rows and (operation not in ("index", "force", "change") or not request.slots):
+            return "rejected"
+        if any(row.state == "deleting" for row in rows):
+            return "joined" if operation == "delete" else "rejected"
+        if operation == "change" and request.fingerprint == fingerprint:
+            return "joined" if active else "skipped"
+        if operation in ("delete", "change"):
+            return "accepted"
+        if operation == "cancel":
+            return "accepted" if active else "skipped"
+        if operation == "reindex":
+            return "rejected" if active else "accepted"
+        if active:
+            return "accepted" if self._stuck(rows) else "joined"
+        return "skipped" if complete and operation != "force" else "accepted"
+
+    def _stuck(self, rows: Sequence[Row]) -> bool:
+        now, rules, everything = self.world.clock.now(), self.world.rules, self.read().values()
+        for row in rows:
+            if row.state == "running" and row.progress_at is not None:
+                if now - row.progress_at >= rules.stall.total_seconds() * 1_000_000:
+                    return True
+            if row.state == "queued" and now - row.queued_at >= rules.overtaken.total_seconds() * 1_000_000:
+                peers = [one for one in everything if (one.kind, one.priority) == (row.kind, row.priority)]
+                if any(one.queued_at > row.queued_at and one.claimed_at is not None for one in peers):
+                    return True
+        return False
+
+    def answered(self, request: Request, expected: tuple[str, set[str]], answers: Sequence[Answer]) -> None:
+        """I15 and the admission table: the first answer is as expected, the others follow from it."""
+        verdict, kinds = expected
+        first = answers[0]
+        self._require("admission", first.verdict == verdict, f"{request} answered {first}, not {verdict}")
+        self._require("I15", sum(answer.accepted for answer in answers) <= 1, f"accepted twice: {answers}")
+        named = {answer.job for answer in answers if answer.job is not None}
+        self._require("I15", len(named) <= 1 or request.operation == "cancel", f"two jobs for one wish: {answers}")
+        if not first.accepted or request.operation == "cancel":
+            return
+        assert first.job is not None
+        self.accepted.add(first.job)
+        raised = {row.kind for row in self.read().values() if row.job == first.job}
+        self._require("admission", raised == kinds, f"{request} raised {raised}, not {kinds}")
+
+    def wrote(self, verb: str, before: dict[int, Row], tickets: Sequence[Any], refused: set[int]) -> None:
+        """I4 and I12: a write is kept exactly if its ticket, or what was read, still stood."""
+        for ticket in tickets:
+            row = before.get(ticket.slot if hasattr(ticket, "slot") else ticket.id)
+            kept = (ticket.slot if hasattr(ticket, "slot") else ticket.id) not in refused
+            right = row is not None and self._stands(verb, row, ticket)
+            self._require("I4", kept == right, f"{verb} of {ticket} was {'kept' if kept else 'refused'} at {row}")
+
+    def _stands(self, verb: str, row: Row, shown: Any) -> bool:
+        if verb == "release":
+            return row.fence == shown.fence and row.holder is not None
+        if verb in ("claim", "claim_next"):
+            now = self.world.clock.now()
+            spent = row.attempts >= self.world.rules.retry.attempts and row.state != "deleting"
+            return (
+                row.wanted == shown.generation
+                and row.state in ("queued", "waiting", "running", "deleting")
+                and (row.due_at is None or row.due_at <= now)
+                and (row.until is None or row.until <= now)
+                and not spent
+            )
+        if verb in ("ring", "expire", "give_up"):
+            same = (row.wanted, row.fence, row.state, row.due_at)
+            read = (shown.wanted, shown.fence, shown.state, shown.due_at)
+            rest = self.world.rules.ring_again.total_seconds() * 1_000_000
+            late = row.rung_at is None or row.rung_at <= self.world.clock.now() - rest
+            return same == read and (verb != "ring" or late)
+        state = "deleting" if shown.removing else "running"
+        return (row.wanted, row.fence, row.state) == (shown.generation, shown.fence, state)
+
+    def _require(self, promise: str, holds: bool, what: str) -> None:
+        if not holds:
+            raise Violation(promise, what)

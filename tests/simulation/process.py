@@ -1,0 +1,217 @@
+"""Simulated processes: production code on greenlets that stop at every named point, and can die there."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from greenlet import getcurrent, greenlet
+
+from holdfast.errors import StaleLease, StoreUnavailable
+from holdfast.runtime.executor import Executor
+from holdfast.runtime.reconciler import Reconciler
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from holdfast.core.slot import Ticket
+    from tests.simulation.broker import Message
+    from tests.simulation.world import World
+
+WRITES = frozenset(
+    {"claim", "claim_next", "extend", "complete", "fail", "release", "forget", "ring", "expire", "give_up"}
+)
+
+
+class ProcessDied(BaseException):
+    """SIGKILL: nothing of this process runs any more."""
+
+
+class ProcessStore:
+    """The production store as one process sees it: gone when the process is dead, unreachable when told so.
+
+    Every write is compared with what the checker says of it.
+    """
+
+    def __init__(self, process: Process) -> None:
+        self._process = process
+
+    def __getattr__(self, verb: str) -> Any:
+        def call(*args: Any, **kw: Any) -> Any:
+            if not self._process.alive:
+                raise ProcessDied
+            if verb not in WRITES:
+                return getattr(self._process.world.store, verb)(*args, **kw)
+            return self._write(verb, args)
+
+        return call
+
+    @contextmanager
+    def guarded(self, ticket: Ticket) -> Iterator[Any]:
+        """Compare the door to a worker's own rows, too."""
+        world = self._process.world
+        before, opened = world.checker.read(), False
+        try:
+            with world.store.guarded(ticket) as connection:
+                opened = True
+                yield connection
+        finally:
+            world.checker.wrote("guarded", before, [ticket], set() if opened else {ticket.slot})
+
+    def _write(self, verb: str, args: tuple[Any, ...]) -> Any:
+        world = self._process.world
+        fault = world.store_fault(verb)
+        if fault == "store_lost_before":
+            raise StoreUnavailable("simulated: the statement never arrived")
+        before = world.checker.read()
+        answer: Any = None
+        stale: StaleLease | None = None
+        try:
+            answer = getattr(world.store, verb)(*args)
+        except StaleLease as error:
+            stale = error
+        shown, refused = _shown(verb, args, answer, stale)
+        world.checker.wrote(verb, before, shown, refused)
+        if verb in ("claim", "claim_next"):
+            world.checker.claims.update((ticket.slot, ticket.generation) for ticket in answer)
+        if fault == "store_lost_after":
+            raise StoreUnavailable("simulated: the commit was kept, its answer lost")
+        if stale is not None:
+            raise stale
+        return answer
+
+
+def _shown(verb: str, args: tuple[Any, ...], answer: Any, stale: StaleLease | None) -> tuple[list[Any], set[int]]:
+    """Return what a write showed of itself, and which of it was refused."""
+    refused = {ticket.slot for ticket in stale.tickets} if stale else set()
+    if verb == "claim":
+        return list(args[0]), {ring.slot for ring in args[0]} - {ticket.slot for ticket in answer}
+    if verb == "claim_next":
+        return list(answer), set()
+    if verb == "ring":
+        return list(args[0]), {slot.id for slot in args[0]} - {ring.slot for ring in answer}
+    if verb == "expire":
+        return [slot for slot, _ in args[0]], {slot.id for slot, _ in args[0]} - {slot.id for slot in answer}
+    if verb == "give_up":
+        return list(args[0]), {slot.id for slot in args[0]} - {slot.id for slot in answer}
+    return [getattr(one, "ticket", one) for one in args[0]], refused
+
+
+class Process:
+    """One process with one thread of work, which runs until its next named point."""
+
+    def __init__(self, world: World, name: str) -> None:
+        self.world = world
+        self.holder = name
+        self.alive = True
+        self.paused = 0
+        self.message: Message | None = None
+        self.store: Any = ProcessStore(self)
+        self._main = getcurrent()
+        self._thread: greenlet | None = None
+
+    @property
+    def busy(self) -> bool:
+        return self._thread is not None
+
+    def reach(self, _point: str) -> None:
+        """Stop here; the scheduler decides when, and whether, it goes on."""
+        if getcurrent() is not self._main:
+            self._main.switch()
+
+    def start(self, work: Callable[[], None]) -> None:
+        """Begin a piece of work and run it to its first point."""
+        self._thread = greenlet(work)
+        self.step()
+
+    def step(self) -> None:
+        """Run to the next point."""
+        assert self._thread is not None
+        try:
+            self._thread.switch()
+        except StoreUnavailable:
+            self._end()
+            return
+        if self._thread.dead:
+            self._end()
+
+    def kill(self) -> None:
+        """SIGKILL at the point where it stands."""
+        self.alive = False
+        if self._thread is not None:
+            try:
+                self._thread.throw(ProcessDied)
+            except ProcessDied:
+                pass
+            assert self._thread.dead, "a killed process went on"
+            self._thread = None
+
+    def _end(self) -> None:
+        self._thread = None
+
+
+class Worker(Process):
+    """An executor, rung by the broker or looking for work itself."""
+
+    def __init__(self, world: World, name: str) -> None:
+        super().__init__(world, name)
+        self.executor = Executor(
+            self.store,
+            world.indexers,
+            holder=name,
+            clock=world.clock,
+            rules=world.rules,
+            chance=world.rng.random,
+            reach=self.reach,
+        )
+
+    def answer(self, message: Message) -> None:
+        """Run a delivered ring; the broker hears of it when the executor returns."""
+        self.message = message
+
+        def work() -> None:
+            self.executor.run(message.ring)
+            self.world.check_acknowledgement(self)
+            self.world.broker.acknowledge(message)
+
+        self.start(work)
+
+    def pull(self, limit: int) -> None:
+        """Look for work in the database."""
+        self.start(lambda: self._ignore(self.executor.run_next(limit)))
+
+    def beat(self) -> None:
+        """Let the heartbeat thread run once."""
+        self.executor.heartbeat.beat()
+
+    def _end(self) -> None:
+        super()._end()
+        if self.message is not None:
+            self.world.broker.returned(self.message)
+            self.message = None
+
+    def _ignore(self, _count: int) -> None:
+        return
+
+
+class Tender(Process):
+    """A reconciler."""
+
+    def __init__(self, world: World, name: str) -> None:
+        super().__init__(world, name)
+        self.reconciler = Reconciler(
+            self.store,
+            world.broker,
+            tuple(world.indexers),
+            world.rules,
+            dead=world.known_dead.__contains__,
+            reach=self.reach,
+        )
+
+    def tend(self) -> None:
+        """Begin a pass."""
+
+        def work() -> None:
+            self.reconciler.tend()
+
+        self.start(work)

@@ -1,0 +1,335 @@
+"""One run: a seed decides everything that happens, and the checker looks after every step."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections import Counter
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from holdfast.core.admission import Request
+from holdfast.core.dependencies import SlotSpec
+from holdfast.core.retry import RetryPolicy
+from holdfast.core.rules import Rules
+from holdfast.core.states import Operation
+from holdfast.stores.opening import open_store
+from tests.simulation.broker import Broker
+from tests.simulation.checker import Checker, Violation
+from tests.simulation.indexers import TABLES, Content, Rows
+from tests.simulation.process import Process, Tender, Worker
+from tests.support.clock import FakeClock
+
+if TYPE_CHECKING:
+    from holdfast.core.admission import Answer
+    from holdfast.core.slot import OwnerId, Ticket
+    from holdfast.stores.sql import SqlStore
+
+STEPS = 90
+DRAIN_ROUNDS = 600
+OWNERS = ("alpha", "beta", "gamma")
+WISHES = (
+    (SlotSpec("content"),),
+    (SlotSpec("content"), SlotSpec("vector", "content")),
+    (SlotSpec("content"), SlotSpec("vector", "content"), SlotSpec("cards", "vector")),
+    (SlotSpec("content"), SlotSpec("vector", "content"), SlotSpec("cards", "content")),  # a kind that changed its needs
+)
+SECONDS = (0.5, 5, 20, 40, 130, 700, 3000)
+
+
+class Stage:
+    """The database in memory and the clock behind it, made once and emptied for every run."""
+
+    def __init__(self) -> None:
+        self.clock = FakeClock()
+        self.numbers = itertools.count(1)
+        self.store: SqlStore = open_store(
+            "sqlite://", rules=Rules(), clock=self.clock, ids=lambda: f"job-{next(self.numbers)}"
+        )
+        raw = self.store.database.engine.raw_connection().driver_connection
+        assert raw is not None
+        self.sql: Any = raw
+        for table in TABLES:
+            self.sql.execute(table)
+
+    def clear(self) -> None:
+        tables = ("sim_manifest", "sim_rows", "slots", "owners", "jobs", "events", "duplicates", "sqlite_sequence")
+        self.sql.execute("BEGIN IMMEDIATE")
+        for table in tables:
+            self.sql.execute(f"DELETE FROM {table}")  # noqa: S608 - names from the line above
+        self.sql.execute("UPDATE counters SET value = 0")
+        self.sql.execute("COMMIT")
+
+
+class World:
+    """Everything of one run."""
+
+    def __init__(self, seed: int, stage: Stage) -> None:
+        stage.clear()
+        self.seed = seed
+        self.rng = rng = random.Random(seed)
+        self.clock = stage.clock
+        self.store = stage.store
+        self.sql = stage.sql
+        self.faulty = seed % 10 != 0  # every tenth run is calm, and there each text is paid exactly once
+        self.faults: Counter[str] = Counter()
+        self.rows: Counter[str] = Counter()
+        self.rules = self.store.rules = Rules(
+            lease=timedelta(seconds=120),
+            heartbeat=timedelta(seconds=30),
+            stall=timedelta(seconds=rng.choice([300, 2700])),
+            overtaken=timedelta(seconds=rng.choice([15, 600])),
+            deadline=timedelta(seconds=rng.choice([600, 21600])),
+            retry=RetryPolicy(attempts=rng.choice([1, 2, 4]) if self.faulty else 4),
+        )
+        self.texts: dict[tuple[OwnerId, int], list[str]] = {}
+        self.known_dead: set[str] = set()
+        self.behind = 0  # seconds by which the wall clock was set back
+        self.broker = Broker(self)
+        self.indexers: Any = {"content": Content(self), "vector": Rows(self), "cards": Rows(self)}
+        self.names = itertools.count(1)
+        self.processes: list[Process] = [Worker(self, self._name()) for _ in range(rng.choice([1, 2, 3]))]
+        self.processes += [Tender(self, self._name()) for _ in range(rng.choice([1, 2]))]
+        self.checker = Checker(self)
+
+    def run(self) -> int:
+        """Run the seed; raise `Violation` if a promise is broken; return the number of steps."""
+        try:
+            for _ in range(STEPS):
+                self._happen()
+                self.checker.check()
+            return STEPS + self._drain()
+        finally:
+            for process in self.processes:
+                process.kill()
+
+    # -- what production code and its surroundings ask
+
+    def happens(self, fault: str, chance: float) -> bool:
+        if not self.faulty or self.rng.random() >= chance:
+            return False
+        self.faults[fault] += 1
+        return True
+
+    def store_fault(self, _verb: str) -> str | None:
+        for fault in ("store_lost_before", "store_lost_after"):
+            if self.happens(fault, 0.01):
+                return fault
+        return None
+
+    def pay(self, ticket: Ticket, text: str) -> None:
+        self.checker.paid(ticket, text)
+
+    def manifest(self, owner: OwnerId, source: int | None) -> list[str]:
+        return [
+            row[0]
+            for row in self.sql.execute(
+                "SELECT text FROM sim_manifest JOIN slots ON slots.id = slot"
+                " WHERE owner_id = ? AND kind = 'content' AND build = ? ORDER BY ordinal",
+                (owner, source),
+            )
+        ]
+
+    def check_acknowledgement(self, worker: Worker) -> None:
+        self.checker.acknowledged(worker.holder)
+
+    # -- what happens
+
+    def _happen(self) -> None:
+        calm = [(self._request, 10), (self._work, 60), (self._deliver, 14), (self._tend, 10), (self._pass_time, 8)]
+        wild = [
+            (self._crash, 2), (self._pause, 2), (self._flush, 1), (self._redeliver, 2), (self._jump, 0.5),
+            (self._terminate, 1), (self._fewer_attempts, 0.3),
+        ]  # fmt: skip
+        choices = calm + (wild if self.faulty else [])
+        action = self.rng.choices([one for one, _ in choices], [weight for _, weight in choices])[0]
+        action()
+
+    def _request(self) -> None:
+        rng = self.rng
+        operation = rng.choices(list(Operation), [10, 2, 3, 3, 8, 2, 3])[0]
+        request = Request(
+            base="shelf",
+            owner=rng.choice(OWNERS),
+            operation=operation,
+            slots=rng.choice((*WISHES, ())),
+            fingerprint=f"text-{rng.randrange(4)}" if operation is Operation.CHANGE else None,
+            priority=rng.choice([1, 5]),
+            cost=1.0,
+        )
+        clicks = rng.choice([1, 1, 2, 3])
+        before = self.checker.situation(request)
+        answers = [self.store.admit([request])[0]] if clicks == 1 else self.store.admit([request] * clicks)
+        self.checker.answered(request, before, answers)
+        for answer in answers:
+            self.rows[f"{answer.verdict}:{answer.reason}"] += 1
+            self._remember(request, answer)
+
+    def _remember(self, request: Request, answer: Answer) -> None:
+        """Note which text each generation of an owner is about."""
+        if not answer.accepted or request.operation is Operation.CANCEL:
+            return
+        owner, fingerprint = self.sql.execute(
+            "SELECT id, fingerprint FROM owners WHERE base = ? AND owner = ?", (request.base, request.owner)
+        ).fetchone()
+        assert answer.generation is not None
+        name = fingerprint or "text-none"
+        self.texts[owner, answer.generation] = [f"{name}/{number}" for number in range(len(name) % 2 + 2)]
+
+    def _runnable(self, kind: type[Process]) -> list[Any]:
+        return [one for one in self.processes if isinstance(one, kind) and not one.paused]
+
+    def _work(self) -> None:
+        busy = [one for one in self._runnable(Process) if one.busy]
+        if busy:
+            self.rng.choice(busy).step()
+            return
+        self._deliver()
+
+    def _deliver(self) -> None:
+        idle = [one for one in self._runnable(Worker) if not one.busy]
+        if not idle:
+            return
+        worker = self.rng.choice(idle)
+        if self.broker.queue and self.rng.random() < 0.7:
+            worker.answer(self.broker.deliver())
+        elif self.rng.random() < 0.5:
+            worker.pull(self.rng.choice([1, 3]))
+
+    def _tend(self) -> None:
+        idle = [one for one in self._runnable(Tender) if not one.busy]
+        if idle:
+            self.rng.choice(idle).tend()
+
+    def _pass_time(self) -> None:
+        seconds = self.rng.choice(SECONDS if self.faulty else SECONDS[:4])
+        beats = self.rng.random() < 0.85 or not self.faulty
+        if not beats:
+            self.faults["heartbeat_missed"] += 1
+        while seconds > 0:
+            step = min(seconds, 30)
+            self.clock.advance(timedelta(seconds=step))
+            seconds -= step
+            if beats:
+                for worker in self._runnable(Worker):
+                    worker.beat()
+        for process in self.processes:
+            process.paused = max(0, process.paused - 1)
+
+    # -- faults
+
+    def _crash(self) -> None:
+        victim = self.rng.choice(self.processes)
+        self.faults["crash"] += 1
+        self._replace(victim)
+
+    def _replace(self, victim: Process) -> None:
+        victim.kill()
+        if isinstance(victim, Worker) and victim.message is not None:
+            if self.happens("message_lost", 0.3):
+                self.broker.unacknowledged = [
+                    one for one in self.broker.unacknowledged if one is not victim.message
+                ]
+            else:
+                self.broker.returned(victim.message)
+        if self.rng.random() < 0.5:
+            self.faults["death_seen"] += 1
+            self.known_dead.add(victim.holder)
+        index = self.processes.index(victim)
+        self.processes[index] = type(victim)(self, self._name())
+
+    def _pause(self) -> None:
+        busy = [one for one in self._runnable(Process) if one.busy]
+        if busy:
+            self.rng.choice(busy).paused = self.rng.choice([1, 2, 3])
+            self.faults["pause"] += 1
+
+    def _flush(self) -> None:
+        self.broker.flush()
+        self.faults["flush"] += 1
+
+    def _redeliver(self) -> None:
+        if self.broker.unacknowledged:
+            self.broker.redeliver()
+            self.faults["redelivery"] += 1
+
+    def _jump(self) -> None:
+        days = self.rng.choice([-1, 1])
+        self.clock.jump(timedelta(days=days))
+        self.behind -= days
+        self.faults["clock_jump"] += 1
+
+    def _terminate(self) -> None:
+        """SIGTERM: the worker gives back what it holds and ends."""
+        workers = [one for one in self._runnable(Worker) if one.busy]
+        if workers:
+            worker = self.rng.choice(workers)
+            worker.executor.stop()
+            self.faults["sigterm"] += 1
+            while worker.busy:
+                worker.step()
+            self._replace(worker)
+
+    def _fewer_attempts(self) -> None:
+        """Somebody lowers the attempts while slots wait for theirs."""
+        rules = self.rules
+        if rules.retry.attempts > 1:
+            self.faults["fewer_attempts"] += 1
+            self.change_rules(
+                Rules(
+                    lease=rules.lease,
+                    heartbeat=rules.heartbeat,
+                    stall=rules.stall,
+                    overtaken=rules.overtaken,
+                    deadline=rules.deadline,
+                    retry=RetryPolicy(attempts=rules.retry.attempts - 1),
+                )
+            )
+
+    def change_rules(self, rules: Rules) -> None:
+        self.rules = self.store.rules = rules
+        for process in self.processes:
+            if isinstance(process, Worker):
+                process.executor._rules = process.executor.heartbeat._rules = rules
+            elif isinstance(process, Tender):
+                process.reconciler._rules = rules
+
+    # -- the end
+
+    def _drain(self) -> int:
+        """Stop all faults; everything must come to rest in bounded time."""
+        self.faulty = False
+        if self.behind > 0:  # a clock that was set back is set right again
+            self.clock.jump(timedelta(days=self.behind))
+        for process in self.processes:
+            process.paused = 0
+        started = self.clock.monotonic()
+        for rounds in range(DRAIN_ROUNDS):
+            for process in self.processes:
+                while process.busy:
+                    process.step()
+            for tender in self._runnable(Tender):
+                tender.tend()
+                while tender.busy:
+                    tender.step()
+            for worker in self._runnable(Worker):
+                while self.broker.queue:
+                    worker.answer(self.broker.deliver())
+                    while worker.busy:
+                        worker.step()
+                worker.pull(3)
+                while worker.busy:
+                    worker.step()
+            self.checker.check()
+            if self.checker.at_rest():
+                self.checker.final()
+                return rounds
+            self.clock.advance(timedelta(seconds=61))
+            retry = self.rules.retry
+            bound = self.rules.lease + self.rules.ring_again + 3 * (retry.attempts + 1) * (retry.cap * 1.2)
+            if self.clock.monotonic() - started > bound.total_seconds() + 3 * 86400 * (self.behind < 0):
+                raise Violation("I21", "faults stopped, but work did not come to rest in time")
+        raise Violation("I21", "faults stopped, but work did not come to rest")
+
+    def _name(self) -> str:
+        return f"process-{next(self.names)}"
