@@ -87,7 +87,7 @@ def crew(settings: Settings, indexers: str) -> LocalCrew:
 
 def open_scheduler(settings: Settings) -> Scheduler:
     """Make the scheduler that the settings name."""
-    return scheduler(settings.scheduler, workers=settings.workers * settings.rings_per_worker)
+    return scheduler(settings.scheduler, workers=settings.workers, rings_per_worker=settings.rings_per_worker)
 
 
 def reconciler(store: SqlStore, carrying: Scheduler, kinds: tuple[str, ...], settings: Settings) -> Reconciler:

@@ -336,7 +336,49 @@ class Checker:
             row = before.get(ticket.slot if hasattr(ticket, "slot") else ticket.id)
             kept = (ticket.slot if hasattr(ticket, "slot") else ticket.id) not in refused
             right = row is not None and self._stands(verb, row, ticket)
+            if kept and verb in ("ring", "expire", "give_up"):
+                self.decided(verb, row)
             self._require("I4", kept == right, f"{verb} of {ticket} was {'kept' if kept else 'refused'} at {row}")
+
+    def _taken_rightly(self, row: Row) -> bool:
+        """Tell whether a reconciler may take this slot from whoever holds it."""
+        now, rules = self.world.clock.now(), self.world.rules
+        if row.holder is None or row.until is None:
+            return False
+        return (
+            row.holder in self.world.known_dead
+            or row.until <= now
+            or (row.progress_at is not None and now - row.progress_at >= rules.stall.total_seconds() * 1_000_000)
+            or (row.claimed_at is not None and now - row.claimed_at >= rules.deadline.total_seconds() * 1_000_000)
+        )
+
+    def decided(self, verb: str, row: Row | None) -> None:
+        """I14: what a reconciler does to a slot has a reason in the slot."""
+        if row is None:
+            return
+        now = self.world.clock.now()
+        free = row.until is None or row.until <= now
+        spent = row.attempts >= self.world.rules.retry.attempts
+        if verb == "expire":
+            self._require("I14", self._taken_rightly(row), f"taken without a reason: {row}")
+        if verb == "give_up":
+            self._require("I14", spent and (free or self._taken_rightly(row)), f"given up without a reason: {row}")
+        if verb == "ring":
+            due = row.due_at is None or row.due_at <= now
+            free = free or self._taken_rightly(row)  # renewed since it was read, but past its deadline
+            claimable = row.state in ("queued", "waiting", "running", "deleting") and free and due
+            self._require("I10", claimable and (not spent or row.state == "deleting"), f"rung in vain: {row}")
+
+    def tended(self) -> None:
+        """I10: after an undisturbed pass nothing is held by the dead, stalled, or spent."""
+        now = self.world.clock.now()
+        for row in self.read().values():
+            alive = row.until is not None and row.until > now
+            self._require("I10", not (alive and self._taken_rightly(row)), f"left with its holder: {row}")
+            free = (row.until is None or row.until <= now) and (row.due_at is None or row.due_at <= now)
+            spent = row.attempts >= self.world.rules.retry.attempts
+            timed = row.state in ("running", "waiting")
+            self._require("I13", not (timed and free and spent), f"spent and not given up: {row}")
 
     def _stands(self, verb: str, row: Row, shown: Any) -> bool:
         if verb == "release":

@@ -27,9 +27,7 @@ ONE = (SlotSpec("cards"),)
 def open_test_store(url: str, clock: Clock, rules: Rules | None = None, **more: Any) -> SqlStore:
     """Open a store whose database clock is this clock and whose job ids can be foretold."""
     numbers = itertools.count(1)
-    store = open_store(
-        url, rules=rules or Rules(), clock=clock, **{"ids": lambda: f"job-{next(numbers)}", **more}
-    )
+    store = open_store(url, rules=rules or Rules(), clock=clock, **{"ids": lambda: f"job-{next(numbers)}", **more})
     if store.database.engine.dialect.name == "postgresql":
         follow_clock(store, clock)
     return store

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from holdfast.core.slot import Ring
     from holdfast.runtime.work import Indexer
     from holdfast.stores.base import Store
-    from holdfast.stores.bells import Bell
+    from holdfast.stores.bells import Bell, Listener
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,6 +50,7 @@ class LocalCrew:
         self._mutex = threading.Lock()
         self._parts: Parts | None = None
         self._executor: Executor | None = None
+        self._stopped = False
 
     def __getstate__(self) -> dict[str, Any]:
         return {"make": self._make}
@@ -66,13 +67,16 @@ class LocalCrew:
             return self._parts
 
     def run(self, ring: Ring) -> None:
-        """Answer one ring."""
+        """Answer one ring; after `stop` it goes unanswered, and is rung again for others."""
         parts = self.parts
         with self._mutex:
+            if self._stopped:
+                return
             if self._executor is None:
                 self._executor = _executor(parts)
                 self._executor.heartbeat.start()
         self._executor.run(ring)
+        parts.bell.ring()  # there is room for another ring: without this the reconciler would wait for its period
 
     def wake(self) -> None:
         """Wake everybody who is in `work`, in any process."""
@@ -85,11 +89,10 @@ class LocalCrew:
         """
         parts = self.parts
         executor = _executor(parts)
-        working = Loop("worker", lambda: _step(executor, parts.claim_batch), parts.bell.listen(), parts.period)
-        reconciler = Reconciler(
-            parts.store, _Waker(parts.bell), tuple(parts.indexers), parts.rules, retention=parts.retention
-        )
-        tending = Loop("reconciler", reconciler.tend, parts.bell.listen(), parts.period)
+        new, due = parts.bell.listen(), parts.bell.listen()
+        working = Loop("worker", lambda: _step(executor, parts.claim_batch), new, parts.period)
+        reconciler = Reconciler(parts.store, _Waker(new), tuple(parts.indexers), parts.rules, retention=parts.retention)
+        tending = Loop("reconciler", reconciler.tend, due, parts.period)
 
         def stop(*_: object) -> None:
             executor.stop()
@@ -104,22 +107,36 @@ class LocalCrew:
         tending.stop()
         thread.join()
         executor.heartbeat.stop()
+        new.close()
+        due.close()
+        parts.bell.close()
         parts.store.close()
 
+    def stop(self) -> None:
+        """Let everybody who is in `run` give back what they hold, at their next checkpoint."""
+        with self._mutex:
+            self._stopped = True
+            if self._executor is not None:
+                self._executor.stop()
+
     def close(self) -> None:
-        """Give back what `run` holds and close the database."""
+        """Close the database, when nobody is in `run` any more."""
+        self.stop()
         if self._executor is not None:
-            self._executor.stop()
             self._executor.heartbeat.stop()
         if self._parts is not None:
+            self._parts.bell.close()
             self._parts.store.close()
 
 
 class _Waker:
-    """The scheduler that a worker's own reconciler sees: workers look for themselves."""
+    """The scheduler that a worker's own reconciler sees: it wakes the worker beside it.
 
-    def __init__(self, bell: Bell) -> None:
-        self._bell = bell
+    The bell would wake all reconcilers too, this one included, and while work is queued they would never rest.
+    """
+
+    def __init__(self, worker: Listener) -> None:
+        self._worker = worker
 
     def start(self, crew: object) -> None:
         """Nothing to start."""
@@ -128,8 +145,8 @@ class _Waker:
         """Need no rings."""
 
     def carry(self, rings: Sequence[Ring]) -> None:  # noqa: ARG002 - which rings does not matter
-        """Wake the workers."""
-        self._bell.ring()
+        """Wake the worker."""
+        self._worker.poke()
 
     def stop(self) -> None:
         """Nothing to stop."""

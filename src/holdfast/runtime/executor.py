@@ -82,12 +82,16 @@ class Executor:
         self.heartbeat.stopping = True
 
     def _work(self, tickets: Sequence[Ticket], since: float) -> None:
+        if not tickets:
+            return
         self.heartbeat.hold(tickets, since)
         try:
             self._reach("claimed")
             flushed = self._clock.monotonic()
             results: list[tuple[Ticket, Result]] = []
             for ticket in tickets:
+                if not self.heartbeat.begin(ticket):
+                    continue
                 results.append((ticket, self._attempt(ticket)))
                 if self._clock.monotonic() - flushed >= FLUSH_SECONDS:
                     self._settle(results)
@@ -135,14 +139,16 @@ class Executor:
 
     def _settle(self, results: Sequence[tuple[Ticket, Result]]) -> None:
         """Write the results, a batch for each kind of ending."""
+        if not results:
+            return
         self._reach("settling")
+        self.heartbeat.let_go([ticket for ticket, _ in results])
         endings = [one for _, one in results]
         gone = [ticket for ticket, one in results if one is None]
         self._write(self.store.complete, [one for one in endings if isinstance(one, Completion)])
         self._write(self.store.fail, [one for one in endings if isinstance(one, Failure)])
         self._write(self.store.forget, gone)
         self._free([one for one in endings if isinstance(one, Surrender)])
-        self.heartbeat.let_go([ticket for ticket, _ in results])
         self._reach("settled")
 
     def _write(self, verb: Callable[[Sequence[T]], None], batch: Sequence[T]) -> None:

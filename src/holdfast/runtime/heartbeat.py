@@ -2,7 +2,8 @@
 
 The renewal is one statement for all tickets in hand. A refused ticket is lost. A renewal that does not come
 through (database away, thread starved) makes every ticket stop by the worker's own monotonic clock, before the
-lease it last renewed can have ended.
+lease it last renewed can have ended. What was claimed in a batch and has not been begun after a whole heartbeat is
+given back: a slow neighbour holds nobody up.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from holdfast.core.slot import Progress
 from holdfast.errors import StaleLease, StopWork, StoreError
-from holdfast.stores.base import Beat
+from holdfast.stores.base import Beat, Surrender
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -32,7 +33,9 @@ class _Hand:
     """A ticket in hand."""
 
     ticket: Ticket
+    taken: float  # monotonic, taken before the claim was sent
     renewed: float  # monotonic, taken before the renewal was sent
+    begun: bool = False
     progress: Progress = field(default_factory=Progress)
     moved: bool = False
     lost: bool = False
@@ -47,6 +50,7 @@ class Heartbeat:
         self._rules = rules
         self._hands: dict[SlotId, _Hand] = {}
         self._mutex = threading.Lock()
+        self._beating = threading.Lock()
         self._ended = threading.Event()
         self._thread: threading.Thread | None = None
         self.stopping = False  # the process goes down: give everything back
@@ -54,24 +58,34 @@ class Heartbeat:
     def hold(self, tickets: Iterable[Ticket], since: float) -> None:
         """Take tickets in hand; `since` is the monotonic time before they were claimed."""
         with self._mutex:
-            self._hands |= {ticket.slot: _Hand(ticket, since) for ticket in tickets}
+            self._hands |= {ticket.slot: _Hand(ticket, since, since) for ticket in tickets}
+
+    def begin(self, ticket: Ticket) -> bool:
+        """Begin to work on a ticket, unless it was given back meanwhile."""
+        with self._mutex:
+            hand = self._hand(ticket)
+            if hand is not None:
+                hand.begun = True
+            return hand is not None
 
     def let_go(self, tickets: Iterable[Ticket]) -> None:
-        """Renew these no more."""
-        with self._mutex:
+        """Renew these no more; a beat under way is waited for, so that none is refused for coming late."""
+        with self._beating, self._mutex:
             for ticket in tickets:
-                self._hands.pop(ticket.slot, None)
+                if self._hand(ticket) is not None:
+                    del self._hands[ticket.slot]
 
     def note(self, ticket: Ticket, progress: Progress) -> None:
         """Remember how far a ticket is, for the next beat."""
-        hand = self._hands[ticket.slot]
-        if progress != hand.progress:
-            hand.progress, hand.moved = progress, True
+        hand = self._hand(ticket)
+        if hand is not None and progress != hand.progress:
+            with self._mutex:
+                hand.progress, hand.moved = progress, True
 
     def check(self, ticket: Ticket) -> None:
         """Raise `StopWork` if this ticket must not go on."""
-        hand = self._hands[ticket.slot]
-        if hand.lost:
+        hand = self._hand(ticket)
+        if hand is None or hand.lost:
             raise StopWork("lease_lost", refund=False)
         if self._clock.monotonic() - hand.renewed >= self._rules.patience.total_seconds():
             raise StopWork("lease_not_renewed", refund=False)
@@ -79,28 +93,10 @@ class Heartbeat:
             raise StopWork("shutting_down", refund=True)
 
     def beat(self) -> None:
-        """Renew all leases in hand and write their progress."""
-        with self._mutex:
-            hands = [hand for hand in self._hands.values() if not hand.lost]
-        if not hands:
-            return
-        sent = self._clock.monotonic()
-        moved = {hand.ticket.slot for hand in hands if hand.moved}
-        refused: set[SlotId] = set()
-        try:
-            self._store.extend([Beat(ticket=hand.ticket, progress=hand.progress, moved=hand.moved) for hand in hands])
-        except StaleLease as error:
-            refused = {ticket.slot for ticket in error.tickets}
-        except StoreError as error:
-            log.warning("heartbeat.missed error=%s", error)
-            return
-        for hand in hands:
-            if hand.ticket.slot in refused:
-                hand.lost = True
-                continue
-            hand.renewed = sent
-            if hand.ticket.slot in moved:
-                hand.moved = False
+        """Renew all leases in hand and write their progress; give back what waits too long."""
+        with self._beating:
+            self._give_back()
+            self._renew()
 
     def start(self) -> None:
         """Beat in a thread of its own."""
@@ -112,6 +108,48 @@ class Heartbeat:
         self._ended.set()
         if self._thread is not None:
             self._thread.join()
+
+    def _hand(self, ticket: Ticket) -> _Hand | None:
+        """Find a ticket in hand; a later one for the same slot, in another thread, is not it."""
+        hand = self._hands.get(ticket.slot)
+        return hand if hand is not None and hand.ticket.fence == ticket.fence else None
+
+    def _renew(self) -> None:
+        with self._mutex:
+            hands = [hand for hand in self._hands.values() if not hand.lost]
+            beats = [Beat(ticket=hand.ticket, progress=hand.progress, moved=hand.moved) for hand in hands]
+        if not hands:
+            return
+        sent = self._clock.monotonic()
+        refused: set[Ticket] = set()
+        try:
+            self._store.extend(beats)
+        except StaleLease as error:
+            refused = set(error.tickets)
+        except StoreError as error:
+            log.warning("heartbeat.missed error=%s", error)
+            return
+        with self._mutex:
+            for hand, beat in zip(hands, beats, strict=True):
+                if hand.ticket in refused:
+                    hand.lost = True
+                    continue
+                hand.renewed = sent
+                if hand.progress is beat.progress:  # what was noted meanwhile goes with the next beat
+                    hand.moved = False
+
+    def _give_back(self) -> None:
+        """Free what was claimed a whole heartbeat ago and still waits behind a slow neighbour."""
+        patient = self._clock.monotonic() - self._rules.heartbeat.total_seconds()
+        with self._mutex:
+            waiting = [hand.ticket for hand in self._hands.values() if not hand.begun and hand.taken <= patient]
+            for ticket in waiting:
+                del self._hands[ticket.slot]
+        if waiting:
+            try:
+                self._store.release([Surrender(ticket=ticket, refund=True) for ticket in waiting])
+            except (StaleLease, StoreError) as error:
+                log.warning("heartbeat.give_back error=%s", error)
 
     def _run(self) -> None:
         while not self._ended.wait(self._rules.heartbeat.total_seconds()):

@@ -25,18 +25,20 @@ class Loop:
         self._step = step
         self._listener = listener
         self._period = period
-        self._ended = threading.Event()
+        self._ended = False  # a plain flag: a signal handler can set it even while another one does
 
     def run(self) -> None:
-        """Go round until `stop`; a database that is away ends nothing."""
-        while not self._ended.is_set():
+        """Go round until `stop`; no error ends it, since a loop that ended looks like one with nothing to do."""
+        while not self._ended:
+            pause = self._period
             try:
                 wish = self._step()
+                pause = self._period if wish is None else min(wish, self._period)
             except StoreError as error:
                 log.warning("loop.%s error=%s", self.name, error)
-                wish = None
-            pause = self._period if wish is None else min(wish, self._period)
-            if pause and not self._ended.is_set():
+            except Exception:
+                log.exception("loop.%s", self.name)
+            if pause and not self._ended:
                 self._listener.wait(pause.total_seconds())
 
     def start(self) -> threading.Thread:
@@ -47,5 +49,5 @@ class Loop:
 
     def stop(self) -> None:
         """End after the current step; safe to call from a signal handler."""
-        self._ended.set()
+        self._ended = True
         self._listener.poke()

@@ -34,6 +34,10 @@ class Crew(Protocol):
         """Wake everybody who is in `work`."""
         ...
 
+    def stop(self) -> None:
+        """Let everybody who is in `run` give back what they hold, at their next checkpoint; does not wait."""
+        ...
+
 
 class Scheduler(Protocol):
     """Carries rings. A ring that is lost is rung again; one that comes twice is refused by the claim."""
@@ -51,11 +55,11 @@ class Scheduler(Protocol):
         ...
 
     def stop(self) -> None:
-        """Carry no more and wait for what is at work to be given back."""
+        """Carry no more and wait for what is at work to be given back; `start` begins again, with another crew."""
         ...
 
 
-def scheduler(name: str, *, workers: int) -> Scheduler:
+def scheduler(name: str, *, workers: int, rings_per_worker: int = 2) -> Scheduler:
     """Make the scheduler of this name; built-in ones come by the same door as others."""
     found = entry_points(group=GROUP)
     if name not in found.names:
@@ -64,5 +68,5 @@ def scheduler(name: str, *, workers: int) -> Scheduler:
             f"There is no scheduler {name!r}; known are {names}. Choose one of these, or install the package that "
             f"brings it (entry point {GROUP})."
         )
-    made: Scheduler = found[name].load()(workers=workers)
+    made: Scheduler = found[name].load()(workers=workers, rings_per_worker=rings_per_worker)
     return made

@@ -6,12 +6,14 @@ known to be dead. Workers end by themselves when the process that started them i
 
 from __future__ import annotations
 
+import atexit
 import logging
 import multiprocessing
 import multiprocessing.connection
 import os
 import signal
 import threading
+import time
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -30,7 +32,7 @@ GRACE_SECONDS = 20.0
 class EmbeddedScheduler:
     """Starts and watches the processes; they find their work themselves."""
 
-    def __init__(self, *, workers: int = 2) -> None:
+    def __init__(self, *, workers: int = 2, rings_per_worker: int = 2) -> None:  # noqa: ARG002 - needs no rings
         self._workers = workers
         self._context = multiprocessing.get_context("spawn")
         self._processes: list[SpawnProcess] = []
@@ -46,6 +48,9 @@ class EmbeddedScheduler:
     def start(self, crew: Crew) -> None:
         """Start the workers and keep their number."""
         self._crew = crew
+        self._ended.clear()
+        # An exit without `stop` would wait for the workers, who wait for this process to end.
+        atexit.register(self.stop)
         self._processes = [self._spawn(crew) for _ in range(self._workers)]
         self._keeper = threading.Thread(target=self._keep, args=(crew,), name="holdfast-keeper", daemon=True)
         self._keeper.start()
@@ -60,6 +65,7 @@ class EmbeddedScheduler:
 
     def stop(self) -> None:
         """Ask the workers to give back what they hold, and end those that do not."""
+        atexit.unregister(self.stop)
         self._ended.set()
         if self._keeper is not None:
             self._keeper.join()
@@ -70,6 +76,7 @@ class EmbeddedScheduler:
             if process.is_alive():
                 process.kill()
                 process.join()
+        self._processes = []
 
     def _spawn(self, crew: Crew) -> SpawnProcess:
         process = self._context.Process(target=_work, args=(crew,), name="holdfast-worker", daemon=False)
@@ -95,3 +102,5 @@ def _follow_parent() -> None:
     if parent is not None:
         multiprocessing.connection.wait([parent.sentinel])
         os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(GRACE_SECONDS)  # nobody else is left to end a worker that hangs
+        os.kill(os.getpid(), signal.SIGKILL)

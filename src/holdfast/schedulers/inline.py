@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -14,9 +15,10 @@ if TYPE_CHECKING:
 class InlineScheduler:
     """Carrying is working: `carry` returns when the work is done."""
 
-    def __init__(self, *, workers: int = 1) -> None:
-        self._room = 2 * workers
+    def __init__(self, *, workers: int = 1, rings_per_worker: int = 2) -> None:
+        self._room = workers * rings_per_worker
         self._crew: Crew | None = None
+        self._at_work = threading.RLock()  # whoever stops from within the work does not wait for it
 
     def start(self, crew: Crew) -> None:
         """Remember the crew."""
@@ -27,11 +29,17 @@ class InlineScheduler:
         return self._room
 
     def carry(self, rings: Sequence[Ring]) -> None:
-        """Do the work."""
-        if self._crew is not None:
+        """Do the work, one carrier at a time."""
+        with self._at_work:
             for ring in rings:
-                self._crew.run(ring)
+                crew = self._crew
+                if crew is not None:
+                    crew.run(ring)
 
     def stop(self) -> None:
-        """Work no more."""
-        self._crew = None
+        """Work no more, and wait for what is at work to be given back."""
+        crew, self._crew = self._crew, None
+        if crew is not None:
+            crew.stop()
+        with self._at_work:
+            pass

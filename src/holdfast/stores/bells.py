@@ -7,6 +7,7 @@ PostgreSQL: NOTIFY, at most ten a second from each process. In memory: an event.
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import select
 import threading
@@ -16,6 +17,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+HIDDEN = "."
+CLOSED = -1
 
 
 class Listener(Protocol):
@@ -45,6 +49,10 @@ class Bell(Protocol):
         """Start to listen; rings from now on are heard."""
         ...
 
+    def close(self) -> None:
+        """Ring no more."""
+        ...
+
 
 class PipeListener:
     """A named pipe, or an unnamed one that only `poke` can reach."""
@@ -54,21 +62,24 @@ class PipeListener:
         if path is None:
             self._reads, self._writes = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         else:
-            os.mkfifo(path)
+            # Made under a hidden name: a pipe that is seen before it is opened would be taken for a dead one.
+            hidden = path.with_name(HIDDEN + path.name)
+            os.mkfifo(hidden)
             # Opened for both ways, so that it never reads as ended when a writer closes.
-            self._reads = self._writes = os.open(path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
+            self._reads = self._writes = os.open(hidden, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
+            hidden.rename(path)
 
     def wait(self, seconds: float) -> bool:
         """Wait for a ring and swallow all that came."""
-        ready, _, _ = select.select([self._reads], [], [], seconds)
+        ready = _readable([self._reads], seconds)
         if ready:
             with contextlib.suppress(BlockingIOError):
                 while os.read(self._reads, 4096):
                     pass
-        return bool(ready)
+        return ready
 
     def fileno(self) -> int:
-        """Let `select` wait for this pipe."""
+        """Let others wait for this pipe."""
         return self._reads
 
     def poke(self) -> None:
@@ -77,12 +88,13 @@ class PipeListener:
             os.write(self._writes, b"\0")
 
     def close(self) -> None:
-        """Remove the pipe."""
+        """Remove the pipe; a late `poke` reaches nobody, least of all the next owner of the descriptor."""
         if self._path is not None:
             self._path.unlink(missing_ok=True)
-        for descriptor in {self._reads, self._writes}:
-            with contextlib.suppress(OSError):
-                os.close(descriptor)
+        descriptors = {self._reads, self._writes}
+        self._reads = self._writes = CLOSED
+        for descriptor in descriptors - {CLOSED}:
+            os.close(descriptor)
 
 
 class FileBell:
@@ -93,22 +105,27 @@ class FileBell:
 
     def ring(self) -> None:
         """Write a byte into every pipe; one that nobody reads any more is removed."""
-        with contextlib.suppress(FileNotFoundError):
+        with contextlib.suppress(OSError):
             for pipe in self._folder.iterdir():
-                _knock(pipe)
+                if not pipe.name.startswith(HIDDEN):
+                    _knock(pipe)
 
     def listen(self) -> PipeListener:
         """Make a pipe of our own."""
         self._folder.mkdir(parents=True, exist_ok=True)
         return PipeListener(self._folder / uuid.uuid4().hex)
 
+    def close(self) -> None:
+        """Nothing is kept open."""
+
 
 def _knock(path: Path) -> None:
     try:
         pipe = os.open(path, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    except OSError:
-        with contextlib.suppress(OSError):  # its reader was killed
-            path.unlink()
+    except OSError as error:
+        if error.errno == errno.ENXIO:  # its reader was killed; any other error tells nothing about it
+            with contextlib.suppress(OSError):
+                path.unlink()
         return
     try:
         with contextlib.suppress(OSError):  # full: the reader has enough to wake up for
@@ -134,6 +151,10 @@ class MemoryBell:
         self._listeners.append(listener)
         return listener
 
+    def close(self) -> None:
+        """Forget the listeners."""
+        self._listeners.clear()
+
 
 class PostgresBell:
     """NOTIFY, thinned out: the first ring goes at once, those of the next tenth of a second become one."""
@@ -147,11 +168,12 @@ class PostgresBell:
         self._connection: Any = None
         self._last = 0.0
         self._timer: threading.Timer | None = None
+        self._closed = False
 
     def ring(self) -> None:
         """Notify now, or a little later together with others."""
         with self._mutex:
-            if self._timer is not None:
+            if self._timer is not None or self._closed:
                 return
             early = self._last + self.SPACING - time.monotonic()
             if early > 0:
@@ -165,19 +187,34 @@ class PostgresBell:
         """LISTEN on a connection of its own."""
         return PostgresListener(self._url, self.CHANNEL)
 
+    def close(self) -> None:
+        """Ring what is due and close the connection."""
+        with self._mutex:
+            self._closed = True
+            timer, self._timer = self._timer, None
+            if timer is not None:
+                timer.cancel()
+                self._notify()
+            if self._connection is not None:
+                self._connection.close()
+
     def _late(self) -> None:
         with self._mutex:
-            self._timer = None
-            self._notify()
+            if self._timer is not None:
+                self._timer = None
+                self._notify()
 
     def _notify(self) -> None:
         self._last = time.monotonic()
+        kept = self._connection is not None
         try:
             if self._connection is None:
                 self._connection = _connect(self._url)
             self._connection.execute(f"NOTIFY {self.CHANNEL}")
         except Exception:  # noqa: BLE001 - a bell may be lost; the reconciler's period is the net
             self._connection = None
+            if kept:  # the server closed a connection that was idle: a new one may do
+                self._notify()
 
 
 class PostgresListener:
@@ -192,16 +229,16 @@ class PostgresListener:
 
     def wait(self, seconds: float) -> bool:
         """Wait for a notification or a poke."""
-        if self._connection is None and not self._reconnect():
-            return self._pipe.wait(min(seconds, 1.0))
-        ready, _, _ = select.select([self._connection.fileno(), self._pipe], [], [], seconds)
+        if self._connection is None:  # what was rung meanwhile was not heard, so a new connection is a ring
+            return self._reconnect() or self._pipe.wait(min(seconds, 1.0))
         try:
+            ready = _readable([self._connection.fileno(), self._pipe.fileno()], seconds)
             for _ in self._connection.notifies(timeout=0):
                 pass
         except Exception:  # noqa: BLE001 - whatever it was, look for work and connect again
             self._connection = None
             return True
-        return self._pipe.wait(0) or bool(ready)
+        return self._pipe.wait(0) or ready
 
     def poke(self) -> None:
         """Wake this listener only."""
@@ -220,6 +257,14 @@ class PostgresListener:
         except Exception:  # noqa: BLE001 - the server is away; the caller waits and asks again
             self._connection = None
         return self._connection is not None
+
+
+def _readable(descriptors: list[int], seconds: float) -> bool:
+    """Wait until one of these can be read; unlike `select` this takes descriptors of any number."""
+    waiting = select.poll()
+    for descriptor in descriptors:
+        waiting.register(descriptor, select.POLLIN)
+    return bool(waiting.poll(seconds * 1000))
 
 
 def _connect(url: str) -> Any:

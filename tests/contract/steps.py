@@ -1,0 +1,185 @@
+"""Steps that the contract tests share: ask, work, look at bare rows, and audit the books."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any
+
+from sqlalchemy import Table, insert, select, update
+
+from holdfast.core.slot import Built, Fault, Progress, Ring
+from holdfast.core.states import ACTIVE, Operation, Outcome, SlotState
+from holdfast.core.status import status_of
+from holdfast.stores import tables
+from holdfast.stores.base import Beat, Completion, Failure, Surrender
+from tests.support.stores import request
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from datetime import timedelta
+
+    from holdfast.core.admission import Answer
+    from holdfast.core.slot import Slot, Ticket
+    from holdfast.stores.sql import SqlStore
+
+KINDS = ("content", "vector", "graph", "cards")
+
+# ---------------------------------------------------------------- asking and working
+
+
+def ask(store: SqlStore, owner: str = "doc", operation: Operation = Operation.INDEX, **more: Any) -> Answer:
+    """Make one request and return its answer."""
+    (answer,) = store.admit([request(owner, operation, **more)])
+    return answer
+
+
+def ring_of(slot: Slot, **more: Any) -> Ring:
+    """Return the ring that a reconciler would send for this slot."""
+    return Ring(**{"slot": slot.id, "owner": slot.owner_id, "kind": slot.key.kind, "generation": slot.wanted, **more})
+
+
+def take(store: SqlStore, kind: str, owner: str = "doc", holder: str = "worker") -> Ticket:
+    """Claim one slot."""
+    (ticket,) = store.claim([ring_of(store.slot("shelf", owner, kind))], holder)
+    return ticket
+
+
+def finished(ticket: Ticket, missing: int = 0) -> Completion:
+    return Completion(ticket=ticket, built=Built(missing=missing))
+
+
+def failed(ticket: Ticket, delay: timedelta | None = None, *, code: str = "timeout", refund: bool = False) -> Failure:
+    return Failure(ticket=ticket, fault=Fault(code, {"why": "test"}), delay=delay, refund=refund)
+
+
+def beat(ticket: Ticket, *, moved: bool = True, **progress: Any) -> Beat:
+    return Beat(ticket=ticket, progress=Progress(**progress), moved=moved)
+
+
+def back(ticket: Ticket, *, refund: bool = False) -> Surrender:
+    return Surrender(ticket=ticket, refund=refund)
+
+
+def build(store: SqlStore, *kinds: str, owner: str = "doc", missing: int = 0) -> None:
+    """Claim and complete these slots, one after the other."""
+    for kind in kinds:
+        store.complete([finished(take(store, kind, owner), missing)])
+
+
+def remove(store: SqlStore, owner: str = "doc") -> None:
+    """Delete an owner and clean up after it."""
+    ask(store, owner, Operation.DELETE)
+    store.forget([take(store, slot.key.kind, owner) for slot in store.owner("shelf", owner).slots])
+
+
+def states(store: SqlStore, owner: str = "doc") -> dict[str, str]:
+    """Return the state of each slot of an owner."""
+    return {slot.key.kind: str(slot.state) for slot in store.owner("shelf", owner).slots}
+
+
+def refused(store: SqlStore) -> dict[str, int]:
+    """Return the counters of refused writes that are not zero."""
+    return {
+        name.removeprefix("stale_write_rejected."): count
+        for name, count in store.counters().items()
+        if count and name.startswith("stale_write_rejected.")
+    }
+
+
+def side_by_side(number: int, work: Callable[[int], Any]) -> list[Any]:
+    """Run the same work in this many threads, which all start at once."""
+    gate = threading.Barrier(number)
+
+    def one(index: int) -> Any:
+        gate.wait()
+        return work(index)
+
+    with ThreadPoolExecutor(number) as threads:
+        return list(threads.map(one, range(number)))
+
+
+# ---------------------------------------------------------------- bare rows
+
+OWNER_ROW: dict[str, Any] = {"base": "shelf", "generation": 9, "status": "queued", "created_at": 0}
+SLOT_ROW: dict[str, Any] = {
+    "kind": "cards",
+    "job": "job",
+    "wanted": 1,
+    "state": SlotState.QUEUED,
+    "priority": 5,
+    "queued_at": 0,
+}
+JOB_ROW: dict[str, Any] = {
+    "base": "shelf",
+    "owner": "doc",
+    "generation": 1,
+    "operation": Operation.INDEX,
+    "cause": "user",
+    "requester": "",
+    "priority": 5,
+    "open": 1,
+    "created_at": 0,
+}
+
+
+def rows(store: SqlStore, table: Table) -> list[dict[str, Any]]:
+    """Read a whole table, in the order of its first column."""
+    with store.database.engine.connect() as connection:
+        found = connection.execute(select(table).order_by(table.c[0]))
+        return [dict(row) for row in found.mappings()]
+
+
+def everything(store: SqlStore) -> dict[str, list[dict[str, Any]]]:
+    """Read every table."""
+    return {table.name: rows(store, table) for table in tables.metadata.sorted_tables}
+
+
+def put(store: SqlStore, table: Table, **columns: Any) -> int:
+    """Insert a row as it is and return its id."""
+    with store.database.engine.begin() as connection:
+        key = connection.execute(insert(table).values(**columns)).inserted_primary_key
+        assert key is not None
+        number: int = key[0]
+        return number
+
+
+def put_owner(store: SqlStore, name: str = "doc", **columns: Any) -> int:
+    return put(store, tables.owners, **OWNER_ROW | {"owner": name} | columns)
+
+
+def put_slot(store: SqlStore, owner: int, **columns: Any) -> int:
+    return put(store, tables.slots, **SLOT_ROW | {"owner_id": owner} | columns)
+
+
+def put_job(store: SqlStore, owner: int, name: str = "job", **columns: Any) -> int:
+    return put(store, tables.jobs, **JOB_ROW | {"id": name, "owner_id": owner} | columns)
+
+
+def alter(store: SqlStore, slot: int, **columns: Any) -> None:
+    """Write columns of a slot behind the store's back."""
+    with store.database.engine.begin() as connection:
+        changed = connection.execute(update(tables.slots).where(tables.slots.c.id == slot).values(**columns))
+        assert changed.rowcount == 1
+
+
+# ---------------------------------------------------------------- the books
+
+
+def audit(store: SqlStore) -> None:
+    """Check what must hold after every transaction."""
+    slots = rows(store, tables.slots)
+    for owner in rows(store, tables.owners):
+        whole = store.owner(owner["base"], owner["owner"])
+        assert whole.slots, "an owner without slots is gone"
+        assert whole.status is status_of(whole.slots), "the cached status is the derived one"
+        assert all(slot.wanted <= whole.generation for slot in whole.slots)
+    jobs = rows(store, tables.jobs)
+    unsettled = Counter(slot["job"] for slot in slots if slot["state"] in ACTIVE)
+    assert unsettled == {job["id"]: job["open"] for job in jobs if job["open"]}, "job.open counts unsettled slots"
+    for job in jobs:
+        assert (job["outcome"] is None) == (job["open"] > 0) == (job["finished_at"] is None)
+        assert job["outcome"] is None or job["outcome"] in tuple(Outcome)
+    numbers = [event["id"] for event in rows(store, tables.events)]
+    assert len(set(numbers)) == len(numbers)

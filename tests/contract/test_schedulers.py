@@ -1,0 +1,274 @@
+"""What every scheduler promises, whoever wrote it: those that push rings and those whose workers look themselves."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+import pytest
+
+from holdfast.core.states import Operation, SlotState, Status
+from holdfast.errors import BadSettings, UnknownOwner
+from holdfast.runtime.crew import LocalCrew
+from holdfast.runtime.loop import Loop
+from holdfast.schedulers.base import scheduler
+from holdfast.settings import Settings
+from holdfast.stores.bells import PipeListener
+from holdfast.wiring import open_bell, open_scheduler, open_settings, reconciler
+from tests.support import threads
+from tests.support.building import KINDS, WHOLE, Fault, Workshop, hold, make_rows_table, passed, visible
+from tests.support.processes import make_gate, open_gate, until
+from tests.support.stores import ONE, request
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+    from holdfast.core.slot import Ring
+    from holdfast.schedulers.base import Crew, Scheduler
+    from holdfast.stores.bells import Bell
+    from holdfast.stores.sql import SqlStore
+
+WORKERS = 2
+CARRIED = [("inline", "sqlite"), ("threads", "sqlite"), ("embedded", "sqlite")]
+FAR = pytest.param(("embedded", "postgres"), marks=pytest.mark.postgres, id="embedded-postgres")
+everywhere = pytest.mark.parametrize("yard", [*CARRIED, FAR], indirect=True, ids="-".join)
+
+
+class Watched:
+    """A scheduler that is looked at while it carries."""
+
+    def __init__(self, carrying: Scheduler, store: SqlStore) -> None:
+        self.under_way: list[int] = []  # rings sent and not answered, at each carry
+        self._carrying = carrying
+        self._store = store
+
+    def start(self, crew: Crew) -> None:
+        self._carrying.start(crew)
+
+    def room(self, kind: str) -> int | None:
+        return self._carrying.room(kind)
+
+    def carry(self, rings: Sequence[Ring]) -> None:
+        self.under_way.append(self._store.outstanding("cards"))
+        self._carrying.carry(rings)
+
+    def stop(self) -> None:
+        self._carrying.stop()
+
+
+@dataclass(kw_only=True)
+class Yard:
+    """A scheduler with a crew and a reconciler on one database; `begin` may be called again after `halt`."""
+
+    settings: Settings
+    folder: Path
+    store: SqlStore
+    bell: Bell
+    faults: tuple[Fault, ...] = ()
+    _watched: list[Watched] = field(default_factory=list)
+    _ends: list[tuple[Loop, threading.Thread, LocalCrew]] = field(default_factory=list)
+
+    @property
+    def carrying(self) -> Watched:
+        return self._watched[-1]
+
+    @property
+    def pushes(self) -> bool:
+        return self.settings.scheduler != "embedded"
+
+    def begin(self, *, tend: bool = True) -> None:
+        """Start the scheduler and, unless the test carries by itself, a reconciler."""
+        crew = LocalCrew(Workshop(settings=self.settings, folder=self.folder, faults=self.faults))
+        self._watched.append(Watched(open_scheduler(self.settings), self.store))
+        self.carrying.start(crew)
+        tending = reconciler(self.store, self.carrying, KINDS, self.settings)
+        listener = self.bell.listen() if self.pushes else PipeListener()
+        loop = Loop("reconciler", tending.tend if tend else lambda: None, listener, self.settings.period)
+        self._ends.append((loop, loop.start(), crew))
+
+    def halt(self) -> None:
+        """Ring no more, then stop the scheduler, then close what stands around it."""
+        loop, thread, crew = self._ends.pop()
+        loop.stop()
+        self.carrying.stop()
+        thread.join()
+        loop._listener.close()
+        crew.close()
+
+    def close(self) -> None:
+        while self._ends:
+            self.halt()
+        self.store.close()
+        self.bell.close()
+
+    def add(self, *owners: str, priority: int = 5) -> None:
+        for owner in owners:
+            assert self.store.admit([request(owner, slots=ONE, priority=priority)])[0].accepted
+
+    def rings(self) -> list[Ring]:
+        """Note in the database that everything queued is rung, as a reconciler does; carry nothing."""
+        return self.store.ring(self.store.to_ring("cards", 100).slots)
+
+    def built(self, *owners: str) -> bool:
+        return all(self.status(owner) is Status.SUCCESS for owner in owners)
+
+    def status(self, owner: str) -> Status:
+        return self.store.owner("shelf", owner).status
+
+    def events(self, verb: str) -> list[str]:
+        """Name the owners to whose slot this happened, in order."""
+        return [one.event.owner for one in self.store.events(limit=10_000) if one.event.type == f"slot.{verb}"]
+
+    def rows(self, owner: str) -> list[int]:
+        return visible(self.store, self.store.slot("shelf", owner, "cards"))
+
+
+@pytest.fixture(params=CARRIED, ids="-".join)
+def yard(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Yard]:
+    name, database = request.param
+    installed = tmp_path / "installed"
+    installed.mkdir()
+    threads.publish(installed)
+    monkeypatch.setattr(sys, "path", [*sys.path, str(installed)])
+    settings = Settings(
+        database=request.getfixturevalue(f"{database}_url"),
+        scheduler=name,
+        workers=WORKERS,
+        claim_batch=1,
+        period=timedelta(minutes=10),  # nothing here needs the safety net, but for the loss of a ring
+    )
+    bell = open_bell(settings.database)
+    store = open_settings(settings, bell)
+    make_rows_table(store)
+    yard = Yard(settings=settings, folder=tmp_path, store=store, bell=bell)
+    yield yard
+    yard.close()
+
+
+@everywhere
+def test_an_admitted_document_is_built_and_a_deleted_one_removed(yard: Yard) -> None:
+    yard.begin()
+    yard.add("doc")
+    until(lambda: yard.built("doc"), "the document is not built")
+    assert yard.rows("doc") == WHOLE
+    yard.store.admit([request("doc", Operation.DELETE)])
+    until(lambda: yard.events("forgotten") == ["doc"], "the document is not removed")
+    with pytest.raises(UnknownOwner):
+        yard.status("doc")
+
+
+def test_a_ring_carried_twice_is_built_once(yard: Yard) -> None:
+    yard.begin(tend=False)
+    yard.add("doc")
+    rings = yard.rings()
+    yard.carrying.carry([*rings, *rings])
+    yard.carrying.carry(rings)
+    until(lambda: yard.built("doc"), "the document is not built")
+    if yard.pushes:
+        until(lambda: len(passed(yard.folder, "received")) == 3, "the rings did not all arrive")
+    yard.halt()
+    assert yard.events("claimed") == ["doc"]
+    assert yard.rows("doc") == WHOLE
+
+
+def test_a_ring_that_is_lost_is_rung_again(yard: Yard) -> None:
+    yard.settings = replace(yard.settings, period=timedelta(milliseconds=100), ring_again=timedelta(seconds=1))
+    yard.store.rules = yard.settings.rules
+    yard.begin(tend=False)
+    yard.add("doc")
+    lost = yard.rings()
+    if yard.pushes:
+        assert [ring.slot for ring in lost] == [yard.store.slot("shelf", "doc", "cards").id]
+        assert yard.rings() == []  # nobody rings it now; it counts as under way
+    yard.halt()
+    yard.begin()
+    until(lambda: yard.built("doc"), "the document is not built")
+    if yard.pushes:
+        first, again = _times(yard, "admitted"), _times(yard, "claimed")
+        assert again[0] - first[0] >= 1_000_000  # microseconds: not before its time
+
+
+def test_rings_under_way_never_exceed_the_room(yard: Yard) -> None:
+    owners = [f"doc-{number}" for number in range(12)]
+    yard.add(*owners)
+    yard.begin()
+    until(lambda: yard.built(*owners), "a document is not built")
+    room = yard.carrying.room("cards")
+    if yard.pushes:
+        assert room == WORKERS * yard.settings.rings_per_worker
+        assert max(yard.carrying.under_way) == room
+    else:
+        assert room is None
+        assert not any(yard.carrying.under_way)
+    assert sorted(yard.events("completed")) == sorted(owners)
+
+
+def test_priorities_hold_whatever_the_order_of_arrival(yard: Yard) -> None:
+    later = [f"later-{number}" for number in range(8)]
+    urgent = [f"urgent-{number}" for number in range(8)]
+    yard.add(*later, priority=9)
+    yard.add(*urgent, priority=0)
+    yard.begin()
+    until(lambda: yard.built(*later, *urgent), "a document is not built")
+    claimed = yard.events("claimed")
+    # Two that were rung in the right order may be claimed by two workers in the other.
+    last_urgent = max(claimed.index(owner) for owner in urgent)
+    overtaking = [owner for owner in claimed[:last_urgent] if owner in later]
+    assert len(overtaking) < WORKERS
+    assert claimed[0] in urgent
+
+
+def test_what_is_urgent_overtakes_all_that_is_not_yet_carried(yard: Yard) -> None:
+    make_gate(yard.folder, "build later-0")
+    yard.faults = (Fault(point="build later-0", action="meet"),)
+    later = [f"later-{number}" for number in range(12)]
+    yard.settings = replace(yard.settings, workers=1)
+    yard.add(*later, priority=9)
+    yard.begin()
+    until(lambda: passed(yard.folder, "build later-0"), "nothing has begun")
+    yard.add("urgent", priority=0)
+    open_gate(yard.folder, "build later-0")
+    until(lambda: yard.built(*later, "urgent"), "a document is not built")
+    before = yard.events("claimed").index("urgent")
+    room = yard.carrying.room("cards") or 0
+    assert before <= 1 + room  # what was claimed, and what was on its way
+
+
+@everywhere
+def test_stop_gives_back_what_is_at_work_and_another_start_finishes_it(yard: Yard) -> None:
+    held = hold(yard.folder, "doc")
+    yard.begin()
+    yard.add("doc")
+    until(lambda: passed(yard.folder, "build doc"), "the work has not begun")
+    assert yard.store.slot("shelf", "doc", "cards").attempts == 1
+    yard.halt()
+    slot = yard.store.slot("shelf", "doc", "cards")
+    assert (slot.state, slot.attempts, slot.holder) == (SlotState.QUEUED, 0, None)
+    assert yard.events("released") == ["doc"]
+
+    held.unlink()
+    yard.begin()
+    until(lambda: yard.built("doc"), "the document is not built")
+    assert yard.rows("doc") == WHOLE
+    assert yard.store.slot("shelf", "doc", "cards").attempts == 1
+    assert yard.events("expired") == []
+
+
+def test_a_scheduler_that_nobody_knows_is_refused_with_those_that_are_known(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(BadSettings, match="known are embedded, inline"):
+        scheduler("threads", workers=1)
+    threads.publish(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path, str(tmp_path)])
+    assert isinstance(scheduler("threads", workers=1), threads.ThreadScheduler)
+    with pytest.raises(BadSettings, match=r"no scheduler 'celeri'; known are embedded, inline, threads\."):
+        scheduler("celeri", workers=1)
+
+
+def _times(yard: Yard, verb: str) -> list[int]:
+    return [one.at for one in yard.store.events() if one.event.type == f"slot.{verb}"]

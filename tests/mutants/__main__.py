@@ -1,0 +1,107 @@
+"""`python -m tests.mutants`: remove each guard in turn and see who notices; the last line is one JSON object.
+
+Each mutant lives in a process of its own. The simulation looks first, seed by seed; what it does not see in so
+many seeds is shown to the tests.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+from tests.mutants.breeding import Mutant, breed
+from tests.mutants.infection import VARIABLE
+
+SEEDS = 300
+TESTS = ("tests/unit", "tests/contract/test_guards.py", "tests/contract/test_store.py")
+PATIENCE = 240
+
+
+@dataclass(frozen=True)
+class Fate:
+    """What became of a mutant."""
+
+    name: str
+    seeds: int | None  # how many seeds the simulation needed
+    noticed: str | None  # the broken promise, or the test that failed
+
+    @property
+    def caught(self) -> bool:
+        return self.noticed is not None
+
+
+def show(mutant: Mutant) -> Fate:
+    """Let the simulation look, then the tests."""
+    environment = {**os.environ, VARIABLE: f"{mutant.module}:{mutant.number}"}
+    command = [sys.executable, "-m", "tests.mutants", "--infected"]
+    try:
+        ran = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=PATIENCE, check=False)
+    except subprocess.TimeoutExpired:
+        return Fate(mutant.name, None, "never came to an end")
+    if ran.returncode:  # it cannot even be imported or started
+        last = (ran.stderr.strip().splitlines() or ["no word"])[-1]
+        return Fate(mutant.name, 0, f"start: {last[:100]}")
+    seen = json.loads(ran.stdout.splitlines()[-1])
+    if seen["violations"]:
+        return Fate(mutant.name, seen["seeds"], seen["promise"])
+    return Fate(mutant.name, None, _tests_notice(environment))
+
+
+def _tests_notice(environment: dict[str, str]) -> str | None:
+    command = [
+        sys.executable, "-m", "pytest", "-x", "-q", "--no-header", "-p", "tests.mutants.infection",
+        "-p", "no:cacheprovider", "-m", "not postgres", *TESTS,
+    ]  # fmt: skip
+    ran = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=PATIENCE, check=False)
+    failed = [line.split()[1] for line in ran.stdout.splitlines() if line.startswith(("FAILED ", "ERROR "))]
+    return failed[0] if failed else None
+
+
+def look(seeds: int) -> None:
+    """Inside an infected process: simulate until something breaks."""
+    from tests.simulation.__main__ import simulate  # noqa: PLC0415 - only after the infection
+
+    report = simulate(range(seeds), stop_at_first=True)
+    promise = report.violations[0]["promise"] if report.violations else None
+    print(json.dumps({"violations": len(report.violations), "seeds": report.runs, "promise": promise}))
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="mutants")
+    parser.add_argument("--seeds", type=int, default=SEEDS)
+    parser.add_argument("--infected", action="store_true")
+    parser.add_argument("--only", default="", help="mutants whose name contains this")
+    options = parser.parse_args()
+    if options.infected:
+        look(options.seeds)
+        return 0
+    mutants = [mutant for mutant in breed() if options.only in mutant.name]
+    fates = []
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        for fate in pool.map(show, mutants):
+            fates.append(fate)
+            how = f"{fate.seeds} seeds" if fate.seeds is not None else "tests"
+            print(f"{'caught' if fate.caught else 'ALIVE '} {how:>10}  {fate.name}  [{fate.noticed}]", flush=True)
+    caught = [fate for fate in fates if fate.caught]
+    print(
+        json.dumps(
+            {
+                "mutants": len(fates),
+                "caught": len(caught),
+                "by_simulation": sum(fate.seeds is not None for fate in caught),
+                "by_tests": sum(fate.seeds is None for fate in caught),
+                "alive": [fate.name for fate in fates if not fate.caught],
+                "seeds": {fate.name: fate.seeds for fate in caught},
+            }
+        )
+    )
+    return 0 if len(caught) == len(fates) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

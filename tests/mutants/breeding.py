@@ -1,0 +1,176 @@
+"""Generate mutants from the source itself, so that a new guard is tried without anybody listing it.
+
+- `stores/statements.py`: each conjunct and each alternative of the shared predicates, and each condition of every
+  UPDATE and DELETE.
+- `core/plan.py`: each branch, each conjunct, each side of a choice.
+- `core/admission.py`: each row of the table, each branch and conjunct of the functions that read the situation.
+"""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    Edit = tuple[str, Callable[[], None]]  # what it removes, and how
+
+SOURCE = Path(__file__).resolve().parents[2] / "src"
+PREDICATES = frozenset({"claimable", "held", "as_read", "freeable", "stoppable"})
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """One module with one thing removed."""
+
+    module: str
+    number: int
+
+    @property
+    def path(self) -> Path:
+        return SOURCE / (self.module.replace(".", "/") + ".py")
+
+    @cached_property
+    def _bred(self) -> tuple[ast.Module, str]:
+        tree = ast.parse(self.path.read_text())
+        edits = list(EDITS[self.module](tree))
+        what, edit = edits[self.number]
+        edit()
+        return ast.fix_missing_locations(tree), what
+
+    @property
+    def tree(self) -> ast.Module:
+        return self._bred[0]
+
+    @property
+    def name(self) -> str:
+        return f"{self.module.rpartition('.')[2]}: {self._bred[1]}"
+
+
+def breed() -> Iterator[Mutant]:
+    """Return every mutant there is."""
+    for module, edits in EDITS.items():
+        tree = ast.parse((SOURCE / (module.replace(".", "/") + ".py")).read_text())
+        for number, _ in enumerate(edits(tree)):
+            yield Mutant(module, number)
+
+
+def _statements(tree: ast.Module) -> Iterator[Edit]:
+    for top in tree.body:
+        if isinstance(top, ast.FunctionDef) and top.name in PREDICATES:
+            for call in _calls(top, "and_", "or_"):
+                yield from _each_argument(top.name, call, keep_one=True)
+        elif isinstance(top, ast.Assign):
+            name = ast.unparse(top.targets[0])
+            for call in _calls(top, "where"):
+                if _root(call) in ("update", "delete"):
+                    yield from _each_argument(name, call, keep_one=False)
+                    for inner in _inner_calls(call):
+                        yield from _each_argument(name, inner, keep_one=True)
+
+
+def _inner_calls(where: ast.Call) -> list[ast.Call]:
+    return [call for argument in where.args for call in _calls(argument, "and_", "or_")]
+
+
+def _plan(tree: ast.Module) -> Iterator[Edit]:
+    for top in tree.body:
+        if isinstance(top, ast.FunctionDef):
+            yield from _branches(top)
+
+
+def _admission(tree: ast.Module) -> Iterator[Edit]:
+    for top in tree.body:
+        if isinstance(top, ast.AnnAssign) and ast.unparse(top.target) == "ADMISSION":
+            assert isinstance(top.value, ast.Tuple)
+            for row in list(top.value.elts):
+                yield f"row {_short(row)}", _removal(top.value.elts, row)
+        if isinstance(top, ast.FunctionDef) and top.name in ("situation_of", "stalled", "may_be_overtaken"):
+            yield from _branches(top)
+
+
+EDITS = {
+    "holdfast.stores.statements": _statements,
+    "holdfast.core.plan": _plan,
+    "holdfast.core.admission": _admission,
+}
+
+
+def _branches(function: ast.FunctionDef) -> Iterator[Edit]:
+    for node in ast.walk(function):
+        if isinstance(node, ast.If):
+            yield f"{function.name}: never {_short(node.test)}", _setting(node, "test", ast.Constant(value=False))
+        if isinstance(node, ast.IfExp):
+            for side in (True, False):
+                taken = "always" if side else "never"
+                yield f"{function.name}: {taken} {_short(node.test)}", _setting(node, "test", ast.Constant(value=side))
+        if isinstance(node, ast.BoolOp):
+            for value in list(node.values):
+                yield f"{function.name}: without {_short(value)}", _operand_removal(node, value)
+
+
+def _calls(node: ast.AST, *names: str) -> list[ast.Call]:
+    """Return calls of these functions or methods inside a node."""
+    return [
+        call
+        for call in ast.walk(node)
+        if isinstance(call, ast.Call)
+        and (
+            (isinstance(call.func, ast.Name) and call.func.id in names)
+            or (isinstance(call.func, ast.Attribute) and call.func.attr in names)
+        )
+    ]
+
+
+def _root(call: ast.Call) -> str:
+    """Return the name of the function at the start of a chain of methods."""
+    node: ast.AST = call
+    while True:
+        if isinstance(node, ast.Call):
+            node = node.func
+        elif isinstance(node, ast.Attribute):
+            node = node.value
+        else:
+            return ast.unparse(node)
+
+
+def _each_argument(name: str, call: ast.Call, *, keep_one: bool) -> Iterator[Edit]:
+    if keep_one and len(call.args) == 1:
+        return
+    for argument in list(call.args):
+        yield f"{name} without {_short(argument)}", _argument_removal(call, argument)
+
+
+def _argument_removal(call: ast.Call, argument: ast.expr) -> Callable[[], None]:
+    def remove() -> None:
+        call.args.remove(argument)
+        if not call.args:  # a statement without any condition concerns every row
+            call.args.append(ast.parse("__import__('sqlalchemy').true()", mode="eval").body)
+
+    return remove
+
+
+def _operand_removal(node: ast.BoolOp, value: ast.expr) -> Callable[[], None]:
+    def remove() -> None:
+        node.values.remove(value)
+        if len(node.values) == 1:  # `x and x` is x, and may be written
+            node.values.append(node.values[0])
+
+    return remove
+
+
+def _removal(values: list[ast.expr], value: ast.expr) -> Callable[[], None]:
+    return lambda: values.remove(value)
+
+
+def _setting(node: ast.AST, field: str, value: ast.expr) -> Callable[[], None]:
+    return lambda: setattr(node, field, value)
+
+
+def _short(node: ast.AST) -> str:
+    text = " ".join(ast.unparse(node).split())
+    return text if len(text) <= 90 else text[:87] + "..."

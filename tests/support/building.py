@@ -1,0 +1,199 @@
+"""Work for workers under test: an indexer that writes rows, and named points where a test puts its faults.
+
+Everything a worker does is seen from outside: its rows and events in the database, its points in a journal.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import signal
+import threading
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, cast
+
+from sqlalchemy import text
+
+from holdfast.core.slot import Built
+from holdfast.core.states import SlotState
+from holdfast.wiring import Recipe
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from holdfast.core.slot import Slot
+    from holdfast.runtime.crew import Parts
+    from holdfast.runtime.work import Indexer, Task
+    from holdfast.settings import Settings
+    from holdfast.stores.base import Store
+    from holdfast.stores.sql import SqlStore
+
+KINDS = ("content", "vector", "graph", "cards")
+ROWS = 3  # of each build
+PAUSE_SECONDS = 0.005  # between two looks of a build that is held
+WHOLE = list(range(ROWS))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fault:
+    """What happens at a named point: the n-th time it is passed, or every time for 0."""
+
+    point: str
+    action: str  # kill or stop this process, or meet: wait until the test opens the gate
+    nth: int = 1
+
+
+class Points:
+    """The named points of one process; each passing is a line of the journal: process id and point."""
+
+    def __init__(self, folder: Path, faults: tuple[Fault, ...]) -> None:
+        self.still = threading.Lock()  # held by all threads but the main one while they are at the database
+        self._folder = folder
+        self._faults = faults
+        self._passed: dict[str, int] = {}
+
+    def reach(self, point: str) -> None:
+        self._passed[point] = count = self._passed.get(point, 0) + 1
+        note(self._folder, point)
+        for fault in self._faults:
+            if fault.point == point and fault.nth in (0, count):
+                self._suffer(fault)
+
+    def held(self, owner: str) -> bool:
+        """Tell whether the test wants the build of this owner to go on and on, from checkpoint to checkpoint."""
+        return (self._folder / f"hold {owner}").exists()
+
+    def _suffer(self, fault: Fault) -> None:
+        if fault.action == "meet":
+            (self._folder / fault.point).read_bytes()  # blocks until the test opens the other end
+        elif fault.action == "kill":
+            os.kill(os.getpid(), signal.SIGKILL)
+        else:
+            # A process that is stopped inside a transaction keeps its locks, which is another story.
+            with self.still:
+                os.kill(os.getpid(), signal.SIGSTOP)
+
+
+class StillStore:
+    """A store whose other threads can be kept out of the database."""
+
+    def __init__(self, store: Store, still: threading.Lock) -> None:
+        self._store = store
+        self._still = still
+
+    def __getattr__(self, name: str) -> Any:
+        verb = getattr(self._store, name)
+        if threading.current_thread() is threading.main_thread():
+            return verb
+
+        def quietly(*args: Any, **more: Any) -> Any:
+            with self._still:
+                return verb(*args, **more)
+
+        return quietly
+
+
+class RowIndexer:
+    """Writes a few rows, each in a guarded transaction of its own, with a checkpoint before each."""
+
+    def __init__(self, points: Points) -> None:
+        self._points = points
+
+    def build(self, task: Task) -> Built:
+        ticket = task.ticket
+        self._points.reach(f"build {ticket.key.owner}")
+        while self._points.held(ticket.key.owner):
+            task.checkpoint(stage="held")
+            time.sleep(PAUSE_SECONDS)
+        for ordinal in range(ROWS):
+            task.checkpoint(stage="rows", done=ordinal, total=ROWS)
+            self._points.reach("write")
+            with task.guarded() as connection:
+                connection.execute(
+                    text("INSERT INTO built_rows VALUES (:slot, :generation, :fence, :ordinal)"),
+                    {"slot": ticket.slot, "generation": ticket.generation, "fence": ticket.fence, "ordinal": ordinal},
+                )
+        return Built()
+
+    def remove(self, task: Task) -> None:
+        with task.guarded() as connection:
+            connection.execute(text("DELETE FROM built_rows WHERE slot = :slot"), {"slot": task.ticket.slot})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Workshop:
+    """Makes the parts of a process under test; can be pickled, as every maker."""
+
+    settings: Settings
+    folder: Path
+    faults: tuple[Fault, ...] = ()
+
+    def __call__(self) -> Parts:
+        points = Points(self.folder, self.faults)
+        parts = Recipe(settings=self.settings, indexers=f"{__name__}:no_indexers")()
+        store = cast("Store", StillStore(parts.store, points.still))
+        indexers = dict.fromkeys(KINDS, RowIndexer(points))
+        return dataclasses.replace(parts, store=store, indexers=indexers, reach=points.reach)
+
+
+def no_indexers() -> Mapping[str, Indexer]:
+    return {}
+
+
+# ---------------------------------------------------------------- the journal, for both sides
+
+
+def note(folder: Path, word: str) -> None:
+    """Add a line to the journal; short appends of several processes do not mix."""
+    journal = os.open(folder / "journal", os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    os.write(journal, f"{os.getpid()} {word}\n".encode())
+    os.close(journal)
+
+
+def journal(folder: Path) -> list[tuple[int, str]]:
+    """Read the journal: process id and point, in order."""
+    path = folder / "journal"
+    lines = path.read_text().splitlines() if path.exists() else []
+    return [(int(pid), word) for pid, _, word in (line.partition(" ") for line in lines)]
+
+
+def passed(folder: Path, point: str) -> list[int]:
+    """Name the process of each passing of a point."""
+    return [pid for pid, word in journal(folder) if word == point]
+
+
+def hold(folder: Path, owner: str) -> Path:
+    """Hold the build of an owner until the file is removed."""
+    path = folder / f"hold {owner}"
+    path.touch()
+    return path
+
+
+# ---------------------------------------------------------------- what stands in the database
+
+
+def make_rows_table(store: SqlStore) -> None:
+    with store.database.engine.begin() as connection:
+        connection.execute(
+            text("CREATE TABLE built_rows (slot BIGINT, generation BIGINT, fence BIGINT, ordinal BIGINT)")
+        )
+
+
+def visible(store: SqlStore, slot: Slot) -> list[int]:
+    """Read the rows of the build that a slot serves; the fence of a slot at rest names it."""
+    assert slot.state is SlotState.READY
+    return _rows(store, "slot = :slot AND generation = :generation AND fence = :fence", slot)
+
+
+def all_rows(store: SqlStore, slot: Slot) -> list[int]:
+    """Read every row that was ever written for a slot and not removed."""
+    return _rows(store, "slot = :slot", slot)
+
+
+def _rows(store: SqlStore, condition: str, slot: Slot) -> list[int]:
+    shown = {"slot": slot.id, "generation": slot.built, "fence": slot.fence}
+    statement = text(f"SELECT ordinal FROM built_rows WHERE {condition} ORDER BY ordinal")  # noqa: S608 - our own words
+    with store.database.engine.connect() as connection:
+        return list(connection.execute(statement, shown).scalars())

@@ -1,0 +1,115 @@
+"""Programs under test: started, stopped, continued and killed; and waiting, always for a fact and with a deadline."""
+
+from __future__ import annotations
+
+import dataclasses
+import errno
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Self
+
+from tests.support.servers import Child, log_tail
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import TracebackType
+
+    from tests.support.building import Fault
+
+ROOT = Path(__file__).resolve().parents[2]
+PATIENCE_SECONDS = 40.0  # far more than anything here takes; reached only when something is broken
+POLL_SECONDS = 0.01
+
+
+def until(fact: Callable[[], object], what: str) -> None:
+    """Wait for a fact."""
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while not fact():
+        assert time.monotonic() < deadline, f"waited in vain: {what}"
+        time.sleep(POLL_SECONDS)
+
+
+def make_gate(folder: Path, point: str) -> None:
+    """Make the named pipe at which a process meets the test."""
+    os.mkfifo(folder / point)
+
+
+def open_gate(folder: Path, point: str) -> None:
+    """Wait until somebody stands at the gate, and let everybody who does go on."""
+
+    def opened() -> bool:
+        try:
+            os.close(os.open(folder / point, os.O_WRONLY | os.O_NONBLOCK))
+        except OSError as error:
+            if error.errno != errno.ENXIO:
+                raise
+            return False
+        return True
+
+    until(opened, f"nobody came to the gate {point!r}")
+
+
+class Program:
+    """`python -m tests.support.worker` in a process of its own, which ends with the test."""
+
+    def __init__(self, mode: str, folder: Path, *, faults: tuple[Fault, ...] = (), **settings: object) -> None:
+        self.log = folder / f"{mode}-{time.monotonic_ns()}.log"
+        shown = json.dumps([dataclasses.asdict(fault) for fault in faults])
+        environment = {f"HOLDFAST_{name.upper()}": str(value) for name, value in settings.items()}
+        self._child = Child(
+            [sys.executable, "-m", "tests.support.worker", mode, str(folder), shown],
+            log=self.log,
+            cwd=ROOT,
+            env=os.environ | environment,
+        )
+
+    @property
+    def pid(self) -> int:
+        return self._child.pid
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._child.end(signal.SIGKILL)
+        if error is not None:
+            sys.stderr.write(f"--- {self.log.name}\n{log_tail(self.log)}\n")
+
+    def send(self, number: signal.Signals) -> None:
+        os.kill(self.pid, number)
+
+    def ended(self) -> int:
+        """Wait for its end; return the exit status, negative for a signal."""
+        try:
+            return self._child._process.wait(PATIENCE_SECONDS)
+        except subprocess.TimeoutExpired:
+            raise AssertionError(f"it did not end; its log:\n{log_tail(self.log)}") from None
+
+    def stopped(self) -> None:
+        """Wait until it has stopped itself."""
+
+        def is_stopped() -> bool:
+            assert self._child.alive, f"it ended instead; its log:\n{log_tail(self.log)}"
+            return process_state(self.pid) == "T"
+
+        until(is_stopped, "it did not stop itself")
+
+    def finish(self) -> int:
+        """End it in good order."""
+        self.send(signal.SIGTERM)
+        return self.ended()
+
+
+def process_state(pid: int) -> str:
+    """Return the letter of a process's state, empty when there is none."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return ""

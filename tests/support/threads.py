@@ -1,0 +1,62 @@
+"""A scheduler as somebody else might write it: threads that take rings from a queue in memory."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from holdfast.core.slot import Ring
+    from holdfast.schedulers.base import Crew
+
+
+class ThreadScheduler:
+    """Pushes rings; whatever is still in its queue when it stops is lost."""
+
+    def __init__(self, *, workers: int, rings_per_worker: int) -> None:
+        self._workers = workers
+        self._room = workers * rings_per_worker
+        self._rings: queue.SimpleQueue[Ring | None] = queue.SimpleQueue()
+        self._threads: list[threading.Thread] = []
+        self._crew: Crew | None = None
+
+    def start(self, crew: Crew) -> None:
+        self._crew = crew
+        self._rings = queue.SimpleQueue()
+        self._threads = [threading.Thread(target=self._answer, args=(crew,)) for _ in range(self._workers)]
+        for thread in self._threads:
+            thread.start()
+
+    def room(self, kind: str) -> int:  # noqa: ARG002 - the same for every kind
+        return self._room
+
+    def carry(self, rings: Sequence[Ring]) -> None:
+        for ring in rings:
+            self._rings.put(ring)
+
+    def stop(self) -> None:
+        crew, self._crew = self._crew, None
+        if crew is not None:
+            crew.stop()
+        for _ in self._threads:
+            self._rings.put(None)
+        for thread in self._threads:
+            thread.join()
+        self._threads = []
+
+    def _answer(self, crew: Crew) -> None:
+        while (ring := self._rings.get()) is not None:
+            if self._crew is crew:
+                crew.run(ring)
+
+
+def publish(folder: Path) -> None:
+    """Install this scheduler into a folder, as a package would: by its entry point alone."""
+    package = folder / "thread_scheduler-1.0.dist-info"
+    package.mkdir()
+    (package / "METADATA").write_text("Metadata-Version: 2.1\nName: thread-scheduler\nVersion: 1.0\n")
+    (package / "entry_points.txt").write_text(f"[holdfast.schedulers]\nthreads = {__name__}:ThreadScheduler\n")

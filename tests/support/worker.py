@@ -1,0 +1,81 @@
+"""A worker program for tests of real processes: `python -m tests.support.worker MODE FOLDER FAULTS`.
+
+Settings come from the environment, as everywhere. MODE is how it finds its work: `looks` in the database, answers
+`rings` that its own reconciler rings, or `serves` with worker processes of its own.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import signal
+import sys
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from holdfast.runtime.crew import LocalCrew
+from holdfast.runtime.loop import Loop
+from holdfast.runtime.reconciler import Reconciler
+from holdfast.schedulers.inline import InlineScheduler
+from holdfast.settings import Settings
+from holdfast.wiring import open_scheduler
+from tests.support.building import Fault, Workshop, note
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+def answer_rings(crew: LocalCrew, settings: Settings) -> None:
+    parts = crew.parts
+    carrying = InlineScheduler()
+    carrying.start(crew)
+    reconciler = Reconciler(parts.store, carrying, tuple(parts.indexers), parts.rules, reach=parts.reach)
+    listener = parts.bell.listen()
+    tending = Loop("reconciler", reconciler.tend, listener, settings.period)
+
+    def stop() -> None:
+        tending.stop()
+        crew.stop()
+
+    when_told(stop)
+    tending.run()
+    carrying.stop()
+    listener.close()
+    crew.close()
+
+
+def serve(crew: LocalCrew, settings: Settings, folder: Path) -> None:
+    carrying = open_scheduler(settings)
+    told = threading.Event()
+    when_told(told.set)
+    carrying.start(crew)
+    note(folder, "serving")
+    told.wait()
+    carrying.stop()
+
+
+def when_told(stop: Callable[[], None]) -> None:
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stop())
+
+
+def main() -> None:
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(process)d %(threadName)s %(message)s")
+    mode, folder, shown = sys.argv[1], Path(sys.argv[2]), sys.argv[3]
+    settings = Settings.from_environment()
+    crew = LocalCrew(
+        Workshop(settings=settings, folder=folder, faults=tuple(Fault(**one) for one in json.loads(shown)))
+    )
+    if mode == "serves":
+        serve(crew, settings, folder)
+        return
+    crew.parts.reach("start")
+    if mode == "rings":
+        answer_rings(crew, settings)
+    else:
+        crew.work()
+
+
+if __name__ == "__main__":
+    main()

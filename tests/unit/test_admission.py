@@ -1,0 +1,235 @@
+"""Who gets in: the table, and how an owner stands towards a request."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+from itertools import product
+from typing import Any
+
+import pytest
+
+from holdfast.core.admission import (
+    ADMISSION,
+    Answer,
+    Request,
+    Situation,
+    Verdict,
+    admit,
+    may_be_overtaken,
+    situation_of,
+    stalled,
+)
+from holdfast.core.clock import Moment, micros
+from holdfast.core.dependencies import Scope, SlotSpec
+from holdfast.core.rules import Rules
+from holdfast.core.slot import Slot, SlotId
+from holdfast.core.states import Operation, SlotState, Status
+from tests.unit.slots import NOW, RULES, ago, make_slot
+
+O, S, V = Operation, Situation, Verdict  # noqa: E741 - reads as the table does
+St = SlotState
+PAIRS = [
+    pair
+    for pair in product(O, S)
+    # Only a changed content can be the same content.
+    if pair[1] not in (S.SAME_ACTIVE, S.SAME_RESTING) or pair[0] is O.CHANGE
+]
+
+# DESIGN.md, "Admission", told a second time, pair by pair.
+TABLE: dict[tuple[Operation, Situation], tuple[Verdict, str, Scope]] = {
+    # index | not_indexed, failed, degraded, cancelled -> new generation for what lacks something
+    (O.INDEX, S.LACKING): (V.ACCEPTED, "not_complete", Scope.LACKING),
+    (O.RETRY, S.LACKING): (V.ACCEPTED, "not_complete", Scope.LACKING),
+    # index | queued, indexing -> no new work
+    (O.INDEX, S.ACTIVE): (V.JOINED, "already_in_progress", Scope.NONE),
+    (O.RETRY, S.ACTIVE): (V.JOINED, "already_in_progress", Scope.NONE),
+    (O.FORCE, S.ACTIVE): (V.JOINED, "already_in_progress", Scope.NONE),
+    # index | stuck -> accepted
+    (O.INDEX, S.STUCK): (V.ACCEPTED, "stuck", Scope.LACKING),
+    (O.RETRY, S.STUCK): (V.ACCEPTED, "stuck", Scope.LACKING),
+    (O.FORCE, S.STUCK): (V.ACCEPTED, "forced", Scope.ALL),
+    # index | success -> skipped, force makes a new generation
+    (O.INDEX, S.COMPLETE): (V.SKIPPED, "already_indexed", Scope.NONE),
+    (O.RETRY, S.COMPLETE): (V.SKIPPED, "already_indexed", Scope.NONE),
+    (O.FORCE, S.COMPLETE): (V.ACCEPTED, "forced", Scope.ALL),
+    (O.FORCE, S.LACKING): (V.ACCEPTED, "forced", Scope.ALL),
+    # content changed | anything but deleting -> new generation
+    (O.CHANGE, S.ACTIVE): (V.ACCEPTED, "content_changed", Scope.ALL),
+    (O.CHANGE, S.STUCK): (V.ACCEPTED, "content_changed", Scope.ALL),
+    (O.CHANGE, S.COMPLETE): (V.ACCEPTED, "content_changed", Scope.ALL),
+    (O.CHANGE, S.LACKING): (V.ACCEPTED, "content_changed", Scope.ALL),
+    # same content | any -> joined or skipped
+    (O.CHANGE, S.SAME_ACTIVE): (V.JOINED, "same_content", Scope.NONE),
+    (O.CHANGE, S.SAME_RESTING): (V.SKIPPED, "same_content", Scope.NONE),
+    # reindex by a user | not terminal -> rejected
+    (O.REINDEX, S.ACTIVE): (V.REJECTED, "not_terminal", Scope.NONE),
+    (O.REINDEX, S.STUCK): (V.REJECTED, "not_terminal", Scope.NONE),
+    (O.REINDEX, S.COMPLETE): (V.ACCEPTED, "reindex", Scope.ALL),
+    (O.REINDEX, S.LACKING): (V.ACCEPTED, "reindex", Scope.ALL),
+    # delete | always -> accepted
+    (O.DELETE, S.ACTIVE): (V.ACCEPTED, "delete", Scope.ALL),
+    (O.DELETE, S.STUCK): (V.ACCEPTED, "delete", Scope.ALL),
+    (O.DELETE, S.COMPLETE): (V.ACCEPTED, "delete", Scope.ALL),
+    (O.DELETE, S.LACKING): (V.ACCEPTED, "delete", Scope.ALL),
+    (O.DELETE, S.DELETING): (V.JOINED, "already_deleting", Scope.NONE),
+    # cancel | active -> ends the job
+    (O.CANCEL, S.ACTIVE): (V.ACCEPTED, "cancel", Scope.NONE),
+    (O.CANCEL, S.STUCK): (V.ACCEPTED, "cancel", Scope.NONE),
+    (O.CANCEL, S.COMPLETE): (V.SKIPPED, "nothing_active", Scope.NONE),
+    (O.CANCEL, S.LACKING): (V.SKIPPED, "nothing_active", Scope.NONE),
+    # delete always wins, and an owner that never was has nothing to offer
+    **{(operation, S.DELETING): (V.REJECTED, "being_deleted", Scope.NONE) for operation in O if operation != O.DELETE},
+    **{(operation, S.UNKNOWN): (V.REJECTED, "unknown_owner", Scope.NONE) for operation in O},
+}
+
+
+@pytest.mark.parametrize(("operation", "situation"), PAIRS)
+def test_each_pair_of_operation_and_situation_matches_exactly_one_row(
+    operation: Operation, situation: Situation
+) -> None:
+    rows = [row for row in ADMISSION if operation in row.operations and situation in row.situations]
+    assert len(rows) == 1
+
+
+@pytest.mark.parametrize(("operation", "situation"), PAIRS)
+def test_each_pair_is_answered_as_the_design_says(operation: Operation, situation: Situation) -> None:
+    row = admit(operation, situation)
+    assert (row.verdict, row.reason, row.scope) == TABLE[operation, situation]
+
+
+@pytest.mark.parametrize("row", ADMISSION, ids=lambda row: row.reason)
+def test_work_is_made_by_accepted_rows_only(row: Any) -> None:
+    assert row.scope is Scope.NONE or row.verdict is V.ACCEPTED
+
+
+def test_only_an_accepted_answer_says_so() -> None:
+    answers = {verdict: Answer(verdict=verdict, reason="", status=Status.QUEUED) for verdict in V}
+    assert [verdict for verdict in V if answers[verdict].accepted] == [V.ACCEPTED]
+
+
+# ---------------------------------------------------------------- how an owner stands
+
+CARDS = (SlotSpec("cards"),)
+STALLED = make_slot(St.RUNNING, progress_at=ago(minutes=45))
+SLOW = make_slot(St.RUNNING, progress_at=ago(minutes=44, seconds=59))
+
+
+@dataclass(frozen=True)
+class Standing:
+    name: str
+    operation: Operation
+    expected: Situation
+    slots: tuple[Slot, ...] = ()
+    asked: tuple[SlotSpec, ...] = ()
+    fingerprint: str | None = None  # of the request
+    known: str | None = None  # of the owner
+    overtaken: bool = False
+
+
+def standings() -> list[Standing]:
+    ready, lacking = make_slot(St.READY), make_slot(St.READY, missing=1)
+    cases = [
+        *[Standing(f"nothing is known, {o}", o, S.UNKNOWN) for o in O],
+        *[Standing(f"{o} makes no owner", o, S.UNKNOWN, asked=CARDS) for o in (O.RETRY, O.REINDEX, O.CANCEL, O.DELETE)],
+        *[Standing(f"{o} may make an owner", o, S.LACKING, asked=CARDS) for o in (O.INDEX, O.FORCE, O.CHANGE)],
+        *[Standing(f"deleting, {o}", o, S.DELETING, (make_slot(St.DELETING),), CARDS) for o in O],
+        *[
+            Standing(f"{state}, {o}", o, S.ACTIVE, (make_slot(state),))
+            for state in (St.BLOCKED, St.QUEUED, St.RUNNING, St.WAITING)
+            for o in O
+        ],
+        *[
+            Standing(f"{state}, {o}", o, S.LACKING, (make_slot(state),))
+            for state in (St.FAILED, St.CANCELLED)
+            for o in O
+        ],
+        *[Standing(f"ready, {o}", o, S.COMPLETE, (ready,), CARDS) for o in O],
+        Standing("ready without naming slots", O.INDEX, S.COMPLETE, (ready,)),
+        Standing("ready but chunks are missing", O.INDEX, S.LACKING, (lacking,), CARDS),
+        Standing("ready but another kind is asked for", O.INDEX, S.LACKING, (ready,), (*CARDS, SlotSpec("graph"))),
+        Standing(
+            "ready and fewer kinds are asked for", O.INDEX, S.COMPLETE, (ready, make_slot(St.READY, "graph")), CARDS
+        ),
+        Standing("45 minutes without progress", O.INDEX, S.STUCK, (STALLED,)),
+        Standing("a second less than 45 minutes", O.INDEX, S.ACTIVE, (SLOW,)),
+        Standing("one of two slots stalled", O.INDEX, S.STUCK, (make_slot(St.QUEUED, "graph"), STALLED)),
+        Standing("overtaken in the queue", O.INDEX, S.STUCK, (make_slot(St.QUEUED),), overtaken=True),
+        Standing("same content, active", O.CHANGE, S.SAME_ACTIVE, (make_slot(),), fingerprint="a", known="a"),
+        Standing("same content, stuck", O.CHANGE, S.SAME_ACTIVE, (STALLED,), fingerprint="a", known="a"),
+        Standing("same content, ready", O.CHANGE, S.SAME_RESTING, (ready,), fingerprint="a", known="a"),
+        Standing("same content, failed", O.CHANGE, S.SAME_RESTING, (make_slot(St.FAILED),), fingerprint="a", known="a"),
+        Standing("same content, deleting", O.CHANGE, S.DELETING, (make_slot(St.DELETING),), fingerprint="a", known="a"),
+        Standing("other content, active", O.CHANGE, S.ACTIVE, (make_slot(),), fingerprint="b", known="a"),
+        Standing("other content, stuck", O.CHANGE, S.STUCK, (STALLED,), fingerprint="b", known="a"),
+        Standing("other content, ready", O.CHANGE, S.COMPLETE, (ready,), fingerprint="b", known="a"),
+        Standing("content without a hash is never the same", O.CHANGE, S.COMPLETE, (ready,)),
+        Standing("a hash that was not known before", O.CHANGE, S.COMPLETE, (ready,), fingerprint="a"),
+        Standing("a new owner with a hash", O.CHANGE, S.LACKING, asked=CARDS, fingerprint="a"),
+        *[
+            Standing(f"only a change compares content, {o}", o, S.COMPLETE, (ready,), CARDS, fingerprint="a", known="a")
+            for o in O
+            if o is not O.CHANGE
+        ],
+    ]
+    assert len({case.name for case in cases}) == len(cases)
+    return cases
+
+
+@pytest.mark.parametrize("case", standings(), ids=lambda case: case.name)
+def test_how_an_owner_stands(case: Standing) -> None:
+    request = Request(
+        base="shelf", owner="doc", operation=case.operation, slots=case.asked, fingerprint=case.fingerprint
+    )
+    situation = situation_of(
+        request, case.slots, fingerprint=case.known, now=NOW, rules=RULES, overtaken=case.overtaken
+    )
+    assert situation is case.expected
+
+
+@pytest.mark.parametrize("operation", O)
+def test_every_owner_gets_an_answer(operation: Operation) -> None:
+    request = Request(base="shelf", owner="doc", operation=operation, slots=CARDS, fingerprint="a")
+    seen = set()
+    for states in product(St, repeat=2):
+        slots = [make_slot(state, f"kind{n}", id=SlotId(n)) for n, state in enumerate(states)]
+        for known in ("a", "b"):
+            situation = situation_of(request, slots, fingerprint=known, now=NOW, rules=RULES, overtaken=False)
+            assert admit(operation, situation).verdict is TABLE[operation, situation][0]
+            seen.add(situation)
+    same = {S.SAME_ACTIVE, S.SAME_RESTING} if operation is O.CHANGE else set()
+    # A kind that the owner does not have is asked for, so that no owner is complete.
+    assert seen == {S.ACTIVE, S.LACKING, S.DELETING} | same
+
+
+# ---------------------------------------------------------------- stuck
+
+QUICK = Rules(stall=timedelta(seconds=5), overtaken=timedelta(seconds=3))
+
+
+@pytest.mark.parametrize("state", St)
+def test_only_a_running_slot_can_stall(state: SlotState) -> None:
+    assert stalled(make_slot(state, progress_at=ago(days=1)), NOW, RULES) is (state is St.RUNNING)
+
+
+def test_the_stall_timer_starts_at_the_claim() -> None:
+    assert not stalled(make_slot(St.RUNNING, progress_at=None, queued_at=ago(days=1)), NOW, RULES)
+
+
+@pytest.mark.parametrize(("rules", "limit"), [(RULES, timedelta(minutes=45)), (QUICK, timedelta(seconds=5))])
+def test_a_slot_stalls_at_the_limit_and_not_before(rules: Rules, limit: timedelta) -> None:
+    slot = make_slot(St.RUNNING, progress_at=Moment(NOW - micros(limit)))
+    assert stalled(slot, NOW, rules)
+    assert not stalled(slot, Moment(NOW - 1), rules)
+
+
+@pytest.mark.parametrize("state", St)
+def test_only_a_queued_slot_can_be_overtaken(state: SlotState) -> None:
+    assert may_be_overtaken(make_slot(state, queued_at=ago(days=1)), NOW, RULES) is (state is St.QUEUED)
+
+
+@pytest.mark.parametrize(("rules", "limit"), [(RULES, timedelta(minutes=10)), (QUICK, timedelta(seconds=3))])
+def test_a_slot_may_count_as_overtaken_at_the_limit_and_not_before(rules: Rules, limit: timedelta) -> None:
+    slot = make_slot(St.QUEUED, queued_at=Moment(NOW - micros(limit)))
+    assert may_be_overtaken(slot, NOW, rules)
+    assert not may_be_overtaken(slot, Moment(NOW - 1), rules)

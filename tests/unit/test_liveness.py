@@ -1,0 +1,146 @@
+"""Who lives, who is known to be dead, and of whom nothing is known."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import pytest
+
+from holdfast.runtime.liveness import holder_name, host_id, known_dead, started
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+NAME_AND_WAIT = (
+    "import sys; from holdfast.runtime.liveness import holder_name; print(holder_name(), flush=True); sys.stdin.read()"
+)
+
+
+@contextmanager
+def child(code: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """Start a child that prints one line and waits; end it if the test did not."""
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        try:
+            yield process, process.stdout.readline().strip()
+        finally:
+            process.kill()
+
+
+def part(holder: str, position: int, value: str) -> str:
+    """Return the holder with one of its five parts replaced."""
+    parts = holder.split("/")
+    parts[position] = value
+    return "/".join(parts)
+
+
+HOST, PID, START = 1, 2, 3
+
+
+def test_a_worker_of_this_process_lives() -> None:
+    assert not known_dead(holder_name())
+
+
+def test_each_worker_of_a_process_has_a_name_of_its_own() -> None:
+    names = [holder_name() for _ in range(3)]
+    assert len(set(names)) == 3
+    assert {name.rsplit("/", 1)[0] for name in names} == {names[0].rsplit("/", 1)[0]}
+    assert names[0].split("/")[PID] == str(os.getpid())
+
+
+def test_another_living_process_lives() -> None:
+    with child(NAME_AND_WAIT) as (_, holder):
+        assert holder.split("/")[HOST] == host_id()
+        assert not known_dead(holder)
+
+
+def test_a_killed_process_is_known_to_be_dead() -> None:
+    with child(NAME_AND_WAIT) as (process, holder):
+        process.kill()
+        process.wait()
+        assert known_dead(holder)
+
+
+def test_a_killed_process_that_nobody_waited_for_is_known_to_be_dead() -> None:
+    with child(NAME_AND_WAIT) as (process, holder):
+        process.kill()
+        os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)  # dead for certain, and still a zombie
+        assert known_dead(holder)
+
+
+def test_a_stopped_process_is_not_dead() -> None:
+    with child(NAME_AND_WAIT) as (process, holder):
+        process.send_signal(signal.SIGSTOP)
+        os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WNOWAIT)
+        assert not known_dead(holder)
+
+
+def test_a_process_id_used_again_belongs_to_somebody_else() -> None:
+    mine = holder_name()
+    start = int(mine.split("/")[START])
+    assert known_dead(part(mine, START, str(start - 1)))
+
+
+def test_of_another_host_nothing_is_known() -> None:
+    with child(NAME_AND_WAIT) as (process, holder):
+        process.kill()
+        process.wait()
+        assert known_dead(holder)
+        boot, _, space = host_id().partition("+")
+        assert not known_dead(part(holder, HOST, f"another-boot+{space}"))
+        assert not known_dead(part(holder, HOST, f"{boot}+1"))  # another container on this machine
+
+
+def test_without_a_name_for_this_host_nothing_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    dead = part(holder_name(), START, "1")
+    assert known_dead(dead)
+    monkeypatch.setattr("holdfast.runtime.liveness.host_id", lambda: "")
+    assert not known_dead(dead)
+    assert not known_dead(part(dead, HOST, ""))
+
+
+@pytest.mark.parametrize("holder", ["", "worker", "a/b", "/////", "a/b/c/d/e", "celery@host"])
+def test_of_a_holder_with_a_name_of_another_make_nothing_is_known(holder: str) -> None:
+    assert not known_dead(holder)
+
+
+@pytest.mark.parametrize("pid", ["", "x", "-1", "1.5", "²"])
+def test_of_a_holder_without_a_process_id_nothing_is_known(pid: str) -> None:
+    assert not known_dead(part(holder_name(), PID, pid))
+
+
+def test_a_process_may_be_called_anything() -> None:
+    rename = (
+        "import sys; from holdfast.runtime.liveness import holder_name; "
+        "open('/proc/self/comm', 'wb').write({}); print(holder_name(), flush=True); sys.stdin.read()"
+    )
+    with child(rename.format(repr(b"a) Z 1 (b"))) as (process, holder):
+        assert holder.split("/")[START] == started(process.pid) != ""
+        assert not known_dead(holder)
+
+
+def test_the_name_of_a_process_need_not_be_text() -> None:
+    rename = (
+        "import sys; open('/proc/self/comm', 'wb').write(b'\\xff\\xfe'); print('renamed', flush=True); sys.stdin.read()"
+    )
+    with child(rename) as (process, line):
+        assert line == "renamed"
+        assert started(process.pid).isdigit()
+
+
+def test_nobody_runs_under_a_process_id_that_cannot_be() -> None:
+    assert started(2**31) == ""
+    assert started(os.getpid()).isdigit()
+
+
+def test_the_host_is_named_by_its_boot_and_its_process_namespace() -> None:
+    boot, _, space = host_id().partition("+")
+    assert len(boot) == 36
+    assert space.isdigit()

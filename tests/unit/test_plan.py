@@ -1,0 +1,181 @@
+"""The reconciler's decision, branch by branch and over slots at random."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import example, given
+
+from holdfast.core.clock import Moment, micros
+from holdfast.core.plan import Action, Expire, GiveUp, Rest, Ring, Wait, look_again, plan
+from holdfast.core.retry import RetryPolicy
+from holdfast.core.rules import Rules
+from holdfast.core.states import SlotState
+from tests.unit.slots import NOW, RULES, ago, any_slot, later, leased, make_slot
+
+if TYPE_CHECKING:
+    from holdfast.core.slot import Slot
+
+S = SlotState
+DEAD = frozenset({"dead"})
+SPENT = RULES.retry.attempts
+
+
+@dataclass(frozen=True)
+class Case:
+    name: str
+    state: S
+    expected: Action
+    columns: dict[str, Any] = field(default_factory=dict)
+
+
+RUNNING_OUT = leased(NOW, due_at=NOW)  # the lease ends at this very moment
+CASES = (
+    Case("a ready slot rests", S.READY, Rest()),
+    Case("a failed slot rests", S.FAILED, Rest(), {"attempts": SPENT}),
+    Case("a cancelled slot rests", S.CANCELLED, Rest()),
+    Case("a blocked slot rests", S.BLOCKED, Rest()),
+    Case("a blocked slot waits for a superseded worker", S.BLOCKED, Wait(later(seconds=9)), leased(later(seconds=9))),
+    Case("a blocked slot rests when that lease is over", S.BLOCKED, Rest(), leased(NOW)),
+    Case("a blocked slot is taken from the dead", S.BLOCKED, Expire("holder_died"), leased(later(seconds=9), "dead")),
+    Case("a queued slot is rung", S.QUEUED, Ring()),
+    Case("a queued slot of any age is only rung", S.QUEUED, Ring(), {"queued_at": ago(days=99)}),
+    Case("a queued slot waits for a superseded worker", S.QUEUED, Wait(later(seconds=9)), leased(later(seconds=9))),
+    Case("a queued slot is rung when that lease is over", S.QUEUED, Ring(), leased(NOW)),
+    Case("a queued slot is taken from the dead", S.QUEUED, Expire("holder_died"), leased(later(seconds=9), "dead")),
+    Case("a queued slot is not rung twice", S.QUEUED, Wait(later(seconds=1)), {"rung_at": ago(seconds=59)}),
+    Case("a lost ring is repeated", S.QUEUED, Ring(), {"rung_at": ago(seconds=60)}),
+    Case("a queued slot with no attempt left fails", S.QUEUED, GiveUp(), {"attempts": SPENT}),
+    Case("a queued slot with its last attempt left is rung", S.QUEUED, Ring(), {"attempts": SPENT - 1}),
+    Case("a running slot is left alone", S.RUNNING, Wait(later(seconds=60))),
+    Case("a running slot is looked at when it is due", S.RUNNING, Wait(later(seconds=7)), {"due_at": later(seconds=7)}),
+    Case("an expired slot is rung for whoever takes it over", S.RUNNING, Ring(), RUNNING_OUT),
+    Case("an expired slot with no attempt left fails", S.RUNNING, GiveUp(), {**RUNNING_OUT, "attempts": SPENT}),
+    Case(
+        "an expired slot is not rung twice",
+        S.RUNNING,
+        Wait(later(seconds=1)),
+        RUNNING_OUT | {"rung_at": ago(seconds=59)},
+    ),
+    Case("a running slot is taken from the dead", S.RUNNING, Expire("holder_died"), {"holder": "dead"}),
+    Case("the last attempt of the dead fails", S.RUNNING, GiveUp(), {"holder": "dead", "attempts": SPENT}),
+    Case("a stalled slot is taken over", S.RUNNING, Expire("no_progress"), {"progress_at": ago(minutes=45)}),
+    Case("a slow slot is left alone", S.RUNNING, Wait(later(seconds=60)), {"progress_at": ago(minutes=44, seconds=59)}),
+    Case("the last attempt that stalls fails", S.RUNNING, GiveUp(), {"progress_at": ago(hours=1), "attempts": SPENT}),
+    Case("an endless slot is taken over", S.RUNNING, Expire("past_deadline"), {"claimed_at": ago(hours=6)}),
+    Case("a long slot is left alone", S.RUNNING, Wait(later(seconds=60)), {"claimed_at": ago(hours=5, minutes=59)}),
+    Case(
+        "the last attempt that is endless fails", S.RUNNING, GiveUp(), {"claimed_at": ago(hours=7), "attempts": SPENT}
+    ),
+    Case("a waiting slot waits", S.WAITING, Wait(later(seconds=60))),
+    Case("a waiting slot is rung when due", S.WAITING, Ring(), {"due_at": NOW}),
+    Case("a waiting slot with no attempt left fails", S.WAITING, GiveUp(), {"due_at": NOW, "attempts": SPENT}),
+    Case("a deleting slot is rung", S.DELETING, Ring()),
+    Case("a deleting slot is never given up", S.DELETING, Ring(), {"attempts": 99}),
+    Case("a deleting slot waits for its retry", S.DELETING, Wait(later(seconds=5)), {"due_at": later(seconds=5)}),
+    Case("a deleting slot is taken from the dead", S.DELETING, Expire("holder_died"), leased(later(seconds=9), "dead")),
+    Case(
+        "a stalled clean-up is taken over however often",
+        S.DELETING,
+        Expire("no_progress"),
+        leased(later(seconds=9), claimed_at=ago(hours=1), progress_at=ago(hours=1), attempts=99),
+    ),
+)
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_each_branch_of_the_plan(case: Case) -> None:
+    slot = make_slot(case.state, **case.columns)
+    assert plan(slot, NOW, RULES, DEAD) == case.expected
+
+
+def test_the_rules_decide_and_not_constants() -> None:
+    rules = Rules(stall=timedelta(seconds=5), deadline=timedelta(seconds=50), ring_again=timedelta(seconds=3))
+    assert plan(make_slot(S.RUNNING, progress_at=ago(seconds=5)), NOW, rules) == Expire("no_progress")
+    running = make_slot(S.RUNNING, progress_at=NOW, claimed_at=ago(seconds=50))
+    assert plan(running, NOW, rules) == Expire("past_deadline")
+    assert plan(make_slot(S.QUEUED, rung_at=ago(seconds=3)), NOW, rules) == Ring()
+    once = Rules(retry=RetryPolicy(attempts=1))
+    assert plan(make_slot(S.WAITING, due_at=NOW), NOW, once) == GiveUp()
+
+
+def test_a_claimed_slot_is_looked_at_when_the_first_of_its_three_limits_is_reached() -> None:
+    assert look_again(later(seconds=120), NOW, NOW, RULES) == later(seconds=120)
+    assert look_again(later(hours=1), NOW, NOW, RULES) == later(minutes=45)
+    assert look_again(later(hours=1), ago(hours=5, minutes=50), NOW, RULES) == later(minutes=10)
+
+
+@given(any_slot())
+def test_the_plan_is_total(slot: Slot) -> None:
+    assert isinstance(plan(slot, NOW, RULES, DEAD), Rest | Wait | Ring | Expire | GiveUp)
+
+
+@given(any_slot())
+def test_a_slot_at_rest_is_never_acted_on(slot: Slot) -> None:
+    if slot.resting:
+        assert plan(slot, NOW, RULES, DEAD) == Rest()
+
+
+@given(any_slot())
+def test_a_slot_that_nobody_claimed_is_never_taken_or_given_up(slot: Slot) -> None:
+    never_claimed = slot.claimed_at is None and slot.holder is None
+    if never_claimed:
+        assert not isinstance(plan(slot, NOW, RULES, DEAD), Expire | GiveUp)
+
+
+@given(any_slot())
+def test_a_live_lease_without_a_claim_in_this_generation_is_taken_only_from_the_dead(slot: Slot) -> None:
+    if slot.claimed_at is None and slot.lease and not slot.lease.expired(NOW):
+        action = plan(slot, NOW, RULES, DEAD)
+        assert isinstance(action, Expire) == (slot.holder in DEAD)
+
+
+@given(any_slot())
+def test_a_live_lease_of_a_living_holder_with_progress_is_never_taken(slot: Slot) -> None:
+    if slot.lease is None or slot.lease.expired(NOW) or slot.holder in DEAD:
+        return
+    moves = slot.progress_at is None or slot.progress_at + micros(RULES.stall) > NOW
+    in_time = slot.claimed_at is None or slot.claimed_at + micros(RULES.deadline) > NOW
+    if moves and in_time:
+        assert isinstance(plan(slot, NOW, RULES, DEAD), Wait)
+
+
+@given(any_slot())
+def test_a_deleting_slot_is_never_given_up(slot: Slot) -> None:
+    if slot.state is S.DELETING:
+        assert plan(slot, NOW, RULES, DEAD) != GiveUp()
+
+
+@given(any_slot())
+def test_nothing_is_given_up_before_its_last_attempt(slot: Slot) -> None:
+    if slot.attempts < SPENT:
+        assert plan(slot, NOW, RULES, DEAD) != GiveUp()
+
+
+@given(any_slot())
+def test_only_what_could_be_claimed_is_rung(slot: Slot) -> None:
+    if plan(slot, NOW, RULES, DEAD) == Ring():
+        assert slot.state in (S.QUEUED, S.WAITING, S.RUNNING, S.DELETING)
+        assert slot.due_at is None or slot.due_at <= NOW
+        assert slot.until is None or slot.until <= NOW
+        assert slot.attempts < SPENT or slot.state is S.DELETING
+
+
+@given(any_slot())
+@example(make_slot(S.DELETING, **leased(later(seconds=60))))
+def test_to_wait_means_to_look_again_in_the_future(slot: Slot) -> None:
+    action = plan(slot, NOW, RULES, DEAD)
+    if isinstance(action, Wait):
+        assert action.until > NOW
+
+
+@given(any_slot())
+def test_no_slot_waits_for_ever_behind_a_dead_holder(slot: Slot) -> None:
+    """Once every limit has passed, whatever is active is rung, taken or given up; nothing but the blocked rests."""
+    if slot.resting or slot.state is S.BLOCKED:
+        return
+    doomsday = Moment(NOW + micros(timedelta(days=1)))
+    assert isinstance(plan(slot, doomsday, RULES, DEAD), Ring | Expire | GiveUp)

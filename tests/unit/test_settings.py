@@ -1,0 +1,213 @@
+"""Every number and address: its default, how it is read, and what is refused."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import fields
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from holdfast.core.rules import Rules
+from holdfast.errors import BadSettings
+from holdfast.settings import PREFIX, Settings
+
+NAMES = [one.name for one in fields(Settings)]
+NUMBERS = [one.name for one in fields(Settings) if isinstance(one.default, int | float)]
+
+# The numbers of the design, in its own units.
+DEFAULTS = {
+    "database": "sqlite:///holdfast.db",
+    "scheduler": "embedded",
+    "workers": 2,
+    "claim_batch": 100,
+    "lease": timedelta(seconds=120),
+    "heartbeat": timedelta(seconds=30),
+    "deadline": timedelta(hours=6),
+    "stall": timedelta(minutes=45),
+    "overtaken": timedelta(minutes=10),
+    "period": timedelta(seconds=30),
+    "ring_again": timedelta(seconds=60),
+    "rings_per_worker": 2,
+    "attempts": 1 + 3,
+    "backoff": timedelta(seconds=60),
+    "backoff_cap": timedelta(minutes=15),
+    "backoff_jitter": 0.2,
+    "lock_held_delay": timedelta(seconds=15),
+    "lock_held_tries": 10,
+    "retention": timedelta(days=30),
+}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_default_is_the_number_of_the_design(name: str) -> None:
+    assert getattr(Settings(), name) == DEFAULTS[name]
+
+
+@pytest.mark.parametrize("one", fields(Settings), ids=lambda one: one.name)
+def test_every_setting_has_a_meaning(one: Any) -> None:
+    assert len(one.metadata["meaning"].split()) > 1
+
+
+def test_the_rules_are_made_of_the_settings() -> None:
+    assert Settings().rules == Rules()
+    rules = Settings(
+        lease=timedelta(seconds=7),
+        heartbeat=timedelta(seconds=2),
+        stall=timedelta(seconds=3),
+        overtaken=timedelta(seconds=4),
+        deadline=timedelta(seconds=8),
+        ring_again=timedelta(seconds=5),
+        attempts=6,
+        backoff=timedelta(seconds=9),
+        backoff_cap=timedelta(seconds=10),
+        backoff_jitter=0.25,
+    ).rules
+    assert [rules.lease.seconds, rules.heartbeat.seconds, rules.stall.seconds, rules.overtaken.seconds] == [7, 2, 3, 4]
+    assert [rules.deadline.seconds, rules.ring_again.seconds] == [8, 5]
+    assert [rules.retry.attempts, rules.retry.first.seconds, rules.retry.cap.seconds] == [6, 9, 10]
+    assert rules.retry.jitter == 0.25
+
+
+def test_a_worker_stops_itself_before_its_lease_can_have_ended() -> None:
+    assert Settings().rules.patience == timedelta(seconds=105)
+
+
+# ---------------------------------------------------------------- reading
+
+
+def read(**settings: str) -> Settings:
+    return Settings.from_environment({PREFIX + name.upper(): text for name, text in settings.items()})
+
+
+def test_nothing_set_gives_the_defaults() -> None:
+    assert Settings.from_environment({"PATH": "/bin", "LEASE": "1", "holdfast_lease": "1"}) == Settings()
+
+
+def test_the_environment_of_the_process_is_read_when_none_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOLDFAST_WORKERS", "17")
+    assert Settings.from_environment().workers == 17
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("90", timedelta(seconds=90)),
+        ("30s", timedelta(seconds=30)),
+        ("45m", timedelta(minutes=45)),
+        ("6h", timedelta(hours=6)),
+        ("30d", timedelta(days=30)),
+        ("1500ms", timedelta(seconds=1.5)),
+        ("0.5h", timedelta(minutes=30)),
+        (" 2m ", timedelta(minutes=2)),
+    ],
+)
+def test_a_duration_is_seconds_or_has_a_unit(text: str, expected: timedelta) -> None:
+    assert read(retention=text).retention == expected
+
+
+@pytest.mark.parametrize("text", ["", "m", "-5", "1w", "5 m", "1h30m", "1e3", "nan", "five", "5M", "0x10", "1,5"])
+def test_a_duration_that_cannot_be_read_is_refused_with_an_example(text: str) -> None:
+    sentence = f"HOLDFAST_RETENTION is {text!r}; write a duration like 90, 30s, 45m, 6h or 30d."
+    with pytest.raises(BadSettings, match=re.escape(sentence)):
+        read(retention=text)
+
+
+def test_a_duration_longer_than_any_calendar_is_refused() -> None:
+    with pytest.raises(BadSettings, match="HOLDFAST_RETENTION"):
+        read(retention="999999999999d")
+
+
+@pytest.mark.parametrize("name", NUMBERS)
+@pytest.mark.parametrize("text", ["", "many", "1 000", "0x10"])
+def test_a_number_that_cannot_be_read_is_refused(name: str, text: str) -> None:
+    with pytest.raises(BadSettings, match=re.escape(f"HOLDFAST_{name.upper()} is {text!r}; write a number.")):
+        read(**{name: text})
+
+
+def test_numbers_and_addresses_are_read_in_the_manner_of_their_default() -> None:
+    settings = read(workers="8", backoff_jitter="0.5", database="postgresql+psycopg://db/holdfast", scheduler="inline")
+    assert (settings.workers, settings.backoff_jitter) == (8, 0.5)
+    assert (settings.database, settings.scheduler) == ("postgresql+psycopg://db/holdfast", "inline")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_setting_is_read_from_its_own_variable(name: str) -> None:
+    default = getattr(Settings(), name)
+    text = {timedelta: "61s", int: "3", float: "0.3", str: "other"}[type(default)]
+    if name in ("deadline", "backoff_cap"):
+        text = "4h"
+    if name == "heartbeat":
+        text = "29s"
+    changed = read(**{name: text})
+    assert getattr(changed, name) != default
+    assert [one for one in NAMES if getattr(changed, one) != getattr(Settings(), one)] == [name]
+
+
+def test_an_unknown_variable_is_refused_and_the_known_ones_named() -> None:
+    with pytest.raises(BadSettings, match=r"There is no setting HOLDFAST_LEESE; known are .*HOLDFAST_LEASE") as refused:
+        read(leese="5")
+    assert all(PREFIX + name.upper() in str(refused.value) for name in NAMES)
+
+
+# ---------------------------------------------------------------- contradictions
+
+SECOND = timedelta(seconds=1)
+
+
+@pytest.mark.parametrize(
+    ("settings", "first", "second"),
+    [
+        ({"heartbeat": timedelta(seconds=120)}, "HOLDFAST_HEARTBEAT (0:02:00)", "HOLDFAST_LEASE (0:02:00)"),
+        ({"lease": timedelta(seconds=29)}, "HOLDFAST_HEARTBEAT (0:00:30)", "HOLDFAST_LEASE (0:00:29)"),
+        ({"lease": timedelta(hours=6)}, "HOLDFAST_LEASE (6:00:00)", "HOLDFAST_DEADLINE (6:00:00)"),
+        ({"deadline": timedelta(minutes=1)}, "HOLDFAST_LEASE (0:02:00)", "HOLDFAST_DEADLINE (0:01:00)"),
+        ({"backoff": timedelta(hours=1)}, "HOLDFAST_BACKOFF (1:00:00)", "HOLDFAST_BACKOFF_CAP (0:15:00)"),
+    ],
+)
+def test_a_contradiction_is_refused_with_a_sentence_that_names_both(
+    settings: dict[str, Any], first: str, second: str
+) -> None:
+    with pytest.raises(BadSettings, match=re.escape(f"{first} must be shorter than {second}: ")) as refused:
+        Settings(**settings)
+    assert str(refused.value).endswith("Change one of them.")
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"heartbeat": timedelta(seconds=119)},
+        {"lease": timedelta(hours=6) - SECOND},
+        {"backoff": timedelta(minutes=15)},
+        {"backoff_jitter": 0.0},
+        {"workers": 1, "claim_batch": 1, "rings_per_worker": 1, "attempts": 1, "lock_held_tries": 1},
+        {"stall": timedelta(microseconds=1)},
+    ],
+    ids=str,
+)
+def test_what_just_does_not_contradict_is_taken(settings: dict[str, Any]) -> None:
+    taken = Settings(**settings)
+    assert {name: getattr(taken, name) for name in settings} == settings
+
+
+@pytest.mark.parametrize(
+    "name", ["heartbeat", "stall", "overtaken", "period", "ring_again", "backoff", "lock_held_delay", "retention"]
+)
+@pytest.mark.parametrize("nothing", [timedelta(), -SECOND])
+def test_a_duration_of_nothing_is_refused(name: str, nothing: timedelta) -> None:
+    with pytest.raises(BadSettings, match=f"HOLDFAST_{name.upper()} must be longer than nothing."):
+        Settings(**dict[str, Any]({name: nothing}))
+
+
+@pytest.mark.parametrize("name", ["workers", "claim_batch", "rings_per_worker", "attempts", "lock_held_tries"])
+@pytest.mark.parametrize("number", [0, -3])
+def test_a_count_below_one_is_refused(name: str, number: int) -> None:
+    with pytest.raises(BadSettings, match=f"HOLDFAST_{name.upper()} must be at least 1, not {number}."):
+        Settings(**dict[str, Any]({name: number}))
+
+
+@pytest.mark.parametrize("jitter", [-0.1, 1.0, float("nan")])
+def test_a_jitter_that_could_make_a_wait_vanish_is_refused(jitter: float) -> None:
+    with pytest.raises(BadSettings, match=r"HOLDFAST_BACKOFF_JITTER must be from 0 to below 1"):
+        Settings(backoff_jitter=jitter)

@@ -1,0 +1,112 @@
+"""What people read, compared over all combinations with a second telling of the design."""
+
+from __future__ import annotations
+
+from itertools import chain, combinations_with_replacement, permutations
+from typing import TYPE_CHECKING
+
+import pytest
+
+from holdfast.core.slot import JobId, SlotId
+from holdfast.core.states import RESTING, Outcome, SlotState, Status
+from holdfast.core.status import STATUS_TABLE, TERMINAL, outcome_of, status_of
+from tests.unit.slots import make_slot
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from holdfast.core.slot import Slot
+
+S = SlotState
+
+
+def variants(states: Sequence[SlotState], jobs: Sequence[str]) -> list[Slot]:
+    """Return a slot for each state, with and without something served, something missing, in each job."""
+    return [
+        make_slot(state, wanted=2, built=built, missing=missing, job=JobId(job))
+        for state in states
+        for built in ((2,) if state is S.READY else (0, 1))
+        for missing in ((0, 1) if built else (0,))
+        for job in jobs
+    ]
+
+
+def groups(kinds: Sequence[Slot], largest: int) -> Iterator[tuple[Slot, ...]]:
+    return chain.from_iterable(combinations_with_replacement(kinds, size) for size in range(largest + 1))
+
+
+def expected_status(slots: Sequence[Slot]) -> Status:
+    """Tell the status as the design does, sentence by sentence, without the code's own helpers."""
+    active = [slot for slot in slots if slot.state in ("blocked", "queued", "running", "waiting")]
+    settled = [slot for slot in slots if slot.state in ("ready", "failed", "cancelled")]
+    if len(active) + len(settled) < len(slots):
+        return Status.DELETING
+    for slot in active:
+        if slot.state in ("running", "waiting"):
+            return Status.INDEXING
+        if any(other.job == slot.job for other in settled):  # some of the job have settled, others are active
+            return Status.INDEXING
+    if active:
+        return Status.QUEUED
+    if not slots:
+        return Status.NOT_INDEXED
+    if not [slot for slot in settled if slot.state != "ready" or slot.missing > 0]:
+        return Status.SUCCESS
+    if sum(slot.built for slot in settled) > 0:
+        return Status.DEGRADED
+    return Status.FAILED if "failed" in [slot.state for slot in settled] else Status.NOT_INDEXED
+
+
+def test_the_status_of_up_to_three_slots_is_what_the_design_says() -> None:
+    seen = set()
+    for slots in groups(variants(tuple(S), ("old", "new")), 3):
+        status = status_of(slots)
+        assert status is expected_status(slots), slots
+        seen.add(status)
+    assert seen == set(Status)
+
+
+def test_the_order_of_slots_does_not_matter() -> None:
+    kinds = [make_slot(state, id=SlotId(n), job=JobId(str(n % 2))) for n, state in enumerate(S)]
+    for slots in combinations_with_replacement(kinds, 3):
+        assert len({status_of(order) for order in permutations(slots)}) == 1, slots
+
+
+def test_an_owner_without_slots_is_not_indexed() -> None:
+    assert status_of([]) is Status.NOT_INDEXED
+
+
+def test_every_status_has_its_row_and_the_last_row_takes_all() -> None:
+    assert [status for _, status in STATUS_TABLE] == list(Status)
+
+
+def test_a_status_is_terminal_when_nothing_moves_it_but_a_person() -> None:
+    assert {Status.SUCCESS, Status.DEGRADED, Status.FAILED, Status.NOT_INDEXED} == TERMINAL
+
+
+def expected_outcome(slots: Sequence[Slot]) -> Outcome:
+    good = [slot for slot in slots if slot.state == "ready" and slot.missing == 0]
+    part = [slot for slot in slots if slot.state == "ready" and slot.missing > 0]
+    if len(good) == len(slots):
+        return Outcome.SUCCESS
+    return Outcome.DEGRADED if good or part else Outcome.FAILED
+
+
+def test_the_outcome_of_a_job_is_told_by_what_became_ready() -> None:
+    seen = set()
+    for slots in groups(variants(sorted(RESTING), ("job",)), 3):
+        outcome = outcome_of(slots)
+        assert outcome is expected_outcome(slots), slots
+        seen.add(outcome)
+    assert seen == {Outcome.SUCCESS, Outcome.DEGRADED, Outcome.FAILED}
+
+
+@pytest.mark.parametrize("built", [0, 1])
+def test_a_job_that_built_nothing_failed_even_where_an_older_build_is_served(built: int) -> None:
+    failed = make_slot(S.FAILED, wanted=2, built=built)
+    assert outcome_of([failed]) is Outcome.FAILED
+    assert status_of([failed]) is (Status.DEGRADED if built else Status.FAILED)
+
+
+def test_a_delete_that_left_nothing_succeeded() -> None:
+    assert outcome_of([]) is Outcome.SUCCESS
