@@ -7,7 +7,7 @@ from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import Table, insert, select, update
+from sqlalchemy import Table, delete, insert, select, update
 
 from holdfast.core.slot import Built, Fault, Progress, Ring
 from holdfast.core.states import ACTIVE, Operation, Outcome, SlotState
@@ -155,6 +155,34 @@ def put_slot(store: SqlStore, owner: int, **columns: Any) -> int:
 
 def put_job(store: SqlStore, owner: int, name: str = "job", **columns: Any) -> int:
     return put(store, tables.jobs, **JOB_ROW | {"id": name, "owner_id": owner} | columns)
+
+
+def stand(store: SqlStore, *slots: dict[str, Any], name: str = "doc") -> list[int]:
+    """Write an owner with these slots and one job, with books that are right, and return the ids of the slots."""
+    owner = put_owner(store, name)
+    numbers = [
+        put_slot(store, owner, **{"job": f"job of {name}", "kind": f"kind{n}"} | columns)
+        for n, columns in enumerate(slots)
+    ]
+    active = len([one for one in slots if one.get("state", SlotState.QUEUED) in ACTIVE])
+    ended = {} if active else {"outcome": Outcome.SUCCESS, "finished_at": 0}
+    put_job(store, owner, f"job of {name}", open=active, **ended)
+    cache_status(store, name)
+    return numbers
+
+
+def wipe(store: SqlStore) -> None:
+    """Make the database as it was when it was new, but for the numbers it has handed out."""
+    with store.database.engine.begin() as connection:
+        for table in reversed(tables.metadata.sorted_tables):
+            connection.execute(update(table).values(value=0) if table is tables.counters else delete(table))
+
+
+def cache_status(store: SqlStore, name: str = "doc") -> None:
+    """Write the status that follows from the slots."""
+    status = status_of(store.owner("shelf", name).slots)
+    with store.database.engine.begin() as connection:
+        connection.execute(update(tables.owners).where(tables.owners.c.owner == name).values(status=status))
 
 
 def alter(store: SqlStore, slot: int, **columns: Any) -> None:

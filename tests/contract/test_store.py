@@ -242,7 +242,7 @@ def test_a_reindex_waits_for_rest(books: SqlStore) -> None:
 
 
 def test_the_same_content_is_joined_while_active_and_skipped_at_rest(books: SqlStore) -> None:
-    change = {"operation": O.CHANGE, "slots": ONE, "fingerprint": "abc"}
+    change: dict[str, Any] = {"operation": O.CHANGE, "slots": ONE, "fingerprint": "abc"}
     first = ask(books, **change)
     assert first.accepted
     joined = ask(books, **change)
@@ -293,6 +293,16 @@ def test_work_that_younger_work_overtook_for_10_minutes_is_raised_again(books: S
     assert ask(books, "old").verdict is V.JOINED
     take(books, "content", "young")
     assert ask(books, "old").reason == "stuck"
+
+
+def test_needs_never_go_in_a_circle_over_two_requests(books: SqlStore) -> None:
+    ask(books, slots=(SlotSpec("a", "c"), SlotSpec("c")))
+    build(books, "c", missing=1)
+    build(books, "a")
+    ask(books, slots=(SlotSpec("a"), SlotSpec("c", "a")))  # c lacks something; it is to be built from a from now on
+    build(books, "c")
+    ask(books, operation=O.REINDEX)
+    assert "queued" in states(books).values(), "somebody must be able to start"
 
 
 def test_a_bad_request_stops_the_whole_batch_before_anything_is_written(books: SqlStore) -> None:

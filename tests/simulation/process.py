@@ -204,6 +204,7 @@ class Tender(Process):
             world.broker,
             tuple(world.indexers),
             world.rules,
+            clock=world.clock,
             dead=world.known_dead.__contains__,
             reach=self.reach,
         )

@@ -61,13 +61,14 @@ def outcome_of(slots: Iterable[Slot]) -> Outcome:
 
 def _facts(slots: Sequence[Slot]) -> Facts:
     states = {slot.state for slot in slots}
-    active_jobs = {slot.job for slot in slots if slot.state in ACTIVE}
+    active = not states.isdisjoint(ACTIVE)
+    jobs = {slot.job for slot in slots if slot.state in ACTIVE} if active else ()
     return Facts(
         deleting=SlotState.DELETING in states,
-        moving=not states.isdisjoint({SlotState.RUNNING, SlotState.WAITING}),
-        active=bool(active_jobs),
-        halfway=any(slot.resting and slot.job in active_jobs for slot in slots),
-        complete=bool(slots) and all(slot.complete for slot in slots),
+        moving=SlotState.RUNNING in states or SlotState.WAITING in states,
+        active=active,
+        halfway=active and any(slot.resting and slot.job in jobs for slot in slots),
+        complete=states == {SlotState.READY} and not any(slot.missing for slot in slots),
         served=any(slot.served for slot in slots),
         failed=SlotState.FAILED in states,
     )

@@ -24,6 +24,10 @@ if TYPE_CHECKING:
     from holdfast.stores.bells import Bell, Listener
 
 
+GATHERING = timedelta(milliseconds=10)  # a worker that keeps up claims at most this often, and so in batches
+CALM = timedelta(milliseconds=500)  # a worker's own reconciler looks at most this often
+
+
 @dataclass(frozen=True, kw_only=True)
 class Parts:
     """What one process works with."""
@@ -90,9 +94,16 @@ class LocalCrew:
         parts = self.parts
         executor = _executor(parts)
         new, due = parts.bell.listen(), parts.bell.listen()
-        working = Loop("worker", lambda: _step(executor, parts.claim_batch), new, parts.period)
-        reconciler = Reconciler(parts.store, _Waker(new), tuple(parts.indexers), parts.rules, retention=parts.retention)
-        tending = Loop("reconciler", reconciler.tend, due, parts.period)
+        working = Loop("worker", lambda: _step(executor, parts.claim_batch), new, parts.period, spacing=GATHERING)
+        reconciler = Reconciler(
+            parts.store,
+            _Waker(new),
+            tuple(parts.indexers),
+            parts.rules,
+            clock=parts.clock,
+            retention=parts.retention,
+        )
+        tending = Loop("reconciler", reconciler.tend, due, parts.period, spacing=CALM)
 
         def stop(*_: object) -> None:
             executor.stop()
@@ -164,5 +175,8 @@ def _executor(parts: Parts) -> Executor:
 
 
 def _step(executor: Executor, limit: int) -> timedelta | None:
-    """Work on a batch; go on at once while there is work, then wait to be woken."""
-    return timedelta() if executor.run_next(limit) else None
+    """Work on a batch; a full one is followed at once, a small one after a moment in which more can gather."""
+    done = executor.run_next(limit)
+    if done:
+        return timedelta() if done >= limit else GATHERING
+    return None

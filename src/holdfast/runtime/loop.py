@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from holdfast.errors import StoreError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from datetime import timedelta
 
     from holdfast.stores.bells import Listener
 
@@ -18,13 +19,25 @@ log = logging.getLogger("holdfast")
 
 
 class Loop:
-    """Steps at every wake-up, and at the latest after `period`: the safety net for a lost wake-up."""
+    """Steps at every wake-up, and at the latest after `period`: the safety net for a lost wake-up.
 
-    def __init__(self, name: str, step: Callable[[], timedelta | None], listener: Listener, period: timedelta) -> None:
+    Wake-ups that come within `spacing` of a step are answered together; a step that wishes to go on at once does.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        step: Callable[[], timedelta | None],
+        listener: Listener,
+        period: timedelta,
+        *,
+        spacing: timedelta = timedelta(),
+    ) -> None:
         self.name = name
         self._step = step
         self._listener = listener
         self._period = period
+        self._spacing = spacing
         self._ended = False  # a plain flag: a signal handler can set it even while another one does
 
     def run(self) -> None:
@@ -39,7 +52,8 @@ class Loop:
             except Exception:
                 log.exception("loop.%s", self.name)
             if pause and not self._ended:
-                self._listener.wait(pause.total_seconds())
+                time.sleep(min(self._spacing, pause).total_seconds())
+                self._listener.wait(max(pause - self._spacing, timedelta()).total_seconds())
 
     def start(self) -> threading.Thread:
         """Run in a thread of its own."""

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import TYPE_CHECKING, assert_never
 
+from holdfast.core.clock import SystemClock
 from holdfast.core.plan import Expire, GiveUp, Rest, Ring, Wait, plan
 from holdfast.runtime.executor import nowhere
 from holdfast.runtime.liveness import known_dead
@@ -19,13 +20,15 @@ from holdfast.stores.base import LARGEST_BATCH
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
 
-    from holdfast.core.clock import Moment
+    from holdfast.core.clock import Clock, Moment
     from holdfast.core.rules import Rules
     from holdfast.core.slot import Slot
     from holdfast.schedulers.base import Scheduler
     from holdfast.stores.base import Store, Work
 
 log = logging.getLogger("holdfast")
+
+SWEEP_SECONDS = 60.0
 
 
 @dataclass(slots=True)
@@ -47,6 +50,7 @@ class Reconciler:
         kinds: Sequence[str],
         rules: Rules,
         *,
+        clock: Clock | None = None,
         retention: timedelta = timedelta(days=30),
         dead: Callable[[str], bool] = known_dead,
         reach: Callable[[str], None] = nowhere,
@@ -55,7 +59,9 @@ class Reconciler:
         self._scheduler = scheduler
         self._kinds = kinds
         self._rules = rules
+        self._clock = clock or SystemClock()
         self._retention = retention
+        self._sweep_at = self._clock.monotonic()
         self._dead = dead
         self._reach = reach
 
@@ -70,10 +76,18 @@ class Reconciler:
         full = self._apply(due, dead) or full
         for kind in self._kinds:
             self._ring_queued(kind)
-        swept = self._store.sweep(self._retention, LARGEST_BATCH)
-        if full or swept >= LARGEST_BATCH:
+        if self._sweep() or full:
             return timedelta()
         return timedelta(microseconds=due.next_due - due.now) if due.next_due is not None else None
+
+    def _sweep(self) -> bool:
+        """Remove old history now and then; return whether there is more of it."""
+        now = self._clock.monotonic()
+        if now < self._sweep_at:
+            return False
+        more = self._store.sweep(self._retention, LARGEST_BATCH) >= LARGEST_BATCH
+        self._sweep_at = now if more else now + SWEEP_SECONDS
+        return more
 
     def _apply(self, work: Work, dead: Collection[str]) -> bool:
         """Act on what was read; return whether it moved a full batch, so that more may be waiting."""

@@ -20,11 +20,10 @@ from holdfast.core.dependencies import SlotSpec, check_specs, raised
 from holdfast.core.effects import Change, Event
 from holdfast.core.slot import JobId, OwnerId, SlotKey
 from holdfast.core.states import ACTIVE, Operation, Outcome, Status, Verb
-from holdfast.core.status import status_of
 from holdfast.errors import BadRequest
 from holdfast.stores import statements as sql
 from holdfast.stores.base import LARGEST_BATCH
-from holdfast.stores.desk import Desk, Snapshot, by_owner, record
+from holdfast.stores.desk import Desk, Snapshot, record
 from holdfast.stores.values import owner_of, slot_of
 
 if TYPE_CHECKING:
@@ -100,12 +99,12 @@ class Admitting(Desk):
         }
         changes = self._accept(tx, [case for case in cases.values() if case.accepted], snapshot)
         _audit(tx, [case for case in cases.values() if not case.accepted])
-        grouped = by_owner(self._follow(tx, snapshot, changes))
+        statuses = self._follow(tx, snapshot, changes).statuses
         return changes, {
             index: Answer(
                 verdict=case.row.verdict,
                 reason=case.row.reason,
-                status=status_of(grouped.get(case.owner, [])),
+                status=statuses.get(case.owner or OwnerId(0), Status.NOT_INDEXED),
                 job=case.job,
                 generation=case.generation,
             )

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import logging
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from holdfast.core.effects import Change, Event, job_event, overlay, settlements, slot_event, statuses
 from holdfast.core.states import SlotState
@@ -13,11 +12,11 @@ from holdfast.stores import statements as sql
 from holdfast.stores.values import owner_of, slot_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Sequence
 
     from holdfast.core.rules import Rules
     from holdfast.core.slot import OwnerId, Slot, SlotId, Ticket
-    from holdfast.core.states import Verb
+    from holdfast.core.states import Status, Verb
     from holdfast.stores.database import Database, Transaction
     from holdfast.stores.values import OwnerRow
 
@@ -48,6 +47,13 @@ class Snapshot:
         return changes
 
 
+class Aftermath(NamedTuple):
+    """How slots and owners stand after a write."""
+
+    slots: list[Slot]
+    statuses: dict[OwnerId, Status]
+
+
 class Desk:
     """Holds the database and the rules; the verbs are in the classes that build on it."""
 
@@ -56,12 +62,12 @@ class Desk:
         self.rules = rules
         self.wake = wake
 
-    def _follow(self, tx: Transaction, snapshot: Snapshot, changes: Sequence[Change]) -> list[Slot]:
-        """Write what follows from the changes: settled jobs, statuses, events. Return the slots as they stand."""
+    def _follow(self, tx: Transaction, snapshot: Snapshot, changes: Sequence[Change]) -> Aftermath:
+        """Write what follows from the changes: settled jobs, statuses, events."""
         after = overlay(snapshot.slots.values(), changes)
         events = [slot_event(change) for change in changes]
         settled = {one.job: one for one in settlements(changes, after)}
-        rows = [[one.job, one.settled, one.outcome, json.dumps(one.results)] for one in settled.values()]
+        rows = [[one.job, one.settled, one.outcome, one.results] for one in settled.values()]
         for job, outcome in tx.run(sql.SETTLE, rows):
             if outcome is not None:
                 events.append(job_event(settled[job]))
@@ -73,7 +79,7 @@ class Desk:
         gone = [[owner] for owner in snapshot.statuses if owner not in fresh]
         tx.run(sql.REMOVE_OWNERS, gone)
         record(tx, events)
-        return after
+        return Aftermath(slots=after, statuses=fresh)
 
     def _refuse(self, tx: Transaction, verb: Verb | str, stale: Sequence[Ticket]) -> None:
         """Count refused writes; the counter is in the database, for all processes to see."""
@@ -106,18 +112,10 @@ def lock(tx: Transaction, owners: Collection[OwnerId]) -> list[OwnerRow]:
     return [owner_of(row) for row in tx.run(sql.LOCK_OWNERS, [[owner] for owner in sorted(set(owners))])]
 
 
-def by_owner(slots: Iterable[Slot]) -> dict[OwnerId | None, list[Slot]]:
-    """Group slots by their owner."""
-    grouped: dict[OwnerId | None, list[Slot]] = {}
-    for slot in slots:
-        grouped.setdefault(slot.owner_id, []).append(slot)
-    return grouped
-
-
 def record(tx: Transaction, events: Sequence[Event]) -> None:
     """Append to the event log."""
     rows = [
-        [one.type, one.base, one.owner, one.kind, one.job, one.generation, one.fence, json.dumps(one.data)]
+        [one.type, one.base, one.owner, one.kind, one.job, one.generation, one.fence, one.data]
         for one in events
     ]
     tx.run(sql.RECORD, rows)
@@ -133,8 +131,3 @@ def ticket_row(ticket: Ticket) -> list[Any]:
     """Show a ticket to a guarded statement."""
     state = SlotState.DELETING if ticket.removing else SlotState.RUNNING
     return [ticket.slot, ticket.generation, ticket.fence, state]
-
-
-def params_json(params: Mapping[str, str]) -> str:
-    """Store the parameters of an error."""
-    return json.dumps(dict(params))

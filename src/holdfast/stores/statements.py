@@ -492,7 +492,7 @@ _row = batch(owner=int)
 LOCK_OWNERS = (
     select(owners).where(owners.c.id.in_(select(_row.c.owner))).order_by(owners.c.id).with_for_update(of=owners)
 )
-LOAD_SLOTS = _slots_where(slots.c.owner_id.in_(select(_row.c.owner))).order_by(slots.c.id)
+LOAD_SLOTS = _slots_where(slots.c.owner_id.in_(select(_row.c.owner)))
 TIME = select(NOW)
 
 _owner_is = and_(owners.c.base == bindparam("base", type_=Text()), owners.c.owner == bindparam("owner", type_=Text()))

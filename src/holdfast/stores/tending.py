@@ -10,7 +10,7 @@ from holdfast.core.slot import Ring
 from holdfast.core.states import Verb
 from holdfast.stores import statements as sql
 from holdfast.stores.base import Work
-from holdfast.stores.desk import Desk, Snapshot, lock, params_json
+from holdfast.stores.desk import Desk, Snapshot, lock
 from holdfast.stores.values import slot_of
 from holdfast.stores.working import sink
 
@@ -91,7 +91,7 @@ class Tending(Desk):
         rows = []
         for slot in slots:
             last = slot.error.code if slot.error else "worker_lost"
-            rows.append([*_read(slot), "attempts_spent", params_json({"attempts": str(slot.attempts), "last": last})])
+            rows.append([*_read(slot), "attempts_spent", {"attempts": str(slot.attempts), "last": last}])
 
         def work(tx: Transaction, snapshot: Snapshot) -> list[Change]:
             failed = snapshot.moved(tx.run(sql.GIVE_UP, rows), Verb.GIVE_UP)

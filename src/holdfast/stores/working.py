@@ -12,7 +12,7 @@ from holdfast.core.slot import OwnerId, SlotId, Ticket
 from holdfast.core.states import SlotState, Verb
 from holdfast.errors import BadRequest, StaleLease
 from holdfast.stores import statements as sql
-from holdfast.stores.desk import Desk, Snapshot, lock, params_json, raise_stale, ticket_row
+from holdfast.stores.desk import Desk, Snapshot, lock, raise_stale, ticket_row
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -84,7 +84,7 @@ class Working(Desk):
                 look=micros(min(rules.lease, rules.stall, rules.deadline)),
             )
             changes = snapshot.moved(rows, Verb.CLAIM, holder=holder)
-            after = self._follow(tx, snapshot, changes)
+            after = self._follow(tx, snapshot, changes).slots
             sources = {(slot.owner_id, slot.key.kind): slot.source for slot in after}
             return changes, [
                 _ticket(change.slot, sources.get((change.slot.owner_id, change.slot.needs or ""))) for change in changes
@@ -151,13 +151,13 @@ class Working(Desk):
         later = [
             [
                 *ticket_row(one.ticket), micros(one.delay), int(one.refund), one.fault.code,
-                params_json(one.fault.params),
+                dict(one.fault.params),
             ]
             for one in failures
             if one.delay is not None
         ]  # fmt: skip
         never = [
-            [*ticket_row(one.ticket), one.fault.code, params_json(one.fault.params)]
+            [*ticket_row(one.ticket), one.fault.code, dict(one.fault.params)]
             for one in failures
             if one.delay is None
         ]
@@ -231,7 +231,7 @@ def sink(tx: Transaction, snapshot: Snapshot, failed: Sequence[Change]) -> list[
     rows = []
     for change in failed:
         own = [slot for slot in standing if slot.owner_id == change.slot.owner_id]
-        params = params_json({"kind": change.slot.key.kind})
+        params = {"kind": change.slot.key.kind}
         rows += [[slot.id, "needed_slot_failed", params] for slot in dependents([change.slot.key.kind], own)]
     return snapshot.moved(tx.run(sql.SINK, rows), Verb.FAIL)
 

@@ -1,0 +1,31 @@
+"""An indexer that does nothing, so that only the mechanism is measured."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from holdfast.core.admission import Request
+from holdfast.core.dependencies import SlotSpec
+from holdfast.core.slot import Built
+from holdfast.core.states import Operation
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from holdfast.runtime.work import Indexer, Task
+
+
+class Noop:
+    def build(self, task: Task) -> Built:  # noqa: ARG002
+        return Built()
+
+    def remove(self, task: Task) -> None:
+        """Nothing was built."""
+
+
+def indexers() -> Mapping[str, Indexer]:
+    return {"noop": Noop()}
+
+
+def request(name: str) -> Request:
+    return Request(base="bench", owner=name, operation=Operation.INDEX, slots=(SlotSpec("noop"),))

@@ -1,0 +1,500 @@
+"""What cannot work is refused with a sentence, and leaves everything as it was."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import sqlite3
+import subprocess
+import sys
+from contextlib import closing, contextmanager
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from sqlalchemy import inspect, text
+
+from holdfast.core.clock import SystemClock
+from holdfast.core.dependencies import SlotSpec
+from holdfast.core.rules import Rules
+from holdfast.core.slot import Fault, SlotId
+from holdfast.core.states import Operation
+from holdfast.errors import (
+    BadRequest,
+    BadSettings,
+    StoreBusy,
+    StoreError,
+    StoreTooNew,
+    StoreUnavailable,
+    UnknownJob,
+    UnknownOwner,
+    UnknownSlot,
+)
+from holdfast.stores.base import Failure
+from holdfast.stores.opening import open_database, open_store
+from tests.contract.steps import ask, beat, everything, ring_of, states, take
+from tests.support.stores import ONE, open_test_store, request
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from holdfast.stores.sql import SqlStore
+    from tests.support.clock import FakeClock
+
+O = Operation  # noqa: E741 - reads as the tables do
+
+
+def open_plainly(url: str) -> SqlStore:
+    return open_store(url, rules=Rules(), clock=SystemClock())
+
+
+# ---------------------------------------------------------------- requests
+
+
+@pytest.mark.parametrize(
+    ("wrong", "sentence"),
+    [
+        ({"base": ""}, "A request names a base and an owner; neither may be empty."),
+        ({"owner": ""}, "A request names a base and an owner; neither may be empty."),
+        ({"priority": -1}, "The priority -1 is not between 0 (first) and 9 (last)."),
+        ({"priority": 10}, "The priority 10 is not between 0 (first) and 9 (last)."),
+        ({"slots": (SlotSpec("a"), SlotSpec("a"))}, "A kind is named twice"),
+        ({"slots": (SlotSpec("a", "b"),)}, "The slot 'a' needs 'b', which was not asked for"),
+        ({"slots": (SlotSpec("a", "b"), SlotSpec("b", "a"))}, "need each other in a circle"),
+        ({"slots": (SlotSpec("a", ""),)}, "The slot 'a' needs '', which was not asked for"),
+    ],
+    ids=str,
+)
+def test_a_request_that_cannot_mean_anything_is_refused(store: SqlStore, wrong: dict[str, Any], sentence: str) -> None:
+    before = everything(store)
+    with pytest.raises(BadRequest, match=re.escape(sentence)):
+        ask(store, **wrong)
+    assert everything(store) == before
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        pytest.param({"slots": (SlotSpec(""),)}, id="a kind without a name"),
+        pytest.param({"owner": "a\0b"}, id="an owner with a zero byte"),
+        pytest.param({"base": "a\0b"}, id="a base with a zero byte"),
+        pytest.param({"slots": (SlotSpec("a\0b"),)}, id="a kind with a zero byte"),
+        pytest.param({"requester": "a\0b"}, id="a requester with a zero byte"),
+        pytest.param({"owner": "caf\udce9"}, id="a file name that is not text"),
+        pytest.param({"cost": float("nan")}, id="a cost that is no number"),
+        pytest.param({"cost": float("inf")}, id="a cost without end"),
+    ],
+)
+def test_a_request_that_no_database_can_keep_is_refused(store: SqlStore, wrong: dict[str, Any]) -> None:
+    ask(store, **{key: value for key, value in wrong.items() if key == "cost"})  # the cost is kept when it is refused
+    before = everything(store)
+    with pytest.raises(BadRequest):
+        ask(store, **wrong)
+    assert everything(store) == before
+
+
+@pytest.mark.parametrize(
+    "name", ["a" * 10_000, "Straße/日本語/🙂", "'; DROP TABLE slots; --", '{"json": [1]}', "%s :rows"]
+)
+def test_a_name_may_be_any_text(store: SqlStore, name: str) -> None:
+    assert ask(store, name, base=name, slots=(SlotSpec(name),), requester=name).accepted
+    slot = store.slot(name, name, name)
+    (ticket,) = store.claim([ring_of(slot)], name)
+    assert (ticket.key.base, ticket.key.owner, ticket.key.kind) == (name, name, name)
+    assert store.slot(name, name, name).holder == name
+
+
+def test_odd_text_in_a_report_does_not_cost_the_lease(store: SqlStore, clock: FakeClock) -> None:
+    ask(store, slots=ONE)
+    ticket = take(store, "cards")
+    for stage in ("reading caf\udce9.txt", "reading a\0b.txt"):
+        store.extend([beat(ticket, stage=stage, done=1)])
+        assert store.slot("shelf", "doc", "cards").progress.stage.startswith("reading ")
+
+
+def test_odd_text_in_an_error_is_kept(store: SqlStore) -> None:
+    ask(store, slots=ONE)
+    fault = Fault("unexpected", {"message": "caf\udce9 a\0b"})
+    store.fail([Failure(ticket=take(store, "cards"), fault=fault)])
+    assert store.slot("shelf", "doc", "cards").error == fault
+
+
+def test_what_is_not_there_is_said_not_to_be(store: SqlStore) -> None:
+    ask(store, slots=ONE)
+    with pytest.raises(UnknownOwner):
+        store.owner("shelf", "nobody")
+    with pytest.raises(UnknownSlot):
+        store.slot("shelf", "doc", "graph")
+    with pytest.raises(UnknownJob):
+        store.job("")
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"generation": 0},
+        {"generation": 2},
+        {"generation": -1},
+        {"generation": 2**40},
+        {"generation": 2**70},
+        {"slot": SlotId(0)},
+        {"slot": SlotId(2**70)},
+        {"owner": 2**40},
+    ],
+    ids=str,
+)
+def test_a_ring_that_names_nothing_claims_nothing(store: SqlStore, wrong: dict[str, Any]) -> None:
+    ask(store, slots=ONE)
+    before = everything(store)
+    assert store.claim([ring_of(store.slot("shelf", "doc", "cards"), **wrong)], "ann") == []
+    assert everything(store) == before
+
+
+# ---------------------------------------------------------------- addresses
+
+
+@pytest.mark.parametrize("url", ["", "holdfast.db", "://", "sqlite", "postgresql"])
+def test_what_is_not_an_address_is_refused_with_an_example(url: str) -> None:
+    with pytest.raises(BadSettings, match=re.escape(f"{url!r} is not the address of a database; write sqlite:///")):
+        open_plainly(url)
+
+
+@pytest.mark.parametrize(("url", "backend"), [("mysql://host/db", "mysql"), ("redis://host/0", "redis")])
+def test_a_database_we_cannot_use_is_refused_by_name(url: str, backend: str) -> None:
+    with pytest.raises(BadSettings, match=f"SQLite or PostgreSQL, not in '{backend}'"):
+        open_plainly(url)
+
+
+@pytest.mark.parametrize("driver", ["psycopg2", "unheard_of"])
+def test_a_driver_that_is_not_installed_is_refused(driver: str) -> None:
+    with pytest.raises(BadSettings, match=driver):
+        open_plainly(f"postgresql+{driver}://localhost/db")
+
+
+def test_a_server_that_is_away_is_said_to_be_away() -> None:
+    with pytest.raises(StoreUnavailable, match="The connection to PostgreSQL was lost or refused"):
+        open_plainly("postgresql+psycopg://nobody@127.0.0.1:1/nowhere?connect_timeout=2")
+
+
+def test_a_folder_that_is_not_there_is_not_made(tmp_path: Path) -> None:
+    with pytest.raises(StoreUnavailable, match="Check that its folder exists"):
+        open_plainly(f"sqlite:///{tmp_path / 'nowhere' / 'holdfast.db'}")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_is_no_database(tmp_path: Path) -> None:
+    with pytest.raises(StoreUnavailable, match="The database cannot be opened"):
+        open_plainly(f"sqlite:///{tmp_path}")
+
+
+# ---------------------------------------------------------------- files that are something else
+
+
+def test_a_file_that_is_no_database_is_refused_and_unchanged(tmp_path: Path) -> None:
+    path = tmp_path / "holdfast.db"
+    content = b"Dear diary, today I was mistaken for a database.\n" * 100
+    path.write_bytes(content)
+    with pytest.raises(StoreError, match="This file is not a SQLite database"):
+        open_plainly(f"sqlite:///{path}")
+    assert path.read_bytes() == content
+    assert [one.name for one in tmp_path.iterdir()] == ["holdfast.db"]
+
+
+def test_a_damaged_database_is_said_to_be_damaged(tmp_path: Path) -> None:
+    path = tmp_path / "holdfast.db"
+    open_plainly(f"sqlite:///{path}").close()
+    content = bytearray(path.read_bytes())
+    content[100:4096] = b"\xaa" * 3996  # the list of tables, after the header
+    path.write_bytes(content)
+    with pytest.raises(StoreError, match="The database file is damaged"):
+        open_plainly(f"sqlite:///{path}")
+    assert path.read_bytes() == content
+
+
+def test_a_database_of_a_newer_version_is_refused_and_unchanged(database_url: str, clock: FakeClock) -> None:
+    store = open_test_store(database_url, clock)
+    ask(store)
+    with store.database.engine.begin() as connection:
+        connection.execute(text("UPDATE alembic_version SET version_num = '9999'"))
+        connection.execute(text("ALTER TABLE slots ADD COLUMN colour TEXT"))
+        connection.execute(text("CREATE TABLE colours (name TEXT)"))
+    before = everything(store), inspect(store.database.engine).get_table_names()
+    with pytest.raises(StoreTooNew, match=r"newer Holdfast \(schema 9999, this version knows \d{4}\)"):
+        open_plainly(database_url)
+    assert (everything(store), inspect(store.database.engine).get_table_names()) == before
+    columns = [column["name"] for column in inspect(store.database.engine).get_columns("slots")]
+    assert "colour" in columns
+    store.close()
+
+
+# ---------------------------------------------------------------- what may not be written
+
+# Gives up every privilege, so that the modes of files bind even the administrator; then tries to write.
+TRY_TO_WRITE = """
+import ctypes, sys
+from holdfast.core.admission import Request
+from holdfast.core.clock import SystemClock
+from holdfast.core.dependencies import SlotSpec
+from holdfast.core.rules import Rules
+from holdfast.core.states import Operation
+from holdfast.stores.opening import open_store
+
+header, nothing = (ctypes.c_uint32 * 2)(0x20080522, 0), (ctypes.c_uint32 * 6)()
+assert ctypes.CDLL(None).capset(header, nothing) == 0
+try:
+    store = open_store(sys.argv[1], rules=Rules(), clock=SystemClock())
+    store.admit([Request(base="shelf", owner="new", operation=Operation.INDEX, slots=(SlotSpec("cards"),))])
+except Exception as error:
+    print(type(error).__name__, error, sep=": ")
+else:
+    print("written")
+"""
+
+
+def run(script: str, *arguments: str) -> str:
+    done = subprocess.run(
+        [sys.executable, "-c", script, *arguments], capture_output=True, text=True, check=False, timeout=60
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+@pytest.mark.parametrize(
+    ("file_mode", "folder_mode", "expected"),
+    [
+        (0o644, 0o755, "written"),
+        (0o444, 0o755, "StoreReadOnly: The database cannot be written"),
+        (0o644, 0o555, "Store(ReadOnly|Unavailable): The database cannot be (written|opened)"),
+        (0o444, 0o555, "Store(ReadOnly|Unavailable): The database cannot be (written|opened)"),
+        (0o000, 0o755, "StoreUnavailable: The database cannot be opened"),
+    ],
+    ids=lambda value: oct(value) if isinstance(value, int) else "",
+)
+def test_a_file_or_folder_that_may_not_be_written_is_named_and_unchanged(
+    tmp_path: Path, file_mode: int, folder_mode: int, expected: str
+) -> None:
+    folder = tmp_path / "data"
+    folder.mkdir()
+    path = folder / "holdfast.db"
+    open_plainly(f"sqlite:///{path}").close()
+    before = path.read_bytes()
+    path.chmod(file_mode)
+    folder.chmod(folder_mode)
+    try:
+        said = run(TRY_TO_WRITE, f"sqlite:///{path}")
+    finally:
+        folder.chmod(0o755)
+        path.chmod(0o644)
+    assert re.match(expected, said), said
+    if expected != "written":
+        assert path.read_bytes() == before
+        with closing(sqlite3.connect(path)) as connection:
+            assert connection.execute("SELECT count(*) FROM owners").fetchone() == (0,)
+
+
+def test_a_new_database_in_a_folder_that_may_not_be_written_is_not_made(tmp_path: Path) -> None:
+    folder = tmp_path / "data"
+    folder.mkdir(mode=0o555)
+    said = run(TRY_TO_WRITE, f"sqlite:///{folder / 'holdfast.db'}")
+    assert re.match("Store(ReadOnly|Unavailable): The database cannot be (written|opened)", said), said
+    assert list(folder.iterdir()) == []
+
+
+@pytest.mark.postgres
+def test_a_server_that_accepts_no_writes_is_said_to_be_read_only(postgres_url: str) -> None:
+    open_plainly(postgres_url).close()
+    database = open_database(postgres_url, SystemClock())
+    with database.engine.begin() as connection:
+        name = connection.execute(text("SELECT current_database()")).scalar()
+        connection.execute(text(f'ALTER DATABASE "{name}" SET default_transaction_read_only = on'))
+    database.close()
+    assert run(TRY_TO_WRITE, postgres_url).startswith("StoreReadOnly: PostgreSQL accepts no writes")
+
+
+@pytest.mark.postgres
+def test_a_user_who_may_not_write_is_told_so(postgres_url: str) -> None:
+    store = open_plainly(postgres_url)
+    with store.database.engine.begin() as connection:
+        if not connection.execute(text("SELECT 1 FROM pg_roles WHERE rolname = 'reader'")).scalar():
+            connection.execute(text("CREATE ROLE reader LOGIN"))
+        connection.execute(text("GRANT SELECT ON ALL TABLES IN SCHEMA public TO reader"))
+    store.close()
+    said = run(TRY_TO_WRITE, postgres_url.replace("postgres@", "reader@"))
+    assert said.startswith("StoreReadOnly: This PostgreSQL user may not write here")
+
+
+# ---------------------------------------------------------------- a full disk
+
+# Writes until the disk is full, then looks whether all that was accepted is there and nothing else; then makes
+# room and writes again. `room` is a file size limit of the process, or a file system of a megabyte with a filler.
+FILL = """
+import json, os, resource, sqlite3, subprocess, sys
+from pathlib import Path
+from holdfast.core.admission import Request
+from holdfast.core.clock import SystemClock
+from holdfast.core.dependencies import SlotSpec
+from holdfast.core.rules import Rules
+from holdfast.core.states import Operation
+from holdfast.errors import HoldfastError
+from holdfast.stores.opening import open_store
+
+room, folder = sys.argv[1], Path(sys.argv[2])
+if room == "file system":
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", folder], capture_output=True, text=True)
+    if mounted.returncode:
+        print(json.dumps({"refused": mounted.stderr}))
+        sys.exit()
+path = folder / "holdfast.db"
+store = open_store(f"sqlite:///{path}", rules=Rules(), clock=SystemClock())
+slots = (SlotSpec("content"), SlotSpec("vector", "content"))
+
+
+def admit(name):
+    answer, = store.admit([Request(base="shelf", owner=name, operation=Operation.INDEX, slots=slots)])
+    assert answer.accepted
+    return name
+
+
+if room == "file system":
+    (folder / "filler").write_bytes(bytes(400_000))
+else:
+    resource.setrlimit(resource.RLIMIT_FSIZE, (600_000, resource.RLIM_INFINITY))
+accepted, errors = [], []
+while len(errors) < 3:
+    try:
+        accepted.append(admit(f"{len(accepted)} {'x' * 2000}"))
+    except HoldfastError as error:
+        errors.append([type(error).__name__, str(error)])
+    assert len(accepted) < 10_000, "the disk never filled"
+
+
+def look():
+    connection = sqlite3.connect(path)
+    found = {
+        "integrity": connection.execute("PRAGMA integrity_check").fetchall(),
+        "owners": [name for name, in connection.execute("SELECT owner FROM owners ORDER BY id")],
+        "slots": connection.execute("SELECT count(*) FROM slots").fetchone()[0],
+        "open": connection.execute("SELECT coalesce(sum(open), 0) FROM jobs WHERE outcome IS NULL").fetchone()[0],
+        "events": connection.execute("SELECT count(*) FROM events").fetchone()[0],
+    }
+    connection.close()
+    return found
+
+
+full = look()
+if room == "file system":
+    (folder / "filler").unlink()
+else:
+    resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+again = admit("after")
+store.close()
+print(json.dumps({"errors": errors, "accepted": accepted, "full": full, "after": look()}))
+"""
+
+
+def check_that_nothing_is_half_written(told: dict[str, Any]) -> None:
+    accepted = told["accepted"]
+    assert accepted, "something fitted"
+    for found, names in ((told["full"], accepted), (told["after"], [*accepted, "after"])):
+        assert found == {
+            "integrity": [["ok"]],
+            "owners": names,
+            "slots": 2 * len(names),
+            "open": 2 * len(names),
+            "events": 2 * len(names),
+        }
+
+
+def test_a_disk_that_takes_no_more_is_reported_and_nothing_is_half_written(tmp_path: Path) -> None:
+    told = json.loads(run(FILL, "limit", str(tmp_path)))
+    for kind, sentence in told["errors"]:
+        assert kind in ("StoreError", "StoreFull")
+        assert "Nothing was written" in sentence
+    check_that_nothing_is_half_written(told)
+
+
+def test_a_full_disk_is_said_to_be_full_and_nothing_is_half_written(tmp_path: Path) -> None:
+    missing = [tool for tool in ("unshare", "mount") if shutil.which(tool) is None]
+    if missing:
+        assert os.environ.get("CI") != "true", f"install {missing}: continuous integration must fill a disk"
+        pytest.skip(f"there is no {missing[0]} to make a small disk with")
+    command = ["unshare", "-rm", sys.executable, "-c", FILL, "file system", str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    told = json.loads(done.stdout) if done.stdout else {}
+    if "refused" in told or (done.returncode and done.stderr.startswith("unshare:")):
+        pytest.skip(f"this kernel lets us make no small disk: {told.get('refused') or done.stderr}")
+    assert done.returncode == 0, done.stderr
+    for kind, sentence in told["errors"]:
+        assert kind == "StoreFull"
+        assert "The disk is full. Nothing was written" in sentence
+    check_that_nothing_is_half_written(told)
+
+
+# ---------------------------------------------------------------- a database that somebody else keeps locked
+
+KEEP_LOCKED = """
+import sqlite3, sys
+connection = sqlite3.connect(sys.argv[1], isolation_level=None)
+connection.execute(sys.argv[2])
+print("locked", flush=True)
+sys.stdin.read()
+"""
+
+
+@contextmanager
+def locked(path: Path, statement: str) -> Iterator[None]:
+    """Keep a database locked from another process."""
+    with subprocess.Popen(
+        [sys.executable, "-c", KEEP_LOCKED, str(path), statement],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "locked\n"
+        yield
+        process.communicate()
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("holdfast.stores.sqlite.BUSY_SECONDS", 0.01)
+
+
+@pytest.mark.usefixtures("impatient")
+def test_a_database_that_another_program_keeps_locked_is_busy_and_goes_on_afterwards(
+    tmp_path: Path, clock: FakeClock
+) -> None:
+    path = tmp_path / "holdfast.db"
+    store = open_test_store(f"sqlite:///{path}", clock)
+    ask(store)
+    ticket = take(store, "content")
+    before = everything(store)
+    with locked(path, "BEGIN IMMEDIATE"):
+        with pytest.raises(StoreBusy, match="Another program has kept the database locked"):
+            ask(store, "other")
+        with pytest.raises(StoreBusy):
+            store.extend([beat(ticket)])
+        with pytest.raises(StoreBusy), store.guarded(ticket):
+            pytest.fail("nobody may enter")
+        assert everything(store) == before, "readers do not wait"
+    assert ask(store, "other").accepted
+    assert states(store)["content"] == "running"
+    store.close()
+
+
+@pytest.mark.usefixtures("impatient")
+def test_a_new_database_that_another_program_keeps_locked_is_busy(tmp_path: Path) -> None:
+    path = tmp_path / "holdfast.db"
+    with locked(path, "BEGIN EXCLUSIVE"), pytest.raises(StoreBusy):
+        open_plainly(f"sqlite:///{path}")
+    open_plainly(f"sqlite:///{path}").close()
+
+
+def test_the_rest_of_a_batch_after_a_bad_request_is_not_written(store: SqlStore) -> None:
+    with pytest.raises(BadRequest):
+        store.admit([request("good"), request("", O.DELETE), request("better")])
+    with pytest.raises(UnknownOwner):
+        store.owner("shelf", "good")

@@ -1,0 +1,315 @@
+"""The schema that migrations make is the schema that the code expects, and is made as a whole or not at all."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from sqlalchemy import event, inspect, text
+from sqlalchemy.engine import Engine
+
+from holdfast.core.clock import SystemClock
+from holdfast.core.rules import Rules
+from holdfast.stores.migrate import HEAD
+from holdfast.stores.opening import open_database, open_store
+from holdfast.stores.tables import metadata
+from tests.contract.steps import ask
+from tests.support.stores import open_test_store
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from tests.support.clock import FakeClock
+    from tests.support.servers import Postgres
+
+Schema = dict[str, Any]
+
+POSTGRES = {
+    "columns": """
+        SELECT c.relname, a.attname, format_type(a.atttypid, a.atttypmod), a.attnotnull, a.attidentity,
+               pg_get_expr(d.adbin, d.adrelid)
+        FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid
+        LEFT JOIN pg_attrdef d ON d.adrelid = c.oid AND d.adnum = a.attnum
+        WHERE c.relnamespace = 'public'::regnamespace AND c.relkind = 'r' AND a.attnum > 0 AND NOT a.attisdropped
+        ORDER BY c.relname, a.attnum
+    """,
+    "constraints": """
+        SELECT conrelid::regclass::text, conname, pg_get_constraintdef(oid) FROM pg_constraint
+        WHERE connamespace = 'public'::regnamespace ORDER BY 1, 2
+    """,
+    "indexes": "SELECT tablename, indexname, indexdef FROM pg_indexes WHERE schemaname = 'public' ORDER BY 1, 2",
+}
+SQLITE = {"statements": "SELECT tbl_name, name, sql FROM sqlite_master WHERE name <> 'sqlite_sequence' ORDER BY 1, 2"}
+
+
+def schema(url: str) -> Schema:
+    """Read a schema as the database itself tells it: columns, constraints, indexes with their predicates."""
+    database = open_database(url, SystemClock())
+    questions = SQLITE if database.engine.dialect.name == "sqlite" else POSTGRES
+    with database.engine.connect() as connection:
+        answers = {name: [tuple(row) for row in connection.execute(text(sql))] for name, sql in questions.items()}
+    database.close()
+    return {name: [row for row in rows if row[0] != "alembic_version"] for name, rows in answers.items()}
+
+
+def open_plainly(url: str) -> None:
+    open_store(url, rules=Rules(), clock=SystemClock()).close()
+
+
+def tables_of(url: str) -> list[str]:
+    database = open_database(url, SystemClock())
+    try:
+        return inspect(database.engine).get_table_names()
+    finally:
+        database.close()
+
+
+def execute(url: str, statement: str) -> Any:
+    database = open_database(url, SystemClock())
+    try:
+        with database.engine.begin() as connection:
+            result = connection.execute(text(statement))
+            return result.scalar() if result.returns_rows else None
+    finally:
+        database.close()
+
+
+@pytest.fixture
+def declared_url(database_url: str, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[str]:
+    """A second database of the same kind, made from the declarations in `tables.py`."""
+    with ExitStack() as stack:
+        if database_url.startswith("sqlite"):
+            url = f"sqlite:///{tmp_path / 'declared.db'}"
+        else:
+            server: Postgres = request.getfixturevalue("postgres")
+            name = f"{database_url.rsplit('/', 1)[1]}_declared"
+            url = server.create_database(name)
+            stack.callback(server.drop_database, name)
+        database = open_database(url, SystemClock())
+        with database.engine.begin() as connection:
+            metadata.create_all(connection)
+        database.close()
+        yield url
+
+
+def test_the_migrations_make_what_the_code_declares(database_url: str, declared_url: str) -> None:
+    open_plainly(database_url)
+    made, declared = schema(database_url), schema(declared_url)
+    assert made == declared
+    assert {row[0] for rows in made.values() for row in rows} == set(metadata.tables)
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "ALTER TABLE slots ADD COLUMN colour TEXT",
+        "ALTER TABLE slots RENAME COLUMN stage TO phase",
+        "DROP INDEX slots_queued",
+        "DROP INDEX jobs_active",
+        "CREATE INDEX more ON jobs (base)",
+    ],
+)
+def test_a_difference_would_be_seen(database_url: str, declared_url: str, statement: str) -> None:
+    open_plainly(database_url)
+    execute(database_url, statement)
+    assert schema(database_url) != schema(declared_url)
+
+
+@pytest.mark.parametrize(
+    ("index", "wrong"),
+    [
+        ("slots_timed", "CREATE INDEX slots_timed ON slots (due_at) WHERE state = 'running'"),
+        ("jobs_active", "CREATE INDEX jobs_active ON jobs (owner_id) WHERE outcome IS NULL"),
+        ("slots_queued", "CREATE INDEX slots_queued ON slots (kind, queued_at, id) WHERE state = 'queued'"),
+    ],
+)
+def test_a_difference_within_an_index_would_be_seen(
+    database_url: str, declared_url: str, index: str, wrong: str
+) -> None:
+    open_plainly(database_url)
+    execute(database_url, f"DROP INDEX {index}")
+    execute(database_url, wrong)
+    assert schema(database_url) != schema(declared_url)
+
+
+@pytest.mark.postgres
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "ALTER TABLE slots DROP CONSTRAINT slots_lease_check",
+        "ALTER TABLE slots ALTER COLUMN missing DROP DEFAULT",
+        "ALTER TABLE slots ALTER COLUMN job DROP NOT NULL",
+        "ALTER TABLE slots ALTER COLUMN priority TYPE BIGINT",
+        "ALTER TABLE slots DROP CONSTRAINT slots_owner_id_fkey",
+    ],
+)
+def test_a_difference_within_a_table_would_be_seen(postgres_url: str, statement: str) -> None:
+    open_plainly(postgres_url)
+    before = schema(postgres_url)
+    execute(postgres_url, statement)
+    assert schema(postgres_url) != before
+
+
+def test_the_version_is_noted_and_a_second_opening_changes_nothing(database_url: str, clock: FakeClock) -> None:
+    store = open_test_store(database_url, clock)
+    ask(store)
+    store.close()
+    before = schema(database_url)
+    assert execute(database_url, "SELECT version_num FROM alembic_version") == HEAD
+    open_plainly(database_url)
+    assert schema(database_url) == before
+    assert execute(database_url, "SELECT count(*) FROM slots") == 3
+
+
+def test_an_up_to_date_database_is_opened_without_a_write(database_url: str) -> None:
+    open_plainly(database_url)
+    written: list[str] = []
+    with statements() as seen:
+        open_plainly(database_url)
+    written = [sql for sql in seen if not sql.lstrip().upper().startswith(("SELECT", "PRAGMA", "BEGIN", "SHOW"))]
+    assert seen
+    assert written == []
+
+
+# ---------------------------------------------------------------- interrupted
+
+
+@contextmanager
+def statements(stop_at: int | None = None) -> Iterator[list[str]]:
+    """Note every statement of every engine; raise in place of one of them."""
+    seen: list[str] = []
+
+    def note(_connection: Any, _cursor: Any, sql: str, *_: Any) -> None:
+        seen.append(sql)
+        if len(seen) == stop_at:
+            raise InterruptedError(sql)
+
+    event.listen(Engine, "before_cursor_execute", note)
+    try:
+        yield seen
+    finally:
+        event.remove(Engine, "before_cursor_execute", note)
+
+
+def test_an_upgrade_that_fails_halfway_leaves_nothing_and_can_be_repeated(
+    database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: Any) -> None:
+        raise InterruptedError("halfway")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("alembic.op.bulk_insert", fail)
+        with pytest.raises(InterruptedError, match="halfway"):
+            open_plainly(database_url)
+    assert tables_of(database_url) == []
+    open_plainly(database_url)
+    assert set(tables_of(database_url)) == {*metadata.tables, "alembic_version"}
+
+
+def test_an_upgrade_can_be_stopped_at_any_statement(database_url: str, declared_url: str) -> None:
+    stops = 0
+    while True:
+        try:
+            with statements(stop_at=stops + 1):
+                open_plainly(database_url)
+            break
+        except InterruptedError:
+            stops += 1
+            assert tables_of(database_url) == [], f"after {stops} statements"
+    assert stops > len(metadata.tables), "each table was in the way once"
+    assert schema(database_url) == schema(declared_url)
+
+
+KILL_YOURSELF_HALFWAY = """
+import os, signal, sys
+import alembic.op
+from holdfast.core.clock import SystemClock
+from holdfast.core.rules import Rules
+from holdfast.stores.opening import open_store
+alembic.op.bulk_insert = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
+open_store(sys.argv[1], rules=Rules(), clock=SystemClock())
+"""
+
+
+def test_a_process_killed_in_the_middle_of_an_upgrade_leaves_nothing_behind(database_url: str) -> None:
+    done = subprocess.run([sys.executable, "-c", KILL_YOURSELF_HALFWAY, database_url], check=False, timeout=60)
+    assert done.returncode == -signal.SIGKILL
+    assert tables_of(database_url) == []
+    open_plainly(database_url)
+    assert set(tables_of(database_url)) == {*metadata.tables, "alembic_version"}
+
+
+# ---------------------------------------------------------------- side by side
+
+OPEN_WHEN_TOLD = """
+import sys
+import alembic.command, alembic.config, alembic.script
+from holdfast.core.clock import SystemClock
+from holdfast.core.rules import Rules
+from holdfast.stores import postgres, sqlite
+from holdfast.stores.opening import open_store
+print("waiting", flush=True)
+for url in sys.stdin:
+    try:
+        open_store(url.strip(), rules=Rules(), clock=SystemClock()).close()
+    except Exception as error:
+        print(repr(error), flush=True)
+    else:
+        print("opened", flush=True)
+"""
+
+
+@contextmanager
+def openers(count: int) -> Iterator[list[subprocess.Popen[str]]]:
+    """Start processes that open a database as soon as they are told its address."""
+    with ExitStack() as stack:
+        processes = [
+            stack.enter_context(
+                subprocess.Popen(
+                    [sys.executable, "-c", OPEN_WHEN_TOLD], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+                )
+            )
+            for _ in range(count)
+        ]
+        for process in processes:
+            assert answer_of(process) == "waiting"
+        yield processes
+        for process in processes:
+            process.communicate()
+
+
+def answer_of(process: subprocess.Popen[str]) -> str:
+    assert process.stdout is not None
+    return process.stdout.readline().strip()
+
+
+def tell(process: subprocess.Popen[str], url: str) -> None:
+    assert process.stdin is not None
+    process.stdin.write(f"{url}\n")
+    process.stdin.flush()
+
+
+def test_two_processes_that_open_a_new_file_at_once_both_succeed(tmp_path: Path) -> None:
+    with openers(2) as processes:
+        for attempt in range(10):
+            url = f"sqlite:///{tmp_path / f'{attempt}.db'}"
+            for process in processes:
+                tell(process, url)
+            assert [answer_of(process) for process in processes] == ["opened", "opened"]
+            assert execute(url, "SELECT count(*) FROM counters") == 6
+
+
+@pytest.mark.postgres
+def test_two_processes_that_open_a_new_database_at_once_both_succeed(postgres_url: str) -> None:
+    with openers(2) as processes:
+        for _ in range(5):
+            for process in processes:
+                tell(process, postgres_url)
+            assert [answer_of(process) for process in processes] == ["opened", "opened"]
+            assert execute(postgres_url, "SELECT count(*) FROM counters") == 6
+            execute(postgres_url, "DROP SCHEMA public CASCADE; CREATE SCHEMA public")

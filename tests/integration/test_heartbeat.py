@@ -1,0 +1,343 @@
+"""Leases while work runs: kept, lost, given back; and work that stops when it must."""
+
+from __future__ import annotations
+
+import threading
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+import pytest
+
+from holdfast.core.clock import SystemClock
+from holdfast.core.rules import Rules
+from holdfast.core.slot import Built, Progress
+from holdfast.core.states import Operation, Outcome, SlotState
+from holdfast.errors import StaleLease, StopWork, StoreUnavailable, Transient, UnknownOwner
+from holdfast.runtime.heartbeat import Heartbeat
+from holdfast.stores.opening import open_store
+from tests.support.crew import Meddling, raises, worker
+from tests.support.processes import until
+from tests.support.stores import ONE, request
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from holdfast.core.slot import Slot
+    from holdfast.runtime.work import Task
+    from holdfast.stores.sql import SqlStore
+    from tests.support.clock import FakeClock
+
+SECOND = timedelta(seconds=1)
+
+
+@pytest.fixture
+def store(store: SqlStore) -> SqlStore:
+    """A store on each database, with one document that waits for a worker."""
+    add(store, "doc")
+    return store
+
+
+def add(store: SqlStore, *owners: str) -> None:
+    store.admit([request(owner, slots=ONE) for owner in owners])
+
+
+def cards(store: SqlStore, owner: str = "doc") -> Slot:
+    return store.slot("shelf", owner, "cards")
+
+
+def stopped_by(store: SqlStore | Meddling, clock: FakeClock, before: Callable[[Task, Heartbeat], None]) -> StopWork:
+    """Work until the checkpoint after `before` and return what stopped it."""
+    stops: list[StopWork] = []
+
+    def build(task: Task) -> Built:
+        task.checkpoint()
+        before(task, executor.heartbeat)
+        try:
+            task.checkpoint()
+        except StopWork as stop:
+            stops.append(stop)
+            raise
+        return Built()
+
+    executor = worker(store, clock, build)
+    executor.run_next(1)
+    assert stops, "the work was not stopped"
+    return stops[0]
+
+
+# ---------------------------------------------------------------- kept
+
+
+def test_a_heartbeat_keeps_the_lease_and_writes_the_progress(store: SqlStore, clock: FakeClock) -> None:
+    def build(task: Task) -> Built:
+        for done in range(1, 6):
+            clock.advance(100 * SECOND)  # five times, far past the first lease
+            task.checkpoint(stage="embed", step=2, steps=3, done=done, total=5)
+            executor.heartbeat.beat()
+            assert worker(store, clock, holder="thief").run_next(1) == 0
+        slot = cards(store)
+        assert slot.progress == Progress(stage="embed", step=2, steps=3, done=5, total=5)
+        assert (slot.holder, slot.until, slot.progress_at) == ("worker", clock.now() + 120_000_000, clock.now())
+        return Built()
+
+    executor = worker(store, clock, build)
+    executor.run_next(1)
+    assert (cards(store).state, cards(store).fence) == (SlotState.READY, 1)
+
+
+def test_progress_never_goes_back_within_a_generation(store: SqlStore, clock: FakeClock) -> None:
+    seen: list[int] = []
+
+    def build(task: Task) -> Built:
+        for done in (5, 3) if task.ticket.attempt == 1 else (1, 7):
+            task.checkpoint(stage="embed", done=done, total=10)
+            executor.heartbeat.beat()
+            seen.append(cards(store).progress.done)
+        raise Transient("timeout")
+
+    executor = worker(store, clock, build)
+    executor.run_next(1)
+    clock.advance(timedelta(hours=1))
+    executor.run_next(1)
+    assert seen == [5, 5, 5, 7]
+    store.admit([request("doc", Operation.CHANGE, slots=ONE, fingerprint="new")])
+    assert cards(store).progress == Progress()
+
+
+def test_progress_that_is_noted_while_a_beat_is_under_way_goes_with_the_next(store: SqlStore, clock: FakeClock) -> None:
+    notes = iter([1, 2])
+
+    def extend(beats: object) -> None:
+        for done in notes:  # the work goes on while the statement is on its way
+            executor.heartbeat.note(tasks[0].ticket, Progress(done=done))
+            break
+        store.extend(beats)  # type: ignore[arg-type]
+
+    def build(task: Task) -> Built:
+        tasks.append(task)
+        for _ in range(3):
+            executor.heartbeat.beat()
+        assert cards(store).progress.done == 2
+        return Built()
+
+    tasks: list[Task] = []
+    executor = worker(Meddling(store, extend=extend), clock, build)
+    executor.run_next(1)
+    assert cards(store).state is SlotState.READY
+
+
+def test_the_thread_of_a_heartbeat_outlives_its_errors(database_url: str) -> None:
+    rules = Rules(heartbeat=timedelta(milliseconds=5))
+    real = open_store(database_url, rules=rules, clock=SystemClock())
+    add(real, "doc")
+    errors = [StoreUnavailable("away"), RuntimeError("a bug")]
+
+    def extend(beats: object) -> None:
+        if errors:
+            raise errors.pop()
+        real.extend(beats)  # type: ignore[arg-type]
+
+    heartbeat = Heartbeat(Meddling(real, extend=extend), SystemClock(), rules)
+    tickets = real.claim_next(["cards"], "worker", 1)
+    heartbeat.hold(tickets, SystemClock().monotonic())
+    assert heartbeat.begin(tickets[0])
+    until_when = cards(real).until or 0
+    heartbeat.start()
+    until(lambda: (cards(real).until or 0) > until_when, "the lease is not renewed")
+    heartbeat.stop()
+    assert errors == []
+    real.close()
+
+
+# ---------------------------------------------------------------- lost
+
+
+def test_whoever_lost_the_lease_stops_at_the_next_checkpoint(store: SqlStore, clock: FakeClock) -> None:
+    def lose(_task: Task, heartbeat: Heartbeat) -> None:
+        clock.jump(121 * SECOND)  # the database's time passed; the worker's own clock did not see it
+        assert worker(store, clock, holder="other").run_next(1) == 1
+        heartbeat.beat()
+
+    assert str(stopped_by(store, clock, lose)) == "lease_lost"
+    assert store.counters()["stale_write_rejected.extended"] == 1
+    assert (cards(store).state, cards(store).fence, cards(store).attempts) == (SlotState.READY, 2, 2)
+
+
+def test_whoever_cannot_renew_stops_before_the_lease_can_end(store: SqlStore, clock: FakeClock) -> None:
+    away = Meddling(store, extend=raises(StoreUnavailable("the database is away")))
+    patience = store.rules.patience
+
+    def wait(task: Task, heartbeat: Heartbeat) -> None:
+        clock.advance(patience - SECOND)
+        heartbeat.beat()
+        task.checkpoint()  # there is still time
+        clock.advance(SECOND)
+        heartbeat.beat()
+        assert (cards(store).until or 0) > clock.now()
+
+    assert patience < store.rules.lease
+    assert str(stopped_by(away, clock, wait)) == "lease_not_renewed"
+    assert (cards(store).state, cards(store).attempts) == (SlotState.QUEUED, 1)
+
+
+def test_a_jump_of_the_wall_clock_stops_nobody(store: SqlStore, clock: FakeClock) -> None:
+    def build(task: Task) -> Built:
+        for jump in (timedelta(days=400), timedelta(days=-800)):
+            clock.jump(jump)
+            task.checkpoint()
+        return Built()
+
+    worker(store, clock, build).run_next(1)
+    assert cards(store).state is SlotState.READY
+
+
+def test_a_superseded_worker_frees_the_slot_for_the_new_generation(store: SqlStore, clock: FakeClock) -> None:
+    def supersede(_task: Task, heartbeat: Heartbeat) -> None:
+        answer = store.admit([request("doc", Operation.CHANGE, slots=ONE, fingerprint="new")])[0]
+        assert (answer.verdict, answer.generation) == ("accepted", 2)
+        assert worker(store, clock, holder="other").run_next(1) == 0  # the lease is not free yet
+        heartbeat.beat()
+
+    job = cards(store).job
+    assert str(stopped_by(store, clock, supersede)) == "lease_lost"
+    assert store.job(job).outcome is Outcome.SUPERSEDED
+    assert (cards(store).state, cards(store).holder, cards(store).attempts) == (SlotState.QUEUED, None, 0)
+    assert worker(store, clock, holder="other").run_next(1) == 1  # no time has passed
+    assert cards(store).built == 2
+
+
+def test_a_superseded_worker_is_refused_at_its_next_write(store: SqlStore, clock: FakeClock) -> None:
+    refused = []
+
+    def build(task: Task) -> Built:
+        store.admit([request("doc", Operation.CHANGE, slots=ONE, fingerprint="new")])
+        try:
+            with task.guarded():
+                raise AssertionError("a late write was let in")
+        except StaleLease as stale:
+            refused.append(stale)
+            raise
+
+    worker(store, clock, build).run_next(1)
+    assert len(refused) == 1
+    assert store.counters()["stale_write_rejected.guarded"] == 1
+    assert worker(store, clock).run_next(1) == 1
+    assert cards(store).built == 2
+
+
+def test_a_cancel_from_elsewhere_stops_the_work(store: SqlStore, clock: FakeClock) -> None:
+    def cancel(_task: Task, heartbeat: Heartbeat) -> None:
+        assert store.admit([request("doc", Operation.CANCEL)])[0].accepted
+        heartbeat.beat()
+
+    job = cards(store).job
+    assert str(stopped_by(store, clock, cancel)) == "lease_lost"
+    assert (cards(store).state, store.job(job).outcome) == (SlotState.CANCELLED, Outcome.CANCELLED)
+    assert store.admit([request("doc", slots=ONE)])[0].accepted
+    assert worker(store, clock).run_next(1) == 1
+    assert cards(store).state is SlotState.READY
+
+
+def test_a_delete_from_elsewhere_stops_the_work_and_is_done_at_once(store: SqlStore, clock: FakeClock) -> None:
+    def delete(_task: Task, heartbeat: Heartbeat) -> None:
+        assert store.admit([request("doc", Operation.DELETE)])[0].accepted
+        assert worker(store, clock, holder="other").run_next(1) == 0  # not while somebody may still write
+        heartbeat.beat()
+
+    assert str(stopped_by(store, clock, delete)) == "lease_lost"
+    assert worker(store, clock, holder="other").run_next(1) == 1  # no time has passed
+    with pytest.raises(UnknownOwner):
+        cards(store)
+
+
+# ---------------------------------------------------------------- given back
+
+
+def test_what_waits_behind_a_slow_neighbour_is_given_back(store: SqlStore, clock: FakeClock) -> None:
+    add(store, "second", "third")
+    others: list[str] = []
+
+    def build(task: Task) -> Built:
+        assert task.ticket.key.owner == "doc"
+        clock.advance(store.rules.heartbeat - SECOND)
+        executor.heartbeat.beat()
+        assert cards(store, "second").state is SlotState.RUNNING  # not before a whole heartbeat
+        clock.advance(SECOND)
+        executor.heartbeat.beat()
+        assert [(cards(store, one).state, cards(store, one).attempts) for one in ("second", "third")] == [
+            ("queued", 0),
+            ("queued", 0),
+        ]
+        assert worker(store, clock, build_too, holder="other").run_next(10) == 2
+        return Built()
+
+    def build_too(task: Task) -> Built:
+        others.append(task.ticket.key.owner)
+        return Built()
+
+    executor = worker(store, clock, build)
+    executor.run_next(10)
+    assert others == ["second", "third"]
+    assert {cards(store, one).state for one in ("doc", "second", "third")} == {SlotState.READY}
+    assert set(store.counters().values()) == {0}
+
+
+def test_what_cannot_be_given_back_now_is_left_to_the_lease(store: SqlStore, clock: FakeClock) -> None:
+    add(store, "second")
+    away = Meddling(store, release=raises(StoreUnavailable("the database is away")))
+
+    def build(task: Task) -> Built:
+        clock.advance(store.rules.heartbeat)
+        executor.heartbeat.beat()
+        return Built()
+
+    executor = worker(away, clock, build)
+    executor.run_next(10)
+    assert [cards(store, one).state for one in ("doc", "second")] == ["ready", "running"]
+    clock.advance(store.rules.lease)
+    assert worker(store, clock).run_next(10) == 1
+    assert cards(store, "second").state is SlotState.READY
+
+
+def test_a_beat_under_way_is_not_refused_because_the_work_is_done(store: SqlStore, clock: FakeClock) -> None:
+    sent, settling = threading.Event(), threading.Event()
+
+    def extend(beats: object) -> None:
+        sent.set()
+        assert settling.wait(20)
+        store.extend(beats)  # type: ignore[arg-type]
+
+    def build(_task: Task) -> Built:
+        beating.start()
+        assert sent.wait(20)
+        return Built()
+
+    executor = worker(
+        Meddling(store, extend=extend),
+        clock,
+        build,
+        reach=lambda point: settling.set() if point == "settling" else None,
+    )
+    beating = threading.Thread(target=executor.heartbeat.beat)
+    executor.run_next(1)
+    beating.join()
+    assert cards(store).state is SlotState.READY
+    assert set(store.counters().values()) == {0}
+
+
+def test_two_threads_that_hold_a_slot_in_turn_do_not_mix_their_leases(store: SqlStore, clock: FakeClock) -> None:
+    heartbeat = Heartbeat(store, clock, store.rules)
+    old = store.claim_next(["cards"], "worker", 1)
+    heartbeat.hold(old, clock.monotonic())
+    clock.advance(store.rules.lease)
+    new = store.claim_next(["cards"], "worker", 1)
+    assert (old[0].slot, old[0].fence + 1) == (new[0].slot, new[0].fence)
+    heartbeat.hold(new, clock.monotonic())
+    with pytest.raises(StopWork, match="lease_lost"):
+        heartbeat.check(old[0])
+    heartbeat.note(old[0], Progress(done=99))
+    heartbeat.let_go(old)
+    heartbeat.check(new[0])
+    heartbeat.beat()
+    assert cards(store).progress.done == 0
+    assert set(store.counters().values()) == {0}

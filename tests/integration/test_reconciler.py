@@ -1,0 +1,353 @@
+"""What one pass over the slots does: rings, expires, gives up; guarded like a worker's writes, and never a claim."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+import pytest
+
+from holdfast.core.slot import Built, Fault, Progress
+from holdfast.core.states import Operation, Outcome, SlotState
+from holdfast.errors import Transient
+from holdfast.runtime import reconciler as module
+from holdfast.runtime.crew import _Waker
+from holdfast.runtime.executor import nowhere
+from holdfast.runtime.reconciler import Reconciler
+from holdfast.stores.base import Beat
+from holdfast.stores.bells import MemoryBell
+from tests.support.crew import KINDS, Carrier, raises, worker
+from tests.support.stores import ONE, request
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from holdfast.core.slot import Slot, Ticket
+    from holdfast.runtime.work import Task
+    from holdfast.schedulers.base import Scheduler
+    from holdfast.stores.sql import SqlStore
+    from tests.support.clock import FakeClock
+
+MINUTE = timedelta(minutes=1)
+
+
+def add(store: SqlStore, *owners: str, priority: int = 5) -> None:
+    store.admit([request(owner, slots=ONE, priority=priority) for owner in owners])
+
+
+def cards(store: SqlStore, owner: str = "doc") -> Slot:
+    return store.slot("shelf", owner, "cards")
+
+
+def tender(
+    store: SqlStore,
+    carrier: Scheduler | None = None,
+    *,
+    dead: Callable[[str], bool] = lambda _: False,
+    reach: Callable[[str], None] = nowhere,
+) -> Reconciler:
+    return Reconciler(store, carrier or Carrier(), KINDS, store.rules, dead=dead, reach=reach)
+
+
+def claim(store: SqlStore, holder: str = "worker") -> Ticket:
+    """Claim as a worker would that then says nothing more."""
+    (ticket,) = store.claim_next(KINDS, holder, 1)
+    return ticket
+
+
+def events(store: SqlStore, verb: str) -> list[dict[str, object]]:
+    return [dict(one.event.data) for one in store.events() if one.event.type == f"slot.{verb}"]
+
+
+# ---------------------------------------------------------------- takes over
+
+
+def test_work_without_progress_is_taken_over_though_its_heart_beats(store: SqlStore, clock: FakeClock) -> None:
+    add(store, "doc")
+
+    def build(task: Task) -> Built:
+        task.checkpoint(done=7)
+        for _ in range(45):
+            executor.heartbeat.beat()
+            tender(store).tend()
+            assert cards(store).state is SlotState.RUNNING
+            clock.advance(MINUTE)
+        executor.heartbeat.beat()
+        assert (cards(store).until or 0) > clock.now()
+        tender(store).tend()
+        assert cards(store).state is SlotState.QUEUED
+        executor.heartbeat.beat()
+        task.checkpoint(done=8)
+        raise AssertionError("the work was not stopped")
+
+    executor = worker(store, clock, build)
+    executor.run_next(1)
+    assert events(store, "expired") == [{"from": "running", "to": "queued", "reason": "no_progress"}]
+    assert (cards(store).state, cards(store).fence, cards(store).attempts) == (SlotState.QUEUED, 2, 1)
+    assert worker(store, clock).run_next(1) == 1
+    assert cards(store).state is SlotState.READY
+
+
+def test_progress_keeps_work_from_being_taken_over(store: SqlStore, clock: FakeClock) -> None:
+    add(store, "doc")
+    ticket = claim(store)
+    for minute in range(1, 101):
+        clock.advance(MINUTE)
+        store.extend([Beat(ticket=ticket, progress=Progress(done=minute // 40), moved=minute % 40 == 0)])
+        tender(store).tend()
+    assert (cards(store).state, cards(store).fence) == (SlotState.RUNNING, 1)
+
+
+def test_work_past_its_deadline_is_taken_over_whatever_its_progress(store: SqlStore, clock: FakeClock) -> None:
+    add(store, "doc")
+    ticket = claim(store)
+    for hour in range(1, 7):
+        for minute in range(60):
+            clock.advance(MINUTE)
+            store.extend([Beat(ticket=ticket, progress=Progress(done=hour * 60 + minute), moved=True)])
+        assert events(store, "expired") == []
+        tender(store).tend()
+    assert [event["reason"] for event in events(store, "expired")] == ["past_deadline"]
+
+
+def test_a_dead_holder_is_taken_over_at_once(store: SqlStore, clock: FakeClock) -> None:
+    add(store, "doc", "other")
+    claim(store, "dead")
+    claim(store, "alive")
+    tender(store, dead="dead".__eq__).tend()
+    assert [event["reason"] for event in events(store, "expired")] == ["holder_died"]
+    assert (cards(store, "doc").state, cards(store, "doc").attempts) == (SlotState.QUEUED, 1)
+    assert (cards(store, "other").state, cards(store, "other").holder) == (SlotState.RUNNING, "alive")
+    assert worker(store, clock).run_next(1) == 1  # no time has passed
+
+
+def test_a_dead_holder_of_a_superseded_or_doomed_slot_is_taken_over_too(store: SqlStore, clock: FakeClock) -> None:
+    store.admit([request("changed"), request("doomed")])
+    executor = worker(store, clock)
+    executor.run_next(10)
+    for _ in range(4):
+        claim(store, "dead")
+    store.admit([request("changed", Operation.CHANGE, fingerprint="new"), request("doomed", Operation.DELETE)])
+    assert executor.run_next(10) == 2  # the content of each; the rest is held by the dead
+    tender(store, dead="dead".__eq__).tend()
+    assert [event["reason"] for event in events(store, "expired")] == ["holder_died"] * 4
+    assert executor.run_next(10) == 4
+    assert [one.event.type for one in store.events(limit=10_000)].count("slot.forgotten") == 3
+    assert store.owner("shelf", "changed").status == "success"
+
+
+def test_a_silent_holder_is_not_touched_before_its_lease_ends(store: SqlStore, clock: FakeClock) -> None:
+    add(store, "doc")
+    claim(store)
+    carrier = Carrier()
+    assert tender(store, carrier).tend() == store.rules.lease  # look again then
+    clock.advance(store.rules.lease - timedelta(microseconds=1))
+    tender(store, carrier).tend()
+    assert (carrier.carried, cards(store).fence) == ([], 1)
+    clock.advance(timedelta(microseconds=1))
+    tender(store, carrier).tend()
+    assert [ring.slot for ring in carrier.carried] == [cards(store).id]
+    assert worker(store, clock).run(carrier.carried[0])
+    assert (cards(store).state, cards(store).attempts) == (SlotState.READY, 2)
+
+
+# ---------------------------------------------------------------- gives up
+
+
+def test_the_last_lost_attempt_fails_the_slot_and_what_waits_for_it(store: SqlStore, clock: FakeClock) -> None:
+    store.admit([request()])
+    for attempt in range(1, 5):
+        assert claim(store).attempt == attempt
+        tender(store).tend()
+        assert store.slot("shelf", "doc", "content").state is SlotState.RUNNING
+        clock.advance(store.rules.lease)
+    tender(store).tend()
+    content, vector, graph = store.owner("shelf", "doc").slots
+    assert (content.state, content.attempts) == (SlotState.FAILED, 4)
+    assert content.error == Fault("attempts_spent", {"attempts": "4", "last": "worker_lost"})
+    assert vector.error == graph.error == Fault("needed_slot_failed", {"kind": "content"})
+    assert store.job(content.job).outcome is Outcome.FAILED
+    assert worker(store, clock).run_next(10) == 0
+
+
+def test_an_attempt_that_died_at_the_end_is_given_up_at_once(store: SqlStore, clock: FakeClock) -> None:
+    add(store, "doc")
+    for _ in range(3):
+        claim(store, "dead")
+        tender(store, dead="dead".__eq__).tend()
+        assert cards(store).state is SlotState.QUEUED
+    claim(store, "dead")
+    tender(store, dead="dead".__eq__).tend()
+    assert (cards(store).state, cards(store).attempts) == (SlotState.FAILED, 4)
+    assert [event["reason"] for event in events(store, "expired")] == ["holder_died"] * 3
+
+
+def test_a_slot_given_back_after_its_last_attempt_is_given_up(store: SqlStore, clock: FakeClock) -> None:
+    add(store, "doc", "next")
+
+    def build(task: Task) -> Built:
+        clock.advance(store.rules.patience)
+        task.checkpoint()
+        return Built()
+
+    for _ in range(4):
+        worker(store, clock, build).run_next(1)
+        assert cards(store).state is SlotState.QUEUED
+    tender(store, Carrier(room=None)).tend()
+    assert (cards(store).state, cards(store).attempts) == (SlotState.FAILED, 4)
+    assert worker(store, clock).run_next(10) == 1
+    assert cards(store, "next").state is SlotState.READY
+
+
+def test_a_removal_is_never_given_up(store: SqlStore, clock: FakeClock) -> None:
+    add(store, "doc")
+    store.admit([request("doc", Operation.DELETE)])
+    for attempt in range(1, 9):
+        assert claim(store, "dead").attempt == attempt
+        tender(store, dead="dead".__eq__).tend()
+    assert (cards(store).state, cards(store).holder) == (SlotState.DELETING, None)
+    assert worker(store, clock).run_next(1) == 1
+
+
+# ---------------------------------------------------------------- rings
+
+
+def test_what_is_queued_is_rung_in_order_as_far_as_there_is_room(store: SqlStore, clock: FakeClock) -> None:
+    add(store, "old", priority=5)
+    clock.advance(MINUTE)
+    add(store, "low", priority=9)
+    add(store, "young", priority=5)
+    add(store, "urgent", priority=0)
+    carrier = Carrier(room=2)
+    names = {cards(store, owner).id: owner for owner in ("old", "low", "young", "urgent")}
+    tender(store, carrier).tend()
+    tender(store, carrier).tend()
+    assert [names[ring.slot] for ring in carrier.carried] == ["urgent", "old"]
+    assert worker(store, clock).run(carrier.carried[0])
+    tender(store, carrier).tend()
+    assert [names[ring.slot] for ring in carrier.carried] == ["urgent", "old", "young"]
+
+
+def test_a_ring_without_an_answer_is_repeated_after_its_time(store: SqlStore, clock: FakeClock) -> None:
+    add(store, "doc")
+    carrier = Carrier()
+    tender(store, carrier).tend()
+    clock.advance(store.rules.ring_again - timedelta(microseconds=1))
+    tender(store, carrier).tend()
+    assert len(carrier.carried) == 1
+    clock.advance(timedelta(microseconds=1))
+    tender(store, carrier).tend()
+    assert carrier.carried[0] == carrier.carried[1]
+    executor = worker(store, clock)
+    assert [executor.run(ring) for ring in carrier.carried] == [True, False]
+
+
+def test_what_waits_is_rung_when_it_is_due(store: SqlStore, clock: FakeClock) -> None:
+    add(store, "doc")
+    worker(store, clock, raises(Transient("timeout"))).run_next(1)
+    carrier = Carrier()
+    assert tender(store, carrier).tend() == MINUTE
+    assert carrier.carried == []
+    clock.advance(MINUTE)
+    assert tender(store, carrier).tend() is None
+    assert worker(store, clock).run(carrier.carried[0])
+
+
+def test_a_worker_that_looks_itself_is_woken_and_no_other_reconciler_with_it(store: SqlStore) -> None:
+    bell = MemoryBell()
+    beside, elsewhere = bell.listen(), bell.listen()
+    add(store, "doc")
+    tender(store, _Waker(beside)).tend()
+    assert (beside.wait(0), elsewhere.wait(0)) == (True, False)
+    assert cards(store).rung_at is None
+    beside.close()
+    elsewhere.close()
+
+
+# ---------------------------------------------------------------- side by side
+
+
+@pytest.mark.parametrize("act", ["expired", "given_up", "rung"])
+def test_two_reconcilers_with_the_same_reading_act_once(store: SqlStore, clock: FakeClock, act: str) -> None:
+    add(store, "doc")
+    for _ in range({"expired": 1, "given_up": 4, "rung": 0}[act]):
+        clock.advance(store.rules.lease)
+        claim(store, "dead")
+    carriers = Carrier(), Carrier()
+    met: list[str] = []
+
+    def meanwhile(point: str) -> None:
+        if not met:
+            met.append(point)
+            tender(store, carriers[1], dead="dead".__eq__).tend()
+
+    before = cards(store)
+    tender(store, carriers[0], dead="dead".__eq__, reach=meanwhile).tend()
+    assert met == ["decided"]
+    assert len(carriers[0].carried) + len(carriers[1].carried) == {"expired": 1, "given_up": 0, "rung": 1}[act]
+    if act == "rung":
+        assert cards(store).fence == before.fence
+    else:
+        assert len(events(store, act)) == 1
+        assert cards(store).fence == before.fence + 1
+
+
+def test_a_holder_that_renews_between_reading_and_acting_keeps_its_slot(store: SqlStore, clock: FakeClock) -> None:
+    add(store, "doc")
+    ticket = claim(store, "slow")
+    met: list[str] = []
+
+    def renew(point: str) -> None:
+        if not met:
+            met.append(point)
+            clock.advance(timedelta(seconds=1))
+            store.extend([Beat(ticket=ticket, progress=Progress(done=1), moved=True)])
+
+    tender(store, dead="slow".__eq__, reach=renew).tend()
+    assert met == ["decided"]
+    assert (cards(store).state, cards(store).fence, cards(store).holder) == (SlotState.RUNNING, 1, "slow")
+
+
+def test_a_result_between_reading_and_acting_stands(store: SqlStore, clock: FakeClock) -> None:
+    add(store, "doc")
+    met: list[str] = []
+
+    def finish(point: str) -> None:
+        if not met:
+            met.append(point)
+            assert worker(store, clock).run_next(1) == 1
+
+    carrier = Carrier()
+    tender(store, carrier, reach=finish).tend()
+    assert met == ["decided"]
+    assert cards(store).state is SlotState.READY
+    assert carrier.carried == []
+
+
+def test_a_pass_that_was_full_asks_for_another_at_once(
+    store: SqlStore, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "LARGEST_BATCH", 2)
+    add(store, "one", "two", "three")
+    for _ in range(3):
+        claim(store, "dead")
+    reconciler = tender(store, dead="dead".__eq__)
+    assert reconciler.tend() == timedelta()
+    assert len(events(store, "expired")) == 2
+    assert reconciler.tend() is None
+    assert len(events(store, "expired")) == 3
+
+
+def test_a_reconciler_never_claims_and_never_writes_a_result(store: SqlStore, clock: FakeClock) -> None:
+    add(store, "waiting", "lost", "deleted", "queued")
+    worker(store, clock, raises(Transient("timeout"))).run_next(1)
+    claim(store)
+    store.admit([request("deleted", Operation.DELETE)])
+    carrier = Carrier()
+    for _ in range(10):
+        clock.advance(MINUTE)
+        tender(store, carrier).tend()
+    owners = ("waiting", "lost", "deleted", "queued")
+    assert {ring.slot for ring in carrier.carried} == {cards(store, owner).id for owner in owners}
+    assert [cards(store, owner).state for owner in owners] == ["waiting", "running", "deleting", "queued"]
+    assert len(events(store, "claimed")) == 2

@@ -1,0 +1,97 @@
+"""Workers and carriers inside a test: executors with scripted indexers, stores that meddle, schedulers that note."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, cast
+
+from holdfast.core.slot import Built
+from holdfast.runtime.executor import Executor, nowhere
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from holdfast.core.clock import Clock
+    from holdfast.core.slot import Ring
+    from holdfast.runtime.work import Task
+    from holdfast.schedulers.base import Crew
+    from holdfast.stores.base import Store
+    from holdfast.stores.sql import SqlStore
+
+KINDS = ("content", "vector", "graph", "cards")
+
+
+class Scripted:
+    """An indexer that does what the test says."""
+
+    def __init__(self, build: Callable[[Task], Built | None], remove: Callable[[Task], None]) -> None:
+        self._build = build
+        self._remove = remove
+
+    def build(self, task: Task) -> Built | None:
+        return self._build(task)
+
+    def remove(self, task: Task) -> None:
+        self._remove(task)
+
+
+class Meddling:
+    """A store of which some verbs are the test's."""
+
+    def __init__(self, store: SqlStore, **verbs: Callable[..., Any]) -> None:
+        self._store = store
+        self._verbs = verbs
+
+    def __getattr__(self, name: str) -> Any:
+        return self._verbs.get(name) or getattr(self._store, name)
+
+
+class Carrier:
+    """A scheduler that only notes what it was given."""
+
+    def __init__(self, room: int | None = 100) -> None:
+        self.carried: list[Ring] = []
+        self.wakes = 0
+        self._room = room
+
+    def start(self, crew: Crew) -> None:
+        """Start nothing."""
+
+    def room(self, kind: str) -> int | None:  # noqa: ARG002 - the same for every kind
+        return self._room
+
+    def carry(self, rings: Sequence[Ring]) -> None:
+        self.wakes += 1
+        self.carried += rings
+
+    def stop(self) -> None:
+        """Stop nothing."""
+
+
+def raises(error: BaseException) -> Callable[..., Any]:
+    """Make a function that raises this and nothing else."""
+
+    def fail(*_: object) -> Any:
+        raise error
+
+    return fail
+
+
+def worker(
+    store: SqlStore | Meddling,
+    clock: Clock,
+    build: Callable[[Task], Built | None] = lambda _: Built(),
+    remove: Callable[[Task], None] = lambda _: None,
+    *,
+    holder: str = "worker",
+    reach: Callable[[str], None] = nowhere,
+) -> Executor:
+    """Make a worker for all kinds, without a heartbeat of its own and without luck in its waits."""
+    return Executor(
+        cast("Store", store),
+        dict.fromkeys(KINDS, Scripted(build, remove)),
+        holder=holder,
+        clock=clock,
+        rules=store.rules,
+        chance=lambda: 0.5,
+        reach=reach,
+    )
