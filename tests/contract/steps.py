@@ -35,7 +35,7 @@ def ask(store: SqlStore, owner: str = "doc", operation: Operation = Operation.IN
     return answer
 
 
-def ring_of(slot: Slot, **more: Any) -> Ring:
+def ring_of(slot: Slot, /, **more: Any) -> Ring:
     """Return the ring that a reconciler would send for this slot."""
     return Ring(**{"slot": slot.id, "owner": slot.owner_id, "kind": slot.key.kind, "generation": slot.wanted, **more})
 
@@ -126,8 +126,8 @@ JOB_ROW: dict[str, Any] = {
 
 def rows(store: SqlStore, table: Table) -> list[dict[str, Any]]:
     """Read a whole table, in the order of its first column."""
-    with store.database.engine.connect() as connection:
-        found = connection.execute(select(table).order_by(table.c[0]))
+    with store.database.reading() as tx:
+        found = tx.connection.execute(select(table).order_by(table.c[0]))
         return [dict(row) for row in found.mappings()]
 
 

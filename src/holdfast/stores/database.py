@@ -31,6 +31,10 @@ ROUNDS = 5  # how often a transaction is tried again when another one got in its
 class Dialect(Protocol):
     """What one kind of database does in its own way."""
 
+    def prepare(self) -> None:
+        """Make an empty or new database ready for its first connection."""
+        ...
+
     def write(self, engine: Engine, *, durable: bool) -> AbstractContextManager[Connection]:
         """Open a transaction that may write.
 
@@ -96,6 +100,13 @@ class Database:
         self.dialect = dialect
         self._compiled: dict[ClauseElement, Compiled] = {}
         self._errors: tuple[type[Exception], ...] = (DBAPIError, engine.dialect.loaded_dbapi.Error)
+
+    def prepare(self) -> None:
+        """Make the database ready for its first connection."""
+        try:
+            self.dialect.prepare()
+        except self._errors as error:
+            raise self._explained(error) from error
 
     def write(self, work: Callable[[Transaction], T], *, durable: bool) -> T:
         """Run `work` in one transaction; all of it is kept or none."""

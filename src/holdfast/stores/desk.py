@@ -114,10 +114,7 @@ def lock(tx: Transaction, owners: Collection[OwnerId]) -> list[OwnerRow]:
 
 def record(tx: Transaction, events: Sequence[Event]) -> None:
     """Append to the event log."""
-    rows = [
-        [one.type, one.base, one.owner, one.kind, one.job, one.generation, one.fence, one.data]
-        for one in events
-    ]
+    rows = [[one.type, one.base, one.owner, one.kind, one.job, one.generation, one.fence, one.data] for one in events]
     tx.run(sql.RECORD, rows)
 
 

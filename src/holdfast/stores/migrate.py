@@ -23,6 +23,7 @@ LOCK = 0x686F6C64  # an advisory lock of our own on PostgreSQL
 
 def migrate(database: Database) -> None:
     """Upgrade the schema if needed; a database that is up to date costs one read."""
+    database.prepare()
     with database.reading() as tx:
         found = _version(tx.connection)
     if found == HEAD:

@@ -21,6 +21,9 @@ COLLISIONS = frozenset({"23505", "40P01", "40001"})
 class PostgresDialect:
     """Transactions and errors of PostgreSQL."""
 
+    def prepare(self) -> None:
+        """Nothing needs to be made ready."""
+
     @contextmanager
     def write(self, engine: Engine, *, durable: bool) -> Iterator[Connection]:  # noqa: ARG002
         """Open a transaction; its commit is always durable.

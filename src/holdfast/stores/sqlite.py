@@ -7,12 +7,13 @@ overtakes those who wait; ours is a queue in each process and a file lock betwee
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import sqlite3
 import threading
 from collections import deque
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import create_engine, event
@@ -73,7 +74,10 @@ class Turns:
 
     def _descriptor(self, path: Path) -> int:
         if self._file is None:
-            self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+            try:
+                self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+            except OSError as error:
+                raise _unwritable(path, error) from error
         return self._file
 
     def _enter(self) -> None:
@@ -98,7 +102,18 @@ class SqliteDialect:
     """Transactions and errors of SQLite."""
 
     def __init__(self, path: Path | None) -> None:
+        self._path = path
         self._turns = Turns(path.with_name(path.name + "-turn") if path else None)
+
+    def prepare(self) -> None:
+        """Switch the file to write-ahead logging: once in its life, and one process at a time.
+
+        SQLite refuses the second of two who try at the same moment, without waiting.
+        """
+        if self._path is None:
+            return
+        with self._turns.one(), closing(sqlite3.connect(self._path, timeout=BUSY_SECONDS)) as raw:
+            raw.execute("PRAGMA journal_mode=WAL")
 
     @contextmanager
     def write(self, engine: Engine, *, durable: bool) -> Iterator[Connection]:
@@ -163,6 +178,19 @@ _EXPLANATIONS: dict[int, tuple[type[StoreError], str]] = {
 }
 
 
+def _unwritable(path: Path, error: OSError) -> StoreError:
+    """Say why the file beside the database, through which writers take turns, cannot be made."""
+    if isinstance(error, FileNotFoundError | NotADirectoryError):
+        return StoreUnavailable(
+            f"The folder {path.parent} does not exist. Create it, or choose another path. ({error})"
+        )
+    if error.errno == errno.ENOSPC:
+        return StoreFull(f"The disk is full. Nothing was written; free some space and try again. ({error})")
+    return StoreReadOnly(
+        f"The database cannot be written. Nothing was written; check the owner and mode of {path.parent}. ({error})"
+    )
+
+
 def sqlite_engine(path: Path | None, clock: Clock) -> Engine:
     """Open a file, or a database in memory for `None`, with everything a connection needs."""
     if sqlite3.sqlite_version_info < OLDEST:
@@ -187,7 +215,7 @@ def sqlite_engine(path: Path | None, clock: Clock) -> Engine:
     @event.listens_for(engine, "connect")
     def _prepare(raw: sqlite3.Connection, _record: Any) -> None:
         raw.isolation_level = None  # we say BEGIN ourselves
-        for pragma in ("journal_mode=WAL", "foreign_keys=ON", "secure_delete=ON", "synchronous=FULL"):
+        for pragma in ("foreign_keys=ON", "secure_delete=ON", "synchronous=FULL"):
             raw.execute(f"PRAGMA {pragma}")
         raw.create_function("holdfast_now", 0, clock.now)
 

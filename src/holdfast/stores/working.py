@@ -157,9 +157,7 @@ class Working(Desk):
             if one.delay is not None
         ]  # fmt: skip
         never = [
-            [*ticket_row(one.ticket), one.fault.code, dict(one.fault.params)]
-            for one in failures
-            if one.delay is None
+            [*ticket_row(one.ticket), one.fault.code, dict(one.fault.params)] for one in failures if one.delay is None
         ]
 
         def work(tx: Transaction, snapshot: Snapshot) -> list[Change]:
