@@ -18,8 +18,8 @@ $(READY): pyproject.toml constraints.txt
 	@$(BIN)/uv pip install --quiet --python $(BIN)/python --constraint constraints.txt --editable '.[dev,celery]'
 	@touch $@
 
-test: setup check ## Check and run every test
-	$(BIN)/python -m tests.run
+test: setup check sim ## Check, simulate 2,000 runs, run every test
+	$(BIN)/python -m pytest --numprocesses 2 --dist worksteal
 
 check: setup ## Lint, types, direction of imports
 	$(BIN)/ruff check .

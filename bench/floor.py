@@ -50,9 +50,11 @@ def best(mode: str, size: int, slots: int, rounds: int) -> Floor:
         with TemporaryDirectory() as folder:
             empty = Path(folder) / "empty.db"
             open_store(f"sqlite:///{empty}", rules=Rules(), clock=SystemClock()).close()
-            ours.append(run(shutil.copy(empty, Path(folder) / "ours.db"), size, slots))
-            steps = record(shutil.copy(empty, Path(folder) / "recorded.db"), size, slots)
-            bare.append(replay(shutil.copy(empty, Path(folder) / "bare.db"), steps))
+            for name in ("ours", "recorded", "bare"):
+                shutil.copy(empty, Path(folder) / f"{name}.db")
+            ours.append(run(Path(folder) / "ours.db", size, slots))
+            steps = record(Path(folder) / "recorded.db", size, slots)
+            bare.append(replay(Path(folder) / "bare.db", steps))
     return Floor(mode, slots, min(ours), min(bare))
 
 

@@ -33,8 +33,10 @@ SLOTS = (
 # Five are queued, three were claimed by a worker that is gone, two wait and are due.
 NEEDY = (
     "UPDATE slots SET wanted = 2, state = 'queued', rung_at = NULL WHERE id BETWEEN 1 AND 5",
-    "UPDATE slots SET wanted = 2, state = 'running', holder = 'elsewhere', until = 2, due_at = 2, rung_at = NULL"
-    " WHERE id BETWEEN 6 AND 8",
+    (
+        "UPDATE slots SET wanted = 2, state = 'running', holder = 'elsewhere', until = 2, due_at = 2, rung_at = NULL"
+        " WHERE id BETWEEN 6 AND 8"
+    ),
     "UPDATE slots SET wanted = 2, state = 'waiting', due_at = 2, rung_at = NULL WHERE id BETWEEN 9 AND 10",
 )
 

@@ -21,7 +21,7 @@ from holdfast.core.clock import Moment, micros
 from holdfast.core.dependencies import SlotSpec
 from holdfast.core.plan import Expire
 from holdfast.core.slot import Fault, JobId, OwnerId, Progress
-from holdfast.core.states import Operation, Outcome, SlotState, Status
+from holdfast.core.states import RESTING, Operation, Outcome, SlotState, Status
 from holdfast.errors import BadRequest, StaleLease, UnknownJob, UnknownOwner, UnknownSlot
 from holdfast.stores import tables
 from holdfast.stores.base import LARGEST_BATCH
@@ -75,14 +75,32 @@ def plain(store: SqlStore) -> SqlStore:
 def books(plain: SqlStore, monkeypatch: pytest.MonkeyPatch) -> SqlStore:
     """The same store, whose books are audited after every transaction."""
     write = plain.database.write
+    known: dict[int, dict[str, Any]] = {}
 
     def audited(work: Callable[..., Any], *, durable: bool) -> Any:
         result = write(work, durable=durable)
         audit(plain)
+        for row in rows(plain, tables.slots):
+            check_step(known.get(row["id"]), row)
+            known[row["id"]] = row
         return result
 
     monkeypatch.setattr(plain.database, "write", audited)
     return plain
+
+
+def check_step(before: dict[str, Any] | None, after: dict[str, Any]) -> None:
+    """Check what no transaction may do to a slot."""
+    assert after["attempts"] <= 4 or after["state"] == S.DELETING
+    if before is None:
+        return
+    for number in ("wanted", "built", "fence"):
+        assert after[number] >= before[number], f"{number} never decreases"
+    if before["state"] == S.DELETING:
+        assert after["state"] == S.DELETING, "delete is absorbing"
+    if after["wanted"] == before["wanted"]:
+        assert before["state"] not in RESTING or after["state"] == before["state"], "rest is rest"
+        assert after["done"] >= before["done"], "progress never goes back"
 
 
 def moment(**duration: float) -> Moment:

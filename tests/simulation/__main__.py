@@ -98,7 +98,7 @@ def main() -> int:
             report.add(part)
     missing = unseen(report)
     for violation in report.violations[:3]:
-        print(f"seed {violation['seed']}: {violation['promise']}: {violation['what']}\n{violation['where']}", file=sys.stderr)
+        print("seed {seed}: {promise}: {what}\n{where}".format(**violation), file=sys.stderr)
     summary = {
         "runs": report.runs,
         "steps": report.steps,

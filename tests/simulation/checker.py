@@ -147,7 +147,7 @@ class Checker:
 
     def _check_owner(self, owner: int, rows: Sequence[Row]) -> None:
         kinds = {row.kind: row for row in rows}
-        (generation, status), = self.sql.execute("SELECT generation, status FROM owners WHERE id = ?", (owner,))
+        ((generation, status),) = self.sql.execute("SELECT generation, status FROM owners WHERE id = ?", (owner,))
         self._require("I1", generation >= max(row.wanted for row in rows), "a slot is ahead of its owner")
         self._require("status", status == self._status(rows), f"{status} is cached for {rows}")
         for row in rows:
@@ -189,9 +189,7 @@ class Checker:
     def _check_told(self, rows: dict[int, Row]) -> None:
         names = dict(self.sql.execute("SELECT id, owner FROM owners"))
         told = {key: one for key, one in self.told.items() if one.state is not None}
-        real = {
-            (names[row.owner_id], row.kind): Told(row.state, row.wanted, row.fence) for row in rows.values()
-        }
+        real = {(names[row.owner_id], row.kind): Told(row.state, row.wanted, row.fence) for row in rows.values()}
         self._require("I22", told == real, f"the log tells {told}, the truth is {real}")
 
     def _read_events(self) -> set[tuple[int, str]]:
@@ -206,13 +204,14 @@ class Checker:
             if thing == "job":
                 self.ended[job] += 1
                 continue
-            self._follow(owner, kind, verb, generation, fence, json.loads(data))
+            self._follow((owner, kind), verb, generation, fence, json.loads(data))
             if verb == "completed":
                 completed.add((names.get(owner, 0), kind))
         return completed
 
-    def _follow(self, owner: str, kind: str, verb: str, generation: int, fence: int, data: dict[str, Any]) -> None:
-        before = self.told.get((owner, kind), Told(None, 0, 0))
+    def _follow(self, name: tuple[str, str], verb: str, generation: int, fence: int, data: dict[str, Any]) -> None:
+        owner, kind = name
+        before = self.told.get(name, Told(None, 0, 0))
         move = (verb, data["from"], data["to"])
         self.transitions["{}:{}>{}".format(*move)] += 1
         self._require("states", move in TRANSITIONS, f"{move} is not allowed")
@@ -221,9 +220,9 @@ class Checker:
             raises = verb in ("admitted", "deleting")
             right = generation > before.generation if raises else generation == before.generation
             self._require("I1", right, f"{owner}/{kind} {move}: generation {before.generation} -> {generation}")
-        if verb in ("expired", "given_up") and before.state in ("running",):
+        if verb in ("expired", "given_up") and before.state == "running":
             self._require("I14", fence == before.fence + 1, "a takeover did not raise the fence")
-        self.told[owner, kind] = Told(data["to"], generation, fence)
+        self.told[name] = Told(data["to"], generation, fence)
 
     @staticmethod
     def _status(rows: Sequence[Row]) -> str:
@@ -274,9 +273,7 @@ class Checker:
         rows = [row for row in self.read().values() if found and row.owner_id == found[0]]
         kinds = {row.kind: row for row in rows}
         needs = {row.kind: row.needs for row in rows} | {spec.kind: spec.needs for spec in request.slots}
-        lacking = {
-            kind for kind in needs if kind not in kinds or kinds[kind].state != "ready" or kinds[kind].missing
-        }
+        lacking = {kind for kind in needs if kind not in kinds or kinds[kind].state != "ready" or kinds[kind].missing}
         for _ in needs:
             lacking |= {kind for kind, need in needs.items() if need in lacking}
         verdict = self._verdict(request, rows, found[1] if found else None, complete=not lacking)
@@ -306,9 +303,9 @@ class Checker:
     def _stuck(self, rows: Sequence[Row]) -> bool:
         now, rules, everything = self.world.clock.now(), self.world.rules, self.read().values()
         for row in rows:
-            if row.state == "running" and row.progress_at is not None:
-                if now - row.progress_at >= rules.stall.total_seconds() * 1_000_000:
-                    return True
+            still = now - (row.progress_at or now)
+            if row.state == "running" and still >= rules.stall.total_seconds() * 1_000_000:
+                return True
             if row.state == "queued" and now - row.queued_at >= rules.overtaken.total_seconds() * 1_000_000:
                 peers = [one for one in everything if (one.kind, one.priority) == (row.kind, row.priority)]
                 if any(one.queued_at > row.queued_at and one.claimed_at is not None for one in peers):

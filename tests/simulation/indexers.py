@@ -18,8 +18,10 @@ if TYPE_CHECKING:
     from tests.simulation.world import World
 
 TABLES = (
-    "CREATE TABLE IF NOT EXISTS sim_manifest (slot INTEGER, build INTEGER, ordinal INTEGER, text TEXT,"
-    " PRIMARY KEY (slot, build, ordinal))",
+    (
+        "CREATE TABLE IF NOT EXISTS sim_manifest (slot INTEGER, build INTEGER, ordinal INTEGER, text TEXT,"
+        " PRIMARY KEY (slot, build, ordinal))"
+    ),
     "CREATE TABLE IF NOT EXISTS sim_rows (slot INTEGER, text TEXT, PRIMARY KEY (slot, text))",
 )
 
@@ -64,8 +66,8 @@ class SimIndexer:
         task.checkpoint()
         self._provider()
         with task.guarded() as connection:
-            for table in ("sim_manifest", "sim_rows"):
-                connection.execute(text(f"DELETE FROM {table} WHERE slot = :slot"), {"slot": task.ticket.slot})
+            connection.execute(text("DELETE FROM sim_manifest WHERE slot = :slot"), {"slot": task.ticket.slot})
+            connection.execute(text("DELETE FROM sim_rows WHERE slot = :slot"), {"slot": task.ticket.slot})
         task.checkpoint()
 
     def read(self, task: Task) -> list[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 from greenlet import getcurrent, greenlet
@@ -83,7 +83,7 @@ class ProcessStore:
 
 def _shown(verb: str, args: tuple[Any, ...], answer: Any, stale: StaleLease | None) -> tuple[list[Any], set[int]]:
     """Return what a write showed of itself, and which of it was refused."""
-    refused = {ticket.slot for ticket in stale.tickets} if stale else set()
+    refused: set[int] = {ticket.slot for ticket in stale.tickets} if stale else set()
     if verb == "claim":
         return list(args[0]), {ring.slot for ring in args[0]} - {ticket.slot for ticket in answer}
     if verb == "claim_next":
@@ -139,10 +139,8 @@ class Process:
         """SIGKILL at the point where it stands."""
         self.alive = False
         if self._thread is not None:
-            try:
+            with suppress(ProcessDied):
                 self._thread.throw(ProcessDied)
-            except ProcessDied:
-                pass
             assert self._thread.dead, "a killed process went on"
             self._thread = None
 

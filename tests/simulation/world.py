@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from holdfast.stores.sql import SqlStore
 
 STEPS = 100
-DRAIN_ROUNDS = 600
 OWNERS = ("alpha", "beta", "gamma")
 WISHES = (
     (SlotSpec("content"),),
@@ -236,9 +235,7 @@ class World:
         victim.kill()
         if isinstance(victim, Worker) and victim.message is not None:
             if self.happens("message_lost", 0.3):
-                self.broker.unacknowledged = [
-                    one for one in self.broker.unacknowledged if one is not victim.message
-                ]
+                self.broker.unacknowledged = [one for one in self.broker.unacknowledged if one is not victim.message]
             else:
                 self.broker.returned(victim.message)
         if self.rng.random() < 0.5:
@@ -276,8 +273,7 @@ class World:
             worker = self.rng.choice(workers)
             worker.executor.stop()
             self.faults["sigterm"] += 1
-            while worker.busy:
-                worker.step()
+            _finish(worker)
             self._replace(worker)
 
     def _fewer_attempts(self) -> None:
@@ -312,33 +308,38 @@ class World:
         self.clock.jump(timedelta(days=self.furthest - self.offset))  # a clock that was set back is set right
         for process in self.processes:
             process.paused = 0
-        started = self.clock.monotonic()
-        for rounds in range(DRAIN_ROUNDS):
-            for process in self.processes:
-                while process.busy:
-                    process.step()
-            for tender in self._runnable(Tender):
-                tender.tend()
-                while tender.busy:
-                    tender.step()
-            for worker in self._runnable(Worker):
-                while self.broker.queue:
-                    worker.answer(self.broker.deliver())
-                    while worker.busy:
-                        worker.step()
-                worker.pull(3)
-                while worker.busy:
-                    worker.step()
+        retry = self.rules.retry
+        bound = self.rules.lease + self.rules.ring_again + 3 * (retry.attempts + 1) * (retry.cap * 1.2)
+        end = self.clock.monotonic() + bound.total_seconds()
+        rounds = 0
+        while self.clock.monotonic() <= end:
+            self._calm_round()
             self.checker.check()
             if self.checker.at_rest():
                 self.checker.final()
                 return rounds
             self.clock.advance(timedelta(seconds=61))
-            retry = self.rules.retry
-            bound = self.rules.lease + self.rules.ring_again + 3 * (retry.attempts + 1) * (retry.cap * 1.2)
-            if self.clock.monotonic() - started > bound.total_seconds():
-                raise Violation("I21", "faults stopped, but work did not come to rest in time")
-        raise Violation("I21", "faults stopped, but work did not come to rest")
+            rounds += 1
+        raise Violation("I21", "faults stopped, but work did not come to rest in time")
+
+    def _calm_round(self) -> None:
+        """Let everybody finish, tend, deliver and look for work once."""
+        for process in self.processes:
+            _finish(process)
+        for tender in self._runnable(Tender):
+            tender.tend()
+            _finish(tender)
+        for worker in self._runnable(Worker):
+            while self.broker.queue:
+                worker.answer(self.broker.deliver())
+                _finish(worker)
+            worker.pull(3)
+            _finish(worker)
 
     def _name(self) -> str:
         return f"process-{next(self.names)}"
+
+
+def _finish(process: Process) -> None:
+    while process.busy:
+        process.step()

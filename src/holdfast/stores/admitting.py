@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
@@ -23,7 +24,7 @@ from holdfast.core.states import ACTIVE, Operation, Outcome, Status, Verb
 from holdfast.errors import BadRequest
 from holdfast.stores import statements as sql
 from holdfast.stores.base import LARGEST_BATCH
-from holdfast.stores.desk import Desk, Snapshot, record
+from holdfast.stores.desk import Desk, Snapshot, plain, record
 from holdfast.stores.values import owner_of, slot_of
 
 if TYPE_CHECKING:
@@ -214,10 +215,19 @@ class Admitting(Desk):
 
 
 def _check(request: Request) -> None:
+    """Refuse what cannot mean anything, or what one of the databases could not keep."""
     if not request.base or not request.owner:
         raise BadRequest("A request names a base and an owner; neither may be empty.")
+    if not all(spec.kind for spec in request.slots):
+        raise BadRequest("A slot has a kind; it may not be empty.")
+    kinds = [spec.kind for spec in request.slots]
+    for text in (request.base, request.owner, *kinds, request.cause, request.requester, request.fingerprint or ""):
+        if plain(text) != text:
+            raise BadRequest(f"{text!r} is not text that can be stored: it holds a zero byte or half a character.")
     if not 0 <= request.priority <= LOWEST_PRIORITY:
         raise BadRequest(f"The priority {request.priority} is not between 0 (first) and {LOWEST_PRIORITY} (last).")
+    if not math.isfinite(request.cost):
+        raise BadRequest(f"The cost {request.cost} is not a number that can be added up.")
     check_specs(request.slots)
 
 

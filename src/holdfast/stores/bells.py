@@ -212,6 +212,7 @@ class PostgresBell:
                 self._connection = _connect(self._url)
             self._connection.execute(f"NOTIFY {self.CHANNEL}")
         except Exception:  # noqa: BLE001 - a bell may be lost; the reconciler's period is the net
+            _drop(self._connection)
             self._connection = None
             if kept:  # the server closed a connection that was idle: a new one may do
                 self._notify()
@@ -236,6 +237,7 @@ class PostgresListener:
             for _ in self._connection.notifies(timeout=0):
                 pass
         except Exception:  # noqa: BLE001 - whatever it was, look for work and connect again
+            _drop(self._connection)
             self._connection = None
             return True
         return self._pipe.wait(0) or ready
@@ -255,6 +257,7 @@ class PostgresListener:
             self._connection = _connect(self._url)
             self._connection.execute(f"LISTEN {self._channel}")
         except Exception:  # noqa: BLE001 - the server is away; the caller waits and asks again
+            _drop(self._connection)
             self._connection = None
         return self._connection is not None
 
@@ -271,3 +274,10 @@ def _connect(url: str) -> Any:
     import psycopg  # noqa: PLC0415 - an extra, needed only on PostgreSQL
 
     return psycopg.connect(url.replace("postgresql+psycopg://", "postgresql://", 1), autocommit=True)
+
+
+def _drop(connection: Any) -> None:
+    """Close a connection that failed, as far as it still can be."""
+    if connection is not None:
+        with contextlib.suppress(Exception):
+            connection.close()

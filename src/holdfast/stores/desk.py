@@ -12,7 +12,7 @@ from holdfast.stores import statements as sql
 from holdfast.stores.values import owner_of, slot_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Sequence
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
     from holdfast.core.rules import Rules
     from holdfast.core.slot import OwnerId, Slot, SlotId, Ticket
@@ -116,6 +116,16 @@ def record(tx: Transaction, events: Sequence[Event]) -> None:
     """Append to the event log."""
     rows = [[one.type, one.base, one.owner, one.kind, one.job, one.generation, one.fence, one.data] for one in events]
     tx.run(sql.RECORD, rows)
+
+
+def plain(text: str) -> str:
+    """Return text that both databases can keep; what is no text, such as half of a file name, becomes a mark."""
+    return text.encode("utf-8", "replace").decode("utf-8").replace("\0", "\N{REPLACEMENT CHARACTER}")
+
+
+def fault_cells(code: str, params: Mapping[str, str]) -> list[Any]:
+    """Show an error to a statement that stores it."""
+    return [plain(code), {plain(name): plain(text) for name, text in params.items()}]
 
 
 def raise_stale(verb: Verb, stale: Sequence[Ticket]) -> None:

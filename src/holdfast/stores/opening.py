@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sqlalchemy.engine import make_url
-from sqlalchemy.exc import ArgumentError
+from sqlalchemy.exc import ArgumentError, NoSuchModuleError
 
 from holdfast.errors import BadSettings
 from holdfast.stores.database import Database
@@ -38,7 +38,13 @@ def open_database(url: str, clock: Clock) -> Database:
     if backend == "postgresql":
         from holdfast.stores.postgres import PostgresDialect, postgres_engine  # noqa: PLC0415 - only what is used
 
-        return Database(postgres_engine(url), PostgresDialect())
+        try:
+            return Database(postgres_engine(url), PostgresDialect())
+        except (ImportError, NoSuchModuleError) as error:
+            raise BadSettings(
+                f"The driver of {parsed.drivername!r} is not installed ({error}). Write postgresql+psycopg://… and "
+                "install holdfast[postgres]."
+            ) from error
     raise BadSettings(f"Holdfast keeps its data in SQLite or PostgreSQL, not in {backend!r}; change the address.")
 
 

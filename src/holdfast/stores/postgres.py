@@ -37,9 +37,7 @@ class PostgresDialect:
     def read(self, engine: Engine) -> Iterator[Connection]:
         """Open a snapshot: all statements of one read see the same state."""
         with (
-            engine.connect().execution_options(
-                isolation_level="REPEATABLE READ", postgresql_readonly=True
-            ) as connection,
+            engine.connect().execution_options(isolation_level="REPEATABLE READ") as connection,
             connection.begin(),
         ):
             yield connection

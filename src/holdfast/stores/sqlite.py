@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 
 OLDEST = (3, 38, 0)  # RETURNING, UPDATE FROM and the JSON functions we use
 BUSY_SECONDS = 30
+HEADER = b"SQLite format 3\0"
 
 
 class Turns:
@@ -112,6 +113,7 @@ class SqliteDialect:
         """
         if self._path is None:
             return
+        _require_database(self._path)
         with self._turns.one(), closing(sqlite3.connect(self._path, timeout=BUSY_SECONDS)) as raw:
             raw.execute("PRAGMA journal_mode=WAL")
 
@@ -178,11 +180,22 @@ _EXPLANATIONS: dict[int, tuple[type[StoreError], str]] = {
 }
 
 
+def _require_database(path: Path) -> None:
+    """Leave a file alone that is something else."""
+    try:
+        with path.open("rb") as file:
+            head = file.read(len(HEADER))
+    except OSError:
+        return  # SQLite will say what is wrong with it
+    if head and head != HEADER:
+        raise StoreError(f"This file is not a SQLite database: {path}. Nothing was changed; choose another path.")
+
+
 def _unwritable(path: Path, error: OSError) -> StoreError:
     """Say why the file beside the database, through which writers take turns, cannot be made."""
     if isinstance(error, FileNotFoundError | NotADirectoryError):
         return StoreUnavailable(
-            f"The folder {path.parent} does not exist. Create it, or choose another path. ({error})"
+            f"The database cannot be opened. Check that its folder exists and may be written. ({error})"
         )
     if error.errno == errno.ENOSPC:
         return StoreFull(f"The disk is full. Nothing was written; free some space and try again. ({error})")

@@ -12,7 +12,7 @@ from holdfast.core.slot import OwnerId, SlotId, Ticket
 from holdfast.core.states import SlotState, Verb
 from holdfast.errors import BadRequest, StaleLease
 from holdfast.stores import statements as sql
-from holdfast.stores.desk import Desk, Snapshot, lock, raise_stale, ticket_row
+from holdfast.stores.desk import Desk, Snapshot, fault_cells, lock, plain, raise_stale, ticket_row
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -43,7 +43,7 @@ class Working(Desk):
 
     def claim(self, rings: Sequence[Ring], holder: str) -> list[Ticket]:
         """Claim what these rings name, as far as it may be claimed."""
-        wanted = [(ring.owner, ring.slot, ring.generation) for ring in rings]
+        wanted = [(ring.owner, ring.slot, ring.generation) for ring in rings if _possible(ring)]
         return self._claim(lambda _: wanted, holder)
 
     def claim_next(self, kinds: Sequence[str], holder: str, limit: int) -> list[Ticket]:
@@ -98,7 +98,7 @@ class Working(Desk):
         """Renew the leases and write the progress."""
         rows = [
             [
-                *ticket_row(beat.ticket), int(beat.moved), beat.progress.stage, beat.progress.step,
+                *ticket_row(beat.ticket), int(beat.moved), plain(beat.progress.stage), beat.progress.step,
                 beat.progress.steps, beat.progress.done, beat.progress.total,
             ]
             for beat in beats
@@ -150,14 +150,16 @@ class Working(Desk):
             raise BadRequest("A clean-up cannot fail for good; name the delay after which it is tried again.")
         later = [
             [
-                *ticket_row(one.ticket), micros(one.delay), int(one.refund), one.fault.code,
-                dict(one.fault.params),
+                *ticket_row(one.ticket), micros(one.delay), int(one.refund),
+                *fault_cells(one.fault.code, one.fault.params),
             ]
             for one in failures
             if one.delay is not None
         ]  # fmt: skip
         never = [
-            [*ticket_row(one.ticket), one.fault.code, dict(one.fault.params)] for one in failures if one.delay is None
+            [*ticket_row(one.ticket), *fault_cells(one.fault.code, one.fault.params)]
+            for one in failures
+            if one.delay is None
         ]
 
         def work(tx: Transaction, snapshot: Snapshot) -> list[Change]:
@@ -232,6 +234,11 @@ def sink(tx: Transaction, snapshot: Snapshot, failed: Sequence[Change]) -> list[
         params = {"kind": change.slot.key.kind}
         rows += [[slot.id, "needed_slot_failed", params] for slot in dependents([change.slot.key.kind], own)]
     return snapshot.moved(tx.run(sql.SINK, rows), Verb.FAIL)
+
+
+def _possible(ring: Ring) -> bool:
+    """Tell whether a ring, which comes from outside, can name anything; a database has no larger numbers."""
+    return all(0 < number < 2**63 for number in (ring.owner, ring.slot, ring.generation))
 
 
 def _ticket(slot: Slot, source: int | None) -> Ticket:
