@@ -172,6 +172,19 @@ def test_a_write_that_differs_in_one_respect_is_refused(store: SqlStore, work: s
 
 
 @pytest.mark.parametrize(("work", "verb"), HELD)
+def test_a_neighbour_that_would_fit_does_not_vouch_for_a_slot_that_does_not(
+    store: SqlStore, work: str, verb: str
+) -> None:
+    removing = work == "removing"
+    row = fit(S.DELETING if removing else S.RUNNING)
+    _, number = stand(store, row, row | {"fence": 8})
+    before = rows(store, tables.slots)
+    with pytest.raises(StaleLease):
+        WRITES[verb](store, ticket_for(only(store, number), removing=removing))
+    assert rows(store, tables.slots) == before
+
+
+@pytest.mark.parametrize(("work", "verb"), HELD)
 def test_a_write_that_fits_is_made_and_touches_no_other_slot(store: SqlStore, work: str, verb: str) -> None:
     removing = work == "removing"
     row = fit(S.DELETING if removing else S.RUNNING)

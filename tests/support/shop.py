@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import text
 
 from holdfast.core.states import SlotState
-from holdfast.core.status import TERMINAL
 from holdfast.settings import Settings
 from holdfast.wiring import open_bell, open_settings
 from tests.support.building import WHOLE, make_rows_table, visible
@@ -52,9 +51,9 @@ class Shop:
         for answer in self.store.admit([request(owner, **({"slots": DOCUMENT} | more)) for owner in owners]):
             assert answer.accepted
 
-    def done(self, *owners: str) -> bool:
-        """Tell whether all of these are at rest."""
-        return all(self.store.owner("shelf", owner).status in TERMINAL for owner in owners)
+    def quiet(self) -> bool:
+        """Tell whether every request has its outcome."""
+        return self._count("jobs WHERE outcome IS NULL") == 0
 
     def workers(self, parent: Program) -> list[int]:
         """Name the worker processes of a program that serves."""
@@ -73,10 +72,8 @@ class Shop:
 
     def audit(self) -> None:
         """Nothing is lost and nothing is doubled: every request has one outcome, every slot rests."""
-        with self.store.database.engine.connect() as connection:
-            lost = connection.execute(text("SELECT count(*) FROM jobs WHERE outcome IS NULL")).scalar()
-            held = connection.execute(text("SELECT count(*) FROM slots WHERE holder IS NOT NULL")).scalar()
-        assert (lost, held) == (0, 0)
+        assert self._count("jobs WHERE outcome IS NULL") == 0
+        assert self._count("slots WHERE holder IS NOT NULL") == 0
         log = self.store.events(limit=100_000)
         ends = Counter(one.event.job for one in log if one.event.type.startswith("job."))
         assert set(ends.values()) <= {1}
@@ -90,6 +87,11 @@ class Shop:
         for slot in self.store.owner("shelf", owner).slots:
             assert (slot.state, slot.built) == (SlotState.READY, slot.wanted)
             assert visible(self.store, slot) == WHOLE
+
+    def _count(self, what: str) -> int:
+        with self.store.database.engine.connect() as connection:
+            found: int = connection.execute(text(f"SELECT count(*) FROM {what}")).scalar_one()  # noqa: S608 - our words
+        return found
 
 
 def _command(pid: str) -> str:

@@ -1,0 +1,244 @@
+"""A reference model of the mechanism: a dictionary and a few rules, without SQL, locks or batches.
+
+Highest generation wins, delete beats all, rest is rest. Written from the design, not from the code.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+ACTIVE = {"blocked", "queued", "running", "waiting"}
+LEASE, STALL, DEADLINE, OVERTAKEN = 120, 2700, 21600, 600
+ATTEMPTS = 4
+
+
+@dataclass
+class ModelSlot:
+    kind: str
+    needs: str | None
+    job: int
+    wanted: int
+    state: str
+    queued_at: int
+    built: int = 0
+    missing: int = 0
+    fence: int = 0
+    until: int | None = None
+    due: int | None = None
+    claimed_at: int | None = None
+    attempts: int = 0
+
+    @property
+    def complete(self) -> bool:
+        return self.state == "ready" and self.missing == 0
+
+    def rest(self, state: str, *, fenced: bool = False) -> None:
+        self.state, self.until, self.due = state, None, None
+        self.fence += fenced
+
+
+@dataclass
+class ModelOwner:
+    generation: int = 0
+    fingerprint: str | None = None
+    slots: dict[str, ModelSlot] = field(default_factory=dict)
+
+    def above(self, kinds: set[str]) -> set[str]:
+        found = set(kinds)
+        while True:
+            more = {slot.kind for slot in self.slots.values() if slot.needs in found} - found
+            if not more:
+                return found
+            found |= more
+
+    @property
+    def status(self) -> str:
+        slots = list(self.slots.values())
+        states = {slot.state for slot in slots}
+        if "deleting" in states:
+            return "deleting"
+        working = {slot.job for slot in slots if slot.state in ACTIVE}
+        if working:
+            settled = any(slot.job in working and slot.state not in ACTIVE for slot in slots)
+            return "indexing" if settled or states & {"running", "waiting"} else "queued"
+        if all(slot.complete for slot in slots):
+            return "success"
+        if any(slot.built for slot in slots):
+            return "degraded"
+        return "failed" if "failed" in states else "not_indexed"
+
+
+class Model:
+    """What the store should hold."""
+
+    def __init__(self) -> None:
+        self.now = 0
+        self.jobs = 0
+        self.outcomes: dict[int, str | None] = {}
+        self.owners: dict[str, ModelOwner] = {}
+
+    # -- whoever asks
+
+    def ask(self, name: str, operation: str, wishes: dict[str, str | None], fingerprint: str | None) -> str:
+        owner = self.owners.get(name)
+        if owner is None:
+            if operation not in ("index", "force", "change") or not wishes:
+                return "rejected"
+            owner = self.owners[name] = ModelOwner()
+        status = owner.status if owner.slots else "new"
+        if status == "deleting":
+            return "joined" if operation == "delete" else "rejected"
+        busy = status in ("queued", "indexing")
+        verdict = self._verdict(owner, operation, wishes, fingerprint, busy=busy)
+        if verdict == "accepted":
+            self._accept(owner, operation, wishes, fingerprint)
+        return verdict
+
+    def _verdict(
+        self, owner: ModelOwner, operation: str, wishes: dict[str, str | None], fingerprint: str | None, *, busy: bool
+    ) -> str:
+        same = operation == "change" and fingerprint == owner.fingerprint and bool(owner.slots)
+        if same:
+            return "joined" if busy else "skipped"
+        if operation == "cancel":
+            return "accepted" if busy else "skipped"
+        if operation == "reindex":
+            return "rejected" if busy else "accepted"
+        if operation in ("delete", "change"):
+            return "accepted"
+        if busy:
+            return "accepted" if self._stuck(owner) else "joined"
+        complete = owner.slots and wishes.keys() <= owner.slots.keys()
+        complete = complete and all(slot.complete for slot in owner.slots.values())
+        return "skipped" if complete and operation != "force" else "accepted"
+
+    def _stuck(self, owner: ModelOwner) -> bool:
+        everything = [slot for one in self.owners.values() for slot in one.slots.values()]
+        for slot in owner.slots.values():
+            if slot.state == "running" and slot.claimed_at is not None and self.now - slot.claimed_at >= STALL:
+                return True
+            younger = [one for one in everything if one.kind == slot.kind and one.queued_at > slot.queued_at]
+            old = slot.state == "queued" and self.now - slot.queued_at >= OVERTAKEN
+            if old and any(one.claimed_at is not None for one in younger):
+                return True
+        return False
+
+    def _accept(
+        self, owner: ModelOwner, operation: str, wishes: dict[str, str | None], fingerprint: str | None
+    ) -> None:
+        replaced = {slot.job for slot in owner.slots.values() if slot.state in ACTIVE}
+        ending = {"delete": "deleted", "cancel": "cancelled"}.get(operation, "superseded")
+        for job in replaced:
+            self.outcomes[job] = ending
+        if operation == "cancel":
+            for slot in owner.slots.values():
+                if slot.state in ACTIVE:
+                    slot.rest("cancelled", fenced=True)
+            return
+        owner.generation += 1
+        owner.fingerprint = fingerprint or owner.fingerprint
+        self.jobs += 1
+        self.outcomes[self.jobs] = None
+        if operation == "delete":
+            for slot in owner.slots.values():
+                self._raise(slot, owner.generation, "deleting")
+                slot.due = self.now
+            return
+        for kind, needs in wishes.items():
+            owner.slots.setdefault(kind, ModelSlot(kind, needs, 0, 0, "new", self.now)).needs = needs
+        everything = operation in ("change", "force", "reindex")
+        raised = owner.above({slot.kind for slot in owner.slots.values() if everything or not slot.complete})
+        for kind in raised:
+            slot = owner.slots[kind]
+            self._raise(slot, owner.generation, "blocked" if slot.needs in raised else "queued")
+
+    def _raise(self, slot: ModelSlot, generation: int, state: str) -> None:
+        slot.wanted, slot.job, slot.state = generation, self.jobs, state
+        slot.attempts, slot.due, slot.claimed_at, slot.queued_at = 0, None, None, self.now
+
+    # -- whoever works
+
+    def claim(self, slot: ModelSlot, generation: int) -> bool:
+        may = (
+            slot.wanted == generation
+            and slot.state in ("queued", "waiting", "running", "deleting")
+            and (slot.due is None or slot.due <= self.now)
+            and (slot.until is None or slot.until <= self.now)
+            and (slot.state == "deleting" or slot.attempts < ATTEMPTS)
+        )
+        if may:
+            slot.state = "deleting" if slot.state == "deleting" else "running"
+            slot.fence += 1
+            slot.attempts += 1
+            slot.claimed_at = self.now
+            slot.until = slot.due = self.now + LEASE
+        return may
+
+    @staticmethod
+    def holds(slot: ModelSlot | None, generation: int, fence: int, *, removing: bool) -> bool:
+        state = "deleting" if removing else "running"
+        return slot is not None and (slot.wanted, slot.fence, slot.state) == (generation, fence, state)
+
+    def extend(self, slot: ModelSlot) -> None:
+        assert slot.claimed_at is not None
+        slot.until = self.now + LEASE
+        slot.due = min(slot.until, slot.claimed_at + STALL, slot.claimed_at + DEADLINE)
+
+    def complete(self, owner: ModelOwner, slot: ModelSlot, missing: int) -> None:
+        slot.rest("ready")
+        slot.built, slot.missing = slot.wanted, missing
+        for other in owner.slots.values():
+            if other.needs == slot.kind and other.state == "blocked":
+                other.state, other.queued_at = "queued", self.now
+        self._settle(owner, slot.job)
+
+    def fail(self, owner: ModelOwner, slot: ModelSlot, delay: int | None) -> None:
+        if delay is not None:
+            slot.state, slot.until = ("deleting" if slot.state == "deleting" else "waiting"), None
+            slot.due = self.now + delay
+            return
+        slot.rest("failed")
+        for kind in owner.above({slot.kind}) - {slot.kind}:
+            if owner.slots[kind].state == "blocked":
+                owner.slots[kind].rest("failed", fenced=True)
+        self._settle(owner, slot.job)
+
+    def release(self, slot: ModelSlot, *, refund: bool) -> None:
+        if slot.state == "running":
+            slot.state = "queued"
+            slot.attempts -= refund
+        slot.until = None
+        slot.due = self.now if slot.state == "deleting" else None
+
+    def forget(self, name: str, kind: str) -> None:
+        owner = self.owners[name]
+        job = owner.slots.pop(kind).job
+        if not owner.slots:
+            self.outcomes[job] = "success"
+            del self.owners[name]
+
+    def _settle(self, owner: ModelOwner, job: int) -> None:
+        own = [slot for slot in owner.slots.values() if slot.job == job]
+        if any(slot.state in ACTIVE for slot in own):
+            return
+        if all(slot.complete for slot in own):
+            self.outcomes[job] = "success"
+        else:
+            self.outcomes[job] = "degraded" if any(slot.state == "ready" for slot in own) else "failed"
+
+    # -- whoever tends
+
+    def tend(self) -> None:
+        """Give up what is spent, take what has stalled; who is free and has attempts left is only rung."""
+        for owner in list(self.owners.values()):
+            for slot in list(owner.slots.values()):
+                if slot.state not in ("running", "waiting", "deleting") or slot.due is None or slot.due > self.now:
+                    continue
+                spent = slot.state != "deleting" and slot.attempts >= ATTEMPTS
+                alive = slot.until is not None and slot.until > self.now
+                if spent:
+                    slot.fence += 1
+                    self.fail(owner, slot, None)
+                elif alive and slot.claimed_at is not None and self.now - slot.claimed_at >= STALL:
+                    slot.fence += 1
+                    self.release(slot, refund=False)
