@@ -495,11 +495,11 @@ def test_an_index_covers_the_content_of_its_own_owner_and_of_the_kind_it_needs(s
     def ready(kind: str, source: int) -> Columns:
         return fit(S.READY, kind=kind, source=source)
 
-    # The wrong ones come first and last, so that a subquery that finds too much cannot be right by chance.
+    # The wrong ones come first and last, by id and by name, so that a subquery that finds too much is wrong.
     stand(store, ready("content", 11), name="before")
     _, _, number, _ = stand(
         store,
-        ready("summary", 22),
+        ready("abstract", 22),
         ready("content", 33),
         fit(S.RUNNING, kind="vector", needs="content"),
         ready("tables", 44),

@@ -9,7 +9,13 @@ from __future__ import annotations
 from enum import StrEnum
 
 
-class SlotState(StrEnum):
+class _Word(StrEnum):
+    """A word of ours. It hashes as the text it equals, which spares every set and table a call into Python."""
+
+    __hash__ = str.__hash__
+
+
+class SlotState(_Word):
     """Where a slot stands within its newest generation."""
 
     BLOCKED = "blocked"  # the slot it needs is not ready yet
@@ -26,7 +32,7 @@ RESTING = frozenset({SlotState.READY, SlotState.FAILED, SlotState.CANCELLED})
 ACTIVE = frozenset(SlotState) - RESTING
 
 
-class Verb(StrEnum):
+class Verb(_Word):
     """What happened to a slot; one verb a transition, so the history reads as sentences."""
 
     ADMIT = "admitted"  # a request raised `wanted`
@@ -43,7 +49,7 @@ class Verb(StrEnum):
     FORGET = "forgotten"  # a worker removed it
 
 
-class Operation(StrEnum):
+class Operation(_Word):
     """What a request asks for."""
 
     INDEX = "index"  # build what is not built
@@ -55,7 +61,7 @@ class Operation(StrEnum):
     DELETE = "delete"  # remove it
 
 
-class Status(StrEnum):
+class Status(_Word):
     """What a person reads on an owner."""
 
     DELETING = "deleting"
@@ -67,7 +73,7 @@ class Status(StrEnum):
     NOT_INDEXED = "not_indexed"
 
 
-class Outcome(StrEnum):
+class Outcome(_Word):
     """How a job ended; exactly one each."""
 
     SUCCESS = "success"

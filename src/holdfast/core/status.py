@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from holdfast.core.states import ACTIVE, Outcome, SlotState, Status
 
@@ -13,8 +12,7 @@ if TYPE_CHECKING:
     from holdfast.core.slot import Slot
 
 
-@dataclass(frozen=True, slots=True)
-class Facts:
+class Facts(NamedTuple):
     """What the status table asks about the slots of one owner."""
 
     deleting: bool
@@ -42,7 +40,10 @@ TERMINAL = frozenset({Status.SUCCESS, Status.DEGRADED, Status.FAILED, Status.NOT
 def status_of(slots: Sequence[Slot]) -> Status:
     """Derive the status of an owner from all of its slots."""
     facts = _facts(slots)
-    return next(status for matches, status in STATUS_TABLE if matches(facts))
+    for matches, status in STATUS_TABLE:
+        if matches(facts):
+            return status
+    raise AssertionError("unreachable: the last row matches everything")
 
 
 def outcome_of(slots: Iterable[Slot]) -> Outcome:
@@ -61,14 +62,13 @@ def outcome_of(slots: Iterable[Slot]) -> Outcome:
 
 def _facts(slots: Sequence[Slot]) -> Facts:
     states = {slot.state for slot in slots}
-    active = not states.isdisjoint(ACTIVE)
-    jobs = {slot.job for slot in slots if slot.state in ACTIVE} if active else ()
+    jobs = {slot.job for slot in slots if slot.state in ACTIVE}
     return Facts(
         deleting=SlotState.DELETING in states,
         moving=SlotState.RUNNING in states or SlotState.WAITING in states,
-        active=active,
-        halfway=active and any(slot.resting and slot.job in jobs for slot in slots),
+        active=bool(jobs),
+        halfway=bool(jobs) and any(slot.job in jobs for slot in slots if slot.resting),
         complete=states == {SlotState.READY} and not any(slot.missing for slot in slots),
-        served=any(slot.served for slot in slots),
+        served=any(slot.built for slot in slots),
         failed=SlotState.FAILED in states,
     )

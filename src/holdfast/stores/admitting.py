@@ -92,7 +92,7 @@ class Admitting(Desk):
         names = [[request.base, request.owner] for request in portion.values()]
         rows = [owner_of(row) for row in tx.run(sql.FIND_OWNERS, names)]
         found = {(row.base, row.owner): row for row in rows}
-        snapshot = Snapshot(tx, {row.id: row.status for row in found.values()})
+        snapshot = Snapshot(tx, [row.id for row in rows])
         now = tx.run(sql.TIME)[0][0] if found else Moment(0)  # nothing about a new owner depends on time
         cases = {
             index: self._case(tx, request, found.get((request.base, request.owner)), snapshot, now)

@@ -13,7 +13,7 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.sql.compiler import SQLCompiler
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Collection, Iterator, Sequence
     from contextlib import AbstractContextManager
 
     from sqlalchemy import Connection, Engine
@@ -47,6 +47,10 @@ class Dialect(Protocol):
         """Open a transaction that sees one snapshot and writes nothing."""
         ...
 
+    def lock(self, tx: Transaction, owners: Collection[int]) -> None:
+        """Keep others from moving the slots of these owners until we commit."""
+        ...
+
     def explain(self, error: BaseException) -> HoldfastError | None:
         """Turn a driver's error into one of ours; None means that it is a bug, to be seen as it is."""
         ...
@@ -67,8 +71,9 @@ class Transaction:
     cost more than the statements themselves.
     """
 
-    def __init__(self, connection: Connection, compiled: dict[ClauseElement, Compiled]) -> None:
+    def __init__(self, connection: Connection, dialect: Dialect, compiled: dict[ClauseElement, Compiled]) -> None:
         self.connection = connection
+        self._dialect = dialect
         self._compiled = compiled
         self._driver: Any = connection.connection.driver_connection
 
@@ -90,6 +95,10 @@ class Transaction:
             return cursor.fetchall() if cursor.description else []
         finally:
             cursor.close()
+
+    def lock(self, owners: Collection[int]) -> None:
+        """Keep others from moving the slots of these owners until we commit."""
+        self._dialect.lock(self, owners)
 
 
 class Database:
@@ -113,7 +122,7 @@ class Database:
         for rounds in range(1, ROUNDS + 1):
             try:
                 with self.dialect.write(self.engine, durable=durable) as connection:
-                    return work(Transaction(connection, self._compiled))
+                    return work(Transaction(connection, self.dialect, self._compiled))
             except self._errors as error:
                 if not self.dialect.collided(_cause(error)) or rounds == ROUNDS:
                     raise self._explained(error) from error
@@ -124,7 +133,7 @@ class Database:
         """Open one write transaction for a caller's own statements; it is not run again by itself."""
         try:
             with self.dialect.write(self.engine, durable=durable) as connection:
-                yield Transaction(connection, self._compiled)
+                yield Transaction(connection, self.dialect, self._compiled)
         except self._errors as error:
             raise self._explained(error) from error
 
@@ -133,7 +142,7 @@ class Database:
         """Open one read transaction: all it sees belongs together."""
         try:
             with self.dialect.read(self.engine) as connection:
-                yield Transaction(connection, self._compiled)
+                yield Transaction(connection, self.dialect, self._compiled)
         except self._errors as error:
             raise self._explained(error) from error
 

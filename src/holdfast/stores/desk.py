@@ -9,7 +9,7 @@ from holdfast.core.effects import Change, Event, job_event, overlay, settlements
 from holdfast.core.states import SlotState
 from holdfast.errors import StaleLease
 from holdfast.stores import statements as sql
-from holdfast.stores.values import owner_of, slot_of
+from holdfast.stores.values import slot_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from holdfast.core.slot import OwnerId, Slot, SlotId, Ticket
     from holdfast.core.states import Status, Verb
     from holdfast.stores.database import Database, Transaction
-    from holdfast.stores.values import OwnerRow
 
 log = logging.getLogger("holdfast")
 
@@ -28,15 +27,16 @@ CLAIMABLE = frozenset({SlotState.QUEUED, SlotState.DELETING})
 class Snapshot:
     """The slots of some owners, read under their locks; nobody else can move them until we commit."""
 
-    def __init__(self, tx: Transaction, statuses: dict[OwnerId, str]) -> None:
-        self.statuses = statuses
-        rows = tx.run(sql.LOAD_SLOTS, [[owner] for owner in statuses])
+    def __init__(self, tx: Transaction, owners: Collection[OwnerId]) -> None:
+        rows = tx.run(sql.LOAD_SLOTS, [[owner] for owner in owners])
         self.slots: dict[SlotId, Slot] = {row[0]: slot_of(row) for row in rows}
+        self.statuses: dict[OwnerId, str] = {row[1]: row[-1] for row in rows}
 
     @classmethod
     def locked(cls, tx: Transaction, owners: Collection[OwnerId]) -> Snapshot:
-        """Lock these owners and read their slots."""
-        return cls(tx, {row.id: row.status for row in lock(tx, owners)})
+        """Lock these owners, then read their slots."""
+        tx.lock(owners)
+        return cls(tx, owners)
 
     def moved(self, rows: Iterable[Sequence[Any]], verb: Verb, **note: object) -> list[Change]:
         """Tell what a statement that returns slots has changed."""
@@ -94,7 +94,7 @@ class Desk:
 
     def _report(self, changes: Sequence[Change]) -> None:
         """After the commit: log each move and wake whoever waits for work."""
-        for change in changes:
+        for change in changes if log.isEnabledFor(logging.INFO) else ():
             slot = change.slot
             before = change.before
             log.info(
@@ -105,11 +105,6 @@ class Desk:
             )  # fmt: skip
         if any(change.after is not None and change.after.state in CLAIMABLE for change in changes):
             self.wake()
-
-
-def lock(tx: Transaction, owners: Collection[OwnerId]) -> list[OwnerRow]:
-    """Lock owners, always in the same order; whoever moves a slot has its owner's lock."""
-    return [owner_of(row) for row in tx.run(sql.LOCK_OWNERS, [[owner] for owner in sorted(set(owners))])]
 
 
 def record(tx: Transaction, events: Sequence[Event]) -> None:

@@ -8,11 +8,14 @@ from typing import TYPE_CHECKING
 from sqlalchemy import create_engine
 
 from holdfast.errors import HoldfastError, StoreError, StoreFull, StoreReadOnly, StoreUnavailable
+from holdfast.stores.statements import LOCK_OWNERS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Collection, Iterator
 
     from sqlalchemy import Connection, Engine
+
+    from holdfast.stores.database import Transaction
 
 # Unique violation (two made the same owner), deadlock, serialization failure: run the transaction again.
 COLLISIONS = frozenset({"23505", "40P01", "40001"})
@@ -41,6 +44,10 @@ class PostgresDialect:
             connection.begin(),
         ):
             yield connection
+
+    def lock(self, tx: Transaction, owners: Collection[int]) -> None:
+        """Lock the rows of the owners, always in the same order, so that nobody waits in a circle."""
+        tx.run(LOCK_OWNERS, [[owner] for owner in sorted(set(owners))])
 
     def explain(self, error: BaseException) -> HoldfastError | None:
         """Say what PostgreSQL's error means for a person."""

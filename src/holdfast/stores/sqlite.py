@@ -29,12 +29,13 @@ from holdfast.errors import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Collection, Iterator
     from pathlib import Path
 
     from sqlalchemy import Connection, Engine
 
     from holdfast.core.clock import Clock
+    from holdfast.stores.database import Transaction
 
 OLDEST = (3, 38, 0)  # RETURNING, UPDATE FROM and the JSON functions we use
 BUSY_SECONDS = 30
@@ -130,6 +131,9 @@ class SqliteDialect:
         """Open a deferred transaction: readers never wait and never block."""
         with engine.connect().execution_options(holdfast_reads=True) as connection, connection.begin():
             yield connection
+
+    def lock(self, tx: Transaction, owners: Collection[int]) -> None:
+        """Nothing to lock: BEGIN IMMEDIATE keeps every other writer out."""
 
     def explain(self, error: BaseException) -> HoldfastError | None:
         """Say what SQLite's result code means for a person."""

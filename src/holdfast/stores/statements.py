@@ -432,7 +432,7 @@ GIVE_UP = (
     .returning(*slots.c)
 )
 
-_named = (*slots.c, owners.c.base, owners.c.owner)
+_named = (*slots.c, owners.c.base, owners.c.owner, owners.c.status)
 _with_owner = slots.join(owners, owners.c.id == slots.c.owner_id)
 
 

@@ -10,7 +10,7 @@ from holdfast.core.slot import Ring
 from holdfast.core.states import Verb
 from holdfast.stores import statements as sql
 from holdfast.stores.base import Work
-from holdfast.stores.desk import Desk, Snapshot, lock
+from holdfast.stores.desk import Desk, Snapshot
 from holdfast.stores.values import slot_of
 from holdfast.stores.working import sink
 
@@ -63,7 +63,7 @@ class Tending(Desk):
         rows = [_read(slot) for slot in slots]
 
         def work(tx: Transaction) -> set[int]:
-            lock(tx, [slot.owner_id for slot in slots])
+            tx.lock([slot.owner_id for slot in slots])
             rung = tx.run(sql.RING, rows, ring_again=micros(self.rules.ring_again))
             return {slot for (slot,) in rung}
 

@@ -12,7 +12,7 @@ from holdfast.core.slot import OwnerId, SlotId, Ticket
 from holdfast.core.states import SlotState, Verb
 from holdfast.errors import BadRequest, StaleLease
 from holdfast.stores import statements as sql
-from holdfast.stores.desk import Desk, Snapshot, fault_cells, lock, plain, raise_stale, ticket_row
+from holdfast.stores.desk import Desk, Snapshot, fault_cells, plain, raise_stale, ticket_row
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -106,7 +106,7 @@ class Working(Desk):
         rules = self.rules
 
         def work(tx: Transaction) -> list[Ticket]:
-            lock(tx, [beat.ticket.owner for beat in beats])
+            tx.lock([beat.ticket.owner for beat in beats])
             kept = {
                 slot
                 for (slot,) in tx.run(
@@ -196,7 +196,7 @@ class Working(Desk):
     def guarded(self, ticket: Ticket) -> Iterator[Connection]:
         """Open a transaction for a worker's own rows; it begins by proving that the ticket holds."""
         with self.database.writing(durable=False) as tx:
-            lock(tx, [ticket.owner])
+            tx.lock([ticket.owner])
             if tx.run(sql.STANDING, [ticket_row(ticket)]):
                 yield tx.connection
                 return
