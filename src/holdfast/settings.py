@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 PREFIX = "HOLDFAST_"
 UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+LONGEST = timedelta(days=36_500)  # a hundred years; a database could not count much further
 DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)?")
 
 
@@ -130,4 +131,7 @@ def _duration(text: str) -> timedelta:
     if match is None:
         raise ValueError(text)
     number, unit = match.groups()
-    return timedelta(seconds=float(number) * UNITS[unit or "s"])
+    seconds = float(number) * UNITS[unit or "s"]
+    if seconds > LONGEST.total_seconds():
+        raise ValueError(text)
+    return timedelta(seconds=seconds)

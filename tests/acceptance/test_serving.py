@@ -27,10 +27,9 @@ from holdfast.runtime.crew import LocalCrew
 from holdfast.schedulers.embedded import EmbeddedScheduler
 from holdfast.settings import Settings
 from tests.support.building import Workshop
-if __name__ == "__main__":
-    settings = Settings(database=sys.argv[1])
-    EmbeddedScheduler(workers=1).start(LocalCrew(Workshop(settings=settings, folder=Path(sys.argv[2]))))
-    raise RuntimeError("something went wrong")
+workshop = Workshop(settings=Settings(database=sys.argv[1]), folder=Path(sys.argv[2]))
+EmbeddedScheduler(workers=1).start(LocalCrew(workshop))
+raise RuntimeError("something went wrong")
 """
 
 
@@ -91,11 +90,9 @@ def test_two_workers_side_by_side_build_each_document_once(shop: Shop) -> None:
 
 
 def test_a_program_that_fails_takes_its_workers_with_it(sqlite_url: str, tmp_path: Path) -> None:
-    script = tmp_path / "careless.py"
-    script.write_text(CARELESS)
     done = subprocess.run(
-        [sys.executable, str(script), sqlite_url, str(tmp_path)],
-        env={"PYTHONPATH": str(ROOT)},
+        [sys.executable, "-c", CARELESS, sqlite_url, str(tmp_path)],
+        cwd=ROOT,
         capture_output=True,
         text=True,
         timeout=PATIENCE_SECONDS,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import threading
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING
@@ -24,6 +23,7 @@ from tests.support.processes import make_gate, open_gate, until
 from tests.support.stores import ONE, request
 
 if TYPE_CHECKING:
+    import threading
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 

@@ -317,7 +317,8 @@ def test_needs_never_go_in_a_circle_over_two_requests(books: SqlStore) -> None:
     ask(books, slots=(SlotSpec("a", "c"), SlotSpec("c")))
     build(books, "c", missing=1)
     build(books, "a")
-    ask(books, slots=(SlotSpec("a"), SlotSpec("c", "a")))  # c lacks something; it is to be built from a from now on
+    ask(books, slots=(SlotSpec("a"), SlotSpec("c", "a")))  # c is to be built from a from now on, and a from nothing
+    build(books, "a")
     build(books, "c")
     ask(books, operation=O.REINDEX)
     assert "queued" in states(books).values(), "somebody must be able to start"
@@ -1035,15 +1036,15 @@ def test_what_is_due_is_found_in_the_order_it_fell_due_with_the_next_moment(book
         ask(books, name, slots=ONE)
         books.fail([failed(take(books, "cards", name), timedelta(seconds=delay))])
     clock.advance(timedelta(seconds=1) - TICK)
-    work = books.overdue(10)
+    work = books.overdue("cards", 10)
     assert (work.now, work.slots, work.next_due) == (clock.now(), [], moment(seconds=1))
     clock.advance(timedelta(seconds=2) + TICK)
-    work = books.overdue(10)
+    work = books.overdue("cards", 10)
     assert [slot.key.owner for slot in work.slots] == ["b", "c", "a"]
     assert (work.now, work.next_due) == (moment(seconds=3), moment(seconds=9))
-    assert [slot.key.owner for slot in books.overdue(2).slots] == ["b", "c"]
+    assert [slot.key.owner for slot in books.overdue("cards", 2).slots] == ["b", "c"]
     clock.advance(timedelta(seconds=6))
-    assert books.overdue(10).next_due is None
+    assert books.overdue("cards", 10).next_due is None
 
 
 def test_what_runs_waits_or_is_deleted_falls_due_and_nothing_else(plain: SqlStore, clock: FakeClock) -> None:
@@ -1052,9 +1053,10 @@ def test_what_runs_waits_or_is_deleted_falls_due_and_nothing_else(plain: SqlStor
         lease = {"holder": "ann", "until": START} if state is S.RUNNING else {}
         built = {"built": 1} if state is S.READY else {}
         put_slot(plain, owner, kind=state, state=state, due_at=START, **lease, **built)
-    assert {slot.state for slot in plain.overdue(10).slots} == {S.RUNNING, S.WAITING, S.DELETING}
+    due = {state for state in S if plain.overdue(state, 10).slots}
+    assert due == {S.RUNNING, S.WAITING, S.DELETING}
     clock.jump(-SECOND)
-    assert plain.overdue(10).slots == []
+    assert not any(plain.overdue(state, 10).slots for state in S)
 
 
 def test_a_slot_is_read_as_a_whole(books: SqlStore) -> None:
@@ -1219,7 +1221,7 @@ def test_a_clean_up_under_a_superseded_lease_is_looked_at_when_that_lease_ends(
     take(books, "cards")
     ask(books, operation=O.DELETE)
     clock.advance(TICK)
-    assert books.overdue(10).next_due == moment(seconds=120)
+    assert books.overdue("cards", 10).next_due == moment(seconds=120)
 
 
 # ---------------------------------------------------------------- retention

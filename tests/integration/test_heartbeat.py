@@ -116,8 +116,9 @@ def test_progress_that_is_noted_while_a_beat_is_under_way_goes_with_the_next(sto
     def build(task: Task) -> Built:
         tasks.append(task)
         for _ in range(3):
+            clock.advance(SECOND)
             executor.heartbeat.beat()
-        assert cards(store).progress.done == 2
+        assert (cards(store).progress.done, cards(store).progress_at) == (2, clock.now())
         return Built()
 
     tasks: list[Task] = []

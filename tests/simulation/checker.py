@@ -273,7 +273,11 @@ class Checker:
         rows = [row for row in self.read().values() if found and row.owner_id == found[0]]
         kinds = {row.kind: row for row in rows}
         needs = {row.kind: row.needs for row in rows} | {spec.kind: spec.needs for spec in request.slots}
-        lacking = {kind for kind in needs if kind not in kinds or kinds[kind].state != "ready" or kinds[kind].missing}
+        lacking = {
+            kind
+            for kind, need in needs.items()
+            if kind not in kinds or kinds[kind].state != "ready" or kinds[kind].missing or kinds[kind].needs != need
+        }
         for _ in needs:
             lacking |= {kind for kind, need in needs.items() if need in lacking}
         verdict = self._verdict(request, rows, found[1] if found else None, complete=not lacking)

@@ -142,7 +142,7 @@ class Model:
         if operation == "delete":
             for slot in owner.slots.values():
                 self._raise(slot, owner.generation, "deleting")
-                slot.due = self.now
+                slot.due = max(self.now, slot.until or 0)
             return
         for kind, needs in wishes.items():
             owner.slots.setdefault(kind, ModelSlot(kind, needs, 0, 0, "new", self.now)).needs = needs

@@ -57,11 +57,6 @@ def test_a_circle_names_only_those_who_are_in_it() -> None:
         check_specs((SlotSpec("x", "a"), SlotSpec("a", "b"), SlotSpec("b", "a")))
 
 
-def test_a_kind_without_a_name_is_refused() -> None:
-    with pytest.raises(BadRequest):
-        check_specs((SlotSpec(""),))
-
-
 @pytest.mark.parametrize("specs", [(), (CONTENT,), TREE, tuple(reversed(TREE))])
 def test_a_wish_that_can_be_met_is_not_refused(specs: tuple[SlotSpec, ...]) -> None:
     check_specs(specs)

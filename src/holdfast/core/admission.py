@@ -11,7 +11,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from holdfast.core.clock import Moment, micros
-from holdfast.core.dependencies import Scope, SlotSpec
+from holdfast.core.dependencies import Scope, SlotSpec, lacking
 from holdfast.core.states import Operation, SlotState, Status
 from holdfast.core.status import status_of
 
@@ -154,9 +154,9 @@ def situation_of(
         return Situation.STUCK if stuck else Situation.ACTIVE
     if same:
         return Situation.SAME_RESTING
-    have = {slot.key.kind for slot in slots}
-    new = any(spec.kind not in have for spec in request.slots)
-    return Situation.COMPLETE if status is Status.SUCCESS and not new else Situation.LACKING
+    have = {slot.key.kind: slot for slot in slots}
+    more = any(lacking(spec, have.get(spec.kind)) for spec in request.slots)
+    return Situation.COMPLETE if status is Status.SUCCESS and not more else Situation.LACKING
 
 
 def stalled(slot: Slot, now: Moment, rules: Rules) -> bool:

@@ -43,7 +43,7 @@ def check_specs(specs: Sequence[SlotSpec]) -> None:
             if below not in needs:
                 raise BadRequest(f"The slot {kind!r} needs {below!r}, which was not asked for; ask for both.")
             if below in seen:
-                raise BadRequest(f"The slots {sorted(seen)} need each other in a circle; break it.")
+                raise BadRequest(f"The slots {_circle(below, needs)} need each other in a circle; break it.")
             seen.add(below)
             below = needs[below]
 
@@ -57,7 +57,7 @@ def raised(scope: Scope, specs: Sequence[SlotSpec], slots: Mapping[str, Slot]) -
     if scope is Scope.NONE:
         return {}
     needs = {spec.kind: spec.needs for spec in specs}
-    chosen = {kind for kind in needs if scope is Scope.ALL or _lacking(slots.get(kind))}
+    chosen = {spec.kind for spec in specs if scope is Scope.ALL or lacking(spec, slots.get(spec.kind))}
     chosen |= _above(chosen, needs)
     return {kind: SlotState.BLOCKED if needs[kind] in chosen else SlotState.QUEUED for kind in needs if kind in chosen}
 
@@ -70,8 +70,17 @@ def dependents(kinds: Iterable[str], slots: Iterable[Slot]) -> list[Slot]:
     return [slot for slot in waiting if slot.key.kind in above]
 
 
-def _lacking(slot: Slot | None) -> bool:
-    return slot is None or not slot.complete
+def lacking(spec: SlotSpec, slot: Slot | None) -> bool:
+    """Tell whether a slot must be built: it is new, not complete, or was built from something else."""
+    return slot is None or not slot.complete or slot.needs != spec.needs
+
+
+def _circle(start: str, needs: Mapping[str, str | None]) -> list[str]:
+    """Name those who are in the circle, and not those who only lead into it."""
+    kinds = [start]
+    while (kind := needs[kinds[-1]]) is not None and kind != start:
+        kinds.append(kind)
+    return sorted(kinds)
 
 
 def _above(kinds: set[str], needs: Mapping[str, str | None]) -> set[str]:

@@ -57,7 +57,7 @@ def plan(slot: Slot, now: Moment, rules: Rules, dead: Collection[str] = ()) -> A
         return Rest()
     if slot.lease and not slot.lease.expired(now):
         lost = _lost(slot, now, rules, dead)
-        return _take(slot, lost, rules) if lost else Wait(until=slot.due_at or slot.lease.until)
+        return _take(slot, lost, rules) if lost else Wait(until=_later(slot.due_at, slot.lease.until, now))
     if slot.state is SlotState.BLOCKED:
         return Rest()
     if slot.due_at and now < slot.due_at:
@@ -72,6 +72,11 @@ def plan(slot: Slot, now: Moment, rules: Rules, dead: Collection[str] = ()) -> A
 def look_again(until: Moment, claimed_at: Moment, progress_at: Moment, rules: Rules) -> Moment:
     """Return when a claimed slot needs the reconciler: lease over, no progress, or too long at it."""
     return min(until, Moment(progress_at + micros(rules.stall)), Moment(claimed_at + micros(rules.deadline)))
+
+
+def _later(due_at: Moment | None, until: Moment, now: Moment) -> Moment:
+    """Return the next moment that is still to come: a superseded lease outlasts what the slot was due for."""
+    return due_at if due_at is not None and due_at > now else until
 
 
 def _lost(slot: Slot, now: Moment, rules: Rules, dead: Collection[str]) -> str | None:

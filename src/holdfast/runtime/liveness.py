@@ -30,7 +30,7 @@ def known_dead(holder: str) -> bool:
         _, host, pid, start, _ = holder.rsplit("/", 4)
     except ValueError:
         return False
-    if not host or host != host_id() or not pid.isdigit():
+    if not host or host != host_id() or not (pid.isascii() and pid.isdecimal()):
         return False
     return started(int(pid)) != start
 
@@ -48,8 +48,8 @@ def host_id() -> str:
 def started(pid: int) -> str:
     """Return when a living process started, in ticks since boot; empty if there is none."""
     try:
-        stat = (PROC / str(pid) / "stat").read_text()
+        stat = (PROC / str(pid) / "stat").read_bytes()
     except OSError:
         return ""
-    fields = stat.rpartition(")")[2].split()  # the name in parentheses may hold anything
+    fields = stat.rpartition(b")")[2].decode("ascii").split()  # the name in parentheses may hold anything
     return "" if fields[0] in DEAD else fields[19]

@@ -72,13 +72,16 @@ class Reconciler:
         """
         dead = {holder for holder in self._store.holders() if self._dead(holder)}
         full = bool(dead) and self._apply(self._store.held_by(dead, LARGEST_BATCH), dead)
-        due = self._store.overdue(LARGEST_BATCH)
-        full = self._apply(due, dead) or full
+        pauses = []
         for kind in self._kinds:
+            due = self._store.overdue(kind, LARGEST_BATCH)
+            full = self._apply(due, dead) or full
             self._ring_queued(kind)
+            if due.next_due is not None:
+                pauses.append(timedelta(microseconds=due.next_due - due.now))
         if self._sweep() or full:
             return timedelta()
-        return timedelta(microseconds=due.next_due - due.now) if due.next_due is not None else None
+        return min(pauses, default=None)
 
     def _sweep(self) -> bool:
         """Remove old history now and then; return whether there is more of it."""

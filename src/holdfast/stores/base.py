@@ -8,7 +8,7 @@ of one. Where a ticket no longer holds its slot the verb writes the others, coun
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
@@ -134,13 +134,6 @@ class Work:
     next_due: Moment | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Room:
-    """How many rings a scheduler takes for each kind."""
-
-    kinds: Mapping[str, int] = field(default_factory=dict)
-
-
 class Store(Protocol):
     """The only truth."""
 
@@ -186,8 +179,8 @@ class Store(Protocol):
 
     # -- whoever tends
 
-    def overdue(self, limit: int) -> Work:
-        """Read slots whose time has come, and when the next one will."""
+    def overdue(self, kind: str, limit: int) -> Work:
+        """Read slots of this kind whose time has come, and when the next one will."""
         ...
 
     def to_ring(self, kind: str, limit: int) -> Work:

@@ -63,6 +63,7 @@ NO_LEASE: dict[str, Any] = {"holder": None, "until": None, "rung_at": None}
 
 # What a worker or a reconciler shows of a slot, as one row of the batch.
 TICKET = {"slot": int, "generation": int, "fence": int, "state": str}
+READING = {**TICKET, "due_at": int, "holder": str}
 
 
 # ---------------------------------------------------------------- the predicates
@@ -98,6 +99,7 @@ def as_read(row: FromClause) -> Condition:
         slots.c.fence == row.c.fence,
         slots.c.state == row.c.state,
         slots.c.due_at.is_not_distinct_from(row.c.due_at),
+        slots.c.holder.is_not_distinct_from(row.c.holder),
     )
 
 
@@ -355,7 +357,7 @@ MARK_DELETING = (
         wanted=_row.c.wanted,
         state=_state(S.DELETING),
         priority=_row.c.priority,
-        due_at=NOW,
+        due_at=largest(NOW, func.coalesce(slots.c.until, 0)),
         queued_at=NOW,
         claimed_at=None,
         progress_at=None,
@@ -396,7 +398,7 @@ AUDIT = insert(duplicates).from_select(["at", *_row.c.keys()], select(NOW, *_row
 
 # ---------------------------------------------------------------- the reconciler's statements
 
-_row = batch(**TICKET, due_at=int)
+_row = batch(**READING)
 RING = (
     update(slots)
     .values(rung_at=NOW)
@@ -404,7 +406,7 @@ RING = (
     .returning(slots.c.id)
 )
 
-_row = batch(**TICKET, due_at=int)
+_row = batch(**READING)
 EXPIRE = (
     update(slots)
     .values(
@@ -417,7 +419,7 @@ EXPIRE = (
     .returning(*slots.c)
 )
 
-_row = batch(**TICKET, due_at=int, code=str, params=str)
+_row = batch(**READING, code=str, params=str)
 GIVE_UP = (
     update(slots)
     .values(
@@ -440,10 +442,13 @@ def _slots_where(*conditions: Any) -> Any:
     return select(*_named).select_from(_with_owner).where(*conditions)
 
 
+_kind = slots.c.kind == bindparam("kind", type_=Text())
 DUE = (
-    _slots_where(_is(*TIMED), slots.c.due_at <= NOW).order_by(slots.c.due_at).limit(bindparam("limit", type_=Integer()))
+    _slots_where(_is(*TIMED), _kind, slots.c.due_at <= NOW)
+    .order_by(slots.c.due_at)
+    .limit(bindparam("limit", type_=Integer()))
 )
-NEXT_DUE = select(func.min(slots.c.due_at)).where(_is(*TIMED), slots.c.due_at > NOW)
+NEXT_DUE = select(func.min(slots.c.due_at)).where(_is(*TIMED), _kind, slots.c.due_at > NOW)
 HOLDERS = select(slots.c.holder).where(slots.c.holder.is_not(None)).distinct()
 
 _row = batch(holder=str)
@@ -455,7 +460,7 @@ _free = or_(slots.c.until.is_(None), slots.c.until <= NOW)
 TO_RING = (
     _slots_where(
         _is(S.QUEUED),
-        slots.c.kind == bindparam("kind", type_=Text()),
+        _kind,
         _free,
         or_(slots.c.rung_at.is_(None), slots.c.rung_at <= NOW - _number("ring_again")),
     )
@@ -464,23 +469,24 @@ TO_RING = (
 )
 RUNG = select(func.count()).where(
     slots.c.rung_at.is_not(None),
-    slots.c.kind == bindparam("kind", type_=Text()),
+    _kind,
     slots.c.rung_at > NOW - _number("ring_again"),
 )
 
 # ---------------------------------------------------------------- finding work to claim
 
+_unspent = or_(slots.c.attempts < _number("attempts"), _is(S.DELETING))
 _candidate = select(slots.c.id, slots.c.owner_id, slots.c.wanted, slots.c.attempts, slots.c.priority, slots.c.queued_at)
 NEXT_QUEUED = (
     _candidate.select_from(_with_owner)
-    .where(_is(S.QUEUED), slots.c.kind == bindparam("kind", type_=Text()), _free)
+    .where(_is(S.QUEUED), _kind, _free, _unspent)
     .order_by(slots.c.priority, slots.c.queued_at, slots.c.id)
     .limit(bindparam("limit", type_=Integer()))
     .with_for_update(of=owners, skip_locked=True)
 )
 NEXT_TIMED = (
     _candidate.select_from(_with_owner)
-    .where(_is(*TIMED), slots.c.due_at <= NOW, _free, slots.c.kind == bindparam("kind", type_=Text()))
+    .where(_is(*TIMED), _kind, slots.c.due_at <= NOW, _free, _unspent)
     .order_by(slots.c.due_at)
     .limit(bindparam("limit", type_=Integer()))
     .with_for_update(of=owners, skip_locked=True)

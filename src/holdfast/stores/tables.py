@@ -117,7 +117,7 @@ slots = Table(
     ),
     CheckConstraint("state <> 'ready' OR built = wanted", name="ready"),
     Index("slots_queued", "kind", "priority", "queued_at", "id", **only(IS_QUEUED)),
-    Index("slots_timed", "due_at", **only(IS_TIMED)),
+    Index("slots_timed", "kind", "due_at", **only(IS_TIMED)),
     Index("slots_held", "holder", **only("holder IS NOT NULL")),
     Index("slots_rung", "kind", "rung_at", **only("rung_at IS NOT NULL")),
     Index("slots_claimed", "kind", "priority", "queued_at", **only("claimed_at IS NOT NULL")),

@@ -26,12 +26,12 @@ if TYPE_CHECKING:
 class Tending(Desk):
     """Never claims, never writes a result; each write is guarded by all that was read."""
 
-    def overdue(self, limit: int) -> Work:
-        """Read slots whose time has come, and when the next one will."""
+    def overdue(self, kind: str, limit: int) -> Work:
+        """Read slots of this kind whose time has come, and when the next one will."""
         with self.database.reading() as tx:
             now = tx.run(sql.TIME)[0][0]
-            found = [slot_of(row) for row in tx.run(sql.DUE, limit=limit)]
-            return Work(now=now, slots=found, next_due=tx.run(sql.NEXT_DUE)[0][0])
+            found = [slot_of(row) for row in tx.run(sql.DUE, kind=kind, limit=limit)]
+            return Work(now=now, slots=found, next_due=tx.run(sql.NEXT_DUE, kind=kind)[0][0])
 
     def to_ring(self, kind: str, limit: int) -> Work:
         """Read queued slots that nobody was told of lately, in the order they are served."""
@@ -122,4 +122,4 @@ class Tending(Desk):
 
 def _read(slot: Slot) -> list[Any]:
     """Show a slot as it was read to a guarded statement."""
-    return [slot.id, slot.wanted, slot.fence, slot.state, slot.due_at]
+    return [slot.id, slot.wanted, slot.fence, slot.state, slot.due_at, slot.holder]

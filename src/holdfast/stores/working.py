@@ -58,7 +58,7 @@ class Working(Desk):
                 Candidate(*row)
                 for kind in kinds
                 for statement in (sql.NEXT_TIMED, sql.NEXT_QUEUED)
-                for row in tx.run(statement, kind=kind, limit=limit)
+                for row in tx.run(statement, kind=kind, limit=limit, attempts=self.rules.retry.attempts)
             ]
             found.sort(key=lambda one: (one.priority, one.queued_at, one.slot))
             alone = found[:1] if found and found[0].attempts else []

@@ -173,4 +173,4 @@ def _make_tables() -> None:
     op.create_index("slots_held", "slots", ["holder"], **_only("holder IS NOT NULL"))
     op.create_index("slots_queued", "slots", ["kind", "priority", "queued_at", "id"], **_only("state = 'queued'"))
     op.create_index("slots_rung", "slots", ["kind", "rung_at"], **_only("rung_at IS NOT NULL"))
-    op.create_index("slots_timed", "slots", ["due_at"], **_only("state IN ('deleting', 'running', 'waiting')"))
+    op.create_index("slots_timed", "slots", ["kind", "due_at"], **_only("state IN ('deleting', 'running', 'waiting')"))
