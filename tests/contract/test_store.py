@@ -1109,7 +1109,7 @@ def test_a_ring_leaves_the_slot_as_it_was(books: SqlStore) -> None:
     ask(books)
     before, events = books.slot("shelf", "doc", "content"), books.events()
     books.ring([before])
-    assert books.slot("shelf", "doc", "content") == replace(before, rung_at=START)
+    assert books.slot("shelf", "doc", "content") == before._replace(rung_at=START)
     assert books.events() == events
 
 

@@ -395,8 +395,8 @@ class Checker:
                 and not spent
             )
         if verb in ("ring", "expire", "give_up"):
-            same = (row.wanted, row.fence, row.state, row.due_at)
-            read = (shown.wanted, shown.fence, shown.state, shown.due_at)
+            same = (row.wanted, row.fence, row.state, row.due_at, row.holder)
+            read = (shown.wanted, shown.fence, shown.state, shown.due_at, shown.holder)
             rest = self.world.rules.ring_again.total_seconds() * 1_000_000
             late = row.rung_at is None or row.rung_at <= self.world.clock.now() - rest
             return same == read and (verb != "ring" or late)

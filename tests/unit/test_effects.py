@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
@@ -118,8 +117,8 @@ def test_a_job_is_settled_by_as_many_slots_as_came_to_rest() -> None:
     vector = make_slot(S.BLOCKED, "vector", id=SlotId(2), needs="content")
     fault = Fault("bad_file")
     sunk = [
-        moved(Verb.FAIL, content, replace(content, state=S.FAILED, holder=None, until=None, error=fault)),
-        moved(Verb.FAIL, vector, replace(vector, state=S.FAILED)),
+        moved(Verb.FAIL, content, content._replace(state=S.FAILED, holder=None, until=None, error_code=fault.code)),
+        moved(Verb.FAIL, vector, vector._replace(state=S.FAILED)),
     ]
     (settlement,) = settlements(sunk, overlay([content, vector], sunk))
     assert (settlement.job, settlement.settled, settlement.outcome) == ("job", 2, Outcome.FAILED)

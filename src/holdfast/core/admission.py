@@ -154,7 +154,7 @@ def situation_of(
         return Situation.STUCK if stuck else Situation.ACTIVE
     if same:
         return Situation.SAME_RESTING
-    have = {slot.key.kind: slot for slot in slots}
+    have = {slot.kind: slot for slot in slots}
     more = any(lacking(spec, have.get(spec.kind)) for spec in request.slots)
     return Situation.COMPLETE if status is Status.SUCCESS and not more else Situation.LACKING
 

@@ -65,9 +65,9 @@ def raised(scope: Scope, specs: Sequence[SlotSpec], slots: Mapping[str, Slot]) -
 def dependents(kinds: Iterable[str], slots: Iterable[Slot]) -> list[Slot]:
     """Return the blocked slots that need one of these kinds, near and far."""
     waiting = [slot for slot in slots if slot.state is SlotState.BLOCKED]
-    needs = {slot.key.kind: slot.needs for slot in waiting}
+    needs = {slot.kind: slot.needs for slot in waiting}
     above = _above(set(kinds), needs)
-    return [slot for slot in waiting if slot.key.kind in above]
+    return [slot for slot in waiting if slot.kind in above]
 
 
 def lacking(spec: SlotSpec, slot: Slot | None) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from holdfast.core.states import ACTIVE, TRANSITIONS, Outcome, Status, Verb
 from holdfast.core.status import outcome_of, status_of
@@ -43,8 +43,10 @@ class Change:
         return self.after is None or (self.after.resting and self.after.job == self.before.job)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Event:
+NOTHING: dict[str, object] = {}
+
+
+class Event(NamedTuple):
     """One line of the durable event log."""
 
     type: str
@@ -54,7 +56,7 @@ class Event:
     job: JobId | None = None
     generation: int | None = None
     fence: int | None = None
-    data: Mapping[str, object] = field(default_factory=dict)
+    data: Mapping[str, object] = NOTHING
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,9 +82,9 @@ def slot_event(change: Change) -> Event:
         data["error"] = change.after.error.code
     return Event(
         type=f"slot.{change.verb}",
-        base=slot.key.base,
-        owner=slot.key.owner,
-        kind=slot.key.kind,
+        base=slot.base,
+        owner=slot.owner,
+        kind=slot.kind,
         job=slot.job,
         generation=slot.wanted,
         fence=slot.fence,
@@ -95,8 +97,8 @@ def job_event(settlement: Settlement) -> Event:
     slot = settlement.slot
     return Event(
         type=f"job.{settlement.outcome}",
-        base=slot.key.base,
-        owner=slot.key.owner,
+        base=slot.base,
+        owner=slot.owner,
         job=settlement.job,
         generation=slot.wanted,
         data={"results": settlement.results},
@@ -128,7 +130,7 @@ def settlements(changes: Sequence[Change], after: Iterable[Slot]) -> list[Settle
             job=job,
             settled=len(moved),
             outcome=outcome_of(own[job]),
-            results={slot.key.kind: _result(slot) for slot in own[job]},
+            results={slot.kind: _result(slot) for slot in own[job]},
             slot=moved[0].slot,
         )
         for job, moved in settled.items()

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NewType
+from typing import TYPE_CHECKING, NamedTuple, NewType
 
 from holdfast.core.lease import Lease
 from holdfast.core.states import RESTING, SlotState
@@ -49,13 +50,16 @@ class Progress:
     total: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Slot:
-    """One row of the slots table, as read in one transaction."""
+class Slot(NamedTuple):
+    """One row of the slots table with the names of its owner, as read in one transaction.
+
+    A tuple, because it is made from a tuple some hundred thousand times a minute; what people want of it is derived
+    when they ask.
+    """
 
     id: SlotId
     owner_id: OwnerId
-    key: SlotKey
+    kind: str
     needs: str | None  # kind of the slot of the same owner that must be ready first
     job: JobId
     wanted: int
@@ -73,8 +77,30 @@ class Slot:
     progress_at: Moment | None
     rung_at: Moment | None
     attempts: int
-    error: Fault | None
-    progress: Progress
+    error_code: str | None
+    error_params: str | None
+    stage: str
+    step: int
+    steps: int
+    done: int
+    total: int
+    base: str
+    owner: str
+
+    @property
+    def key(self) -> SlotKey:
+        """Its name for people."""
+        return SlotKey(self.base, self.owner, self.kind)
+
+    @property
+    def error(self) -> Fault | None:
+        """The last failure, until it is built or asked for anew."""
+        return Fault(self.error_code, json.loads(self.error_params or "{}")) if self.error_code else None
+
+    @property
+    def progress(self) -> Progress:
+        """How far its build is."""
+        return Progress(stage=self.stage, step=self.step, steps=self.steps, done=self.done, total=self.total)
 
     @property
     def resting(self) -> bool:

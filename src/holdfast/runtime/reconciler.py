@@ -98,8 +98,8 @@ class Reconciler:
         self._reach("decided")
         expired = self._store.expire(plans.expire) if plans.expire else []
         gone = self._store.give_up(plans.give_up) if plans.give_up else []
-        for kind in {slot.key.kind for slot in plans.ring}:
-            self._ring(kind, [slot for slot in plans.ring if slot.key.kind == kind])
+        for kind in {slot.kind for slot in plans.ring}:
+            self._ring(kind, [slot for slot in plans.ring if slot.kind == kind])
         return len(work.slots) == LARGEST_BATCH and bool(expired or gone)
 
     def _decide(self, slots: Sequence[Slot], now: Moment, dead: Collection[str]) -> Plans:

@@ -19,7 +19,7 @@ from holdfast.core.admission import (
 from holdfast.core.clock import Moment
 from holdfast.core.dependencies import SlotSpec, check_specs, raised
 from holdfast.core.effects import Change, Event
-from holdfast.core.slot import JobId, OwnerId, SlotKey
+from holdfast.core.slot import JobId, OwnerId
 from holdfast.core.states import ACTIVE, Operation, Outcome, Status, Verb
 from holdfast.errors import BadRequest
 from holdfast.stores import statements as sql
@@ -114,7 +114,7 @@ class Admitting(Desk):
 
     def _case(self, tx: Transaction, request: Request, row: OwnerRow | None, snapshot: Snapshot, now: Moment) -> Case:
         owner = row.id if row is not None else None
-        slots = {slot.key.kind: slot for slot in snapshot.slots.values() if slot.owner_id == owner}
+        slots = {slot.kind: slot for slot in snapshot.slots.values() if slot.owner_id == owner}
         situation = situation_of(
             request,
             list(slots.values()),
@@ -134,7 +134,7 @@ class Admitting(Desk):
 
     def _overtaken(self, tx: Transaction, slots: Iterable[Slot], now: Moment) -> bool:
         rows = [
-            [slot.id, slot.key.kind, slot.priority, slot.queued_at]
+            [slot.id, slot.kind, slot.priority, slot.queued_at]
             for slot in slots
             if may_be_overtaken(slot, now, self.rules)
         ]
@@ -209,7 +209,7 @@ class Admitting(Desk):
         changes = snapshot.moved(tx.run(sql.RAISE_SLOTS, old), Verb.ADMIT)
         for made in tx.run(sql.CREATE_SLOTS, new):
             request = names[made[1]]
-            slot = slot_of(made, SlotKey(request.base, request.owner, made[2]))
+            slot = slot_of(made, request.base, request.owner)
             changes.append(Change(verb=Verb.ADMIT, before=None, after=slot))
         return changes
 

@@ -77,7 +77,7 @@ class Owner:
 
     def slot(self, kind: str) -> Slot | None:
         """Return its slot of this kind, if it has one."""
-        return next((slot for slot in self.slots if slot.key.kind == kind), None)
+        return next((slot for slot in self.slots if slot.kind == kind), None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,7 +9,7 @@ from holdfast.core.effects import Change, Event, job_event, overlay, settlements
 from holdfast.core.states import SlotState
 from holdfast.errors import StaleLease
 from holdfast.stores import statements as sql
-from holdfast.stores.values import slot_of
+from holdfast.stores.values import named_slot_of, slot_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -29,7 +29,7 @@ class Snapshot:
 
     def __init__(self, tx: Transaction, owners: Collection[OwnerId]) -> None:
         rows = tx.run(sql.LOAD_SLOTS, [[owner] for owner in owners])
-        self.slots: dict[SlotId, Slot] = {row[0]: slot_of(row) for row in rows}
+        self.slots: dict[SlotId, Slot] = {row[0]: named_slot_of(row) for row in rows}
         self.statuses: dict[OwnerId, str] = {row[1]: row[-1] for row in rows}
 
     @classmethod
@@ -43,7 +43,7 @@ class Snapshot:
         changes = []
         for row in rows:
             before = self.slots[row[0]]
-            changes.append(Change(verb=verb, before=before, after=slot_of(row, before.key), note=note))
+            changes.append(Change(verb=verb, before=before, after=slot_of(row, before.base, before.owner), note=note))
         return changes
 
 
@@ -109,8 +109,7 @@ class Desk:
 
 def record(tx: Transaction, events: Sequence[Event]) -> None:
     """Append to the event log."""
-    rows = [[one.type, one.base, one.owner, one.kind, one.job, one.generation, one.fence, one.data] for one in events]
-    tx.run(sql.RECORD, rows)
+    tx.run(sql.RECORD, events)
 
 
 def plain(text: str) -> str:

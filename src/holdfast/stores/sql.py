@@ -10,7 +10,7 @@ from holdfast.stores import statements as sql
 from holdfast.stores.admitting import Admitting
 from holdfast.stores.base import Owner
 from holdfast.stores.tending import Tending
-from holdfast.stores.values import event_of, job_of, owner_of, refusal_of, slot_of
+from holdfast.stores.values import event_of, job_of, named_slot_of, owner_of, refusal_of
 from holdfast.stores.working import Working
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ class SqlStore(Admitting, Working, Tending):
             if not found:
                 raise UnknownOwner(base, name)
             row = owner_of(found[0])
-            slots = tuple(slot_of(one) for one in tx.run(sql.READ_SLOTS, base=base, owner=name))
+            slots = tuple(named_slot_of(one) for one in tx.run(sql.READ_SLOTS, base=base, owner=name))
         return Owner(
             id=row.id,
             base=row.base,

@@ -11,7 +11,7 @@ from holdfast.core.states import Verb
 from holdfast.stores import statements as sql
 from holdfast.stores.base import Work
 from holdfast.stores.desk import Desk, Snapshot
-from holdfast.stores.values import slot_of
+from holdfast.stores.values import named_slot_of
 from holdfast.stores.working import sink
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ class Tending(Desk):
         """Read slots of this kind whose time has come, and when the next one will."""
         with self.database.reading() as tx:
             now = tx.run(sql.TIME)[0][0]
-            found = [slot_of(row) for row in tx.run(sql.DUE, kind=kind, limit=limit)]
+            found = [named_slot_of(row) for row in tx.run(sql.DUE, kind=kind, limit=limit)]
             return Work(now=now, slots=found, next_due=tx.run(sql.NEXT_DUE, kind=kind)[0][0])
 
     def to_ring(self, kind: str, limit: int) -> Work:
@@ -38,7 +38,7 @@ class Tending(Desk):
         with self.database.reading() as tx:
             now = tx.run(sql.TIME)[0][0]
             rows = tx.run(sql.TO_RING, kind=kind, limit=limit, ring_again=micros(self.rules.ring_again))
-            return Work(now=now, slots=[slot_of(row) for row in rows])
+            return Work(now=now, slots=[named_slot_of(row) for row in rows])
 
     def holders(self) -> list[str]:
         """Name everybody who holds a lease."""
@@ -50,7 +50,7 @@ class Tending(Desk):
         with self.database.reading() as tx:
             now = tx.run(sql.TIME)[0][0]
             rows = tx.run(sql.HELD_BY, [[holder] for holder in holders], limit=limit)
-            return Work(now=now, slots=[slot_of(row) for row in rows])
+            return Work(now=now, slots=[named_slot_of(row) for row in rows])
 
     def outstanding(self, kind: str) -> int:
         """Count the rings of this kind that were sent lately and not answered."""
@@ -69,7 +69,7 @@ class Tending(Desk):
 
         rung = self.database.write(work, durable=False)
         return [
-            Ring(slot=slot.id, owner=slot.owner_id, kind=slot.key.kind, generation=slot.wanted)
+            Ring(slot=slot.id, owner=slot.owner_id, kind=slot.kind, generation=slot.wanted)
             for slot in slots
             if slot.id in rung
         ]

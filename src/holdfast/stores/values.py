@@ -6,7 +6,7 @@ import json
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from holdfast.core.effects import Event
-from holdfast.core.slot import Fault, Progress, Slot, SlotKey
+from holdfast.core.slot import Slot
 from holdfast.core.states import Operation, Outcome, SlotState
 from holdfast.stores.base import Job, LoggedEvent, Refusal
 
@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from holdfast.core.states import Status
 
 _STATES = {str(state): state for state in SlotState}
-_NO_PROGRESS = Progress()
+STATE = Slot._fields.index("state")
+BASE = Slot._fields.index("base")
 
 
 class OwnerRow(NamedTuple):
@@ -38,39 +39,14 @@ def owner_of(row: Sequence[Any]) -> OwnerRow:
     return OwnerRow(*row)
 
 
-def slot_of(row: Sequence[Any], key: SlotKey | None = None) -> Slot:
-    """Read a slot; a row without the names of its owner takes them from the key."""
-    (
-        id_, owner_id, kind, needs, job, wanted, built, source, missing, state, priority, fence, holder, until,
-        due_at, queued_at, claimed_at, progress_at, rung_at, attempts, code, params, stage, step, steps, done, total,
-        *names,
-    ) = row  # fmt: skip
-    return Slot(
-        id=id_,
-        owner_id=owner_id,
-        key=key or SlotKey(names[0], names[1], kind),
-        needs=needs,
-        job=job,
-        wanted=wanted,
-        built=built,
-        source=source,
-        missing=missing,
-        state=_STATES[state],
-        priority=priority,
-        fence=fence,
-        holder=holder,
-        until=until,
-        due_at=due_at,
-        queued_at=queued_at,
-        claimed_at=claimed_at,
-        progress_at=progress_at,
-        rung_at=rung_at,
-        attempts=attempts,
-        error=Fault(code, json.loads(params or "{}")) if code else None,
-        progress=Progress(stage=stage, step=step, steps=steps, done=done, total=total)
-        if stage or steps or total or done or step
-        else _NO_PROGRESS,
-    )
+def slot_of(row: Sequence[Any], base: str, owner: str) -> Slot:
+    """Read a slot of a named owner; the columns are the fields, in order."""
+    return Slot._make((*row[:STATE], _STATES[row[STATE]], *row[STATE + 1 : BASE], base, owner))
+
+
+def named_slot_of(row: Sequence[Any]) -> Slot:
+    """Read a slot whose row carries the names of its owner."""
+    return slot_of(row, row[BASE], row[BASE + 1])
 
 
 def job_of(row: Sequence[Any]) -> Job:

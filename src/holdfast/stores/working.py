@@ -85,7 +85,7 @@ class Working(Desk):
             )
             changes = snapshot.moved(rows, Verb.CLAIM, holder=holder)
             after = self._follow(tx, snapshot, changes).slots
-            sources = {(slot.owner_id, slot.key.kind): slot.source for slot in after}
+            sources = {(slot.owner_id, slot.kind): slot.source for slot in after}
             return changes, [
                 _ticket(change.slot, sources.get((change.slot.owner_id, change.slot.needs or ""))) for change in changes
             ]
@@ -131,7 +131,7 @@ class Working(Desk):
 
         def work(tx: Transaction, snapshot: Snapshot) -> list[Change]:
             changes = snapshot.moved(tx.run(sql.COMPLETE, rows), Verb.COMPLETE)
-            ready = {(change.slot.owner_id, change.slot.key.kind) for change in changes}
+            ready = {(change.slot.owner_id, change.slot.kind) for change in changes}
             freed = [
                 [slot.id]
                 for slot in snapshot.slots.values()
@@ -231,8 +231,8 @@ def sink(tx: Transaction, snapshot: Snapshot, failed: Sequence[Change]) -> list[
     rows = []
     for change in failed:
         own = [slot for slot in standing if slot.owner_id == change.slot.owner_id]
-        params = {"kind": change.slot.key.kind}
-        rows += [[slot.id, "needed_slot_failed", params] for slot in dependents([change.slot.key.kind], own)]
+        params = {"kind": change.slot.kind}
+        rows += [[slot.id, "needed_slot_failed", params] for slot in dependents([change.slot.kind], own)]
     return snapshot.moved(tx.run(sql.SINK, rows), Verb.FAIL)
 
 
