@@ -21,7 +21,7 @@ from holdfast.core.rules import Rules
 from holdfast.runtime.executor import Executor
 from holdfast.stores.database import Transaction
 from holdfast.stores.opening import open_store
-from holdfast.stores.sqlite import SqliteDialect
+from holdfast.stores.sqlite import PRAGMAS, SqliteDialect
 
 CLAIMS = 100
 Step = tuple[str, Any]
@@ -114,7 +114,7 @@ def record(path: Path, size: int, slots: int) -> list[Step]:
 def replay(path: Path, steps: list[Step]) -> float:
     """Send the same to sqlite3, with nothing in between; return the seconds."""
     connection = sqlite3.connect(path, isolation_level=None)
-    for pragma in ("journal_mode=WAL", "foreign_keys=ON", "secure_delete=ON", "synchronous=FULL"):
+    for pragma in PRAGMAS:
         connection.execute(f"PRAGMA {pragma}")
     connection.create_function("holdfast_now", 0, SystemClock().now)
     started = time.perf_counter()

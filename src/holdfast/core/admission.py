@@ -140,8 +140,8 @@ def situation_of(
 
     `overtaken` says that younger work of the same kind and priority was claimed before one of its queued slots.
     """
-    if not slots and (request.operation not in CREATES or not request.slots):
-        return Situation.UNKNOWN
+    if not slots:
+        return Situation.LACKING if request.operation in CREATES and request.slots else Situation.UNKNOWN
     status = status_of(slots)
     if status is Status.DELETING:
         return Situation.DELETING

@@ -114,7 +114,7 @@ class Admitting(Desk):
 
     def _case(self, tx: Transaction, request: Request, row: OwnerRow | None, snapshot: Snapshot, now: Moment) -> Case:
         owner = row.id if row is not None else None
-        slots = {slot.kind: slot for slot in snapshot.slots.values() if slot.owner_id == owner}
+        slots = {slot.kind: slot for slot in snapshot.of(owner)}
         situation = situation_of(
             request,
             list(slots.values()),

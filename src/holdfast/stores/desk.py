@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from holdfast.core.effects import Change, Event, job_event, overlay, settlements, slot_event, statuses
@@ -31,6 +32,17 @@ class Snapshot:
         rows = tx.run(sql.LOAD_SLOTS, [[owner] for owner in owners])
         self.slots: dict[SlotId, Slot] = {row[0]: named_slot_of(row) for row in rows}
         self.statuses: dict[OwnerId, str] = {row[1]: row[-1] for row in rows}
+
+    def of(self, owner: OwnerId | None) -> list[Slot]:
+        """Return the slots of one owner."""
+        return self._by_owner.get(owner, [])
+
+    @cached_property
+    def _by_owner(self) -> dict[OwnerId | None, list[Slot]]:
+        grouped: dict[OwnerId | None, list[Slot]] = {}
+        for slot in self.slots.values():
+            grouped.setdefault(slot.owner_id, []).append(slot)
+        return grouped
 
     @classmethod
     def locked(cls, tx: Transaction, owners: Collection[OwnerId]) -> Snapshot:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from holdfast.core.clock import micros
 from holdfast.core.dependencies import dependents
-from holdfast.core.effects import Change, overlay
+from holdfast.core.effects import Change
 from holdfast.core.slot import OwnerId, SlotId, Ticket
 from holdfast.core.states import SlotState, Verb
 from holdfast.errors import BadRequest, StaleLease
@@ -227,12 +227,11 @@ class Working(Desk):
 
 def sink(tx: Transaction, snapshot: Snapshot, failed: Sequence[Change]) -> list[Change]:
     """Fail whatever waited, near or far, for slots that failed."""
-    standing = overlay(snapshot.slots.values(), failed)
-    rows = []
-    for change in failed:
-        own = [slot for slot in standing if slot.owner_id == change.slot.owner_id]
-        params = {"kind": change.slot.kind}
-        rows += [[slot.id, "needed_slot_failed", params] for slot in dependents([change.slot.kind], own)]
+    rows = [
+        [slot.id, "needed_slot_failed", {"kind": change.slot.kind}]
+        for change in failed
+        for slot in dependents([change.slot.kind], snapshot.of(change.slot.owner_id))
+    ]
     return snapshot.moved(tx.run(sql.SINK, rows), Verb.FAIL)
 
 
