@@ -32,7 +32,7 @@ def measure_ours(jobs: int = 6000) -> list[OurResult]:
 
 def _measure(mode: str, size: int, jobs: int, workers: int = 1) -> OurResult:
     with TemporaryDirectory() as folder:
-        settings = Settings(database=f"sqlite:///{Path(folder) / 'holdfast.db'}", workers=workers, claim_batch=250)
+        settings = Settings(database=f"sqlite:///{Path(folder) / 'holdfast.db'}", workers=workers, claim_batch=500)
         scheduler = open_scheduler(settings)
         store = open_settings(settings)
         scheduler.start(crew(settings, "bench.noop:indexers"))
