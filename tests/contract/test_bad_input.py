@@ -497,3 +497,44 @@ def test_the_rest_of_a_batch_after_a_bad_request_is_not_written(store: SqlStore)
         store.admit([request("good"), request("", O.DELETE), request("better")])
     with pytest.raises(UnknownOwner):
         store.owner("shelf", "good")
+
+
+# ---------------------------------------------------------------- a file that is opened twice
+
+OTHER = """
+import sys
+from holdfast.core.clock import SystemClock
+from holdfast.core.rules import Rules
+from holdfast.stores.opening import open_store
+from tests.support.stores import request
+store = open_store(sys.argv[1], rules=Rules(), clock=SystemClock())
+store.admit([request("other")])
+store.close()
+"""
+
+
+def test_opening_a_file_twice_in_one_process_keeps_its_locks(sqlite_url: str) -> None:
+    """Whoever opens and closes the file beside SQLite drops its locks; others then delete the log under us."""
+    first = open_plainly(sqlite_url)
+    first.admit([request("first")])
+    open_plainly(sqlite_url).close()
+    subprocess.run([sys.executable, "-c", OTHER, sqlite_url], check=True)
+    assert first.owner("shelf", "other").name == "other"
+    assert first.admit([request("third")])[0].accepted
+    first.close()
+    again = open_plainly(sqlite_url)
+    assert again.owner("shelf", "third").name == "third"
+    again.close()
+
+
+@pytest.mark.postgres
+def test_whoever_waits_too_long_for_a_lock_is_told_so(postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("holdfast.stores.postgres.WAIT_MS", 200)
+    store = open_plainly(postgres_url)
+    store.admit([request("doc")])
+    with store.database.engine.begin() as connection:
+        connection.execute(text("SELECT id FROM owners FOR UPDATE"))
+        with pytest.raises(StoreBusy, match="try again"):
+            store.admit([request("doc", Operation.DELETE)])
+    assert store.admit([request("doc", Operation.DELETE)])[0].accepted
+    store.close()

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from sqlalchemy import create_engine
 
-from holdfast.errors import HoldfastError, StoreError, StoreFull, StoreReadOnly, StoreUnavailable
+from holdfast.errors import HoldfastError, StoreBusy, StoreError, StoreFull, StoreReadOnly, StoreUnavailable
 from holdfast.stores.statements import LOCK_OWNERS
 
 if TYPE_CHECKING:
@@ -70,7 +70,12 @@ class PostgresDialect:
         """Nothing is kept outside the engine."""
 
 
+WAIT_MS = 30_000
 _EXPLANATIONS: dict[str | None, tuple[type[StoreError], str]] = {
+    "55P03": (
+        StoreBusy,
+        "Another transaction has kept what this one needs locked for 30 s. Nothing was written; try again.",
+    ),
     "53100": (
         StoreFull,
         "The disk of PostgreSQL is full. Nothing was written; free some space and try again.",
@@ -88,4 +93,6 @@ _EXPLANATIONS: dict[str | None, tuple[type[StoreError], str]] = {
 
 def postgres_engine(url: str) -> Engine:
     """Open a pool of connections."""
-    return create_engine(url, pool_pre_ping=True, pool_size=8, max_overflow=64)
+    # A process that is stopped inside a transaction must not keep the others waiting for ever.
+    timeouts = f"-c lock_timeout={WAIT_MS} -c idle_in_transaction_session_timeout={2 * WAIT_MS}"
+    return create_engine(url, pool_pre_ping=True, pool_size=8, max_overflow=64, connect_args={"options": timeouts})
