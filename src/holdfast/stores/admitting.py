@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING
 
 from holdfast.core.admission import (
@@ -25,6 +24,7 @@ from holdfast.errors import BadRequest
 from holdfast.stores import statements as sql
 from holdfast.stores.base import LARGEST_BATCH
 from holdfast.stores.desk import Desk, Snapshot, plain, record
+from holdfast.stores.gathering import Gathering
 from holdfast.stores.values import owner_of, slot_of
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from holdfast.core.slot import Slot
     from holdfast.core.states import SlotState
     from holdfast.stores.database import Database, Transaction
-    from holdfast.stores.values import OwnerRow
+from holdfast.stores.values import OwnerRow
 
 BUILDS = frozenset(Operation) - {Operation.CANCEL, Operation.DELETE}
 LOWEST_PRIORITY = 9
@@ -76,17 +76,27 @@ class Admitting(Desk):
     ) -> None:
         super().__init__(database, rules, wake)
         self._ids = ids
+        self._gathering = Gathering(self._answer_gathered)
 
     def admit(self, requests: Sequence[Request]) -> list[Answer]:
         """Answer each request, in order; what is accepted is durable when this returns."""
         for request in requests:
             _check(request)
+        if len(requests) == 1:
+            return [self._gathering.ask(requests[0])]
         answers: dict[int, Answer] = {}
         for portion in _portions(requests):
-            changes, given = self.database.write(partial(self._admit, portion), durable=True)
-            answers |= given
-            self._report(changes)
+            answers |= self._answer(lambda portion=portion: portion)  # type: ignore[misc]
         return [answers[index] for index in range(len(requests))]
+
+    def _answer_gathered(self, take: Callable[[], list[Request]]) -> list[Answer]:
+        return list(self._answer(lambda: dict(enumerate(take()))).values())
+
+    def _answer(self, take: Callable[[], Mapping[int, Request]]) -> dict[int, Answer]:
+        """Answer, in one transaction, what `take` returns once it is our turn."""
+        changes, answers = self.database.write(lambda tx: self._admit(take(), tx), durable=True)
+        self._report(changes)
+        return answers
 
     def _admit(self, portion: Mapping[int, Request], tx: Transaction) -> tuple[list[Change], dict[int, Answer]]:
         names = [[request.base, request.owner] for request in portion.values()]
