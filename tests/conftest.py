@@ -7,6 +7,7 @@ import uuid
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import settings
 
 from tests.support.clock import FakeClock
 from tests.support.servers import Postgres
@@ -17,6 +18,11 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from holdfast.stores.sql import SqlStore
+
+
+# The machine may be busy, and a run must mean the same tomorrow: no deadline, no chance.
+settings.register_profile("holdfast", deadline=None, derandomize=True)
+settings.load_profile("holdfast")
 
 
 @pytest.fixture(scope="session")

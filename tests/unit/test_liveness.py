@@ -106,6 +106,13 @@ def test_without_a_name_for_this_host_nothing_is_known(monkeypatch: pytest.Monke
     assert not known_dead(part(dead, HOST, ""))
 
 
+def test_who_cannot_see_the_processes_of_others_knows_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    dead = part(holder_name(), START, "1")
+    assert known_dead(dead)
+    monkeypatch.setattr("holdfast.runtime.liveness.started", lambda pid: "" if pid != os.getpid() else "7")
+    assert not known_dead(dead)
+
+
 @pytest.mark.parametrize("holder", ["", "worker", "a/b", "/////", "a/b/c/d/e", "celery@host"])
 def test_of_a_holder_with_a_name_of_another_make_nothing_is_known(holder: str) -> None:
     assert not known_dead(holder)
