@@ -5,6 +5,7 @@ Every row goes through `Task.guarded`; every chunk is paid for at a provider tha
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
@@ -26,7 +27,7 @@ TABLES = (
 )
 
 
-class SimIndexer:
+class SimIndexer(ABC):
     """Pays for each chunk and fails when the world says so."""
 
     def __init__(self, world: World) -> None:
@@ -70,11 +71,13 @@ class SimIndexer:
             connection.execute(text("DELETE FROM sim_rows WHERE slot = :slot"), {"slot": task.ticket.slot})
         task.checkpoint()
 
+    @abstractmethod
     def read(self, task: Task) -> list[str]:
-        raise NotImplementedError
+        """Return the chunks to build."""
 
+    @abstractmethod
     def write(self, task: Task, number: int, chunk: str) -> None:
-        raise NotImplementedError
+        """Write what was built of one chunk."""
 
 
 class Content(SimIndexer):

@@ -152,7 +152,7 @@ class World:
             base="shelf",
             owner=rng.choice(OWNERS),
             operation=operation,
-            slots=rng.choice((*WISHES, ())),
+            slots=rng.choice((*WISHES, WISHES[-1], ())),
             fingerprint=f"text-{rng.randrange(4)}" if operation is Operation.CHANGE else None,
             priority=rng.choice([1, 5]),
             cost=1.0,
