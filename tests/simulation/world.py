@@ -139,7 +139,7 @@ class World:
         calm = [(self._request, 10), (self._work, 60), (self._deliver, 14), (self._tend, 10), (self._pass_time, 8)]
         wild = [
             (self._crash, 2), (self._pause, 2), (self._flush, 1), (self._redeliver, 2), (self._jump, 0.5),
-            (self._terminate, 1), (self._fewer_attempts, 0.3),
+            (self._terminate, 1), (self._fewer_attempts, 0.3), (self._orphan, 1), (self._rewire, 0.5),
         ]  # fmt: skip
         choices = calm + (wild if self.faulty else [])
         action = self.rng.choices([one for one, _ in choices], [weight for _, weight in choices])[0]
@@ -157,7 +157,9 @@ class World:
             priority=rng.choice([1, 5]),
             cost=1.0,
         )
-        clicks = rng.choice([1, 1, 2, 3])
+        self._ask(request, clicks=rng.choice([1, 1, 2, 3]))
+
+    def _ask(self, request: Request, clicks: int = 1) -> None:
         before = self.checker.situation(request)
         answers = [self.store.admit([request])[0]] if clicks == 1 else self.store.admit([request] * clicks)
         self.checker.answered(request, before, answers)
@@ -243,6 +245,29 @@ class World:
             self.known_dead.add(victim.holder)
         index = self.processes.index(victim)
         self.processes[index] = type(victim)(self, self._name())
+
+    def _orphan(self) -> None:
+        """A worker dies while it holds a slot whose content has just changed."""
+        for row in self.checker.read().values():
+            holder = next((one for one in self.processes if one.holder == row.holder), None)
+            if row.state == "running" and row.needs and holder is not None:
+                self._ask(self._for_owner(row.owner_id, Operation.CHANGE, fingerprint=f"text-{self.rng.randrange(4)}"))
+                self._replace(holder)
+                self.faults["orphan"] += 1
+                return
+
+    def _rewire(self) -> None:
+        """A kind changes what it needs while the slot it needed is stuck."""
+        for row in self.checker.read().values():
+            if row.state == "running" and row.kind == "vector":
+                self.clock.advance(self.rules.stall)
+                self._ask(self._for_owner(row.owner_id, Operation.INDEX, slots=WISHES[-1]))
+                self.faults["rewire"] += 1
+                return
+
+    def _for_owner(self, owner: int, operation: Operation, **more: Any) -> Request:
+        base, name = self.sql.execute("SELECT base, owner FROM owners WHERE id = ?", (owner,)).fetchone()
+        return Request(base=base, owner=name, operation=operation, **more)
 
     def _pause(self) -> None:
         busy = [one for one in self._runnable(Process) if one.busy]
