@@ -9,7 +9,6 @@ from typing import Any
 from hypothesis import strategies as st
 
 from holdfast.core.clock import Moment, micros
-from holdfast.core.plan import look_again
 from holdfast.core.rules import Rules
 from holdfast.core.slot import Fault, JobId, OwnerId, Progress, Slot, SlotId, SlotKey
 from holdfast.core.states import ACTIVE, SlotState
@@ -25,6 +24,11 @@ def later(**duration: float) -> Moment:
 
 def ago(**duration: float) -> Moment:
     return Moment(NOW - micros(timedelta(**duration)))
+
+
+def look_again(until: Moment, claimed_at: Moment, progress_at: Moment, rules: Rules) -> Moment:
+    """Say when the store lets the reconciler look at a claimed slot: lease over, no progress, or too long at it."""
+    return min(until, Moment(progress_at + micros(rules.stall)), Moment(claimed_at + micros(rules.deadline)))
 
 
 def make_slot(state: SlotState = SlotState.QUEUED, kind: str = "cards", **more: Any) -> Slot:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given
 
 from holdfast.core.clock import Moment, micros
-from holdfast.core.plan import Action, Expire, GiveUp, Rest, Ring, Wait, look_again, plan
+from holdfast.core.plan import Action, Expire, GiveUp, Rest, Ring, Wait, plan
 from holdfast.core.retry import RetryPolicy
 from holdfast.core.rules import Rules
 from holdfast.core.states import SlotState
@@ -100,12 +100,6 @@ def test_the_rules_decide_and_not_constants() -> None:
     assert plan(make_slot(S.QUEUED, rung_at=ago(seconds=3)), NOW, rules) == Ring()
     once = Rules(retry=RetryPolicy(attempts=1))
     assert plan(make_slot(S.WAITING, due_at=NOW), NOW, once) == GiveUp()
-
-
-def test_a_claimed_slot_is_looked_at_when_the_first_of_its_three_limits_is_reached() -> None:
-    assert look_again(later(seconds=120), NOW, NOW, RULES) == later(seconds=120)
-    assert look_again(later(hours=1), NOW, NOW, RULES) == later(minutes=45)
-    assert look_again(later(hours=1), ago(hours=5, minutes=50), NOW, RULES) == later(minutes=10)
 
 
 @given(any_slot())

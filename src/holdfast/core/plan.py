@@ -69,11 +69,6 @@ def plan(slot: Slot, now: Moment, rules: Rules, dead: Collection[str] = ()) -> A
     return Ring()
 
 
-def look_again(until: Moment, claimed_at: Moment, progress_at: Moment, rules: Rules) -> Moment:
-    """Return when a claimed slot needs the reconciler: lease over, no progress, or too long at it."""
-    return min(until, Moment(progress_at + micros(rules.stall)), Moment(claimed_at + micros(rules.deadline)))
-
-
 def _later(due_at: Moment | None, until: Moment, now: Moment) -> Moment:
     """Return the next moment that is still to come: a superseded lease outlasts what the slot was due for."""
     return due_at if due_at is not None and due_at > now else until
