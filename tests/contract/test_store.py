@@ -6,7 +6,6 @@ Unless a test writes rows behind the store's back, the books are audited after e
 from __future__ import annotations
 
 import threading
-from dataclasses import replace
 from datetime import timedelta
 from itertools import groupby
 from operator import itemgetter
@@ -116,7 +115,7 @@ def late_writes(store: SqlStore, ticket: Ticket) -> list[Callable[[], None]]:
         lambda: store.fail([failed(ticket)]),
         lambda: store.fail([failed(ticket, MINUTE)]),
         lambda: store.release([back(ticket)]),
-        lambda: store.forget([replace(ticket, removing=True)]),
+        lambda: store.forget([ticket._replace(removing=True)]),
     ]
 
 
@@ -1147,7 +1146,7 @@ def test_an_expired_slot_is_queued_with_a_higher_fence_and_its_attempt_counted(b
     assert (after.holder, after.until, after.due_at) == (None, None, None)
     with pytest.raises(StaleLease):
         books.complete([finished(ticket)])
-    assert [(one.event.type, one.event.data["reason"]) for one in books.events()[-1:]] == [
+    assert [(one.event.type, one.event.facts["reason"]) for one in books.events()[-1:]] == [
         ("slot.expired", "holder_died")
     ]
 
@@ -1263,7 +1262,7 @@ def test_what_is_young_or_unfinished_is_kept(books: SqlStore, clock: FakeClock) 
 def told(store: SqlStore, after: int = 0) -> list[tuple[Any, ...]]:
     """Return the log; slots that one statement moved have no order among themselves, so we give them one."""
     log = [
-        (one.event.type, one.event.kind, one.event.data.get("from"), one.event.data.get("to"))
+        (one.event.type, one.event.kind, one.event.facts.get("from"), one.event.facts.get("to"))
         for one in store.events(after)
     ]
     return [one for _, together in groupby(log, key=itemgetter(0)) for one in sorted(together, key=str)]
@@ -1342,7 +1341,7 @@ def test_an_event_tells_the_time_the_job_the_generation_and_the_fence(books: Sql
     take(books, "cards", holder="ann")
     event = books.events()[-1]
     assert (event.at, event.event.job, event.event.generation, event.event.fence) == (moment(minutes=1), job, 1, 1)
-    assert (event.event.base, event.event.owner, event.event.data["holder"]) == ("shelf", "doc", "ann")
+    assert (event.event.base, event.event.owner, event.event.facts["holder"]) == ("shelf", "doc", "ann")
 
 
 def test_events_are_read_from_a_place_on_a_page_at_a_time(books: SqlStore) -> None:

@@ -56,7 +56,7 @@ def claim(store: SqlStore, holder: str = "worker") -> Ticket:
 
 
 def events(store: SqlStore, verb: str) -> list[dict[str, object]]:
-    return [dict(one.event.data) for one in store.events() if one.event.type == f"slot.{verb}"]
+    return [dict(one.event.facts) for one in store.events() if one.event.type == f"slot.{verb}"]
 
 
 # ---------------------------------------------------------------- takes over

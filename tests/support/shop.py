@@ -62,7 +62,7 @@ class Shop:
 
     def events(self, kind: str) -> list[dict[str, Any]]:
         return [
-            {**one.event.data, "owner": one.event.owner, "kind": one.event.kind, "fence": one.event.fence}
+            {**one.event.facts, "owner": one.event.owner, "kind": one.event.kind, "fence": one.event.fence}
             for one in self.store.events(limit=100_000)
             if one.event.type == kind
         ]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import cache
 from typing import TYPE_CHECKING
 
 from holdfast.core.clock import Moment, micros
@@ -122,6 +123,7 @@ ADMISSION: tuple[Row, ...] = (
 )
 
 
+@cache
 def admit(operation: Operation, situation: Situation) -> Row:
     """Return the row that decides; the table covers every pair that `situation_of` can give."""
     return next(row for row in ADMISSION if operation in row.operations and situation in row.situations)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING
+from functools import lru_cache
+from typing import TYPE_CHECKING, NamedTuple
 
 from holdfast.core.states import SlotState
 from holdfast.errors import BadRequest
@@ -15,8 +15,7 @@ if TYPE_CHECKING:
     from holdfast.core.slot import Slot
 
 
-@dataclass(frozen=True, slots=True)
-class SlotSpec:
+class SlotSpec(NamedTuple):
     """A slot an owner wants: its kind, and the kind that must be ready before it."""
 
     kind: str
@@ -31,7 +30,8 @@ class Scope(StrEnum):
     ALL = "all"
 
 
-def check_specs(specs: Sequence[SlotSpec]) -> None:
+@lru_cache(maxsize=1024)  # thousands of owners wish for the same
+def check_specs(specs: tuple[SlotSpec, ...]) -> None:
     """Refuse a wish list that names a kind twice, needs a kind it lacks, or goes in circles."""
     needs = {spec.kind: spec.needs for spec in specs}
     if len(needs) != len(specs):
@@ -48,7 +48,7 @@ def check_specs(specs: Sequence[SlotSpec]) -> None:
             below = needs[below]
 
 
-def raised(scope: Scope, specs: Sequence[SlotSpec], slots: Mapping[str, Slot]) -> dict[str, SlotState]:
+def raised(scope: Scope, specs: Sequence[SlotSpec], slots: Mapping[str, Slot]) -> Mapping[str, SlotState]:
     """Return the kinds a new generation concerns, each with the state it starts in.
 
     What is raised raises all that needs it, since that was built from what is now old; what is needed and not
@@ -56,10 +56,18 @@ def raised(scope: Scope, specs: Sequence[SlotSpec], slots: Mapping[str, Slot]) -
     """
     if scope is Scope.NONE:
         return {}
+    if not slots:
+        return _new(tuple(specs))
     needs = {spec.kind: spec.needs for spec in specs}
     chosen = {spec.kind for spec in specs if scope is Scope.ALL or lacking(spec, slots.get(spec.kind))}
     chosen |= _above(chosen, needs)
     return {kind: SlotState.BLOCKED if needs[kind] in chosen else SlotState.QUEUED for kind in needs if kind in chosen}
+
+
+@lru_cache(maxsize=1024)
+def _new(specs: tuple[SlotSpec, ...]) -> Mapping[str, SlotState]:
+    """Return all kinds of a new owner, each with the state it starts in."""
+    return {spec.kind: SlotState.BLOCKED if spec.needs else SlotState.QUEUED for spec in specs}
 
 
 def dependents(kinds: Iterable[str], slots: Iterable[Slot]) -> list[Slot]:

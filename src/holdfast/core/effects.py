@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+import json
+from dataclasses import dataclass
+from functools import lru_cache
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from holdfast.core.states import ACTIVE, TRANSITIONS, Outcome, Status, Verb
 from holdfast.core.status import outcome_of, status_of
@@ -12,21 +15,19 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from holdfast.core.slot import JobId, OwnerId, Slot, SlotId
+    from holdfast.core.states import SlotState
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Change:
+NO_NOTE: Mapping[str, object] = MappingProxyType({})
+
+
+class Change(NamedTuple):
     """One slot moved; `before` is None for a new slot, `after` for a forgotten one."""
 
     verb: Verb
     before: Slot | None
     after: Slot | None
-    note: Mapping[str, object] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        move = (self.verb, self.before and self.before.state, self.after and self.after.state)
-        if move not in TRANSITIONS:
-            raise AssertionError(f"a slot may not move like this: {move}")
+    note: Mapping[str, object] = NO_NOTE
 
     @property
     def slot(self) -> Slot:
@@ -43,11 +44,8 @@ class Change:
         return self.after is None or (self.after.resting and self.after.job == self.before.job)
 
 
-NOTHING: dict[str, object] = {}
-
-
 class Event(NamedTuple):
-    """One line of the durable event log."""
+    """One line of the durable event log; `data` is JSON."""
 
     type: str
     base: str
@@ -56,7 +54,13 @@ class Event(NamedTuple):
     job: JobId | None = None
     generation: int | None = None
     fence: int | None = None
-    data: Mapping[str, object] = NOTHING
+    data: str = "{}"
+
+    @property
+    def facts(self) -> Mapping[str, Any]:
+        """What the type alone does not say."""
+        facts: dict[str, Any] = json.loads(self.data)
+        return facts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,30 +70,23 @@ class Settlement:
     job: JobId
     settled: int
     outcome: Outcome
-    results: Mapping[str, Mapping[str, object]]
+    results: str  # JSON: the state of each slot by its kind
     slot: Slot  # one of them, for the names in the job's event
 
 
+TELLS_ERROR = frozenset({Verb.POSTPONE, Verb.FAIL, Verb.GIVE_UP})
+
+
 def slot_event(change: Change) -> Event:
-    """Tell a move as an event."""
+    """Tell a move as an event; a move that may not be is a bug, and stops the transaction."""
+    before, after = change.before, change.after
+    move = (change.verb, before and before.state, after and after.state)
+    if move not in TRANSITIONS:
+        raise AssertionError(f"a slot may not move like this: {move}")
     slot = change.slot
-    data: dict[str, object] = {
-        "from": change.before.state if change.before else None,
-        "to": change.after.state if change.after else None,
-        **change.note,
-    }
-    if change.after and change.after.error and change.verb in (Verb.POSTPONE, Verb.FAIL, Verb.GIVE_UP):
-        data["error"] = change.after.error.code
-    return Event(
-        type=f"slot.{change.verb}",
-        base=slot.base,
-        owner=slot.owner,
-        kind=slot.kind,
-        job=slot.job,
-        generation=slot.wanted,
-        fence=slot.fence,
-        data=data,
-    )
+    error = after.error_code if after and change.verb in TELLS_ERROR else None
+    data = _told(*move[1:], tuple(change.note.items()), error)
+    return Event(f"slot.{change.verb}", slot.base, slot.owner, slot.kind, slot.job, slot.wanted, slot.fence, data)
 
 
 def job_event(settlement: Settlement) -> Event:
@@ -101,7 +98,7 @@ def job_event(settlement: Settlement) -> Event:
         owner=slot.owner,
         job=settlement.job,
         generation=slot.wanted,
-        data={"results": settlement.results},
+        data=settlement.results,
     )
 
 
@@ -121,6 +118,8 @@ def settlements(changes: Sequence[Change], after: Iterable[Slot]) -> list[Settle
     for change in changes:
         if change.settles:
             settled.setdefault(change.slot.job, []).append(change)
+    if not settled:
+        return []
     own: dict[JobId, list[Slot]] = {job: [] for job in settled}
     for slot in after:
         if slot.job in own:
@@ -130,7 +129,7 @@ def settlements(changes: Sequence[Change], after: Iterable[Slot]) -> list[Settle
             job=job,
             settled=len(moved),
             outcome=outcome_of(own[job]),
-            results={slot.kind: _result(slot) for slot in own[job]},
+            results=_results(tuple((slot.kind, slot.state, slot.missing, slot.error_code) for slot in own[job])),
             slot=moved[0].slot,
         )
         for job, moved in settled.items()
@@ -146,8 +145,22 @@ def statuses(owners: Iterable[OwnerId], after: Iterable[Slot]) -> dict[OwnerId, 
     return {owner: status_of(slots) for owner, slots in grouped.items() if slots}
 
 
-def _result(slot: Slot) -> dict[str, object]:
-    result: dict[str, object] = {"state": slot.state, "missing": slot.missing}
-    if slot.error:
-        result["error"] = slot.error.code
-    return result
+# The same few stories are told many thousand times; each is written down once.
+
+
+@lru_cache(maxsize=4096)
+def _told(
+    before: SlotState | None, after: SlotState | None, note: tuple[tuple[str, object], ...], error: str | None
+) -> str:
+    facts: dict[str, object] = {"from": before, "to": after, **dict(note)}
+    return json.dumps(facts | {"error": error} if error else facts)
+
+
+@lru_cache(maxsize=4096)
+def _results(slots: tuple[tuple[str, SlotState, int, str | None], ...]) -> str:
+    return json.dumps(
+        {
+            kind: {"state": state, "missing": missing} | ({"error": error} if error else {})
+            for kind, state, missing, error in slots
+        }
+    )

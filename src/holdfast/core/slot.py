@@ -19,8 +19,7 @@ OwnerId = NewType("OwnerId", int)
 JobId = NewType("JobId", str)
 
 
-@dataclass(frozen=True, slots=True)
-class SlotKey:
+class SlotKey(NamedTuple):
     """The name of a slot for people: base, owner, kind."""
 
     base: str
@@ -135,8 +134,7 @@ class Ring:
     generation: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ticket:
+class Ticket(NamedTuple):
     """What a claim returns and every write of a worker shows."""
 
     slot: SlotId

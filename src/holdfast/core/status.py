@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
-from holdfast.core.states import ACTIVE, Outcome, SlotState, Status
+from holdfast.core.states import ACTIVE, RESTING, Outcome, SlotState, Status
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -37,8 +38,24 @@ STATUS_TABLE: tuple[tuple[Callable[[Facts], bool], Status], ...] = (
 TERMINAL = frozenset({Status.SUCCESS, Status.DEGRADED, Status.FAILED, Status.NOT_INDEXED})
 
 
-def status_of(slots: Sequence[Slot]) -> Status:
+class View(NamedTuple):
+    """What the status depends on, of one slot; owners by the thousand look the same."""
+
+    state: SlotState
+    missing: bool
+    built: bool
+    job: int  # which of the owner's jobs, in the order met
+
+
+def status_of(slots: Iterable[Slot]) -> Status:
     """Derive the status of an owner from all of its slots."""
+    jobs: dict[str, int] = {}
+    views = [View(slot.state, slot.missing > 0, slot.built > 0, jobs.setdefault(slot.job, len(jobs))) for slot in slots]
+    return _status(tuple(views))
+
+
+@lru_cache(maxsize=4096)
+def _status(slots: Sequence[View]) -> Status:
     facts = _facts(slots)
     for matches, status in STATUS_TABLE:
         if matches(facts):
@@ -60,14 +77,14 @@ def outcome_of(slots: Iterable[Slot]) -> Outcome:
     return Outcome.FAILED
 
 
-def _facts(slots: Sequence[Slot]) -> Facts:
+def _facts(slots: Sequence[View]) -> Facts:
     states = {slot.state for slot in slots}
     jobs = {slot.job for slot in slots if slot.state in ACTIVE}
     return Facts(
         deleting=SlotState.DELETING in states,
         moving=SlotState.RUNNING in states or SlotState.WAITING in states,
         active=bool(jobs),
-        halfway=bool(jobs) and any(slot.job in jobs for slot in slots if slot.resting),
+        halfway=bool(jobs) and any(slot.job in jobs for slot in slots if slot.state in RESTING),
         complete=states == {SlotState.READY} and not any(slot.missing for slot in slots),
         served=any(slot.built for slot in slots),
         failed=SlotState.FAILED in states,

@@ -54,6 +54,8 @@ class Case:
     @property
     def specs(self) -> tuple[SlotSpec, ...]:
         """What the owner should have: what it has, and what was asked for."""
+        if not self.slots:
+            return self.request.slots
         wanted = {kind: SlotSpec(kind, slot.needs) for kind, slot in self.slots.items()}
         wanted |= {spec.kind: spec for spec in self.request.slots}
         return tuple(wanted.values())
@@ -94,11 +96,22 @@ class Admitting(Desk):
 
     def _answer(self, take: Callable[[], Mapping[int, Request]]) -> dict[int, Answer]:
         """Answer, in one transaction, what `take` returns once it is our turn."""
-        changes, answers = self.database.write(lambda tx: self._admit(take(), tx), durable=True)
+        cases, statuses, changes = self.database.write(lambda tx: self._admit(take(), tx), durable=True)
         self._report(changes)
-        return answers
+        return {
+            index: Answer(
+                verdict=case.row.verdict,
+                reason=case.row.reason,
+                status=statuses.get(case.owner or OwnerId(0), Status.NOT_INDEXED),
+                job=case.job,
+                generation=case.generation,
+            )
+            for index, case in cases.items()
+        }
 
-    def _admit(self, portion: Mapping[int, Request], tx: Transaction) -> tuple[list[Change], dict[int, Answer]]:
+    def _admit(
+        self, portion: Mapping[int, Request], tx: Transaction
+    ) -> tuple[dict[int, Case], Mapping[OwnerId, Status], list[Change]]:
         names = [[request.base, request.owner] for request in portion.values()]
         rows = [owner_of(row) for row in tx.run(sql.FIND_OWNERS, names)]
         found = {(row.base, row.owner): row for row in rows}
@@ -110,17 +123,7 @@ class Admitting(Desk):
         }
         changes = self._accept(tx, [case for case in cases.values() if case.accepted], snapshot)
         _audit(tx, [case for case in cases.values() if not case.accepted])
-        statuses = self._follow(tx, snapshot, changes).statuses
-        return changes, {
-            index: Answer(
-                verdict=case.row.verdict,
-                reason=case.row.reason,
-                status=statuses.get(case.owner or OwnerId(0), Status.NOT_INDEXED),
-                job=case.job,
-                generation=case.generation,
-            )
-            for index, case in cases.items()
-        }
+        return cases, self._follow(tx, snapshot, changes).statuses, changes
 
     def _case(self, tx: Transaction, request: Request, row: OwnerRow | None, snapshot: Snapshot, now: Moment) -> Case:
         owner = row.id if row is not None else None
@@ -157,7 +160,7 @@ class Admitting(Desk):
             case.generation += 1
         tx.run(sql.RAISE_OWNERS, [[case.owner, case.generation, case.request.fingerprint] for case in known])
         new = {(case.request.base, case.request.owner): case for case in cases if case.owner is None}
-        rows = [[*name, case.request.fingerprint, Status.QUEUED] for name, case in new.items()]
+        rows = [[*name, case.request.fingerprint, str(Status.QUEUED)] for name, case in new.items()]
         for owner, base, name in tx.run(sql.CREATE_OWNERS, rows):
             case = new[base, name]
             case.owner, case.generation = owner, 1
@@ -196,7 +199,7 @@ class Admitting(Desk):
             case.job = JobId(self._ids())
             request = case.request
             rows.append([
-                case.job, case.owner, request.base, request.owner, case.generation, request.operation,
+                case.job, case.owner, request.base, request.owner, case.generation, str(request.operation),
                 request.cause, request.requester, request.priority, size,
             ])  # fmt: skip
         tx.run(sql.OPEN_JOBS, rows)
@@ -211,7 +214,7 @@ class Admitting(Desk):
             names[case.owner] = case.request
             needs = {spec.kind: spec.needs for spec in case.specs}
             for kind, state in kinds.items():
-                row = [needs[kind], case.job, case.generation, state, case.request.priority]
+                row = [needs[kind], case.job, case.generation, str(state), case.request.priority]
                 if kind in case.slots:
                     old.append([case.slots[kind].id, *row])
                 else:
@@ -231,9 +234,11 @@ def _check(request: Request) -> None:
     if not all(spec.kind for spec in request.slots):
         raise BadRequest("A slot has a kind; it may not be empty.")
     kinds = [spec.kind for spec in request.slots]
-    for text in (request.base, request.owner, *kinds, request.cause, request.requester, request.fingerprint or ""):
-        if plain(text) != text:
-            raise BadRequest(f"{text!r} is not text that can be stored: it holds a zero byte or half a character.")
+    texts = (request.base, request.owner, *kinds, request.cause, request.requester, request.fingerprint or "")
+    whole = "".join(texts)
+    if plain(whole) != whole:
+        bad = next(text for text in texts if plain(text) != text)
+        raise BadRequest(f"{bad!r} is not text that can be stored: it holds a zero byte or half a character.")
     if not 0 <= request.priority <= LOWEST_PRIORITY:
         raise BadRequest(f"The priority {request.priority} is not between 0 (first) and {LOWEST_PRIORITY} (last).")
     if not math.isfinite(request.cost):

@@ -1,7 +1,8 @@
-"""Batches as one parameter: a JSON array of rows, read by the database as a table.
+"""Batches: rows of values that a statement reads as a table.
 
-The same statement then serves one row and five hundred, is compiled once, and needs one round trip. SQLite reads
-it with `json_each`, PostgreSQL with `jsonb_array_elements`; the statements do not know the difference.
+The same statement then serves one row and five hundred and is compiled once. SQLite reads the rows as VALUES with a
+parameter for each cell, which is the fastest it has; PostgreSQL reads them as one JSON parameter in one round trip.
+The statements do not know the difference.
 """
 
 from __future__ import annotations
@@ -61,12 +62,12 @@ def batch(**columns: type) -> Subquery:
     return select(*cells).select_from(table).subquery("batch")
 
 
-ROWS = bindparam("rows", type_=Text())
+ROWS = bindparam("rows", type_=Text())  # stands for the whole batch
 
 
 @compiles(_EachRow, "sqlite")
 def _(_element: _EachRow, compiler: SQLCompiler, **kw: Any) -> str:
-    return f"json_each({compiler.process(ROWS, **kw)})"
+    return f"(VALUES ({compiler.process(ROWS, **kw)}))"
 
 
 @compiles(_EachRow, "postgresql")
@@ -76,7 +77,7 @@ def _(_element: _EachRow, compiler: SQLCompiler, **kw: Any) -> str:
 
 @compiles(_Cell, "sqlite")
 def _(element: _Cell, _compiler: SQLCompiler, **_kw: Any) -> str:
-    return f"json_extract(\"row\".value, '$[{element.position}]')"
+    return f'"row".column{element.position + 1}'
 
 
 @compiles(_Cell, "postgresql")

@@ -5,15 +5,15 @@ What SQLite and PostgreSQL do differently is a `Dialect`; everything above this 
 
 from __future__ import annotations
 
-import json
+from collections.abc import Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.sql.compiler import SQLCompiler
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Sequence
+    from collections.abc import Callable, Collection, Iterator
     from contextlib import AbstractContextManager
 
     from sqlalchemy import Connection, Engine
@@ -23,9 +23,17 @@ if TYPE_CHECKING:
     from holdfast.errors import HoldfastError
 
 T = TypeVar("T")
-Compiled = tuple[str, dict[str, Any]]  # SQL, and the values that are part of the statement
+Rows = Sequence[Sequence[Any]]
 
 ROUNDS = 5  # how often a transaction is tried again when another one got in its way
+
+
+class Compiled(NamedTuple):
+    """A statement as one database reads it."""
+
+    sql: str
+    constants: dict[str, Any]  # the values that are part of the statement
+    order: Sequence[str]  # the names of all values as they occur in the text, where the driver has no names
 
 
 class Dialect(Protocol):
@@ -47,6 +55,10 @@ class Dialect(Protocol):
         """Open a transaction that sees one snapshot and writes nothing."""
         ...
 
+    def run(self, cursor: Any, statement: Compiled, rows: Rows | None, values: dict[str, Any]) -> list[tuple[Any, ...]]:
+        """Send a statement with its batch; return the rows it returns."""
+        ...
+
     def lock(self, tx: Transaction, owners: Collection[int]) -> None:
         """Keep others from moving the slots of these owners until we commit."""
         ...
@@ -65,7 +77,7 @@ class Dialect(Protocol):
 
 
 class Transaction:
-    """Runs statements; a batch is a list of rows, sent as one parameter.
+    """Runs statements, each with its batch: a list of rows whose cells are numbers, plain text or None.
 
     SQLAlchemy writes the SQL, once; the driver runs it. Building result objects for a handful of integers would
     cost more than the statements themselves.
@@ -77,22 +89,16 @@ class Transaction:
         self._compiled = compiled
         self._driver: Any = connection.connection.driver_connection
 
-    def run(
-        self, statement: ClauseElement, rows: Sequence[Sequence[Any]] | None = None, **params: Any
-    ) -> list[tuple[Any, ...]]:
+    def run(self, statement: ClauseElement, rows: Rows | None = None, **params: Any) -> list[tuple[Any, ...]]:
         """Run one statement; return the rows it returns. An empty batch runs nothing."""
-        if rows is not None:
-            if not rows:
-                return []
-            params["rows"] = json.dumps(rows)
+        if rows is not None and not rows:
+            return []
         known = self._compiled.get(statement)
         if known is None:
             known = self._compiled[statement] = _compile(statement, self.connection.dialect)
-        sql, constants = known
         cursor = self._driver.cursor()
         try:
-            cursor.execute(sql, constants | params)
-            return cursor.fetchall() if cursor.description else []
+            return self._dialect.run(cursor, known, rows, known.constants | params)
         finally:
             cursor.close()
 
@@ -167,4 +173,4 @@ def _compile(statement: ClauseElement, dialect: SqlDialect) -> Compiled:
     constants = {
         name: parameter.effective_value for parameter, name in compiled.bind_names.items() if not parameter.required
     }
-    return str(compiled), constants
+    return Compiled(str(compiled), constants, compiled.positiontup or ())

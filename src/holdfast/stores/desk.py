@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -79,14 +80,14 @@ class Desk:
         after = overlay(snapshot.slots.values(), changes)
         events = [slot_event(change) for change in changes]
         settled = {one.job: one for one in settlements(changes, after)}
-        rows = [[one.job, one.settled, one.outcome, one.results] for one in settled.values()]
+        rows = [[one.job, one.settled, str(one.outcome), one.results] for one in settled.values()]
         for job, outcome in tx.run(sql.SETTLE, rows):
             if outcome is not None:
                 events.append(job_event(settled[job]))
         fresh = statuses(snapshot.statuses, after)
         tx.run(
             sql.SET_STATUS,
-            [[owner, status] for owner, status in fresh.items() if status != snapshot.statuses[owner]],
+            [[owner, str(status)] for owner, status in fresh.items() if status != snapshot.statuses[owner]],
         )
         gone = [[owner] for owner in snapshot.statuses if owner not in fresh]
         tx.run(sql.REMOVE_OWNERS, gone)
@@ -131,7 +132,7 @@ def plain(text: str) -> str:
 
 def fault_cells(code: str, params: Mapping[str, str]) -> list[Any]:
     """Show an error to a statement that stores it."""
-    return [plain(code), {plain(name): plain(text) for name, text in params.items()}]
+    return [plain(code), json.dumps({plain(name): plain(text) for name, text in params.items()})]
 
 
 def raise_stale(verb: Verb, stale: Sequence[Ticket]) -> None:
@@ -143,4 +144,4 @@ def raise_stale(verb: Verb, stale: Sequence[Ticket]) -> None:
 def ticket_row(ticket: Ticket) -> list[Any]:
     """Show a ticket to a guarded statement."""
     state = SlotState.DELETING if ticket.removing else SlotState.RUNNING
-    return [ticket.slot, ticket.generation, ticket.fence, state]
+    return [ticket.slot, ticket.generation, ticket.fence, str(state)]

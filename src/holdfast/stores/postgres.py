@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import create_engine
 
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
 
     from sqlalchemy import Connection, Engine
 
-    from holdfast.stores.database import Transaction
+    from holdfast.stores.database import Compiled, Rows, Transaction
 
 # Unique violation (two made the same owner), deadlock, serialization failure: run the transaction again.
 COLLISIONS = frozenset({"23505", "40P01", "40001"})
@@ -44,6 +45,13 @@ class PostgresDialect:
             connection.begin(),
         ):
             yield connection
+
+    def run(self, cursor: Any, statement: Compiled, rows: Rows | None, values: dict[str, Any]) -> list[tuple[Any, ...]]:
+        """Send the batch as one JSON array."""
+        if rows is not None:
+            values["rows"] = json.dumps(rows)
+        cursor.execute(statement.sql, values)
+        return cursor.fetchall() if cursor.description else []
 
     def lock(self, tx: Transaction, owners: Collection[int]) -> None:
         """Lock the rows of the owners, always in the same order, so that nobody waits in a circle."""

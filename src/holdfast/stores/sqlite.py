@@ -14,6 +14,8 @@ import sqlite3
 import threading
 from collections import deque
 from contextlib import closing, contextmanager
+from functools import lru_cache
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import create_engine, event
@@ -35,7 +37,7 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection, Engine
 
     from holdfast.core.clock import Clock
-    from holdfast.stores.database import Transaction
+    from holdfast.stores.database import Compiled, Rows, Transaction
 
 OLDEST = (3, 38, 0)  # RETURNING, UPDATE FROM and the JSON functions we use
 BUSY_SECONDS = 30
@@ -46,6 +48,7 @@ PRAGMAS = (
     "wal_autocheckpoint=4000",  # 16 MB: pages that change often are copied into the file less often
     "cache_size=-8000",  # 8 MB a connection
 )
+PORTIONS = (64, 16, 4, 1)  # a batch is sent in these sizes, so that SQLite need not parse a text for each length
 SMALLEST_PAGE = 512  # a database is whole pages
 
 
@@ -139,6 +142,21 @@ class SqliteDialect:
         with engine.connect().execution_options(holdfast_reads=True) as connection, connection.begin():
             yield connection
 
+    def run(self, cursor: Any, statement: Compiled, rows: Rows | None, values: dict[str, Any]) -> list[tuple[Any, ...]]:
+        """Send the batch as VALUES, a parameter for each cell."""
+        if rows is None:
+            cursor.execute(statement.sql, [values[name] for name in statement.order])
+            return cursor.fetchall()  # type: ignore[no-any-return]
+        place = statement.order.index("rows")
+        before = [values[name] for name in statement.order[:place]]
+        after = [values[name] for name in statement.order[place + 1 :]]
+        found: list[tuple[Any, ...]] = []
+        for portion in _portions(rows):
+            sql = _with_rows(statement.sql, len(portion), len(portion[0]))
+            cursor.execute(sql, [*before, *chain.from_iterable(portion), *after])
+            found += cursor.fetchall()
+        return found
+
     def lock(self, tx: Transaction, owners: Collection[int]) -> None:
         """Nothing to lock: BEGIN IMMEDIATE keeps every other writer out."""
 
@@ -191,6 +209,22 @@ _EXPLANATIONS: dict[int, tuple[type[StoreError], str]] = {
 }
 
 
+def _portions(rows: Rows) -> Iterator[Rows]:
+    """Split a batch into a few sizes that recur."""
+    first = 0
+    for size in PORTIONS:
+        while len(rows) - first >= size:
+            yield rows[first : first + size]
+            first += size
+
+
+@lru_cache(maxsize=1024)
+def _with_rows(sql: str, count: int, width: int) -> str:
+    """Return the statement with room for this many rows."""
+    row = f"({', '.join('?' * width)})"
+    return sql.replace("(VALUES (?))", f"(VALUES {', '.join([row] * count)})")
+
+
 def _require_database(path: Path) -> None:
     """Leave a file alone that is something else, as far as its size tells; SQLite itself sees the rest.
 
@@ -226,29 +260,22 @@ def sqlite_engine(path: Path | None, clock: Clock) -> Engine:
             f"SQLite {sqlite3.sqlite_version} is too old: Holdfast needs {wanted} or newer. Use a newer Python."
         )
     url = f"sqlite:///{path}" if path else "sqlite://"
-    connect_args = {"timeout": BUSY_SECONDS, "check_same_thread": False}
+    connect_args = {"timeout": BUSY_SECONDS, "check_same_thread": False, "cached_statements": 512}
     if path:
         engine = create_engine(
             url,
-            paramstyle="named",
             connect_args=connect_args,
             poolclass=QueuePool,
             pool_size=8,
             max_overflow=-1,
         )
     else:
-        engine = create_engine(url, paramstyle="named", connect_args=connect_args, poolclass=StaticPool)
+        engine = create_engine(url, connect_args=connect_args, poolclass=StaticPool)
 
     @event.listens_for(engine, "connect")
     def _prepare(raw: sqlite3.Connection, _record: Any) -> None:
         raw.isolation_level = None  # we say BEGIN ourselves
-        for pragma in (
-            "foreign_keys=ON",
-            "secure_delete=ON",
-            "synchronous=FULL",
-            "wal_autocheckpoint=4000",
-            "cache_size=-8000",
-        ):
+        for pragma in PRAGMAS:
             raw.execute(f"PRAGMA {pragma}")
         raw.create_function("holdfast_now", 0, clock.now)
 

@@ -10,7 +10,7 @@ from holdfast.core.slot import Ring
 from holdfast.core.states import Verb
 from holdfast.stores import statements as sql
 from holdfast.stores.base import Work
-from holdfast.stores.desk import Desk, Snapshot
+from holdfast.stores.desk import Desk, Snapshot, fault_cells
 from holdfast.stores.values import named_slot_of
 from holdfast.stores.working import sink
 
@@ -50,7 +50,7 @@ class Tending(Desk):
         with self.database.reading() as tx:
             now = tx.run(sql.TIME)[0][0]
             rows = tx.run(sql.HELD_BY, [[holder] for holder in holders], limit=limit)
-            return Work(now=now, slots=[named_slot_of(row) for row in rows])
+            return Work(now=now, slots=[named_slot_of(row) for row in rows[:limit]])
 
     def outstanding(self, kind: str) -> int:
         """Count the rings of this kind that were sent lately and not answered."""
@@ -91,7 +91,7 @@ class Tending(Desk):
         rows = []
         for slot in slots:
             last = slot.error.code if slot.error else "worker_lost"
-            rows.append([*_read(slot), "attempts_spent", {"attempts": str(slot.attempts), "last": last}])
+            rows.append([*_read(slot), *fault_cells("attempts_spent", {"attempts": str(slot.attempts), "last": last})])
 
         def work(tx: Transaction, snapshot: Snapshot) -> list[Change]:
             failed = snapshot.moved(tx.run(sql.GIVE_UP, rows), Verb.GIVE_UP)
@@ -122,4 +122,4 @@ class Tending(Desk):
 
 def _read(slot: Slot) -> list[Any]:
     """Show a slot as it was read to a guarded statement."""
-    return [slot.id, slot.wanted, slot.fence, slot.state, slot.due_at, slot.holder]
+    return [slot.id, slot.wanted, slot.fence, str(slot.state), slot.due_at, slot.holder]

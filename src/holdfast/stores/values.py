@@ -41,7 +41,7 @@ def owner_of(row: Sequence[Any]) -> OwnerRow:
 
 def slot_of(row: Sequence[Any], base: str, owner: str) -> Slot:
     """Read a slot of a named owner; the columns are the fields, in order."""
-    return Slot._make((*row[:STATE], _STATES[row[STATE]], *row[STATE + 1 : BASE], base, owner))
+    return tuple.__new__(Slot, (*row[:STATE], _STATES[row[STATE]], *row[STATE + 1 : BASE], base, owner))
 
 
 def named_slot_of(row: Sequence[Any]) -> Slot:
@@ -84,7 +84,7 @@ def event_of(row: Sequence[Any]) -> LoggedEvent:
         job=job,
         generation=generation,
         fence=fence,
-        data=json.loads(data),
+        data=data,
     )
     return LoggedEvent(id=id_, at=at, event=event)
 

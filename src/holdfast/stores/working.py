@@ -70,7 +70,7 @@ class Working(Desk):
     def _claim(self, choose: Callable[[Transaction], list[Chosen]], holder: str) -> list[Ticket]:
         rules = self.rules
 
-        def work(tx: Transaction) -> tuple[list[Change], list[Ticket]]:
+        def work(tx: Transaction) -> tuple[list[Change], list[Slot]]:
             chosen = choose(tx)
             if not chosen:
                 return [], []
@@ -84,15 +84,13 @@ class Working(Desk):
                 look=micros(min(rules.lease, rules.stall, rules.deadline)),
             )
             changes = snapshot.moved(rows, Verb.CLAIM, holder=holder)
-            after = self._follow(tx, snapshot, changes).slots
-            sources = {(slot.owner_id, slot.kind): slot.source for slot in after}
-            return changes, [
-                _ticket(change.slot, sources.get((change.slot.owner_id, change.slot.needs or ""))) for change in changes
-            ]
+            return changes, self._follow(tx, snapshot, changes).slots
 
-        changes, tickets = self.database.write(work, durable=False)
+        changes, neighbours = self.database.write(work, durable=False)
         self._report(changes)
-        return tickets
+        sources = {(slot.owner_id, slot.kind): slot.source for slot in neighbours}
+        claimed = [change.slot for change in changes]
+        return [_ticket(slot, sources.get((slot.owner_id, slot.needs or ""))) for slot in claimed]
 
     def extend(self, beats: Sequence[Beat]) -> None:
         """Renew the leases and write the progress."""
@@ -228,7 +226,7 @@ class Working(Desk):
 def sink(tx: Transaction, snapshot: Snapshot, failed: Sequence[Change]) -> list[Change]:
     """Fail whatever waited, near or far, for slots that failed."""
     rows = [
-        [slot.id, "needed_slot_failed", {"kind": change.slot.kind}]
+        [slot.id, *fault_cells("needed_slot_failed", {"kind": change.slot.kind})]
         for change in failed
         for slot in dependents([change.slot.kind], snapshot.of(change.slot.owner_id))
     ]
