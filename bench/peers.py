@@ -8,14 +8,13 @@ peers, so each result says what its peer keeps.
 import contextlib
 import importlib
 import importlib.metadata
-import json
 import signal
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -93,11 +92,6 @@ PEERS = (
     Peer(name="Procrastinate on PostgreSQL", package="procrastinate", jobs=3000, server=postgres),
     Peer(name="DBOS on SQLite", package="dbos", jobs=1200, server=sqlite),
 )
-
-
-def measure_peers() -> list[PeerResult]:
-    """Measure every peer, one after the other; one that cannot run is in the list with the reason."""
-    return [measure(peer) for peer in PEERS]
 
 
 def measure(peer: Peer) -> PeerResult:
@@ -182,25 +176,3 @@ def version(peer: Peer) -> str:
         return importlib.metadata.version(peer.package)
     except importlib.metadata.PackageNotFoundError:
         return "not installed"
-
-
-def table(results: list[PeerResult]) -> str:
-    lines = [f"{'peer':30}{'version':10}{'jobs':>6}{'seconds':>9}{'jobs/s':>9}  durability"]
-    for result in results:
-        if result.skipped is None:
-            note = f"{result.durability}{' (capped)' if result.capped else ''}"
-        else:
-            note = f"skipped: {result.skipped.splitlines()[0]}"
-        numbers = f"{result.jobs:6}{result.seconds:9.1f}{result.rate:9.1f}"
-        lines.append(f"{result.name:30}{result.version:10}{numbers}  {note}")
-    return "\n".join(lines)
-
-
-def main() -> None:
-    results = measure_peers()
-    print(table(results))
-    print(json.dumps({"peers": [asdict(result) for result in results]}))
-
-
-if __name__ == "__main__":
-    main()
