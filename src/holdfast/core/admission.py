@@ -61,6 +61,8 @@ class Request:
     cause: str = "user"
     requester: str = ""
     cost: float = 0.0  # what the work would cost, for the audit of refused duplicates
+    payload: str | None = None  # kept with the job, for whoever carries its message
+    tell: bool = False  # somebody must be told when the job has ended
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import random
+from enum import Enum, auto
 from typing import TYPE_CHECKING, TypeVar
 
 from holdfast.core.slot import Fault
@@ -28,7 +29,16 @@ if TYPE_CHECKING:
 log = logging.getLogger("holdfast")
 
 T = TypeVar("T")
-Result = Completion | Failure | Surrender | None  # None: a removal that is done
+
+
+class Settled(Enum):
+    """Ways to end that leave nothing to write, or only a row to forget."""
+
+    REMOVED = auto()
+    PUBLISHED = auto()  # by the work itself, in its own transaction
+
+
+Result = Completion | Failure | Surrender | Settled
 FLUSH_SECONDS = 0.05  # a finished result waits no longer than this for its neighbours
 
 
@@ -108,8 +118,10 @@ class Executor:
             indexer = self.indexers[ticket.key.kind]
             if ticket.removing:
                 indexer.remove(task)
-                return None
+                return Settled.REMOVED
             built = indexer.build(task)
+            if task.published:
+                return Settled.PUBLISHED
             if built is None:
                 return Failure(ticket=ticket, fault=Fault("no_result"))
             return Completion(ticket=ticket, built=built)
@@ -117,6 +129,9 @@ class Executor:
             log.info("work.stopped key=%s fence=%d reason=%s", ticket.key, ticket.fence, stop)
             return Surrender(ticket=ticket, refund=isinstance(stop, StopWork) and stop.refund)
         except Exception as error:
+            if task.published:  # it stands, whatever came after
+                log.exception("work.published_then_failed key=%s fence=%d", ticket.key, ticket.fence)
+                return Settled.PUBLISHED
             log.info("work.failed key=%s fence=%d", ticket.key, ticket.fence, exc_info=True)
             return self._failure(ticket, error)
 
@@ -144,7 +159,7 @@ class Executor:
         self._reach("settling")
         self.heartbeat.let_go([ticket for ticket, _ in results])
         endings = [one for _, one in results]
-        gone = [ticket for ticket, one in results if one is None]
+        gone = [ticket for ticket, one in results if one is Settled.REMOVED]
         self._write(self.store.complete, [one for one in endings if isinstance(one, Completion)])
         self._write(self.store.fail, [one for one in endings if isinstance(one, Failure)])
         self._write(self.store.forget, gone)

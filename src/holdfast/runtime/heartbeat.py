@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -18,7 +19,7 @@ from holdfast.errors import StaleLease, StopWork, StoreError
 from holdfast.stores.base import Beat, Surrender
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
     from holdfast.core.clock import Clock
     from holdfast.core.rules import Rules
@@ -39,6 +40,7 @@ class _Hand:
     progress: Progress = field(default_factory=Progress)
     moved: bool = False
     lost: bool = False
+    silent: bool = False  # its result is being published: a renewal would come too late
 
 
 class Heartbeat:
@@ -74,6 +76,17 @@ class Heartbeat:
             for ticket in tickets:
                 if self._hand(ticket) is not None:
                     del self._hands[ticket.slot]
+
+    @contextmanager
+    def silent(self, ticket: Ticket) -> Iterator[None]:
+        """Publish within: no beat renews the ticket meanwhile, and none afterwards if it was published."""
+        self._silence(ticket, silent=True)
+        try:
+            yield
+        except BaseException:
+            self._silence(ticket, silent=False)
+            raise
+        self.let_go([ticket])
 
     def note(self, ticket: Ticket, progress: Progress) -> None:
         """Remember how far a ticket is, for the next beat."""
@@ -114,9 +127,15 @@ class Heartbeat:
         hand = self._hands.get(ticket.slot)
         return hand if hand is not None and hand.ticket.fence == ticket.fence else None
 
+    def _silence(self, ticket: Ticket, *, silent: bool) -> None:
+        with self._beating, self._mutex:
+            hand = self._hand(ticket)
+            if hand is not None:
+                hand.silent = silent
+
     def _renew(self) -> None:
         with self._mutex:
-            hands = [hand for hand in self._hands.values() if not hand.lost]
+            hands = [hand for hand in self._hands.values() if not hand.lost and not hand.silent]
             beats = [Beat(ticket=hand.ticket, progress=hand.progress, moved=hand.moved) for hand in hands]
         if not hands:
             return

@@ -47,7 +47,7 @@ class Reconciler:
         self,
         store: Store,
         scheduler: Scheduler,
-        kinds: Sequence[str],
+        kinds: Collection[str],
         rules: Rules,
         *,
         clock: Clock | None = None,

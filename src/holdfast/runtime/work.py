@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Protocol
 
-from holdfast.core.slot import Progress
+from holdfast.core.slot import Built, Progress
+from holdfast.stores.base import Completion
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from contextlib import AbstractContextManager
 
     from sqlalchemy import Connection
 
-    from holdfast.core.slot import Built, Ticket
+    from holdfast.core.slot import Ticket
     from holdfast.runtime.heartbeat import Heartbeat
     from holdfast.stores.base import Store
 
@@ -25,6 +27,7 @@ class Task:
         self._store = store
         self._heartbeat = heartbeat
         self._reach = reach
+        self.published = False  # the work published its result itself
 
     def checkpoint(self, *, stage: str = "", step: int = 0, steps: int = 0, done: int = 0, total: int = 0) -> None:
         """Report progress, and raise `StopWork` if the slot is no longer ours or the process goes down.
@@ -39,6 +42,26 @@ class Task:
     def guarded(self) -> AbstractContextManager[Connection]:
         """Open a transaction for the indexer's own rows; it refuses when the ticket no longer holds."""
         return self._store.guarded(self.ticket)
+
+    def renew(self) -> None:
+        """Renew the lease now, so that the next checkpoint knows what the database knows."""
+        self._heartbeat.beat()
+
+    @contextmanager
+    def publish(self) -> Iterator[Connection]:
+        """Open a transaction for the work's own rows; leaving it publishes the result with them."""
+        with (
+            self._heartbeat.silent(self.ticket),
+            self._store.publishing(Completion(ticket=self.ticket, built=Built())) as connection,
+        ):
+            yield connection
+        self.published = True
+
+    def publish_in(self, connection: Connection) -> None:
+        """Publish the result within a transaction that the work opened itself; it is kept when that commits."""
+        self._heartbeat.let_go([self.ticket])
+        self._store.publish_in(connection, Completion(ticket=self.ticket, built=Built()))
+        self.published = True
 
 
 class Indexer(Protocol):

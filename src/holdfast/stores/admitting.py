@@ -83,11 +83,11 @@ class Admitting(Desk):
     def admit(self, requests: Sequence[Request]) -> list[Answer]:
         """Answer each request, in order; what is accepted is durable when this returns."""
         for request in requests:
-            _check(request)
+            check(request)
         if len(requests) == 1:
             return [self._gathering.ask(requests[0])]
         answers: dict[int, Answer] = {}
-        for portion in _portions(requests):
+        for portion in portions(requests):
             answers |= self._answer(lambda portion=portion: portion)  # type: ignore[misc]
         return [answers[index] for index in range(len(requests))]
 
@@ -200,7 +200,7 @@ class Admitting(Desk):
             request = case.request
             rows.append([
                 case.job, case.owner, request.base, request.owner, case.generation, str(request.operation),
-                request.cause, request.requester, request.priority, size,
+                request.cause, request.requester, request.priority, size, request.payload, int(request.tell),
             ])  # fmt: skip
         tx.run(sql.OPEN_JOBS, rows)
 
@@ -227,7 +227,7 @@ class Admitting(Desk):
         return changes
 
 
-def _check(request: Request) -> None:
+def check(request: Request) -> None:
     """Refuse what cannot mean anything, or what one of the databases could not keep."""
     if not request.base or not request.owner:
         raise BadRequest("A request names a base and an owner; neither may be empty.")
@@ -239,6 +239,8 @@ def _check(request: Request) -> None:
     if plain(whole) != whole:
         bad = next(text for text in texts if plain(text) != text)
         raise BadRequest(f"{bad!r} is not text that can be stored: it holds a zero byte or half a character.")
+    if request.payload is not None and plain(request.payload) != request.payload:
+        raise BadRequest("The payload is not text that can be stored: it holds a zero byte or half a character.")
     if not 0 <= request.priority <= LOWEST_PRIORITY:
         raise BadRequest(f"The priority {request.priority} is not between 0 (first) and {LOWEST_PRIORITY} (last).")
     if not math.isfinite(request.cost):
@@ -246,7 +248,7 @@ def _check(request: Request) -> None:
     check_specs(request.slots)
 
 
-def _portions(requests: Sequence[Request]) -> Iterator[dict[int, Request]]:
+def portions(requests: Sequence[Request]) -> Iterator[dict[int, Request]]:
     """Split into transactions: bounded, and each owner at most once in each."""
     portion: dict[int, Request] = {}
     names: set[tuple[str, str]] = set()

@@ -9,12 +9,12 @@ of one. Where a ticket no longer holds its slot the verb writes the others, coun
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
     from contextlib import AbstractContextManager
-    from datetime import timedelta
 
     from sqlalchemy import Connection
 
@@ -98,6 +98,8 @@ class Job:
     results: Mapping[str, Mapping[str, Any]]
     created_at: Moment
     finished_at: Moment | None
+    payload: str | None
+    untold: bool  # it has ended, or will, and somebody waits to be told
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -177,6 +179,14 @@ class Store(Protocol):
         """Open a transaction for a worker's own rows; it begins by proving that the ticket holds."""
         ...
 
+    def publishing(self, completion: Completion) -> AbstractContextManager[Connection]:
+        """Open a transaction for a worker's own rows that publishes its build with them: both or neither."""
+        ...
+
+    def publish_in(self, connection: Connection, completion: Completion) -> None:
+        """Publish a build within somebody else's transaction on the same PostgreSQL database."""
+        ...
+
     # -- whoever tends
 
     def overdue(self, kind: str, limit: int) -> Work:
@@ -233,12 +243,36 @@ class Store(Protocol):
         """Read the jobs of an owner, newest first."""
         ...
 
+    def jobs_of(self, rings: Sequence[Ring]) -> list[Job]:
+        """Read the jobs that these rings are for."""
+        ...
+
+    def untold(self, base: str, limit: int, grace: timedelta = timedelta()) -> list[Job]:
+        """Read jobs that ended at least `grace` ago and whose end somebody waits for, oldest first."""
+        ...
+
+    def told(self, jobs: Sequence[Job]) -> None:
+        """Note that somebody was told of the end of these jobs."""
+        ...
+
     def events(self, after: int = 0, limit: int = 1000) -> list[LoggedEvent]:
         """Read the log from a place on."""
         ...
 
     def refusals(self, after: int = 0, limit: int = 1000) -> list[Refusal]:
         """Read the audit of requests that made no new work."""
+        ...
+
+    def refusals_of(self, base: str, owner: str, limit: int = 1000) -> list[Refusal]:
+        """Read the audit of one owner, newest first."""
+        ...
+
+    def unknown(self, base: str, owners: Sequence[str]) -> list[str]:
+        """Return those of these owners that the store has never heard of."""
+        ...
+
+    def adopt(self, requests: Sequence[Request]) -> int:
+        """Write that the work of these new owners is done; return how many were new."""
         ...
 
     def counters(self) -> dict[str, int]:

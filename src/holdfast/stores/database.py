@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.sql.compiler import SQLCompiler
 
+from holdfast.errors import BadRequest
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator
     from contextlib import AbstractContextManager
@@ -140,6 +142,19 @@ class Database:
         try:
             with self.dialect.write(self.engine, durable=durable) as connection:
                 yield Transaction(connection, self.dialect, self._compiled)
+        except self._errors as error:
+            raise self._explained(error) from error
+
+    @contextmanager
+    def joining(self, connection: Connection) -> Iterator[Transaction]:
+        """Write within a transaction that somebody else opened on the same database, and will end."""
+        if connection.engine.dialect.name != self.engine.dialect.name or connection.engine.dialect.name == "sqlite":
+            raise BadRequest(
+                "Only a connection to the same PostgreSQL database can be joined. On SQLite write your rows through "
+                "the connection that Holdfast opens."
+            )
+        try:
+            yield Transaction(connection, self.dialect, self._compiled)
         except self._errors as error:
             raise self._explained(error) from error
 

@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
+from holdfast.core.clock import micros
 from holdfast.core.states import Status
 from holdfast.errors import UnknownJob, UnknownOwner, UnknownSlot
 from holdfast.stores import statements as sql
-from holdfast.stores.admitting import Admitting
+from holdfast.stores.adopting import Adopting
 from holdfast.stores.base import Owner
 from holdfast.stores.tending import Tending
 from holdfast.stores.values import event_of, job_of, named_slot_of, owner_of, refusal_of
-from holdfast.stores.working import Working
 
 if TYPE_CHECKING:
-    from holdfast.core.slot import OwnerId, Slot
+    from collections.abc import Sequence
+
+    from holdfast.core.slot import OwnerId, Ring, Slot
     from holdfast.stores.base import Job, LoggedEvent, Refusal
 
 
-class SqlStore(Admitting, Working, Tending):
+class SqlStore(Adopting, Tending):
     """A `Store` on SQLite or PostgreSQL."""
 
     def owner(self, base: str, name: str) -> Owner:
@@ -59,6 +62,22 @@ class SqlStore(Admitting, Working, Tending):
         with self.database.reading() as tx:
             return [job_of(row) for row in tx.run(sql.READ_JOBS, owner_id=owner, limit=limit)]
 
+    def jobs_of(self, rings: Sequence[Ring]) -> list[Job]:
+        """Read the jobs that these rings are for."""
+        with self.database.reading() as tx:
+            rows = tx.run(sql.JOBS_OF, [[ring.owner, ring.generation] for ring in rings])
+            return [job_of(row) for row in rows]
+
+    def untold(self, base: str, limit: int, grace: timedelta = timedelta()) -> list[Job]:
+        """Read jobs that ended at least `grace` ago and whose end somebody waits for, oldest first."""
+        with self.database.reading() as tx:
+            return [job_of(row) for row in tx.run(sql.UNTOLD, base=base, limit=limit, grace=micros(grace))]
+
+    def told(self, jobs: Sequence[Job]) -> None:
+        """Note that somebody was told of the end of these jobs."""
+        if jobs:
+            self.database.write(lambda tx: tx.run(sql.TOLD, [[job.id] for job in jobs]), durable=True)
+
     def events(self, after: int = 0, limit: int = 1000) -> list[LoggedEvent]:
         """Read the log from a place on."""
         with self.database.reading() as tx:
@@ -68,6 +87,11 @@ class SqlStore(Admitting, Working, Tending):
         """Read the audit of requests that made no new work."""
         with self.database.reading() as tx:
             return [refusal_of(row) for row in tx.run(sql.READ_DUPLICATES, after=after, limit=limit)]
+
+    def refusals_of(self, base: str, owner: str, limit: int = 1000) -> list[Refusal]:
+        """Read the audit of one owner, newest first."""
+        with self.database.reading() as tx:
+            return [refusal_of(row) for row in tx.run(sql.REFUSALS_OF, base=base, owner=owner, limit=limit)]
 
     def counters(self) -> dict[str, int]:
         """Read the counters, `stale_write_rejected.*` among them."""

@@ -276,6 +276,7 @@ _row = batch(base=str, owner=str)
 _found = select(owners).select_from(
     owners.join(_row, and_(owners.c.base == _row.c.base, owners.c.owner == _row.c.owner))
 )
+NAMED_OWNERS = _found
 FIND_OWNERS = _found.order_by(owners.c.id).with_for_update(of=owners)
 
 _row = batch(base=str, owner=str, fingerprint=str, status=str)
@@ -314,6 +315,8 @@ _row = batch(
     requester=str,
     priority=int,
     open=int,
+    payload=str,
+    untold=int,
 )
 OPEN_JOBS = insert(jobs).from_select(["created_at", *_row.c.keys()], select(NOW, *_row.c))
 
@@ -511,6 +514,22 @@ READ_JOBS = (
     .order_by(jobs.c.generation.desc())
     .limit(bindparam("limit", type_=Integer()))
 )
+_row = batch(owner=int, generation=int)
+JOBS_OF = select(jobs).select_from(
+    jobs.join(_row, and_(jobs.c.owner_id == _row.c.owner, jobs.c.generation == _row.c.generation))
+)
+UNTOLD = (
+    select(jobs)
+    .where(
+        jobs.c.untold == literal_column("1"),  # literal, so that the partial index is seen
+        jobs.c.base == bindparam("base", type_=Text()),
+        jobs.c.finished_at <= NOW - _number("grace"),
+    )
+    .order_by(jobs.c.finished_at)
+    .limit(bindparam("limit", type_=Integer()))
+)
+_row = batch(job=str)
+TOLD = update(jobs).values(untold=0).where(jobs.c.id == _row.c.job)
 READ_EVENTS = (
     select(events)
     .where(events.c.id > _number("after"))
@@ -521,6 +540,12 @@ READ_DUPLICATES = (
     select(duplicates)
     .where(duplicates.c.id > _number("after"))
     .order_by(duplicates.c.id)
+    .limit(bindparam("limit", type_=Integer()))
+)
+REFUSALS_OF = (
+    select(duplicates)
+    .where(duplicates.c.base == bindparam("base", type_=Text()), duplicates.c.owner == bindparam("owner", type_=Text()))
+    .order_by(duplicates.c.id.desc())
     .limit(bindparam("limit", type_=Integer()))
 )
 READ_COUNTERS = select(counters.c.name, counters.c.value)

@@ -141,6 +141,8 @@ jobs = Table(
     Column("results", Text),
     Column("created_at", BigInteger, nullable=False),
     Column("finished_at", BigInteger),
+    Column("payload", Text),  # what a carrier of messages needs to send this job's again
+    Column("untold", Integer, nullable=False, server_default="0"),  # 1 until somebody was told of its end
     UniqueConstraint("owner_id", "generation"),
     CheckConstraint("open >= 0", name="open"),
     CheckConstraint(one_of("operation", Operation), name="operation"),
@@ -149,6 +151,7 @@ jobs = Table(
     CheckConstraint("(outcome IS NULL) = (open > 0)", name="ended"),
     Index("jobs_active", "owner_id", unique=True, **only("outcome IS NULL")),
     Index("jobs_finished", "finished_at", **only("finished_at IS NOT NULL")),
+    Index("jobs_untold", "base", "finished_at", **only("untold = 1")),
 )
 
 events = Table(
@@ -180,6 +183,7 @@ duplicates = Table(
     Column("job", Text),
     Column("requester", Text, nullable=False),
     Column("cost", Float, nullable=False),
+    Index("duplicates_owner", "base", "owner"),
     sqlite_autoincrement=True,
 )
 

@@ -53,7 +53,7 @@ def job_of(row: Sequence[Any]) -> Job:
     """Read a job."""
     (
         id_, owner_id, base, owner, generation, operation, cause, requester, priority, still_open, outcome, results,
-        created_at, finished_at,
+        created_at, finished_at, payload, untold,
     ) = row  # fmt: skip
     return Job(
         id=id_,
@@ -70,6 +70,8 @@ def job_of(row: Sequence[Any]) -> Job:
         results=json.loads(results or "{}"),
         created_at=created_at,
         finished_at=finished_at,
+        payload=payload,
+        untold=bool(untold),
     )
 
 

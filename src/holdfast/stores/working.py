@@ -68,29 +68,26 @@ class Working(Desk):
         return self._claim(choose, holder)
 
     def _claim(self, choose: Callable[[Transaction], list[Chosen]], holder: str) -> list[Ticket]:
-        rules = self.rules
-
-        def work(tx: Transaction) -> tuple[list[Change], list[Slot]]:
-            chosen = choose(tx)
-            if not chosen:
-                return [], []
-            snapshot = Snapshot.locked(tx, {owner for owner, _, _ in chosen})
-            rows = tx.run(
-                sql.CLAIM,
-                [[slot, generation] for _, slot, generation in chosen if slot in snapshot.slots],
-                holder=holder,
-                attempts=rules.retry.attempts,
-                lease=micros(rules.lease),
-                look=micros(min(rules.lease, rules.stall, rules.deadline)),
-            )
-            changes = snapshot.moved(rows, Verb.CLAIM, holder=holder)
-            return changes, self._follow(tx, snapshot, changes).slots
-
-        changes, neighbours = self.database.write(work, durable=False)
+        changes, neighbours = self.database.write(lambda tx: self._claimed(tx, choose(tx), holder), durable=False)
         self._report(changes)
-        sources = {(slot.owner_id, slot.kind): slot.source for slot in neighbours}
-        claimed = [change.slot for change in changes]
-        return [_ticket(slot, sources.get((slot.owner_id, slot.needs or ""))) for slot in claimed]
+        return tickets(changes, neighbours)
+
+    def _claimed(self, tx: Transaction, chosen: Sequence[Chosen], holder: str) -> tuple[list[Change], list[Slot]]:
+        """Claim within a transaction; return what moved, and all slots of their owners as they now stand."""
+        if not chosen:
+            return [], []
+        rules = self.rules
+        snapshot = Snapshot.locked(tx, {owner for owner, _, _ in chosen})
+        rows = tx.run(
+            sql.CLAIM,
+            [[slot, generation] for _, slot, generation in chosen if slot in snapshot.slots],
+            holder=holder,
+            attempts=rules.retry.attempts,
+            lease=micros(rules.lease),
+            look=micros(min(rules.lease, rules.stall, rules.deadline)),
+        )
+        changes = snapshot.moved(rows, Verb.CLAIM, holder=holder)
+        return changes, self._follow(tx, snapshot, changes).slots
 
     def extend(self, beats: Sequence[Beat]) -> None:
         """Renew the leases and write the progress."""
@@ -125,6 +122,28 @@ class Working(Desk):
 
     def complete(self, completions: Sequence[Completion]) -> None:
         """Publish builds: they are served from now on, and what waited for them is queued."""
+        changes, stale = self.database.write(lambda tx: self._completed(tx, completions), durable=True)
+        self._report(changes)
+        raise_stale(Verb.COMPLETE, stale)
+
+    @contextmanager
+    def publishing(self, completion: Completion) -> Iterator[Connection]:
+        """Open a transaction for a worker's own rows that publishes its build with them: both or neither."""
+        with self.database.writing(durable=True) as tx:
+            changes, stale = self._completed(tx, [completion])
+            if not stale:
+                yield tx.connection
+        self._report(changes)
+        raise_stale(Verb.COMPLETE, stale)
+
+    def publish_in(self, connection: Connection, completion: Completion) -> None:
+        """Publish a build within somebody else's transaction on the same PostgreSQL database."""
+        with self.database.joining(connection) as tx:
+            _, stale = self._completed(tx, [completion])
+        raise_stale(Verb.COMPLETE, stale)
+
+    def _completed(self, tx: Transaction, completions: Sequence[Completion]) -> tuple[list[Change], list[Ticket]]:
+        """Publish builds within a transaction; return what moved, and the tickets that were refused."""
         rows = [[*ticket_row(one.ticket), one.built.missing] for one in completions]
 
         def work(tx: Transaction, snapshot: Snapshot) -> list[Change]:
@@ -137,7 +156,7 @@ class Working(Desk):
             ]
             return changes + snapshot.moved(tx.run(sql.UNBLOCK, freed), Verb.UNBLOCK)
 
-        self._settle(Verb.COMPLETE, [one.ticket for one in completions], work)
+        return self._settled(tx, Verb.COMPLETE, [one.ticket for one in completions], work)
 
     def fail(self, failures: Sequence[Failure]) -> None:
         """Record failed attempts; what is final also fails what waited for it.
@@ -207,20 +226,26 @@ class Working(Desk):
         tickets: Sequence[Ticket],
         work: Callable[[Transaction, Snapshot], list[Change]],
     ) -> None:
-        """Run one verb over tickets: lock, guarded write, what follows, and the refusals."""
-
-        def run(tx: Transaction) -> tuple[list[Change], list[Ticket]]:
-            snapshot = Snapshot.locked(tx, {ticket.owner for ticket in tickets})
-            changes = work(tx, snapshot)
-            self._follow(tx, snapshot, changes)
-            written = {change.slot.id for change in changes}
-            stale = [ticket for ticket in tickets if ticket.slot not in written]
-            self._refuse(tx, verb, stale)
-            return changes, stale
-
-        changes, stale = self.database.write(run, durable=True)
+        """Run one verb over tickets in a transaction of its own."""
+        changes, stale = self.database.write(lambda tx: self._settled(tx, verb, tickets, work), durable=True)
         self._report(changes)
         raise_stale(verb, stale)
+
+    def _settled(
+        self,
+        tx: Transaction,
+        verb: Verb,
+        tickets: Sequence[Ticket],
+        work: Callable[[Transaction, Snapshot], list[Change]],
+    ) -> tuple[list[Change], list[Ticket]]:
+        """Run one verb over tickets: lock, guarded write, what follows, and the refusals."""
+        snapshot = Snapshot.locked(tx, {ticket.owner for ticket in tickets})
+        changes = work(tx, snapshot)
+        self._follow(tx, snapshot, changes)
+        written = {change.slot.id for change in changes}
+        stale = [ticket for ticket in tickets if ticket.slot not in written]
+        self._refuse(tx, verb, stale)
+        return changes, stale
 
 
 def sink(tx: Transaction, snapshot: Snapshot, failed: Sequence[Change]) -> list[Change]:
@@ -236,6 +261,13 @@ def sink(tx: Transaction, snapshot: Snapshot, failed: Sequence[Change]) -> list[
 def _possible(ring: Ring) -> bool:
     """Tell whether a ring, which comes from outside, can name anything; a database has no larger numbers."""
     return all(0 < number < 2**63 for number in (ring.owner, ring.slot, ring.generation))
+
+
+def tickets(claimed: Sequence[Change], neighbours: Sequence[Slot]) -> list[Ticket]:
+    """Write the tickets of what was claimed; each names the content build of the slot it needs."""
+    sources = {(slot.owner_id, slot.kind): slot.source for slot in neighbours}
+    slots = [change.slot for change in claimed]
+    return [_ticket(slot, sources.get((slot.owner_id, slot.needs or ""))) for slot in slots]
 
 
 def _ticket(slot: Slot, source: int | None) -> Ticket:

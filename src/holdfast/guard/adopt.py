@@ -1,0 +1,99 @@
+"""Bring the rows of an existing table into the guard: what is active counts as done, the rest as not indexed.
+
+Rows are read in the order of their key, a batch at a time, and each batch is one transaction. What the guard knows
+already is left alone, so that adopting can be stopped and started again, or run beside a living app.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from sqlalchemy import column, create_engine, literal_column, select, table
+from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError
+
+from holdfast.core.admission import Request
+from holdfast.core.dependencies import SlotSpec
+from holdfast.core.states import Operation
+from holdfast.errors import BadRequest
+from holdfast.stores.base import LARGEST_BATCH
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from sqlalchemy import ColumnClause, Engine
+
+    from holdfast.guard.guard import Guard
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """Where the rows are: a table, its key column, and the condition that says a row is active."""
+
+    database: str
+    table: str
+    key: str = "id"
+    active: str = "is_active"
+
+
+@dataclass(slots=True, kw_only=True)
+class Adopted:
+    """What became of the rows."""
+
+    success: int = 0  # active, and now done in the guard
+    not_indexed: int = 0  # not active: nothing is written, a key that nobody asked for is not indexed
+    known: int = 0  # active, but the guard knew them already
+
+
+def adopt(guard: Guard, work: str, source: Source, *, dry_run: bool = False) -> Adopted:
+    """Adopt the rows as keys of this work; with `dry_run` nothing is written."""
+    adopted = Adopted()
+    engine = _engine(source.database)
+    try:
+        for rows in _batches(engine, source):
+            active = [str(key) for key, is_active in rows if is_active]
+            adopted.not_indexed += len(rows) - len(active)
+            new = guard.store.unknown(work, active)
+            adopted.known += len(active) - len(new)
+            adopted.success += len(new) if dry_run else guard.store.adopt([_request(work, key) for key in new])
+    except DBAPIError as error:
+        raise BadRequest(
+            f"The table {source.table!r} cannot be read ({error.orig}). Check the names of the table and its key, and "
+            f"the condition {source.active!r}; what was adopted before stays adopted."
+        ) from error
+    finally:
+        engine.dispose()
+    return adopted
+
+
+def _request(work: str, key: str) -> Request:
+    return Request(base=work, owner=key, operation=Operation.INDEX, slots=(SlotSpec(work),), cause="adopted")
+
+
+def _engine(database: str) -> Engine:
+    try:
+        return create_engine(database)
+    except (ArgumentError, NoSuchModuleError, ImportError) as error:
+        raise BadRequest(f"{database!r} is not the address of a database that can be read ({error}).") from error
+
+
+def _batches(engine: Engine, source: Source) -> Iterator[list[tuple[Any, bool]]]:
+    """Read by key, so that no transaction stays open and a key is met once."""
+    key: ColumnClause[Any] = column(source.key)
+    rows = table(source.table, key)
+    wanted = select(key, literal_column(f"CASE WHEN {source.active} THEN 1 ELSE 0 END")).select_from(rows)
+    last: Any = None
+    while True:
+        after = wanted if last is None else wanted.where(key > last)
+        with engine.connect() as connection:
+            found = [
+                (one, bool(active)) for one, active in connection.execute(after.order_by(key).limit(LARGEST_BATCH))
+            ]
+        if not found:
+            return
+        if any(one is None for one, _ in found) or len({one for one, _ in found}) < len(found):
+            raise BadRequest(
+                f"The column {source.key!r} of {source.table!r} is empty or repeated; name the primary key."
+            )
+        yield found
+        last = found[-1][0]

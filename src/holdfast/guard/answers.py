@@ -1,0 +1,129 @@
+"""What the guard says: to whoever asks, to whoever carries messages, to whoever waits for the end."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any
+
+from holdfast.core.admission import Verdict
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from datetime import timedelta
+
+    from holdfast.core.admission import Answer
+    from holdfast.core.slot import Fault, Progress
+    from holdfast.core.states import Outcome, Status
+
+SENTENCES = {
+    "already_in_progress": "The same work is already {status}; wait for it or cancel it.",
+    "same_content": "This content is what is indexed or being indexed; there is nothing to do.",
+    "already_indexed": "This is done; ask with the operation 'reindex' to do it again.",
+    "being_deleted": "This is being deleted; ask again when it is gone.",
+    "already_deleting": "This is being deleted already.",
+    "not_terminal": "The work is still {status}; wait for it or cancel it first.",
+    "nothing_active": "Nothing is queued or running, so there is nothing to cancel.",
+    "unknown_owner": "Nothing is known under this key; ask with the operation 'index' first.",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Admission:
+    """What came of a request; whoever is not accepted learns which job stands in the way."""
+
+    key: str
+    verdict: Verdict
+    reason: str
+    status: Status
+    job: str | None
+    generation: int | None
+
+    @classmethod
+    def of(cls, key: str, answer: Answer) -> Admission:
+        """Tell the store's answer."""
+        return cls(
+            key=key,
+            verdict=answer.verdict,
+            reason=answer.reason,
+            status=answer.status,
+            job=answer.job,
+            generation=answer.generation,
+        )
+
+    @property
+    def accepted(self) -> bool:
+        """New work, or a cancellation, was written."""
+        return self.verdict is Verdict.ACCEPTED
+
+    @property
+    def message(self) -> str:
+        """A sentence for people."""
+        return SENTENCES.get(self.reason, "Accepted.").format(status=self.status)
+
+    @property
+    def http_status(self) -> HTTPStatus:
+        """The status of a web answer: 202 accepted, 409 in the way of a job, 200 nothing to do, 404 unknown."""
+        if self.accepted:
+            return HTTPStatus.ACCEPTED
+        if self.verdict is Verdict.SKIPPED:
+            return HTTPStatus.OK
+        return HTTPStatus.NOT_FOUND if self.reason == "unknown_owner" else HTTPStatus.CONFLICT
+
+    def body(self) -> dict[str, Any]:
+        """Return the body of a web answer, made of plain values."""
+        return {
+            "key": self.key,
+            "verdict": str(self.verdict),
+            "reason": self.reason,
+            "message": self.message,
+            "status": str(self.status),
+            "job": self.job,
+            "generation": self.generation,
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Standing:
+    """How a key stands now."""
+
+    key: str
+    status: Status
+    generation: int = 0
+    job: str | None = None  # the newest
+    progress: Progress | None = None
+    attempt: int = 0
+    error: Fault | None = None
+    served: int | None = None  # the fence of the build that readers should see
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Done:
+    """What came of one delivery of a message."""
+
+    verdict: str  # done, skipped, postponed or lock_held
+    reason: str
+    outcome: Outcome | None = None  # of the job, when it ended with this delivery
+    again_in: timedelta | None = None  # deliver the message once more after this time
+    value: Any = None  # what the work returned
+
+    def body(self) -> dict[str, Any]:
+        """Return plain values, fit to be a Celery result."""
+        return {
+            "verdict": self.verdict,
+            "reason": self.reason,
+            "outcome": str(self.outcome) if self.outcome else None,
+            "value": self.value,
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finished:
+    """The end of a job, told at least once after its slot is free; a teller that fails is called again."""
+
+    key: str
+    job: str
+    generation: int
+    outcome: Outcome
+    requester: str
+    results: Mapping[str, Any] = field(default_factory=dict)

@@ -1,0 +1,194 @@
+"""The guard around an existing Celery app: an ordinary task becomes a guarded one.
+
+The message stays what it was. Its id is the id of the job, so that a message delivered twice, late or after a newer
+request names work that is over, and is skipped. What a broker loses is in the database, and is sent again.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+import logging
+from functools import wraps
+from typing import TYPE_CHECKING, Any
+
+from celery import Task
+from celery.result import AsyncResult
+from kombu.exceptions import OperationalError
+
+from holdfast.core.states import Operation, Outcome
+from holdfast.errors import BadRequest, BadSettings, HoldfastError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from datetime import timedelta
+
+    from celery import Celery
+
+    from holdfast.guard.answers import Admission, Finished
+    from holdfast.guard.guard import Guard
+    from holdfast.guard.work import Work
+    from holdfast.stores.base import Job
+
+log = logging.getLogger("holdfast")
+
+ASKING = frozenset({"operation", "fingerprint", "requester", "cost", "cause", "priority"})
+KEPT = frozenset({"queue", "exchange", "routing_key", "ignore_result", "soft_time_limit", "time_limit"})
+RECONCILE = "holdfast.guard.reconcile"
+
+
+class WorkFailed(HoldfastError):
+    """The work ended as failed; raised so that Celery shows it so."""
+
+
+class GuardedResult(AsyncResult):  # type: ignore[misc]  # Celery has no types
+    """The result of the job that does the work, whoever asked for it first."""
+
+    def __init__(self, admission: Admission, task_id: str, *, app: Celery) -> None:
+        super().__init__(task_id, app=app)
+        self.admission = admission
+
+
+class GuardedTask(Task):  # type: ignore[misc]  # Celery has no types
+    """A task whose requests are admitted before anything is sent."""
+
+    abstract = True
+    work: Work
+    key_of: Callable[..., str]
+
+    def apply_async(
+        self,
+        args: Sequence[Any] | None = None,
+        kwargs: Mapping[str, Any] | None = None,
+        **options: Any,
+    ) -> GuardedResult:
+        """Ask for the work; only what is accepted is sent, under the id of its job.
+
+        Beside Celery's options it takes `operation`, `fingerprint`, `requester`, `cost` and `cause`.
+        """
+        args, kwargs = list(args or ()), dict(kwargs or {})
+        key = self.key_of(*args, **kwargs)
+        asking = {name: options.pop(name) for name in ASKING & options.keys()}
+        kept = {name: options[name] for name in KEPT & options.keys()}
+        payload = self._payload({"args": args, "kwargs": kwargs, "options": kept})
+        admission = self.work.admit(key, payload=payload, **asking)
+        if admission.accepted and admission.job is not None:
+            self._send(admission.job, args, kwargs, **{**options, "task_id": admission.job})
+            self.work.note_sent(key)
+        job = admission.job or self.work.history(key, 1)[0].id
+        return GuardedResult(admission, job, app=self.app)
+
+    def _send(self, job: str, args: Sequence[Any], kwargs: Mapping[str, Any], **options: Any) -> None:
+        """Send the message; if the broker is away the job waits in the database until the reconciler sends it."""
+        try:
+            super().apply_async(args, kwargs, **options)
+        except OperationalError as error:
+            log.warning("message.not_sent job=%s error=%s", job, error)
+
+    def send_again(self, job: Job) -> None:
+        """Send the message of a job once more, as it was sent first."""
+        call = json.loads(job.payload or "{}")
+        if "args" not in call:
+            log.warning("message.unknown job=%s was not asked for through its task, so its call is not kept", job.id)
+            return
+        super().apply_async(call["args"], call["kwargs"], task_id=job.id, **call["options"])
+
+    def _payload(self, call: Mapping[str, Any]) -> str:
+        try:
+            return json.dumps(call)
+        except (TypeError, ValueError) as error:
+            raise BadRequest(
+                f"The arguments of {self.name} are not plain JSON ({error}); they are kept with the job, so that its "
+                "message can be sent again. Pass ids and texts instead of objects."
+            ) from error
+
+    def answer(self, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+        """Answer one delivery."""
+        job = self.request.id
+        done = self.work.perform(job, lambda run: function(run, *args, **kwargs))
+        if done.again_in is not None:
+            held = done.verdict == "lock_held"
+            if held and self.request.retries >= self.work.lock_held_tries:
+                return {**done.body(), "verdict": "skipped"}  # the living generation goes on undisturbed
+            self._again(done.again_in, retries=self.request.retries + 1 if held else 0)
+        if done.outcome is Outcome.FAILED:
+            raise WorkFailed(f"{self.name} failed for good: {done.reason}. Ask for it again when the cause is gone.")
+        return done.body()
+
+    def _again(self, pause: timedelta, *, retries: int) -> None:
+        """Put the same message back, to be delivered later."""
+        request = self.request
+        route = {"queue": request.delivery_info["routing_key"]} if request.delivery_info else {}
+        self._send(
+            request.id,
+            request.args,
+            request.kwargs,
+            task_id=request.id,
+            countdown=pause.total_seconds(),
+            retries=retries,
+            **route,
+        )
+
+
+def guarded(
+    app: Celery,
+    guard: Guard,
+    *,
+    key: str | Callable[..., str],
+    name: str | None = None,
+    operation: Operation | str = Operation.INDEX,
+    on_finished: Callable[[Finished], None] | None = None,
+    **options: Any,
+) -> Callable[[Callable[..., Any]], GuardedTask]:
+    """Turn a function into a guarded task; the function gets a `Run` before its own arguments.
+
+    `key` names the parameter that says what the work is about, or is a function of the arguments. `operation` is what
+    a plain `delay` means: `index` skips what is done, `force` does it again, but never twice at once.
+    """
+
+    def decorate(function: Callable[..., Any]) -> GuardedTask:
+        full = name or f"{function.__module__}.{function.__name__}"
+        work = guard.work(full, operation=operation, on_finished=on_finished)
+
+        @wraps(function)
+        def deliver(task: GuardedTask, *args: Any, **kwargs: Any) -> dict[str, Any]:
+            return task.answer(function, args, kwargs)
+
+        settings = {"acks_late": True, "reject_on_worker_lost": True, "typing": False, **options}
+        made: GuardedTask = app.task(bind=True, base=GuardedTask, name=full, **settings)(deliver)
+        made.work = work
+        made.key_of = key if callable(key) else _parameter(function, key)
+        work.send = made.send_again
+        return made
+
+    return decorate
+
+
+def reconcile_by_beat(app: Celery, guard: Guard) -> dict[str, Any]:
+    """Register the reconciler as a task, and return its entry for `beat_schedule`."""
+
+    @app.task(name=RECONCILE, ignore_result=True)  # type: ignore[untyped-decorator]  # Celery has no types
+    def reconcile() -> None:
+        guard.reconcile()
+
+    return {"task": RECONCILE, "schedule": guard.settings.period, "options": {"expires": guard.settings.period}}
+
+
+def _parameter(function: Callable[..., Any], name: str) -> Callable[..., str]:
+    """Find the value of one parameter in a call."""
+    signature = inspect.signature(function)
+    first, *others = signature.parameters.values()
+    if name not in {one.name for one in others}:
+        raise BadSettings(
+            f"{function.__name__} has no parameter {name!r} beside {first.name!r}, which is the run; name the one that "
+            "says what the work is about."
+        )
+    plain = signature.replace(parameters=others)
+
+    def key_of(*args: Any, **kwargs: Any) -> str:
+        try:
+            return str(plain.bind(*args, **kwargs).arguments[name])
+        except (TypeError, KeyError) as error:
+            raise BadRequest(f"{function.__name__} was called without its key {name!r} ({error}).") from error
+
+    return key_of

@@ -1,0 +1,129 @@
+"""One database and the works guarded in it; opened where it is used, once in each process."""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from holdfast.core.clock import SystemClock
+from holdfast.core.states import Operation
+from holdfast.errors import BadSettings
+from holdfast.guard.work import Work
+from holdfast.runtime.reconciler import Reconciler
+from holdfast.settings import Settings
+from holdfast.stores.base import LARGEST_BATCH
+from holdfast.stores.opening import open_store
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from datetime import timedelta
+
+    from holdfast.core.slot import Ring
+    from holdfast.guard.answers import Finished
+    from holdfast.guard.lock import EarlyLock
+    from holdfast.stores.sql import SqlStore
+
+log = logging.getLogger("holdfast")
+
+
+class Guard:
+    """The guard of an app: `Guard("postgresql+psycopg://…")`.
+
+    Nothing is opened until the first use, and again after a fork: a web server's workers and Celery's children each
+    have their own connections.
+    """
+
+    def __init__(self, settings: Settings | str | None = None, *, lock: EarlyLock | None = None) -> None:
+        if not isinstance(settings, Settings):
+            given = Settings.from_environment()
+            settings = replace(given, database=settings) if settings else given
+        self.settings = settings
+        self.lock = lock
+        self.clock = SystemClock()
+        self.works: dict[str, Work] = {}
+        self._mutex = threading.Lock()
+        self._opened: tuple[int, SqlStore, Reconciler] | None = None
+        # Connections made before a fork belong to the parent; they are kept, since letting go would close them.
+        self._inherited: list[object] = []
+
+    def work(
+        self,
+        name: str,
+        *,
+        operation: Operation | str = Operation.INDEX,
+        on_finished: Callable[[Finished], None] | None = None,
+    ) -> Work:
+        """Name a piece of work.
+
+        `operation` is what a plain request means: `index` skips what is done, `force` does it again but never twice
+        at once. `on_finished` is told of the end of every job, at least once, when the next may already be asked for.
+        """
+        if name in self.works:
+            raise BadSettings(f"The work {name!r} is already guarded; choose another name.")
+        made = self.works[name] = Work(self, name, Operation(operation), on_finished)
+        return made
+
+    @property
+    def store(self) -> SqlStore:
+        """The store of this process."""
+        return self._open()[0]
+
+    def reconcile(self) -> timedelta | None:
+        """Do one pass over what needs work; return how long until something is due.
+
+        Takes over from the dead, gives up what is spent, sends again what a broker lost, tells of ends untold.
+        """
+        pause = self._open()[1].tend()
+        for work in self.works.values():
+            work.tell_late()
+        return pause
+
+    def close(self) -> None:
+        """Close what this process opened."""
+        with self._mutex:
+            if self._opened is not None and self._opened[0] == os.getpid():
+                self._opened[1].close()
+            self._opened = None
+
+    def _open(self) -> tuple[SqlStore, Reconciler]:
+        with self._mutex:
+            if self._opened is None or self._opened[0] != os.getpid():
+                settings = self.settings
+                store = open_store(settings.database, rules=settings.rules, clock=self.clock)
+                carrier = _Carrier(self, store)
+                tending = Reconciler(store, carrier, self.works, settings.rules, retention=settings.retention)
+                self._inherited.append(self._opened)
+                self._opened = (os.getpid(), store, tending)
+            return self._opened[1:]
+
+
+class _Carrier:
+    """The scheduler that the guard's reconciler sees: it sends the messages of jobs again."""
+
+    def __init__(self, guard: Guard, store: SqlStore) -> None:
+        self._guard = guard
+        self._store = store
+
+    def start(self, crew: object) -> None:
+        """Nothing to start: the workers are somebody else's."""
+
+    def room(self, kind: str) -> int:
+        """Take a batch; where nobody carries messages, none."""
+        return LARGEST_BATCH if self._guard.works[kind].send is not None else 0
+
+    def carry(self, rings: Sequence[Ring]) -> None:
+        """Send a message for each; one that cannot be sent is rung again later."""
+        for job in self._store.jobs_of(rings):
+            send = self._guard.works[job.base].send
+            assert send is not None  # noqa: S101 - there was room for it
+            try:
+                send(job)
+            except Exception:
+                log.exception("ring.not_sent work=%s key=%s job=%s", job.base, job.owner, job.id)
+                return
+
+    def stop(self) -> None:
+        """Nothing to stop."""

@@ -1,0 +1,198 @@
+"""The early lock: a cheap refusal before any work begins, for pipelines that already have a Redis.
+
+Truth is kept by the fence in the database: a worker that comes late is refused there, whatever Redis believes.
+This lock only saves the money of work that would be refused in the end. So it may be absent, lost, expired or
+flushed, and nothing worse happens than work done twice and written once. Whatever Redis does, the work goes on: the
+lock neither raises into it nor stops it.
+
+A held lock is extended by one thread for each process, until it is let go; a holder that dies loses its lock after
+the time to live. Celery forks its workers after the import, so client, mutex and thread belong to a process id.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import uuid
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from holdfast.errors import BadSettings
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from redis import Redis
+    from redis.lock import Lock
+
+log = logging.getLogger("holdfast")
+
+PATIENCE_SECONDS = 1.0  # what a Redis that does not answer may cost at the beginning, and again at the end
+SHORTEST = timedelta(milliseconds=1)  # Redis counts in milliseconds
+
+
+class EarlyLock:
+    """Names that are in work somewhere; not re-entrant, and nobody ever waits for one."""
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        ttl: timedelta = timedelta(seconds=120),
+        extend: timedelta = timedelta(seconds=30),
+        prefix: str = "holdfast:guard:",
+    ) -> None:
+        if not SHORTEST <= extend < ttl:
+            raise BadSettings(
+                f"The early lock cannot live {ttl} and be extended every {extend}: it would end while it is held. "
+                "Extend it several times within its time to live."
+            )
+        self._url = url
+        self._ttl = ttl
+        self._extend = extend
+        self._prefix = prefix
+        self._watches: dict[int, _Watch] = {}
+        self._watch()  # a bad address shows itself here, not in the first task
+
+    @contextmanager
+    def hold(self, name: str) -> Iterator[bool]:
+        """Yield True if the lock is ours or Redis does not answer, False if somebody else holds it."""
+        watch = self._watch()
+        lock = watch.lock((self._prefix + name).encode("utf-8", "surrogatepass"))
+        refused = False
+        try:  # around the question too: a time limit may strike when it was answered and we do not know yet
+            refused = not watch.take(lock)
+            yield not refused
+        finally:
+            if not refused:
+                watch.let_go(lock)
+
+    def close(self) -> None:
+        """End the thread and the connections of this process; what is still held expires by itself."""
+        watch = self._watches.pop(os.getpid(), None)
+        if watch is not None:
+            watch.stop()
+
+    def _watch(self) -> _Watch:
+        """Find or make what belongs to this process; a mutex here might be copied locked by a fork."""
+        pid = os.getpid()
+        watch = self._watches.get(pid)
+        return watch or self._watches.setdefault(pid, _Watch(_client(self._url), self._ttl, self._extend))
+
+
+class _Watch:
+    """The locks that one process holds, and the thread that extends them."""
+
+    def __init__(self, client: Redis, ttl: timedelta, extend: timedelta) -> None:
+        from redis.exceptions import LockError, RedisError  # noqa: PLC0415 - an extra
+
+        self._lost = LockError
+        # The last is what the search for an impossible host raises. Not Exception: a time limit of Celery is one.
+        self._unanswered = (RedisError, OSError, UnicodeError)
+        self._client = client
+        self._ttl = ttl
+        self._extend = extend
+        self._pid = os.getpid()
+        self._held: set[Lock] = set()
+        self._mutex = threading.Lock()
+        self._ended = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def lock(self, key: bytes) -> Lock:
+        """Make a lock whose token is known before it is taken."""
+        from redis.lock import Lock  # noqa: PLC0415 - an extra
+
+        ttl = self._ttl.total_seconds()
+        # Keys are bytes to Redis; the library's annotation knows only text.
+        lock = Lock(self._client, key, timeout=ttl, blocking=False, thread_local=False)  # type: ignore[arg-type]
+        lock.local.token = uuid.uuid4().hex.encode()
+        return lock
+
+    def take(self, lock: Lock) -> bool:
+        """Tell whether work may begin; a lock that Redis did not answer about may come true later."""
+        try:
+            if not lock.acquire(token=lock.local.token):
+                return False
+        except self._unanswered as error:
+            log.warning("lock.unanswered key=%r error=%s", lock.name, error)
+        with self._mutex:
+            self._held.add(lock)
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="holdfast-early-lock", daemon=True)
+                self._thread.start()
+        return True
+
+    def let_go(self, lock: Lock) -> None:
+        """Release what is ours; never what became somebody else's, nor what the parent of this process holds."""
+        if self._pid != os.getpid():
+            return
+        known = self._forget(lock)
+        try:
+            lock.release()
+        except self._lost:
+            if known:
+                log.warning("lock.lost key=%r", lock.name)
+        except self._unanswered as error:
+            log.warning("lock.not_released key=%r error=%s", lock.name, error)
+
+    def stop(self) -> None:
+        """End the thread and close the connections."""
+        self._ended.set()
+        with self._mutex:
+            thread = self._thread
+        if thread is not None:
+            thread.join()
+        self._client.close()
+
+    def _run(self) -> None:
+        while not self._ended.wait(self._extend.total_seconds()):
+            with self._mutex:
+                held = list(self._held)
+            for lock in held:
+                if self._ended.is_set():  # each may cost a second when Redis does not answer
+                    break
+                self._prolong(lock)
+
+    def _prolong(self, lock: Lock) -> None:
+        """Give a lock its whole time to live again, or find out that it is no longer ours."""
+        try:
+            lock.reacquire()
+        except self._lost:
+            if self._forget(lock):
+                log.warning("lock.lost key=%r", lock.name)
+        except Exception as error:  # noqa: BLE001 - the thread must live; the next time may succeed
+            log.warning("lock.not_extended key=%r error=%s", lock.name, error)
+
+    def _forget(self, lock: Lock) -> bool:
+        """Extend it no more; tell whether it was held until now."""
+        with self._mutex:
+            known = lock in self._held
+            self._held.discard(lock)
+        return known
+
+
+def _client(url: str) -> Redis:
+    """Make a client that gives up at once: the library's own retries would hold the work up for many seconds."""
+    try:
+        from redis import Redis  # noqa: PLC0415 - an extra
+        from redis.backoff import NoBackoff  # noqa: PLC0415
+        from redis.retry import Retry  # noqa: PLC0415
+    except ImportError:
+        raise BadSettings("The early lock needs the Redis client: install holdfast[celery].") from None
+    try:
+        client = Redis.from_url(
+            url,
+            retry=Retry(NoBackoff(), 0),
+            socket_timeout=PATIENCE_SECONDS,
+            socket_connect_timeout=PATIENCE_SECONDS,
+        )
+        client.connection_pool.make_connection()  # connects to nothing, and refuses options it does not know
+    except (ValueError, TypeError):
+        # Neither the address nor the library's words about it: a password may stand there.
+        raise BadSettings(
+            "The address of the early lock's Redis cannot be read. Write it as redis://host:6379/0, "
+            "rediss://host:6379/0 or unix:///path, with a user and password if it needs them."
+        ) from None
+    return client

@@ -1,0 +1,265 @@
+"""What an error of a paid provider means for the work: wait, try again, or call a person.
+
+Tasks speak to providers through many libraries, so an error is read by its shape: its status, the code and type that
+the provider gave, the names of its classes. No library is imported. The table below is read from the top and its
+first match wins.
+
+The provider's own words may repeat a key or a document. Nothing of them is kept but status, code, type and the id of
+the request; what people read stands in the table.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from email.utils import parsedate_to_datetime
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING, Any
+
+from holdfast.errors import Outage, Permanent, Transient, WorkError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+LONGEST_PAUSE = timedelta(hours=1)
+DEPTH = 2  # how many causes are looked at below the error itself
+# Words joined by signs, or a short number: so codes look, and keys do not.
+CODE = re.compile(r"(?=.{1,64}\Z)[A-Za-z]+(?:[_.-][A-Za-z]+)*|[0-9]{1,6}")
+REQUEST_ID = re.compile(r"[A-Za-z0-9_.:-]{1,128}")
+
+# Databases, brokers and ourselves: their connections and time limits say nothing about a provider.
+STRANGERS = frozenset(
+    {"amqp", "asyncpg", "billiard", "celery", "holdfast", "kombu", "psycopg", "psycopg2", "psycopg_pool", "pymysql"}
+    | {"redis", "sqlalchemy", "subprocess", "valkey"}
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rule:
+    """A row of the table: a status, with one of these words if any are named, or a class of one of these names."""
+
+    code: str
+    meaning: type[Transient | Permanent]
+    message: str
+    statuses: frozenset[int | None] = frozenset()  # None: the provider said it in a stream, where no status is
+    words: frozenset[str] = frozenset()
+    names: tuple[str, ...] = ()
+
+    def matches(self, answer: Answer) -> bool:
+        """Tell whether this row speaks of such an answer."""
+        if answer.status in self.statuses and (not self.words or self.words & answer.words):
+            return True
+        return any(fnmatchcase(name, wanted) for name in answer.names for wanted in self.names)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """What can be read from an error, whichever library raised it."""
+
+    status: int | None
+    code: str | None
+    type: str | None
+    names: tuple[str, ...]
+    request_id: str | None
+    retry_after: timedelta | None
+
+    @property
+    def words(self) -> frozenset[str]:
+        """The words by which the provider names what happened."""
+        return frozenset(word.lower() for word in (self.code, self.type) if word is not None)
+
+    @property
+    def params(self) -> dict[str, str]:
+        """What is kept."""
+        known = {
+            "status": self.status,
+            "provider_code": self.code,
+            "provider_type": self.type,
+            "request_id": self.request_id,
+        }
+        return {name: str(value) for name, value in known.items() if value is not None}
+
+
+TOO_LARGE = "The input is larger than the model accepts. Split it into smaller parts or choose a model with more room."
+SPENT = "The account at the provider has no credit left. Top it up or raise its budget, then ask for the work again."
+DOWN = "The provider cannot be reached or is down. The work waits and goes on by itself when the provider is back."
+
+RULES = (
+    Rule(
+        code="quota_exhausted",
+        meaning=Permanent,
+        statuses=frozenset({429, None}),
+        words=frozenset({"insufficient_quota"}),
+        message=SPENT,
+    ),
+    Rule(code="quota_exhausted", meaning=Permanent, statuses=frozenset({402}), message=SPENT),
+    Rule(
+        code="rate_limited",
+        meaning=Transient,
+        statuses=frozenset({429}),
+        message="The provider takes no more requests for the moment. The work is tried again later; if this lasts, "
+        "run fewer workers or ask the provider for a higher limit.",
+    ),
+    Rule(
+        code="provider_key_refused",
+        meaning=Permanent,
+        statuses=frozenset({401, 403}),
+        message="The provider refuses the key. Check that it is set, valid and allowed to use this model, then ask "
+        "for the work again.",
+    ),
+    Rule(
+        code="input_too_large",
+        meaning=Permanent,
+        statuses=frozenset({400, None}),
+        words=frozenset({"context_length_exceeded"}),
+        message=TOO_LARGE,
+    ),
+    Rule(code="input_too_large", meaning=Permanent, statuses=frozenset({413}), message=TOO_LARGE),
+    Rule(
+        code="model_unknown",
+        meaning=Permanent,
+        statuses=frozenset({404}),
+        message="The provider does not know this model or address. Check the name of the model and the address of "
+        "the provider, then ask for the work again.",
+    ),
+    Rule(
+        code="bad_provider_request",
+        meaning=Permanent,
+        statuses=frozenset({400, 422}),
+        message="The provider cannot make sense of the request. Check the parameters that are sent; the provider "
+        "finds more under the id of the request.",
+    ),
+    Rule(code="provider_down", meaning=Outage, statuses=frozenset({503}), message=DOWN),
+    Rule(
+        code="provider_busy",
+        meaning=Transient,
+        statuses=frozenset({408, 409, 425, *range(500, 600)}),
+        message="The provider failed on its side or is overloaded. The work is tried again later; nothing needs to "
+        "be done unless this lasts.",
+    ),
+    Rule(
+        code="provider_timeout",
+        meaning=Transient,
+        names=("*Timeout*",),
+        message="The provider did not answer in time. The work is tried again later; if this lasts, send smaller "
+        "parts or allow more time.",
+    ),
+    Rule(
+        code="provider_down",
+        meaning=Outage,
+        # Python and requests; OpenAI and Anthropic; HTTPX, two; aiohttp; urllib3; the search for a name
+        names=(
+            "ConnectionError",
+            "APIConnectionError",
+            "NetworkError",
+            "ConnectError",
+            "ClientConnectionError",
+            "NewConnectionError",
+            "gaierror",
+        ),
+        message=DOWN,
+    ),
+)
+
+
+def categorise(error: BaseException) -> WorkError | None:
+    """Say what a provider's error means for the work; None if this is not a provider's error."""
+    for one in _chain(error):
+        if isinstance(one, WorkError):
+            return one
+        if not isinstance(one, Exception) or _strange(one):
+            return None
+        answer = _read(one)
+        for rule in RULES:
+            if rule.matches(answer):
+                return _made(rule, answer)
+    return None
+
+
+def _chain(error: BaseException) -> Iterator[BaseException]:
+    """Return the error and what it was raised from: people wrap the errors of libraries in their own."""
+    one: BaseException | None = error
+    for _ in range(1 + DEPTH):
+        if one is None:
+            return
+        yield one
+        one = one.__cause__
+
+
+def _strange(error: Exception) -> bool:
+    return any(kind.__module__.partition(".")[0] in STRANGERS for kind in type(error).__mro__)
+
+
+def _made(rule: Rule, answer: Answer) -> WorkError:
+    if issubclass(rule.meaning, Transient):
+        return rule.meaning(rule.code, rule.message, params=answer.params, retry_after=answer.retry_after)
+    return rule.meaning(rule.code, rule.message, params=answer.params)
+
+
+def _read(error: Exception) -> Answer:
+    response = _attribute(error, "response")
+    headers = _headers(response) or _headers(error)
+    body = _attribute(error, "body")
+    said = _entry(body, "error") or body  # the error itself, or the envelope around it
+    return Answer(
+        status=_status(error, response),
+        code=_text(CODE, _attribute(error, "code"), _entry(said, "code")),
+        type=_text(CODE, _attribute(error, "type"), _entry(said, "type")),
+        names=tuple(kind.__name__ for kind in type(error).__mro__),
+        request_id=_text(REQUEST_ID, _attribute(error, "request_id"), headers.get("x-request-id")),
+        retry_after=_retry_after(headers),
+    )
+
+
+def _attribute(thing: object, name: str) -> Any:
+    """Return an attribute; other people's properties may raise."""
+    with suppress(Exception):
+        return getattr(thing, name, None)
+    return None
+
+
+def _entry(thing: object, name: str) -> Any:
+    return thing.get(name) if isinstance(thing, Mapping) else None
+
+
+def _status(error: Exception, response: object) -> int | None:
+    places = ((error, "status_code"), (error, "status"), (response, "status_code"), (response, "status"))
+    # A code comes last: with some libraries it is the status, with others the provider's word.
+    for thing, name in (*places, (error, "code")):
+        value = _attribute(thing, name)
+        if isinstance(value, int):
+            return int(value)
+    return None
+
+
+def _text(shape: re.Pattern[str], *candidates: object) -> str | None:
+    """Return the first text of this shape; another shape may hide anything."""
+    return next((one for one in candidates if isinstance(one, str) and shape.fullmatch(one)), None)
+
+
+def _headers(thing: object) -> dict[str, str]:
+    """Return headers under small letters; not every library's mapping ignores the case."""
+    headers = _attribute(thing, "headers")
+    with suppress(Exception):
+        return {str(name).lower(): str(value) for name, value in headers.items()}
+    return {}
+
+
+def _retry_after(headers: Mapping[str, str]) -> timedelta | None:
+    """Return how long the provider wants us to wait, at most an hour; None if it does not say so readably."""
+    for name, seconds_each in (("retry-after-ms", 0.001), ("retry-after", 1.0)):
+        seconds = _seconds(headers.get(name, ""), seconds_each)
+        if seconds is not None and seconds >= 0:
+            return timedelta(seconds=min(seconds, LONGEST_PAUSE.total_seconds()))
+    return None
+
+
+def _seconds(text: str, each: float) -> float | None:
+    with suppress(ValueError):
+        return float(text) * each
+    with suppress(ValueError, TypeError, OverflowError):  # not a date, one of no time zone, one beyond all calendars
+        return (parsedate_to_datetime(text) - datetime.now(UTC)).total_seconds()
+    return None
