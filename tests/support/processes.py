@@ -26,9 +26,9 @@ PATIENCE_SECONDS = 40.0  # far more than anything here takes; reached only when 
 POLL_SECONDS = 0.01
 
 
-def until(fact: Callable[[], object], what: str) -> None:
+def until(fact: Callable[[], object], what: str, seconds: float = PATIENCE_SECONDS) -> None:
     """Wait for a fact."""
-    deadline = time.monotonic() + PATIENCE_SECONDS
+    deadline = time.monotonic() + seconds
     while not fact():
         assert time.monotonic() < deadline, f"waited in vain: {what}"
         time.sleep(POLL_SECONDS)

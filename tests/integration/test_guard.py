@@ -1,0 +1,453 @@
+"""The guard as a library, without any broker: ask, deliver, publish, cancel, look, be told."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from sqlalchemy import create_engine, text
+
+from holdfast.core.admission import Verdict
+from holdfast.core.states import Outcome, Status
+from holdfast.errors import BadRequest, BadSettings, Permanent, StaleLease, Transient
+from holdfast.guard import Finished, Guard, Run, Work
+from holdfast.settings import Settings
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+SECOND = timedelta(seconds=1)
+
+
+@pytest.fixture
+def guard(database_url: str) -> Iterator[Guard]:
+    made = Guard(
+        Settings(
+            database=database_url,
+            lease=3 * SECOND,
+            heartbeat=SECOND,
+            backoff=SECOND / 20,
+            lock_held_delay=SECOND / 5,
+            attempts=2,
+        )
+    )
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def cards(guard: Guard) -> Work:
+    return guard.work("cards")
+
+
+def build(text_: str = "built") -> Callable[[Run], str]:
+    return lambda _run: text_
+
+
+def asked(work: Work, key: str = "project-7", **asking: Any) -> str:
+    admission = work.admit(key, **asking)
+    assert admission.accepted, admission
+    assert admission.job is not None
+    return admission.job
+
+
+# ---------------------------------------------------------------- asking
+
+
+def test_fifty_requests_at_once_make_one_job_and_forty_nine_refusals_that_name_it(cards: Work) -> None:
+    with ThreadPoolExecutor(50) as pool:
+        answers = list(pool.map(lambda n: cards.admit("project-7", requester=f"user-{n}", cost=0.05), range(50)))
+    assert sorted(answer.verdict for answer in answers) == ["accepted"] + ["joined"] * 49
+    assert len({answer.job for answer in answers}) == 1
+    refusals = cards.refusals("project-7")
+    assert len(refusals) == 49
+    assert {one.job for one in refusals} == {answers[0].job}
+    assert sum(one.cost for one in refusals) == pytest.approx(49 * 0.05)
+    assert len({one.requester for one in refusals}) == 49
+
+
+def test_a_refusal_is_ready_to_be_a_409_with_job_and_status(cards: Work) -> None:
+    job = asked(cards)
+    refused = cards.admit("project-7")
+    assert refused.http_status is HTTPStatus.CONFLICT
+    assert refused.body() == {
+        "key": "project-7",
+        "verdict": "joined",
+        "reason": "already_in_progress",
+        "message": "The same work is already queued; wait for it or cancel it.",
+        "status": "queued",
+        "job": job,
+        "generation": 1,
+    }
+
+
+def test_what_is_done_is_skipped_and_force_does_it_again(cards: Work) -> None:
+    cards.perform(asked(cards), build())
+    again = cards.admit("project-7")
+    assert (again.verdict, again.reason, again.http_status) == (Verdict.SKIPPED, "already_indexed", HTTPStatus.OK)
+    assert cards.admit("project-7", operation="force").http_status is HTTPStatus.ACCEPTED
+
+
+def test_an_unknown_key_cannot_be_cancelled_and_is_not_indexed(cards: Work) -> None:
+    assert cards.cancel("nobody").http_status is HTTPStatus.NOT_FOUND
+    assert cards.status("nobody").status is Status.NOT_INDEXED
+    assert cards.served("nobody") is None
+    assert cards.history("nobody") == []
+
+
+def test_every_reason_but_the_accepted_ones_has_a_sentence(cards: Work) -> None:
+    asked(cards)
+    assert "wait for it" in cards.admit("project-7", operation="reindex").message
+    assert "nothing to cancel" in (cards.perform(cards.history("project-7")[0].id, build()), cards.cancel("project-7"))[
+        1
+    ].message
+
+
+def test_two_works_of_one_name_are_refused(guard: Guard) -> None:
+    guard.work("cards")
+    with pytest.raises(BadSettings, match="already guarded"):
+        guard.work("cards")
+
+
+def test_the_same_key_is_guarded_apart_in_each_work(guard: Guard) -> None:
+    one, two = guard.work("one"), guard.work("two")
+    assert asked(one) != asked(two)
+
+
+# ---------------------------------------------------------------- delivering
+
+
+def test_a_delivery_does_the_work_once_and_a_second_one_is_skipped(cards: Work) -> None:
+    job = asked(cards)
+    paid: list[int] = []
+
+    def work(run: Run) -> str:
+        paid.append(run.fence)
+        return "cards"
+
+    done = cards.perform(job, work)
+    assert (done.verdict, done.outcome, done.value) == ("done", Outcome.SUCCESS, "cards")
+    again = cards.perform(job, work)
+    assert (again.verdict, again.reason, again.again_in) == ("skipped", "already_success", None)
+    assert len(paid) == 1
+    assert cards.status("project-7").status is Status.SUCCESS
+    assert cards.served("project-7") == paid[0]
+
+
+def test_an_unknown_job_is_skipped(cards: Work) -> None:
+    assert cards.perform("no-such-job", build()).reason == "unknown_job"
+
+
+def test_a_delivery_of_an_older_generation_is_skipped(cards: Work) -> None:
+    old = asked(cards, operation="change", fingerprint="one")
+    new = asked(cards, operation="change", fingerprint="two")
+    skipped = cards.perform(old, build())
+    assert (skipped.verdict, skipped.reason) == ("skipped", "stale_generation")
+    assert cards.perform(new, build()).outcome is Outcome.SUCCESS
+
+
+def test_a_delivery_beside_a_living_one_is_told_to_come_back_and_harms_nobody(cards: Work) -> None:
+    job = asked(cards)
+    begun, go_on = threading.Event(), threading.Event()
+
+    def slow(run: Run) -> str:
+        begun.set()
+        assert go_on.wait(20)
+        run.checkpoint()
+        return "cards"
+
+    with ThreadPoolExecutor(1) as pool:
+        first = pool.submit(cards.perform, job, slow)
+        assert begun.wait(20)
+        held = cards.perform(job, build())
+        assert (held.verdict, held.reason, held.again_in) == ("lock_held", "lock_held", SECOND / 5)
+        go_on.set()
+        assert first.result().outcome is Outcome.SUCCESS
+    assert cards.perform(job, build()).reason == "already_success"
+
+
+@pytest.mark.parametrize("nothing", [None, "skipped", {"status": "skipped"}, {"verdict": "skipped", "why": "?"}])
+def test_work_that_produced_nothing_after_its_guard_passed_has_failed(cards: Work, nothing: Any) -> None:
+    done = cards.perform(asked(cards), lambda _run: nothing)
+    assert (done.outcome, done.reason) == (Outcome.FAILED, "no_result")
+    assert cards.status("project-7").status is Status.FAILED
+
+
+def test_a_passing_failure_is_tried_again_and_one_too_many_is_the_end(cards: Work) -> None:
+    def work(_run: Run) -> str:
+        raise Transient("rate_limited")
+
+    job = asked(cards)
+    first = cards.perform(job, work)
+    assert (first.verdict, first.reason, first.outcome) == ("postponed", "rate_limited", None)
+    assert first.again_in is not None
+    threading.Event().wait(first.again_in.total_seconds())
+    last = cards.perform(job, work)
+    assert (last.verdict, last.outcome, last.reason) == ("done", Outcome.FAILED, "rate_limited")
+
+
+def test_a_failure_for_good_is_tried_once(cards: Work) -> None:
+    def work(_run: Run) -> str:
+        raise Permanent("quota_exhausted", "The provider's quota is used up.")
+
+    assert cards.perform(asked(cards), work).outcome is Outcome.FAILED
+    error = cards.status("project-7").error
+    assert error is not None
+    assert error.code == "quota_exhausted"
+
+
+def test_a_providers_error_is_stored_by_category(cards: Work) -> None:
+    class Refused(Exception):  # noqa: N818 - shaped like a provider's
+        status_code = 401
+
+    def work(_run: Run) -> str:
+        raise Refused("key sk-secret is wrong")
+
+    done = cards.perform(asked(cards), work)
+    assert (done.outcome, done.reason) == (Outcome.FAILED, "provider_key_refused")
+    assert "sk-secret" not in str(cards.status("project-7").error)
+
+
+# ---------------------------------------------------------------- stopping
+
+
+def test_a_change_stops_the_older_run_at_its_next_checkpoint(cards: Work) -> None:
+    old = asked(cards, operation="change", fingerprint="one")
+    begun, changed = threading.Event(), threading.Event()
+    reached: list[str] = []
+
+    def work(run: Run) -> str:
+        begun.set()
+        assert changed.wait(20)
+        threading.Event().wait(1.1)  # longer than a checkpoint trusts what it knew
+        run.checkpoint()
+        reached.append("behind the checkpoint")
+        return "old"
+
+    with ThreadPoolExecutor(1) as pool:
+        running = pool.submit(cards.perform, old, work)
+        assert begun.wait(20)
+        new = asked(cards, operation="change", fingerprint="two")
+        changed.set()
+        stopped = running.result()
+    assert (stopped.verdict, stopped.outcome) == ("skipped", Outcome.SUPERSEDED)
+    assert reached == []
+    assert cards.perform(new, build("new")).outcome is Outcome.SUCCESS
+
+
+def test_a_cancel_from_another_process_stops_the_run(guard: Guard, database_url: str) -> None:
+    cards = guard.work("cards")
+    other = Guard(Settings(database=database_url))
+    elsewhere = other.work("cards")
+    job = asked(cards)
+    begun, cancelled = threading.Event(), threading.Event()
+
+    def work(run: Run) -> str:
+        begun.set()
+        assert cancelled.wait(20)
+        threading.Event().wait(1.1)
+        run.checkpoint()
+        return "never"
+
+    with ThreadPoolExecutor(1) as pool:
+        running = pool.submit(cards.perform, job, work)
+        assert begun.wait(20)
+        assert elsewhere.cancel("project-7").accepted
+        cancelled.set()
+        stopped = running.result()
+    assert (stopped.verdict, stopped.outcome) == ("skipped", Outcome.CANCELLED)
+    other.close()
+    assert cards.status("project-7").status is Status.NOT_INDEXED
+    assert asked(cards)  # nothing stands in the way of the next
+
+
+def test_progress_is_seen_while_the_work_runs(cards: Work) -> None:
+    job = asked(cards)
+    seen: list[Any] = []
+
+    def work(run: Run) -> str:
+        run.checkpoint(stage="embedding", step=2, steps=3, done=5, total=9)
+        threading.Event().wait(1.1)
+        run.checkpoint(stage="embedding", step=2, steps=3, done=5, total=9)
+        seen.append(cards.status("project-7"))
+        return "cards"
+
+    cards.perform(job, work)
+    (standing,) = seen
+    assert standing.status is Status.INDEXING
+    assert (standing.progress.stage, standing.progress.done, standing.progress.total) == ("embedding", 5, 9)
+
+
+# ---------------------------------------------------------------- publishing
+
+
+@pytest.fixture
+def rows(database_url: str) -> Iterator[Callable[[], list[str]]]:
+    engine = create_engine(database_url)
+    with engine.begin() as connection:
+        connection.execute(text("CREATE TABLE answers (body TEXT)"))
+
+    def read() -> list[str]:
+        with engine.connect() as connection:
+            return list(connection.execute(text("SELECT body FROM answers ORDER BY body")).scalars())
+
+    yield read
+    engine.dispose()
+
+
+def write(connection: Any, body: str) -> None:
+    connection.execute(text("INSERT INTO answers VALUES (:body)"), {"body": body})
+
+
+def test_rows_and_result_are_kept_together(cards: Work, rows: Callable[[], list[str]]) -> None:
+    def work(run: Run) -> None:
+        with run.commit() as connection:
+            write(connection, "forty-two")
+
+    done = cards.perform(asked(cards), work)
+    assert (done.outcome, rows()) == (Outcome.SUCCESS, ["forty-two"])
+    assert cards.history("project-7")[0].outcome is Outcome.SUCCESS
+
+
+def test_rows_that_fail_take_the_result_with_them(cards: Work, rows: Callable[[], list[str]]) -> None:
+    def work(run: Run) -> None:
+        with run.commit() as connection:
+            write(connection, "half")
+            raise Permanent("bad_rows")
+
+    assert cards.perform(asked(cards), work).outcome is Outcome.FAILED
+    assert rows() == []
+    assert cards.served("project-7") is None
+
+
+def test_what_comes_after_the_commit_cannot_undo_it(cards: Work, rows: Callable[[], list[str]]) -> None:
+    def work(run: Run) -> None:
+        with run.commit() as connection:
+            write(connection, "kept")
+        raise ValueError("after the commit")
+
+    assert cards.perform(asked(cards), work).outcome is Outcome.SUCCESS
+    assert rows() == ["kept"]
+
+
+def test_a_replaced_run_cannot_commit_and_writes_no_row(cards: Work, rows: Callable[[], list[str]]) -> None:
+    refused: list[StaleLease] = []
+
+    def work(run: Run) -> None:
+        asked(cards, operation="change", fingerprint="two")
+        try:
+            with run.commit() as connection:
+                write(connection, "late")
+        except StaleLease as stale:
+            refused.append(stale)
+            raise
+
+    done = cards.perform(asked(cards, operation="change", fingerprint="one"), work)
+    assert (done.verdict, done.outcome) == ("skipped", Outcome.SUPERSEDED)
+    assert len(refused) == 1
+    assert rows() == []
+
+
+@pytest.mark.postgres
+def test_a_transaction_of_the_app_itself_publishes_when_it_commits(postgres_url: str) -> None:
+    guard = Guard(Settings(database=postgres_url))
+    cards = guard.work("cards")
+    engine = create_engine(postgres_url)
+    with engine.begin() as connection:
+        connection.execute(text("CREATE TABLE answers (body TEXT)"))
+
+    def work(run: Run) -> None:
+        with engine.begin() as connection:
+            write(connection, "forty-two")
+            run.commit_in(connection)
+
+    def late(run: Run) -> None:
+        asked(cards, operation="change", fingerprint="newest")
+        with engine.begin() as connection:
+            write(connection, "late")
+            run.commit_in(connection)
+
+    assert cards.perform(asked(cards), work).outcome is Outcome.SUCCESS
+    assert cards.perform(asked(cards, operation="force"), late).outcome is Outcome.SUPERSEDED
+    with engine.connect() as connection:
+        assert list(connection.execute(text("SELECT body FROM answers")).scalars()) == ["forty-two"]
+    engine.dispose()
+    guard.close()
+
+
+def test_on_sqlite_a_foreign_transaction_is_refused_with_what_to_do(sqlite_url: str) -> None:
+    guard = Guard(Settings(database=sqlite_url, attempts=1))
+    cards = guard.work("cards")
+    engine = create_engine(sqlite_url)
+    seen: list[str] = []
+
+    def work(run: Run) -> None:
+        with engine.begin() as connection:
+            try:
+                run.commit_in(connection)
+            except BadRequest as error:
+                seen.append(str(error))
+                raise
+
+    cards.perform(asked(cards), work)
+    assert "through the connection that Holdfast opens" in seen[0]
+    engine.dispose()
+    guard.close()
+
+
+# ---------------------------------------------------------------- the end is told
+
+
+def test_the_end_of_every_job_is_told_when_the_next_may_be_asked_for(guard: Guard) -> None:
+    told: list[Finished] = []
+
+    def on_finished(end: Finished) -> None:
+        told.append(end)
+        if end.outcome is Outcome.FAILED:
+            assert work.admit("project-7").accepted, "the slot is free"
+
+    work = guard.work("cards", on_finished=on_finished)
+    work.perform(asked(work), lambda _run: None)
+    work.perform(work.history("project-7")[0].id, build())
+    assert [(end.key, end.outcome, end.generation) for end in told] == [
+        ("project-7", Outcome.FAILED, 1),
+        ("project-7", Outcome.SUCCESS, 2),
+    ]
+    assert told[0].results["error"] == "no_result"
+    assert guard.store.untold("cards", 10) == []
+
+
+def test_a_teller_that_fails_is_called_again_by_the_reconciler(
+    guard: Guard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[str] = []
+
+    def on_finished(end: Finished) -> None:
+        calls.append(end.job)
+        if len(calls) == 1:
+            raise ConnectionError("the backend is away")
+
+    work = guard.work("cards", on_finished=on_finished)
+    job = asked(work)
+    work.perform(job, build())
+    monkeypatch.setattr("holdfast.guard.work.TOLD_LATE", timedelta())
+    guard.reconcile()
+    guard.reconcile()
+    assert calls == [job, job]
+
+
+def test_a_cancelled_and_a_superseded_job_are_told_by_the_reconciler(
+    guard: Guard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[Outcome] = []
+    work = guard.work("cards", on_finished=lambda end: told.append(end.outcome))
+    asked(work, operation="change", fingerprint="one")
+    asked(work, operation="change", fingerprint="two")
+    work.cancel("project-7")
+    monkeypatch.setattr("holdfast.guard.work.TOLD_LATE", timedelta())
+    guard.reconcile()
+    assert sorted(told) == [Outcome.CANCELLED, Outcome.SUPERSEDED]

@@ -1,0 +1,77 @@
+"""A Celery app with one guarded task, as the acceptance tests run it; all it needs to know is in the environment.
+
+Each attempt leaves a receipt, as a paid provider would, and keeps its result in a file outside the database that is
+named by its fence. A reader asks the guard which one to read.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from holdfast.guard import Guard
+from holdfast.guard.celery import guarded, reconcile_by_beat
+from holdfast.guard.lock import EarlyLock
+from holdfast.settings import Settings
+from tests.support.celery_worker import celery_app
+
+if TYPE_CHECKING:
+    from holdfast.guard import Finished, Run
+
+FOLDER = Path(os.environ["GUARDED_FOLDER"])
+BROKER = os.environ["GUARDED_BROKER"]
+SECOND = timedelta(seconds=1)
+STEP_SECONDS = 0.1
+
+app = celery_app("guarded", BROKER, visibility_timeout=float(os.environ.get("GUARDED_TIMEOUT", "3600")))
+guard = Guard(
+    Settings(
+        database=os.environ["GUARDED_DATABASE"],
+        lease=4 * SECOND,
+        heartbeat=SECOND,
+        period=SECOND,
+        ring_again=2 * SECOND,
+        backoff=SECOND / 5,
+        attempts=3,
+        lock_held_delay=SECOND / 2,
+        lock_held_tries=int(os.environ.get("GUARDED_TRIES", "10")),
+    ),
+    lock=EarlyLock(BROKER, ttl=3 * SECOND, extend=SECOND) if "GUARDED_LOCK" in os.environ else None,
+)
+
+
+def note(name: str, **facts: Any) -> None:
+    """Append a line to a file that all processes share."""
+    line = json.dumps({**facts, "process": os.getpid(), "at": time.time()}) + "\n"
+    with (FOLDER / name).open("ab", buffering=0) as file:
+        file.write(line.encode())
+
+
+def tell(end: Finished) -> None:
+    note("told", key=end.key, job=end.job, outcome=end.outcome)
+
+
+@guarded(app, guard, key="document", name="index", on_finished=tell)
+def index(run: Run, document: str, text: str = "", seconds: float = 0.0, deaf: float = 0.0, poison: bool = False) -> str:
+    """Pay, work for some seconds with checkpoints, then for some without, and write the result."""
+    note("paid", key=document, generation=run.generation, fence=run.fence)
+    if poison:
+        os.kill(os.getpid(), signal.SIGKILL)
+    steps = round(seconds / STEP_SECONDS)
+    for step in range(steps):
+        run.checkpoint(stage="embedding", done=step, total=steps)
+        time.sleep(STEP_SECONDS)
+    if deaf:
+        note("deaf", key=document, fence=run.fence)
+        time.sleep(deaf)
+    (FOLDER / f"{document}.{run.fence}").write_text(text)
+    note("written", key=document, fence=run.fence)
+    return "written"
+
+
+app.conf.beat_schedule = {"guard": reconcile_by_beat(app, guard)}

@@ -1,0 +1,425 @@
+"""What a provider's error means for the work, whichever library raised it.
+
+The classes below have the shape of those in openai, anthropic, httpx, requests and aiohttp, which Holdfast does not
+need; builtins and the standard library's own errors stand for themselves.
+"""
+
+from __future__ import annotations
+
+import email.message
+import socket
+import subprocess
+import urllib.error
+import warnings
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
+from http import HTTPStatus
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import redis
+import sqlalchemy.exc
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast.errors import Outage, Permanent, StaleLease, StopWork, StoreUnavailable, Transient, WorkError
+from holdfast.guard.provider import RULES, categorise
+
+SECRET = "sk-proj-4f9a1Zx0 of patient Doe"  # noqa: S105 - made up
+
+
+class Headers(dict[str, str]):
+    """Headers as a plain mapping gives them: with the case of the sender."""
+
+
+class OpenAIError(Exception):
+    """As openai.APIStatusError: the body is the inner error."""
+
+    def __init__(self, status: int, code: str | None = None, kind: str | None = None, **headers: str) -> None:
+        super().__init__(f"Error code: {status} - {SECRET}")
+        self.status_code = status
+        self.code = code
+        self.type = kind
+        self.body: object = {"message": SECRET, "code": code, "type": kind}
+        self.request_id = "req_0123abc"
+        self.response = SimpleNamespace(
+            status_code=status, headers={key.replace("_", "-"): value for key, value in headers.items()}
+        )
+
+
+class AnthropicError(Exception):
+    """As anthropic.APIStatusError: the body is the envelope."""
+
+    def __init__(self, status: int, kind: str) -> None:
+        super().__init__(SECRET)
+        self.status_code = status
+        self.body = {"type": "error", "error": {"type": kind, "message": SECRET}}
+
+
+class FalseResponse:
+    """As requests.Response: false when the status is an error."""
+
+    def __init__(self, status: int, **headers: str) -> None:
+        self.status_code = status
+        self.headers = Headers({key.replace("_", "-"): value for key, value in headers.items()})
+
+    def __bool__(self) -> bool:
+        return False
+
+
+class RequestsError(OSError):
+    """As requests.HTTPError and httpx.HTTPStatusError: everything is in the response."""
+
+    def __init__(self, status: int, **headers: str) -> None:
+        super().__init__(f"{status} Client Error: {SECRET}")
+        self.response = FalseResponse(status, **headers)
+
+
+class AiohttpError(Exception):
+    """As aiohttp.ClientResponseError: the code warns that it is old, and the headers are the error's own."""
+
+    def __init__(self, status: int, **headers: str) -> None:
+        super().__init__(SECRET)
+        self.status = status
+        self.headers = Headers({key.replace("_", "-"): value for key, value in headers.items()})
+
+    @property
+    def code(self) -> int:
+        warnings.warn("code property is deprecated, use status instead", DeprecationWarning, stacklevel=2)
+        return self.status
+
+
+class GoogleError(Exception):
+    """As google.genai.errors.APIError: the code is the status, the status a word."""
+
+    code = 429
+    status = "RESOURCE_EXHAUSTED"
+
+
+def named(name: str, *bases: type[Exception]) -> Exception:
+    """Make an error of a library's class that has only its name."""
+    made: Exception = type(name, bases or (Exception,), {"__module__": "library"})(SECRET)
+    return made
+
+
+def understood(error: BaseException) -> WorkError:
+    known = categorise(error)
+    assert known is not None
+    return known
+
+
+def wait(error: BaseException) -> timedelta | None:
+    known = understood(error)
+    assert isinstance(known, Transient)
+    return known.retry_after
+
+
+def wrapped(cause: BaseException, levels: int) -> BaseException:
+    for level in range(levels):
+        outer = RuntimeError(f"level {level}")
+        outer.__cause__ = cause
+        cause = outer
+    return cause
+
+
+@pytest.mark.parametrize("shape", [OpenAIError, RequestsError, AiohttpError])
+@pytest.mark.parametrize(
+    ("status", "code", "meaning"),
+    [
+        (400, "bad_provider_request", Permanent),
+        (401, "provider_key_refused", Permanent),
+        (402, "quota_exhausted", Permanent),
+        (403, "provider_key_refused", Permanent),
+        (404, "model_unknown", Permanent),
+        (408, "provider_busy", Transient),
+        (409, "provider_busy", Transient),
+        (413, "input_too_large", Permanent),
+        (422, "bad_provider_request", Permanent),
+        (425, "provider_busy", Transient),
+        (429, "rate_limited", Transient),
+        (500, "provider_busy", Transient),
+        (502, "provider_busy", Transient),
+        (503, "provider_down", Outage),
+        (504, "provider_busy", Transient),
+        (522, "provider_busy", Transient),
+        (529, "provider_busy", Transient),
+        (599, "provider_busy", Transient),
+    ],
+)
+def test_a_status_has_its_category_in_the_errors_of_every_library(
+    shape: type[Exception], status: int, code: str, meaning: type[WorkError]
+) -> None:
+    known = understood(shape(status))
+    assert (known.code, type(known), known.params["status"]) == (code, meaning, str(status))
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (OpenAIError(429, "insufficient_quota"), "quota_exhausted"),
+        (OpenAIError(429, None, "insufficient_quota"), "quota_exhausted"),
+        (OpenAIError(429, "Insufficient_Quota"), "quota_exhausted"),
+        (AnthropicError(429, "insufficient_quota"), "quota_exhausted"),
+        (OpenAIError(429, "rate_limit_exceeded", "tokens"), "rate_limited"),
+        (OpenAIError(400, "context_length_exceeded"), "input_too_large"),
+        (AnthropicError(400, "context_length_exceeded"), "input_too_large"),
+        (AnthropicError(400, "invalid_request_error"), "bad_provider_request"),
+        (AnthropicError(529, "overloaded_error"), "provider_busy"),
+        (GoogleError(SECRET), "rate_limited"),
+    ],
+)
+def test_a_word_of_the_provider_makes_the_category_more_exact(error: Exception, code: str) -> None:
+    assert understood(error).code == code
+
+
+@pytest.mark.parametrize(
+    ("word", "code"), [("insufficient_quota", "quota_exhausted"), ("context_length_exceeded", "input_too_large")]
+)
+def test_a_word_said_in_the_middle_of_a_stream_needs_no_status(word: str, code: str) -> None:
+    error = named("APIError")
+    error.body = {"code": word, "message": SECRET}  # type: ignore[attr-defined]
+    known = understood(error)
+    assert (known.code, known.params.get("status")) == (code, None)
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "meaning"),
+    [
+        (TimeoutError(SECRET), "provider_timeout", Transient),
+        (named("ReadTimeout"), "provider_timeout", Transient),
+        (named("APITimeoutError", type(named("APIConnectionError"))), "provider_timeout", Transient),
+        (named("ConnectTimeout", ConnectionError), "provider_timeout", Transient),
+        (ConnectionError(SECRET), "provider_down", Outage),
+        (ConnectionRefusedError(111, SECRET), "provider_down", Outage),
+        (ConnectionResetError(104, SECRET), "provider_down", Outage),
+        (socket.gaierror(-2, SECRET), "provider_down", Outage),
+        (named("APIConnectionError"), "provider_down", Outage),
+        (named("ConnectError"), "provider_down", Outage),
+        (named("ReadError", type(named("NetworkError"))), "provider_down", Outage),
+        (named("ClientConnectorError", type(named("ClientConnectionError"))), "provider_down", Outage),
+        (named("NameResolutionError", type(named("NewConnectionError"))), "provider_down", Outage),
+        (named("ConnectionError", OSError), "provider_down", Outage),
+    ],
+)
+def test_an_error_of_the_network_is_known_by_its_class(error: Exception, code: str, meaning: type[WorkError]) -> None:
+    known = understood(error)
+    assert (known.code, type(known)) == (code, meaning)
+
+
+def test_an_error_of_the_standard_library_is_understood() -> None:
+    headers = email.message.Message()
+    headers["Retry-After"] = "7"
+    url = "https://provider.example"
+    with urllib.error.HTTPError(url, HTTPStatus.TOO_MANY_REQUESTS, SECRET, headers, None) as error:
+        assert understood(error).code == "rate_limited"
+        assert understood(error).params["status"] == "429"
+        assert wait(error) == timedelta(seconds=7)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        ValueError("429"),
+        KeyError("status_code"),
+        RuntimeError("insufficient_quota"),
+        AttributeError("response"),
+        OSError(28, "No space left on device"),
+        FileNotFoundError(2, "missing"),
+        AssertionError(),
+        RequestsError(200),
+        RequestsError(302),
+        RequestsError(418),
+        OpenAIError(418, "insufficient_quota"),
+        named("APIError"),
+    ],
+)
+def test_any_other_error_is_left_alone(error: Exception) -> None:
+    assert categorise(error) is None
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        redis.ConnectionError("Error 111 connecting to cache:6379"),
+        redis.TimeoutError("Timeout reading from cache:6379"),
+        sqlalchemy.exc.TimeoutError("QueuePool limit reached"),
+        subprocess.TimeoutExpired("pdftotext", 30),
+        StoreUnavailable("The database cannot be reached."),
+        StaleLease("complete", []),
+    ],
+)
+def test_our_own_database_broker_and_programs_are_no_provider_whatever_their_errors_come_from(
+    error: Exception,
+) -> None:
+    error.__cause__ = ConnectionRefusedError(111, "Connection refused")
+    assert categorise(error) is None
+    mine = type("Mine", (type(error),), {"__module__": "pipeline", "__init__": Exception.__init__})()
+    assert categorise(mine) is None
+
+
+@pytest.mark.parametrize("error", [SystemExit(404), KeyboardInterrupt(), StopWork("lease_lost", refund=False)])
+def test_the_end_of_a_process_is_no_providers_error(error: BaseException) -> None:
+    error.__cause__ = OpenAIError(404)
+    assert categorise(error) is None
+
+
+@pytest.mark.parametrize(
+    "error", [Transient("mine", retry_after=timedelta(seconds=3)), Outage("mine"), Permanent("mine"), WorkError("mine")]
+)
+def test_what_the_work_itself_has_said_stands(error: WorkError) -> None:
+    assert categorise(error) is error
+    assert categorise(wrapped(error, 1)) is error
+
+
+@pytest.mark.parametrize("levels", [1, 2])
+def test_an_error_that_people_wrapped_in_their_own_is_found(levels: int) -> None:
+    assert understood(wrapped(OpenAIError(401), levels)).code == "provider_key_refused"
+
+
+def test_the_search_for_a_cause_ends() -> None:
+    assert categorise(wrapped(OpenAIError(401), 3)) is None
+    first, second = RuntimeError("first"), RuntimeError("second")
+    first.__cause__, second.__cause__ = second, first
+    assert categorise(first) is None
+
+
+def test_the_outer_error_wins_over_its_cause() -> None:
+    error = OpenAIError(503)
+    error.__cause__ = TimeoutError()
+    assert understood(error).code == "provider_down"
+
+
+def test_what_merely_happened_before_is_not_a_cause() -> None:
+    error = ValueError("a bug in the handler of an error")
+    error.__context__ = OpenAIError(401)
+    assert categorise(error) is None
+
+
+@pytest.mark.parametrize("shape", [OpenAIError, RequestsError, AiohttpError])
+@pytest.mark.parametrize(
+    ("headers", "seconds"),
+    [
+        ({"Retry_After": "20"}, 20),
+        ({"retry_after": "1.5"}, 1.5),
+        ({"RETRY_AFTER": "0"}, 0),
+        ({"retry_after_ms": "250"}, 0.25),
+        ({"retry_after_ms": "250", "retry_after": "20"}, 0.25),
+        ({"retry_after_ms": "soon", "retry_after": "20"}, 20),
+        ({"retry_after_ms": "-1", "retry_after": "20"}, 20),
+        ({"retry_after": "3600"}, 3600),
+        ({"retry_after": "3601"}, 3600),
+        ({"retry_after": "9" * 400}, 3600),
+        ({"retry_after": "Fri, 31 Dec 9999 23:59:59 GMT"}, 3600),
+    ],
+)
+def test_the_pause_that_the_provider_wants_is_kept_up_to_an_hour(
+    shape: type[Exception], headers: dict[str, str], seconds: float
+) -> None:
+    status: Any = 429
+    assert wait(shape(status, **headers)) == timedelta(seconds=seconds)
+
+
+def test_the_pause_may_be_given_as_a_date() -> None:
+    then = datetime.now(UTC) + timedelta(minutes=30)
+    pause = wait(OpenAIError(503, retry_after=format_datetime(then, usegmt=True)))
+    assert pause is not None
+    assert timedelta(minutes=20) < pause <= timedelta(minutes=30)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "soon",
+        "-1",
+        "-0.5",
+        "nan",
+        "-inf",
+        "Fri, 31 Dec 1999 23:59:59 GMT",
+        "31 Dec 9999",
+        "1; 2",
+        "Fri, 99 Foo",
+        "Fri, 31 Dec 99999999999999999999 23:59:59 GMT",
+    ],
+)
+def test_a_pause_that_cannot_be_read_or_is_over_is_ignored(text: str) -> None:
+    assert wait(OpenAIError(429, retry_after=text)) is None
+
+
+@given(st.text() | st.dates(max_value=datetime(9999, 12, 30, tzinfo=UTC).date()).map("{:%a, %d %b %Y 10:00:00}".format))
+def test_no_pause_is_below_zero_above_an_hour_or_an_error(text: str) -> None:
+    pause = wait(OpenAIError(429, retry_after=text))
+    assert pause is None or timedelta() <= pause <= timedelta(hours=1)
+
+
+def test_status_words_and_the_id_of_the_request_are_kept_and_nothing_else() -> None:
+    known = understood(OpenAIError(429, "rate_limit_exceeded", "tokens"))
+    assert known.params == {
+        "status": "429",
+        "provider_code": "rate_limit_exceeded",
+        "provider_type": "tokens",
+        "request_id": "req_0123abc",
+        "message": str(known),
+    }
+
+
+def test_the_id_of_the_request_is_found_in_the_headers() -> None:
+    assert understood(RequestsError(500, X_Request_ID="b7:1-f.2_e")).params["request_id"] == "b7:1-f.2_e"
+
+
+def test_a_number_may_be_the_code_of_the_provider() -> None:
+    assert understood(OpenAIError(429, "1113")).params["provider_code"] == "1113"
+
+
+@pytest.mark.parametrize("hidden", [SECRET, "sk-proj-4f9a1Zx0", "a" * 65, "rate_limit\n", "", 7, None, [SECRET]])
+@pytest.mark.parametrize("place", ["code", "type"])
+def test_what_does_not_look_like_a_code_is_not_kept(place: str, hidden: object) -> None:
+    error = OpenAIError(429)
+    setattr(error, place, hidden)
+    error.body = {"message": SECRET, place: hidden}
+    assert set(understood(error).params) == {"status", "request_id", "message"}
+
+
+@pytest.mark.parametrize("hidden", [SECRET, "a" * 129, "req\n", ""])
+def test_what_does_not_look_like_an_id_is_not_kept(hidden: str) -> None:
+    error = OpenAIError(429, x_request_id=hidden)
+    error.request_id = hidden
+    assert "request_id" not in understood(error).params
+
+
+def test_the_words_of_the_provider_are_nowhere_in_what_is_kept() -> None:
+    errors = [
+        OpenAIError(400),
+        AnthropicError(401, SECRET),
+        RequestsError(500),
+        AiohttpError(403),
+        TimeoutError(SECRET),
+    ]
+    for error in errors:
+        known = understood(error)
+        assert SECRET not in f"{known} {known!r} {known.args} {vars(known)}"
+
+
+class Thorny(Exception):
+    """An error of which everything raises when it is looked at."""
+
+    def __getattr__(self, name: str) -> object:
+        raise RuntimeError(name)
+
+
+@pytest.mark.parametrize("headers", [None, 7, [("Retry-After", "5")], SimpleNamespace(items=lambda: 7)])
+def test_an_odd_error_is_read_as_far_as_it_goes(headers: object) -> None:
+    assert categorise(Thorny()) is None
+    error = OpenAIError(429)
+    error.body = Thorny()
+    error.response.headers = headers
+    assert wait(error) is None
+
+
+def test_every_row_tells_people_what_happened_and_what_to_do_next() -> None:
+    for rule in RULES:
+        sentences = [one for one in rule.message.split(". ") if one]
+        assert len(sentences) >= 2, rule.code
+        assert rule.message.endswith("."), rule.code
+        assert len({other.message for other in RULES if other.code == rule.code}) == 1, rule.code
