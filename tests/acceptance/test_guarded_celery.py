@@ -11,7 +11,6 @@ import json
 import os
 import signal
 import sys
-import time
 from collections import Counter
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any

@@ -102,9 +102,10 @@ def test_an_unknown_key_cannot_be_cancelled_and_is_not_indexed(cards: Work) -> N
 def test_every_reason_but_the_accepted_ones_has_a_sentence(cards: Work) -> None:
     asked(cards)
     assert "wait for it" in cards.admit("project-7", operation="reindex").message
-    assert "nothing to cancel" in (cards.perform(cards.history("project-7")[0].id, build()), cards.cancel("project-7"))[
-        1
-    ].message
+    assert (
+        "nothing to cancel"
+        in (cards.perform(cards.history("project-7")[0].id, build()), cards.cancel("project-7"))[1].message
+    )
 
 
 def test_two_works_of_one_name_are_refused(guard: Guard) -> None:
@@ -201,7 +202,7 @@ def test_a_failure_for_good_is_tried_once(cards: Work) -> None:
 
 
 def test_a_providers_error_is_stored_by_category(cards: Work) -> None:
-    class Refused(Exception):  # noqa: N818 - shaped like a provider's
+    class Refused(Exception):
         status_code = 401
 
     def work(_run: Run) -> str:
@@ -421,9 +422,7 @@ def test_the_end_of_every_job_is_told_when_the_next_may_be_asked_for(guard: Guar
     assert guard.store.untold("cards", 10) == []
 
 
-def test_a_teller_that_fails_is_called_again_by_the_reconciler(
-    guard: Guard, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_teller_that_fails_is_called_again_by_the_reconciler(guard: Guard, monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[str] = []
 
     def on_finished(end: Finished) -> None:

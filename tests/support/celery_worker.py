@@ -107,11 +107,9 @@ class CeleryWorker:
 
     def kill(self) -> None:
         """Kill the process and all its children without warning, as when the machine is lost."""
-        if self._child is not None:
-            child, self._child = self._child, None
-            if child.alive:
-                os.killpg(child.pid, signal.SIGKILL)
-            self._demand(child.end(signal.SIGKILL), "left processes behind")
+        if self._child is not None and self._child.alive:
+            os.killpg(self.pid, signal.SIGKILL)
+        self._end(signal.SIGKILL)
 
     def kill_child(self, pid: int | None = None) -> int:
         """Kill one process of the pool, the oldest unless named, and return its number once it is gone."""
@@ -132,10 +130,8 @@ class CeleryWorker:
 
     def terminate(self) -> None:
         """Ask it to end, and wait; it takes no new task and finishes those that run."""
-        if self._child is not None:
-            child, self._child = self._child, None
-            self._demand(child.end(signal.SIGTERM), "left processes behind")
-            self._demand(child._process.returncode == 0, "did not end in good order")
+        status = self._end(signal.SIGTERM)
+        self._demand(status in (None, 0), f"did not end in good order: {status}")
 
     def log(self) -> str:
         """Return what it has told so far."""
@@ -143,6 +139,15 @@ class CeleryWorker:
 
     def _ready(self) -> bool:
         return any(f"{self.name}@" in line and line.endswith(" ready.") for line in self.log().splitlines())
+
+    def _end(self, how: signal.Signals) -> int | None:
+        """Return the exit status, or None when it had ended before."""
+        if self._child is None:
+            return None
+        child, self._child = self._child, None
+        self._demand(child.end(how), "left processes behind")
+        until(lambda: not self.pids(), "its last process is not gone")  # it may have closed its files, and still exist
+        return child._process.returncode
 
     def _demand(self, fact: bool, otherwise: str) -> None:
         if not fact:

@@ -1,0 +1,225 @@
+"""Rows of an existing table become known to the guard, by the command that people run."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+from sqlalchemy import create_engine, text
+
+from holdfast.core.states import Status
+from holdfast.errors import BadRequest
+from holdfast.guard import Guard
+from holdfast.guard.adopt import Adopted, Source, adopt
+from holdfast.settings import Settings
+from tests.support.processes import ROOT
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+ROWS = 1203
+DONE = [number for number in range(ROWS) if number % 3 == 0]
+
+
+@pytest.fixture
+def guard(database_url: str) -> Iterator[Guard]:
+    made = Guard(Settings(database=database_url))
+    made.work("index")
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def source(database_url: str) -> Source:
+    """The table of an app, in the same database."""
+    engine = create_engine(database_url)
+    with engine.begin() as connection:
+        connection.execute(text("CREATE TABLE documents (id INTEGER PRIMARY KEY, is_active BOOLEAN, state TEXT)"))
+        connection.execute(
+            text("INSERT INTO documents VALUES (:id, :active, :state)"),
+            [
+                {"id": number, "active": number % 3 == 0, "state": "done" if number % 3 == 0 else "new"}
+                for number in range(ROWS)
+            ],
+        )
+    engine.dispose()
+    return Source(database=database_url, table="documents")
+
+
+def test_active_rows_are_done_and_the_rest_is_not_indexed(guard: Guard, source: Source) -> None:
+    assert adopt(guard, "index", source) == Adopted(success=len(DONE), not_indexed=ROWS - len(DONE), known=0)
+    work = guard.works["index"]
+    assert {work.status(str(number)).status for number in DONE[:5]} == {Status.SUCCESS}
+    assert work.status("1").status is Status.NOT_INDEXED
+    assert work.admit("0").reason == "already_indexed"
+    assert work.admit("1").accepted
+    assert work.history("0")[0].cause == "adopted"
+
+
+def test_nobody_is_sent_to_do_what_was_adopted(guard: Guard, source: Source) -> None:
+    adopt(guard, "index", source)
+    assert guard.store.claim_next(("index",), "anybody", 10) == []
+    assert guard.store.to_ring("index", 10).slots == []
+
+
+def test_adopting_again_finds_everything_known(guard: Guard, source: Source) -> None:
+    adopt(guard, "index", source)
+    assert adopt(guard, "index", source) == Adopted(success=0, not_indexed=ROWS - len(DONE), known=len(DONE))
+
+
+def test_what_the_guard_already_works_on_is_left_alone(guard: Guard, source: Source) -> None:
+    work = guard.works["index"]
+    running = work.admit("0")
+    failed = work.admit("3")
+    assert failed.job is not None
+    work.perform(failed.job, lambda _run: None)
+    assert adopt(guard, "index", source).known == 2
+    assert work.status("0").status is Status.QUEUED
+    assert work.admit("0").job == running.job
+    assert work.status("3").status is Status.FAILED
+    assert work.status("3").generation == 1
+
+
+def test_one_who_came_between_the_look_and_the_write_is_left_alone(
+    guard: Guard, source: Source, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    work = guard.works["index"]
+    look = guard.store.unknown
+
+    def late(base: str, owners: list[str]) -> list[str]:
+        found = look(base, owners)
+        work.admit("0")
+        return found
+
+    monkeypatch.setattr(guard.store, "unknown", late)
+    assert adopt(guard, "index", source).success == len(DONE) - 1
+    assert work.status("0").status is Status.QUEUED
+
+
+def test_stopped_in_the_middle_it_goes_on_where_it_was(
+    guard: Guard, source: Source, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls = iter(range(100))
+    write = guard.store.adopt
+
+    def stopping(requests: list[object]) -> int:
+        if next(calls) == 1:
+            raise KeyboardInterrupt
+        return write(requests)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(guard.store, "adopt", stopping)
+    with pytest.raises(KeyboardInterrupt):
+        adopt(guard, "index", source)
+    again = adopt(guard, "index", source)
+    assert 0 < again.known < len(DONE)
+    assert again.known + again.success == len(DONE)
+
+
+def test_a_dry_run_counts_and_writes_nothing(guard: Guard, source: Source) -> None:
+    assert adopt(guard, "index", source, dry_run=True).success == len(DONE)
+    assert guard.works["index"].status("0").status is Status.NOT_INDEXED
+    assert guard.store.events() == []
+
+
+def test_a_condition_may_be_any_the_table_can_answer(guard: Guard, source: Source) -> None:
+    by_state = Source(database=source.database, table="documents", active="state = 'done'")
+    assert adopt(guard, "index", by_state).success == len(DONE)
+
+
+@pytest.mark.parametrize(
+    ("table", "key", "active"), [("nothing", "id", "1=1"), ("documents", "isbn", "1=1"), ("documents", "id", "???")]
+)
+def test_a_table_that_cannot_be_read_is_told_with_its_name(
+    guard: Guard, source: Source, table: str, key: str, active: str
+) -> None:
+    with pytest.raises(BadRequest, match=f"The table '{table}' cannot be read"):
+        adopt(guard, "index", Source(database=source.database, table=table, key=key, active=active))
+
+
+def test_a_column_that_is_no_key_is_refused(guard: Guard, source: Source) -> None:
+    with pytest.raises(BadRequest, match="name the primary key"):
+        adopt(guard, "index", Source(database=source.database, table="documents", key="state"))
+
+
+def test_an_address_that_is_none_is_refused(guard: Guard) -> None:
+    with pytest.raises(BadRequest, match="not the address"):
+        adopt(guard, "index", Source(database="nonsense", table="documents"))
+
+
+# ---------------------------------------------------------------- the command
+
+
+def holdfast(*arguments: str, folder: Path, database: str) -> subprocess.CompletedProcess[str]:
+    (folder / "shop.py").write_text(
+        "import os\nfrom holdfast.guard import Guard\nguard = Guard(os.environ['SHOP'])\nguard.work('index')\nother = 1\n"
+    )
+    return subprocess.run(
+        [sys.executable, "-m", "holdfast.cli", "guard", *arguments],
+        cwd=folder,
+        env=os.environ | {"SHOP": database, "PYTHONPATH": str(ROOT / "src")},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_the_command_adopts_and_says_what_it_did(source: Source, tmp_path: Path) -> None:
+    asked = ("adopt", "shop:guard", "index", "--source", source.database, "--table", "documents")
+    dry = holdfast(*asked, "--dry-run", folder=tmp_path, database=source.database)
+    assert f"{len(DONE)} active rows would be adopted as success" in dry.stdout
+    done = holdfast(*asked, folder=tmp_path, database=source.database)
+    assert f"{len(DONE)} active rows adopted as success" in done.stdout
+    assert f"{ROWS - len(DONE)} rows are not active" in done.stdout
+    again = holdfast(*asked, folder=tmp_path, database=source.database)
+    assert f"{len(DONE)} active rows were known already" in again.stdout
+
+
+@pytest.mark.parametrize(
+    ("guard_", "work", "sentence"),
+    [
+        ("shop:guard", "cards", "guards no work 'cards'; it guards index"),
+        ("shop:nobody", "index", "cannot be loaded"),
+        ("nowhere:guard", "index", "cannot be loaded"),
+        ("shop:other", "index", "is not a Guard but a int"),
+    ],
+)
+def test_the_command_explains_what_it_cannot_find(
+    tmp_path: Path, sqlite_url: str, guard_: str, work: str, sentence: str
+) -> None:
+    ran = holdfast("adopt", guard_, work, "--source", sqlite_url, "--table", "x", folder=tmp_path, database=sqlite_url)
+    assert ran.returncode == 1
+    assert sentence in ran.stderr
+    assert "Traceback" not in ran.stderr
+
+
+def test_one_pass_of_the_reconciler_ends_by_itself(tmp_path: Path, sqlite_url: str) -> None:
+    assert holdfast("reconcile", "shop:guard", "--once", folder=tmp_path, database=sqlite_url).returncode == 0
+    broken = holdfast("reconcile", "shop:guard", "--once", folder=tmp_path, database="sqlite:////no/such/folder/x.db")
+    assert broken.returncode == 1
+    assert "Check that its folder exists" in broken.stderr
+
+
+def test_the_guard_is_small(tmp_path: Path) -> None:
+    seen = subprocess.run(
+        [
+            sys.executable,
+            "-c",
+            "import sys, holdfast.guard; print(*sorted({name.partition('.')[0] for name in sys.modules}))",
+        ],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout.split()
+    assert "sqlalchemy" in seen
+    compiled = {name for name in seen if name.startswith("_")} | {"cython_runtime"}  # parts of SQLAlchemy, and our path
+    assert set(seen) - set(sys.stdlib_module_names) - compiled <= {
+        "holdfast",
+        "sqlalchemy",
+        "typing_extensions",
+        "greenlet",
+    }
