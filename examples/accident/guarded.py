@@ -6,6 +6,7 @@ The guard keeps its state in a SQLite file here; a team with several machines na
 import json
 import os
 from datetime import timedelta
+from typing import cast
 
 import redis
 from celery import Celery
@@ -42,4 +43,4 @@ def index_document(run: Run, document: str) -> str:
 def read(document: str) -> str | None:
     """Read what a reader sees: the result that the guard names."""
     fence = guard.works[index_document.name].served(document)
-    return None if fence is None else store.get(f"accident:result:{document}:{fence}")
+    return None if fence is None else cast("str | None", store.get(f"accident:result:{document}:{fence}"))

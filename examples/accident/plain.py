@@ -2,6 +2,7 @@
 
 import json
 import os
+from typing import cast
 
 import redis
 from celery import Celery
@@ -22,3 +23,8 @@ def index_document(document: str) -> None:
         vector = embed(document, chunk)
         entries.append({"text": chunk, "vector": vector})
     store.set(f"accident:result:{document}", json.dumps(entries))
+
+
+def read(document: str) -> str | None:
+    """Read what a reader sees."""
+    return cast("str | None", store.get(f"accident:result:{document}"))

@@ -19,8 +19,10 @@ of its work, and `go_on` continues it.
 
 A task module is `examples/accident/<module>.py`. It has a Celery `app` and a task `index_document(document)`; it is
 `stage.tasks`, for scripts that send in another way. It learns from REDIS_URL where Redis is, reads the content in the
-key `accident:content:<document>`, a chunk a line, embeds with `paid_model`, and writes `accident:result:<document>`: a
-JSON list of entries, each with a `text`. Its settings are in `celeryconfig`.
+key `accident:content:<document>`, a chunk a line, embeds with `paid_model`, and writes its result, a JSON list of
+entries with a `text` each, under a key that begins with `accident:`. Its `read(document)` is the reader and returns
+that list. Its settings are in `celeryconfig`; what needs a database finds the address of an empty one in
+GUARD_DATABASE.
 """
 
 import argparse
@@ -104,6 +106,7 @@ class Stage:
             os.environ["REDIS_URL"] = self._url or self._start_server()
             self._redis = redis.Redis.from_url(os.environ["REDIS_URL"], decode_responses=True)
             self._redis.ping()
+            os.environ["GUARD_DATABASE"] = f"sqlite:///{self._folder.name}/guard.db"
             self.tasks = importlib.import_module(self.module)  # only now, since it reads REDIS_URL
         except BaseException as error:
             self._end_processes()
@@ -173,8 +176,7 @@ class Stage:
 
     def result(self, document: str) -> str:
         """Return the text that a reader finds, empty when nothing was written."""
-        written = self._redis.get(f"accident:result:{document}")
-        return "\n".join(entry["text"] for entry in json.loads(written or "[]"))
+        return "\n".join(entry["text"] for entry in json.loads(self.tasks.read(document) or "[]"))
 
     def stop_child(self, document: str) -> int:
         """Stop the process that paid last for this document, and return its number for `go_on`."""

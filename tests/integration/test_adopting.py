@@ -154,9 +154,8 @@ def test_an_address_that_is_none_is_refused(guard: Guard) -> None:
 
 
 def holdfast(*arguments: str, folder: Path, database: str) -> subprocess.CompletedProcess[str]:
-    (folder / "shop.py").write_text(
-        "import os\nfrom holdfast.guard import Guard\nguard = Guard(os.environ['SHOP'])\nguard.work('index')\nother = 1\n"
-    )
+    lines = ["import os", "from holdfast.guard import Guard", "guard = Guard(os.environ['SHOP'])"]
+    (folder / "shop.py").write_text("\n".join([*lines, "guard.work('index')", "other = 1", ""]))
     return subprocess.run(
         [sys.executable, "-m", "holdfast.cli", "guard", *arguments],
         cwd=folder,

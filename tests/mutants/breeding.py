@@ -4,6 +4,7 @@
   UPDATE and DELETE.
 - `core/plan.py`: each branch, each conjunct, each side of a choice.
 - `core/admission.py`: each row of the table, each branch and conjunct of the functions that read the situation.
+- `guard/`: each branch, each conjunct, each side of a choice in what answers deliveries and publishes.
 """
 
 from __future__ import annotations
@@ -93,10 +94,22 @@ def _admission(tree: ast.Module) -> Iterator[Edit]:
             yield from _branches(top)
 
 
+def _methods(tree: ast.Module) -> Iterator[Edit]:
+    for top in tree.body:
+        for one in top.body if isinstance(top, ast.ClassDef) else [top]:
+            if isinstance(one, ast.FunctionDef):
+                yield from _branches(one)
+
+
 EDITS = {
     "holdfast.stores.statements": _statements,
     "holdfast.core.plan": _plan,
     "holdfast.core.admission": _admission,
+    "holdfast.guard.work": _methods,
+    "holdfast.guard.run": _methods,
+    "holdfast.guard.guard": _methods,
+    "holdfast.guard.celery": _methods,
+    "holdfast.guard.adopt": _methods,
 }
 
 

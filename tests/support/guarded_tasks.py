@@ -58,7 +58,7 @@ def tell(end: Finished) -> None:
 
 @guarded(app, guard, key="document", name="index", on_finished=tell)
 def index(
-    run: Run, document: str, text: str = "", seconds: float = 0.0, deaf: float = 0.0, poison: bool = False
+    run: Run, document: str, *, text: str = "", seconds: float = 0.0, deaf: float = 0.0, poison: bool = False
 ) -> str:
     """Pay, work for some seconds with checkpoints, then for some without, and write the result."""
     note("paid", key=document, generation=run.generation, fence=run.fence)

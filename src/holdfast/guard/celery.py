@@ -154,7 +154,8 @@ def guarded(
         def deliver(task: GuardedTask, *args: Any, **kwargs: Any) -> dict[str, Any]:
             return task.answer(function, args, kwargs)
 
-        settings = {"acks_late": True, "reject_on_worker_lost": True, "typing": False, **options}
+        # Not shared with other apps of the process: they would get the task without its guard.
+        settings = {"acks_late": True, "reject_on_worker_lost": True, "typing": False, "shared": False, **options}
         made: GuardedTask = app.task(bind=True, base=GuardedTask, name=full, **settings)(deliver)
         made.work = work
         made.key_of = key if callable(key) else _parameter(function, key)
@@ -167,7 +168,7 @@ def guarded(
 def reconcile_by_beat(app: Celery, guard: Guard) -> dict[str, Any]:
     """Register the reconciler as a task, and return its entry for `beat_schedule`."""
 
-    @app.task(name=RECONCILE, ignore_result=True)  # type: ignore[untyped-decorator]  # Celery has no types
+    @app.task(name=RECONCILE, ignore_result=True, shared=False)  # type: ignore[untyped-decorator]  # Celery has no types
     def reconcile() -> None:
         guard.reconcile()
 

@@ -1,0 +1,287 @@
+"""The decorator, task by task: requests, deliveries and what is sent, on Celery's own in-memory broker.
+
+Deliveries are made with `apply`, which runs a task here and now; what was sent is read from the broker's queue.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from celery import Celery
+from kombu.exceptions import OperationalError
+
+from holdfast.core.states import Outcome, Status
+from holdfast.errors import BadRequest, BadSettings, Permanent, Transient
+from holdfast.guard import Guard, Run
+from holdfast.guard.celery import RECONCILE, GuardedTask, WorkFailed, guarded, reconcile_by_beat
+from holdfast.settings import Settings
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+SECOND = timedelta(seconds=1)
+
+
+@pytest.fixture
+def app() -> Iterator[Celery]:
+    made = Celery("shop", broker="memory://", set_as_current=False)
+    yield made
+    sent(made)  # the broker's memory outlives the app
+    made.close()
+
+
+@pytest.fixture
+def guard(sqlite_url: str) -> Iterator[Guard]:
+    made = Guard(
+        Settings(
+            database=sqlite_url, backoff=SECOND / 50, attempts=2, lock_held_delay=SECOND / 2, lock_held_tries=3,
+            ring_again=SECOND / 100,
+        )
+    )  # fmt: skip
+    yield made
+    made.close()
+
+
+def sent(app: Celery, queue: str = "celery") -> list[Any]:
+    """Take all messages from a queue of the broker."""
+    found = []
+    with app.connection_for_read() as connection, connection.SimpleQueue(queue) as waiting:
+        while waiting.qsize():
+            message = waiting.get_nowait()
+            found.append(message)
+            message.ack()
+    return found
+
+
+@pytest.fixture
+def index(app: Celery, guard: Guard) -> GuardedTask:
+    @guarded(app, guard, key="document", name="index")
+    def index(run: Run, document: str, text: str = "built") -> str | None:
+        match text:
+            case "nothing":
+                return None
+            case "transient":
+                raise Transient("rate_limited")
+            case "permanent":
+                raise Permanent("bad_file")
+        return f"{run.key}: {text}"
+
+    return index
+
+
+# ---------------------------------------------------------------- asking
+
+
+def test_a_request_is_admitted_and_sent_under_the_id_of_its_job(app: Celery, guard: Guard, index: GuardedTask) -> None:
+    result = index.delay("doc", text="new")
+    assert result.admission.accepted
+    (message,) = sent(app)
+    assert message.headers["id"] == result.id == guard.works["index"].history("doc")[0].id
+    assert message.payload[0:2] == [["doc"], {"text": "new"}]
+
+
+def test_a_second_click_sends_nothing_and_gets_the_same_id(app: Celery, index: GuardedTask) -> None:
+    first, second = index.delay("doc"), index.delay("doc")
+    assert second.id == first.id
+    assert (second.admission.verdict, second.admission.job) == ("joined", first.id)
+    assert len(sent(app)) == 1
+
+
+def test_what_is_done_is_skipped_and_names_the_job_that_did_it(app: Celery, index: GuardedTask) -> None:
+    first = index.delay("doc")
+    index.apply(("doc",), task_id=first.id)
+    again = index.delay("doc")
+    assert (again.admission.verdict, again.id) == ("skipped", first.id)
+    assert len(sent(app)) == 1
+
+
+def test_a_call_may_say_what_it_means_who_asks_and_what_it_costs(app: Celery, guard: Guard, index: GuardedTask) -> None:
+    first = index.apply_async(("doc",), operation="change", fingerprint="one", requester="ann", priority=2)
+    index.apply_async(("doc",), operation="change", fingerprint="one", requester="bob", cost=0.5, cause="sync")
+    newer = index.apply_async(("doc",), operation="change", fingerprint="two")
+    assert newer.id != first.id
+    work = guard.works["index"]
+    assert [(one.requester, one.cost) for one in work.refusals("doc")] == [("bob", 0.5)]
+    old = work.history("doc")[1]
+    assert (old.requester, old.priority, old.outcome) == ("ann", 2, Outcome.SUPERSEDED)
+    assert len(sent(app)) == 2
+
+
+def test_the_key_is_found_wherever_the_caller_puts_it(index: GuardedTask) -> None:
+    by_place, by_name = index.delay("doc"), index.delay(document="doc")
+    assert by_place.id == by_name.id
+
+
+def test_the_key_may_be_computed(app: Celery, guard: Guard) -> None:
+    @guarded(app, guard, key=lambda shelf, place: f"{shelf}/{place}")
+    def label(run: Run, shelf: int, place: int) -> str:
+        return run.key
+
+    assert label.delay(3, 4).admission.key == "3/4"
+
+
+def test_a_call_without_its_key_is_refused(index: GuardedTask) -> None:
+    with pytest.raises(BadRequest, match="without its key 'document'"):
+        index.delay()
+
+
+def test_a_key_that_is_no_parameter_is_refused_when_the_module_is_loaded(app: Celery, guard: Guard) -> None:
+    with pytest.raises(BadSettings, match="has no parameter 'isbn'"):
+
+        @guarded(app, guard, key="isbn")
+        def index(run: Run, document: str) -> str:
+            return document
+
+
+def test_arguments_that_cannot_be_kept_are_refused_before_anything_is_written(guard: Guard, index: GuardedTask) -> None:
+    with pytest.raises(BadRequest, match="Pass ids and texts instead of objects"):
+        index.delay("doc", text=object())
+    assert guard.works["index"].status("doc").status is Status.NOT_INDEXED
+
+
+def test_a_broker_that_is_away_loses_no_request(
+    app: Celery, guard: Guard, index: GuardedTask, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def away(*_: Any, **__: Any) -> None:
+        raise OperationalError("no broker")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("celery.app.task.Task.apply_async", away)
+        result = index.delay("doc", text="late")
+    assert result.admission.accepted
+    assert sent(app) == []
+    threading.Event().wait(0.05)
+    guard.reconcile()
+    (message,) = sent(app)
+    assert message.headers["id"] == result.id
+    assert message.payload[0:2] == [["doc"], {"text": "late"}]
+
+
+# ---------------------------------------------------------------- sending again
+
+
+def test_a_message_that_was_just_sent_is_not_sent_again(app: Celery, sqlite_url: str) -> None:
+    guard = Guard(Settings(database=sqlite_url))
+
+    @guarded(app, guard, key="document")
+    def index(run: Run, document: str) -> str:
+        return document
+
+    index.delay("doc")
+    guard.reconcile()
+    assert len(sent(app)) == 1
+    guard.close()
+
+
+def test_a_message_is_sent_again_to_the_queue_it_was_sent_to(app: Celery, guard: Guard, index: GuardedTask) -> None:
+    index.apply_async(("doc",), queue="slow")
+    assert len(sent(app, "slow")) == 1
+    threading.Event().wait(0.05)
+    guard.reconcile()
+    assert len(sent(app, "slow")) == 1
+    assert sent(app) == []
+
+
+def test_a_job_that_was_not_asked_for_through_its_task_is_not_guessed_at(app: Celery, guard: Guard) -> None:
+    @guarded(app, guard, key="document", name="index")
+    def index(run: Run, document: str) -> str:
+        return document
+
+    guard.works["index"].admit("doc")
+    guard.reconcile()
+    assert sent(app) == []
+
+
+def test_work_without_a_carrier_is_left_to_whoever_asked(guard: Guard) -> None:
+    work = guard.work("bare")
+    work.admit("doc")
+    guard.reconcile()
+    assert work.status("doc").status is Status.QUEUED
+
+
+def test_beat_runs_the_reconciler(app: Celery, guard: Guard, index: GuardedTask) -> None:
+    entry = reconcile_by_beat(app, guard)
+    assert entry["task"] == RECONCILE
+    assert entry["schedule"] == guard.settings.period
+    index.delay("doc")
+    sent(app)
+    threading.Event().wait(0.05)
+    app.tasks[RECONCILE].apply()
+    assert len(sent(app)) == 1
+
+
+# ---------------------------------------------------------------- delivering
+
+
+def test_a_delivery_does_the_work_and_a_second_one_says_why_not(index: GuardedTask) -> None:
+    job = index.delay("doc").id
+    done = index.apply(("doc",), task_id=job).get()
+    assert done == {"verdict": "done", "reason": "success", "outcome": "success", "value": "doc: built"}
+    again = index.apply(("doc",), task_id=job).get()
+    assert (again["verdict"], again["reason"]) == ("skipped", "already_success")
+
+
+def test_a_message_of_nobodys_job_is_skipped(index: GuardedTask) -> None:
+    assert index.apply(("doc",), task_id="stranger").get()["reason"] == "unknown_job"
+
+
+def test_work_that_failed_for_good_is_shown_as_failed(index: GuardedTask) -> None:
+    job = index.delay("doc", text="permanent").id
+    with pytest.raises(WorkFailed, match="bad_file"):
+        index.apply(("doc", "permanent"), task_id=job).get()
+    other = index.delay("empty", text="nothing").id
+    with pytest.raises(WorkFailed, match="no_result"):
+        index.apply(("empty", "nothing"), task_id=other).get()
+
+
+def test_a_passing_failure_puts_the_message_back(app: Celery, index: GuardedTask) -> None:
+    job = index.delay("doc", text="transient").id
+    sent(app)
+    postponed = index.apply(("doc",), {"text": "transient"}, task_id=job).get()
+    assert (postponed["verdict"], postponed["reason"]) == ("postponed", "rate_limited")
+    (message,) = sent(app)
+    assert (message.headers["id"], message.headers["retries"]) == (job, 0)
+    assert message.headers["eta"] is not None
+    assert message.payload[0:2] == [["doc"], {"text": "transient"}]
+
+
+def hold(app: Celery, guard: Guard) -> tuple[str, threading.Event, threading.Thread, GuardedTask]:
+    """Let a run hold its key until it is told to go on."""
+    begun, go_on = threading.Event(), threading.Event()
+
+    @guarded(app, guard, key="document", name="slow")
+    def slow(run: Run, document: str) -> str:
+        begun.set()
+        assert go_on.wait(20)
+        return document
+
+    job = str(slow.delay("doc").id)
+    thread = threading.Thread(target=slow.apply, args=(("doc",),), kwargs={"task_id": job})
+    thread.start()
+    assert begun.wait(20)
+    return job, go_on, thread, slow
+
+
+def test_a_held_lock_puts_the_message_back_and_counts(app: Celery, guard: Guard) -> None:
+    job, go_on, thread, slow = hold(app, guard)
+    sent(app)
+    held = slow.apply(("doc",), task_id=job, retries=1).get()
+    assert held["verdict"] == "lock_held"
+    (message,) = sent(app)
+    assert (message.headers["id"], message.headers["retries"]) == (job, 2)
+    spent = slow.apply(("doc",), task_id=job, retries=3).get()
+    assert (spent["verdict"], spent["reason"]) == ("skipped", "lock_held")
+    assert sent(app) == []
+    assert guard.works["slow"].status("doc").status is Status.INDEXING
+    go_on.set()
+    thread.join()
+    assert guard.works["slow"].status("doc").status is Status.SUCCESS
+
+
+def test_the_call_is_kept_as_plain_json(guard: Guard, index: GuardedTask) -> None:
+    job = guard.store.job(index.delay("doc", text="kept").id)
+    assert json.loads(job.payload or "") == {"args": ["doc"], "kwargs": {"text": "kept"}, "options": {}}
