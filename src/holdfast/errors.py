@@ -13,6 +13,7 @@ HoldfastError
 │   ├── StoreFull        the disk is full
 │   ├── StoreUnavailable the database cannot be reached
 │   └── StoreTooNew      written by a newer version of Holdfast
+├── WorkFailed           guarded work ended as failed; shown to whoever carried its message
 └── WorkError            what an indexer raises
     ├── Transient        try again later, counted
     │   └── Outage       the provider is down for everybody: wait, not counted
@@ -109,6 +110,10 @@ class StoreUnavailable(StoreError):
 
 class StoreTooNew(StoreError):
     """The database was written by a newer version of Holdfast."""
+
+
+class WorkFailed(HoldfastError):
+    """Guarded work ended as failed; raised so that whoever carried its message shows it so."""
 
 
 class WorkError(HoldfastError):

@@ -253,8 +253,13 @@ def test_a_broker_flushed_while_work_runs_and_waits_loses_nothing(shop: Shop) ->
 
 
 def test_a_cancel_outlives_the_worker_that_would_have_forgotten_it(shop: Shop) -> None:
+    with setting(shop, GUARDED_TIMEOUT="3"):
+        shop.ask("other", text="other", seconds=2)
+    first = shop.worker()
+    until(lambda: shop.paid("other") == 1, "nobody begins")
     job = shop.ask(text="unwanted")
     assert shop.work.cancel("doc").accepted
+    first.kill()
     worker = shop.worker()
     until(lambda: "'reason': 'already_cancelled'" in worker.log(), "the message is not answered")
     assert shop.paid() == 0

@@ -9,6 +9,8 @@ from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from alembic import command
+from alembic.config import Config
 from sqlalchemy import event, inspect, text
 from sqlalchemy.engine import Engine
 
@@ -313,3 +315,25 @@ def test_two_processes_that_open_a_new_database_at_once_both_succeed(postgres_ur
             assert [answer_of(process) for process in processes] == ["opened", "opened"]
             assert execute(postgres_url, "SELECT count(*) FROM counters") == 6
             execute(postgres_url, "DROP SCHEMA public CASCADE; CREATE SCHEMA public")
+
+
+def test_a_database_of_the_first_version_is_brought_up_to_date_with_all_it_holds(
+    database_url: str, declared_url: str
+) -> None:
+    database = open_database(database_url, SystemClock())
+    database.prepare()
+    config = Config()
+    config.set_main_option("script_location", "holdfast:stores/migrations")
+    config.set_main_option("path_separator", "os")
+    with database.writing(durable=True) as tx:
+        config.attributes["connection"] = tx.connection
+        command.upgrade(config, "0001")
+    database.close()
+    columns = "id, owner_id, base, owner, generation, operation, cause, requester, priority, open, created_at"
+    values = "'job-1', 1, 'shelf', 'doc', 1, 'index', 'user', '', 5, 1, 77"
+    execute(database_url, f"INSERT INTO jobs ({columns}) VALUES ({values})")  # noqa: S608 - our own words
+    store = open_store(database_url, rules=Rules(), clock=SystemClock())
+    job = store.job("job-1")
+    store.close()
+    assert (job.owner, job.payload, job.untold) == ("doc", None, False)
+    assert schema(database_url) == schema(declared_url)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
@@ -11,11 +13,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from sqlalchemy import create_engine, text
 
-from holdfast.core.admission import Verdict
-from holdfast.core.states import Outcome, Status
+from holdfast.core.admission import Request, Verdict
+from holdfast.core.states import Operation, Outcome, Status
 from holdfast.errors import BadRequest, BadSettings, Permanent, StaleLease, Transient
 from holdfast.guard import Finished, Guard, Run, Work
+from holdfast.guard.lock import EarlyLock
 from holdfast.settings import Settings
+from tests.support.servers import Valkey
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -169,6 +173,71 @@ def test_a_delivery_beside_a_living_one_is_told_to_come_back_and_harms_nobody(ca
         go_on.set()
         assert first.result().outcome is Outcome.SUCCESS
     assert cards.perform(job, build()).reason == "already_success"
+
+
+def test_a_delivery_that_is_over_needs_no_reconciler(
+    cards: Work, guard: Guard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = asked(cards)
+    cards.perform(job, build())
+
+    def called() -> None:
+        raise AssertionError("nothing stands in the way")
+
+    monkeypatch.setattr(guard, "reconcile", called)
+    assert cards.perform(job, build()).reason == "already_success"
+
+
+def test_a_delivery_for_a_key_that_is_gone_is_skipped(cards: Work, guard: Guard) -> None:
+    job = asked(cards)
+    store = guard.store
+    store.admit([Request(base="cards", owner="project-7", operation=Operation.DELETE)])
+    store.forget(store.claim_next(("cards",), "anybody", 1))
+    assert cards.status("project-7").status is Status.NOT_INDEXED
+    done = cards.perform(job, build())
+    assert (done.verdict, done.reason) == ("skipped", "deleted")
+
+
+def test_what_is_being_deleted_is_served_to_nobody(cards: Work, guard: Guard) -> None:
+    cards.perform(asked(cards), build())
+    assert cards.served("project-7") is not None
+    guard.store.admit([Request(base="cards", owner="project-7", operation=Operation.DELETE)])
+    assert cards.status("project-7").status is Status.DELETING
+    assert cards.served("project-7") is None
+
+
+def test_work_whose_key_goes_while_it_runs_is_skipped(cards: Work, guard: Guard) -> None:
+    store = guard.store
+
+    def work(_run: Run) -> str:
+        store.admit([Request(base="cards", owner="project-7", operation=Operation.DELETE)])
+        return "late"
+
+    done = cards.perform(asked(cards), work)
+    assert (done.verdict, done.outcome) == ("skipped", Outcome.DELETED)
+
+
+@pytest.fixture(scope="module")
+def valkey(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Valkey]:
+    with Valkey(tmp_path_factory.mktemp("valkey")) as server:
+        yield server
+
+
+def test_a_lock_held_elsewhere_turns_a_delivery_away_before_it_claims(database_url: str, valkey: Valkey) -> None:
+    guard = Guard(Settings(database=database_url), lock=EarlyLock(valkey.url))
+    cards = guard.work("cards")
+    job = asked(cards)
+    elsewhere = EarlyLock(valkey.url)
+    with elsewhere.hold("cards:project-7") as ours:
+        assert ours
+        turned_away = cards.perform(job, build())
+        assert (turned_away.verdict, turned_away.again_in) == ("lock_held", timedelta(seconds=15))
+        assert cards.status("project-7").attempt == 0
+    assert cards.perform(job, build()).outcome is Outcome.SUCCESS
+    with elsewhere.hold("cards:project-7") as free_again:
+        assert free_again
+    elsewhere.close()
+    guard.close()
 
 
 @pytest.mark.parametrize("nothing", [None, "skipped", {"status": "skipped"}, {"verdict": "skipped", "why": "?"}])
@@ -439,6 +508,30 @@ def test_a_teller_that_fails_is_called_again_by_the_reconciler(guard: Guard, mon
     assert calls == [job, job]
 
 
+def test_nobody_is_told_of_a_job_that_goes_on(guard: Guard) -> None:
+    told: list[Finished] = []
+    work = guard.work("cards", on_finished=told.append)
+
+    def fail(_run: Run) -> str:
+        raise Transient("rate_limited")
+
+    assert work.perform(asked(work), fail).verdict == "postponed"
+    assert told == []
+
+
+def test_an_end_that_nobody_listens_to_any_more_is_left_untold(
+    guard: Guard, database_url: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    asked(guard.work("cards", on_finished=lambda _end: None))
+    deaf = Guard(Settings(database=database_url))
+    deaf.work("cards").cancel("project-7")
+    monkeypatch.setattr("holdfast.guard.work.TOLD_LATE", timedelta())
+    deaf.reconcile()
+    deaf.close()
+    assert caplog.records == []
+    assert len(guard.store.untold("cards", 10)) == 1
+
+
 def test_a_cancelled_and_a_superseded_job_are_told_by_the_reconciler(
     guard: Guard, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -450,3 +543,40 @@ def test_a_cancelled_and_a_superseded_job_are_told_by_the_reconciler(
     monkeypatch.setattr("holdfast.guard.work.TOLD_LATE", timedelta())
     guard.reconcile()
     assert sorted(told) == [Outcome.CANCELLED, Outcome.SUPERSEDED]
+
+
+# ---------------------------------------------------------------- processes
+
+FORKING = """
+import os, sys
+from holdfast.guard import Guard
+
+guard = Guard(sys.argv[1])
+work = guard.work("cards")
+job = work.admit("project-7").job
+child = os.fork()
+if child == 0:
+    done = work.perform(job, lambda run: "built in the child")
+    os._exit(0 if done.outcome == "success" else 1)
+assert os.waitpid(child, 0)[1] == 0, "the child could not use the guard"
+assert work.status("project-7").status == "success", "the parent cannot use it any more"
+assert work.admit("project-7", operation="force").accepted
+guard.close()
+print("both")
+"""
+
+
+def test_a_child_of_a_fork_has_connections_of_its_own(database_url: str) -> None:
+    ran = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", FORKING, database_url], capture_output=True, text=True, check=False
+    )
+    assert (ran.stdout, ran.returncode) == ("both\n", 0), ran.stderr
+
+
+def test_the_address_alone_is_enough_and_the_rest_comes_from_the_environment(
+    sqlite_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOLDFAST_LEASE", "7m")
+    monkeypatch.setenv("HOLDFAST_DATABASE", "sqlite:///elsewhere.db")
+    assert (Guard(sqlite_url).settings.database, Guard(sqlite_url).settings.lease) == (sqlite_url, timedelta(minutes=7))
+    assert Guard().settings.database == "sqlite:///elsewhere.db"

@@ -15,9 +15,9 @@ from celery import Celery
 from kombu.exceptions import OperationalError
 
 from holdfast.core.states import Outcome, Status
-from holdfast.errors import BadRequest, BadSettings, Permanent, Transient
+from holdfast.errors import BadRequest, BadSettings, Permanent, Transient, WorkFailed
 from holdfast.guard import Guard, Run
-from holdfast.guard.celery import RECONCILE, GuardedTask, WorkFailed, guarded, reconcile_by_beat
+from holdfast.guard.celery import RECONCILE, GuardedTask, guarded, reconcile_by_beat
 from holdfast.settings import Settings
 
 if TYPE_CHECKING:
@@ -111,9 +111,20 @@ def test_a_call_may_say_what_it_means_who_asks_and_what_it_costs(app: Celery, gu
     assert len(sent(app)) == 2
 
 
+def test_a_request_that_cannot_be_met_says_so_and_sends_nothing(app: Celery, index: GuardedTask) -> None:
+    refused = index.apply_async(("nobody",), operation="retry")
+    assert (refused.admission.verdict, refused.admission.reason) == ("rejected", "unknown_owner")
+    assert sent(app) == []
+
+
 def test_the_key_is_found_wherever_the_caller_puts_it(index: GuardedTask) -> None:
-    by_place, by_name = index.delay("doc"), index.delay(document="doc")
-    assert by_place.id == by_name.id
+    ways = [index.delay("doc"), index.delay(document="doc"), index.apply_async(kwargs={"document": "doc"})]
+    assert len({way.id for way in ways}) == 1
+
+
+def test_a_cancel_is_no_request_for_work(index: GuardedTask) -> None:
+    with pytest.raises(BadRequest, match="use `cancel` of the work"):
+        index.apply_async(("doc",), operation="cancel")
 
 
 def test_the_key_may_be_computed(app: Celery, guard: Guard) -> None:
@@ -183,10 +194,14 @@ def test_a_message_is_sent_again_to_the_queue_it_was_sent_to(app: Celery, guard:
     threading.Event().wait(0.05)
     guard.reconcile()
     assert len(sent(app, "slow")) == 1
+    index.apply(("doc",), {"text": "transient"}, task_id=guard.works["index"].history("doc")[0].id)
+    assert len(sent(app, "slow")) == 1, "and so is one that comes later"
     assert sent(app) == []
 
 
-def test_a_job_that_was_not_asked_for_through_its_task_is_not_guessed_at(app: Celery, guard: Guard) -> None:
+def test_a_job_that_was_not_asked_for_through_its_task_is_not_guessed_at(
+    app: Celery, guard: Guard, caplog: pytest.LogCaptureFixture
+) -> None:
     @guarded(app, guard, key="document", name="index")
     def index(run: Run, document: str) -> str:
         return document
@@ -194,6 +209,7 @@ def test_a_job_that_was_not_asked_for_through_its_task_is_not_guessed_at(app: Ce
     guard.works["index"].admit("doc")
     guard.reconcile()
     assert sent(app) == []
+    assert [record.message.split()[0] for record in caplog.records] == ["message.unknown"]
 
 
 def test_work_without_a_carrier_is_left_to_whoever_asked(guard: Guard) -> None:

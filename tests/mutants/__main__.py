@@ -87,7 +87,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="mutants")
     parser.add_argument("--seeds", type=int, default=SEEDS)
     parser.add_argument("--infected", action="store_true")
-    parser.add_argument("--only", default="", help="mutants whose name contains this")
+    parser.add_argument("--only", nargs="*", default=[""], help="mutants whose name contains one of these")
     options = parser.parse_args()
     if options.infected:
         look(options.seeds)
@@ -95,7 +95,7 @@ def main() -> int:
     if broken := _tests_notice(dict(os.environ), (*TESTS, *GUARD_TESTS)):
         print(f"{broken} fails without any mutant; whatever it notices would prove nothing")
         return 1
-    mutants = [mutant for mutant in breed() if options.only in mutant.name]
+    mutants = [mutant for mutant in breed() if any(only in mutant.name for only in options.only)]
     fates = []
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         for fate in pool.map(show, mutants):

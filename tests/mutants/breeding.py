@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     Edit = tuple[str, Callable[[], None]]  # what it removes, and how
 
 SOURCE = Path(__file__).resolve().parents[2] / "src"
+HOUSEKEEPING = frozenset({"__init__", "close"})
 PREDICATES = frozenset({"claimable", "held", "as_read", "freeable", "stoppable"})
 
 
@@ -97,7 +98,7 @@ def _admission(tree: ast.Module) -> Iterator[Edit]:
 def _methods(tree: ast.Module) -> Iterator[Edit]:
     for top in tree.body:
         for one in top.body if isinstance(top, ast.ClassDef) else [top]:
-            if isinstance(one, ast.FunctionDef):
+            if isinstance(one, ast.FunctionDef) and one.name not in HOUSEKEEPING:
                 yield from _branches(one)
 
 

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from holdfast.core.slot import JobId, Slot
 
 DEFAULT_PRIORITY = 5
+BUILDS = frozenset(Operation) - {Operation.CANCEL, Operation.DELETE}  # ask for something to be built
 CREATES = frozenset({Operation.INDEX, Operation.FORCE, Operation.CHANGE})  # may be the first word about an owner
 
 

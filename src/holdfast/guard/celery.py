@@ -9,6 +9,7 @@ from __future__ import annotations
 import inspect
 import json
 import logging
+from contextlib import contextmanager
 from functools import wraps
 from typing import TYPE_CHECKING, Any
 
@@ -17,11 +18,10 @@ from celery.result import AsyncResult
 from kombu.exceptions import OperationalError
 
 from holdfast.core.states import Operation, Outcome
-from holdfast.errors import BadRequest, BadSettings, HoldfastError
+from holdfast.errors import BadRequest, BadSettings, WorkFailed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-    from datetime import timedelta
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from celery import Celery
 
@@ -34,11 +34,8 @@ log = logging.getLogger("holdfast")
 
 ASKING = frozenset({"operation", "fingerprint", "requester", "cost", "cause", "priority"})
 KEPT = frozenset({"queue", "exchange", "routing_key", "ignore_result", "soft_time_limit", "time_limit"})
+NO_JOB = "no-job"  # the id of a result when nothing was ever asked for under the key
 RECONCILE = "holdfast.guard.reconcile"
-
-
-class WorkFailed(HoldfastError):
-    """The work ended as failed; raised so that Celery shows it so."""
 
 
 class GuardedResult(AsyncResult):  # type: ignore[misc]  # Celery has no types
@@ -72,26 +69,20 @@ class GuardedTask(Task):  # type: ignore[misc]  # Celery has no types
         kept = {name: options[name] for name in KEPT & options.keys()}
         payload = self._payload({"args": args, "kwargs": kwargs, "options": kept})
         admission = self.work.admit(key, payload=payload, **asking)
-        if admission.accepted and admission.job is not None:
-            self._send(admission.job, args, kwargs, **{**options, "task_id": admission.job})
+        if admission.accepted:
             self.work.note_sent(key)
-        job = admission.job or self.work.history(key, 1)[0].id
-        return GuardedResult(admission, job, app=self.app)
+            with _broker_may_be_away(admission.job):
+                super().apply_async(args, kwargs, **{**options, "task_id": admission.job})
+        newest = [job.id for job in self.work.history(key, 1)]
+        return GuardedResult(admission, admission.job or next(iter(newest), NO_JOB), app=self.app)
 
-    def _send(self, job: str, args: Sequence[Any], kwargs: Mapping[str, Any], **options: Any) -> None:
-        """Send the message; if the broker is away the job waits in the database until the reconciler sends it."""
-        try:
-            super().apply_async(args, kwargs, **options)
-        except OperationalError as error:
-            log.warning("message.not_sent job=%s error=%s", job, error)
-
-    def send_again(self, job: Job) -> None:
+    def send_again(self, job: Job, **options: Any) -> None:
         """Send the message of a job once more, as it was sent first."""
-        call = json.loads(job.payload or "{}")
-        if "args" not in call:
+        if job.payload is None:
             log.warning("message.unknown job=%s was not asked for through its task, so its call is not kept", job.id)
             return
-        super().apply_async(call["args"], call["kwargs"], task_id=job.id, **call["options"])
+        call = json.loads(job.payload)
+        super().apply_async(call["args"], call["kwargs"], task_id=job.id, **call["options"], **options)
 
     def _payload(self, call: Mapping[str, Any]) -> str:
         try:
@@ -110,24 +101,15 @@ class GuardedTask(Task):  # type: ignore[misc]  # Celery has no types
             held = done.verdict == "lock_held"
             if held and self.request.retries >= self.work.lock_held_tries:
                 return {**done.body(), "verdict": "skipped"}  # the living generation goes on undisturbed
-            self._again(done.again_in, retries=self.request.retries + 1 if held else 0)
+            with _broker_may_be_away(job):
+                self.send_again(
+                    self.work.job(job),
+                    countdown=done.again_in.total_seconds(),
+                    retries=self.request.retries + 1 if held else 0,
+                )
         if done.outcome is Outcome.FAILED:
             raise WorkFailed(f"{self.name} failed for good: {done.reason}. Ask for it again when the cause is gone.")
         return done.body()
-
-    def _again(self, pause: timedelta, *, retries: int) -> None:
-        """Put the same message back, to be delivered later."""
-        request = self.request
-        route = {"queue": request.delivery_info["routing_key"]} if request.delivery_info else {}
-        self._send(
-            request.id,
-            request.args,
-            request.kwargs,
-            task_id=request.id,
-            countdown=pause.total_seconds(),
-            retries=retries,
-            **route,
-        )
 
 
 def guarded(
@@ -173,6 +155,15 @@ def reconcile_by_beat(app: Celery, guard: Guard) -> dict[str, Any]:
         guard.reconcile()
 
     return {"task": RECONCILE, "schedule": guard.settings.period, "options": {"expires": guard.settings.period}}
+
+
+@contextmanager
+def _broker_may_be_away(job: str | None) -> Iterator[None]:
+    """Send within: what cannot be sent waits in the database until the reconciler sends it."""
+    try:
+        yield
+    except OperationalError as error:
+        log.warning("message.not_sent job=%s error=%s", job, error)
 
 
 def _parameter(function: Callable[..., Any], name: str) -> Callable[..., str]:

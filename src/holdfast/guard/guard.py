@@ -82,7 +82,9 @@ class Guard:
         return pause
 
     def close(self) -> None:
-        """Close what this process opened."""
+        """Close what this process opened, the early lock included."""
+        if self.lock is not None:
+            self.lock.close()
         with self._mutex:
             if self._opened is not None and self._opened[0] == os.getpid():
                 self._opened[1].close()

@@ -8,11 +8,11 @@ from contextlib import nullcontext
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from holdfast.core.admission import DEFAULT_PRIORITY, Request
+from holdfast.core.admission import BUILDS, DEFAULT_PRIORITY, Request
 from holdfast.core.dependencies import SlotSpec
 from holdfast.core.slot import Built, Ring
-from holdfast.core.states import Operation, Outcome, SlotState, Status
-from holdfast.errors import UnknownJob, UnknownOwner, UnknownSlot
+from holdfast.core.states import Operation, Outcome, Status
+from holdfast.errors import BadRequest, UnknownJob, UnknownOwner, UnknownSlot, WorkError
 from holdfast.guard.answers import Admission, Done, Finished, Standing
 from holdfast.guard.provider import categorise
 from holdfast.guard.run import Run
@@ -66,10 +66,13 @@ class Work:
         `payload` is kept with the job, so that its message can be sent again when a broker lost it. `cost` is what
         the work would have cost, for the audit of refused requests.
         """
+        wanted = Operation(operation or self.operation)
+        if wanted not in BUILDS:
+            raise BadRequest(f"The operation {wanted!r} asks for no work; use `cancel` of the work to stop it.")
         request = Request(
             base=self.name,
             owner=key,
-            operation=Operation(operation or self.operation),
+            operation=wanted,
             slots=(SlotSpec(self.name),),
             fingerprint=fingerprint,
             priority=priority,
@@ -103,7 +106,7 @@ class Work:
         Returning is the acknowledgement: what could not be done now is known to the database and will be rung again.
         """
         try:
-            known = self._guard.store.job(job)
+            known = self.job(job)
         except UnknownJob:
             return Done(verdict="skipped", reason="unknown_job")
         done = self._perform(known, _Call(work))
@@ -121,7 +124,7 @@ class Work:
                 self._guard.reconcile()  # whoever stands in the way may be dead, or the attempts spent
                 if not self._answer(job, call):
                     return self._why_not(job)
-            return self._outcome(job.id, call.value)
+            return self._outcome(job, call.value)
 
     def _answer(self, job: Job, call: _Call) -> bool:
         """Claim, work and settle, with a heartbeat of its own; return whether there was anything to claim."""
@@ -156,21 +159,21 @@ class Work:
             return self._held()
         return self._later(slot)
 
-    def _outcome(self, job: str, value: Any) -> Done:
+    def _outcome(self, job: Job, value: Any) -> Done:
         """Say what became of an attempt that was made."""
-        known = self._guard.store.job(job)
-        if known.outcome is not None:
-            verdict = "done" if known.outcome in OWN_END else "skipped"
-            reason = str(known.results.get(self.name, {}).get("error", known.outcome))
-            return Done(verdict=verdict, reason=reason, outcome=known.outcome, value=value)
-        slot = self._slot(known)
-        return self._later(slot) if slot is not None else Done(verdict="skipped", reason="deleted")
+        slot = self._slot(job)
+        job = self._guard.store.job(job.id)
+        if job.outcome is None:
+            assert slot is not None  # noqa: S101 - a slot goes with the end of its job, which was read later
+            return self._later(slot)
+        verdict = "done" if job.outcome in OWN_END else "skipped"
+        reason = str(job.results.get(self.name, {}).get("error", job.outcome))
+        return Done(verdict=verdict, reason=reason, outcome=job.outcome, value=value)
 
     def _later(self, slot: Slot) -> Done:
-        if slot.state is SlotState.WAITING and slot.due_at is not None:
+        if slot.due_at is not None:
             pause = timedelta(microseconds=max(0, slot.due_at - self._guard.clock.now()))
-            reason = slot.error_code or "waiting"
-            return Done(verdict="postponed", reason=reason, again_in=pause + timedelta(milliseconds=50))
+            return Done(verdict="postponed", reason=str(slot.error_code), again_in=pause + timedelta(milliseconds=50))
         return Done(verdict="postponed", reason="given_back", again_in=self._guard.settings.lock_held_delay)
 
     def _slot(self, job: Job) -> Slot | None:
@@ -232,8 +235,7 @@ class Work:
         except UnknownOwner:
             return Standing(key=key, status=Status.NOT_INDEXED)
         slot = owner.slot(self.name)
-        if slot is None:
-            return Standing(key=key, status=owner.status, generation=owner.generation)
+        assert slot is not None  # noqa: S101 - it is the only one that is asked for
         return Standing(
             key=key,
             status=owner.status,
@@ -248,6 +250,10 @@ class Work:
     def served(self, key: str) -> int | None:
         """Name the fence whose result readers should see; None when there is none."""
         return self.status(key).served
+
+    def job(self, job: str) -> Job:
+        """Read a job by its id, or raise `UnknownJob`."""
+        return self._guard.store.job(job)
 
     def history(self, key: str, limit: int = 100) -> list[Job]:
         """Return the jobs of a key, newest first."""
@@ -272,9 +278,11 @@ class _Call:
         """Do the work; nothing, or the word that it was skipped, is a failure after the guard has passed."""
         try:
             self.value = self._work(Run(task))
+        except WorkError:
+            raise
         except Exception as error:
             known = categorise(error)
-            if known is None or known is error:
+            if known is None:
                 raise
             raise known from error
         return None if self.value is None or _says_skipped(self.value) else Built()

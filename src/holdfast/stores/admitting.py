@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from holdfast.core.admission import (
+    BUILDS,
     Answer,
     Request,
     Row,
@@ -36,7 +37,6 @@ if TYPE_CHECKING:
     from holdfast.stores.database import Database, Transaction
 from holdfast.stores.values import OwnerRow
 
-BUILDS = frozenset(Operation) - {Operation.CANCEL, Operation.DELETE}
 LOWEST_PRIORITY = 9
 
 
