@@ -1,0 +1,1 @@
+"""Bytes to text with structure, and text to chunks."""

@@ -1,0 +1,1 @@
+"""Embeddings and language models, behind one small protocol."""
