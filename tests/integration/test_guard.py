@@ -32,8 +32,7 @@ def guard(database_url: str) -> Iterator[Guard]:
     made = Guard(
         Settings(
             database=database_url,
-            lease=3 * SECOND,
-            heartbeat=SECOND,
+            heartbeat=60 * SECOND,  # so rare that a checkpoint has to ask for itself
             backoff=SECOND / 20,
             lock_held_delay=SECOND / 5,
             attempts=2,
@@ -258,6 +257,16 @@ def test_a_passing_failure_is_tried_again_and_one_too_many_is_the_end(cards: Wor
     threading.Event().wait(first.again_in.total_seconds())
     last = cards.perform(job, work)
     assert (last.verdict, last.outcome, last.reason) == ("done", Outcome.FAILED, "rate_limited")
+
+
+def test_an_error_nobody_knows_is_kept_with_its_type_and_tried_again(cards: Work) -> None:
+    def work(_run: Run) -> str:
+        raise ValueError("what is this?")
+
+    assert cards.perform(asked(cards), work).reason == "unexpected"
+    error = cards.status("project-7").error
+    assert error is not None
+    assert error.params == {"type": "ValueError", "message": "what is this?"}
 
 
 def test_a_failure_for_good_is_tried_once(cards: Work) -> None:
@@ -554,8 +563,11 @@ from holdfast.guard import Guard
 guard = Guard(sys.argv[1])
 work = guard.work("cards")
 job = work.admit("project-7").job
+mine = guard.store
 child = os.fork()
 if child == 0:
+    if guard.store is mine:
+        os._exit(2)
     done = work.perform(job, lambda run: "built in the child")
     os._exit(0 if done.outcome == "success" else 1)
 assert os.waitpid(child, 0)[1] == 0, "the child could not use the guard"

@@ -257,7 +257,8 @@ def test_work_that_failed_for_good_is_shown_as_failed(index: GuardedTask) -> Non
 def test_a_passing_failure_puts_the_message_back(app: Celery, index: GuardedTask) -> None:
     job = index.delay("doc", text="transient").id
     sent(app)
-    postponed = index.apply(("doc",), {"text": "transient"}, task_id=job).get()
+    # However often it met a held lock before: only that is counted, and not this.
+    postponed = index.apply(("doc",), {"text": "transient"}, task_id=job, retries=3).get()
     assert (postponed["verdict"], postponed["reason"]) == ("postponed", "rate_limited")
     (message,) = sent(app)
     assert (message.headers["id"], message.headers["retries"]) == (job, 0)

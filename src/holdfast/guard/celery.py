@@ -73,8 +73,8 @@ class GuardedTask(Task):  # type: ignore[misc]  # Celery has no types
             self.work.note_sent(key)
             with _broker_may_be_away(admission.job):
                 super().apply_async(args, kwargs, **{**options, "task_id": admission.job})
-        newest = [job.id for job in self.work.history(key, 1)]
-        return GuardedResult(admission, admission.job or next(iter(newest), NO_JOB), app=self.app)
+        newest = next((job.id for job in self.work.history(key, 1)), NO_JOB)
+        return GuardedResult(admission, newest, app=self.app)
 
     def send_again(self, job: Job, **options: Any) -> None:
         """Send the message of a job once more, as it was sent first."""
