@@ -30,6 +30,7 @@ GUARD_TESTS = (
     "tests/integration/test_adopting.py",
 )
 PATIENCE = 240
+ENDLESS = "never came to an end"
 
 
 @dataclass(frozen=True)
@@ -52,9 +53,9 @@ def show(mutant: Mutant) -> Fate:
         return Fate(mutant.name, None, _tests_notice(environment, GUARD_TESTS))
     command = [sys.executable, "-m", "tests.mutants", "--infected"]
     try:
-        ran = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=PATIENCE, check=False)
+        ran = _run(command, environment)
     except subprocess.TimeoutExpired:
-        return Fate(mutant.name, None, "never came to an end")
+        return Fate(mutant.name, None, ENDLESS)
     if ran.returncode:  # it cannot even be imported or started
         last = (ran.stderr.strip().splitlines() or ["no word"])[-1]
         return Fate(mutant.name, 0, f"start: {last[:100]}")
@@ -69,9 +70,16 @@ def _tests_notice(environment: dict[str, str], tests: Sequence[str]) -> str | No
         sys.executable, "-m", "pytest", "-x", "-q", "--no-header", "-p", "tests.mutants.infection",
         "-p", "no:cacheprovider", "-m", "not postgres", *tests,
     ]  # fmt: skip
-    ran = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=PATIENCE, check=False)
+    try:
+        ran = _run(command, environment)
+    except subprocess.TimeoutExpired:
+        return ENDLESS
     failed = [line.split()[1] for line in ran.stdout.splitlines() if line.startswith(("FAILED ", "ERROR "))]
     return failed[0] if failed else None
+
+
+def _run(command: list[str], environment: dict[str, str]) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=PATIENCE, check=False)
 
 
 def look(seeds: int) -> None:
