@@ -259,6 +259,27 @@ def test_a_closed_lock_lets_the_work_end_and_can_be_used_again(
         assert extended(client)
 
 
+def test_closing_ends_the_connections(server: Valkey, client: redis.Redis) -> None:
+    before = len(client.client_list())
+    lock = EarlyLock(server.url)
+    watch = lock._watch()  # kept, so that nothing ends by being forgotten
+    assert free(lock)
+    assert len(client.client_list()) > before
+    lock.close()
+    until(lambda: len(client.client_list()) <= before, f"the connections of {watch} stay")
+
+
+def test_an_extension_that_comes_after_the_release_is_no_loss(
+    make: Callable[..., EarlyLock], client: redis.Redis, caplog: pytest.LogCaptureFixture
+) -> None:
+    lock = make(**STILL)
+    with lock.hold("doc-1"):
+        (held,) = lock._watch()._held
+    lock._watch()._prolong(held)
+    assert words(caplog) == []
+    assert not client.exists(KEY)
+
+
 # ---------------------------------------------------------------- what can happen to Redis
 
 
@@ -345,6 +366,17 @@ def test_closing_does_not_wait_for_all_the_locks_of_a_paused_server(
             begun = time.monotonic()
             lock.close()
             assert time.monotonic() - begun < NO_LONG_WAIT
+            assert not watchdogs()  # it was waited for all the same
+
+
+def test_the_client_gives_up_at_once_whatever_the_address_says_about_reading(
+    client: redis.Redis, server: Valkey
+) -> None:
+    lock = EarlyLock(server.url + "?retry_on_timeout=yes&socket_timeout=20")
+    connection: Any = lock._watch()._client.connection_pool.make_connection()
+    assert connection.retry.get_retries() == 0
+    assert connection.socket_connect_timeout == 1
+    lock.close()
 
 
 @pytest.mark.parametrize("error", [redis.ResponseError("READONLY"), OSError(9, "bad"), UnicodeError("label too long")])
@@ -477,7 +509,15 @@ def test_a_lock_that_would_end_while_it_is_held_is_refused(ttl: timedelta, exten
 
 
 @pytest.mark.parametrize(
-    "url", ["", "http://:hush@host", "redis://:hush@host:many/0", "redis://:hush@host/0?patience=7", "localhost:6379"]
+    "url",
+    [
+        "",
+        "localhost:6379",
+        "http://:hush@host",
+        "redis://:hush@host:many/0",
+        "redis://:hush@host/0?patience=7",
+        "redis://:hush@host/0?protocol=9",
+    ],
 )
 def test_an_address_that_cannot_be_read_is_refused_and_not_repeated(url: str) -> None:
     with pytest.raises(BadSettings, match="cannot be read") as refusal:

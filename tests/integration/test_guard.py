@@ -585,6 +585,16 @@ def test_a_child_of_a_fork_has_connections_of_its_own(database_url: str) -> None
     assert (ran.stdout, ran.returncode) == ("both\n", 0), ran.stderr
 
 
+def test_a_store_belongs_to_the_process_that_opened_it(guard: Guard, monkeypatch: pytest.MonkeyPatch) -> None:
+    mine = guard.store
+    assert guard.store is mine
+    with monkeypatch.context() as patch:
+        patch.setattr("os.getpid", lambda: 1)
+        assert guard.store is not mine
+        guard.close()
+    mine.close()
+
+
 def test_the_address_alone_is_enough_and_the_rest_comes_from_the_environment(
     sqlite_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -29,8 +29,9 @@ from holdfast.guard.provider import RULES, categorise
 SECRET = "sk-proj-4f9a1Zx0 of patient Doe"  # noqa: S105 - made up
 
 
-class Headers(dict[str, str]):
-    """Headers as a plain mapping gives them: with the case of the sender."""
+def written(headers: dict[str, str]) -> dict[str, str]:
+    """Make headers with the case of their sender, as some libraries give them."""
+    return {name.replace("_", "-"): value for name, value in headers.items()}
 
 
 class OpenAIError(Exception):
@@ -43,9 +44,7 @@ class OpenAIError(Exception):
         self.type = kind
         self.body: object = {"message": SECRET, "code": code, "type": kind}
         self.request_id = "req_0123abc"
-        self.response = SimpleNamespace(
-            status_code=status, headers={key.replace("_", "-"): value for key, value in headers.items()}
-        )
+        self.response = SimpleNamespace(status_code=status, headers=written(headers))
 
 
 class AnthropicError(Exception):
@@ -62,7 +61,7 @@ class FalseResponse:
 
     def __init__(self, status: int, **headers: str) -> None:
         self.status_code = status
-        self.headers = Headers({key.replace("_", "-"): value for key, value in headers.items()})
+        self.headers = written(headers)
 
     def __bool__(self) -> bool:
         return False
@@ -82,7 +81,7 @@ class AiohttpError(Exception):
     def __init__(self, status: int, **headers: str) -> None:
         super().__init__(SECRET)
         self.status = status
-        self.headers = Headers({key.replace("_", "-"): value for key, value in headers.items()})
+        self.headers = written(headers)
 
     @property
     def code(self) -> int:
@@ -362,6 +361,14 @@ def test_status_words_and_the_id_of_the_request_are_kept_and_nothing_else() -> N
         "request_id": "req_0123abc",
         "message": str(known),
     }
+
+
+def test_the_words_are_found_when_no_body_could_be_read() -> None:
+    error = OpenAIError(429, "Insufficient_Quota", "Insufficient_Quota")
+    error.body = None
+    assert understood(error).code == "quota_exhausted"
+    assert understood(error).params["provider_code"] == "Insufficient_Quota"
+    assert understood(error).params["provider_type"] == "Insufficient_Quota"
 
 
 def test_the_id_of_the_request_is_found_in_the_headers() -> None:
