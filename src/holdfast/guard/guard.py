@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import threading
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -44,10 +43,8 @@ class Guard:
         self.lock = lock
         self.clock = SystemClock()
         self.works: dict[str, Work] = {}
-        self._mutex = threading.Lock()
-        self._opened: tuple[int, SqlStore, Reconciler] | None = None
-        # Connections made before a fork belong to the parent; they are kept, since letting go would close them.
-        self._inherited: list[object] = []
+        # By process: connections made before a fork belong to the parent, and letting go of them would close them.
+        self._opened: dict[int, tuple[SqlStore, Reconciler]] = {}
 
     def work(
         self,
@@ -85,21 +82,22 @@ class Guard:
         """Close what this process opened, the early lock included."""
         if self.lock is not None:
             self.lock.close()
-        with self._mutex:
-            if self._opened is not None and self._opened[0] == os.getpid():
-                self._opened[1].close()
-            self._opened = None
+        opened = self._opened.pop(os.getpid(), None)
+        if opened is not None:
+            opened[0].close()
 
     def _open(self) -> tuple[SqlStore, Reconciler]:
-        with self._mutex:
-            if self._opened is None or self._opened[0] != os.getpid():
-                settings = self.settings
-                store = open_store(settings.database, rules=settings.rules, clock=self.clock)
-                carrier = _Carrier(self, store)
-                tending = Reconciler(store, carrier, self.works, settings.rules, retention=settings.retention)
-                self._inherited.append(self._opened)
-                self._opened = (os.getpid(), store, tending)
-            return self._opened[1:]
+        """Find or open what belongs to this process; a mutex here might be copied locked by a fork."""
+        opened = self._opened.get(os.getpid())
+        if opened is not None:
+            return opened
+        settings = self.settings
+        store = open_store(settings.database, rules=settings.rules, clock=self.clock)
+        tending = Reconciler(store, _Carrier(self, store), self.works, settings.rules, retention=settings.retention)
+        opened = self._opened.setdefault(os.getpid(), (store, tending))
+        if opened[0] is not store:  # another thread was faster
+            store.close()
+        return opened
 
 
 class _Carrier:

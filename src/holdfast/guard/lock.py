@@ -178,6 +178,7 @@ def _client(url: str) -> Redis:
     try:
         from redis import Redis  # noqa: PLC0415 - an extra
         from redis.backoff import NoBackoff  # noqa: PLC0415
+        from redis.exceptions import RedisError  # noqa: PLC0415
         from redis.retry import Retry  # noqa: PLC0415
     except ImportError:
         raise BadSettings("The early lock needs the Redis client: install holdfast[celery].") from None
@@ -189,7 +190,7 @@ def _client(url: str) -> Redis:
             socket_connect_timeout=PATIENCE_SECONDS,
         )
         client.connection_pool.make_connection()  # connects to nothing, and refuses options it does not know
-    except (ValueError, TypeError):
+    except (ValueError, TypeError, RedisError):
         # Neither the address nor the library's words about it: a password may stand there.
         raise BadSettings(
             "The address of the early lock's Redis cannot be read. Write it as redis://host:6379/0, "

@@ -226,9 +226,8 @@ def _entry(thing: object, name: str) -> Any:
 
 
 def _status(error: Exception, response: object) -> int | None:
-    places = ((error, "status_code"), (error, "status"), (response, "status_code"), (response, "status"))
-    # A code comes last: with some libraries it is the status, with others the provider's word.
-    for thing, name in (*places, (error, "code")):
+    # The code comes last: with some libraries it is the status, with others the provider's word.
+    for thing, name in ((error, "status_code"), (error, "status"), (response, "status_code"), (error, "code")):
         value = _attribute(thing, name)
         if isinstance(value, int):
             return int(value)
