@@ -145,6 +145,16 @@ def test_a_column_that_is_no_key_is_refused(guard: Guard, source: Source) -> Non
         adopt(guard, "index", Source(database=source.database, table="documents", key="state"))
 
 
+def test_a_row_without_a_key_is_refused(guard: Guard, source: Source) -> None:
+    engine = create_engine(source.database)
+    with engine.begin() as connection:
+        connection.execute(text("CREATE TABLE loose (id TEXT, is_active BOOLEAN)"))
+        connection.execute(text("INSERT INTO loose VALUES (NULL, TRUE)"))
+    engine.dispose()
+    with pytest.raises(BadRequest, match="name the primary key"):
+        adopt(guard, "index", Source(database=source.database, table="loose"))
+
+
 def test_an_address_that_is_none_is_refused(guard: Guard) -> None:
     with pytest.raises(BadRequest, match="not the address"):
         adopt(guard, "index", Source(database="nonsense", table="documents"))

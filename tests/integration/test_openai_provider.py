@@ -1,0 +1,677 @@
+"""Paid models over HTTP: what is sent, what is believed, what each failure means, and what is on the bill."""
+
+from __future__ import annotations
+
+import json
+import re
+import socket
+import subprocess
+import sys
+import threading
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+from holdfast.errors import BadSettings, Outage, Permanent, Transient, WorkError
+from holdfast.providers.base import Completion, Embedded, Prompt, Provider, gather
+from holdfast.providers.batches import Batching, batches, estimated_tokens
+from holdfast.providers.openai import Endpoint, OpenAIProvider
+from tests.support import paid_provider as paid_faults
+from tests.support.paid_provider import (
+    AGAINST_POLICY,
+    BAD_KEY,
+    BROKEN,
+    CUT,
+    DECLINED,
+    DOWN,
+    DROPPED,
+    FAILED_IN_STREAM,
+    FILTERED,
+    FINE,
+    INFINITE,
+    MALFORMED,
+    NO_MODEL,
+    NOT_A_NUMBER,
+    NOT_ALLOWED,
+    NOT_JSON,
+    OUT_OF_QUOTA,
+    RAGGED,
+    RATE_LIMITED,
+    REFUSED,
+    REORDERED,
+    SHORT,
+    SILENT,
+    TEAPOT,
+    TOO_LARGE,
+    TOO_LONG,
+    UNCLEAR,
+    WRONG_DIMENSION,
+    WRONG_INDEXES,
+    Fault,
+    PaidProvider,
+    tokens_of,
+    vector_of,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    Connect = Callable[..., OpenAIProvider]
+
+TEXTS = [f"text number {number}" for number in range(16)]
+QUESTION = Prompt(text="What holds fast?", system="Be brief.")
+SHAPE = {
+    "type": "object",
+    "properties": {"answer": {"type": "string"}},
+    "required": ["answer"],
+    "additionalProperties": False,
+}
+SHAPED = Prompt(text="What holds fast?", schema=SHAPE, max_tokens=77)
+EVERYBODYS = [
+    (BAD_KEY, "provider_key_refused", Permanent),
+    (NOT_ALLOWED, "provider_key_refused", Permanent),
+    (OUT_OF_QUOTA, "quota_exhausted", Permanent),
+    (NO_MODEL, "model_unknown", Permanent),
+    (RATE_LIMITED, "rate_limited", Transient),
+    (BROKEN, "provider_busy", Transient),
+    (DOWN, "provider_down", Outage),
+    (DROPPED, "provider_down", Outage),
+    (MALFORMED, "bad_answer", Transient),
+    (NOT_JSON, "bad_answer", Transient),
+    (TEAPOT, "provider_error", Transient),
+]
+
+
+@pytest.fixture
+def paid(monkeypatch: pytest.MonkeyPatch) -> Iterator[PaidProvider]:
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    with PaidProvider() as server:
+        yield server
+
+
+@pytest.fixture
+def connect(paid: PaidProvider) -> Iterator[Connect]:
+    """Make providers that are closed at the end; the limits of a batch are given by their names."""
+    made: list[OpenAIProvider] = []
+
+    def connect(**given: Any) -> OpenAIProvider:
+        limits = {name: given.pop(name) for name in ("texts", "tokens", "at_once") if name in given}
+        usual: dict[str, Any] = {
+            "base_url": paid.url,
+            "key": paid.key,
+            "embedding_model": paid.embedding_model,
+            "chat_model": paid.chat_model,
+            "timeout": timedelta(seconds=30),
+        }
+        made.append(OpenAIProvider(Endpoint(**(usual | given), batching=Batching(**limits))))
+        return made[-1]
+
+    yield connect
+    for provider in made:
+        provider.close()
+
+
+def failure(ask: Callable[[], object]) -> WorkError:
+    with pytest.raises(WorkError) as raised:
+        ask()
+    return raised.value
+
+
+def right(embedded: Embedded, texts: list[str] = TEXTS) -> bool:
+    """Tell whether every vector is the one of its text."""
+    return [*map(list, embedded.vectors)] == [vector_of(texts[place]) for place in embedded.places]
+
+
+# -------------------------------------------------------------------- what is sent and what comes back
+
+
+@pytest.mark.parametrize("encoding", ["base64", "float"])
+def test_each_text_gets_its_own_vector_and_the_tokens_are_summed(
+    encoding: str, paid: PaidProvider, connect: Connect
+) -> None:
+    embedded = connect(encoding=encoding, texts=5).embed(TEXTS)
+    assert embedded.places == tuple(range(len(TEXTS)))
+    assert embedded.vectors.dtype == np.float32
+    assert right(embedded)
+    assert embedded.tokens == paid.bill.tokens == sum(tokens_of(text) for text in TEXTS)
+    assert paid.bill.texts == dict.fromkeys(TEXTS, 1)
+    assert (paid.bill.calls, {request["encoding_format"] for request in paid.requests}) == (4, {encoding})
+
+
+def test_an_endpoint_that_knows_only_floats_is_understood(paid: PaidProvider, connect: Connect) -> None:
+    paid.only_floats = True
+    assert right(connect().embed(TEXTS))
+
+
+def test_no_texts_cost_no_call(paid: PaidProvider, connect: Connect) -> None:
+    embedded = connect().embed([])
+    assert (embedded.places, embedded.tokens, paid.bill.calls) == ((), 0, 0)
+
+
+def test_a_shorter_vector_is_asked_for_only_when_the_model_can(paid: PaidProvider, connect: Connect) -> None:
+    assert connect(dimension=8).embed(["a"]).vectors.shape == (1, 8)
+    assert "dimensions" not in paid.requests[-1]
+    assert connect(dimension=4, shorten=True).embed(["a"]).vectors.shape == (1, 4)
+    assert paid.requests[-1]["dimensions"] == 4
+
+
+def test_half_a_character_is_sent_as_a_question_mark(paid: PaidProvider, connect: Connect) -> None:
+    connect().embed(["broken \ud800"])
+    connect().complete(Prompt(text="broken \ud800"))
+    assert (dict(paid.bill.texts), dict(paid.bill.prompts)) == ({"broken ?": 1}, {"broken ?": 1})
+
+
+def test_it_is_a_paid_provider_of_the_named_models(connect: Connect) -> None:
+    provider: Provider = connect(dimension=8, version="2")
+    assert (provider.embedding_model, provider.chat_model) == ("embedder", "speaker")
+    assert (provider.dimension, provider.version, provider.paid) == (8, "2", True)
+
+
+def test_a_closed_provider_opens_itself_again(connect: Connect) -> None:
+    provider = connect()
+    provider.close()
+    assert right(provider.embed(TEXTS))
+    provider.close()
+    assert right(provider.embed(TEXTS))
+
+
+FORKED = """
+import os, sys
+from holdfast.providers.openai import Endpoint, OpenAIProvider
+
+provider = OpenAIProvider(Endpoint(base_url=sys.argv[1], key="sk-paid", embedding_model="embedder"))
+before = provider.embed(["a"]).vectors
+child = os.fork()
+after = provider.embed(["a"]).vectors
+if child == 0:
+    os._exit(0 if (before == after).all() else 1)
+provider.close()
+sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+
+
+def test_a_forked_process_has_connections_of_its_own(paid: PaidProvider) -> None:
+    subprocess.run([sys.executable, "-c", FORKED, paid.url], check=True)
+    assert paid.bill.texts["a"] == 3
+
+
+# -------------------------------------------------------------------- batches
+
+
+def test_texts_are_laid_into_batches_by_number_and_by_estimated_tokens() -> None:
+    texts = ["ab", "ab", "ab", "a" * 30, "ab", "ab"]
+    places = range(len(texts))
+    assert batches(texts, places, Batching(texts=2)) == [[0, 1], [2, 3], [4, 5]]
+    assert batches(texts, places, Batching(tokens=3)) == [[0, 1, 2], [3], [4, 5]]
+    assert batches(texts, [1, 3, 5], Batching(tokens=12)) == [[1, 3], [5]]
+    assert batches(texts, [], Batching()) == []
+
+
+@pytest.mark.parametrize(("text", "tokens"), [("", 1), ("rain", 2), ("雨が降る", 5), ("broken \ud800", 3)])
+def test_tokens_are_estimated_for_any_script(text: str, tokens: int) -> None:
+    assert estimated_tokens(text) == tokens
+
+
+def test_so_many_calls_are_under_way_at_once_and_never_more(paid: PaidProvider, connect: Connect) -> None:
+    provider = connect(texts=2, at_once=3)
+    paid.stall()
+    answers: list[Embedded] = []
+    threads = [threading.Thread(target=lambda: answers.append(provider.embed(TEXTS))) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    paid.await_calls(3)
+    paid.release()
+    for thread in threads:
+        thread.join()
+    assert [right(answer) for answer in answers] == [True, True]
+    assert (paid.bill.most_at_once, paid.bill.calls) == (3, 16)
+
+
+def test_an_answer_is_given_out_before_more_is_asked_for(paid: PaidProvider, connect: Connect) -> None:
+    parts = connect(texts=1, at_once=2).embed_parts(TEXTS)
+    assert right(next(parts))
+    assert right(next(parts))
+    assert paid.bill.calls <= 3
+    assert sum(len(part.places) for part in parts) == len(TEXTS) - 2
+
+
+def test_whoever_stops_early_pays_for_nothing_more(paid: PaidProvider, connect: Connect) -> None:
+    parts = connect(texts=1, at_once=2).embed_parts(TEXTS)
+    next(parts)
+    parts.close()  # type: ignore[attr-defined]
+    assert paid.bill.calls <= 2
+
+
+def test_what_arrived_is_given_out_before_the_failure(paid: PaidProvider, connect: Connect) -> None:
+    paid.next(FINE, FINE, RATE_LIMITED)
+    arrived: list[int] = []
+
+    def embed() -> None:
+        for part in connect(texts=2, at_once=1).embed_parts(TEXTS):
+            arrived.extend(part.places)
+
+    assert failure(embed).code == "rate_limited"
+    assert (arrived, paid.bill.calls) == ([0, 1, 2, 3], 3)
+
+
+def test_what_is_under_way_when_another_call_fails_is_given_out_too(paid: PaidProvider, connect: Connect) -> None:
+    paid.next(BAD_KEY, FINE, FINE)
+    paid.stall()
+    arrived: list[int] = []
+
+    def embed() -> None:
+        for part in connect(texts=1, at_once=3).embed_parts(TEXTS):
+            arrived.extend(part.places)
+
+    failures: list[WorkError] = []
+    thread = threading.Thread(target=lambda: failures.append(failure(embed)))
+    thread.start()
+    paid.await_calls(3)
+    paid.release()
+    thread.join()
+    assert [one.code for one in failures] == ["provider_key_refused"]
+    assert len(arrived) == len(set(arrived)) == sum(paid.bill.texts.values()) >= 2
+
+
+# -------------------------------------------------------------------- one bad text
+
+
+@pytest.mark.parametrize(
+    ("fault", "code"),
+    [
+        (REFUSED, "content_refused"),
+        (AGAINST_POLICY, "content_refused"),
+        (TOO_LONG, "input_too_large"),
+        (UNCLEAR, "bad_provider_request"),
+    ],
+)
+@pytest.mark.parametrize("place", [0, 5, 15])
+def test_a_rejected_batch_is_halved_until_the_bad_text_stands_alone(
+    fault: Fault, code: str, place: int, paid: PaidProvider, connect: Connect
+) -> None:
+    paid.refuses["poison"] = fault
+    texts = [*TEXTS[:place], "poison", *TEXTS[place + 1 :]]
+    embedded = connect().embed(texts)
+    assert {bad: (why.code, type(why)) for bad, why in embedded.refused.items()} == {place: (code, Permanent)}
+    assert right(embedded, texts)
+    assert len(embedded.places) == 15
+    assert {text: paid.bill.texts[text] for text in texts} == {text: int(text != "poison") for text in texts}
+    assert embedded.tokens == paid.bill.tokens
+    assert paid.bill.calls <= 10
+
+
+def test_several_bad_texts_are_all_found(paid: PaidProvider, connect: Connect) -> None:
+    paid.refuses["number 1"] = REFUSED
+    paid.longest = 20
+    texts = [*TEXTS, "long " * 20]
+    embedded = connect(texts=8).embed(texts)
+    found = {place: why.code for place, why in embedded.refused.items()}
+    assert found == dict.fromkeys([1, *range(10, 16)], "content_refused") | {16: "input_too_large"}
+    assert right(embedded, texts)
+    assert max(paid.bill.texts.values()) == 1
+
+
+def test_a_batch_that_is_too_large_for_the_provider_is_sent_in_halves(paid: PaidProvider, connect: Connect) -> None:
+    paid.most_texts = 5
+    embedded = connect().embed(TEXTS)
+    assert right(embedded)
+    assert (len(embedded.places), embedded.refused, paid.bill.calls) == (16, {}, 7)
+
+
+def test_a_provider_that_rejects_everything_has_no_quarrel_with_a_text(paid: PaidProvider, connect: Connect) -> None:
+    paid.rejects = {"dimensions"}
+    texts = [f"text {number}" for number in range(64)]
+    error = failure(lambda: connect(dimension=4, shorten=True).embed(texts))
+    assert (error.code, error.params["provider_param"]) == ("bad_provider_request", "dimensions")
+    assert (paid.bill.calls, paid.bill.tokens) == (8, 0)
+
+
+def test_before_a_text_is_blamed_a_harmless_one_must_have_been_accepted(paid: PaidProvider, connect: Connect) -> None:
+    paid.refuses["number"] = UNCLEAR
+    embedded = connect().embed(TEXTS[:4])
+    assert set(embedded.refused) == {0, 1, 2, 3}
+    assert dict(paid.bill.texts) == {"text": 1}
+    assert embedded.tokens == paid.bill.tokens == tokens_of("text")
+
+
+def test_a_failure_while_a_batch_is_halved_keeps_what_was_paid(paid: PaidProvider, connect: Connect) -> None:
+    paid.refuses["number 7"] = REFUSED
+    paid.next(REFUSED, FINE, OUT_OF_QUOTA)
+    arrived: list[int] = []
+
+    def embed() -> None:
+        for part in connect().embed_parts(TEXTS):
+            arrived.extend(part.places)
+
+    assert failure(embed).code == "quota_exhausted"
+    assert (arrived, paid.bill.calls) == (list(range(8)), 3)
+
+
+@pytest.mark.parametrize("text", ["", "  \n"])
+def test_a_text_without_a_word_is_refused_without_asking(text: str, paid: PaidProvider, connect: Connect) -> None:
+    embedded = connect().embed([text, "a"])
+    assert {place: why.code for place, why in embedded.refused.items()} == {0: "empty_text"}
+    assert (embedded.places, dict(paid.bill.texts)) == ((1,), {"a": 1})
+    assert connect().embed([text]).places == ()
+
+
+# -------------------------------------------------------------------- what each failure means
+
+
+@pytest.mark.parametrize(("fault", "code", "meaning"), EVERYBODYS)
+def test_a_failure_of_the_provider_ends_the_call_at_once(
+    fault: Fault, code: str, meaning: type[WorkError], paid: PaidProvider, connect: Connect
+) -> None:
+    paid.always(fault)
+    provider = connect(texts=2, at_once=1)
+    error = failure(lambda: provider.embed(TEXTS))
+    assert (error.code, type(error), paid.bill.calls) == (code, meaning, 1)
+    error = failure(lambda: provider.complete(QUESTION))
+    assert (error.code, type(error), paid.bill.calls) == (code, meaning, 2)
+    error = failure(lambda: provider.complete(SHAPED))
+    assert (error.code, type(error), paid.bill.calls) == (code, meaning, 3)
+
+
+@pytest.mark.parametrize(
+    ("fault", "code"),
+    [
+        (TOO_LONG, "input_too_large"),
+        (REFUSED, "content_refused"),
+        (AGAINST_POLICY, "content_refused"),
+        (FILTERED, "content_refused"),
+        (DECLINED, "content_refused"),
+        (UNCLEAR, "bad_provider_request"),
+    ],
+)
+def test_a_prompt_that_the_provider_will_never_answer_is_permanent(
+    fault: Fault, code: str, paid: PaidProvider, connect: Connect
+) -> None:
+    paid.always(fault)
+    provider = connect()
+    for ask in (lambda: provider.complete(QUESTION), lambda: list(provider.stream(QUESTION))):
+        error = failure(ask)
+        assert (error.code, type(error)) == (code, Permanent)
+
+
+def test_a_rate_limit_carries_the_pause_that_the_provider_wants(paid: PaidProvider, connect: Connect) -> None:
+    paid.always(RATE_LIMITED)
+    error = failure(lambda: connect().embed(TEXTS))
+    assert isinstance(error, Transient)
+    assert error.retry_after == timedelta(seconds=7)
+    assert error.params["request_id"] == "req_1"
+
+
+def test_an_answer_that_does_not_come_is_a_timeout(paid: PaidProvider, connect: Connect) -> None:
+    paid.stall()
+    provider = connect(timeout=timedelta(milliseconds=200))
+    for ask in (lambda: provider.embed(["a"]), lambda: provider.complete(QUESTION)):
+        error = failure(ask)
+        assert (error.code, type(error)) == ("provider_timeout", Transient)
+
+
+def test_an_answer_that_comes_late_is_taken(paid: PaidProvider, connect: Connect) -> None:
+    paid.stall(0.05)
+    assert right(connect().embed(TEXTS))
+
+
+def test_nobody_at_the_address_is_an_outage(connect: Connect) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        error = failure(lambda: connect(base_url=f"http://127.0.0.1:{free.getsockname()[1]}/v1").embed(["a"]))
+    assert (error.code, type(error)) == ("provider_down", Outage)
+
+
+def test_the_wrong_key_and_the_wrong_model_are_told_apart(connect: Connect) -> None:
+    assert failure(lambda: connect(key="sk-other").embed(["a"])).code == "provider_key_refused"
+    assert failure(lambda: connect(key="").embed(["a"])).code == "provider_key_refused"
+    assert failure(lambda: connect(embedding_model="other").embed(["a"])).code == "model_unknown"
+
+
+def test_a_model_that_is_not_configured_is_not_asked(paid: PaidProvider, connect: Connect) -> None:
+    deaf, mute = connect(embedding_model=None), connect(chat_model=None)
+    assert failure(lambda: deaf.embed(["a"])).code == "no_embedding_model"
+    assert failure(lambda: mute.complete(QUESTION)).code == "no_language_model"
+    assert failure(lambda: list(mute.stream(QUESTION))).code == "no_language_model"
+    assert paid.bill.calls == 0
+
+
+# -------------------------------------------------------------------- answers that cannot be used
+
+
+@pytest.mark.parametrize("encoding", ["base64", "float"])
+@pytest.mark.parametrize("fault", [SHORT, WRONG_INDEXES, NOT_A_NUMBER, INFINITE, TOO_LARGE, RAGGED], ids=str)
+def test_an_answer_that_is_not_whole_is_not_believed(
+    fault: Fault, encoding: str, paid: PaidProvider, connect: Connect
+) -> None:
+    for texts in (TEXTS, TEXTS[:2]):
+        paid.next(fault)
+        error = failure(lambda texts=texts: connect(encoding=encoding).embed(texts))  # type: ignore[misc]
+        assert (error.code, type(error)) == ("bad_answer", Transient)
+    assert paid.bill.calls == 2
+
+
+def test_answers_are_put_into_the_order_of_their_index(paid: PaidProvider, connect: Connect) -> None:
+    paid.next(REORDERED)
+    assert right(connect().embed(TEXTS))
+
+
+def test_vectors_of_another_dimension_than_expected_are_not_believed(paid: PaidProvider, connect: Connect) -> None:
+    paid.next(WRONG_DIMENSION, WRONG_DIMENSION)
+    error = failure(lambda: connect(dimension=8).embed(TEXTS))
+    assert (error.code, error.params["what"]) == ("bad_answer", "vectors of 7 numbers instead of 8")
+    assert connect().embed(TEXTS).vectors.shape == (16, 7)
+
+
+def test_vectors_of_another_dimension_than_those_before_are_not_believed(paid: PaidProvider, connect: Connect) -> None:
+    paid.next(FINE, WRONG_DIMENSION)
+    arrived: list[int] = []
+
+    def embed() -> None:
+        for part in connect(texts=8, at_once=1).embed_parts(TEXTS):
+            arrived.extend(part.places)
+
+    assert failure(embed).code == "bad_answer"
+    assert arrived == list(range(8))
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "null",
+        "[]",
+        "{}",
+        '{"data": null}',
+        '{"data": [null]}',
+        '{"data": [{"index": 0}]}',
+        '{"data": [{"index": 0, "embedding": null}]}',
+        '{"data": [{"index": 0, "embedding": []}]}',
+        '{"data": [{"index": 0, "embedding": "?"}]}',
+        '{"data": [{"index": 0, "embedding": "QUJD"}]}',
+        '{"data": [{"index": 0, "embedding": [[1, 2]]}]}',
+        '{"data": [{"index": 0, "embedding": ["one"]}]}',
+        '{"data": [{"index": "first", "embedding": [1, 2]}]}',
+        '{"data": [{"embedding": [1, 2]}]}',
+        '{"choices": []}',
+        '{"choices": [{}]}',
+        '{"choices": [{"message": {"content": 7}, "finish_reason": "stop"}]}',
+    ],
+)
+def test_any_other_json_is_a_bad_answer(
+    body: str, paid: PaidProvider, connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(paid_faults._Handler, "_finish", lambda handler, *_: handler._send(200, body.encode()))
+    assert failure(lambda: connect().embed(["a"])).code == "bad_answer"
+    assert failure(lambda: connect().complete(QUESTION)).code == "bad_answer"
+
+
+def test_a_provider_that_does_not_count_tokens_is_still_used(
+    paid: PaidProvider, connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(paid_faults, "_usage", lambda *_: None)
+    assert connect().embed(TEXTS).tokens == 0
+    assert connect().complete(QUESTION).tokens_in == 0
+
+
+# -------------------------------------------------------------------- chat
+
+
+def test_a_prompt_is_answered_and_its_tokens_counted(paid: PaidProvider, connect: Connect) -> None:
+    paid.reply = lambda _: "An anchor."
+    answer = connect().complete(QUESTION)
+    assert answer == Completion(
+        text="An anchor.", tokens_in=tokens_of(QUESTION.system) + tokens_of(QUESTION.text), tokens_out=3
+    )
+    sent = paid.requests[-1]
+    assert [(one["role"], one["content"]) for one in sent["messages"]] == [
+        ("system", "Be brief."),
+        ("user", "What holds fast?"),
+    ]
+    assert (sent["temperature"], sent["max_tokens"]) == (0, 2048)
+    assert "response_format" not in sent
+
+
+def test_an_answer_that_was_cut_says_so(paid: PaidProvider, connect: Connect) -> None:
+    paid.next(CUT)
+    assert connect().complete(QUESTION).cut
+
+
+def test_an_answer_without_words_cannot_be_used(paid: PaidProvider, connect: Connect) -> None:
+    paid.next(SILENT)
+    assert failure(lambda: connect().complete(QUESTION)).code == "bad_answer"
+
+
+def test_a_shape_is_asked_for_as_a_schema(paid: PaidProvider, connect: Connect) -> None:
+    answer = connect().complete(SHAPED)
+    assert list(answer.json()) == ["answer"]
+    assert paid.requests[-1]["response_format"]["json_schema"]["schema"] == SHAPE
+    assert paid.requests[-1]["max_tokens"] == 77
+    assert len(paid.requests[-1]["messages"]) == 1
+
+
+@pytest.mark.parametrize(
+    ("rejects", "form", "calls"), [({"json_schema"}, {"type": "json_object"}, 2), ({"response_format"}, None, 3)]
+)
+def test_an_endpoint_without_schemas_is_asked_in_words(
+    rejects: set[str], form: object, calls: int, paid: PaidProvider, connect: Connect
+) -> None:
+    paid.rejects = rejects
+    provider = connect()
+    provider.complete(SHAPED)
+    sent = paid.requests[-1]
+    assert (sent.get("response_format"), paid.bill.calls) == (form, calls)
+    assert sent["messages"][0]["role"] == "system"
+    assert json.dumps(SHAPE) in sent["messages"][0]["content"]
+    provider.complete(SHAPED)
+    assert paid.bill.calls == calls + 1  # it has been learnt
+
+
+def test_a_newer_model_is_asked_without_what_it_does_not_know(paid: PaidProvider, connect: Connect) -> None:
+    paid.rejects = {"max_tokens", "temperature"}
+    provider = connect()
+    provider.complete(SHAPED)
+    sent = paid.requests[-1]
+    assert (sent["max_completion_tokens"], sent["response_format"]["type"]) == (77, "json_schema")
+    assert not {"max_tokens", "temperature"} & set(sent)
+    list(provider.stream(QUESTION))
+    assert paid.bill.calls == 4
+
+
+def test_a_prompt_that_is_rejected_in_every_form_teaches_nothing(paid: PaidProvider, connect: Connect) -> None:
+    paid.refuses["poison"] = UNCLEAR
+    provider = connect()
+    poison = Prompt(text="poison", schema=SHAPE)
+    assert failure(lambda: provider.complete(poison)).code == "bad_provider_request"
+    assert paid.bill.calls == 3
+    provider.complete(SHAPED)
+    assert paid.requests[-1]["response_format"]["type"] == "json_schema"
+
+
+@pytest.mark.parametrize("text", ['{"a": 1}', ' {"a": 1}\n', '```json\n{"a": 1}\n```', '\n```\n{"a": 1}```\n'])
+def test_json_is_read_also_out_of_a_fence(text: str) -> None:
+    assert Completion(text=text).json() == {"a": 1}
+
+
+@pytest.mark.parametrize("text", ["", "I think so.", '{"a": ', "```json\nno\n```"])
+def test_an_answer_that_is_not_json_cannot_be_used(text: str) -> None:
+    assert failure(Completion(text=text).json).code == "bad_answer"
+
+
+def test_words_are_given_out_as_they_come(paid: PaidProvider, connect: Connect) -> None:
+    paid.reply = lambda _: "An anchor holds fast."
+    assert list(connect().stream(QUESTION)) == ["An", " anchor", " holds", " fast."]
+    assert paid.bill.prompts == {QUESTION.text: 1}
+
+
+@pytest.mark.parametrize(
+    ("fault", "code"),
+    [(DROPPED, "provider_down"), (FAILED_IN_STREAM, "quota_exhausted"), (MALFORMED, "bad_answer")],
+)
+def test_words_that_came_before_a_failure_are_given_out(
+    fault: Fault, code: str, paid: PaidProvider, connect: Connect
+) -> None:
+    paid.next(fault)
+    heard: list[str] = []
+    assert failure(lambda: heard.extend(connect().stream(QUESTION))).code == code
+    assert heard == ["The", " answer"]
+
+
+def test_a_stream_is_one_of_the_calls_at_once_until_it_ends(paid: PaidProvider, connect: Connect) -> None:
+    provider = connect(at_once=1)
+    words = provider.stream(QUESTION)
+    next(words)
+    answers: list[Completion] = []
+    thread = threading.Thread(target=lambda: answers.append(provider.complete(QUESTION)))
+    thread.start()
+    assert (answers, paid.bill.calls) == ([], 1)
+    words.close()  # type: ignore[attr-defined]
+    thread.join()
+    assert (len(answers), paid.bill.calls) == (1, 2)
+
+
+# -------------------------------------------------------------------- settings
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({"base_url": "api.example"}, "http://"),
+        ({"key": "sk-1\n"}, "Copy it again"),
+        ({"key": "sk 1"}, "Copy it again"),
+        ({"key": "schlüssel"}, "Copy it again"),
+        ({"embedding_model": None}, "Name at least one"),
+        ({"timeout": timedelta()}, "above zero"),
+        ({"dimension": 0}, "above zero"),
+        ({"shorten": True}, "Name the dimension"),
+    ],
+)
+def test_settings_that_cannot_work_are_refused_at_once(given: dict[str, Any], told: str) -> None:
+    with pytest.raises(BadSettings, match=re.escape(told)) as refused:
+        Endpoint(**({"embedding_model": "embedder"} | given))
+    assert "sk" not in str(refused.value)
+
+
+@pytest.mark.parametrize("limit", ["texts", "tokens", "at_once"])
+def test_a_batch_without_room_is_refused_at_once(limit: str) -> None:
+    with pytest.raises(BadSettings):
+        Batching(**{limit: 0})
+
+
+def test_the_key_is_not_shown() -> None:
+    assert "sk-secret" not in repr(Endpoint(key="sk-secret", chat_model="speaker"))
+
+
+def test_without_the_library_people_are_told_what_to_install(connect: Connect, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "openai", None)
+    with pytest.raises(BadSettings, match=r"install holdfast\[documents\]"):
+        connect().embed(["a"])
+
+
+def test_parts_are_gathered_in_the_order_of_the_texts() -> None:
+    refusal = Permanent("content_refused")
+    late = Embedded(places=(3, 1), vectors=np.array([[3.0], [1.0]], dtype=np.float32), tokens=2)
+    early = Embedded(places=(0,), vectors=np.array([[0.0]], dtype=np.float32), tokens=1, refused={2: refusal})
+    whole = gather([late, early])
+    assert (whole.places, whole.vectors.tolist(), whole.tokens) == ((0, 1, 3), [[0.0], [1.0], [3.0]], 3)
+    assert whole.refused == {2: refusal}

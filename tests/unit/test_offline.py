@@ -1,0 +1,205 @@
+"""Embeddings of this machine: without network, always the same, and cheap."""
+
+from __future__ import annotations
+
+import hashlib
+import subprocess
+import sys
+import threading
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from holdfast.errors import BadSettings, Permanent
+from holdfast.providers import offline
+from holdfast.providers.base import Prompt, Provider
+from holdfast.providers.offline import DIMENSION, LONGEST, PART, OfflineProvider
+
+if TYPE_CHECKING:
+    from holdfast.providers.base import Vector
+
+PROVIDER = OfflineProvider()
+WEATHER = "The storm brought heavy rain and strong wind to the coast."
+OTHERS = ["A lease proves nothing.", "", "Zweierlei Maß", "雨が降っている", WEATHER * 40, "\n"]
+
+
+def vector(text: str) -> Vector:
+    row: Vector = PROVIDER.embed([text]).vectors[0]
+    return row
+
+
+def likeness(one: str, other: str) -> float:
+    a, b = vector(one), vector(other)
+    return float(a @ b / np.linalg.norm(a) / np.linalg.norm(b))
+
+
+def test_each_text_has_a_vector_in_its_place() -> None:
+    embedded = PROVIDER.embed(OTHERS)
+    assert embedded.places == tuple(range(len(OTHERS)))
+    assert embedded.vectors.shape == (len(OTHERS), DIMENSION)
+    assert embedded.vectors.dtype == np.float32
+    assert np.isfinite(embedded.vectors).all()
+    assert not embedded.refused
+    assert embedded.tokens > 100
+
+
+def test_no_texts_have_no_vectors() -> None:
+    assert PROVIDER.embed([]).places == ()
+
+
+def test_texts_about_the_same_are_more_alike_than_others() -> None:
+    assert likeness(WEATHER, "Rain and wind were strong") > likeness(WEATHER, "The invoice is due on Monday") + 0.2
+
+
+@given(st.text(), st.lists(st.text(), max_size=5), st.integers(0, 5))
+@example(WEATHER, OTHERS, 3)
+@example("half a character \ud800", ["\udfff"], 1)
+def test_a_text_has_the_same_bits_in_any_company(text: str, others: list[str], place: int) -> None:
+    place = min(place, len(others))
+    together = PROVIDER.embed([*others[:place], text, *others[place:]]).vectors[place]
+    assert together.tobytes() == vector(text).tobytes()
+
+
+def test_a_text_has_the_same_bits_in_any_part_of_a_long_call() -> None:
+    texts = [f"{number} {WEATHER}" for number in range(2 * PART + 3)]
+    parts = list(PROVIDER.embed_parts(texts))
+    assert [len(part.places) for part in parts] == [PART, PART, 3]
+    whole = PROVIDER.embed(texts).vectors
+    for place in (0, PART - 1, PART, 2 * PART, 2 * PART + 2):
+        assert whole[place].tobytes() == vector(texts[place]).tobytes()
+
+
+def test_a_vector_is_the_mean_of_its_tokens_added_one_after_the_other() -> None:
+    model = offline._load()
+    ids = model._tokenizer.encode(WEATHER, add_special_tokens=False).ids
+    total = np.zeros(DIMENSION, dtype=np.float32)
+    for one in ids:
+        total = total + model._weights[one]
+    assert (total / np.float32(len(ids))).tobytes() == vector(WEATHER).tobytes()
+
+
+def test_the_bits_change_only_with_the_version() -> None:
+    assert PROVIDER.version == "0.4.0.post1/1"
+    assert hashlib.sha256(vector(WEATHER).tobytes()).hexdigest()[:16] == "adad500acda29663"
+
+
+@pytest.mark.parametrize("text", ["", " ", "\n\t  \r\n", "🦜", "\x00", "<s> </s> <unk>", " 🦜\n"])
+def test_a_text_without_any_known_token_is_the_zero_vector(text: str) -> None:
+    assert not vector(text).any()
+
+
+def test_spaces_and_unknown_characters_do_not_change_what_a_text_means() -> None:
+    assert vector("storm warning").tobytes() == vector("storm warning\n\n  🦜  ").tobytes()
+
+
+def test_only_the_beginning_of_a_very_long_text_is_read() -> None:
+    start = ("storm " * LONGEST)[:LONGEST]
+    assert vector(start + " invoice" * 1000).tobytes() == vector(start).tobytes()
+    assert vector(start[:-1] + "x").tobytes() != vector(start).tobytes()
+
+
+def test_threads_share_one_table() -> None:
+    offline._load.cache_clear()
+    barrier = threading.Barrier(4)
+    vectors: list[bytes] = []
+
+    def embed() -> None:
+        barrier.wait()
+        vectors.append(vector(WEATHER).tobytes())
+
+    threads = [threading.Thread(target=embed) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert vectors == [vector(WEATHER).tobytes()] * 4
+    assert offline._load.cache_info().misses == 1
+
+
+ALONE = """
+import socket, sys
+
+def nothing(*args, **kwargs):
+    raise OSError("there is no network")
+
+socket.socket = socket.create_connection = socket.getaddrinfo = nothing
+from holdfast.providers.base import Prompt
+assert "numpy" not in sys.modules, "the protocol is light"
+from holdfast.providers.offline import OfflineProvider
+provider = OfflineProvider()
+assert not {"numpy", "tokenizers", "safetensors"} & set(sys.modules), "loaded when needed"
+vectors = provider.embed([sys.argv[1]]).vectors
+assert not {"wordllama", "requests", "openai"} & set(sys.modules), "never"
+print(vectors.tobytes().hex())
+"""
+
+
+def test_another_process_without_any_network_gets_the_same_bits() -> None:
+    run = subprocess.run([sys.executable, "-c", ALONE, WEATHER], capture_output=True, text=True, check=True)
+    assert bytes.fromhex(run.stdout) == vector(WEATHER).tobytes()
+
+
+FORKED = """
+import os, sys
+from holdfast.providers.offline import OfflineProvider
+before = OfflineProvider().embed([sys.argv[1]]).vectors
+child = os.fork()
+if child == 0:
+    os._exit(0 if (OfflineProvider().embed([sys.argv[1]]).vectors == before).all() else 1)
+sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+
+
+def test_a_process_may_fork_after_the_table_was_loaded() -> None:
+    run = subprocess.run([sys.executable, "-c", FORKED, WEATHER], capture_output=True, text=True, check=False)
+    assert (run.returncode, run.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("missing", ["package", "file"])
+def test_without_the_wheel_people_are_told_what_to_install(missing: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    offline._load.cache_clear()
+    if missing == "package":
+        monkeypatch.setattr(offline, "find_spec", lambda _: None)
+        monkeypatch.setattr(offline, "PACKAGE", "no-such-package")
+        with pytest.raises(BadSettings, match=r"holdfast\[documents\]"):
+            _ = PROVIDER.version
+    else:
+        monkeypatch.setattr(offline, "WEIGHTS", "weights/other.safetensors")
+    with pytest.raises(BadSettings, match=r"install holdfast\[documents\]"):
+        PROVIDER.embed([WEATHER])
+
+
+@pytest.mark.parametrize("module", ["numpy", "safetensors.numpy", "tokenizers"])
+def test_without_a_library_people_are_told_what_to_install(module: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    offline._load.cache_clear()
+    monkeypatch.setitem(sys.modules, module, None)
+    with pytest.raises(BadSettings, match=r"install holdfast\[documents\]"):
+        PROVIDER.embed([WEATHER])
+
+
+def test_files_that_do_not_fit_together_are_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    offline._load.cache_clear()
+    monkeypatch.setattr(offline, "DIMENSION", 512)
+    with pytest.raises(BadSettings):
+        PROVIDER.embed([WEATHER])
+
+
+def test_there_is_no_language_model() -> None:
+    for ask in (PROVIDER.complete, PROVIDER.stream):
+        with pytest.raises(Permanent) as refused:
+            ask(Prompt(text="Who are you?"))
+        assert refused.value.code == "no_language_model"
+
+
+def test_it_is_a_free_provider() -> None:
+    provider: Provider = PROVIDER
+    assert (provider.embedding_model, provider.dimension, provider.chat_model, provider.paid) == (
+        "wordllama/l2_supercat_256",
+        256,
+        None,
+        False,
+    )
+    provider.close()
