@@ -16,7 +16,7 @@ import pytest
 
 from holdfast.errors import BadSettings, Outage, Permanent, Transient, WorkError
 from holdfast.providers.base import Completion, Embedded, Prompt, Provider, gather
-from holdfast.providers.batches import Batching, batches, estimated_tokens
+from holdfast.providers.batches import Batching, _Errand, batches, estimated_tokens
 from holdfast.providers.openai import Endpoint, OpenAIProvider
 from tests.support import paid_provider as paid_faults
 from tests.support.paid_provider import (
@@ -54,9 +54,12 @@ from tests.support.paid_provider import (
     tokens_of,
     vector_of,
 )
+from tests.support.processes import PATIENCE_SECONDS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
+
+    from holdfast.providers.base import Matrix
 
     Connect = Callable[..., OpenAIProvider]
 
@@ -186,7 +189,7 @@ before = provider.embed(["a"]).vectors
 child = os.fork()
 after = provider.embed(["a"]).vectors
 if child == 0:
-    os._exit(0 if (before == after).all() else 1)
+    os._exit(0 if (before == after).all() and len(provider._lines) == 2 else 1)
 provider.close()
 sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 """
@@ -275,6 +278,54 @@ def test_what_is_under_way_when_another_call_fails_is_given_out_too(paid: PaidPr
     assert len(arrived) == len(set(arrived)) == sum(paid.bill.texts.values()) >= 2
 
 
+class Gated:
+    """A provider that is asked for two batches at once, and rejects the second when the call is over."""
+
+    def __init__(self, then: Exception | None) -> None:
+        self.errand = _Errand(TEXTS, self.ask)
+        self.asked: list[int] = []
+        self.told = False  # that the call is over
+        self._then = then
+        self._both = threading.Barrier(2)
+
+    def ask(self, texts: Sequence[str]) -> tuple[Matrix, int]:
+        places = [TEXTS.index(text) for text in texts]
+        self.asked.extend(places)
+        if len(places) == 2:
+            self._both.wait(PATIENCE_SECONDS)
+        if places == [0, 1]:
+            if self._then is not None:
+                raise self._then
+            return np.zeros((2, 8), dtype=np.float32), 2
+        self.told = self.errand._over.wait(PATIENCE_SECONDS)
+        raise Permanent("content_refused")
+
+    def ended(self) -> bool:
+        """Tell whether all threads end, once nobody waits for them."""
+        mine = [thread for thread in threading.enumerate() if thread.name == "holdfast-provider"]
+        for thread in mine:
+            thread.join(PATIENCE_SECONDS)
+        return not any(thread.is_alive() for thread in mine)
+
+
+def test_a_rejected_batch_is_not_halved_when_the_call_has_failed() -> None:
+    gated = Gated(Permanent("quota_exhausted"))
+    assert failure(lambda: list(gated.errand.parts([[0, 1], [2, 3], [4, 5]], 2))).code == "quota_exhausted"
+    assert gated.told
+    assert gated.ended()
+    assert sorted(gated.asked) == [0, 1, 2, 3]
+
+
+def test_a_rejected_batch_is_not_halved_when_nobody_reads_the_answer() -> None:
+    gated = Gated(None)
+    parts = gated.errand.parts([[0, 1], [2, 3], [4, 5]], 2)
+    assert next(parts).places == (0, 1)
+    parts.close()  # type: ignore[attr-defined]
+    assert gated.ended()
+    assert gated.told
+    assert sorted(gated.asked) == [0, 1, 2, 3]
+
+
 # -------------------------------------------------------------------- one bad text
 
 
@@ -299,6 +350,7 @@ def test_a_rejected_batch_is_halved_until_the_bad_text_stands_alone(
     assert len(embedded.places) == 15
     assert {text: paid.bill.texts[text] for text in texts} == {text: int(text != "poison") for text in texts}
     assert embedded.tokens == paid.bill.tokens
+    assert paid.bill.texts["text"] == int(fault is UNCLEAR and place == 0)  # nothing was accepted before
     assert paid.bill.calls <= 10
 
 
@@ -393,6 +445,7 @@ def test_a_prompt_that_the_provider_will_never_answer_is_permanent(
     for ask in (lambda: provider.complete(QUESTION), lambda: list(provider.stream(QUESTION))):
         error = failure(ask)
         assert (error.code, type(error)) == (code, Permanent)
+    assert paid.bill.calls == 2
 
 
 def test_a_rate_limit_carries_the_pause_that_the_provider_wants(paid: PaidProvider, connect: Connect) -> None:
@@ -489,10 +542,12 @@ def test_vectors_of_another_dimension_than_those_before_are_not_believed(paid: P
         '{"data": [{"index": 0, "embedding": []}]}',
         '{"data": [{"index": 0, "embedding": "?"}]}',
         '{"data": [{"index": 0, "embedding": "QUJD"}]}',
+        '{"data": [{"index": 0, "embedding": "AACA?Pw=="}]}',
         '{"data": [{"index": 0, "embedding": [[1, 2]]}]}',
         '{"data": [{"index": 0, "embedding": ["one"]}]}',
         '{"data": [{"index": "first", "embedding": [1, 2]}]}',
         '{"data": [{"embedding": [1, 2]}]}',
+        '{"data": [{"index": 0, "embedding": [1, 2]}, {"index": 0, "embedding": [1, 2]}]}',
         '{"choices": []}',
         '{"choices": [{}]}',
         '{"choices": [{"message": {"content": 7}, "finish_reason": "stop"}]}',
@@ -533,8 +588,10 @@ def test_a_prompt_is_answered_and_its_tokens_counted(paid: PaidProvider, connect
 
 
 def test_an_answer_that_was_cut_says_so(paid: PaidProvider, connect: Connect) -> None:
-    paid.next(CUT)
+    paid.always(CUT)
     assert connect().complete(QUESTION).cut
+    paid.reply = lambda _: "all"
+    assert connect().complete(QUESTION) == Completion(text="", tokens_in=8, tokens_out=1, cut=True)
 
 
 def test_an_answer_without_words_cannot_be_used(paid: PaidProvider, connect: Connect) -> None:
@@ -576,6 +633,15 @@ def test_a_newer_model_is_asked_without_what_it_does_not_know(paid: PaidProvider
     assert not {"max_tokens", "temperature"} & set(sent)
     list(provider.stream(QUESTION))
     assert paid.bill.calls == 4
+
+
+@pytest.mark.parametrize("param", ["max_tokens", "temperature", "seed"])
+def test_a_model_that_rejects_what_is_not_sent_is_not_asked_for_ever(
+    param: str, paid: PaidProvider, connect: Connect
+) -> None:
+    paid.always(Fault(status=400, param=param))
+    assert failure(lambda: connect().complete(QUESTION)).code == "bad_provider_request"
+    assert paid.bill.calls == 1 + (param != "seed")
 
 
 def test_a_prompt_that_is_rejected_in_every_form_teaches_nothing(paid: PaidProvider, connect: Connect) -> None:
@@ -621,13 +687,10 @@ def test_a_stream_is_one_of_the_calls_at_once_until_it_ends(paid: PaidProvider, 
     provider = connect(at_once=1)
     words = provider.stream(QUESTION)
     next(words)
-    answers: list[Completion] = []
-    thread = threading.Thread(target=lambda: answers.append(provider.complete(QUESTION)))
-    thread.start()
-    assert (answers, paid.bill.calls) == ([], 1)
+    assert not provider._line().room.acquire(blocking=False)
     words.close()  # type: ignore[attr-defined]
-    thread.join()
-    assert (len(answers), paid.bill.calls) == (1, 2)
+    assert provider.complete(QUESTION).text
+    assert paid.bill.calls == 2
 
 
 # -------------------------------------------------------------------- settings

@@ -265,7 +265,7 @@ class _Server(ThreadingHTTPServer):
 
     def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ARG002 - the library's
         error = sys.exception()
-        if error is not None and not isinstance(error, ConnectionError):  # a caller that hung up is no news
+        if error is not None and not isinstance(error, OSError):  # a caller that hung up is no news
             self.provider.crashes.append(error)
 
 
@@ -275,7 +275,11 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         provider = cast("_Server", self.server).provider
-        request = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        length = int(self.headers["Content-Length"])
+        body = self.rfile.read(length)
+        if len(body) < length:
+            raise ConnectionAbortedError  # the caller hung up before it had said everything
+        request = json.loads(body)
         fault = provider.arrive(request)
         try:
             fault = fault or provider.rejection(self.path, request, self.headers.get("Authorization", ""))

@@ -14,8 +14,8 @@ from holdfast.core.slot import Built, Ring
 from holdfast.core.states import Operation, Outcome, Status
 from holdfast.errors import BadRequest, UnknownJob, UnknownOwner, UnknownSlot, WorkError
 from holdfast.guard.answers import Admission, Done, Finished, Standing
-from holdfast.guard.provider import categorise
 from holdfast.guard.run import Run
+from holdfast.providers.failures import categorise
 from holdfast.runtime.executor import Executor
 from holdfast.runtime.liveness import holder_name
 

@@ -1,7 +1,7 @@
 """What a provider's error means for the work, whichever library raised it.
 
-The classes below have the shape of those in openai, anthropic, httpx, requests and aiohttp, which Holdfast does not
-need; builtins and the standard library's own errors stand for themselves.
+The classes below have the shape of those in openai, anthropic, httpx, requests and aiohttp, which are read
+by their shape alone; builtins and the standard library's own errors stand for themselves.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.errors import Outage, Permanent, StaleLease, StopWork, StoreUnavailable, Transient, WorkError
-from holdfast.guard.provider import RULES, categorise
+from holdfast.providers.failures import RULES, bad_answer, categorise, content_refused, failure_of
 
 SECRET = "sk-proj-4f9a1Zx0 of patient Doe"  # noqa: S105 - made up
 
@@ -162,6 +162,13 @@ def test_a_status_has_its_category_in_the_errors_of_every_library(
         (AnthropicError(429, "insufficient_quota"), "quota_exhausted"),
         (OpenAIError(429, "rate_limit_exceeded", "tokens"), "rate_limited"),
         (OpenAIError(400, "context_length_exceeded"), "input_too_large"),
+        (OpenAIError(400, "string_above_max_length"), "input_too_large"),
+        (OpenAIError(400, "content_filter"), "content_refused"),
+        (OpenAIError(403, "content_policy_violation"), "content_refused"),
+        (OpenAIError(400, "data_inspection_failed"), "content_refused"),
+        (named("ContentFilterFinishReasonError"), "content_refused"),
+        (OpenAIError(400, "model_not_found"), "model_unknown"),
+        (OpenAIError(403, "model_not_found"), "provider_key_refused"),
         (AnthropicError(400, "context_length_exceeded"), "input_too_large"),
         (AnthropicError(400, "invalid_request_error"), "bad_provider_request"),
         (AnthropicError(529, "overloaded_error"), "provider_busy"),
@@ -173,7 +180,13 @@ def test_a_word_of_the_provider_makes_the_category_more_exact(error: Exception, 
 
 
 @pytest.mark.parametrize(
-    ("word", "code"), [("insufficient_quota", "quota_exhausted"), ("context_length_exceeded", "input_too_large")]
+    ("word", "code"),
+    [
+        ("insufficient_quota", "quota_exhausted"),
+        ("context_length_exceeded", "input_too_large"),
+        ("content_filter", "content_refused"),
+        ("model_not_found", "model_unknown"),
+    ],
 )
 def test_a_word_said_in_the_middle_of_a_stream_needs_no_status(word: str, code: str) -> None:
     error = named("APIError")
@@ -422,6 +435,31 @@ def test_an_odd_error_is_read_as_far_as_it_goes(headers: object) -> None:
     error.body = Thorny()
     error.response.headers = headers
     assert wait(error) is None
+
+
+@pytest.mark.parametrize(("param", "kept"), [("max_tokens", "max_tokens"), (SECRET, None), ("input[0]", None)])
+def test_the_name_of_the_parameter_at_fault_is_kept(param: str, kept: str | None) -> None:
+    error = OpenAIError(400)
+    error.body = {"message": SECRET, "param": param}
+    assert understood(error).params.get("provider_param") == kept
+
+
+def test_an_error_that_surely_is_a_providers_is_tried_again_even_if_it_is_unknown() -> None:
+    known = failure_of(OpenAIError(418))
+    assert (known.code, type(known), known.params["status"]) == ("provider_error", Transient, "418")
+    assert SECRET not in f"{known} {vars(known)}"
+    assert failure_of(OpenAIError(401)).code == "provider_key_refused"
+
+
+def test_what_we_say_about_an_answer_without_an_error_is_for_people_too() -> None:
+    known = [bad_answer("no vectors"), content_refused(), failure_of(OpenAIError(418))]
+    assert [(one.code, type(one)) for one in known] == [
+        ("bad_answer", Transient),
+        ("content_refused", Permanent),
+        ("provider_error", Transient),
+    ]
+    assert known[0].params["what"] == "no vectors"
+    assert all(str(one).endswith(".") and ". " in str(one) for one in known)
 
 
 def test_every_row_tells_people_what_happened_and_what_to_do_next() -> None:

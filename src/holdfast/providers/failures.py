@@ -1,11 +1,12 @@
 """What an error of a paid provider means for the work: wait, try again, or call a person.
 
-Tasks speak to providers through many libraries, so an error is read by its shape: its status, the code and type that
-the provider gave, the names of its classes. No library is imported. The table below is read from the top and its
+Errors are sorted here and nowhere else, those of our own calls and those of guarded tasks alike. Tasks speak to
+providers through many libraries, so an error is read by its shape: its status, the code and type that the provider
+gave, the names of its classes. No library is imported. The table below is read from the top and its
 first match wins.
 
-The provider's own words may repeat a key or a document. Nothing of them is kept but status, code, type and the id of
-the request; what people read stands in the table.
+The provider's own words may repeat a key or a document. Nothing of them is kept but status, code, type, the name
+of the parameter at fault and the id of the request; what people read stands in the table.
 """
 
 from __future__ import annotations
@@ -62,6 +63,7 @@ class Answer:
     status: int | None
     code: str | None
     type: str | None
+    param: str | None
     names: tuple[str, ...]
     request_id: str | None
     retry_after: timedelta | None
@@ -78,6 +80,7 @@ class Answer:
             "status": self.status,
             "provider_code": self.code,
             "provider_type": self.type,
+            "provider_param": self.param,
             "request_id": self.request_id,
         }
         return {name: str(value) for name, value in known.items() if value is not None}
@@ -85,6 +88,11 @@ class Answer:
 
 TOO_LARGE = "The input is larger than the model accepts. Split it into smaller parts or choose a model with more room."
 SPENT = "The account at the provider has no credit left. Top it up or raise its budget, then ask for the work again."
+REFUSED = "The provider refuses this content by its policy. Change the content, or choose a provider that accepts it."
+NO_MODEL = (
+    "The provider does not know this model or address. Check the name of the model and the address of the provider, "
+    "then ask for the work again."
+)
 DOWN = "The provider cannot be reached or is down. The work waits and goes on by itself when the provider is back."
 
 RULES = (
@@ -104,6 +112,14 @@ RULES = (
         "run fewer workers or ask the provider for a higher limit.",
     ),
     Rule(
+        code="content_refused",
+        meaning=Permanent,
+        statuses=frozenset({400, 403, None}),
+        words=frozenset({"content_filter", "content_policy_violation", "data_inspection_failed"}),
+        names=("ContentFilterFinishReasonError",),
+        message=REFUSED,
+    ),
+    Rule(
         code="provider_key_refused",
         meaning=Permanent,
         statuses=frozenset({401, 403}),
@@ -114,17 +130,18 @@ RULES = (
         code="input_too_large",
         meaning=Permanent,
         statuses=frozenset({400, None}),
-        words=frozenset({"context_length_exceeded"}),
+        words=frozenset({"context_length_exceeded", "string_above_max_length"}),
         message=TOO_LARGE,
     ),
     Rule(code="input_too_large", meaning=Permanent, statuses=frozenset({413}), message=TOO_LARGE),
     Rule(
         code="model_unknown",
         meaning=Permanent,
-        statuses=frozenset({404}),
-        message="The provider does not know this model or address. Check the name of the model and the address of "
-        "the provider, then ask for the work again.",
+        statuses=frozenset({400, None}),
+        words=frozenset({"model_not_found"}),
+        message=NO_MODEL,
     ),
+    Rule(code="model_unknown", meaning=Permanent, statuses=frozenset({404}), message=NO_MODEL),
     Rule(
         code="bad_provider_request",
         meaning=Permanent,
@@ -163,6 +180,35 @@ RULES = (
         message=DOWN,
     ),
 )
+
+
+# Codes that may speak of one text among many; any other failure is everybody's.
+OF_ONE_TEXT = frozenset({"bad_provider_request", "content_refused", "input_too_large"})
+
+
+def bad_answer(what: str) -> Transient:
+    """Say that the provider answered and the answer cannot be used; `what` holds nothing of the answer."""
+    return Transient(
+        "bad_answer",
+        "The provider gave an answer that cannot be used. The work is tried again later; if this lasts, check that "
+        "the model and its address fit together.",
+        params={"what": what},
+    )
+
+
+def content_refused() -> Permanent:
+    """Say what a provider says that answers without an error: it will not speak about this content."""
+    return Permanent("content_refused", REFUSED)
+
+
+def failure_of(error: Exception) -> WorkError:
+    """Say what an error means that is known to come from a provider, even if it is of no known kind."""
+    return categorise(error) or Transient(
+        "provider_error",
+        "The provider failed in a way that is not known here. The work is tried again later; if this lasts, the "
+        "provider finds more under the id of the request.",
+        params=_read(error).params,
+    )
 
 
 def categorise(error: BaseException) -> WorkError | None:
@@ -208,6 +254,7 @@ def _read(error: Exception) -> Answer:
         status=_status(error, response),
         code=_text(CODE, _attribute(error, "code"), _entry(said, "code")),
         type=_text(CODE, _attribute(error, "type"), _entry(said, "type")),
+        param=_text(CODE, _attribute(error, "param"), _entry(said, "param")),
         names=tuple(kind.__name__ for kind in type(error).__mro__),
         request_id=_text(REQUEST_ID, _attribute(error, "request_id"), headers.get("x-request-id")),
         retry_after=_retry_after(headers),

@@ -1,0 +1,77 @@
+"""The blocks of a Markdown text: headings, code, list items, and paragraphs.
+
+This is no Markdown parser. It finds what decides where a text may be cut and under which headings it stands, in one
+pass of one regular expression, and takes everything it does not know for a paragraph, so that any text can be read as
+Markdown. Where it differs from CommonMark it does so on purpose: a code fence may be indented, since those inside lists
+are, and every list item is a block of its own, nested or not.
+"""
+
+from __future__ import annotations
+
+import re
+from enum import IntEnum
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+TITLE_LENGTH = 200  # characters of a heading that are kept: an endless line may begin with a hash, too
+
+
+class Kind(IntEnum):
+    """What a block is, as far as cutting is concerned."""
+
+    PROSE = 0  # a paragraph, a table, or anything unknown
+    ITEM = 1  # a list item with its lines
+    CODE = 2  # a fenced block with its fences; the front matter of a file
+    HEADING = 3  # a line after hashes, or lines that are underlined
+
+
+class Block(NamedTuple):
+    """A piece of the text that belongs together, from the start of its line to its last visible character."""
+
+    start: int
+    end: int
+    kind: Kind
+    level: int = 0  # of a heading, 1 to 6
+    title: str = ""  # of a heading
+
+
+_UNDERLINE = r"[ ]{0,3}(?:=+|-+)[ \t\r]*$"
+_INTERRUPTS = r"\s*?\n | [ \t]*(?:```|~~~|[-*+][ \t]|\d{1,9}[.)][ \t]) | [ ]{0,3}\#{1,6}(?:\s|\Z)"
+
+_BLOCK = re.compile(
+    rf"""
+      (?P<matter>\A---[ \t\r]*\n(?:[^\S\n]*\S.*\n)*?---[ \t\r]*$)
+    | ^[ \t]*(?P<code>(?P<fence>```+(?=[^`\n]*$)|~~~+).*(?:\n.*)*?(?:\n[ \t]*(?P=fence)[`~]*[ \t\r]*$|\Z))
+    | ^[ ]{{0,3}}(?P<hashes>\#{{1,6}})(?P<heading>[ \t].*|\r?)$
+    | ^(?P<item>[ \t]*(?:[-*+]|\d{{1,9}}[.)])[ \t].*(?:\n(?!{_INTERRUPTS}).*)*)
+    | ^(?P<prose>[^\S\n]*\S.*(?:\n(?!{_INTERRUPTS}|{_UNDERLINE}).*)*)(?P<underline>\n{_UNDERLINE})?
+    """,
+    re.VERBOSE | re.MULTILINE,
+)
+_KINDS = {"matter": Kind.CODE, "code": Kind.CODE, "item": Kind.ITEM, "prose": Kind.PROSE}
+_CLOSING_HASHES = re.compile(r"(?:^|[ \t])#+$")
+
+
+def blocks(text: str) -> Iterator[Block]:
+    """Yield the blocks of the text in order; between them is nothing but white space."""
+    for match in _BLOCK.finditer(text):
+        start, end = match.span()
+        if text[end - 1].isspace():
+            end = start + len(match.group().rstrip())
+        group = match.lastgroup or ""
+        if group in _KINDS:
+            yield Block(start, end, _KINDS[group])
+        else:
+            yield _heading(match, start, end)
+
+
+def _heading(match: re.Match[str], start: int, end: int) -> Block:
+    """Return the heading; a rule under a rule has nothing to say and stays prose."""
+    if match.lastgroup == "heading":
+        title = _CLOSING_HASHES.sub("", match["heading"].strip())
+        return Block(start, end, Kind.HEADING, len(match["hashes"]), title[:TITLE_LENGTH].strip())
+    title = " ".join(match["prose"][: 2 * TITLE_LENGTH].split())[:TITLE_LENGTH].strip()
+    level = 1 if "=" in match["underline"] else 2
+    return Block(start, end, Kind.HEADING, level, title) if title.strip("-=*_ ") else Block(start, end, Kind.PROSE)

@@ -1,0 +1,338 @@
+"""Questions answered by a child process that may be killed: hostile input ends there.
+
+A child is warm: it answers one question after the other, and is killed with its whole process group and replaced when
+a question takes too long, takes too much memory or crashes it. It starts with an empty environment, in a directory
+that is removed at once, so that nothing can be left there, and with what `caged` gives up. Its answers are a short
+JSON head and a body of bounded length.
+
+A cage may be asked from many threads; as many questions run at once as it has children. After a fork the new process
+starts children of its own. All children end with the process, however it ends.
+"""
+
+from __future__ import annotations
+
+import atexit
+import json
+import os
+import select
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import weakref
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
+
+from holdfast.content import refusals
+from holdfast.content.caged import NOTE_BYTES, READY
+from holdfast.content.wire import OverlongFrame, receive, send
+from holdfast.errors import Permanent, Transient
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+START_SECONDS = 60.0  # far more than an import takes, on a busy machine too
+HEAD_BYTES = 1 << 20
+ANSWERS = 200  # then a child is replaced: what its libraries leak ends with it
+SWOLLEN = 256 << 20  # bytes a child may keep after an answer
+OUTSIDERS = (
+    signal.SIGKILL,
+    signal.SIGTERM,
+    signal.SIGINT,
+    signal.SIGHUP,
+)  # sent by people and the kernel, not by files
+OUT_OF_MEMORY = (b"memory allocation of", b"bad_alloc", b"MemoryError", b"allocate memory")
+GLANCE_SECONDS = 0.05  # how often a child at work is looked at
+FULL = 0.5  # of the memory it may take: a child that was seen there before it died, died of it
+PAGE = os.sysconf("SC_PAGE_SIZE")
+BOOT = (
+    "import sys; channel, lifeline, target, *sys.path = sys.argv[1:];"
+    "from holdfast.content.caged import serve; serve(int(channel), int(lifeline), target)"
+)
+
+
+class Answer(NamedTuple):
+    """What a child said: a short head, and a body of bounded length."""
+
+    head: dict[str, Any]
+    body: bytearray
+
+
+class Cage:
+    """Up to `children` processes that answer questions by calling `target`, given as `module:function`."""
+
+    def __init__(self, target: str, *, children: int = 1) -> None:
+        self._target = target
+        self._size = children
+        self._closed = False
+        self._idle: list[_Child] = []
+        self._busy: set[_Child] = set()
+        self._start_over()
+        _cages.add(self)
+
+    def ask(self, question: Mapping[str, Any], *, seconds: float, memory: int, most: int) -> Answer:
+        """Ask one question; the answer's body has at most `most` bytes. Waiting for a free child is not counted.
+
+        Raises what the target refused with, and `Permanent` as too_slow, too_much_memory or reader_crashed.
+        """
+        with self._turns:
+            child = self._take()
+            healthy = False
+            try:
+                answer = child.ask(question, seconds, memory, most)
+                healthy = not child.worn
+            except Refused as refused:
+                healthy = not child.worn
+                raise refused.error from None
+            finally:
+                self._give_back(child, healthy=healthy)
+        return answer
+
+    def close(self) -> None:
+        """Kill all children; whoever waits for an answer is told that there is no reader."""
+        with self._mutex:
+            self._closed = True
+            idle, busy = self._idle, self._busy
+            self._idle, self._busy = [], set()
+            for child in busy:  # reaped by the thread that asked
+                child.signal()
+        for child in idle:
+            child.kill()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _take(self) -> _Child:
+        """Take a child that lives, or start one."""
+        with self._mutex:
+            if self._closed:
+                raise refusals.reader_unavailable()
+            child = self._idle.pop() if self._idle else None
+        if child is not None and not child.alive:
+            child.kill()
+            child = None
+        child = child or _Child(self._target)
+        if not self._enlist(child):
+            child.kill()
+            raise refusals.reader_unavailable()
+        return child
+
+    def _enlist(self, child: _Child) -> bool:
+        """Count a child as busy, unless the cage was closed meanwhile."""
+        with self._mutex:
+            if not self._closed:
+                self._busy.add(child)
+            return not self._closed
+
+    def _give_back(self, child: _Child, *, healthy: bool) -> None:
+        with self._mutex:
+            self._busy.discard(child)
+            keep = healthy and not self._closed
+            if keep:
+                self._idle.append(child)
+        if not keep:
+            child.kill()
+
+    def _start_over(self) -> None:
+        """Begin without children and with locks that nobody holds."""
+        self._turns = threading.BoundedSemaphore(self._size)
+        self._mutex = threading.Lock()
+        self._idle, self._busy = [], set()
+
+    def _after_fork(self) -> None:
+        """Leave the children to the process that started them."""
+        for child in (*self._idle, *self._busy):
+            child.disown()
+        self._start_over()
+
+
+class Refused(Exception):
+    """The child is well; the target refused the question."""
+
+    def __init__(self, error: Permanent | Transient) -> None:
+        super().__init__(error.code)
+        self.error = error
+
+
+class _Child:
+    """One process in the cage, seen from outside. Used by one thread at a time."""
+
+    def __init__(self, target: str) -> None:
+        self._answers = 0
+        self._fullest = 0
+        self._notes = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the child
+        self._channel, theirs = socket.socketpair()
+        lifeline, self._lifeline = os.pipe()
+        try:
+            self._process = _start(target, theirs.fileno(), lifeline, self._notes.fileno())
+        except OSError:
+            self._close()
+            raise refusals.reader_unavailable() from None
+        finally:
+            theirs.close()
+            os.close(lifeline)
+        self._await_start()
+
+    @property
+    def alive(self) -> bool:
+        """Whether the process runs."""
+        return self._process.poll() is None
+
+    @property
+    def worn(self) -> bool:
+        """Whether the child has answered enough, or keeps too much memory."""
+        return self._answers >= ANSWERS or _memory(self._process.pid).private > SWOLLEN
+
+    def ask(self, question: Mapping[str, Any], seconds: float, memory: int, most: int) -> Answer:
+        """Ask, and wait for the answer no longer than `seconds`."""
+        deadline = time.monotonic() + seconds
+        self._fullest = 0
+        try:
+            self._channel.settimeout(seconds)
+            send(self._channel, json.dumps({**question, "seconds": seconds, "memory": memory}).encode())
+            self._watch(deadline)
+            head = json.loads(receive(self._channel, HEAD_BYTES, deadline))
+            body = receive(self._channel, most, deadline)
+            answer = Answer(dict(head), body)
+        except TimeoutError:
+            raise refusals.too_slow(seconds) from None
+        except (OSError, EOFError):
+            raise self._cause_of_death(seconds, memory) from None
+        except (OverlongFrame, ValueError, TypeError):
+            raise refusals.reader_crashed() from None
+        self._answers += 1
+        return _checked(answer, memory)
+
+    def signal(self) -> None:
+        """Tell the whole process group to die; once reaped, it is no longer ours."""
+        if self._process.returncode is not None:
+            return
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.kill()
+
+    def kill(self) -> None:
+        """End the child, and what it started."""
+        self.signal()
+        self._process.wait()
+        self._close()
+
+    def disown(self) -> None:
+        """Forget a child of the process we were forked from."""
+        self._process.returncode = 0
+        self._close()
+
+    def _await_start(self) -> None:
+        try:
+            started = receive(self._channel, len(READY), time.monotonic() + START_SECONDS) == READY
+        except (OSError, EOFError, OverlongFrame):
+            started = False
+        if not started:
+            self.kill()
+            raise refusals.reader_unavailable()
+
+    def _watch(self, deadline: float) -> None:
+        """Wait until the child says something, and remember the most memory it was seen with."""
+        ear = select.poll()
+        ear.register(self._channel, select.POLLIN)
+        while not ear.poll(GLANCE_SECONDS * 1000):
+            self._fullest = max(self._fullest, _memory(self._process.pid).writable)
+            if time.monotonic() >= deadline:
+                raise TimeoutError
+
+    def _cause_of_death(self, seconds: float, memory: int) -> Exception:
+        """Tell from the remains why the child died.
+
+        Native code that gets no memory dies in many ways, so what was seen before counts too. The peak that the
+        kernel reports does not: it begins with the memory of the parent.
+        """
+        self.signal()
+        code = self._process.wait()
+        if code == -signal.SIGXCPU:
+            return refusals.too_slow(seconds)
+        if self._fullest > memory * FULL or any(word in self._last_notes() for word in OUT_OF_MEMORY):
+            return refusals.too_much_memory(memory)
+        return refusals.reader_unavailable() if -code in OUTSIDERS else refusals.reader_crashed()
+
+    def _last_notes(self) -> bytes:
+        self._notes.seek(0)
+        return self._notes.read(NOTE_BYTES)
+
+    def _close(self) -> None:
+        self._channel.close()
+        self._notes.close()
+        if self._lifeline >= 0:
+            os.close(self._lifeline)
+            self._lifeline = -1
+
+
+def _start(target: str, channel: int, lifeline: int, notes: int) -> subprocess.Popen[bytes]:
+    """Start a child that imports what we would import, and knows nothing else of us."""
+    directory = tempfile.mkdtemp(prefix="holdfast-cage-")
+    paths = [str(Path(entry).absolute()) for entry in sys.path if entry]
+    try:
+        return subprocess.Popen(  # noqa: S603 - our own interpreter and code
+            [sys.executable, "-I", "-S", "-X", "utf8", "-c", BOOT, str(channel), str(lifeline), target, *paths],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=notes,
+            pass_fds=(channel, lifeline),
+            env={},
+            cwd=directory,
+            start_new_session=True,
+        )
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+def _checked(answer: Answer, memory: int) -> Answer:
+    """Let answers pass; raise what the child refused with."""
+    code = answer.head.get("refused")
+    if code is None:
+        return answer
+    if code == "too_much_memory":
+        raise refusals.too_much_memory(memory)
+    error = Permanent if answer.head.get("lasting", True) else Transient
+    raise Refused(error(str(code), str(answer.head.get("message", ""))))
+
+
+class Memory(NamedTuple):
+    """What a process holds, in bytes: what it has to itself, and what counts against RLIMIT_DATA."""
+
+    private: int
+    writable: int
+
+
+def _memory(pid: int) -> Memory:
+    """Look at the memory of a process; nothing is known where there is no /proc."""
+    try:
+        fields = Path(f"/proc/{pid}/statm").read_text(encoding="ascii").split()
+        _, resident, shared, _, _, data, _ = (int(field) * PAGE for field in fields)
+    except (OSError, ValueError):
+        return Memory(0, 0)
+    return Memory(resident - shared, data)
+
+
+_cages: weakref.WeakSet[Cage] = weakref.WeakSet()
+
+
+def _after_fork() -> None:
+    for cage in list(_cages):
+        cage._after_fork()  # noqa: SLF001 - the hook belongs to the class
+
+
+def _at_exit() -> None:
+    for cage in list(_cages):
+        cage.close()
+
+
+os.register_at_fork(after_in_child=_after_fork)
+atexit.register(_at_exit)

@@ -1,0 +1,185 @@
+"""Divides a text into chunks: the pieces that are embedded, searched and shown.
+
+What was paid for a chunk is kept under its text and its headings, so a chunk must stay the same when something else in
+its document changes. Filling one chunk after the other cannot do that: a word more at the top moves every boundary
+below it. Here a boundary depends on nothing but the text near it.
+
+1. A heading begins a new chunk, unless the section before it is tiny and no deeper: then both stand together.
+2. In a section that is too long, a place is an *anchor* if no better place to cut is near it. Better is the better rank
+   (heading, blank line, list item, line, sentence, ...), and of equal ranks the smaller hash of what begins there.
+   To tell an anchor, less than a chunk to either side of it is looked at.
+3. What lies between two anchors is one chunk if it fits, else it is cut, from its start on, again at the best places.
+
+So an edit moves the anchors near it, and no chunk behind the next anchor that stayed. The same text gives the same
+chunks in every process and on every Python: the hash is a CRC, and no tokenizer or clock is asked.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+from holdfast.content.tokens import TOKEN, estimate, weigh
+from holdfast.content.units import Rank, Unit, sentence_starts, units
+from holdfast.errors import BadSettings
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+__all__ = ["Chunk", "Chunking", "estimate", "split"]
+
+SMALLEST = 16
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chunking:
+    """How long chunks are, in tokens as `estimate` counts them."""
+
+    size: int = 512  # at most
+    overlap: int = 64  # of the text before it that a chunk repeats, at most
+
+    def __post_init__(self) -> None:
+        if self.size < SMALLEST:
+            raise BadSettings(f"A chunk of {self.size} tokens says nothing; allow {SMALLEST} or more.")
+        if not 0 <= self.overlap <= self.size // 3:
+            raise BadSettings(
+                f"Chunks of {self.size} tokens cannot repeat {self.overlap} of the text before them; "
+                f"choose an overlap from 0 to {self.size // 3}, a third of the chunk."
+            )
+
+
+class Chunk(NamedTuple):
+    """A piece of a text: `text[start:end]`, at most `size` tokens, and never white space alone.
+
+    What precedes `body` repeats the end of the own part of the chunk before. Own parts follow each other in order,
+    share nothing, and leave out nothing but white space.
+    """
+
+    start: int
+    end: int
+    headings: tuple[str, ...]  # those its own part stands under, outermost first; not the one it may begin with
+    body: int  # where its own part begins
+
+
+def split(text: str, rules: Chunking) -> list[Chunk]:
+    """Return the chunks of the text in order; none if it is empty or white space."""
+    cutting = _Cutting(text, rules)
+    return [chunk for segment in _segments(units(text, rules.size), rules) for chunk in cutting.chunks(segment)]
+
+
+def _segments(pieces: Iterable[Unit], rules: Chunking) -> Iterator[list[Unit]]:
+    """Yield what no chunk reaches beyond: a section, together with tiny ones before it.
+
+    A section below an eighth of a chunk joins the next, unless that stands higher; a heading without text of its own
+    joins the deeper one that follows. Neither would say much alone.
+    """
+    tiny = rules.size * TOKEN // 8
+    segment: list[Unit] = []
+    opened = level = 0  # of the section: weight up to its start, and level of its heading
+    for unit in pieces:
+        if unit.level and not unit.glued:
+            if segment and (unit.level < level or segment[-1].tail - opened >= tiny):
+                yield segment
+                segment = []
+            opened = unit.head
+        level = unit.level or level
+        segment.append(unit)
+    if segment:
+        yield segment
+
+
+class _Cutting:
+    """Cuts segments into chunks."""
+
+    def __init__(self, text: str, rules: Chunking) -> None:
+        self.text = text
+        self.size = rules.size * TOKEN
+        self.overlap = rules.overlap * TOKEN
+        self.usual = self.size - self.overlap  # what a chunk may own beside all it may repeat
+
+    def chunks(self, segment: list[Unit]) -> Iterator[Chunk]:
+        """Yield the chunks of a segment; each begins at an anchor, or where the one before it was cut."""
+        tails = [unit.tail for unit in segment]
+        fits = tails[-1] - segment[0].head <= self.size
+        anchors = [] if fits else _anchors(segment, self.usual * 2 // 3)
+        before = first = 0
+        for past in (*anchors, len(segment)):
+            while first < past:
+                unit = segment[first]
+                start, repeated = self._repeated(segment, before, first)
+                cut = self._cut(segment, tails, first, past, self.size - repeated)
+                full = tails[cut - 1] - unit.head + repeated > self.size
+                yield Chunk(unit.start if full else start, segment[cut - 1].end, unit.headings, unit.start)
+                before, first = first, cut
+
+    def _cut(self, segment: list[Unit], tails: list[int], first: int, past: int, limit: int) -> int:
+        """Return the unit before which a chunk ends that begins with `first` and must end by `past`.
+
+        A chunk repeats nothing rather than be cut for it. If it is cut, then at the best place that leaves neither a
+        short chunk nor a short rest, and so far on that the rest does not need a chunk more for it.
+        """
+        head, whole = segment[first].head, tails[past - 1] - segment[first].head
+        if whole <= self.size:
+            return past
+        short, far = limit // 3, limit * 3 // 4
+        least = max(short, far - (far - whole) % self.usual)
+        last = max(bisect_right(tails, head + limit, first, past), first + 1)
+        places = [place for place in range(first + 1, last + 1) if not segment[place].glued]
+        good = [
+            place
+            for place in places
+            if tails[place - 1] - head >= least and tails[past - 1] - segment[place].head >= short
+        ]
+        if good:
+            return min(good, key=lambda place: (segment[place].key, -place))
+        return places[-1] if places else last
+
+    def _repeated(self, segment: list[Unit], before: int, first: int) -> tuple[int, int]:
+        """Return from where on a chunk repeats the one before it, and the weight of that.
+
+        It repeats whole units or sentences of its own section, and begins inside a sentence only if it was cut there.
+        A chunk that begins with a heading repeats nothing.
+        """
+        unit = segment[first]
+        start = unit.start, 0
+        if unit.level or not self.overlap:
+            return start
+        worst = max(unit.rank, Rank.SENTENCE)
+        for one in reversed(segment[before:first]):
+            if one.level or one.headings is not unit.headings:
+                break
+            if unit.head - one.head > self.overlap:
+                return self._sentence(one, unit) or start
+            if one.rank <= worst or one.glued:
+                start = one.start, unit.head - one.head
+        return start
+
+    def _sentence(self, one: Unit, unit: Unit) -> tuple[int, int] | None:
+        """Return the first sentence inside `one` from which on all before `unit` can be repeated, and its weight."""
+        gap = unit.head - one.tail
+        for place in () if one.solid else sentence_starts(self.text, one.start, one.end):
+            weight = weigh(self.text[place : one.end]) + gap
+            if weight <= self.overlap:
+                return place, weight
+        return None
+
+
+def _anchors(segment: list[Unit], radius: int) -> list[int]:
+    """Return the units before which it is better to cut than anywhere within this weight to either side.
+
+    Of equal places the first counts as better, and the ends of the segment as better than any. The stack holds the
+    places that are better than all seen after them.
+    """
+    found = []
+    stack = [(-1, segment[0].head, 0, False)]  # key, weight up to it, number, whether no better one is near before it
+    for number, unit in enumerate(segment):
+        while stack[-1][0] > unit.key:
+            _, head, best, alone = stack.pop()
+            if alone and unit.head - head > radius:
+                found.append(best)
+        alone = unit.head - stack[-1][1] > radius and not unit.glued
+        stack.append((unit.key, unit.head, number, alone))
+    end = segment[-1].tail
+    found += [best for _, head, best, alone in stack if alone and end - head > radius]
+    return sorted(found)

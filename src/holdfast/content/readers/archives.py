@@ -1,0 +1,117 @@
+"""Zip containers, looked through before anything parses them: Word, Excel, PowerPoint, OpenDocument and EPUB are zips.
+
+Headers lie, so every entry is unpacked here, in small pieces that are counted and dropped. Refused are containers
+that unpack to more than the limit, that shrink further than documents do, that have absurdly many entries, whose
+entries share their bytes, that unpack to more than they declare, and whose XML declares entities. What is nested
+inside is counted as it lies there, packed, because no reader opens it.
+"""
+
+from __future__ import annotations
+
+import struct
+import zipfile
+import zlib
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+from holdfast.content import refusals
+from holdfast.content.readers.kinds import Kind, zip_kind
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+    from typing import BinaryIO
+
+    from holdfast.content.readers.base import Limits
+
+MOST_ENTRIES = 10_000
+MOST_SHRINKING = 200  # times; text shrinks 5 to 20 times, repetitive sheets 100 times, a bomb 1000 times
+SHRINKING_FROM = 8 << 20  # bytes: what is smaller may shrink as it likes
+LOCAL_HEADER = struct.Struct("<4s22xHH")
+PIECE = 1 << 18
+XML_NAMES = (".xml", ".rels", ".opf", ".ncx", ".xhtml", ".html", ".htm")
+ENTITIES = (b"<!ENTITY", "<!ENTITY".encode("utf-16-le"), "<!ENTITY".encode("utf-16-be"))
+LONGEST_ENTITY_MARK = max(len(mark) for mark in ENTITIES)
+ENCRYPTED_FLAG = 0x1
+
+
+def inspect(path: Path, limits: Limits) -> Kind:
+    """Say what a zip container holds; refuse it if it is dangerous, damaged or protected."""
+    try:
+        with path.open("rb") as file, zipfile.ZipFile(file) as archive:
+            entries = archive.infolist()
+            _check_sizes(entries, limits)
+            _check_places(entries, file)
+            for entry in entries:
+                _check_content(entry, file)
+            mime = archive.read("mimetype") if "mimetype" in archive.namelist() else b""
+    except (zipfile.BadZipFile, zlib.error, struct.error, EOFError, ValueError, NotImplementedError):
+        raise refusals.unreadable() from None
+    return zip_kind([entry.filename for entry in entries], mime)
+
+
+def _check_sizes(entries: list[zipfile.ZipInfo], limits: Limits) -> None:
+    """Judge by what is declared; that it is true is checked later."""
+    if any(entry.flag_bits & ENCRYPTED_FLAG for entry in entries):
+        raise refusals.encrypted()
+    swollen = any(
+        entry.file_size > SHRINKING_FROM and entry.file_size > entry.compress_size * MOST_SHRINKING for entry in entries
+    )
+    if swollen or len(entries) > MOST_ENTRIES or sum(entry.file_size for entry in entries) > limits.expanded:
+        raise refusals.too_much_inside(limits.expanded)
+
+
+def _check_places(entries: list[zipfile.ZipInfo], file: BinaryIO) -> None:
+    """Refuse entries that lie over each other: the same bytes would be unpacked many times."""
+    places = sorted((entry.header_offset, _start(entry, file) + entry.compress_size) for entry in entries)
+    if any(after < end for (_, end), (after, _) in pairwise(places)):
+        raise refusals.unreadable()
+
+
+def _check_content(entry: zipfile.ZipInfo, file: BinaryIO) -> None:
+    """Unpack one entry and drop it; refuse it if it is not what was declared, or could grow when parsed."""
+    size, tail = 0, b""
+    is_xml = entry.filename.lower().endswith(XML_NAMES)
+    for piece in _unpacked(entry, file):
+        size += len(piece)
+        if size > entry.file_size:
+            raise refusals.unreadable()
+        if is_xml and any(mark in tail + piece for mark in ENTITIES):
+            raise refusals.unreadable()
+        tail = piece[-LONGEST_ENTITY_MARK:]
+
+
+def _unpacked(entry: zipfile.ZipInfo, file: BinaryIO) -> Iterator[bytes]:
+    """Unpack without believing the declared size; other methods than these two are not used by documents."""
+    if entry.compress_type == zipfile.ZIP_STORED:
+        yield from _packed(entry, file)
+    elif entry.compress_type == zipfile.ZIP_DEFLATED:
+        unpacker = zlib.decompressobj(-zlib.MAX_WBITS)
+        for packed in _packed(entry, file):
+            rest = packed
+            while rest and not unpacker.eof:
+                yield unpacker.decompress(rest, PIECE)
+                rest = unpacker.unconsumed_tail
+        yield unpacker.flush()
+    else:
+        raise NotImplementedError
+
+
+def _packed(entry: zipfile.ZipInfo, file: BinaryIO) -> Iterator[bytes]:
+    file.seek(_start(entry, file))
+    left = entry.compress_size
+    while left:
+        packed = file.read(min(left, PIECE))
+        if not packed:
+            raise EOFError
+        left -= len(packed)
+        yield packed
+
+
+def _start(entry: zipfile.ZipInfo, file: BinaryIO) -> int:
+    """Find where the packed bytes of an entry begin."""
+    file.seek(entry.header_offset)
+    signature, name_length, extra_length = LOCAL_HEADER.unpack(file.read(LOCAL_HEADER.size))
+    if signature != b"PK\x03\x04":
+        raise zipfile.BadZipFile
+    return entry.header_offset + LOCAL_HEADER.size + int(name_length) + int(extra_length)

@@ -1,0 +1,220 @@
+"""Formats that kreuzberg parses: PDF, Word, Excel, PowerPoint, OpenDocument, EPUB, RTF, Outlook, and HTML.
+
+kreuzberg is native code that meets hostile files, so this runs in the cage only. It is asked for Markdown, without
+text recognition, without its cache and without opening what is embedded. Where its Markdown joins lines into one
+paragraph (old Word, Outlook) it is asked for plain text. What it adds of its own is taken out again: pictures, the
+separators of slides, the metadata of web pages.
+"""
+
+from __future__ import annotations
+
+import html
+import re
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from holdfast.content import refusals
+from holdfast.content.readers.base import Limits, Reading
+from holdfast.content.readers.cleaning import clean, close_gaps, first_heading, given, has_words, short
+from holdfast.content.readers.decoding import decode
+from holdfast.content.readers.files import contents
+from holdfast.content.readers.kinds import DOC, EPUB, HTML, MSG, ODS, PDF, PPT, PPTX, XLS, XLSX, Kind
+from holdfast.content.readers.pages import page_starts
+from holdfast.content.readers.plain import doubts
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+PLAIN_OUTPUT = (DOC, MSG)
+SLIDES = (PPT, PPTX)
+SHEETS = (XLS, XLSX, ODS)
+MARKER = "\ue000slide {page_num}\ue000"
+MARKERS = re.compile(r"\ue000slide \d+\ue000")
+SLIDE_RULE = re.compile(r"^-{5}$", re.MULTILINE)
+OVER_ITS_LIMIT = re.compile(r"security limit exceeded|exceeds (?:the )?(?:limit|maximum)", re.IGNORECASE)
+PROTECTED = re.compile(r"password.protected|password required|encrypted", re.IGNORECASE)
+
+# A picture, or a link that runs a script: its words stay, unless they are only the name of a file. All patterns here
+# meet hostile text, so none may scan far for an end that never comes.
+WORDS = r"\[([^\[\]\n]*)\]"
+TARGET = r"\((?:<[^<>\n]*>|(?:[^()\n]|\([^()\n]*\))*)\)"
+PICTURE = re.compile(rf"\\?!{WORDS}{TARGET}")
+SCRIPT_LINK = re.compile(rf"{WORDS}(?=\(\s*(?:javascript|vbscript|data):){TARGET}", re.IGNORECASE)
+PICTURE_NAME = re.compile(r"\S+\.(?:png|jpe?g|gif|bmp|tiff?|svg|emf|wmf|webp)", re.IGNORECASE)
+# kreuzberg turns the head of each chapter into a block of lines `key: value` between rules.
+CHAPTER_HEAD = re.compile(r"^---\n(?=(?:[\w:.-]+: .*\n)*?(?:meta-|title:))(?:[\w:.-]+: .*\n)+---\n", re.MULTILINE)
+
+DECLARED = re.compile(rb"""<(?:meta|\?xml)\b[^>]*?(?:charset|encoding)\s*=\s*["']?\s*([\w.:-]+)""", re.IGNORECASE)
+DECLARED_WITHIN = 4096
+TITLE = re.compile(r"<title\b[^<>]*>([^<]*)</title", re.IGNORECASE)
+FURNITURE = re.compile(r"<(/?)(title|script|style|svg|iframe|template|noscript)\b[^<>]*>", re.IGNORECASE)
+HEAD_TAG = re.compile(r"<(?:meta|link|base)\b[^<>]*>", re.IGNORECASE)
+
+
+class DocumentReader:
+    """Reads through kreuzberg."""
+
+    def __init__(self, kind: Kind, limits: Limits) -> None:
+        self._kind = kind
+        self._limits = limits
+
+    def read(self, path: Path, name: str) -> Reading:  # noqa: ARG002 - the kind is known
+        """Parse the file."""
+        kreuzberg = _library()
+        try:
+            return self._reading(self._extracted(kreuzberg, path))
+        except (kreuzberg.KreuzbergError, RuntimeError, ValueError) as error:
+            raise _refusal(error, self._limits) from None
+
+    def _extracted(self, kreuzberg: Any, path: Path) -> Any:
+        mime, config = self._kind.mime, self._config(kreuzberg)
+        if self._kind in SHEETS:  # without an extension, kreuzberg tells a protected sheet from a broken one only so
+            return kreuzberg.extract_bytes_sync(contents(path, self._limits), mime, config)
+        with path.open("rb") as file:
+            place = f"/dev/fd/{file.fileno()}"  # kreuzberg takes no path that is not UTF-8
+            if self._kind == PDF:
+                self._check_pages(len(kreuzberg.PdfPageIterator(place)))
+            return kreuzberg.extract_file_sync(place, mime, config)
+
+    def _check_pages(self, count: int) -> None:
+        if count > self._limits.pages:
+            raise refusals.too_many_pages(count, self._limits.pages)
+
+    def _config(self, kreuzberg: Any) -> Any:
+        slides = kreuzberg.PageConfig(insert_page_markers=True, marker_format=f"\n\n{MARKER}\n\n")
+        config = _config(kreuzberg, "plain" if self._kind in PLAIN_OUTPUT else "markdown")
+        config.pages = slides if self._kind == PPTX else None
+        config.include_document_structure = self._kind == PDF
+        return config
+
+    def _reading(self, result: Any) -> Reading:
+        parts = [_polished(part, self._kind) for part in MARKERS.split(result.content)]
+        first, *slides = parts
+        text = close_gaps("\n\n".join(part for part in parts if part))
+        if not has_words(text):
+            raise refusals.no_text()
+        pages = page_starts(text, result.document["nodes"]) if self._kind == PDF else _slide_starts(slides, first)
+        self._check_pages(len(pages))
+        return Reading(
+            text=text,
+            title=self._title(result.metadata, text),
+            pages=pages,
+            metadata={"mime": self._kind.mime} | _metadata(result.metadata),
+            warnings=tuple(f"A part was not read: {short(note.source)}." for note in result.processing_warnings),
+        )
+
+    def _title(self, found: Mapping[str, Any], text: str) -> str | None:
+        """Take the title that was given, else the first heading; the name of a sheet is not one."""
+        title = given(found.get("subject" if self._kind == MSG else "title"))
+        return title if title or self._kind in SHEETS else first_heading(text)
+
+
+class PageReader:
+    """Reads web pages: decoded by us, since kreuzberg takes everything for UTF-8, and made Markdown by kreuzberg."""
+
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
+
+    def read(self, path: Path, name: str) -> Reading:  # noqa: ARG002 - the kind is known
+        """Convert the page."""
+        data = contents(path, self._limits)
+        declared = DECLARED.search(data[:DECLARED_WITHIN])
+        decoded = decode(data, declared[1].decode("ascii") if declared else None)
+        text = markdown(decoded.text, self._limits)
+        if not has_words(text):
+            raise refusals.no_text()
+        title = TITLE.search(decoded.text)
+        return Reading(
+            text=text,
+            title=(given(html.unescape(title[1])) if title else None) or first_heading(text),
+            metadata=HTML.metadata,
+            warnings=doubts(decoded),
+        )
+
+
+def markdown(page: str, limits: Limits) -> str:
+    """Make Markdown of HTML, without scripts, styles and pictures."""
+    kreuzberg = _library()
+    body = HEAD_TAG.sub(" ", _without_furniture(page)).encode("utf-8", "replace")
+    try:
+        result = kreuzberg.extract_bytes_sync(body, HTML.mime, _config(kreuzberg, "markdown"))
+    except (kreuzberg.KreuzbergError, RuntimeError, ValueError) as error:
+        raise _refusal(error, limits) from None
+    return close_gaps(_polished(result.content, HTML))
+
+
+def _without_furniture(page: str) -> str:
+    """Drop the elements of a page that are not its text; one that never ends takes the rest with it."""
+    kept, here, inside = [], 0, ""
+    for tag in FURNITURE.finditer(page):
+        name = tag[2].lower()
+        if inside == name and tag[1]:
+            inside, here = "", tag.end()
+        elif not inside and not tag[1] and not tag[0].endswith("/>"):
+            kept.append(page[here : tag.start()])
+            inside = name
+    return " ".join(kept if inside else [*kept, page[here:]])
+
+
+def _library() -> Any:
+    try:
+        return import_module("kreuzberg")
+    except ModuleNotFoundError:
+        raise refusals.reader_missing() from None
+
+
+def _config(kreuzberg: Any, output: str) -> Any:
+    """Ask for text alone. What is embedded is not opened: nobody has looked through it for bombs."""
+    config = kreuzberg.ExtractionConfig(
+        use_cache=False,
+        disable_ocr=True,
+        output_format=output,
+        concurrency=kreuzberg.ConcurrencyConfig(max_threads=1),
+    )
+    config.max_archive_depth = 0
+    return config
+
+
+def _refusal(error: Exception, limits: Limits) -> Exception:
+    """Tell from its words why kreuzberg gave up; the words themselves may quote the file."""
+    if OVER_ITS_LIMIT.search(str(error)):
+        return refusals.too_much_inside(limits.expanded)
+    return refusals.encrypted() if PROTECTED.search(str(error)) else refusals.unreadable()
+
+
+def _polished(text: str, kind: Kind) -> str:
+    text = clean(text)
+    if kind in SLIDES:
+        text = SLIDE_RULE.sub("", text)
+    if kind == EPUB:
+        text = CHAPTER_HEAD.sub("", text)
+    if kind in PLAIN_OUTPUT:
+        return close_gaps(text)
+    return close_gaps(clean(SCRIPT_LINK.sub(r"\1", PICTURE.sub(_words_of_a_picture, text))))
+
+
+def _words_of_a_picture(picture: re.Match[str]) -> str:
+    return "" if PICTURE_NAME.fullmatch(picture[1]) else picture[1]
+
+
+def _slide_starts(slides: list[str], before: str) -> tuple[int, ...]:
+    """Add up where each slide begins, in parts joined by an empty line."""
+    starts = []
+    offset = len(before) + 2 if before else 0
+    for slide in slides:
+        starts.append(offset)
+        offset += len(slide) + 2 if slide else 0
+    return tuple(starts)
+
+
+def _metadata(found: Mapping[str, Any]) -> dict[str, str]:
+    """Keep the few facts that every format may have, as short lines."""
+    facts = {
+        "author": ", ".join(str(author) for author in found.get("authors") or ()),
+        "created": found.get("created_at"),
+        "modified": found.get("modified_at"),
+        "language": found.get("language"),
+        "subject": found.get("subject"),
+    }
+    return {key: line for key, value in facts.items() if (line := given(value))}

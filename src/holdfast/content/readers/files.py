@@ -1,0 +1,53 @@
+"""The file itself: that it is a regular one of a bearable size, its bytes, and what the file system refuses."""
+
+from __future__ import annotations
+
+import errno
+import stat
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from holdfast.content import refusals
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from holdfast.content.readers.base import Limits
+
+
+def measured(path: Path, limits: Limits) -> int:
+    """Return the size of a regular file that is neither empty nor too large."""
+    try:
+        status = path.stat()
+    except ValueError:  # a NUL in the path
+        raise refusals.file_missing() from None
+    if not stat.S_ISREG(status.st_mode):
+        raise refusals.not_a_file()
+    if status.st_size > limits.bytes:
+        raise refusals.too_many_bytes(status.st_size, limits.bytes)
+    if status.st_size == 0:
+        raise refusals.no_text()
+    return status.st_size
+
+
+def contents(path: Path, limits: Limits) -> bytes:
+    """Return the bytes of a file, which may have grown since it was measured."""
+    with path.open("rb") as file:
+        data = file.read(limits.bytes + 1)
+    if len(data) > limits.bytes:
+        raise refusals.too_many_bytes(len(data), limits.bytes)
+    return data
+
+
+@contextmanager
+def explained() -> Iterator[None]:
+    """Say in our words what the file system refused."""
+    try:
+        yield
+    except (FileNotFoundError, NotADirectoryError):
+        raise refusals.file_missing() from None
+    except PermissionError:
+        raise refusals.not_permitted() from None
+    except OSError as error:
+        raise refusals.not_a_file() if error.errno == errno.ELOOP else refusals.file_unavailable() from None

@@ -1,0 +1,234 @@
+"""What a file is: by its first bytes, and where those only say "text", by its name.
+
+A wrong extension does not matter for anything that has a signature. Text has none, so there the name decides between
+Markdown, a table and a language, and only a name that says nothing leaves it to the first words of the text. Zip and
+OLE containers are opened later, in the cage.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import PurePath
+from typing import TYPE_CHECKING
+
+from holdfast.content import refusals
+from holdfast.content.readers.compound import root_names
+from holdfast.content.readers.decoding import is_text
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+    from typing import BinaryIO
+
+HEAD_BYTES = 1 << 16
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kind:
+    """A format: its media type, for source code its language, and whether decoding is all it needs."""
+
+    mime: str
+    language: str = ""
+    plain: bool = False
+
+    @property
+    def metadata(self) -> dict[str, str]:
+        """What the kind alone says about a document."""
+        return {"mime": self.mime} | ({"programming_language": self.language} if self.language else {})
+
+
+def _plain(mime: str) -> Kind:
+    return Kind(mime=mime, plain=True)
+
+
+def _office(part: str) -> Kind:
+    return Kind(mime=f"application/vnd.openxmlformats-officedocument.{part}")
+
+
+def _open(part: str) -> Kind:
+    return Kind(mime=f"application/vnd.oasis.opendocument.{part}")
+
+
+TEXT, MARKDOWN = _plain("text/plain"), _plain("text/markdown")
+HTML, MAIL = Kind(mime="text/html"), Kind(mime="message/rfc822")
+NOTEBOOK, PDF, RTF = Kind(mime="application/x-ipynb+json"), Kind(mime="application/pdf"), Kind(mime="application/rtf")
+ZIP, OLE = Kind(mime="application/zip"), Kind(mime="application/x-ole-storage")
+DOCX, PPTX = _office("wordprocessingml.document"), _office("presentationml.presentation")
+XLSX, EPUB = _office("spreadsheetml.sheet"), Kind(mime="application/epub+zip")
+ODT, ODS, ODP = _open("text"), _open("spreadsheet"), _open("presentation")
+DOC, XLS = Kind(mime="application/msword"), Kind(mime="application/vnd.ms-excel")
+PPT, MSG = Kind(mime="application/vnd.ms-powerpoint"), Kind(mime="application/vnd.ms-outlook")
+
+SIGNATURES = (
+    (b"%PDF-", PDF),
+    (b"PK\x03\x04", ZIP),
+    (b"PK\x05\x06", ZIP),
+    (b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", OLE),
+    (b"{\\rtf", RTF),
+)
+PDF_MARKS = (b"%PDF-", b"endobj")  # the signature of a PDF may be lost, or stand behind junk
+
+NAMED_TEXT = {
+    "md markdown mdown mkd mdx qmd rmd": MARKDOWN,
+    "txt text log rst adoc asciidoc org nfo srt vtt": TEXT,
+    "csv": _plain("text/csv"),
+    "tsv tab": _plain("text/tab-separated-values"),
+    "json jsonl ndjson geojson json5": _plain("application/json"),
+    "xml xsd xsl xslt rss atom svg opml plist": _plain("application/xml"),
+    "yaml yml": _plain("application/yaml"),
+    "toml": _plain("application/toml"),
+    "ini cfg conf properties env": TEXT,
+    "tex latex sty cls bib": _plain("application/x-latex"),
+    "html htm xhtml shtml": HTML,
+    "eml mht mhtml": MAIL,
+    "ipynb": NOTEBOOK,
+}
+NAMED_CODE = {
+    "ada adb ads": "ada",
+    "asm s": "assembly",
+    "bat cmd": "batch",
+    "c h": "c",
+    "cc cpp cxx hh hpp hxx": "cpp",
+    "clj cljs cljc edn": "clojure",
+    "cmake": "cmake",
+    "coffee": "coffeescript",
+    "cs csx": "csharp",
+    "css": "css",
+    "dart": "dart",
+    "diff patch": "diff",
+    "dockerfile containerfile": "dockerfile",
+    "el lisp lsp cl scm rkt": "lisp",
+    "erl hrl": "erlang",
+    "ex exs": "elixir",
+    "f f77 f90 f95 f03 for": "fortran",
+    "fs fsi fsx": "fsharp",
+    "go": "go",
+    "gql graphql": "graphql",
+    "gradle groovy": "groovy",
+    "hs lhs": "haskell",
+    "java": "java",
+    "jl": "julia",
+    "js cjs mjs jsx": "javascript",
+    "kt kts": "kotlin",
+    "less": "less",
+    "lua": "lua",
+    "m mm": "objective-c",
+    "makefile mk gnumakefile": "makefile",
+    "ml mli": "ocaml",
+    "nim": "nim",
+    "nix": "nix",
+    "pas pp": "pascal",
+    "php": "php",
+    "pl pm t": "perl",
+    "proto": "protobuf",
+    "ps1 psm1": "powershell",
+    "py pyi pyw pyx": "python",
+    "r": "r",
+    "rb rake gemfile rakefile": "ruby",
+    "rs": "rust",
+    "sass scss": "scss",
+    "scala sc": "scala",
+    "sh bash zsh fish ksh": "shell",
+    "sol": "solidity",
+    "sql": "sql",
+    "svelte": "svelte",
+    "swift": "swift",
+    "tcl": "tcl",
+    "tf hcl": "terraform",
+    "ts tsx mts cts": "typescript",
+    "v sv vhd vhdl": "hdl",
+    "vb vbs bas": "basic",
+    "vim": "vim",
+    "vue": "vue",
+    "wat": "webassembly",
+    "zig": "zig",
+}
+BY_NAME = {word: kind for words, kind in NAMED_TEXT.items() for word in words.split()} | {
+    word: Kind(mime=f"text/x-{language}", language=language, plain=True)
+    for words, language in NAMED_CODE.items()
+    for word in words.split()
+}
+PARSED = "pdf docx docm dotx pptx pptm ppsx xlsx xlsm xlsb epub odt ods odp doc xls ppt pps msg rtf"
+PARSED_NAMES = frozenset(PARSED.split())
+
+WEB_PAGE = re.compile(
+    rb"\s*(?:<\?xml[^>]*>\s*)?(?:<!--.*?-->\s*)*<(?:!doctype\s+html|html|head|body)\b", re.IGNORECASE | re.DOTALL
+)
+MAIL_HEADERS = frozenset(b"from to date subject message-id received return-path mime-version delivered-to".split())
+ENOUGH_HEADERS = 3
+UTF8_MARK = b"\xef\xbb\xbf"
+
+ZIP_FOLDERS = (("word/", DOCX), ("ppt/", PPTX), ("xl/", XLSX))
+ZIP_MIMES = {kind.mime.encode(): kind for kind in (EPUB, ODT, ODS, ODP)}
+OLE_STREAMS = (
+    ("__properties_version1.0", MSG),
+    ("WordDocument", DOC),
+    ("Workbook", XLS),
+    ("Book", XLS),
+    ("PowerPoint Document", PPT),
+)
+PROTECTED_STREAMS = frozenset({"EncryptedPackage", "EncryptedSummary", "\tDRMContent"})
+
+
+def identify(head: bytes, name: str) -> Kind:
+    """Say what a file is by its first bytes and its name; refuse what nobody reads."""
+    extension = _extension(name)
+    start = head.removeprefix(UTF8_MARK).lstrip()
+    for signature, kind in SIGNATURES:
+        if start.startswith(signature):
+            return kind
+    if extension == "pdf" and any(mark in head for mark in PDF_MARKS):
+        return PDF
+    if not is_text(head):
+        raise refusals.unreadable() if extension in PARSED_NAMES else refusals.unsupported("binary data")
+    return _text_kind(head, extension)
+
+
+def zip_kind(names: Collection[str], mime: bytes) -> Kind:
+    """Say what a zip container holds, by the names in it and by its entry `mimetype`."""
+    if mime.strip() in ZIP_MIMES:
+        return ZIP_MIMES[mime.strip()]
+    for folder, kind in ZIP_FOLDERS:
+        if any(name.lower().startswith(folder) for name in names):
+            return kind
+    if "META-INF/container.xml" in names:
+        return EPUB
+    raise refusals.unsupported("an archive")
+
+
+def ole_kind(file: BinaryIO, name: str) -> Kind:
+    """Say what an OLE container holds, by the names under its root; where those are lost, believe the name."""
+    names = root_names(file)
+    if names & PROTECTED_STREAMS:
+        raise refusals.encrypted()
+    for stream, kind in OLE_STREAMS:
+        if stream in names:
+            return kind
+    named = {"doc": DOC, "xls": XLS, "ppt": PPT, "pps": PPT, "msg": MSG}.get(_extension(name))
+    if named is None:
+        raise refusals.unsupported("an OLE container of an unknown program")
+    return named
+
+
+def _text_kind(head: bytes, extension: str) -> Kind:
+    named = BY_NAME.get(extension, TEXT)
+    if extension in BY_NAME and extension != "txt":
+        return named
+    letters = head.replace(b"\0", b"")  # UTF-16 too
+    if WEB_PAGE.match(letters.lstrip(b"\xef\xbb\xbf\xff\xfe")):
+        return HTML
+    if extension != "txt" and _looks_like_mail(letters):
+        return MAIL
+    return named
+
+
+def _looks_like_mail(head: bytes) -> bool:
+    """Tell whether a text begins with the headers of a message."""
+    top = re.split(rb"\r?\n\r?\n", head, maxsplit=1)[0]
+    names = {line.split(b":", 1)[0].lower() for line in top.splitlines() if b":" in line}
+    return len(names & MAIL_HEADERS) >= ENOUGH_HEADERS
+
+
+def _extension(name: str) -> str:
+    """Return what follows the last dot of a name, lower-case, or all of it for `Makefile`."""
+    return PurePath(name).name.lower().rpartition(".")[2]

@@ -1,0 +1,71 @@
+"""Jupyter notebooks: prose as it is, code and its printed output fenced.
+
+Read by us, because kreuzberg joins the lines of prose and breaks characters beyond ASCII.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import TYPE_CHECKING, Any
+
+from holdfast.content import refusals
+from holdfast.content.readers.base import Limits, Reading
+from holdfast.content.readers.cleaning import clean, first_heading, has_words, short
+from holdfast.content.readers.decoding import decode
+from holdfast.content.readers.files import contents
+from holdfast.content.readers.kinds import NOTEBOOK
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+BACKTICKS = re.compile(r"`{3,}")
+OUTPUT_CHARACTERS = 2000  # of each cell: enough to find a result, not a training log
+
+
+class NotebookReader:
+    """Reads Jupyter notebooks."""
+
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
+
+    def read(self, path: Path, name: str) -> Reading:  # noqa: ARG002 - the kind is known
+        """Join the cells."""
+        try:
+            notebook = json.loads(decode(contents(path, self._limits)).text)
+            language = short(notebook.get("metadata", {}).get("kernelspec", {}).get("language", ""))
+            text = clean("\n\n".join(part for cell in notebook["cells"] for part in _parts(cell, language)))
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+            raise refusals.unreadable() from None
+        if not has_words(text):
+            raise refusals.no_text()
+        metadata = NOTEBOOK.metadata | ({"programming_language": language} if language else {})
+        return Reading(text=text, title=first_heading(text), metadata=metadata)
+
+
+def _parts(cell: dict[str, Any], language: str) -> Iterator[str]:
+    source = _joined(cell.get("source", ""))
+    if cell.get("cell_type") != "code":
+        yield source
+        return
+    if source.strip():
+        yield _fenced(source, language)
+    output = "".join(_printed(output) for output in cell.get("outputs", ()))[:OUTPUT_CHARACTERS]
+    if output.strip():
+        yield _fenced(output, "")
+
+
+def _printed(output: dict[str, Any]) -> str:
+    """Return what an output says in plain text; pictures and widgets say nothing."""
+    return _joined(output.get("text") or output.get("data", {}).get("text/plain", ""))
+
+
+def _joined(lines: str | list[str]) -> str:
+    return lines if isinstance(lines, str) else "".join(lines)
+
+
+def _fenced(code: str, language: str) -> str:
+    longest = max((len(run) for run in BACKTICKS.findall(code)), default=2)
+    fence = "`" * (longest + 1)
+    return f"{fence}{language}\n{code.rstrip()}\n{fence}"

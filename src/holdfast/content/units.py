@@ -1,0 +1,247 @@
+"""The smallest pieces a chunk is made of, each with its weight and with how good a place to cut lies before it.
+
+A block that is short enough is one unit. A longer one becomes sentences, or lines when it is code or a table; a
+sentence or line without end becomes grains of some words, or of some characters where it has no words. A unit is found
+by what it says and never by how much text precedes it, so an edit changes the units around it and no others.
+"""
+# ruff: noqa: RUF001  (the wide punctuation of Chinese and Japanese is meant)
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from enum import IntEnum
+from functools import cache
+from typing import TYPE_CHECKING, NamedTuple
+from zlib import crc32
+
+from holdfast.content.blocks import Block, Kind, blocks
+from holdfast.content.tokens import HEAVIEST, TOKEN, weigh, weigh_bytes
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    Piece = tuple[int, int, int]  # start, end, and the rank of a cut before it; 0 if it begins what was divided
+    Division = Callable[[str, int, int], Iterator[Piece]]
+
+
+class Rank(IntEnum):
+    """How good it is to cut before a unit; the least is best. 1 to 6 are headings, by their level."""
+
+    BLOCK = 7  # a blank line between blocks
+    ITEM = 8  # a list item; code, a table, or what follows a colon: all belong to the text before them
+    INNER = 9  # something indented, so part of what precedes it; a blank line in code
+    LINE = 10  # a line of code or of a table; a line end that ends a sentence
+    SENTENCE = 11
+    BREAK = 12  # a line end inside a sentence, as prose has it that was wrapped
+    CLAUSE = 13
+    SPACE = 14
+    ANY = 15  # between two characters
+    GLUED = 16  # after a heading, a fence, or the head of a table: they should not stand alone
+
+
+class Unit(NamedTuple):
+    """A piece of the text between two places to cut. Weights are counted from the start of the text."""
+
+    start: int
+    end: int  # from here to the next unit is nothing but white space
+    head: int  # weight of the text up to its start
+    tail: int  # weight of the text up to its end
+    key: int  # rank, then a hash of its text: among several, cut before the least
+    level: int  # of the heading it begins with, else 0
+    solid: bool  # code or table, which has no sentences
+    headings: tuple[str, ...]  # those it stands under, itself not among them
+
+    @property
+    def rank(self) -> int:
+        """How good it is to cut before it."""
+        return self.key >> 32
+
+    @property
+    def glued(self) -> bool:
+        """Tell whether a cut before it is what is done if nothing else is left."""
+        return self.key >= _GLUED
+
+
+def units(text: str, size: int) -> Iterator[Unit]:
+    """Yield the units of the text in order, none of them heavier than a chunk of this many tokens."""
+    return _Reading(text, size * TOKEN).units()
+
+
+def sentence_starts(text: str, start: int, end: int) -> Iterator[int]:
+    """Yield where sentences begin in this part of the text, other than at its start."""
+    return (first for first, _, rank in _sentences(text, start, end) if rank)
+
+
+class _Reading:
+    """One pass through a text: what it weighs so far, and under which headings it stands."""
+
+    def __init__(self, text: str, size: int) -> None:
+        self.text = text
+        self.size = size
+        self.short = size // 3
+        self.weight = 0
+        self.end = 0
+        self.before = Block(0, 0, Kind.PROSE)
+        self.path: list[tuple[int, str]] = []  # level and title of each heading above
+        self.headings: tuple[str, ...] = ()
+        self.opened = 0  # weight up to the first of the headings that must stand with what follows
+
+    def units(self) -> Iterator[Unit]:
+        for block in blocks(self.text):
+            start, end, kind, level, title = block
+            rank = self._rank(block)
+            if level:
+                self._leave(level)
+            unit = self._measured(start, end, rank, level, solid=kind is Kind.CODE or self.text[start] == "|")
+            if rank != Rank.GLUED:
+                self.opened = unit.head
+            if unit.tail - unit.head <= self.short:
+                yield self._passed(unit)
+            else:
+                yield from self._divided(unit)
+            if level:
+                self._enter(level, title)
+            self.before = block
+
+    def _rank(self, block: Block) -> int:
+        """Tell how good it is to cut before this block."""
+        text, before = self.text, self.before
+        if block.level and not 0 < before.level < block.level:
+            return block.level
+        if before.level:
+            return Rank.GLUED
+        if text[block.start] in " \t":
+            return Rank.INNER
+        if block.kind is Kind.CODE or text[block.start] == "|" or block.kind is before.kind is Kind.ITEM:
+            return Rank.ITEM
+        if text[before.end - 1 : before.end] in _COLONS or text.count("\n", before.end, block.start) == 1:
+            return Rank.ITEM
+        return Rank.BLOCK
+
+    def _leave(self, level: int) -> None:
+        """Leave every section that ends where a heading of this level begins."""
+        while self.path and self.path[-1][0] >= level:
+            self.path.pop()
+        self.headings = tuple(title for _, title in self.path if title)
+
+    def _enter(self, level: int, title: str) -> None:
+        self.path.append((level, title))
+        self.headings = tuple(title for _, title in self.path if title)
+
+    def _divided(self, unit: Unit) -> Iterator[Unit]:
+        """Yield a long block: whole if it is code or a table and fits with the headings above it, else in pieces."""
+        if not (unit.solid or _TABLE.match(self.text, unit.start, unit.end)):
+            yield from self._pieces(unit, _sentences, _breaks, self._grains)
+        elif unit.tail - self.opened > self.size:
+            yield from self._pieces(unit._replace(solid=True), _lines, self._grains)
+        else:
+            yield self._passed(unit._replace(solid=True))
+
+    def _pieces(self, unit: Unit, divide: Division, *finer: Division) -> Iterator[Unit]:
+        """Yield the pieces of a unit, and of each that is still too long its own."""
+        for start, end, rank in divide(self.text, unit.start, unit.end):
+            piece = self._measured(start, end, rank or unit.rank, 0 if rank else unit.level, solid=unit.solid)
+            if not finer or piece.tail - piece.head <= self.size // 2:
+                yield self._passed(piece)
+            else:
+                yield from self._pieces(piece, *finer)
+
+    def _grains(self, text: str, start: int, end: int) -> Iterator[Piece]:
+        return _grains(text, start, end, self.size // HEAVIEST // 3)
+
+    def _measured(self, start: int, end: int, rank: int, level: int, *, solid: bool) -> Unit:
+        gap = self.text[self.end : start]
+        head = self.weight + (_GAPS[gap] if gap in _GAPS else weigh(gap))
+        data = self.text[start:end].encode("utf-8", "surrogatepass")
+        return Unit(start, end, head, head + weigh_bytes(data), rank << 32 | crc32(data), level, solid, self.headings)
+
+    def _passed(self, unit: Unit) -> Unit:
+        self.weight, self.end = unit.tail, unit.end
+        return unit
+
+
+_GLUED = Rank.GLUED << 32
+_COLONS = (":", "：")
+_CLAUSE_ENDS = ",;:，、；：）」』】》"
+_GAPS = {gap: weigh(gap) for gap in ("", " ", "\n", "\n\n", "\n\n\n", "\r\n", "\r\n\r\n")}
+
+# What must stay with the character before it: accents and vowel signs, joiners, variants, tones of skin. Unicode 3.2 is
+# the one edition that every Python has; what it does not know, or has far behind, is named.
+_MARKS = "".join(c for c in map(chr, range(0x300, 0x3100)) if unicodedata.ucd_3_2_0.category(c)[0] == "M")
+_MARKS += "\u0350-\u036f\u0610-\u061a\u0656-\u065f\u1ab0-\u1aff\u1dc0-\u1dff\u200d\ufb1e\ufe00-\ufe0f\ufe20-\ufe2f"
+_MARKS += "\U0001f3fb-\U0001f3ff\U000e0020-\U000e007f\U000e0100-\U000e01ef"
+
+_TABLE = re.compile(r"[^\n|]*\|.*\n[ \t]*\|?[ \t]*:?-+:?[ \t\r]*(?:\||$)", re.MULTILINE)
+_LINE = re.compile(r"[^\S\n]*\S.*")
+# The end of a sentence with the space after it. It begins with one set of characters, which makes the search fast.
+_SENTENCE_END = re.compile(
+    rf"""
+    [.!?…。！？；]
+    (?: (?<=[.!?…]) [])"'”’»*_`]* (?=\s) (?!\s*[a-z])
+      | (?<=[。！？；]) [。！？；…」』）】》”’]* (?![{_MARKS}])
+    )
+    [^\S\n]* (\n)? \s*
+    """,
+    re.VERBOSE,
+)
+
+
+def _sentences(text: str, start: int, end: int) -> Iterator[Piece]:
+    rank, first = 0, start
+    for match in _SENTENCE_END.finditer(text, start, end):
+        past = match.end()
+        yield first, first + len(text[first:past].rstrip()), rank
+        rank, first = Rank.LINE if match.lastindex else Rank.SENTENCE, past
+    if first < end:
+        yield first, end, rank
+
+
+def _lines(text: str, start: int, end: int) -> Iterator[Piece]:
+    """Yield the lines of code or of a table; fences and the head of a table stay with the line beside them."""
+    rank, past, ruled = 0, end, False
+    for match in _LINE.finditer(text, start, end):
+        first, line = match.start(), match.group().rstrip()
+        rule = _rules(line)
+        if first > past:
+            blank = text.count("\n", past, first) > 1
+            rank = Rank.GLUED if rule or ruled else Rank.INNER if blank else Rank.LINE
+        past, ruled = first + len(line), rule
+        yield first, past, rank
+
+
+def _rules(line: str) -> bool:
+    """Tell whether the line is a fence, or the rule under the head of a table."""
+    mark = line.lstrip()
+    return mark.startswith(("```", "~~~")) or ("-" in mark and not mark.strip("-|: \t"))
+
+
+def _breaks(text: str, start: int, end: int) -> Iterator[Piece]:
+    """Yield the lines of prose."""
+    return ((first, past, rank and Rank.BREAK) for first, past, rank in _lines(text, start, end))
+
+
+def _grains(text: str, start: int, end: int, most: int) -> Iterator[Piece]:
+    """Yield a few words or characters at a time, no more than twice so many and one."""
+    rank, past = 0, end
+    for match in _grain(most).finditer(text, start, end):
+        first = match.start()
+        if first >= past:
+            rank = Rank.CLAUSE if text[past - 1] in _CLAUSE_ENDS else Rank.SPACE if first > past else Rank.ANY
+        past = first + len(match.group().rstrip())
+        yield first, past, rank
+
+
+@cache
+def _grain(most: int) -> re.Pattern[str]:
+    """Return what finds grains: up to a space or comma if one is near, else up to some character of every fourth kind.
+
+    Which characters end a grain does not matter as long as it depends on nothing else: so the grains after an edit soon
+    fall into step with those before it. Marks stay with their character, up to as many as a grain has characters.
+    """
+    fourth = re.escape("".join(map(chr, range(0x24, 0x10000, 4))))
+    some = f".{{{most // 4},{most}}}?"
+    return re.compile(
+        rf"\S(?:{some}(?:(?<=\S)(?=\s|\Z)|(?<=[{_CLAUSE_ENDS}]))|{some}(?<=[{fourth}])|.{{0,{most}}})"
+        rf"(?:[{_MARKS}]|(?<=\u200d).){{0,{most}}}"
+    )

@@ -1,0 +1,51 @@
+"""How the parent and the caged child talk: frames of eight bytes of length and then that many bytes.
+
+Nothing is pickled: what a child sends may have been written by a hostile file.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from socket import socket
+
+LENGTH_BYTES = 8
+
+
+class OverlongFrame(Exception):
+    """The other side announced more than it may send."""
+
+
+def send(channel: socket, frame: bytes) -> None:
+    """Send one frame."""
+    channel.sendall(len(frame).to_bytes(LENGTH_BYTES))
+    channel.sendall(frame)
+
+
+def receive(channel: socket, most: int, deadline: float | None = None) -> bytearray:
+    """Receive one frame of at most `most` bytes, until the monotonic `deadline`; EOFError if nobody sends any more."""
+    length = int.from_bytes(_exactly(channel, LENGTH_BYTES, deadline))
+    if length > most:
+        raise OverlongFrame
+    return _exactly(channel, length, deadline)
+
+
+def _exactly(channel: socket, count: int, deadline: float | None) -> bytearray:
+    frame = bytearray(count)
+    rest = memoryview(frame)
+    while rest:
+        channel.settimeout(None if deadline is None else _until(deadline))
+        got = channel.recv_into(rest)
+        if not got:
+            raise EOFError
+        rest = rest[got:]
+    return frame
+
+
+def _until(deadline: float) -> float:
+    left = deadline - time.monotonic()
+    if left <= 0:
+        raise TimeoutError
+    return left

@@ -1,0 +1,575 @@
+"""Chunks cover the text, fit, begin and end at good places, and stay when something else changes."""
+
+from __future__ import annotations
+
+import re
+import zlib
+from collections import Counter
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+from random import Random
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tokenizers import Tokenizer
+
+from holdfast.content.chunking import Chunk, Chunking, estimate, split
+from holdfast.content.tokens import weigh
+from holdfast.errors import BadSettings
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+USUAL = Chunking()
+SMALL = Chunking(size=32, overlap=8)
+RULES = [USUAL, SMALL, Chunking(size=16, overlap=5), Chunking(size=64, overlap=0)]
+
+WORDS = re.findall(
+    r"\w+",
+    """anchor boundary chunk document edit fence generation heading index job key lease memo note owner paragraph query
+    recipe slot ticket unit vector worker of the and to in is a that never always once again before after""",
+)
+CHARACTERS = "文書検索章節見出段落単位重境界編集世代鍵読写保存索引問答言葉所有権借用生命周期模式匹配"
+
+
+# --- what the tests are about ---------------------------------------------------------------------------------------
+
+
+def own(text: str, chunk: Chunk) -> str:
+    return text[chunk.body : chunk.end]
+
+
+def owns(text: str, rules: Chunking = USUAL) -> list[str]:
+    return [own(text, chunk) for chunk in split(text, rules)]
+
+
+@cache
+def identities(text: str, rules: Chunking = USUAL) -> Counter[tuple[str, tuple[str, ...]]]:
+    return Counter((text[chunk.start : chunk.end], chunk.headings) for chunk in split(text, rules))
+
+
+def assert_sound(text: str, rules: Chunking) -> None:
+    """Assert what holds for every text: own parts cover it in order, and every chunk fits and says something."""
+    past = body = 0
+    for chunk in split(text, rules):
+        assert past <= chunk.body < chunk.end <= len(text)
+        assert not text[past : chunk.body].strip(), "only white space is left out"
+        assert body <= chunk.start <= chunk.body, "what is repeated belongs to the chunk before"
+        assert own(text, chunk).strip()
+        assert estimate(text[chunk.start : chunk.end]) <= rules.size
+        assert estimate(text[chunk.start : chunk.body]) <= rules.overlap
+        past, body = chunk.end, chunk.body
+    assert not text[past:].strip()
+
+
+def changed(before: str, after: str, rules: Chunking = USUAL) -> int:
+    """Count the chunks that must be paid for, or those that are given up, whichever are more."""
+    old, new = identities(before, rules), identities(after, rules)
+    return max((new - old).total(), (old - new).total())
+
+
+# --- texts ----------------------------------------------------------------------------------------------------------
+
+
+class Writer:
+    """Writes the same text for the same seed: only `random()` is promised to stay as it is."""
+
+    def __init__(self, seed: int) -> None:
+        self.chance = Random(seed)
+
+    def number(self, least: int, most: int) -> int:
+        return least + int(self.chance.random() * (most - least + 1))
+
+    def words(self, least: int, most: int) -> str:
+        return " ".join(WORDS[self.number(0, len(WORDS) - 1)] for _ in range(self.number(least, most)))
+
+    def sentence(self) -> str:
+        return self.words(4, 24).capitalize() + "."
+
+    def japanese(self) -> str:
+        return "".join(CHARACTERS[self.number(0, len(CHARACTERS) - 1)] for _ in range(self.number(8, 40))) + "。"
+
+    def paragraph(self) -> str:
+        return " ".join(self.sentence() for _ in range(self.number(1, 9)))
+
+    def asian(self) -> str:
+        return "".join(self.japanese() for _ in range(self.number(1, 8)))
+
+    def items(self) -> str:
+        return "\n".join(f"- {self.sentence()}" for _ in range(self.number(2, 9)))
+
+    def code(self) -> str:
+        lines = [f"{self.words(1, 1)} = {self.words(1, 6)}  # {self.words(1, 3)}" for _ in range(self.number(2, 30))]
+        return "\n".join(["```python", "# not a heading", *lines, "```"])
+
+    def table(self) -> str:
+        rows = [f"| {self.words(1, 3)} | {self.number(0, 9999)} |" for _ in range(self.number(2, 20))]
+        return "\n".join(["| name | number |", "|------|--------|", *rows])
+
+    def heading(self) -> str:
+        return "#" * self.number(1, 4) + " " + self.words(1, 5).capitalize()
+
+    def block(self) -> str:
+        kinds = (
+            [self.paragraph] * 8 + [self.asian] * 2 + [self.items] * 2 + [self.heading] * 2 + [self.code, self.table]
+        )
+        return kinds[self.number(0, len(kinds) - 1)]()
+
+    def document(self, length: int) -> str:
+        blocks = ["# The document"]
+        while length > 0:
+            blocks.append(self.block())
+            length -= len(blocks[-1].encode())
+        return "\n\n".join(blocks) + "\n"
+
+    def line(self, length: int) -> str:
+        sentences = []
+        while length > 0:
+            sentences.append(self.sentence())
+            length -= len(sentences[-1])
+        return " ".join(sentences)
+
+
+DOCUMENT = Writer(1).document(300_000)
+PARAGRAPHS = "\n\n".join(Writer(2).paragraph() for _ in range(200))
+LINE = Writer(3).line(60_000)
+UNSPACED = re.sub(r"\W", "", Writer(4).line(60_000))
+ASIAN_LINE = "".join(Writer(5).japanese() for _ in range(1_000))
+INSERTED = "Nobody expected this paragraph. It says something new, and then it says it once more."
+
+title = st.sampled_from(["One", "Two words", "三つ", "`code`", "C#", "1. Ten"])
+prose = st.lists(st.sampled_from(["word", "Sentence.", "文字。", "é", "🙂", "a-b", "x" * 40]), min_size=1).map(" ".join)
+block = st.one_of(
+    st.builds("{} {}".format, st.sampled_from(["#", "##", "###", "######"]), title),
+    st.builds("{} ##".format, title.map("## {}".format)),
+    st.builds("{}\n{}".format, title.filter(lambda one: one != "1. Ten"), st.sampled_from(["===", "---"])),
+    prose,
+    st.lists(prose, min_size=2).map("\n".join),
+    st.lists(prose.map("- {}".format)).map("\n".join),
+    st.lists(prose, max_size=6).map(lambda lines: "\n".join(["```", "# no heading", *lines, "```"])),
+    st.lists(prose, max_size=6).map(lambda lines: "\n".join(["~~~~ text", "```", "# no heading", *lines, "~~~~"])),
+    st.lists(prose.map("| {} |".format), max_size=6).map(lambda rows: "\n".join(["| a |", "|---|", *rows])),
+    st.sampled_from(["#hashtag", "    # indented", "> # quoted", "***", ""]),
+)
+markdown = st.lists(block, max_size=30).map("\n\n".join)
+rough = st.lists(st.one_of(block, st.text(), st.sampled_from(["\r\n", "\t", "e\u0301" * 50, "```"])), max_size=20)
+rules = st.sampled_from(RULES)
+
+
+# --- cover and limit ------------------------------------------------------------------------------------------------
+
+
+@given(text=st.text(), rules=rules)
+def test_any_text_is_covered_by_chunks_that_fit(text: str, rules: Chunking) -> None:
+    assert_sound(text, rules)
+
+
+@given(pieces=rough, glue=st.sampled_from(["", "\n", "\n\n", "\r\n", " "]), rules=rules)
+def test_any_structure_is_covered_by_chunks_that_fit(pieces: list[str], glue: str, rules: Chunking) -> None:
+    assert_sound(glue.join(pieces), rules)
+
+
+@pytest.mark.parametrize("rules", RULES, ids=str)
+@pytest.mark.parametrize(
+    "text",
+    [
+        "x" * 10_000,
+        "x" * 1_000 + " " * 10_000 + "x",
+        "x" + "\n" * 10_000 + "x",
+        " " * 10_000 + "x" * 1_000,
+        "字" * 10_000,
+        "🙂" * 10_000,
+        "👩‍👩‍👧‍👦" * 5_000,
+        "e" + "\u0301" * 10_000,
+        "\ud800" * 10_000,
+        "\x00" * 10_000,
+        "word " * 10_000,
+        "word\r\n" * 10_000,
+        "word\r" * 10_000,
+        "# " + "word " * 10_000,
+        "# x\n" * 5_000,
+        "# x\n## x\n### x\n" * 2_000,
+        "- x\n" * 5_000,
+        "```\n" + "x = 1\n" * 10_000 + "```",
+        "```\n" + "x" * 10_000,
+        "```\n" * 10_000,
+        "| x | y |\n|---|---|\n" + "| 1 | 2 |\n" * 10_000,
+        "|---|\n" * 10_000,
+        "| " + "x" * 10_000 + " |\n|---|",
+        "---\n" * 10_000,
+        ". " * 10_000,
+        "。" * 10_000,
+    ],
+    ids=lambda text: f"{text[:9]!r}*{len(text)}",
+)
+def test_no_text_is_too_strange_to_be_cut(text: str, rules: Chunking) -> None:
+    assert_sound(text, rules)
+
+
+def test_a_line_of_a_megabyte_is_cut() -> None:
+    assert_sound("x" * 1_000_000, USUAL)
+
+
+@given(text=st.text(" \t\r\n\f\u3000\u2028\x1f"))
+def test_white_space_makes_no_chunks(text: str) -> None:
+    assert split(text, USUAL) == []
+
+
+@pytest.mark.parametrize(("size", "overlap"), [(15, 0), (0, 0), (512, -1), (512, 171), (512, 512)])
+def test_chunks_that_cannot_work_are_refused(size: int, overlap: int) -> None:
+    with pytest.raises(BadSettings, match=r"[.]$"):
+        Chunking(size=size, overlap=overlap)
+
+
+clusters = st.sampled_from(
+    ["a", "e\u0301", "o\u0302\u0323", "か\u3099", "字", "。", "🙂", "👍🏽", "👩‍👩‍👧‍👦", "क\u093f"]
+)
+
+
+@given(characters=st.lists(clusters, min_size=100, max_size=300))
+def test_a_mark_stays_with_its_character(characters: list[str]) -> None:
+    starts = {len("".join(characters[:number])) for number in range(len(characters))}
+    for chunk in split("".join(characters), Chunking(size=64, overlap=16)):
+        assert {chunk.start, chunk.body} <= starts
+
+
+def test_a_line_end_of_two_characters_is_not_torn() -> None:
+    text = "Some words here, and more.\r\n" * 500
+    assert all(text[place - 1 : place + 1] != "\r\n" for chunk in split(text, SMALL) for place in chunk[:2])
+
+
+# --- good places ----------------------------------------------------------------------------------------------------
+
+
+def cuts(text: str, rules: Chunking = USUAL) -> list[str]:
+    """Return the character before each cut."""
+    return [one.rstrip()[-1] for one in owns(text, rules)[:-1]]
+
+
+@pytest.mark.parametrize(("text", "ends"), [(LINE, "."), (ASIAN_LINE, "。"), (LINE.replace(".", "!"), "!")])
+def test_a_text_without_lines_is_cut_between_sentences(text: str, ends: str) -> None:
+    assert set(cuts(text)) == {ends}
+
+
+def test_paragraphs_are_cut_apart_before_they_are_cut_up() -> None:
+    text = "\n\n".join(Writer(6).sentence() + " " + Writer(7).sentence() for _ in range(500))
+    assert all(text[chunk.body - 2 : chunk.body] == "\n\n" for chunk in split(text, USUAL)[1:])
+
+
+def test_words_are_not_torn() -> None:
+    text = " ".join(Writer(8).words(20_000, 20_000).split())
+    assert all(text[chunk.body - 1] == " " == text[chunk.start - 1] for chunk in split(text, USUAL)[1:])
+
+
+def test_wrapped_lines_are_cut_between_sentences_not_at_line_ends() -> None:
+    text = re.sub(r"(.{60}\S*) ", r"\1\n", LINE)
+    assert set(cuts(text)) == {"."}
+
+
+def test_lines_without_sentences_are_cut_at_line_ends() -> None:
+    text = "\n".join(Writer(seed).words(3, 9) for seed in range(2_000))
+    assert all(text[chunk.body - 1] == "\n" for chunk in split(text, USUAL)[1:])
+
+
+@pytest.mark.parametrize("make", [Writer.code, Writer.table])
+def test_code_and_tables_that_fit_are_kept_whole(make: Callable[[Writer], str]) -> None:
+    writer = Writer(9)
+    wholes = [make(writer) for _ in range(200)]
+    text = "\n\n".join(f"{writer.paragraph()}\n\n{whole}" for whole in wholes)
+    chunks = owns(text)
+    assert max(map(estimate, wholes)) > USUAL.size // 3
+    assert all(any(whole in chunk for chunk in chunks) for whole in wholes if estimate(whole) <= USUAL.size)
+
+
+@pytest.mark.parametrize("fence", ["```", "~~~"])
+def test_code_that_does_not_fit_is_cut_at_line_ends(fence: str) -> None:
+    lines = [f"let x{number} = {number}; # {number}" for number in range(3_000)]
+    text = "\n".join(["# Code", "", fence, *lines, fence])
+    chunks = owns(text)
+    assert all(re.search(r"\d$", one) for one in chunks[:-1])
+    assert chunks[0].startswith(f"# Code\n\n{fence}\nlet x0 ")
+    assert chunks[-1].endswith(f"# 2999\n{fence}")
+    assert len(chunks[-1].splitlines()) > 2
+
+
+def test_a_table_that_does_not_fit_is_cut_between_rows_and_keeps_its_head() -> None:
+    text = "| a | b |\n|---|---|\n" + "".join(f"| row {number} | {number * 7} |\n" for number in range(2_000))
+    chunks = owns(text)
+    assert all(one.startswith("|") and one.endswith("|") for one in chunks)
+    assert chunks[0].startswith("| a | b |\n|---|---|\n| row 0 ")
+
+
+def test_list_items_are_kept_whole() -> None:
+    text = "\n".join(f"- {Writer(seed).sentence()} {Writer(seed + 1).sentence()}" for seed in range(1_000))
+    assert all(one.startswith("- ") for one in owns(text))
+
+
+def test_code_stays_with_the_line_that_announces_it() -> None:
+    writer = Writer(10)
+    text = "\n\n".join(
+        f"{writer.paragraph()}\n\n{writer.words(2, 4)}:\n\n```\n{writer.words(9, 9)}\n```" for _ in range(200)
+    )
+    assert not any(one.endswith(":") for one in owns(text))
+
+
+# --- headings -------------------------------------------------------------------------------------------------------
+
+
+def headings_of(text: str) -> list[tuple[int, int, str]]:
+    """Find offset, level and title of every heading, a line at a time."""
+    found, fence, offset, above, blank = [], "", 0, "", True
+    for line in text.splitlines(keepends=True):
+        bare = line.strip()
+        if fence:
+            fence = "" if bare.startswith(fence) and not bare.strip(fence[0]) else fence
+            bare = ""
+        elif mark := re.match(r"`{3,}|~{3,}", bare):
+            fence, bare = mark[0], ""
+        elif heading := re.match(r" {0,3}(#{1,6})(?:[ \t]+(.*?))?(?:[ \t]+#+)?\s*$", line):
+            found.append((offset, len(heading[1]), heading[2] or ""))
+            bare = ""
+        elif re.fullmatch("=+|-+", bare) and above and blank:
+            found.append((offset - len(above) - 1, 1 if "=" in bare else 2, above))
+            bare = ""
+        above, blank = (bare, not above) if bare else ("", True)
+        offset += len(line)
+    return found
+
+
+def path_at(place: int, headings: list[tuple[int, int, str]]) -> tuple[str, ...]:
+    path: list[tuple[int, str]] = []
+    for offset, level, name in headings:
+        if offset <= place:
+            path = [one for one in path if one[0] < level]
+        if offset < place:
+            path.append((level, name))
+    return tuple(name for _, name in path)
+
+
+@given(text=markdown, rules=rules)
+@settings(max_examples=300)
+def test_headings_are_those_a_naive_reader_finds_above(text: str, rules: Chunking) -> None:
+    headings = headings_of(text)
+    assert [chunk.headings for chunk in split(text, rules)] == [
+        path_at(chunk.body + len(own(text, chunk)) - len(own(text, chunk).lstrip()), headings)
+        for chunk in split(text, rules)
+    ]
+
+
+def test_headings_are_found_in_the_long_document() -> None:
+    headings = headings_of(DOCUMENT)
+    assert len(headings) > 80
+    assert all(chunk.headings == path_at(chunk.body, headings) for chunk in split(DOCUMENT, USUAL))
+
+
+@pytest.mark.parametrize(
+    ("text", "path"),
+    [
+        ("# A\n\n## B ##\n\n{}", ("A", "B")),
+        ("A\n===\n\nB\n---\n\n{}", ("A", "B")),
+        ("A\nover two lines\n===\n{}", ("A over two lines",)),
+        ("# A\n### C\n## B\n{}", ("A", "B")),
+        ("# A\r\n\r\n## B\r\n\r\n{}", ("A", "B")),
+        ("# A\n\n```\n# B\n```\n\n{}", ("A",)),
+        ("# A\n\n~~~~\n~~~\n# B\n~~~~\n\n{}", ("A",)),
+        ("# A\n\n- item\n\n  ```\n  # B\n  ```\n\n{}", ("A",)),
+        ("# A\n\n``` inline ```\n\n## B\n\n{}", ("A", "B")),
+        ("---\ntitle: x\n---\n\n# A\n\n{}", ("A",)),
+        ("# A\n\n***\n---\n\n{}", ("A",)),
+        ("#\n\n## B\n\n{}", ("B",)),
+        ("# " + "A" * 5_000 + "\n\n{}", ("A" * 200,)),
+        ("#A\n\n    # B\n\n> # C\n\n{}", ()),
+    ],
+)
+def test_the_last_chunk_of_a_section_knows_its_headings(text: str, path: tuple[str, ...]) -> None:
+    assert split(text.format(PARAGRAPHS[:20_000]), USUAL)[-1].headings == path
+
+
+def test_a_chunk_that_begins_with_a_heading_does_not_stand_under_it() -> None:
+    text = f"# A\n\n{LINE[:800]}\n\n## B\n\n{LINE[:800]}\n\n## C\n\n{LINE[:800]}"
+    assert [(own(text, one)[:4].strip("# \n"), one.headings) for one in split(text, USUAL)] == [
+        ("A", ()),
+        ("B", ("A",)),
+        ("C", ("A",)),
+    ]
+
+
+def test_no_chunk_ends_with_a_heading() -> None:
+    for chunk in owns(DOCUMENT):
+        assert not chunk.splitlines()[-1].startswith("#") or chunk.startswith("#")
+    last = [one.splitlines()[-1] for one in owns(DOCUMENT.replace("\n\n#", "\n\nTail.\n\n#"))]
+    assert not any(one.startswith("#") for one in last)
+
+
+def test_a_short_section_is_a_chunk_of_its_own() -> None:
+    sections = [f"## Section {number}\n\n{Writer(number).line(700)}" for number in range(50)]
+    assert owns("\n\n".join(sections)) == sections
+
+
+def test_tiny_sections_stand_together() -> None:
+    sections = [f"## Section {number}\n\n{Writer(number).line(100)}" for number in range(50)]
+    chunks = owns("\n\n".join(sections))
+    assert len(chunks) < 12
+    assert all(one.startswith("## Section") for one in chunks)
+
+
+def test_a_tiny_section_does_not_join_one_that_stands_higher() -> None:
+    text = f"# A\n\n{LINE[:900]}\n\n## Tiny\n\nA word.\n\n# B\n\n{LINE[:900]}"
+    assert [one[:7].split("\n")[0] for one in owns(text)] == ["# A", "## Tiny", "# B"]
+
+
+def test_a_title_stands_with_the_first_section() -> None:
+    assert len(owns(f"# Title\n\n## Chapter\n\n### Section\n\n{LINE[:1000]}")) == 1
+
+
+# --- what is repeated -----------------------------------------------------------------------------------------------
+
+
+def test_a_chunk_repeats_the_last_sentences_of_the_one_before() -> None:
+    chunks = split(LINE, USUAL)
+    repeated = [LINE[chunk.start : chunk.body] for chunk in chunks[1:]]
+    assert sum(map(bool, repeated)) > len(repeated) * 0.7
+    assert all(one == "" or (one[0].isupper() and one.endswith(". ")) for one in repeated)
+
+
+def test_a_chunk_repeats_nothing_across_a_heading() -> None:
+    headings = {offset for offset, _, _ in headings_of(DOCUMENT)}
+    for chunk in split(DOCUMENT, USUAL):
+        assert not headings & set(range(chunk.start, chunk.body))
+        assert chunk.body not in headings or chunk.start == chunk.body
+
+
+def test_a_chunk_repeats_nothing_if_that_is_asked() -> None:
+    assert all(chunk.start == chunk.body for chunk in split(DOCUMENT, Chunking(overlap=0)))
+
+
+# --- stable under edits ---------------------------------------------------------------------------------------------
+
+
+def paragraph_starts(text: str) -> list[int]:
+    """Return where paragraphs begin: not code, and not a heading, whose change is seen by all that stand under it."""
+    return [match.end() for match in re.finditer(r"\n\n(?=[A-Z文書検索].*\n\n)", text)]
+
+
+def inserted(text: str, place: int) -> str:
+    return f"{text[:place]}{INSERTED}\n\n{text[place:]}"
+
+
+def deleted(text: str, place: int) -> str:
+    return text[:place] + text[text.find("\n\n", place) + 2 :]
+
+
+def reworded(text: str, place: int) -> str:
+    return text[:place] + re.sub(r"\w{2,4}", "Changed", text[place:], count=1)
+
+
+EDITS = [inserted, deleted, reworded]
+
+
+@pytest.mark.parametrize("edit", EDITS)
+@pytest.mark.parametrize("text", [DOCUMENT, PARAGRAPHS, DOCUMENT.replace("\n", "\r\n").replace("\r\n\r\n", "\n\n")])
+@pytest.mark.parametrize("part", [0.0, 0.13, 0.37, 0.5, 0.77, 0.97])
+def test_an_edit_changes_at_most_six_chunks(text: str, edit: Callable[[str, int], str], part: float) -> None:
+    starts = paragraph_starts(text)
+    assert changed(text, edit(text, starts[int(part * len(starts))])) <= 6
+
+
+@given(place=st.floats(0, 1, exclude_max=True), edit=st.sampled_from(EDITS))
+@settings(max_examples=50)
+def test_an_edit_anywhere_changes_at_most_six_chunks(place: float, edit: Callable[[str, int], str]) -> None:
+    starts = paragraph_starts(PARAGRAPHS)
+    assert changed(PARAGRAPHS, edit(PARAGRAPHS, starts[int(place * len(starts))])) <= 6
+
+
+@pytest.mark.parametrize(
+    "text", [LINE, ASIAN_LINE, UNSPACED, LINE.replace(".", "")], ids=["a", "文", "unspaced", "words"]
+)
+@given(
+    part=st.floats(0, 1, exclude_max=True), removed=st.integers(0, 500), added=st.text("New Words.文字", max_size=300)
+)
+@settings(max_examples=25)
+def test_an_edit_of_an_endless_line_changes_at_most_six_chunks(
+    text: str, part: float, removed: int, added: str
+) -> None:
+    place = int(part * len(text))
+    assert changed(text, text[:place] + added + text[place + removed :]) <= 6
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "The same paragraph, again and again.\n\n" * 2_000,
+        "| a | b |\n|---|---|\n" + "| 1 | 2 |\n| 3 | 4 |\n| 5 | 6 |\n" * 2_000,
+        "\n\n".join(f"The paragraph number {number % 7}, which comes again." for number in range(2_000)),
+        "The same sentence. And another one. " * 2_000,
+        "x" * 100_000,
+        "```\n" + "}\n\n" * 10_000 + "```",
+    ],
+    ids=lambda text: text[:12],
+)
+@pytest.mark.parametrize("part", [0.0, 0.4, 0.9])
+def test_an_edit_of_a_text_that_repeats_itself_changes_at_most_six_chunks(text: str, part: float) -> None:
+    place = int(part * len(text))
+    assert changed(text, f"{text[:place]}Something else.{text[place:]}") <= 6
+
+
+def test_a_renamed_heading_changes_only_chunks_under_it() -> None:
+    chapters = [f"## Chapter {number}\n\n{Writer(number).document(4_000)[16:]}" for number in range(20)]
+    text = "\n\n".join(one.replace("\n# ", "\n### ").replace("\n## ", "\n### ") for one in chapters)
+    renamed = text.replace("Chapter 7", "The Seventh")
+    lost = identities(text) - identities(renamed)
+    assert lost
+    assert all("Chapter 7" in (*headings, chunk[:12].strip("# ")) for chunk, headings in lost)
+
+
+def test_the_same_text_gives_these_chunks_on_every_machine() -> None:
+    """Whoever changes this number makes every document be embedded, and paid for, again."""
+    places = [(chunk.start, chunk.body, chunk.end) for chunk in split(DOCUMENT, USUAL)]
+    assert zlib.crc32(repr(places).encode()) == 176202067
+    assert split(DOCUMENT, USUAL) == split("".join(list(DOCUMENT)), USUAL)
+
+
+# --- sizes ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "text", [PARAGRAPHS, LINE, ASIAN_LINE, UNSPACED], ids=["paragraphs", "line", "asian", "unspaced"]
+)
+@pytest.mark.parametrize("size", [128, 512, 1024])
+def test_chunks_of_flowing_text_are_well_filled(text: str, size: int) -> None:
+    lengths = [estimate(one) for one in owns(text, Chunking(size=size, overlap=size // 8))]
+    assert sum(lengths) / len(lengths) >= 0.6 * size
+
+
+# --- the estimate ---------------------------------------------------------------------------------------------------
+
+
+@given(texts=st.lists(st.text(), max_size=5))
+def test_texts_joined_weigh_what_they_weigh_apart(texts: list[str]) -> None:
+    assert weigh("".join(texts)) == sum(map(weigh, texts))
+    assert weigh("".join(texts) * 1000) == 1000 * sum(map(weigh, texts))
+
+
+@pytest.mark.parametrize(
+    ("text", "tokens"),
+    [("", 0), ("a", 1), ("word", 1), ("文", 2), ("文" * 1000, 1125), ("1234", 4), ("🙂", 3), (" ", 1)],
+)
+def test_an_estimate_is_rounded_up(text: str, tokens: int) -> None:
+    assert estimate(text) == tokens
+
+
+def test_the_estimate_is_near_what_a_tokenizer_counts_in_our_own_documents() -> None:
+    package = find_spec("wordllama")
+    assert package
+    assert package.origin
+    tokenizer = Tokenizer.from_file(
+        str(Path(package.origin).parent / "tokenizers" / "l2_supercat_tokenizer_config.json")
+    )
+    tokenizer.no_truncation()
+    text = "\n".join(path.read_text() for path in sorted(Path(__file__).parents[2].glob("docs/**/*.md")))
+    counted = len(tokenizer.encode(text, add_special_tokens=False).ids)
+    assert len(text) > 10_000
+    assert 0.9 < estimate(text) / counted < 1.2
