@@ -115,7 +115,8 @@ class TestConfinement:
         assert not set(told["environment"]) - {"LC_CTYPE"}  # which Python sets itself
         assert told["directory"] is None  # removed when it had started
 
-    def test_a_child_has_its_limits(self, cage: Cage, dumping: None) -> None:
+    @pytest.mark.usefixtures("dumping")
+    def test_a_child_has_its_limits(self, cage: Cage) -> None:
         told = ask(cage, "tell", seconds=50, memory=500 * MIB).head
         limits = told["limits"]
         assert (limits["core"], limits["file"], limits["descriptors"]) == (0, NOTE_BYTES, DESCRIPTORS)
