@@ -26,7 +26,7 @@ from holdfast.errors import Permanent, Transient, WorkError
 from tests.support import samples
 from tests.support.inmates import KILLED, OUT_OF_TIME, SEGFAULT
 from tests.support.processes import ROOT, until
-from tests.support.samples import SENTENCE, docx, epub, notebook, odt, packed, pdf, pptx, xlsx
+from tests.support.samples import SENTENCE, docx, epub, notebook, odp, odt, packed, pdf, pptx, xlsx
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -290,7 +290,14 @@ def ask(**question):
 
 
 def run(program: str, *arguments: str) -> subprocess.Popen[str]:
-    return subprocess.Popen([sys.executable, "-c", PROGRAM + program, *arguments], stdout=subprocess.PIPE, text=True)
+    command = [sys.executable, "-W", "ignore", "-c", PROGRAM + program, *arguments]  # forking beside threads warns
+    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+
+def say(program: subprocess.Popen[str], word: str) -> None:
+    assert program.stdin
+    program.stdin.write(f"{word}\n")
+    program.stdin.flush()
 
 
 class TestProcesses:
@@ -321,20 +328,26 @@ print(before, ask(do="tell")["pid"])
         assert forked != before
         assert before == after
 
-    def test_a_forked_process_does_not_keep_the_child_alive(self) -> None:
+    def test_a_forked_process_does_not_keep_the_child_alive(self, tmp_path: Path) -> None:
         program = """
-print(ask(do="tell")["pid"], flush=True)
+import threading
+threading.Thread(target=ask, kwargs={"do": "stall", "sign": sys.argv[1]}, daemon=True).start()
+sys.stdin.readline()
 if not os.fork():
-    os.read(0, 1)
+    print("forked", flush=True)
+    sys.stdin.readline()
     os._exit(0)
-os.kill(os.getpid(), 9)
+sys.stdin.readline()
 """
-        with subprocess.Popen(
-            [sys.executable, "-c", PROGRAM + program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-        ) as parent:
+        sign = tmp_path / "sign"
+        with run(program, str(sign)) as parent:
+            until(lambda: sign.exists() and sign.read_text(), "the child was not asked")
+            say(parent, "fork")
             assert parent.stdout
-            process = int(parent.stdout.readline())
-            until(lambda: gone(process), "the child outlived its parent")
+            assert parent.stdout.readline() == "forked\n"
+            parent.kill()
+            until(lambda: gone(int(sign.read_text())), "the child outlived its parent")
+            say(parent, "end")
 
 
 @pytest.fixture(scope="module")
@@ -367,6 +380,7 @@ SAMPLES = {
     "a.pptx": pptx("First", SENTENCE),
     "a.xlsx": xlsx(("bird", "habit"), ("heron", SENTENCE)),
     "a.odt": odt("First", SENTENCE),
+    "a.odp": odp("First", SENTENCE),
     "a.epub": epub("Herons", SENTENCE),
     "a.pdf": pdf("First", SENTENCE),
     "a.rtf": b"{\\rtf1\\ansi First\\par " + SENTENCE.encode() + b"\\par}",
@@ -467,10 +481,16 @@ class TestDocuments:
 
 
 class TestRefusals:
-    def test_a_page_limit_is_kept_before_parsing(self, desk: Desk) -> None:
+    def test_a_page_limit_is_kept(self, desk: Desk) -> None:
         three = pdf("one", "two", "three")
         assert desk("a.pdf", three, Limits(pages=3)).pages
         assert code(lambda: desk("a.pdf", three, Limits(pages=2))) == "too_large"
+
+    def test_a_page_limit_is_kept_before_anything_is_parsed(self, desk: Desk) -> None:
+        assert code(lambda: desk("a.pdf", pdf("", "", ""), Limits(pages=2))) == "too_large"  # and not: no_text
+
+    def test_a_limit_on_bytes_is_kept(self, desk: Desk) -> None:
+        assert code(lambda: desk("a.docx", docx(SENTENCE), Limits(bytes=100))) == "too_large"
 
     def test_a_slide_limit_is_kept(self, desk: Desk) -> None:
         assert code(lambda: desk("a.pptx", pptx("one", "two", "three"), Limits(pages=2))) == "too_large"

@@ -87,6 +87,22 @@ def odt(*paragraphs: str) -> bytes:
     )
 
 
+def odp(*slides: str) -> bytes:
+    """Write an OpenDocument presentation."""
+    pages = "".join(
+        f"<draw:page><draw:frame><draw:text-box><text:p>{words}</text:p></draw:text-box></draw:frame></draw:page>"
+        for words in slides
+    )
+    return packed(
+        {
+            "mimetype": "application/vnd.oasis.opendocument.presentation",
+            "content.xml": f'{DECLARATION}<office:document-content xmlns:office="{OPEN}:office:1.0" '
+            f'xmlns:text="{OPEN}:text:1.0" xmlns:draw="{OPEN}:drawing:1.0"><office:body><office:presentation>'
+            f"{pages}</office:presentation></office:body></office:document-content>",
+        }
+    )
+
+
 def epub(title: str, *paragraphs: str) -> bytes:
     """Write a book of one chapter."""
     body = "".join(f"<p>{words}</p>" for words in paragraphs)

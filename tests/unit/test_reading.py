@@ -10,13 +10,14 @@ import tempfile
 import zipfile
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.content import reading, refusals
+from holdfast.content.cage import Answer
 from holdfast.content.readers import archives, cleaning, decoding, kinds
 from holdfast.content.readers.choosing import read_as
 from holdfast.content.readers.cleaning import clean, first_heading, short
@@ -26,7 +27,7 @@ from holdfast.content.readers.pages import page_starts
 from holdfast.content.readers.slides import SlideReader
 from holdfast.content.reading import Limits, read
 from holdfast.errors import Permanent, Transient, WorkError
-from tests.support.samples import SENTENCE, compound, docx, notebook, packed, pptx
+from tests.support.samples import SENTENCE, compound, docx, notebook, odp, packed, pptx
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -509,8 +510,36 @@ class TestOwnReaders:
 
     def test_slides_are_read_in_their_order(self, tmp_path: Path) -> None:
         words = [f"Slide of heron {number}" for number in range(1, 12)]
-        found = SlideReader().read(kept(tmp_path, pptx(*words)), "x.pptx")
+        found = SlideReader(kinds.PPTX).read(kept(tmp_path, pptx(*words)), "x.pptx")
         assert [found.text[start : start + len(word)] for start, word in zip(found.pages, words, strict=True)] == words
+
+    def test_an_open_presentation_is_read(self, tmp_path: Path) -> None:
+        found = self.read(kinds.ODP, tmp_path, odp("Herons", SENTENCE))
+        assert (found.text, found.pages) == (f"Herons\n\n{SENTENCE}", (0, 8))
+
+    @pytest.mark.parametrize("entries", [{"x": "y"}, {"content.xml": "<unclosed"}])
+    def test_a_broken_presentation_is_refused(self, tmp_path: Path, entries: dict[str, str | bytes]) -> None:
+        refused(lambda: self.read(kinds.ODP, tmp_path, packed(entries)), "unreadable")
+
+
+class TestAnswersOfAChild:
+    """What comes out of the cage is believed only as far as its shape is right."""
+
+    HEAD: ClassVar[dict[str, object]] = {"title": "t", "pages": [0, 99], "metadata": {"a": "b"}, "warnings": ["w"]}
+
+    def test_a_reading_is_built_from_an_answer(self) -> None:
+        found = reading._reading(Answer(dict(self.HEAD), bytearray("é".encode())), Limits())
+        assert (found.text, found.title, found.pages, found.warnings) == ("é", "t", (0, 1), ("w",))
+
+    def test_more_text_than_allowed_is_refused(self) -> None:
+        refused(lambda: reading._reading(Answer(dict(self.HEAD), bytearray(11)), Limits(text=10)), "too_large")
+
+    @pytest.mark.parametrize("change", [{"pages": "x"}, {"pages": None}, {"metadata": []}, {"warnings": 3}])
+    def test_a_head_of_the_wrong_shape_is_refused(self, change: dict[str, object]) -> None:
+        refused(lambda: reading._reading(Answer({**self.HEAD, **change}, bytearray()), Limits()), "reader_crashed")
+
+    def test_a_body_that_is_no_text_is_refused(self) -> None:
+        refused(lambda: reading._reading(Answer(dict(self.HEAD), bytearray(b"\xff")), Limits()), "reader_crashed")
 
 
 class TestPages:

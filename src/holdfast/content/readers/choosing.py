@@ -11,7 +11,7 @@ from holdfast.content.readers import archives
 from holdfast.content.readers.base import Limits, Reader, Reading
 from holdfast.content.readers.documents import DocumentReader, PageReader
 from holdfast.content.readers.files import explained
-from holdfast.content.readers.kinds import HTML, MAIL, NOTEBOOK, OLE, PPTX, ZIP, Kind, ole_kind
+from holdfast.content.readers.kinds import HTML, MAIL, NOTEBOOK, ODP, OLE, PPTX, ZIP, Kind, ole_kind
 from holdfast.content.readers.mail import MailReader
 from holdfast.content.readers.notebooks import NotebookReader
 from holdfast.content.readers.plain import PlainReader
@@ -72,6 +72,8 @@ def _readers(kind: Kind, limits: Limits) -> tuple[Reader, ...]:
         return (MailReader(limits),)
     if kind == NOTEBOOK:
         return (NotebookReader(limits),)
+    if kind == ODP:
+        return (SlideReader(kind),)
     if kind == PPTX:
-        return (DocumentReader(kind, limits), SlideReader())
+        return (DocumentReader(kind, limits), SlideReader(kind))
     return (DocumentReader(kind, limits),)

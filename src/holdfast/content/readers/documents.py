@@ -1,4 +1,4 @@
-"""Formats that kreuzberg parses: PDF, Word, Excel, PowerPoint, OpenDocument, EPUB, RTF, Outlook, and HTML.
+"""Formats that kreuzberg parses: PDF, Word, Excel, PowerPoint, OpenDocument, EPUB, RTF, Outlook messages and HTML.
 
 kreuzberg is native code that meets hostile files, so this runs in the cage only. It is asked for Markdown, without
 text recognition, without its cache and without opening what is embedded. Where its Markdown joins lines into one

@@ -1,6 +1,6 @@
-"""PowerPoint files that kreuzberg refuses for a broken picture: the words are there, so they are read.
+"""Presentations that kreuzberg does not read: OpenDocument ones, and PowerPoint files with a broken picture.
 
-Only tried after kreuzberg. The container was looked through before, so its XML is small and declares no entities.
+Only the words are read. The container was looked through before, so its XML is small and declares no entities.
 """
 
 from __future__ import annotations
@@ -13,27 +13,30 @@ from xml.etree import ElementTree as ET
 from holdfast.content import refusals
 from holdfast.content.readers.base import Reading
 from holdfast.content.readers.cleaning import clean, has_words
-from holdfast.content.readers.kinds import PPTX
+from holdfast.content.readers.kinds import ODP, Kind
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from pathlib import Path
 
 SLIDE = re.compile(r"ppt/slides/slide(\d+)\.xml")
 DRAWING = "{http://schemas.openxmlformats.org/drawingml/2006/main}"
+OPEN_PAGE = "{urn:oasis:names:tc:opendocument:xmlns:drawing:1.0}page"
+OPEN_PARAGRAPH = "{urn:oasis:names:tc:opendocument:xmlns:text:1.0}p"
 
 
 class SlideReader:
     """Reads the words of slides, and nothing else of them."""
 
+    def __init__(self, kind: Kind) -> None:
+        self._kind = kind
+
     def read(self, path: Path, name: str) -> Reading:  # noqa: ARG002 - the kind is known
         """Join the slides."""
         try:
             with zipfile.ZipFile(path) as archive:
-                numbered = sorted(
-                    (int(found[1]), found[0]) for found in map(SLIDE.fullmatch, archive.namelist()) if found
-                )
-                slides = [_words(archive.read(entry)) for _, entry in numbered]
-        except (zipfile.BadZipFile, ET.ParseError):
+                slides = _open_slides(archive) if self._kind == ODP else _powerpoint_slides(archive)
+        except (zipfile.BadZipFile, KeyError, ET.ParseError):
             raise refusals.unreadable() from None
         starts, text = [], ""
         for slide in slides:
@@ -42,13 +45,29 @@ class SlideReader:
             text += slide
         if not has_words(text):
             raise refusals.no_text()
-        return Reading(text=text, pages=tuple(starts), metadata=PPTX.metadata)
+        return Reading(text=text, pages=tuple(starts), metadata=self._kind.metadata)
 
 
-def _words(slide: bytes) -> str:
-    paragraphs = ET.fromstring(slide).iter(f"{DRAWING}p")  # noqa: S314 - entities were refused before
-    return clean("\n\n".join(filter(str.strip, (_line(paragraph) for paragraph in paragraphs))))
+def _powerpoint_slides(archive: zipfile.ZipFile) -> list[str]:
+    found = [slide for slide in map(SLIDE.fullmatch, archive.namelist()) if slide]
+    entries = [slide[0] for slide in sorted(found, key=lambda slide: int(slide[1]))]
+    return [
+        _joined(_words(part, f"{DRAWING}t") for part in _parsed(archive, entry, f"{DRAWING}p")) for entry in entries
+    ]
 
 
-def _line(paragraph: ET.Element) -> str:
-    return "".join(run.text or "" for run in paragraph.iter(f"{DRAWING}t"))
+def _open_slides(archive: zipfile.ZipFile) -> list[str]:
+    pages = _parsed(archive, "content.xml", OPEN_PAGE)
+    return [_joined("".join(paragraph.itertext()) for paragraph in page.iter(OPEN_PARAGRAPH)) for page in pages]
+
+
+def _parsed(archive: zipfile.ZipFile, entry: str, tag: str) -> Iterable[ET.Element]:
+    return ET.fromstring(archive.read(entry)).iter(tag)  # noqa: S314 - entities were refused before
+
+
+def _words(part: ET.Element, tag: str) -> str:
+    return "".join(run.text or "" for run in part.iter(tag))
+
+
+def _joined(paragraphs: Iterable[str]) -> str:
+    return clean("\n\n".join(filter(str.strip, paragraphs)))
