@@ -1,12 +1,18 @@
 """What SQLite does in its own way.
 
 Every write transaction is BEGIN IMMEDIATE: without it two writers read the same value and one update is lost.
-Writers take turns before they ask SQLite (`turns.py`).
+Writers take turns before they ask SQLite: its own waiting is a sleep of growing length, in which a newcomer
+overtakes those who wait; ours is a queue in each process and a file lock between processes.
 """
 
 from __future__ import annotations
 
+import errno
+import fcntl
+import os
 import sqlite3
+import threading
+from collections import deque
 from contextlib import closing, contextmanager
 from functools import lru_cache
 from itertools import chain
@@ -23,7 +29,6 @@ from holdfast.errors import (
     StoreReadOnly,
     StoreUnavailable,
 )
-from holdfast.stores.turns import BUSY_SECONDS, Turns
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
@@ -35,6 +40,7 @@ if TYPE_CHECKING:
     from holdfast.stores.database import Compiled, Rows, Transaction
 
 OLDEST = (3, 38, 0)  # RETURNING, UPDATE FROM and the JSON functions we use
+BUSY_SECONDS = 30
 PRAGMAS = (
     "foreign_keys=ON",
     "secure_delete=ON",  # what is deleted is overwritten
@@ -44,6 +50,64 @@ PRAGMAS = (
 )
 PORTIONS = (64, 16, 4, 1)  # a batch is sent in these sizes, so that SQLite need not parse a text for each length
 SMALLEST_PAGE = 512  # a database is whole pages
+
+
+class Turns:
+    """Writers of one file go one after the other, in the order they came.
+
+    Within a process the order is exact. Between processes the kernel decides among the first of each.
+    """
+
+    def __init__(self, path: Path | None) -> None:
+        self._path = path
+        self._file: int | None = None
+        self._mutex = threading.Lock()
+        self._taken = False
+        self._waiting: deque[threading.Lock] = deque()
+
+    @contextmanager
+    def one(self) -> Iterator[None]:
+        """Wait for a turn, and give it to the next."""
+        self._enter()
+        try:
+            if self._path is not None:
+                fcntl.flock(self._descriptor(self._path), fcntl.LOCK_EX)
+            yield
+        finally:
+            if self._file is not None:
+                fcntl.flock(self._file, fcntl.LOCK_UN)
+            self._leave()
+
+    def close(self) -> None:
+        """Close the lock file."""
+        if self._file is not None:
+            os.close(self._file)
+            self._file = None
+
+    def _descriptor(self, path: Path) -> int:
+        if self._file is None:
+            try:
+                self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+            except OSError as error:
+                raise _unwritable(path, error) from error
+        return self._file
+
+    def _enter(self) -> None:
+        with self._mutex:
+            if not self._taken:
+                self._taken = True
+                return
+            gate = threading.Lock()
+            gate.acquire()
+            self._waiting.append(gate)
+        gate.acquire()  # released by whoever leaves, straight to us
+
+    def _leave(self) -> None:
+        with self._mutex:
+            if self._waiting:
+                self._waiting.popleft().release()
+            else:
+                self._taken = False
 
 
 class SqliteDialect:
@@ -173,6 +237,19 @@ def _require_database(path: Path) -> None:
         return  # SQLite will say what is wrong with it
     if size % SMALLEST_PAGE:
         raise StoreError(f"This file is not a SQLite database: {path}. Nothing was changed; choose another path.")
+
+
+def _unwritable(path: Path, error: OSError) -> StoreError:
+    """Say why the file beside the database, through which writers take turns, cannot be made."""
+    if isinstance(error, FileNotFoundError | NotADirectoryError):
+        return StoreUnavailable(
+            f"The database cannot be opened. Check that its folder exists and may be written. ({error})"
+        )
+    if error.errno == errno.ENOSPC:
+        return StoreFull(f"The disk is full. Nothing was written; free some space and try again. ({error})")
+    return StoreReadOnly(
+        f"The database cannot be written. Nothing was written; check the owner and mode of {path.parent}. ({error})"
+    )
 
 
 def sqlite_engine(path: Path | None, clock: Clock) -> Engine:
