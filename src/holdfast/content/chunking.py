@@ -178,8 +178,7 @@ def _anchors(segment: list[Unit], radius: int) -> list[int]:
             _, head, best, alone = stack.pop()
             if alone and unit.head - head > radius:
                 found.append(best)
-        alone = unit.head - stack[-1][1] > radius and not unit.glued
-        stack.append((unit.key, unit.head, number, alone))
+        stack.append((unit.key, unit.head, number, unit.head - stack[-1][1] > radius))
     end = segment[-1].tail
     found += [best for _, head, best, alone in stack if alone and end - head > radius]
     return sorted(found)
