@@ -25,8 +25,8 @@ LONGEST = timedelta(days=36_500)  # a hundred years; a database could not count 
 DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)?")
 
 
-def _is(default: Any, meaning: str) -> Any:
-    return field(default=default, metadata={"meaning": meaning})
+def _is(default: Any, meaning: str, *, secret: bool = False) -> Any:
+    return field(default=default, metadata={"meaning": meaning}, repr=not secret)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,6 +34,7 @@ class Settings:
     """What can be set, with its default and its meaning."""
 
     database: str = _is("sqlite:///holdfast.db", "address of the database")
+    data: str = _is("holdfast-data", "folder for the bytes of documents")
     scheduler: str = _is("embedded", "how work is carried to workers")
     workers: int = _is(2, "worker processes")
     claim_batch: int = _is(100, "slots a worker claims at once, at most")
@@ -56,6 +57,13 @@ class Settings:
 
     retention: timedelta = _is(timedelta(days=30), "how long finished jobs, events and refusals are kept")
 
+    embedding_url: str = _is("", "an endpoint in OpenAI's format that embeds; empty: this machine, without a network")
+    embedding_model: str = _is("", "the model that it embeds with")
+    embedding_key: str = _is("", "its key", secret=True)
+    chat_url: str = _is("", "an endpoint in OpenAI's format with a language model; empty: none")
+    chat_model: str = _is("", "the language model")
+    chat_key: str = _is("", "its key", secret=True)
+
     def __post_init__(self) -> None:
         self._require(self.heartbeat < self.lease, "heartbeat", "lease", "a claim would end before its renewal")
         self._require(self.lease < self.deadline, "lease", "deadline", "an attempt would end before its claim")
@@ -75,6 +83,10 @@ class Settings:
         for name in ("workers", "claim_batch", "rings_per_worker", "attempts", "lock_held_tries"):
             if getattr(self, name) < 1:
                 raise BadSettings(f"{PREFIX}{name.upper()} must be at least 1, not {getattr(self, name)}.")
+        for purpose in ("embedding", "chat"):
+            if bool(getattr(self, f"{purpose}_url")) != bool(getattr(self, f"{purpose}_model")):
+                name = f"{PREFIX}{purpose.upper()}"
+                raise BadSettings(f"{name}_URL and {name}_MODEL go together: set both or neither.")
         if not 0 <= self.backoff_jitter < 1:
             raise BadSettings(f"{PREFIX}BACKOFF_JITTER must be from 0 to below 1, not {self.backoff_jitter}.")
 

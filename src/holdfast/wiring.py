@@ -11,15 +11,27 @@ from sqlalchemy.engine import make_url
 
 from holdfast.core.clock import SystemClock
 from holdfast.errors import BadSettings
-from holdfast.runtime.crew import LocalCrew, Parts
+from holdfast.indexes.base import Tools
+from holdfast.indexes.chunked import ChunkIndexer
+from holdfast.indexes.documents import CONTENT, ContentIndexer
+from holdfast.indexes.registry import Indexes
+from holdfast.knowledge.documents import Documents
+from holdfast.library.blobs import Blobs
+from holdfast.library.catalogue import Catalogue
+from holdfast.library.memos import Memos
+from holdfast.providers.offline import OfflineProvider
+from holdfast.providers.openai import Endpoint, OpenAIProvider
+from holdfast.runtime.crew import LocalCrew, Parts, no_sweep
 from holdfast.runtime.reconciler import Reconciler
 from holdfast.schedulers.base import scheduler
+from holdfast.search.searching import Searching
 from holdfast.stores.bells import FileBell, MemoryBell, PostgresBell
 from holdfast.stores.opening import open_store
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from holdfast.providers.base import Provider
     from holdfast.runtime.work import Indexer
     from holdfast.schedulers.base import Scheduler
     from holdfast.settings import Settings
@@ -29,19 +41,25 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recipe:
-    """How a process makes its parts: the settings, and where the indexers come from (`module:callable`)."""
+    """How a process makes its parts: the settings, and where the indexers come from (`module:callable`).
+
+    Without `indexers` it works on documents, with all indexes there are.
+    """
 
     settings: Settings
-    indexers: str
+    indexers: str | None = None
 
     def __call__(self) -> Parts:
         """Open the database and load the indexers, in the process that uses them."""
         settings = self.settings
         bell = open_bell(settings.database)
+        store = open_settings(settings, bell)
+        library = None if self.indexers else Library(store, settings)
         return Parts(
-            store=open_settings(settings, bell),
+            store=store,
             bell=bell,
-            indexers=load_indexers(self.indexers),
+            indexers=library.indexers() if library else load_indexers(self.indexers or ""),
+            sweep=library.indexes.sweeper().sweep if library else no_sweep,
             clock=SystemClock(),
             rules=settings.rules,
             period=settings.period,
@@ -80,7 +98,58 @@ def load_indexers(where: str) -> Mapping[str, Indexer]:
     return made
 
 
-def crew(settings: Settings, indexers: str) -> LocalCrew:
+class Library:
+    """Documents and their indexes on one store: the parts that whoever adds, builds and searches share."""
+
+    def __init__(
+        self,
+        store: SqlStore,
+        settings: Settings,
+        *,
+        embedder: Provider | None = None,
+        speaker: Provider | None = None,
+    ) -> None:
+        self.store = store
+        self.catalogue = Catalogue(store.database)
+        self.blobs = Blobs(Path(settings.data))
+        self.memos = Memos(store.database)
+        tools = Tools(
+            database=store.database,
+            memos=self.memos,
+            embedder=embedder or open_embedder(settings),
+            speaker=speaker or open_speaker(settings),
+        )
+        self.indexes = Indexes(tools, self.catalogue)
+        self.documents = Documents(store, self.catalogue, self.blobs, self.indexes)
+        self.searching = Searching(store.database, self.indexes)
+
+    def indexers(self) -> Mapping[str, Indexer]:
+        """Return what builds each kind of slot."""
+        database = self.store.database
+        content = ContentIndexer(database, self.catalogue, self.blobs, self.indexes.sweeper())
+        return {
+            CONTENT: content,
+            **{kind: ChunkIndexer(self.indexes[kind], database, self.catalogue) for kind in self.indexes.kinds},
+        }
+
+
+def open_embedder(settings: Settings) -> Provider:
+    """Return what embeds: an endpoint, or this machine."""
+    if not settings.embedding_url:
+        return OfflineProvider()
+    return OpenAIProvider(
+        Endpoint(base_url=settings.embedding_url, key=settings.embedding_key, embedding_model=settings.embedding_model)
+    )
+
+
+def open_speaker(settings: Settings) -> Provider:
+    """Return what speaks: an endpoint, or nobody."""
+    if not settings.chat_url:
+        return OfflineProvider()
+    return OpenAIProvider(Endpoint(base_url=settings.chat_url, key=settings.chat_key, chat_model=settings.chat_model))
+
+
+def crew(settings: Settings, indexers: str | None = None) -> LocalCrew:
     """Make a crew that can be handed to any scheduler."""
     return LocalCrew(Recipe(settings=settings, indexers=indexers))
 

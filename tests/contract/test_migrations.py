@@ -16,6 +16,7 @@ from sqlalchemy.engine import Engine
 
 from holdfast.core.clock import SystemClock
 from holdfast.core.rules import Rules
+from holdfast.library import tables as _documents  # noqa: F401 - declares its tables
 from holdfast.stores.migrate import HEAD
 from holdfast.stores.opening import open_database, open_store
 from holdfast.stores.tables import metadata

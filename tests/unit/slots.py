@@ -43,6 +43,7 @@ def make_slot(state: SlotState = SlotState.QUEUED, kind: str = "cards", **more: 
         "built": 1 if state is SlotState.READY else 0,
         "source": None,
         "missing": 0,
+        "recipe": None,
         "state": state,
         "priority": 5,
         "fence": 0,

@@ -19,6 +19,7 @@ NUMBERS = [one.name for one in fields(Settings) if isinstance(one.default, int |
 # The numbers of the design, in its own units.
 DEFAULTS = {
     "database": "sqlite:///holdfast.db",
+    "data": "holdfast-data",
     "scheduler": "embedded",
     "workers": 2,
     "claim_batch": 100,
@@ -37,7 +38,14 @@ DEFAULTS = {
     "lock_held_delay": timedelta(seconds=15),
     "lock_held_tries": 10,
     "retention": timedelta(days=30),
+    "embedding_url": "",
+    "embedding_model": "",
+    "embedding_key": "",
+    "chat_url": "",
+    "chat_model": "",
+    "chat_key": "",
 }
+PAIRS = [{f"{purpose}_url", f"{purpose}_model"} for purpose in ("embedding", "chat")]  # set together or not at all
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -140,9 +148,21 @@ def test_every_setting_is_read_from_its_own_variable(name: str) -> None:
         text = "4h"
     if name == "heartbeat":
         text = "29s"
-    changed = read(**{name: text})
+    together = next((pair for pair in PAIRS if name in pair), {name})
+    changed = read(**dict.fromkeys(together, text))
     assert getattr(changed, name) != default
-    assert [one for one in NAMES if getattr(changed, one) != getattr(Settings(), one)] == [name]
+    assert {one for one in NAMES if getattr(changed, one) != getattr(Settings(), one)} == together
+
+
+@pytest.mark.parametrize("name", [name for pair in PAIRS for name in sorted(pair)])
+def test_an_endpoint_needs_its_model_and_a_model_its_endpoint(name: str) -> None:
+    with pytest.raises(BadSettings, match="go together: set both or neither"):
+        read(**{name: "something"})
+
+
+def test_a_key_is_not_shown() -> None:
+    settings = read(embedding_key="secret-one", chat_key="secret-two")
+    assert "secret" not in repr(settings)
 
 
 def test_an_unknown_variable_is_refused_and_the_known_ones_named() -> None:

@@ -83,6 +83,7 @@ class Slot(NamedTuple):
     steps: int
     done: int
     total: int
+    recipe: int | None  # how what is served was made; None where only one way exists
     base: str
     owner: str
 
@@ -154,6 +155,7 @@ class Ticket(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Built:
-    """What an indexer answers: it built something, and how many chunks it lacks."""
+    """What an indexer answers: it built something, how many chunks it lacks, and by which recipe it was made."""
 
     missing: int = 0
+    recipe: int | None = None

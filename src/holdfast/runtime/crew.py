@@ -29,6 +29,11 @@ GATHERING = timedelta(milliseconds=10)  # a worker that keeps up claims at most 
 CALM = timedelta(milliseconds=500)  # a worker's own reconciler looks at most this often
 
 
+def no_sweep(limit: int) -> int:  # noqa: ARG001 - there is nothing, however little is asked
+    """Remove nothing, where the work leaves nothing behind."""
+    return 0
+
+
 @dataclass(frozen=True, kw_only=True)
 class Parts:
     """What one process works with."""
@@ -41,6 +46,7 @@ class Parts:
     period: timedelta
     retention: timedelta
     claim_batch: int
+    sweep: Callable[[int], int] = no_sweep  # removes rows that nobody needs, at most so many; returns how many
     reach: Callable[[str], None] = nowhere
 
 
@@ -103,6 +109,7 @@ class LocalCrew:
             parts.rules,
             clock=parts.clock,
             retention=parts.retention,
+            sweep=parts.sweep,
         )
         tending = Loop("reconciler", reconciler.tend, due, parts.period, spacing=CALM)
 

@@ -12,7 +12,7 @@ from enum import Enum, auto
 from typing import TYPE_CHECKING, TypeVar
 
 from holdfast.core.slot import Fault
-from holdfast.errors import Outage, Permanent, StaleLease, StopWork, StoreError, Transient
+from holdfast.errors import HoldfastError, Outage, Permanent, StaleLease, StopWork, StoreError, Transient
 from holdfast.runtime.heartbeat import Heartbeat
 from holdfast.runtime.work import Task
 from holdfast.stores.base import Completion, Failure, Surrender
@@ -39,6 +39,7 @@ class Settled(Enum):
 
 
 Result = Completion | Failure | Surrender | Settled
+TOGETHER = 2  # fewer than this have nothing to share
 FLUSH_SECONDS = 0.05  # a finished result waits no longer than this for its neighbours
 
 
@@ -99,6 +100,7 @@ class Executor:
             self._reach("claimed")
             flushed = self._clock.monotonic()
             results: list[tuple[Ticket, Result]] = []
+            self._begin(tickets)
             for ticket in tickets:
                 if not self.heartbeat.begin(ticket):
                     continue
@@ -110,9 +112,24 @@ class Executor:
         finally:
             self.heartbeat.let_go(tickets)
 
+    def _begin(self, tickets: Sequence[Ticket]) -> None:
+        """Show a batch to those who do some of their work together; what fails here is done, or fails, one by one."""
+        for kind in {ticket.key.kind for ticket in tickets}:
+            begin = getattr(self.indexers[kind], "begin", None)
+            tasks = [self._task(one) for one in tickets if one.key.kind == kind and not one.removing]
+            if begin is None or len(tasks) < TOGETHER:
+                continue
+            try:
+                begin(tasks)
+            except (StopWork, HoldfastError) as error:
+                log.info("work.begun_in_part kind=%s reason=%s", kind, error)
+
+    def _task(self, ticket: Ticket) -> Task:
+        return Task(ticket, self.store, self.heartbeat, self._reach)
+
     def _attempt(self, ticket: Ticket) -> Result:
         """Build or remove one slot; every way it can end is a result."""
-        task = Task(ticket, self.store, self.heartbeat, self._reach)
+        task = self._task(ticket)
         try:
             self.heartbeat.check(ticket)
             indexer = self.indexers[ticket.key.kind]

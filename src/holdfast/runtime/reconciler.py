@@ -52,6 +52,7 @@ class Reconciler:
         *,
         clock: Clock | None = None,
         retention: timedelta = timedelta(days=30),
+        sweep: Callable[[int], int] = lambda _: 0,
         dead: Callable[[str], bool] = known_dead,
         reach: Callable[[str], None] = nowhere,
     ) -> None:
@@ -61,6 +62,7 @@ class Reconciler:
         self._rules = rules
         self._clock = clock or SystemClock()
         self._retention = retention
+        self._sweep_rows = sweep
         self._sweep_at = self._clock.monotonic()
         self._dead = dead
         self._reach = reach
@@ -84,11 +86,12 @@ class Reconciler:
         return min(pauses, default=None)
 
     def _sweep(self) -> bool:
-        """Remove old history now and then; return whether there is more of it."""
+        """Remove old history and rows that nobody needs, now and then; return whether there is more of it."""
         now = self._clock.monotonic()
         if now < self._sweep_at:
             return False
-        more = self._store.sweep(self._retention, LARGEST_BATCH) >= LARGEST_BATCH
+        swept = (self._store.sweep(self._retention, LARGEST_BATCH), self._sweep_rows(LARGEST_BATCH))
+        more = max(swept) >= LARGEST_BATCH
         self._sweep_at = now if more else now + SWEEP_SECONDS
         return more
 

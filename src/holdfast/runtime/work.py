@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from holdfast.stores.base import Store
 
 
+_NOTHING_MORE = Built()
+
+
 class Task:
     """One claimed slot in the hands of an indexer."""
 
@@ -48,11 +51,11 @@ class Task:
         self._heartbeat.beat()
 
     @contextmanager
-    def publish(self) -> Iterator[Connection]:
+    def publish(self, built: Built = _NOTHING_MORE) -> Iterator[Connection]:
         """Open a transaction for the work's own rows; leaving it publishes the result with them."""
         with (
             self._heartbeat.silent(self.ticket),
-            self._store.publishing(Completion(ticket=self.ticket, built=Built())) as connection,
+            self._store.publishing(Completion(ticket=self.ticket, built=built)) as connection,
         ):
             yield connection
         self.published = True
@@ -68,7 +71,8 @@ class Indexer(Protocol):
     """Builds and removes the slots of one kind.
 
     Both may run more than once and side by side with a late twin; what they write durably goes through
-    `Task.guarded` or carries the ticket's generation and fence.
+    `Task.guarded` or carries the ticket's generation and fence. An indexer may also have `begin(tasks)`: it sees the
+    tasks of a claimed batch before they are built one by one, for work that is better done together.
     """
 
     def build(self, task: Task) -> Built | None:

@@ -88,15 +88,30 @@ class Admitting(Desk):
             return [self._gathering.ask(requests[0])]
         answers: dict[int, Answer] = {}
         for portion in portions(requests):
-            answers |= self._answer(lambda portion=portion: portion)  # type: ignore[misc]
+            answers |= self._answer(lambda _, portion=portion: portion)  # type: ignore[misc]
         return [answers[index] for index in range(len(requests))]
 
-    def _answer_gathered(self, take: Callable[[], list[Request]]) -> list[Answer]:
-        return list(self._answer(lambda: dict(enumerate(take()))).values())
+    def admit_with(self, write: Callable[[Transaction], Sequence[Request]]) -> list[Answer]:
+        """Answer the requests that `write` returns, in the transaction in which it wrote: both are kept or neither.
 
-    def _answer(self, take: Callable[[], Mapping[int, Request]]) -> dict[int, Answer]:
+        They must be of different owners, at most `LARGEST_BATCH`. Another transaction in the way may have `write`
+        called again.
+        """
+
+        def take(tx: Transaction) -> Mapping[int, Request]:
+            requests = write(tx)
+            for request in requests:
+                check(request)
+            return dict(enumerate(requests))
+
+        return list(self._answer(take).values())
+
+    def _answer_gathered(self, take: Callable[[], list[Request]]) -> list[Answer]:
+        return list(self._answer(lambda _: dict(enumerate(take()))).values())
+
+    def _answer(self, take: Callable[[Transaction], Mapping[int, Request]]) -> dict[int, Answer]:
         """Answer, in one transaction, what `take` returns once it is our turn."""
-        cases, statuses, changes = self.database.write(lambda tx: self._admit(take(), tx), durable=True)
+        cases, statuses, changes = self.database.write(lambda tx: self._admit(take(tx), tx), durable=True)
         self._report(changes)
         return {
             index: Answer(

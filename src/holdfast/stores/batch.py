@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import BigInteger, Float, Text, bindparam, literal_column, select
+from sqlalchemy import BigInteger, Float, LargeBinary, Text, bindparam, literal_column, select
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.functions import FunctionElement
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 # The database's own clock: a function that each database has under this name (see sqlite.py and postgres.py).
 NOW = literal_column("(SELECT holdfast_now())", BigInteger)
 
-TYPES: dict[type, TypeEngine[Any]] = {int: BigInteger(), float: Float(), str: Text()}
+TYPES: dict[type, TypeEngine[Any]] = {int: BigInteger(), float: Float(), str: Text(), bytes: LargeBinary()}
 
 
 class _EachRow(FunctionElement[Any]):
@@ -82,6 +82,8 @@ def _(element: _Cell, _compiler: SQLCompiler, **_kw: Any) -> str:
 
 @compiles(_Cell, "postgresql")
 def _(element: _Cell, compiler: SQLCompiler, **_kw: Any) -> str:
+    if isinstance(element.type, LargeBinary):  # JSON has no bytes: they travel as hexadecimal
+        return f'decode("row".value ->> {element.position}, \'hex\')'
     cast = compiler.dialect.type_compiler_instance.process(element.type)
     return f'CAST("row".value ->> {element.position} AS {cast})'
 

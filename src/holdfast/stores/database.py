@@ -15,7 +15,7 @@ from sqlalchemy.sql.compiler import SQLCompiler
 from holdfast.errors import BadRequest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator
+    from collections.abc import Callable, Collection, Iterable, Iterator
     from contextlib import AbstractContextManager
 
     from sqlalchemy import Connection, Engine
@@ -79,7 +79,7 @@ class Dialect(Protocol):
 
 
 class Transaction:
-    """Runs statements, each with its batch: a list of rows whose cells are numbers, plain text or None.
+    """Runs statements, each with its batch: a list of rows whose cells are numbers, plain text, bytes or None.
 
     SQLAlchemy writes the SQL, once; the driver runs it. Building result objects for a handful of integers would
     cost more than the statements themselves.
@@ -103,6 +103,29 @@ class Transaction:
             return self._dialect.run(cursor, known, rows, known.constants | params)
         finally:
             cursor.close()
+
+    def plain(self, sql: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        """Run SQL of one kind of database, where it has what others lack; return its rows."""
+        cursor = self._driver.cursor()
+        try:
+            cursor.execute(sql, values)
+            return cursor.fetchall() if cursor.description else []
+        finally:
+            cursor.close()
+
+    def each(self, sql: str, rows: Sequence[Sequence[Any]]) -> None:
+        """Run SQL of one kind of database once for each row."""
+        cursor = self._driver.cursor()
+        try:
+            cursor.executemany(sql, rows)
+        finally:
+            cursor.close()
+
+    def copy(self, sql: str, data: Iterable[bytes]) -> None:
+        """Send data through COPY, which only PostgreSQL has."""
+        with self._driver.cursor() as cursor, cursor.copy(sql) as copy:
+            for part in data:
+                copy.write(part)
 
     def lock(self, owners: Collection[int]) -> None:
         """Keep others from moving the slots of these owners until we commit."""
@@ -130,7 +153,7 @@ class Database:
         for rounds in range(1, ROUNDS + 1):
             try:
                 with self.dialect.write(self.engine, durable=durable) as connection:
-                    return work(Transaction(connection, self.dialect, self._compiled))
+                    return work(self.within(connection))
             except self._errors as error:
                 if not self.dialect.collided(_cause(error)) or rounds == ROUNDS:
                     raise self._explained(error) from error
@@ -141,7 +164,7 @@ class Database:
         """Open one write transaction for a caller's own statements; it is not run again by itself."""
         try:
             with self.dialect.write(self.engine, durable=durable) as connection:
-                yield Transaction(connection, self.dialect, self._compiled)
+                yield self.within(connection)
         except self._errors as error:
             raise self._explained(error) from error
 
@@ -154,16 +177,20 @@ class Database:
                 "the connection that Holdfast opens."
             )
         try:
-            yield Transaction(connection, self.dialect, self._compiled)
+            yield self.within(connection)
         except self._errors as error:
             raise self._explained(error) from error
+
+    def within(self, connection: Connection) -> Transaction:
+        """Run statements by name in a transaction that this database has opened."""
+        return Transaction(connection, self.dialect, self._compiled)
 
     @contextmanager
     def reading(self) -> Iterator[Transaction]:
         """Open one read transaction: all it sees belongs together."""
         try:
             with self.dialect.read(self.engine) as connection:
-                yield Transaction(connection, self.dialect, self._compiled)
+                yield self.within(connection)
         except self._errors as error:
             raise self._explained(error) from error
 

@@ -18,8 +18,9 @@ if TYPE_CHECKING:
 
     from holdfast.stores.database import Compiled, Rows, Transaction
 
-# Unique violation (two made the same owner), deadlock, serialization failure: run the transaction again.
-COLLISIONS = frozenset({"23505", "40P01", "40001"})
+# Unique violation (two made the same owner), a referenced row that is gone, deadlock, serialization failure: run the
+# transaction again.
+COLLISIONS = frozenset({"23505", "23503", "40P01", "40001"})
 
 
 class PostgresDialect:
@@ -49,7 +50,7 @@ class PostgresDialect:
     def run(self, cursor: Any, statement: Compiled, rows: Rows | None, values: dict[str, Any]) -> list[tuple[Any, ...]]:
         """Send the batch as one JSON array."""
         if rows is not None:
-            values["rows"] = json.dumps(rows)
+            values["rows"] = json.dumps(rows, default=bytes.hex)
         cursor.execute(statement.sql, values)
         return cursor.fetchall() if cursor.description else []
 

@@ -157,7 +157,7 @@ EXTEND = (
     .returning(slots.c.id)
 )
 
-_row = batch(**TICKET, missing=int)
+_row = batch(**TICKET, missing=int, recipe=int)
 _needed = slots.alias("needed")
 COMPLETE = (
     update(slots)
@@ -171,6 +171,7 @@ COMPLETE = (
             .scalar_subquery(),
         ),
         missing=_row.c.missing,
+        recipe=_row.c.recipe,
         due_at=None,
         error_code=None,
         error_params=None,

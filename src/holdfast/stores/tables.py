@@ -103,6 +103,7 @@ slots = Table(
     Column("steps", Integer, nullable=False, server_default="0"),
     Column("done", BigInteger, nullable=False, server_default="0"),
     Column("total", BigInteger, nullable=False, server_default="0"),
+    Column("recipe", Id),  # of what is served
     UniqueConstraint("owner_id", "kind"),
     CheckConstraint("0 <= built AND built <= wanted", name="generations"),
     CheckConstraint(one_of("state", SlotState), name="state"),

@@ -144,7 +144,7 @@ class Working(Desk):
 
     def _completed(self, tx: Transaction, completions: Sequence[Completion]) -> tuple[list[Change], list[Ticket]]:
         """Publish builds within a transaction; return what moved, and the tickets that were refused."""
-        rows = [[*ticket_row(one.ticket), one.built.missing] for one in completions]
+        rows = [[*ticket_row(one.ticket), one.built.missing, one.built.recipe] for one in completions]
 
         def work(tx: Transaction, snapshot: Snapshot) -> list[Change]:
             changes = snapshot.moved(tx.run(sql.COMPLETE, rows), Verb.COMPLETE)

@@ -1,0 +1,108 @@
+"""What Holdfast asks of an index, in its own database or in any store outside.
+
+Rows belong to a chunk and a recipe and are written if absent: a late worker writes the same row or none. An index
+need not know which of its rows are served; whoever searches checks each hit (`library.serving`). So it may answer
+from caches, and rows that nobody needs any more only cost room until they are swept.
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+from holdfast.errors import HoldfastError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from holdfast.errors import WorkError
+    from holdfast.library.builds import Piece
+    from holdfast.library.catalogue import Base, Recipe
+    from holdfast.library.memos import Memos
+    from holdfast.providers.base import Provider
+    from holdfast.runtime.work import Task
+    from holdfast.stores.database import Database, Transaction
+
+
+class NotEnabled(HoldfastError):
+    """This index cannot run with the providers of the base; it counts neither as failed nor as degraded."""
+
+
+class Found(NamedTuple):
+    """A chunk that an index proposes, and how well it fits; scores of one query compare with each other only."""
+
+    chunk: int
+    score: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tools:
+    """What an index is made with."""
+
+    database: Database
+    memos: Memos
+    embedder: Provider
+    speaker: Provider  # the language model
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Work:
+    """One document on its way into an index."""
+
+    task: Task
+    base: Base
+    recipe: Recipe
+    database: Database
+    pieces: Sequence[Piece] = field(default=())  # the chunks that have no row yet
+
+    @contextmanager
+    def guarded(self) -> Iterator[Transaction]:
+        """Open a transaction for rows in our own database; it refuses when the work is no longer ours."""
+        with self.task.guarded() as connection:
+            yield self.database.within(connection)
+
+
+class Index(Protocol):
+    """Keeps rows by recipe and chunk, and finds them."""
+
+    kind: str
+
+    def spec(self, base: Base) -> Mapping[str, Any]:
+        """Return all that a row depends on beside its chunk, or raise `NotEnabled` with the reason."""
+        ...
+
+    def absent(self, recipe: Recipe, chunks: Sequence[int]) -> list[int]:
+        """Return those of the chunks that have no row yet."""
+        ...
+
+    def prepare(self, works: Sequence[Work]) -> None:
+        """See the works of many documents before they are filled one by one; what is best done together is done here.
+
+        It may fail: whatever is not ready then is done, or fails, in `fill`.
+        """
+        ...
+
+    def fill(self, work: Work) -> Mapping[int, WorkError]:
+        """Make and keep the rows of the work's pieces; return the chunks that can never have one, and why.
+
+        Rows in a store outside the transaction are kept under chunk and recipe as well, so that writing them twice
+        or late does no harm.
+        """
+        ...
+
+    def drop(self, recipe: Recipe, chunks: Sequence[int]) -> None:
+        """Remove the rows of these chunks; some or all may be gone already."""
+        ...
+
+    def find(self, recipe: Recipe, query: str, limit: int, within: Sequence[int] | None = None) -> list[Found]:
+        """Propose chunks for a query, best first; `within` names the only ones that count."""
+        ...
+
+    def scan(self, recipe: Recipe, after: int, limit: int) -> list[int]:
+        """Name the chunks that have a row, in ascending order, from behind `after` on."""
+        ...
+
+    def close(self) -> None:
+        """Close what was opened."""
+        ...

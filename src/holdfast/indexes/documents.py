@@ -1,0 +1,84 @@
+"""The slot `content`: a document becomes a list of chunks. What its indexes are built from."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from holdfast.content.chunking import Chunking, split
+from holdfast.content.reading import read
+from holdfast.core.slot import Built
+from holdfast.errors import Permanent
+from holdfast.library import statements as sql
+from holdfast.library.builds import Builds, Facts, Part, numbered
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from holdfast.content.readers.base import Reading
+    from holdfast.library.blobs import Blobs
+    from holdfast.library.catalogue import Catalogue
+    from holdfast.library.sweeping import Sweeper
+    from holdfast.runtime.work import Task
+    from holdfast.stores.database import Database
+
+CONTENT = "content"
+
+
+class ContentIndexer:
+    """Reads a document once for all its indexes."""
+
+    def __init__(self, database: Database, catalogue: Catalogue, blobs: Blobs, sweeper: Sweeper) -> None:
+        self._database = database
+        self._catalogue = catalogue
+        self._blobs = blobs
+        self._sweeper = sweeper
+        self._builds = Builds(database)
+
+    def build(self, task: Task) -> Built:
+        """Read, divide, and write the list."""
+        ticket = task.ticket
+        base = self._catalogue.base(ticket.key.base)
+        document = self._catalogue.document(ticket.key.owner)
+        if document is None:
+            raise Permanent("unknown_document", "The document is not there any more; it has been deleted.")
+        task.checkpoint(stage="reading")
+        reading = read(self._blobs.path(document.blob), document.name)
+        task.checkpoint(stage="chunking")
+        rules = Chunking(size=base.settings.chunk_size, overlap=base.settings.chunk_overlap)
+        facts = Facts(reading.title, reading.pages, reading.metadata, reading.warnings, len(reading.text))
+        begun = False
+        for portion in numbered(_parts(reading, rules)):
+            task.checkpoint(stage="chunking", done=portion[0][0])
+            with task.guarded() as connection:
+                tx = self._database.within(connection)
+                if not begun:
+                    self._builds.begin(tx, ticket.owner, ticket.fence, facts)
+                    begun = True
+                self._builds.extend(tx, ticket.owner, ticket.fence, portion)
+        if not begun:
+            raise Permanent("no_text", "No text was found in this file.")
+        return Built()
+
+    def remove(self, task: Task) -> None:
+        """Remove the lists, the chunks with everything made for them, the row, and the bytes last."""
+        ticket = task.ticket
+        self._sweeper.clear(ticket.owner, lambda: task.checkpoint(stage="removing"))
+        gone = self._database.write(lambda tx: tx.run(sql.REMOVE_DOCUMENT, id=int(ticket.key.owner)), durable=True)
+        for (blob,) in gone:
+            self._blobs.remove(blob)
+
+
+def _parts(reading: Reading, rules: Chunking) -> Iterator[Part]:
+    """Divide a text; a title that is not among the headings stands above them all."""
+    text, title = reading.text, reading.title
+    for chunk in split(text, rules):
+        headings = chunk.headings
+        said = text[chunk.start : chunk.end]
+        if title and title not in headings and not _begins_with(said, title):
+            headings = (title, *headings)
+        yield Part(chunk.start, chunk.body, chunk.end, headings, said)
+
+
+def _begins_with(text: str, title: str) -> bool:
+    """Tell whether the title is the heading that the text itself begins with."""
+    return text.lstrip("# \n").startswith(title)

@@ -1,0 +1,130 @@
+"""Texts become vectors: from memory, from memos, and only then from the provider.
+
+Texts of many documents share a call. Of a paid answer each part is stored when it arrives and used as read back. A
+text that occurs several times is asked for once.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from holdfast.content.tokens import estimate
+from holdfast.library.memos import Bill, Entry, Use, memo_key
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from holdfast.core.slot import Ticket
+    from holdfast.errors import WorkError
+    from holdfast.library.memos import Memos
+    from holdfast.providers.base import Embedded, Provider
+
+KIND = "embedding"
+PORTION = 256  # texts that are embedded between two checkpoints, where the provider is in this process
+
+
+class Want(NamedTuple):
+    """A text that needs a vector, and the chunk of whose work it is for."""
+
+    ticket: Ticket
+    chunk: int
+    text: str
+
+
+class Vectors(NamedTuple):
+    """What came of some wants: vectors as bytes by chunk, and the chunks that were refused."""
+
+    made: Mapping[int, bytes]
+    refused: Mapping[int, WorkError]
+
+
+class Embedder:
+    """Embeds for one model of one provider."""
+
+    def __init__(self, provider: Provider, memos: Memos) -> None:
+        self._provider = provider
+        self._memos = memos
+
+    @property
+    def model(self) -> str:
+        """What the vectors depend on."""
+        return f"{self._provider.embedding_model}@{self._provider.version}"
+
+    def embed(self, tenant: str, wants: Sequence[Want], go_on: Callable[[int], None]) -> Iterator[Vectors]:
+        """Embed the wanted texts in parts; `go_on` is told how many chunks are done, and may raise."""
+        keyed: dict[str, list[Want]] = {}
+        for want in wants:
+            keyed.setdefault(memo_key(KIND, self.model, want.text), []).append(want)
+        parts = self._paid(tenant, keyed) if self._provider.paid else self._free(keyed)
+        done = 0
+        for part in parts:
+            yield part
+            done += len(part.made) + len(part.refused)
+            go_on(done)
+
+    def _free(self, keyed: Mapping[str, Sequence[Want]]) -> Iterator[Vectors]:
+        """Embed what costs nothing, and is made again as fast as it is read."""
+        keys = list(keyed)
+        for first in range(0, len(keys), PORTION):
+            portion = keys[first : first + PORTION]
+            for part in self._provider.embed_parts([keyed[key][0].text for key in portion]):
+                yield _spread(keyed, _values(portion, part), _refused(portion, part))
+
+    def _paid(self, tenant: str, keyed: Mapping[str, Sequence[Want]]) -> Iterator[Vectors]:
+        """Embed what is not known yet; whatever arrives is kept before it is used."""
+        bill = Bill(kind=KIND, model=self.model, texts=0)
+        known = self._memos.recall(tenant, list(_uses(keyed)), bill)
+        if known:
+            yield _spread(keyed, known, {})
+        keys = [key for key in keyed if key not in known]
+        if not keys:
+            return
+        for part in self._provider.embed_parts([keyed[key][0].text for key in keys]):
+            values, refused = _values(keys, part), _refused(keys, part)
+            entries = [Entry(use.ticket, use.key, values[use.key], use.chunks) for use in _uses(keyed, values)]
+            stored = self._memos.keep(tenant, entries, self._bills(keyed, [*values, *refused], part))
+            yield _spread(keyed, {**values, **stored}, refused)
+
+    def _bills(self, keyed: Mapping[str, Sequence[Want]], keys: Sequence[str], part: Embedded) -> dict[Ticket, Bill]:
+        """Divide what a call cost among those whose texts it carried, by the length of the texts."""
+        sizes = {key: estimate(keyed[key][0].text) for key in keys}
+        whole = sum(sizes.values()) or 1
+        bills: dict[Ticket, Bill] = {}
+        for key in keys:
+            ticket = keyed[key][0].ticket
+            before = bills.get(ticket)
+            bills[ticket] = Bill(
+                kind=KIND,
+                model=self.model,
+                texts=(before.texts if before else 0) + 1,
+                tokens_in=(before.tokens_in if before else 0) + round(part.tokens * sizes[key] / whole),
+            )
+        return bills
+
+
+def _uses(keyed: Mapping[str, Sequence[Want]], only: Mapping[str, object] | None = None) -> Iterator[Use]:
+    """Name who uses which answer, by document."""
+    for key in keyed if only is None else only:
+        by_ticket: dict[Ticket, list[int]] = {}
+        for want in keyed[key]:
+            by_ticket.setdefault(want.ticket, []).append(want.chunk)
+        for ticket, chunks in by_ticket.items():
+            yield Use(ticket, key, chunks)
+
+
+def _values(keys: Sequence[str], part: Embedded) -> dict[str, bytes]:
+    return {keys[place]: row.tobytes() for place, row in zip(part.places, part.vectors, strict=True)}
+
+
+def _refused(keys: Sequence[str], part: Embedded) -> dict[str, WorkError]:
+    return {keys[place]: error for place, error in part.refused.items()}
+
+
+def _spread(
+    keyed: Mapping[str, Sequence[Want]], values: Mapping[str, bytes], refused: Mapping[str, WorkError]
+) -> Vectors:
+    """Give every chunk the answer to its text."""
+    return Vectors(
+        made={want.chunk: value for key, value in values.items() for want in keyed[key]},
+        refused={want.chunk: error for key, error in refused.items() for want in keyed[key]},
+    )

@@ -1,0 +1,100 @@
+"""The index `fulltext`: chunks by the words they say, ranked by BM25."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Protocol
+
+from holdfast.content.segmenting import VERSION, segmented, terms
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from holdfast.content.segmenting import Term
+    from holdfast.errors import WorkError
+    from holdfast.indexes.base import Found, Tools, Work
+    from holdfast.library.catalogue import Base, Recipe
+    from holdfast.stores.database import Transaction
+
+PORTION = 250  # chunks written in one transaction
+
+
+class Shelf(Protocol):
+    """Where words are kept: a table for each recipe."""
+
+    def absent(self, recipe: int, chunks: Sequence[int]) -> list[int]:
+        """Return the chunks without a row."""
+        ...
+
+    def put(self, tx: Transaction, recipe: int, texts: Mapping[int, tuple[str, str]]) -> None:
+        """Keep headings and bodies whose chunk has none yet."""
+        ...
+
+    def drop(self, recipe: int, chunks: Sequence[int]) -> None:
+        """Remove rows."""
+        ...
+
+    def find(self, recipe: int, query: Sequence[Term], limit: int, within: Sequence[int] | None) -> list[Found]:
+        """Return the best for any of the words."""
+        ...
+
+    def scan(self, recipe: int, after: int, limit: int) -> list[int]:
+        """Name the chunks that have a row."""
+        ...
+
+
+class FulltextIndex:
+    """Title and headings are indexed beside the text they stand above."""
+
+    kind = "fulltext"
+
+    def __init__(self, tools: Tools) -> None:
+        self._shelf = open_shelf(tools)
+
+    def spec(self, base: Base) -> Mapping[str, Any]:  # noqa: ARG002 - the same for all bases
+        """Return the version of how text is cut into words."""
+        return {"words": VERSION}
+
+    def absent(self, recipe: Recipe, chunks: Sequence[int]) -> list[int]:
+        """Return the chunks without a row."""
+        return self._shelf.absent(recipe.id, chunks)
+
+    def prepare(self, works: Sequence[Work]) -> None:
+        """Nothing is better done together."""
+
+    def fill(self, work: Work) -> Mapping[int, WorkError]:
+        """Keep the words of all pieces."""
+        for first in range(0, len(work.pieces), PORTION):
+            work.task.checkpoint(stage="indexing words", done=first, total=len(work.pieces))
+            texts = {
+                piece.chunk: (segmented("\n".join(piece.headings)), segmented(piece.text))
+                for piece in work.pieces[first : first + PORTION]
+            }
+            with work.guarded() as tx:
+                self._shelf.put(tx, work.recipe.id, texts)
+        return {}
+
+    def drop(self, recipe: Recipe, chunks: Sequence[int]) -> None:
+        """Remove rows."""
+        self._shelf.drop(recipe.id, chunks)
+
+    def find(self, recipe: Recipe, query: str, limit: int, within: Sequence[int] | None = None) -> list[Found]:
+        """Return the chunks that say the words of the query, or some of them."""
+        return self._shelf.find(recipe.id, terms(query), limit, within)
+
+    def scan(self, recipe: Recipe, after: int, limit: int) -> list[int]:
+        """Name the chunks that have a row."""
+        return self._shelf.scan(recipe.id, after, limit)
+
+    def close(self) -> None:
+        """Nothing was opened."""
+
+
+def open_shelf(tools: Tools) -> Shelf:
+    """Return the shelf for the kind of database."""
+    if tools.database.engine.dialect.name == "sqlite":
+        from holdfast.indexes.sqlite import SqliteTexts  # noqa: PLC0415 - only what is used
+
+        return SqliteTexts(tools.database)
+    from holdfast.indexes.postgres import PostgresTexts  # noqa: PLC0415 - only what is used
+
+    return PostgresTexts(tools.database)

@@ -1,0 +1,111 @@
+"""Vectors of one recipe in memory: a copy of what the database has, made for searching, and never the truth.
+
+Up to `EXACT` rows every vector is compared. Above that the signs of its numbers are compared first, bit by bit, and
+only the best of those are compared exactly; the signs are taken around the mean, which real embeddings are far from.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from holdfast.providers.base import Matrix, Vector
+
+EXACT = 50_000
+RESCORED = 2_000  # the best by signs, of which all are compared exactly
+ROOM = 1_024  # rows a new matrix has room for
+
+
+class Rows:
+    """Vectors by chunk."""
+
+    def __init__(self, dimension: int) -> None:
+        self.dimension = dimension
+        self._vectors: Matrix = np.zeros((ROOM, dimension), dtype=np.float32)
+        self._chunks: NDArray[np.int64] = np.zeros(ROOM, dtype=np.int64)
+        self._alive: NDArray[np.bool_] = np.zeros(ROOM, dtype=np.bool_)
+        self._places: dict[int, int] = {}
+        self._used = 0
+        self._mean: Vector = np.zeros(dimension, dtype=np.float32)
+        self._signs: NDArray[np.uint64] | None = None
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    def add(self, chunks: Sequence[int], vectors: Matrix) -> None:
+        """Add rows; a chunk that is known is replaced. Vectors are brought to length one; zero stays zero."""
+        self.discard(chunks)
+        first, self._used = self._used, self._used + len(chunks)
+        if self._used > len(self._chunks):
+            self._grow(max(self._used, 2 * len(self._chunks)))
+        norms = np.linalg.norm(vectors, axis=1, keepdims=True)
+        self._vectors[first : self._used] = vectors / np.where(norms == 0, 1, norms)
+        self._chunks[first : self._used] = chunks
+        self._alive[first : self._used] = True
+        self._places.update(zip(chunks, range(first, self._used), strict=True))
+        self._signs = None
+
+    def discard(self, chunks: Sequence[int]) -> None:
+        """Forget rows, known or not."""
+        places = [place for chunk in chunks if (place := self._places.pop(chunk, None)) is not None]
+        self._alive[places] = False
+
+    def find(self, query: Vector, limit: int, within: Sequence[int] | None = None) -> list[tuple[int, float]]:
+        """Return the rows nearest to the query by cosine, best first."""
+        norm = float(np.linalg.norm(query))
+        if norm == 0 or not self._places:
+            return []
+        query = (query / norm).astype(np.float32)
+        if within is not None:
+            places = np.fromiter((self._places[one] for one in within if one in self._places), dtype=np.int64)
+            return self._best(places, query, limit)
+        if self._used > EXACT:
+            return self._best(self._likely(query, max(RESCORED, 4 * limit)), query, limit)
+        scores = self._vectors[: self._used] @ query
+        scores[~self._alive[: self._used]] = -np.inf
+        return self._ranked(np.arange(self._used), scores, min(limit, len(self._places)))
+
+    def scores(self, query: Vector, chunks: Sequence[int]) -> dict[int, float]:
+        """Return how near the query these chunks are, as far as they are known."""
+        return dict(self.find(query, len(chunks), within=chunks))
+
+    def _best(self, places: NDArray[np.int64], query: Vector, limit: int) -> list[tuple[int, float]]:
+        return self._ranked(places, self._vectors[places] @ query, limit)
+
+    def _ranked(self, places: NDArray[np.int64], scores: Vector, limit: int) -> list[tuple[int, float]]:
+        """Sort the best; equal scores in the order of their chunks, so that the same query gives the same answer."""
+        if limit < len(scores):
+            some = np.argpartition(-scores, limit - 1)[:limit]
+            places, scores = places[some], scores[some]
+        chunks = self._chunks[places]
+        order = np.lexsort((chunks, -scores))
+        return list(zip(chunks[order].tolist(), scores[order].tolist(), strict=True))
+
+    def _likely(self, query: Vector, count: int) -> NDArray[np.int64]:
+        """Return the places whose signs are most like the query's."""
+        if self._signs is None:
+            self._mean = self._vectors[: self._used].mean(axis=0)
+            self._signs = self._packed(self._vectors[: self._used])
+        mine = self._packed(query[None, :])[0]
+        distance = np.bitwise_count(self._signs ^ mine).sum(axis=1, dtype=np.uint16)
+        distance[~self._alive[: self._used]] = np.iinfo(np.uint16).max
+        count = min(count, len(self._places))
+        return np.argpartition(distance, count - 1)[:count]
+
+    def _packed(self, vectors: Matrix) -> NDArray[np.uint64]:
+        """Return the signs of the numbers around the mean, 64 to a word."""
+        bits = np.packbits(vectors > self._mean, axis=1)
+        spare = -bits.shape[1] % 8
+        return np.ascontiguousarray(np.pad(bits, ((0, 0), (0, spare)))).view(np.uint64)
+
+    def _grow(self, room: int) -> None:
+        more = room - len(self._chunks)
+        self._vectors = np.concatenate([self._vectors, np.zeros((more, self.dimension), dtype=np.float32)])
+        self._chunks = np.concatenate([self._chunks, np.zeros(more, dtype=np.int64)])
+        self._alive = np.concatenate([self._alive, np.zeros(more, dtype=np.bool_)])

@@ -1,0 +1,256 @@
+"""Rows of the indexes on PostgreSQL: a table for each recipe, vectors by pgvector, words as tsvector.
+
+PostgreSQL finds words but does not rank by BM25. So the words of a query are looked up from the rarest on until there
+are enough chunks, and these are ranked here.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import struct
+import time
+import unicodedata
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from holdfast.errors import Permanent
+from holdfast.indexes.base import Found
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from holdfast.content.segmenting import Term
+    from holdfast.providers.base import Vector
+    from holdfast.stores.database import Database, Transaction
+
+LOCK = 0x68666978  # an advisory lock of our own, so that two who make the same table wait for each other
+CANDIDATES = 2_000  # chunks that are ranked for one query
+COUNTED_SECONDS = 60.0  # how long the number of rows and their length are believed
+K1, B = 1.2, 0.75  # BM25, as FTS5 has it
+WORD = re.compile(r"[^\W_]+")
+VECTORS = "CREATE TABLE IF NOT EXISTS {table} (chunk bigint PRIMARY KEY, vector vector({dimension}) NOT NULL)"
+TEXTS = """CREATE TABLE IF NOT EXISTS {table}
+    (chunk bigint PRIMARY KEY, words tsvector NOT NULL, length integer NOT NULL)"""
+WORDS = "CREATE INDEX IF NOT EXISTS {table}_words ON {table} USING gin (words)"
+CONFIGURATION = """
+DO $$ BEGIN IF NOT EXISTS (SELECT FROM pg_ts_config WHERE cfgname = 'holdfast') THEN
+    CREATE TEXT SEARCH DICTIONARY holdfast_stem (TEMPLATE = snowball, LANGUAGE = porter);
+    CREATE TEXT SEARCH CONFIGURATION holdfast (COPY = simple);
+    ALTER TEXT SEARCH CONFIGURATION holdfast ALTER MAPPING
+        FOR asciiword, asciihword, hword_asciipart, word, hword, hword_part WITH holdfast_stem;
+END IF; END $$"""
+
+
+class Tables:
+    """Tables of one kind of index, by recipe; each is made when the first row comes."""
+
+    def __init__(self, prefix: str, create: Sequence[str]) -> None:
+        self._prefix = prefix
+        self._create = create
+        self._known: set[int] = set()
+
+    def name(self, recipe: int) -> str:
+        """Return the table of a recipe."""
+        return f"{self._prefix}_{int(recipe)}"
+
+    def exists(self, tx: Transaction, recipe: int) -> bool:
+        """Tell whether anything was ever written by this recipe."""
+        return recipe in self._known or tx.plain("SELECT to_regclass(%s) IS NOT NULL", [self.name(recipe)])[0][0]
+
+    def seen(self, tx: Transaction, recipe: int) -> bool:
+        """Tell the same to a reader, who sees only what is committed, and so may remember it."""
+        if self.exists(tx, recipe):
+            self._known.add(recipe)
+        return recipe in self._known
+
+    def make(self, tx: Transaction, recipe: int, **more: object) -> str:
+        """Make the table of a recipe if it is new; return its name."""
+        name = self.name(recipe)
+        if not self.exists(tx, recipe):
+            tx.plain("SELECT pg_advisory_xact_lock(%s)", [LOCK])
+            for statement in self._create:
+                tx.plain(statement.format(table=name, **more))
+        return name
+
+
+class _Shelf:
+    """What vectors and words have in common: rows by chunk."""
+
+    def __init__(self, database: Database, tables: Tables) -> None:
+        self._database = database
+        self._tables = tables
+
+    def absent(self, recipe: int, chunks: Sequence[int]) -> list[int]:
+        """Return the chunks without a row."""
+        with self._database.reading() as tx:
+            if not self._tables.seen(tx, recipe):
+                return list(chunks)
+            table = self._tables.name(recipe)
+            have = {chunk for (chunk,) in tx.plain(f"SELECT chunk FROM {table} WHERE chunk = ANY(%s)", [list(chunks)])}
+        return [chunk for chunk in chunks if chunk not in have]
+
+    def drop(self, recipe: int, chunks: Sequence[int]) -> None:
+        """Remove rows."""
+
+        def work(tx: Transaction) -> None:
+            if self._tables.exists(tx, recipe):
+                tx.plain(f"DELETE FROM {self._tables.name(recipe)} WHERE chunk = ANY(%s)", [list(chunks)])
+
+        self._database.write(work, durable=False)
+
+    def scan(self, recipe: int, after: int, limit: int) -> list[int]:
+        """Name the chunks that have a row."""
+        with self._database.reading() as tx:
+            if not self._tables.seen(tx, recipe):
+                return []
+            table = self._tables.name(recipe)
+            rows = tx.plain(f"SELECT chunk FROM {table} WHERE chunk > %s ORDER BY chunk LIMIT %s", [after, limit])
+        return [chunk for (chunk,) in rows]
+
+
+class PostgresVectors(_Shelf):
+    """Vectors of pgvector, compared by cosine."""
+
+    def __init__(self, database: Database) -> None:
+        super().__init__(database, Tables("vector", [VECTORS]))
+
+    def put(self, tx: Transaction, recipe: int, vectors: Mapping[int, bytes]) -> None:
+        """Keep vectors whose chunk has none yet; they travel as binary COPY."""
+        _require_pgvector(tx)
+        dimension = len(next(iter(vectors.values()))) // 4
+        table = self._tables.make(tx, recipe, dimension=dimension)
+        tx.plain("CREATE TEMP TABLE IF NOT EXISTS incoming (chunk bigint, vector vector) ON COMMIT DELETE ROWS")
+        tx.copy("COPY incoming (chunk, vector) FROM STDIN WITH (FORMAT BINARY)", _binary(vectors))
+        tx.plain(f"INSERT INTO {table} SELECT chunk, vector FROM incoming ON CONFLICT DO NOTHING")
+
+    def find(self, recipe: int, query: Vector, limit: int, within: Sequence[int] | None) -> list[Found]:
+        """Return the nearest; a vector of zeros is near to nothing."""
+        with self._database.reading() as tx:
+            if not self._tables.seen(tx, recipe):
+                return []
+            asked = "[" + ",".join(map(str, query.tolist())) + "]"
+            chosen = "" if within is None else "AND chunk = ANY(%s)"
+            values: list[Any] = [asked, *([] if within is None else [list(within)]), asked, limit]
+            rows = tx.plain(
+                f"SELECT chunk, 1 - (vector <=> %s::vector) FROM {self._tables.name(recipe)} "
+                f"WHERE vector_norm(vector) > 0 {chosen} ORDER BY vector <=> %s::vector LIMIT %s",
+                values,
+            )
+        return sorted((Found(*row) for row in rows), key=lambda one: (-one.score, one.chunk))
+
+
+class PostgresTexts(_Shelf):
+    """Words of chunks with their places, and the length of each chunk in words."""
+
+    def __init__(self, database: Database) -> None:
+        super().__init__(database, Tables("fulltext", [TEXTS, WORDS, CONFIGURATION]))
+        self._sizes: dict[int, tuple[float, int, float]] = {}
+
+    def put(self, tx: Transaction, recipe: int, texts: Mapping[int, tuple[str, str]]) -> None:
+        """Keep headings and bodies whose chunk has none yet."""
+        table = self._tables.make(tx, recipe)
+        rows = []
+        for chunk, parts in texts.items():
+            headings, body = (WORD.findall(_folded(part)) for part in parts)
+            rows.append((chunk, " ".join(headings), " ".join(body), len(headings) + len(body)))
+        tx.each(
+            f"INSERT INTO {table} SELECT %s, setweight(to_tsvector('holdfast', %s), 'A') || "
+            "to_tsvector('holdfast', %s), %s ON CONFLICT DO NOTHING",
+            rows,
+        )
+
+    def find(self, recipe: int, query: Sequence[Term], limit: int, within: Sequence[int] | None) -> list[Found]:
+        """Return the chunks with the best BM25 for any of the words."""
+        with self._database.reading() as tx:
+            if not query or not self._tables.seen(tx, recipe):
+                return []
+            table = self._tables.name(recipe)
+            asked = [_asked(tx, term) for term in query]
+            known = [one for one in dict.fromkeys(asked) if one]
+            rows, length = self._size(tx, recipe)
+            counts = {one: tx.plain(_count(table), [one])[0][0] for one in known}
+            weights = {one: _rarity(count, rows) for one, count in counts.items() if count}
+            candidates = self._candidates(tx, table, sorted(weights, key=counts.__getitem__), within)
+            scores: dict[int, float] = dict.fromkeys(candidates, 0.0)
+            for one, weight in weights.items():
+                for chunk, times, size in tx.plain(_times(table), [one, one, list(candidates)]):
+                    scores[chunk] += weight * times * (K1 + 1) / (times + K1 * (1 - B + B * size / length))
+        best = sorted(scores.items(), key=lambda one: (-one[1], one[0]))
+        return [Found(chunk, score) for chunk, score in best[:limit]]
+
+    def _candidates(
+        self, tx: Transaction, table: str, rarest_first: Iterable[str], within: Sequence[int] | None
+    ) -> dict[int, None]:
+        """Collect chunks that say the words, the rarest words first, until there are enough."""
+        found: dict[int, None] = {}
+        chosen = "" if within is None else "AND chunk = ANY(%s)"
+        for one in rarest_first:
+            room = CANDIDATES - len(found)
+            if room <= 0:
+                break
+            values = [one, *([] if within is None else [list(within)]), room]
+            sql = f"SELECT chunk FROM {table} WHERE words @@ %s::tsquery {chosen} ORDER BY chunk LIMIT %s"
+            found |= dict.fromkeys(chunk for (chunk,) in tx.plain(sql, values))
+        return found
+
+    def _size(self, tx: Transaction, recipe: int) -> tuple[int, float]:
+        """Return how many rows there are and how long they are, as of a moment ago."""
+        known = self._sizes.get(recipe)
+        if known is None or time.monotonic() > known[0] + COUNTED_SECONDS:
+            ((rows, length),) = tx.plain(f"SELECT count(*), avg(length) FROM {self._tables.name(recipe)}")
+            known = self._sizes[recipe] = (time.monotonic(), rows, float(length or 1))
+        return known[1], max(known[2], 1.0)
+
+
+def _asked(tx: Transaction, term: Term) -> str:
+    """Return a term as PostgreSQL asks for it: stemmed as the words were when they were kept."""
+    words = " & ".join(f"'{word}'{':*' if term.prefix else ''}" for word in WORD.findall(_folded(term.text)))
+    return str(tx.plain("SELECT to_tsquery('holdfast', %s)::text", [words])[0][0]) if words else ""
+
+
+def _count(table: str) -> str:
+    return f"SELECT count(*) FROM {table} WHERE words @@ %s::tsquery"
+
+
+def _times(table: str) -> str:
+    """Return a statement that tells how often each candidate says one of the words of a query."""
+    return (
+        f"SELECT chunk, (SELECT coalesce(sum(cardinality(positions)), 0) FROM unnest(words) "
+        f"WHERE array_to_tsvector(ARRAY[lexeme]) @@ %s::tsquery), length "
+        f"FROM {table} WHERE words @@ %s::tsquery AND chunk = ANY(%s)"
+    )
+
+
+def _rarity(count: int, rows: int) -> float:
+    """Weigh a word by how few chunks say it; one that most say still counts a little, as in FTS5."""
+    return max(1e-6, math.log((max(rows, count) - count + 0.5) / (count + 0.5)))
+
+
+def _folded(text: str) -> str:
+    """Take the accents off, as FTS5 does."""
+    if text.isascii():
+        return text
+    return "".join(one for one in unicodedata.normalize("NFKD", text) if not unicodedata.combining(one))
+
+
+def _binary(vectors: Mapping[int, bytes]) -> Iterable[bytes]:
+    """Write rows in the binary format of COPY; pgvector wants the numbers' bytes the other way round."""
+    yield b"PGCOPY\n\xff\r\n\0" + struct.pack(">ii", 0, 0)
+    for chunk, vector in vectors.items():
+        numbers = np.frombuffer(vector, dtype=np.float32)
+        yield struct.pack(">hiqihh", 2, 8, chunk, 4 + len(vector), len(numbers), 0) + numbers.astype(">f4").tobytes()
+    yield struct.pack(">h", -1)
+
+
+def _require_pgvector(tx: Transaction) -> None:
+    if tx.plain("SELECT 1 FROM pg_extension WHERE extname = 'vector'"):
+        return
+    if not tx.plain("SELECT 1 FROM pg_available_extensions WHERE name = 'vector'"):
+        raise Permanent(
+            "pgvector_missing",
+            "This PostgreSQL has no pgvector, which keeps vectors. Install the extension `vector` on the server.",
+        )
+    tx.plain("SELECT pg_advisory_xact_lock(%s)", [LOCK])
+    tx.plain("CREATE EXTENSION IF NOT EXISTS vector")

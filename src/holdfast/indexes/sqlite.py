@@ -1,0 +1,229 @@
+"""Rows of the indexes on SQLite: a table for each recipe, and vectors in memory beside it.
+
+A table of its own keeps what one base says from weighing words for another, and goes as a whole when its recipe does.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from holdfast.indexes.base import Found
+from holdfast.indexes.matrix import Rows
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from holdfast.content.segmenting import Term
+    from holdfast.providers.base import Vector
+    from holdfast.stores.database import Database, Transaction
+
+LOADED = 5_000  # vectors read at once
+COUNTED_SECONDS = 60.0  # how often rows are counted, to see whether many in memory are gone
+DEAD_SHARE = 0.25  # of rows in memory that are gone from the table, above which all are read anew
+HEADINGS, BODY = 1.0, 1.0  # what a word counts in a heading and in the text
+MOST_NAMED = 500  # values in one IN (...)
+
+
+class Tables:
+    """Tables of one kind of index, by recipe; each is made when the first row comes."""
+
+    def __init__(self, database: Database, prefix: str, columns: str, *, virtual: str = "") -> None:
+        self.database = database
+        self._prefix = prefix
+        self._create = f"CREATE {'VIRTUAL ' if virtual else ''}TABLE IF NOT EXISTS {{}} {virtual}({columns})"
+        self._known: set[int] = set()
+
+    def name(self, recipe: int) -> str:
+        """Return the table of a recipe."""
+        return f"{self._prefix}_{int(recipe)}"
+
+    def exists(self, tx: Transaction, recipe: int) -> bool:
+        """Tell whether anything was ever written by this recipe."""
+        return recipe in self._known or bool(
+            tx.plain("SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?", [self.name(recipe)])
+        )
+
+    def seen(self, tx: Transaction, recipe: int) -> bool:
+        """Tell the same to a reader, who sees only what is committed, and so may remember it."""
+        if self.exists(tx, recipe):
+            self._known.add(recipe)
+        return recipe in self._known
+
+    def make(self, tx: Transaction, recipe: int) -> str:
+        """Make the table of a recipe if it is new; return its name."""
+        if recipe not in self._known:
+            tx.plain(self._create.format(self.name(recipe)))
+        return self.name(recipe)
+
+
+class SqliteVectors:
+    """Vectors as bytes, in the order in which they came, so that a copy in memory reads only what is new."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._tables = Tables(
+            database,
+            "vector",
+            "seq INTEGER PRIMARY KEY AUTOINCREMENT, chunk INTEGER NOT NULL UNIQUE, vector BLOB NOT NULL",
+        )
+        self._copies: dict[int, _Copy] = {}
+        self._mutex = threading.Lock()
+
+    def absent(self, recipe: int, chunks: Sequence[int]) -> list[int]:
+        """Return the chunks without a vector."""
+        with self._database.reading() as tx:
+            if not self._tables.seen(tx, recipe):
+                return list(chunks)
+            have = _among(tx, f"SELECT chunk FROM {self._tables.name(recipe)} WHERE chunk IN", chunks)
+        return [chunk for chunk in chunks if chunk not in have]
+
+    def put(self, tx: Transaction, recipe: int, vectors: Mapping[int, bytes]) -> None:
+        """Keep vectors whose chunk has none yet."""
+        table = self._tables.make(tx, recipe)
+        tx.each(f"INSERT OR IGNORE INTO {table} (chunk, vector) VALUES (?, ?)", list(vectors.items()))
+
+    def drop(self, recipe: int, chunks: Sequence[int]) -> None:
+        """Remove vectors."""
+
+        def work(tx: Transaction) -> None:
+            if self._tables.exists(tx, recipe):
+                tx.each(f"DELETE FROM {self._tables.name(recipe)} WHERE chunk = ?", [(chunk,) for chunk in chunks])
+
+        self._database.write(work, durable=False)
+        with self._mutex:
+            if recipe in self._copies:
+                self._copies[recipe].rows.discard(chunks)
+
+    def find(self, recipe: int, query: Vector, limit: int, within: Sequence[int] | None) -> list[Found]:
+        """Return the nearest, from memory."""
+        with self._mutex:
+            rows = self._current(recipe)
+            return [] if rows is None else [Found(*one) for one in rows.find(query, limit, within)]
+
+    def scan(self, recipe: int, after: int, limit: int) -> list[int]:
+        """Name the chunks that have a vector."""
+        with self._database.reading() as tx:
+            if not self._tables.seen(tx, recipe):
+                return []
+            table = self._tables.name(recipe)
+            rows = tx.plain(f"SELECT chunk FROM {table} WHERE chunk > ? ORDER BY chunk LIMIT ?", [after, limit])
+        return [chunk for (chunk,) in rows]
+
+    def _current(self, recipe: int) -> Rows | None:
+        """Bring the copy of a recipe up to date, and return it."""
+        with self._database.reading() as tx:
+            if not self._tables.seen(tx, recipe):
+                return None
+            table = self._tables.name(recipe)
+            copy = self._copies.get(recipe)
+            if copy is not None and copy.worn(tx, table):
+                copy = None
+            if copy is None:
+                first = tx.plain(f"SELECT vector FROM {table} LIMIT 1")
+                if not first:
+                    return None
+                copy = self._copies[recipe] = _Copy(len(first[0][0]) // 4)
+            copy.read_on(tx, table)
+            return copy.rows
+
+
+class SqliteTexts:
+    """Words of chunks in FTS5; its row ids are the chunks."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._tables = Tables(
+            database,
+            "fulltext",
+            "headings, body, tokenize = 'porter unicode61 remove_diacritics 2'",
+            virtual="USING fts5",
+        )
+
+    def absent(self, recipe: int, chunks: Sequence[int]) -> list[int]:
+        """Return the chunks without a row."""
+        with self._database.reading() as tx:
+            return self._absent(tx, recipe, chunks)
+
+    def put(self, tx: Transaction, recipe: int, texts: Mapping[int, tuple[str, str]]) -> None:
+        """Keep headings and bodies whose chunk has none yet."""
+        table = self._tables.make(tx, recipe)
+        new = self._absent(tx, recipe, list(texts))
+        tx.each(f"INSERT INTO {table} (rowid, headings, body) VALUES (?, ?, ?)", [(one, *texts[one]) for one in new])
+
+    def drop(self, recipe: int, chunks: Sequence[int]) -> None:
+        """Remove rows."""
+
+        def work(tx: Transaction) -> None:
+            if self._tables.exists(tx, recipe):
+                tx.each(f"DELETE FROM {self._tables.name(recipe)} WHERE rowid = ?", [(chunk,) for chunk in chunks])
+
+        self._database.write(work, durable=False)
+
+    def find(self, recipe: int, query: Sequence[Term], limit: int, within: Sequence[int] | None) -> list[Found]:
+        """Return the chunks with the best BM25 for any of the words."""
+        with self._database.reading() as tx:
+            if not query or not self._tables.seen(tx, recipe):
+                return []
+            table = self._tables.name(recipe)
+            asked = " OR ".join(f'"{term.text}"{"*" if term.prefix else ""}' for term in query)
+            chosen = "" if within is None else "AND rowid IN (SELECT value FROM json_each(?))"
+            sql = (
+                f"SELECT rowid, -bm25({table}, ?, ?) AS score FROM {table} WHERE {table} MATCH ? {chosen} "
+                "ORDER BY score DESC, rowid LIMIT ?"
+            )
+            values = [HEADINGS, BODY, asked, *([] if within is None else [json.dumps(list(within))]), limit]
+            return [Found(*row) for row in tx.plain(sql, values)]
+
+    def scan(self, recipe: int, after: int, limit: int) -> list[int]:
+        """Name the chunks that have a row."""
+        with self._database.reading() as tx:
+            if not self._tables.seen(tx, recipe):
+                return []
+            table = self._tables.name(recipe)
+            rows = tx.plain(f"SELECT rowid FROM {table} WHERE rowid > ? ORDER BY rowid LIMIT ?", [after, limit])
+        return [chunk for (chunk,) in rows]
+
+    def _absent(self, tx: Transaction, recipe: int, chunks: Sequence[int]) -> list[int]:
+        if not self._tables.exists(tx, recipe):
+            return list(chunks)
+        have = _among(tx, f"SELECT rowid FROM {self._tables.name(recipe)} WHERE rowid IN", chunks)
+        return [chunk for chunk in chunks if chunk not in have]
+
+
+class _Copy:
+    """The vectors of a recipe in memory, and how far they were read."""
+
+    def __init__(self, dimension: int) -> None:
+        self.rows = Rows(dimension)
+        self._seen = 0
+        self._counted = time.monotonic()
+
+    def read_on(self, tx: Transaction, table: str) -> None:
+        """Read what came since the last time."""
+        sql = f"SELECT seq, chunk, vector FROM {table} WHERE seq > ? ORDER BY seq LIMIT ?"
+        while found := tx.plain(sql, [self._seen, LOADED]):
+            vectors = np.frombuffer(b"".join(row[2] for row in found), dtype=np.float32)
+            self.rows.add([row[1] for row in found], vectors.reshape(len(found), self.rows.dimension))
+            self._seen = found[-1][0]
+
+    def worn(self, tx: Transaction, table: str) -> bool:
+        """Tell, now and then, whether too much in memory is gone from the table."""
+        if time.monotonic() < self._counted + COUNTED_SECONDS:
+            return False
+        self._counted = time.monotonic()
+        ((count,),) = tx.plain(f"SELECT count(*) FROM {table} WHERE seq <= ?", [self._seen])
+        return bool(len(self.rows) * (1 - DEAD_SHARE) > count)
+
+
+def _among(tx: Transaction, sql: str, chunks: Sequence[int]) -> set[int]:
+    """Return those of the chunks that a statement finds, some hundred at a time."""
+    found: set[int] = set()
+    for first in range(0, len(chunks), MOST_NAMED):
+        named = chunks[first : first + MOST_NAMED]
+        found |= {chunk for (chunk,) in tx.plain(f"{sql} ({', '.join('?' * len(named))})", list(named))}
+    return found

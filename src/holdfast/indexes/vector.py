@@ -1,0 +1,150 @@
+"""The index `vector`: chunks by what they mean."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import TYPE_CHECKING, Any, Protocol
+
+from holdfast.indexes.base import Found, NotEnabled
+from holdfast.indexes.embedding import Embedder, Want
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from holdfast.errors import WorkError
+    from holdfast.indexes.base import Tools, Work
+    from holdfast.library.catalogue import Base, Recipe
+    from holdfast.providers.base import Vector
+    from holdfast.runtime.work import Task
+    from holdfast.stores.database import Transaction
+
+REMEMBERED = 256  # queries whose vectors are kept
+VERSION = 1  # of how a chunk becomes the text that is embedded
+
+
+class Shelf(Protocol):
+    """Where vectors are kept: a table for each recipe."""
+
+    def absent(self, recipe: int, chunks: Sequence[int]) -> list[int]:
+        """Return the chunks without a vector."""
+        ...
+
+    def put(self, tx: Transaction, recipe: int, vectors: Mapping[int, bytes]) -> None:
+        """Keep vectors whose chunk has none yet."""
+        ...
+
+    def drop(self, recipe: int, chunks: Sequence[int]) -> None:
+        """Remove vectors."""
+        ...
+
+    def find(self, recipe: int, query: Vector, limit: int, within: Sequence[int] | None) -> list[Found]:
+        """Return the nearest."""
+        ...
+
+    def scan(self, recipe: int, after: int, limit: int) -> list[int]:
+        """Name the chunks that have a vector."""
+        ...
+
+
+class VectorIndex:
+    """Embeds chunks with the headings they stand under."""
+
+    kind = "vector"
+
+    def __init__(self, tools: Tools) -> None:
+        self._provider = tools.embedder
+        self._embedder = Embedder(tools.embedder, tools.memos)
+        self._shelf = open_shelf(tools)
+        self._ready: dict[int, bytes] = {}  # made together with those of other documents
+        self._queries: OrderedDict[str, Vector] = OrderedDict()
+
+    def spec(self, base: Base) -> Mapping[str, Any]:  # noqa: ARG002 - the same for all bases, so far
+        """Return the model and the version of the text it is shown."""
+        if self._provider.embedding_model is None:
+            raise NotEnabled("There is no embedding model; name one in the settings of the provider.")
+        return {"model": self._embedder.model, "dimension": self._provider.dimension, "version": VERSION}
+
+    def absent(self, recipe: Recipe, chunks: Sequence[int]) -> list[int]:
+        """Return the chunks without a vector."""
+        return self._shelf.absent(recipe.id, chunks)
+
+    def prepare(self, works: Sequence[Work]) -> None:
+        """Embed the texts of many documents in the same calls."""
+        self._ready = {}
+        by_tenant: dict[str, list[Work]] = {}
+        for work in works:
+            by_tenant.setdefault(work.base.settings.tenant, []).append(work)
+        for tenant, those in by_tenant.items():
+            wants = [want for work in those for want in _wants(work)]
+            first = those[0].task
+
+            def go_on(_: int, first: Task = first) -> None:
+                first.checkpoint(stage="embedding")
+
+            for part in self._embedder.embed(tenant, wants, go_on):
+                self._ready |= part.made
+
+    def fill(self, work: Work) -> Mapping[int, WorkError]:
+        """Embed what is not ready, and keep it."""
+        ready = {piece.chunk: self._ready.pop(piece.chunk) for piece in work.pieces if piece.chunk in self._ready}
+        self._keep(work, ready)
+        wants = [want for want in _wants(work) if want.chunk not in ready]
+        refused: dict[int, WorkError] = {}
+
+        def go_on(done: int) -> None:
+            work.task.checkpoint(stage="embedding", done=len(ready) + done, total=len(work.pieces))
+
+        go_on(0)
+        for part in self._embedder.embed(work.base.settings.tenant, wants, go_on):
+            self._keep(work, part.made)
+            refused |= part.refused
+        return refused
+
+    def drop(self, recipe: Recipe, chunks: Sequence[int]) -> None:
+        """Remove vectors."""
+        self._shelf.drop(recipe.id, chunks)
+
+    def find(self, recipe: Recipe, query: str, limit: int, within: Sequence[int] | None = None) -> list[Found]:
+        """Return the chunks nearest to the meaning of the query."""
+        vector = self._queried(query)
+        return [] if vector is None else self._shelf.find(recipe.id, vector, limit, within)
+
+    def scan(self, recipe: Recipe, after: int, limit: int) -> list[int]:
+        """Name the chunks that have a vector."""
+        return self._shelf.scan(recipe.id, after, limit)
+
+    def close(self) -> None:
+        """Nothing was opened."""
+
+    def _keep(self, work: Work, vectors: Mapping[int, bytes]) -> None:
+        if vectors:
+            with work.guarded() as tx:
+                self._shelf.put(tx, work.recipe.id, vectors)
+
+    def _queried(self, query: str) -> Vector | None:
+        """Embed a query once; None where the provider understood nothing of it."""
+        if query not in self._queries:
+            answer = self._provider.embed([query])
+            if answer.refused:
+                raise next(iter(answer.refused.values()))
+            self._queries[query] = answer.vectors[0]
+            if len(self._queries) > REMEMBERED:
+                self._queries.popitem(last=False)
+        self._queries.move_to_end(query)
+        vector = self._queries[query]
+        return vector if vector.any() else None
+
+
+def open_shelf(tools: Tools) -> Shelf:
+    """Return the shelf for the kind of database."""
+    if tools.database.engine.dialect.name == "sqlite":
+        from holdfast.indexes.sqlite import SqliteVectors  # noqa: PLC0415 - only what is used
+
+        return SqliteVectors(tools.database)
+    from holdfast.indexes.postgres import PostgresVectors  # noqa: PLC0415 - only what is used
+
+    return PostgresVectors(tools.database)
+
+
+def _wants(work: Work) -> list[Want]:
+    return [Want(work.task.ticket, piece.chunk, piece.whole) for piece in work.pieces]

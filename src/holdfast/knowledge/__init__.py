@@ -1,0 +1,1 @@
+"""What people do: put documents in, take them out, look at them."""

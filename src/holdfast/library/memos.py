@@ -1,0 +1,148 @@
+"""Paid answers, each kept under what was asked, so that nobody pays twice for the same text.
+
+An answer is stored the moment it arrives and used only as read back: whoever stored first is believed by all. A memo
+lives as long as a chunk uses it; one that was made from several documents goes with the first of them. Storing needs
+a document that is not being deleted, and nothing else: a worker that was superseded still saves what it paid for.
+One call may carry texts of many documents, so entries name the work they were paid for.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, replace
+from hashlib import blake2b
+from typing import TYPE_CHECKING, NamedTuple
+
+from holdfast.library import statements as sql
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from holdfast.core.slot import Ticket
+    from holdfast.stores.database import Database, Transaction
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bill:
+    """What one call cost, or what it would have cost."""
+
+    kind: str
+    model: str
+    texts: int
+    tokens_in: int = 0
+    tokens_out: int = 0
+    price: float | None = None  # None where it is not known
+    paid: bool = True  # False: the answer was known
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spent:
+    """The sum of many bills."""
+
+    kind: str
+    paid: bool
+    texts: int
+    tokens_in: int
+    tokens_out: int
+    price: float | None
+
+
+class Entry(NamedTuple):
+    """A paid answer on its way to the memos: for whose work it was paid, and which of its chunks use it."""
+
+    ticket: Ticket
+    key: str
+    value: bytes
+    chunks: Sequence[int]
+
+
+class Use(NamedTuple):
+    """An answer that is looked for: by whom, and for which chunks."""
+
+    ticket: Ticket
+    key: str
+    chunks: Sequence[int]
+
+
+def memo_key(kind: str, recipe: str, text: str) -> str:
+    """Return the name of an answer: what was asked, by which recipe, about which text."""
+    asked = f"{kind}\0{recipe}\0{text}".encode("utf-8", "surrogatepass")
+    return blake2b(asked, digest_size=32).hexdigest()
+
+
+class Memos:
+    """Keeps paid answers for one database."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def recall(self, tenant: str, uses: Sequence[Use], bill: Bill) -> dict[str, bytes]:
+        """Return what is known of these answers; note who uses them, and what each saved."""
+        keys = [[use.key] for use in uses]
+        with self._database.reading() as tx:  # most often nothing is known, and nobody need wait for a turn to write
+            if not tx.run(sql.KNOWN_MEMOS, keys, tenant=tenant):
+                return {}
+
+        def work(tx: Transaction) -> dict[str, bytes]:
+            known = _used(tx, tenant, uses)
+            saved = Counter(use.ticket for use in uses if use.key in known)
+            tx.run(sql.CHARGE, [_charge(who, replace(bill, texts=texts, paid=False)) for who, texts in saved.items()])
+            return known
+
+        return self._database.write(work, durable=False)
+
+    def keep(
+        self, tenant: str, entries: Sequence[Entry], bills: Mapping[Ticket, Bill], *, joint: bool = False
+    ) -> dict[str, bytes]:
+        """Store answers and what they cost; return them as they are now known."""
+
+        def work(tx: Transaction) -> dict[str, bytes]:
+            tx.lock({entry.ticket.owner for entry in entries})
+            alive = _alive(tx, entries)
+            rows = [[one.key, one.value, int(joint)] for one in entries if one.ticket.owner in alive]
+            tx.run(sql.KEEP_MEMOS, rows, tenant=tenant)
+            tx.run(sql.CHARGE, [_charge(ticket, bill) for ticket, bill in bills.items()])
+            return _used(tx, tenant, [Use(one.ticket, one.key, one.chunks) for one in entries])
+
+        return self._database.write(work, durable=True)
+
+    def spent(self, base: str) -> list[Spent]:
+        """Sum up what a base has paid and saved."""
+        with self._database.reading() as tx:
+            return [
+                Spent(kind=kind, paid=bool(paid), texts=texts, tokens_in=tin, tokens_out=tout, price=price)
+                for kind, paid, texts, tin, tout, price in tx.run(sql.SPENT, base=base)
+            ]
+
+
+def forget_uses(tx: Transaction, chunks: Sequence[int]) -> None:
+    """End the uses of chunks that go, and remove the memos that nobody uses any more."""
+    touched = [[memo] for memo in {memo for (memo,) in tx.run(sql.END_USES, [[chunk] for chunk in chunks])}]
+    tx.run(sql.END_JOINT, touched)
+    tx.run(sql.REMOVE_MEMOS, touched)
+
+
+def _used(tx: Transaction, tenant: str, uses: Sequence[Use]) -> dict[str, bytes]:
+    """Read answers, and note their uses by documents that live."""
+    rows = {key: (memo, value) for key, memo, value in tx.run(sql.KNOWN_MEMOS, _keys(uses), tenant=tenant)}
+    found = [use for use in uses if use.key in rows]
+    alive = _alive(tx, found)
+    noted = [[rows[use.key][0], chunk] for use in found if use.ticket.owner in alive for chunk in use.chunks]
+    tx.run(sql.USE_MEMOS, noted)
+    return {key: bytes(value) for key, (_, value) in rows.items()}
+
+
+def _keys(uses: Sequence[Use]) -> list[list[str]]:
+    return [[key] for key in {use.key for use in uses}]
+
+
+def _alive(tx: Transaction, uses: Sequence[Use] | Sequence[Entry]) -> set[int]:
+    """Return the owners among these that are not being deleted."""
+    return {owner for (owner,) in tx.run(sql.ALIVE, [[owner] for owner in {use.ticket.owner for use in uses}])}
+
+
+def _charge(ticket: Ticket, bill: Bill) -> list[object]:
+    return [
+        ticket.key.base, ticket.key.owner, ticket.job, ticket.generation, bill.kind, bill.model, int(bill.paid),
+        bill.texts, bill.tokens_in, bill.tokens_out, bill.price,
+    ]  # fmt: skip

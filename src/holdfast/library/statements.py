@@ -1,0 +1,314 @@
+"""Every statement about documents, chunks, memos and the ledger, each with a name and a sentence.
+
+`SERVED` is the promise to whoever searches: what it does not return is not shown.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import (
+    BigInteger,
+    ColumnElement,
+    Integer,
+    Text,
+    and_,
+    bindparam,
+    cast,
+    delete,
+    func,
+    insert,
+    literal_column,
+    select,
+    tuple_,
+    update,
+)
+from sqlalchemy.dialects.postgresql import insert as upsert
+
+from holdfast.library.tables import (
+    bases,
+    builds,
+    chunks,
+    documents,
+    ledger,
+    lists,
+    memo_uses,
+    memos,
+    missing,
+    recipes,
+)
+from holdfast.stores.batch import NOW, batch
+from holdfast.stores.tables import owners, slots
+
+Condition = ColumnElement[bool]
+
+
+def _number(name: str) -> ColumnElement[int]:
+    return bindparam(name, type_=BigInteger())
+
+
+def _text(name: str) -> ColumnElement[str]:
+    return bindparam(name, type_=Text())
+
+
+LIMIT = bindparam("limit", type_=Integer())
+
+# Literal, so that partial indexes see it.
+STANDS = chunks.c.doomed == literal_column("0")
+DOOMED = chunks.c.doomed == literal_column("1")
+NAMED = documents.c.deleting == literal_column("0")
+
+# ---------------------------------------------------------------- bases, documents, recipes
+
+CREATE_BASE = insert(bases).values(name=_text("name"), settings=_text("settings"), created_at=NOW).returning(*bases.c)
+READ_BASE = select(bases).where(bases.c.id == _number("id"))
+FIND_BASE = select(bases).where(bases.c.name == _text("name"))
+
+_row = batch(base_id=int, name=str, blob=str, digest=str, size=int, metadata=str)
+CREATE_DOCUMENTS = (
+    insert(documents)
+    .from_select(["created_at", *_row.c.keys()], select(NOW, *_row.c))
+    .returning(documents.c.id, documents.c.name)
+)
+_row = batch(id=int, blob=str, digest=str, size=int, metadata=str)
+CHANGE_DOCUMENTS = (
+    update(documents)
+    .values(blob=_row.c.blob, digest=_row.c.digest, size=_row.c.size, metadata=_row.c.metadata)
+    .where(documents.c.id == _row.c.id)
+)
+_row = batch(base_id=int, name=str)
+FIND_DOCUMENTS = select(documents).select_from(
+    documents.join(_row, and_(documents.c.base_id == _row.c.base_id, documents.c.name == _row.c.name, NAMED))
+)
+READ_DOCUMENT = select(documents).where(documents.c.id == _number("id"))
+_row = batch(id=int)
+HIDE_DOCUMENTS = update(documents).values(deleting=1).where(documents.c.id == _row.c.id)
+REMOVE_DOCUMENT = delete(documents).where(documents.c.id == _number("id")).returning(documents.c.blob)
+
+_row = batch(base=str, kind=str, spec=str)
+KEEP_RECIPE = (
+    upsert(recipes).from_select(["created_at", *_row.c.keys()], select(NOW, *_row.c).where(literal_column("true")))
+).on_conflict_do_nothing()
+READ_RECIPES = (
+    select(recipes.c.id, recipes.c.spec)
+    .where(recipes.c.base == _text("base"), recipes.c.kind == _text("kind"))
+    .order_by(recipes.c.id.desc())
+)
+
+# ---------------------------------------------------------------- builds: lists of chunks
+
+_row = batch(owner_id=int, digest=str)
+KNOWN_CHUNKS = select(chunks.c.digest, chunks.c.id).select_from(
+    chunks.join(_row, and_(chunks.c.owner_id == _row.c.owner_id, chunks.c.digest == _row.c.digest, STANDS))
+)
+_row = batch(owner_id=int, digest=str, headings=str, text=str)
+CREATE_CHUNKS = insert(chunks).from_select([*_row.c.keys()], select(*_row.c)).returning(chunks.c.digest, chunks.c.id)
+_row = batch(owner_id=int, chunk_id=int, build=int, ordinal=int, start=int, body=int, stop=int)
+LIST_CHUNKS = insert(lists).from_select([*_row.c.keys()], select(*_row.c))
+_row = batch(owner_id=int, build=int, title=str, pages=str, facts=str, length=int)
+BEGIN_BUILD = insert(builds).from_select([*_row.c.keys()], select(*_row.c))
+
+_in_build = and_(lists.c.owner_id == _number("owner_id"), lists.c.build == _number("build"))
+READ_LIST = select(lists.c.chunk_id).where(_in_build).order_by(lists.c.ordinal)
+READ_BUILD = select(builds).where(builds.c.owner_id == _number("owner_id"), builds.c.build == _number("build"))
+PASSAGES = (
+    select(chunks.c.id, lists.c.ordinal, lists.c.start, lists.c.body, lists.c.stop, chunks.c.headings, chunks.c.text)
+    .select_from(lists.join(chunks, chunks.c.id == lists.c.chunk_id))
+    .where(_in_build, lists.c.ordinal >= _number("first"))
+    .order_by(lists.c.ordinal)
+    .limit(LIMIT)
+)
+_row = batch(id=int)
+READ_CHUNKS = select(chunks.c.id, chunks.c.headings, chunks.c.text).select_from(
+    chunks.join(_row, chunks.c.id == _row.c.id)
+)
+OWN_CHUNKS = (
+    select(chunks.c.id)
+    .where(chunks.c.owner_id == _number("owner_id"), chunks.c.id > _number("after"))
+    .order_by(chunks.c.id)
+    .limit(LIMIT)
+)
+
+# ---------------------------------------------------------------- what may be shown
+
+
+def serves(slot: Any) -> Condition:
+    """Hold when this slot shows something: a generation was published, and it is not being deleted."""
+    return and_(slot.c.built > 0, slot.c.state != literal_column("'deleting'"))
+
+
+_row = batch(chunk=int)
+_lacks = select(missing.c.chunk_id).where(missing.c.slot_id == slots.c.id, missing.c.chunk_id == chunks.c.id).exists()
+SERVED = (
+    select(
+        chunks.c.id,
+        owners.c.owner,
+        slots.c.built,
+        lists.c.ordinal,
+        lists.c.start,
+        lists.c.body,
+        lists.c.stop,
+        chunks.c.headings,
+        chunks.c.text,
+        documents.c.name,
+        builds.c.title,
+    )
+    .select_from(
+        _row.join(chunks, chunks.c.id == _row.c.chunk)
+        .join(slots, and_(slots.c.owner_id == chunks.c.owner_id, slots.c.kind == _text("kind")))
+        .join(owners, owners.c.id == slots.c.owner_id)
+        .join(
+            lists,
+            and_(
+                lists.c.owner_id == chunks.c.owner_id,
+                lists.c.chunk_id == chunks.c.id,
+                lists.c.build == slots.c.source,
+            ),
+        )
+        .join(builds, and_(builds.c.owner_id == lists.c.owner_id, builds.c.build == lists.c.build))
+        .join(documents, documents.c.id == cast(owners.c.owner, BigInteger))
+    )
+    .where(
+        owners.c.base == _text("base"),
+        serves(slots),
+        slots.c.recipe == _number("recipe"),
+        ~_lacks,
+    )
+)
+SERVED_RECIPES = (
+    select(recipes.c.id)
+    .where(
+        recipes.c.base == _text("base"),
+        recipes.c.kind == _text("kind"),
+        select(slots.c.id).where(slots.c.recipe == recipes.c.id, serves(slots)).exists(),
+    )
+    .order_by(recipes.c.id.desc())
+)
+
+_row = batch(slot_id=int, chunk_id=int, reason=str)
+NOTE_MISSING = insert(missing).from_select([*_row.c.keys()], select(*_row.c))
+CLEAR_MISSING = delete(missing).where(missing.c.slot_id == _number("slot_id"))
+READ_MISSING = select(missing.c.chunk_id, missing.c.reason).where(missing.c.slot_id == _number("slot_id"))
+
+# ---------------------------------------------------------------- sweeping
+
+_unsettled = builds.c.settled == literal_column("0")
+_of_owner = slots.c.owner_id == builds.c.owner_id
+_shown = select(slots.c.id).where(_of_owner, slots.c.source == builds.c.build).exists()
+_being_written = (
+    select(slots.c.id)
+    .where(_of_owner, slots.c.needs.is_(None), slots.c.state == literal_column("'running'"))
+    .where(slots.c.fence == builds.c.build)
+    .exists()
+)
+_other = builds.alias("other")
+_alone = ~(
+    select(_other.c.build).where(_other.c.owner_id == builds.c.owner_id, _other.c.build != builds.c.build).exists()
+)
+
+UNSETTLE_BUILDS = update(builds).values(settled=0).where(builds.c.owner_id == _number("owner_id"))
+STALE_BUILDS = select(builds.c.owner_id, builds.c.build).where(_unsettled, ~_shown, ~_being_written).limit(LIMIT)
+_row = batch(owner_id=int, build=int)
+STILL_STALE = (
+    select(builds.c.build)
+    .select_from(builds.join(_row, and_(builds.c.owner_id == _row.c.owner_id, builds.c.build == _row.c.build)))
+    .where(~_shown, ~_being_written)
+)
+SETTLE_BUILDS = (
+    update(builds)
+    .values(settled=1)
+    .where(
+        tuple_(builds.c.owner_id, builds.c.build).in_(
+            select(builds.c.owner_id, builds.c.build).where(_unsettled, _shown, _alone).limit(LIMIT)
+        )
+    )
+    .returning(builds.c.owner_id)
+)
+
+
+def _some_listed(*conditions: Any) -> Any:
+    return select(lists.c.chunk_id).where(*conditions).limit(LIMIT)
+
+
+UNLIST = delete(lists).where(_in_build, lists.c.chunk_id.in_(_some_listed(_in_build))).returning(lists.c.chunk_id)
+REMOVE_BUILD = delete(builds).where(builds.c.owner_id == _number("owner_id"), builds.c.build == _number("build"))
+READ_BUILDS = select(builds.c.build).where(builds.c.owner_id == _number("owner_id"))
+_row = batch(id=int)
+DOOM = (
+    update(chunks)
+    .values(doomed=1)
+    .where(
+        chunks.c.id == _row.c.id,
+        ~select(lists.c.build).where(lists.c.owner_id == chunks.c.owner_id, lists.c.chunk_id == chunks.c.id).exists(),
+    )
+)
+_doomed = select(chunks.c.id, owners.c.base).select_from(chunks.join(owners, owners.c.id == chunks.c.owner_id))
+DOOMED_CHUNKS = _doomed.where(DOOMED).limit(LIMIT)
+DOOMED_OF = _doomed.where(DOOMED, chunks.c.owner_id == _number("owner_id")).limit(LIMIT)
+_row = batch(id=int)
+REMOVE_CHUNKS = delete(chunks).where(DOOMED, chunks.c.id.in_(select(_row.c.id)))
+
+# ---------------------------------------------------------------- memos and the ledger
+
+_row = batch(owner=int)
+ALIVE = (
+    select(slots.c.owner_id)
+    .where(slots.c.owner_id.in_(select(_row.c.owner)), slots.c.state != literal_column("'deleting'"))
+    .distinct()
+)
+_row = batch(key=str)
+KNOWN_MEMOS = select(memos.c.key, memos.c.id, memos.c.value).select_from(
+    memos.join(_row, and_(memos.c.tenant == _text("tenant"), memos.c.key == _row.c.key))
+)
+_row = batch(key=str, value=bytes, joint=int)
+KEEP_MEMOS = (
+    upsert(memos)
+    .from_select(
+        ["tenant", "created_at", *_row.c.keys()], select(_text("tenant"), NOW, *_row.c).where(literal_column("true"))
+    )
+    .on_conflict_do_nothing()
+)
+_row = batch(memo_id=int, chunk_id=int)
+USE_MEMOS = (
+    upsert(memo_uses)
+    .from_select([*_row.c.keys()], select(*_row.c).where(literal_column("true")))
+    .on_conflict_do_nothing()
+)
+_row = batch(id=int)
+END_USES = delete(memo_uses).where(memo_uses.c.chunk_id.in_(select(_row.c.id))).returning(memo_uses.c.memo_id)
+_row = batch(id=int)
+_used = select(memo_uses.c.memo_id).where(memo_uses.c.memo_id == memos.c.id).exists()
+END_JOINT = (
+    delete(memo_uses)
+    .where(memo_uses.c.memo_id.in_(select(memos.c.id).join(_row, memos.c.id == _row.c.id).where(memos.c.joint == 1)))
+    .returning(memo_uses.c.memo_id)
+)
+REMOVE_MEMOS = delete(memos).where(memos.c.id.in_(select(_row.c.id)), ~_used)
+
+_row = batch(
+    base=str,
+    owner=str,
+    job=str,
+    generation=int,
+    kind=str,
+    model=str,
+    paid=int,
+    texts=int,
+    tokens_in=int,
+    tokens_out=int,
+    price=float,
+)
+CHARGE = insert(ledger).from_select(["at", *_row.c.keys()], select(NOW, *_row.c))
+SPENT = (
+    select(
+        ledger.c.kind,
+        ledger.c.paid,
+        func.sum(ledger.c.texts),
+        func.sum(ledger.c.tokens_in),
+        func.sum(ledger.c.tokens_out),
+        func.sum(ledger.c.price),
+    )
+    .where(ledger.c.base == _text("base"))
+    .group_by(ledger.c.kind, ledger.c.paid)
+    .order_by(ledger.c.kind, ledger.c.paid)
+)

@@ -1,0 +1,161 @@
+"""The schema of documents and their chunks.
+
+An owner of slots is a document: `owners.base` is the id of its base and `owners.owner` its own, as text. Ids of
+documents, chunks and recipes are never used twice, so that a row of an index that outlives its chunk, in whatever
+store, can never be taken for another's. A *build* is a list of chunks, named by owner and fence.
+
+Rows of indexes are not here: each index makes a table for each of its recipes (see `indexes`).
+"""
+
+from __future__ import annotations
+
+from sqlalchemy import (
+    BigInteger,
+    CheckConstraint,
+    Column,
+    Float,
+    ForeignKey,
+    Index,
+    Integer,
+    LargeBinary,
+    Table,
+    Text,
+    UniqueConstraint,
+)
+
+from holdfast.stores.tables import Id, metadata, only
+
+bases = Table(
+    "bases",
+    metadata,
+    Column("id", Id, primary_key=True),
+    Column("name", Text, nullable=False),
+    Column("settings", Text, nullable=False),
+    Column("created_at", BigInteger, nullable=False),
+    UniqueConstraint("name"),
+    sqlite_autoincrement=True,
+)
+
+documents = Table(
+    "documents",
+    metadata,
+    Column("id", Id, primary_key=True),
+    Column("base_id", Id, ForeignKey("bases.id"), nullable=False),
+    Column("name", Text, nullable=False),  # what people call it; its ending tells the kind of file
+    Column("blob", Text, nullable=False),  # name of the file that holds its bytes
+    Column("digest", Text, nullable=False),  # SHA-256 of its bytes
+    Column("size", BigInteger, nullable=False),
+    Column("metadata", Text, nullable=False, server_default="{}"),
+    Column("deleting", Integer, nullable=False, server_default="0"),  # its name is free again
+    Column("created_at", BigInteger, nullable=False),
+    CheckConstraint("deleting IN (0, 1)", name="deleting"),
+    Index("documents_name", "base_id", "name", unique=True, **only("deleting = 0")),
+    Index("documents_digest", "base_id", "digest", **only("deleting = 0")),
+    sqlite_autoincrement=True,
+)
+
+recipes = Table(
+    "recipes",
+    metadata,
+    Column("id", Id, primary_key=True),
+    Column("base", Text, nullable=False),
+    Column("kind", Text, nullable=False),
+    Column("spec", Text, nullable=False),  # JSON: all that a row depends on beside its chunk
+    Column("created_at", BigInteger, nullable=False),
+    UniqueConstraint("base", "kind", "spec"),
+    sqlite_autoincrement=True,
+)
+
+builds = Table(
+    "builds",
+    metadata,
+    Column("owner_id", Id, primary_key=True, autoincrement=False),
+    Column("build", BigInteger, primary_key=True, autoincrement=False),  # fence of the content slot that wrote it
+    Column("title", Text),
+    Column("pages", Text, nullable=False),  # JSON: where pages begin
+    Column("facts", Text, nullable=False),  # JSON: metadata and warnings of the reading
+    Column("length", BigInteger, nullable=False),  # characters
+    Column("settled", Integer, nullable=False, server_default="0"),  # shown, and nothing of its owner to sweep
+    CheckConstraint("settled IN (0, 1)", name="settled"),
+    Index("builds_unsettled", "owner_id", "build", **only("settled = 0")),
+)
+
+chunks = Table(
+    "chunks",
+    metadata,
+    Column("id", Id, primary_key=True),
+    Column("owner_id", Id, nullable=False),
+    Column("digest", Text, nullable=False),  # of headings, text and occurrence
+    Column("headings", Text, nullable=False),  # JSON, outermost first
+    Column("text", Text, nullable=False),
+    Column("doomed", Integer, nullable=False, server_default="0"),  # in no list, and never again
+    CheckConstraint("doomed IN (0, 1)", name="doomed"),
+    Index("chunks_digest", "owner_id", "digest", unique=True, **only("doomed = 0")),
+    Index("chunks_doomed", "owner_id", **only("doomed = 1")),
+    sqlite_autoincrement=True,
+)
+
+lists = Table(
+    "lists",
+    metadata,
+    Column("owner_id", Id, primary_key=True, autoincrement=False),
+    Column("chunk_id", Id, primary_key=True, autoincrement=False),
+    Column("build", BigInteger, primary_key=True, autoincrement=False),
+    Column("ordinal", Integer, nullable=False),
+    Column("start", Integer, nullable=False),
+    Column("body", Integer, nullable=False),
+    Column("stop", Integer, nullable=False),
+    sqlite_with_rowid=False,
+)
+
+missing = Table(
+    "missing",
+    metadata,
+    Column("slot_id", Id, primary_key=True, autoincrement=False),
+    Column("chunk_id", Id, primary_key=True, autoincrement=False),
+    Column("reason", Text, nullable=False),
+    sqlite_with_rowid=False,
+)
+
+memos = Table(
+    "memos",
+    metadata,
+    Column("id", Id, primary_key=True),
+    Column("tenant", Text, nullable=False),
+    Column("key", Text, nullable=False),  # digest of kind, recipe and text
+    Column("value", LargeBinary, nullable=False),
+    Column("joint", Integer, nullable=False, server_default="0"),  # made from several documents
+    Column("created_at", BigInteger, nullable=False),
+    UniqueConstraint("tenant", "key"),
+    CheckConstraint("joint IN (0, 1)", name="joint"),
+    sqlite_autoincrement=True,
+)
+
+memo_uses = Table(
+    "memo_uses",
+    metadata,
+    Column("memo_id", Id, ForeignKey("memos.id"), primary_key=True, autoincrement=False),
+    Column("chunk_id", Id, primary_key=True, autoincrement=False),
+    Index("memo_uses_chunk", "chunk_id"),
+    sqlite_with_rowid=False,
+)
+
+ledger = Table(
+    "ledger",
+    metadata,
+    Column("id", Id, primary_key=True),
+    Column("at", BigInteger, nullable=False),
+    Column("base", Text, nullable=False),
+    Column("owner", Text, nullable=False),
+    Column("job", Text),
+    Column("generation", BigInteger),
+    Column("kind", Text, nullable=False),  # embedding, extraction, ...
+    Column("model", Text, nullable=False),
+    Column("paid", Integer, nullable=False),  # 1 paid, 0 avoided
+    Column("texts", Integer, nullable=False),
+    Column("tokens_in", BigInteger, nullable=False),
+    Column("tokens_out", BigInteger, nullable=False),
+    Column("price", Float),  # None where it is not known
+    Index("ledger_base", "base", "owner"),
+    sqlite_autoincrement=True,
+)

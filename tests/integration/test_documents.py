@@ -1,0 +1,128 @@
+"""From bytes to hits: documents become searchable, change, and go, on both databases."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from holdfast.core.admission import Verdict
+from holdfast.core.states import Operation, Status
+from tests.support.rig import Rig
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from tests.support.clock import FakeClock
+
+WHALES = "# Whales\n\nThe blue whale is the largest animal.\n\n## Food\n\nIt eats krill, tonnes of it.\n"
+CHANNELS = ("vector", "fulltext")
+
+
+@pytest.fixture
+def rig(database_url: str, tmp_path: Path, clock: FakeClock) -> Iterator[Rig]:
+    rig = Rig(database_url, tmp_path / "blobs", clock)
+    yield rig
+    rig.close()
+
+
+@pytest.mark.parametrize("kind", CHANNELS)
+def test_what_was_put_in_is_found(rig: Rig, kind: str) -> None:
+    assert rig.index("whales.md", WHALES).status is Status.SUCCESS
+    rig.index("stones.md", "# Stones\n\nGranite is hard.\n")
+    hit = rig.find("what krill does it eat", kind)[0]
+    assert (hit.served.name, hit.served.generation) == ("whales.md", 1)
+    passage = hit.served.passage
+    assert WHALES[passage.start : passage.stop] == passage.text
+
+
+def test_the_same_content_again_does_nothing(rig: Rig) -> None:
+    rig.index("whales.md", WHALES)
+    rows = {kind: rig.rows(kind) for kind in CHANNELS}
+    answer = rig.put("whales.md", WHALES)
+    assert (answer.verdict, answer.reason) == (Verdict.SKIPPED, "same_content")
+    assert rig.worker.run_next(100) == 0
+    assert {kind: rig.rows(kind) for kind in CHANNELS} == rows
+    assert len([file for file in rig.folder.rglob("*") if file.is_file()]) == 1
+
+
+@pytest.mark.parametrize("kind", CHANNELS)
+def test_a_deleted_document_is_gone_at_once_and_leaves_nothing(rig: Rig, kind: str) -> None:
+    rig.index("whales.md", WHALES)
+    rig.library.documents.delete(rig.base, "whales.md")
+    assert rig.find("krill", kind) == []
+    rig.work()
+    rig.sweep()
+    left = {table: rig.count(table) for table in ("documents", "builds", "lists", "chunks", "slots", "owners")}
+    assert left == dict.fromkeys(left, 0)
+    assert [rig.rows(kind) for kind in CHANNELS] == [[], []]
+    assert [file for file in rig.folder.rglob("*") if file.is_file()] == []
+
+
+@pytest.mark.parametrize("kind", CHANNELS)
+def test_while_a_document_changes_one_generation_is_found_at_every_step(rig: Rig, kind: str) -> None:
+    old = "\n\n".join(f"## Part {n}\n\nThe krill of part {n} is old." for n in range(30))
+    new = old.replace("part 7 is old", "part 7 is new").replace("part 20 is old", "part 20 is new")
+    rig.index("parts.md", old)
+    before = rig.find("krill", kind)
+    rig.put("parts.md", new)
+    seen = {1: "old", 2: "new"}
+    generations = []
+    while rig.worker.run_next(1):
+        hits = rig.find("krill", kind)
+        (generation,) = {hit.served.generation for hit in hits}
+        generations.append(generation)
+        assert len({hit.served.passage.ordinal for hit in hits}) == len(hits)
+        text = " ".join(hit.served.passage.text for hit in hits)
+        assert ("part 7 is new" in text) == (seen[generation] == "new")
+        assert ("part 20 is old" in text) == (seen[generation] == "old")
+    assert generations == sorted(generations)
+    assert generations[-1] == 2
+    assert len(before) == len(rig.find("krill", kind))
+
+
+def test_an_edit_keeps_the_rows_of_what_it_did_not_touch_and_sweeps_the_rest(rig: Rig) -> None:
+    old = "\n\n".join(f"## Part {n}\n\n" + f"The krill of part {n} is old. " * 40 for n in range(30))
+    rig.index("parts.md", old)
+    before = set(rig.rows("vector"))
+    rig.index("parts.md", old.replace("of part 7 is", "of part 7 was"))
+    after = set(rig.rows("vector"))
+    assert before < after
+    assert len(after - before) <= 3
+    rig.sweep()
+    kept = set(rig.rows("vector"))
+    assert kept == set(rig.rows("fulltext"))
+    assert len(kept & before) >= len(before) - 3
+    assert rig.count("chunks") == rig.count("lists") == len(kept)
+    assert rig.count("builds") == 1
+    assert len(rig.find("krill", "vector")) == len(kept)
+
+
+def test_a_failed_change_leaves_the_old_content_searchable(rig: Rig) -> None:
+    rig.index("whales.md", WHALES)
+    answer = rig.put("whales.md", b"\n \n")
+    assert answer.verdict is Verdict.ACCEPTED
+    rig.work()
+    assert rig.owner("whales.md").status is Status.DEGRADED
+    assert rig.slot("whales.md", "content").error_code == "no_text"
+    for kind in CHANNELS:
+        assert [hit.served.generation for hit in rig.find("krill", kind)] == [1]
+
+
+def test_a_cancelled_change_leaves_the_old_content_searchable(rig: Rig) -> None:
+    rig.index("whales.md", WHALES)
+    rig.put("whales.md", "# Stones\n\nGranite is hard.\n")
+    rig.worker.run_next(1)
+    assert rig.ask("whales.md", Operation.CANCEL).accepted
+    rig.work()
+    rig.sweep()
+    for kind in CHANNELS:
+        assert [hit.served.generation for hit in rig.find("krill", kind)] == [1]
+        assert rig.find("granite", "fulltext") == []
+
+
+def test_chinese_is_found_by_a_word_within_a_sentence(rig: Rig) -> None:
+    rig.index("鲸.md", "# 鲸\n\n蓝鲸是世界上最大的动物。\n")
+    rig.index("石.md", "# 石\n\n花岗岩很硬。\n")
+    assert [hit.served.name for hit in rig.find("最大动物")] == ["鲸.md"]

@@ -1,0 +1,108 @@
+"""Documents, indexes and a worker in one process, on either database."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from holdfast.knowledge.documents import Upload
+from holdfast.library.catalogue import BaseSettings
+from holdfast.runtime.executor import Executor
+from holdfast.settings import Settings
+from holdfast.wiring import Library
+from tests.support.stores import open_test_store
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from holdfast.core.admission import Answer
+    from holdfast.core.slot import Slot
+    from holdfast.core.states import Operation
+    from holdfast.library.catalogue import Base
+    from holdfast.providers.base import Provider
+    from holdfast.search.searching import Hit
+    from holdfast.stores.base import Owner
+    from tests.support.clock import FakeClock
+
+TABLES = ("documents", "builds", "lists", "chunks", "missing", "memos", "memo_uses", "slots", "owners")
+
+
+class Rig:
+    """A base with a worker; nothing happens unless a test says so."""
+
+    def __init__(self, url: str, folder: Path, clock: FakeClock, provider: Provider | None = None, **base: Any) -> None:
+        self.clock = clock
+        self.store = open_test_store(url, clock)
+        self.folder = folder
+        settings = Settings(database=url, data=str(folder))
+        self.library = Library(self.store, settings, embedder=provider)
+        self.base: Base = self.library.catalogue.create_base("shelf", BaseSettings(**base))
+        self.indexers = self.library.indexers()
+        self.worker = self.hire("worker")
+
+    def hire(self, holder: str) -> Executor:
+        """Make one more worker."""
+        return Executor(
+            self.store,
+            self.indexers,
+            holder=holder,
+            clock=self.clock,
+            rules=self.store.rules,
+            chance=lambda: 0.5,
+        )
+
+    def put(self, name: str, text: str | bytes, **more: Any) -> Answer:
+        """Put in one document."""
+        content = text.encode() if isinstance(text, str) else text
+        return self.library.documents.put(self.base, [Upload(name, content)], **more)[0]
+
+    def work(self, batch: int = 100) -> None:
+        """Work until there is nothing to do now."""
+        while self.worker.run_next(batch):
+            pass
+
+    def index(self, name: str, text: str | bytes) -> Owner:
+        """Put in a document and work on it."""
+        self.put(name, text)
+        self.work()
+        return self.owner(name)
+
+    def ask(self, name: str, operation: Operation) -> Answer:
+        """Ask for something about a document that is there."""
+        return self.library.documents.ask(self.base, name, operation)
+
+    def owner(self, name: str) -> Owner:
+        """Read what is known of a document."""
+        return self.store.owner(self.base.key, self.library.documents.find(self.base, name).key)
+
+    def slot(self, name: str, kind: str) -> Slot:
+        """Read one of its slots."""
+        found = self.owner(name).slot(kind)
+        assert found is not None
+        return found
+
+    def find(self, query: str, kind: str = "fulltext", limit: int = 100) -> list[Hit]:
+        """Ask one channel."""
+        return self.library.searching.channel(self.base, kind, query, limit)
+
+    def sweep(self) -> None:
+        """Sweep until nothing is left to sweep."""
+        sweeper = self.library.indexes.sweeper()
+        while sweeper.sweep():
+            pass
+
+    def count(self, table: str) -> int:
+        """Count the rows of a table."""
+        with self.store.database.reading() as tx:
+            found: int = tx.plain(f"SELECT count(*) FROM {table}")[0][0]  # noqa: S608 - a test's own
+            return found
+
+    def rows(self, kind: str) -> list[int]:
+        """Name the chunks that have a row in an index, whatever it was made by."""
+        found: list[int] = []
+        for recipe in self.library.indexes.recipes(self.base, kind):
+            found += self.library.indexes[kind].scan(recipe, 0, 1_000_000)
+        return sorted(found)
+
+    def close(self) -> None:
+        """Close the database."""
+        self.store.close()
