@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from typing import TYPE_CHECKING, NamedTuple
 
 from holdfast.core.slot import Built
 from holdfast.errors import Permanent
@@ -14,14 +15,23 @@ from holdfast.library.builds import Builds
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from holdfast.core.slot import Ticket
     from holdfast.errors import WorkError
     from holdfast.indexes.base import Index
-    from holdfast.library.catalogue import Base, Catalogue, Recipe
+    from holdfast.library.catalogue import Catalogue, Recipe
     from holdfast.runtime.work import Task
     from holdfast.stores.database import Database, Transaction
 
 PORTION = 500  # chunks looked up at once
 TOGETHER = 2_000  # chunks of many documents that are prepared together
+
+
+class Plan(NamedTuple):
+    """What one document needs."""
+
+    work: Work
+    chunks: int  # in its list
+    lacked: bool  # what is served so far lacks something
 
 
 class ChunkIndexer:
@@ -32,30 +42,27 @@ class ChunkIndexer:
         self._database = database
         self._catalogue = catalogue
         self._builds = Builds(database)
+        self._begun: dict[Ticket, Plan] = {}
 
     def begin(self, tasks: Sequence[Task]) -> None:
-        """Prepare many documents together, as far as that is worth it."""
-        works, pieces = [], 0
+        """Look at many documents at once, and prepare together what is better done so."""
+        self._begun = {}
         for task in tasks:
             task.checkpoint()
-            work, _ = self._work(task)
-            works.append(work)
-            pieces += len(work.pieces)
-            if pieces >= TOGETHER:
-                break
-        self.index.prepare([work for work in works if work.pieces])
+        self._begun = {plan.work.task.ticket: plan for plan in self._plans(tasks)}
+        self.index.prepare([plan.work for plan in self._begun.values() if plan.work.pieces])
 
     def build(self, task: Task) -> Built | None:
         """Fill in what is absent and publish; a few chunks may be missing, and are named."""
-        work, listed = self._work(task)
-        if not listed:
+        plan = self._begun.pop(task.ticket, None) or next(iter(self._plans([task])))
+        if not plan.chunks:
             return None
+        work = replace(plan.work, task=task)
         refused = self.index.fill(work) if work.pieces else {}
-        allowed = work.base.settings.missing_share * len(listed)
-        if len(refused) > allowed:
-            raise _too_much_missing(refused, len(listed))
+        if len(refused) > work.base.settings.missing_share * plan.chunks:
+            raise _too_much_missing(refused, plan.chunks)
         built = Built(missing=len(refused), recipe=work.recipe.id)
-        if refused or self._lacked(task):
+        if refused or plan.lacked:
             with task.publish(built) as connection:
                 self._note(self._database.within(connection), task, refused)
         return built
@@ -73,32 +80,52 @@ class ChunkIndexer:
         with task.guarded() as connection:
             self._database.within(connection).run(sql.CLEAR_MISSING, slot_id=ticket.slot)
 
-    def _work(self, task: Task) -> tuple[Work, list[int]]:
-        """Find out what is to be done: the recipe, the list, and the chunks that have no row."""
-        ticket = task.ticket
-        base = self._catalogue.base(ticket.key.base)
-        recipe = self._recipe(base)
-        listed = self._builds.chunks(ticket.owner, ticket.source or 0)
-        absent = [
-            chunk
-            for first in range(0, len(listed), PORTION)
-            for chunk in self.index.absent(recipe, listed[first : first + PORTION])
-        ]
-        pieces = self._builds.pieces(absent) if absent else []
-        return Work(task=task, base=base, recipe=recipe, database=self._database, pieces=pieces), listed
+    def _plans(self, tasks: Sequence[Task]) -> list[Plan]:
+        """Find out what is to be done: the recipe, the list, and the chunks that have no row.
 
-    def _recipe(self, base: Base) -> Recipe:
-        return self._catalogue.recipe(base, self.index.kind, self.index.spec(base))
+        Of many tasks only as many as can be prepared together are looked at, but always the first.
+        """
+        tickets = [task.ticket for task in tasks]
+        bases, _ = self._catalogue.keyed(tickets)
+        recipes = {
+            key: self._catalogue.recipe(base, self.index.kind, self.index.spec(base)) for key, base in bases.items()
+        }
+        listed = self._builds.listed([(ticket.owner, ticket.source or 0) for ticket in tickets])
+        lacking = self._lacking(tickets)
+        plans: list[Plan] = []
+        seen = 0
+        for task in tasks:
+            ticket = task.ticket
+            chunks = listed[ticket.owner]
+            seen += len(chunks)
+            if plans and seen > TOGETHER:
+                break
+            work = Work(
+                task=task,
+                base=bases[ticket.key.base],
+                recipe=recipes[ticket.key.base],
+                database=self._database,
+                pieces=self._builds.pieces(self._absent(recipes[ticket.key.base], chunks)),
+            )
+            plans.append(Plan(work, len(chunks), ticket.slot in lacking))
+        return plans
+
+    def _absent(self, recipe: Recipe, chunks: Sequence[int]) -> list[int]:
+        return [
+            chunk
+            for first in range(0, len(chunks), PORTION)
+            for chunk in self.index.absent(recipe, chunks[first : first + PORTION])
+        ]
+
+    def _lacking(self, tickets: Sequence[Ticket]) -> set[int]:
+        """Return the slots that lack something now, which a new build would have to take back."""
+        with self._database.reading() as tx:
+            return {slot for (slot,) in tx.run(sql.LACKING_SLOTS, [[ticket.slot] for ticket in tickets])}
 
     def _own(self, task: Task, after: int) -> list[int]:
         with self._database.reading() as tx:
             rows = tx.run(sql.OWN_CHUNKS, owner_id=task.ticket.owner, after=after, limit=PORTION)
         return [chunk for (chunk,) in rows]
-
-    def _lacked(self, task: Task) -> bool:
-        """Tell whether what is served now lacks something, which this build would have to take back."""
-        with self._database.reading() as tx:
-            return bool(tx.run(sql.READ_MISSING, slot_id=task.ticket.slot))
 
     def _note(self, tx: Transaction, task: Task, refused: Mapping[int, WorkError]) -> None:
         """Write down what is missing, in the transaction that publishes."""

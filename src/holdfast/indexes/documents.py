@@ -12,11 +12,12 @@ from holdfast.library import statements as sql
 from holdfast.library.builds import Builds, Facts, Part, numbered
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from holdfast.content.readers.base import Reading
+    from holdfast.core.slot import Ticket
     from holdfast.library.blobs import Blobs
-    from holdfast.library.catalogue import Catalogue
+    from holdfast.library.catalogue import Base, Catalogue, Document
     from holdfast.library.sweeping import Sweeper
     from holdfast.runtime.work import Task
     from holdfast.stores.database import Database
@@ -33,14 +34,19 @@ class ContentIndexer:
         self._blobs = blobs
         self._sweeper = sweeper
         self._builds = Builds(database)
+        self._begun: dict[Ticket, tuple[Base, Document]] = {}
+
+    def begin(self, tasks: Sequence[Task]) -> None:
+        """Look up many documents at once."""
+        self._begun = self._known([task.ticket for task in tasks])
 
     def build(self, task: Task) -> Built:
         """Read, divide, and write the list."""
         ticket = task.ticket
-        base = self._catalogue.base(ticket.key.base)
-        document = self._catalogue.document(ticket.key.owner)
-        if document is None:
+        known = self._begun.pop(ticket, None) or self._known([ticket]).get(ticket)
+        if known is None:
             raise Permanent("unknown_document", "The document is not there any more; it has been deleted.")
+        base, document = known
         task.checkpoint(stage="reading")
         reading = read(self._blobs.path(document.blob), document.name)
         task.checkpoint(stage="chunking")
@@ -58,6 +64,14 @@ class ContentIndexer:
         if not begun:
             raise Permanent("no_text", "No text was found in this file.")
         return Built()
+
+    def _known(self, tickets: Sequence[Ticket]) -> dict[Ticket, tuple[Base, Document]]:
+        bases, documents = self._catalogue.keyed(tickets)
+        return {
+            ticket: (bases[ticket.key.base], documents[ticket.key.owner])
+            for ticket in tickets
+            if ticket.key.owner in documents
+        }
 
     def remove(self, task: Task) -> None:
         """Remove the lists, the chunks with everything made for them, the row, and the bytes last."""

@@ -54,7 +54,8 @@ class Embedder:
         """Embed the wanted texts in parts; `go_on` is told how many chunks are done, and may raise."""
         keyed: dict[str, list[Want]] = {}
         for want in wants:
-            keyed.setdefault(memo_key(KIND, self.model, want.text), []).append(want)
+            key = memo_key(KIND, self.model, want.text) if self._provider.paid else want.text
+            keyed.setdefault(key, []).append(want)
         parts = self._paid(tenant, keyed) if self._provider.paid else self._free(keyed)
         done = 0
         for part in parts:

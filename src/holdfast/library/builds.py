@@ -98,10 +98,14 @@ class Builds:
             ],
         )
 
-    def chunks(self, owner: OwnerId, build: int) -> list[int]:
-        """Read the chunks of a build, in order."""
+    def listed(self, sources: Sequence[tuple[OwnerId, int]]) -> dict[OwnerId, list[int]]:
+        """Read the chunks of builds of different owners, each in order."""
         with self._database.reading() as tx:
-            return [chunk for (chunk,) in tx.run(sql.READ_LIST, owner_id=owner, build=build)]
+            rows = tx.run(sql.READ_LISTS, sources)
+        found: dict[OwnerId, list[tuple[int, int]]] = {owner: [] for owner, _ in sources}
+        for owner, chunk, ordinal in rows:
+            found[owner].append((ordinal, chunk))
+        return {owner: [chunk for _, chunk in sorted(chunks)] for owner, chunks in found.items()}
 
     def pieces(self, chunks: Sequence[int]) -> list[Piece]:
         """Read what chunks say, in the order asked for."""

@@ -6,12 +6,13 @@ import json
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from holdfast.errors import BadRequest, BadSettings
+from holdfast.errors import BadSettings
 from holdfast.library import statements as sql
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from holdfast.core.slot import Ticket
     from holdfast.stores.database import Database, Transaction
 
 INDEXES = ("vector", "fulltext")  # what a base has unless it says otherwise
@@ -107,19 +108,15 @@ class Catalogue:
             rows = tx.run(sql.FIND_BASE, name=name)
         return _base(rows[0]) if rows else None
 
-    def base(self, key: str) -> Base:
-        """Read a base by its name in slots and jobs."""
+    def keyed(self, tickets: Sequence[Ticket]) -> tuple[dict[str, Base], dict[str, Document]]:
+        """Read the bases and documents that tickets are for, by their names in slots and jobs."""
         with self._database.reading() as tx:
-            rows = tx.run(sql.READ_BASE, id=int(key))
-        if not rows:
-            raise BadRequest(f"There is no base {key}; it has been deleted.")
-        return _base(rows[0])
-
-    def document(self, key: str) -> Document | None:
-        """Read a document by its name in slots and jobs."""
-        with self._database.reading() as tx:
-            rows = tx.run(sql.READ_DOCUMENT, id=int(key))
-        return _document(rows[0]) if rows else None
+            base_rows = tx.run(sql.READ_BASES, [[int(key)] for key in {ticket.key.base for ticket in tickets}])
+            rows = tx.run(sql.READ_DOCUMENTS, [[int(key)] for key in {ticket.key.owner for ticket in tickets}])
+        return (
+            {base.key: base for base in map(_base, base_rows)},
+            {document.key: document for document in map(_document, rows)},
+        )
 
     def documents(self, base: Base, names: Sequence[str]) -> dict[str, Document]:
         """Find documents by their names."""

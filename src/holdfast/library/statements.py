@@ -61,7 +61,8 @@ NAMED = documents.c.deleting == literal_column("0")
 # ---------------------------------------------------------------- bases, documents, recipes
 
 CREATE_BASE = insert(bases).values(name=_text("name"), settings=_text("settings"), created_at=NOW).returning(*bases.c)
-READ_BASE = select(bases).where(bases.c.id == _number("id"))
+_row = batch(id=int)
+READ_BASES = select(bases).where(bases.c.id.in_(select(_row.c.id)))
 FIND_BASE = select(bases).where(bases.c.name == _text("name"))
 
 _row = batch(base_id=int, name=str, blob=str, digest=str, size=int, metadata=str)
@@ -80,7 +81,8 @@ _row = batch(base_id=int, name=str)
 FIND_DOCUMENTS = select(documents).select_from(
     documents.join(_row, and_(documents.c.base_id == _row.c.base_id, documents.c.name == _row.c.name, NAMED))
 )
-READ_DOCUMENT = select(documents).where(documents.c.id == _number("id"))
+_row = batch(id=int)
+READ_DOCUMENTS = select(documents).where(documents.c.id.in_(select(_row.c.id)))
 _row = batch(id=int)
 HIDE_DOCUMENTS = update(documents).values(deleting=1).where(documents.c.id == _row.c.id)
 REMOVE_DOCUMENT = delete(documents).where(documents.c.id == _number("id")).returning(documents.c.blob)
@@ -109,7 +111,10 @@ _row = batch(owner_id=int, build=int, title=str, pages=str, facts=str, length=in
 BEGIN_BUILD = insert(builds).from_select([*_row.c.keys()], select(*_row.c))
 
 _in_build = and_(lists.c.owner_id == _number("owner_id"), lists.c.build == _number("build"))
-READ_LIST = select(lists.c.chunk_id).where(_in_build).order_by(lists.c.ordinal)
+_row = batch(owner_id=int, build=int)
+READ_LISTS = select(lists.c.owner_id, lists.c.chunk_id, lists.c.ordinal).select_from(
+    lists.join(_row, and_(lists.c.owner_id == _row.c.owner_id, lists.c.build == _row.c.build))
+)
 READ_BUILD = select(builds).where(builds.c.owner_id == _number("owner_id"), builds.c.build == _number("build"))
 PASSAGES = (
     select(chunks.c.id, lists.c.ordinal, lists.c.start, lists.c.body, lists.c.stop, chunks.c.headings, chunks.c.text)
@@ -188,6 +193,8 @@ SERVED_RECIPES = (
 _row = batch(slot_id=int, chunk_id=int, reason=str)
 NOTE_MISSING = insert(missing).from_select([*_row.c.keys()], select(*_row.c))
 CLEAR_MISSING = delete(missing).where(missing.c.slot_id == _number("slot_id"))
+_row = batch(slot_id=int)
+LACKING_SLOTS = select(missing.c.slot_id).where(missing.c.slot_id.in_(select(_row.c.slot_id))).distinct()
 READ_MISSING = select(missing.c.chunk_id, missing.c.reason).where(missing.c.slot_id == _number("slot_id"))
 
 # ---------------------------------------------------------------- sweeping
