@@ -10,7 +10,7 @@ import pytest
 from hypothesis import settings
 
 from tests.support.clock import FakeClock
-from tests.support.servers import Postgres
+from tests.support.servers import Postgres, Valkey
 from tests.support.stores import open_test_store
 
 if TYPE_CHECKING:
@@ -29,6 +29,13 @@ settings.load_profile("holdfast")
 def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Postgres]:
     """A real PostgreSQL from the dev extra, started by the tests."""
     with Postgres(tmp_path_factory.mktemp("postgres")) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def valkey(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Valkey]:
+    """A real Valkey from the dev extra; a module may stop, pause and restart it without harm to another."""
+    with Valkey(tmp_path_factory.mktemp("valkey")) as server:
         yield server
 
 

@@ -33,12 +33,6 @@ pytestmark = pytest.mark.celery
 MODULE = "tests.support.guarded_tasks"
 
 
-@pytest.fixture(scope="module")
-def valkey(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Valkey]:
-    with Valkey(tmp_path_factory.mktemp("valkey")) as server:
-        yield server
-
-
 class Shop:
     """One app: its tasks as a client sees them, workers, a reconciler, and what they left behind."""
 

@@ -1256,6 +1256,20 @@ def test_what_is_young_or_unfinished_is_kept(books: SqlStore, clock: FakeClock) 
     assert len(books.refusals()) == 1
 
 
+# ---------------------------------------------------------------- who waits to be told
+
+
+def test_telling_of_one_end_leaves_the_others_to_be_told(books: SqlStore) -> None:
+    for owner in ("one", "two", "three"):
+        ask(books, owner, slots=ONE, tell=True)
+        build(books, "cards", owner=owner)
+    ended = books.untold("shelf", 10)
+    assert [job.owner for job in ended] == ["one", "two", "three"]
+    books.told([ended[1]])
+    assert [job.owner for job in books.untold("shelf", 10)] == ["one", "three"]
+    assert books.untold("another base", 10) == []
+
+
 # ---------------------------------------------------------------- events
 
 

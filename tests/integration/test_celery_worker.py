@@ -20,12 +20,6 @@ pytestmark = pytest.mark.celery
 MODULE = "tests.support.celery_sample"
 
 
-@pytest.fixture(scope="module")
-def valkey(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Valkey]:
-    with Valkey(tmp_path_factory.mktemp("valkey")) as server:
-        yield server
-
-
 @pytest.fixture
 def board(valkey: Valkey) -> Iterator[Board]:
     board = Board(valkey.url)

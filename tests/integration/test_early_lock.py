@@ -20,10 +20,11 @@ from redis.lock import Lock
 from holdfast.errors import BadSettings
 from holdfast.guard.lock import EarlyLock
 from tests.support.processes import ROOT, until
-from tests.support.servers import Valkey
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+
+    from tests.support.servers import Valkey
 
 KEY = "holdfast:guard:doc-1"
 SECOND = timedelta(seconds=1)
@@ -67,10 +68,9 @@ if not child:
 """
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Valkey]:
-    with Valkey(tmp_path_factory.mktemp("valkey")) as server:
-        yield server
+@pytest.fixture
+def server(valkey: Valkey) -> Valkey:
+    return valkey
 
 
 @pytest.fixture

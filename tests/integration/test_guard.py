@@ -19,10 +19,11 @@ from holdfast.errors import BadRequest, BadSettings, Permanent, StaleLease, Tran
 from holdfast.guard import Finished, Guard, Run, Work
 from holdfast.guard.lock import EarlyLock
 from holdfast.settings import Settings
-from tests.support.servers import Valkey
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+
+    from tests.support.servers import Valkey
 
 SECOND = timedelta(seconds=1)
 
@@ -214,12 +215,6 @@ def test_work_whose_key_goes_while_it_runs_is_skipped(cards: Work, guard: Guard)
 
     done = cards.perform(asked(cards), work)
     assert (done.verdict, done.outcome) == ("skipped", Outcome.DELETED)
-
-
-@pytest.fixture(scope="module")
-def valkey(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Valkey]:
-    with Valkey(tmp_path_factory.mktemp("valkey")) as server:
-        yield server
 
 
 def test_a_lock_held_elsewhere_turns_a_delivery_away_before_it_claims(database_url: str, valkey: Valkey) -> None:

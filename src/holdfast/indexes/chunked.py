@@ -15,7 +15,7 @@ from holdfast.library.builds import Builds
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from holdfast.core.slot import Ticket
+    from holdfast.core.slot import OwnerId, Ticket
     from holdfast.errors import WorkError
     from holdfast.indexes.base import Index
     from holdfast.library.catalogue import Catalogue, Recipe
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from holdfast.stores.database import Database, Transaction
 
 PORTION = 500  # chunks looked up at once
-TOGETHER = 2_000  # chunks of many documents that are prepared together
+TOGETHER = 4_000  # chunks of many documents that are prepared together
 
 
 class Plan(NamedTuple):
@@ -92,23 +92,26 @@ class ChunkIndexer:
         }
         listed = self._builds.listed([(ticket.owner, ticket.source or 0) for ticket in tickets])
         lacking = self._lacking(tickets)
-        plans: list[Plan] = []
-        seen = 0
-        for task in tasks:
-            ticket = task.ticket
-            chunks = listed[ticket.owner]
-            seen += len(chunks)
-            if plans and seen > TOGETHER:
-                break
-            work = Work(
-                task=task,
-                base=bases[ticket.key.base],
-                recipe=recipes[ticket.key.base],
-                database=self._database,
-                pieces=self._builds.pieces(self._absent(recipes[ticket.key.base], chunks)),
+        chosen = _together(tasks, listed)
+        wanted: dict[str, list[int]] = {}
+        for task in chosen:
+            wanted.setdefault(task.ticket.key.base, []).extend(listed[task.ticket.owner])
+        absent = [chunk for key, chunks in wanted.items() for chunk in self._absent(recipes[key], chunks)]
+        pieces = {piece.chunk: piece for piece in self._builds.pieces(absent)}
+        return [
+            Plan(
+                work=Work(
+                    task=task,
+                    base=bases[task.ticket.key.base],
+                    recipe=recipes[task.ticket.key.base],
+                    database=self._database,
+                    pieces=[pieces[chunk] for chunk in listed[task.ticket.owner] if chunk in pieces],
+                ),
+                chunks=len(listed[task.ticket.owner]),
+                lacked=task.ticket.slot in lacking,
             )
-            plans.append(Plan(work, len(chunks), ticket.slot in lacking))
-        return plans
+            for task in chosen
+        ]
 
     def _absent(self, recipe: Recipe, chunks: Sequence[int]) -> list[int]:
         return [
@@ -137,6 +140,18 @@ class ChunkIndexer:
                 for chunk, error in refused.items()
             ],
         )
+
+
+def _together(tasks: Sequence[Task], listed: Mapping[OwnerId, Sequence[int]]) -> list[Task]:
+    """Return the first tasks, as many as have not too many chunks together, and at least one."""
+    chosen: list[Task] = []
+    chunks = 0
+    for task in tasks:
+        chunks += len(listed[task.ticket.owner])
+        if chosen and chunks > TOGETHER:
+            break
+        chosen.append(task)
+    return chosen
 
 
 def _too_much_missing(refused: Mapping[int, WorkError], listed: int) -> Permanent:
