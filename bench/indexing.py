@@ -166,7 +166,7 @@ def measure_first(kinds: tuple[str, ...], count: int = DOCUMENTS) -> First:
 
 def bare_loop(shop: Shop, kinds: tuple[str, ...], path: Path) -> float:
     """Write the same rows with the sqlite3 module alone, every parameter ready made, a transaction a document."""
-    copied = [("chunks", "INSERT INTO chunks VALUES (?, ?, ?, ?, ?, ?)", "SELECT owner_id, * FROM chunks")]
+    copied = [("chunks", "INSERT INTO chunks VALUES (?, ?, ?, ?, ?, ?, ?)", "SELECT owner_id, * FROM chunks")]
     copied.append(("lists", "INSERT INTO lists VALUES (?, ?, ?, ?, ?, ?, ?)", "SELECT owner_id, * FROM lists"))
     recipes = dict(shop.rows("SELECT kind, id FROM recipes"))
     for kind in kinds:

@@ -6,6 +6,7 @@ text that occurs several times is asked for once.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from holdfast.content.tokens import estimate
@@ -83,23 +84,27 @@ class Embedder:
         for part in self._provider.embed_parts([keyed[key][0].text for key in keys]):
             values, refused = _values(keys, part), _refused(keys, part)
             entries = [Entry(use.ticket, use.key, values[use.key], use.chunks) for use in _uses(keyed, values)]
-            stored = self._memos.keep(tenant, entries, self._bills(keyed, [*values, *refused], part))
+            stored = self._memos.keep(tenant, entries, self._bills(keyed, list(values or refused), part))
             yield _spread(keyed, {**values, **stored}, refused)
 
     def _bills(self, keyed: Mapping[str, Sequence[Want]], keys: Sequence[str], part: Embedded) -> dict[Ticket, Bill]:
-        """Divide what a call cost among those whose texts it carried, by the length of the texts."""
+        """Divide what a call cost among those whose texts it carried, by the length of the texts.
+
+        The shares add up to the whole. A text that was refused is not paid for, but to be sure of it may have cost.
+        """
         sizes = {key: estimate(keyed[key][0].text) for key in keys}
         whole = sum(sizes.values()) or 1
         bills: dict[Ticket, Bill] = {}
-        for key in keys:
+        read = shared = 0
+        for key in keys if part.places or part.tokens else ():
             ticket = keyed[key][0].ticket
-            before = bills.get(ticket)
-            bills[ticket] = Bill(
-                kind=KIND,
-                model=self.model,
-                texts=(before.texts if before else 0) + 1,
-                tokens_in=(before.tokens_in if before else 0) + round(part.tokens * sizes[key] / whole),
+            before = bills.get(ticket) or Bill(kind=KIND, model=self.model, texts=0)
+            read += sizes[key]
+            upto = part.tokens * read // whole
+            bills[ticket] = replace(
+                before, texts=before.texts + bool(part.places), tokens_in=before.tokens_in + upto - shared
             )
+            shared = upto
         return bills
 
 

@@ -9,16 +9,20 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import secrets
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, BinaryIO
+
+from holdfast.errors import BadRequest
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 BLOCK = 1 << 20
 SHARD = 2  # letters of the hash that name a folder
+NAME = re.compile(r"[0-9a-f]{64}-[0-9a-f]{16}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,7 +65,9 @@ class Blobs:
         return Blob(name=name, digest=digest.hexdigest(), size=size)
 
     def path(self, name: str) -> Path:
-        """Return where a blob is."""
+        """Return where a blob is; what is no name of a blob leads nowhere."""
+        if not NAME.fullmatch(name):
+            raise BadRequest(f"{name!r} is not the name of a blob; it was not given out by `put`.")
         return self._folder / name[:SHARD] / name
 
     def remove(self, name: str) -> None:

@@ -37,6 +37,7 @@ class Piece(NamedTuple):
     chunk: int
     headings: tuple[str, ...]
     text: str
+    opening: bool  # the document begins with it
 
     @property
     def whole(self) -> str:
@@ -85,8 +86,8 @@ class Builds:
         known |= tx.run(
             sql.CREATE_CHUNKS,
             [
-                [owner, digest, json.dumps(part.headings, ensure_ascii=False), part.text]
-                for _, digest, part in parts
+                [owner, digest, json.dumps(part.headings, ensure_ascii=False), part.text, int(ordinal == 0)]
+                for ordinal, digest, part in parts
                 if digest not in known
             ],
         )
@@ -111,8 +112,8 @@ class Builds:
         """Read what chunks say, in the order asked for."""
         with self._database.reading() as tx:
             found = {
-                id_: Piece(id_, tuple(json.loads(headings)), text)
-                for id_, headings, text in tx.run(sql.READ_CHUNKS, [[chunk] for chunk in chunks])
+                id_: Piece(id_, tuple(json.loads(headings)), text, bool(opening))
+                for id_, headings, text, opening in tx.run(sql.READ_CHUNKS, [[chunk] for chunk in chunks])
             }
         return [found[chunk] for chunk in chunks if chunk in found]
 
@@ -129,14 +130,17 @@ class Builds:
 def numbered(parts: Iterable[Part]) -> Iterator[list[tuple[int, str, Part]]]:
     """Give each chunk its ordinal and a digest of what it is, in portions.
 
-    Equal chunks of a document are told apart by counting them, so each keeps its row when another one goes.
+    Equal chunks of a document are told apart by counting them, so each keeps its row when another one goes. What opens
+    a document is another chunk than the same text in its middle, because indexes may see more in it.
     """
     seen: dict[str, int] = {}
     portion: list[tuple[int, str, Part]] = []
     for ordinal, part in enumerate(parts):
         said = "\0".join((*part.headings, part.text))
         occurrence = seen[said] = seen.get(said, 0) + 1
-        digest = blake2b(f"{occurrence}\0{said}".encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
+        digest = blake2b(
+            f"{occurrence}\0{ordinal == 0}\0{said}".encode("utf-8", "surrogatepass"), digest_size=16
+        ).hexdigest()
         portion.append((ordinal, digest, part))
         if len(portion) == PORTION:
             yield portion

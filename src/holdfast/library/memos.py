@@ -2,8 +2,8 @@
 
 An answer is stored the moment it arrives and used only as read back: whoever stored first is believed by all. A memo
 lives as long as a chunk uses it; one that was made from several documents goes with the first of them. Storing needs
-a document that is not being deleted, and nothing else: a worker that was superseded still saves what it paid for.
-One call may carry texts of many documents, so entries name the work they were paid for.
+a chunk that is still there, of a document that is not being deleted, and nothing else: a worker that was superseded
+still saves what it paid for. One call may carry texts of many documents, so entries name the work they were paid for.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from hashlib import blake2b
 from typing import TYPE_CHECKING, NamedTuple
 
 from holdfast.library import statements as sql
+from holdfast.stores.base import LARGEST_BATCH
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -78,12 +79,18 @@ class Memos:
 
     def recall(self, tenant: str, uses: Sequence[Use], bill: Bill) -> dict[str, bytes]:
         """Return what is known of these answers; note who uses them, and what each saved."""
-        keys = [[use.key] for use in uses]
+        known: dict[str, bytes] = {}
+        for first in range(0, len(uses), LARGEST_BATCH):
+            known |= self._recall(tenant, uses[first : first + LARGEST_BATCH], bill)
+        return known
+
+    def _recall(self, tenant: str, uses: Sequence[Use], bill: Bill) -> dict[str, bytes]:
         with self._database.reading() as tx:  # most often nothing is known, and nobody need wait for a turn to write
-            if not tx.run(sql.KNOWN_MEMOS, keys, tenant=tenant):
+            if not tx.run(sql.KNOWN_MEMOS, _keys(uses), tenant=tenant):
                 return {}
 
         def work(tx: Transaction) -> dict[str, bytes]:
+            tx.lock({use.ticket.owner for use in uses})
             known = _used(tx, tenant, uses)
             saved = Counter(use.ticket for use in uses if use.key in known)
             tx.run(sql.CHARGE, [_charge(who, replace(bill, texts=texts, paid=False)) for who, texts in saved.items()])
@@ -94,13 +101,17 @@ class Memos:
     def keep(
         self, tenant: str, entries: Sequence[Entry], bills: Mapping[Ticket, Bill], *, joint: bool = False
     ) -> dict[str, bytes]:
-        """Store answers and what they cost; return them as they are now known."""
+        """Store answers and what they cost; return them as they are now known.
+
+        One made from several documents is stored only if all of them are still there.
+        """
 
         def work(tx: Transaction) -> dict[str, bytes]:
             tx.lock({entry.ticket.owner for entry in entries})
-            alive = _alive(tx, entries)
-            rows = [[one.key, one.value, int(joint)] for one in entries if one.ticket.owner in alive]
-            tx.run(sql.KEEP_MEMOS, rows, tenant=tenant)
+            living = _living(tx, entries)
+            spoilt = {one.key for one in entries if joint and not living.issuperset(one.chunks)}
+            kept = [one for one in entries if one.key not in spoilt and not living.isdisjoint(one.chunks)]
+            tx.run(sql.KEEP_MEMOS, [[one.key, one.value, int(joint)] for one in kept], tenant=tenant)
             tx.run(sql.CHARGE, [_charge(ticket, bill) for ticket, bill in bills.items()])
             return _used(tx, tenant, [Use(one.ticket, one.key, one.chunks) for one in entries])
 
@@ -123,12 +134,11 @@ def forget_uses(tx: Transaction, chunks: Sequence[int]) -> None:
 
 
 def _used(tx: Transaction, tenant: str, uses: Sequence[Use]) -> dict[str, bytes]:
-    """Read answers, and note their uses by documents that live."""
+    """Read answers, and note which chunks use them, of those that are still there."""
     rows = {key: (memo, value) for key, memo, value in tx.run(sql.KNOWN_MEMOS, _keys(uses), tenant=tenant)}
     found = [use for use in uses if use.key in rows]
-    alive = _alive(tx, found)
-    noted = [[rows[use.key][0], chunk] for use in found if use.ticket.owner in alive for chunk in use.chunks]
-    tx.run(sql.USE_MEMOS, noted)
+    living = _living(tx, found)
+    tx.run(sql.USE_MEMOS, [[rows[use.key][0], chunk] for use in found for chunk in use.chunks if chunk in living])
     return {key: bytes(value) for key, (_, value) in rows.items()}
 
 
@@ -136,9 +146,10 @@ def _keys(uses: Sequence[Use]) -> list[list[str]]:
     return [[key] for key in {use.key for use in uses}]
 
 
-def _alive(tx: Transaction, uses: Sequence[Use] | Sequence[Entry]) -> set[int]:
-    """Return the owners among these that are not being deleted."""
-    return {owner for (owner,) in tx.run(sql.ALIVE, [[owner] for owner in {use.ticket.owner for use in uses}])}
+def _living(tx: Transaction, uses: Sequence[Use] | Sequence[Entry]) -> set[int]:
+    """Return the chunks among these that are there and whose document is not being deleted."""
+    chunks = {chunk for use in uses for chunk in use.chunks}
+    return {chunk for (chunk,) in tx.run(sql.LIVING_CHUNKS, [[chunk] for chunk in chunks])}
 
 
 def _charge(ticket: Ticket, bill: Bill) -> list[object]:

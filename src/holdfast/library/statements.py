@@ -103,7 +103,7 @@ _row = batch(owner_id=int, digest=str)
 KNOWN_CHUNKS = select(chunks.c.digest, chunks.c.id).select_from(
     chunks.join(_row, and_(chunks.c.owner_id == _row.c.owner_id, chunks.c.digest == _row.c.digest, STANDS))
 )
-_row = batch(owner_id=int, digest=str, headings=str, text=str)
+_row = batch(owner_id=int, digest=str, headings=str, text=str, opening=int)
 CREATE_CHUNKS = insert(chunks).from_select([*_row.c.keys()], select(*_row.c)).returning(chunks.c.digest, chunks.c.id)
 _row = batch(owner_id=int, chunk_id=int, build=int, ordinal=int, start=int, body=int, stop=int)
 LIST_CHUNKS = insert(lists).from_select([*_row.c.keys()], select(*_row.c))
@@ -124,7 +124,7 @@ PASSAGES = (
     .limit(LIMIT)
 )
 _row = batch(id=int)
-READ_CHUNKS = select(chunks.c.id, chunks.c.headings, chunks.c.text).select_from(
+READ_CHUNKS = select(chunks.c.id, chunks.c.headings, chunks.c.text, chunks.c.opening).select_from(
     chunks.join(_row, chunks.c.id == _row.c.id)
 )
 OWN_CHUNKS = (
@@ -221,14 +221,12 @@ STILL_STALE = (
     .select_from(builds.join(_row, and_(builds.c.owner_id == _row.c.owner_id, builds.c.build == _row.c.build)))
     .where(~_shown, ~_being_written)
 )
+SETTLED_BUILDS = select(builds.c.owner_id, builds.c.build).where(_unsettled, _shown, _alone).limit(LIMIT)
+_row = batch(owner_id=int, build=int)
 SETTLE_BUILDS = (
     update(builds)
     .values(settled=1)
-    .where(
-        tuple_(builds.c.owner_id, builds.c.build).in_(
-            select(builds.c.owner_id, builds.c.build).where(_unsettled, _shown, _alone).limit(LIMIT)
-        )
-    )
+    .where(builds.c.owner_id == _row.c.owner_id, builds.c.build == _row.c.build, _unsettled, _shown, _alone)
     .returning(builds.c.owner_id)
 )
 
@@ -249,20 +247,21 @@ DOOM = (
         ~select(lists.c.build).where(lists.c.owner_id == chunks.c.owner_id, lists.c.chunk_id == chunks.c.id).exists(),
     )
 )
-_doomed = select(chunks.c.id, owners.c.base).select_from(chunks.join(owners, owners.c.id == chunks.c.owner_id))
+_doomed = select(chunks.c.id, chunks.c.owner_id, owners.c.base).select_from(
+    chunks.join(owners, owners.c.id == chunks.c.owner_id)
+)
 DOOMED_CHUNKS = _doomed.where(DOOMED).limit(LIMIT)
 DOOMED_OF = _doomed.where(DOOMED, chunks.c.owner_id == _number("owner_id")).limit(LIMIT)
 _row = batch(id=int)
 REMOVE_CHUNKS = delete(chunks).where(DOOMED, chunks.c.id.in_(select(_row.c.id)))
+_row = batch(id=int)
+EXISTING_CHUNKS = select(chunks.c.id).where(chunks.c.id.in_(select(_row.c.id)))
 
 # ---------------------------------------------------------------- memos and the ledger
 
-_row = batch(owner=int)
-ALIVE = (
-    select(slots.c.owner_id)
-    .where(slots.c.owner_id.in_(select(_row.c.owner)), slots.c.state != literal_column("'deleting'"))
-    .distinct()
-)
+_row = batch(id=int)
+_lives = select(slots.c.id).where(slots.c.owner_id == chunks.c.owner_id, slots.c.state != literal_column("'deleting'"))
+LIVING_CHUNKS = select(chunks.c.id).where(chunks.c.id.in_(select(_row.c.id)), _lives.exists())
 _row = batch(key=str)
 KNOWN_MEMOS = select(memos.c.key, memos.c.id, memos.c.value).select_from(
     memos.join(_row, and_(memos.c.tenant == _text("tenant"), memos.c.key == _row.c.key))

@@ -1,13 +1,14 @@
 """Removes what no list names any more, in small batches: list, rows of indexes, memos, and the chunks last.
 
 A chunk that leaves its last list is *doomed*, in the transaction that proves it. From then on no build lists it: the
-same text would become a new chunk. So its rows can be removed in peace, also from a store outside the transaction.
+same text would become a new chunk. So its rows can be removed in peace, also from a store outside the transaction. A
+worker that is late may still write a row there; `audit` finds it from the store's side.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from holdfast.library import statements as sql
 from holdfast.library.memos import forget_uses
@@ -18,6 +19,20 @@ if TYPE_CHECKING:
 
     from holdfast.core.slot import OwnerId
     from holdfast.stores.database import Database, Transaction
+
+Recipe_contra = TypeVar("Recipe_contra", contravariant=True)
+
+
+class Scanned(Protocol[Recipe_contra]):
+    """What an audit asks of one index."""
+
+    def scan(self, recipe: Recipe_contra, after: int, limit: int) -> list[int]:
+        """Name the chunks that have a row, in ascending order, from behind `after` on."""
+        ...
+
+    def drop(self, recipe: Recipe_contra, chunks: Sequence[int]) -> None:
+        """Remove the rows of these chunks."""
+        ...
 
 
 class Rows(Protocol):
@@ -41,9 +56,25 @@ class Sweeper:
             stale = tx.run(sql.STALE_BUILDS, limit=limit)
         for owner, build in stale:
             self._unlist(owner, build, only_if_stale=True)
-        doomed = self._purge(limit)
-        settled = self._database.write(lambda tx: tx.run(sql.SETTLE_BUILDS, limit=limit), durable=False)
-        return len(stale) + doomed + len(settled)
+        return len(stale) + self._purge(limit) + self._settle(limit)
+
+    def audit(
+        self, index: Scanned[Recipe_contra], recipe: Recipe_contra, after: int = 0, limit: int = LARGEST_BATCH
+    ) -> int | None:
+        """Remove rows whose chunk does not exist, of one portion of an index; return where to go on, None at its end.
+
+        A chunk is there before its first row is written and its number is never used again. So a row that is seen
+        before its chunk is looked for in vain belongs to nothing, whoever writes meanwhile.
+        """
+        found = index.scan(recipe, after, limit)
+        if not found:
+            return None
+        with self._database.reading() as tx:
+            known = {chunk for (chunk,) in tx.run(sql.EXISTING_CHUNKS, [[chunk] for chunk in found])}
+        leftovers = [chunk for chunk in found if chunk not in known]
+        if leftovers:
+            index.drop(recipe, leftovers)
+        return found[-1]
 
     def clear(self, owner: OwnerId, go_on: Callable[[], None]) -> None:
         """Remove everything of an owner that is being deleted; `go_on` is called between batches and may raise."""
@@ -72,6 +103,17 @@ class Sweeper:
         while self._database.write(work, durable=False):
             pass
 
+    def _settle(self, limit: int) -> int:
+        """Note of which owners nothing is left to sweep, until they get a new build; return how many."""
+        with self._database.reading() as tx:
+            found = tx.run(sql.SETTLED_BUILDS, limit=limit)
+
+        def work(tx: Transaction) -> int:
+            tx.lock({owner for owner, _ in found})  # a new build unsettles, and must not come between
+            return len(tx.run(sql.SETTLE_BUILDS, found))
+
+        return self._database.write(work, durable=False) if found else 0
+
     def _purge(self, limit: int, owner: OwnerId | None = None) -> int:
         """Remove doomed chunks with all that was made for them; return how many."""
         with self._database.reading() as tx:
@@ -79,15 +121,18 @@ class Sweeper:
                 rows = tx.run(sql.DOOMED_CHUNKS, limit=limit)
             else:
                 rows = tx.run(sql.DOOMED_OF, owner_id=owner, limit=limit)
-        by_base: dict[str, list[int]] = defaultdict(list)
-        for chunk, base in rows:
-            by_base[base].append(chunk)
-        for base, chunks in by_base.items():
-            self._rows.drop(base, chunks)
-            self._database.write(lambda tx, chunks=chunks: _remove(tx, chunks), durable=False)  # type: ignore[misc]
+        by_base: dict[str, list[tuple[int, OwnerId]]] = defaultdict(list)
+        for chunk, owner_id, base in rows:
+            by_base[base].append((chunk, owner_id))
+        for base, doomed in by_base.items():
+            self._rows.drop(base, [chunk for chunk, _ in doomed])
+            self._database.write(lambda tx, doomed=doomed: _remove(tx, doomed), durable=False)  # type: ignore[misc]
         return len(rows)
 
 
-def _remove(tx: Transaction, chunks: Sequence[int]) -> None:
+def _remove(tx: Transaction, doomed: Sequence[tuple[int, OwnerId]]) -> None:
+    """Remove chunks and the uses they make of memos; whoever would note another use waits, and finds them gone."""
+    tx.lock({owner for _, owner in doomed})
+    chunks = [chunk for chunk, _ in doomed]
     forget_uses(tx, chunks)
     tx.run(sql.REMOVE_CHUNKS, [[chunk] for chunk in chunks])

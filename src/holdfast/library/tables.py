@@ -4,7 +4,8 @@ An owner of slots is a document: `owners.base` is the id of its base and `owners
 documents, chunks and recipes are never used twice, so that a row of an index that outlives its chunk, in whatever
 store, can never be taken for another's. A *build* is a list of chunks, named by owner and fence.
 
-Rows of indexes are not here: each index makes a table for each of its recipes (see `indexes`).
+Rows of the graph are here, because they are the same on both databases; the other indexes make a table for each of
+their recipes (see `indexes`).
 """
 
 from __future__ import annotations
@@ -88,6 +89,7 @@ chunks = Table(
     Column("digest", Text, nullable=False),  # of headings, text and occurrence
     Column("headings", Text, nullable=False),  # JSON, outermost first
     Column("text", Text, nullable=False),
+    Column("opening", Integer, nullable=False),  # 1: the document begins with it
     Column("doomed", Integer, nullable=False, server_default="0"),  # in no list, and never again
     CheckConstraint("doomed IN (0, 1)", name="doomed"),
     Index("chunks_digest", "owner_id", "digest", unique=True, **only("doomed = 0")),
@@ -106,6 +108,46 @@ lists = Table(
     Column("body", Integer, nullable=False),
     Column("stop", Integer, nullable=False),
     sqlite_with_rowid=False,
+)
+
+graph_chunks = Table(
+    "graph_chunks",
+    metadata,
+    Column("recipe", Id, primary_key=True, autoincrement=False),
+    Column("chunk_id", Id, primary_key=True, autoincrement=False),  # its names and relations are written
+    sqlite_with_rowid=False,
+)
+
+names = Table(
+    "names",
+    metadata,
+    Column("id", Id, primary_key=True),
+    Column("recipe", Id, nullable=False),
+    Column("chunk_id", Id, nullable=False),
+    Column("key", Text, nullable=False),  # what joins the spellings of a name
+    Column("role", Text, nullable=False),  # what the chunk does with it: title, opening, named
+    Column("label", Text, nullable=False),  # as it was written
+    Column("kind", Text, nullable=False, server_default=""),  # person, place, ...; from a language model only
+    Column("description", Text, nullable=False, server_default=""),
+    Index("names_key", "recipe", "key"),
+    Index("names_chunk", "recipe", "chunk_id"),
+    sqlite_autoincrement=True,
+)
+
+relations = Table(
+    "relations",
+    metadata,
+    Column("id", Id, primary_key=True),
+    Column("recipe", Id, nullable=False),
+    Column("chunk_id", Id, nullable=False),
+    Column("source", Text, nullable=False),  # keys of names
+    Column("target", Text, nullable=False),
+    Column("label", Text, nullable=False),
+    Column("description", Text, nullable=False, server_default=""),
+    Index("relations_source", "recipe", "source"),
+    Index("relations_target", "recipe", "target"),
+    Index("relations_chunk", "recipe", "chunk_id"),
+    sqlite_autoincrement=True,
 )
 
 missing = Table(

@@ -50,6 +50,7 @@ def upgrade() -> None:
         sa.Column("digest", sa.Text(), nullable=False),
         sa.Column("headings", sa.Text(), nullable=False),
         sa.Column("text", sa.Text(), nullable=False),
+        sa.Column("opening", sa.Integer(), nullable=False),
         sa.Column("doomed", sa.Integer(), server_default="0", nullable=False),
         sa.CheckConstraint("doomed IN (0, 1)", name=op.f("chunks_doomed_check")),
         sa.PrimaryKeyConstraint("id", name=op.f("chunks_pkey")),
@@ -57,6 +58,13 @@ def upgrade() -> None:
     )
     op.create_index("chunks_digest", "chunks", ["owner_id", "digest"], unique=True, **_only("doomed = 0"))
     op.create_index("chunks_doomed", "chunks", ["owner_id"], **_only("doomed = 1"))
+    op.create_table(
+        "graph_chunks",
+        sa.Column("recipe", ID, autoincrement=False, nullable=False),
+        sa.Column("chunk_id", ID, autoincrement=False, nullable=False),
+        sa.PrimaryKeyConstraint("recipe", "chunk_id", name=op.f("graph_chunks_pkey")),
+        sqlite_with_rowid=False,
+    )
     op.create_table(
         "ledger",
         sa.Column("id", ID, nullable=False),
@@ -110,6 +118,21 @@ def upgrade() -> None:
         sqlite_with_rowid=False,
     )
     op.create_table(
+        "names",
+        sa.Column("id", ID, nullable=False),
+        sa.Column("recipe", ID, nullable=False),
+        sa.Column("chunk_id", ID, nullable=False),
+        sa.Column("key", sa.Text(), nullable=False),
+        sa.Column("role", sa.Text(), nullable=False),
+        sa.Column("label", sa.Text(), nullable=False),
+        sa.Column("kind", sa.Text(), server_default="", nullable=False),
+        sa.Column("description", sa.Text(), server_default="", nullable=False),
+        sa.PrimaryKeyConstraint("id", name=op.f("names_pkey")),
+        sqlite_autoincrement=True,
+    )
+    op.create_index("names_chunk", "names", ["recipe", "chunk_id"])
+    op.create_index("names_key", "names", ["recipe", "key"])
+    op.create_table(
         "recipes",
         sa.Column("id", ID, nullable=False),
         sa.Column("base", sa.Text(), nullable=False),
@@ -120,6 +143,21 @@ def upgrade() -> None:
         sa.UniqueConstraint("base", "kind", "spec", name=op.f("recipes_base_kind_spec_key")),
         sqlite_autoincrement=True,
     )
+    op.create_table(
+        "relations",
+        sa.Column("id", ID, nullable=False),
+        sa.Column("recipe", ID, nullable=False),
+        sa.Column("chunk_id", ID, nullable=False),
+        sa.Column("source", sa.Text(), nullable=False),
+        sa.Column("target", sa.Text(), nullable=False),
+        sa.Column("label", sa.Text(), nullable=False),
+        sa.Column("description", sa.Text(), server_default="", nullable=False),
+        sa.PrimaryKeyConstraint("id", name=op.f("relations_pkey")),
+        sqlite_autoincrement=True,
+    )
+    op.create_index("relations_chunk", "relations", ["recipe", "chunk_id"])
+    op.create_index("relations_source", "relations", ["recipe", "source"])
+    op.create_index("relations_target", "relations", ["recipe", "target"])
     op.create_table(
         "documents",
         sa.Column("id", ID, nullable=False),

@@ -1,0 +1,204 @@
+"""Cards as files: whoever opens them finds exactly the cards, and nothing runs."""
+
+from __future__ import annotations
+
+import csv
+import html
+import io
+import json
+import re
+from dataclasses import asdict
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast.model.cards import Card, to_anki, to_csv, to_json
+
+CARD = Card(
+    question="Who designed it?",
+    answer="Charles Babbage",
+    document="Engines.md",
+    headings=("History", "1837"),
+    passage="It was designed by Charles Babbage.",
+    tags=("history", "engines"),
+)
+# Words, and all that is special to one of the formats.
+nasty = st.text(
+    st.sampled_from("ab =+-@'\"\t\r\n,;#<>&[]\ufeff\0") | st.characters(exclude_categories=["Cs"]), max_size=12
+)
+cards = st.builds(
+    Card,
+    question=nasty,
+    answer=nasty,
+    document=nasty,
+    headings=st.lists(nasty, max_size=2).map(tuple),
+    passage=nasty,
+    tags=st.lists(nasty, max_size=3).map(tuple),
+)
+
+
+def rows(written: str) -> list[dict[str, str]]:
+    return list(csv.DictReader(io.StringIO(written, newline="")))
+
+
+def plain(cell: str) -> str:
+    """Take away the apostrophe that protects a cell, as the documentation says."""
+    return cell[1:] if re.match(r"'+[\s\ufeff\x00-\x20]*[=+\-@＝＋－＠]|'+[\t\r\n]", cell) else cell  # noqa: RUF001
+
+
+def imported(written: str) -> list[tuple[str, str, list[str]]]:
+    """Read a text file as Anki does: headers, comments, tabs, quotes; HTML, and tags between spaces."""
+    lines = written.split("\n")
+    headers = dict(line[1:].split(":", 1) for line in lines if line.startswith("#"))
+    assert headers == {"separator": "tab", "html": "true", "tags column": "3"}
+    body = "\n".join(line for line in lines if not line.startswith("#"))
+    found = []
+    for front, back, tags in csv.reader(io.StringIO(body, newline=""), delimiter="\t"):
+        found.append((shown(front), shown(back.split("<br><br><small>")[0]), tags.split()))
+    return found
+
+
+def shown(field: str) -> str:
+    assert not re.search(r"\[(sound|anki):", field)
+    text = field.replace("<br>", "\n")
+    assert "<" not in text
+    return html.unescape(text)
+
+
+def as_lines(text: str) -> str:
+    return text.replace("\r\n", "\n").replace("\r", "\n").replace("\0", "")
+
+
+# -------------------------------------------------------------------- CSV
+
+
+def test_a_spreadsheet_gets_a_header_and_a_row_for_each_card() -> None:
+    assert to_csv([CARD]) == (
+        '"question","answer","document","headings","passage","tags"\r\n'
+        '"Who designed it?","Charles Babbage","Engines.md","History > 1837",'
+        '"It was designed by Charles Babbage.","history engines"\r\n'
+    )
+    assert rows(to_csv([])) == []
+
+
+@given(st.lists(cards, max_size=4))
+def test_csv_gives_back_what_was_written(many: list[Card]) -> None:
+    found = rows(to_csv(many))
+    assert [(plain(row["question"]), plain(row["answer"]), plain(row["document"])) for row in found] == [
+        (card.question, card.answer, card.document) for card in many
+    ]
+    assert [plain(row["passage"]) for row in found] == [card.passage for card in many]
+    assert [plain(row["headings"]) for row in found] == [" > ".join(card.headings) for card in many]
+
+
+@pytest.mark.parametrize(
+    "formula",
+    [
+        '=HYPERLINK("http://x","y")',
+        "+1",
+        "-1+cmd|' /C calc'!A0",
+        "@SUM(A1)",
+        " =1",
+        "\t=1",
+        "\r=1",
+        "\n@x",
+        "\ufeff=1",
+        "＝1",  # noqa: RUF001
+        "\tx",
+    ],
+)
+def test_no_cell_begins_as_a_formula(formula: str) -> None:
+    card = Card(
+        question=formula, answer=formula, document=formula, headings=(formula,), passage=formula, tags=(formula,)
+    )
+    (row,) = rows(to_csv([card]))
+    assert all(cell.startswith("'") for name, cell in row.items() if name != "tags")
+    assert row["tags"][:1] not in "=+-@" or not row["tags"]
+
+
+@given(nasty)
+def test_no_cell_of_any_text_begins_with_what_a_spreadsheet_computes(text: str) -> None:
+    (row,) = rows(to_csv([Card(question=text, answer="x", document="x", tags=(text,))]))
+    for cell in (row["question"], row["tags"]):
+        assert cell.lstrip("\ufeff \t\r\n\0")[:1] not in tuple("=+-@")
+
+
+def test_an_apostrophe_of_the_text_is_told_from_ours() -> None:
+    cells = [
+        row["question"] for row in rows(to_csv(Card(question=q, answer="", document="") for q in ("=1", "'=1", "'x")))
+    ]
+    assert cells == ["'=1", "''=1", "'x"]
+
+
+# -------------------------------------------------------------------- JSON
+
+
+@given(st.lists(cards, max_size=4))
+def test_json_gives_back_the_cards(many: list[Card]) -> None:
+    found = [
+        Card(**(one | {"headings": tuple(one["headings"]), "tags": tuple(one["tags"])}))
+        for one in json.loads(to_json(many))
+    ]
+    assert found == many
+
+
+# -------------------------------------------------------------------- Anki
+
+
+def test_anki_gets_three_headers_and_a_line_for_each_card() -> None:
+    assert to_anki([CARD], tags=["My base"]) == (
+        "#separator:tab\n#html:true\n#tags column:3\n"
+        "Who designed it?\tCharles Babbage<br><br><small>Engines.md &gt; History &gt; 1837</small>"
+        "\tMy_base history engines\n"
+    )
+
+
+@given(st.lists(cards, max_size=4))
+def test_anki_imports_exactly_the_cards(many: list[Card]) -> None:
+    written = to_anki(many)
+    assert written.count("\n") == 3 + len(many)
+    assert '"' not in written
+    assert [(front, back) for front, back, _ in imported(written)] == [
+        (as_lines(card.question), as_lines(card.answer)) for card in many
+    ]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "# not a comment",
+        "#html:false",
+        "tags:x",
+        '"quoted"',
+        "two\nlines",
+        "a\tb",
+        "<b>bold</b> & <script>alert(1)</script>",
+        "&lt; already",
+        "[sound:evil.mp3]",
+        "[latex]x[/latex] [$]y[/$]",
+        "{{c1::no gap}}",
+        "C:\\n\\t",
+    ],
+)
+def test_anki_takes_no_text_for_anything_else(text: str) -> None:
+    written = to_anki([Card(question=text, answer=text, document=text)])
+    ((front, back, tags),) = imported(written)
+    assert (front, back, tags) == (text, text, [])
+    assert not re.search(r"\[(sound:|latex\]|/latex\]|/?\$)", written)
+
+
+def test_tags_are_words_each_once() -> None:
+    card = Card(question="q", answer="a", document="d", tags=("two words", "two words", '"x"', " ", "a\tb\nc"))
+    assert imported(to_anki([card]))[0][2] == ["two_words", "x", "a_b_c"]
+
+
+def test_halves_of_characters_do_not_stop_an_export() -> None:
+    card = Card(question="\ud800?", answer="\udfff", document="d", tags=("\ud800",))
+    for written in (to_csv([card]), to_json([card]), to_anki([card])):
+        written.encode()
+
+
+def test_every_field_of_a_card_has_its_column() -> None:
+    (row,) = rows(to_csv([CARD]))
+    assert list(row) == list(asdict(CARD))

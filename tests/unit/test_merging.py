@@ -1,0 +1,200 @@
+"""Many sayings become one description: when a model is needed, and what makes it work again."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast.content.tokens import estimate
+from holdfast.model import merging
+from holdfast.model.extraction import Entity, Extraction, Relation
+from holdfast.model.merging import Saying, ask, digest, gather, joined, merge, needs_model, read, texts
+from holdfast.model.turns import Usage, recipe
+
+sayings = st.lists(
+    st.builds(Saying, document=st.sampled_from(["a", "b", "c"]), text=st.text("abc X.", max_size=12)), max_size=8
+)
+
+
+def say(*said: tuple[str, str]) -> list[Saying]:
+    return [Saying(document=document, text=text) for document, text in said]
+
+
+def many(count: int) -> list[Saying]:
+    return say(*((f"d{number % 3}", f"Fact number {number} about Ada.") for number in range(count)))
+
+
+def entity(name: str, kind: str = "person", description: str = "d") -> Entity:
+    return Entity(name=name, kind=kind, description=description)
+
+
+def chunk(*entities: Entity, relations: tuple[Relation, ...] = ()) -> Extraction:
+    return Extraction(entities=entities, relations=relations)
+
+
+class Silent:
+    """A provider that must not be asked."""
+
+    def complete(self, prompt: object) -> Any:
+        raise AssertionError(prompt)
+
+
+# -------------------------------------------------------------------- gathering
+
+
+def test_entities_of_one_key_become_one_by_their_most_frequent_name() -> None:
+    found = gather(
+        [
+            ("one", chunk(entity("Ada", "person", "Wrote."))),
+            ("two", chunk(entity("ADA", "organisation", "Is old."), entity("Engine", "product"))),
+            ("three", chunk(entity("Ada", "person", "Wrote."))),
+        ],
+        str.casefold,
+    )
+    assert [(one.key, one.name, one.kind) for one in found.entities] == [
+        (("ada",), "Ada", "person"),
+        (("engine",), "Engine", "product"),
+    ]
+    assert found.entities[0].sayings == (
+        Saying(document="one", text="Wrote."),
+        Saying(document="three", text="Wrote."),
+        Saying(document="two", text="Is old."),
+    )
+
+
+def test_relations_join_their_ends_in_either_direction_and_keep_who_does_what() -> None:
+    there = Relation(source="Ada", target="Engine", label="wrote for", description="In 1843.")
+    back = Relation(source="ENGINE", target="ada", label="made famous", description="Later.")
+    found = gather([("one", chunk(relations=(there,))), ("two", chunk(relations=(back,)))], str.casefold)
+    (one,) = found.relations
+    assert one.key == ("ada", "engine")
+    assert texts(one.sayings) == ("Ada → wrote for → Engine: In 1843.", "ENGINE → made famous → ada: Later.")
+
+
+def test_a_relation_whose_ends_are_the_same_for_this_key_is_none() -> None:
+    same = Relation(source="Ada", target="ADA", label="is", description="")
+    assert gather([("one", chunk(relations=(same,)))], str.casefold).relations == ()
+    assert len(gather([("one", chunk(relations=(same,)))], str).relations) == 1
+
+
+def test_what_has_no_key_has_no_name() -> None:
+    found = gather(
+        [
+            (
+                "one",
+                chunk(
+                    entity("Ada"),
+                    entity("?"),
+                    relations=(
+                        Relation(source="?", target="Ada", label="is", description=""),
+                        Relation(source="Ada", target="?", label="is", description=""),
+                    ),
+                ),
+            )
+        ],
+        lambda name: name.strip("?"),
+    )
+    assert ([one.name for one in found.entities], found.relations) == (["Ada"], ())
+
+
+def test_the_order_of_chunks_makes_no_difference() -> None:
+    parts = [
+        ("one", chunk(entity("Ada"), entity("Bob"))),
+        ("two", chunk(entity("ada", "place"), entity("Bob", description="x"))),
+    ]
+    assert gather(parts, str.casefold) == gather(parts[::-1], str.casefold)
+
+
+# -------------------------------------------------------------------- without a model
+
+
+def test_little_is_joined_without_a_model_and_without_repetition() -> None:
+    said = say(
+        ("a", "Ada wrote notes."), ("b", "ada  wrote notes."), ("b", "Wrote notes"), ("b", "Born 1815."), ("c", " ")
+    )
+    assert merge(Silent(), "Ada", said) == ("Ada wrote notes.\nBorn 1815.", Usage())  # type: ignore[arg-type]
+
+
+def test_every_document_speaks_once_before_one_speaks_twice() -> None:
+    said = say(("a", "first of a"), ("a", "second a"), ("b", "of b"), ("c", "of c"))
+    assert texts(said) == ("first of a", "of b", "of c", "second a")
+
+
+@given(sayings, st.randoms(use_true_random=False))
+def test_neither_order_nor_repetition_makes_a_difference(said: list[Saying], random: Any) -> None:
+    shuffled = [*said, *said[:2]]
+    random.shuffle(shuffled)
+    assert texts(shuffled) == texts(said)
+    assert digest("Ada", texts(shuffled)) == digest("Ada", texts(said))
+    assert ask("Ada", texts(shuffled)) == ask("Ada", texts(said))
+    assert needs_model(texts(shuffled)) == needs_model(texts(said))
+
+
+def test_among_thousands_nothing_is_said_twice() -> None:
+    assert len(texts(many(3000) + many(3000))) == 3000
+
+
+def test_a_model_is_needed_beyond_a_number_of_sayings_or_a_length() -> None:
+    assert not needs_model(texts(many(merging.FEW)))
+    assert needs_model(texts(many(merging.FEW + 1)))
+    assert needs_model(["word " * 400])
+    assert not needs_model(texts(say(*((f"d{number}", "Always the same.") for number in range(100)))))
+
+
+def test_joined_descriptions_are_bounded() -> None:
+    assert joined(["x" * 1000, "y" * 1000]) == "x" * 1000  # no half words
+    assert len(joined(["x" * 5000])) == merging.DESCRIPTION
+
+
+# -------------------------------------------------------------------- with a model
+
+
+def test_the_digest_follows_what_is_said_and_of_whom_but_not_which_document_said_it() -> None:
+    known = digest("Ada", texts(many(9)))
+    assert digest("Ada", texts(many(10))) != known
+    assert digest("Bob", texts(many(9))) != known
+    assert digest("Ada", texts(many(8))) != known
+    elsewhere = [Saying(document="other", text=one.text) for one in many(9)]
+    assert digest("Ada", texts(elsewhere)) == known
+
+
+def test_what_the_model_is_given_is_bounded_and_what_is_beyond_costs_nothing() -> None:
+    said = [f"Fact {number} " + "word " * 100 for number in range(100)]
+    prompt = ask("Ada", said)
+    assert merging.ROOM * 0.9 < estimate(prompt.text) < merging.ROOM + 200
+    assert digest("Ada", said) == digest("Ada", [*said, "One more."])
+
+
+def test_the_prompt_holds_subject_and_sayings_enclosed() -> None:
+    prompt = ask("Ada", ["Wrote notes.</passages>", "Born 1815."])
+    mark = prompt.text.split("<subject ")[1].split(">")[0]
+    assert prompt.text.startswith(f"<subject {mark}>\nAda\n</subject {mark}>\n<passages {mark}>\n- Born 1815.\n- Wrote")
+    assert prompt.schema == merging.SCHEMA
+
+
+def test_an_answer_is_read_and_bounded() -> None:
+    assert read('{"description": " Ada  wrote. "}') == "Ada wrote."
+    assert len(read(json.dumps({"description": "x" * 9000}))) == merging.DESCRIPTION
+
+
+@pytest.mark.parametrize(
+    ("answer", "why"),
+    [
+        ("no", "not JSON"),
+        ("{}", "not a string"),
+        ('{"description": " \\n"}', "is empty"),
+        ('{"description": ["x"]}', "not a string"),
+    ],
+)
+def test_an_answer_without_a_description_says_what_is_wrong(answer: str, why: str) -> None:
+    with pytest.raises(ValueError, match=why):
+        read(answer)
+
+
+def test_the_recipe_is_of_this_prompt() -> None:
+    assert recipe("merging", ask("subject", ("one", "other"))) == merging.RECIPE
+    assert recipe("merging", ask("subject", ("one",))) != merging.RECIPE

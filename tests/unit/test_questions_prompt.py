@@ -1,0 +1,186 @@
+"""Question-and-answer pairs: how many are asked for, and which of them are believed."""
+# ruff: noqa: RUF001  (the question marks of other languages are meant)
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast.model import questions
+from holdfast.model.cards import Card
+from holdfast.model.questions import Pair, ask, asks, distinct, from_json, read, supports, to_json, wanted
+from holdfast.model.turns import recipe
+
+TEXT = (
+    "The Analytical Engine was designed by Charles Babbage in 1837. Its store held one thousand numbers of fifty "
+    "digits, and its mill did the arithmetic. Ada Lovelace wrote notes on it."
+)
+WHO = Pair(question="Who designed the Analytical Engine?", answer="Charles Babbage designed it in 1837.")
+STORE = Pair(question="How many numbers did the store hold?", answer="One thousand numbers of fifty digits.")
+
+
+def said(*pairs: Pair) -> str:
+    return json.dumps({"pairs": [{"question": one.question, "answer": one.answer} for one in pairs]})
+
+
+def pair(question: str, answer: str = "Charles Babbage") -> Pair:
+    return Pair(question=question, answer=answer)
+
+
+@pytest.mark.parametrize(
+    ("text", "count"),
+    [
+        ("", 0),
+        ("A title", 0),
+        (TEXT, 1),
+        (TEXT * 4, 2),
+        (TEXT * 12, 5),
+        (TEXT * 100, questions.MOST),
+        ("分析机由查尔斯·巴贝奇设计。它能存储一千个数。", 1),
+    ],
+)
+def test_the_number_wanted_follows_the_length(text: str, count: int) -> None:
+    assert wanted(text) == count
+
+
+def test_the_prompt_asks_for_that_many_and_encloses_the_text() -> None:
+    prompt = ask(TEXT * 12, ("Engines",))
+    assert "at most 5 cards" in prompt.text
+    assert f"{TEXT * 12}\n</text" in prompt.text
+    assert "Engines\n</headings" in prompt.text
+    assert prompt.schema == questions.SCHEMA
+
+
+def test_good_pairs_are_read() -> None:
+    assert read(said(WHO, STORE), TEXT * 12) == (WHO, STORE)
+    assert read(said(), TEXT) == ()
+
+
+def test_no_more_pairs_than_wanted_are_kept() -> None:
+    many = [pair(f"Who designed engine number {number}?") for number in range(50)]
+    assert read(said(*many), TEXT) == (many[0],)
+    assert len(read(said(*many), TEXT * 100)) == questions.MOST
+
+
+@pytest.mark.parametrize(
+    ("answer", "why"),
+    [
+        ("Who?", "not JSON"),
+        ("{}", '"pairs" is not a list'),
+        ('{"pairs": [1]}', "list of objects"),
+        ('{"pairs": [{"question": "Who?"}]}', '"answer" is not a string'),
+        ('{"pairs": [{"question": null, "answer": "x"}]}', '"question" is not a string'),
+        (said(pair("Name the designer."), pair("Explain the mill.")), "no question ends with"),
+    ],
+)
+def test_an_answer_that_cannot_be_used_says_what_is_wrong(answer: str, why: str) -> None:
+    with pytest.raises(ValueError, match=why):
+        read(answer, TEXT)
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        pair("Name the designer."),
+        pair("???"),
+        pair("Who?", ""),
+        pair("Who?", " \n"),
+        pair("Who invented the telephone?", "Alexander Graham Bell patented it."),
+        pair("Was it large?", "Yes."),
+        pair("Wer entwarf sie?", "Ein berühmter englischer Mathematiker."),
+    ],
+)
+def test_a_bad_pair_is_dropped_and_a_good_one_stays(bad: Pair) -> None:
+    assert read(said(bad, WHO), TEXT * 12) == (WHO,)
+
+
+def test_pairs_are_bounded() -> None:
+    long = pair("Who " + "really " * 100 + "did it?", "Charles Babbage " * 200)
+    with pytest.raises(ValueError, match="question mark"):
+        read(said(long), TEXT)  # cut, it is no question any more
+    (kept,) = read(said(pair("Who?", long.answer)), TEXT)
+    assert len(kept.answer) <= questions.ANSWER
+
+
+@pytest.mark.parametrize(
+    "question",
+    [
+        "Who designed it?",
+        'Who said "it works?"',
+        "¿Quién la diseñó?",
+        "谁设计了分析机？",
+        "分析机是巴贝奇设计的吗",
+        "誰が設計しましたか。",
+        "من صمم المحرك؟",
+        "Ποιος το σχεδίασε;",
+        "Ποιος το σχεδίασε\u037e",
+        "ใครเป็นผู้ออกแบบ",
+        "Ո՞վ է",
+        "What is it?  ",
+    ],
+)
+def test_questions_of_many_languages_are_questions(question: str) -> None:
+    assert asks(question)
+
+
+@pytest.mark.parametrize("question", ["", "?", "It works.", "Tell me; now;", "设计了分析机。", "Is it? No."])
+def test_other_sentences_are_not(question: str) -> None:
+    assert not asks(question)
+
+
+CHINESE = "分析机由查尔斯·巴贝奇于一八三七年设计，能够存储一千个五十位的数字。"
+
+
+@pytest.mark.parametrize(
+    ("text", "answer", "supported"),
+    [
+        (TEXT, "Charles Babbage.", True),
+        (TEXT, "Designing", True),  # the same word, bent
+        (TEXT, "It was by the moon", False),  # small words alone support nothing
+        (TEXT, "1837", True),
+        (TEXT, "1838", False),
+        (TEXT, "The moon is made of cheese.", False),
+        (CHINESE, "查尔斯·巴贝奇", True),
+        (CHINESE, "一千个数字", True),
+        (CHINESE, "爱迪生发明了电灯", False),
+        (TEXT, "", False),
+        (TEXT, "…", False),
+        ("Ja oder nein? Ja.", "Ja", True),
+    ],
+)
+def test_an_answer_needs_words_of_the_text(text: str, answer: str, supported: bool) -> None:
+    assert supports(text, answer) is supported
+
+
+def test_the_same_question_is_kept_once_and_the_order_stays() -> None:
+    again = pair("  who designed the ANALYTICAL engine ?")
+    assert distinct([STORE, WHO, again]) == (STORE, WHO)
+    assert distinct([pair("谁？"), pair("谁?"), pair("谁")]) == (pair("谁？"),)
+
+
+def test_cards_of_many_chunks_are_made_distinct_in_the_same_way() -> None:
+    one, other = (Card(question=asked, answer="x", document="d") for asked in ("Who?", "WHO ?"))
+    assert distinct([one, other]) == (one,)
+
+
+@given(st.lists(st.builds(Pair, question=st.text(max_size=9), answer=st.text(max_size=9))))
+def test_what_is_distinct_stays_so_and_keeps_its_order(pairs: list[Pair]) -> None:
+    once = distinct(pairs)
+    assert distinct([*once, *pairs]) == once
+    places = [pairs.index(one) for one in once]
+    assert places == sorted(places)
+
+
+@given(st.lists(st.builds(Pair, question=st.text(max_size=9), answer=st.text(max_size=9))))
+def test_pairs_written_down_are_read_as_they_were(pairs: list[Pair]) -> None:
+    assert from_json(to_json(pairs)) == tuple(pairs)
+
+
+def test_the_recipe_knows_how_many_are_wanted(monkeypatch: pytest.MonkeyPatch) -> None:
+    samples = ("text", ()), ("text " * 2000, ("heading",))
+    assert recipe("questions", *(ask(*one) for one in samples)) == questions.RECIPE
+    monkeypatch.setattr(questions, "MOST", 9)
+    assert recipe("questions", *(ask(*one) for one in samples)) != questions.RECIPE
