@@ -5,7 +5,7 @@ SEEDS ?= 2000
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: help setup test check bench sim mutants constraints clean
+.PHONY: help setup test check bench eval sim mutants constraints clean
 
 help: ## Show what can be done
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -36,6 +36,10 @@ mutants: setup ## Remove each guard in turn; every removal must be caught
 bench: setup ## Measure against a bare loop and against peers
 	@$(BIN)/uv pip install --quiet --python $(BIN)/python --constraint constraints.txt --editable '.[bench,dev]'
 	$(BIN)/python -m bench
+
+eval: setup ## Measure how well a set in BEIR layout is searched: make eval DATA=folder
+	@test -n "$(DATA)" || { echo "Name the folder of the set: make eval DATA=folder"; exit 2; }
+	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m eval "$(DATA)"
 
 constraints: setup ## Resolve the versions anew
 	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --all-extras --no-header --no-annotate --no-emit-index-url --upgrade pyproject.toml constraints.in --output-file constraints.txt

@@ -19,10 +19,12 @@ from holdfast.errors import BadRequest, BadSettings, Permanent, StaleLease, Tran
 from holdfast.guard import Finished, Guard, Run, Work
 from holdfast.guard.lock import EarlyLock
 from holdfast.settings import Settings
+from holdfast.stores.opening import open_store
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from holdfast.stores.sql import SqlStore
     from tests.support.servers import Valkey
 
 SECOND = timedelta(seconds=1)
@@ -597,3 +599,30 @@ def test_the_address_alone_is_enough_and_the_rest_comes_from_the_environment(
     monkeypatch.setenv("HOLDFAST_DATABASE", "sqlite:///elsewhere.db")
     assert (Guard(sqlite_url).settings.database, Guard(sqlite_url).settings.lease) == (sqlite_url, timedelta(minutes=7))
     assert Guard().settings.database == "sqlite:///elsewhere.db"
+
+
+def test_a_process_opens_its_store_once_and_the_slower_of_two_threads_closes_its_own(
+    guard: Guard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    guard.close()
+    opened: list[SqlStore] = []
+    closed: list[SqlStore] = []
+    both = threading.Barrier(2)
+
+    def open_at_once(*args: Any, **more: Any) -> SqlStore:
+        store = open_store(*args, **more)
+        monkeypatch.setattr(store, "close", lambda: closed.append(store))
+        opened.append(store)
+        if len(opened) <= both.parties:
+            both.wait()
+        return store
+
+    monkeypatch.setattr("holdfast.guard.guard.open_store", open_at_once)
+    with ThreadPoolExecutor(2) as threads:
+        found = [one.result() for one in [threads.submit(lambda: guard.store) for _ in range(2)]]
+    assert found[0] is found[1] is guard.store
+    assert len(opened) == 2
+    assert closed == [store for store in opened if store is not guard.store]
+    monkeypatch.undo()
+    for store in opened:
+        store.close()

@@ -14,6 +14,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from enum import StrEnum
+from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
 from holdfast.content.blocks import Kind, blocks
@@ -52,8 +53,9 @@ _NAME = re.compile(
     rf"(?<![{_LETTER}]){_WORD}(?:[ \t](?:(?:{_BETWEEN})[ \t]){{0,2}}(?:{_WORD}|[0-9][{_LETTER}.-]*[{_LETTER}]))*"
 )
 _IDENTIFIER = re.compile(
-    r"\b[a-z]\w*(?:(?:\.|::)[a-z_]\w*)+|\b[A-Za-z]\w*(?:::\w+)+|\b[A-Za-z0-9]+(?:_[A-Za-z0-9]+)+"
-    r"|\b[a-z]+[A-Z][A-Za-z0-9]*|\b[A-Za-z]+-?[0-9]+[A-Za-z0-9]*\b",
+    r"\b(?=[A-Za-z]+[A-Z0-9_.:-])"  # most words end here
+    r"(?:[a-z]\w*(?:(?:\.|::)[a-z_]\w*)+|[A-Za-z]\w*(?:::\w+)+|[A-Za-z0-9]+(?:_[A-Za-z0-9]+)+"
+    r"|[a-z]+[A-Z][A-Za-z0-9]*|[A-Za-z]+-?[0-9]+[A-Za-z0-9]*\b)",
     re.ASCII,
 )
 _MARKED = re.compile(
@@ -121,7 +123,9 @@ def bare_words(text: str) -> list[str]:
 def names(text: str) -> list[Name]:
     """Return the names in a text, each key once, in the order they first stand in; at most `MOST`."""
     found: dict[str, Name] = {}
-    for _, written in sorted(_written(_ADDRESS.sub(" ", text))):
+    if "](" in text or "://" in text:
+        text = _ADDRESS.sub(" ", text)
+    for _, written in sorted(_written(text)):
         one = key(written)
         if _says_something(one) and one not in found:
             found[one] = Name(one, written)
@@ -155,7 +159,7 @@ class Titles:
 
     def __init__(self) -> None:
         self._owners: dict[str, dict[int, int]] = {}
-        self._lengths: dict[str, dict[int, int]] = {}  # first word -> how many names of so many words begin with it
+        self._lengths: dict[str, dict[int, int]] = {}  # first two words -> how many names of so many words begin so
 
     def __len__(self) -> int:
         return len(self._owners)
@@ -163,9 +167,9 @@ class Titles:
     def add(self, name: str, owner: int) -> None:
         """Let an owner define this key."""
         if name not in self._owners:
-            parts = name.split(" ")
-            lengths = self._lengths.setdefault(parts[0], {})
-            lengths[len(parts)] = lengths.get(len(parts), 0) + 1
+            start, length = _start(name)
+            lengths = self._lengths.setdefault(start, {})
+            lengths[length] = lengths.get(length, 0) + 1
         owners = self._owners.setdefault(name, {})
         owners[owner] = owners.get(owner, 0) + 1
 
@@ -179,13 +183,13 @@ class Titles:
             del owners[owner]
         if not owners:
             del self._owners[name]
-            parts = name.split(" ")
-            lengths = self._lengths[parts[0]]
-            lengths[len(parts)] -= 1
-            if not lengths[len(parts)]:
-                del lengths[len(parts)]
+            start, length = _start(name)
+            lengths = self._lengths[start]
+            lengths[length] -= 1
+            if not lengths[length]:
+                del lengths[length]
             if not lengths:
-                del self._lengths[parts[0]]
+                del self._lengths[start]
 
     def owners(self, name: str) -> list[int]:
         """Return who defines this key, in order."""
@@ -193,20 +197,27 @@ class Titles:
 
     def find(self, text: Sequence[str]) -> list[str]:
         """Return the keys that stand in the words of a text, each once; of those that begin together the longest."""
+        starts = self._lengths
+        pairs = [*map(" ".join, pairwise(text)), ""]
         found: dict[str, None] = {}
-        place = 0
-        while place < len(text):
-            length = self._longest(text, place) if text[place] in self._lengths else 0
-            if length:
-                found.setdefault(" ".join(text[place : place + length]))
-            place += length or 1
+        past = 0
+        for place in [place for place, word in enumerate(text) if word in starts or pairs[place] in starts]:
+            if place >= past and (length := self._longest(text, place, pairs[place])):
+                past = place + length
+                found.setdefault(" ".join(text[place:past]))
         return list(found)
 
-    def _longest(self, text: Sequence[str], place: int) -> int:
-        for length in sorted(self._lengths[text[place]], reverse=True):
-            if place + length <= len(text) and " ".join(text[place : place + length]) in self._owners:
-                return length
+    def _longest(self, text: Sequence[str], place: int, pair: str) -> int:
+        for start in (pair, text[place]):
+            for length in sorted(self._lengths.get(start, ()), reverse=True):
+                if place + length <= len(text) and " ".join(text[place : place + length]) in self._owners:
+                    return length
         return 0
+
+
+def _start(name: str) -> tuple[str, int]:
+    parts = name.split(" ")
+    return " ".join(parts[:2]), len(parts)
 
 
 def _says_something(one: str) -> bool:

@@ -27,6 +27,7 @@ _VARIANT = re.compile(f"[{_VARIANTS}]+")
 _PART = re.compile(f"[{_SPACELESS}]+|[^{_SPACELESS}]+")
 _SPACELESS_ONE = re.compile(f"[{_SPACELESS}]")
 _WORD = re.compile(f"[{_SPACELESS}]+|(?:[^\\W_{_SPACELESS}][\u0300-\u036f]*)+")
+_ASCII_WORD = re.compile(r"[a-z0-9]+")
 
 
 class Term(NamedTuple):
@@ -67,10 +68,9 @@ def words(text: str) -> list[str]:
 
     These are what names are compared by: a name stands in a text if its words follow each other there.
     """
-    plain = text if text.isascii() else _RUN.sub(_plain, text)
-    found = _WORD.findall(plain.lower())
-    if plain.isascii():
-        return found
+    if text.isascii():  # the same words, sooner
+        return _ASCII_WORD.findall(text.lower())
+    found = _WORD.findall(_RUN.sub(_plain, text).lower())
     return [part for word in found for part in (word if _SPACELESS_ONE.match(word) else (word,))]
 
 
@@ -79,10 +79,9 @@ def _plain(run: re.Match[str]) -> str:
 
 
 def _cut(run: re.Match[str]) -> str:
+    """Return a run as it is indexed; plain letters stay joined to those around the run."""
     parts = _PART.findall(_plain(run))
-    return " ".join(
-        ["", *(" ".join((*_pairs(part), part[-1])) if _SPACELESS_ONE.match(part) else part for part in parts), ""]
-    )
+    return "".join(f" {' '.join((*_pairs(part), part[-1]))} " if _SPACELESS_ONE.match(part) else part for part in parts)
 
 
 def _pairs(run: str) -> list[str]:

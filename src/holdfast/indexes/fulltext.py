@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any, Protocol
 
 from holdfast.content.segmenting import VERSION, segmented, terms
@@ -12,9 +13,14 @@ if TYPE_CHECKING:
     from holdfast.content.segmenting import Term
     from holdfast.errors import WorkError
     from holdfast.indexes.base import Found, Tools, Work
+    from holdfast.library.builds import Piece
     from holdfast.library.catalogue import Base, Recipe
     from holdfast.stores.database import Transaction
 
+_OWN_HEADINGS = re.compile(r"(?:[ \t]*#{1,6}[ \t]+[^\n]*(?:\n\s*|\Z))+")
+_HASHES = re.compile(r"^[ \t]*#{1,6}[ \t]+", re.MULTILINE)
+_APART = re.compile(r"(?<=[^\x00-\x7f]) (?=[^\x00-\x7f](?: |\Z))")  # characters that a key sets apart
+HEADINGS, BODY = 2.0, 1.0  # what a word counts in a heading and in the text
 PORTION = 250  # chunks written in one transaction
 
 
@@ -35,6 +41,10 @@ class Shelf(Protocol):
 
     def find(self, recipe: int, query: Sequence[Term], limit: int, within: Sequence[int] | None) -> list[Found]:
         """Return the best for any of the words."""
+        ...
+
+    def phrase(self, recipe: int, words: Sequence[str], limit: int) -> list[int]:
+        """Return chunks in which these words follow each other."""
         ...
 
     def scan(self, recipe: int, after: int, limit: int) -> list[int]:
@@ -65,10 +75,7 @@ class FulltextIndex:
         """Keep the words of all pieces."""
         for first in range(0, len(work.pieces), PORTION):
             work.task.checkpoint(stage="indexing words", done=first, total=len(work.pieces))
-            texts = {
-                piece.chunk: (segmented("\n".join(piece.headings)), segmented(piece.text))
-                for piece in work.pieces[first : first + PORTION]
-            }
+            texts = {piece.chunk: columns(piece) for piece in work.pieces[first : first + PORTION]}
             with work.guarded() as tx:
                 self._shelf.put(tx, work.recipe.id, texts)
         return {}
@@ -81,12 +88,42 @@ class FulltextIndex:
         """Return the chunks that say the words of the query, or some of them."""
         return self._shelf.find(recipe.id, terms(query), limit, within)
 
+    def phrase(self, recipe: Recipe, key: str, limit: int) -> list[int]:
+        """Return chunks in which the words of a name follow each other; `key` is its key (see `content.names`)."""
+        phrase = _phrase(key)
+        return self._shelf.phrase(recipe.id, phrase, limit) if phrase else []
+
     def scan(self, recipe: Recipe, after: int, limit: int) -> list[int]:
         """Name the chunks that have a row."""
         return self._shelf.scan(recipe.id, after, limit)
 
     def close(self) -> None:
         """Nothing was opened."""
+
+
+def _phrase(key: str) -> list[str]:
+    """Return the words of a key as they follow each other in the index."""
+    joined = _APART.sub("", key)
+    words = segmented(joined).split()
+    ends_spaceless = len(words) > 1 and len(words[-1]) == 1 and words[-1] == words[-2][-1]
+    return words[:-1] if ends_spaceless else words  # what follows the last pair in the index depends on the text
+
+
+def columns(piece: Piece) -> tuple[str, str]:
+    """Return the headings that stand above a chunk or that it begins with, and the rest of it, cut into words."""
+    own, body = headed(piece.text)
+    return segmented("\n".join((*piece.headings, own))), segmented(body)
+
+
+def headed(text: str) -> tuple[str, str]:
+    """Divide a chunk into the headings that it begins with and the rest."""
+    own = _OWN_HEADINGS.match(text)
+    return (_HASHES.sub("", own.group()).strip(), text[own.end() :]) if own else ("", text)
+
+
+def match(query: Sequence[Term]) -> str:
+    """Return a query as FTS5 reads it: any of the words, each quoted."""
+    return " OR ".join(f'"{term.text}"{"*" if term.prefix else ""}' for term in query)
 
 
 def open_shelf(tools: Tools) -> Shelf:

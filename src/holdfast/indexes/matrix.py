@@ -34,6 +34,7 @@ class Rows:
         self._used = 0
         self._mean: Vector = np.zeros(dimension, dtype=np.float32)
         self._signs: NDArray[np.uint64] | None = None
+        self._sum: NDArray[np.float64] | None = None
 
     def __len__(self) -> int:
         return len(self._places)
@@ -49,12 +50,13 @@ class Rows:
         self._chunks[first : self._used] = chunks
         self._alive[first : self._used] = True
         self._places.update(zip(chunks, range(first, self._used), strict=True))
-        self._signs = None
+        self._signs = self._sum = None
 
     def discard(self, chunks: Sequence[int]) -> None:
         """Forget rows, known or not."""
         places = [place for chunk in chunks if (place := self._places.pop(chunk, None)) is not None]
         self._alive[places] = False
+        self._sum = None
 
     def find(self, query: Vector, limit: int, within: Sequence[int] | None = None) -> list[tuple[int, float]]:
         """Return the rows nearest to the query by cosine, best first."""
@@ -75,16 +77,29 @@ class Rows:
         """Return how near the query these chunks are, as far as they are known."""
         return dict(self.find(query, len(chunks), within=chunks))
 
+    def vectors(self, chunks: Sequence[int]) -> dict[int, Vector]:
+        """Return the vectors of chunks, as far as they are known; their length is one, or zero."""
+        return {chunk: self._vectors[self._places[chunk]].copy() for chunk in chunks if chunk in self._places}
+
+    def middle(self, query: Vector) -> float:
+        """Return how near the query all rows are on average."""
+        norm = float(np.linalg.norm(query))
+        if norm == 0 or not self._places:
+            return 0.0
+        if self._sum is None:
+            self._sum = self._vectors[: self._used][self._alive[: self._used]].sum(axis=0, dtype=np.float64)
+        return float(self._sum @ query) / norm / len(self._places)
+
     def _best(self, places: NDArray[np.int64], query: Vector, limit: int) -> list[tuple[int, float]]:
         return self._ranked(places, self._vectors[places] @ query, limit)
 
     def _ranked(self, places: NDArray[np.int64], scores: Vector, limit: int) -> list[tuple[int, float]]:
         """Sort the best; equal scores in the order of their chunks, so that the same query gives the same answer."""
         if limit < len(scores):
-            some = np.argpartition(-scores, limit - 1)[:limit]
+            some = np.flatnonzero(scores >= np.partition(scores, len(scores) - limit)[len(scores) - limit])
             places, scores = places[some], scores[some]
         chunks = self._chunks[places]
-        order = np.lexsort((chunks, -scores))
+        order = np.lexsort((chunks, -scores))[:limit]
         return list(zip(chunks[order].tolist(), scores[order].tolist(), strict=True))
 
     def _likely(self, query: Vector, count: int) -> NDArray[np.int64]:

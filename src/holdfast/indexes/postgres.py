@@ -115,6 +115,7 @@ class PostgresVectors(_Shelf):
 
     def __init__(self, database: Database) -> None:
         super().__init__(database, Tables("vector", [VECTORS]))
+        self._middles: dict[int, tuple[float, Any]] = {}
 
     def put(self, tx: Transaction, recipe: int, vectors: Mapping[int, bytes]) -> None:
         """Keep vectors whose chunk has none yet; they travel as binary COPY."""
@@ -139,6 +140,29 @@ class PostgresVectors(_Shelf):
                 values,
             )
         return sorted((Found(*row) for row in rows), key=lambda one: (-one.score, one.chunk))
+
+    def scores(self, recipe: int, query: Vector, chunks: Sequence[int]) -> tuple[dict[int, float], float]:
+        """Return how near the query these chunks are, and how near all are on average."""
+        found = {one.chunk: one.score for one in self.find(recipe, query, len(chunks), chunks)}
+        with self._database.reading() as tx:
+            if not self._tables.seen(tx, recipe):
+                return {}, 0.0
+            known = self._middles.get(recipe)
+            if known is None or time.monotonic() > known[0] + COUNTED_SECONDS:
+                sql = f"SELECT avg(l2_normalize(vector))::text FROM {self._tables.name(recipe)}"
+                ((told,),) = tx.plain(sql)
+                middle = np.fromstring(told.strip("[]"), sep=",") if told else np.zeros(len(query))
+                known = self._middles[recipe] = (time.monotonic(), middle)
+        norm = float(np.linalg.norm(query))
+        return found, float(known[1] @ query) / norm if norm else 0.0
+
+    def vectors(self, recipe: int, chunks: Sequence[int]) -> dict[int, Vector]:
+        """Return the vectors of chunks, as far as they are known; their length is one, or zero."""
+        with self._database.reading() as tx:
+            if not self._tables.seen(tx, recipe):
+                return {}
+            sql = f"SELECT chunk, l2_normalize(vector)::real[] FROM {self._tables.name(recipe)} WHERE chunk = ANY(%s)"
+            return {chunk: np.array(numbers, dtype=np.float32) for chunk, numbers in tx.plain(sql, [list(chunks)])}
 
 
 class PostgresTexts(_Shelf):
@@ -176,9 +200,20 @@ class PostgresTexts(_Shelf):
             scores: dict[int, float] = dict.fromkeys(candidates, 0.0)
             for one, weight in weights.items():
                 for chunk, times, size in tx.plain(_times(table), [one, one, list(candidates)]):
-                    scores[chunk] += weight * times * (K1 + 1) / (times + K1 * (1 - B + B * size / length))
+                    said = float(times)
+                    scores[chunk] += weight * said * (K1 + 1) / (said + K1 * (1 - B + B * size / length))
         best = sorted(scores.items(), key=lambda one: (-one[1], one[0]))
         return [Found(chunk, score) for chunk, score in best[:limit]]
+
+    def phrase(self, recipe: int, words: Sequence[str], limit: int) -> list[int]:
+        """Return chunks in which these words follow each other."""
+        with self._database.reading() as tx:
+            if not self._tables.seen(tx, recipe):
+                return []
+            table = self._tables.name(recipe)
+            asked = " ".join(WORD.findall(_folded(" ".join(words))))
+            sql = f"SELECT chunk FROM {table} WHERE words @@ phraseto_tsquery('holdfast', %s) LIMIT %s"
+            return [chunk for (chunk,) in tx.plain(sql, [asked, limit])]
 
     def _candidates(
         self, tx: Transaction, table: str, rarest_first: Iterable[str], within: Sequence[int] | None
@@ -215,10 +250,10 @@ def _count(table: str) -> str:
 
 
 def _times(table: str) -> str:
-    """Return a statement that tells how often each candidate says one of the words of a query."""
+    """Return a statement that tells how often each candidate says a word; in a heading it counts twice."""
     return (
-        f"SELECT chunk, (SELECT coalesce(sum(cardinality(positions)), 0) FROM unnest(words) "
-        f"WHERE array_to_tsvector(ARRAY[lexeme]) @@ %s::tsquery), length "
+        "SELECT chunk, (SELECT sum(CASE weight WHEN 'A' THEN 2 ELSE 1 END) FROM unnest(words) AS word, "
+        "unnest(word.weights) AS weight WHERE array_to_tsvector(ARRAY[word.lexeme]) @@ %s::tsquery), length "
         f"FROM {table} WHERE words @@ %s::tsquery AND chunk = ANY(%s)"
     )
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from holdfast.indexes.base import Found
+from holdfast.indexes.fulltext import BODY, HEADINGS, match
 from holdfast.indexes.matrix import Rows
 
 if TYPE_CHECKING:
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
 LOADED = 5_000  # vectors read at once
 COUNTED_SECONDS = 60.0  # how often rows are counted, to see whether many in memory are gone
 DEAD_SHARE = 0.25  # of rows in memory that are gone from the table, above which all are read anew
-HEADINGS, BODY = 1.0, 1.0  # what a word counts in a heading and in the text
 MOST_NAMED = 500  # values in one IN (...)
 
 
@@ -105,6 +105,18 @@ class SqliteVectors:
             rows = self._current(recipe)
             return [] if rows is None else [Found(*one) for one in rows.find(query, limit, within)]
 
+    def scores(self, recipe: int, query: Vector, chunks: Sequence[int]) -> tuple[dict[int, float], float]:
+        """Return how near the query these chunks are, and how near all are on average."""
+        with self._mutex:
+            rows = self._current(recipe)
+            return ({}, 0.0) if rows is None else (rows.scores(query, chunks), rows.middle(query))
+
+    def vectors(self, recipe: int, chunks: Sequence[int]) -> dict[int, Vector]:
+        """Return the vectors of chunks, as far as they are known."""
+        with self._mutex:
+            rows = self._current(recipe)
+            return {} if rows is None else rows.vectors(chunks)
+
     def scan(self, recipe: int, after: int, limit: int) -> list[int]:
         """Name the chunks that have a vector."""
         with self._database.reading() as tx:
@@ -170,14 +182,22 @@ class SqliteTexts:
             if not query or not self._tables.seen(tx, recipe):
                 return []
             table = self._tables.name(recipe)
-            asked = " OR ".join(f'"{term.text}"{"*" if term.prefix else ""}' for term in query)
             chosen = "" if within is None else "AND rowid IN (SELECT value FROM json_each(?))"
             sql = (
                 f"SELECT rowid, -bm25({table}, ?, ?) AS score FROM {table} WHERE {table} MATCH ? {chosen} "
                 "ORDER BY score DESC, rowid LIMIT ?"
             )
-            values = [HEADINGS, BODY, asked, *([] if within is None else [json.dumps(list(within))]), limit]
+            values = [HEADINGS, BODY, match(query), *([] if within is None else [json.dumps(list(within))]), limit]
             return [Found(*row) for row in tx.plain(sql, values)]
+
+    def phrase(self, recipe: int, words: Sequence[str], limit: int) -> list[int]:
+        """Return chunks in which these words follow each other."""
+        with self._database.reading() as tx:
+            if not self._tables.seen(tx, recipe):
+                return []
+            table = self._tables.name(recipe)
+            sql = f"SELECT rowid FROM {table} WHERE {table} MATCH ? LIMIT ?"
+            return [chunk for (chunk,) in tx.plain(sql, [f'"{" ".join(words)}"', limit])]
 
     def scan(self, recipe: int, after: int, limit: int) -> list[int]:
         """Name the chunks that have a row."""

@@ -41,6 +41,14 @@ class Shelf(Protocol):
         """Return the nearest."""
         ...
 
+    def scores(self, recipe: int, query: Vector, chunks: Sequence[int]) -> tuple[dict[int, float], float]:
+        """Return how near the query these chunks are, and how near all are on average."""
+        ...
+
+    def vectors(self, recipe: int, chunks: Sequence[int]) -> dict[int, Vector]:
+        """Return the vectors of chunks, as far as they are known; their length is one, or zero."""
+        ...
+
     def scan(self, recipe: int, after: int, limit: int) -> list[int]:
         """Name the chunks that have a vector."""
         ...
@@ -108,6 +116,25 @@ class VectorIndex:
         """Return the chunks nearest to the meaning of the query."""
         vector = self._queried(query)
         return [] if vector is None else self._shelf.find(recipe.id, vector, limit, within)
+
+    def scores(self, recipe: Recipe, query: str, chunks: Sequence[int]) -> tuple[dict[int, float], float]:
+        """Return how near the query these chunks are, as far as they are known, and how near all are on average."""
+        vector = self._queried(query)
+        return ({}, 0.0) if vector is None else self._shelf.scores(recipe.id, vector, chunks)
+
+    @property
+    def paid(self) -> bool:
+        """Whether embedding costs money."""
+        return self._provider.paid
+
+    def embedded(self, texts: Sequence[str]) -> list[Vector]:
+        """Embed texts that belong to no document; their length is one, or zero."""
+        answer = self._provider.embed(list(texts))
+        return [row / norm if (norm := float((row @ row) ** 0.5)) else row for row in answer.vectors]
+
+    def vectors(self, recipe: Recipe, chunks: Sequence[int]) -> dict[int, Vector]:
+        """Return the vectors of chunks, as far as they are known."""
+        return self._shelf.vectors(recipe.id, chunks)
 
     def scan(self, recipe: Recipe, after: int, limit: int) -> list[int]:
         """Name the chunks that have a vector."""

@@ -20,7 +20,6 @@ from sqlalchemy import (
     insert,
     literal_column,
     select,
-    tuple_,
     update,
 )
 from sqlalchemy.dialects.postgresql import insert as upsert
@@ -133,6 +132,17 @@ OWN_CHUNKS = (
     .order_by(chunks.c.id)
     .limit(LIMIT)
 )
+
+_of_base = chunks.join(owners, owners.c.id == chunks.c.owner_id)
+COUNT_CHUNKS = select(func.count()).select_from(_of_base).where(owners.c.base == _text("base"), STANDS)
+CHUNKS_OF_BASE = (
+    select(chunks.c.id, chunks.c.owner_id)
+    .select_from(_of_base)
+    .where(owners.c.base == _text("base"), STANDS)
+    .order_by(chunks.c.id)
+)
+_row = batch(id=int)
+OWNERS_OF = select(chunks.c.id, chunks.c.owner_id).select_from(chunks.join(_row, chunks.c.id == _row.c.id))
 
 # ---------------------------------------------------------------- what may be shown
 

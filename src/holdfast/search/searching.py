@@ -1,35 +1,40 @@
 """A query goes to every channel, and what they propose is shown only if it is served.
 
 Channels propose from indexes and caches that may be late or hold rows nobody needs. All that they propose is checked
-in one snapshot, and a channel whose proposals fall short is asked for more.
+in one snapshot, and a channel whose proposals fall short is asked for more. Then their rankings become one, each
+trusted as far as it has earned it on this base.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, cast
 
+from holdfast.library.builds import Builds
 from holdfast.library.serving import served, served_recipes
+from holdfast.search.calibration import Calibrations
+from holdfast.search.fusion import Channel, add, fuse
+from holdfast.search.tying import Ties
+from holdfast.search.walking import walk
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from holdfast.indexes.base import Found
+    from holdfast.indexes.fulltext import FulltextIndex
+    from holdfast.indexes.graph import GraphIndex
     from holdfast.indexes.registry import Indexes
+    from holdfast.indexes.vector import VectorIndex
     from holdfast.library.catalogue import Base, Recipe
     from holdfast.library.serving import Served
+    from holdfast.search.calibration import Measured
+    from holdfast.search.fusion import Fused, Standing
     from holdfast.stores.database import Database, Transaction
 
 DEPTH = 100  # hits a channel is asked for
-TRIES = 4  # how often a channel that fell short is asked for four times as many
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Mark:
-    """How a channel saw a hit."""
-
-    rank: int
-    score: float
+TRIES = 5  # how often a channel that fell short is asked again, each time for more
+MORE = 4
+FULLTEXT, VECTOR, GRAPH, HYBRID = "fulltext", "vector", "graph", "hybrid"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,7 +43,7 @@ class Hit:
 
     served: Served
     score: float
-    channels: Mapping[str, Mark] = field(default_factory=dict)
+    channels: Mapping[str, Standing] = field(default_factory=dict)
 
 
 class Searching:
@@ -47,31 +52,144 @@ class Searching:
     def __init__(self, database: Database, indexes: Indexes) -> None:
         self._database = database
         self._indexes = indexes
+        self._builds = Builds(database)
+        self._calibrations = Calibrations(database, indexes)
+        self._ties: dict[tuple[int, int | None], Ties] = {}
+
+    def search(self, base: Base, query: str, limit: int = 10) -> list[Hit]:
+        """Return the best passages for a query, in the judgement of all channels together."""
+        return self.compare(base, query)[HYBRID][:limit]
 
     def channel(self, base: Base, kind: str, query: str, limit: int = DEPTH) -> list[Hit]:
-        """Ask one channel."""
+        """Return what one channel finds."""
         with self._database.reading() as tx:
-            found = self._confirmed(tx, base, kind, query, limit)
+            look = Look(tx, self._indexes, base, query)
+            if kind == GRAPH:
+                walked = self._walk(look, self._fuse(look))
+                return look.hits(fuse([walked], {})) if walked else []
+            return look.hits(fuse([look.channel(kind, limit)], {}))[:limit]
+
+    def compare(self, base: Base, query: str) -> dict[str, list[Hit]]:
+        """Return what each channel finds, and as `hybrid` what they find together."""
+        with self._database.reading() as tx:
+            look = Look(tx, self._indexes, base, query)
+            fused = self._fuse(look)
+            walked = self._walk(look, fused)
+            channels = [look.channel(kind) for kind in (FULLTEXT, VECTOR) if look.recipes(kind)]
+            found = {one.name: look.hits(fuse([one], {})) for one in [*channels, *([walked] if walked else [])]}
+            found[HYBRID] = look.hits(add(fused, walked) if walked else fused)
+        return found
+
+    def measured(self, base: Base) -> Measured:
+        """Return how far each channel is trusted on this base."""
+        with self._database.reading() as tx:
+            return self._measured(Look(tx, self._indexes, base, ""))
+
+    def _fuse(self, look: Look) -> list[Fused]:
+        """Make one ranking of the channels that look at the query itself."""
+        known = [look.channel(kind) for kind in (FULLTEXT, VECTOR) if look.recipes(kind)]
+        if len(known) > 1:
+            known[-1] = look.with_others(known[-1], [chunk for chunk, _ in known[0].hits])
+        return fuse(known, self._measured(look).weights)
+
+    def _walk(self, look: Look, fused: Sequence[Fused]) -> Channel | None:
+        """Follow names from the best hits and from the query; None where there is no graph."""
+        ties = self._tied(look)
+        if ties is None:
+            return None
+        measured = self._measured(look)
+        seeds = {one.chunk: one.score for one in fused}
+        walked = walk(seeds, ties.asked(look.query), ties.of, chunks=measured.chunks, trusted=measured.ties)
+        shown = look.confirm(GRAPH, look.recipes(GRAPH)[0], [chunk for chunk, _ in walked])
+        return Channel(name=GRAPH, hits=[(chunk, score) for chunk, score in walked if chunk in shown])
+
+    def _measured(self, look: Look) -> Measured:
+        recipes = {kind: look.recipes(kind)[0] for kind in (FULLTEXT, VECTOR, GRAPH) if look.recipes(kind)}
+        return self._calibrations.of(look.base, recipes, self._tied(look))
+
+    def _tied(self, look: Look) -> Ties | None:
+        """Return the ties of the newest recipe; rules have versions, but a base is not walked by two of them."""
+        recipes, words = look.recipes(GRAPH), look.recipes(FULLTEXT)
+        if not recipes:
+            return None
+        key = (recipes[0].id, words[0].id if words else None)
+        if key not in self._ties:
+            fulltext = cast("FulltextIndex", self._indexes[FULLTEXT])
+            graph = cast("GraphIndex", self._indexes[GRAPH])
+            self._ties[key] = Ties(graph, recipes[0], self._builds, (fulltext, words[0]) if words else None)
+        return self._ties[key]
+
+
+class Look:
+    """One query in one snapshot: what was proposed, and what of it may be shown."""
+
+    def __init__(self, tx: Transaction, indexes: Indexes, base: Base, query: str) -> None:
+        self.base = base
+        self.query = query
+        self._tx = tx
+        self._indexes = indexes
+        self._shown: dict[int, Served] = {}
+        self._recipes: dict[str, list[Recipe]] = {}
+        self._channels: dict[tuple[str, int], Channel] = {}
+
+    def recipes(self, kind: str) -> list[Recipe]:
+        """Return the recipes by which documents are served, newest first."""
+        if kind not in self._recipes:
+            serving = set(served_recipes(self._tx, self.base.key, kind))
+            self._recipes[kind] = [one for one in self._indexes.recipes(self.base, kind) if one.id in serving]
+        return self._recipes[kind]
+
+    def channel(self, kind: str, limit: int = DEPTH) -> Channel:
+        """Return what an index finds, as far as it is served."""
+        if (kind, limit) not in self._channels:
+            parts = [self._part(kind, recipe, limit) for recipe in self.recipes(kind)]
+            self._channels[kind, limit] = parts[0] if len(parts) == 1 else together(kind, parts)
+        return self._channels[kind, limit]
+
+    def with_others(self, channel: Channel, chunks: Sequence[int]) -> Channel:
+        """Let the vectors also judge what only the words found."""
+        index = cast("VectorIndex", self._indexes[VECTOR])
+        if len(self.recipes(VECTOR)) != 1:
+            return channel
+        (recipe,) = self.recipes(VECTOR)
+        known = {chunk for chunk, _ in channel.hits}
+        scores, middle = index.scores(recipe, self.query, [chunk for chunk in chunks if chunk not in known])
+        shown = self.confirm(VECTOR, recipe, list(scores))
+        others = {chunk: score for chunk, score in scores.items() if chunk in shown}
+        return replace(channel, floor=middle, others=others)
+
+    def confirm(self, kind: str, recipe: Recipe, chunks: Sequence[int]) -> Mapping[int, Served]:
+        """Return those of the chunks that may be shown; what is shown in several generations is shown in the newest."""
+        found = served(self._tx, self.base.key, kind, recipe.id, chunks)
+        for chunk, one in found.items():
+            if chunk not in self._shown or self._shown[chunk].generation < one.generation:
+                self._shown[chunk] = one
+        return found
+
+    def hits(self, fused: Sequence[Fused]) -> list[Hit]:
+        """Return the hits; of a document that is served in two generations at this moment only the newer ones."""
+        newest: dict[int, int] = {}
+        for one in self._shown.values():
+            newest[one.document] = max(one.generation, newest.get(one.document, 0))
         return [
-            Hit(served=one, score=score, channels={kind: Mark(rank=rank, score=score)})
-            for rank, (one, score) in enumerate(found, 1)
+            Hit(served=self._shown[one.chunk], score=one.score, channels=one.channels)
+            for one in fused
+            if self._shown[one.chunk].generation == newest[self._shown[one.chunk].document]
         ]
 
-    def _confirmed(self, tx: Transaction, base: Base, kind: str, query: str, limit: int) -> list[tuple[Served, float]]:
-        """Ask for as many as it takes until enough of them are served."""
-        recipes = [
-            recipe for recipe in self._indexes.recipes(base, kind) if recipe.id in served_recipes(tx, base.key, kind)
-        ]
-        return [hit for recipe in recipes for hit in self._of_recipe(tx, base, kind, recipe, query, limit)][:limit]
-
-    def _of_recipe(
-        self, tx: Transaction, base: Base, kind: str, recipe: Recipe, query: str, limit: int
-    ) -> list[tuple[Served, float]]:
+    def _part(self, kind: str, recipe: Recipe, limit: int) -> Channel:
+        """Ask an index for as many as it takes until enough of them are served."""
         asked = limit
         for _ in range(TRIES):
-            found: Sequence[Found] = self._indexes[kind].find(recipe, query, asked)
-            shown = served(tx, base.key, kind, recipe.id, [one.chunk for one in found])
+            found: Sequence[Found] = self._indexes[kind].find(recipe, self.query, asked)
+            shown = self.confirm(kind, recipe, [one.chunk for one in found])
             if len(shown) >= limit or len(found) < asked:
                 break
-            asked *= 4
-        return [(shown[one.chunk], one.score) for one in found if one.chunk in shown][:limit]
+            asked *= MORE
+        return Channel(name=kind, hits=[(one.chunk, one.score) for one in found if one.chunk in shown][:limit])
+
+
+def together(kind: str, parts: Sequence[Channel]) -> Channel:
+    """Make one channel of what an index finds by several recipes, whose scores do not compare."""
+    hits = {one.chunk: one.score for part in parts for one in fuse([part], {})}
+    return Channel(name=kind, hits=sorted(hits.items(), key=lambda one: (-one[1], one[0])))

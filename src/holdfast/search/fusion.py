@@ -1,0 +1,169 @@
+"""Makes one ranking of what the channels found, each trusted as far as it has earned it on this very base.
+
+Ranks alone cannot be added up: a weak channel's tenth hit would weigh as much as a strong channel's. So scores are
+added, each measured on its channel's own scale, from what chance gives to its best hit. How far a channel is trusted
+is not a constant. `calibrate` asks the base questions whose answer is known, made of its own headings and sentences,
+and weighs each channel by how much it helps to find them: a useless embedding model ends near nothing, a strong one
+leads.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+PRIOR = 0.25  # share of a channel beside the first, before anything was measured
+DOUBT = 0.3  # how far the prior may be wrong: it counts as one observation with this error
+ANSWERED = 10  # a sample counts if somebody ranks its target this high; else it is no question, only noise
+SHARES = tuple(step / 20 for step in range(20))  # that calibration tries: none, and up to 0.95
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Channel:
+    """What one channel found for a query."""
+
+    name: str
+    hits: Sequence[tuple[int, float]]  # chunk and score, best first, each chunk once
+    floor: float = 0.0  # the score that means nothing: 0 for BM25, the mean over the base for a similarity
+    others: Mapping[int, float] = field(default_factory=dict)  # scores of chunks that only other channels found
+
+    @property
+    def speaks(self) -> bool:
+        """Tell whether it found anything better than nothing."""
+        return bool(self.hits) and self.hits[0][1] > self.floor
+
+
+class Standing(NamedTuple):
+    """Where a chunk stands in one channel."""
+
+    score: float
+    rank: int  # 1 is best; 0 if the channel scored it without having found it
+
+
+class Fused(NamedTuple):
+    """A chunk in the joint ranking."""
+
+    chunk: int
+    score: float
+    channels: Mapping[str, Standing]  # by name, of every channel that knows it
+
+
+class Sample(NamedTuple):
+    """A question made of the base itself: what each channel found, and the chunk that the question was taken from."""
+
+    target: int
+    channels: Sequence[Channel]
+
+
+def fuse(channels: Iterable[Channel], weights: Mapping[str, float]) -> list[Fused]:
+    """Return every chunk found, best first, with scores from 0 to 1.
+
+    A channel that found nothing, or nothing better than its floor, changes nothing. One channel alone keeps its order.
+    Equal scores are decided by the best rank, then by the chunk. The order of the channels does not matter.
+    """
+    speaking = sorted((one for one in channels if one.speaks), key=lambda one: one.name)
+    trusted = [one for one in speaking if weights.get(one.name, 0.0) > 0.0] or speaking
+    total = math.fsum(weights.get(one.name, 0.0) for one in trusted)
+    scores: dict[int, float] = {}
+    for one in trusted:
+        weight = weights[one.name] / total if total else 1 / len(trusted)
+        for chunk, score in _measured(one).items():
+            scores[chunk] = scores.get(chunk, 0.0) + weight * score
+    return _ranked(scores, _standings(speaking, scores))
+
+
+def add(fused: Sequence[Fused], channel: Channel) -> list[Fused]:
+    """Return the ranking with a channel whose scores are on its scale already, as those of a walk are."""
+    scores = {one.chunk: one.score for one in fused}
+    for chunk, score in channel.hits:
+        scores[chunk] = scores.get(chunk, 0.0) + score
+    standings = {one.chunk: dict(one.channels) for one in fused}
+    for chunk, standing in _standings([channel], scores).items():
+        standings.setdefault(chunk, {}).update(standing)
+    return _ranked(scores, standings)
+
+
+def calibrate(samples: Sequence[Sample], names: Sequence[str]) -> dict[str, float]:
+    """Return the weight of each channel, the first of which is the one to beat; they add up to 1.
+
+    Each further channel gets the share that helps most, beside those before it, to rank targets high. Shares between
+    which the samples cannot decide are averaged, together with the prior, so few samples change little.
+    """
+    weights = dict.fromkeys(names[:1], 1.0)
+    for name in names[1:]:
+        share = _share(samples, weights, name)
+        weights = {one: weight * (1 - share) for one, weight in weights.items()} | {name: share}
+    return weights
+
+
+def _share(samples: Sequence[Sample], weights: Mapping[str, float], name: str) -> float:
+    """Return the share of a channel beside the others, as its mean over all shares, each as likely as samples say."""
+    curves = [_gains(one, weights, name) for one in samples]
+    curves = [curve for curve in curves if curve]
+    if not curves:
+        return PRIOR
+    means = [sum(gains) / len(curves) for gains in zip(*curves, strict=True)]
+    best = max(range(len(SHARES)), key=means.__getitem__)
+    likely = []
+    for place, share in enumerate(SHARES):
+        doubt = ((share - PRIOR) / DOUBT) ** 2
+        losses = [curve[best] - curve[place] for curve in curves]
+        if loss := means[best] - means[place]:
+            spread = sum((one - loss) ** 2 for one in losses) / len(losses) ** 2
+            doubt += loss**2 / max(spread, 1e-12)
+        likely.append(math.exp(-doubt / 2))
+    return sum(share * weight for share, weight in zip(SHARES, likely, strict=True)) / sum(likely)
+
+
+def _gains(sample: Sample, weights: Mapping[str, float], name: str) -> list[float]:
+    """Return how well the target stands for each share of the channel; nothing if nobody answers the question."""
+    measured = {one.name: _measured(one) for one in sample.channels if one.speaks}
+    rest: dict[int, float] = {}
+    for known, weight in weights.items():
+        for chunk, score in measured.get(known, {}).items():
+            rest[chunk] = rest.get(chunk, 0.0) + weight * score
+    own = measured.get(name, {})
+    if not (_answers(rest, sample.target) or _answers(own, sample.target)):
+        return []
+    pairs = [(rest.get(chunk, 0.0), own.get(chunk, 0.0)) for chunk in rest.keys() | own.keys()]
+    first, second = rest.get(sample.target, 0.0), own.get(sample.target, 0.0)
+    gains = []
+    for share in SHARES:
+        limit = (1 - share) * first + share * second
+        above = sum((1 - share) * one + share * other > limit for one, other in pairs)
+        gains.append(1 / math.log2(2 + above))
+    return gains
+
+
+def _answers(scores: Mapping[int, float], target: int) -> bool:
+    return target in scores and sum(score > scores[target] for score in scores.values()) < ANSWERED
+
+
+def _measured(channel: Channel) -> dict[int, float]:
+    """Return the scores of a channel that speaks, from 0 for its floor and below to 1 for its best hit."""
+    span = channel.hits[0][1] - channel.floor
+    known = [*channel.others.items(), *channel.hits]
+    return {chunk: min(1.0, max(0.0, (score - channel.floor) / span)) for chunk, score in known}
+
+
+def _standings(channels: Iterable[Channel], chunks: Iterable[int]) -> dict[int, dict[str, Standing]]:
+    found: dict[int, dict[str, Standing]] = {chunk: {} for chunk in chunks}
+    for channel in channels:
+        for chunk, score in channel.others.items():
+            found.setdefault(chunk, {})[channel.name] = Standing(score, 0)
+        for rank, (chunk, score) in enumerate(channel.hits, start=1):
+            found.setdefault(chunk, {})[channel.name] = Standing(score, rank)
+    return found
+
+
+def _ranked(scores: Mapping[int, float], standings: Mapping[int, Mapping[str, Standing]]) -> list[Fused]:
+    ranking = [Fused(chunk, scores.get(chunk, 0.0), standing) for chunk, standing in standings.items()]
+    return sorted(ranking, key=lambda one: (-one.score, _best_rank(one), one.chunk))
+
+
+def _best_rank(one: Fused) -> float:
+    return min((standing.rank for standing in one.channels.values() if standing.rank), default=math.inf)

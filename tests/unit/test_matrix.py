@@ -1,0 +1,188 @@
+"""Vectors in memory against brute force: the same rows, the same order, whatever was added, replaced and discarded."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast.indexes import matrix
+from holdfast.indexes.matrix import Rows
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from holdfast.providers.base import Matrix, Vector
+
+DIMENSION = 5
+NUMBERS = st.integers(-3, 3).map(float)  # few values: equal scores and zero vectors are common
+VECTORS = st.lists(NUMBERS, min_size=DIMENSION, max_size=DIMENSION)
+CHUNKS = st.integers(1, 12)
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.just("add"), st.dictionaries(CHUNKS, VECTORS, max_size=6)),
+        st.tuples(st.just("discard"), st.lists(CHUNKS, max_size=4)),
+    ),
+    max_size=8,
+)
+
+
+def vectors(*given: Sequence[float]) -> Matrix:
+    return np.array(given, dtype=np.float32).reshape(len(given), -1)
+
+
+def brute(known: Mapping[int, Sequence[float]], query: Sequence[float]) -> dict[int, float]:
+    """Compare the query with every row, one by one."""
+    asked = np.array(query, dtype=np.float64)
+    scores = {}
+    for chunk, one in known.items():
+        length = float(np.linalg.norm(one) * np.linalg.norm(asked))
+        scores[chunk] = float(np.dot(one, asked)) / length if length else 0.0
+    return scores
+
+
+def assert_best(found: list[tuple[int, float]], scores: Mapping[int, float], limit: int) -> None:
+    """What was found is the best there is, in order, each once, with its score."""
+    assert len(found) == min(limit, len(scores))
+    assert len({chunk for chunk, _ in found}) == len(found)
+    assert [score for _, score in found] == sorted((score for _, score in found), reverse=True)
+    for chunk, score in found:
+        assert score == pytest.approx(scores[chunk], abs=1e-5)
+    left = [score for chunk, score in scores.items() if chunk not in dict(found)]
+    assert max(left, default=-2.0) <= min((score for _, score in found), default=2.0) + 1e-5
+
+
+def after(steps: Sequence[tuple[str, Any]]) -> tuple[Rows, dict[int, Sequence[float]]]:
+    """Do the same to the rows and to a plain dictionary."""
+    rows, known = Rows(DIMENSION), dict[int, "Sequence[float]"]()
+    for verb, what in steps:
+        if verb == "add":
+            rows.add(list(what), vectors(*what.values()) if what else np.zeros((0, DIMENSION), dtype=np.float32))
+            known |= what
+        else:
+            rows.discard(what)
+            known = {chunk: one for chunk, one in known.items() if chunk not in what}
+    return rows, known
+
+
+@given(steps=STEPS, query=VECTORS, limit=st.integers(1, 15))
+def test_it_finds_what_comparing_everything_finds(
+    steps: Sequence[tuple[str, Any]], query: list[float], limit: int
+) -> None:
+    rows, known = after(steps)
+    assert len(rows) == len(known)
+    found = rows.find(np.array(query, dtype=np.float32), limit)
+    assert_best(found, brute(known, query) if any(query) else {}, limit)
+
+
+@given(steps=STEPS, query=VECTORS, within=st.lists(st.integers(1, 20), unique=True), limit=st.integers(1, 15))
+def test_within_some_chunks_only_these_count(
+    steps: Sequence[tuple[str, Any]], query: list[float], within: list[int], limit: int
+) -> None:
+    rows, known = after(steps)
+    found = rows.find(np.array(query, dtype=np.float32), limit, within)
+    chosen = {chunk: one for chunk, one in known.items() if chunk in within}
+    assert_best(found, brute(chosen, query) if any(query) else {}, limit)
+    assert rows.scores(np.array(query, dtype=np.float32), within) == dict(
+        rows.find(np.array(query, dtype=np.float32), len(within) or 1, within)
+    )
+
+
+def test_a_query_without_meaning_finds_nothing() -> None:
+    rows = Rows(2)
+    rows.add([1], vectors([1, 0]))
+    assert rows.find(np.zeros(2, dtype=np.float32), 10) == []
+    assert Rows(2).find(np.ones(2, dtype=np.float32), 10) == []
+
+
+def test_a_vector_of_zeros_stays_zero_and_disturbs_nobody() -> None:
+    rows = Rows(2)
+    rows.add([1, 2, 3], vectors([0, 0], [0, 2], [0, -2]))
+    assert rows.find(np.array([0, 1], dtype=np.float32), 2) == [(2, 1.0), (1, 0.0)]
+
+
+def test_equal_scores_come_in_the_order_of_their_chunks() -> None:
+    rows = Rows(2)
+    rows.add([9, 3, 7, 1], vectors(*[[1, 1]] * 4))
+    assert [chunk for chunk, _ in rows.find(np.ones(2, dtype=np.float32), 10)] == [1, 3, 7, 9]
+
+
+@pytest.mark.parametrize("limit", [1, 2, 3])
+def test_equal_scores_at_the_edge_of_the_limit_are_cut_by_their_chunks_too(limit: int) -> None:
+    rows = Rows(2)
+    rows.add([9, 3, 7, 1, 5, 2], vectors(*[[1, 1]] * 6))
+    assert [chunk for chunk, _ in rows.find(np.ones(2, dtype=np.float32), limit)] == [1, 2, 3][:limit]
+
+
+def test_a_replaced_row_is_found_once_where_it_is_now() -> None:
+    rows = Rows(2)
+    rows.add([1, 2], vectors([1, 0], [0, 1]))
+    rows.add([1], vectors([0, -1]))
+    assert rows.find(np.array([1, 0], dtype=np.float32), 10) == [(1, 0.0), (2, 0.0)]
+    assert len(rows) == 2
+
+
+def test_it_grows_beyond_its_first_room_and_forgets_nothing() -> None:
+    generator = np.random.default_rng(7)
+    count = 3 * matrix.ROOM + 5
+    all_of_them = generator.standard_normal((count, 4)).astype(np.float32)
+    rows = Rows(4)
+    for first in range(0, count, 700):
+        rows.add(list(range(first, min(first + 700, count))), all_of_them[first : first + 700])
+    for chunk in (0, matrix.ROOM - 1, matrix.ROOM, count - 1):
+        assert rows.find(all_of_them[chunk], 1)[0][0] == chunk
+
+
+def clustered(count: int, dimension: int, seed: int) -> Matrix:
+    """Make vectors as embeddings are: around a common mean, and around topics."""
+    generator = np.random.default_rng(seed)
+    topics = generator.standard_normal((40, dimension))
+    picked = topics[generator.integers(0, len(topics), count)]
+    drift = generator.standard_normal(dimension) * 2  # the mean of real embeddings is far from zero
+    made: Matrix = (picked + 0.6 * generator.standard_normal((count, dimension)) + drift).astype(np.float32)
+    return made
+
+
+def test_comparing_signs_first_loses_next_to_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(matrix, "EXACT", 1_000)
+    monkeypatch.setattr(matrix, "RESCORED", 400)
+    data = clustered(8_000, 256, 1)
+    rows = Rows(256)
+    rows.add(list(range(len(data))), data)
+    gone = list(range(0, 4_000, 2))
+    rows.discard(gone)
+    alive = np.setdiff1d(np.arange(len(data)), gone)
+    unit = data / np.linalg.norm(data, axis=1, keepdims=True)
+    noise = 0.3 * np.random.default_rng(9).standard_normal((50, 256)).astype(np.float32)
+    kept = 0
+    queries: Sequence[Vector] = list(clustered(8_000, 256, 1)[::160] + noise)
+    for query in queries:
+        found = {chunk for chunk, _ in rows.find(query, 10)}
+        assert found <= set(alive.tolist())
+        best = alive[np.argsort(-(unit[alive] @ query), kind="stable")[:10]]
+        kept += len(found & set(best.tolist()))
+    assert kept / (10 * len(queries)) >= 0.95
+
+
+def test_signs_are_made_anew_when_rows_come(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(matrix, "EXACT", 100)
+    monkeypatch.setattr(matrix, "RESCORED", 20)
+    data = clustered(300, 64, 2)
+    rows = Rows(64)
+    rows.add(list(range(200)), data[:200])
+    rows.find(data[0], 1)
+    rows.add(list(range(200, 300)), data[200:])
+    for chunk in (0, 250, 299):
+        assert rows.find(data[chunk], 1)[0][0] == chunk
+
+
+def test_more_than_all_may_be_asked_for_when_signs_are_compared(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(matrix, "EXACT", 10)
+    monkeypatch.setattr(matrix, "RESCORED", 2)
+    rows = Rows(64)
+    rows.add(list(range(50)), clustered(50, 64, 3))
+    rows.discard(list(range(40)))
+    assert {chunk for chunk, _ in rows.find(np.ones(64, dtype=np.float32), 100)} == set(range(40, 50))

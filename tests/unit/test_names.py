@@ -1,0 +1,171 @@
+"""Names are found by rules that can be stated, joined by their key, and titles are found wherever their words stand."""
+
+# ruff: noqa: RUF001  (wide letters and commas are meant)
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast.content.names import LONGEST, MOST, Definition, Source, Titles, bare_words, defined, key, names
+
+WORDS = ["red", "green", "blue", "the", "of", "猫", "犬"]
+KEYS = st.lists(st.sampled_from(WORDS), min_size=1, max_size=3).map(" ".join)
+
+
+def texts(text: str) -> list[str]:
+    return [name.text for name in names(text)]
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("The Beatles", "beatles"),
+        ("Dvořák", "DVORAK"),
+        ("state-of-the-art", "State of the Art"),
+        ("Ｒｕｓｔ", "rust"),
+        ("ﾃﾞｰﾀ", "データ"),
+        ("e\u0301te\u0301", "été"),
+    ],
+)
+def test_spellings_of_a_name_share_a_key(one: str, other: str) -> None:
+    assert key(one) == key(other) != ""
+
+
+@pytest.mark.parametrize(
+    ("one", "other"), [("Paris", "Paris Hilton"), ("かく", "がく"), ("IL-6", "IL-16"), ("中国", "国中")]
+)
+def test_different_names_have_different_keys(one: str, other: str) -> None:
+    assert key(one) != key(other)
+
+
+@pytest.mark.parametrize("text", ["", " ?! ", " ".join(["word"] * (LONGEST + 1)), "字" * 31])
+def test_what_is_no_name_has_no_key(text: str) -> None:
+    assert not key(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("In 1903 Marie Curie shared the prize with Henri Becquerel.", ["Marie Curie", "Henri Becquerel"]),
+        ("She taught at the University of Paris.", ["University of Paris"]),
+        ("It was Einstein's idea, not Bohr’s.", ["Einstein", "Bohr"]),
+        ("Water is wet. Nothing else is.", []),
+        ("However, they left. When? On Monday.", []),
+        ("Call `spawn_blocking` or std::thread, never parseInt.", ["spawn_blocking", "std::thread", "parseInt"]),
+        ("They say levels of IL-6 and BRCA1 rose.", ["IL-6", "BRCA1"]),
+        ('The term "memory safety" and **data races**.', ["memory safety", "data races"]),
+        ("See [the reference](https://example.org/Some/Path.html).", ["the reference"]),
+        ("《战国无双》是游戏，见「説明書」。", ["战国无双", "説明書"]),
+        ("彼はアルバート・アインシュタインである。", ["アルバート・アインシュタイン"]),
+        ("由Ludwig Prandtl在1904年提出", ["Ludwig Prandtl"]),
+        ("In 1904. The end.Here it stops", []),
+    ],
+)
+def test_names_are_what_the_rules_see(text: str, expected: list[str]) -> None:
+    assert texts(text) == expected
+
+
+def test_a_name_is_told_once_and_a_list_of_thousands_is_cut() -> None:
+    assert texts("We met Ada Lovelace and ADA LOVELACE.") == ["Ada Lovelace"]
+    assert len(names(" and ".join(f"`name{number}`" for number in range(1000)))) == MOST
+
+
+@given(st.text(max_size=200))
+def test_any_text_has_names_with_keys_of_their_own(text: str) -> None:
+    found = [name.key for name in names(text)]
+    assert len(set(found)) == len(found)
+    assert all(name.key == key(name.text) for name in names(text))
+
+
+@pytest.mark.parametrize(
+    ("text", "title", "expected"),
+    [
+        ("Some text.", "Mercury (planet)", [("mercury planet", "title"), ("mercury", "title")]),
+        ("# Ownership\n\ntext\n\n## The Slice Type\n\nmore", "", [("ownership", "title"), ("slice type", "title")]),
+        ("```\n# no heading\n```\n\ntext", "", []),
+        ("Demon Dice, first sold in 1995, is a game.", "", [("demon dice", "opening")]),
+        ("**Ada Lovelace** (1815-1852) wrote the first program.", "", [("ada lovelace", "opening")]),
+        ("The Beatles were a band.", "Beatles", [("beatles", "title")]),
+        ("Bacillus subtilis forms spores.", "", []),
+        ("However, it is late.", "", []),
+        ("锣鼓经是大陆传统器乐。", "", [("锣 鼓 经", "opening")]),
+        ("所有権とは、規則である。", "", [("所 有 権", "opening")]),
+    ],
+)
+def test_a_first_chunk_defines_title_headings_and_what_it_explains(
+    text: str, title: str, expected: list[tuple[str, str]]
+) -> None:
+    assert [(one.key, one.source) for one in defined(text, title=title, first=True)] == expected
+
+
+def test_a_later_chunk_defines_its_headings_alone() -> None:
+    text = "Demon Dice is a game.\n\n## Rules"
+    assert defined(text, title="Games") == [Definition("rules", "Rules", Source.TITLE)]
+
+
+@pytest.mark.parametrize(
+    ("definition", "sought"),
+    [
+        (Definition("heart", "heart", Source.TITLE), True),
+        (Definition("ada", "Ada", Source.OPENING), False),
+        (Definition("锣 鼓 经", "锣鼓经", Source.OPENING), True),
+    ],
+)
+def test_titles_hold_what_rules_would_miss(definition: Definition, sought: bool) -> None:
+    assert definition.sought is sought
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("in paris hilton met paris", ["paris hilton", "paris"]),
+        ("PARIS! Hilton", ["paris hilton"]),
+        ("hilton of paris", ["paris"]),
+        ("我看了战国无双", ["战 国 无 双"]),
+        ("parish", []),
+        ("", []),
+    ],
+)
+def test_titles_are_found_by_their_words_the_longest_first(text: str, expected: list[str]) -> None:
+    titles = Titles()
+    for owner, title in enumerate(["Paris", "Paris Hilton", "战国无双"]):
+        titles.add(key(title), owner)
+    assert titles.find(bare_words(text)) == expected
+
+
+def test_a_title_stays_until_its_last_owner_is_gone() -> None:
+    titles = Titles()
+    for owner in (7, 3, 7):
+        titles.add("red", owner)
+    titles.discard("red", 9)
+    titles.discard("red", 7)
+    assert titles.owners("red") == [3, 7]
+    titles.discard("red", 7)
+    titles.discard("red", 3)
+    titles.discard("red", 3)
+    assert (titles.owners("red"), titles.find(["red"]), len(titles)) == ([], [], 0)
+
+
+@given(st.lists(st.tuples(KEYS, st.integers(0, 3)), max_size=12), st.lists(st.sampled_from(WORDS), max_size=12))
+def test_titles_know_nothing_of_the_order_they_were_added_in(added: list[tuple[str, int]], text: list[str]) -> None:
+    one, other = Titles(), Titles()
+    for pair in added:
+        one.add(*pair)
+    for pair in [*reversed(added), ("green blue", 9)]:
+        other.add(*pair)
+    other.discard("green blue", 9)
+    assert one.find(text) == other.find(text)
+    assert [one.owners(found) for found in one.find(text)] == [other.owners(found) for found in other.find(text)]
+
+
+def test_a_chunk_costs_about_a_millisecond() -> None:
+    sentence = "In 1903 Marie Curie shared the Nobel Prize with `Pierre` and nobody_else of the University of Paris. "
+    text = sentence * 20
+    start = time.process_time()
+    for _ in range(20):
+        names(text)
+    assert time.process_time() - start < 20 * 0.010, "ten times the usual, so that a busy machine does not fail it"

@@ -1,0 +1,143 @@
+"""Every word that a person can see is found, in any script, and no query is ever an error."""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from holdfast.content.segmenting import MOST, Term, segmented, terms, words
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+@pytest.fixture(scope="module")
+def index() -> Iterator[sqlite3.Connection]:
+    with closing(sqlite3.connect(":memory:")) as connection:
+        connection.execute(
+            "create virtual table texts using fts5(body, tokenize = 'porter unicode61 remove_diacritics 2')"
+        )
+        yield connection
+
+
+def match(query: str) -> str:
+    return " OR ".join(f'"{term.text}"{"*" if term.prefix else ""}' for term in terms(query))
+
+
+def found(index: sqlite3.Connection, text: str, query: str) -> bool:
+    index.execute("delete from texts")
+    index.execute("insert into texts values (?)", (segmented(text),))
+    return bool(index.execute("select 1 from texts where texts match ?", (match(query),)).fetchall())
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("plain words stay", "plain words stay"),
+        ("Größe, été, Ελλάδα, Москва", "Größe, été, Ελλάδα, Москва"),
+        ("", ""),
+        ("猫", " 猫 "),
+        ("战国无双3", " 战国 国无 无双 双 3"),
+        ("use中文here", "use 中文 文 here"),
+        ("東京タワー", " 東京 京タ タワ ワー ー "),
+        ("한국어 문서", " 한국 국어 어   문서 서 "),
+        ("第一。第二", " 第一 一 。 第二 二 "),
+    ],
+)
+def test_runs_without_spaces_become_pairs_and_their_last_character(text: str, expected: str) -> None:
+    assert segmented(text) == expected
+
+
+@pytest.mark.parametrize(
+    ("wide", "plain"),
+    [
+        ("ＦＴＳ５", "FTS5"),  # noqa: RUF001
+        ("ｶﾀｶﾅ", "カタカナ"),
+        ("か\u3099く", "がく"),
+        ("葛\U000e0100城", "葛城"),
+        ("\u1112\u1161\u11ab\u1100\u116e\u11a8", "한국"),
+        ("⼭川", "山川"),
+    ],
+)
+def test_other_drawings_of_a_character_are_the_same_character(wide: str, plain: str) -> None:
+    assert segmented(wide).split() == segmented(plain).split()
+    assert terms(wide) == terms(plain)
+    assert words(wide) == words(plain)
+
+
+@pytest.mark.parametrize(
+    ("query", "expected"),
+    [
+        ("", []),
+        ("?!\"'*()", []),
+        ("Who is who", [Term("who"), Term("is")]),
+        ("snake_case AND-OR", [Term("snake"), Term("case"), Term("and"), Term("or")]),
+        ("所有权", [Term("所有"), Term("有权")]),
+        ("猫", [Term("猫", prefix=True)]),
+        ("Rust的所有", [Term("rust"), Term("的所"), Term("所有")]),
+        ("re\u0301sume\u0301", [Term("re\u0301sume\u0301")]),
+    ],
+)
+def test_a_query_becomes_its_terms_each_once(query: str, expected: list[Term]) -> None:
+    assert terms(query) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "query"),
+    [
+        ("黑猫在家", "猫"),
+        ("我家有猫", "猫"),
+        ("猫", "猫"),
+        ("数据库的所有权规则", "所有权"),
+        ("ﾃﾞｰﾀﾍﾞｰｽの設計", "データベース"),
+        ("ＳＱＬite は小さい", "sqlite"),  # noqa: RUF001
+        ("검색엔진을 만든다", "검색엔진"),
+        ("the café's résumés", "resume\u0301"),
+        ("he was running", "runs"),
+        ("版本2的说明", "2"),
+    ],
+)
+def test_what_stands_in_a_text_is_found(index: sqlite3.Connection, text: str, query: str) -> None:
+    assert found(index, text, query)
+
+
+@pytest.mark.parametrize(("text", "query"), [("国王和中间", "中国"), ("a cat", "dog"), ("无双", "战国")])
+def test_what_does_not_stand_in_a_text_is_not_found(index: sqlite3.Connection, text: str, query: str) -> None:
+    assert not found(index, text, query)
+
+
+@settings(max_examples=300)
+@given(st.text(st.characters(codec=None), max_size=60))
+def test_no_query_is_a_syntax_error(query: str) -> None:
+    with closing(sqlite3.connect(":memory:")) as connection:
+        connection.execute("create virtual table texts using fts5(body)")
+        for term in terms(query):
+            assert term.text.replace("\u0345", "").strip()
+            assert not set(term.text) & set("\"'\0*^:()&|!<>\\ ")
+        if terms(query):
+            connection.execute("select 1 from texts where texts match ?", (match(query),)).fetchall()
+
+
+@given(st.text(st.sampled_from("中国日本語かなカナ한국 ab1。"), min_size=1, max_size=30), st.data())
+def test_every_part_of_a_text_finds_it(text: str, data: st.DataObject) -> None:
+    start = data.draw(st.integers(0, len(text) - 1))
+    part = text[start : data.draw(st.integers(start + 1, len(text)))]
+    tokens = segmented(text).split()
+    for term in terms(part):
+        if not term.text.isascii():
+            assert any(token.startswith(term.text) if term.prefix else token == term.text for token in tokens)
+
+
+def test_a_pasted_book_is_asked_by_its_first_words(index: sqlite3.Connection) -> None:
+    query = " ".join(f"word{number}" for number in range(20_000))
+    assert len(terms(query)) == MOST
+    assert not found(index, "nothing of it", query)
+
+
+def test_words_are_compared_in_lower_case_and_character_by_character() -> None:
+    assert words("The Rust Book: 所有权2") == ["the", "rust", "book", "所", "有", "权", "2"]

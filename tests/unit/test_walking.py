@@ -1,0 +1,148 @@
+"""The walk reaches what is named, over several steps, fades, believes rare names, and is not caught by hubs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast.search.walking import BREADTH, HUB, STEPS, Tie, Via, rarity, trust, walk
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from random import Random
+
+CHUNKS = 1000
+
+
+class Web:
+    """Ties by chunk, and what was asked for."""
+
+    def __init__(self, ties: Mapping[int, Sequence[Tie]]) -> None:
+        self.known = ties
+        self.asked: list[list[int]] = []
+
+    def __call__(self, chunks: Sequence[int]) -> Mapping[int, Sequence[Tie]]:
+        self.asked.append(list(chunks))
+        return {chunk: self.known[chunk] for chunk in chunks if chunk in self.known}
+
+
+def title(*targets: int, heard: int = 1) -> Tie:
+    return Tie(Via.TITLE, targets, heard)
+
+
+def reached(
+    seeds: dict[int, float], ties: dict[int, list[Tie]], query: Sequence[Tie] = (), trusted: float = 1.0
+) -> dict[int, float]:
+    return dict(walk(seeds, query, Web(ties), chunks=CHUNKS, trusted=trusted))
+
+
+def test_a_chain_of_names_is_followed_to_its_fourth_text_and_fades() -> None:
+    found = reached({1: 1.0}, {1: [title(2)], 2: [title(3)], 3: [title(4)], 4: [title(5)]})
+    assert list(found) == [2, 3, 4]
+    assert 1 > found[2] > found[3] > found[4] > 0
+
+
+def test_what_is_not_named_is_not_returned() -> None:
+    assert reached({1: 1.0, 2: 0.9}, {1: [title(2)]}).keys() == {2}
+    assert reached({1: 1.0}, {}) == {}
+    assert reached({}, {}) == {}
+
+
+def test_a_better_seed_passes_more_on() -> None:
+    found = reached({1: 1.0, 2: 0.5}, {1: [title(3)], 2: [title(4)]})
+    assert found[3] == pytest.approx(2 * found[4])
+
+
+def test_a_rare_name_leads_further_than_a_common_one() -> None:
+    found = reached({1: 1.0}, {1: [title(2, heard=1), title(3, heard=100), title(4, heard=CHUNKS)]})
+    assert found[2] > found[3] > 0
+    assert 4 not in found
+
+
+def test_a_name_that_many_define_is_shared_and_a_hub_is_no_tie() -> None:
+    found = reached({1: 1.0}, {1: [title(2), title(3, 4), title(*range(10, 11 + HUB))]})
+    assert found[2] == pytest.approx(2 * found[3])
+    assert found.keys() == {2, 3, 4}
+
+
+def test_many_paths_count_no_more_than_the_best() -> None:
+    one = reached({1: 1.0, 2: 0.8, 3: 0.8}, {1: [title(9)]})
+    all_of_them = reached({1: 1.0, 2: 0.8, 3: 0.8}, {1: [title(9)], 2: [title(9)], 3: [title(9)]})
+    assert one[9] == all_of_them[9]
+
+
+def test_ties_are_believed_by_what_they_go_along() -> None:
+    ties = [Tie(via, (place,), 1) for place, via in enumerate(Via, start=2)]
+    found = reached({1: 1.0}, {1: ties})
+    assert list(found) == [2, 3, 4, 5]
+
+
+def test_who_defines_a_name_is_not_led_away_by_it() -> None:
+    assert reached({1: 1.0}, {1: [title(1, 2)]}) == {}
+    assert reached({1: 1.0}, {1: [Tie(Via.NAMED, (1, 2), 1)]}).keys() == {2}
+
+
+def test_a_title_in_the_query_is_believed_in_any_base_and_other_names_as_far_as_it_is_trusted() -> None:
+    query = [title(7), Tie(Via.OPENING, (8,), 1)]
+    assert reached({}, {}, query, trusted=0.0).keys() == {7}
+    assert reached({}, {}, query, trusted=0.5)[8] < reached({}, {}, query, trusted=1.0)[8]
+
+
+def test_a_title_in_the_query_is_a_seed() -> None:
+    assert reached({}, {7: [title(8)]}, [title(7)]).keys() == {7, 8}
+
+
+def test_without_trust_nothing_is_asked() -> None:
+    web = Web({1: [title(2)]})
+    assert walk({1: 1.0}, [], web, chunks=CHUNKS, trusted=0.0) == []
+    assert web.asked == []
+
+
+def test_only_the_neighbourhood_of_the_best_is_asked_for_and_nothing_twice() -> None:
+    web = Web({chunk: [title(chunk + 1)] for chunk in range(500)})
+    walk({chunk: 1 - chunk / 1000 for chunk in range(400)}, [], web, chunks=CHUNKS, trusted=1.0)
+    asked = [chunk for chunks in web.asked for chunk in chunks]
+    assert len(asked) == len(set(asked)) <= STEPS * BREADTH
+    assert web.asked[0] == list(range(BREADTH))
+
+
+@given(
+    st.dictionaries(st.integers(0, 9), st.floats(0, 1), max_size=6),
+    st.dictionaries(
+        st.integers(0, 9),
+        st.lists(
+            st.builds(
+                Tie, st.sampled_from(Via), st.lists(st.integers(0, 9), unique=True, max_size=4), st.integers(0, 2000)
+            ),
+            max_size=3,
+        ),
+    ),
+    st.floats(0, 1),
+    st.randoms(use_true_random=False),
+)
+def test_no_order_changes_the_result_and_scores_stay_within_bounds(
+    seeds: dict[int, float], ties: dict[int, list[Tie]], trusted: float, random: Random
+) -> None:
+    found = walk(seeds, ties.get(0, []), Web(ties), chunks=CHUNKS, trusted=trusted)
+    shuffled = list(seeds.items())
+    random.shuffle(shuffled)
+    turned = {chunk: [tie._replace(targets=tie.targets[::-1]) for tie in some[::-1]] for chunk, some in ties.items()}
+    assert found == walk(dict(shuffled), turned.get(0, []), Web(turned), chunks=CHUNKS, trusted=trusted)
+    assert all(0 < score <= 1 for _, score in found)
+
+
+@pytest.mark.parametrize(("named", "asked", "low", "high"), [(0, 0, 0, 0), (0, 9, 0, 0), (5, 100, 0.49, 0.51)])
+def test_trust_is_half_where_one_document_in_twenty_is_named(named: int, asked: int, low: float, high: float) -> None:
+    assert low <= trust(named, asked) <= high
+
+
+def test_trust_rises_with_the_share_of_named_documents() -> None:
+    assert trust(1, 100) < 0.1 < trust(3, 100) < trust(10, 100) < 0.9 < trust(30, 100) < trust(100, 100) < 1
+
+
+@pytest.mark.parametrize(("heard", "chunks", "expected"), [(0, 100, 1.0), (100, 100, 0.0), (200, 100, 0.0), (0, 0, 0)])
+def test_rarity_is_between_all_and_nothing(heard: int, chunks: int, expected: float) -> None:
+    assert rarity(heard, chunks) == pytest.approx(expected)
