@@ -83,7 +83,7 @@ def _(element: _Cell, _compiler: SQLCompiler, **_kw: Any) -> str:
 @compiles(_Cell, "postgresql")
 def _(element: _Cell, compiler: SQLCompiler, **_kw: Any) -> str:
     if isinstance(element.type, LargeBinary):  # JSON has no bytes: they travel as hexadecimal
-        return f'decode("row".value ->> {element.position}, \'hex\')'
+        return f"decode(\"row\".value ->> {element.position}, 'hex')"
     cast = compiler.dialect.type_compiler_instance.process(element.type)
     return f'CAST("row".value ->> {element.position} AS {cast})'
 

@@ -1,0 +1,138 @@
+"""What a language model says about chunks: from memos, and only then from the model, several at once.
+
+As with vectors, an answer is stored the moment it arrives and used as read back. What is wrong with one chunk costs no
+other its answer; what is wrong with the provider stops the work, and whatever arrived before is kept.
+"""
+
+from __future__ import annotations
+
+from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
+from typing import TYPE_CHECKING, NamedTuple
+
+from holdfast.errors import WorkError
+from holdfast.library.memos import Bill, Entry, Use, memo_key
+from holdfast.model.turns import Usage, usage_of
+from holdfast.providers.failures import OF_ONE_TEXT
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from concurrent.futures import Future
+
+    from holdfast.core.slot import Ticket
+    from holdfast.library.builds import Piece
+    from holdfast.library.memos import Memos
+    from holdfast.model.turns import Paid
+    from holdfast.providers.base import Completion, Provider
+
+AT_ONCE = 8  # calls under way; the provider may allow fewer
+OF_ONE_CHUNK = OF_ONE_TEXT | {"bad_answer"}  # even after a repair: asking again would cost the same and bring the same
+
+
+class Said(NamedTuple):
+    """What came of some chunks: answers by chunk, and the chunks for which there is none."""
+
+    made: Mapping[int, str]
+    refused: Mapping[int, WorkError]
+
+
+class Speaker:
+    """Asks one kind of question about chunks: `make` asks the model about one of them and returns what is kept."""
+
+    def __init__(
+        self,
+        provider: Provider,
+        memos: Memos,
+        *,
+        kind: str,
+        recipe: str,
+        make: Callable[[Provider, Piece, Paid], str],
+    ) -> None:
+        self._provider = provider
+        self._memos = memos
+        self._kind = kind
+        self._recipe = recipe
+        self._make = make
+
+    @property
+    def model(self) -> str:
+        """What answers depend on beside the chunk."""
+        return f"{self._provider.chat_model}@{self._provider.version}"
+
+    def ask(self, tenant: str, ticket: Ticket, pieces: Sequence[Piece], go_on: Callable[[int], None]) -> Iterator[Said]:
+        """Ask about chunks of one document, in parts; `go_on` is told how many are done, and may raise."""
+        keyed: dict[str, list[Piece]] = {}
+        for piece in pieces:
+            keyed.setdefault(memo_key(self._kind, f"{self.model}/{self._recipe}", piece.whole), []).append(piece)
+        uses = {key: Use(ticket, key, [piece.chunk for piece in some]) for key, some in keyed.items()}
+        known = self._memos.recall(tenant, list(uses.values()), self._bill(Usage()))
+        done = sum(len(keyed[key]) for key in known)
+        if known:
+            yield _spread(keyed, {key: value.decode() for key, value in known.items()}, {})
+            go_on(done)
+        for key, said in self._asked({key: some[0] for key, some in keyed.items() if key not in known}):
+            done += len(keyed[key])
+            if isinstance(said.answer, WorkError):
+                self._memos.keep(tenant, [], {ticket: self._bill(said.usage)})
+                yield _spread(keyed, {}, {key: said.answer})
+            else:
+                entry = Entry(ticket, key, said.answer.encode(), uses[key].chunks)
+                stored = self._memos.keep(tenant, [entry], {ticket: self._bill(said.usage)})
+                yield _spread(keyed, {key: stored.get(key, entry.value).decode()}, {})
+            go_on(done)
+
+    def _asked(self, wanted: Mapping[str, Piece]) -> Iterator[tuple[str, _Answer]]:
+        """Ask several at once, and give out each answer as it arrives; no new call begins after a failure."""
+        waiting = iter(wanted.items())
+        pool = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="holdfast-speaker")
+        under_way: dict[Future[_Answer], str] = {}
+        failure: WorkError | None = None
+        try:
+            while True:
+                while failure is None and len(under_way) < AT_ONCE and (one := next(waiting, None)):
+                    under_way[pool.submit(self._one, one[1])] = one[0]
+                if not under_way:
+                    break
+                ended, _ = wait(under_way, return_when=FIRST_COMPLETED)
+                for future in ended:
+                    key, answer = under_way.pop(future), future.result()
+                    if isinstance(answer.answer, WorkError) and answer.answer.code not in OF_ONE_CHUNK:
+                        failure = answer.answer
+                    else:
+                        yield key, answer
+        finally:
+            pool.shutdown(cancel_futures=True)
+        if failure is not None:
+            raise failure
+
+    def _one(self, piece: Piece) -> _Answer:
+        """Ask about one chunk; what it cost is known even if nothing came of it."""
+        bill: list[Completion] = []
+        try:
+            answer: str | WorkError = self._make(self._provider, piece, bill.append)
+        except WorkError as error:
+            answer = error
+        return _Answer(answer, sum(map(usage_of, bill), Usage()))
+
+    def _bill(self, usage: Usage) -> Bill:
+        return Bill(
+            kind=self._kind,
+            model=self.model,
+            texts=usage.calls,
+            tokens_in=usage.tokens_in,
+            tokens_out=usage.tokens_out,
+        )
+
+
+class _Answer(NamedTuple):
+    """What came of one chunk, and what it cost."""
+
+    answer: str | WorkError
+    usage: Usage
+
+
+def _spread(keyed: Mapping[str, Sequence[Piece]], made: Mapping[str, str], refused: Mapping[str, WorkError]) -> Said:
+    """Give every chunk the answer to its text."""
+    return Said(
+        made={piece.chunk: value for key, value in made.items() for piece in keyed[key]},
+        refused={piece.chunk: error for key, error in refused.items() for piece in keyed[key]},
+    )
