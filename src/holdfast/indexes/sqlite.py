@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 LOADED = 5_000  # vectors read at once
 COUNTED_SECONDS = 60.0  # how often rows are counted, to see whether many in memory are gone
 DEAD_SHARE = 0.25  # of rows in memory that are gone from the table, above which all are read anew
+FEW = 1_000  # chunks in which every word is looked up quickly
+REMEMBERED = 20_000  # words whose number of chunks is remembered
 MOST_NAMED = 500  # values in one IN (...)
 
 
@@ -155,6 +157,7 @@ class SqliteTexts:
             "headings, body, tokenize = 'porter unicode61 remove_diacritics 2'",
             virtual="USING fts5",
         )
+        self._counts: dict[tuple[int, Term | None], tuple[int, float]] = {}
 
     def absent(self, recipe: int, chunks: Sequence[int]) -> list[int]:
         """Return the chunks without a row."""
@@ -182,6 +185,7 @@ class SqliteTexts:
             if not query or not self._tables.seen(tx, recipe):
                 return []
             table = self._tables.name(recipe)
+            query = self._telling(tx, recipe, query)
             chosen = "" if within is None else "AND rowid IN (SELECT value FROM json_each(?))"
             sql = (
                 f"SELECT rowid, -bm25({table}, ?, ?) AS score FROM {table} WHERE {table} MATCH ? {chosen} "
@@ -207,6 +211,27 @@ class SqliteTexts:
             table = self._tables.name(recipe)
             rows = tx.plain(f"SELECT rowid FROM {table} WHERE rowid > ? ORDER BY rowid LIMIT ?", [after, limit])
         return [chunk for (chunk,) in rows]
+
+    def _telling(self, tx: Transaction, recipe: int, query: Sequence[Term]) -> Sequence[Term]:
+        """Leave out the words that more than half of the chunks say: they weigh nothing, and cost most to look up."""
+        rows = self._count(tx, recipe, None)
+        if rows < FEW:
+            return query
+        return [term for term in query if 2 * self._count(tx, recipe, term) <= rows] or query
+
+    def _count(self, tx: Transaction, recipe: int, term: Term | None) -> int:
+        """Return how many chunks say a word, or how many there are, as of a moment ago."""
+        known = self._counts.get((recipe, term))
+        if known is None or time.monotonic() > known[1]:
+            table = self._tables.name(recipe)
+            if term is None:
+                ((count,),) = tx.plain(f"SELECT count(*) FROM {table}_docsize")
+            else:
+                ((count,),) = tx.plain(f"SELECT count(*) FROM {table} WHERE {table} MATCH ?", [match([term])])
+            if len(self._counts) > REMEMBERED:
+                self._counts.clear()
+            known = self._counts[recipe, term] = (count, time.monotonic() + COUNTED_SECONDS)
+        return known[0]
 
     def _absent(self, tx: Transaction, recipe: int, chunks: Sequence[int]) -> list[int]:
         if not self._tables.exists(tx, recipe):

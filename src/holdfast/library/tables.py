@@ -130,6 +130,7 @@ names = Table(
     Column("kind", Text, nullable=False, server_default=""),  # person, place, ...; from a language model only
     Column("description", Text, nullable=False, server_default=""),
     Index("names_key", "recipe", "key"),
+    Index("names_defined", "recipe", "id", **only("role != 'named'")),
     Index("names_chunk", "recipe", "chunk_id"),
     sqlite_autoincrement=True,
 )

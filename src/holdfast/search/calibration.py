@@ -102,6 +102,10 @@ class Calibrations:
         self._known[base.key] = known
         return known
 
+    def forget(self) -> None:
+        """Forget what was measured."""
+        self._known.clear()
+
     def _sample(self, base: Base) -> dict[int, int]:
         """Choose some chunks, always the same of the same base; return whose each is."""
         with self._database.reading() as tx:

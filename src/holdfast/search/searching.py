@@ -58,7 +58,9 @@ class Searching:
 
     def search(self, base: Base, query: str, limit: int = 10) -> list[Hit]:
         """Return the best passages for a query, in the judgement of all channels together."""
-        return self.compare(base, query)[HYBRID][:limit]
+        with self._database.reading() as tx:
+            look = Look(tx, self._indexes, base, query)
+            return look.hits(self._together(look))[:limit]
 
     def channel(self, base: Base, kind: str, query: str, limit: int = DEPTH) -> list[Hit]:
         """Return what one channel finds."""
@@ -79,6 +81,16 @@ class Searching:
             found = {one.name: look.hits(fuse([one], {})) for one in [*channels, *([walked] if walked else [])]}
             found[HYBRID] = look.hits(add(fused, walked) if walked else fused)
         return found
+
+    def forget(self) -> None:
+        """Forget what was measured and read of all bases; the next query does it again."""
+        self._calibrations.forget()
+        self._ties.clear()
+
+    def _together(self, look: Look) -> list[Fused]:
+        fused = self._fuse(look)
+        walked = self._walk(look, fused)
+        return add(fused, walked) if walked else fused
 
     def measured(self, base: Base) -> Measured:
         """Return how far each channel is trusted on this base."""

@@ -131,6 +131,7 @@ def upgrade() -> None:
         sqlite_autoincrement=True,
     )
     op.create_index("names_chunk", "names", ["recipe", "chunk_id"])
+    op.create_index("names_defined", "names", ["recipe", "id"], **_only("role != 'named'"))
     op.create_index("names_key", "names", ["recipe", "key"])
     op.create_table(
         "recipes",

@@ -1,0 +1,133 @@
+"""All channels together: what is found, how each channel saw it, and what is never shown."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from holdfast.library.catalogue import BaseSettings
+from tests.support.rig import Rig
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from tests.support.clock import FakeClock
+
+ALL = ("vector", "fulltext", "graph")
+SEA = {
+    "charter.md": "# The Harbour Charter\n\nThe charter of the harbour was signed by Mara Lindqvist in spring.\n",
+    "mara.md": "# Mara Lindqvist\n\nShe grew up on Grey Island and learned to sail there.\n",
+    "island.md": "# Grey Island\n\nA rock with eleven houses, a lighthouse, and a shop that opens on Tuesdays.\n",
+    "ropes.md": "# Ropes\n\nHemp rots and nylon stretches; choose by the load it has to hold.\n",
+    "tides.md": "# Tides\n\nWater rises twice a day, later by fifty minutes each time.\n",
+}
+
+
+@pytest.fixture
+def open_rig(database_url: str, tmp_path: Path, clock: FakeClock) -> Iterator[Callable[..., Rig]]:
+    opened: list[Rig] = []
+
+    def make(documents: dict[str, str], **base: Any) -> Rig:
+        rig = Rig(database_url, tmp_path / "blobs", clock, **{"indexes": ALL, **base})
+        opened.append(rig)
+        for name, text in documents.items():
+            rig.put(name, text)
+        rig.work()
+        return rig
+
+    yield make
+    for rig in opened:
+        rig.close()
+
+
+def names(rig: Rig, query: str, limit: int = 10) -> list[str]:
+    return [hit.served.name for hit in rig.library.searching.search(rig.base, query, limit)]
+
+
+def test_a_text_that_shares_no_word_with_the_question_is_found_through_the_name_that_links_it(
+    open_rig: Callable[..., Rig],
+) -> None:
+    rig = open_rig(SEA)
+    assert "mara.md" in names(rig, "who signed the harbour charter", 2)
+    assert "island.md" in names(rig, "who signed the harbour charter", 3)
+
+
+def test_each_hit_tells_how_every_channel_saw_it(open_rig: Callable[..., Rig]) -> None:
+    rig = open_rig(SEA)
+    best = rig.library.searching.search(rig.base, "nylon rope and its load")[0]
+    assert best.served.name == "ropes.md"
+    assert best.channels["fulltext"].rank == 1
+    assert best.channels["vector"].rank >= 1
+    assert best.score > 0
+    assert SEA["ropes.md"][best.served.passage.start : best.served.passage.stop] == best.served.passage.text
+
+
+def test_the_order_in_which_documents_came_does_not_matter(
+    open_rig: Callable[..., Rig],
+) -> None:
+    rig = open_rig(SEA)
+    queries = ("who signed the harbour charter", "Grey Island", "tides")
+    forward = [names(rig, query) for query in queries]
+    for name in SEA:
+        rig.library.documents.delete(rig.base, name)
+    rig.work()
+    rig.sweep()
+    for name in reversed(SEA):
+        rig.put(name, SEA[name])
+    rig.work()
+    rig.library.searching.forget()
+    assert [names(rig, query) for query in queries] == forward
+
+
+@pytest.mark.parametrize("kinds", [("vector",), ("fulltext",), ("fulltext", "graph"), ("vector", "fulltext")])
+def test_a_base_is_searched_with_the_indexes_it_has(open_rig: Callable[..., Rig], kinds: tuple[str, ...]) -> None:
+    rig = open_rig(SEA, indexes=kinds)
+    assert names(rig, "nylon rope load", 1) == ["ropes.md"]
+    assert set(rig.library.searching.compare(rig.base, "nylon rope load")) == {*kinds, "hybrid"}
+
+
+@pytest.mark.parametrize(
+    "query",
+    ["", "   ", '"', "'; DROP TABLE chunks; --", "a AND OR NOT (", "col:*", "\0", "🙂", "%s %(x)s", "鯨", "NEAR(a b)"],
+)
+def test_no_query_is_an_error(open_rig: Callable[..., Rig], query: str) -> None:
+    rig = open_rig(SEA)
+    rig.library.searching.compare(rig.base, query)
+    assert len(names(rig, "nylon rope load")) > 0
+
+
+def test_an_empty_base_finds_nothing(open_rig: Callable[..., Rig]) -> None:
+    rig = open_rig({})
+    assert names(rig, "anything") == []
+
+
+def test_another_base_is_never_searched(open_rig: Callable[..., Rig]) -> None:
+    rig = open_rig(SEA)
+    other = rig.library.catalogue.create_base("other", BaseSettings(indexes=ALL))
+    assert rig.library.searching.search(other, "nylon rope load") == []
+    assert {kind: hits for kind, hits in rig.library.searching.compare(other, "Grey Island").items() if hits} == {}
+
+
+def test_while_channels_serve_two_generations_only_the_newer_is_shown(open_rig: Callable[..., Rig]) -> None:
+    rig = open_rig(SEA)
+    rig.put("ropes.md", "# Ropes\n\nSteel wire does not stretch and does not rot, but it rusts under load.\n")
+    seen: list[int] = []
+    while rig.worker.run_next(1):
+        hits = [
+            hit for hit in rig.library.searching.search(rig.base, "rope load stretch") if hit.served.name == "ropes.md"
+        ]
+        generations = {hit.served.generation for hit in hits}
+        assert len(generations) == 1
+        seen += generations
+    assert seen == sorted(seen)
+    assert set(seen) == {1, 2}
+
+
+def test_a_deleted_document_is_found_by_no_channel(open_rig: Callable[..., Rig]) -> None:
+    rig = open_rig(SEA)
+    assert "island.md" in names(rig, "Grey Island lighthouse")
+    rig.library.documents.delete(rig.base, "island.md")
+    for hits in rig.library.searching.compare(rig.base, "Grey Island lighthouse").values():
+        assert "island.md" not in [hit.served.name for hit in hits]
