@@ -11,9 +11,11 @@ from holdfast.core.states import Operation, Status
 from tests.support.rig import Rig
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
+    from holdfast.knowledge.documents import Upload
+    from holdfast.library.catalogue import Base
     from tests.support.clock import FakeClock
 
 WHALES = "# Whales\n\nThe blue whale is the largest animal.\n\n## Food\n\nIt eats krill, tonnes of it.\n"
@@ -126,3 +128,22 @@ def test_chinese_is_found_by_a_word_within_a_sentence(rig: Rig) -> None:
     rig.index("鲸.md", "# 鲸\n\n蓝鲸是世界上最大的动物。\n")
     rig.index("石.md", "# 石\n\n花岗岩很硬。\n")
     assert [hit.served.name for hit in rig.find("最大动物")] == ["鲸.md"]
+
+
+def test_a_document_that_changes_while_its_old_bytes_come_again_gets_them(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rig.index("whales.md", WHALES)
+    look = rig.library.documents._same
+
+    def looked_too_early(base: Base, uploads: Sequence[Upload]) -> dict[str, str]:
+        seen = look(base, uploads)
+        monkeypatch.setattr(rig.library.documents, "_same", look)
+        rig.index("whales.md", "# Stones\n\nGranite is hard.\n")
+        return seen
+
+    monkeypatch.setattr(rig.library.documents, "_same", looked_too_early)
+    assert rig.put("whales.md", WHALES).accepted
+    rig.work()
+    assert [hit.served.generation for hit in rig.find("krill")] == [3]
+    assert rig.find("granite") == []

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import io
 import json
+from hashlib import sha256
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
 from holdfast.core.admission import Request
 from holdfast.core.dependencies import SlotSpec
 from holdfast.core.states import Operation
-from holdfast.errors import BadRequest
+from holdfast.errors import BadRequest, StoreError
 from holdfast.indexes.documents import CONTENT
 from holdfast.library import statements as sql
 from holdfast.library.catalogue import named
@@ -43,17 +44,57 @@ class Ask(NamedTuple):
     requester: str
     priority: int
 
-    def request(self, base: Base, owner: str, blob: Blob) -> Request:
-        """Return the request for a document with these bytes."""
+    def request(self, base: Base, owner: str, digest: str) -> Request:
+        """Return the request for a document whose bytes have this digest."""
         return Request(
             base=base.key,
             owner=owner,
             operation=Operation.CHANGE,
             slots=self.slots,
-            fingerprint=blob.digest,
+            fingerprint=digest,
             requester=self.requester,
             priority=self.priority,
         )
+
+
+class Moved(Exception):
+    """A document is not what it was when we looked."""
+
+
+class Shipment:
+    """Documents of different names on their way into one transaction."""
+
+    def __init__(self, base: Base, uploads: Sequence[Upload], same: Mapping[str, str]) -> None:
+        self.base = base
+        self.uploads = uploads
+        self.same = same  # digests of those whose bytes are there already
+        self.blobs: dict[str, Blob] = {}  # of all others
+        self.useless: list[str] = []  # blobs that no row will name after the commit
+
+    def write(self, tx: Transaction) -> list[tuple[str, str]]:
+        """Write the rows; return the key and the digest of each document."""
+        self.useless.clear()
+        known = named(tx, self.base, [upload.name for upload in self.uploads])
+        if any(name not in known or known[name].digest != digest for name, digest in self.same.items()):
+            raise Moved
+        new = [[self.base.id, *_row(one, self.blobs[one.name])] for one in self.uploads if one.name not in known]
+        keys = {name: str(id_) for id_, name in tx.run(sql.CREATE_DOCUMENTS, new)}
+        keys |= {name: document.key for name, document in known.items()}
+        tx.run(sql.CHANGE_DOCUMENTS, list(self._changes(known)))
+        digests = {**self.same, **{name: blob.digest for name, blob in self.blobs.items()}}
+        return [(keys[upload.name], digests[upload.name]) for upload in self.uploads]
+
+    def _changes(self, known: Mapping[str, Document]) -> Iterator[list[Any]]:
+        """Yield the rows of documents that get new bytes; of the old blob and the new one, one is useless."""
+        for upload in self.uploads:
+            before, blob = known.get(upload.name), self.blobs.get(upload.name)
+            if before is None or blob is None:
+                continue
+            if blob.digest == before.digest:
+                self.useless.append(blob.name)
+            else:
+                self.useless.append(before.blob)
+                yield [before.id, *_row(upload, blob)[1:]]
 
 
 class Documents:
@@ -106,38 +147,37 @@ class Documents:
         return document
 
     def _put(self, base: Base, uploads: Sequence[Upload], ask: Ask) -> list[Answer]:
-        """Put in documents of different names; of a blob that no row came to name, the file is removed."""
-        fresh: list[Blob] = []
-        useless: list[str] = []
+        """Put in documents of different names; bytes that are there already are not written again."""
+        try:
+            return self._ship(Shipment(base, uploads, self._same(base, uploads)), ask)
+        except Moved:  # a document was changed or deleted after we looked
+            return self._ship(Shipment(base, uploads, {}), ask)
 
+    def _ship(self, shipment: Shipment, ask: Ask) -> list[Answer]:
         def write(tx: Transaction) -> list[Request]:
-            useless.clear()
-            known = named(tx, base, [upload.name for upload in uploads])
-            rows = [
-                [base.id, *_row(one, blob)] for one, blob in zip(uploads, fresh, strict=True) if one.name not in known
-            ]
-            keys = {name: str(id_) for id_, name in tx.run(sql.CREATE_DOCUMENTS, rows)}
-            changed = []
-            for upload, blob in zip(uploads, fresh, strict=True):
-                before = known.get(upload.name)
-                if before is not None:
-                    keys[upload.name] = before.key
-                    same = before.digest == blob.digest
-                    useless.append(blob.name if same else before.blob)
-                    changed += [] if same else [[before.id, *_row(upload, blob)[1:]]]
-            tx.run(sql.CHANGE_DOCUMENTS, changed)
-            return [ask.request(base, keys[one.name], blob) for one, blob in zip(uploads, fresh, strict=True)]
+            return [ask.request(shipment.base, *document) for document in shipment.write(tx)]
 
         try:
-            fresh += (self._blobs.put(_stream(upload.content)) for upload in uploads)
+            for upload in shipment.uploads:
+                if upload.name not in shipment.same:
+                    shipment.blobs[upload.name] = self._blobs.put(_stream(upload.content))
             answers = self._store.admit_with(write)
+        except StoreError:
+            shipment.useless.clear()  # whether rows name the blobs is known to the database alone
+            raise
         except BaseException:
-            useless[:] = [blob.name for blob in fresh]
+            shipment.useless[:] = [blob.name for blob in shipment.blobs.values()]
             raise
         finally:
-            for name in useless:
+            for name in shipment.useless:
                 self._blobs.remove(name)
         return answers
+
+    def _same(self, base: Base, uploads: Sequence[Upload]) -> dict[str, str]:
+        """Return the digests of those uploads whose bytes their documents have already."""
+        prints = {one.name: sha256(one.content).hexdigest() for one in uploads if isinstance(one.content, bytes)}
+        known = self._catalogue.documents(base, list(prints)) if prints else {}
+        return {name: digest for name, digest in prints.items() if name in known and known[name].digest == digest}
 
     def _slots(self, base: Base) -> tuple[SlotSpec, ...]:
         can, _ = self._indexes.enabled(base)
