@@ -6,9 +6,11 @@ only the best of those are compared exactly; the signs are taken around the mean
 
 from __future__ import annotations
 
+from functools import cache
 from typing import TYPE_CHECKING
 
 import numpy as np
+from threadpoolctl import ThreadpoolController
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -20,6 +22,12 @@ if TYPE_CHECKING:
 EXACT = 50_000
 RESCORED = 2_000  # the best by signs, of which all are compared exactly
 ROOM = 1_024  # rows a new matrix has room for
+
+
+@cache
+def _threads() -> ThreadpoolController:
+    """Return the control of the libraries that multiply: two threads on two busy cores wait for each other."""
+    return ThreadpoolController()
 
 
 class Rows:
@@ -69,7 +77,8 @@ class Rows:
             return self._best(places, query, limit)
         if self._used > EXACT:
             return self._best(self._likely(query, max(RESCORED, 4 * limit)), query, limit)
-        scores = self._vectors[: self._used] @ query
+        with _threads().limit(limits=1, user_api="blas"):
+            scores = self._vectors[: self._used] @ query
         scores[~self._alive[: self._used]] = -np.inf
         return self._ranked(np.arange(self._used), scores, min(limit, len(self._places)))
 
