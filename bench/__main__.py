@@ -8,6 +8,7 @@ from statistics import median
 
 from bench.crowd import PROCESSES, THREADS, measure_crowd
 from bench.floor import measure_floor
+from bench.indexing import report
 from bench.ours import measure_batches, measure_one_by_one
 from bench.peers import PEERS, Peer, PeerResult, measure
 from bench.reconcile import measure_passes
@@ -68,6 +69,8 @@ def main() -> int:
     )
     goals["crowd"] = crowd.turns <= TURNS and crowd.errors == 0
 
+    indexing = report(goals)
+
     for goal, reached in goals.items():
         print(f"  {'reached' if reached else 'MISSED '}  {goal}")
     print(
@@ -79,6 +82,7 @@ def main() -> int:
                 "reconcile_growth": round(growth, 2),
                 "crowd_turns": round(crowd.turns, 1),
                 "crowd_errors": crowd.errors,
+                "indexing": indexing,
                 "reached": sum(goals.values()),
                 "goals": len(goals),
             }
