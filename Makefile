@@ -5,7 +5,7 @@ SEEDS ?= 2000
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: help setup test check bench eval sim mutants constraints clean
+.PHONY: help setup test check bench eval read sim mutants constraints clean
 
 help: ## Show what can be done
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -40,6 +40,10 @@ bench: setup ## Measure against a bare loop and against peers
 eval: setup ## Measure how well a set in BEIR layout is searched: make eval DATA=folder
 	@test -n "$(DATA)" || { echo "Name the folder of the set: make eval DATA=folder"; exit 2; }
 	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m eval "$(DATA)"
+
+read: setup ## Put in every file below a folder and tell what became of each: make read DATA=folder
+	@test -n "$(DATA)" || { echo "Name the folder: make read DATA=folder"; exit 2; }
+	$(BIN)/python -m eval.files "$(DATA)"
 
 constraints: setup ## Resolve the versions anew
 	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --all-extras --no-header --no-annotate --no-emit-index-url --upgrade pyproject.toml constraints.in --output-file constraints.txt
