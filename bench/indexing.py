@@ -23,14 +23,14 @@ import numpy as np
 from holdfast.core.clock import SystemClock
 from holdfast.knowledge.documents import Upload
 from holdfast.library.catalogue import BaseSettings
-from holdfast.providers.base import Embedded
+from holdfast.providers.base import Embedded, never
 from holdfast.runtime.executor import Executor
 from holdfast.settings import Settings
 from holdfast.stores.sqlite import PRAGMAS
 from holdfast.wiring import Library, open_settings
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from holdfast.providers.base import Completion, Prompt
 
@@ -57,7 +57,7 @@ class InstantProvider:
     def embed(self, texts: Sequence[str]) -> Embedded:
         return next(self.embed_parts(texts))
 
-    def embed_parts(self, texts: Sequence[str]) -> Iterator[Embedded]:
+    def embed_parts(self, texts: Sequence[str], enough: Callable[[], bool] = never) -> Iterator[Embedded]:  # noqa: ARG002
         self.texts += len(texts)
         time.sleep(self._pause)
         rows = [int.from_bytes(hashlib.blake2b(text.encode(), digest_size=2).digest()) & 4095 for text in texts]

@@ -91,6 +91,15 @@ def test_within_some_chunks_only_these_count(
     )
 
 
+@given(steps=STEPS, query=VECTORS)
+def test_the_middle_is_the_mean_of_comparing_everything(steps: Sequence[tuple[str, Any]], query: list[float]) -> None:
+    rows, known = after(steps)
+    scores = brute(known, query) if any(query) else {}
+    expected = sum(scores.values()) / len(scores) if scores else 0.0
+    assert rows.middle(np.array(query, dtype=np.float32)) == pytest.approx(expected, abs=1e-5)
+    assert set(rows.vectors(range(1, 20))) == set(known)
+
+
 def test_a_query_without_meaning_finds_nothing() -> None:
     rows = Rows(2)
     rows.add([1], vectors([1, 0]))
@@ -141,8 +150,8 @@ def clustered(count: int, dimension: int, seed: int) -> Matrix:
     generator = np.random.default_rng(seed)
     topics = generator.standard_normal((40, dimension))
     picked = topics[generator.integers(0, len(topics), count)]
-    drift = generator.standard_normal(dimension) * 2  # the mean of real embeddings is far from zero
-    made: Matrix = (picked + 0.6 * generator.standard_normal((count, dimension)) + drift).astype(np.float32)
+    drift = generator.standard_normal(dimension) * 6  # the mean of real embeddings is far from zero
+    made: Matrix = (picked + generator.standard_normal((count, dimension)) + drift).astype(np.float32)
     return made
 
 

@@ -74,12 +74,13 @@ class ContentIndexer:
         }
 
     def remove(self, task: Task) -> None:
-        """Remove the lists, the chunks with everything made for them, the row, and the bytes last."""
+        """Remove the lists, the chunks with everything made for them, the bytes, and the row last."""
         ticket = task.ticket
         self._sweeper.clear(ticket.owner, lambda: task.checkpoint(stage="removing"))
-        gone = self._database.write(lambda tx: tx.run(sql.REMOVE_DOCUMENT, id=int(ticket.key.owner)), durable=True)
-        for (blob,) in gone:
-            self._blobs.remove(blob)
+        _, documents = self._catalogue.keyed([ticket])
+        for document in documents.values():  # before the row, which alone knows its name; that it goes is durable
+            self._blobs.remove(document.blob)
+        self._database.write(lambda tx: tx.run(sql.REMOVE_DOCUMENT, id=int(ticket.key.owner)), durable=True)
 
 
 def _parts(reading: Reading, rules: Chunking) -> Iterator[Part]:

@@ -6,17 +6,21 @@ text that occurs several times is asked for once.
 
 from __future__ import annotations
 
+import threading
+from contextlib import closing
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from holdfast.content.tokens import estimate
-from holdfast.library.memos import Bill, Entry, Use, memo_key
+from holdfast.library.memos import Bill, Entry, Use, allow, memo_key
+from holdfast.providers.failures import bad_answer
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 
     from holdfast.core.slot import Ticket
     from holdfast.errors import WorkError
+    from holdfast.library.catalogue import Base
     from holdfast.library.memos import Memos
     from holdfast.providers.base import Embedded, Provider
 
@@ -51,29 +55,39 @@ class Embedder:
         """What the vectors depend on."""
         return f"{self._provider.embedding_model}@{self._provider.version}"
 
-    def embed(self, tenant: str, wants: Sequence[Want], go_on: Callable[[int], None]) -> Iterator[Vectors]:
-        """Embed the wanted texts in parts; `go_on` is told how many chunks are done, and may raise."""
+    def embed(
+        self, base: Base, wants: Sequence[Want], go_on: Callable[[int], None], *, length: int | None = None
+    ) -> Generator[Vectors, None, None]:
+        """Embed the wanted texts in parts; `go_on` is told how many chunks are done, and may raise.
+
+        Vectors must have this length, where it is known. Whoever stops reading closes this: what is under way and paid
+        for is then waited for and kept.
+        """
         keyed: dict[str, list[Want]] = {}
         for want in wants:
             key = memo_key(KIND, self.model, want.text) if self._provider.paid else want.text
             keyed.setdefault(key, []).append(want)
-        parts = self._paid(tenant, keyed) if self._provider.paid else self._free(keyed)
         done = 0
-        for part in parts:
-            yield part
-            done += len(part.made) + len(part.refused)
-            go_on(done)
+        with closing(self._paid(base, keyed, length) if self._provider.paid else self._free(keyed, length)) as parts:
+            for part in parts:
+                yield part
+                done += len(part.made) + len(part.refused)
+                go_on(done)
 
-    def _free(self, keyed: Mapping[str, Sequence[Want]]) -> Iterator[Vectors]:
+    def _free(self, keyed: Mapping[str, Sequence[Want]], length: int | None) -> Generator[Vectors, None, None]:
         """Embed what costs nothing, and is made again as fast as it is read."""
         keys = list(keyed)
         for first in range(0, len(keys), PORTION):
             portion = keys[first : first + PORTION]
             for part in self._provider.embed_parts([keyed[key][0].text for key in portion]):
+                _require_length(part, length)
                 yield _spread(keyed, _values(portion, part), _refused(portion, part))
 
-    def _paid(self, tenant: str, keyed: Mapping[str, Sequence[Want]]) -> Iterator[Vectors]:
-        """Embed what is not known yet; whatever arrives is kept before it is used."""
+    def _paid(
+        self, base: Base, keyed: Mapping[str, Sequence[Want]], length: int | None
+    ) -> Generator[Vectors, None, None]:
+        """Embed what is not known yet; whatever arrives is kept before it is used, also if nobody reads on."""
+        tenant = base.settings.tenant
         bill = Bill(kind=KIND, model=self.model, texts=0)
         known = self._memos.recall(tenant, list(_uses(keyed)), bill)
         if known:
@@ -81,11 +95,19 @@ class Embedder:
         keys = [key for key in keyed if key not in known]
         if not keys:
             return
-        for part in self._provider.embed_parts([keyed[key][0].text for key in keys]):
+        texts = [keyed[key][0].text for key in keys]
+        allow(self._memos, base, sum(map(estimate, texts)))
+        left = threading.Event()
+        for part in self._provider.embed_parts(texts, left.is_set):
+            _require_length(part, length)
             values, refused = _values(keys, part), _refused(keys, part)
             entries = [Entry(use.ticket, use.key, values[use.key], use.chunks) for use in _uses(keyed, values)]
             stored = self._memos.keep(tenant, entries, self._bills(keyed, list(values or refused), part))
-            yield _spread(keyed, {**values, **stored}, refused)
+            if not left.is_set():
+                try:
+                    yield _spread(keyed, {**values, **stored}, refused)
+                except GeneratorExit:
+                    left.set()
 
     def _bills(self, keyed: Mapping[str, Sequence[Want]], keys: Sequence[str], part: Embedded) -> dict[Ticket, Bill]:
         """Divide what a call cost among those whose texts it carried, by the length of the texts.
@@ -116,6 +138,12 @@ def _uses(keyed: Mapping[str, Sequence[Want]], only: Mapping[str, object] | None
             by_ticket.setdefault(want.ticket, []).append(want.chunk)
         for ticket, chunks in by_ticket.items():
             yield Use(ticket, key, chunks)
+
+
+def _require_length(part: Embedded, length: int | None) -> None:
+    """Refuse vectors that cannot stand beside those that are there, before anything of them is kept."""
+    if part.places and length is not None and part.vectors.shape[1] != length:
+        raise bad_answer(f"the vectors have {part.vectors.shape[1]} numbers, and those of this index {length}")
 
 
 def _values(keys: Sequence[str], part: Embedded) -> dict[str, bytes]:

@@ -73,7 +73,9 @@ class Rows:
             return []
         query = (query / norm).astype(np.float32)
         if within is not None:
-            places = np.fromiter((self._places[one] for one in within if one in self._places), dtype=np.int64)
+            places = np.fromiter(
+                (self._places[one] for one in dict.fromkeys(within) if one in self._places), dtype=np.int64
+            )
             return self._best(places, query, limit)
         if self._used > EXACT:
             return self._best(self._likely(query, max(RESCORED, 4 * limit)), query, limit)

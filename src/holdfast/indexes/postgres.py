@@ -113,8 +113,8 @@ class _Shelf:
 class PostgresVectors(_Shelf):
     """Vectors of pgvector, compared by cosine."""
 
-    def __init__(self, database: Database) -> None:
-        super().__init__(database, Tables("vector", [VECTORS]))
+    def __init__(self, database: Database, prefix: str = "vector") -> None:
+        super().__init__(database, Tables(prefix, [VECTORS]))
         self._middles: dict[int, tuple[float, Any]] = {}
 
     def put(self, tx: Transaction, recipe: int, vectors: Mapping[int, bytes]) -> None:
@@ -126,6 +126,14 @@ class PostgresVectors(_Shelf):
         tx.copy("COPY incoming (chunk, vector) FROM STDIN WITH (FORMAT BINARY)", _binary(vectors))
         tx.plain(f"INSERT INTO {table} SELECT chunk, vector FROM incoming ON CONFLICT DO NOTHING")
 
+    def length(self, recipe: int) -> int | None:
+        """Return how many numbers each vector has; None if there is none yet."""
+        with self._database.reading() as tx:
+            if not self._tables.seen(tx, recipe):
+                return None
+            rows = tx.plain(f"SELECT vector_dims(vector) FROM {self._tables.name(recipe)} LIMIT 1")
+        return rows[0][0] if rows else None
+
     def find(self, recipe: int, query: Vector, limit: int, within: Sequence[int] | None) -> list[Found]:
         """Return the nearest; a vector of zeros is near to nothing."""
         with self._database.reading() as tx:
@@ -136,7 +144,7 @@ class PostgresVectors(_Shelf):
             values: list[Any] = [asked, *([] if within is None else [list(within)]), asked, limit]
             rows = tx.plain(
                 f"SELECT chunk, 1 - (vector <=> %s::vector) FROM {self._tables.name(recipe)} "
-                f"WHERE vector_norm(vector) > 0 {chosen} ORDER BY vector <=> %s::vector LIMIT %s",
+                f"WHERE vector_norm(vector) > 0 {chosen} ORDER BY vector <=> %s::vector, chunk LIMIT %s",
                 values,
             )
         return sorted((Found(*row) for row in rows), key=lambda one: (-one.score, one.chunk))
@@ -168,8 +176,8 @@ class PostgresVectors(_Shelf):
 class PostgresTexts(_Shelf):
     """Words of chunks with their places, and the length of each chunk in words."""
 
-    def __init__(self, database: Database) -> None:
-        super().__init__(database, Tables("fulltext", [TEXTS, WORDS, CONFIGURATION]))
+    def __init__(self, database: Database, prefix: str = "fulltext") -> None:
+        super().__init__(database, Tables(prefix, [TEXTS, WORDS, CONFIGURATION]))
         self._sizes: dict[int, tuple[float, int, float]] = {}
 
     def put(self, tx: Transaction, recipe: int, texts: Mapping[int, tuple[str, str]]) -> None:

@@ -66,11 +66,11 @@ class Tables:
 class SqliteVectors:
     """Vectors as bytes, in the order in which they came, so that a copy in memory reads only what is new."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, prefix: str = "vector") -> None:
         self._database = database
         self._tables = Tables(
             database,
-            "vector",
+            prefix,
             "seq INTEGER PRIMARY KEY AUTOINCREMENT, chunk INTEGER NOT NULL UNIQUE, vector BLOB NOT NULL",
         )
         self._copies: dict[int, _Copy] = {}
@@ -88,6 +88,14 @@ class SqliteVectors:
         """Keep vectors whose chunk has none yet."""
         table = self._tables.make(tx, recipe)
         tx.each(f"INSERT OR IGNORE INTO {table} (chunk, vector) VALUES (?, ?)", list(vectors.items()))
+
+    def length(self, recipe: int) -> int | None:
+        """Return how many numbers each vector has; None if there is none yet."""
+        with self._database.reading() as tx:
+            if not self._tables.seen(tx, recipe):
+                return None
+            rows = tx.plain(f"SELECT length(vector) FROM {self._tables.name(recipe)} LIMIT 1")
+        return rows[0][0] // 4 if rows else None
 
     def drop(self, recipe: int, chunks: Sequence[int]) -> None:
         """Remove vectors."""
@@ -149,11 +157,11 @@ class SqliteVectors:
 class SqliteTexts:
     """Words of chunks in FTS5; its row ids are the chunks."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, prefix: str = "fulltext") -> None:
         self._database = database
         self._tables = Tables(
             database,
-            "fulltext",
+            prefix,
             "headings, body, tokenize = 'porter unicode61 remove_diacritics 2'",
             virtual="USING fts5",
         )

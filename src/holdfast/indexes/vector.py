@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from contextlib import closing
 from typing import TYPE_CHECKING, Any, Protocol
 
 from holdfast.indexes.base import Found, NotEnabled
 from holdfast.indexes.embedding import Embedder, Want
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Generator, Mapping, Sequence
 
     from holdfast.errors import WorkError
     from holdfast.indexes.base import Tools, Work
+    from holdfast.indexes.embedding import Vectors
     from holdfast.library.catalogue import Base, Recipe
     from holdfast.providers.base import Vector
-    from holdfast.runtime.work import Task
     from holdfast.stores.database import Transaction
 
 REMEMBERED = 256  # queries whose vectors are kept
@@ -31,6 +32,10 @@ class Shelf(Protocol):
 
     def put(self, tx: Transaction, recipe: int, vectors: Mapping[int, bytes]) -> None:
         """Keep vectors whose chunk has none yet."""
+        ...
+
+    def length(self, recipe: int) -> int | None:
+        """Return how many numbers each vector has; None if there is none yet."""
         ...
 
     def drop(self, recipe: int, chunks: Sequence[int]) -> None:
@@ -79,18 +84,18 @@ class VectorIndex:
     def prepare(self, works: Sequence[Work]) -> None:
         """Embed the texts of many documents in the same calls."""
         self._ready = {}
-        by_tenant: dict[str, list[Work]] = {}
+        by_recipe: dict[int, list[Work]] = {}
         for work in works:
-            by_tenant.setdefault(work.base.settings.tenant, []).append(work)
-        for tenant, those in by_tenant.items():
-            wants = [want for work in those for want in _wants(work)]
-            first = those[0].task
+            by_recipe.setdefault(work.recipe.id, []).append(work)
+        for those in by_recipe.values():
+            first = those[0]
 
-            def go_on(_: int, first: Task = first) -> None:
-                first.checkpoint(stage="embedding")
+            def go_on(_: int, first: Work = first) -> None:
+                first.task.checkpoint(stage="embedding")
 
-            for part in self._embedder.embed(tenant, wants, go_on):
-                self._ready |= part.made
+            with closing(self._embed(first, [want for work in those for want in _wants(work)], go_on)) as parts:
+                for part in parts:
+                    self._ready |= part.made
 
     def fill(self, work: Work) -> Mapping[int, WorkError]:
         """Embed what is not ready, and keep it."""
@@ -103,9 +108,10 @@ class VectorIndex:
             work.task.checkpoint(stage="embedding", done=len(ready) + done, total=len(work.pieces))
 
         go_on(0)
-        for part in self._embedder.embed(work.base.settings.tenant, wants, go_on):
-            self._keep(work, part.made)
-            refused |= part.refused
+        with closing(self._embed(work, wants, go_on)) as parts:
+            for part in parts:
+                self._keep(work, part.made)
+                refused |= part.refused
         return refused
 
     def drop(self, recipe: Recipe, chunks: Sequence[int]) -> None:
@@ -142,6 +148,9 @@ class VectorIndex:
 
     def close(self) -> None:
         """Nothing was opened."""
+
+    def _embed(self, work: Work, wants: Sequence[Want], go_on: Callable[[int], None]) -> Generator[Vectors, None, None]:
+        return self._embedder.embed(work.base, wants, go_on, length=self._shelf.length(work.recipe.id))
 
     def _keep(self, work: Work, vectors: Mapping[int, bytes]) -> None:
         if vectors:

@@ -27,6 +27,7 @@ class BaseSettings:
     chunk_overlap: int = 64
     missing_share: float = 0.05  # of a document's chunks may be missing in an index that is served
     tenant: str = ""  # who shares paid answers
+    budget_tokens: int | None = None  # that the base may spend; None for no limit
 
     def __post_init__(self) -> None:
         """Refuse what no document could be indexed with."""
@@ -34,6 +35,8 @@ class BaseSettings:
             raise BadSettings("A base without any index finds nothing; name at least one.")
         if len(set(self.indexes)) != len(self.indexes):
             raise BadSettings(f"An index is named twice in {list(self.indexes)}; name each once.")
+        if self.budget_tokens is not None and self.budget_tokens < 0:
+            raise BadSettings(f"A budget of {self.budget_tokens} tokens cannot be kept; use 0 or more, or none.")
         if not 0 <= self.missing_share <= 1:
             raise BadSettings(f"The share of chunks that may be missing is from 0 to 1, not {self.missing_share}.")
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from hashlib import blake2b
 from typing import TYPE_CHECKING, NamedTuple
 
+from holdfast.errors import Permanent
 from holdfast.library import statements as sql
 from holdfast.stores.base import LARGEST_BATCH
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from holdfast.core.slot import Ticket
+    from holdfast.library.catalogue import Base
     from holdfast.stores.database import Database, Transaction
 
 
@@ -124,6 +126,20 @@ class Memos:
                 Spent(kind=kind, paid=bool(paid), texts=texts, tokens_in=tin, tokens_out=tout, price=price)
                 for kind, paid, texts, tin, tout, price in tx.run(sql.SPENT, base=base)
             ]
+
+
+def allow(memos: Memos, base: Base, tokens: int) -> None:
+    """Stop before the budget of a base is exceeded: nothing is asked that could cost more than is left."""
+    budget = base.settings.budget_tokens
+    if budget is None:
+        return
+    spent = sum(one.tokens_in + one.tokens_out for one in memos.spent(base.key) if one.paid)
+    if spent + tokens > budget:
+        raise Permanent(
+            "budget_spent",
+            f"The base {base.name!r} may spend {budget} tokens, has spent {spent}, and this would need about {tokens} "
+            "more. Raise its budget and retry; what was paid for is kept.",
+        )
 
 
 def forget_uses(tx: Transaction, chunks: Sequence[int]) -> None:

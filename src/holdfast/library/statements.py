@@ -84,7 +84,7 @@ _row = batch(id=int)
 READ_DOCUMENTS = select(documents).where(documents.c.id.in_(select(_row.c.id)))
 _row = batch(id=int)
 HIDE_DOCUMENTS = update(documents).values(deleting=1).where(documents.c.id == _row.c.id)
-REMOVE_DOCUMENT = delete(documents).where(documents.c.id == _number("id")).returning(documents.c.blob)
+REMOVE_DOCUMENT = delete(documents).where(documents.c.id == _number("id"))
 
 _row = batch(base=str, kind=str, spec=str)
 KEEP_RECIPE = (

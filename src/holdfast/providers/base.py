@@ -17,7 +17,7 @@ from holdfast.errors import Permanent
 from holdfast.providers.failures import bad_answer
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from typing import TypeAlias
 
     import numpy as np
@@ -27,6 +27,12 @@ if TYPE_CHECKING:
 
     Vector: TypeAlias = NDArray[np.float32]  # one text
     Matrix: TypeAlias = NDArray[np.float32]  # one row a text
+
+
+def never() -> bool:
+    """Want all of it."""
+    return False
+
 
 FENCED = re.compile(r"\A\s*```[a-z]*\s*\n(.*?)\n?```\s*\Z", re.DOTALL)
 
@@ -105,10 +111,11 @@ class Provider(Protocol):
         """Embed all texts, in their order; if this raises, answers that arrived before are lost."""
         ...
 
-    def embed_parts(self, texts: Sequence[str]) -> Iterator[Embedded]:
+    def embed_parts(self, texts: Sequence[str], enough: Callable[[], bool] = never) -> Iterator[Embedded]:
         """Embed all texts and give out each part as it arrives, in any order.
 
-        What arrived is given out before a failure is raised. Whoever stops early loses what is under way.
+        What arrived is given out before a failure is raised. Whoever stops early loses what is under way; whoever wants
+        no more but will not lose that lets `enough` say so and reads on to the end.
         """
         ...
 

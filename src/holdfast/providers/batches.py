@@ -12,7 +12,7 @@ import queue
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import islice
+from itertools import islice, takewhile
 from typing import TYPE_CHECKING
 
 from holdfast.errors import BadSettings, Permanent
@@ -64,13 +64,15 @@ def estimated_tokens(text: str) -> int:
     return len(text.encode("utf-8", "replace")) // BYTES_PER_TOKEN + 1
 
 
-def embed_in_batches(texts: Sequence[str], ask: Ask, limits: Batching) -> Generator[Embedded, None, None]:
+def embed_in_batches(
+    texts: Sequence[str], ask: Ask, limits: Batching, enough: Callable[[], bool] = lambda: False
+) -> Generator[Embedded, None, None]:
     """Ask for all texts and give out each part as it arrives; then raise the first failure, if there was one."""
     empty = {place: _empty() for place, text in enumerate(texts) if not text.strip()}
     if empty:
         yield _refusal(empty)
     laid = batches(texts, [place for place in range(len(texts)) if place not in empty], limits)
-    yield from _Errand(texts, ask).parts(laid, limits.at_once)
+    yield from _Errand(texts, ask).parts(laid, limits.at_once, enough)
 
 
 class _Errand:
@@ -84,13 +86,15 @@ class _Errand:
         self._over = threading.Event()
         self._accepted = False  # whether the provider has taken any text in this call
 
-    def parts(self, laid: Sequence[list[int]], at_once: int) -> Iterator[Embedded]:
+    def parts(
+        self, laid: Sequence[list[int]], at_once: int, enough: Callable[[], bool] = lambda: False
+    ) -> Iterator[Embedded]:
         """Give out answers as they arrive; a batch is sent when another one is done and its answer was taken.
 
         So whoever is killed while it stores an answer loses at most the batches under way.
         """
         failure: Exception | None = None
-        later = iter(laid)
+        later = takewhile(lambda _: not enough(), laid)
         try:  # around the start too: threads that did start must end when one does not
             under_way = self._start([*islice(later, at_once)], alone=len(laid) == 1)
             while under_way:

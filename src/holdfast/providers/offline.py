@@ -22,10 +22,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from holdfast.errors import BadSettings
-from holdfast.providers.base import Embedded, gather, no_language_model, readable
+from holdfast.providers.base import Embedded, gather, never, no_language_model, readable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     import numpy as np
     from numpy.typing import NDArray
@@ -67,10 +67,12 @@ class OfflineProvider:
         """Embed all texts, in their order; none is ever refused."""
         return gather(self.embed_parts(texts))
 
-    def embed_parts(self, texts: Sequence[str]) -> Iterator[Embedded]:
+    def embed_parts(self, texts: Sequence[str], enough: Callable[[], bool] = never) -> Iterator[Embedded]:
         """Embed all texts, some hundred at a time."""
         model = _model()
         for start in range(0, len(texts), PART):
+            if enough():
+                return
             places = tuple(range(start, min(start + PART, len(texts))))
             vectors, tokens = model.read([texts[place] for place in places])
             yield Embedded(places=places, vectors=vectors, tokens=tokens)

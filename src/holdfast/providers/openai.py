@@ -17,13 +17,13 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Literal
 
 from holdfast.errors import BadSettings, Permanent
-from holdfast.providers.base import Completion, gather, no_embedding_model, no_language_model, readable
+from holdfast.providers.base import Completion, gather, never, no_embedding_model, no_language_model, readable
 from holdfast.providers.batches import Batching, embed_in_batches
 from holdfast.providers.dialect import Dialect
 from holdfast.providers.failures import bad_answer, content_refused, failure_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from openai import OpenAI
 
@@ -80,12 +80,12 @@ class OpenAIProvider:
         """Embed all texts, in their order; if this raises, answers that arrived before are lost."""
         return gather(self.embed_parts(texts))
 
-    def embed_parts(self, texts: Sequence[str]) -> Iterator[Embedded]:
+    def embed_parts(self, texts: Sequence[str], enough: Callable[[], bool] = never) -> Iterator[Embedded]:
         """Embed all texts and give out each part as it arrives; what arrived comes before a failure is raised."""
         if self.embedding_model is None:
             raise no_embedding_model()
         dimension = self.dimension
-        with closing(embed_in_batches(texts, self._line().embed, self._endpoint.batching)) as parts:
+        with closing(embed_in_batches(texts, self._line().embed, self._endpoint.batching, enough)) as parts:
             for part in parts:
                 if part.places:
                     dimension = dimension or part.vectors.shape[1]

@@ -123,6 +123,8 @@ class Executor:
                 begin(tasks)
             except (StopWork, HoldfastError) as error:
                 log.info("work.begun_in_part kind=%s reason=%s", kind, error)
+            except Exception:
+                log.exception("work.begun_in_part kind=%s", kind)
 
     def _task(self, ticket: Ticket) -> Task:
         return Task(ticket, self.store, self.heartbeat, self._reach)

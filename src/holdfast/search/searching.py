@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, cast
 from holdfast.library.builds import Builds
 from holdfast.library.serving import served, served_recipes
 from holdfast.search.calibration import Calibrations
-from holdfast.search.fusion import Channel, add, fuse
+from holdfast.search.fusion import Channel, Fused, Standing, add, fuse
 from holdfast.search.tying import Ties
 from holdfast.search.walking import walk
 
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from holdfast.library.catalogue import Base, Recipe
     from holdfast.library.serving import Served
     from holdfast.search.calibration import Measured
-    from holdfast.search.fusion import Fused, Standing
     from holdfast.stores.database import Database, Transaction
 
 DEPTH = 100  # hits a channel is asked for
@@ -62,14 +61,28 @@ class Searching:
             look = Look(tx, self._indexes, base, query)
             return look.hits(self._together(look))[:limit]
 
+    def direct(self, base: Base, query: str, limit: int = 10) -> list[Hit]:
+        """Return what words and meaning find together, without following names."""
+        with self._database.reading() as tx:
+            look = Look(tx, self._indexes, base, query)
+            return look.hits(self._fuse(look))[:limit]
+
+    def shown(self, base: Base, kind: str, chunks: Sequence[int]) -> dict[int, Served]:
+        """Return those of the chunks that an index serves now."""
+        found: dict[int, Served] = {}
+        with self._database.reading() as tx:
+            for recipe in served_recipes(tx, base.key, kind):
+                found |= served(tx, base.key, kind, recipe, chunks)
+        return found
+
     def channel(self, base: Base, kind: str, query: str, limit: int = DEPTH) -> list[Hit]:
         """Return what one channel finds."""
         with self._database.reading() as tx:
             look = Look(tx, self._indexes, base, query)
             if kind == GRAPH:
                 walked = self._walk(look, self._fuse(look))
-                return look.hits(fuse([walked], {})) if walked else []
-            return look.hits(fuse([look.channel(kind, limit)], {}))[:limit]
+                return look.hits(alone(walked))[:limit] if walked else []
+            return look.hits(alone(look.channel(kind, limit)))[:limit]
 
     def compare(self, base: Base, query: str) -> dict[str, list[Hit]]:
         """Return what each channel finds, and as `hybrid` what they find together."""
@@ -78,7 +91,7 @@ class Searching:
             fused = self._fuse(look)
             walked = self._walk(look, fused)
             channels = [look.channel(kind) for kind in (FULLTEXT, VECTOR) if look.recipes(kind)]
-            found = {one.name: look.hits(fuse([one], {})) for one in [*channels, *([walked] if walked else [])]}
+            found = {one.name: look.hits(alone(one)) for one in [*channels, *([walked] if walked else [])]}
             found[HYBRID] = look.hits(add(fused, walked) if walked else fused)
         return found
 
@@ -199,6 +212,14 @@ class Look:
                 break
             asked *= MORE
         return Channel(name=kind, hits=[(one.chunk, one.score) for one in found if one.chunk in shown][:limit])
+
+
+def alone(channel: Channel) -> list[Fused]:
+    """Return what one channel found as it found it, however little it thinks of it."""
+    return [
+        Fused(chunk, score, {channel.name: Standing(score, rank)})
+        for rank, (chunk, score) in enumerate(channel.hits, start=1)
+    ]
 
 
 def together(kind: str, parts: Sequence[Channel]) -> Channel:

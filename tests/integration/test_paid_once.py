@@ -1,0 +1,697 @@
+"""Paid work is done once: every text on the provider's bill is counted, and the ledger agrees with it."""
+# ruff: noqa: S608 - SQL of a test's own words
+
+from __future__ import annotations
+
+import json
+import threading
+from collections import Counter
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+from holdfast.core.admission import Verdict
+from holdfast.core.clock import micros
+from holdfast.core.slot import Ticket
+from holdfast.core.states import Operation, SlotState, Status
+from holdfast.knowledge.documents import Upload
+from holdfast.library.builds import Builds, Piece
+from holdfast.library.catalogue import BaseSettings
+from holdfast.library.memos import Bill, Entry, Use, memo_key
+from holdfast.providers.batches import Batching
+from holdfast.providers.openai import Endpoint, OpenAIProvider
+from tests.support.paid_provider import (
+    BAD_KEY,
+    BROKEN,
+    DROPPED,
+    NOT_A_NUMBER,
+    RATE_LIMITED,
+    REFUSED,
+    REORDERED,
+    SHORT,
+    WRONG_DIMENSION,
+    WRONG_INDEXES,
+    Fault,
+    PaidProvider,
+    vector_of,
+)
+from tests.support.rig import Rig
+from tests.support.rig_audit import audit, audit_quiet
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+    from pathlib import Path
+
+    from holdfast.library.catalogue import Base
+    from tests.support.clock import FakeClock
+
+    Make = Callable[..., Rig]
+
+WHALES = "# Whales\n\nThe blue whale is the largest animal.\n\n## Food\n\nIt eats krill, tonnes of it.\n"
+SMALL = {"chunk_size": 48, "chunk_overlap": 0}
+
+
+@pytest.fixture
+def paid(monkeypatch: pytest.MonkeyPatch) -> Iterator[PaidProvider]:
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    with PaidProvider() as server:
+        yield server
+
+
+@pytest.fixture
+def make(database_url: str, tmp_path: Path, clock: FakeClock, paid: PaidProvider) -> Iterator[Make]:
+    """Make a rig whose vectors are paid for; how texts share calls, and what the base is like, is the test's."""
+    made: list[tuple[Rig, OpenAIProvider]] = []
+
+    def make(*, texts: int = 64, at_once: int = 4, timeout: float = 30.0, **base: Any) -> Rig:
+        provider = OpenAIProvider(
+            Endpoint(
+                base_url=paid.url,
+                key=paid.key,
+                embedding_model=paid.embedding_model,
+                batching=Batching(texts=texts, at_once=at_once),
+                timeout=timedelta(seconds=timeout),
+            )
+        )
+        rig = Rig(database_url, tmp_path / "blobs", clock, provider, **({"indexes": ("vector",)} | base))
+        made.append((rig, provider))
+        return rig
+
+    yield make
+    for rig, provider in made:
+        provider.close()
+        rig.close()
+
+
+def sections(count: int, word: str = "krill", *, but: Mapping[int, str] | None = None) -> str:
+    """Write a text of so many chunks, each different; some of them differently."""
+    said = {number: f"The {word} of part {number} is one of {count}." for number in range(count)} | dict(but or {})
+    return "\n\n".join(f"## Part {number}\n\n{text} " + f"Padding {number}. " * 3 for number, text in said.items())
+
+
+def paid_texts(paid: PaidProvider) -> int:
+    return sum(paid.bill.texts.values())
+
+
+def ledger(rig: Rig, base: Base | None = None) -> dict[bool, int]:
+    """Return how many texts were paid for and how many were known, as the ledger says."""
+    return {one.paid: one.texts for one in rig.library.memos.spent((base or rig.base).key)}
+
+
+def stored(rig: Rig) -> dict[int, list[float]]:
+    """Read every vector that is kept, by its chunk."""
+    found: dict[int, list[float]] = {}
+    for recipe in rig.library.indexes.recipes(rig.base, "vector"):
+        chunks = rig.library.indexes["vector"].scan(recipe, 0, 1_000_000)
+        if not chunks:
+            continue
+        with rig.store.database.reading() as tx:
+            if rig.store.database.engine.dialect.name == "sqlite":
+                rows = tx.plain(f"SELECT chunk, vector FROM vector_{recipe.id}")
+                found |= {chunk: np.frombuffer(vector, dtype=np.float32).tolist() for chunk, vector in rows}
+            else:
+                rows = tx.plain(f"SELECT chunk, vector::text FROM vector_{recipe.id}")
+                found |= {chunk: json.loads(vector) for chunk, vector in rows}
+    return found
+
+
+def pieces(rig: Rig) -> dict[int, Piece]:
+    with rig.store.database.reading() as tx:
+        chunks = [chunk for (chunk,) in tx.plain("SELECT id FROM chunks")]
+    return {piece.chunk: piece for piece in Builds(rig.store.database).pieces(chunks)}
+
+
+def assert_right(rig: Rig) -> None:
+    """Whatever is kept is the vector of its own text."""
+    texts = pieces(rig)
+    for chunk, vector in stored(rig).items():
+        assert vector == vector_of(texts[chunk].whole)
+
+
+# -------------------------------------------------------------------- once
+
+
+def test_an_unchanged_document_is_not_paid_for_again(make: Make, paid: PaidProvider) -> None:
+    rig = make(**SMALL)
+    rig.index("parts.md", sections(20))
+    first = paid_texts(paid)
+    assert first == rig.count("chunks") == ledger(rig)[True]
+    assert rig.put("parts.md", sections(20)).verdict is Verdict.SKIPPED
+    assert rig.ask("parts.md", Operation.FORCE).accepted
+    rig.work()
+    assert rig.ask("parts.md", Operation.REINDEX).accepted
+    rig.work()
+    assert rig.slot("parts.md", "vector").built == 3
+    assert (paid_texts(paid), ledger(rig)[True]) == (first, first)
+    rig.sweep()
+    audit_quiet(rig)
+
+
+def test_one_edited_paragraph_of_a_large_document_pays_for_a_few_texts(
+    make: Make, paid: PaidProvider, database_url: str
+) -> None:
+    megabytes = 5.0 if database_url.startswith("sqlite") else 0.3
+    rig = make()
+    paragraphs = [
+        " ".join(
+            f"Sentence {part} of paragraph {number} says that krill {number * 7 + part} drifts." for part in range(12)
+        )
+        for number in range(int(megabytes * 1_000_000 / 660))
+    ]
+    text = "\n\n".join(paragraphs)
+    assert len(text) > megabytes * 1_000_000
+    rig.index("book.md", text)
+    first = paid_texts(paid)
+    assert first == rig.count("chunks") > 150 * megabytes
+    paragraphs[len(paragraphs) // 2] = "This paragraph was written anew, and it is about granite."
+    rig.index("book.md", "\n\n".join(paragraphs))
+    assert rig.slot("book.md", "vector").built == 2
+    assert 1 <= paid_texts(paid) - first <= 6
+    assert ledger(rig)[True] == paid_texts(paid)
+    assert max(paid.bill.texts.values()) == 1
+
+
+def test_the_same_file_in_two_documents_is_paid_for_once(make: Make, paid: PaidProvider) -> None:
+    rig = make(**SMALL)
+    rig.index("one.md", sections(10))
+    rig.index("two.md", sections(10))
+    assert set(paid.bill.texts.values()) == {1}
+    assert rig.count("chunks") == 2 * paid_texts(paid)
+    assert ledger(rig) == {True: paid_texts(paid), False: paid_texts(paid)}
+    assert rig.count("memo_uses") == 2 * rig.count("memos")
+    assert_right(rig)
+
+
+def test_two_equal_documents_that_come_together_are_paid_for_once(make: Make, paid: PaidProvider) -> None:
+    rig = make(**SMALL)
+    rig.put("one.md", sections(10))
+    rig.put("two.md", sections(10))
+    rig.work()
+    assert set(paid.bill.texts.values()) == {1}
+    assert rig.owner("one.md").status is rig.owner("two.md").status is Status.SUCCESS
+    assert len(stored(rig)) == rig.count("chunks") == 2 * paid_texts(paid)
+    assert ledger(rig)[True] == paid_texts(paid)
+    assert_right(rig)
+
+
+def test_bases_of_one_tenant_pay_once_and_of_two_tenants_twice(make: Make, paid: PaidProvider) -> None:
+    rig = make(tenant="us", **SMALL)
+    rig.index("one.md", sections(5))
+    unique = paid_texts(paid)
+    settings = {"indexes": ("vector",), **SMALL}
+    ours = rig.library.catalogue.create_base("ours", BaseSettings(tenant="us", **settings))  # type: ignore[arg-type]
+    theirs = rig.library.catalogue.create_base("theirs", BaseSettings(tenant="them", **settings))  # type: ignore[arg-type]
+    rig.library.documents.put(ours, [Upload("one.md", sections(5).encode())])
+    rig.work()
+    assert (paid_texts(paid), ledger(rig, ours)) == (unique, {False: unique})
+    rig.library.documents.put(theirs, [Upload("one.md", sections(5).encode())])
+    rig.work()
+    assert (paid_texts(paid), ledger(rig, theirs)) == (2 * unique, {True: unique})
+
+
+def test_a_hundred_tiny_documents_share_a_few_calls(make: Make, paid: PaidProvider) -> None:
+    rig = make()
+    uploads = [Upload(f"note-{number}.md", f"Note {number} about krill.".encode()) for number in range(100)]
+    rig.library.documents.put(rig.base, uploads)
+    rig.work()
+    assert paid_texts(paid) == 100
+    assert paid.bill.calls <= 4
+    assert all(rig.owner(upload.name).status is Status.SUCCESS for upload in uploads)
+    assert_right(rig)
+
+
+def test_a_text_that_stands_twice_in_a_document_is_asked_for_once(make: Make, paid: PaidProvider) -> None:
+    rig = make(**SMALL)
+    again = "## Same\n\n" + "The krill drifts with the current of the sea, and so it goes on. " * 3
+    rig.index("same.md", "\n\n".join([again] * 6))
+    assert rig.count("chunks") > paid_texts(paid)
+    assert set(paid.bill.texts.values()) == {1}
+    assert len(stored(rig)) == rig.count("chunks")
+    assert ledger(rig) == {True: paid_texts(paid)}
+    assert_right(rig)
+
+
+def test_two_workers_on_one_document_pay_once(make: Make, paid: PaidProvider) -> None:
+    rig = make(texts=4, **SMALL)
+    rig.put("parts.md", sections(20))
+    rig.worker.run_next(1)
+    with in_flight(rig, paid, 1):
+        assert rig.hire("second").run_next(100) == 0
+    rig.work()
+    assert rig.owner("parts.md").status is Status.SUCCESS
+    assert set(paid.bill.texts.values()) == {1}
+
+
+# -------------------------------------------------------------------- one bad text
+
+
+def test_one_refused_text_among_many_is_named_and_a_retry_pays_for_it_alone(make: Make, paid: PaidProvider) -> None:
+    rig = make(**SMALL)
+    paid.refuses["poison"] = REFUSED
+    rig.put("parts.md", sections(120, but={57: "The poison of part 57."}))
+    rig.work()
+    assert rig.count("chunks") == 120
+    assert (rig.owner("parts.md").status, rig.slot("parts.md", "vector").missing) == (Status.DEGRADED, 1)
+    ((chunk, reason),) = missing(rig)
+    assert "poison" in pieces(rig)[chunk].text
+    assert json.loads(reason)["code"] == "content_refused"
+    assert paid_texts(paid) == ledger(rig)[True] == 119
+    assert len(rig.find("krill", "vector", 200)) == 119
+    audit(rig)
+    before = Counter(paid.bill.texts)
+
+    assert rig.ask("parts.md", Operation.RETRY).accepted  # still refused
+    rig.work()
+    assert paid.bill.texts == before
+    assert (rig.owner("parts.md").status, [one for one, _ in missing(rig)]) == (Status.DEGRADED, [chunk])
+
+    paid.refuses.clear()
+    assert rig.ask("parts.md", Operation.RETRY).accepted
+    rig.work()
+    assert [text for text in paid.bill.texts - before if "poison" not in text] == []
+    assert sum((paid.bill.texts - before).values()) == 1
+    assert (rig.owner("parts.md").status, missing(rig)) == (Status.SUCCESS, [])
+    hits = rig.find(pieces(rig)[chunk].whole, "vector", 200)
+    assert (hits[0].served.passage.chunk, len(hits)) == (chunk, 120)
+    assert rig.slot("parts.md", "content").built == 1  # the content was left alone
+    rig.sweep()
+    audit_quiet(rig)
+
+
+def missing(rig: Rig) -> list[tuple[int, str]]:
+    with rig.store.database.reading() as tx:
+        return [(chunk, reason) for chunk, reason in tx.plain("SELECT chunk_id, reason FROM missing")]
+
+
+def test_a_refused_text_sinks_no_document_that_shares_its_call(make: Make, paid: PaidProvider) -> None:
+    rig = make(missing_share=0.5)
+    paid.refuses["poison"] = REFUSED
+    rig.library.documents.put(
+        rig.base,
+        [Upload(f"{number}.md", b"poison" if number == 7 else f"krill {number}".encode()) for number in range(20)],
+    )
+    rig.work()
+    statuses = Counter(rig.owner(f"{number}.md").status for number in range(20))
+    assert statuses[Status.SUCCESS] == 19
+    slot = rig.slot("7.md", "vector")
+    assert (slot.state, slot.error_code) == (SlotState.FAILED, "too_much_missing")
+    assert paid_texts(paid) == ledger(rig)[True] == 19
+
+
+def test_too_many_refused_texts_fail_the_index_and_leave_the_old_content_served(make: Make, paid: PaidProvider) -> None:
+    rig = make(missing_share=0.05, **SMALL)
+    rig.index("parts.md", sections(20))
+    paid.refuses["poison"] = REFUSED
+    rig.index("parts.md", sections(20, but={3: "A poison.", 4: "More poison."}))
+    slot = rig.slot("parts.md", "vector")
+    assert (slot.state, slot.error_code, slot.built) == (SlotState.FAILED, "too_much_missing", 1)
+    assert slot.error is not None
+    assert (slot.error.params["refused"], slot.error.params["chunks"]) == ("2", "20")
+    rig.sweep()
+    hits = rig.find("krill", "vector")
+    assert (len(hits), {hit.served.generation for hit in hits}) == (20, {1})
+    audit(rig)
+
+
+# -------------------------------------------------------------------- calls that fail
+
+TOO_BUSY = Fault(status=429, code="rate_limit_exceeded", type="requests", retry_after="300")
+
+
+@pytest.mark.parametrize(
+    ("fault", "code"),
+    [
+        (RATE_LIMITED, "rate_limited"),  # the provider asks for less than we wait anyway
+        (TOO_BUSY, "rate_limited"),
+        (BROKEN, "provider_busy"),
+        (DROPPED, "provider_down"),
+        (SHORT, "bad_answer"),
+        (WRONG_INDEXES, "bad_answer"),
+        (NOT_A_NUMBER, "bad_answer"),
+    ],
+    ids=lambda one: one.twist or one.retry_after or str(one.status) if isinstance(one, Fault) else "",
+)
+def test_a_failed_call_is_waited_out_and_what_was_paid_before_is_kept(
+    make: Make, paid: PaidProvider, clock: FakeClock, fault: Fault, code: str
+) -> None:
+    seconds = 300 if fault is TOO_BUSY else 60
+    rig = make(texts=8, at_once=1, **SMALL)
+    rig.put("parts.md", sections(32))
+    rig.worker.run_next(1)
+    paid.next(*([Fault()] * 2), fault)
+    rig.work()
+    slot = rig.slot("parts.md", "vector")
+    assert (slot.state, slot.error_code) == (SlotState.WAITING, code)
+    assert slot.due_at == clock.now() + micros(timedelta(seconds=seconds))
+    assert len(stored(rig)) == 16 == rig.count("memos")
+    assert_right(rig)
+    assert rig.find("krill", "vector") == []  # nothing is shown before all is there
+    clock.advance(timedelta(seconds=seconds - 1))
+    assert rig.worker.run_next(1) == 0
+    clock.advance(timedelta(seconds=1))
+    rig.work()
+    assert rig.owner("parts.md").status is Status.SUCCESS
+    assert len(stored(rig)) == 32
+    assert_right(rig)
+    spoilt = 8 if fault.status == 200 else 0
+    assert (paid_texts(paid) - query_texts(paid), ledger(rig)[True]) == (32 + spoilt, 32)
+
+
+def query_texts(paid: PaidProvider) -> int:
+    """Count what was paid for questions."""
+    return paid.bill.texts["krill"]
+
+
+def test_vectors_in_another_order_are_put_where_they_belong(make: Make, paid: PaidProvider) -> None:
+    rig = make(texts=8, **SMALL)
+    paid.always(REORDERED)
+    rig.index("parts.md", sections(32))
+    assert (rig.owner("parts.md").status, paid_texts(paid)) == (Status.SUCCESS, 32)
+    assert_right(rig)
+
+
+def test_a_call_that_takes_too_long_is_waited_out(make: Make, paid: PaidProvider, clock: FakeClock) -> None:
+    rig = make(texts=8, at_once=1, timeout=0.3, **SMALL)
+    rig.put("parts.md", sections(16))
+    rig.worker.run_next(1)
+    paid.stall()
+    rig.work()
+    slot = rig.slot("parts.md", "vector")
+    assert (slot.state, slot.attempts, stored(rig)) == (SlotState.WAITING, slot.attempts, {})
+    assert slot.due_at == clock.now() + micros(timedelta(seconds=60))
+    paid.release()
+    clock.advance(timedelta(seconds=60))
+    rig.work()
+    assert rig.owner("parts.md").status is Status.SUCCESS
+    assert paid_texts(paid) <= 16 + 8
+    assert_right(rig)
+
+
+def test_vectors_of_another_length_than_the_others_are_not_kept(
+    make: Make, paid: PaidProvider, clock: FakeClock
+) -> None:
+    rig = make(texts=8, at_once=1, **SMALL)
+    rig.index("whales.md", WHALES)
+    before = stored(rig)
+    paid.always(WRONG_DIMENSION)
+    rig.index("parts.md", sections(16))
+    assert stored(rig) == before
+    paid.always(None)
+    assert [hit.served.name for hit in rig.find("krill", "vector")][:1] == ["whales.md"]  # search still works
+    clock.advance(timedelta(hours=1))
+    rig.ask("parts.md", Operation.RETRY)
+    rig.work()
+    assert rig.owner("parts.md").status is Status.SUCCESS
+    assert_right(rig)
+
+
+def test_a_provider_that_stays_broken_fails_the_slot_after_four_attempts_and_is_paid_nothing(
+    make: Make, paid: PaidProvider, clock: FakeClock
+) -> None:
+    rig = make(**SMALL)
+    paid.always(BROKEN)
+    rig.put("parts.md", sections(8))
+    for _ in range(6):
+        rig.work()
+        clock.advance(timedelta(minutes=15))
+    slot = rig.slot("parts.md", "vector")
+    assert (slot.state, slot.error_code, slot.attempts) == (SlotState.FAILED, "provider_busy", 4)
+    assert (paid_texts(paid), rig.count("memos"), stored(rig)) == (0, 0, {})
+
+
+def test_a_refused_key_fails_the_slot_at_once(make: Make, paid: PaidProvider) -> None:
+    rig = make(**SMALL)
+    paid.always(BAD_KEY)
+    rig.index("parts.md", sections(8))
+    slot = rig.slot("parts.md", "vector")
+    assert (slot.state, slot.error_code, slot.attempts) == (SlotState.FAILED, "provider_key_refused", 1)
+    paid.always(None)
+    rig.ask("parts.md", Operation.RETRY)
+    rig.work()
+    assert (rig.owner("parts.md").status, paid_texts(paid)) == (Status.SUCCESS, 8)
+
+
+# -------------------------------------------------------------------- while a call is under way
+
+
+class in_flight:  # noqa: N801 - reads as a word
+    """A worker in a thread of its own whose calls are under way; leaving lets them be answered."""
+
+    def __init__(self, rig: Rig, paid: PaidProvider, calls: int) -> None:
+        self._rig, self._paid, self._calls = rig, paid, calls
+        self._worker = rig.hire("late")
+        self._errors: list[BaseException] = []
+        self._thread = threading.Thread(target=self._run)
+
+    def __enter__(self) -> None:
+        self._paid.stall()
+        self._thread.start()
+        self._paid.await_calls(self._calls)
+
+    def __exit__(self, *_: object) -> None:
+        self._paid.release()
+        self._thread.join(40)
+        assert not self._thread.is_alive()
+        assert self._errors == []
+
+    def _run(self) -> None:
+        try:
+            self._worker.run_next(1)
+        except BaseException as error:  # noqa: BLE001 - shown by the test
+            self._errors.append(error)
+
+
+@pytest.mark.parametrize("at_once", [1, 4])
+def test_an_answer_that_comes_after_its_generation_is_kept_for_the_next(
+    make: Make, paid: PaidProvider, at_once: int
+) -> None:
+    rig = make(texts=8, at_once=at_once, **SMALL)
+    rig.put("parts.md", sections(32))
+    rig.worker.run_next(1)
+    with in_flight(rig, paid, at_once):
+        assert rig.put("parts.md", sections(32, but={31: "Granite."})).accepted
+    assert stored(rig) == {}  # the late worker wrote no row
+    rig.work()
+    assert (rig.owner("parts.md").status, rig.slot("parts.md", "vector").built) == (Status.SUCCESS, 2)
+    assert set(paid.bill.texts.values()) == {1}
+    assert ledger(rig)[True] == paid_texts(paid)
+    rig.sweep()
+    assert_right(rig)
+    audit_quiet(rig)
+
+
+def test_an_answer_that_another_stored_first_is_believed(make: Make, paid: PaidProvider) -> None:
+    rig = make(**SMALL)
+    rig.put("one.md", "About krill.")
+    rig.put("two.md", "About granite.")
+    assert rig.worker.run_next(2) == 2  # the contents
+    recipe = rig.library.catalogue.recipe(rig.base, "vector", rig.library.indexes["vector"].spec(rig.base))
+    model = json.loads(recipe.spec)["model"]
+    (chunk,) = chunks_of(rig, "one.md")
+    key = memo_key("embedding", model, pieces(rig)[chunk].whole)
+    first = np.arange(8, dtype=np.float32).tobytes()
+    with in_flight(rig, paid, 1):  # the first is being embedded; somebody else stores another answer before
+        entry = Entry(ticket(rig, "two.md"), key, first, chunks_of(rig, "two.md"))
+        assert rig.library.memos.keep("", [entry], {}) == {key: first}
+    rig.work()
+    assert stored(rig)[chunk] == list(range(8))
+
+
+def test_an_answer_that_comes_after_a_delete_is_not_kept(make: Make, paid: PaidProvider) -> None:
+    rig = make(texts=8, **SMALL)
+    rig.put("parts.md", sections(32))
+    rig.worker.run_next(1)
+    with in_flight(rig, paid, 4):
+        rig.library.documents.delete(rig.base, "parts.md")
+    assert (rig.count("memos"), rig.count("memo_uses"), stored(rig)) == (0, 0, {})
+    rig.work()
+    rig.sweep()
+    left = {table: rig.count(table) for table in ("documents", "builds", "lists", "chunks", "memos", "slots", "owners")}
+    assert left == dict.fromkeys(left, 0)
+    audit_quiet(rig)
+    assert ledger(rig)[True] > 0  # it was paid for nevertheless
+
+
+def test_an_answer_that_comes_after_everything_is_removed_is_not_kept(
+    make: Make, paid: PaidProvider, clock: FakeClock
+) -> None:
+    rig = make(texts=8, **SMALL)
+    rig.put("parts.md", sections(32))
+    rig.worker.run_next(1)
+    with in_flight(rig, paid, 4):
+        rig.library.documents.delete(rig.base, "parts.md")
+        clock.advance(timedelta(minutes=3))  # the lease of the late worker ends
+        rig.work()
+        assert (rig.count("chunks"), rig.count("slots")) == (0, 0)
+    rig.sweep()
+    assert (rig.count("memos"), rig.count("memo_uses"), stored(rig)) == (0, 0, {})
+
+
+def test_an_answer_for_a_chunk_that_is_swept_meanwhile_leaves_nothing_behind(make: Make, paid: PaidProvider) -> None:
+    rig = make(texts=8, **SMALL)
+    rig.put("parts.md", sections(8))
+    rig.worker.run_next(1)
+    with in_flight(rig, paid, 1):
+        rig.put("parts.md", sections(8, "granite"))
+        rig.worker.run_next(1)  # the new content; nothing shows the old one any more
+        rig.sweep()
+        assert rig.count("chunks") == 8
+    rig.work()
+    rig.sweep()
+    assert rig.owner("parts.md").status is Status.SUCCESS
+    assert rig.count("memos") == 8
+    audit_quiet(rig)
+    rig.library.documents.delete(rig.base, "parts.md")
+    rig.work()
+    assert (rig.count("memos"), rig.count("memo_uses")) == (0, 0)
+
+
+# -------------------------------------------------------------------- memos
+
+
+def ticket(rig: Rig, name: str, kind: str = "content") -> Ticket:
+    """Write a ticket for a document as it stands."""
+    slot = rig.slot(name, kind)
+    return Ticket(
+        slot.id, slot.owner_id, slot.key, slot.job, slot.wanted, slot.fence, 1, removing=False, source=None, built=0
+    )
+
+
+def chunks_of(rig: Rig, name: str) -> list[int]:
+    slot = rig.slot(name, "content")
+    with rig.store.database.reading() as tx:
+        where = f"owner_id = {slot.owner_id} AND build = {slot.source} ORDER BY ordinal"
+        return [chunk for (chunk,) in tx.plain(f"SELECT chunk_id FROM lists WHERE {where}")]
+
+
+def texts_of(rig: Rig, *names: str) -> Rig:
+    for name in names:
+        rig.index(name, f"About {name} and nothing else.")
+    return rig
+
+
+BILL = Bill(kind="embedding", model="m", texts=1, tokens_in=10)
+
+
+def keep(rig: Rig, name: str, key: str, value: bytes, **more: Any) -> dict[str, bytes]:
+    one = ticket(rig, name)
+    return rig.library.memos.keep("", [Entry(one, key, value, chunks_of(rig, name))], {one: BILL}, **more)
+
+
+def recall(rig: Rig, name: str, key: str) -> dict[str, bytes]:
+    one = ticket(rig, name)
+    return rig.library.memos.recall("", [Use(one, key, chunks_of(rig, name))], BILL)
+
+
+def delete(rig: Rig, name: str) -> None:
+    rig.library.documents.delete(rig.base, name)
+    rig.work()
+    rig.sweep()
+
+
+def test_who_stores_first_is_believed_by_all(make: Make) -> None:
+    rig = texts_of(make(indexes=("fulltext",)), "a.md", "b.md")
+    assert keep(rig, "a.md", "key", b"first") == {"key": b"first"}
+    assert keep(rig, "b.md", "key", b"second") == {"key": b"first"}
+    assert keep(rig, "a.md", "key", b"third") == {"key": b"first"}
+    assert recall(rig, "b.md", "key") == {"key": b"first"}
+    assert (rig.count("memos"), rig.count("memo_uses")) == (1, 2)
+
+
+def test_a_memo_goes_with_its_last_use(make: Make) -> None:
+    rig = texts_of(make(indexes=("fulltext",)), "a.md", "b.md", "c.md")
+    keep(rig, "a.md", "key", b"value")
+    recall(rig, "b.md", "key")
+    delete(rig, "a.md")
+    assert recall(rig, "b.md", "key") == {"key": b"value"}
+    delete(rig, "b.md")
+    assert (rig.count("memos"), rig.count("memo_uses"), recall(rig, "c.md", "key")) == (0, 0, {})
+
+
+def test_a_memo_goes_when_its_text_leaves_the_document(make: Make) -> None:
+    rig = texts_of(make(indexes=("fulltext",)), "a.md")
+    keep(rig, "a.md", "key", b"value")
+    rig.index("a.md", "Something else.")
+    assert rig.count("memos") == 1  # until it is swept
+    rig.sweep()
+    assert (rig.count("memos"), rig.count("memo_uses")) == (0, 0)
+
+
+def test_a_memo_made_from_several_documents_goes_with_the_first(make: Make) -> None:
+    rig = texts_of(make(indexes=("fulltext",)), "a.md", "b.md")
+    both = [Entry(ticket(rig, name), "joint", b"value", chunks_of(rig, name)) for name in ("a.md", "b.md")]
+    rig.library.memos.keep("", both, {}, joint=True)
+    keep(rig, "b.md", "own", b"value")
+    delete(rig, "a.md")
+    assert recall(rig, "b.md", "joint") == {}
+    assert recall(rig, "b.md", "own") == {"own": b"value"}
+    assert (rig.count("memos"), rig.count("memo_uses")) == (1, 1)
+
+
+def test_a_memo_made_from_several_documents_is_not_stored_when_one_of_them_is_gone(make: Make) -> None:
+    rig = texts_of(make(indexes=("fulltext",)), "a.md", "b.md")
+    both = [Entry(ticket(rig, name), "joint", b"value", chunks_of(rig, name)) for name in ("a.md", "b.md")]
+    rig.library.documents.delete(rig.base, "a.md")
+    assert rig.library.memos.keep("", both, {}, joint=True) == {}
+    assert (rig.count("memos"), rig.count("memo_uses")) == (0, 0)
+
+
+def test_a_memo_is_not_stored_for_a_document_that_is_being_deleted(make: Make) -> None:
+    rig = texts_of(make(indexes=("fulltext",)), "a.md", "b.md")
+    late = Entry(ticket(rig, "a.md"), "key", b"value", chunks_of(rig, "a.md"))
+    rig.library.documents.delete(rig.base, "a.md")
+    assert rig.library.memos.keep("", [late], {late.ticket: BILL}) == {}
+    keep(rig, "b.md", "key", b"other")
+    assert rig.library.memos.recall("", [Use(late.ticket, "key", late.chunks)], BILL) == {"key": b"other"}
+    rig.work()
+    rig.sweep()
+    assert rig.library.memos.recall("", [Use(late.ticket, "key", late.chunks)], BILL) == {"key": b"other"}
+    assert (rig.count("memos"), rig.count("memo_uses")) == (1, 1)
+    assert ledger(rig)[True] == 2  # what was paid is on the ledger, stored or not
+
+
+def test_tenants_do_not_see_each_other(make: Make) -> None:
+    rig = texts_of(make(indexes=("fulltext",)), "a.md")
+    keep(rig, "a.md", "key", b"value")
+    assert rig.library.memos.recall("others", [Use(ticket(rig, "a.md"), "key", chunks_of(rig, "a.md"))], BILL) == {}
+    assert rig.count("memo_uses") == 1
+
+
+def test_the_ledger_tells_what_was_paid_and_what_was_known(make: Make) -> None:
+    rig = texts_of(make(indexes=("fulltext",)), "a.md", "b.md")
+    one = ticket(rig, "a.md")
+    bill = Bill(kind="extraction", model="m", texts=2, tokens_in=100, tokens_out=50, price=0.25)
+    rig.library.memos.keep("", [Entry(one, "key", b"value", chunks_of(rig, "a.md"))], {one: bill})
+    rig.library.memos.keep("", [], {ticket(rig, "b.md"): bill})
+    recall(rig, "b.md", "key")
+    recall(rig, "b.md", "unknown")
+    spent = {(one.kind, one.paid): one for one in rig.library.memos.spent(rig.base.key)}
+    assert set(spent) == {("extraction", True), ("embedding", False)}
+    whole = spent["extraction", True]
+    assert (whole.texts, whole.tokens_in, whole.tokens_out, whole.price) == (4, 200, 100, 0.5)
+    assert spent["embedding", False].texts == 1
+    assert rig.library.memos.spent("999") == []
+
+
+def test_tokens_divided_among_documents_add_up_to_the_bill(make: Make, paid: PaidProvider) -> None:
+    rig = make(texts=16)
+    rig.library.documents.put(
+        rig.base, [Upload(f"{number}.md", b"krill " * (number + 1) + str(number).encode()) for number in range(37)]
+    )
+    rig.work()
+    (spent,) = rig.library.memos.spent(rig.base.key)
+    assert (spent.texts, spent.tokens_in) == (37, paid.bill.tokens)
+    with rig.store.database.reading() as tx:
+        shares = tx.plain("SELECT owner, sum(texts), sum(tokens_in) FROM ledger GROUP BY owner")
+    assert len(shares) == 37
+    assert all(texts == 1 and tokens > 0 for _, texts, tokens in shares)
+
+
+def test_a_refused_text_is_not_on_the_ledger(make: Make, paid: PaidProvider) -> None:
+    rig = make(missing_share=1.0, **SMALL)
+    paid.refuses["poison"] = REFUSED
+    rig.index("parts.md", sections(8, but={3: "poison"}))
+    (spent,) = rig.library.memos.spent(rig.base.key)
+    assert (spent.texts, spent.tokens_in) == (paid_texts(paid), paid.bill.tokens)

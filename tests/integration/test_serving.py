@@ -1,0 +1,254 @@
+"""The check that every hit passes: each condition alone keeps a hit away, and without it the hit would be shown."""
+# ruff: noqa: S608 - SQL of a test's own words
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from holdfast.core.states import Operation
+from holdfast.knowledge.documents import Upload
+from holdfast.library import serving
+from holdfast.library.catalogue import BaseSettings
+from tests.support.rig import Rig
+from tests.support.rig_audit import audit, audit_quiet, changed
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from tests.support.clock import FakeClock
+
+CHANNELS = ("vector", "fulltext")
+KRILL = "# Whales\n\nThe blue whale eats krill.\n"
+STONES = "# Stones\n\nGranite is hard, and no krill is in it.\n"
+
+
+@pytest.fixture
+def rig(database_url: str, tmp_path: Path, clock: FakeClock) -> Iterator[Rig]:
+    rig = Rig(database_url, tmp_path / "blobs", clock)
+    yield rig
+    rig.close()
+
+
+@pytest.fixture(params=CHANNELS)
+def kind(request: pytest.FixtureRequest) -> str:
+    name: str = request.param
+    return name
+
+
+def names(rig: Rig, kind: str) -> list[str]:
+    return sorted({str(hit.served.name) for hit in rig.find("krill", kind)})
+
+
+def change(rig: Rig, sql: str) -> None:
+    """Move rows by hand, past every guard."""
+    rig.store.database.write(lambda tx: tx.plain(sql), durable=False)
+
+
+def unpublish(rig: Rig, kind: str) -> None:
+    """Let a slot of the whales stand as if it had never published, though all else says that it has."""
+    rig.ask("whales.md", Operation.FORCE)
+    change(rig, f"UPDATE slots SET built = 0 WHERE id = {rig.slot('whales.md', kind).id}")
+
+
+def assert_only(rig: Rig, kind: str, patch: pytest.MonkeyPatch, guard: str, instead: str = "") -> None:
+    """The whales are hidden, the stones are shown; and nothing else than these words hides the whales."""
+    assert names(rig, kind) == ["stones.md"]
+    with patch.context() as unguarded:
+        unguarded.setattr(serving, "sql", changed({guard: instead}))
+        assert len(names(rig, kind)) == 2
+    assert names(rig, kind) == ["stones.md"]
+
+
+# -------------------------------------------------------------------- condition by condition
+
+
+def test_a_hit_of_another_base_is_not_shown(rig: Rig, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    rig.index("stones.md", STONES)
+    other = rig.library.catalogue.create_base("other", BaseSettings())
+    rig.library.documents.put(other, [Upload("whales.md", KRILL.encode())])
+    rig.work()
+    (mine,) = rig.library.indexes.recipes(rig.base, kind)
+    (theirs,) = rig.library.indexes.recipes(other, kind)
+    change(rig, f"INSERT INTO {kind}_{mine.id} {copied(rig, kind, theirs.id)}")
+    change(rig, f"UPDATE slots SET recipe = {mine.id} WHERE recipe = {theirs.id}")
+    assert_only(rig, kind, monkeypatch, 'owners.c.base == _text("base"),\n        serves', instead="serves")
+
+
+def copied(rig: Rig, kind: str, recipe: int) -> str:
+    """Select the rows of a recipe, as another of the same kind can take them."""
+    sqlite = rig.store.database.engine.dialect.name == "sqlite"
+    if kind == "vector":
+        return f"{'(chunk, vector) ' if sqlite else ''}SELECT chunk, vector FROM vector_{recipe}"
+    if sqlite:
+        return f"(rowid, headings, body) SELECT rowid, headings, body FROM fulltext_{recipe}"
+    return f"SELECT chunk, words, length FROM fulltext_{recipe}"
+
+
+def test_a_hit_whose_slot_never_published_is_not_shown(rig: Rig, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    rig.index("stones.md", STONES)
+    rig.index("whales.md", KRILL)
+    unpublish(rig, kind)
+    assert_only(rig, kind, monkeypatch, "and_(slot.c.built > 0, ", instead="and_(")
+
+
+def test_a_hit_of_a_document_that_is_being_deleted_is_not_shown(
+    rig: Rig, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rig.index("stones.md", STONES)
+    rig.index("whales.md", KRILL)
+    rig.library.documents.delete(rig.base, "whales.md")
+    assert_only(rig, kind, monkeypatch, ", slot.c.state != literal_column(\"'deleting'\"))", instead=")")
+
+
+def test_a_hit_by_another_recipe_than_the_served_one_is_not_shown(
+    rig: Rig, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rig.index("stones.md", STONES)
+    rig.index("whales.md", KRILL)
+    change(rig, f"UPDATE slots SET recipe = 999 WHERE id = {rig.slot('whales.md', kind).id}")
+    assert_only(
+        rig, kind, monkeypatch, '        slots.c.recipe == _number("recipe"),\n        ~_lacks', instead="~_lacks"
+    )
+
+
+def test_a_hit_that_is_not_in_the_served_list_is_not_shown(
+    rig: Rig, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rig.index("stones.md", STONES)
+    rig.index("whales.md", KRILL)
+    rig.index("whales.md", "# Whales\n\nThe blue whale is the largest animal.\n")  # the old row is not swept yet
+    hits = [hit for hit in rig.find("krill", kind) if hit.served.name == "whales.md"]
+    assert not [hit for hit in hits if "krill" in hit.served.passage.text]
+    with monkeypatch.context() as unguarded:
+        unguarded.setattr(serving, "sql", changed({",\n                lists.c.build == slots.c.source": ""}))
+        shown = [hit.served.passage.text for hit in rig.find("krill", kind) if hit.served.name == "whales.md"]
+        assert [text for text in shown if "krill" in text]
+    audit(rig)
+
+
+def test_a_row_of_content_that_is_not_published_yet_is_not_shown(
+    rig: Rig, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rig.index("stones.md", STONES)
+    rig.index("whales.md", "# Whales\n\nThe blue whale is the largest animal.\n")
+    rig.put("whales.md", KRILL)
+    assert rig.worker.run_next(1) == 1  # the content alone
+    assert rig.slot("whales.md", kind).built == 1
+    (ticket,) = rig.store.claim_next((kind,), "hand", 1)
+    with rig.store.guarded(ticket) as connection:  # the index has written its rows and not published them
+        tx = rig.store.database.within(connection)
+        new = max(chunk for (chunk,) in tx.plain("SELECT id FROM chunks"))
+        recipe = rig.library.indexes.recipes(rig.base, kind)[0].id
+        old = rig.rows(kind)[0]
+        tx.plain(f"INSERT INTO {kind}_{recipe} {relabelled(rig, kind, recipe, old, new)}")
+    assert new in rig.rows(kind)
+    texts = [hit.served.passage.text for hit in rig.find("krill", kind) if hit.served.name == "whales.md"]
+    assert not [text for text in texts if "krill" in text]
+    with monkeypatch.context() as unguarded:
+        unguarded.setattr(serving, "sql", changed({",\n                lists.c.build == slots.c.source": ""}))
+        shown = [hit.served.passage.chunk for hit in rig.find("krill", kind)]
+        assert new in shown
+    audit(rig)
+
+
+def relabelled(rig: Rig, kind: str, recipe: int, old: int, new: int) -> str:
+    """Select the row of one chunk as that of another."""
+    rowid = "rowid" if kind == "fulltext" and rig.store.database.engine.dialect.name == "sqlite" else "chunk"
+    select = copied(rig, kind, recipe)
+    head, _, tail = select.rpartition(f"SELECT {rowid}")
+    return f"{head}SELECT {new}{tail} WHERE {rowid} = {old}"
+
+
+def test_a_hit_among_what_its_slot_lacks_is_not_shown(rig: Rig, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    rig.index("stones.md", STONES)
+    rig.index("whales.md", KRILL)
+    chunk = max(rig.rows(kind))
+    slot = rig.slot("whales.md", kind).id
+    change(rig, f"INSERT INTO missing (slot_id, chunk_id, reason) VALUES ({slot}, {chunk}, '{{}}')")
+    assert_only(rig, kind, monkeypatch, ",\n        ~_lacks")
+    other = next(one for one in CHANNELS if one != kind)
+    assert names(rig, other) == ["stones.md", "whales.md"]  # another index of the document does not lack it
+
+
+def test_a_hit_without_its_document_is_not_shown(rig: Rig, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    rig.index("stones.md", STONES)
+    rig.index("whales.md", KRILL)
+    change(rig, "DELETE FROM documents WHERE name = 'whales.md'")
+    assert_only(rig, kind, monkeypatch, ".join(documents, documents", instead=".outerjoin(documents, documents")
+
+
+def test_a_hit_without_its_build_is_not_shown(rig: Rig, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    rig.index("stones.md", STONES)
+    rig.index("whales.md", KRILL)
+    change(rig, f"DELETE FROM builds WHERE owner_id = {rig.owner('whales.md').id}")
+    guard = ".join(builds, and_(builds.c.owner_id == lists"
+    assert_only(rig, kind, monkeypatch, guard, instead=guard.replace(".join", ".outerjoin"))
+
+
+def test_a_hit_that_only_another_index_of_the_document_serves_is_not_shown(
+    rig: Rig, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rig.index("stones.md", STONES)
+    rig.index("whales.md", KRILL)
+    other = next(one for one in CHANNELS if one != kind)
+    mine = rig.slot("whales.md", kind)
+    change(rig, f"UPDATE slots SET recipe = {mine.recipe} WHERE id = {rig.slot('whales.md', other).id}")
+    unpublish(rig, kind)
+    assert_only(rig, kind, monkeypatch, ', slots.c.kind == _text("kind"))', instead=")")
+
+
+def test_a_recipe_that_no_document_is_served_by_is_not_asked(rig: Rig, kind: str) -> None:
+    rig.index("whales.md", KRILL)
+    with rig.store.database.reading() as tx:
+        assert serving.served_recipes(tx, rig.base.key, kind) == [rig.slot("whales.md", kind).recipe]
+        assert serving.served_recipes(tx, "999", kind) == []
+    rig.library.documents.delete(rig.base, "whales.md")
+    with rig.store.database.reading() as tx:
+        assert serving.served_recipes(tx, rig.base.key, kind) == []
+
+
+# -------------------------------------------------------------------- the whole
+
+
+@pytest.mark.parametrize(("better", "limits"), [(300, (5, 20)), (70, (1,))])
+def test_channels_fetch_more_until_enough_are_confirmed(rig: Rig, better: int, limits: tuple[int, ...]) -> None:
+    best = [Upload(f"gone-{number}.md", b"krill krill krill") for number in range(better)]
+    kept = [Upload(f"kept-{number}.md", f"krill and stone {number} of granite".encode()) for number in range(5)]
+    rig.library.documents.put(rig.base, best + kept)
+    rig.work()
+    for kind in CHANNELS:
+        assert {hit.served.name[:4] for hit in rig.find("krill", kind, better)} == {"gone"}
+    with rig.store.database.writing(durable=False) as tx:  # all at once, as if they were being deleted
+        gone = "SELECT id FROM documents WHERE substr(name, 1, 4) = 'gone'"
+        tx.plain(f"UPDATE slots SET state = 'deleting' WHERE owner_id IN ({owners_of(gone)})")
+    for kind in CHANNELS:
+        for limit in limits:
+            hits = rig.find("krill", kind, limit)
+            assert len({hit.served.name for hit in hits}) == len(hits) == min(limit, 5), f"{kind}, limit {limit}"
+            assert all(hit.served.name.startswith("kept") for hit in hits)
+
+
+def owners_of(documents: str) -> str:
+    return f"SELECT id FROM owners WHERE CAST(owner AS BIGINT) IN ({documents})"
+
+
+def test_what_is_shown_equals_what_is_served_through_a_whole_life(rig: Rig) -> None:
+    text = "\n\n".join(f"## Part {n}\n\nThe krill of part {n}." for n in range(20))
+    rig.index("parts.md", text)
+    audit(rig)
+    rig.put("parts.md", text.replace("part 7", "chapter 7"))
+    while rig.worker.run_next(1):
+        audit(rig)
+    rig.ask("parts.md", Operation.FORCE)
+    while rig.worker.run_next(1):
+        audit(rig)
+    rig.put("parts.md", "Something else.")
+    rig.worker.run_next(1)
+    rig.ask("parts.md", Operation.CANCEL)
+    rig.work()
+    audit(rig)
+    rig.sweep()
+    audit_quiet(rig)

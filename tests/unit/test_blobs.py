@@ -1,0 +1,116 @@
+"""The bytes of documents: what comes out is what went in, a crash leaves no name behind, and no name leads outside."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+import stat
+from typing import TYPE_CHECKING
+
+import pytest
+
+from holdfast.errors import BadRequest
+from holdfast.library.blobs import BLOCK, Blobs
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@pytest.fixture
+def blobs(tmp_path: Path) -> Blobs:
+    return Blobs(tmp_path / "data" / "blobs")
+
+
+def files(folder: Path) -> list[Path]:
+    return [path for path in folder.rglob("*") if path.is_file()]
+
+
+@pytest.mark.parametrize("content", [b"", b"krill", bytes(range(256)) * 10, b"x" * (2 * BLOCK + 1)])
+def test_what_comes_out_is_what_went_in(blobs: Blobs, content: bytes) -> None:
+    blob = blobs.put(io.BytesIO(content))
+    assert blobs.path(blob.name).read_bytes() == content
+    assert (blob.digest, blob.size) == (hashlib.sha256(content).hexdigest(), len(content))
+
+
+def test_equal_bytes_are_two_files_and_one_outlives_the_other(blobs: Blobs) -> None:
+    one, two = blobs.put(io.BytesIO(b"krill")), blobs.put(io.BytesIO(b"krill"))
+    assert one.digest == two.digest
+    assert one.name != two.name
+    blobs.remove(one.name)
+    assert not blobs.path(one.name).exists()
+    assert blobs.path(two.name).read_bytes() == b"krill"
+
+
+def test_removing_twice_does_no_harm(blobs: Blobs, tmp_path: Path) -> None:
+    blob = blobs.put(io.BytesIO(b"krill"))
+    blobs.remove(blob.name)
+    blobs.remove(blob.name)
+    assert files(tmp_path) == []
+
+
+class Crash(BaseException):
+    """The process ends here."""
+
+
+class Broken(io.BytesIO):
+    """A source that ends in the middle."""
+
+    def read(self, size: int | None = -1) -> bytes:
+        if self.tell():
+            raise Crash
+        return super().read(3 if size else 0)
+
+
+def test_a_source_that_breaks_off_leaves_nothing(blobs: Blobs, tmp_path: Path) -> None:
+    with pytest.raises(Crash):
+        blobs.put(Broken(b"krill and whales"))
+    assert files(tmp_path) == []
+
+
+@pytest.mark.parametrize("step", ["fsync", "rename"])
+def test_a_crash_before_the_bytes_are_safe_leaves_no_blob_with_a_name(
+    blobs: Blobs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    def crash(*_: object) -> None:
+        raise Crash
+
+    where: object = os if step == "fsync" else type(tmp_path)
+    with monkeypatch.context() as patch:
+        patch.setattr(where, step, crash)
+        patch.setattr(type(tmp_path), "unlink", lambda *_, **__: None)  # a process that is gone cleans up nothing
+        with pytest.raises(Crash):
+            blobs.put(io.BytesIO(b"krill"))
+    assert [path.suffix for path in files(tmp_path)] == [".part"]
+
+
+def test_bytes_are_on_the_disk_before_they_have_a_name_and_names_before_it_returns(
+    blobs: Blobs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[str] = []
+    real = os.fsync
+
+    def fsync(descriptor: int) -> None:
+        named = [path for path in files(tmp_path) if path.suffix != ".part"]
+        synced.append("folder" if stat.S_ISDIR(os.fstat(descriptor).st_mode) else "bytes")
+        assert bool(named) == (synced[-1] == "folder")
+        real(descriptor)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    blobs.put(io.BytesIO(b"krill"))
+    assert synced[0] == "bytes"
+    assert synced.count("folder") >= 2  # the folder with the file, and the one above it
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["", ".", "..", "../secret", "../../etc/passwd", "/etc/passwd", "ab/../../../secret", "a\0b", "x" * 64 + "-1/../y"],
+)
+def test_no_name_leads_out_of_the_folder(blobs: Blobs, tmp_path: Path, name: str) -> None:
+    secret = tmp_path / "secret"
+    secret.write_text("keep")
+    with pytest.raises(BadRequest):
+        blobs.path(name)
+    with pytest.raises(BadRequest):
+        blobs.remove(name)
+    assert secret.read_text() == "keep"
