@@ -695,3 +695,20 @@ def test_a_refused_text_is_not_on_the_ledger(make: Make, paid: PaidProvider) -> 
     rig.index("parts.md", sections(8, but={3: "poison"}))
     (spent,) = rig.library.memos.spent(rig.base.key)
     assert (spent.texts, spent.tokens_in) == (paid_texts(paid), paid.bill.tokens)
+
+
+# ---------------------------------------------------------------- a budget
+
+
+def test_a_budget_stops_the_work_before_it_is_exceeded(make: Make, paid: PaidProvider) -> None:
+    rig = make(texts=8, at_once=1, budget_tokens=60, **SMALL)
+    rig.index("whales.md", WHALES)
+    spent = sum(one.tokens_in for one in rig.library.memos.spent(rig.base.key) if one.paid)
+    assert 0 < spent <= 60
+    before = paid_texts(paid)
+    rig.index("parts.md", sections(16))
+    slot = rig.slot("parts.md", "vector")
+    assert (slot.state, slot.error_code) == (SlotState.FAILED, "budget_spent")
+    assert "Raise its budget" in (slot.error_params or "")
+    assert paid_texts(paid) == before
+    assert [hit.served.name for hit in rig.find("krill", "vector")][:1] == ["whales.md"]
