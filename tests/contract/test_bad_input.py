@@ -216,7 +216,7 @@ def test_a_database_of_a_newer_version_is_refused_and_unchanged(database_url: st
     store = open_test_store(database_url, clock)
     ask(store)
     with store.database.engine.begin() as connection:
-        connection.execute(text("UPDATE alembic_version SET version_num = '9999'"))
+        connection.execute(text("UPDATE holdfast_version SET version_num = '9999'"))
         connection.execute(text("ALTER TABLE slots ADD COLUMN colour TEXT"))
         connection.execute(text("CREATE TABLE colours (name TEXT)"))
     before = everything(store), inspect(store.database.engine).get_table_names()

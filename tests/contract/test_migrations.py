@@ -56,7 +56,7 @@ def schema(url: str) -> Schema:
             tables = connection.execute(text("SELECT name FROM sqlite_master WHERE sql LIKE '%AUTOINCREMENT%'"))
             found["autoincrement"] = set(tables.scalars())
     database.close()
-    found.pop("alembic_version", None)
+    found.pop("holdfast_version", None)
     return found
 
 
@@ -163,7 +163,7 @@ def test_the_version_is_noted_and_a_second_opening_changes_nothing(database_url:
     ask(store)
     store.close()
     before = schema(database_url)
-    assert execute(database_url, "SELECT version_num FROM alembic_version") == HEAD
+    assert execute(database_url, "SELECT version_num FROM holdfast_version") == HEAD
     open_plainly(database_url)
     assert schema(database_url) == before
     assert execute(database_url, "SELECT count(*) FROM slots") == 3
@@ -211,7 +211,7 @@ def test_an_upgrade_that_fails_halfway_leaves_nothing_and_can_be_repeated(
             open_plainly(database_url)
     assert tables_of(database_url) == []
     open_plainly(database_url)
-    assert set(tables_of(database_url)) == {*metadata.tables, "alembic_version"}
+    assert set(tables_of(database_url)) == {*metadata.tables, "holdfast_version"}
 
 
 def test_an_upgrade_can_be_stopped_at_any_statement(database_url: str, declared_url: str) -> None:
@@ -244,7 +244,7 @@ def test_a_process_killed_in_the_middle_of_an_upgrade_leaves_nothing_behind(data
     assert done.returncode == -signal.SIGKILL
     assert tables_of(database_url) == []
     open_plainly(database_url)
-    assert set(tables_of(database_url)) == {*metadata.tables, "alembic_version"}
+    assert set(tables_of(database_url)) == {*metadata.tables, "holdfast_version"}
 
 
 # ---------------------------------------------------------------- side by side
@@ -338,3 +338,12 @@ def test_a_database_of_the_first_version_is_brought_up_to_date_with_all_it_holds
     store.close()
     assert (job.owner, job.payload, job.untold) == ("doc", None, False)
     assert schema(database_url) == schema(declared_url)
+
+
+def test_an_app_that_uses_alembic_in_the_same_database_is_left_alone(database_url: str) -> None:
+    execute(database_url, "CREATE TABLE alembic_version (version_num VARCHAR(32) NOT NULL)")
+    execute(database_url, "INSERT INTO alembic_version VALUES ('a-revision-of-the-app')")
+    open_plainly(database_url)
+    open_plainly(database_url)
+    assert execute(database_url, "SELECT version_num FROM alembic_version") == "a-revision-of-the-app"
+    assert execute(database_url, "SELECT version_num FROM holdfast_version") == HEAD

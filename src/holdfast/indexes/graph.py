@@ -1,19 +1,27 @@
-"""The index `graph`: which texts define a name, and which ones name it.
+"""The index `graph`: which texts define a name, which ones name it, and what they say of it.
 
 Without a language model names are what rules can see, and two texts are tied because one names what the other
-defines; nothing is claimed about how they are related. A chunk's rows come from this chunk alone, so they do not
-depend on what else is in the base, and go with it. Names are joined by their keys when somebody asks.
+defines; nothing is claimed about how they are related. With one, entities and relations that the model finds join
+these names by their keys. A chunk's rows come from this chunk alone, so they do not depend on what else is in the
+base, and go with it. Names are joined by their keys when somebody asks; what a model has merged of many chunks
+(`indexes.merging`) is blanked in the transaction that drops the first of them.
 """
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 from typing import TYPE_CHECKING, Any
 
-from holdfast.content.names import Source, Titles, bare_words, defined, names
+from holdfast.content.names import VERSION, Source, Titles, bare_words, names
 from holdfast.indexes import graph_statements as sql
 from holdfast.indexes.base import Found
+from holdfast.indexes.graph_rows import NAMED, by_model, by_rules
+from holdfast.indexes.speaking import Speaker
+from holdfast.library import statements as library_sql
+from holdfast.library.serving import served_recipes
+from holdfast.model.extraction import RECIPE, Extraction, extract
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -22,28 +30,49 @@ if TYPE_CHECKING:
     from holdfast.indexes.base import Tools, Work
     from holdfast.library.builds import Piece
     from holdfast.library.catalogue import Base, Recipe
+    from holdfast.model.turns import Paid
+    from holdfast.providers.base import Provider
     from holdfast.stores.database import Transaction
 
-VERSION = 1  # of the rules
+__all__ = ["MERGES", "NAMED", "GraphIndex", "forget_merged"]
+
 PORTION = 50  # chunks written in one transaction
+TOLD = 10  # the same, of chunks that a model has read: they have more rows
 LOADED = 10_000  # names read at once
 COUNTED_SECONDS = 60.0  # how often it is asked whether names in memory are gone
-NAMED = "named"  # the role of a name that a chunk mentions
+MERGES = "graph"  # owner of the slot of a base that merges: no document has such a name, theirs are numbers
+NOTING = (sql.NOTE_LOST_ENTITIES, sql.NOTE_LOST_RELATIONS)
+DROPPING = (sql.DROP_NAMES, sql.DROP_RELATIONS, sql.DROP_KNOWN)
+FORGETTING = (sql.FORGET_UNNAMED, sql.FORGET_UNRELATED)  # of what nobody speaks any more
+BY_RULES = "co-occurrence of names, by rules"
 
 
 class GraphIndex:
-    """Keeps the names of chunks."""
+    """Keeps the names of chunks, and what a language model finds in them."""
 
     kind = "graph"
 
     def __init__(self, tools: Tools) -> None:
         self._database = tools.database
+        self._provider = tools.speaker
+        self._speaker = Speaker(tools.speaker, tools.memos, kind="extraction", recipe=RECIPE, make=_extracted)
         self._copies: dict[int, _Copy] = {}
         self._mutex = threading.Lock()
 
     def spec(self, base: Base) -> Mapping[str, Any]:  # noqa: ARG002 - the same for all bases
-        """Return the version of the rules."""
-        return {"rules": VERSION}
+        """Return the version of the rules, and which model is asked and how, if there is one."""
+        model = self._provider.chat_model
+        if model is None:
+            return {"rules": VERSION}
+        return {"rules": VERSION, "model": model, "version": self._provider.version, "extraction": RECIPE}
+
+    def label(self, base: Base) -> str:
+        """Say what the graph of a base is made of, as it is served; before that, as it will be."""
+        with self._database.reading() as tx:
+            ids = set(served_recipes(tx, base.key, self.kind))
+            known = tx.run(library_sql.READ_RECIPES, base=base.key, kind=self.kind)
+        specs = [json.loads(spec) for id_, spec in known if id_ in ids] or [self.spec(base)]
+        return "; ".join(dict.fromkeys(map(_label, specs)))
 
     def absent(self, recipe: Recipe, chunks: Sequence[int]) -> list[int]:
         """Return the chunks whose names are not written."""
@@ -55,21 +84,29 @@ class GraphIndex:
         """Nothing is better done together."""
 
     def fill(self, work: Work) -> Mapping[int, WorkError]:
-        """Write the names of all pieces."""
+        """Write the names of all pieces, with a model only of those that it has read: a retry asks for the others."""
+        if _model(work.recipe):
+            return self._ask(work)
         for first in range(0, len(work.pieces), PORTION):
             portion = work.pieces[first : first + PORTION]
             work.task.checkpoint(stage="extracting", done=first, total=len(work.pieces))
-            rows = [row for piece in portion for row in _rows(work, piece)]
+            rows = [row for piece in portion for row in by_rules(work.recipe.id, piece)]
             with work.guarded() as tx:
-                self._put(tx, work.recipe.id, [piece.chunk for piece in portion], rows)
+                new = set(_mark(tx, work.recipe.id, [piece.chunk for piece in portion]))
+                tx.run(sql.PUT_NAMES, [row for row in rows if row[1] in new])
         return {}
 
     def drop(self, recipe: Recipe, chunks: Sequence[int]) -> None:
-        """Remove what chunks name and define."""
+        """Remove what chunks name, define and say, and every merged description that has words of theirs."""
         rows = [[chunk] for chunk in chunks]
 
         def work(tx: Transaction) -> None:
-            for statement in (sql.DROP_NAMES, sql.DROP_RELATIONS, sql.DROP_KNOWN):
+            told = _model(recipe) is not None
+            if told:
+                # Whoever merges holds this lock when it checks its sources, so it has written or will not.
+                tx.lock([owner for (owner,) in tx.run(sql.MERGING_OWNER, recipe=recipe.id, owner=MERGES)])
+                forget_merged(tx, recipe.id, tx.run(sql.MADE_FROM, rows, recipe=recipe.id))
+            for statement in (*(NOTING if told else ()), *DROPPING, *(FORGETTING if told else ())):
                 tx.run(statement, rows, recipe=recipe.id)
 
         self._database.write(work, durable=False)
@@ -124,12 +161,39 @@ class GraphIndex:
                 found.setdefault(key, {}).setdefault(role, []).append(chunk)
         return found
 
+    # -- with a language model
+
+    def _ask(self, work: Work) -> Mapping[int, WorkError]:
+        """Ask the model about each piece and write what it found; return the pieces it has no usable answer for."""
+        total = len(work.pieces)
+        pieces = {piece.chunk: piece for piece in work.pieces}
+        refused: dict[int, WorkError] = {}
+        found: list[tuple[Piece, Extraction]] = []
+
+        def go_on(done: int) -> None:
+            work.task.checkpoint(stage="extracting", done=done, total=total)
+
+        go_on(0)
+        for said in self._speaker.ask(work.base.settings.tenant, work.task.ticket, work.pieces, go_on):
+            refused |= said.refused
+            found += [(pieces[chunk], Extraction.from_json(answer)) for chunk, answer in said.made.items()]
+            while len(found) >= TOLD:
+                self._put(work, found[:TOLD])
+                del found[:TOLD]
+        self._put(work, found)
+        return refused
+
     @staticmethod
-    def _put(tx: Transaction, recipe: int, chunks: Sequence[int], rows: Sequence[Sequence[Any]]) -> None:
-        """Write the names of chunks that have none yet."""
-        have = {chunk for (chunk,) in tx.run(sql.KNOWN, [[chunk] for chunk in chunks], recipe=recipe)}
-        tx.run(sql.MARK_KNOWN, [[recipe, chunk] for chunk in chunks if chunk not in have])
-        tx.run(sql.PUT_NAMES, [row for row in rows if row[1] not in have])
+    def _put(work: Work, found: Sequence[tuple[Piece, Extraction]]) -> None:
+        """Write what was found in chunks that have no rows yet, and of whom there is something new to say."""
+        made = {piece.chunk: by_model(work.recipe.id, piece, told) for piece, told in found}
+        if not made:
+            return
+        with work.guarded() as tx:
+            new = [made[chunk] for chunk in _mark(tx, work.recipe.id, list(made))]
+            tx.run(sql.PUT_ENTITIES, [row for rows in new for row in rows.names])
+            tx.run(sql.PUT_RELATIONS, [row for rows in new for row in rows.relations])
+            tx.run(sql.NOTE_CHANGES, [row for rows in new for row in rows.changes])
 
 
 class _Copy:
@@ -159,10 +223,29 @@ class _Copy:
         return bool(count < self._rows)
 
 
-def _rows(work: Work, piece: Piece) -> list[list[Any]]:
-    """Return what a chunk defines and names, ready to be written."""
-    title = piece.headings[0] if piece.headings else ""
-    rows = [[one.key, str(one.source), one.text] for one in defined(piece.text, title=title, first=piece.opening)]
-    known = {row[0] for row in rows}
-    rows += [[one.key, NAMED, one.text] for one in names(piece.text) if one.key not in known]
-    return [[work.recipe.id, piece.chunk, *row] for row in rows]
+def forget_merged(tx: Transaction, recipe: int, subjects: Sequence[Sequence[str]]) -> None:
+    """Blank merged descriptions, by key and other key."""
+    tx.run(sql.FORGET_SOURCES, subjects, recipe=recipe)
+    tx.run(sql.FORGET_MERGED, subjects, recipe=recipe)
+
+
+def _mark(tx: Transaction, recipe: int, chunks: Sequence[int]) -> list[int]:
+    """Note that these chunks are written; return those that were not before."""
+    have = {chunk for (chunk,) in tx.run(sql.KNOWN, [[chunk] for chunk in chunks], recipe=recipe)}
+    new = [chunk for chunk in chunks if chunk not in have]
+    tx.run(sql.MARK_KNOWN, [[recipe, chunk] for chunk in new])
+    return new
+
+
+def _extracted(provider: Provider, piece: Piece, paid: Paid) -> str:
+    return extract(provider, piece.text, piece.headings, paid=paid)[0].to_json()
+
+
+def _model(recipe: Recipe) -> str | None:
+    """Name the model by which rows of this recipe are made, None where rules alone make them."""
+    model: str | None = json.loads(recipe.spec).get("model")
+    return model
+
+
+def _label(spec: Mapping[str, Any]) -> str:
+    return f"entities and relations by {spec['model']}" if "model" in spec else BY_RULES

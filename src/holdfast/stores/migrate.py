@@ -36,9 +36,9 @@ def migrate(database: Database) -> None:
 
 
 def _version(connection: Connection) -> str | None:
-    if not inspect(connection).has_table("alembic_version"):
+    if not inspect(connection).has_table("holdfast_version"):
         return None
-    version: str | None = connection.execute(text("SELECT version_num FROM alembic_version")).scalar()
+    version: str | None = connection.execute(text("SELECT version_num FROM holdfast_version")).scalar()
     return version
 
 
