@@ -158,7 +158,7 @@ def measure_first(kinds: tuple[str, ...], count: int = DOCUMENTS) -> First:
         started = time.process_time()
         shop.put(uploads)
         ours = time.process_time() - started
-        ((chunks,),) = shop.rows("SELECT count(*) FROM chunks")
+        ((chunks,),) = shop.rows("SELECT count(*) FROM library_chunks")
         bare = bare_loop(shop, kinds, Path(folder) / "bare.db")
         shop.store.close()
     return First(kinds, chunks, 1000 * ours / chunks, 1000 * bare / chunks)
@@ -166,9 +166,21 @@ def measure_first(kinds: tuple[str, ...], count: int = DOCUMENTS) -> First:
 
 def bare_loop(shop: Shop, kinds: tuple[str, ...], path: Path) -> float:
     """Write the same rows with the sqlite3 module alone, every parameter ready made, a transaction a document."""
-    copied = [("chunks", "INSERT INTO chunks VALUES (?, ?, ?, ?, ?, ?, ?)", "SELECT owner_id, * FROM chunks")]
-    copied.append(("lists", "INSERT INTO lists VALUES (?, ?, ?, ?, ?, ?, ?)", "SELECT owner_id, * FROM lists"))
-    recipes = dict(shop.rows("SELECT kind, id FROM recipes"))
+    copied = [
+        (
+            "library_chunks",
+            "INSERT INTO library_chunks VALUES (?, ?, ?, ?, ?, ?, ?)",
+            "SELECT owner_id, * FROM library_chunks",
+        )
+    ]
+    copied.append(
+        (
+            "library_lists",
+            "INSERT INTO library_lists VALUES (?, ?, ?, ?, ?, ?, ?)",
+            "SELECT owner_id, * FROM library_lists",
+        )
+    )
+    recipes = dict(shop.rows("SELECT kind, id FROM library_recipes"))
     for kind in kinds:
         table = f"{kind}_{recipes[kind]}"
         key, columns = (
@@ -179,7 +191,7 @@ def bare_loop(shop: Shop, kinds: tuple[str, ...], path: Path) -> float:
             (
                 table,
                 f"INSERT INTO {table} ({', '.join(columns)}) VALUES (?, ?, ?)",  # noqa: S608 - our own table
-                f"SELECT owner_id, {chosen} FROM {table} JOIN chunks ON chunks.id = {table}.{key}",  # noqa: S608
+                f"SELECT owner_id, {chosen} FROM {table} JOIN library_chunks ON library_chunks.id = {table}.{key}",  # noqa: S608
             )
         )
     made = [sql for (sql,) in shop.rows("SELECT sql FROM sqlite_master WHERE sql IS NOT NULL")]
@@ -223,11 +235,11 @@ def measure_again(count: int = DOCUMENTS) -> tuple[Again, Again]:
 
 
 def rerun(shop: Shop, provider: InstantProvider, uploads: Sequence[Upload]) -> Again:
-    ((before,),) = shop.rows("SELECT count(*) FROM chunks")
+    ((before,),) = shop.rows("SELECT count(*) FROM library_chunks")
     paid, started = provider.texts, time.perf_counter()
     shop.put(uploads)
     seconds = time.perf_counter() - started
-    ((after,),) = shop.rows("SELECT count(*) FROM chunks")
+    ((after,),) = shop.rows("SELECT count(*) FROM library_chunks")
     return Again(seconds, provider.texts - paid, after - before)
 
 

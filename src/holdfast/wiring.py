@@ -14,7 +14,10 @@ from holdfast.errors import BadSettings
 from holdfast.indexes.base import Tools
 from holdfast.indexes.chunked import ChunkIndexer
 from holdfast.indexes.documents import CONTENT, ContentIndexer
+from holdfast.indexes.merging import MERGING, MergingIndexer, request_due
+from holdfast.indexes.portrait import Portraits
 from holdfast.indexes.registry import Indexes
+from holdfast.knowledge.cards import CARDS, Cards, CardsIndexer
 from holdfast.knowledge.documents import Documents
 from holdfast.library.blobs import Blobs
 from holdfast.library.catalogue import Catalogue
@@ -24,6 +27,7 @@ from holdfast.providers.openai import Endpoint, OpenAIProvider
 from holdfast.runtime.crew import LocalCrew, Parts, no_sweep
 from holdfast.runtime.reconciler import Reconciler
 from holdfast.schedulers.base import scheduler
+from holdfast.search.asking import Asking
 from holdfast.search.searching import Searching
 from holdfast.stores.bells import FileBell, MemoryBell, PostgresBell
 from holdfast.stores.opening import open_store
@@ -59,7 +63,7 @@ class Recipe:
             store=store,
             bell=bell,
             indexers=library.indexers() if library else load_indexers(self.indexers or ""),
-            sweep=library.indexes.sweeper().sweep if library else no_sweep,
+            sweep=library.sweep if library else no_sweep,
             clock=SystemClock(),
             rules=settings.rules,
             period=settings.period,
@@ -113,7 +117,7 @@ class Library:
         self.catalogue = Catalogue(store.database)
         self.blobs = Blobs(Path(settings.data))
         self.memos = Memos(store.database)
-        tools = Tools(
+        self.tools = tools = Tools(
             database=store.database,
             memos=self.memos,
             embedder=embedder or open_embedder(settings),
@@ -121,7 +125,14 @@ class Library:
         )
         self.indexes = Indexes(tools, self.catalogue)
         self.documents = Documents(store, self.catalogue, self.blobs, self.indexes)
+        self.cards = Cards(store, self.indexes)
         self.searching = Searching(store.database, self.indexes)
+        self.portraits = Portraits(store.database)
+        self.asking = Asking(self.searching, self.portraits, tools.speaker)
+
+    def sweep(self, limit: int) -> int:
+        """Remove what nobody needs, and ask for what follows when documents have come to rest."""
+        return max(self.indexes.sweeper().sweep(limit), request_due(self.store))
 
     def indexers(self) -> Mapping[str, Indexer]:
         """Return what builds each kind of slot."""
@@ -129,6 +140,8 @@ class Library:
         content = ContentIndexer(database, self.catalogue, self.blobs, self.indexes.sweeper())
         return {
             CONTENT: content,
+            CARDS: CardsIndexer(database),
+            MERGING: MergingIndexer(self.tools, self.catalogue),
             **{kind: ChunkIndexer(self.indexes[kind], database, self.catalogue) for kind in self.indexes.kinds},
         }
 

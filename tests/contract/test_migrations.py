@@ -16,6 +16,8 @@ from sqlalchemy.engine import Engine
 
 from holdfast.core.clock import SystemClock
 from holdfast.core.rules import Rules
+from holdfast.indexes import graph_tables as _graph  # noqa: F401 - declares its tables
+from holdfast.indexes import questions_tables as _questions  # noqa: F401 - declares its tables
 from holdfast.library import tables as _documents  # noqa: F401 - declares its tables
 from holdfast.stores.migrate import HEAD
 from holdfast.stores.opening import open_database, open_store

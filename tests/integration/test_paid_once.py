@@ -119,7 +119,7 @@ def stored(rig: Rig) -> dict[int, list[float]]:
 
 def pieces(rig: Rig) -> dict[int, Piece]:
     with rig.store.database.reading() as tx:
-        chunks = [chunk for (chunk,) in tx.plain("SELECT id FROM chunks")]
+        chunks = [chunk for (chunk,) in tx.plain("SELECT id FROM library_chunks")]
     return {piece.chunk: piece for piece in Builds(rig.store.database).pieces(chunks)}
 
 
@@ -282,7 +282,7 @@ def test_one_refused_text_among_many_is_named_and_a_retry_pays_for_it_alone(make
 
 def missing(rig: Rig) -> list[tuple[int, str]]:
     with rig.store.database.reading() as tx:
-        return [(chunk, reason) for chunk, reason in tx.plain("SELECT chunk_id, reason FROM missing")]
+        return [(chunk, reason) for chunk, reason in tx.plain("SELECT chunk_id, reason FROM library_missing")]
 
 
 def test_a_refused_text_sinks_no_document_that_shares_its_call(make: Make, paid: PaidProvider) -> None:
@@ -563,7 +563,7 @@ def chunks_of(rig: Rig, name: str) -> list[int]:
     slot = rig.slot(name, "content")
     with rig.store.database.reading() as tx:
         where = f"owner_id = {slot.owner_id} AND build = {slot.source} ORDER BY ordinal"
-        return [chunk for (chunk,) in tx.plain(f"SELECT chunk_id FROM lists WHERE {where}")]
+        return [chunk for (chunk,) in tx.plain(f"SELECT chunk_id FROM library_lists WHERE {where}")]
 
 
 def texts_of(rig: Rig, *names: str) -> Rig:
@@ -684,7 +684,7 @@ def test_tokens_divided_among_documents_add_up_to_the_bill(make: Make, paid: Pai
     (spent,) = rig.library.memos.spent(rig.base.key)
     assert (spent.texts, spent.tokens_in) == (37, paid.bill.tokens)
     with rig.store.database.reading() as tx:
-        shares = tx.plain("SELECT owner, sum(texts), sum(tokens_in) FROM ledger GROUP BY owner")
+        shares = tx.plain("SELECT owner, sum(texts), sum(tokens_in) FROM library_ledger GROUP BY owner")
     assert len(shares) == 37
     assert all(texts == 1 and tokens > 0 for _, texts, tokens in shares)
 

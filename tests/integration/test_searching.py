@@ -90,7 +90,19 @@ def test_a_base_is_searched_with_the_indexes_it_has(open_rig: Callable[..., Rig]
 
 @pytest.mark.parametrize(
     "query",
-    ["", "   ", '"', "'; DROP TABLE chunks; --", "a AND OR NOT (", "col:*", "\0", "🙂", "%s %(x)s", "鯨", "NEAR(a b)"],
+    [
+        "",
+        "   ",
+        '"',
+        "'; DROP TABLE library_chunks; --",
+        "a AND OR NOT (",
+        "col:*",
+        "\0",
+        "🙂",
+        "%s %(x)s",
+        "鯨",
+        "NEAR(a b)",
+    ],
 )
 def test_no_query_is_an_error(open_rig: Callable[..., Rig], query: str) -> None:
     rig = open_rig(SEA)

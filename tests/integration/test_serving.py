@@ -140,7 +140,7 @@ def test_a_row_of_content_that_is_not_published_yet_is_not_shown(
     (ticket,) = rig.store.claim_next((kind,), "hand", 1)
     with rig.store.guarded(ticket) as connection:  # the index has written its rows and not published them
         tx = rig.store.database.within(connection)
-        new = max(chunk for (chunk,) in tx.plain("SELECT id FROM chunks"))
+        new = max(chunk for (chunk,) in tx.plain("SELECT id FROM library_chunks"))
         recipe = rig.library.indexes.recipes(rig.base, kind)[0].id
         old = rig.rows(kind)[0]
         tx.plain(f"INSERT INTO {kind}_{recipe} {relabelled(rig, kind, recipe, old, new)}")
@@ -167,7 +167,7 @@ def test_a_hit_among_what_its_slot_lacks_is_not_shown(rig: Rig, kind: str, monke
     rig.index("whales.md", KRILL)
     chunk = max(rig.rows(kind))
     slot = rig.slot("whales.md", kind).id
-    change(rig, f"INSERT INTO missing (slot_id, chunk_id, reason) VALUES ({slot}, {chunk}, '{{}}')")
+    change(rig, f"INSERT INTO library_missing (slot_id, chunk_id, reason) VALUES ({slot}, {chunk}, '{{}}')")
     assert_only(rig, kind, monkeypatch, ",\n        ~_lacks")
     other = next(one for one in CHANNELS if one != kind)
     assert names(rig, other) == ["stones.md", "whales.md"]  # another index of the document does not lack it
@@ -176,14 +176,14 @@ def test_a_hit_among_what_its_slot_lacks_is_not_shown(rig: Rig, kind: str, monke
 def test_a_hit_without_its_document_is_not_shown(rig: Rig, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     rig.index("stones.md", STONES)
     rig.index("whales.md", KRILL)
-    change(rig, "DELETE FROM documents WHERE name = 'whales.md'")
+    change(rig, "DELETE FROM library_documents WHERE name = 'whales.md'")
     assert_only(rig, kind, monkeypatch, ".join(documents, documents", instead=".outerjoin(documents, documents")
 
 
 def test_a_hit_without_its_build_is_not_shown(rig: Rig, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     rig.index("stones.md", STONES)
     rig.index("whales.md", KRILL)
-    change(rig, f"DELETE FROM builds WHERE owner_id = {rig.owner('whales.md').id}")
+    change(rig, f"DELETE FROM library_builds WHERE owner_id = {rig.owner('whales.md').id}")
     guard = ".join(builds, and_(builds.c.owner_id == lists"
     assert_only(rig, kind, monkeypatch, guard, instead=guard.replace(".join", ".outerjoin"))
 
@@ -222,7 +222,7 @@ def test_channels_fetch_more_until_enough_are_confirmed(rig: Rig, better: int, l
     for kind in CHANNELS:
         assert {hit.served.name[:4] for hit in rig.find("krill", kind, better)} == {"gone"}
     with rig.store.database.writing(durable=False) as tx:  # all at once, as if they were being deleted
-        gone = "SELECT id FROM documents WHERE substr(name, 1, 4) = 'gone'"
+        gone = "SELECT id FROM library_documents WHERE substr(name, 1, 4) = 'gone'"
         tx.plain(f"UPDATE slots SET state = 'deleting' WHERE owner_id IN ({owners_of(gone)})")
     for kind in CHANNELS:
         for limit in limits:

@@ -190,8 +190,8 @@ def test_a_chunk_that_another_build_lists_is_not_doomed(rig: Rig, monkeypatch: p
         other.setattr(Sweeper, "_purge", lambda *_: 0)
         rig.library.indexes.sweeper().sweep()
     with rig.store.database.reading() as tx:
-        assert tx.plain("SELECT count(*) FROM chunks WHERE doomed = 1")[0][0] == 4
-    rig.store.database.write(lambda tx: tx.plain("UPDATE chunks SET doomed = 0"), durable=False)
+        assert tx.plain("SELECT count(*) FROM library_chunks WHERE doomed = 1")[0][0] == 4
+    rig.store.database.write(lambda tx: tx.plain("UPDATE library_chunks SET doomed = 0"), durable=False)
 
     rig.index("whales.md", sections(6))
     rig.sweep()
@@ -276,7 +276,7 @@ def doom_only(rig: Rig) -> None:
     with pytest.raises(Away):
         Sweeper(rig.store.database, Rows()).sweep()
     with rig.store.database.reading() as tx:
-        assert tx.plain("SELECT count(*) FROM chunks WHERE doomed = 1")[0][0] > 0
+        assert tx.plain("SELECT count(*) FROM library_chunks WHERE doomed = 1")[0][0] > 0
 
 
 def test_rows_go_before_their_chunk_so_that_a_store_that_was_away_is_swept_later(rig: Rig) -> None:
@@ -478,7 +478,7 @@ def test_a_memo_that_is_recalled_while_its_reader_is_removed_is_not_left_behind(
     assert rig.library.memos.recall("", [Use(late, "key", [first])], BILL) == {"key": b"value"}
     removal[0].end()
     with rig.store.database.reading() as tx:
-        assert tx.plain("SELECT chunk_id FROM memo_uses") == [(second,)]
+        assert tx.plain("SELECT chunk_id FROM library_memo_uses") == [(second,)]
 
 
 def chunk_of(rig: Rig, name: str) -> int:

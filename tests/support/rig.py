@@ -8,6 +8,7 @@ from holdfast.knowledge.documents import Upload
 from holdfast.library.catalogue import BaseSettings
 from holdfast.runtime.executor import Executor
 from holdfast.settings import Settings
+from holdfast.stores.tables import metadata
 from holdfast.wiring import Library
 from tests.support.stores import open_test_store
 
@@ -23,18 +24,25 @@ if TYPE_CHECKING:
     from holdfast.stores.base import Owner
     from tests.support.clock import FakeClock
 
-TABLES = ("documents", "builds", "lists", "chunks", "missing", "memos", "memo_uses", "slots", "owners")
-
 
 class Rig:
     """A base with a worker; nothing happens unless a test says so."""
 
-    def __init__(self, url: str, folder: Path, clock: FakeClock, provider: Provider | None = None, **base: Any) -> None:
+    def __init__(
+        self,
+        url: str,
+        folder: Path,
+        clock: FakeClock,
+        provider: Provider | None = None,
+        *,
+        speaker: Provider | None = None,
+        **base: Any,
+    ) -> None:
         self.clock = clock
         self.store = open_test_store(url, clock)
         self.folder = folder
         settings = Settings(database=url, data=str(folder))
-        self.library = Library(self.store, settings, embedder=provider)
+        self.library = Library(self.store, settings, embedder=provider, speaker=speaker)
         self.base: Base = self.library.catalogue.create_base("shelf", BaseSettings(**base))
         self.indexers = self.library.indexers()
         self.worker = self.hire("worker")
@@ -91,9 +99,10 @@ class Rig:
             pass
 
     def count(self, table: str) -> int:
-        """Count the rows of a table."""
+        """Count the rows of a table, of the slots or of the library."""
+        name = f"library_{table}" if f"library_{table}" in metadata.tables else table
         with self.store.database.reading() as tx:
-            found: int = tx.plain(f"SELECT count(*) FROM {table}")[0][0]  # noqa: S608 - a test's own
+            found: int = tx.plain(f"SELECT count(*) FROM {name}")[0][0]  # noqa: S608 - a test's own
             return found
 
     def rows(self, kind: str) -> list[int]:

@@ -38,24 +38,28 @@ class Manifest:
         self._rig = rig
         with rig.store.database.reading() as tx:
             self.lists: dict[tuple[int, int], dict[int, int]] = defaultdict(dict)  # (owner, build) -> ordinal -> chunk
-            for owner, build, ordinal, chunk in tx.plain("SELECT owner_id, build, ordinal, chunk_id FROM lists"):
+            for owner, build, ordinal, chunk in tx.plain(
+                "SELECT owner_id, build, ordinal, chunk_id FROM library_lists"
+            ):
                 assert ordinal not in self.lists[owner, build], "two chunks at one place of a list"
                 self.lists[owner, build][ordinal] = chunk
-            self.builds = {(one[0], one[1]): one[2] for one in tx.plain("SELECT owner_id, build, settled FROM builds")}
-            self.chunks: dict[int, int] = dict(tx.plain("SELECT id, doomed FROM chunks"))
+            self.builds = {
+                (one[0], one[1]): one[2] for one in tx.plain("SELECT owner_id, build, settled FROM library_builds")
+            }
+            self.chunks: dict[int, int] = dict(tx.plain("SELECT id, doomed FROM library_chunks"))
             self.slots = tx.plain(
                 "SELECT slots.id, slots.owner_id, owners.base, kind, state, built, source, missing, recipe "
                 "FROM slots JOIN owners ON owners.id = slots.owner_id"
             )
             self.missing: dict[int, set[int]] = defaultdict(set)
-            for slot, chunk in tx.plain("SELECT slot_id, chunk_id FROM missing"):
+            for slot, chunk in tx.plain("SELECT slot_id, chunk_id FROM library_missing"):
                 self.missing[slot].add(chunk)
-            self.uses = tx.plain("SELECT memo_id, chunk_id FROM memo_uses")
-            self.memos = {memo for (memo,) in tx.plain("SELECT id FROM memos")}
-            self.blobs = sorted(blob for (blob,) in tx.plain("SELECT blob FROM documents"))
-            self.documents = {str(one) for (one,) in tx.plain("SELECT id FROM documents")}
+            self.uses = tx.plain("SELECT memo_id, chunk_id FROM library_memo_uses")
+            self.memos = {memo for (memo,) in tx.plain("SELECT id FROM library_memos")}
+            self.blobs = sorted(blob for (blob,) in tx.plain("SELECT blob FROM library_documents"))
+            self.documents = {str(one) for (one,) in tx.plain("SELECT id FROM library_documents")}
             self.owners = {owner for (owner,) in tx.plain("SELECT owner FROM owners")}
-            self.recipes = tx.plain("SELECT base, kind, id FROM recipes")
+            self.recipes = tx.plain("SELECT base, kind, id FROM library_recipes")
 
     def rows(self, kind: str, recipe: int) -> list[int]:
         """Name the chunks that have a row in an index, scanned from its store."""
@@ -103,11 +107,12 @@ def audit_quiet(rig: Stand) -> None:
         assert slot in {one[0] for one in manifest.slots} or not chunks, "missing chunks of a slot that is gone"
     assert {chunk for _, chunk in manifest.uses} <= listed, "uses of memos by chunks that are gone"
     assert {memo for memo, _ in manifest.uses} == manifest.memos, "memos that nobody uses"
-    assert manifest.owners == manifest.documents, "documents without slots, or slots without a document"
+    owners = {owner for owner in manifest.owners if owner.isdigit()}  # a base has slots of its own
+    assert owners == manifest.documents, "documents without slots, or slots without a document"
     files = sorted(path.name for path in rig.folder.rglob("*") if path.is_file())
     assert files == manifest.blobs, "files that no document names, or that are not there"
-    owners = [owner for owner, _ in manifest.builds]
-    alone = {settled for (owner, _), settled in manifest.builds.items() if owners.count(owner) == 1}
+    building = [owner for owner, _ in manifest.builds]
+    alone = {settled for (owner, _), settled in manifest.builds.items() if building.count(owner) == 1}
     assert alone <= {1}, "builds that would be looked at for ever"
 
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 import threading
 import time
+from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 from holdfast.content.names import VERSION, Source, Titles, bare_words, names
@@ -174,12 +175,13 @@ class GraphIndex:
             work.task.checkpoint(stage="extracting", done=done, total=total)
 
         go_on(0)
-        for said in self._speaker.ask(work.base.settings.tenant, work.task.ticket, work.pieces, go_on):
-            refused |= said.refused
-            found += [(pieces[chunk], Extraction.from_json(answer)) for chunk, answer in said.made.items()]
-            while len(found) >= TOLD:
-                self._put(work, found[:TOLD])
-                del found[:TOLD]
+        with closing(self._speaker.ask(work.base, work.task.ticket, work.pieces, go_on)) as parts:
+            for said in parts:
+                refused |= said.refused
+                found += [(pieces[chunk], Extraction.from_json(answer)) for chunk, answer in said.made.items()]
+                while len(found) >= TOLD:
+                    self._put(work, found[:TOLD])
+                    del found[:TOLD]
         self._put(work, found)
         return refused
 

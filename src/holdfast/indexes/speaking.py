@@ -6,24 +6,30 @@ other its answer; what is wrong with the provider stops the work, and whatever a
 
 from __future__ import annotations
 
+import threading
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
+from contextlib import closing
 from typing import TYPE_CHECKING, NamedTuple
 
+from holdfast.content.tokens import estimate
 from holdfast.errors import WorkError
-from holdfast.library.memos import Bill, Entry, Use, memo_key
+from holdfast.library.memos import Bill, Entry, Use, allow, memo_key
 from holdfast.model.turns import Usage, usage_of
+from holdfast.providers.base import never
 from holdfast.providers.failures import OF_ONE_TEXT
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
     from concurrent.futures import Future
 
     from holdfast.core.slot import Ticket
     from holdfast.library.builds import Piece
+    from holdfast.library.catalogue import Base
     from holdfast.library.memos import Memos
     from holdfast.model.turns import Paid
     from holdfast.providers.base import Completion, Provider
 
+ROOM = 1_000  # tokens that a question and its answer need beside the text, for a budget
 AT_ONCE = 8  # calls under way; the provider may allow fewer
 OF_ONE_CHUNK = OF_ONE_TEXT | {"bad_answer"}  # even after a repair: asking again would cost the same and bring the same
 
@@ -58,37 +64,56 @@ class Speaker:
         """What answers depend on beside the chunk."""
         return f"{self._provider.chat_model}@{self._provider.version}"
 
-    def ask(self, tenant: str, ticket: Ticket, pieces: Sequence[Piece], go_on: Callable[[int], None]) -> Iterator[Said]:
-        """Ask about chunks of one document, in parts; `go_on` is told how many are done, and may raise."""
+    def ask(
+        self, base: Base, ticket: Ticket, pieces: Sequence[Piece], go_on: Callable[[int], None]
+    ) -> Generator[Said, None, None]:
+        """Ask about chunks of one document, in parts; `go_on` is told how many are done, and may raise.
+
+        Whoever stops reading closes this: what is under way and paid for is then waited for and kept.
+        """
         keyed: dict[str, list[Piece]] = {}
         for piece in pieces:
             keyed.setdefault(memo_key(self._kind, f"{self.model}/{self._recipe}", piece.whole), []).append(piece)
+        done = 0
+        with closing(self._parts(base, ticket, keyed)) as parts:
+            for part in parts:
+                yield part
+                done += len(part.made) + len(part.refused)
+                go_on(done)
+
+    def _parts(self, base: Base, ticket: Ticket, keyed: Mapping[str, Sequence[Piece]]) -> Generator[Said, None, None]:
+        """Ask for what is not known yet; whatever arrives is kept before it is used, also if nobody reads on."""
+        tenant = base.settings.tenant
         uses = {key: Use(ticket, key, [piece.chunk for piece in some]) for key, some in keyed.items()}
         known = self._memos.recall(tenant, list(uses.values()), self._bill(Usage()))
-        done = sum(len(keyed[key]) for key in known)
         if known:
             yield _spread(keyed, {key: value.decode() for key, value in known.items()}, {})
-            go_on(done)
-        for key, said in self._asked({key: some[0] for key, some in keyed.items() if key not in known}):
-            done += len(keyed[key])
+        wanted = {key: some[0] for key, some in keyed.items() if key not in known}
+        allow(self._memos, base, sum(estimate(piece.whole) + ROOM for piece in wanted.values()))
+        left = threading.Event()
+        for key, said in self._asked(wanted, left.is_set):
+            bill = {ticket: self._bill(said.usage)}
             if isinstance(said.answer, WorkError):
-                self._memos.keep(tenant, [], {ticket: self._bill(said.usage)})
-                yield _spread(keyed, {}, {key: said.answer})
+                self._memos.keep(tenant, [], bill)
+                part = _spread(keyed, {}, {key: said.answer})
             else:
                 entry = Entry(ticket, key, said.answer.encode(), uses[key].chunks)
-                stored = self._memos.keep(tenant, [entry], {ticket: self._bill(said.usage)})
-                yield _spread(keyed, {key: stored.get(key, entry.value).decode()}, {})
-            go_on(done)
+                stored = self._memos.keep(tenant, [entry], bill)
+                part = _spread(keyed, {key: stored.get(key, entry.value).decode()}, {})
+            if not left.is_set():
+                try:
+                    yield part
+                except GeneratorExit:
+                    left.set()
 
-    def _asked(self, wanted: Mapping[str, Piece]) -> Iterator[tuple[str, _Answer]]:
+    def _asked(self, wanted: Mapping[str, Piece], enough: Callable[[], bool] = never) -> Iterator[tuple[str, _Answer]]:
         """Ask several at once, and give out each answer as it arrives; no new call begins after a failure."""
         waiting = iter(wanted.items())
-        pool = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="holdfast-speaker")
         under_way: dict[Future[_Answer], str] = {}
         failure: WorkError | None = None
-        try:
+        with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="holdfast-speaker") as pool:
             while True:
-                while failure is None and len(under_way) < AT_ONCE and (one := next(waiting, None)):
+                while failure is None and not enough() and len(under_way) < AT_ONCE and (one := next(waiting, None)):
                     under_way[pool.submit(self._one, one[1])] = one[0]
                 if not under_way:
                     break
@@ -99,8 +124,6 @@ class Speaker:
                         failure = answer.answer
                     else:
                         yield key, answer
-        finally:
-            pool.shutdown(cancel_futures=True)
         if failure is not None:
             raise failure
 

@@ -14,6 +14,7 @@ from sqlalchemy import (
     Text,
     and_,
     bindparam,
+    case,
     cast,
     delete,
     func,
@@ -152,6 +153,10 @@ def serves(slot: Any) -> Condition:
     return and_(slot.c.built > 0, slot.c.state != literal_column("'deleting'"))
 
 
+# An owner that is no document has a name that is no number, and a plan may look at it before it knows.
+_is_number = func.substr(owners.c.owner, 1, 1).in_([literal_column(f"'{digit}'") for digit in range(10)])
+_document_id = case((_is_number, cast(owners.c.owner, BigInteger)))
+
 _row = batch(chunk=int)
 _lacks = select(missing.c.chunk_id).where(missing.c.slot_id == slots.c.id, missing.c.chunk_id == chunks.c.id).exists()
 SERVED = (
@@ -181,7 +186,7 @@ SERVED = (
             ),
         )
         .join(builds, and_(builds.c.owner_id == lists.c.owner_id, builds.c.build == lists.c.build))
-        .join(documents, documents.c.id == cast(owners.c.owner, BigInteger))
+        .join(documents, documents.c.id == _document_id)
     )
     .where(
         owners.c.base == _text("base"),

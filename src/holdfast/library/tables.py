@@ -27,7 +27,7 @@ from sqlalchemy import (
 from holdfast.stores.tables import Id, metadata, only
 
 bases = Table(
-    "bases",
+    "library_bases",
     metadata,
     Column("id", Id, primary_key=True),
     Column("name", Text, nullable=False),
@@ -38,10 +38,10 @@ bases = Table(
 )
 
 documents = Table(
-    "documents",
+    "library_documents",
     metadata,
     Column("id", Id, primary_key=True),
-    Column("base_id", Id, ForeignKey("bases.id"), nullable=False),
+    Column("base_id", Id, ForeignKey("library_bases.id"), nullable=False),
     Column("name", Text, nullable=False),  # what people call it; its ending tells the kind of file
     Column("blob", Text, nullable=False),  # name of the file that holds its bytes
     Column("digest", Text, nullable=False),  # SHA-256 of its bytes
@@ -50,13 +50,13 @@ documents = Table(
     Column("deleting", Integer, nullable=False, server_default="0"),  # its name is free again
     Column("created_at", BigInteger, nullable=False),
     CheckConstraint("deleting IN (0, 1)", name="deleting"),
-    Index("documents_name", "base_id", "name", unique=True, **only("deleting = 0")),
-    Index("documents_digest", "base_id", "digest", **only("deleting = 0")),
+    Index("library_documents_name", "base_id", "name", unique=True, **only("deleting = 0")),
+    Index("library_documents_digest", "base_id", "digest", **only("deleting = 0")),
     sqlite_autoincrement=True,
 )
 
 recipes = Table(
-    "recipes",
+    "library_recipes",
     metadata,
     Column("id", Id, primary_key=True),
     Column("base", Text, nullable=False),
@@ -68,7 +68,7 @@ recipes = Table(
 )
 
 builds = Table(
-    "builds",
+    "library_builds",
     metadata,
     Column("owner_id", Id, primary_key=True, autoincrement=False),
     Column("build", BigInteger, primary_key=True, autoincrement=False),  # fence of the content slot that wrote it
@@ -78,11 +78,11 @@ builds = Table(
     Column("length", BigInteger, nullable=False),  # characters
     Column("settled", Integer, nullable=False, server_default="0"),  # shown, and nothing of its owner to sweep
     CheckConstraint("settled IN (0, 1)", name="settled"),
-    Index("builds_unsettled", "owner_id", "build", **only("settled = 0")),
+    Index("library_builds_unsettled", "owner_id", "build", **only("settled = 0")),
 )
 
 chunks = Table(
-    "chunks",
+    "library_chunks",
     metadata,
     Column("id", Id, primary_key=True),
     Column("owner_id", Id, nullable=False),
@@ -92,13 +92,13 @@ chunks = Table(
     Column("opening", Integer, nullable=False),  # 1: the document begins with it
     Column("doomed", Integer, nullable=False, server_default="0"),  # in no list, and never again
     CheckConstraint("doomed IN (0, 1)", name="doomed"),
-    Index("chunks_digest", "owner_id", "digest", unique=True, **only("doomed = 0")),
-    Index("chunks_doomed", "owner_id", **only("doomed = 1")),
+    Index("library_chunks_digest", "owner_id", "digest", unique=True, **only("doomed = 0")),
+    Index("library_chunks_doomed", "owner_id", **only("doomed = 1")),
     sqlite_autoincrement=True,
 )
 
 lists = Table(
-    "lists",
+    "library_lists",
     metadata,
     Column("owner_id", Id, primary_key=True, autoincrement=False),
     Column("chunk_id", Id, primary_key=True, autoincrement=False),
@@ -111,7 +111,7 @@ lists = Table(
 )
 
 graph_chunks = Table(
-    "graph_chunks",
+    "library_graph_chunks",
     metadata,
     Column("recipe", Id, primary_key=True, autoincrement=False),
     Column("chunk_id", Id, primary_key=True, autoincrement=False),  # its names and relations are written
@@ -119,7 +119,7 @@ graph_chunks = Table(
 )
 
 names = Table(
-    "names",
+    "library_names",
     metadata,
     Column("id", Id, primary_key=True),
     Column("recipe", Id, nullable=False),
@@ -129,14 +129,14 @@ names = Table(
     Column("label", Text, nullable=False),  # as it was written
     Column("kind", Text, nullable=False, server_default=""),  # person, place, ...; from a language model only
     Column("description", Text, nullable=False, server_default=""),
-    Index("names_key", "recipe", "key"),
-    Index("names_defined", "recipe", "id", **only("role != 'named'")),
-    Index("names_chunk", "recipe", "chunk_id"),
+    Index("library_names_key", "recipe", "key"),
+    Index("library_names_defined", "recipe", "id", **only("role != 'named'")),
+    Index("library_names_chunk", "recipe", "chunk_id"),
     sqlite_autoincrement=True,
 )
 
 relations = Table(
-    "relations",
+    "library_relations",
     metadata,
     Column("id", Id, primary_key=True),
     Column("recipe", Id, nullable=False),
@@ -145,14 +145,14 @@ relations = Table(
     Column("target", Text, nullable=False),
     Column("label", Text, nullable=False),
     Column("description", Text, nullable=False, server_default=""),
-    Index("relations_source", "recipe", "source"),
-    Index("relations_target", "recipe", "target"),
-    Index("relations_chunk", "recipe", "chunk_id"),
+    Index("library_relations_source", "recipe", "source"),
+    Index("library_relations_target", "recipe", "target"),
+    Index("library_relations_chunk", "recipe", "chunk_id"),
     sqlite_autoincrement=True,
 )
 
 missing = Table(
-    "missing",
+    "library_missing",
     metadata,
     Column("slot_id", Id, primary_key=True, autoincrement=False),
     Column("chunk_id", Id, primary_key=True, autoincrement=False),
@@ -161,7 +161,7 @@ missing = Table(
 )
 
 memos = Table(
-    "memos",
+    "library_memos",
     metadata,
     Column("id", Id, primary_key=True),
     Column("tenant", Text, nullable=False),
@@ -175,16 +175,16 @@ memos = Table(
 )
 
 memo_uses = Table(
-    "memo_uses",
+    "library_memo_uses",
     metadata,
-    Column("memo_id", Id, ForeignKey("memos.id"), primary_key=True, autoincrement=False),
+    Column("memo_id", Id, ForeignKey("library_memos.id"), primary_key=True, autoincrement=False),
     Column("chunk_id", Id, primary_key=True, autoincrement=False),
-    Index("memo_uses_chunk", "chunk_id"),
+    Index("library_memo_uses_chunk", "chunk_id"),
     sqlite_with_rowid=False,
 )
 
 ledger = Table(
-    "ledger",
+    "library_ledger",
     metadata,
     Column("id", Id, primary_key=True),
     Column("at", BigInteger, nullable=False),
@@ -199,6 +199,6 @@ ledger = Table(
     Column("tokens_in", BigInteger, nullable=False),
     Column("tokens_out", BigInteger, nullable=False),
     Column("price", Float),  # None where it is not known
-    Index("ledger_base", "base", "owner"),
+    Index("library_ledger_base", "base", "owner"),
     sqlite_autoincrement=True,
 )

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 from holdfast.content.segmenting import terms
 from holdfast.content.units import sentence_starts
 from holdfast.indexes.fulltext import BODY, HEADINGS, columns, headed, match
-from holdfast.indexes.graph import NAMED
+from holdfast.indexes.graph_rows import NAMED
 from holdfast.library import statements as sql
 from holdfast.library.builds import Builds, Piece
 from holdfast.search.fusion import Channel, Sample, calibrate

@@ -10,7 +10,7 @@ import time
 from typing import TYPE_CHECKING, NamedTuple
 
 from holdfast.content.names import Source, bare_words, names
-from holdfast.indexes.graph import NAMED
+from holdfast.indexes.graph_rows import NAMED
 from holdfast.search.walking import HUB, Tie, Via
 
 if TYPE_CHECKING:

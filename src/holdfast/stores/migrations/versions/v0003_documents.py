@@ -21,17 +21,17 @@ def _only(condition: str) -> dict[str, Any]:
 def upgrade() -> None:
     """Make room for documents beside the slots."""
     op.create_table(
-        "bases",
+        "library_bases",
         sa.Column("id", ID, nullable=False),
         sa.Column("name", sa.Text(), nullable=False),
         sa.Column("settings", sa.Text(), nullable=False),
         sa.Column("created_at", sa.BigInteger(), nullable=False),
-        sa.PrimaryKeyConstraint("id", name=op.f("bases_pkey")),
-        sa.UniqueConstraint("name", name=op.f("bases_name_key")),
+        sa.PrimaryKeyConstraint("id", name=op.f("library_bases_pkey")),
+        sa.UniqueConstraint("name", name=op.f("library_bases_name_key")),
         sqlite_autoincrement=True,
     )
     op.create_table(
-        "builds",
+        "library_builds",
         sa.Column("owner_id", ID, autoincrement=False, nullable=False),
         sa.Column("build", sa.BigInteger(), autoincrement=False, nullable=False),
         sa.Column("title", sa.Text(), nullable=True),
@@ -39,12 +39,22 @@ def upgrade() -> None:
         sa.Column("facts", sa.Text(), nullable=False),
         sa.Column("length", sa.BigInteger(), nullable=False),
         sa.Column("settled", sa.Integer(), server_default="0", nullable=False),
-        sa.CheckConstraint("settled IN (0, 1)", name=op.f("builds_settled_check")),
-        sa.PrimaryKeyConstraint("owner_id", "build", name=op.f("builds_pkey")),
+        sa.CheckConstraint("settled IN (0, 1)", name=op.f("library_builds_settled_check")),
+        sa.PrimaryKeyConstraint("owner_id", "build", name=op.f("library_builds_pkey")),
     )
-    op.create_index("builds_unsettled", "builds", ["owner_id", "build"], **_only("settled = 0"))
+    op.create_index("library_builds_unsettled", "library_builds", ["owner_id", "build"], **_only("settled = 0"))
     op.create_table(
-        "chunks",
+        "library_cards",
+        sa.Column("owner_id", ID, autoincrement=False, nullable=False),
+        sa.Column("build", sa.BigInteger(), autoincrement=False, nullable=False),
+        sa.Column("place", sa.Integer(), autoincrement=False, nullable=False),
+        sa.Column("pair_id", ID, nullable=False),
+        sa.PrimaryKeyConstraint("owner_id", "build", "place", name=op.f("library_cards_pkey")),
+        sqlite_with_rowid=False,
+    )
+    op.create_index("library_cards_pair", "library_cards", ["pair_id"])
+    op.create_table(
+        "library_chunks",
         sa.Column("id", ID, nullable=False),
         sa.Column("owner_id", ID, nullable=False),
         sa.Column("digest", sa.Text(), nullable=False),
@@ -52,21 +62,36 @@ def upgrade() -> None:
         sa.Column("text", sa.Text(), nullable=False),
         sa.Column("opening", sa.Integer(), nullable=False),
         sa.Column("doomed", sa.Integer(), server_default="0", nullable=False),
-        sa.CheckConstraint("doomed IN (0, 1)", name=op.f("chunks_doomed_check")),
-        sa.PrimaryKeyConstraint("id", name=op.f("chunks_pkey")),
+        sa.CheckConstraint("doomed IN (0, 1)", name=op.f("library_chunks_doomed_check")),
+        sa.PrimaryKeyConstraint("id", name=op.f("library_chunks_pkey")),
         sqlite_autoincrement=True,
     )
-    op.create_index("chunks_digest", "chunks", ["owner_id", "digest"], unique=True, **_only("doomed = 0"))
-    op.create_index("chunks_doomed", "chunks", ["owner_id"], **_only("doomed = 1"))
+    op.create_index(
+        "library_chunks_digest", "library_chunks", ["owner_id", "digest"], unique=True, **_only("doomed = 0")
+    )
+    op.create_index("library_chunks_doomed", "library_chunks", ["owner_id"], **_only("doomed = 1"))
     op.create_table(
-        "graph_chunks",
+        "library_graph_changes",
+        sa.Column("id", ID, nullable=False),
+        sa.Column("recipe", ID, nullable=False),
+        sa.Column("key", sa.Text(), nullable=False),
+        sa.Column("other", sa.Text(), nullable=False),
+        sa.Column("chunk_id", ID, nullable=False),
+        sa.Column("at", sa.BigInteger(), nullable=False),
+        sa.PrimaryKeyConstraint("id", name=op.f("library_graph_changes_pkey")),
+        sqlite_autoincrement=True,
+    )
+    op.create_index("library_graph_changes_chunk", "library_graph_changes", ["recipe", "chunk_id"])
+    op.create_index("library_graph_changes_subject", "library_graph_changes", ["recipe", "key", "other"])
+    op.create_table(
+        "library_graph_chunks",
         sa.Column("recipe", ID, autoincrement=False, nullable=False),
         sa.Column("chunk_id", ID, autoincrement=False, nullable=False),
-        sa.PrimaryKeyConstraint("recipe", "chunk_id", name=op.f("graph_chunks_pkey")),
+        sa.PrimaryKeyConstraint("recipe", "chunk_id", name=op.f("library_graph_chunks_pkey")),
         sqlite_with_rowid=False,
     )
     op.create_table(
-        "ledger",
+        "library_ledger",
         sa.Column("id", ID, nullable=False),
         sa.Column("at", sa.BigInteger(), nullable=False),
         sa.Column("base", sa.Text(), nullable=False),
@@ -80,12 +105,12 @@ def upgrade() -> None:
         sa.Column("tokens_in", sa.BigInteger(), nullable=False),
         sa.Column("tokens_out", sa.BigInteger(), nullable=False),
         sa.Column("price", sa.Float(), nullable=True),
-        sa.PrimaryKeyConstraint("id", name=op.f("ledger_pkey")),
+        sa.PrimaryKeyConstraint("id", name=op.f("library_ledger_pkey")),
         sqlite_autoincrement=True,
     )
-    op.create_index("ledger_base", "ledger", ["base", "owner"])
+    op.create_index("library_ledger_base", "library_ledger", ["base", "owner"])
     op.create_table(
-        "lists",
+        "library_lists",
         sa.Column("owner_id", ID, autoincrement=False, nullable=False),
         sa.Column("chunk_id", ID, autoincrement=False, nullable=False),
         sa.Column("build", sa.BigInteger(), autoincrement=False, nullable=False),
@@ -93,32 +118,52 @@ def upgrade() -> None:
         sa.Column("start", sa.Integer(), nullable=False),
         sa.Column("body", sa.Integer(), nullable=False),
         sa.Column("stop", sa.Integer(), nullable=False),
-        sa.PrimaryKeyConstraint("owner_id", "chunk_id", "build", name=op.f("lists_pkey")),
+        sa.PrimaryKeyConstraint("owner_id", "chunk_id", "build", name=op.f("library_lists_pkey")),
         sqlite_with_rowid=False,
     )
     op.create_table(
-        "memos",
+        "library_memos",
         sa.Column("id", ID, nullable=False),
         sa.Column("tenant", sa.Text(), nullable=False),
         sa.Column("key", sa.Text(), nullable=False),
         sa.Column("value", sa.LargeBinary(), nullable=False),
         sa.Column("joint", sa.Integer(), server_default="0", nullable=False),
         sa.Column("created_at", sa.BigInteger(), nullable=False),
-        sa.CheckConstraint("joint IN (0, 1)", name=op.f("memos_joint_check")),
-        sa.PrimaryKeyConstraint("id", name=op.f("memos_pkey")),
-        sa.UniqueConstraint("tenant", "key", name=op.f("memos_tenant_key_key")),
+        sa.CheckConstraint("joint IN (0, 1)", name=op.f("library_memos_joint_check")),
+        sa.PrimaryKeyConstraint("id", name=op.f("library_memos_pkey")),
+        sa.UniqueConstraint("tenant", "key", name=op.f("library_memos_tenant_key_key")),
         sqlite_autoincrement=True,
     )
     op.create_table(
-        "missing",
-        sa.Column("slot_id", ID, autoincrement=False, nullable=False),
-        sa.Column("chunk_id", ID, autoincrement=False, nullable=False),
-        sa.Column("reason", sa.Text(), nullable=False),
-        sa.PrimaryKeyConstraint("slot_id", "chunk_id", name=op.f("missing_pkey")),
+        "library_merged",
+        sa.Column("recipe", ID, autoincrement=False, nullable=False),
+        sa.Column("key", sa.Text(), nullable=False),
+        sa.Column("other", sa.Text(), nullable=False),
+        sa.Column("description", sa.Text(), nullable=False),
+        sa.Column("digest", sa.Text(), nullable=False),
+        sa.PrimaryKeyConstraint("recipe", "key", "other", name=op.f("library_merged_pkey")),
         sqlite_with_rowid=False,
     )
     op.create_table(
-        "names",
+        "library_merged_sources",
+        sa.Column("recipe", ID, autoincrement=False, nullable=False),
+        sa.Column("key", sa.Text(), nullable=False),
+        sa.Column("other", sa.Text(), nullable=False),
+        sa.Column("chunk_id", ID, autoincrement=False, nullable=False),
+        sa.PrimaryKeyConstraint("recipe", "key", "other", "chunk_id", name=op.f("library_merged_sources_pkey")),
+        sqlite_with_rowid=False,
+    )
+    op.create_index("library_merged_sources_chunk", "library_merged_sources", ["recipe", "chunk_id"])
+    op.create_table(
+        "library_missing",
+        sa.Column("slot_id", ID, autoincrement=False, nullable=False),
+        sa.Column("chunk_id", ID, autoincrement=False, nullable=False),
+        sa.Column("reason", sa.Text(), nullable=False),
+        sa.PrimaryKeyConstraint("slot_id", "chunk_id", name=op.f("library_missing_pkey")),
+        sqlite_with_rowid=False,
+    )
+    op.create_table(
+        "library_names",
         sa.Column("id", ID, nullable=False),
         sa.Column("recipe", ID, nullable=False),
         sa.Column("chunk_id", ID, nullable=False),
@@ -127,25 +172,44 @@ def upgrade() -> None:
         sa.Column("label", sa.Text(), nullable=False),
         sa.Column("kind", sa.Text(), server_default="", nullable=False),
         sa.Column("description", sa.Text(), server_default="", nullable=False),
-        sa.PrimaryKeyConstraint("id", name=op.f("names_pkey")),
+        sa.PrimaryKeyConstraint("id", name=op.f("library_names_pkey")),
         sqlite_autoincrement=True,
     )
-    op.create_index("names_chunk", "names", ["recipe", "chunk_id"])
-    op.create_index("names_defined", "names", ["recipe", "id"], **_only("role != 'named'"))
-    op.create_index("names_key", "names", ["recipe", "key"])
+    op.create_index("library_names_chunk", "library_names", ["recipe", "chunk_id"])
+    op.create_index("library_names_defined", "library_names", ["recipe", "id"], **_only("role != 'named'"))
+    op.create_index("library_names_key", "library_names", ["recipe", "key"])
     op.create_table(
-        "recipes",
+        "library_pairs",
+        sa.Column("id", ID, nullable=False),
+        sa.Column("recipe", ID, nullable=False),
+        sa.Column("chunk_id", ID, nullable=False),
+        sa.Column("place", sa.Integer(), nullable=False),
+        sa.Column("question", sa.Text(), nullable=False),
+        sa.Column("answer", sa.Text(), nullable=False),
+        sa.PrimaryKeyConstraint("id", name=op.f("library_pairs_pkey")),
+        sa.UniqueConstraint("recipe", "chunk_id", "place", name=op.f("library_pairs_recipe_chunk_id_place_key")),
+        sqlite_autoincrement=True,
+    )
+    op.create_table(
+        "library_question_chunks",
+        sa.Column("recipe", ID, autoincrement=False, nullable=False),
+        sa.Column("chunk_id", ID, autoincrement=False, nullable=False),
+        sa.PrimaryKeyConstraint("recipe", "chunk_id", name=op.f("library_question_chunks_pkey")),
+        sqlite_with_rowid=False,
+    )
+    op.create_table(
+        "library_recipes",
         sa.Column("id", ID, nullable=False),
         sa.Column("base", sa.Text(), nullable=False),
         sa.Column("kind", sa.Text(), nullable=False),
         sa.Column("spec", sa.Text(), nullable=False),
         sa.Column("created_at", sa.BigInteger(), nullable=False),
-        sa.PrimaryKeyConstraint("id", name=op.f("recipes_pkey")),
-        sa.UniqueConstraint("base", "kind", "spec", name=op.f("recipes_base_kind_spec_key")),
+        sa.PrimaryKeyConstraint("id", name=op.f("library_recipes_pkey")),
+        sa.UniqueConstraint("base", "kind", "spec", name=op.f("library_recipes_base_kind_spec_key")),
         sqlite_autoincrement=True,
     )
     op.create_table(
-        "relations",
+        "library_relations",
         sa.Column("id", ID, nullable=False),
         sa.Column("recipe", ID, nullable=False),
         sa.Column("chunk_id", ID, nullable=False),
@@ -153,14 +217,14 @@ def upgrade() -> None:
         sa.Column("target", sa.Text(), nullable=False),
         sa.Column("label", sa.Text(), nullable=False),
         sa.Column("description", sa.Text(), server_default="", nullable=False),
-        sa.PrimaryKeyConstraint("id", name=op.f("relations_pkey")),
+        sa.PrimaryKeyConstraint("id", name=op.f("library_relations_pkey")),
         sqlite_autoincrement=True,
     )
-    op.create_index("relations_chunk", "relations", ["recipe", "chunk_id"])
-    op.create_index("relations_source", "relations", ["recipe", "source"])
-    op.create_index("relations_target", "relations", ["recipe", "target"])
+    op.create_index("library_relations_chunk", "library_relations", ["recipe", "chunk_id"])
+    op.create_index("library_relations_source", "library_relations", ["recipe", "source"])
+    op.create_index("library_relations_target", "library_relations", ["recipe", "target"])
     op.create_table(
-        "documents",
+        "library_documents",
         sa.Column("id", ID, nullable=False),
         sa.Column("base_id", ID, nullable=False),
         sa.Column("name", sa.Text(), nullable=False),
@@ -170,20 +234,22 @@ def upgrade() -> None:
         sa.Column("metadata", sa.Text(), server_default="{}", nullable=False),
         sa.Column("deleting", sa.Integer(), server_default="0", nullable=False),
         sa.Column("created_at", sa.BigInteger(), nullable=False),
-        sa.CheckConstraint("deleting IN (0, 1)", name=op.f("documents_deleting_check")),
-        sa.ForeignKeyConstraint(["base_id"], ["bases.id"], name=op.f("documents_base_id_fkey")),
-        sa.PrimaryKeyConstraint("id", name=op.f("documents_pkey")),
+        sa.CheckConstraint("deleting IN (0, 1)", name=op.f("library_documents_deleting_check")),
+        sa.ForeignKeyConstraint(["base_id"], ["library_bases.id"], name=op.f("library_documents_base_id_fkey")),
+        sa.PrimaryKeyConstraint("id", name=op.f("library_documents_pkey")),
         sqlite_autoincrement=True,
     )
-    op.create_index("documents_digest", "documents", ["base_id", "digest"], **_only("deleting = 0"))
-    op.create_index("documents_name", "documents", ["base_id", "name"], unique=True, **_only("deleting = 0"))
+    op.create_index("library_documents_digest", "library_documents", ["base_id", "digest"], **_only("deleting = 0"))
+    op.create_index(
+        "library_documents_name", "library_documents", ["base_id", "name"], unique=True, **_only("deleting = 0")
+    )
     op.create_table(
-        "memo_uses",
+        "library_memo_uses",
         sa.Column("memo_id", ID, autoincrement=False, nullable=False),
         sa.Column("chunk_id", ID, autoincrement=False, nullable=False),
-        sa.ForeignKeyConstraint(["memo_id"], ["memos.id"], name=op.f("memo_uses_memo_id_fkey")),
-        sa.PrimaryKeyConstraint("memo_id", "chunk_id", name=op.f("memo_uses_pkey")),
+        sa.ForeignKeyConstraint(["memo_id"], ["library_memos.id"], name=op.f("library_memo_uses_memo_id_fkey")),
+        sa.PrimaryKeyConstraint("memo_id", "chunk_id", name=op.f("library_memo_uses_pkey")),
         sqlite_with_rowid=False,
     )
-    op.create_index("memo_uses_chunk", "memo_uses", ["chunk_id"])
+    op.create_index("library_memo_uses_chunk", "library_memo_uses", ["chunk_id"])
     op.add_column("slots", sa.Column("recipe", ID, nullable=True))

@@ -1,0 +1,569 @@
+"""The graph of a base: what rules and a language model see, what is merged of it, and that nothing deleted is left."""
+
+from __future__ import annotations
+
+import json
+import re
+import threading
+from dataclasses import replace
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from sqlalchemy import bindparam, update
+
+from holdfast.core.admission import Request, Verdict
+from holdfast.core.states import Operation, Outcome, SlotState, Status
+from holdfast.indexes import graph_statements as sql
+from holdfast.indexes.graph import GraphIndex
+from holdfast.indexes.merging import MERGING, OWNER, request, request_due
+from holdfast.knowledge.documents import Upload
+from holdfast.library import statements as library_sql
+from holdfast.library.tables import bases
+from holdfast.providers.offline import OfflineProvider
+from holdfast.providers.openai import Endpoint, OpenAIProvider
+from holdfast.runtime.work import Task
+from tests.support.paid_provider import OUT_OF_QUOTA, PaidProvider
+from tests.support.processes import until
+from tests.support.rig import Rig
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from contextlib import AbstractContextManager
+    from pathlib import Path
+
+    from sqlalchemy import Connection
+
+    from holdfast.core.admission import Answer
+    from holdfast.core.slot import Built
+    from holdfast.indexes.portrait import Portrait
+    from holdfast.providers.base import Provider
+    from holdfast.stores.base import Job
+    from tests.support.clock import FakeClock
+
+ENTITY = re.compile(r"\[\[([^]|>]+)\|([^]|]+)\|([^]|]+)\]\]")
+RELATION = re.compile(r"\{([^}>]+)>([^}>]+)>([^}|]+)\|([^}]+)\}")
+BAD = "This is no JSON."
+CANARY = "xylograph"
+
+
+def extracting(prompt: dict[str, Any]) -> bool:
+    return "knowledge graph" in prompt["messages"][0]["content"]
+
+
+def speak(prompt: dict[str, Any]) -> str:
+    """Find what a text marks as entities and relations; merge by saying everything again."""
+    text = prompt["messages"][-1]["content"]
+    if not extracting(prompt):
+        said = [line[2:] for line in text.split("\n") if line.startswith("- ")]
+        return json.dumps({"description": f"Of {len(said)}: {' '.join(said)}"})
+    return json.dumps(
+        {
+            "entities": [
+                {"name": name, "kind": kind, "description": about} for name, kind, about in ENTITY.findall(text)
+            ],
+            "relations": [
+                {"source": source, "target": target, "label": label, "description": about}
+                for source, label, target, about in RELATION.findall(text)
+            ],
+        }
+    )
+
+
+class GraphRig(Rig):
+    """A base with a graph and, beside it, with or without somebody who speaks."""
+
+    def __init__(self, url: str, folder: Path, clock: FakeClock, paid: PaidProvider | None, **base: Any) -> None:
+        self.paid = paid
+        self.speaker: Provider = OfflineProvider()
+        if paid is not None:
+            paid.reply = speak
+            self.speaker = OpenAIProvider(Endpoint(base_url=paid.url, key=paid.key, chat_model=paid.chat_model))
+        settings = {"indexes": ("graph",), "chunk_size": 64, "chunk_overlap": 0, **base}
+        super().__init__(url, folder, clock, speaker=self.speaker, **settings)
+        self.portraits = self.library.portraits
+
+    def close(self) -> None:
+        self.speaker.close()
+        super().close()
+
+    @property
+    def graph(self) -> GraphIndex:
+        index = self.library.indexes["graph"]
+        assert isinstance(index, GraphIndex)
+        return index
+
+    def put_all(self, texts: dict[str, str]) -> None:
+        self.library.documents.put(self.base, [Upload(name, text.encode()) for name, text in texts.items()])
+        self.work()
+
+    def merge(self) -> Answer:
+        answer = request(self.store, self.base.key)
+        self.work()
+        return answer
+
+    def calls(self) -> tuple[int, int]:
+        """Count what was paid for: extractions, merges."""
+        assert self.paid is not None
+        prompts = list(self.paid.bill.prompts.elements())
+        merges = sum("description of the subject as JSON" in one for one in prompts)
+        return len(prompts) - merges, merges
+
+    def about(self, key: str) -> Portrait:
+        found = self.portraits.entity(self.base, key)
+        assert found is not None
+        return found
+
+    def seen(self) -> list[str]:
+        return sorted(one.key for one in self.portraits.entities(self.base, 1_000))
+
+    def shown(self) -> str:
+        """Return every word that the graph shows of a base."""
+        entities = self.portraits.entities(self.base, 1_000)
+        keys = [one.key for one in entities]
+        return repr(
+            [
+                entities,
+                self.portraits.facts(self.base, keys, 1_000),
+                [self.portraits.entity(self.base, key) for key in keys],
+                [self.portraits.neighbours(self.base, key) for key in keys],
+            ]
+        )
+
+    def kept(self, word: str) -> list[str]:
+        """Name the tables in which a word stands."""
+        found = []
+        with self.store.database.reading() as tx:
+            for table, columns in (
+                ("names", "key, label, kind, description"),
+                ("relations", "source, target, label, description"),
+                ("merged", "key, other, description"),
+                ("merged_sources", "key, other"),
+                ("graph_changes", "key, other"),
+                ("memos", "value"),
+                ("chunks", "text"),
+            ):
+                rows = tx.plain(f"SELECT {columns} FROM library_{table}")  # noqa: S608 - a test's own
+                if any(word in _readable(cell) for row in rows for cell in row):
+                    found.append(table)
+        return found
+
+    def somebody_waits(self) -> bool:
+        waits = "SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"
+        with self.store.database.reading() as tx:
+            return bool(tx.plain(waits))
+
+    def passes(self) -> list[Job]:
+        return self.store.jobs(self.store.owner(self.base.key, OWNER).id)
+
+
+def _readable(cell: Any) -> str:
+    return bytes(cell).decode() if isinstance(cell, bytes | memoryview) else str(cell)
+
+
+@pytest.fixture
+def paid() -> Iterator[PaidProvider]:
+    with PaidProvider() as server:
+        yield server
+
+
+@pytest.fixture
+def rig(database_url: str, tmp_path: Path, clock: FakeClock, paid: PaidProvider) -> Iterator[GraphRig]:
+    rig = GraphRig(database_url, tmp_path / "blobs", clock, paid, missing_share=0.5)
+    yield rig
+    rig.close()
+
+
+@pytest.fixture
+def ruled(database_url: str, tmp_path: Path, clock: FakeClock) -> Iterator[GraphRig]:
+    rig = GraphRig(database_url, tmp_path / "blobs", clock, None)
+    yield rig
+    rig.close()
+
+
+WHALES = (
+    "# Blue Whale\n\n[[Blue Whale|animal|The largest animal.]] [[Krill|animal|Food of whales.]]\n"
+    "{Blue Whale>eats>Krill|Tonnes of it.}\n"
+)
+
+
+def krill(numbers: Sequence[int], *, word: str = "") -> dict[str, str]:
+    """Return documents that each say something else of krill, of whales, and of both."""
+    return {
+        f"{n}.md": f"[[Krill|animal|Krill fact {n} {word}.]]\n[[Whale|animal|Whale fact {n} {word}.]]\n"
+        f"{{Whale>eats>Krill|On day {n} {word}.}}\n"
+        for n in numbers
+    }
+
+
+# -------------------------------------------------------------------- rules alone
+
+
+def test_without_a_model_names_stand_beside_each_other_and_nothing_is_claimed(ruled: GraphRig) -> None:
+    ruled.put_all(
+        {"a.md": "# Blue Whale\n\nNear Iceland, the Blue Whale meets Ada Lovelace.\n", "b.md": "In Iceland.\n"}
+    )
+    assert ruled.graph.label(ruled.base) == "co-occurrence of names, by rules"
+    iceland = next(one for one in ruled.portraits.entities(ruled.base) if one.key == "iceland")
+    assert (iceland.label, iceland.kind, iceland.documents) == ("Iceland", "", 2)
+    beside = ruled.portraits.neighbours(ruled.base, "iceland")
+    assert {(one.entity.key, one.together, one.labels) for one in beside} == {
+        ("blue whale", 1, ()),
+        ("ada lovelace", 1, ()),
+    }
+    assert ruled.portraits.facts(ruled.base, ["iceland", "blue whale"]) == []
+    about = ruled.about("iceland")
+    assert (about.description, about.relations) == ("", ())
+    assert [one.name for one in about.mentions] == ["a.md", "b.md"]
+    assert ruled.count("graph_changes") == 0
+    ruled.library.documents.delete(ruled.base, "a.md")
+    assert ruled.seen() == ["iceland"]
+
+
+def test_entities_are_found_by_the_beginning_of_their_names(ruled: GraphRig) -> None:
+    ruled.put_all({"a.md": "We saw Ada Lovelace, Ada Byron, a_b and Alan Turing.\n"})
+    assert [one.key for one in ruled.portraits.entities(ruled.base, prefix="Ada")] == ["ada byron", "ada lovelace"]
+    assert [one.key for one in ruled.portraits.entities(ruled.base, 1, "ada")] == ["ada byron"]
+    assert ruled.portraits.entities(ruled.base, prefix="%") == ruled.portraits.entities(ruled.base)
+    assert ruled.portraits.entities(ruled.base, prefix="zzz") == []
+
+
+# -------------------------------------------------------------------- with a model
+
+
+def test_a_model_finds_entities_and_relations_that_join_the_names_of_rules(rig: GraphRig) -> None:
+    assert rig.index("whales.md", WHALES).status is Status.SUCCESS
+    assert rig.graph.label(rig.base) == "entities and relations by speaker"
+    whale = rig.about("blue whale")
+    assert (whale.entity.label, whale.entity.kind, whale.entity.documents) == ("Blue Whale", "animal", 1)
+    assert (whale.description, whale.merged) == ("The largest animal.", False)
+    (eats,) = whale.relations
+    assert (eats.keys, eats.kind) == (("blue whale", "krill"), "eats")
+    assert eats.sentence == "Blue Whale → eats → Krill: Tonnes of it."
+    assert {one.chunk for one in whale.mentions} == set(eats.chunks)
+    roles = rig.graph.named(rig.library.indexes.recipes(rig.base, "graph")[0], list(eats.chunks))[eats.chunks[0]]
+    assert ("blue whale", "title") in roles  # the definition carries the description
+    (krill,) = [one for one in rig.portraits.neighbours(rig.base, "blue whale") if one.entity.key == "krill"]
+    assert (krill.together, krill.labels) == (1, ("eats",))
+    facts = rig.portraits.facts(rig.base, ["krill", "nobody"])
+    assert [one.sentence for one in facts] == [
+        "Krill (animal): Food of whales.",
+        "Blue Whale → eats → Krill: Tonnes of it.",
+    ]
+    assert rig.portraits.keys(rig.base, "what does the blue whale do with KRILL?") == ["blue whale", "krill"]
+
+
+def test_an_unchanged_document_and_the_same_file_again_pay_nothing(rig: GraphRig) -> None:
+    rig.index("whales.md", WHALES)
+    assert rig.calls() == (1, 0)
+    rig.ask("whales.md", Operation.FORCE)
+    rig.work()
+    rig.index("again.md", WHALES)
+    assert rig.calls() == (1, 0)
+    assert rig.about("krill").entity.documents == 2
+    assert rig.about("krill").description == "Food of whales."
+
+
+def test_an_edit_pays_for_the_chunks_that_it_changed(rig: GraphRig) -> None:
+    parts = [f"## Part {n}\n\n" + f"[[Thing {n}|concept|It is number {n}.]] " * 4 for n in range(6)]
+    rig.index("parts.md", "\n\n".join(parts))
+    before, _ = rig.calls()
+    assert before >= 6
+    parts[3] = parts[3].replace("It is", "It was")
+    rig.index("parts.md", "\n\n".join(parts))
+    after, _ = rig.calls()
+    assert 1 <= after - before <= 2
+    assert rig.about("thing 3").description == "It was number 3."
+    rig.sweep()
+    assert rig.about("thing 3").description == "It was number 3."
+    assert rig.kept("It was") == ["names", "memos", "chunks"]
+    assert rig.kept("It is number 3") == []
+
+
+def test_a_bad_answer_is_repaired(rig: GraphRig) -> None:
+    answers = iter([BAD])
+    assert rig.paid is not None
+    rig.paid.reply = lambda prompt: next(answers, None) or speak(prompt)
+    assert rig.index("whales.md", WHALES).status is Status.SUCCESS
+    assert rig.calls() == (2, 0)
+    assert rig.about("krill").description == "Food of whales."
+
+
+def test_a_chunk_that_is_never_answered_well_is_missing_and_named_and_asked_for_again(rig: GraphRig) -> None:
+    text = "\n\n".join(f"## Part {n}\n\n" + f"[[Thing {n}|concept|It is number {n}.]] " * 4 for n in range(6))
+    assert rig.paid is not None
+    rig.paid.reply = lambda prompt: BAD if "number 3" in prompt["messages"][-1]["content"] else speak(prompt)
+    assert rig.index("parts.md", text).status is Status.DEGRADED
+    slot = rig.slot("parts.md", "graph")
+    with rig.store.database.reading() as tx:
+        ((chunk, reason),) = tx.run(library_sql.READ_MISSING, slot_id=slot.id)
+    assert (slot.missing, json.loads(reason)["code"]) == (1, "bad_answer")
+    assert chunk not in rig.rows("graph")
+    assert "thing 3" not in rig.seen()
+    assert "thing 2" in rig.seen()
+    before, _ = rig.calls()
+    rig.paid.reply = speak
+    rig.ask("parts.md", Operation.RETRY)
+    rig.work()
+    assert rig.calls() == (before + 1, 0)
+    assert rig.owner("parts.md").status is Status.SUCCESS
+    assert rig.about("thing 3").description == "It is number 3."
+
+
+def test_a_deleted_document_takes_exactly_its_share(rig: GraphRig) -> None:
+    rig.index("whales.md", WHALES)
+    rig.index("seals.md", "[[Seal|animal|It dives.]] [[Krill|animal|Small and red.]] {Seal>hunts>Krill|At night.}\n")
+    assert rig.about("krill").description == "Food of whales.\nSmall and red."
+    rig.library.documents.delete(rig.base, "whales.md")
+    for clean in (None, rig.work, rig.sweep):
+        if clean is not None:
+            clean()
+        assert rig.seen() == ["krill", "seal"]
+        assert rig.about("krill").description == "Small and red."
+        assert [one.keys for one in rig.about("krill").relations] == [("krill", "seal")]
+        assert [one.entity.key for one in rig.portraits.neighbours(rig.base, "krill")] == ["seal"]
+    assert rig.kept("largest") == []
+
+
+# -------------------------------------------------------------------- merged descriptions
+
+
+def test_what_is_said_often_is_merged_once_and_not_again_while_it_is_the_same(rig: GraphRig) -> None:
+    rig.put_all(krill(range(10)))
+    assert not rig.about("krill").merged
+    assert request_due(rig.store) == 1
+    rig.work()
+    assert rig.calls() == (10, 3)
+    about = rig.about("krill")
+    assert about.merged
+    assert about.description.startswith("Of 10: Krill fact 0 .")
+    assert [(one.merged, one.keys) for one in about.relations] == [(True, ("krill", "whale"))]
+    assert next(one.chunks for one in rig.portraits.facts(rig.base, ["krill"])) == tuple(rig.rows("graph"))
+    assert rig.count("graph_changes") == 0
+    assert request_due(rig.store) == 0
+    rig.merge()
+    rig.ask("3.md", Operation.FORCE)
+    rig.work()
+    rig.merge()
+    rig.index("same.md", krill([3])["3.md"])
+    assert request_due(rig.store) == 1
+    rig.work()
+    assert rig.calls() == (10, 3)
+    assert [one.texts for one in rig.library.memos.spent(rig.base.key) if one.kind == MERGING] == [3]  # nor asked for
+    assert rig.about("krill").merged
+    rig.index("new.md", krill([10])["10.md"])
+    assert rig.about("krill").merged  # it lacks what is new, and has no word that is not served
+    rig.merge()
+    assert rig.calls() == (11, 6)
+    assert "Krill fact 10" in rig.about("krill").description
+    rig.library.documents.delete(rig.base, "same.md")  # what it said is said by another, and was taken from that
+    rig.work()
+    rig.merge()
+    assert rig.about("krill").merged
+    assert rig.calls() == (11, 6)
+
+
+def test_a_merged_description_survives_its_own_slot_being_forced_and_its_memo_is_used(rig: GraphRig) -> None:
+    rig.put_all(krill(range(10)))
+    rig.merge()
+    before = rig.about("krill")
+    with rig.store.database.writing(durable=False) as tx:  # as if it had been killed before it wrote
+        tx.plain("DELETE FROM library_merged_sources")
+        tx.plain("DELETE FROM library_merged")
+        tx.plain(
+            "INSERT INTO library_graph_changes (recipe, key, other, chunk_id, at) "
+            "SELECT recipe, key, '', chunk_id, 0 FROM library_names WHERE key = 'krill'"
+        )
+    assert not rig.about("krill").merged
+    rig.merge()
+    assert rig.about("krill").description == before.description
+    assert rig.calls() == (10, 3)
+
+
+def test_no_word_of_a_deleted_document_is_shown_from_the_moment_it_is_accepted(rig: GraphRig) -> None:
+    rig.put_all(krill(range(11)) | krill([99], word=CANARY))
+    rig.index("alone.md", f"[[{CANARY} press|product|It is called {CANARY}.]] {{{CANARY} press>prints>Krill|So.}}\n")
+    rig.merge()
+    assert rig.about("krill").merged
+    assert CANARY in rig.about("krill").description
+    rig.library.documents.delete(rig.base, "99.md")
+    rig.library.documents.delete(rig.base, "alone.md")
+    for clean in (None, rig.work, rig.sweep):
+        if clean is not None:
+            clean()
+        assert CANARY not in rig.shown()
+        assert not rig.about("krill").merged
+        assert "Krill fact 4" in rig.about("krill").description
+    assert rig.kept(CANARY) == []
+    assert request_due(rig.store) == 1
+    rig.work()
+    assert rig.about("krill").merged
+    assert CANARY not in rig.shown()
+
+
+def test_many_documents_deleted_cost_one_pass(rig: GraphRig) -> None:
+    rig.put_all(krill(range(95)))
+    rig.merge()
+    assert rig.calls() == (95, 3)
+    for n in range(85):
+        rig.library.documents.delete(rig.base, f"{n}.md")
+        assert request_due(rig.store) == 0  # nothing is gone yet
+    rig.worker.run_next(50)
+    assert request_due(rig.store) == 0  # others are still at work
+    rig.work()
+    assert request_due(rig.store) == 1
+    assert request_due(rig.store) == 0
+    rig.work()
+    assert rig.calls() == (95, 6)
+    assert len(rig.passes()) == 2
+    assert {one.outcome for one in rig.passes()} == {Outcome.SUCCESS}
+    about = rig.about("krill")
+    assert about.merged
+    assert about.description.startswith("Of 10:")
+    assert about.entity.documents == 10
+    assert rig.count("graph_changes") == 0
+
+
+def test_when_little_is_left_to_say_it_is_joined_again(rig: GraphRig) -> None:
+    rig.put_all(krill(range(10)))
+    rig.merge()
+    for n in range(5):
+        rig.library.documents.delete(rig.base, f"{n}.md")
+    rig.work()
+    rig.merge()
+    assert rig.calls() == (10, 3)
+    assert not rig.about("krill").merged
+    assert rig.count("merged") == rig.count("merged_sources") == 0
+
+
+def test_what_changes_while_a_pass_is_under_way_is_seen_by_it(rig: GraphRig) -> None:
+    rig.put_all(krill(range(10)))
+    assert rig.paid is not None
+    answers: list[Answer] = []
+    other = rig.hire("other")
+
+    def meanwhile(prompt: dict[str, Any]) -> str:
+        if not extracting(prompt) and not answers:
+            answers.append(rig.put("late.md", krill([77])["77.md"]))
+            while other.run_next(1):
+                pass
+            answers.append(request(rig.store, rig.base.key))
+        return speak(prompt)
+
+    rig.paid.reply = meanwhile
+    rig.merge()
+    assert answers[-1].verdict is Verdict.JOINED
+    assert rig.store.slot(rig.base.key, OWNER, MERGING).state is SlotState.READY
+    assert "Krill fact 77" in rig.about("krill").description
+    assert rig.about("krill").merged
+    assert rig.count("graph_changes") == 0
+
+
+def test_what_changes_while_a_pass_is_about_to_be_published_is_seen_by_it(
+    rig: GraphRig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rig.put_all(krill(range(10)))
+    answers: list[Answer] = []
+    other = rig.hire("other")
+    publish = Task.publish
+
+    def late(task: Task, built: Built) -> AbstractContextManager[Connection]:
+        if task.ticket.key.kind == MERGING and not answers:
+            rig.put("late.md", krill([77])["77.md"])
+            while other.run_next(1):
+                pass
+            answers.append(request(rig.store, rig.base.key))
+        return publish(task, built)
+
+    monkeypatch.setattr(Task, "publish", late)
+    rig.merge()
+    assert [one.verdict for one in answers] == [Verdict.JOINED]
+    assert rig.store.slot(rig.base.key, OWNER, MERGING).state is SlotState.READY
+    assert "Krill fact 77" in rig.about("krill").description
+    assert rig.count("graph_changes") == 0
+
+
+@pytest.mark.postgres
+def test_who_drops_a_chunk_waits_for_who_is_writing_what_was_merged_of_it(
+    postgres_url: str, tmp_path: Path, clock: FakeClock, paid: PaidProvider
+) -> None:
+    rig = GraphRig(postgres_url, tmp_path / "blobs", clock, paid)
+    rig.put_all(krill(range(10)))
+    request(rig.store, rig.base.key)
+    (ticket,) = rig.store.claim_next((MERGING,), "hand", 1)
+    (recipe,) = rig.library.indexes.recipes(rig.base, "graph")
+    chunk = rig.rows("graph")[0]
+    dropping = threading.Thread(target=rig.graph.drop, args=(recipe, [chunk]))
+    with rig.store.guarded(ticket) as connection:
+        tx = rig.store.database.within(connection)
+        dropping.start()
+        until(rig.somebody_waits, "the other transaction waits for ours")
+        tx.run(sql.KEEP_MERGED, [[recipe.id, "krill", "", "All of it.", "digest"]])
+        tx.run(sql.KEEP_SOURCES, [[recipe.id, "krill", "", chunk]])
+    dropping.join()
+    assert rig.count("merged") == rig.count("merged_sources") == 0
+    rig.close()
+
+
+def test_a_pass_before_a_document_is_published_leaves_its_changes_for_the_next(rig: GraphRig) -> None:
+    rig.put_all(krill(range(8)))
+    rig.put("late.md", krill([77])["77.md"])
+    rig.worker.run_next(1)
+    reached: list[str] = []
+
+    def stop(point: str) -> None:
+        if point == "settling" and not reached:
+            reached.append(point)
+            assert rig.count("graph_changes") == 27
+            assert request(rig.store, rig.base.key).accepted
+            while rig.worker.run_next(1):
+                pass
+            assert rig.count("graph_changes") == 3
+
+    late = rig.hire("late")
+    late._reach = stop
+    late.run_next(1)
+    assert reached
+    assert rig.calls() == (9, 0)
+    assert request_due(rig.store) == 1
+    rig.work()
+    assert rig.calls() == (9, 3)
+    assert "Krill fact 77" in rig.about("krill").description
+
+
+def test_a_pass_that_failed_is_asked_for_again_only_when_something_changed(rig: GraphRig) -> None:
+    rig.put_all(krill(range(10)))
+    assert rig.paid is not None
+    rig.paid.always(OUT_OF_QUOTA)
+    assert request_due(rig.store) == 1
+    rig.work()
+    assert rig.store.slot(rig.base.key, OWNER, MERGING).error_code == "quota_exhausted"
+    assert "Krill fact 4" in rig.about("krill").description
+    rig.clock.advance(timedelta(hours=1))
+    assert request_due(rig.store) == 0
+    rig.paid.always(None)
+    rig.index("new.md", krill([10])["10.md"])
+    assert request_due(rig.store) == 1
+    rig.work()
+    assert rig.about("krill").merged
+    assert rig.calls() == (11, 3)
+
+
+def test_a_pass_that_would_exceed_the_budget_pays_nothing(rig: GraphRig) -> None:
+    rig.put_all(krill(range(10)))
+    settings = replace(rig.base.settings, budget_tokens=1).written()
+    with rig.store.database.writing(durable=False) as tx:
+        tx.run(update(bases).values(settings=bindparam("settings")), settings=settings)
+    rig.merge()
+    assert rig.store.slot(rig.base.key, OWNER, MERGING).error_code == "budget_spent"
+    assert rig.calls() == (10, 0)
+    assert "Krill fact 4" in rig.about("krill").description
+
+
+def test_a_base_that_forgets_its_merging_slot_keeps_no_merged_word(rig: GraphRig) -> None:
+    rig.put_all(krill(range(10)))
+    rig.merge()
+    rig.store.admit([Request(base=rig.base.key, owner=OWNER, operation=Operation.DELETE)])
+    rig.work()
+    assert [rig.count(table) for table in ("merged", "merged_sources", "graph_changes")] == [0, 0, 0]
+    assert not rig.about("krill").merged
