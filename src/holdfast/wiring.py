@@ -132,6 +132,7 @@ class Library:
 
     def sweep(self, limit: int) -> int:
         """Remove what nobody needs, and ask for what follows when documents have come to rest."""
+        self.indexes.audit(limit)
         return max(self.indexes.sweeper().sweep(limit), request_due(self.store))
 
     def indexers(self) -> Mapping[str, Indexer]:

@@ -14,6 +14,7 @@ import pytest
 from holdfast.core.slot import Built
 from holdfast.core.states import Operation, Status
 from holdfast.errors import StoreUnavailable
+from holdfast.indexes.fulltext import FulltextIndex
 from holdfast.knowledge.documents import Upload
 from holdfast.library import builds, memos, sweeping
 from holdfast.library import statements as sql
@@ -509,3 +510,18 @@ def test_a_memo_that_is_stored_while_its_chunk_is_swept_is_not_left_behind(
     storing[0].end()
     assert old not in Manifest(rig).chunks
     assert (rig.count("memos"), rig.count("memo_uses")) == (0, 0)
+
+
+def test_a_row_whose_chunk_never_was_is_found_by_going_round_all_indexes(rig: Rig) -> None:
+    rig.index("whales.md", WHALES)
+    kept = rig.rows("fulltext")
+    index = rig.library.indexes["fulltext"]
+    assert isinstance(index, FulltextIndex)
+    (recipe,) = rig.library.indexes.recipes(rig.base, "fulltext")
+    late = {987_654: ("", "a late word")}
+    rig.store.database.write(lambda tx: index._shelf.put(tx, recipe.id, late), durable=False)
+    assert rig.rows("fulltext") == [*kept, 987_654]
+    for _ in range(4):
+        rig.library.sweep(500)
+    assert rig.rows("fulltext") == kept
+    assert found(rig, "krill") == ["whales.md"]

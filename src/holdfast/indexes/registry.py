@@ -10,7 +10,7 @@ from holdfast.indexes.base import NotEnabled
 from holdfast.library.sweeping import Sweeper
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from holdfast.indexes.base import Index, Tools
     from holdfast.library.catalogue import Base, Catalogue, Recipe
@@ -25,6 +25,7 @@ class Indexes:
         self._tools = tools
         self._catalogue = catalogue
         self._made: dict[str, Index] = dict(more or {})
+        self._round: Iterator[int] = iter(())
         self._points = {point.name: point for point in entry_points(group=GROUP)}
 
     @property
@@ -60,6 +61,22 @@ class Indexes:
         for kind in self.kinds:
             for recipe in self._catalogue.recipes(base, kind):
                 self[kind].drop(recipe, chunks)
+
+    def audit(self, limit: int) -> None:
+        """Look through the next portion of the next index for rows whose chunk is gone, round and round.
+
+        What a late worker left in a store outside our transaction is found by nobody else.
+        """
+        if next(self._round, None) is None:
+            self._round = self._portions(limit)
+
+    def _portions(self, limit: int) -> Iterator[int]:
+        sweeper = self.sweeper()
+        for kind, recipe in self._catalogue.all_recipes():
+            after: int | None = 0
+            while after is not None and kind in self.kinds:
+                after = sweeper.audit(self[kind], recipe, after, limit)
+                yield after or 0
 
     def sweeper(self) -> Sweeper:
         """Return the sweeper over all of them."""

@@ -135,6 +135,11 @@ class Catalogue:
         self._database.write(lambda tx: tx.run(sql.KEEP_RECIPE, [[base.key, kind, text]]), durable=True)
         return next(one for one in self.recipes(base.key, kind) if one.spec == text)
 
+    def all_recipes(self) -> list[tuple[str, Recipe]]:
+        """Read the recipes of all bases, each with the kind of its index."""
+        with self._database.reading() as tx:
+            return [(kind, Recipe(id=id_, spec=spec)) for kind, id_, spec in tx.run(sql.ALL_RECIPES)]
+
     def recipes(self, base: str, kind: str) -> list[Recipe]:
         """Read all recipes that rows of this kind were made by, newest first."""
         with self._database.reading() as tx:

@@ -109,7 +109,7 @@ class Memos:
         """
 
         def work(tx: Transaction) -> dict[str, bytes]:
-            tx.lock({entry.ticket.owner for entry in entries})
+            tx.lock({entry.ticket.owner for entry in entries} | (_owners(tx, entries) if joint else set()))
             living = _living(tx, entries)
             spoilt = {one.key for one in entries if joint and not living.issuperset(one.chunks)}
             kept = [one for one in entries if one.key not in spoilt and not living.isdisjoint(one.chunks)]
@@ -126,6 +126,11 @@ class Memos:
                 Spent(kind=kind, paid=bool(paid), texts=texts, tokens_in=tin, tokens_out=tout, price=price)
                 for kind, paid, texts, tin, tout, price in tx.run(sql.SPENT, base=base)
             ]
+
+
+def _owners(tx: Transaction, entries: Sequence[Entry]) -> set[int]:
+    """Return whose chunks answers were made from."""
+    return {owner for _, owner in tx.run(sql.OWNERS_OF, [[chunk] for one in entries for chunk in one.chunks])}
 
 
 def allow(memos: Memos, base: Base, tokens: int) -> None:

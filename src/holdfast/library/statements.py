@@ -97,6 +97,8 @@ READ_RECIPES = (
     .order_by(recipes.c.id.desc())
 )
 
+ALL_RECIPES = select(recipes.c.kind, recipes.c.id, recipes.c.spec).order_by(recipes.c.id)
+
 # ---------------------------------------------------------------- builds: lists of chunks
 
 _row = batch(owner_id=int, digest=str)
