@@ -12,6 +12,7 @@ import sys
 from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING, Any
 
+import psycopg
 import pytest
 from sqlalchemy import inspect, text
 
@@ -537,4 +538,12 @@ def test_whoever_waits_too_long_for_a_lock_is_told_so(postgres_url: str, monkeyp
         with pytest.raises(StoreBusy, match="try again"):
             store.admit([request("doc", Operation.DELETE)])
     assert store.admit([request("doc", Operation.DELETE)])[0].accepted
+    store.close()
+
+
+@pytest.mark.postgres
+def test_a_statement_that_never_left_is_not_a_lost_connection(postgres_url: str, clock: FakeClock) -> None:
+    store = open_test_store(postgres_url, clock)
+    with pytest.raises(psycopg.ProgrammingError, match="placeholders"), store.database.reading() as tx:
+        tx.plain("SELECT 1 WHERE '%h' = %s", ["x"])
     store.close()

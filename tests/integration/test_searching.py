@@ -143,3 +143,14 @@ def test_a_deleted_document_is_found_by_no_channel(open_rig: Callable[..., Rig])
     rig.library.documents.delete(rig.base, "island.md")
     for hits in rig.library.searching.compare(rig.base, "Grey Island lighthouse").values():
         assert "island.md" not in [hit.served.name for hit in hits]
+
+
+def test_only_the_documents_that_were_named_are_searched(open_rig: Callable[..., Rig]) -> None:
+    rig = open_rig(SEA)
+    question = "who signed the harbour charter"
+    ids = {name: rig.library.documents.find(rig.base, name).id for name in SEA}
+    found = rig.library.searching.search(rig.base, question, documents=[ids["mara.md"], ids["tides.md"]])
+    assert found
+    assert {hit.served.name for hit in found} <= {"mara.md", "tides.md"}
+    assert rig.library.searching.search(rig.base, question, documents=[]) == []
+    assert rig.library.searching.search(rig.base, question, documents=[987_654]) == []

@@ -81,6 +81,9 @@ class OutsideIndex:
         found = "SELECT chunk FROM rows WHERE recipe = ? AND chunk > ? ORDER BY chunk LIMIT ?"
         return [chunk for (chunk,) in self._run(found, recipe.id, after, limit)]
 
+    def tend(self, recipe: Recipe) -> None:
+        """Nothing needs to be kept quick."""
+
     def close(self) -> None:
         self.closed = True
 

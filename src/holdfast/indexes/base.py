@@ -103,6 +103,10 @@ class Index(Protocol):
         """Name the chunks that have a row, in ascending order, from behind `after` on."""
         ...
 
+    def tend(self, recipe: Recipe) -> None:
+        """Do what keeps queries quick; called now and then, by any worker."""
+        ...
+
     def close(self) -> None:
         """Close what was opened."""
         ...

@@ -97,6 +97,9 @@ class FulltextIndex:
         """Name the chunks that have a row."""
         return self._shelf.scan(recipe.id, after, limit)
 
+    def tend(self, recipe: Recipe) -> None:
+        """Nothing needs to be kept quick."""
+
     def close(self) -> None:
         """Nothing was opened."""
 

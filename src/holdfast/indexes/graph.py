@@ -132,6 +132,9 @@ class GraphIndex:
         with self._database.reading() as tx:
             return [chunk for (chunk,) in tx.run(sql.SCAN, recipe=recipe.id, after=after, limit=limit)]
 
+    def tend(self, recipe: Recipe) -> None:
+        """Nothing needs to be kept quick."""
+
     def close(self) -> None:
         """Nothing was opened."""
 

@@ -28,8 +28,11 @@ if TYPE_CHECKING:
 LOCK = 0x68666978  # an advisory lock of our own, so that two who make the same table wait for each other
 CANDIDATES = 2_000  # chunks that are ranked for one query
 COUNTED_SECONDS = 60.0  # how long the number of rows and their length are believed
+EXACT = 50_000  # vectors among which every one is compared
+SEARCHED = 100  # that an index looks at, at least
 K1, B = 1.2, 0.75  # BM25, as FTS5 has it
 WORD = re.compile(r"[^\W_]+")
+NEAR = "CREATE INDEX CONCURRENTLY IF NOT EXISTS {table}_near ON {table} USING hnsw (vector vector_cosine_ops)"
 VECTORS = "CREATE TABLE IF NOT EXISTS {table} (chunk bigint PRIMARY KEY, vector vector({dimension}) NOT NULL)"
 TEXTS = """CREATE TABLE IF NOT EXISTS {table}
     (chunk bigint PRIMARY KEY, words tsvector NOT NULL, length integer NOT NULL)"""
@@ -116,6 +119,7 @@ class PostgresVectors(_Shelf):
     def __init__(self, database: Database, prefix: str = "vector") -> None:
         super().__init__(database, Tables(prefix, [VECTORS]))
         self._middles: dict[int, tuple[float, Any]] = {}
+        self._near: set[int] = set()  # recipes whose index is there
 
     def put(self, tx: Transaction, recipe: int, vectors: Mapping[int, bytes]) -> None:
         """Keep vectors whose chunk has none yet; they travel as binary COPY."""
@@ -135,19 +139,47 @@ class PostgresVectors(_Shelf):
         return rows[0][0] if rows else None
 
     def find(self, recipe: int, query: Vector, limit: int, within: Sequence[int] | None) -> list[Found]:
-        """Return the nearest; a vector of zeros is near to nothing."""
+        """Return the nearest; a vector of zeros is near to nothing.
+
+        Among few rows all are compared. Among many an index proposes some more than are wanted, and those are compared.
+        """
         with self._database.reading() as tx:
             if not self._tables.seen(tx, recipe):
                 return []
+            table = self._tables.name(recipe)
             asked = "[" + ",".join(map(str, query.tolist())) + "]"
-            chosen = "" if within is None else "AND chunk = ANY(%s)"
-            values: list[Any] = [asked, *([] if within is None else [list(within)]), asked, limit]
+            if within is None and self._indexed(tx, recipe):
+                tx.plain("SELECT set_config('hnsw.ef_search', %s, true)", [str(min(max(SEARCHED, 2 * limit), 1000))])
+                nearest = f"SELECT chunk, vector FROM {table} ORDER BY vector <=> %s::vector LIMIT %s"
+                values: list[Any] = [asked, asked, 2 * limit, limit]
+            else:
+                nearest = f"SELECT chunk, vector FROM {table}" + ("" if within is None else " WHERE chunk = ANY(%s)")
+                values = [asked, *([] if within is None else [list(within)]), limit]
             rows = tx.plain(
-                f"SELECT chunk, 1 - (vector <=> %s::vector) FROM {self._tables.name(recipe)} "
-                f"WHERE vector_norm(vector) > 0 {chosen} ORDER BY vector <=> %s::vector, chunk LIMIT %s",
+                f"SELECT chunk, 1 - (vector <=> %s::vector) AS near FROM ({nearest}) AS nearest "
+                "WHERE vector_norm(vector) > 0 ORDER BY near DESC, chunk LIMIT %s",
                 values,
             )
-        return sorted((Found(*row) for row in rows), key=lambda one: (-one.score, one.chunk))
+        return [Found(*row) for row in rows]
+
+    def tend(self, recipe: int) -> None:
+        """Make the index of a recipe that has grown large; others read and write meanwhile."""
+        with self._database.reading() as tx:
+            if not self._tables.seen(tx, recipe) or self._indexed(tx, recipe):
+                return
+            ((rows,),) = tx.plain(f"SELECT count(*) FROM {self._tables.name(recipe)}")
+        if rows > EXACT:
+            table = self._tables.name(recipe)
+            with self._database.engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+                connection.exec_driver_sql(NEAR.format(table=table))
+
+    def _indexed(self, tx: Transaction, recipe: int) -> bool:
+        """Tell whether the index of a recipe is there and whole."""
+        if recipe not in self._near:
+            sql = "SELECT indisvalid FROM pg_index WHERE indexrelid = to_regclass(%s)"
+            if tx.plain(sql, [f"{self._tables.name(recipe)}_near"]) == [(True,)]:
+                self._near.add(recipe)
+        return recipe in self._near
 
     def scores(self, recipe: int, query: Vector, chunks: Sequence[int]) -> tuple[dict[int, float], float]:
         """Return how near the query these chunks are, and how near all are on average."""

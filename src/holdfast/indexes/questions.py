@@ -109,6 +109,9 @@ class QuestionsIndex:
         """Name the chunks that have their pairs."""
         return self.pairs.scan(recipe.id, after, limit)
 
+    def tend(self, recipe: Recipe) -> None:
+        """Nothing needs to be kept quick."""
+
     def close(self) -> None:
         """Nothing was opened."""
 

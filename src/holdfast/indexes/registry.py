@@ -63,7 +63,7 @@ class Indexes:
                 self[kind].drop(recipe, chunks)
 
     def audit(self, limit: int) -> None:
-        """Look through the next portion of the next index for rows whose chunk is gone, round and round.
+        """Tend the next index, and look through its next portion for rows whose chunk is gone, round and round.
 
         What a late worker left in a store outside our transaction is found by nobody else.
         """
@@ -73,8 +73,11 @@ class Indexes:
     def _portions(self, limit: int) -> Iterator[int]:
         sweeper = self.sweeper()
         for kind, recipe in self._catalogue.all_recipes():
+            if kind not in self.kinds:  # of a package that is not installed here
+                continue
+            self[kind].tend(recipe)
             after: int | None = 0
-            while after is not None and kind in self.kinds:
+            while after is not None:
                 after = sweeper.audit(self[kind], recipe, after, limit)
                 yield after or 0
 

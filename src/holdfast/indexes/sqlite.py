@@ -136,6 +136,9 @@ class SqliteVectors:
             rows = tx.plain(f"SELECT chunk FROM {table} WHERE chunk > ? ORDER BY chunk LIMIT ?", [after, limit])
         return [chunk for (chunk,) in rows]
 
+    def tend(self, recipe: int) -> None:
+        """Nothing to do: what is in memory is quick."""
+
     def _current(self, recipe: int) -> Rows | None:
         """Bring the copy of a recipe up to date, and return it."""
         with self._database.reading() as tx:

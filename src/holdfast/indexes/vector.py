@@ -58,6 +58,10 @@ class Shelf(Protocol):
         """Name the chunks that have a vector."""
         ...
 
+    def tend(self, recipe: int) -> None:
+        """Keep queries quick where a recipe has grown large."""
+        ...
+
 
 class VectorIndex:
     """Embeds chunks with the headings they stand under."""
@@ -145,6 +149,10 @@ class VectorIndex:
     def scan(self, recipe: Recipe, after: int, limit: int) -> list[int]:
         """Name the chunks that have a vector."""
         return self._shelf.scan(recipe.id, after, limit)
+
+    def tend(self, recipe: Recipe) -> None:
+        """Keep queries quick where a recipe has grown large."""
+        self._shelf.tend(recipe.id)
 
     def close(self) -> None:
         """Nothing was opened."""

@@ -144,6 +144,12 @@ CHUNKS_OF_BASE = (
     .where(owners.c.base == _text("base"), STANDS)
     .order_by(chunks.c.id)
 )
+_row = batch(owner=str)
+CHUNKS_OF_DOCUMENTS = (
+    select(chunks.c.id)
+    .select_from(_of_base.join(_row, owners.c.owner == _row.c.owner))
+    .where(owners.c.base == _text("base"), STANDS)
+)
 _row = batch(id=int)
 OWNERS_OF = select(chunks.c.id, chunks.c.owner_id).select_from(chunks.join(_row, chunks.c.id == _row.c.id))
 

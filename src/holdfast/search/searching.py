@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, cast
 
+from holdfast.library import statements as sql
 from holdfast.library.builds import Builds
 from holdfast.library.serving import served, served_recipes
 from holdfast.search.calibration import Calibrations
@@ -18,7 +19,7 @@ from holdfast.search.tying import Ties
 from holdfast.search.walking import walk
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from holdfast.indexes.base import Found
     from holdfast.indexes.fulltext import FulltextIndex
@@ -55,10 +56,13 @@ class Searching:
         self._calibrations = Calibrations(database, indexes)
         self._ties: dict[tuple[int, int | None], Ties] = {}
 
-    def search(self, base: Base, query: str, limit: int = 10) -> list[Hit]:
-        """Return the best passages for a query, in the judgement of all channels together."""
+    def search(self, base: Base, query: str, limit: int = 10, *, documents: Collection[int] | None = None) -> list[Hit]:
+        """Return the best passages for a query, in the judgement of all channels together.
+
+        `documents` names the only ones that count; without it all of the base do.
+        """
         with self._database.reading() as tx:
-            look = Look(tx, self._indexes, base, query)
+            look = Look(tx, self._indexes, base, query, _chunks_of(tx, base, documents))
             return look.hits(self._together(look))[:limit]
 
     def direct(self, base: Base, query: str, limit: int = 10) -> list[Hit]:
@@ -125,7 +129,7 @@ class Searching:
         measured = self._measured(look)
         seeds = {one.chunk: one.score for one in fused}
         walked = walk(seeds, ties.asked(look.query), ties.of, chunks=measured.chunks, trusted=measured.ties)
-        shown = look.confirm(GRAPH, look.recipes(GRAPH)[0], [chunk for chunk, _ in walked])
+        shown = look.confirm(GRAPH, look.recipes(GRAPH)[0], [chunk for chunk, _ in walked if look.wants(chunk)])
         return Channel(name=GRAPH, hits=[(chunk, score) for chunk, score in walked if chunk in shown])
 
     def _measured(self, look: Look) -> Measured:
@@ -148,14 +152,22 @@ class Searching:
 class Look:
     """One query in one snapshot: what was proposed, and what of it may be shown."""
 
-    def __init__(self, tx: Transaction, indexes: Indexes, base: Base, query: str) -> None:
+    def __init__(
+        self, tx: Transaction, indexes: Indexes, base: Base, query: str, within: Sequence[int] | None = None
+    ) -> None:
         self.base = base
         self.query = query
+        self._within = within
+        self._among = None if within is None else frozenset(within)
         self._tx = tx
         self._indexes = indexes
         self._shown: dict[int, Served] = {}
         self._recipes: dict[str, list[Recipe]] = {}
         self._channels: dict[tuple[str, int], Channel] = {}
+
+    def wants(self, chunk: int) -> bool:
+        """Tell whether a chunk is among those that count."""
+        return self._among is None or chunk in self._among
 
     def recipes(self, kind: str) -> list[Recipe]:
         """Return the recipes by which documents are served, newest first."""
@@ -206,12 +218,20 @@ class Look:
         """Ask an index for as many as it takes until enough of them are served."""
         asked = limit
         for _ in range(TRIES):
-            found: Sequence[Found] = self._indexes[kind].find(recipe, self.query, asked)
+            found: Sequence[Found] = self._indexes[kind].find(recipe, self.query, asked, self._within)
             shown = self.confirm(kind, recipe, [one.chunk for one in found])
             if len(shown) >= limit or len(found) < asked:
                 break
             asked *= MORE
         return Channel(name=kind, hits=[(one.chunk, one.score) for one in found if one.chunk in shown][:limit])
+
+
+def _chunks_of(tx: Transaction, base: Base, documents: Collection[int] | None) -> list[int] | None:
+    """Return the chunks of some documents of a base; None stands for all."""
+    if documents is None:
+        return None
+    rows = tx.run(sql.CHUNKS_OF_DOCUMENTS, [[str(one)] for one in set(documents)], base=base.key)
+    return [chunk for (chunk,) in rows]
 
 
 def alone(channel: Channel) -> list[Fused]:

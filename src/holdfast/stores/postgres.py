@@ -64,7 +64,7 @@ class PostgresDialect:
         if state in _EXPLANATIONS:
             kind, sentence = _EXPLANATIONS[state]
             return kind(f"{sentence} ({error})")
-        if state is None or state[:2] in ("08", "57"):
+        if _lost(error) if state is None else state[:2] in ("08", "57"):
             return StoreUnavailable(
                 "The connection to PostgreSQL was lost or refused. Whether the last commit was kept is decided by "
                 f"the database alone; try again when it can be reached. ({error})"
@@ -77,6 +77,11 @@ class PostgresDialect:
 
     def close(self) -> None:
         """Nothing is kept outside the engine."""
+
+
+def _lost(error: BaseException) -> bool:
+    """Tell whether an error without a code is of the connection, and not of a statement that never left."""
+    return any(kind.__name__ in ("OperationalError", "InterfaceError") for kind in type(error).__mro__)
 
 
 WAIT_MS = 30_000
