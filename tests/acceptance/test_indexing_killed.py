@@ -170,9 +170,9 @@ def test_a_worker_killed_in_the_middle_wastes_no_more_than_was_under_way(desk: D
     desk.put(book(1_500))
     paid.stall(0.15)  # each call takes its time
     with desk.worker("first") as first:
-        until(lambda: paid.bill.calls >= 8 and desk.count("memos") >= IN_FLIGHT, "it is not in the middle")
+        until(lambda: paid.bill.calls >= 8 and desk.count("library_memos") >= IN_FLIGHT, "it is not in the middle")
         first.kill()
-    chunks, kept = desk.count("chunks"), desk.count("memos")
+    chunks, kept = desk.count("library_chunks"), desk.count("library_memos")
     assert IN_FLIGHT <= kept < chunks == 1_500
     slot = desk.owner().slot("vector")
     assert slot is not None
@@ -183,7 +183,7 @@ def test_a_worker_killed_in_the_middle_wastes_no_more_than_was_under_way(desk: D
         until(desk.quiet, "the document is not indexed")
         second.finish()
     assert desk.owner().status is Status.SUCCESS
-    assert len(paid.bill.texts) == chunks == desk.count("memos")
+    assert len(paid.bill.texts) == chunks == desk.count("library_memos")
     assert sum(paid.bill.texts.values()) <= chunks + IN_FLIGHT
     expired = [one.event for one in desk.store.events(limit=10_000) if one.event.type == "slot.expired"]
     assert [event.facts["reason"] for event in expired] == ["holder_died"] * len(expired)

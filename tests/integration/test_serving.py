@@ -74,7 +74,7 @@ def test_a_hit_of_another_base_is_not_shown(rig: Rig, kind: str, monkeypatch: py
     (theirs,) = rig.library.indexes.recipes(other, kind)
     change(rig, f"INSERT INTO {kind}_{mine.id} {copied(rig, kind, theirs.id)}")
     change(rig, f"UPDATE slots SET recipe = {mine.id} WHERE recipe = {theirs.id}")
-    assert_only(rig, kind, monkeypatch, 'owners.c.base == _text("base"),\n        serves', instead="serves")
+    assert_only(rig, kind, monkeypatch, 'owners.c.base == _text("base"),\n            serves', instead="serves")
 
 
 def copied(rig: Rig, kind: str, recipe: int) -> str:
@@ -110,7 +110,11 @@ def test_a_hit_by_another_recipe_than_the_served_one_is_not_shown(
     rig.index("whales.md", KRILL)
     change(rig, f"UPDATE slots SET recipe = 999 WHERE id = {rig.slot('whales.md', kind).id}")
     assert_only(
-        rig, kind, monkeypatch, '        slots.c.recipe == _number("recipe"),\n        ~_lacks', instead="~_lacks"
+        rig,
+        kind,
+        monkeypatch,
+        '            slots.c.recipe == _number("recipe"),\n            ~_lacks',
+        instead="~_lacks",
     )
 
 
@@ -123,7 +127,7 @@ def test_a_hit_that_is_not_in_the_served_list_is_not_shown(
     hits = [hit for hit in rig.find("krill", kind) if hit.served.name == "whales.md"]
     assert not [hit for hit in hits if "krill" in hit.served.passage.text]
     with monkeypatch.context() as unguarded:
-        unguarded.setattr(serving, "sql", changed({",\n                lists.c.build == slots.c.source": ""}))
+        unguarded.setattr(serving, "sql", changed({",\n            lists.c.build == slots.c.source": ""}))
         shown = [hit.served.passage.text for hit in rig.find("krill", kind) if hit.served.name == "whales.md"]
         assert [text for text in shown if "krill" in text]
     audit(rig)
@@ -148,7 +152,7 @@ def test_a_row_of_content_that_is_not_published_yet_is_not_shown(
     texts = [hit.served.passage.text for hit in rig.find("krill", kind) if hit.served.name == "whales.md"]
     assert not [text for text in texts if "krill" in text]
     with monkeypatch.context() as unguarded:
-        unguarded.setattr(serving, "sql", changed({",\n                lists.c.build == slots.c.source": ""}))
+        unguarded.setattr(serving, "sql", changed({",\n            lists.c.build == slots.c.source": ""}))
         shown = [hit.served.passage.chunk for hit in rig.find("krill", kind)]
         assert new in shown
     audit(rig)
@@ -168,7 +172,7 @@ def test_a_hit_among_what_its_slot_lacks_is_not_shown(rig: Rig, kind: str, monke
     chunk = max(rig.rows(kind))
     slot = rig.slot("whales.md", kind).id
     change(rig, f"INSERT INTO library_missing (slot_id, chunk_id, reason) VALUES ({slot}, {chunk}, '{{}}')")
-    assert_only(rig, kind, monkeypatch, ",\n        ~_lacks")
+    assert_only(rig, kind, monkeypatch, ",\n            ~_lacks")
     other = next(one for one in CHANNELS if one != kind)
     assert names(rig, other) == ["stones.md", "whales.md"]  # another index of the document does not lack it
 

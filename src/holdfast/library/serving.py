@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from holdfast.library import statements as sql
 from holdfast.library.builds import Passage
@@ -30,9 +30,22 @@ class Served:
     passage: Passage
 
 
-def served(tx: Transaction, base: str, kind: str, recipe: int, chunks: Sequence[int]) -> dict[int, Served]:
-    """Return those of the proposed chunks that may be shown."""
+class Confirmed(NamedTuple):
+    """Whose a chunk is, and in which generation it may be shown."""
+
+    document: int
+    generation: int
+
+
+def confirmed(tx: Transaction, base: str, kind: str, recipe: int, chunks: Sequence[int]) -> dict[int, Confirmed]:
+    """Return those of the proposed chunks that may be shown, and nothing of what they say."""
     rows = tx.run(sql.SERVED, [[chunk] for chunk in chunks], base=base, kind=kind, recipe=recipe)
+    return {id_: Confirmed(int(owner), built) for id_, owner, built in rows}
+
+
+def served(tx: Transaction, base: str, kind: str, recipe: int, chunks: Sequence[int]) -> dict[int, Served]:
+    """Return those of the proposed chunks that may be shown, as they are shown."""
+    rows = tx.run(sql.SERVED_PASSAGES, [[chunk] for chunk in chunks], base=base, kind=kind, recipe=recipe)
     found = {}
     for id_, owner, built, ordinal, start, body, stop, headings, text, name, title in rows:
         passage = Passage(id_, ordinal, start, body, stop, tuple(json.loads(headings)), text)

@@ -167,41 +167,47 @@ _document_id = case((_is_number, cast(owners.c.owner, BigInteger)))
 
 _row = batch(chunk=int)
 _lacks = select(missing.c.chunk_id).where(missing.c.slot_id == slots.c.id, missing.c.chunk_id == chunks.c.id).exists()
-SERVED = (
-    select(
-        chunks.c.id,
-        owners.c.owner,
-        slots.c.built,
-        lists.c.ordinal,
-        lists.c.start,
-        lists.c.body,
-        lists.c.stop,
-        chunks.c.headings,
-        chunks.c.text,
-        documents.c.name,
-        builds.c.title,
+_served = (
+    _row.join(chunks, chunks.c.id == _row.c.chunk)
+    .join(slots, and_(slots.c.owner_id == chunks.c.owner_id, slots.c.kind == _text("kind")))
+    .join(owners, owners.c.id == slots.c.owner_id)
+    .join(
+        lists,
+        and_(
+            lists.c.owner_id == chunks.c.owner_id,
+            lists.c.chunk_id == chunks.c.id,
+            lists.c.build == slots.c.source,
+        ),
     )
-    .select_from(
-        _row.join(chunks, chunks.c.id == _row.c.chunk)
-        .join(slots, and_(slots.c.owner_id == chunks.c.owner_id, slots.c.kind == _text("kind")))
-        .join(owners, owners.c.id == slots.c.owner_id)
-        .join(
-            lists,
-            and_(
-                lists.c.owner_id == chunks.c.owner_id,
-                lists.c.chunk_id == chunks.c.id,
-                lists.c.build == slots.c.source,
-            ),
+    .join(builds, and_(builds.c.owner_id == lists.c.owner_id, builds.c.build == lists.c.build))
+    .join(documents, documents.c.id == _document_id)
+)
+
+
+def _if_served(*columns: Any) -> Any:
+    """Read something of chunks that may be shown; what is asked changes nothing about who is."""
+    return (
+        select(chunks.c.id, owners.c.owner, slots.c.built, *columns)
+        .select_from(_served)
+        .where(
+            owners.c.base == _text("base"),
+            serves(slots),
+            slots.c.recipe == _number("recipe"),
+            ~_lacks,
         )
-        .join(builds, and_(builds.c.owner_id == lists.c.owner_id, builds.c.build == lists.c.build))
-        .join(documents, documents.c.id == _document_id)
     )
-    .where(
-        owners.c.base == _text("base"),
-        serves(slots),
-        slots.c.recipe == _number("recipe"),
-        ~_lacks,
-    )
+
+
+SERVED = _if_served()
+SERVED_PASSAGES = _if_served(
+    lists.c.ordinal,
+    lists.c.start,
+    lists.c.body,
+    lists.c.stop,
+    chunks.c.headings,
+    chunks.c.text,
+    documents.c.name,
+    builds.c.title,
 )
 SERVED_RECIPES = (
     select(recipes.c.id)

@@ -8,11 +8,11 @@ trusted as far as it has earned it on this base.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 from holdfast.library import statements as sql
 from holdfast.library.builds import Builds
-from holdfast.library.serving import served, served_recipes
+from holdfast.library.serving import Confirmed, confirmed, served, served_recipes
 from holdfast.search.calibration import Calibrations
 from holdfast.search.fusion import Channel, Fused, Standing, add, fuse
 from holdfast.search.tying import Ties
@@ -63,13 +63,13 @@ class Searching:
         """
         with self._database.reading() as tx:
             look = Look(tx, self._indexes, base, query, _chunks_of(tx, base, documents))
-            return look.hits(self._together(look))[:limit]
+            return look.hits(self._together(look), limit)
 
     def direct(self, base: Base, query: str, limit: int = 10) -> list[Hit]:
         """Return what words and meaning find together, without following names."""
         with self._database.reading() as tx:
             look = Look(tx, self._indexes, base, query)
-            return look.hits(self._fuse(look))[:limit]
+            return look.hits(self._fuse(look), limit)
 
     def shown(self, base: Base, kind: str, chunks: Sequence[int]) -> dict[int, Served]:
         """Return those of the chunks that an index serves now."""
@@ -85,8 +85,8 @@ class Searching:
             look = Look(tx, self._indexes, base, query)
             if kind == GRAPH:
                 walked = self._walk(look, self._fuse(look))
-                return look.hits(alone(walked))[:limit] if walked else []
-            return look.hits(alone(look.channel(kind, limit)))[:limit]
+                return look.hits(alone(walked), limit) if walked else []
+            return look.hits(alone(look.channel(kind, limit)), limit)
 
     def compare(self, base: Base, query: str) -> dict[str, list[Hit]]:
         """Return what each channel finds, and as `hybrid` what they find together."""
@@ -149,6 +149,14 @@ class Searching:
         return self._ties[key]
 
 
+class Shown(NamedTuple):
+    """A chunk that may be shown, and who said so."""
+
+    standing: Confirmed
+    kind: str
+    recipe: int
+
+
 class Look:
     """One query in one snapshot: what was proposed, and what of it may be shown."""
 
@@ -161,7 +169,7 @@ class Look:
         self._among = None if within is None else frozenset(within)
         self._tx = tx
         self._indexes = indexes
-        self._shown: dict[int, Served] = {}
+        self._shown: dict[int, Shown] = {}
         self._recipes: dict[str, list[Recipe]] = {}
         self._channels: dict[tuple[str, int], Channel] = {}
 
@@ -195,24 +203,38 @@ class Look:
         others = {chunk: score for chunk, score in scores.items() if chunk in shown}
         return replace(channel, floor=middle, others=others)
 
-    def confirm(self, kind: str, recipe: Recipe, chunks: Sequence[int]) -> Mapping[int, Served]:
+    def confirm(self, kind: str, recipe: Recipe, chunks: Sequence[int]) -> Mapping[int, Confirmed]:
         """Return those of the chunks that may be shown; what is shown in several generations is shown in the newest."""
-        found = served(self._tx, self.base.key, kind, recipe.id, chunks)
+        found = confirmed(self._tx, self.base.key, kind, recipe.id, chunks)
         for chunk, one in found.items():
-            if chunk not in self._shown or self._shown[chunk].generation < one.generation:
-                self._shown[chunk] = one
+            if chunk not in self._shown or self._shown[chunk].standing.generation < one.generation:
+                self._shown[chunk] = Shown(one, kind, recipe.id)
         return found
 
-    def hits(self, fused: Sequence[Fused]) -> list[Hit]:
-        """Return the hits; of a document that is served in two generations at this moment only the newer ones."""
+    def hits(self, fused: Sequence[Fused], limit: int = DEPTH) -> list[Hit]:
+        """Return the best hits; of a document that is served in two generations at this moment only the newer ones."""
         newest: dict[int, int] = {}
         for one in self._shown.values():
-            newest[one.document] = max(one.generation, newest.get(one.document, 0))
-        return [
-            Hit(served=self._shown[one.chunk], score=one.score, channels=one.channels)
-            for one in fused
-            if self._shown[one.chunk].generation == newest[self._shown[one.chunk].document]
-        ]
+            document, generation = one.standing
+            newest[document] = max(generation, newest.get(document, 0))
+        best = [one for one in fused if self._newest(one.chunk, newest)][:limit]
+        read = self._read([one.chunk for one in best])
+        return [Hit(served=read[one.chunk], score=one.score, channels=one.channels) for one in best]
+
+    def _newest(self, chunk: int, newest: Mapping[int, int]) -> bool:
+        document, generation = self._shown[chunk].standing
+        return generation == newest[document]
+
+    def _read(self, chunks: Sequence[int]) -> dict[int, Served]:
+        """Read what chunks say, each as it was confirmed."""
+        by_recipe: dict[tuple[str, int], list[int]] = {}
+        for chunk in chunks:
+            one = self._shown[chunk]
+            by_recipe.setdefault((one.kind, one.recipe), []).append(chunk)
+        found: dict[int, Served] = {}
+        for (kind, recipe), some in by_recipe.items():
+            found |= served(self._tx, self.base.key, kind, recipe, some)
+        return found
 
     def _part(self, kind: str, recipe: Recipe, limit: int) -> Channel:
         """Ask an index for as many as it takes until enough of them are served."""

@@ -121,6 +121,7 @@ slots = Table(
     Index("slots_timed", "kind", "due_at", **only(IS_TIMED)),
     Index("slots_held", "holder", **only("holder IS NOT NULL")),
     Index("slots_rung", "kind", "rung_at", **only("rung_at IS NOT NULL")),
+    Index("slots_served", "recipe", **only("recipe IS NOT NULL")),
     Index("slots_claimed", "kind", "priority", "queued_at", **only("claimed_at IS NOT NULL")),
     sqlite_autoincrement=True,
 )

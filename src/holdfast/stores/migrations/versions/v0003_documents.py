@@ -253,3 +253,4 @@ def upgrade() -> None:
     )
     op.create_index("library_memo_uses_chunk", "library_memo_uses", ["chunk_id"])
     op.add_column("slots", sa.Column("recipe", ID, nullable=True))
+    op.create_index("slots_served", "slots", ["recipe"], **_only("recipe IS NOT NULL"))
