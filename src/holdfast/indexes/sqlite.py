@@ -52,9 +52,10 @@ class Tables:
 
     def seen(self, tx: Transaction, recipe: int) -> bool:
         """Tell the same to a reader, who sees only what is committed, and so may remember it."""
-        if self.exists(tx, recipe):
+        there = self.exists(tx, recipe)
+        if there:
             self._known.add(recipe)
-        return recipe in self._known
+        return there  # and not what another reader has learnt meanwhile: our snapshot may be older
 
     def make(self, tx: Transaction, recipe: int) -> str:
         """Make the table of a recipe if it is new; return its name."""
