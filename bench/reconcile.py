@@ -28,7 +28,7 @@ INSERT INTO {table} SELECT {columns} FROM n
 OWNERS = "i, 'bench', 'owner-' || i, 1, NULL, 'success', 1"
 SLOTS = (
     "i, i, 'noop', NULL, 'job-' || i, 1, 1, 1, 0, 'ready', 5, 1, NULL, NULL, NULL, 1, 1, 1, NULL, 1, NULL, NULL,"
-    " '', 0, 0, 0, 0"
+    " '', 0, 0, 0, 0, NULL"
 )
 # Five are queued, three were claimed by a worker that is gone, two wait and are due.
 NEEDY = (
