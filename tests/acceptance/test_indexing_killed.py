@@ -5,9 +5,8 @@ from __future__ import annotations
 import fcntl
 import os
 import signal
-import sys
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
 import pytest
 from sqlalchemy import text
@@ -19,14 +18,12 @@ from holdfast.providers.batches import Batching
 from holdfast.settings import Settings
 from holdfast.wiring import Library, open_bell, open_settings
 from tests.support.paid_provider import PaidProvider
-from tests.support.processes import PATIENCE_SECONDS, ROOT, process_state, until
+from tests.support.processes import Running, process_state, until
 from tests.support.rig_audit import audit, audit_quiet
-from tests.support.servers import Child, log_tail
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
-    from types import TracebackType
 
     from holdfast.stores.base import Owner
 
@@ -103,35 +100,15 @@ class Desk:
             return not busy.scalar_one()
 
 
-class Worker:
-    """One worker process, which ends with the test."""
+class Worker(Running):
+    """One worker with the real wiring."""
 
     def __init__(self, log: Path, settings: dict[str, str]) -> None:
-        self._log = log
-        environment = {f"HOLDFAST_{name.upper()}": value for name, value in settings.items()}
-        self._child = Child([sys.executable, "-c", WORK], log=log, cwd=ROOT, env=os.environ | environment)
-        self.pid = self._child.pid
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._child.end(signal.SIGKILL)
-        if error is not None:
-            sys.stderr.write(f"--- {self._log.name}\n{log_tail(self._log)}\n")
-
-    def send(self, number: signal.Signals) -> None:
-        os.kill(self.pid, number)
+        super().__init__(["-c", WORK], log, settings)
 
     def kill(self) -> None:
         self.send(signal.SIGKILL)
-        assert self._child._process.wait(PATIENCE_SECONDS) == -signal.SIGKILL
-
-    def finish(self) -> None:
-        self.send(signal.SIGTERM)
-        assert self._child._process.wait(PATIENCE_SECONDS) == 0, log_tail(self._log)
+        assert self.ended() == -signal.SIGKILL
 
     def stop(self, desk: Desk) -> None:
         """Stop it where it holds no lock."""
@@ -181,7 +158,7 @@ def test_a_worker_killed_in_the_middle_wastes_no_more_than_was_under_way(desk: D
     paid.release()
     with desk.worker("second") as second:
         until(desk.quiet, "the document is not indexed")
-        second.finish()
+        assert second.finish() == 0
     assert desk.owner().status is Status.SUCCESS
     assert len(paid.bill.texts) == chunks == desk.count("library_memos")
     assert sum(paid.bill.texts.values()) <= chunks + IN_FLIGHT
@@ -204,14 +181,14 @@ def test_a_worker_stopped_past_its_lease_changes_nothing_when_it_goes_on(desk: D
         paid.release()  # the answers wait in its sockets
         with desk.worker("other", **SHORT) as other:
             until(desk.quiet, "the new generation is not indexed")
-            other.finish()
+            assert other.finish() == 0
         before = desk.owner()
         assert (before.status, {slot.built for slot in before.slots}) == (Status.SUCCESS, {2})
         rows = rows_of(desk)
         refused = desk.refused()
         late.send(signal.SIGCONT)
         until(lambda: desk.refused() > refused, "the late row was not refused")
-        late.finish()
+        assert late.finish() == 0
     assert desk.owner() == before  # to the last field
     assert rows_of(desk) == rows
     assert_new(desk)

@@ -74,7 +74,7 @@ def test_a_hit_of_another_base_is_not_shown(rig: Rig, kind: str, monkeypatch: py
     (theirs,) = rig.library.indexes.recipes(other, kind)
     change(rig, f"INSERT INTO {kind}_{mine.id} {copied(rig, kind, theirs.id)}")
     change(rig, f"UPDATE slots SET recipe = {mine.id} WHERE recipe = {theirs.id}")
-    assert_only(rig, kind, monkeypatch, 'owners.c.base == _text("base"),\n            serves', instead="serves")
+    assert_only(rig, kind, monkeypatch, 'owners.c.base == word("base"),\n            serves', instead="serves")
 
 
 def copied(rig: Rig, kind: str, recipe: int) -> str:
@@ -113,7 +113,7 @@ def test_a_hit_by_another_recipe_than_the_served_one_is_not_shown(
         rig,
         kind,
         monkeypatch,
-        '            slots.c.recipe == _number("recipe"),\n            ~_lacks',
+        '            slots.c.recipe == number("recipe"),\n            ~_lacks',
         instead="~_lacks",
     )
 
@@ -201,7 +201,7 @@ def test_a_hit_that_only_another_index_of_the_document_serves_is_not_shown(
     mine = rig.slot("whales.md", kind)
     change(rig, f"UPDATE slots SET recipe = {mine.recipe} WHERE id = {rig.slot('whales.md', other).id}")
     unpublish(rig, kind)
-    assert_only(rig, kind, monkeypatch, ', slots.c.kind == _text("kind"))', instead=")")
+    assert_only(rig, kind, monkeypatch, ', slots.c.kind == word("kind"))', instead=")")
 
 
 def test_a_recipe_that_no_document_is_served_by_is_not_asked(rig: Rig, kind: str) -> None:

@@ -170,7 +170,7 @@ def test_without_its_name_another_list_would_go(rig: Rig, monkeypatch: pytest.Mo
     rig.index("whales.md", sections(4))
     rig.index("stones.md", sections(4, "granite"))
     rig.index("whales.md", sections(4, "plankton"))
-    other = f'lists.c.{column} == _number("{column}")'
+    other = f'lists.c.{column} == number("{column}")'
     loose = {"UNLIST = delete(lists).where(_in_build, lists.c.chunk_id.in_(_some_listed(_in_build)))": (
         f"UNLIST = delete(lists).where({other}, lists.c.chunk_id.in_(_some_listed({other})))"
     )}  # fmt: skip

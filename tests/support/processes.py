@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Self
 from tests.support.servers import Child, log_tail
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
     from types import TracebackType
 
     from tests.support.building import Fault
@@ -54,19 +54,13 @@ def open_gate(folder: Path, point: str) -> None:
     until(opened, f"nobody came to the gate {point!r}")
 
 
-class Program:
-    """`python -m tests.support.worker` in a process of its own, which ends with the test."""
+class Running:
+    """A Python program in a process of its own, which ends with the test; settings are its environment."""
 
-    def __init__(self, mode: str, folder: Path, *, faults: tuple[Fault, ...] = (), **settings: object) -> None:
-        self.log = folder / f"{mode}-{time.monotonic_ns()}.log"
-        shown = json.dumps([dataclasses.asdict(fault) for fault in faults])
+    def __init__(self, arguments: list[str], log: Path, settings: Mapping[str, object]) -> None:
+        self.log = log
         environment = {f"HOLDFAST_{name.upper()}": str(value) for name, value in settings.items()}
-        self._child = Child(
-            [sys.executable, "-m", "tests.support.worker", mode, str(folder), shown],
-            log=self.log,
-            cwd=ROOT,
-            env=os.environ | environment,
-        )
+        self._child = Child([sys.executable, *arguments], log=log, cwd=ROOT, env=os.environ | environment)
 
     @property
     def pid(self) -> int:
@@ -105,6 +99,15 @@ class Program:
         """End it in good order."""
         self.send(signal.SIGTERM)
         return self.ended()
+
+
+class Program(Running):
+    """`python -m tests.support.worker` with its mode, its folder and the faults it meets."""
+
+    def __init__(self, mode: str, folder: Path, *, faults: tuple[Fault, ...] = (), **settings: object) -> None:
+        shown = json.dumps([dataclasses.asdict(fault) for fault in faults])
+        log = folder / f"{mode}-{time.monotonic_ns()}.log"
+        super().__init__(["-m", "tests.support.worker", mode, str(folder), shown], log, settings)
 
 
 def process_state(pid: int) -> str:

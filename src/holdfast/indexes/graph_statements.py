@@ -7,12 +7,8 @@ when the chunk that came is served, or the chunk that went is gone: a descriptio
 from __future__ import annotations
 
 from sqlalchemy import (
-    BigInteger,
     ColumnElement,
-    Integer,
-    Text,
     and_,
-    bindparam,
     delete,
     func,
     insert,
@@ -26,20 +22,10 @@ from sqlalchemy.dialects.postgresql import insert as upsert
 from holdfast.indexes.graph_tables import graph_changes, merged, merged_sources
 from holdfast.library.statements import SERVED, serves
 from holdfast.library.tables import chunks, documents, graph_chunks, lists, names, recipes, relations
-from holdfast.stores.batch import NOW, batch
+from holdfast.stores.batch import LIMIT, NOW, batch, number, word
 from holdfast.stores.tables import IS_QUEUED, IS_TIMED, owners, slots
 
-
-def _number(name: str) -> ColumnElement[int]:
-    return bindparam(name, type_=BigInteger())
-
-
-def _text(name: str) -> ColumnElement[str]:
-    return bindparam(name, type_=Text())
-
-
-LIMIT = bindparam("limit", type_=Integer())
-RECIPE = _number("recipe")
+RECIPE = number("recipe")
 
 # ---------------------------------------------------------------- names and relations of chunks
 
@@ -70,7 +56,7 @@ DROP_KNOWN = delete(graph_chunks).where(
 )
 SCAN = (
     select(graph_chunks.c.chunk_id)
-    .where(graph_chunks.c.recipe == RECIPE, graph_chunks.c.chunk_id > _number("after"))
+    .where(graph_chunks.c.recipe == RECIPE, graph_chunks.c.chunk_id > number("after"))
     .order_by(graph_chunks.c.chunk_id)
     .limit(LIMIT)
 )
@@ -86,11 +72,11 @@ BY_KEY = select(names.c.key, names.c.chunk_id, names.c.role).select_from(
 _defines = names.c.role != literal_column("'named'")
 DEFINITIONS = (
     select(names.c.id, names.c.chunk_id, names.c.key, names.c.role)
-    .where(names.c.recipe == RECIPE, names.c.id > _number("after"), _defines)
+    .where(names.c.recipe == RECIPE, names.c.id > number("after"), _defines)
     .order_by(names.c.id)
     .limit(LIMIT)
 )
-COUNT_DEFINITIONS = select(func.count()).where(names.c.recipe == RECIPE, names.c.id <= _number("until"), _defines)
+COUNT_DEFINITIONS = select(func.count()).where(names.c.recipe == RECIPE, names.c.id <= number("until"), _defines)
 
 # ---------------------------------------------------------------- what chunks say, to be checked before it is shown
 
@@ -129,7 +115,7 @@ RELATED_FROM = _ends.select_from(
 )
 COMMONEST = (
     select(names.c.key, func.count().label("times"))
-    .where(names.c.recipe == RECIPE, names.c.key.like(_text("beginning"), escape="\\"))
+    .where(names.c.recipe == RECIPE, names.c.key.like(word("beginning"), escape="\\"))
     .group_by(names.c.key)
     .order_by(func.count().desc(), names.c.key)
     .limit(LIMIT)
@@ -220,7 +206,7 @@ _due_changes = (
 DUE_ENTITIES, DUE_RELATIONS = _due_changes.where(_entity), _due_changes.where(_relation)
 ANY_DUE = (
     select(graph_changes.c.id)
-    .where(graph_changes.c.recipe == RECIPE, graph_changes.c.at > _number("since"), _due)
+    .where(graph_changes.c.recipe == RECIPE, graph_changes.c.at > number("since"), _due)
     .limit(1)
 )
 _subjects = select(graph_changes.c.key, graph_changes.c.other).where(graph_changes.c.recipe == RECIPE, _due).distinct()
@@ -250,7 +236,7 @@ CHANGED_BASES = select(recipes.c.base, recipes.c.id).where(recipes.c.kind == _ki
 _at_work = (
     select(slots.c.id)
     .select_from(slots.join(owners, owners.c.id == slots.c.owner_id))
-    .where(slots.c.kind.in_([literal_column("'content'"), _kind]), owners.c.base == _text("base"))
+    .where(slots.c.kind.in_([literal_column("'content'"), _kind]), owners.c.base == word("base"))
     .limit(1)
 )
 QUEUED = _at_work.where(literal_column(IS_QUEUED))
@@ -267,10 +253,10 @@ TAKEN = _at_work.where(
 MERGING_SLOT = (
     select(slots.c.state, slots.c.queued_at)
     .select_from(slots.join(owners, owners.c.id == slots.c.owner_id))
-    .where(owners.c.base == _text("base"), owners.c.owner == _text("owner"), slots.c.kind == _text("kind"))
+    .where(owners.c.base == word("base"), owners.c.owner == word("owner"), slots.c.kind == word("kind"))
 )
 MERGING_OWNER = (
     select(owners.c.id)
     .select_from(owners.join(recipes, recipes.c.base == owners.c.base))
-    .where(recipes.c.id == RECIPE, owners.c.owner == _text("owner"))
+    .where(recipes.c.id == RECIPE, owners.c.owner == word("owner"))
 )

@@ -17,6 +17,7 @@ import numpy as np
 
 from holdfast.errors import Permanent
 from holdfast.indexes.base import Found
+from holdfast.indexes.shelving import Tables
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -32,6 +33,8 @@ EXACT = 50_000  # vectors among which every one is compared
 SEARCHED = 100  # that an index looks at, at least
 K1, B = 1.2, 0.75  # BM25, as FTS5 has it
 WORD = re.compile(r"[^\W_]+")
+FOUND = "SELECT 1 WHERE to_regclass(%s) IS NOT NULL"
+ALONE = f"SELECT pg_advisory_xact_lock({LOCK})"
 NEAR = "CREATE INDEX CONCURRENTLY IF NOT EXISTS {table}_near ON {table} USING hnsw (vector vector_cosine_ops)"
 VECTORS = "CREATE TABLE IF NOT EXISTS {table} (chunk bigint PRIMARY KEY, vector vector({dimension}) NOT NULL)"
 TEXTS = """CREATE TABLE IF NOT EXISTS {table}
@@ -44,39 +47,6 @@ DO $$ BEGIN IF NOT EXISTS (SELECT FROM pg_ts_config WHERE cfgname = 'holdfast') 
     ALTER TEXT SEARCH CONFIGURATION holdfast ALTER MAPPING
         FOR asciiword, asciihword, hword_asciipart, word, hword, hword_part WITH holdfast_stem;
 END IF; END $$"""
-
-
-class Tables:
-    """Tables of one kind of index, by recipe; each is made when the first row comes."""
-
-    def __init__(self, prefix: str, create: Sequence[str]) -> None:
-        self._prefix = prefix
-        self._create = create
-        self._known: set[int] = set()
-
-    def name(self, recipe: int) -> str:
-        """Return the table of a recipe."""
-        return f"{self._prefix}_{int(recipe)}"
-
-    def exists(self, tx: Transaction, recipe: int) -> bool:
-        """Tell whether anything was ever written by this recipe."""
-        return recipe in self._known or tx.plain("SELECT to_regclass(%s) IS NOT NULL", [self.name(recipe)])[0][0]
-
-    def seen(self, tx: Transaction, recipe: int) -> bool:
-        """Tell the same to a reader, who sees only what is committed, and so may remember it."""
-        there = self.exists(tx, recipe)
-        if there:
-            self._known.add(recipe)
-        return there  # and not what another reader has learnt meanwhile: our snapshot may be older
-
-    def make(self, tx: Transaction, recipe: int, **more: object) -> str:
-        """Make the table of a recipe if it is new; return its name."""
-        name = self.name(recipe)
-        if not self.exists(tx, recipe):
-            tx.plain("SELECT pg_advisory_xact_lock(%s)", [LOCK])
-            for statement in self._create:
-                tx.plain(statement.format(table=name, **more))
-        return name
 
 
 class _Shelf:
@@ -118,7 +88,7 @@ class PostgresVectors(_Shelf):
     """Vectors of pgvector, compared by cosine."""
 
     def __init__(self, database: Database, prefix: str = "vector") -> None:
-        super().__init__(database, Tables(prefix, [VECTORS]))
+        super().__init__(database, Tables(prefix, FOUND, [ALONE, VECTORS]))
         self._middles: dict[int, tuple[float, Any]] = {}
         self._near: set[int] = set()  # recipes whose index is there
 
@@ -210,7 +180,7 @@ class PostgresTexts(_Shelf):
     """Words of chunks with their places, and the length of each chunk in words."""
 
     def __init__(self, database: Database, prefix: str = "fulltext") -> None:
-        super().__init__(database, Tables(prefix, [TEXTS, WORDS, CONFIGURATION]))
+        super().__init__(database, Tables(prefix, FOUND, [ALONE, TEXTS, WORDS, CONFIGURATION]))
         self._sizes: dict[int, tuple[float, int, float]] = {}
 
     def put(self, tx: Transaction, recipe: int, texts: Mapping[int, tuple[str, str]]) -> None:
@@ -328,5 +298,5 @@ def _require_pgvector(tx: Transaction) -> None:
             "pgvector_missing",
             "This PostgreSQL has no pgvector, which keeps vectors. Install the extension `vector` on the server.",
         )
-    tx.plain("SELECT pg_advisory_xact_lock(%s)", [LOCK])
+    tx.plain(ALONE)
     tx.plain("CREATE EXTENSION IF NOT EXISTS vector")

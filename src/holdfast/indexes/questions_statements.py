@@ -3,12 +3,7 @@
 from __future__ import annotations
 
 from sqlalchemy import (
-    BigInteger,
-    ColumnElement,
-    Integer,
-    Text,
     and_,
-    bindparam,
     delete,
     func,
     insert,
@@ -20,16 +15,10 @@ from sqlalchemy.dialects.postgresql import insert as upsert
 
 from holdfast.indexes.questions_tables import cards, pairs, question_chunks
 from holdfast.library.statements import serves
-from holdfast.stores.batch import batch
+from holdfast.stores.batch import LIMIT, batch, number, word
 from holdfast.stores.tables import owners, slots
 
-
-def _number(name: str) -> ColumnElement[int]:
-    return bindparam(name, type_=BigInteger())
-
-
-LIMIT = bindparam("limit", type_=Integer())
-RECIPE = _number("recipe")
+RECIPE = number("recipe")
 
 # ---------------------------------------------------------------- pairs of chunks
 
@@ -59,7 +48,7 @@ CHUNKS_OF = select(pairs.c.id, pairs.c.chunk_id).select_from(
 )
 SCAN = (
     select(question_chunks.c.chunk_id)
-    .where(question_chunks.c.recipe == RECIPE, question_chunks.c.chunk_id > _number("after"))
+    .where(question_chunks.c.recipe == RECIPE, question_chunks.c.chunk_id > number("after"))
     .order_by(question_chunks.c.chunk_id)
     .limit(LIMIT)
 )
@@ -80,7 +69,7 @@ UNMARK = delete(question_chunks).where(
 
 # ---------------------------------------------------------------- cards of a base
 
-_of_base = owners.c.base == bindparam("base", type_=Text())
+_of_base = owners.c.base == word("base")
 _owned = slots.join(owners, owners.c.id == slots.c.owner_id)
 SOURCES = (
     select(slots.c.owner_id, slots.c.source, slots.c.recipe)
@@ -103,18 +92,18 @@ _row = batch(owner_id=int, build=int, place=int, pair_id=int)
 PUT_CARDS = insert(cards).from_select(
     [*_row.c.keys()], select(*_row.c).select_from(_row.join(pairs, pairs.c.id == _row.c.pair_id))
 )
-_in_set = and_(cards.c.owner_id == _number("owner_id"), cards.c.build == _number("build"))
+_in_set = and_(cards.c.owner_id == number("owner_id"), cards.c.build == number("build"))
 _chosen = cards.join(pairs, pairs.c.id == cards.c.pair_id)
 READ_CARDS = (
     select(cards.c.place, pairs.c.recipe, pairs.c.chunk_id, pairs.c.question, pairs.c.answer)
     .select_from(_chosen)
-    .where(_in_set, cards.c.place > _number("after"))
+    .where(_in_set, cards.c.place > number("after"))
     .order_by(cards.c.place)
     .limit(LIMIT)
 )
 COUNT_CARDS = select(func.count()).select_from(_chosen).where(_in_set)
 _key = tuple_(cards.c.owner_id, cards.c.build, cards.c.place)
-_other = and_(cards.c.owner_id == _number("owner_id"), cards.c.build != _number("build"))
+_other = and_(cards.c.owner_id == number("owner_id"), cards.c.build != number("build"))
 CLEAR_OTHERS = (
     delete(cards)
     .where(_key.in_(select(cards.c.owner_id, cards.c.build, cards.c.place).where(_other).limit(LIMIT)))

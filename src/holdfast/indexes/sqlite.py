@@ -15,6 +15,7 @@ import numpy as np
 from holdfast.indexes.base import Found
 from holdfast.indexes.fulltext import BODY, HEADINGS, match
 from holdfast.indexes.matrix import Rows
+from holdfast.indexes.shelving import Tables
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -28,40 +29,12 @@ COUNTED_SECONDS = 60.0  # how often rows are counted, to see whether many in mem
 DEAD_SHARE = 0.25  # of rows in memory that are gone from the table, above which all are read anew
 FEW = 1_000  # chunks in which every word is looked up quickly
 REMEMBERED = 20_000  # words whose number of chunks is remembered
+FOUND = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?"
+VECTORS = """CREATE TABLE IF NOT EXISTS {table}
+    (seq INTEGER PRIMARY KEY AUTOINCREMENT, chunk INTEGER NOT NULL UNIQUE, vector BLOB NOT NULL)"""
+TEXTS = """CREATE VIRTUAL TABLE IF NOT EXISTS {table}
+    USING fts5(headings, body, tokenize = 'porter unicode61 remove_diacritics 2')"""
 MOST_NAMED = 500  # values in one IN (...)
-
-
-class Tables:
-    """Tables of one kind of index, by recipe; each is made when the first row comes."""
-
-    def __init__(self, database: Database, prefix: str, columns: str, *, virtual: str = "") -> None:
-        self.database = database
-        self._prefix = prefix
-        self._create = f"CREATE {'VIRTUAL ' if virtual else ''}TABLE IF NOT EXISTS {{}} {virtual}({columns})"
-        self._known: set[int] = set()
-
-    def name(self, recipe: int) -> str:
-        """Return the table of a recipe."""
-        return f"{self._prefix}_{int(recipe)}"
-
-    def exists(self, tx: Transaction, recipe: int) -> bool:
-        """Tell whether anything was ever written by this recipe."""
-        return recipe in self._known or bool(
-            tx.plain("SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?", [self.name(recipe)])
-        )
-
-    def seen(self, tx: Transaction, recipe: int) -> bool:
-        """Tell the same to a reader, who sees only what is committed, and so may remember it."""
-        there = self.exists(tx, recipe)
-        if there:
-            self._known.add(recipe)
-        return there  # and not what another reader has learnt meanwhile: our snapshot may be older
-
-    def make(self, tx: Transaction, recipe: int) -> str:
-        """Make the table of a recipe if it is new; return its name."""
-        if recipe not in self._known:
-            tx.plain(self._create.format(self.name(recipe)))
-        return self.name(recipe)
 
 
 class SqliteVectors:
@@ -69,11 +42,7 @@ class SqliteVectors:
 
     def __init__(self, database: Database, prefix: str = "vector") -> None:
         self._database = database
-        self._tables = Tables(
-            database,
-            prefix,
-            "seq INTEGER PRIMARY KEY AUTOINCREMENT, chunk INTEGER NOT NULL UNIQUE, vector BLOB NOT NULL",
-        )
+        self._tables = Tables(prefix, FOUND, [VECTORS])
         self._copies: dict[int, _Copy] = {}
         self._mutex = threading.Lock()
 
@@ -163,12 +132,7 @@ class SqliteTexts:
 
     def __init__(self, database: Database, prefix: str = "fulltext") -> None:
         self._database = database
-        self._tables = Tables(
-            database,
-            prefix,
-            "headings, body, tokenize = 'porter unicode61 remove_diacritics 2'",
-            virtual="USING fts5",
-        )
+        self._tables = Tables(prefix, FOUND, [TEXTS])
         self._counts: dict[tuple[int, Term | None], tuple[int, float]] = {}
 
     def absent(self, recipe: int, chunks: Sequence[int]) -> list[int]:

@@ -10,10 +10,7 @@ from typing import Any
 from sqlalchemy import (
     BigInteger,
     ColumnElement,
-    Integer,
-    Text,
     and_,
-    bindparam,
     case,
     cast,
     delete,
@@ -37,21 +34,11 @@ from holdfast.library.tables import (
     missing,
     recipes,
 )
-from holdfast.stores.batch import NOW, batch
+from holdfast.stores.batch import LIMIT, NOW, batch, number, word
 from holdfast.stores.tables import owners, slots
 
 Condition = ColumnElement[bool]
 
-
-def _number(name: str) -> ColumnElement[int]:
-    return bindparam(name, type_=BigInteger())
-
-
-def _text(name: str) -> ColumnElement[str]:
-    return bindparam(name, type_=Text())
-
-
-LIMIT = bindparam("limit", type_=Integer())
 
 # Literal, so that partial indexes see it.
 STANDS = chunks.c.doomed == literal_column("0")
@@ -60,10 +47,10 @@ NAMED = documents.c.deleting == literal_column("0")
 
 # ---------------------------------------------------------------- bases, documents, recipes
 
-CREATE_BASE = insert(bases).values(name=_text("name"), settings=_text("settings"), created_at=NOW).returning(*bases.c)
+CREATE_BASE = insert(bases).values(name=word("name"), settings=word("settings"), created_at=NOW).returning(*bases.c)
 _row = batch(id=int)
 READ_BASES = select(bases).where(bases.c.id.in_(select(_row.c.id)))
-FIND_BASE = select(bases).where(bases.c.name == _text("name"))
+FIND_BASE = select(bases).where(bases.c.name == word("name"))
 
 _row = batch(base_id=int, name=str, blob=str, digest=str, size=int, metadata=str)
 CREATE_DOCUMENTS = (
@@ -85,7 +72,7 @@ _row = batch(id=int)
 READ_DOCUMENTS = select(documents).where(documents.c.id.in_(select(_row.c.id)))
 _row = batch(id=int)
 HIDE_DOCUMENTS = update(documents).values(deleting=1).where(documents.c.id == _row.c.id)
-REMOVE_DOCUMENT = delete(documents).where(documents.c.id == _number("id"))
+REMOVE_DOCUMENT = delete(documents).where(documents.c.id == number("id"))
 
 _row = batch(base=str, kind=str, spec=str)
 KEEP_RECIPE = (
@@ -93,7 +80,7 @@ KEEP_RECIPE = (
 ).on_conflict_do_nothing()
 READ_RECIPES = (
     select(recipes.c.id, recipes.c.spec)
-    .where(recipes.c.base == _text("base"), recipes.c.kind == _text("kind"))
+    .where(recipes.c.base == word("base"), recipes.c.kind == word("kind"))
     .order_by(recipes.c.id.desc())
 )
 
@@ -112,16 +99,16 @@ LIST_CHUNKS = insert(lists).from_select([*_row.c.keys()], select(*_row.c))
 _row = batch(owner_id=int, build=int, title=str, pages=str, facts=str, length=int)
 BEGIN_BUILD = insert(builds).from_select([*_row.c.keys()], select(*_row.c))
 
-_in_build = and_(lists.c.owner_id == _number("owner_id"), lists.c.build == _number("build"))
+_in_build = and_(lists.c.owner_id == number("owner_id"), lists.c.build == number("build"))
 _row = batch(owner_id=int, build=int)
 READ_LISTS = select(lists.c.owner_id, lists.c.chunk_id, lists.c.ordinal).select_from(
     lists.join(_row, and_(lists.c.owner_id == _row.c.owner_id, lists.c.build == _row.c.build))
 )
-READ_BUILD = select(builds).where(builds.c.owner_id == _number("owner_id"), builds.c.build == _number("build"))
+READ_BUILD = select(builds).where(builds.c.owner_id == number("owner_id"), builds.c.build == number("build"))
 PASSAGES = (
     select(chunks.c.id, lists.c.ordinal, lists.c.start, lists.c.body, lists.c.stop, chunks.c.headings, chunks.c.text)
     .select_from(lists.join(chunks, chunks.c.id == lists.c.chunk_id))
-    .where(_in_build, lists.c.ordinal >= _number("first"))
+    .where(_in_build, lists.c.ordinal >= number("first"))
     .order_by(lists.c.ordinal)
     .limit(LIMIT)
 )
@@ -131,24 +118,24 @@ READ_CHUNKS = select(chunks.c.id, chunks.c.headings, chunks.c.text, chunks.c.ope
 )
 OWN_CHUNKS = (
     select(chunks.c.id)
-    .where(chunks.c.owner_id == _number("owner_id"), chunks.c.id > _number("after"))
+    .where(chunks.c.owner_id == number("owner_id"), chunks.c.id > number("after"))
     .order_by(chunks.c.id)
     .limit(LIMIT)
 )
 
 _of_base = chunks.join(owners, owners.c.id == chunks.c.owner_id)
-COUNT_CHUNKS = select(func.count()).select_from(_of_base).where(owners.c.base == _text("base"), STANDS)
+COUNT_CHUNKS = select(func.count()).select_from(_of_base).where(owners.c.base == word("base"), STANDS)
 CHUNKS_OF_BASE = (
     select(chunks.c.id, chunks.c.owner_id)
     .select_from(_of_base)
-    .where(owners.c.base == _text("base"), STANDS)
+    .where(owners.c.base == word("base"), STANDS)
     .order_by(chunks.c.id)
 )
 _row = batch(owner=str)
 CHUNKS_OF_DOCUMENTS = (
     select(chunks.c.id)
     .select_from(_of_base.join(_row, owners.c.owner == _row.c.owner))
-    .where(owners.c.base == _text("base"), STANDS)
+    .where(owners.c.base == word("base"), STANDS)
 )
 _row = batch(id=int)
 OWNERS_OF = select(chunks.c.id, chunks.c.owner_id).select_from(chunks.join(_row, chunks.c.id == _row.c.id))
@@ -169,7 +156,7 @@ _row = batch(chunk=int)
 _lacks = select(missing.c.chunk_id).where(missing.c.slot_id == slots.c.id, missing.c.chunk_id == chunks.c.id).exists()
 _served = (
     _row.join(chunks, chunks.c.id == _row.c.chunk)
-    .join(slots, and_(slots.c.owner_id == chunks.c.owner_id, slots.c.kind == _text("kind")))
+    .join(slots, and_(slots.c.owner_id == chunks.c.owner_id, slots.c.kind == word("kind")))
     .join(owners, owners.c.id == slots.c.owner_id)
     .join(
         lists,
@@ -190,9 +177,9 @@ def _if_served(*columns: Any) -> Any:
         select(chunks.c.id, owners.c.owner, slots.c.built, *columns)
         .select_from(_served)
         .where(
-            owners.c.base == _text("base"),
+            owners.c.base == word("base"),
             serves(slots),
-            slots.c.recipe == _number("recipe"),
+            slots.c.recipe == number("recipe"),
             ~_lacks,
         )
     )
@@ -212,8 +199,8 @@ SERVED_PASSAGES = _if_served(
 SERVED_RECIPES = (
     select(recipes.c.id)
     .where(
-        recipes.c.base == _text("base"),
-        recipes.c.kind == _text("kind"),
+        recipes.c.base == word("base"),
+        recipes.c.kind == word("kind"),
         select(slots.c.id).where(slots.c.recipe == recipes.c.id, serves(slots)).exists(),
     )
     .order_by(recipes.c.id.desc())
@@ -221,10 +208,10 @@ SERVED_RECIPES = (
 
 _row = batch(slot_id=int, chunk_id=int, reason=str)
 NOTE_MISSING = insert(missing).from_select([*_row.c.keys()], select(*_row.c))
-CLEAR_MISSING = delete(missing).where(missing.c.slot_id == _number("slot_id"))
+CLEAR_MISSING = delete(missing).where(missing.c.slot_id == number("slot_id"))
 _row = batch(slot_id=int)
 LACKING_SLOTS = select(missing.c.slot_id).where(missing.c.slot_id.in_(select(_row.c.slot_id))).distinct()
-READ_MISSING = select(missing.c.chunk_id, missing.c.reason).where(missing.c.slot_id == _number("slot_id"))
+READ_MISSING = select(missing.c.chunk_id, missing.c.reason).where(missing.c.slot_id == number("slot_id"))
 
 # ---------------------------------------------------------------- sweeping
 
@@ -242,7 +229,7 @@ _alone = ~(
     select(_other.c.build).where(_other.c.owner_id == builds.c.owner_id, _other.c.build != builds.c.build).exists()
 )
 
-UNSETTLE_BUILDS = update(builds).values(settled=0).where(builds.c.owner_id == _number("owner_id"))
+UNSETTLE_BUILDS = update(builds).values(settled=0).where(builds.c.owner_id == number("owner_id"))
 STALE_BUILDS = select(builds.c.owner_id, builds.c.build).where(_unsettled, ~_shown, ~_being_written).limit(LIMIT)
 _row = batch(owner_id=int, build=int)
 STILL_STALE = (
@@ -265,8 +252,8 @@ def _some_listed(*conditions: Any) -> Any:
 
 
 UNLIST = delete(lists).where(_in_build, lists.c.chunk_id.in_(_some_listed(_in_build))).returning(lists.c.chunk_id)
-REMOVE_BUILD = delete(builds).where(builds.c.owner_id == _number("owner_id"), builds.c.build == _number("build"))
-READ_BUILDS = select(builds.c.build).where(builds.c.owner_id == _number("owner_id"))
+REMOVE_BUILD = delete(builds).where(builds.c.owner_id == number("owner_id"), builds.c.build == number("build"))
+READ_BUILDS = select(builds.c.build).where(builds.c.owner_id == number("owner_id"))
 _row = batch(id=int)
 DOOM = (
     update(chunks)
@@ -280,7 +267,7 @@ _doomed = select(chunks.c.id, chunks.c.owner_id, owners.c.base).select_from(
     chunks.join(owners, owners.c.id == chunks.c.owner_id)
 )
 DOOMED_CHUNKS = _doomed.where(DOOMED).limit(LIMIT)
-DOOMED_OF = _doomed.where(DOOMED, chunks.c.owner_id == _number("owner_id")).limit(LIMIT)
+DOOMED_OF = _doomed.where(DOOMED, chunks.c.owner_id == number("owner_id")).limit(LIMIT)
 _row = batch(id=int)
 REMOVE_CHUNKS = delete(chunks).where(DOOMED, chunks.c.id.in_(select(_row.c.id)))
 _row = batch(id=int)
@@ -293,13 +280,13 @@ _lives = select(slots.c.id).where(slots.c.owner_id == chunks.c.owner_id, slots.c
 LIVING_CHUNKS = select(chunks.c.id).where(chunks.c.id.in_(select(_row.c.id)), _lives.exists())
 _row = batch(key=str)
 KNOWN_MEMOS = select(memos.c.key, memos.c.id, memos.c.value).select_from(
-    memos.join(_row, and_(memos.c.tenant == _text("tenant"), memos.c.key == _row.c.key))
+    memos.join(_row, and_(memos.c.tenant == word("tenant"), memos.c.key == _row.c.key))
 )
 _row = batch(key=str, value=bytes, joint=int)
 KEEP_MEMOS = (
     upsert(memos)
     .from_select(
-        ["tenant", "created_at", *_row.c.keys()], select(_text("tenant"), NOW, *_row.c).where(literal_column("true"))
+        ["tenant", "created_at", *_row.c.keys()], select(word("tenant"), NOW, *_row.c).where(literal_column("true"))
     )
     .on_conflict_do_nothing()
 )
@@ -343,7 +330,7 @@ SPENT = (
         func.sum(ledger.c.tokens_out),
         func.sum(ledger.c.price),
     )
-    .where(ledger.c.base == _text("base"))
+    .where(ledger.c.base == word("base"))
     .group_by(ledger.c.kind, ledger.c.paid)
     .order_by(ledger.c.kind, ledger.c.paid)
 )

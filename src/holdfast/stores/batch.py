@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import BigInteger, Float, LargeBinary, Text, bindparam, literal_column, select
+from sqlalchemy import BigInteger, ColumnElement, Float, Integer, LargeBinary, Text, bindparam, literal_column, select
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.functions import FunctionElement
 
@@ -17,6 +17,19 @@ if TYPE_CHECKING:
     from sqlalchemy import Subquery
     from sqlalchemy.sql.compiler import SQLCompiler
     from sqlalchemy.types import TypeEngine
+
+LIMIT = bindparam("limit", type_=Integer())
+
+
+def number(name: str) -> ColumnElement[int]:
+    """Return a parameter that is a number."""
+    return bindparam(name, type_=BigInteger())
+
+
+def word(name: str) -> ColumnElement[str]:
+    """Return a parameter that is text."""
+    return bindparam(name, type_=Text())
+
 
 # The database's own clock: a function that each database has under this name (see sqlite.py and postgres.py).
 NOW = literal_column("(SELECT holdfast_now())", BigInteger)

@@ -9,12 +9,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import (
-    BigInteger,
     ColumnElement,
-    Integer,
     Text,
     and_,
-    bindparam,
     case,
     delete,
     func,
@@ -26,7 +23,7 @@ from sqlalchemy import (
 )
 
 from holdfast.core.states import SlotState
-from holdfast.stores.batch import NOW, batch, largest, smallest
+from holdfast.stores.batch import LIMIT, NOW, batch, largest, number, smallest, word
 from holdfast.stores.tables import (
     TIMED,
     counters,
@@ -55,10 +52,6 @@ def _state(state: SlotState) -> ColumnElement[str]:
     return literal_column(f"'{state}'", Text)
 
 
-def _number(name: str) -> ColumnElement[int]:
-    return bindparam(name, type_=BigInteger())
-
-
 NO_LEASE: dict[str, Any] = {"holder": None, "until": None, "rung_at": None}
 
 # What a worker or a reconciler shows of a slot, as one row of the batch.
@@ -77,7 +70,7 @@ def claimable(row: FromClause) -> Condition:
         _is(S.QUEUED, S.WAITING, S.RUNNING, S.DELETING),
         or_(slots.c.due_at.is_(None), slots.c.due_at <= NOW),
         or_(slots.c.until.is_(None), slots.c.until <= NOW),
-        or_(slots.c.attempts < _number("attempts"), _is(S.DELETING)),
+        or_(slots.c.attempts < number("attempts"), _is(S.DELETING)),
     )
 
 
@@ -125,9 +118,9 @@ CLAIM = (
     .values(
         state=case((_is(S.DELETING), _state(S.DELETING)), else_=_state(S.RUNNING)),
         fence=slots.c.fence + 1,
-        holder=bindparam("holder", type_=Text()),
-        until=NOW + _number("lease"),
-        due_at=NOW + _number("look"),
+        holder=word("holder"),
+        until=NOW + number("lease"),
+        due_at=NOW + number("look"),
         claimed_at=NOW,
         progress_at=NOW,
         rung_at=None,
@@ -142,10 +135,8 @@ _progress_at = case((_row.c.moved == 1, NOW), else_=slots.c.progress_at)
 EXTEND = (
     update(slots)
     .values(
-        until=NOW + _number("lease"),
-        due_at=smallest(
-            NOW + _number("lease"), _progress_at + _number("stall"), slots.c.claimed_at + _number("deadline")
-        ),
+        until=NOW + number("lease"),
+        due_at=smallest(NOW + number("lease"), _progress_at + number("stall"), slots.c.claimed_at + number("deadline")),
         progress_at=_progress_at,
         stage=_row.c.stage,
         step=largest(slots.c.step, _row.c.step),
@@ -406,7 +397,7 @@ _row = batch(**READING)
 RING = (
     update(slots)
     .values(rung_at=NOW)
-    .where(as_read(_row), or_(slots.c.rung_at.is_(None), slots.c.rung_at <= NOW - _number("ring_again")))
+    .where(as_read(_row), or_(slots.c.rung_at.is_(None), slots.c.rung_at <= NOW - number("ring_again")))
     .returning(slots.c.id)
 )
 
@@ -446,19 +437,13 @@ def _slots_where(*conditions: Any) -> Any:
     return select(*_named).select_from(_with_owner).where(*conditions)
 
 
-_kind = slots.c.kind == bindparam("kind", type_=Text())
-DUE = (
-    _slots_where(_is(*TIMED), _kind, slots.c.due_at <= NOW)
-    .order_by(slots.c.due_at)
-    .limit(bindparam("limit", type_=Integer()))
-)
+_kind = slots.c.kind == word("kind")
+DUE = _slots_where(_is(*TIMED), _kind, slots.c.due_at <= NOW).order_by(slots.c.due_at).limit(LIMIT)
 NEXT_DUE = select(func.min(slots.c.due_at)).where(_is(*TIMED), _kind, slots.c.due_at > NOW)
 HOLDERS = select(slots.c.holder).where(slots.c.holder.is_not(None)).distinct()
 
 _row = batch(holder=str)
-HELD_BY = _slots_where(slots.c.holder.in_(select(_row.c.holder)), slots.c.holder.is_not(None)).limit(
-    bindparam("limit", type_=Integer())
-)
+HELD_BY = _slots_where(slots.c.holder.in_(select(_row.c.holder)), slots.c.holder.is_not(None)).limit(LIMIT)
 
 _free = or_(slots.c.until.is_(None), slots.c.until <= NOW)
 TO_RING = (
@@ -466,33 +451,33 @@ TO_RING = (
         _is(S.QUEUED),
         _kind,
         _free,
-        or_(slots.c.rung_at.is_(None), slots.c.rung_at <= NOW - _number("ring_again")),
+        or_(slots.c.rung_at.is_(None), slots.c.rung_at <= NOW - number("ring_again")),
     )
     .order_by(slots.c.priority, slots.c.queued_at, slots.c.id)
-    .limit(bindparam("limit", type_=Integer()))
+    .limit(LIMIT)
 )
 RUNG = select(func.count()).where(
     slots.c.rung_at.is_not(None),
     _kind,
-    slots.c.rung_at > NOW - _number("ring_again"),
+    slots.c.rung_at > NOW - number("ring_again"),
 )
 
 # ---------------------------------------------------------------- finding work to claim
 
-_unspent = or_(slots.c.attempts < _number("attempts"), _is(S.DELETING))
+_unspent = or_(slots.c.attempts < number("attempts"), _is(S.DELETING))
 _candidate = select(slots.c.id, slots.c.owner_id, slots.c.wanted, slots.c.attempts, slots.c.priority, slots.c.queued_at)
 NEXT_QUEUED = (
     _candidate.select_from(_with_owner)
     .where(_is(S.QUEUED), _kind, _free, _unspent)
     .order_by(slots.c.priority, slots.c.queued_at, slots.c.id)
-    .limit(bindparam("limit", type_=Integer()))
+    .limit(LIMIT)
     .with_for_update(of=owners, skip_locked=True)
 )
 NEXT_TIMED = (
     _candidate.select_from(_with_owner)
     .where(_is(*TIMED), _kind, slots.c.due_at <= NOW, _free, _unspent)
     .order_by(slots.c.due_at)
-    .limit(bindparam("limit", type_=Integer()))
+    .limit(LIMIT)
     .with_for_update(of=owners, skip_locked=True)
 )
 
@@ -505,16 +490,11 @@ LOCK_OWNERS = (
 LOAD_SLOTS = _slots_where(slots.c.owner_id.in_(select(_row.c.owner)))
 TIME = select(NOW)
 
-_owner_is = and_(owners.c.base == bindparam("base", type_=Text()), owners.c.owner == bindparam("owner", type_=Text()))
+_owner_is = and_(owners.c.base == word("base"), owners.c.owner == word("owner"))
 READ_OWNER = select(owners).where(_owner_is)
 READ_SLOTS = _slots_where(_owner_is).order_by(slots.c.id)
-READ_JOB = select(jobs).where(jobs.c.id == bindparam("job", type_=Text()))
-READ_JOBS = (
-    select(jobs)
-    .where(jobs.c.owner_id == _number("owner_id"))
-    .order_by(jobs.c.generation.desc())
-    .limit(bindparam("limit", type_=Integer()))
-)
+READ_JOB = select(jobs).where(jobs.c.id == word("job"))
+READ_JOBS = select(jobs).where(jobs.c.owner_id == number("owner_id")).order_by(jobs.c.generation.desc()).limit(LIMIT)
 _row = batch(owner=int, generation=int)
 JOBS_OF = select(jobs).select_from(
     jobs.join(_row, and_(jobs.c.owner_id == _row.c.owner, jobs.c.generation == _row.c.generation))
@@ -523,46 +503,32 @@ UNTOLD = (
     select(jobs)
     .where(
         jobs.c.untold == literal_column("1"),  # literal, so that the partial index is seen
-        jobs.c.base == bindparam("base", type_=Text()),
-        jobs.c.finished_at <= NOW - _number("grace"),
+        jobs.c.base == word("base"),
+        jobs.c.finished_at <= NOW - number("grace"),
     )
     .order_by(jobs.c.finished_at)
-    .limit(bindparam("limit", type_=Integer()))
+    .limit(LIMIT)
 )
 _row = batch(job=str)
 TOLD = update(jobs).values(untold=0).where(jobs.c.id == _row.c.job)
-READ_EVENTS = (
-    select(events)
-    .where(events.c.id > _number("after"))
-    .order_by(events.c.id)
-    .limit(bindparam("limit", type_=Integer()))
-)
-READ_DUPLICATES = (
-    select(duplicates)
-    .where(duplicates.c.id > _number("after"))
-    .order_by(duplicates.c.id)
-    .limit(bindparam("limit", type_=Integer()))
-)
+READ_EVENTS = select(events).where(events.c.id > number("after")).order_by(events.c.id).limit(LIMIT)
+READ_DUPLICATES = select(duplicates).where(duplicates.c.id > number("after")).order_by(duplicates.c.id).limit(LIMIT)
 REFUSALS_OF = (
     select(duplicates)
-    .where(duplicates.c.base == bindparam("base", type_=Text()), duplicates.c.owner == bindparam("owner", type_=Text()))
+    .where(duplicates.c.base == word("base"), duplicates.c.owner == word("owner"))
     .order_by(duplicates.c.id.desc())
-    .limit(bindparam("limit", type_=Integer()))
+    .limit(LIMIT)
 )
 READ_COUNTERS = select(counters.c.name, counters.c.value)
-COUNT = (
-    update(counters)
-    .values(value=counters.c.value + _number("amount"))
-    .where(counters.c.name == bindparam("counter", type_=Text()))
-)
+COUNT = update(counters).values(value=counters.c.value + number("amount")).where(counters.c.name == word("counter"))
 
 # ---------------------------------------------------------------- retention
 
 
 def _oldest(table: Any) -> Any:
     """Look at the oldest rows only, and remove those that are past retention."""
-    first = select(table.c.id, table.c.at).order_by(table.c.id).limit(bindparam("limit", type_=Integer())).subquery()
-    old = select(first.c.id).where(first.c.at < NOW - _number("keep"))
+    first = select(table.c.id, table.c.at).order_by(table.c.id).limit(LIMIT).subquery()
+    old = select(first.c.id).where(first.c.at < NOW - number("keep"))
     return delete(table).where(table.c.id.in_(old)).returning(table.c.id)
 
 
@@ -573,8 +539,8 @@ SWEEP_JOBS = (
     .where(
         jobs.c.id.in_(
             select(jobs.c.id)
-            .where(jobs.c.finished_at.is_not(None), jobs.c.finished_at < NOW - _number("keep"))
-            .limit(bindparam("limit", type_=Integer()))
+            .where(jobs.c.finished_at.is_not(None), jobs.c.finished_at < NOW - number("keep"))
+            .limit(LIMIT)
         )
     )
     .returning(jobs.c.id)
