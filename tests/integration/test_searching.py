@@ -7,6 +7,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from holdfast.library.catalogue import BaseSettings
+from holdfast.providers.offline import OfflineProvider
+from holdfast.settings import Settings
+from holdfast.wiring import Library
 from tests.support.rig import Rig
 
 if TYPE_CHECKING:
@@ -154,3 +157,18 @@ def test_only_the_documents_that_were_named_are_searched(open_rig: Callable[...,
     assert {hit.served.name for hit in found} <= {"mara.md", "tides.md"}
     assert rig.library.searching.search(rig.base, question, documents=[]) == []
     assert rig.library.searching.search(rig.base, question, documents=[987_654]) == []
+
+
+def test_vectors_of_another_model_are_not_compared_with_a_query_of_this_one(
+    open_rig: Callable[..., Rig], tmp_path: Path
+) -> None:
+    rig = open_rig(SEA)
+
+    class Renamed(OfflineProvider):
+        version = "another"
+
+    other = Library(rig.store, Settings(data=str(tmp_path / "blobs")), embedder=Renamed())
+    found = other.searching.compare(rig.base, "nylon rope load")
+    assert found["vector"] == []
+    assert found["hybrid"][0].served.name == "ropes.md"
+    assert rig.library.searching.compare(rig.base, "nylon rope load")["vector"]

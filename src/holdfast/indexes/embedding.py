@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 from contextlib import closing
 from dataclasses import replace
+from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
 from holdfast.content.tokens import estimate
@@ -22,9 +23,10 @@ if TYPE_CHECKING:
     from holdfast.errors import WorkError
     from holdfast.library.catalogue import Base
     from holdfast.library.memos import Memos
-    from holdfast.providers.base import Embedded, Provider
+    from holdfast.providers.base import Embedded, Provider, Vector
 
 KIND = "embedding"
+REMEMBERED = 256  # queries whose vectors are kept
 PORTION = 256  # texts that are embedded between two checkpoints, where the provider is in this process
 
 
@@ -49,11 +51,17 @@ class Embedder:
     def __init__(self, provider: Provider, memos: Memos) -> None:
         self._provider = provider
         self._memos = memos
+        self.query = lru_cache(REMEMBERED)(self._query)
 
     @property
     def model(self) -> str:
         """What the vectors depend on."""
         return f"{self._provider.embedding_model}@{self._provider.version}"
+
+    def _query(self, text: str) -> Vector | None:
+        """Embed a query, once for all who ask it; None where the provider refuses it or understood nothing of it."""
+        answer = self._provider.embed([text])
+        return answer.vectors[0] if not answer.refused and answer.vectors[0].any() else None
 
     def embed(
         self, base: Base, wants: Sequence[Want], go_on: Callable[[int], None], *, length: int | None = None

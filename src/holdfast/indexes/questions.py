@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 from contextlib import closing
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from holdfast.content import segmenting
@@ -27,10 +26,9 @@ if TYPE_CHECKING:
     from holdfast.library.catalogue import Base, Recipe
     from holdfast.model.questions import Pair
     from holdfast.model.turns import Paid
-    from holdfast.providers.base import Provider, Vector
+    from holdfast.providers.base import Provider
 
 KIND = "questions"
-REMEMBERED = 256  # queries whose vectors are kept
 TOGETHER = 100  # chunks whose questions are embedded together
 PORTION = 20  # chunks written in one transaction, with all their pairs, words and vectors
 
@@ -46,7 +44,6 @@ class QuestionsIndex:
         self._provider = tools.embedder
         self._speaker = Speaker(tools.speaker, tools.memos, kind=KIND, recipe=RECIPE, make=_make)
         self._embedder = Embedder(tools.embedder, tools.memos)
-        self._queried = lru_cache(REMEMBERED)(self._embedded_query)
 
     def spec(self, base: Base) -> Mapping[str, Any]:  # noqa: ARG002 - the same for all bases, so far
         """Return who writes the questions and how, and how they are found."""
@@ -103,7 +100,7 @@ class QuestionsIndex:
     def find(self, recipe: Recipe, query: str, limit: int, within: Sequence[int] | None = None) -> list[Found]:
         """Return the chunks whose best pair fits the query, by words and meaning together."""
         same_model = json.loads(recipe.spec).get("embedding") == self._embedder.model
-        return self.pairs.find(recipe.id, query, self._queried(query) if same_model else None, limit, within)
+        return self.pairs.find(recipe.id, query, self._embedder.query(query) if same_model else None, limit, within)
 
     def scan(self, recipe: Recipe, after: int, limit: int) -> list[int]:
         """Name the chunks that have their pairs."""
@@ -147,11 +144,6 @@ class QuestionsIndex:
                     for chunk, vector in part.made.items():
                         vectors[chunk].append(vector)
         return vectors, refused
-
-    def _embedded_query(self, query: str) -> Vector | None:
-        """Embed a query; None where the provider will not, for then its words are asked alone."""
-        answer = self._provider.embed([query])
-        return None if answer.refused else answer.vectors[0]
 
 
 def _make(provider: Provider, piece: Piece, paid: Paid) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
+import json
 from contextlib import closing
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from holdfast.providers.base import Vector
     from holdfast.stores.database import Transaction
 
-REMEMBERED = 256  # queries whose vectors are kept
 VERSION = 1  # of how a chunk becomes the text that is embedded
 
 
@@ -73,7 +72,6 @@ class VectorIndex:
         self._embedder = Embedder(tools.embedder, tools.memos)
         self._shelf = open_shelf(tools)
         self._ready: dict[int, bytes] = {}  # made together with those of other documents
-        self._queries: OrderedDict[str, Vector] = OrderedDict()
 
     def spec(self, base: Base) -> Mapping[str, Any]:  # noqa: ARG002 - the same for all bases, so far
         """Return the model and the version of the text it is shown."""
@@ -124,12 +122,12 @@ class VectorIndex:
 
     def find(self, recipe: Recipe, query: str, limit: int, within: Sequence[int] | None = None) -> list[Found]:
         """Return the chunks nearest to the meaning of the query."""
-        vector = self._queried(query)
+        vector = self._queried(recipe, query)
         return [] if vector is None else self._shelf.find(recipe.id, vector, limit, within)
 
     def scores(self, recipe: Recipe, query: str, chunks: Sequence[int]) -> tuple[dict[int, float], float]:
         """Return how near the query these chunks are, as far as they are known, and how near all are on average."""
-        vector = self._queried(query)
+        vector = self._queried(recipe, query)
         return ({}, 0.0) if vector is None else self._shelf.scores(recipe.id, vector, chunks)
 
     @property
@@ -165,18 +163,10 @@ class VectorIndex:
             with work.guarded() as tx:
                 self._shelf.put(tx, work.recipe.id, vectors)
 
-    def _queried(self, query: str) -> Vector | None:
-        """Embed a query once; None where the provider understood nothing of it."""
-        if query not in self._queries:
-            answer = self._provider.embed([query])
-            if answer.refused:
-                raise next(iter(answer.refused.values()))
-            self._queries[query] = answer.vectors[0]
-            if len(self._queries) > REMEMBERED:
-                self._queries.popitem(last=False)
-        self._queries.move_to_end(query)
-        vector = self._queries[query]
-        return vector if vector.any() else None
+    def _queried(self, recipe: Recipe, query: str) -> Vector | None:
+        """Embed a query; None where that says nothing, also because another model made the vectors of this recipe."""
+        same = json.loads(recipe.spec).get("model", self._embedder.model) == self._embedder.model
+        return self._embedder.query(query) if same else None
 
 
 def open_shelf(tools: Tools) -> Shelf:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from holdfast.library.catalogue import Recipe
 
 MOST = 5 * HUB  # who names a title is counted so far
+REMEMBERED = 10_000  # titles of which it is remembered
 BELIEVED_SECONDS = 60.0  # how long it is believed who names a title
 
 
@@ -64,7 +65,7 @@ class Ties:
             ties[chunk] += self._backward([(key, role) for key, role in roles[chunk] if role != NAMED], naming)
         return ties
 
-    def naming(self, definitions: Iterable[tuple[str, str]]) -> dict[str, Sequence[int]]:
+    def naming(self, definitions: Sequence[tuple[str, str]]) -> dict[str, Sequence[int]]:
         """Return the chunks that name what is defined: by their words where it is a title, else by rules."""
         roles = self._graph.naming(self._recipe, [key for key, _ in definitions])
         return {
@@ -114,6 +115,8 @@ class Ties:
         known = self._heard.get(key)
         if known is None or time.monotonic() > known.at + BELIEVED_SECONDS:
             index, recipe = self._words
+            if len(self._heard) >= REMEMBERED:
+                self._heard.clear()
             known = self._heard[key] = Heard(index.phrase(recipe, key, MOST), time.monotonic())
         return known.chunks
 
