@@ -18,7 +18,7 @@ from holdfast.indexes.fulltext import FulltextIndex
 from holdfast.knowledge.documents import Upload
 from holdfast.library import builds, memos, sweeping
 from holdfast.library import statements as sql
-from holdfast.library.builds import Builds, Facts, Part, numbered
+from holdfast.library.builds import Builds, Facts, Part, Portion, numbered
 from holdfast.library.memos import Bill, Entry, Use
 from holdfast.library.sweeping import Sweeper
 from holdfast.stores.base import Completion
@@ -73,10 +73,8 @@ def claim(rig: Rig, kind: str = "content") -> Ticket:
 
 def extend(rig: Rig, tx: Transaction, ticket: Ticket, *texts: str) -> None:
     """Write a build, as the worker of the slot does."""
-    writing = Builds(rig.store.database)
-    writing.begin(tx, ticket.owner, ticket.fence, FACTS)
-    for portion in numbered(Part(0, 0, 1, (), text) for text in texts):
-        writing.extend(tx, ticket.owner, ticket.fence, portion)
+    (parts,) = numbered(Part(0, 0, 1, (), text) for text in texts)
+    Builds(rig.store.database).write(tx, [Portion(ticket.owner, ticket.fence, FACTS, parts)])
 
 
 def write(rig: Rig, ticket: Ticket, *texts: str) -> None:
@@ -413,10 +411,9 @@ def test_a_text_that_is_listed_again_while_its_old_list_goes_is_not_lost(rig: Ri
     ticket = claim(rig)
     with rig.store.guarded(ticket) as connection:
         tx = rig.store.database.within(connection)
-        writing = Builds(rig.store.database)
-        writing.begin(tx, ticket.owner, ticket.fence, FACTS)
-        (portion,) = numbered([Part(0, 0, len(text), headings(rig, text), text)])
-        writing.extend(tx, ticket.owner, ticket.fence, portion)  # the chunk of the first build stands, and is listed
+        (parts,) = numbered([Part(0, 0, len(text), headings(rig, text), text)])
+        portion = Portion(ticket.owner, ticket.fence, FACTS, parts)
+        Builds(rig.store.database).write(tx, [portion])  # the chunk of the first build stands, and is listed
         sweep = Meanwhile(rig, rig.library.indexes.sweeper().sweep)
         assert sweep.waits
     sweep.end()

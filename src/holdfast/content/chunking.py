@@ -18,10 +18,12 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from dataclasses import dataclass
+from itertools import pairwise
+from operator import attrgetter
 from typing import TYPE_CHECKING, NamedTuple
 
 from holdfast.content.tokens import TOKEN, estimate, weigh
-from holdfast.content.units import Rank, Unit, sentence_starts, units
+from holdfast.content.units import Rank, Unit, divided, sentence_starts, units
 from holdfast.errors import BadSettings
 
 if TYPE_CHECKING:
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
 __all__ = ["Chunk", "Chunking", "estimate", "split"]
 
 SMALLEST = 16
+_tail = attrgetter("tail")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,7 +68,8 @@ class Chunk(NamedTuple):
 def split(text: str, rules: Chunking) -> list[Chunk]:
     """Return the chunks of the text in order; none if it is empty or white space."""
     cutting = _Cutting(text, rules)
-    return [chunk for segment in _segments(units(text, rules.size), rules) for chunk in cutting.chunks(segment)]
+    pieces = units(text, rules.size, cutting.radius)
+    return [chunk for segment in _segments(pieces, rules) for chunk in cutting.chunks(segment)]
 
 
 def _segments(pieces: Iterable[Unit], rules: Chunking) -> Iterator[list[Unit]]:
@@ -94,59 +98,66 @@ class _Cutting:
 
     def __init__(self, text: str, rules: Chunking) -> None:
         self.text = text
+        self.rules = rules
         self.size = rules.size * TOKEN
         self.overlap = rules.overlap * TOKEN
         self.usual = self.size - self.overlap  # what a chunk may own beside all it may repeat
+        self.radius = self.usual * 2 // 3  # no sentence of a paragraph within it is an anchor: the paragraph is better
 
     def chunks(self, segment: list[Unit]) -> Iterator[Chunk]:
         """Yield the chunks of a segment; each begins at an anchor, or where the one before it was cut."""
-        tails = [unit.tail for unit in segment]
-        fits = tails[-1] - segment[0].head <= self.size
-        anchors = [] if fits else _anchors(segment, self.usual * 2 // 3)
-        before = first = 0
-        for past in (*anchors, len(segment)):
-            while first < past:
-                unit = segment[first]
-                start, repeated = self._repeated(segment, before, first)
-                cut = self._cut(segment, tails, first, past, self.size - repeated)
-                full = tails[cut - 1] - unit.head + repeated > self.size
-                yield Chunk(unit.start if full else start, segment[cut - 1].end, unit.headings, unit.start)
-                before, first = first, cut
+        fits = segment[-1].tail - segment[0].head <= self.size
+        anchors = [] if fits else _anchors(segment, self.radius)
+        before: list[Unit] = []
+        for first, past in pairwise((0, *anchors, len(segment))):
+            part = segment[first:past]
+            while part:
+                unit = part[0]
+                start, repeated = self._repeated(before, unit)
+                part, cut = self._cut(part, self.size - repeated)
+                before, part = part[:cut], part[cut:]
+                full = before[-1].tail - unit.head + repeated > self.size
+                yield Chunk(unit.start if full else start, before[-1].end, unit.headings, unit.start)
 
-    def _cut(self, segment: list[Unit], tails: list[int], first: int, past: int, limit: int) -> int:
-        """Return the unit before which a chunk ends that begins with `first` and must end by `past`.
+    def _cut(self, part: list[Unit], limit: int) -> tuple[list[Unit], int]:
+        """Return a part and how many of its units are the first chunk; units in the way may have been divided.
 
         A chunk repeats nothing rather than be cut for it. If it is cut, then at the best place that leaves neither a
         short chunk nor a short rest, and so far on that the rest does not need a chunk more for it.
         """
-        head, whole = segment[first].head, tails[past - 1] - segment[first].head
-        if whole <= self.size:
-            return past
+        head, tail = part[0].head, part[-1].tail
+        if tail - head <= self.size:
+            return part, len(part)
         short, far = limit // 3, limit * 3 // 4
-        least = max(short, far - (far - whole) % self.usual)
-        last = max(bisect_right(tails, head + limit, first, past), first + 1)
-        places = [place for place in range(first + 1, last + 1) if not segment[place].glued]
-        good = [
-            place
-            for place in places
-            if tails[place - 1] - head >= least and tails[past - 1] - segment[place].head >= short
-        ]
+        least = max(short, far - (far - (tail - head)) % self.usual)
+        last = bisect_right(part, head + limit, 1, key=_tail)
+        places = [place for place in range(1, last + 1) if not part[place].glued]
+        good = [place for place in places if part[place - 1].tail - head >= least and tail - part[place].head >= short]
         if good:
-            return min(good, key=lambda place: (segment[place].key, -place))
-        return places[-1] if places else last
+            return part, min(good, key=lambda place: (part[place].key, -place))
+        if any(unit.whole for unit in part[: last + 1]):
+            return self._cut([*self._divided(part[: last + 1]), *part[last + 1 :]], limit)
+        return part, places[-1] if places else last
 
-    def _repeated(self, segment: list[Unit], before: int, first: int) -> tuple[int, int]:
+    def _divided(self, part: list[Unit]) -> Iterator[Unit]:
+        """Yield the units, and the pieces of those that were still whole."""
+        for unit in part:
+            if unit.whole:
+                yield from divided(self.text, self.rules.size, unit)
+            else:
+                yield unit
+
+    def _repeated(self, before: list[Unit], unit: Unit) -> tuple[int, int]:
         """Return from where on a chunk repeats the one before it, and the weight of that.
 
         It repeats whole units or sentences of its own section, and begins inside a sentence only if it was cut there.
         A chunk that begins with a heading repeats nothing.
         """
-        unit = segment[first]
         start = unit.start, 0
         if unit.level or not self.overlap:
             return start
         worst = max(unit.rank, Rank.SENTENCE)
-        for one in reversed(segment[before:first]):
+        for one in reversed(before):
             if one.level or one.headings is not unit.headings:
                 break
             if unit.head - one.head > self.overlap:

@@ -13,7 +13,7 @@ from holdfast.content.cage import Answer, Cage
 from holdfast.content.readers.base import MIB, Limits, Reader, Reading
 from holdfast.content.readers.choosing import TARGET, question, read_as
 from holdfast.content.readers.files import explained, measured
-from holdfast.content.readers.kinds import HEAD_BYTES, identify
+from holdfast.content.readers.kinds import FETCHED, HEAD_BYTES, HTML, identify
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -27,15 +27,17 @@ USUAL = Limits()
 SHARED = Cage(TARGET)  # starts its child when it is first asked
 
 
-def read(path: Path, name: str, limits: Limits = USUAL, *, cage: Cage | None = None) -> Reading:
+def read(path: Path, name: str, limits: Limits = USUAL, *, cage: Cage | None = None, fetched: bool = False) -> Reading:
     """Read the file at `path`, which people call `name`; without a `cage`, in the one child this process shares.
 
+    Of a web page that was `fetched` only the main part is read, without menus and footers.
     Raises `Permanent` if the file cannot be read, `Transient` if it could not be read now.
     """
     with explained():
         size = measured(path, limits)
         with path.open("rb") as file:
             kind = identify(file.read(HEAD_BYTES), name)
+        kind = FETCHED if fetched and kind == HTML else kind
         if kind.plain and size <= AT_ONCE:
             return read_as(kind, path, name, limits)
     most = limits.text * UTF8_BYTES + SPARE

@@ -3,6 +3,9 @@
 A block that is short enough is one unit. A longer one becomes sentences, or lines when it is code or a table; a
 sentence or line without end becomes grains of some words, or of some characters where it has no words. A unit is found
 by what it says and never by how much text precedes it, so an edit changes the units around it and no others.
+
+Most paragraphs are never cut. So one of middle length stays whole at first; `divided` gives its pieces when a cut must
+go through it.
 """
 # ruff: noqa: RUF001  (the wide punctuation of Chinese and Japanese is meant)
 
@@ -47,9 +50,10 @@ class Unit(NamedTuple):
     end: int  # from here to the next unit is nothing but white space
     head: int  # weight of the text up to its start
     tail: int  # weight of the text up to its end
-    key: int  # rank, then a hash of its text: among several, cut before the least
+    key: int  # rank, then a hash of its opening: among several, cut before the least
     level: int  # of the heading it begins with, else 0
     solid: bool  # code or table, which has no sentences
+    whole: bool  # it has pieces that were not looked for yet
     headings: tuple[str, ...]  # those it stands under, itself not among them
 
     @property
@@ -63,9 +67,17 @@ class Unit(NamedTuple):
         return self.key >= _GLUED
 
 
-def units(text: str, size: int) -> Iterator[Unit]:
-    """Yield the units of the text in order, none of them heavier than a chunk of this many tokens."""
-    return _Reading(text, size * TOKEN).units()
+def units(text: str, size: int, whole: int) -> Iterator[Unit]:
+    """Yield the units of the text in order, none of them heavier than a chunk of this many tokens.
+
+    A paragraph that weighs, with the headings it must stand with, no more than `whole` is not divided yet.
+    """
+    return _Reading(text, size * TOKEN).units(whole)
+
+
+def divided(text: str, size: int, unit: Unit) -> list[Unit]:
+    """Return the pieces of a unit that is still whole."""
+    return _Reading(text, size * TOKEN).divided(unit)
 
 
 def sentence_starts(text: str, start: int, end: int) -> Iterator[int]:
@@ -87,7 +99,7 @@ class _Reading:
         self.headings: tuple[str, ...] = ()
         self.opened = 0  # weight up to the first of the headings that must stand with what follows
 
-    def units(self) -> Iterator[Unit]:
+    def units(self, whole: int) -> Iterator[Unit]:
         for block in blocks(self.text):
             start, end, kind, level, title = block
             rank = self._rank(block)
@@ -98,8 +110,12 @@ class _Reading:
                 self.opened = unit.head
             if unit.tail - unit.head <= self.short:
                 yield self._passed(unit)
+            elif unit.solid or _TABLE.match(self.text, start, end):
+                yield from self._solid(unit._replace(solid=True))
+            elif unit.tail - self.opened <= whole:
+                yield self._passed(unit._replace(whole=True))
             else:
-                yield from self._divided(unit)
+                yield from self._prose(unit)
             if level:
                 self._enter(level, title)
             self.before = block
@@ -129,14 +145,19 @@ class _Reading:
         self.path.append((level, title))
         self.headings = tuple(title for _, title in self.path if title)
 
-    def _divided(self, unit: Unit) -> Iterator[Unit]:
-        """Yield a long block: whole if it is code or a table and fits with the headings above it, else in pieces."""
-        if not (unit.solid or _TABLE.match(self.text, unit.start, unit.end)):
-            yield from self._pieces(unit, _sentences, _breaks, self._grains)
-        elif unit.tail - self.opened > self.size:
-            yield from self._pieces(unit._replace(solid=True), _lines, self._grains)
+    def divided(self, unit: Unit) -> list[Unit]:
+        self.weight, self.end, self.headings = unit.head, unit.start, unit.headings
+        return list(self._prose(unit))
+
+    def _prose(self, unit: Unit) -> Iterator[Unit]:
+        return self._pieces(unit, _sentences, _breaks, self._grains)
+
+    def _solid(self, unit: Unit) -> Iterator[Unit]:
+        """Yield a long block of code or a table: in one piece if it fits with the headings above it, else in lines."""
+        if unit.tail - self.opened <= self.size:
+            yield self._passed(unit)
         else:
-            yield self._passed(unit._replace(solid=True))
+            yield from self._pieces(unit, _lines, self._grains)
 
     def _pieces(self, unit: Unit, divide: Division, *finer: Division) -> Iterator[Unit]:
         """Yield the pieces of a unit, and of each that is still too long its own."""
@@ -154,7 +175,8 @@ class _Reading:
         gap = self.text[self.end : start]
         head = self.weight + (_GAPS[gap] if gap in _GAPS else weigh(gap))
         data = self.text[start:end].encode("utf-8", "surrogatepass")
-        return Unit(start, end, head, head + weigh_bytes(data), rank << 32 | crc32(data), level, solid, self.headings)
+        tail, key = head + weigh_bytes(data), rank << 32 | crc32(data[:_OPENING])
+        return Unit(start, end, head, tail, key, level, solid, False, self.headings)  # noqa: FBT003
 
     def _passed(self, unit: Unit) -> Unit:
         self.weight, self.end = unit.tail, unit.end
@@ -162,6 +184,7 @@ class _Reading:
 
 
 _GLUED = Rank.GLUED << 32
+_OPENING = 64  # bytes by which a unit is told from others; what is edited further on does not matter
 _COLONS = (":", "：")
 _CLAUSE_ENDS = ",;:，、；：）」』】》"
 _GAPS = {gap: weigh(gap) for gap in ("", " ", "\n", "\n\n", "\n\n\n", "\r\n", "\r\n\r\n")}

@@ -10,7 +10,7 @@ from holdfast.core.lease import Lease
 from holdfast.core.states import RESTING, SlotState
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sized
 
     from holdfast.core.clock import Moment
 
@@ -40,7 +40,7 @@ class Fault:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
-    """How far a build is; `done` and `step` only rise within a claim."""
+    """How far a build is; `step` only rises within a generation, and `done` within a step."""
 
     stage: str = ""
     step: int = 0
@@ -159,3 +159,4 @@ class Built:
 
     missing: int = 0
     recipe: int | None = None
+    rows: Sized | None = field(default=None, compare=False)  # still to be written, in the transaction that publishes

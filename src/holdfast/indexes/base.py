@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 
 from holdfast.errors import HoldfastError
 
@@ -61,6 +61,22 @@ class Work:
         """Open a transaction for rows in our own database; it refuses when the work is no longer ours."""
         with self.task.guarded() as connection:
             yield self.database.within(connection)
+
+
+@runtime_checkable
+class Together(Protocol):
+    """An index in our own database that can leave the rows of a small work to the transaction that publishes it.
+
+    They are then written together with those of other documents.
+    """
+
+    def ready(self, work: Work) -> Mapping[int, Any] | None:
+        """Return the rows of all pieces by chunk, if they can be had at once and are few; else `fill` is called."""
+        ...
+
+    def keep(self, tx: Transaction, recipe: int, rows: Mapping[int, Any]) -> None:
+        """Write rows whose chunk has none yet."""
+        ...
 
 
 class Index(Protocol):

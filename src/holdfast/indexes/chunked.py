@@ -4,22 +4,25 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from holdfast.core.slot import Built
 from holdfast.errors import Permanent
-from holdfast.indexes.base import Work
+from holdfast.indexes.base import Together, Work
 from holdfast.library import statements as sql
 from holdfast.library.builds import Builds
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from sqlalchemy import Connection
+
     from holdfast.core.slot import OwnerId, Ticket
     from holdfast.errors import WorkError
     from holdfast.indexes.base import Index
     from holdfast.library.catalogue import Catalogue, Recipe
     from holdfast.runtime.work import Task
+    from holdfast.stores.base import Completion
     from holdfast.stores.database import Database, Transaction
 
 PORTION = 500  # chunks looked up at once
@@ -58,6 +61,8 @@ class ChunkIndexer:
         if not plan.chunks:
             return None
         work = replace(plan.work, task=task)
+        if work.pieces and not plan.lacked and (rows := self._ready(work)) is not None:
+            return Built(recipe=work.recipe.id, rows=rows)
         refused = self.index.fill(work) if work.pieces else {}
         if len(refused) > work.base.settings.missing_share * plan.chunks:
             raise _too_much_missing(refused, plan.chunks)
@@ -66,6 +71,14 @@ class ChunkIndexer:
             with task.publish(built) as connection:
                 self._note(self._database.within(connection), task, refused)
         return built
+
+    def publish(self, connection: Connection, completions: Sequence[Completion]) -> None:
+        """Write the rows that were left for the transaction that publishes."""
+        by_recipe: dict[int, dict[int, Any]] = {}
+        for one in completions:
+            by_recipe.setdefault(cast("int", one.built.recipe), {}).update(cast("dict[int, Any]", one.built.rows))
+        for recipe, rows in by_recipe.items():
+            cast("Together", self.index).keep(self._database.within(connection), recipe, rows)
 
     def remove(self, task: Task) -> None:
         """Remove all rows of the document, of every recipe."""
@@ -112,6 +125,9 @@ class ChunkIndexer:
             )
             for task in chosen
         ]
+
+    def _ready(self, work: Work) -> Mapping[int, Any] | None:
+        return self.index.ready(work) if isinstance(self.index, Together) else None
 
     def _absent(self, recipe: Recipe, chunks: Sequence[int]) -> list[int]:
         return [

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from holdfast.content.chunking import Chunking, split
 from holdfast.content.reading import read
 from holdfast.core.slot import Built
 from holdfast.errors import Permanent
 from holdfast.library import statements as sql
-from holdfast.library.builds import Builds, Facts, Part, numbered
+from holdfast.library.builds import Builds, Facts, Part, Portion, numbered
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+
+    from sqlalchemy import Connection
 
     from holdfast.content.readers.base import Reading
     from holdfast.core.slot import Ticket
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
     from holdfast.library.catalogue import Base, Catalogue, Document
     from holdfast.library.sweeping import Sweeper
     from holdfast.runtime.work import Task
+    from holdfast.stores.base import Completion
     from holdfast.stores.database import Database
 
 CONTENT = "content"
@@ -52,18 +55,21 @@ class ContentIndexer:
         task.checkpoint(stage="chunking")
         rules = Chunking(size=base.settings.chunk_size, overlap=base.settings.chunk_overlap)
         facts = Facts(reading.title, reading.pages, reading.metadata, reading.warnings, len(reading.text))
-        begun = False
-        for portion in numbered(_parts(reading, rules)):
-            task.checkpoint(stage="chunking", done=portion[0][0])
-            with task.guarded() as connection:
-                tx = self._database.within(connection)
-                if not begun:
-                    self._builds.begin(tx, ticket.owner, ticket.fence, facts)
-                    begun = True
-                self._builds.extend(tx, ticket.owner, ticket.fence, portion)
-        if not begun:
+        last: Portion | None = None
+        for parts in numbered(_parts(reading, rules)):
+            if last is not None:
+                task.checkpoint(stage="chunking", done=parts[0][0])
+                with task.guarded() as connection:
+                    self._builds.write(self._database.within(connection), [last])
+            last = Portion(ticket.owner, ticket.fence, facts if last is None else None, parts)
+        if last is None:
             raise Permanent("no_text", "No text was found in this file.")
-        return Built()
+        return Built(rows=last)
+
+    def publish(self, connection: Connection, completions: Sequence[Completion]) -> None:
+        """Write the last portion of each list, which is the only one of a small document."""
+        portions = [one.built.rows for one in completions]
+        self._builds.write(self._database.within(connection), cast("list[Portion]", portions))
 
     def _known(self, tickets: Sequence[Ticket]) -> dict[Ticket, tuple[Base, Document]]:
         bases, documents = self._catalogue.keyed(tickets)

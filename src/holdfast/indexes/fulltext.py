@@ -71,13 +71,22 @@ class FulltextIndex:
     def prepare(self, works: Sequence[Work]) -> None:
         """Nothing is better done together."""
 
+    def ready(self, work: Work) -> Mapping[int, tuple[str, str]] | None:
+        """Return the words of a few pieces."""
+        few = len(work.pieces) <= PORTION
+        return {piece.chunk: columns(piece) for piece in work.pieces} if few else None
+
+    def keep(self, tx: Transaction, recipe: int, rows: Mapping[int, tuple[str, str]]) -> None:
+        """Write the words of chunks."""
+        self._shelf.put(tx, recipe, rows)
+
     def fill(self, work: Work) -> Mapping[int, WorkError]:
         """Keep the words of all pieces."""
         for first in range(0, len(work.pieces), PORTION):
             work.task.checkpoint(stage="indexing words", done=first, total=len(work.pieces))
             texts = {piece.chunk: columns(piece) for piece in work.pieces[first : first + PORTION]}
             with work.guarded() as tx:
-                self._shelf.put(tx, work.recipe.id, texts)
+                self.keep(tx, work.recipe.id, texts)
         return {}
 
     def drop(self, recipe: Recipe, chunks: Sequence[int]) -> None:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from holdfast.providers.base import Vector
     from holdfast.stores.database import Transaction
 
+PORTION = 250  # vectors written in one transaction
 VERSION = 1  # of how a chunk becomes the text that is embedded
 
 
@@ -99,9 +100,19 @@ class VectorIndex:
                 for part in parts:
                     self._ready |= part.made
 
+    def ready(self, work: Work) -> Mapping[int, bytes] | None:
+        """Return the vectors of a few pieces, if all were made together with those of other documents."""
+        if len(work.pieces) > PORTION or any(piece.chunk not in self._ready for piece in work.pieces):
+            return None
+        return self._taken(work)
+
+    def keep(self, tx: Transaction, recipe: int, rows: Mapping[int, bytes]) -> None:
+        """Write vectors."""
+        self._shelf.put(tx, recipe, rows)
+
     def fill(self, work: Work) -> Mapping[int, WorkError]:
         """Embed what is not ready, and keep it."""
-        ready = {piece.chunk: self._ready.pop(piece.chunk) for piece in work.pieces if piece.chunk in self._ready}
+        ready = self._taken(work)
         self._keep(work, ready)
         wants = [want for want in _wants(work) if want.chunk not in ready]
         refused: dict[int, WorkError] = {}
@@ -161,7 +172,11 @@ class VectorIndex:
     def _keep(self, work: Work, vectors: Mapping[int, bytes]) -> None:
         if vectors:
             with work.guarded() as tx:
-                self._shelf.put(tx, work.recipe.id, vectors)
+                self.keep(tx, work.recipe.id, vectors)
+
+    def _taken(self, work: Work) -> dict[int, bytes]:
+        """Take what is ready for a work; it is not needed a second time."""
+        return {piece.chunk: self._ready.pop(piece.chunk) for piece in work.pieces if piece.chunk in self._ready}
 
     def _queried(self, recipe: Recipe, query: str) -> Vector | None:
         """Embed a query; None where that says nothing, also because another model made the vectors of this recipe."""

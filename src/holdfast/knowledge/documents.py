@@ -157,10 +157,10 @@ class Documents:
         def write(tx: Transaction) -> list[Request]:
             return [ask.request(shipment.base, *document) for document in shipment.write(tx)]
 
+        fresh = [upload for upload in shipment.uploads if upload.name not in shipment.same]
+        blobs = self._blobs.put(_stream(upload.content) for upload in fresh)
+        shipment.blobs.update(zip((upload.name for upload in fresh), blobs, strict=True))
         try:
-            for upload in shipment.uploads:
-                if upload.name not in shipment.same:
-                    shipment.blobs[upload.name] = self._blobs.put(_stream(upload.content))
             answers = self._store.admit_with(write)
         except StoreError:
             shipment.useless.clear()  # whether rows name the blobs is known to the database alone

@@ -18,10 +18,11 @@ from typing import TYPE_CHECKING, BinaryIO
 from holdfast.errors import BadRequest
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from pathlib import Path
 
 BLOCK = 1 << 20
-SHARD = 2  # letters of the hash that name a folder
+SHARD = 1  # letters of the hash that name a folder: few, because each is synced for a batch of blobs
 NAME = re.compile(r"[0-9a-f]{64}-[0-9a-f]{16}")
 
 
@@ -40,9 +41,22 @@ class Blobs:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
-    def put(self, source: BinaryIO) -> Blob:
-        """Copy the bytes into a new blob; when this returns they survive a power cut."""
+    def put(self, sources: Iterable[BinaryIO]) -> list[Blob]:
+        """Copy the bytes of each source into a new blob; when this returns they survive a power cut."""
         self._folder.mkdir(parents=True, exist_ok=True)
+        blobs: list[Blob] = []
+        try:
+            blobs.extend(map(self._written, sources))
+            for folder in {self.path(blob.name).parent for blob in blobs} | {self._folder}:
+                _sync(folder)
+        except BaseException:
+            for blob in blobs:
+                self.remove(blob.name)
+            raise
+        return blobs
+
+    def _written(self, source: BinaryIO) -> Blob:
+        """Write one blob; its name is not safe yet."""
         unfinished = self._folder / f"{secrets.token_hex(8)}.part"
         digest, size = hashlib.sha256(), 0
         try:
@@ -60,8 +74,6 @@ class Blobs:
         except BaseException:
             unfinished.unlink(missing_ok=True)
             raise
-        _sync(target.parent)
-        _sync(self._folder)
         return Blob(name=name, digest=digest.hexdigest(), size=size)
 
     def path(self, name: str) -> Path:

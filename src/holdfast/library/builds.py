@@ -7,8 +7,9 @@ rows that indexes made for it stay where they are, and an edit costs only what i
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from hashlib import blake2b
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from holdfast.library import statements as sql
 
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
 
     from holdfast.core.slot import OwnerId
     from holdfast.stores.database import Database, Transaction
+
+    Numbered = tuple[int, str, "Part"]
 
 PORTION = 200  # chunks written in one transaction
 
@@ -67,37 +70,69 @@ class Facts(NamedTuple):
     length: int
 
 
+@dataclass(frozen=True, slots=True)
+class Portion:
+    """Some chunks of a build, each with its ordinal and digest."""
+
+    owner: OwnerId
+    build: int
+    facts: Facts | None  # with the first portion
+    parts: Sequence[Numbered]
+
+    def __len__(self) -> int:
+        """Return how many chunks there are."""
+        return len(self.parts)
+
+
 class Builds:
     """Writes and reads lists of chunks."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    def begin(self, tx: Transaction, owner: OwnerId, build: int, facts: Facts) -> None:
-        """Write down a new build, within a transaction that proved that its worker holds the slot."""
-        tx.run(sql.UNSETTLE_BUILDS, owner_id=owner)
-        told = json.dumps({"metadata": dict(facts.metadata), "warnings": list(facts.warnings)}, ensure_ascii=False)
-        pages = json.dumps(list(facts.pages))
-        tx.run(sql.BEGIN_BUILD, [[owner, build, facts.title, pages, told, facts.length]])
+    def write(self, tx: Transaction, portions: Sequence[Portion]) -> None:
+        """Write portions of builds, within a transaction that proved that their workers hold the slots.
 
-    def extend(self, tx: Transaction, owner: OwnerId, build: int, parts: Sequence[tuple[int, str, Part]]) -> None:
-        """List more chunks, each with its ordinal and digest; one that is known is listed again."""
-        known = dict(tx.run(sql.KNOWN_CHUNKS, [[owner, digest] for _, digest, _ in parts]))
-        known |= tx.run(
+        The first portion of a build begins it. A chunk that is known is listed again.
+        """
+        self._begin(tx, [portion for portion in portions if portion.facts is not None])
+        listed = [(portion, *one) for portion in portions for one in portion.parts]
+        found = tx.run(sql.KNOWN_CHUNKS, [[portion.owner, digest] for portion, _, digest, _ in listed])
+        known = {(owner, digest): chunk for owner, digest, chunk in found}
+        made = tx.run(
             sql.CREATE_CHUNKS,
             [
-                [owner, digest, json.dumps(part.headings, ensure_ascii=False), part.text, int(ordinal == 0)]
-                for ordinal, digest, part in parts
-                if digest not in known
+                [portion.owner, digest, told(part.headings), part.text, int(ordinal == 0)]
+                for portion, ordinal, digest, part in listed
+                if (portion.owner, digest) not in known
             ],
         )
+        known |= {(owner, digest): chunk for owner, digest, chunk in made}
         tx.run(
             sql.LIST_CHUNKS,
             [
-                [owner, known[digest], build, ordinal, part.start, part.body, part.stop]
-                for ordinal, digest, part in parts
+                [
+                    portion.owner, known[portion.owner, digest], portion.build, ordinal,
+                    part.start, part.body, part.stop,
+                ]
+                for portion, ordinal, digest, part in listed
             ],
-        )
+        )  # fmt: skip
+
+    def _begin(self, tx: Transaction, portions: Sequence[Portion]) -> None:
+        """Write down new builds."""
+        tx.run(sql.UNSETTLE_BUILDS, [[portion.owner] for portion in portions])
+        tx.run(
+            sql.BEGIN_BUILD,
+            [
+                [
+                    portion.owner, portion.build, facts.title, told(facts.pages),
+                    told({"metadata": dict(facts.metadata), "warnings": facts.warnings}), facts.length,
+                ]
+                for portion in portions
+                if (facts := portion.facts) is not None
+            ],
+        )  # fmt: skip
 
     def listed(self, sources: Sequence[tuple[OwnerId, int]]) -> dict[OwnerId, list[int]]:
         """Read the chunks of builds of different owners, each in order."""
@@ -127,14 +162,14 @@ class Builds:
         ]
 
 
-def numbered(parts: Iterable[Part]) -> Iterator[list[tuple[int, str, Part]]]:
+def numbered(parts: Iterable[Part]) -> Iterator[list[Numbered]]:
     """Give each chunk its ordinal and a digest of what it is, in portions.
 
     Equal chunks of a document are told apart by counting them, so each keeps its row when another one goes. What opens
     a document is another chunk than the same text in its middle, because indexes may see more in it.
     """
     seen: dict[str, int] = {}
-    portion: list[tuple[int, str, Part]] = []
+    portion: list[Numbered] = []
     for ordinal, part in enumerate(parts):
         said = "\0".join((*part.headings, part.text))
         occurrence = seen[said] = seen.get(said, 0) + 1
@@ -147,3 +182,8 @@ def numbered(parts: Iterable[Part]) -> Iterator[list[tuple[int, str, Part]]]:
             portion = []
     if portion:
         yield portion
+
+
+def told(value: Any) -> str:
+    """Return a value as it is kept: JSON as short as it can be read by people."""
+    return json.dumps(value, ensure_ascii=False)

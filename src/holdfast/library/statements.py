@@ -89,11 +89,15 @@ ALL_RECIPES = select(recipes.c.kind, recipes.c.id, recipes.c.spec).order_by(reci
 # ---------------------------------------------------------------- builds: lists of chunks
 
 _row = batch(owner_id=int, digest=str)
-KNOWN_CHUNKS = select(chunks.c.digest, chunks.c.id).select_from(
+KNOWN_CHUNKS = select(chunks.c.owner_id, chunks.c.digest, chunks.c.id).select_from(
     chunks.join(_row, and_(chunks.c.owner_id == _row.c.owner_id, chunks.c.digest == _row.c.digest, STANDS))
 )
 _row = batch(owner_id=int, digest=str, headings=str, text=str, opening=int)
-CREATE_CHUNKS = insert(chunks).from_select([*_row.c.keys()], select(*_row.c)).returning(chunks.c.digest, chunks.c.id)
+CREATE_CHUNKS = (
+    insert(chunks)
+    .from_select([*_row.c.keys()], select(*_row.c))
+    .returning(chunks.c.owner_id, chunks.c.digest, chunks.c.id)
+)
 _row = batch(owner_id=int, chunk_id=int, build=int, ordinal=int, start=int, body=int, stop=int)
 LIST_CHUNKS = insert(lists).from_select([*_row.c.keys()], select(*_row.c))
 _row = batch(owner_id=int, build=int, title=str, pages=str, facts=str, length=int)
@@ -229,7 +233,8 @@ _alone = ~(
     select(_other.c.build).where(_other.c.owner_id == builds.c.owner_id, _other.c.build != builds.c.build).exists()
 )
 
-UNSETTLE_BUILDS = update(builds).values(settled=0).where(builds.c.owner_id == number("owner_id"))
+_row = batch(owner_id=int)
+UNSETTLE_BUILDS = update(builds).values(settled=0).where(builds.c.owner_id.in_(select(_row.c.owner_id)))
 STALE_BUILDS = select(builds.c.owner_id, builds.c.build).where(_unsettled, ~_shown, ~_being_written).limit(LIMIT)
 _row = batch(owner_id=int, build=int)
 STILL_STALE = (

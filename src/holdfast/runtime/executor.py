@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import random
 from enum import Enum, auto
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, TypeVar, cast
 
 from holdfast.core.slot import Fault
 from holdfast.errors import HoldfastError, Outage, Permanent, StaleLease, StopWork, StoreError, Transient
@@ -20,10 +20,12 @@ from holdfast.stores.base import Completion, Failure, Surrender
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from sqlalchemy import Connection
+
     from holdfast.core.clock import Clock
     from holdfast.core.rules import Rules
     from holdfast.core.slot import Ring, Ticket
-    from holdfast.runtime.work import Indexer
+    from holdfast.runtime.work import Indexer, Publisher
     from holdfast.stores.base import Store
 
 log = logging.getLogger("holdfast")
@@ -41,6 +43,7 @@ class Settled(Enum):
 Result = Completion | Failure | Surrender | Settled
 TOGETHER = 2  # fewer than this have nothing to share
 FLUSH_SECONDS = 0.05  # a finished result waits no longer than this for its neighbours
+FLUSH_ROWS = 250  # nor for more of them than have so many rows to write
 
 
 def nowhere(point: str) -> None:
@@ -100,14 +103,17 @@ class Executor:
             self._reach("claimed")
             flushed = self._clock.monotonic()
             results: list[tuple[Ticket, Result]] = []
+            rows = 0
             self._begin(tickets)
             for ticket in tickets:
                 if not self.heartbeat.begin(ticket):
                     continue
-                results.append((ticket, self._attempt(ticket)))
-                if self._clock.monotonic() - flushed >= FLUSH_SECONDS:
+                result = self._attempt(ticket)
+                results.append((ticket, result))
+                rows += _rows(result)
+                if rows >= FLUSH_ROWS or self._clock.monotonic() - flushed >= FLUSH_SECONDS:
                     self._settle(results)
-                    flushed, results = self._clock.monotonic(), []
+                    flushed, results, rows = self._clock.monotonic(), [], 0
             self._settle(results)
         finally:
             self.heartbeat.let_go(tickets)
@@ -179,11 +185,31 @@ class Executor:
         self.heartbeat.let_go([ticket for ticket, _ in results])
         endings = [one for _, one in results]
         gone = [ticket for ticket, one in results if one is Settled.REMOVED]
-        self._write(self.store.complete, [one for one in endings if isinstance(one, Completion)])
+        self._complete([one for one in endings if isinstance(one, Completion)])
         self._write(self.store.fail, [one for one in endings if isinstance(one, Failure)])
         self._write(self.store.forget, gone)
         self._free([one for one in endings if isinstance(one, Surrender)])
         self._reach("settled")
+
+    def _complete(self, completions: Sequence[Completion]) -> None:
+        """Publish results together; where that fails each stands or falls alone."""
+        try:
+            self._write(lambda batch: self.store.complete(batch, self._add_rows), completions)
+        except Exception as error:
+            if len(completions) > 1:
+                for one in completions:
+                    self._complete([one])
+            else:
+                (one,) = completions
+                log.info("work.not_published key=%s fence=%d", one.ticket.key, one.ticket.fence, exc_info=True)
+                self._write(self.store.fail, [self._failure(one.ticket, error)])
+
+    def _add_rows(self, connection: Connection, completions: Sequence[Completion]) -> None:
+        """Let each indexer write what it kept for the transaction that publishes."""
+        kept = [one for one in completions if one.built.rows is not None]
+        for kind in {one.ticket.key.kind for one in kept}:
+            indexer = cast("Publisher", self.indexers[kind])
+            indexer.publish(connection, [one for one in kept if one.ticket.key.kind == kind])
 
     def _write(self, verb: Callable[[Sequence[T]], None], batch: Sequence[T]) -> None:
         """Write one batch; whoever is refused is superseded and frees its slot."""
@@ -207,3 +233,8 @@ class Executor:
             log.info("release.late slots=%d", len(stale.tickets))
         except StoreError:
             log.exception("release.unknown")
+
+
+def _rows(result: Result) -> int:
+    """Return how many rows are still to be written for a result."""
+    return len(result.built.rows) if isinstance(result, Completion) and result.built.rows is not None else 0

@@ -9,7 +9,7 @@ from holdfast.core.slot import Built, Progress
 from holdfast.stores.base import Completion
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
     from contextlib import AbstractContextManager
 
     from sqlalchemy import Connection
@@ -72,7 +72,8 @@ class Indexer(Protocol):
 
     Both may run more than once and side by side with a late twin; what they write durably goes through
     `Task.guarded` or carries the ticket's generation and fence. An indexer may also have `begin(tasks)`: it sees the
-    tasks of a claimed batch before they are built one by one, for work that is better done together.
+    tasks of a claimed batch before they are built one by one, for work that is better done together. One whose builds
+    carry rows is a `Publisher`.
     """
 
     def build(self, task: Task) -> Built | None:
@@ -81,4 +82,15 @@ class Indexer(Protocol):
 
     def remove(self, task: Task) -> None:
         """Remove all that was ever built for the slot; it may be partly gone already."""
+        ...
+
+
+class Publisher(Protocol):
+    """An indexer whose builds have rows that are written in the transaction that publishes them.
+
+    So a result and its rows are one commit, and those of many small documents are written together.
+    """
+
+    def publish(self, connection: Connection, completions: Sequence[Completion]) -> None:
+        """Write the rows of these builds, all or none; called again if the transaction has to be."""
         ...

@@ -8,6 +8,7 @@ of one. Where a ticket no longer holds its slot the verb writes the others, coun
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Protocol
@@ -43,6 +44,9 @@ class Completion:
 
     ticket: Ticket
     built: Built
+
+
+Writer = Callable[["Connection", "Sequence[Completion]"], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -159,8 +163,12 @@ class Store(Protocol):
         """Renew the leases and write the progress."""
         ...
 
-    def complete(self, completions: Sequence[Completion]) -> None:
-        """Publish builds: they are served from now on, and what waited for them is queued."""
+    def complete(self, completions: Sequence[Completion], write: Writer | None = None) -> None:
+        """Publish builds: they are served from now on, and what waited for them is queued.
+
+        `write` adds the workers' own rows in the same transaction; it sees only the builds that are published, and may
+        be called again where the transaction has to be.
+        """
         ...
 
     def fail(self, failures: Sequence[Failure]) -> None:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection
 
     from holdfast.core.slot import Ring, Slot
-    from holdfast.stores.base import Beat, Completion, Failure, Surrender
+    from holdfast.stores.base import Beat, Completion, Failure, Surrender, Writer
     from holdfast.stores.database import Transaction
 
 
@@ -120,9 +120,16 @@ class Working(Desk):
         if stale:
             raise StaleLease("extended", stale)
 
-    def complete(self, completions: Sequence[Completion]) -> None:
+    def complete(self, completions: Sequence[Completion], write: Writer | None = None) -> None:
         """Publish builds: they are served from now on, and what waited for them is queued."""
-        changes, stale = self.database.write(lambda tx: self._completed(tx, completions), durable=True)
+
+        def work(tx: Transaction) -> tuple[list[Change], list[Ticket]]:
+            changes, stale = self._completed(tx, completions)
+            if write is not None:
+                write(tx.connection, [one for one in completions if one.ticket not in stale])
+            return changes, stale
+
+        changes, stale = self.database.write(work, durable=True)
         self._report(changes)
         raise_stale(Verb.COMPLETE, stale)
 

@@ -11,7 +11,7 @@ from holdfast.content.readers import archives
 from holdfast.content.readers.base import Limits, Reader, Reading
 from holdfast.content.readers.documents import DocumentReader, PageReader
 from holdfast.content.readers.files import explained
-from holdfast.content.readers.kinds import HTML, MAIL, NOTEBOOK, ODP, OLE, PPTX, ZIP, Kind, ole_kind
+from holdfast.content.readers.kinds import FETCHED, HTML, MAIL, NOTEBOOK, ODP, OLE, PPTX, ZIP, Kind, ole_kind
 from holdfast.content.readers.mail import MailReader
 from holdfast.content.readers.notebooks import NotebookReader
 from holdfast.content.readers.plain import PlainReader
@@ -66,8 +66,8 @@ def _readers(kind: Kind, limits: Limits) -> tuple[Reader, ...]:
     """Name who reads this kind, and who tries after that."""
     if kind.plain:
         return (PlainReader(kind, limits),)
-    if kind == HTML:
-        return (PageReader(limits),)
+    if kind.mime == HTML.mime:
+        return (PageReader(limits, main=kind == FETCHED),)
     if kind == MAIL:
         return (MailReader(limits),)
     if kind == NOTEBOOK:

@@ -7,7 +7,6 @@ from itertools import islice
 
 # NUL and other controls, lone surrogates, byte order marks, characters that Unicode will never assign.
 NOISE = re.compile(r"[\x00-\x08\x0e-\x1f\x7f-\x84\x86-\x9f\ud800-\udfff\ufeff\ufffe\uffff]")
-LINE_ENDS = re.compile(r"\r\n?|[\x0b\x0c\x85\u2028\u2029]")
 GAPS = re.compile(r"\n{3,}")
 HEADING = re.compile(r" {0,3}#{1,6}[ \t]+(.+)")
 FENCE = re.compile(r" {0,3}(`{3,}|~{3,})")
@@ -25,9 +24,8 @@ SHORT = 200
 
 def clean(text: str) -> str:
     """Make lines end in one newline and without blanks, and drop what is no text."""
-    text = NOISE.sub("", LINE_ENDS.sub("\n", text))
     # Not a regular expression: that would be quadratic on long runs of blanks.
-    return "\n".join(line.rstrip() for line in text.split("\n")).strip("\n")
+    return "\n".join(line.rstrip() for line in NOISE.sub("", text).splitlines()).strip("\n")
 
 
 def close_gaps(text: str) -> str:

@@ -14,6 +14,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from holdfast.content import refusals
+from holdfast.content.readers.articles import main_part
 from holdfast.content.readers.base import Limits, Reading
 from holdfast.content.readers.cleaning import clean, close_gaps, first_heading, given, has_words, short
 from holdfast.content.readers.decoding import decode
@@ -111,17 +112,22 @@ class DocumentReader:
 
 
 class PageReader:
-    """Reads web pages: decoded by us, since kreuzberg takes everything for UTF-8, and made Markdown by kreuzberg."""
+    """Reads web pages: decoded by us, since kreuzberg takes everything for UTF-8, and made Markdown by kreuzberg.
 
-    def __init__(self, limits: Limits) -> None:
+    Of a page that was fetched, the main part alone.
+    """
+
+    def __init__(self, limits: Limits, *, main: bool = False) -> None:
         self._limits = limits
+        self._main = main
 
     def read(self, path: Path, name: str) -> Reading:  # noqa: ARG002 - the kind is known
         """Convert the page."""
         data = contents(path, self._limits)
         declared = DECLARED.search(data[:DECLARED_WITHIN])
         decoded = decode(data, declared[1].decode("ascii") if declared else None)
-        text = markdown(decoded.text, self._limits)
+        page = main_part(_without_furniture(decoded.text)) if self._main else decoded.text
+        text = markdown(page, self._limits)
         if not has_words(text):
             raise refusals.no_text()
         title = TITLE.search(decoded.text)

@@ -30,6 +30,7 @@ class Kind:
     mime: str
     language: str = ""
     plain: bool = False
+    main: bool = False  # of a web page, the main part alone
 
     @property
     def metadata(self) -> dict[str, str]:
@@ -51,6 +52,7 @@ def _open(part: str) -> Kind:
 
 TEXT, MARKDOWN = _plain("text/plain"), _plain("text/markdown")
 HTML, MAIL = Kind(mime="text/html"), Kind(mime="message/rfc822")
+FETCHED = Kind(mime="text/html", main=True)
 NOTEBOOK, PDF, RTF = Kind(mime="application/x-ipynb+json"), Kind(mime="application/pdf"), Kind(mime="application/rtf")
 ZIP, OLE = Kind(mime="application/zip"), Kind(mime="application/x-ole-storage")
 DOCX, PPTX = _office("wordprocessingml.document"), _office("presentationml.presentation")
