@@ -194,7 +194,8 @@ def bare_loop(shop: Shop, kinds: tuple[str, ...], path: Path) -> float:
                 f"SELECT owner_id, {chosen} FROM {table} JOIN library_chunks ON library_chunks.id = {table}.{key}",  # noqa: S608
             )
         )
-    made = [sql for (sql,) in shop.rows("SELECT sql FROM sqlite_master WHERE sql IS NOT NULL")]
+    names = {name for name, _, _ in copied}
+    made = [sql for table, sql in shop.rows("SELECT tbl_name, sql FROM sqlite_master WHERE sql > ''") if table in names]
     by_owner: dict[int, list[tuple[str, list[Any]]]] = {}
     for _, insert, select in copied:
         for owner, *row in shop.rows(select):
@@ -207,10 +208,8 @@ def bare_loop(shop: Shop, kinds: tuple[str, ...], path: Path) -> float:
     for pragma in PRAGMAS:
         raw.execute(f"PRAGMA {pragma}")
     raw.execute("PRAGMA synchronous=NORMAL")
-    names = {name for name, _, _ in copied}
     for sql in made:
-        if any(f"TABLE {name} " in sql or f"EXISTS {name} " in sql or f"ON {name} " in sql for name in names):
-            raw.execute(sql)
+        raw.execute(sql)
     started = time.process_time()
     for inserts in by_owner.values():
         raw.execute("BEGIN IMMEDIATE")
