@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from holdfast.core.clock import SystemClock
-from holdfast.knowledge.documents import Upload
+from holdfast.knowledge.adding import Upload
 from holdfast.library.catalogue import BaseSettings
 from holdfast.providers.base import Embedded, never
 from holdfast.runtime.executor import Executor
@@ -113,7 +113,7 @@ class Shop:
         )
 
     def put(self, uploads: Sequence[Upload]) -> None:
-        self.library.documents.put(self.base, uploads)
+        self.library.items.put(self.base, uploads)
         while self.worker.run_next(100):
             pass
 

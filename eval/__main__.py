@@ -16,10 +16,10 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from holdfast.core.clock import SystemClock
-from holdfast.knowledge.documents import Upload
+from holdfast.knowledge.adding import Upload
 from holdfast.library.catalogue import BaseSettings
 from holdfast.runtime.executor import Executor
-from holdfast.search.searching import HYBRID
+from holdfast.search.fusion import HYBRID
 from holdfast.settings import Settings
 from holdfast.wiring import Library, open_settings
 
@@ -80,7 +80,7 @@ def main(folder: str, most: int | None = None) -> int:
         library = Library(store, settings)
         base = library.catalogue.create_base("eval", BaseSettings(indexes=("vector", "fulltext", "graph")))
         started = time.process_time()
-        library.documents.put(base, data.documents)
+        library.items.put(base, data.documents)
         worker = Executor(store, library.indexers(), holder="eval", clock=SystemClock(), rules=settings.rules)
         while worker.run_next(100):
             pass

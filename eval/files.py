@@ -14,7 +14,7 @@ from tempfile import TemporaryDirectory
 
 from holdfast.core.clock import SystemClock
 from holdfast.core.states import Status
-from holdfast.knowledge.documents import Upload
+from holdfast.knowledge.adding import Upload
 from holdfast.library.catalogue import BaseSettings
 from holdfast.runtime.executor import Executor
 from holdfast.settings import Settings
@@ -30,7 +30,7 @@ def main(folder: Path) -> int:
         store = open_settings(settings)
         library = Library(store, settings)
         base = library.catalogue.create_base("files", BaseSettings(indexes=("vector", "fulltext", "graph")))
-        library.documents.put(base, [Upload(str(file.relative_to(folder)), file.read_bytes()) for file in files])
+        library.items.put(base, [Upload(str(file.relative_to(folder)), file.read_bytes()) for file in files])
         worker = Executor(store, library.indexers(), holder="files", clock=SystemClock(), rules=settings.rules)
         longest, started = 0.0, time.monotonic()
         while worker.run_next(1):
@@ -40,7 +40,7 @@ def main(folder: Path) -> int:
         reasons: Counter[str] = Counter()
         for file in files:
             name = str(file.relative_to(folder))
-            owner = store.owner(base.key, library.documents.find(base, name).key)
+            owner = store.owner(base.key, library.items.find(base, name).key)
             states[owner.status] += 1
             content = owner.slot("content")
             if content is not None and content.error is not None:

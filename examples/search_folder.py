@@ -8,7 +8,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from holdfast.core.clock import SystemClock
-from holdfast.knowledge.documents import Upload
+from holdfast.knowledge.adding import Upload
 from holdfast.library.catalogue import BaseSettings
 from holdfast.runtime.executor import Executor
 from holdfast.settings import Settings
@@ -24,7 +24,7 @@ def main(folder: Path, question: str) -> None:
         base = library.catalogue.create_base("folder", BaseSettings(indexes=("vector", "fulltext", "graph")))
 
         files = sorted(file for file in folder.rglob("*") if file.is_file())
-        library.documents.put(base, [Upload(str(file.relative_to(folder)), file.read_bytes()) for file in files])
+        library.items.put(base, [Upload(str(file.relative_to(folder)), file.read_bytes()) for file in files])
         worker = Executor(store, library.indexers(), holder="me", clock=SystemClock(), rules=settings.rules)
         while worker.run_next(100):
             pass

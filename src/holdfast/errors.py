@@ -6,6 +6,10 @@ HoldfastError
 ├── UnknownSlot          the owner has no slot of this kind
 ├── UnknownJob           no job has this id
 ├── BadRequest           a request that cannot mean anything
+├── UnknownBase          there is no such base, or it is being deleted
+├── UnknownItem          there is no such item in the base
+├── BaseFailed           nothing can be added or indexed there until it is repaired
+├── NotNow               it cannot be done while things stand as they do
 ├── StaleLease           a write by a worker that no longer holds the slot
 ├── StoreError
 │   ├── StoreBusy        another program keeps the database locked
@@ -17,6 +21,7 @@ HoldfastError
 └── WorkError            what an indexer raises
     ├── Transient        try again later, counted
     │   └── Outage       the provider is down for everybody: wait, not counted
+    │       └── Paused   nobody asks the provider before a known moment
     └── Permanent        trying again cannot help
 
 StopWork stands outside: like KeyboardInterrupt it must pass through `except Exception`.
@@ -73,6 +78,36 @@ class UnknownJob(HoldfastError):
             f"There is no job {job!r}. Finished jobs are kept for the retention time and then removed; "
             "the status of its owner tells what stands now."
         )
+
+
+class UnknownBase(HoldfastError):
+    """There is no such base, or it is being deleted."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"There is no base {name!r}; it was never created or has been deleted. Create it first.")
+
+
+class UnknownItem(HoldfastError):
+    """There is no such item in the base."""
+
+    def __init__(self, base: str, items: Sequence[object]) -> None:
+        names = ", ".join(repr(item) for item in items)
+        super().__init__(f"There is no item {names} in base {base!r}; it was never added or has been deleted.")
+
+
+class BaseFailed(HoldfastError):
+    """Nothing can be added or indexed in a base until it is repaired; deleting is possible."""
+
+    def __init__(self, base: str, reason: str) -> None:
+        super().__init__(f"Base {base!r} has failed: {reason} Repair it, or delete it; nothing was changed.")
+
+
+class NotNow(HoldfastError):
+    """Something cannot be done while things stand as they do."""
+
+    def __init__(self, reason: str, message: str) -> None:
+        super().__init__(message)
+        self.reason = reason
 
 
 class StaleLease(HoldfastError):
@@ -144,6 +179,10 @@ class Transient(WorkError):
 
 class Outage(Transient):
     """The provider is down for everybody: wait, and do not hold it against this slot."""
+
+
+class Paused(Outage):
+    """Nobody asks the provider for now: wait exactly `retry_after`, and do not hold it against this slot."""
 
 
 class Permanent(WorkError):

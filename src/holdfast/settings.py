@@ -6,6 +6,7 @@ unit: `90`, `30s`, `45m`, `6h`, `30d`. A contradiction is refused before anythin
 
 from __future__ import annotations
 
+import math
 import os
 import re
 from dataclasses import dataclass, field, fields
@@ -57,12 +58,19 @@ class Settings:
 
     retention: timedelta = _is(timedelta(days=30), "how long finished jobs, events and refusals are kept")
 
+    fetch_allow: str = _is("", "hosts and networks beyond the public web from which pages may be fetched")
+
+    words_memory: int = _is(60, "megabytes of words that a process keeps for searching, on SQLite; 0: none")
+
     embedding_url: str = _is("", "an endpoint in OpenAI's format that embeds; empty: this machine, without a network")
     embedding_model: str = _is("", "the model that it embeds with")
     embedding_key: str = _is("", "its key", secret=True)
+    embedding_price: float | None = _is(None, "what it costs for a million tokens; empty: not known")
     chat_url: str = _is("", "an endpoint in OpenAI's format with a language model; empty: none")
     chat_model: str = _is("", "the language model")
     chat_key: str = _is("", "its key", secret=True)
+    chat_price_read: float | None = _is(None, "what a million tokens cost that it reads; empty: not known")
+    chat_price_written: float | None = _is(None, "what a million tokens cost that it writes; empty: not known")
 
     def __post_init__(self) -> None:
         self._require(self.heartbeat < self.lease, "heartbeat", "lease", "a claim would end before its renewal")
@@ -87,6 +95,10 @@ class Settings:
             if bool(getattr(self, f"{purpose}_url")) != bool(getattr(self, f"{purpose}_model")):
                 name = f"{PREFIX}{purpose.upper()}"
                 raise BadSettings(f"{name}_URL and {name}_MODEL go together: set both or neither.")
+        for name in ("embedding_price", "chat_price_read", "chat_price_written"):
+            price = getattr(self, name)
+            if price is not None and not 0 <= price < math.inf:
+                raise BadSettings(f"{PREFIX}{name.upper()} must be a price of 0 or more, not {price}.")
         if not 0 <= self.backoff_jitter < 1:
             raise BadSettings(f"{PREFIX}BACKOFF_JITTER must be from 0 to below 1, not {self.backoff_jitter}.")
 
@@ -132,6 +144,8 @@ def _parse(name: str, text: str, default: Any) -> Any:
     try:
         if isinstance(default, timedelta):
             return _duration(text)
+        if default is None:
+            return float(text) if text else None
         return type(default)(text)
     except ValueError as error:
         wanted = "a duration like 90, 30s, 45m, 6h or 30d" if isinstance(default, timedelta) else "a number"

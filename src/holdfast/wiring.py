@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 from sqlalchemy.engine import make_url
 
@@ -17,24 +18,31 @@ from holdfast.indexes.documents import CONTENT, ContentIndexer
 from holdfast.indexes.merging import MERGING, MergingIndexer, request_due
 from holdfast.indexes.portrait import Portraits
 from holdfast.indexes.registry import Indexes
+from holdfast.knowledge.adding import SOURCE
 from holdfast.knowledge.cards import CARDS, Cards, CardsIndexer
-from holdfast.knowledge.documents import Documents
+from holdfast.knowledge.items import Items
+from holdfast.knowledge.looking import SourceIndexer, World
 from holdfast.library.blobs import Blobs
 from holdfast.library.catalogue import Catalogue
+from holdfast.library.leftovers import Leftovers
 from holdfast.library.memos import Memos
+from holdfast.library.prices import Price
 from holdfast.providers.offline import OfflineProvider
 from holdfast.providers.openai import Endpoint, OpenAIProvider
+from holdfast.providers.pausing import Pausing
 from holdfast.runtime.crew import LocalCrew, Parts, no_sweep
 from holdfast.runtime.reconciler import Reconciler
 from holdfast.schedulers.base import scheduler
 from holdfast.search.asking import Asking
 from holdfast.search.searching import Searching
+from holdfast.sources.reach import Reach
 from holdfast.stores.bells import FileBell, MemoryBell, PostgresBell
 from holdfast.stores.opening import open_store
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from holdfast.core.clock import Clock
     from holdfast.providers.base import Provider
     from holdfast.runtime.work import Indexer
     from holdfast.schedulers.base import Scheduler
@@ -112,19 +120,23 @@ class Library:
         *,
         embedder: Provider | None = None,
         speaker: Provider | None = None,
+        clock: Clock | None = None,
     ) -> None:
         self.store = store
         self.catalogue = Catalogue(store.database)
         self.blobs = Blobs(Path(settings.data))
-        self.memos = Memos(store.database)
+        self.leftovers = Leftovers(store.database, self.blobs, clock or SystemClock())
+        self.memos = Memos(store.database, prices(settings))
         self.tools = tools = Tools(
             database=store.database,
             memos=self.memos,
-            embedder=embedder or open_embedder(settings),
-            speaker=speaker or open_speaker(settings),
+            embedder=_pausing(embedder or open_embedder(settings), settings.embedding_url, settings, clock),
+            speaker=_pausing(speaker or open_speaker(settings), settings.chat_url, settings, clock),
+            words_memory=settings.words_memory,
         )
         self.indexes = Indexes(tools, self.catalogue)
-        self.documents = Documents(store, self.catalogue, self.blobs, self.indexes)
+        self.items = Items(store, self.catalogue, self.blobs, self.indexes)
+        self.world = World(reach=Reach.parse(settings.fetch_allow))
         self.cards = Cards(store, self.indexes)
         self.searching = Searching(store.database, self.indexes)
         self.portraits = Portraits(store.database)
@@ -133,7 +145,12 @@ class Library:
     def sweep(self, limit: int) -> int:
         """Remove what nobody needs, and ask for what follows when documents have come to rest."""
         self.indexes.audit(limit)
-        return max(self.indexes.sweeper().sweep(limit), request_due(self.store))
+        return max(
+            self.indexes.sweeper().sweep(limit),
+            request_due(self.store),
+            self.items.finish(limit),
+            self.leftovers.sweep(limit),
+        )
 
     def indexers(self) -> Mapping[str, Indexer]:
         """Return what builds each kind of slot."""
@@ -141,6 +158,7 @@ class Library:
         content = ContentIndexer(database, self.catalogue, self.blobs, self.indexes.sweeper())
         return {
             CONTENT: content,
+            SOURCE: SourceIndexer(self.store, self.catalogue, self.items, self.world),
             CARDS: CardsIndexer(database),
             MERGING: MergingIndexer(self.tools, self.catalogue),
             **{kind: ChunkIndexer(self.indexes[kind], database, self.catalogue) for kind in self.indexes.kinds},
@@ -161,6 +179,21 @@ def open_speaker(settings: Settings) -> Provider:
     if not settings.chat_url:
         return OfflineProvider()
     return OpenAIProvider(Endpoint(base_url=settings.chat_url, key=settings.chat_key, chat_model=settings.chat_model))
+
+
+def prices(settings: Settings) -> dict[str, Price]:
+    """Return what the models cost, by their names."""
+    return {
+        settings.embedding_model: Price(read=settings.embedding_price),
+        settings.chat_model: Price(read=settings.chat_price_read, written=settings.chat_price_written),
+    }
+
+
+def _pausing(provider: Provider, url: str, settings: Settings, clock: Clock | None) -> Pausing:
+    """Leave a provider alone while it is down; people know it by its models and its address."""
+    models = " and ".join(model for model in (provider.embedding_model, provider.chat_model) if model)
+    name = " at ".join(part for part in (models, urlsplit(url).hostname) if part)
+    return Pausing(provider, name, clock=clock or SystemClock(), policy=settings.rules.retry)
 
 
 def crew(settings: Settings, indexers: str | None = None) -> LocalCrew:

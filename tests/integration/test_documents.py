@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
-    from holdfast.knowledge.documents import Upload
+    from holdfast.knowledge.adding import Upload
     from holdfast.library.catalogue import Base
     from tests.support.clock import FakeClock
 
@@ -52,11 +52,11 @@ def test_the_same_content_again_does_nothing(rig: Rig) -> None:
 @pytest.mark.parametrize("kind", CHANNELS)
 def test_a_deleted_document_is_gone_at_once_and_leaves_nothing(rig: Rig, kind: str) -> None:
     rig.index("whales.md", WHALES)
-    rig.library.documents.delete(rig.base, "whales.md")
+    rig.delete("whales.md")
     assert rig.find("krill", kind) == []
     rig.work()
     rig.sweep()
-    left = {table: rig.count(table) for table in ("documents", "builds", "lists", "chunks", "slots", "owners")}
+    left = {table: rig.count(table) for table in ("items", "builds", "lists", "chunks", "slots", "owners")}
     assert left == dict.fromkeys(left, 0)
     assert [rig.rows(kind) for kind in CHANNELS] == [[], []]
     assert [file for file in rig.folder.rglob("*") if file.is_file()] == []
@@ -134,15 +134,16 @@ def test_a_document_that_changes_while_its_old_bytes_come_again_gets_them(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rig.index("whales.md", WHALES)
-    look = rig.library.documents._same
+    adding = rig.library.items.adding
+    look = adding._same
 
-    def looked_too_early(base: Base, uploads: Sequence[Upload]) -> dict[str, str]:
+    def looked_too_early(base: Base, uploads: Sequence[Upload]) -> dict[tuple[int, str], str]:
         seen = look(base, uploads)
-        monkeypatch.setattr(rig.library.documents, "_same", look)
+        monkeypatch.setattr(adding, "_same", look)
         rig.index("whales.md", "# Stones\n\nGranite is hard.\n")
         return seen
 
-    monkeypatch.setattr(rig.library.documents, "_same", looked_too_early)
+    monkeypatch.setattr(adding, "_same", looked_too_early)
     assert rig.put("whales.md", WHALES).accepted
     rig.work()
     assert [hit.served.generation for hit in rig.find("krill")] == [3]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from holdfast.core.states import Operation
-from holdfast.knowledge.documents import Upload
+from holdfast.knowledge.adding import Upload
 from holdfast.library import serving
 from holdfast.library.catalogue import BaseSettings
 from tests.support.rig import Rig
@@ -55,9 +55,13 @@ def unpublish(rig: Rig, kind: str) -> None:
 
 def assert_only(rig: Rig, kind: str, patch: pytest.MonkeyPatch, guard: str, instead: str = "") -> None:
     """The whales are hidden, the stones are shown; and nothing else than these words hides the whales."""
+    assert_only_by(rig, kind, patch, {guard: instead})
+
+
+def assert_only_by(rig: Rig, kind: str, patch: pytest.MonkeyPatch, guards: dict[str, str]) -> None:
     assert names(rig, kind) == ["stones.md"]
     with patch.context() as unguarded:
-        unguarded.setattr(serving, "sql", changed({guard: instead}))
+        unguarded.setattr(serving, "sql", changed(guards))
         assert len(names(rig, kind)) == 2
     assert names(rig, kind) == ["stones.md"]
 
@@ -68,13 +72,13 @@ def assert_only(rig: Rig, kind: str, patch: pytest.MonkeyPatch, guard: str, inst
 def test_a_hit_of_another_base_is_not_shown(rig: Rig, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     rig.index("stones.md", STONES)
     other = rig.library.catalogue.create_base("other", BaseSettings())
-    rig.library.documents.put(other, [Upload("whales.md", KRILL.encode())])
+    rig.library.items.put(other, [Upload("whales.md", KRILL.encode())])
     rig.work()
     (mine,) = rig.library.indexes.recipes(rig.base, kind)
     (theirs,) = rig.library.indexes.recipes(other, kind)
     change(rig, f"INSERT INTO {kind}_{mine.id} {copied(rig, kind, theirs.id)}")
     change(rig, f"UPDATE slots SET recipe = {mine.id} WHERE recipe = {theirs.id}")
-    assert_only(rig, kind, monkeypatch, 'owners.c.base == word("base"),\n            serves', instead="serves")
+    assert_only(rig, kind, monkeypatch, 'owners.c.base == word("base"),\n            OPEN', instead="OPEN")
 
 
 def copied(rig: Rig, kind: str, recipe: int) -> str:
@@ -99,8 +103,29 @@ def test_a_hit_of_a_document_that_is_being_deleted_is_not_shown(
 ) -> None:
     rig.index("stones.md", STONES)
     rig.index("whales.md", KRILL)
-    rig.library.documents.delete(rig.base, "whales.md")
+    rig.delete("whales.md")
+    change(rig, "UPDATE library_items SET deleting = 0")
     assert_only(rig, kind, monkeypatch, ", slot.c.state != literal_column(\"'deleting'\"))", instead=")")
+
+
+def test_a_hit_of_an_item_that_is_hidden_is_not_shown_though_its_slots_are_not_deleted_yet(
+    rig: Rig, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rig.index("stones.md", STONES)
+    rig.index("whales.md", KRILL)
+    change(rig, "UPDATE library_items SET deleting = 1 WHERE name = 'whales.md'")
+    assert_only(rig, kind, monkeypatch, "            VISIBLE,\n", instead="")
+
+
+def test_nothing_of_a_base_that_is_being_deleted_is_shown(
+    rig: Rig, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rig.index("whales.md", KRILL)
+    change(rig, "UPDATE library_bases SET deleting = 1")
+    assert rig.find("krill", kind) == []
+    with monkeypatch.context() as unguarded:
+        unguarded.setattr(serving, "sql", changed({"            OPEN,\n": ""}))
+        assert rig.find("krill", kind)
 
 
 def test_a_hit_by_another_recipe_than_the_served_one_is_not_shown(
@@ -180,8 +205,10 @@ def test_a_hit_among_what_its_slot_lacks_is_not_shown(rig: Rig, kind: str, monke
 def test_a_hit_without_its_document_is_not_shown(rig: Rig, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     rig.index("stones.md", STONES)
     rig.index("whales.md", KRILL)
-    change(rig, "DELETE FROM library_documents WHERE name = 'whales.md'")
-    assert_only(rig, kind, monkeypatch, ".join(documents, documents", instead=".outerjoin(documents, documents")
+    change(rig, "DELETE FROM library_items WHERE name = 'whales.md'")
+    join = ".join(items, items.c.id == _item_id)\n    .join(bases"
+    guards = {join: join.replace(".join", ".outerjoin"), "            OPEN,\n            VISIBLE,\n": ""}
+    assert_only_by(rig, kind, monkeypatch, guards)
 
 
 def test_a_hit_without_its_build_is_not_shown(rig: Rig, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -209,7 +236,7 @@ def test_a_recipe_that_no_document_is_served_by_is_not_asked(rig: Rig, kind: str
     with rig.store.database.reading() as tx:
         assert serving.served_recipes(tx, rig.base.key, kind) == [rig.slot("whales.md", kind).recipe]
         assert serving.served_recipes(tx, "999", kind) == []
-    rig.library.documents.delete(rig.base, "whales.md")
+    rig.delete("whales.md")
     with rig.store.database.reading() as tx:
         assert serving.served_recipes(tx, rig.base.key, kind) == []
 
@@ -221,12 +248,12 @@ def test_a_recipe_that_no_document_is_served_by_is_not_asked(rig: Rig, kind: str
 def test_channels_fetch_more_until_enough_are_confirmed(rig: Rig, better: int, limits: tuple[int, ...]) -> None:
     best = [Upload(f"gone-{number}.md", b"krill krill krill") for number in range(better)]
     kept = [Upload(f"kept-{number}.md", f"krill and stone {number} of granite".encode()) for number in range(5)]
-    rig.library.documents.put(rig.base, best + kept)
+    rig.library.items.put(rig.base, best + kept)
     rig.work()
     for kind in CHANNELS:
         assert {hit.served.name[:4] for hit in rig.find("krill", kind, better)} == {"gone"}
     with rig.store.database.writing(durable=False) as tx:  # all at once, as if they were being deleted
-        gone = "SELECT id FROM library_documents WHERE substr(name, 1, 4) = 'gone'"
+        gone = "SELECT id FROM library_items WHERE substr(name, 1, 4) = 'gone'"
         tx.plain(f"UPDATE slots SET state = 'deleting' WHERE owner_id IN ({owners_of(gone)})")
     for kind in CHANNELS:
         for limit in limits:

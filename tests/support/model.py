@@ -27,6 +27,7 @@ class ModelSlot:
     due: int | None = None
     claimed_at: int | None = None
     attempts: int = 0
+    priority: int = 5
 
     @property
     def complete(self) -> bool:
@@ -63,7 +64,8 @@ class ModelOwner:
             return "indexing" if settled or states & {"running", "waiting"} else "queued"
         if all(slot.complete for slot in slots):
             return "success"
-        if any(slot.built for slot in slots):
+        needed = {slot.needs for slot in slots}
+        if any(slot.built for slot in slots if slot.kind not in needed):
             return "degraded"
         return "failed" if "failed" in states else "not_indexed"
 
@@ -76,6 +78,43 @@ class Model:
         self.jobs = 0
         self.outcomes: dict[int, str | None] = {}
         self.owners: dict[str, ModelOwner] = {}
+        self.pauses: set[str] = set()  # the queue, the base
+        self.resumed = 0
+        self.ranked: dict[int, int] = {}  # when the priority of a job was changed
+
+    # -- whoever controls the queue
+
+    def pause(self, what: str) -> bool:
+        changed = what not in self.pauses
+        self.pauses.add(what)
+        return changed
+
+    def resume(self, what: str) -> bool:
+        if what not in self.pauses:
+            return False
+        self.pauses.remove(what)
+        self.resumed = self.now
+        return True
+
+    def cancel(self, job: int) -> str:
+        for owner in self.owners.values():
+            states = {slot.state for slot in owner.slots.values() if slot.job == job}
+            if "deleting" in states:
+                return "rejected"
+            if states & ACTIVE:
+                self._accept(owner, "cancel", {}, None)
+                return "accepted"
+        return "skipped"
+
+    def rank(self, job: int, priority: int) -> str:
+        slots = [slot for owner in self.owners.values() for slot in owner.slots.values() if slot.job == job]
+        unsettled = [slot for slot in slots if slot.state in ACTIVE | {"deleting"}]
+        if not unsettled or all(slot.priority == priority for slot in unsettled):
+            return "skipped"
+        self.ranked[job] = self.now
+        for slot in unsettled:
+            slot.priority = priority
+        return "accepted"
 
     # -- whoever asks
 
@@ -113,15 +152,23 @@ class Model:
         return "skipped" if complete and operation != "force" else "accepted"
 
     def _stuck(self, owner: ModelOwner) -> bool:
+        if self.pauses:
+            return False
         everything = [slot for one in self.owners.values() for slot in one.slots.values()]
         for slot in owner.slots.values():
             if slot.state == "running" and slot.claimed_at is not None and self.now - slot.claimed_at >= STALL:
                 return True
-            younger = [one for one in everything if one.kind == slot.kind and one.queued_at > slot.queued_at]
-            old = slot.state == "queued" and self.now - slot.queued_at >= OVERTAKEN
-            if old and any(one.claimed_at is not None for one in younger):
+            same = [one for one in everything if (one.kind, one.priority) == (slot.kind, slot.priority)]
+            younger = [one for one in same if one.queued_at > slot.queued_at]
+            old = slot.state == "queued" and self.now - max(slot.queued_at, self.resumed) >= OVERTAKEN
+            if old and any(one.claimed_at is not None and self._wrongly(one, slot) for one in younger):
                 return True
         return False
+
+    def _wrongly(self, first: ModelSlot, slot: ModelSlot) -> bool:
+        """It went first although nothing was paused and both had the priority they have now."""
+        since = max(self.resumed, self.ranked.get(first.job, 0), self.ranked.get(slot.job, 0))
+        return first.claimed_at is not None and first.claimed_at >= since
 
     def _accept(
         self, owner: ModelOwner, operation: str, wishes: dict[str, str | None], fingerprint: str | None
@@ -155,6 +202,7 @@ class Model:
     def _raise(self, slot: ModelSlot, generation: int, state: str) -> None:
         slot.wanted, slot.job, slot.state = generation, self.jobs, state
         slot.attempts, slot.due, slot.claimed_at, slot.queued_at = 0, None, None, self.now
+        slot.priority = 5
 
     # -- whoever works
 
@@ -164,7 +212,7 @@ class Model:
             and slot.state in ("queued", "waiting", "running", "deleting")
             and (slot.due is None or slot.due <= self.now)
             and (slot.until is None or slot.until <= self.now)
-            and (slot.state == "deleting" or slot.attempts < ATTEMPTS)
+            and (slot.state == "deleting" or (slot.attempts < ATTEMPTS and not self.pauses))
         )
         if may:
             slot.state = "deleting" if slot.state == "deleting" else "running"
@@ -224,7 +272,9 @@ class Model:
         if all(slot.complete for slot in own):
             self.outcomes[job] = "success"
         else:
-            self.outcomes[job] = "degraded" if any(slot.state == "ready" for slot in own) else "failed"
+            needed = {slot.needs for slot in own}
+            ready = any(slot.state == "ready" for slot in own if slot.kind not in needed)
+            self.outcomes[job] = "degraded" if ready else "failed"
 
     # -- whoever tends
 
@@ -234,11 +284,15 @@ class Model:
             for slot in list(owner.slots.values()):
                 if slot.state not in ("running", "waiting", "deleting") or slot.due is None or slot.due > self.now:
                     continue
+                if slot.state == "waiting" and self.pauses:
+                    continue
                 spent = slot.state != "deleting" and slot.attempts >= ATTEMPTS
                 alive = slot.until is not None and slot.until > self.now
                 if spent:
                     slot.fence += 1
                     self.fail(owner, slot, None)
-                elif alive and slot.claimed_at is not None and self.now - slot.claimed_at >= STALL:
+                elif (alive and slot.claimed_at is not None and self.now - slot.claimed_at >= STALL) or (
+                    not alive and slot.state == "running" and self.pauses
+                ):
                     slot.fence += 1
                     self.release(slot, refund=False)

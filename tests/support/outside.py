@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.indexes.base import Found
 from holdfast.indexes.registry import Indexes
-from holdfast.knowledge.documents import Documents
+from holdfast.knowledge.items import Items
 from holdfast.search.searching import Searching
 
 if TYPE_CHECKING:
@@ -81,6 +81,10 @@ class OutsideIndex:
         found = "SELECT chunk FROM rows WHERE recipe = ? AND chunk > ? ORDER BY chunk LIMIT ?"
         return [chunk for (chunk,) in self._run(found, recipe.id, after, limit)]
 
+    def forget(self, recipe: Recipe) -> None:
+        """Remove what is left of a recipe."""
+        self._run("DELETE FROM rows WHERE recipe = ?", recipe.id)
+
     def tend(self, recipe: Recipe) -> None:
         """Nothing needs to be kept quick."""
 
@@ -100,7 +104,7 @@ def install(rig: Rig, path: Path) -> OutsideIndex:
     index = OutsideIndex(path)
     library = rig.library
     library.indexes = Indexes(library.indexes._tools, library.catalogue, more={index.kind: index})
-    library.documents = Documents(rig.store, library.catalogue, library.blobs, library.indexes)
+    library.items = Items(rig.store, library.catalogue, library.blobs, library.indexes)
     library.searching = Searching(rig.store.database, library.indexes)
     rig.indexers = library.indexers()
     rig.worker = rig.hire("worker")

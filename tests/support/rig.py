@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from holdfast.knowledge.documents import Upload
+from holdfast.core.states import Operation
+from holdfast.knowledge.adding import Upload
 from holdfast.library.catalogue import BaseSettings
 from holdfast.runtime.executor import Executor
 from holdfast.settings import Settings
@@ -13,11 +14,11 @@ from holdfast.wiring import Library
 from tests.support.stores import open_test_store
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
-    from holdfast.core.admission import Answer
     from holdfast.core.slot import Slot
-    from holdfast.core.states import Operation
+    from holdfast.knowledge.adding import Reply
     from holdfast.library.catalogue import Base
     from holdfast.providers.base import Provider
     from holdfast.search.searching import Hit
@@ -36,13 +37,14 @@ class Rig:
         provider: Provider | None = None,
         *,
         speaker: Provider | None = None,
+        settings: Mapping[str, Any] | None = None,
         **base: Any,
     ) -> None:
         self.clock = clock
         self.store = open_test_store(url, clock)
         self.folder = folder
-        settings = Settings(database=url, data=str(folder))
-        self.library = Library(self.store, settings, embedder=provider, speaker=speaker)
+        numbers = Settings(database=url, data=str(folder), **(settings or {}))
+        self.library = Library(self.store, numbers, embedder=provider, speaker=speaker, clock=clock)
         self.base: Base = self.library.catalogue.create_base("shelf", BaseSettings(**base))
         self.indexers = self.library.indexers()
         self.worker = self.hire("worker")
@@ -58,10 +60,10 @@ class Rig:
             chance=lambda: 0.5,
         )
 
-    def put(self, name: str, text: str | bytes, **more: Any) -> Answer:
+    def put(self, name: str, text: str | bytes, **more: Any) -> Reply:
         """Put in one document."""
         content = text.encode() if isinstance(text, str) else text
-        return self.library.documents.put(self.base, [Upload(name, content)], **more)[0]
+        return self.library.items.put(self.base, [Upload(name, content)], **more)[0]
 
     def work(self, batch: int = 100) -> None:
         """Work until there is nothing to do now."""
@@ -74,13 +76,20 @@ class Rig:
         self.work()
         return self.owner(name)
 
-    def ask(self, name: str, operation: Operation) -> Answer:
+    def delete(self, *names: str) -> list[Reply]:
+        """Delete documents."""
+        return self.library.items.delete(self.base, [self.library.items.find(self.base, name).id for name in names])
+
+    def ask(self, name: str, operation: Operation) -> Reply:
         """Ask for something about a document that is there."""
-        return self.library.documents.ask(self.base, name, operation)
+        items = [self.library.items.find(self.base, name).id]
+        if operation is Operation.REINDEX:
+            return self.library.items.reindex(self.base, items)[0]
+        return self.library.items.ask(self.base, items, operation)[0]
 
     def owner(self, name: str) -> Owner:
         """Read what is known of a document."""
-        return self.store.owner(self.base.key, self.library.documents.find(self.base, name).key)
+        return self.store.owner(self.base.key, self.library.items.find(self.base, name).key)
 
     def slot(self, name: str, kind: str) -> Slot:
         """Read one of its slots."""

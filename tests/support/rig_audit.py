@@ -49,15 +49,15 @@ class Manifest:
             self.chunks: dict[int, int] = dict(tx.plain("SELECT id, doomed FROM library_chunks"))
             self.slots = tx.plain(
                 "SELECT slots.id, slots.owner_id, owners.base, kind, state, built, source, missing, recipe "
-                "FROM slots JOIN owners ON owners.id = slots.owner_id"
+                "FROM slots JOIN owners ON owners.id = slots.owner_id WHERE kind <> 'source'"  # which lists nothing
             )
             self.missing: dict[int, set[int]] = defaultdict(set)
             for slot, chunk in tx.plain("SELECT slot_id, chunk_id FROM library_missing"):
                 self.missing[slot].add(chunk)
             self.uses = tx.plain("SELECT memo_id, chunk_id FROM library_memo_uses")
             self.memos = {memo for (memo,) in tx.plain("SELECT id FROM library_memos")}
-            self.blobs = sorted(blob for (blob,) in tx.plain("SELECT blob FROM library_documents"))
-            self.documents = {str(one) for (one,) in tx.plain("SELECT id FROM library_documents")}
+            self.blobs = sorted(blob for (blob,) in tx.plain("SELECT blob FROM library_items WHERE blob IS NOT NULL"))
+            self.documents = {str(one) for (one,) in tx.plain("SELECT id FROM library_items WHERE blob IS NOT NULL")}
             self.owners = {owner for (owner,) in tx.plain("SELECT owner FROM owners")}
             self.recipes = tx.plain("SELECT base, kind, id FROM library_recipes")
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from holdfast.errors import BadRequest
-from holdfast.library.blobs import BLOCK, Blobs
+from holdfast.library.blobs import BLOCK, Blob, Blobs
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -22,19 +22,24 @@ def blobs(tmp_path: Path) -> Blobs:
     return Blobs(tmp_path / "data" / "blobs")
 
 
+def put(blobs: Blobs, *sources: io.BytesIO) -> list[Blob]:
+    with blobs.putting() as put_one:
+        return [put_one(source) for source in sources]
+
+
 def files(folder: Path) -> list[Path]:
     return [path for path in folder.rglob("*") if path.is_file()]
 
 
 @pytest.mark.parametrize("content", [b"", b"krill", bytes(range(256)) * 10, b"x" * (2 * BLOCK + 1)])
 def test_what_comes_out_is_what_went_in(blobs: Blobs, content: bytes) -> None:
-    (blob,) = blobs.put([io.BytesIO(content)])
+    (blob,) = put(blobs, io.BytesIO(content))
     assert blobs.path(blob.name).read_bytes() == content
     assert (blob.digest, blob.size) == (hashlib.sha256(content).hexdigest(), len(content))
 
 
 def test_equal_bytes_are_two_files_and_one_outlives_the_other(blobs: Blobs) -> None:
-    one, two = blobs.put([io.BytesIO(b"krill"), io.BytesIO(b"krill")])
+    one, two = put(blobs, io.BytesIO(b"krill"), io.BytesIO(b"krill"))
     assert one.digest == two.digest
     assert one.name != two.name
     blobs.remove(one.name)
@@ -43,7 +48,7 @@ def test_equal_bytes_are_two_files_and_one_outlives_the_other(blobs: Blobs) -> N
 
 
 def test_removing_twice_does_no_harm(blobs: Blobs, tmp_path: Path) -> None:
-    (blob,) = blobs.put([io.BytesIO(b"krill")])
+    (blob,) = put(blobs, io.BytesIO(b"krill"))
     blobs.remove(blob.name)
     blobs.remove(blob.name)
     assert files(tmp_path) == []
@@ -64,7 +69,7 @@ class Broken(io.BytesIO):
 
 def test_a_source_that_breaks_off_leaves_nothing(blobs: Blobs, tmp_path: Path) -> None:
     with pytest.raises(Crash):
-        blobs.put([Broken(b"krill and whales")])
+        put(blobs, Broken(b"krill and whales"))
     assert files(tmp_path) == []
 
 
@@ -80,7 +85,7 @@ def test_a_crash_before_the_bytes_are_safe_leaves_no_blob_with_a_name(
         patch.setattr(where, step, crash)
         patch.setattr(type(tmp_path), "unlink", lambda *_, **__: None)  # a process that is gone cleans up nothing
         with pytest.raises(Crash):
-            blobs.put([io.BytesIO(b"krill")])
+            put(blobs, io.BytesIO(b"krill"))
     assert [path.suffix for path in files(tmp_path)] == [".part"]
 
 
@@ -97,7 +102,7 @@ def test_bytes_are_on_the_disk_before_they_have_a_name_and_names_before_it_retur
         real(descriptor)
 
     monkeypatch.setattr(os, "fsync", fsync)
-    blobs.put([io.BytesIO(b"krill")])
+    put(blobs, io.BytesIO(b"krill"))
     assert synced[0] == "bytes"
     assert synced.count("folder") >= 2  # the folder with the file, and the one above it
 

@@ -176,7 +176,7 @@ class _Reading:
         head = self.weight + (_GAPS[gap] if gap in _GAPS else weigh(gap))
         data = self.text[start:end].encode("utf-8", "surrogatepass")
         tail, key = head + weigh_bytes(data), rank << 32 | crc32(data[:_OPENING])
-        return Unit(start, end, head, tail, key, level, solid, False, self.headings)  # noqa: FBT003
+        return Unit(start, end, head, tail, key, level, solid, False, self.headings)
 
     def _passed(self, unit: Unit) -> Unit:
         self.weight, self.end = unit.tail, unit.end

@@ -8,7 +8,7 @@ from holdfast.content.chunking import Chunking, split
 from holdfast.content.reading import read
 from holdfast.core.slot import Built
 from holdfast.errors import Permanent
-from holdfast.library import statements as sql
+from holdfast.library import item_statements as sql
 from holdfast.library.builds import Builds, Facts, Part, Portion, numbered
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from holdfast.content.readers.base import Reading
     from holdfast.core.slot import Ticket
     from holdfast.library.blobs import Blobs
-    from holdfast.library.catalogue import Base, Catalogue, Document
+    from holdfast.library.catalogue import Base, Catalogue, Item
     from holdfast.library.sweeping import Sweeper
     from holdfast.runtime.work import Task
     from holdfast.stores.base import Completion
@@ -37,7 +37,7 @@ class ContentIndexer:
         self._blobs = blobs
         self._sweeper = sweeper
         self._builds = Builds(database)
-        self._begun: dict[Ticket, tuple[Base, Document]] = {}
+        self._begun: dict[Ticket, tuple[Base, Item]] = {}
 
     def begin(self, tasks: Sequence[Task]) -> None:
         """Look up many documents at once."""
@@ -47,9 +47,9 @@ class ContentIndexer:
         """Read, divide, and write the list."""
         ticket = task.ticket
         known = self._begun.pop(ticket, None) or self._known([ticket]).get(ticket)
-        if known is None:
+        base, document = known or (None, None)
+        if base is None or document is None or document.blob is None:
             raise Permanent("unknown_document", "The document is not there any more; it has been deleted.")
-        base, document = known
         task.checkpoint(stage="reading")
         reading = read(self._blobs.path(document.blob), document.name)
         task.checkpoint(stage="chunking")
@@ -71,7 +71,7 @@ class ContentIndexer:
         portions = [one.built.rows for one in completions]
         self._builds.write(self._database.within(connection), cast("list[Portion]", portions))
 
-    def _known(self, tickets: Sequence[Ticket]) -> dict[Ticket, tuple[Base, Document]]:
+    def _known(self, tickets: Sequence[Ticket]) -> dict[Ticket, tuple[Base, Item]]:
         bases, documents = self._catalogue.keyed(tickets)
         return {
             ticket: (bases[ticket.key.base], documents[ticket.key.owner])
@@ -85,7 +85,8 @@ class ContentIndexer:
         self._sweeper.clear(ticket.owner, lambda: task.checkpoint(stage="removing"))
         _, documents = self._catalogue.keyed([ticket])
         for document in documents.values():  # before the row, which alone knows its name; that it goes is durable
-            self._blobs.remove(document.blob)
+            if document.blob is not None:
+                self._blobs.remove(document.blob)
         self._database.write(lambda tx: tx.run(sql.REMOVE_DOCUMENT, id=int(ticket.key.owner)), durable=True)
 
 

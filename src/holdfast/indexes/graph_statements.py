@@ -21,7 +21,7 @@ from sqlalchemy.dialects.postgresql import insert as upsert
 
 from holdfast.indexes.graph_tables import graph_changes, merged, merged_sources
 from holdfast.library.statements import SERVED, serves
-from holdfast.library.tables import chunks, documents, graph_chunks, lists, names, recipes, relations
+from holdfast.library.tables import chunks, graph_chunks, items, lists, names, recipes, relations
 from holdfast.stores.batch import LIMIT, NOW, batch, number, word
 from holdfast.stores.tables import IS_QUEUED, IS_TIMED, owners, slots
 
@@ -69,6 +69,17 @@ _row = batch(key=str)
 BY_KEY = select(names.c.key, names.c.chunk_id, names.c.role).select_from(
     names.join(_row, and_(names.c.recipe == RECIPE, names.c.key == _row.c.key))
 )
+_row = batch(chunk_id=int)
+ENDS_OF_CHUNKS = select(relations.c.chunk_id, relations.c.source, relations.c.target).select_from(
+    relations.join(_row, and_(relations.c.recipe == RECIPE, relations.c.chunk_id == _row.c.chunk_id))
+)
+_row = batch(key=str)
+STATED_FROM, STATED_TO = (
+    select(end, relations.c.chunk_id)
+    .select_from(relations.join(_row, and_(relations.c.recipe == RECIPE, end == _row.c.key)))
+    .distinct()
+    for end in (relations.c.source, relations.c.target)
+)
 _defines = names.c.role != literal_column("'named'")
 DEFINITIONS = (
     select(names.c.id, names.c.chunk_id, names.c.key, names.c.role)
@@ -80,7 +91,7 @@ COUNT_DEFINITIONS = select(func.count()).where(names.c.recipe == RECIPE, names.c
 
 # ---------------------------------------------------------------- what chunks say, to be checked before it is shown
 
-SHOWN = SERVED.with_only_columns(chunks.c.id, owners.c.owner, documents.c.name)
+SHOWN = SERVED.with_only_columns(chunks.c.id, owners.c.owner, items.c.name)
 
 _row = batch(key=str)
 ENTITIES = select(names.c.key, names.c.chunk_id, names.c.label, names.c.kind, names.c.description).select_from(

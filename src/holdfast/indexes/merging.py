@@ -22,9 +22,7 @@ from holdfast.indexes import graph_statements as sql
 from holdfast.indexes.graph import MERGES, forget_merged
 from holdfast.indexes.sayings import GRAPH, Key, merged, pair, shown, subjects
 from holdfast.indexes.speaking import Speaker
-from holdfast.library import statements as library_sql
 from holdfast.library.builds import Piece
-from holdfast.library.catalogue import Base, BaseSettings
 from holdfast.library.memos import Entry, Use, allow, memo_key
 from holdfast.model import merging
 from holdfast.model.turns import Usage, converse
@@ -38,7 +36,7 @@ if TYPE_CHECKING:
     from holdfast.core.slot import Ticket
     from holdfast.indexes.base import Tools
     from holdfast.indexes.sayings import Subject
-    from holdfast.library.catalogue import Catalogue
+    from holdfast.library.catalogue import Base, Catalogue
     from holdfast.library.memos import Memos
     from holdfast.model.turns import Paid
     from holdfast.providers.base import Provider
@@ -149,7 +147,10 @@ class Merger(Speaker):
                 self._memos.keep(tenant, [], bills)
                 yield {}
             else:
-                entry = Entry(ticket, name, said.answer.encode(), wanted[name].sources)
+                usage = said.usage
+                entry = Entry(
+                    ticket, name, said.answer.encode(), wanted[name].sources, usage.tokens_in, usage.tokens_out
+                )
                 kept = self._memos.keep(tenant, [entry], bills, joint=True)
                 yield {name: value.decode() for name, value in kept.items()}
 
@@ -269,12 +270,10 @@ class MergingIndexer:
         return [recipe.id for recipe in self._catalogue.recipes(task.ticket.key.base, GRAPH)]
 
     def _base(self, task: Task) -> Base:
-        with self._database.reading() as tx:
-            rows = tx.run(library_sql.READ_BASES, [[int(task.ticket.key.base)]])
-        if not rows:
+        base = self._catalogue.base(int(task.ticket.key.base))
+        if base is None:
             raise Permanent("unknown_base", "The base is not there any more; it has been deleted.")
-        id_, name, settings, _ = rows[0]
-        return Base(id=id_, name=name, settings=BaseSettings.read(settings))
+        return base
 
 
 class _MoreCameError(Exception):

@@ -11,19 +11,28 @@ import hashlib
 import os
 import re
 import secrets
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING, Protocol
 
 from holdfast.errors import BadRequest
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
 BLOCK = 1 << 20
+UNFINISHED = ".part"  # how the name of a file ends that is being written
 SHARD = 1  # letters of the hash that name a folder: few, because each is synced for a batch of blobs
 NAME = re.compile(r"[0-9a-f]{64}-[0-9a-f]{16}")
+
+
+class Bytes(Protocol):
+    """What bytes are read from."""
+
+    def read(self, size: int, /) -> bytes:
+        """Read on, at most so many; nothing at the end."""
+        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,23 +50,31 @@ class Blobs:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
-    def put(self, sources: Iterable[BinaryIO]) -> list[Blob]:
-        """Copy the bytes of each source into a new blob; when this returns they survive a power cut."""
+    @contextmanager
+    def putting(self) -> Iterator[Callable[[Bytes], Blob]]:
+        """Give a function that copies bytes into a new blob; at the end of the block they all survive a power cut.
+
+        A block that fails leaves none of them.
+        """
         self._folder.mkdir(parents=True, exist_ok=True)
         blobs: list[Blob] = []
+
+        def put(source: Bytes) -> Blob:
+            blobs.append(self._written(source))
+            return blobs[-1]
+
         try:
-            blobs.extend(map(self._written, sources))
+            yield put
             for folder in {self.path(blob.name).parent for blob in blobs} | {self._folder}:
                 _sync(folder)
         except BaseException:
             for blob in blobs:
                 self.remove(blob.name)
             raise
-        return blobs
 
-    def _written(self, source: BinaryIO) -> Blob:
+    def _written(self, source: Bytes) -> Blob:
         """Write one blob; its name is not safe yet."""
-        unfinished = self._folder / f"{secrets.token_hex(8)}.part"
+        unfinished = self._folder / f"{secrets.token_hex(8)}{UNFINISHED}"
         digest, size = hashlib.sha256(), 0
         try:
             with unfinished.open("xb") as file:
@@ -82,10 +99,43 @@ class Blobs:
             raise BadRequest(f"{name!r} is not the name of a blob; it was not given out by `put`.")
         return self._folder / name[:SHARD] / name
 
+    def names(self, after: str, limit: int) -> list[str]:
+        """Name the blobs there are, in order, from behind `after` on."""
+        found: list[str] = []
+        for shard in sorted(_listed(self._folder)):
+            if shard >= after[:SHARD] and len(shard) == SHARD and len(found) < limit:
+                found += sorted(name for name in _listed(self._folder / shard) if name > after and NAME.fullmatch(name))
+        return found[:limit]
+
+    def written_at(self, name: str) -> float | None:
+        """Tell when a blob was written, by the clock of its disk; None if it is gone."""
+        with suppress(FileNotFoundError):
+            return self.path(name).stat().st_mtime
+        return None
+
+    def remove_unfinished(self, before: float) -> int:
+        """Remove what was begun and not written to since then; return how many."""
+        removed = 0
+        for name in _listed(self._folder):
+            with suppress(FileNotFoundError):
+                path = self._folder / name
+                if name.endswith(UNFINISHED) and path.stat().st_mtime < before:
+                    path.unlink()
+                    removed += 1
+        return removed
+
     def remove(self, name: str) -> None:
         """Remove a blob that no row names any more."""
         with suppress(FileNotFoundError):
             self.path(name).unlink()
+
+
+def _listed(folder: Path) -> list[str]:
+    """Name what is in a folder; nothing if it is not there."""
+    try:
+        return os.listdir(folder)  # noqa: PTH208 - names, and not a path for each
+    except (FileNotFoundError, NotADirectoryError):
+        return []
 
 
 def _sync(folder: Path) -> None:

@@ -1,21 +1,49 @@
-"""What there is: bases with their settings, documents, and the recipes by which their indexes are made."""
+"""What there is: bases with their settings, the tree of items, and the recipes by which their indexes are made."""
 
 from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass, field
+from datetime import timedelta
+from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
+from holdfast.core.clock import micros
+from holdfast.core.slot import Fault
 from holdfast.errors import BadSettings
+from holdfast.library import item_statements as rows
 from holdfast.library import statements as sql
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from holdfast.core.slot import Ticket
     from holdfast.stores.database import Database, Transaction
 
+    Place = tuple[int, str]  # the container, 0 for none, and the name in it
+
 INDEXES = ("vector", "fulltext")  # what a base has unless it says otherwise
+
+
+class Kind(StrEnum):
+    """What an item is."""
+
+    FILE = "file"  # bytes that somebody uploaded, or that a directory holds
+    NOTE = "note"  # text that somebody wrote here
+    URL = "url"  # a page that is fetched
+    DIRECTORY = "directory"  # a folder, with what it holds below it
+    SITEMAP = "sitemap"  # a list of pages, with the pages below it
+
+
+CONTAINERS = frozenset({Kind.DIRECTORY, Kind.SITEMAP})
+
+
+class OnDuplicate(StrEnum):
+    """What becomes of something whose name or content is there already."""
+
+    REJECT = "reject"
+    REPLACE = "replace"  # the old item gets the new content
+    RENAME = "rename"  # both are kept
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,6 +56,8 @@ class BaseSettings:
     missing_share: float = 0.05  # of a document's chunks may be missing in an index that is served
     tenant: str = ""  # who shares paid answers
     budget_tokens: int | None = None  # that the base may spend; None for no limit
+    auto_index: bool = True  # what is added is indexed at once
+    on_duplicate: OnDuplicate = OnDuplicate.REJECT
 
     def __post_init__(self) -> None:
         """Refuse what no document could be indexed with."""
@@ -48,16 +78,19 @@ class BaseSettings:
     def read(cls, text: str) -> BaseSettings:
         """Read stored settings."""
         values = json.loads(text)
-        return cls(**{**values, "indexes": tuple(values["indexes"])})
+        on_duplicate = OnDuplicate(values.get("on_duplicate", OnDuplicate.REJECT))
+        return cls(**{**values, "indexes": tuple(values["indexes"]), "on_duplicate": on_duplicate})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Base:
-    """A collection of documents that are searched together."""
+    """A collection of items that are searched together."""
 
     id: int
     name: str
     settings: BaseSettings = field(default_factory=BaseSettings)
+    problem: Fault | None = None  # why nothing can be indexed
+    deleting: bool = False
 
     @property
     def key(self) -> str:
@@ -66,22 +99,38 @@ class Base:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Document:
-    """One document as it was given."""
+class Item:
+    """One place in the tree of a base."""
 
     id: int
     base: int
+    parent: int  # 0: none
+    kind: Kind
     name: str
-    blob: str
-    digest: str
+    blob: str | None
+    digest: str | None
     size: int
     metadata: Mapping[str, Any]
+    source: str | None  # an address or a path
+    seen: str | None  # how the source looked
+    every: int | None
+    problem: Fault | None
     deleting: bool
 
     @property
     def key(self) -> str:
-        """Its name in slots and jobs."""
+        """Its name in slots and jobs: those of its content and indexes."""
         return str(self.id)
+
+    @property
+    def source_key(self) -> str:
+        """The name in slots and jobs of what looks at its source."""
+        return f"{rows.SOURCE}{self.id}"
+
+    @property
+    def container(self) -> bool:
+        """Other items may stand below it."""
+        return self.kind in CONTAINERS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,6 +141,11 @@ class Recipe:
     spec: str
 
 
+def spec_text(spec: Mapping[str, Any]) -> str:
+    """Return a specification as it is kept and compared."""
+    return json.dumps(spec, sort_keys=True, ensure_ascii=False)
+
+
 class Catalogue:
     """Reads and writes what there is."""
 
@@ -100,45 +154,76 @@ class Catalogue:
 
     def create_base(self, name: str, settings: BaseSettings) -> Base:
         """Create a base."""
-        rows = self._database.write(
-            lambda tx: tx.run(sql.CREATE_BASE, name=name, settings=settings.written()), durable=True
+        made = self._database.write(
+            lambda tx: tx.run(rows.CREATE_BASE, name=name, settings=settings.written()), durable=True
         )
-        return _base(rows[0])
+        return base_of(made[0])
 
     def find_base(self, name: str) -> Base | None:
         """Find a base by its name."""
         with self._database.reading() as tx:
-            rows = tx.run(sql.FIND_BASE, name=name)
-        return _base(rows[0]) if rows else None
+            found = tx.run(rows.FIND_BASE, name=name)
+        return base_of(found[0]) if found else None
 
-    def keyed(self, tickets: Sequence[Ticket]) -> tuple[dict[str, Base], dict[str, Document]]:
-        """Read the bases and documents that tickets are for, by their names in slots and jobs."""
+    def base(self, id_: int) -> Base | None:
+        """Read a base, as long as anything of it is left."""
         with self._database.reading() as tx:
-            base_rows = tx.run(sql.READ_BASES, [[int(key)] for key in {ticket.key.base for ticket in tickets}])
-            rows = tx.run(sql.READ_DOCUMENTS, [[int(key)] for key in {ticket.key.owner for ticket in tickets}])
+            found = tx.run(rows.READ_BASES, [[id_]])
+        return base_of(found[0]) if found else None
+
+    def bases(self) -> list[Base]:
+        """Read all bases, by name."""
+        with self._database.reading() as tx:
+            return [base_of(row) for row in tx.run(rows.LIST_BASES)]
+
+    def keyed(self, tickets: Sequence[Ticket]) -> tuple[dict[str, Base], dict[str, Item]]:
+        """Read the bases and items that tickets are for, by their names in slots and jobs."""
+        owners = {ticket.key.owner: int(ticket.key.owner.removeprefix(rows.SOURCE)) for ticket in tickets}
+        with self._database.reading() as tx:
+            bases = tx.run(rows.READ_BASES, [[int(key)] for key in {ticket.key.base for ticket in tickets}])
+            found = {item.id: item for item in read_items(tx, set(owners.values()))}
         return (
-            {base.key: base for base in map(_base, base_rows)},
-            {document.key: document for document in map(_document, rows)},
+            {base.key: base for base in map(base_of, bases)},
+            {key: found[id_] for key, id_ in owners.items() if id_ in found},
         )
 
-    def documents(self, base: Base, names: Sequence[str]) -> dict[str, Document]:
-        """Find documents by their names."""
+    def items(self, base: Base, places: Sequence[Place]) -> dict[Place, Item]:
+        """Find items by where they stand."""
         with self._database.reading() as tx:
-            return named(tx, base, names)
+            return named(tx, base, places)
 
     def recipe(self, base: Base, kind: str, spec: Mapping[str, Any]) -> Recipe:
         """Return the recipe of this specification; it is written down when it is new."""
-        text = json.dumps(spec, sort_keys=True, ensure_ascii=False)
-        found = next((one for one in self.recipes(base.key, kind) if one.spec == text), None)
+        text = spec_text(spec)
+        found = self._live(base, kind, text)
         if found is not None:
             return found
         self._database.write(lambda tx: tx.run(sql.KEEP_RECIPE, [[base.key, kind, text]]), durable=True)
-        return next(one for one in self.recipes(base.key, kind) if one.spec == text)
+        return self._live(base, kind, text) or self.recipe(base, kind, spec)  # again, if it was doomed meanwhile
 
-    def all_recipes(self) -> list[tuple[str, Recipe]]:
-        """Read the recipes of all bases, each with the kind of its index."""
+    def _live(self, base: Base, kind: str, text: str) -> Recipe | None:
+        """Find the recipe of a specification by which rows are made."""
         with self._database.reading() as tx:
-            return [(kind, Recipe(id=id_, spec=spec)) for kind, id_, spec in tx.run(sql.ALL_RECIPES)]
+            found = tx.run(sql.LIVE_RECIPES, base=base.key, kind=kind)
+        return next((Recipe(id=id_, spec=spec) for id_, spec in found if spec == text), None)
+
+    def doom(self, recipe: Recipe) -> None:
+        """Let nothing more be made by a recipe, unless it is served or its index is at work in its base."""
+        self._database.write(lambda tx: tx.run(sql.DOOM_RECIPE, recipe=recipe.id), durable=True)
+
+    def unused(self, recipe: Recipe, since: timedelta = timedelta()) -> bool:
+        """Tell whether a recipe is doomed, for so long at least, and serves nobody: then it never will."""
+        with self._database.reading() as tx:
+            return bool(tx.run(sql.UNUSED_RECIPE, recipe=recipe.id, since=micros(since)))
+
+    def remove(self, recipe: Recipe) -> None:
+        """Remove a recipe that is not used."""
+        self._database.write(lambda tx: tx.run(sql.REMOVE_RECIPE, recipe=recipe.id, since=0), durable=True)
+
+    def all_recipes(self) -> list[tuple[str, str, Recipe]]:
+        """Read the recipes of all bases, each with its base and the kind of its index."""
+        with self._database.reading() as tx:
+            return [(base, kind, Recipe(id=id_, spec=spec)) for base, kind, id_, spec in tx.run(sql.ALL_RECIPES)]
 
     def recipes(self, base: str, kind: str) -> list[Recipe]:
         """Read all recipes that rows of this kind were made by, newest first."""
@@ -146,26 +231,52 @@ class Catalogue:
             return [Recipe(id=id_, spec=spec) for id_, spec in tx.run(sql.READ_RECIPES, base=base, kind=kind)]
 
 
-def named(tx: Transaction, base: Base, names: Sequence[str]) -> dict[str, Document]:
-    """Find documents by their names, within a transaction."""
-    rows = tx.run(sql.FIND_DOCUMENTS, [[base.id, name] for name in names])
-    return {document.name: document for document in map(_document, rows)}
+def read_items(tx: Transaction, ids: Iterable[int]) -> list[Item]:
+    """Read items, deleted ones too."""
+    return [item_of(row) for row in tx.run(rows.READ_ITEMS, [[id_] for id_ in ids])]
 
 
-def _base(row: Sequence[Any]) -> Base:
-    id_, name, settings, _created = row
-    return Base(id=id_, name=name, settings=BaseSettings.read(settings))
+def named(tx: Transaction, base: Base, places: Sequence[Place]) -> dict[Place, Item]:
+    """Find items by where they stand, in a transaction."""
+    found = tx.run(rows.FIND_ITEMS, [[base.id, parent, name] for parent, name in places])
+    return {(item.parent, item.name): item for item in map(item_of, found)}
 
 
-def _document(row: Sequence[Any]) -> Document:
-    id_, base, name, blob, digest, size, metadata, deleting, _created = row
-    return Document(
+def base_of(row: Sequence[Any]) -> Base:
+    """Return the base that a row tells of."""
+    id_, name, settings, problem, deleting, _created = row
+    return Base(
+        id=id_, name=name, settings=BaseSettings.read(settings), problem=_fault(problem), deleting=bool(deleting)
+    )
+
+
+def item_of(row: Sequence[Any]) -> Item:
+    """Return the item that a row tells of."""
+    (
+        id_, base, parent, kind, name, blob, digest, size, metadata, source, seen, every, _look_at, problem, deleting,
+        _created,
+    ) = row  # fmt: skip
+    return Item(
         id=id_,
         base=base,
+        parent=parent,
+        kind=Kind(kind),
         name=name,
         blob=blob,
         digest=digest,
         size=size,
         metadata=json.loads(metadata),
+        source=source,
+        seen=seen,
+        every=every,
+        problem=_fault(problem),
         deleting=bool(deleting),
     )
+
+
+def _fault(text: str | None) -> Fault | None:
+    """Read a stored reason."""
+    if text is None:
+        return None
+    params = json.loads(text)
+    return Fault(params.pop("code"), params)

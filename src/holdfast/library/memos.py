@@ -4,25 +4,36 @@ An answer is stored the moment it arrives and used only as read back: whoever st
 lives as long as a chunk uses it; one that was made from several documents goes with the first of them. Storing needs
 a chunk that is still there, of a document that is not being deleted, and nothing else: a worker that was superseded
 still saves what it paid for. One call may carry texts of many documents, so entries name the work they were paid for.
+
+A query belongs to no document: its answer is remembered by the process that asked, and not stored. What it cost is on
+the ledger like everything else.
 """
 
 from __future__ import annotations
 
-from collections import Counter
+import threading
+from collections import OrderedDict
 from dataclasses import dataclass, replace
 from hashlib import blake2b
-from typing import TYPE_CHECKING, NamedTuple
+from types import MappingProxyType
+from typing import TYPE_CHECKING, NamedTuple, TypeVar, cast
 
-from holdfast.errors import Permanent
+from holdfast.errors import BadRequest, Permanent
 from holdfast.library import statements as sql
+from holdfast.library.catalogue import Base, BaseSettings
 from holdfast.stores.base import LARGEST_BATCH
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 
     from holdfast.core.slot import Ticket
-    from holdfast.library.catalogue import Base
+    from holdfast.library.prices import Price
     from holdfast.stores.database import Database, Transaction
+
+T = TypeVar("T")
+
+REMEMBERED = 256  # queries whose answers are kept in memory
+NO_PRICES: Mapping[str, Price] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,17 +48,35 @@ class Bill:
     price: float | None = None  # None where it is not known
     paid: bool = True  # False: the answer was known
 
+    def shared(self, texts: int, tokens_in: int, tokens_out: int) -> Bill:
+        """Return this bill with more on it."""
+        return replace(
+            self,
+            texts=self.texts + texts,
+            tokens_in=self.tokens_in + tokens_in,
+            tokens_out=self.tokens_out + tokens_out,
+        )
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spent:
     """The sum of many bills."""
 
-    kind: str
+    kind: str  # "" for all kinds
     paid: bool
     texts: int
     tokens_in: int
     tokens_out: int
-    price: float | None
+    price: float | None  # of those whose price was known
+    unpriced: int = 0  # texts whose price was not
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Balance:
+    """What a base has paid, and what it was spared because an answer was known."""
+
+    spent: Spent
+    saved: Spent
 
 
 class Entry(NamedTuple):
@@ -57,6 +86,8 @@ class Entry(NamedTuple):
     key: str
     value: bytes
     chunks: Sequence[int]
+    tokens_in: int = 0
+    tokens_out: int = 0
 
 
 class Use(NamedTuple):
@@ -74,10 +105,13 @@ def memo_key(kind: str, recipe: str, text: str) -> str:
 
 
 class Memos:
-    """Keeps paid answers for one database."""
+    """Keeps paid answers for one database; `prices` are those of the models, by name."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, prices: Mapping[str, Price] = NO_PRICES) -> None:
         self._database = database
+        self._prices = prices
+        self._queries: OrderedDict[Hashable, object] = OrderedDict()
+        self._mutex = threading.Lock()
 
     def recall(self, tenant: str, uses: Sequence[Use], bill: Bill) -> dict[str, bytes]:
         """Return what is known of these answers; note who uses them, and what each saved."""
@@ -94,9 +128,13 @@ class Memos:
         def work(tx: Transaction) -> dict[str, bytes]:
             tx.lock({use.ticket.owner for use in uses})
             known = _used(tx, tenant, uses)
-            saved = Counter(use.ticket for use in uses if use.key in known)
-            tx.run(sql.CHARGE, [_charge(who, replace(bill, texts=texts, paid=False)) for who, texts in saved.items()])
-            return known
+            saved: dict[Ticket, Bill] = {}
+            for use in uses:
+                if use.key in known:
+                    before = saved.get(use.ticket) or replace(bill, texts=0, tokens_in=0, tokens_out=0, paid=False)
+                    saved[use.ticket] = before.shared(1, known[use.key].tokens_in, known[use.key].tokens_out)
+            tx.run(sql.CHARGE, [self._charge(who, one) for who, one in saved.items()])
+            return {key: one.value for key, one in known.items()}
 
         return self._database.write(work, durable=False)
 
@@ -113,19 +151,71 @@ class Memos:
             living = _living(tx, entries)
             spoilt = {one.key for one in entries if joint and not living.issuperset(one.chunks)}
             kept = [one for one in entries if one.key not in spoilt and not living.isdisjoint(one.chunks)]
-            tx.run(sql.KEEP_MEMOS, [[one.key, one.value, int(joint)] for one in kept], tenant=tenant)
-            tx.run(sql.CHARGE, [_charge(ticket, bill) for ticket, bill in bills.items()])
-            return _used(tx, tenant, [Use(one.ticket, one.key, one.chunks) for one in entries])
+            rows = [[one.key, one.value, int(joint), one.tokens_in, one.tokens_out] for one in kept]
+            tx.run(sql.KEEP_MEMOS, rows, tenant=tenant)
+            tx.run(sql.CHARGE, [self._charge(ticket, bill) for ticket, bill in bills.items()])
+            stored = _used(tx, tenant, [Use(one.ticket, one.key, one.chunks) for one in entries])
+            return {key: one.value for key, one in stored.items()}
 
         return self._database.write(work, durable=True)
+
+    def remembered(self, asked: Hashable, ask: Callable[[], T]) -> T:
+        """Return the answer to a query; what was asked lately is not asked again."""
+        with self._mutex:
+            if asked in self._queries:
+                self._queries.move_to_end(asked)
+                return cast("T", self._queries[asked])
+        answer = ask()
+        with self._mutex:
+            self._queries[asked] = answer
+            while len(self._queries) > REMEMBERED:
+                self._queries.popitem(last=False)
+        return answer
+
+    def payer(self, recipe: int) -> Base:
+        """Return the base that pays for queries about rows of this recipe."""
+        with self._database.reading() as tx:
+            for id_, name, settings in tx.run(sql.BASE_OF_RECIPE, recipe=recipe):
+                return Base(id=id_, name=name, settings=BaseSettings.read(settings))
+        raise BadRequest("Nothing can be asked of a base that has been deleted.")
+
+    def charge(self, base: Base, bill: Bill) -> None:
+        """Note what was paid for no document."""
+        row = [base.key, None, None, None, *self._told(bill)]
+        self._database.write(lambda tx: tx.run(sql.CHARGE, [row]), durable=True)
 
     def spent(self, base: str) -> list[Spent]:
         """Sum up what a base has paid and saved."""
         with self._database.reading() as tx:
             return [
-                Spent(kind=kind, paid=bool(paid), texts=texts, tokens_in=tin, tokens_out=tout, price=price)
-                for kind, paid, texts, tin, tout, price in tx.run(sql.SPENT, base=base)
+                Spent(
+                    kind=kind,
+                    paid=bool(paid),
+                    texts=int(texts),
+                    tokens_in=int(read),
+                    tokens_out=int(written),
+                    price=price,
+                    unpriced=int(unpriced),
+                )
+                for kind, paid, texts, read, written, price, unpriced in tx.run(sql.SPENT, base=base)
             ]
+
+    def balance(self, base: str) -> Balance:
+        """Sum up what a base has paid and what it was spared, over all kinds of work."""
+        kinds = self.spent(base)
+        return Balance(
+            spent=_sum((one for one in kinds if one.paid), paid=True),
+            saved=_sum((one for one in kinds if not one.paid), paid=False),
+        )
+
+    def _charge(self, ticket: Ticket, bill: Bill) -> list[object]:
+        return [ticket.key.base, ticket.key.owner, ticket.job, ticket.generation, *self._told(bill)]
+
+    def _told(self, bill: Bill) -> list[object]:
+        """Return a bill as it is written down, with the price of this moment."""
+        known = self._prices.get(bill.model.rpartition("@")[0])
+        price = known.of(bill.tokens_in, bill.tokens_out) if bill.price is None and known is not None else bill.price
+        return [bill.kind, bill.model, int(bill.paid), bill.texts, bill.tokens_in, bill.tokens_out, price]
 
 
 def _owners(tx: Transaction, entries: Sequence[Entry]) -> set[int]:
@@ -154,13 +244,40 @@ def forget_uses(tx: Transaction, chunks: Sequence[int]) -> None:
     tx.run(sql.REMOVE_MEMOS, touched)
 
 
-def _used(tx: Transaction, tenant: str, uses: Sequence[Use]) -> dict[str, bytes]:
+class _Memo(NamedTuple):
+    """A stored answer, and what it cost."""
+
+    id: int
+    value: bytes
+    tokens_in: int
+    tokens_out: int
+
+
+def _used(tx: Transaction, tenant: str, uses: Sequence[Use]) -> dict[str, _Memo]:
     """Read answers, and note which chunks use them, of those that are still there."""
-    rows = {key: (memo, value) for key, memo, value in tx.run(sql.KNOWN_MEMOS, _keys(uses), tenant=tenant)}
+    rows = {
+        key: _Memo(id_, bytes(value), *tokens)
+        for key, id_, value, *tokens in tx.run(sql.KNOWN_MEMOS, _keys(uses), tenant=tenant)
+    }
     found = [use for use in uses if use.key in rows]
     living = _living(tx, found)
-    tx.run(sql.USE_MEMOS, [[rows[use.key][0], chunk] for use in found for chunk in use.chunks if chunk in living])
-    return {key: bytes(value) for key, (_, value) in rows.items()}
+    tx.run(sql.USE_MEMOS, [[rows[use.key].id, chunk] for use in found for chunk in use.chunks if chunk in living])
+    return rows
+
+
+def _sum(some: Iterable[Spent], *, paid: bool) -> Spent:
+    """Add up bills; the price is that of those which have one."""
+    bills = list(some)
+    prices = [one.price for one in bills if one.price is not None]
+    return Spent(
+        kind="",
+        paid=paid,
+        texts=sum(one.texts for one in bills),
+        tokens_in=sum(one.tokens_in for one in bills),
+        tokens_out=sum(one.tokens_out for one in bills),
+        price=sum(prices) if prices else None,
+        unpriced=sum(one.unpriced for one in bills),
+    )
 
 
 def _keys(uses: Sequence[Use]) -> list[list[str]]:
@@ -171,10 +288,3 @@ def _living(tx: Transaction, uses: Sequence[Use] | Sequence[Entry]) -> set[int]:
     """Return the chunks among these that are there and whose document is not being deleted."""
     chunks = {chunk for use in uses for chunk in use.chunks}
     return {chunk for (chunk,) in tx.run(sql.LIVING_CHUNKS, [[chunk] for chunk in chunks])}
-
-
-def _charge(ticket: Ticket, bill: Bill) -> list[object]:
-    return [
-        ticket.key.base, ticket.key.owner, ticket.job, ticket.generation, bill.kind, bill.model, int(bill.paid),
-        bill.texts, bill.tokens_in, bill.tokens_out, bill.price,
-    ]  # fmt: skip

@@ -1,4 +1,4 @@
-"""Every statement about documents, chunks, memos and the ledger, each with a name and a sentence.
+"""Every statement about recipes, builds, chunks, memos and the ledger.
 
 `SERVED` is the promise to whoever searches: what it does not return is not shown.
 """
@@ -10,6 +10,7 @@ from typing import Any
 from sqlalchemy import (
     BigInteger,
     ColumnElement,
+    Text,
     and_,
     case,
     cast,
@@ -22,11 +23,14 @@ from sqlalchemy import (
 )
 from sqlalchemy.dialects.postgresql import insert as upsert
 
+from holdfast.core.states import ACTIVE
+from holdfast.library.item_statements import OPEN, VISIBLE
 from holdfast.library.tables import (
     bases,
     builds,
     chunks,
-    documents,
+    condemned,
+    items,
     ledger,
     lists,
     memo_uses,
@@ -43,36 +47,8 @@ Condition = ColumnElement[bool]
 # Literal, so that partial indexes see it.
 STANDS = chunks.c.doomed == literal_column("0")
 DOOMED = chunks.c.doomed == literal_column("1")
-NAMED = documents.c.deleting == literal_column("0")
 
-# ---------------------------------------------------------------- bases, documents, recipes
-
-CREATE_BASE = insert(bases).values(name=word("name"), settings=word("settings"), created_at=NOW).returning(*bases.c)
-_row = batch(id=int)
-READ_BASES = select(bases).where(bases.c.id.in_(select(_row.c.id)))
-FIND_BASE = select(bases).where(bases.c.name == word("name"))
-
-_row = batch(base_id=int, name=str, blob=str, digest=str, size=int, metadata=str)
-CREATE_DOCUMENTS = (
-    insert(documents)
-    .from_select(["created_at", *_row.c.keys()], select(NOW, *_row.c))
-    .returning(documents.c.id, documents.c.name)
-)
-_row = batch(id=int, blob=str, digest=str, size=int, metadata=str)
-CHANGE_DOCUMENTS = (
-    update(documents)
-    .values(blob=_row.c.blob, digest=_row.c.digest, size=_row.c.size, metadata=_row.c.metadata)
-    .where(documents.c.id == _row.c.id)
-)
-_row = batch(base_id=int, name=str)
-FIND_DOCUMENTS = select(documents).select_from(
-    documents.join(_row, and_(documents.c.base_id == _row.c.base_id, documents.c.name == _row.c.name, NAMED))
-)
-_row = batch(id=int)
-READ_DOCUMENTS = select(documents).where(documents.c.id.in_(select(_row.c.id)))
-_row = batch(id=int)
-HIDE_DOCUMENTS = update(documents).values(deleting=1).where(documents.c.id == _row.c.id)
-REMOVE_DOCUMENT = delete(documents).where(documents.c.id == number("id"))
+# ---------------------------------------------------------------- recipes
 
 _row = batch(base=str, kind=str, spec=str)
 KEEP_RECIPE = (
@@ -83,8 +59,40 @@ READ_RECIPES = (
     .where(recipes.c.base == word("base"), recipes.c.kind == word("kind"))
     .order_by(recipes.c.id.desc())
 )
+LIVE_RECIPES = READ_RECIPES.where(recipes.c.doomed_at.is_(None))
+ALL_RECIPES = select(recipes.c.base, recipes.c.kind, recipes.c.id, recipes.c.spec).order_by(recipes.c.id)
 
-ALL_RECIPES = select(recipes.c.kind, recipes.c.id, recipes.c.spec).order_by(recipes.c.id)
+# Only a slot at work can bring a recipe into use, and it looked for the recipe after it was claimed. So what is doomed,
+# unserved and without such a slot, all in one look, stays so.
+_idle = ~(
+    select(slots.c.id)
+    .select_from(slots.join(owners, owners.c.id == slots.c.owner_id))
+    .where(owners.c.base == recipes.c.base, slots.c.kind == recipes.c.kind)
+    .where(slots.c.state.in_([literal_column(f"'{state}'") for state in sorted(ACTIVE)]))
+    .exists()
+)
+_unserved = ~select(slots.c.id).where(slots.c.recipe == recipes.c.id).exists()
+_unneeded = and_(recipes.c.id == number("recipe"), _unserved, _idle)
+_long_doomed = recipes.c.doomed_at <= NOW - number("since")
+DOOM_RECIPE = (
+    update(recipes).values(doomed_at=NOW).where(_unneeded, recipes.c.doomed_at.is_(None)).returning(recipes.c.id)
+)
+UNUSED_RECIPE = select(recipes.c.id).where(_unneeded, _long_doomed)
+REMOVE_RECIPE = delete(recipes).where(_unneeded, _long_doomed)
+
+# ---------------------------------------------------------------- files that no row names
+
+HOLD_BASES = select(bases.c.id).order_by(bases.c.id).with_for_update(key_share=True)
+_row = batch(name=str)
+NAMED_BLOBS = select(items.c.blob).where(items.c.blob.in_(select(_row.c.name)))
+_row = batch(name=str)
+CONDEMN = (
+    upsert(condemned)
+    .from_select(["at", "name"], select(NOW, _row.c.name).where(literal_column("true")))
+    .on_conflict_do_nothing()
+)
+_row = batch(name=str)
+CONDEMNED = select(condemned.c.name).where(condemned.c.name.in_(select(_row.c.name)))
 
 # ---------------------------------------------------------------- builds: lists of chunks
 
@@ -154,7 +162,7 @@ def serves(slot: Any) -> Condition:
 
 # An owner that is no document has a name that is no number, and a plan may look at it before it knows.
 _is_number = func.substr(owners.c.owner, 1, 1).in_([literal_column(f"'{digit}'") for digit in range(10)])
-_document_id = case((_is_number, cast(owners.c.owner, BigInteger)))
+_item_id = case((_is_number, cast(owners.c.owner, BigInteger)))
 
 _row = batch(chunk=int)
 _lacks = select(missing.c.chunk_id).where(missing.c.slot_id == slots.c.id, missing.c.chunk_id == chunks.c.id).exists()
@@ -171,7 +179,8 @@ _served = (
         ),
     )
     .join(builds, and_(builds.c.owner_id == lists.c.owner_id, builds.c.build == lists.c.build))
-    .join(documents, documents.c.id == _document_id)
+    .join(items, items.c.id == _item_id)
+    .join(bases, bases.c.id == items.c.base_id)
 )
 
 
@@ -182,6 +191,8 @@ def _if_served(*columns: Any) -> Any:
         .select_from(_served)
         .where(
             owners.c.base == word("base"),
+            OPEN,
+            VISIBLE,
             serves(slots),
             slots.c.recipe == number("recipe"),
             ~_lacks,
@@ -197,7 +208,7 @@ SERVED_PASSAGES = _if_served(
     lists.c.stop,
     chunks.c.headings,
     chunks.c.text,
-    documents.c.name,
+    items.c.name,
     builds.c.title,
 )
 SERVED_RECIPES = (
@@ -284,10 +295,10 @@ _row = batch(id=int)
 _lives = select(slots.c.id).where(slots.c.owner_id == chunks.c.owner_id, slots.c.state != literal_column("'deleting'"))
 LIVING_CHUNKS = select(chunks.c.id).where(chunks.c.id.in_(select(_row.c.id)), _lives.exists())
 _row = batch(key=str)
-KNOWN_MEMOS = select(memos.c.key, memos.c.id, memos.c.value).select_from(
+KNOWN_MEMOS = select(memos.c.key, memos.c.id, memos.c.value, memos.c.tokens_in, memos.c.tokens_out).select_from(
     memos.join(_row, and_(memos.c.tenant == word("tenant"), memos.c.key == _row.c.key))
 )
-_row = batch(key=str, value=bytes, joint=int)
+_row = batch(key=str, value=bytes, joint=int, tokens_in=int, tokens_out=int)
 KEEP_MEMOS = (
     upsert(memos)
     .from_select(
@@ -325,6 +336,9 @@ _row = batch(
     tokens_out=int,
     price=float,
 )
+BASE_OF_RECIPE = select(bases.c.id, bases.c.name, bases.c.settings).where(
+    cast(bases.c.id, Text) == select(recipes.c.base).where(recipes.c.id == number("recipe")).scalar_subquery()
+)
 CHARGE = insert(ledger).from_select(["at", *_row.c.keys()], select(NOW, *_row.c))
 SPENT = (
     select(
@@ -334,6 +348,7 @@ SPENT = (
         func.sum(ledger.c.tokens_in),
         func.sum(ledger.c.tokens_out),
         func.sum(ledger.c.price),
+        func.sum(case((ledger.c.price.is_(None), ledger.c.texts), else_=0)),
     )
     .where(ledger.c.base == word("base"))
     .group_by(ledger.c.kind, ledger.c.paid)

@@ -1,8 +1,9 @@
-"""The schema of documents and their chunks.
+"""The schema of items and their chunks.
 
-An owner of slots is a document: `owners.base` is the id of its base and `owners.owner` its own, as text. Ids of
-documents, chunks and recipes are never used twice, so that a row of an index that outlives its chunk, in whatever
-store, can never be taken for another's. A *build* is a list of chunks, named by owner and fence.
+An owner of slots is a document: `owners.base` is the id of its base and `owners.owner` that of its item, as text. What
+looks at the source of an item is an owner of its own (`Item.source_key`). Ids of items, chunks and recipes are never
+used twice, so that a row of an index that outlives its chunk, in whatever store, can never be taken for another's. A
+*build* is a list of chunks, named by owner and fence.
 
 Rows of the graph are here, because they are the same on both databases; the other indexes make a table for each of
 their recipes (see `indexes`).
@@ -32,27 +33,50 @@ bases = Table(
     Column("id", Id, primary_key=True),
     Column("name", Text, nullable=False),
     Column("settings", Text, nullable=False),
-    Column("created_at", BigInteger, nullable=False),
-    UniqueConstraint("name"),
-    sqlite_autoincrement=True,
-)
-
-documents = Table(
-    "library_documents",
-    metadata,
-    Column("id", Id, primary_key=True),
-    Column("base_id", Id, ForeignKey("library_bases.id"), nullable=False),
-    Column("name", Text, nullable=False),  # what people call it; its ending tells the kind of file
-    Column("blob", Text, nullable=False),  # name of the file that holds its bytes
-    Column("digest", Text, nullable=False),  # SHA-256 of its bytes
-    Column("size", BigInteger, nullable=False),
-    Column("metadata", Text, nullable=False, server_default="{}"),
+    Column("problem", Text),  # JSON: why nothing can be indexed; NULL while all is well
     Column("deleting", Integer, nullable=False, server_default="0"),  # its name is free again
     Column("created_at", BigInteger, nullable=False),
     CheckConstraint("deleting IN (0, 1)", name="deleting"),
-    Index("library_documents_name", "base_id", "name", unique=True, **only("deleting = 0")),
-    Index("library_documents_digest", "base_id", "digest", **only("deleting = 0")),
+    Index("library_bases_name", "name", unique=True, **only("deleting = 0")),
     sqlite_autoincrement=True,
+)
+
+items = Table(
+    "library_items",
+    metadata,
+    Column("id", Id, primary_key=True),
+    Column("base_id", Id, ForeignKey("library_bases.id"), nullable=False),
+    Column("parent_id", Id, nullable=False, server_default="0"),  # the container it stands in; 0: none
+    Column("kind", Text, nullable=False),
+    Column("name", Text, nullable=False),  # what people call it; the ending of a file tells what it is
+    Column("blob", Text),  # name of the file that holds its bytes; NULL while it has none
+    Column("digest", Text),  # SHA-256 of its bytes
+    Column("size", BigInteger, nullable=False, server_default="0"),
+    Column("metadata", Text, nullable=False, server_default="{}"),
+    Column("source", Text),  # where it comes from: an address, or a path; NULL for what was uploaded
+    Column("seen", Text),  # how its source looked when it was last read
+    Column("every", BigInteger),  # seconds after which its source is looked at again
+    Column("look_at", BigInteger),  # when that is due
+    Column("problem", Text),  # JSON: why it cannot be indexed at all; NULL for all that has slots
+    Column("deleting", Integer, nullable=False, server_default="0"),  # its name is free again
+    Column("created_at", BigInteger, nullable=False),
+    CheckConstraint("kind IN ('directory', 'file', 'note', 'sitemap', 'url')", name="kind"),
+    CheckConstraint("(blob IS NULL) = (digest IS NULL)", name="bytes"),
+    CheckConstraint("deleting IN (0, 1)", name="deleting"),
+    Index("library_items_name", "base_id", "parent_id", "name", unique=True, **only("deleting = 0")),
+    Index("library_items_digest", "base_id", "digest", **only("deleting = 0")),
+    Index("library_items_blob", "blob", **only("blob IS NOT NULL")),
+    Index("library_items_parent", "parent_id", **only("parent_id > 0")),
+    Index("library_items_deleting", "id", **only("deleting = 1")),
+    Index("library_items_due", "look_at", **only("deleting = 0 AND look_at IS NOT NULL")),
+    sqlite_autoincrement=True,
+)
+
+condemned = Table(
+    "library_condemned",
+    metadata,
+    Column("name", Text, primary_key=True),  # of a blob that no row names, and never will
+    Column("at", BigInteger, nullable=False),
 )
 
 recipes = Table(
@@ -62,8 +86,9 @@ recipes = Table(
     Column("base", Text, nullable=False),
     Column("kind", Text, nullable=False),
     Column("spec", Text, nullable=False),  # JSON: all that a row depends on beside its chunk
+    Column("doomed_at", BigInteger),  # since then nothing is made by it any more
     Column("created_at", BigInteger, nullable=False),
-    UniqueConstraint("base", "kind", "spec"),
+    Index("library_recipes_spec", "base", "kind", "spec", unique=True, **only("doomed_at IS NULL")),
     sqlite_autoincrement=True,
 )
 
@@ -168,6 +193,8 @@ memos = Table(
     Column("key", Text, nullable=False),  # digest of kind, recipe and text
     Column("value", LargeBinary, nullable=False),
     Column("joint", Integer, nullable=False, server_default="0"),  # made from several documents
+    Column("tokens_in", BigInteger, nullable=False, server_default="0"),  # what it cost, and spares whoever finds it
+    Column("tokens_out", BigInteger, nullable=False, server_default="0"),
     Column("created_at", BigInteger, nullable=False),
     UniqueConstraint("tenant", "key"),
     CheckConstraint("joint IN (0, 1)", name="joint"),
@@ -189,10 +216,10 @@ ledger = Table(
     Column("id", Id, primary_key=True),
     Column("at", BigInteger, nullable=False),
     Column("base", Text, nullable=False),
-    Column("owner", Text, nullable=False),
+    Column("owner", Text),  # None where it was paid for no document
     Column("job", Text),
     Column("generation", BigInteger),
-    Column("kind", Text, nullable=False),  # embedding, extraction, ...
+    Column("kind", Text, nullable=False),  # embedding, extraction, query, ...
     Column("model", Text, nullable=False),
     Column("paid", Integer, nullable=False),  # 1 paid, 0 avoided
     Column("texts", Integer, nullable=False),

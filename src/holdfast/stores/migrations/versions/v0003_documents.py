@@ -25,11 +25,14 @@ def upgrade() -> None:
         sa.Column("id", ID, nullable=False),
         sa.Column("name", sa.Text(), nullable=False),
         sa.Column("settings", sa.Text(), nullable=False),
+        sa.Column("problem", sa.Text(), nullable=True),
+        sa.Column("deleting", sa.Integer(), server_default="0", nullable=False),
         sa.Column("created_at", sa.BigInteger(), nullable=False),
+        sa.CheckConstraint("deleting IN (0, 1)", name=op.f("library_bases_deleting_check")),
         sa.PrimaryKeyConstraint("id", name=op.f("library_bases_pkey")),
-        sa.UniqueConstraint("name", name=op.f("library_bases_name_key")),
         sqlite_autoincrement=True,
     )
+    op.create_index("library_bases_name", "library_bases", ["name"], unique=True, **_only("deleting = 0"))
     op.create_table(
         "library_builds",
         sa.Column("owner_id", ID, autoincrement=False, nullable=False),
@@ -71,6 +74,12 @@ def upgrade() -> None:
     )
     op.create_index("library_chunks_doomed", "library_chunks", ["owner_id"], **_only("doomed = 1"))
     op.create_table(
+        "library_condemned",
+        sa.Column("name", sa.Text(), nullable=False),
+        sa.Column("at", sa.BigInteger(), nullable=False),
+        sa.PrimaryKeyConstraint("name", name=op.f("library_condemned_pkey")),
+    )
+    op.create_table(
         "library_graph_changes",
         sa.Column("id", ID, nullable=False),
         sa.Column("recipe", ID, nullable=False),
@@ -95,7 +104,7 @@ def upgrade() -> None:
         sa.Column("id", ID, nullable=False),
         sa.Column("at", sa.BigInteger(), nullable=False),
         sa.Column("base", sa.Text(), nullable=False),
-        sa.Column("owner", sa.Text(), nullable=False),
+        sa.Column("owner", sa.Text(), nullable=True),
         sa.Column("job", sa.Text(), nullable=True),
         sa.Column("generation", sa.BigInteger(), nullable=True),
         sa.Column("kind", sa.Text(), nullable=False),
@@ -128,6 +137,8 @@ def upgrade() -> None:
         sa.Column("key", sa.Text(), nullable=False),
         sa.Column("value", sa.LargeBinary(), nullable=False),
         sa.Column("joint", sa.Integer(), server_default="0", nullable=False),
+        sa.Column("tokens_in", sa.BigInteger(), server_default="0", nullable=False),
+        sa.Column("tokens_out", sa.BigInteger(), server_default="0", nullable=False),
         sa.Column("created_at", sa.BigInteger(), nullable=False),
         sa.CheckConstraint("joint IN (0, 1)", name=op.f("library_memos_joint_check")),
         sa.PrimaryKeyConstraint("id", name=op.f("library_memos_pkey")),
@@ -203,10 +214,13 @@ def upgrade() -> None:
         sa.Column("base", sa.Text(), nullable=False),
         sa.Column("kind", sa.Text(), nullable=False),
         sa.Column("spec", sa.Text(), nullable=False),
+        sa.Column("doomed_at", sa.BigInteger(), nullable=True),
         sa.Column("created_at", sa.BigInteger(), nullable=False),
         sa.PrimaryKeyConstraint("id", name=op.f("library_recipes_pkey")),
-        sa.UniqueConstraint("base", "kind", "spec", name=op.f("library_recipes_base_kind_spec_key")),
         sqlite_autoincrement=True,
+    )
+    op.create_index(
+        "library_recipes_spec", "library_recipes", ["base", "kind", "spec"], unique=True, **_only("doomed_at IS NULL")
     )
     op.create_table(
         "library_relations",
@@ -224,25 +238,42 @@ def upgrade() -> None:
     op.create_index("library_relations_source", "library_relations", ["recipe", "source"])
     op.create_index("library_relations_target", "library_relations", ["recipe", "target"])
     op.create_table(
-        "library_documents",
+        "library_items",
         sa.Column("id", ID, nullable=False),
         sa.Column("base_id", ID, nullable=False),
+        sa.Column("parent_id", ID, server_default="0", nullable=False),
+        sa.Column("kind", sa.Text(), nullable=False),
         sa.Column("name", sa.Text(), nullable=False),
-        sa.Column("blob", sa.Text(), nullable=False),
-        sa.Column("digest", sa.Text(), nullable=False),
-        sa.Column("size", sa.BigInteger(), nullable=False),
+        sa.Column("blob", sa.Text(), nullable=True),
+        sa.Column("digest", sa.Text(), nullable=True),
+        sa.Column("size", sa.BigInteger(), server_default="0", nullable=False),
         sa.Column("metadata", sa.Text(), server_default="{}", nullable=False),
+        sa.Column("source", sa.Text(), nullable=True),
+        sa.Column("seen", sa.Text(), nullable=True),
+        sa.Column("every", sa.BigInteger(), nullable=True),
+        sa.Column("look_at", sa.BigInteger(), nullable=True),
+        sa.Column("problem", sa.Text(), nullable=True),
         sa.Column("deleting", sa.Integer(), server_default="0", nullable=False),
         sa.Column("created_at", sa.BigInteger(), nullable=False),
-        sa.CheckConstraint("deleting IN (0, 1)", name=op.f("library_documents_deleting_check")),
-        sa.ForeignKeyConstraint(["base_id"], ["library_bases.id"], name=op.f("library_documents_base_id_fkey")),
-        sa.PrimaryKeyConstraint("id", name=op.f("library_documents_pkey")),
+        sa.CheckConstraint(
+            "kind IN ('directory', 'file', 'note', 'sitemap', 'url')", name=op.f("library_items_kind_check")
+        ),
+        sa.CheckConstraint("(blob IS NULL) = (digest IS NULL)", name=op.f("library_items_bytes_check")),
+        sa.CheckConstraint("deleting IN (0, 1)", name=op.f("library_items_deleting_check")),
+        sa.ForeignKeyConstraint(["base_id"], ["library_bases.id"], name=op.f("library_items_base_id_fkey")),
+        sa.PrimaryKeyConstraint("id", name=op.f("library_items_pkey")),
         sqlite_autoincrement=True,
     )
-    op.create_index("library_documents_digest", "library_documents", ["base_id", "digest"], **_only("deleting = 0"))
+    op.create_index("library_items_blob", "library_items", ["blob"], **_only("blob IS NOT NULL"))
+    op.create_index("library_items_deleting", "library_items", ["id"], **_only("deleting = 1"))
+    op.create_index("library_items_digest", "library_items", ["base_id", "digest"], **_only("deleting = 0"))
     op.create_index(
-        "library_documents_name", "library_documents", ["base_id", "name"], unique=True, **_only("deleting = 0")
+        "library_items_due", "library_items", ["look_at"], **_only("deleting = 0 AND look_at IS NOT NULL")
     )
+    op.create_index(
+        "library_items_name", "library_items", ["base_id", "parent_id", "name"], unique=True, **_only("deleting = 0")
+    )
+    op.create_index("library_items_parent", "library_items", ["parent_id"], **_only("parent_id > 0"))
     op.create_table(
         "library_memo_uses",
         sa.Column("memo_id", ID, autoincrement=False, nullable=False),

@@ -1,0 +1,175 @@
+"""The tags of a web page become a tree, as forgiving as pages need it, in time that grows with their length alone.
+
+Not the parser of the standard library: some versions of it take a minute for a page of 60 KB that never ends a tag.
+"""
+
+from __future__ import annotations
+
+import html
+import re
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+def words(text: str) -> frozenset[str]:
+    """Divide at blanks."""
+    return frozenset(text.split())
+
+
+DEEPEST = 200  # elements below stand side by side
+VOID = words("area base br col embed hr img input link meta param source track wbr")
+BLOCKS = words(
+    "address article aside blockquote details dialog div dl fieldset figure footer form h1 h2 h3 h4 h5 h6 header hr "
+    "main menu nav ol p pre section table ul"
+)
+# What begins one of these ends the ones named, as far up as the element that holds them.
+ENDS = {
+    "li": ({"li"}, {"ul", "ol", "menu"}),
+    "dt": ({"dt", "dd"}, {"dl"}),
+    "dd": ({"dt", "dd"}, {"dl"}),
+    "tr": ({"tr", "td", "th"}, {"table"}),
+    "td": ({"td", "th"}, {"tr", "table"}),
+    "th": ({"td", "th"}, {"tr", "table"}),
+    "option": ({"option"}, {"select"}),
+}
+KEPT_ATTRIBUTES = words("href src alt class colspan rowspan start")
+
+
+# A tag ends at the first > outside quotes, and only a value may be quoted. Where that finds no end, at the next >.
+TAG = re.compile(r"""<(/?)([a-zA-Z][^\s/>]*+)((?:=\s*+(?:"[^"]*+"|'[^']*+')|[^>])*+)>""")
+PLAIN_TAG = re.compile(r"<(/?)([a-zA-Z][^\s/<>]*+)([^<>]*+)>")
+ATTRIBUTE = re.compile(r"""([^\s=/"'>]++)(?:\s*=\s*(?:"([^"]*+)"|'([^']*+)'|([^\s"'>]++)))?""")
+
+
+@dataclass(slots=True, eq=False)
+class Element:
+    """An element of a page, with how many letters it holds, and how many of them are in links."""
+
+    tag: str
+    attributes: dict[str, str] = field(default_factory=dict)
+    children: list[Element | str] = field(default_factory=list)
+    letters: int = 0
+    linked: int = 0
+    links: int = 0
+
+    @property
+    def running(self) -> int:
+        """Letters outside links."""
+        return self.letters - self.linked
+
+    def elements(self) -> Iterator[Element]:
+        """Yield this element and all below, in the order of the page."""
+        yield self
+        for child in self.children:
+            if isinstance(child, Element):
+                yield from child.elements()
+
+    def add(self, child: Element) -> None:
+        """Put an element that is complete at the end of this one."""
+        self.children.append(child)
+        self.letters += child.letters
+        self.linked += child.letters if child.tag == "a" else child.linked
+        self.links += child.links + (child.tag == "a")
+
+    def add_text(self, text: str) -> None:
+        """Put text at the end."""
+        self.children.append(text)
+        self.letters += sum(map(str.isalnum, text))
+
+
+def build(page: str) -> Element:
+    """Build the tree of a page; its root has no tag."""
+    return _Builder().build(page)
+
+
+def write(one: Element) -> str:
+    """Write a tree as HTML."""
+    inside = "".join(
+        html.escape(child, quote=False) if isinstance(child, str) else write(child) for child in one.children
+    )
+    if not one.tag:
+        return inside
+    attributes = "".join(
+        f' {name}="{html.escape(value)}"' for name, value in one.attributes.items() if name in KEPT_ATTRIBUTES
+    )
+    return f"<{one.tag}{attributes}>" + ("" if one.tag in VOID else f"{inside}</{one.tag}>")
+
+
+class _Builder:
+    """Keeps what is open while a page is read."""
+
+    def __init__(self) -> None:
+        self._open = [Element("")]
+
+    def build(self, page: str) -> Element:
+        """Read a whole page."""
+        here = 0
+        for start, end, tag in _tags(page):
+            self._text(page[here:start])
+            here = end
+            if tag and tag[1]:
+                self._end_nearest({tag[2].lower()}, frozenset())
+            elif tag:
+                self._begin(tag[2].lower(), tag[3])
+        self._text(page[here:])
+        self._close_down_to(1)
+        return self._open[0]
+
+    def _begin(self, tag: str, attributes: str) -> None:
+        ended, holders = ENDS.get(tag, ({"p"} if tag in BLOCKS else set(), BLOCKS - {"p"}))
+        self._end_nearest(ended, holders)
+        element = Element(tag, _attributes(attributes))
+        if tag in VOID:
+            self._open[-1].add(element)
+        elif len(self._open) < DEEPEST:
+            self._open.append(element)
+
+    def _text(self, text: str) -> None:
+        if text:
+            self._open[-1].add_text(html.unescape(text))
+
+    def _end_nearest(self, tags: set[str], holders: set[str] | frozenset[str]) -> None:
+        """End the nearest open element of these, unless one that holds such stands before."""
+        for place in range(len(self._open) - 1, 0, -1):
+            if self._open[place].tag in tags:
+                self._close_down_to(place)
+                return
+            if self._open[place].tag in holders:
+                return
+
+    def _close_down_to(self, place: int) -> None:
+        while len(self._open) > place:
+            done = self._open.pop()
+            self._open[-1].add(done)
+
+
+def _tags(page: str) -> Iterator[tuple[int, int, re.Match[str] | None]]:
+    """Yield where tags and comments stand, with the tag. A comment that never ends takes the rest with it."""
+    pattern, here = TAG, page.find("<")
+    while here >= 0:
+        found = pattern.match(page, here)
+        if not found and pattern is TAG and page[here + 1 : here + 2].isalpha():
+            pattern = PLAIN_TAG  # for good: looking for an end that never comes must happen once
+            continue
+        end = found.end() if found else _end_of_comment(page, here)
+        if end > here:
+            yield here, end, found
+        here = page.find("<", max(end, here + 1))
+
+
+def _end_of_comment(page: str, start: int) -> int:
+    """Return where a comment or declaration ends; its start if it is none."""
+    if not page.startswith(("<!", "<?", "</"), start):
+        return start
+    mark = "-->" if page.startswith("<!--", start) else ">"
+    end = page.find(mark, start)
+    return len(page) if end < 0 else end + len(mark)
+
+
+def _attributes(text: str) -> dict[str, str]:
+    return {
+        found[1].lower(): html.unescape(found[2] or found[3] or found[4] or "") for found in ATTRIBUTE.finditer(text)
+    }

@@ -1,0 +1,179 @@
+"""The slot `source`: looks at the place where an item comes from, and brings what changed.
+
+It is an owner beside the document's own, so that looking again disturbs nothing that is indexed: only what really
+changed makes a new generation, in the transaction that keeps the new bytes.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from holdfast.core.admission import Request
+from holdfast.core.slot import Built
+from holdfast.core.states import Operation
+from holdfast.errors import Permanent
+from holdfast.knowledge.adding import Terms, Upload
+from holdfast.knowledge.folders import LATER, Folders
+from holdfast.knowledge.requesting import AGAIN, Manner
+from holdfast.knowledge.selecting import require
+from holdfast.library import item_statements as sql
+from holdfast.library.catalogue import Kind, OnDuplicate, read_items
+from holdfast.sources.folder import EVERYTHING_USUAL, FolderRules
+from holdfast.sources.reach import PUBLIC, Reach
+from holdfast.sources.sitemaps import expand
+from holdfast.sources.web import Known, Unchanged, fetch
+from holdfast.stores.base import LARGEST_BATCH
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from holdfast.core.slot import Ticket
+    from holdfast.knowledge.items import Items
+    from holdfast.library.catalogue import Base, Catalogue, Item
+    from holdfast.runtime.work import Task
+    from holdfast.stores.database import Transaction
+    from holdfast.stores.sql import SqlStore
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class World:
+    """How far we look."""
+
+    reach: Reach = PUBLIC
+    rules: FolderRules = EVERYTHING_USUAL
+
+
+class SourceIndexer:
+    """An `Indexer` that brings items up to date with their sources."""
+
+    def __init__(self, store: SqlStore, catalogue: Catalogue, items: Items, world: World) -> None:
+        self._store = store
+        self._catalogue = catalogue
+        self._items = items
+        self._world = world
+        self._folders = Folders(items, world.rules)
+
+    def build(self, task: Task) -> Built:
+        """Look at the source, and bring what changed; asked for `AGAIN`, also index what did not."""
+        ticket = task.ticket
+        bases, found = self._catalogue.keyed([ticket])
+        item = found.get(ticket.key.owner)
+        if item is None or item.source is None:
+            raise Permanent("no_source", "The item is not there any more, or nothing says where it comes from.")
+        base = bases[ticket.key.base]
+        again = self._store.job(ticket.job).payload == AGAIN
+        if item.kind is Kind.DIRECTORY:
+            same = self._scan(task, base, item)
+        elif item.kind is Kind.SITEMAP:
+            same = self._list(task, base, item)
+        else:
+            same = self._fetch(task, base, item)
+        if again:
+            self._again(task, base, same)
+        return Built()
+
+    def remove(self, task: Task) -> None:
+        """Nothing is kept here; the rows of items go when all else of them is gone."""
+        task.checkpoint(stage="removing")
+
+    # ------------------------------------------------------------ folders
+
+    def _scan(self, task: Task, base: Base, item: Item) -> list[int]:
+        """Bring what is below a folder up to date; return what did not change."""
+        root, within = self._root(item)
+        tree = self._items.tree(base, item.id)
+        synced = self._folders.sync(task, base, tree, root, within)
+        self._see(task.ticket, item, json.dumps({"skipped": synced.difference.skipped}, sort_keys=True))
+        return synced.same
+
+    def _root(self, item: Item) -> tuple[Path, str]:
+        """Return the folder on the disk that an item is part of, and the path of the item below it."""
+        with self._store.database.reading() as tx:
+            above = read_items(tx, {id_ for _, id_ in tx.run(sql.ABOVE, [[item.id]])})
+        top = next(
+            (one for one in above if one.kind is Kind.DIRECTORY and one.parent not in {o.id for o in above}), None
+        )
+        return (Path(item.source or ""), "") if top is None else (Path(top.source or ""), item.source or "")
+
+    # ------------------------------------------------------------ pages
+
+    def _fetch(self, task: Task, base: Base, item: Item) -> list[int]:
+        """Fetch a page; return it if it did not change."""
+        task.checkpoint(stage="fetching")
+        known = Known(**json.loads(item.seen)) if item.seen and item.digest else None
+        page = fetch(item.source or "", known, reach=self._world.reach)
+        if isinstance(page, Unchanged):
+            self._see(task.ticket, item, item.seen)
+            return [item.id]
+        upload = Upload(
+            item.name,
+            page.body,
+            {**item.metadata, "file": page.name, "address": page.url, "type": page.mime},
+            Kind.URL,
+            item.source,
+            json.dumps(asdict(page.known)),
+            parent=item.parent,
+        )
+        terms = Terms(on_duplicate=OnDuplicate.REPLACE, distinct=False, cause="look", ticket=task.ticket)
+        (reply,) = self._items.add(base, [upload], terms)
+        return [] if reply.accepted else [item.id]
+
+    def _list(self, task: Task, base: Base, item: Item) -> list[int]:
+        """Bring the pages below a sitemap up to date; return none: each page looks at itself."""
+        task.checkpoint(stage="listing")
+        expansion = expand(item.source or "", reach=self._world.reach)
+        known = {one.item.source: one.item for one in self._items.tree(base, item.id)[1:]}
+        listed = {page.url: page.modified for page in expansion.pages}
+        if expansion.complete:
+            self._items.delete(base, [one.id for url, one in known.items() if url not in listed], ticket=task.ticket)
+        new = [
+            Upload(url, metadata={"modified": modified}, kind=Kind.URL, source=url, parent=item.id)
+            for url, modified in listed.items()
+            if url not in known
+        ]
+        terms = Terms(
+            on_duplicate=OnDuplicate.REPLACE, distinct=False, priority=LATER, cause="look", ticket=task.ticket
+        )
+        self._items.add(base, new, terms)
+        news = [
+            one
+            for url, one in known.items()
+            if url in listed and (listed[url] is None or listed[url] != one.metadata.get("modified"))
+        ]
+        self._look(task, base, news, listed)
+        self._see(task.ticket, item, json.dumps({"left": len(expansion.left)}))
+        return []
+
+    def _look(self, task: Task, base: Base, pages: Sequence[Item], listed: dict[str, str | None]) -> None:
+        """Look at pages again of which the sitemap has news."""
+        rows = [[one.id, json.dumps({**one.metadata, "modified": listed.get(one.source or "")})] for one in pages]
+        with task.guarded() as connection:
+            self._store.database.within(connection).run(sql.NOTE_METADATA, rows)
+        self._items.look(base, [one.id for one in pages], Manner(priority=LATER, cause="look"))
+
+    # ------------------------------------------------------------ what follows
+
+    def _see(self, ticket: Ticket, item: Item, seen: str | None) -> None:
+        """Note how the source looked; the next look is due when its time has passed."""
+
+        def work(tx: Transaction) -> None:
+            require(tx, ticket)
+            tx.run(sql.SEE_ITEMS, [[item.id, seen]])
+
+        self._store.database.write(work, durable=False)
+
+    def _again(self, task: Task, base: Base, items: Iterable[int]) -> None:
+        """Index what did not change, too."""
+        specs = self._items.adding.slots(base)
+        requests = [
+            Request(
+                base=base.key, owner=str(item), operation=Operation.FORCE, slots=specs, priority=LATER, cause="user"
+            )
+            for item in items
+        ]
+        for first in range(0, len(requests), LARGEST_BATCH):
+            task.checkpoint(stage="asking", done=first, total=len(requests))
+            self._store.admit(requests[first : first + LARGEST_BATCH])

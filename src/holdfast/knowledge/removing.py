@@ -1,0 +1,99 @@
+"""Deleting: at once for everybody who looks, thoroughly for the disk, and never given up.
+
+One transaction hides items with all that stands below them, and asks for their clean-up. The clean-up of very many is
+asked for in portions; whoever is interrupted there leaves hidden items whose owners are not deleted yet, which `finish`
+finds, like rows whose owners are gone.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from holdfast.core.admission import Request, Verdict
+from holdfast.core.states import Operation, Status
+from holdfast.knowledge.adding import Reply
+from holdfast.knowledge.selecting import locked, outermost, require
+from holdfast.library import item_statements as sql
+from holdfast.stores.base import LARGEST_BATCH
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from holdfast.core.slot import Ticket
+    from holdfast.library.blobs import Blobs
+    from holdfast.library.catalogue import Base, Item
+    from holdfast.stores.database import Transaction
+    from holdfast.stores.sql import SqlStore
+
+
+class Removing:
+    """Deletes items, whatever they are in the middle of."""
+
+    def __init__(self, store: SqlStore, blobs: Blobs) -> None:
+        self._store = store
+        self._blobs = blobs
+
+    def delete(
+        self, base: Base, ids: Iterable[int], *, requester: str = "", ticket: Ticket | None = None
+    ) -> list[Reply]:
+        """Delete items with all that stands below them: from now on they are found nowhere, and their names are free.
+
+        There is an answer for each root of the selection, in order. With the ticket of the work that deletes them,
+        nothing is deleted when it no longer holds.
+        """
+        wanted = list(ids)
+        if not wanted:
+            return []
+        roots: list[Item] = []
+        requests: list[Request] = []
+
+        def hide(tx: Transaction) -> list[Request]:
+            locked(tx, base, building=False)
+            if ticket is not None:
+                require(tx, ticket)
+            roots[:] = outermost(tx, base, wanted)
+            hidden = tx.run(sql.HIDE, [[item.id] for item in roots])
+            owned = tx.run(sql.OWNERS_OF_ITEMS, hidden[: LARGEST_BATCH // 2])  # an item has two at most
+            requests[:] = [_request(key, owner, requester) for key, owner in owned]
+            return requests
+
+        answers = self._store.admit_with(hide)
+        jobs = {request.owner: answer.job for request, answer in zip(requests, answers, strict=True)}
+        while self._ask(requester, LARGEST_BATCH):
+            pass
+        return [
+            Reply(
+                verdict=Verdict.JOINED if item.deleting else Verdict.ACCEPTED,
+                reason="already_deleting" if item.deleting else "delete",
+                status=Status.DELETING,
+                name=item.name,
+                item=item.id,
+                job=jobs.get(item.source_key) or jobs.get(item.key),
+            )
+            for item in roots
+        ]
+
+    def finish(self, limit: int = LARGEST_BATCH) -> int:
+        """Go on with interrupted deletes, and remove rows of which nothing else is left; return how much it was."""
+        return self._ask("", limit) + self._sweep(limit)
+
+    def _ask(self, requester: str, limit: int) -> int:
+        """Ask for the clean-up of hidden items for which nobody has; return how many."""
+        with self._store.database.reading() as tx:
+            left = tx.run(sql.LEFT_OWNERS, limit=limit)
+        self._store.admit([_request(key, owner, requester) for key, owner in left])
+        return len(left)
+
+    def _sweep(self, limit: int) -> int:
+        """Remove hidden items that have neither slots nor children any more, and their bytes before them."""
+        with self._store.database.reading() as tx:
+            left = tx.run(sql.LEFT_ITEMS, limit=limit)
+        for _, blob in left:
+            if blob is not None:
+                self._blobs.remove(blob)
+        self._store.database.write(lambda tx: tx.run(sql.REMOVE_ITEMS, [[id_] for id_, _ in left]), durable=True)
+        return len(left)
+
+
+def _request(base: str, owner: str, requester: str) -> Request:
+    return Request(base=base, owner=owner, operation=Operation.DELETE, requester=requester)

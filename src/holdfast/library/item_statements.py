@@ -1,0 +1,196 @@
+"""Every statement about bases and the tree of items in them.
+
+An item is visible until it is deleted, with all that stands below it, in one statement. What is left of it then is
+found by `LEFT_OWNERS` and `LEFT_ITEMS`, whoever was interrupted.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from sqlalchemy import BigInteger, Text, and_, cast, delete, func, insert, literal_column, or_, select, update
+
+from holdfast.library.tables import bases, items
+from holdfast.stores.batch import LIMIT, NOW, batch, number, word
+from holdfast.stores.tables import owners
+
+if TYPE_CHECKING:
+    from sqlalchemy import CTE, ColumnElement, Subquery
+
+# Literal, so that partial indexes see it.
+VISIBLE = items.c.deleting == literal_column("0")
+DELETING = items.c.deleting == literal_column("1")
+OPEN = bases.c.deleting == literal_column("0")
+SECOND = literal_column("1000000", BigInteger)  # in microseconds, as all times are
+
+# ---------------------------------------------------------------- bases
+
+CREATE_BASE = insert(bases).values(name=word("name"), settings=word("settings"), created_at=NOW).returning(*bases.c)
+_row = batch(id=int)
+READ_BASES = select(bases).where(bases.c.id.in_(select(_row.c.id)))
+FIND_BASE = select(bases).where(bases.c.name == word("name"), OPEN)
+LIST_BASES = select(bases).where(OPEN).order_by(bases.c.name)
+# Adding and deleting take turns; on SQLite all writers do.
+LOCK_BASE = select(bases).where(bases.c.id == number("id")).with_for_update(key_share=True)
+
+# ---------------------------------------------------------------- items one by one
+
+_row = batch(
+    base_id=int, parent_id=int, kind=str, name=str, blob=str, digest=str, size=int, metadata=str, source=str, seen=str,
+    every=int, problem=str,
+)  # fmt: skip
+CREATE_ITEMS = (
+    insert(items)
+    .from_select(["created_at", "look_at", *_row.c.keys()], select(NOW, NOW + _row.c.every * SECOND, *_row.c))
+    .returning(items.c.id, items.c.parent_id, items.c.name)
+)
+_row = batch(id=int, blob=str, digest=str, size=int, metadata=str, source=str, seen=str)
+CHANGE_ITEMS = (
+    update(items)
+    .values(
+        blob=_row.c.blob,
+        digest=_row.c.digest,
+        size=_row.c.size,
+        metadata=_row.c.metadata,
+        source=_row.c.source,
+        seen=_row.c.seen,
+        problem=None,
+    )
+    .where(items.c.id == _row.c.id)
+)
+_row = batch(id=int, metadata=str)
+NOTE_METADATA = update(items).values(metadata=_row.c.metadata).where(items.c.id == _row.c.id, VISIBLE)
+_row = batch(id=int, seen=str)
+SEE_ITEMS = (
+    update(items).values(seen=_row.c.seen, look_at=NOW + items.c.every * SECOND).where(items.c.id == _row.c.id, VISIBLE)
+)
+_row = batch(base_id=int, parent_id=int, name=str)
+FIND_ITEMS = select(items).select_from(
+    items.join(
+        _row,
+        and_(
+            items.c.base_id == _row.c.base_id,
+            items.c.parent_id == _row.c.parent_id,
+            items.c.name == _row.c.name,
+            VISIBLE,
+        ),
+    )
+)
+_row = batch(base_id=int, digest=str)
+FIND_COPIES = select(items).select_from(
+    items.join(
+        _row,
+        and_(
+            items.c.base_id == _row.c.base_id,
+            items.c.digest == _row.c.digest,
+            items.c.source.is_(None),
+            VISIBLE,
+        ),
+    )
+)
+_row = batch(id=int)
+READ_ITEMS = select(items).where(items.c.id.in_(select(_row.c.id)))
+_row = batch(id=int)
+REMOVE_ITEMS = delete(items).where(items.c.id.in_(select(_row.c.id)), DELETING)
+_due = (
+    select(items.c.id)
+    .where(VISIBLE, items.c.look_at.is_not(None), items.c.look_at <= NOW)
+    .order_by(items.c.look_at)
+    .limit(LIMIT)
+)
+TAKE_DUE = (
+    update(items).values(look_at=NOW + items.c.every * SECOND).where(items.c.id.in_(_due), VISIBLE).returning(*items.c)
+)
+
+# ---------------------------------------------------------------- the tree
+
+
+def _below(roots: Subquery) -> CTE:
+    """Return the ids of these items and of all that stand below them."""
+    top = select(items.c.id).where(items.c.id.in_(select(roots.c.id))).cte("below", recursive=True)
+    return top.union(select(items.c.id).where(items.c.parent_id == top.c.id, items.c.parent_id > literal_column("0")))
+
+
+def _owner_of(owner: Any, prefix: str = "") -> ColumnElement[bool]:
+    """Hold for the owner of slots that belongs to the item."""
+    key = cast(items.c.id, Text)
+    return and_(
+        owner.c.base == cast(items.c.base_id, Text),
+        owner.c.owner == (literal_column(f"'{prefix}'") + key if prefix else key),
+    )
+
+
+SOURCE = "source:"  # how the owner begins that looks at an item's source
+_row = batch(id=int)
+_subtree = _below(_row)
+HIDE = (
+    update(items)
+    .values(deleting=literal_column("1"))
+    .where(items.c.id.in_(select(_subtree.c.id)), VISIBLE)
+    .returning(items.c.id)
+)
+_row = batch(id=int)
+_parents = (
+    select(items.c.id, items.c.id.label("item"), items.c.parent_id)
+    .where(items.c.id.in_(select(_row.c.id)))
+    .cte("above", recursive=True)
+)
+_parents = _parents.union(
+    select(items.c.id, _parents.c.item, items.c.parent_id).where(items.c.id == _parents.c.parent_id)
+)
+ABOVE = select(_parents.c.item, _parents.c.id).where(_parents.c.id != _parents.c.item)
+
+_document, _looker = owners.alias("document"), owners.alias("looker")
+_with_owners = items.outerjoin(_document, _owner_of(_document)).outerjoin(_looker, _owner_of(_looker, SOURCE))
+_states = (_document.c.status.label("document_status"), _looker.c.status.label("source_status"))
+_row = batch(id=int)
+READ_STATES = select(items.c.id, *_states).select_from(_with_owners).where(items.c.id.in_(select(_row.c.id)))
+_row = batch(id=int)
+_subtree = _below(_row)
+BELOW = (
+    select(items, *_states).select_from(_with_owners.join(_subtree, _subtree.c.id == items.c.id)).order_by(items.c.id)
+)
+_row = batch(id=int)
+OWNED = (
+    select(items.c.id).select_from(items.join(_document, _owner_of(_document))).where(items.c.id.in_(select(_row.c.id)))
+)
+CHILDREN = (
+    select(items)
+    .where(
+        items.c.base_id == number("base_id"),
+        items.c.parent_id == number("parent_id"),
+        VISIBLE,
+        items.c.id > number("after"),
+    )
+    .order_by(items.c.id)
+    .limit(LIMIT)
+)
+
+# ---------------------------------------------------------------- what is left of deleted items
+
+_owner = owners.alias("owner_of_item")
+_owned = or_(_owner_of(_owner), _owner_of(_owner, SOURCE))
+_row = batch(id=int)
+OWNERS_OF_ITEMS = (
+    select(_owner.c.base, _owner.c.owner)
+    .select_from(items.join(_owner, _owned))
+    .where(items.c.id.in_(select(_row.c.id)))
+)
+LEFT_OWNERS = (
+    select(_owner.c.base, _owner.c.owner)
+    .select_from(items.join(_owner, _owned))
+    .where(DELETING, _owner.c.status != literal_column("'deleting'"))
+    .limit(LIMIT)
+)
+_child = items.alias("child")
+_has_children = (
+    select(_child.c.id).where(_child.c.parent_id == items.c.id, _child.c.parent_id > literal_column("0")).exists()
+)
+LEFT_ITEMS = (
+    select(items.c.id, items.c.blob)
+    .where(DELETING, ~_has_children, ~select(_owner.c.id).where(_owned).exists())
+    .limit(LIMIT)
+)
+_asks = select(_looker.c.id).where(_owner_of(_looker, SOURCE)).exists()
+REMOVE_DOCUMENT = delete(items).where(items.c.id == number("id"), DELETING, ~_asks)
+COUNT_VISIBLE = select(func.count()).where(items.c.base_id == number("base_id"), VISIBLE)

@@ -1,0 +1,23 @@
+"""What tokens cost: a price that somebody has set, or none."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+MILLION = 1_000_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Price:
+    """The price of a model for a million tokens, in whatever currency; None where it is not known."""
+
+    read: float | None = None
+    written: float | None = None
+
+    def of(self, read: int, written: int) -> float | None:
+        """Return what so many tokens cost; None where that is not known, also because nobody counted them."""
+        parts = [(read, self.read), (written, self.written)]
+        used = [(tokens, price) for tokens, price in parts if tokens]
+        if not used or any(price is None for _, price in used):
+            return None
+        return sum(tokens * (price or 0.0) for tokens, price in used) / MILLION

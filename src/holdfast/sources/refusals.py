@@ -1,0 +1,211 @@
+"""Why a folder, a page or a sitemap could not be had, each reason a sentence: what happened, and what to do next.
+
+An address that is shown never has its query: it may hold a secret.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from holdfast.errors import Permanent, Transient
+
+if TYPE_CHECKING:
+    from datetime import timedelta
+
+MIB = 1 << 20
+
+
+def folder_missing() -> Transient:
+    """Put off a folder that is not there; it may come back."""
+    return Transient(
+        "folder_missing",
+        "The folder is not there: it was moved or deleted, or its drive is not connected. Nothing found there before "
+        "is removed. It is tried again; bring it back, or remove it here if it is gone for good.",
+    )
+
+
+def not_a_folder() -> Permanent:
+    """Refuse what is no folder."""
+    return Permanent("not_a_folder", "The path does not lead to a folder. Add the file itself, or name a folder.")
+
+
+def folder_not_permitted() -> Permanent:
+    """Refuse what we may not open."""
+    return Permanent(
+        "not_permitted",
+        "The folder may not be opened by the user this program runs as. Grant it the right to read and retry.",
+    )
+
+
+def outside_folder() -> Permanent:
+    """Refuse a path that leaves its folder."""
+    return Permanent(
+        "outside_folder",
+        "The path leads out of the folder or through a link, so it was not opened. Name a file below the folder.",
+    )
+
+
+def file_changed() -> Transient:
+    """Put off a file that somebody writes."""
+    return Transient(
+        "file_changed",
+        "The file was changed while it was read, so what was read may be half old and half new. It is tried again.",
+    )
+
+
+def bad_url(why: str) -> Permanent:
+    """Refuse an address that cannot be meant."""
+    return Permanent(
+        "bad_url", f"The address {why}. Write it as https://example.org/page and try again.", params={"why": why}
+    )
+
+
+def refused_address(host: str, why: str) -> Permanent:
+    """Refuse a server that nobody outside could reach."""
+    return Permanent(
+        "refused_address",
+        f"The server {host} was not asked: {why}. Only public addresses are fetched, so that nobody can look into this "
+        "network from outside. If it is meant, add the host or its network to the ones that are allowed.",
+        params={"host": host, "why": why},
+    )
+
+
+def refused_port(host: str, port: int) -> Permanent:
+    """Refuse a port that no web server uses."""
+    return Permanent(
+        "refused_address",
+        f"The server {host} was not asked: web pages are not served on port {port}. If it is meant, add the host or "
+        "its network to the ones that are allowed.",
+        params={"host": host, "why": f"port {port}"},
+    )
+
+
+def unknown_host(host: str) -> Transient:
+    """Put off a name that does not resolve now."""
+    return Transient(
+        "unknown_host",
+        f"The name {host} could not be resolved. It is tried again; check the spelling and the network if it lasts.",
+        params={"host": host},
+    )
+
+
+def unreachable(host: str) -> Transient:
+    """Put off a server that does not answer."""
+    return Transient(
+        "unreachable",
+        f"The server {host} does not answer or broke off. It is tried again; open the page in a browser if it lasts.",
+        params={"host": host},
+    )
+
+
+def tls_failed(host: str) -> Permanent:
+    """Refuse a server that cannot prove who it is."""
+    return Permanent(
+        "tls_failed",
+        f"The server {host} could not prove who it is: its certificate is wrong, expired or not trusted here. "
+        "Correct the certificate and retry; it is not fetched without.",
+        params={"host": host},
+    )
+
+
+def fetched_too_slowly(seconds: float) -> Transient:
+    """Put off a page that did not arrive in time."""
+    return Transient(
+        "too_slow",
+        f"The page did not arrive within {seconds:g} seconds. It is tried again; raise the time if it is large.",
+        params={"seconds": f"{seconds:g}"},
+    )
+
+
+def too_big(most: int) -> Permanent:
+    """Refuse more bytes than we take."""
+    size = f"{most / MIB:g} MiB" if most >= MIB else f"{most} bytes"
+    return Permanent(
+        "too_large", f"The page has more than {size}, unpacked. Raise the limit for fetching, or add it as a file."
+    )
+
+
+def gone(status: int) -> Permanent:
+    """Refuse a page that is not there."""
+    return Permanent(
+        "page_gone",
+        f"The page is not there (status {status}). Correct its address, or remove it here.",
+        params=_params(status),
+    )
+
+
+def forbidden(status: int) -> Permanent:
+    """Refuse a page that is not for everybody."""
+    return Permanent(
+        "page_forbidden",
+        f"The server does not give this page to everybody (status {status}). Save the page and add it as a file.",
+        params=_params(status),
+    )
+
+
+def refused_by_server(status: int) -> Permanent:
+    """Refuse a page that the server does not give."""
+    return Permanent(
+        "page_refused",
+        f"The server refused the request (status {status}). Open the page in a browser, save it and add it as a file.",
+        params=_params(status),
+    )
+
+
+def busy(status: int, retry_after: timedelta | None) -> Transient:
+    """Put off a server that has too much to do."""
+    return Transient(
+        "server_busy",
+        f"The server cannot give the page now (status {status}). It is tried again.",
+        params=_params(status),
+        retry_after=retry_after,
+    )
+
+
+def bad_answer(host: str) -> Transient:
+    """Put off an answer that is no proper HTTP."""
+    return Transient(
+        "bad_answer",
+        f"The server {host} sent an answer that is cut off or makes no sense. It is tried again; open the page in a "
+        "browser if it lasts.",
+        params={"host": host},
+    )
+
+
+def too_many_redirects(most: int) -> Permanent:
+    """Refuse an address that leads on and on."""
+    return Permanent(
+        "too_many_redirects",
+        f"The page leads on to another one more than {most} times. Add the address at which a browser arrives.",
+    )
+
+
+def not_text(mime: str) -> Permanent:
+    """Refuse what no reader reads."""
+    return Permanent(
+        "unsupported_format",
+        f"The address leads to {mime}, and only pages and documents with text are fetched. Add a page that has text.",
+        params={"found": mime},
+    )
+
+
+def not_a_sitemap() -> Permanent:
+    """Refuse what lists no pages."""
+    return Permanent(
+        "not_a_sitemap",
+        "The address leads to no sitemap: it is neither its XML nor a list of addresses, one a line. Name the sitemap, "
+        "often /sitemap.xml, or add the page itself as a page.",
+    )
+
+
+def robots_refuse() -> Permanent:
+    """Refuse a sitemap that its site does not want to be read."""
+    return Permanent(
+        "robots_refuse",
+        "The site asks programs in its robots.txt not to read this sitemap, so it was left alone. "
+        "Add single pages that you need as pages.",
+    )
+
+
+def _params(status: int) -> dict[str, str]:
+    return {"status": str(status)}

@@ -1,0 +1,161 @@
+"""The address of a page, written one way: two spellings of the same address are the same text.
+
+Everything that is compared, stored or dialled went through here. Odd ways to write an address are refused, not
+guessed: what two programs read differently is how one of them is led astray.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from dataclasses import dataclass
+from typing import Self
+from urllib.parse import quote, urljoin, urlsplit
+
+import idna
+
+from holdfast.sources import refusals
+
+PORTS = {"http": 80, "https": 443}
+LONGEST = 4096
+FORBIDDEN = re.compile(r"[\x00-\x20\x7f\\]")
+LABEL = re.compile(r"[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?")
+HOST_LENGTH = 253
+NUMBER = re.compile(r"[0-9]+|0x[0-9a-f]*")
+ESCAPE = re.compile(r"%([0-9A-Fa-f]{2})")
+LONE_PERCENT = re.compile(r"%(?![0-9A-Fa-f]{2})")
+UNRESERVED = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~")
+PATH_SIGNS, QUERY_SIGNS = "/%:@!$&'()*+,;=~", "/%:@!$&'()*+,;=~?"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Url:
+    """An address of the web, normalised: no fragment, no default port, host in lower case and ASCII."""
+
+    scheme: str
+    host: str  # a name, an IPv4 address, or an IPv6 address without brackets
+    port: int
+    path: str
+    query: str | None
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Read what a person typed or a server sent; refuses with `Permanent`."""
+        text = text.strip()
+        if len(text) > LONGEST:
+            raise refusals.bad_url(f"has more than {LONGEST} characters")
+        if FORBIDDEN.search(text):
+            raise refusals.bad_url("holds a blank, a backslash or a control character")
+        try:
+            parts = urlsplit(text)
+            port = parts.port
+        except ValueError:
+            raise refusals.bad_url("is not written as one") from None
+        if parts.scheme not in PORTS:
+            raise refusals.bad_url("does not begin with http:// or https://")
+        if "@" in parts.netloc:
+            raise refusals.bad_url("holds a user name or a password, which would be kept and shown")
+        if port == 0:
+            raise refusals.bad_url("names port 0")
+        return cls(
+            scheme=parts.scheme,
+            host=_host(parts.netloc),
+            port=port or PORTS[parts.scheme],
+            path=_without_dots(_escaped(parts.path, PATH_SIGNS)),
+            query=_escaped(parts.query, QUERY_SIGNS) if parts.query else None,
+        )
+
+    def join(self, location: str) -> Url:
+        """Follow a link that stands on this page."""
+        try:
+            return Url.parse(urljoin(str(self), location.strip()))
+        except ValueError:
+            raise refusals.bad_url("is not written as one") from None
+
+    @property
+    def authority(self) -> str:
+        """Host and port as a request names them."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return host if self.port == PORTS[self.scheme] else f"{host}:{self.port}"
+
+    @property
+    def target(self) -> str:
+        """Path and query as a request names them."""
+        return self.path if self.query is None else f"{self.path}?{self.query}"
+
+    def __str__(self) -> str:
+        return f"{self.scheme}://{self.authority}{self.target}"
+
+
+def _host(netloc: str) -> str:
+    """Read the host: brackets hold an IPv6 address, anything else is a name or an IPv4 address."""
+    if netloc.startswith("["):
+        inside, bracket, behind = netloc[1:].partition("]")
+        if not bracket or (behind and not behind.startswith(":")):
+            raise refusals.bad_url("has a host that is not written as one")
+        return _ipv6(inside)
+    return host_name(netloc.partition(":")[0])
+
+
+def host_name(name: str) -> str:
+    """Write a name or an IPv4 address one way."""
+    name = name.removesuffix(".").lower()
+    if not name.isascii():
+        name = _in_ascii(name)
+    labels = name.split(".")
+    if NUMBER.fullmatch(labels[-1]):
+        return _ipv4(name)
+    if len(name) > HOST_LENGTH or not all(LABEL.fullmatch(label) for label in labels):
+        raise refusals.bad_url("has a host that is not written as one")
+    return name
+
+
+def _in_ascii(name: str) -> str:
+    try:
+        return idna.encode(name, uts46=True).decode("ascii").removesuffix(".")
+    except ValueError:  # what idna raises
+        raise refusals.bad_url("has a host that no name can be") from None
+
+
+def _ipv4(text: str) -> str:
+    """Accept four plain numbers; `2130706433`, `0x7f.1` and `0177.0.0.1` mean another host to every program."""
+    try:
+        return str(ipaddress.IPv4Address(text))
+    except ValueError:
+        raise refusals.bad_url("has a number for a host that is not written as 192.0.2.1") from None
+
+
+def _ipv6(text: str) -> str:
+    try:
+        address = ipaddress.IPv6Address(text)
+    except ValueError:
+        raise refusals.bad_url("has brackets without an IPv6 address") from None
+    if address.scope_id:
+        raise refusals.bad_url("names an interface of this machine")
+    return address.compressed
+
+
+def _escaped(text: str, signs: str) -> str:
+    """Escape what must be, and nothing else: letters, digits and `-._~` never."""
+    plain = ESCAPE.sub(_unescaped, LONE_PERCENT.sub("%25", text))
+    return quote(plain, safe=signs, encoding="utf-8", errors="replace")
+
+
+def _unescaped(escape: re.Match[str]) -> str:
+    character = chr(int(escape[1], 16))
+    return character if character in UNRESERVED else escape[0].upper()
+
+
+def _without_dots(path: str) -> str:
+    """Walk along `.` and `..`; nothing lies above the root."""
+    kept: list[str] = []
+    parts = path.split("/")[1:]
+    for place, part in enumerate(parts):
+        last = place == len(parts) - 1
+        if part == "..":
+            kept = kept[:-1]
+        elif part != ".":
+            kept.append(part)
+        if last and part in {".", ".."}:
+            kept.append("")
+    return "/" + "/".join(kept)

@@ -1,0 +1,291 @@
+"""A page from the web: one address, asked once, within limits of size and time, and only where it may be.
+
+Each step to another address is judged like the first. No cookie is kept, no proxy asked, nothing sent but the address
+and what is known of an earlier answer. A single page that a person asked for is fetched whatever robots.txt says, as a
+browser would; lists of pages heed it (see `sitemaps`).
+"""
+
+from __future__ import annotations
+
+import re
+import ssl
+import unicodedata
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from email.message import Message
+from email.utils import parsedate_to_datetime
+from functools import cache
+from importlib.metadata import version
+from typing import TYPE_CHECKING
+from urllib.parse import unquote
+
+import httpcore2
+
+from holdfast.content.readers.decoding import is_text
+from holdfast.content.readers.kinds import HEAD_BYTES, SIGNATURES
+from holdfast.sources import refusals
+from holdfast.sources.dialing import Deadline, Dialer, Resolve, look_up
+from holdfast.sources.reach import PUBLIC, Reach
+from holdfast.sources.unpacking import BadGzip, gathered, unpacked
+from holdfast.sources.urls import Url
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+MIB = 1 << 20
+AGENT = "Holdfast"
+ACCEPT = "text/html, application/xhtml+xml, text/plain, text/markdown, application/pdf;q=0.9, */*;q=0.5"
+REDIRECTS = frozenset({301, 302, 303, 307, 308})
+GONE, FORBIDDEN, BUSY = frozenset({404, 410}), frozenset({401, 403, 407, 451}), frozenset({408, 425, 429})
+UNCHANGED, WHOLE, SERVER_ERRORS, CLIENT_ERRORS = 304, frozenset({200, 203}), 500, 400
+LONGEST_WAIT = timedelta(days=1)
+MIME = re.compile(r"\s*([\w.+-]+/[\w.+-]+)\s*(?:;|$)")
+CHARSET = re.compile(r""";\s*charset\s*=\s*["']?\s*([\w.:-]+)""", re.IGNORECASE)
+WITHOUT_TEXT = ("image/", "audio/", "video/", "font/", "model/", "multipart/", "text/event-stream")
+SIGNED = tuple(signature for signature, _ in SIGNATURES)
+UNNAMED = "application/octet-stream"
+ENDINGS = {
+    "text/html": ("html", "htm", "xhtml"),
+    "application/xhtml+xml": ("html", "htm", "xhtml"),
+    "text/markdown": ("md", "markdown"),
+    "text/csv": ("csv",),
+    "application/json": ("json",),
+    "application/xml": ("xml", "rss", "atom", "svg"),
+    "text/xml": ("xml", "rss", "atom", "svg"),
+    "application/pdf": ("pdf",),
+}
+NAME_LENGTH = 120
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FetchLimits:
+    """How much one page may cost."""
+
+    seconds: float = 30  # from the first lookup to the last byte
+    bytes: int = 32 * MIB  # unpacked
+    redirects: int = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Known:
+    """What an earlier answer said about itself; it is repeated to the address that said it."""
+
+    url: str
+    etag: str | None = None
+    modified: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Page:
+    """What an address gave."""
+
+    url: str  # where it was found, after redirects
+    body: bytes  # text in an encoding that only the header named is UTF-8 here
+    mime: str
+    charset: str | None  # as the header named it
+    name: str  # for people and readers; its ending fits the media type
+    known: Known  # for the next time
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unchanged:
+    """The page is what it was when `known` was told."""
+
+    url: str
+
+
+USUAL = FetchLimits()
+
+
+def fetch(
+    url: str,
+    known: Known | None = None,
+    *,
+    limits: FetchLimits = USUAL,
+    reach: Reach = PUBLIC,
+    resolve: Resolve = look_up,
+    tls: ssl.SSLContext | None = None,
+) -> Page | Unchanged:
+    """Fetch one page.
+
+    Raises `Permanent` if it cannot be had (it is gone, forbidden, too big, or where nobody may look), `Transient` if
+    it could not be had now.
+    """
+    here = Url.parse(url)
+    deadline = Deadline(limits.seconds)
+    dialer = Dialer(reach, deadline, resolve)
+    for _ in range(limits.redirects + 1):
+        with (
+            _explained(here.host, deadline),
+            httpcore2.ConnectionPool(tls or _trusted(), max_connections=1, network_backend=dialer) as pool,
+            pool.stream("GET", _address(here), headers=_request(here, known)) as answer,
+        ):
+            headers = _headers(answer.headers)
+            if answer.status not in REDIRECTS or "location" not in headers:
+                return _result(here, known, answer, headers, limits)
+        here = here.join(_as_sent(headers["location"]))
+    raise refusals.too_many_redirects(limits.redirects)
+
+
+def _result(
+    here: Url, known: Known | None, answer: httpcore2.Response, headers: dict[str, str], limits: FetchLimits
+) -> Page | Unchanged:
+    if answer.status == UNCHANGED and _repeated(here, known):
+        return Unchanged(url=str(here))
+    _check_status(here, answer.status, headers)
+    mime, charset = _media(headers.get("content-type", ""))
+    if mime.startswith(WITHOUT_TEXT):
+        raise refusals.not_text(mime)
+    body = _body(here, answer.iter_stream(), headers, limits.bytes)
+    return Page(
+        url=str(here),
+        body=_in_utf8(body, charset) if charset and _is_plain(body, mime) else body,
+        mime=mime,
+        charset=charset,
+        name=_name(here, mime, headers.get("content-disposition", "")),
+        known=Known(url=str(here), etag=headers.get("etag"), modified=headers.get("last-modified")),
+    )
+
+
+def _check_status(here: Url, status: int, headers: dict[str, str]) -> None:
+    if status in WHOLE:
+        return
+    if status in GONE:
+        raise refusals.gone(status)
+    if status in FORBIDDEN:
+        raise refusals.forbidden(status)
+    if status in BUSY or status >= SERVER_ERRORS:
+        raise refusals.busy(status, _wait(headers.get("retry-after", "")))
+    raise refusals.refused_by_server(status) if status >= CLIENT_ERRORS else refusals.bad_answer(here.host)
+
+
+def _body(here: Url, pieces: Iterable[bytes], headers: dict[str, str], most: int) -> bytes:
+    """Read to the end, and never more than `most` bytes, packed or not."""
+    if headers.get("content-length", "").isdecimal() and int(headers["content-length"][:20]) > most:
+        raise refusals.too_big(most)
+    coding = headers.get("content-encoding", "identity").strip().lower()
+    if coding in {"gzip", "x-gzip"}:
+        return gathered(unpacked(pieces, most), most)
+    if coding not in {"identity", ""}:  # we asked for gzip or nothing
+        raise refusals.bad_answer(here.host)
+    return gathered(pieces, most)
+
+
+def _request(here: Url, known: Known | None) -> list[tuple[bytes, bytes]]:
+    headers = [
+        ("Host", here.authority),
+        ("User-Agent", f"{AGENT}/{version('holdfast')}"),
+        ("Accept", ACCEPT),
+        ("Accept-Encoding", "gzip"),
+        ("Connection", "close"),
+    ]
+    if known and _repeated(here, known):
+        headers += [("If-None-Match", known.etag)] if known.etag else []
+        headers += [("If-Modified-Since", known.modified)] if known.modified else []
+    return [(name.encode(), value.encode("latin-1", "replace")) for name, value in headers]
+
+
+def _repeated(here: Url, known: Known | None) -> bool:
+    """Tell whether an answer is known that this very address gave."""
+    return known is not None and known.url == str(here) and bool(known.etag or known.modified)
+
+
+def _address(here: Url) -> httpcore2.URL:
+    return httpcore2.URL(
+        scheme=here.scheme.encode(), host=here.host.encode(), port=here.port, target=here.target.encode()
+    )
+
+
+def _headers(raw: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:
+    """Keep the first of each name."""
+    headers: dict[str, str] = {}
+    for name, value in raw:
+        headers.setdefault(name.decode("ascii", "replace").lower(), value.decode("latin-1"))
+    return headers
+
+
+def _as_sent(location: str) -> str:
+    """Read an address in a header, which many servers send as UTF-8."""
+    try:
+        return location.encode("latin-1").decode()
+    except UnicodeDecodeError:
+        return location
+
+
+def _media(text: str) -> tuple[str, str | None]:
+    mime, charset = MIME.match(text), CHARSET.search(text)
+    return mime[1].lower() if mime else UNNAMED, charset[1].lower() if charset else None
+
+
+def _is_plain(body: bytes, mime: str) -> bool:
+    """Tell whether these are characters, whatever the header says: servers call anything text."""
+    named = mime.startswith("text/") or mime.endswith(("xml", "json"))
+    return named and is_text(body[:HEAD_BYTES]) and not body.lstrip().startswith(SIGNED)
+
+
+def _in_utf8(body: bytes, charset: str) -> bytes:
+    """Make UTF-8 of text whose encoding the header alone knows; a reader finds what the text itself declares."""
+    try:
+        body.decode()
+    except UnicodeDecodeError:
+        pass
+    else:
+        return body
+    try:
+        return body.decode(charset).encode()
+    except (ValueError, LookupError, TypeError, AttributeError):  # a wrong charset, or a codec that makes no text
+        return body
+
+
+def _wait(text: str) -> timedelta | None:
+    """Read Retry-After: seconds, or a date."""
+    text = text.strip()
+    try:
+        wait = timedelta(seconds=int(text)) if text.isdecimal() else parsedate_to_datetime(text) - datetime.now(UTC)
+    except (ValueError, TypeError, OverflowError):  # nothing that can be read, or a date without a zone
+        return None
+    return min(max(wait, timedelta()), LONGEST_WAIT)
+
+
+def _name(here: Url, mime: str, disposition: str) -> str:
+    """Find a name for people, with an ending that tells readers what it is."""
+    message = Message()
+    message["Content-Disposition"] = disposition.replace("\r", " ").replace("\n", " ")
+    last = unquote(here.path.rstrip("/").rpartition("/")[2])
+    name = _plain(message.get_filename("")) or _plain(last) or here.host
+    endings = ENDINGS.get(mime, ())
+    if not endings and mime == "text/plain" and "." not in name:
+        endings = ("txt",)
+    ending = name.rpartition(".")[2].lower()
+    return name if not endings or ending in endings else f"{name}.{endings[0]}"
+
+
+def _plain(name: str) -> str:
+    """Take the last part of a name, without what cannot be seen or turns the direction of writing."""
+    last = re.split(r"[/\\]", name)[-1]
+    visible = "".join(character for character in last if unicodedata.category(character)[0] != "C")
+    return visible.strip(". ")[:NAME_LENGTH]
+
+
+@contextmanager
+def _explained(host: str, deadline: Deadline) -> Iterator[None]:
+    """Say in our words what the network did."""
+    try:
+        yield
+    except httpcore2.TimeoutException:
+        raise refusals.fetched_too_slowly(deadline.seconds) from None
+    except httpcore2.NetworkError as error:
+        deadline.left()
+        cause = error.args[0] if error.args else None  # httpcore2 keeps it there, and clears `__cause__`
+        broken_off = isinstance(cause, ssl.SSLEOFError | ssl.SSLZeroReturnError)
+        refused = isinstance(cause, ssl.SSLError) and not broken_off
+        raise refusals.tls_failed(host) if refused else refusals.unreachable(host) from None
+    except (httpcore2.ProtocolError, BadGzip):
+        raise refusals.bad_answer(host) from None
+
+
+@cache
+def _trusted() -> ssl.SSLContext:
+    """Trust whom this machine trusts; made once, since it reads many certificates."""
+    return httpcore2.default_ssl_context()

@@ -1,0 +1,503 @@
+"""What people put in and take out: one test for each rule, on both databases."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from holdfast.core.admission import Verdict
+from holdfast.core.slot import Fault
+from holdfast.core.states import Operation, Status
+from holdfast.errors import BadRequest, BaseFailed, NotNow, UnknownBase, UnknownItem
+from holdfast.knowledge.adding import Terms, Upload
+from holdfast.library.catalogue import BaseSettings, Kind, OnDuplicate
+from tests.support.rig import Rig
+from tests.support.rig_audit import audit, audit_quiet
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from holdfast.knowledge.adding import Reply
+    from tests.support.clock import FakeClock
+
+WHALES = b"# Whales\n\nThe blue whale eats krill.\n"
+STONES = b"# Stones\n\nGranite is hard.\n"
+V = Verdict
+
+
+@pytest.fixture
+def rig(database_url: str, tmp_path: Path, clock: FakeClock) -> Iterator[Rig]:
+    rig = Rig(database_url, tmp_path / "blobs", clock, indexes=("fulltext",))
+    yield rig
+    rig.close()
+
+
+def add(rig: Rig, name: str, content: bytes, *, parent: int = 0, **terms: Any) -> Reply:
+    return rig.library.items.add(rig.base, [Upload(name, content, parent=parent)], Terms(**terms))[0]
+
+
+def folder(rig: Rig, name: str, parent: int = 0) -> int:
+    """Make a container without looking at any source."""
+    upload = Upload(name, kind=Kind.DIRECTORY, parent=parent)
+    (reply,) = rig.library.items.add(rig.base, [upload], Terms(index=False))
+    assert reply.item is not None
+    return reply.item
+
+
+def told(reply: Reply) -> tuple[Verdict, str]:
+    return reply.verdict, reply.reason
+
+
+def fail(rig: Rig) -> None:
+    """Let the base fail."""
+    problem = '{"code": "model_missing", "message": "The model is gone."}'
+    rig.store.database.write(
+        lambda tx: tx.plain(f"UPDATE library_bases SET problem = '{problem}'"),  # noqa: S608
+        durable=True,
+    )
+
+
+def files(rig: Rig) -> list[str]:
+    return sorted(path.name for path in rig.folder.rglob("*") if path.is_file())
+
+
+# -------------------------------------------------------------------- adding
+
+
+def test_something_new_is_accepted_and_indexed(rig: Rig) -> None:
+    reply = add(rig, "whales.md", WHALES)
+    assert told(reply) == (V.ACCEPTED, "content_changed")
+    assert reply.job is not None
+    rig.work()
+    assert [hit.served.document for hit in rig.find("krill")] == [reply.item]
+    audit(rig)
+
+
+def test_a_name_that_is_taken_is_rejected_with_the_item_that_has_it(rig: Rig) -> None:
+    first = add(rig, "whales.md", WHALES)
+    second = add(rig, "whales.md", STONES)
+    assert told(second) == (V.REJECTED, "name_taken")
+    assert second.item == first.item
+    rig.work()
+    assert rig.find("granite") == []
+    audit(rig)
+
+
+def test_the_same_name_in_another_folder_is_another_item(rig: Rig) -> None:
+    here = add(rig, "readme.md", WHALES, distinct=False)
+    there = add(rig, "readme.md", WHALES, parent=folder(rig, "docs"), distinct=False)
+    assert here.accepted
+    assert there.accepted
+    assert here.item != there.item
+
+
+def test_a_content_that_is_there_under_another_name_is_rejected_with_the_item_that_has_it(rig: Rig) -> None:
+    first = add(rig, "whales.md", WHALES)
+    second = add(rig, "copy.md", WHALES, parent=folder(rig, "docs"))
+    assert told(second) == (V.REJECTED, "content_exists")
+    assert second.item == first.item
+
+
+def test_two_equal_contents_in_one_request_are_one_item(rig: Rig) -> None:
+    one, two = rig.library.items.add(rig.base, [Upload("a.md", WHALES), Upload("b.md", WHALES)])
+    assert one.accepted
+    assert told(two) == (V.REJECTED, "content_exists")
+    assert two.item == one.item
+    rig.work()
+    audit(rig)
+
+
+def test_the_same_name_and_content_join_the_job_and_then_are_skipped(rig: Rig) -> None:
+    first = add(rig, "whales.md", WHALES)
+    joined = add(rig, "whales.md", WHALES)
+    assert (told(joined), joined.job, joined.item) == ((V.JOINED, "same_content"), first.job, first.item)
+    rig.work()
+    assert told(add(rig, "whales.md", WHALES)) == (V.SKIPPED, "same_content")
+    assert len(files(rig)) == 1
+
+
+def test_replace_changes_the_item_and_the_old_content_is_found_until_the_new_is_built(rig: Rig) -> None:
+    first = add(rig, "whales.md", WHALES)
+    rig.work()
+    second = add(rig, "whales.md", STONES, on_duplicate=OnDuplicate.REPLACE)
+    assert told(second) == (V.ACCEPTED, "content_changed")
+    assert (second.item, second.generation) == (first.item, 2)
+    assert rig.find("krill")
+    rig.work()
+    assert (rig.find("krill"), len(rig.find("granite"))) == ([], 1)
+    rig.sweep()
+    audit(rig)
+
+
+def test_rename_keeps_both_under_a_name_that_is_free(rig: Rig) -> None:
+    names = [add(rig, "a.tar.gz", content, on_duplicate=OnDuplicate.RENAME).name for content in (b"one", b"two", b"3")]
+    assert names == ["a.tar.gz", "a.tar (2).gz", "a.tar (3).gz"]
+    same = add(rig, "other.gz", b"two", on_duplicate=OnDuplicate.RENAME)
+    assert (same.accepted, same.name) == (True, "other.gz")
+
+
+def test_the_setting_of_the_base_decides_unless_the_request_does(rig: Rig) -> None:
+    base = rig.library.catalogue.create_base("other", BaseSettings(on_duplicate=OnDuplicate.REPLACE))
+    rig.library.items.add(base, [Upload("a.md", WHALES)])
+    assert rig.library.items.add(base, [Upload("a.md", STONES)])[0].accepted
+    reject = Terms(on_duplicate=OnDuplicate.REJECT)
+    assert told(rig.library.items.add(base, [Upload("a.md", b"third")], reject)[0]) == (V.REJECTED, "name_taken")
+
+
+def test_a_file_does_not_replace_a_folder_of_its_name(rig: Rig) -> None:
+    folder(rig, "docs")
+    assert told(add(rig, "docs", WHALES, on_duplicate=OnDuplicate.REPLACE)) == (V.REJECTED, "name_taken")
+
+
+def test_fifty_identical_uploads_at_once_are_one_item_one_generation_and_one_job(rig: Rig) -> None:
+    replies: list[Reply] = []
+    start = threading.Barrier(50)
+
+    def upload() -> None:
+        start.wait()
+        replies.append(add(rig, "whales.md", WHALES))
+
+    threads = [threading.Thread(target=upload) for _ in range(50)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(replies) == 50
+    assert {(one.item, one.job, one.generation) for one in replies} == {(replies[0].item, replies[0].job, 1)}
+    assert sorted(one.verdict for one in replies) == [V.ACCEPTED, *[V.JOINED] * 49]
+    assert rig.count("items") == 1
+    assert len(files(rig)) == 1
+    rig.work()
+    audit(rig)
+
+
+def test_of_equal_contents_uploaded_at_once_under_many_names_one_is_kept(rig: Rig) -> None:
+    replies: list[Reply] = []
+    start = threading.Barrier(8)
+
+    def upload(number: int) -> None:
+        start.wait()
+        replies.append(add(rig, f"{number}.md", WHALES))
+
+    threads = [threading.Thread(target=upload, args=(number,)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(one.verdict for one in replies) == [V.ACCEPTED, *[V.REJECTED] * 7]
+    assert len({one.item for one in replies}) == 1
+
+
+def test_without_auto_index_things_wait_until_they_are_asked_for(rig: Rig) -> None:
+    reply = add(rig, "whales.md", WHALES, index=False)
+    assert (told(reply), reply.job, reply.status) == ((V.ACCEPTED, "added"), None, Status.NOT_INDEXED)
+    rig.work()
+    assert reply.item is not None
+    assert rig.library.items.status(rig.base, reply.item) is Status.NOT_INDEXED
+    assert rig.find("krill") == []
+    (asked,) = rig.library.items.ask(rig.base, [reply.item], Operation.INDEX)
+    assert asked.accepted
+    rig.work()
+    assert rig.library.items.status(rig.base, reply.item) is Status.SUCCESS
+    assert len(rig.find("krill")) == 1
+
+
+def test_an_invalid_item_is_failed_and_has_no_job(rig: Rig) -> None:
+    bad = Upload("page", kind=Kind.URL, source="ftp://x", problem=Fault("bad_url", {"message": "Only http."}))
+    (reply,) = rig.library.items.add(rig.base, [bad])
+    assert (told(reply), reply.job) == ((V.REJECTED, "bad_url"), None)
+    assert reply.item is not None
+    assert rig.library.items.status(rig.base, reply.item) is Status.FAILED
+    assert rig.count("jobs") == 0
+
+
+def test_nothing_to_add_does_nothing(rig: Rig) -> None:
+    assert rig.library.items.add(rig.base, []) == []
+    assert rig.library.items.delete(rig.base, []) == []
+    assert rig.library.items.reindex(rig.base, []) == []
+
+
+@pytest.mark.parametrize("name", ["", "  ", "a\0b", "x" * 1001, "half \ud800"])
+def test_a_name_that_nobody_could_ask_for_is_refused(rig: Rig, name: str) -> None:
+    with pytest.raises(BadRequest):
+        add(rig, name, WHALES)
+    assert files(rig) == []
+
+
+@pytest.mark.parametrize(
+    "name", ["../../etc/passwd", "/etc/passwd", "a/b\\c", "\u202egpj.exe", "n" * 300, "<img src=x>"]
+)
+def test_a_name_is_data_and_never_a_path(rig: Rig, name: str) -> None:
+    reply = add(rig, name, WHALES)
+    rig.work()
+    assert [hit.served.name for hit in rig.find("krill")] == [name]
+    assert reply.name == name
+    audit(rig)
+
+
+def test_a_creation_that_fails_leaves_no_row_and_no_file(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object) -> None:
+        raise RuntimeError("the power went")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(rig.store, "_accept", broken)
+        with pytest.raises(RuntimeError):
+            add(rig, "whales.md", WHALES)
+    assert (rig.count("items"), rig.count("owners"), files(rig)) == (0, 0, [])
+    assert add(rig, "whales.md", WHALES).accepted
+
+
+# -------------------------------------------------------------------- where things are added
+
+
+def test_nothing_is_added_to_a_failed_base_but_it_can_be_emptied(rig: Rig) -> None:
+    reply = add(rig, "whales.md", WHALES)
+    rig.work()
+    fail(rig)
+    with pytest.raises(BaseFailed, match=r"The model is gone\."):
+        add(rig, "stones.md", STONES)
+    assert reply.item is not None
+    with pytest.raises(BaseFailed):
+        rig.library.items.reindex(rig.base, [reply.item])
+    with pytest.raises(BaseFailed):
+        rig.library.items.chunks(rig.base, reply.item)
+    assert rig.library.items.delete(rig.base, [reply.item])[0].accepted
+    rig.work()
+    audit(rig)
+
+
+def test_nothing_is_added_to_a_deleted_base_or_folder_or_into_a_file(rig: Rig) -> None:
+    docs = folder(rig, "docs")
+    rig.library.items.delete(rig.base, [docs])
+    with pytest.raises(UnknownItem):
+        add(rig, "whales.md", WHALES, parent=docs)
+    file = add(rig, "whales.md", WHALES).item
+    assert file is not None
+    with pytest.raises(BadRequest, match="only a folder"):
+        add(rig, "stones.md", STONES, parent=file)
+    rig.store.database.write(lambda tx: tx.plain("UPDATE library_bases SET deleting = 1"), durable=True)
+    with pytest.raises(UnknownBase):
+        add(rig, "sand.md", b"sand")
+
+
+# -------------------------------------------------------------------- deleting
+
+
+def test_deleting_a_folder_deletes_all_below_it_and_nothing_else(rig: Rig) -> None:
+    docs = folder(rig, "docs")
+    deep = folder(rig, "deep", docs)
+    below = add(rig, "whales.md", WHALES, parent=deep)
+    beside = add(rig, "stones.md", STONES)
+    rig.work()
+    (reply,) = rig.library.items.delete(rig.base, [docs])
+    assert (told(reply), reply.status) == ((V.ACCEPTED, "delete"), Status.DELETING)
+    assert rig.find("krill") == []
+    assert [item.id for item in rig.library.items.children(rig.base)] == [beside.item]
+    rig.work()
+    while rig.library.sweep(100):
+        pass
+    assert rig.count("items") == 1
+    assert below.item is not None
+    audit(rig)
+
+
+def test_a_nested_selection_is_its_outermost_roots_each_once(rig: Rig) -> None:
+    docs = folder(rig, "docs")
+    inner = add(rig, "whales.md", WHALES, parent=docs).item
+    other = add(rig, "stones.md", STONES).item
+    assert inner is not None
+    assert other is not None
+    rig.work()
+    replies = rig.library.items.delete(rig.base, [inner, other, docs, docs, inner])
+    assert [reply.item for reply in replies] == [other, docs]
+
+
+def test_an_item_of_another_base_is_refused_and_nothing_is_deleted(rig: Rig) -> None:
+    mine = add(rig, "whales.md", WHALES).item
+    other = rig.library.catalogue.create_base("other", BaseSettings())
+    (theirs,) = rig.library.items.add(other, [Upload("stones.md", STONES)])
+    assert mine is not None
+    assert theirs.item is not None
+    rig.work()
+    with pytest.raises(UnknownItem, match=str(theirs.item)):
+        rig.library.items.delete(rig.base, [mine, theirs.item])
+    with pytest.raises(UnknownItem):
+        rig.library.items.reindex(rig.base, [theirs.item])
+    with pytest.raises(UnknownItem):
+        rig.library.items.chunks(rig.base, theirs.item)
+    assert rig.find("krill")
+
+
+def test_an_upload_during_deleting_is_a_new_item(rig: Rig) -> None:
+    first = add(rig, "whales.md", WHALES).item
+    assert first is not None
+    rig.work()
+    rig.library.items.delete(rig.base, [first])
+    second = add(rig, "whales.md", WHALES)
+    assert second.accepted
+    assert second.item != first
+    rig.work()
+    assert [hit.served.document for hit in rig.find("krill")] == [second.item]
+    audit(rig)
+
+
+def test_deleting_twice_joins(rig: Rig) -> None:
+    item = add(rig, "whales.md", WHALES).item
+    assert item is not None
+    rig.library.items.delete(rig.base, [item])
+    assert told(rig.library.items.delete(rig.base, [item])[0]) == (V.JOINED, "already_deleting")
+
+
+def test_a_tree_larger_than_a_transaction_is_hidden_at_once_and_goes_in_bounded_ones(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("holdfast.knowledge.removing.LARGEST_BATCH", 10)
+    docs = folder(rig, "docs")
+    uploads = [Upload(f"{n}.md", f"# {n}\n\nkrill {n}".encode(), parent=docs) for n in range(40)]
+    rig.library.items.add(rig.base, uploads)
+    rig.work()
+    sizes: list[int] = []
+    real = rig.store.admit
+
+    def seen(requests: Any) -> Any:
+        sizes.append(len(requests))
+        return real(requests)
+
+    monkeypatch.setattr(rig.store, "admit", seen)
+    rig.library.items.delete(rig.base, [docs])
+    assert rig.find("krill") == []
+    assert max(sizes) <= 10
+    assert sum(sizes) >= 30
+    rig.work()
+    while rig.library.sweep(100):
+        pass
+    assert rig.count("items") == 0
+    audit_quiet(rig)
+
+
+def test_a_delete_that_was_interrupted_is_finished_by_the_sweep(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("holdfast.knowledge.removing.LARGEST_BATCH", 10)
+    docs = folder(rig, "docs")
+    rig.library.items.add(rig.base, [Upload(f"{n}.md", f"krill {n}".encode(), parent=docs) for n in range(20)])
+    rig.work()
+
+    def crash(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(rig.library.items._removing, "_ask", crash)
+        with pytest.raises(KeyboardInterrupt):
+            rig.library.items.delete(rig.base, [docs])
+    assert rig.find("krill") == []
+    while rig.library.sweep(100):
+        rig.work()
+    assert rig.count("items") == 0
+    audit_quiet(rig)
+
+
+# -------------------------------------------------------------------- reindexing
+
+
+def test_reindex_builds_again_from_rest_and_wipes_nothing_first(rig: Rig) -> None:
+    item = add(rig, "whales.md", WHALES).item
+    assert item is not None
+    rig.work()
+    (reply,) = rig.library.items.reindex(rig.base, [item])
+    assert (told(reply), reply.generation) == ((V.ACCEPTED, "reindex"), 2)
+    assert [hit.served.generation for hit in rig.find("krill")] == [1]
+    rig.work()
+    assert [hit.served.generation for hit in rig.find("krill")] == [2]
+
+
+def test_reindex_is_rejected_for_a_root_that_is_not_at_rest_and_others_proceed(rig: Rig) -> None:
+    resting = add(rig, "whales.md", WHALES).item
+    rig.work()
+    docs = folder(rig, "docs")
+    add(rig, "stones.md", STONES, parent=docs)
+    assert resting is not None
+    busy, ready = rig.library.items.reindex(rig.base, [docs, resting])
+    assert (told(busy), busy.status) == ((V.REJECTED, "not_terminal"), Status.QUEUED)
+    assert ready.accepted
+    assert [refusal.reason for refusal in rig.store.refusals()][-1] == "not_terminal"
+
+
+def test_reindex_is_rejected_while_anything_below_is_being_deleted(rig: Rig) -> None:
+    docs = folder(rig, "docs")
+    inner = add(rig, "stones.md", STONES, parent=docs).item
+    assert inner is not None
+    rig.work()
+    rig.library.items.delete(rig.base, [inner])
+    assert told(rig.library.items.reindex(rig.base, [docs])[0]) == (V.REJECTED, "being_deleted")
+
+
+def test_a_refused_reindex_writes_no_state(rig: Rig) -> None:
+    item = add(rig, "whales.md", WHALES).item
+    assert item is not None
+    before = rig.owner("whales.md")
+    rig.library.items.reindex(rig.base, [item])
+    assert rig.owner("whales.md") == before
+
+
+# -------------------------------------------------------------------- containers and chunks
+
+
+def test_a_container_stands_as_its_live_children_do(rig: Rig) -> None:
+    docs = folder(rig, "docs")
+    status = rig.library.items.status
+    assert status(rig.base, docs) is Status.NOT_INDEXED
+    add(rig, "whales.md", WHALES, parent=folder(rig, "deep", docs))
+    assert status(rig.base, docs) is Status.QUEUED
+    rig.work()
+    assert status(rig.base, docs) is Status.SUCCESS
+    empty = add(rig, "empty.md", b" ", parent=docs).item
+    rig.work()
+    assert status(rig.base, docs) is Status.DEGRADED
+    assert empty is not None
+    rig.library.items.delete(rig.base, [empty])
+    assert status(rig.base, docs) is Status.SUCCESS
+
+
+def test_chunks_are_listed_as_they_are_served_with_text_offsets_tokens_and_headings(rig: Rig) -> None:
+    item = add(rig, "whales.md", WHALES).item
+    assert item is not None
+    rig.work()
+    (chunk,) = rig.library.items.chunks(rig.base, item)
+    passage = chunk.passage
+    assert (chunk.item, chunk.generation) == (item, 1)
+    assert WHALES.decode()[passage.start : passage.stop] == passage.text
+    assert chunk.tokens > 5
+    assert "krill" in passage.text
+
+
+def test_chunks_of_a_container_are_listed_page_by_page(rig: Rig) -> None:
+    docs = folder(rig, "docs")
+    for number in range(3):
+        text = "\n\n".join(f"# Part {part}\n\nThis is part {part} of {number}. " + "Words. " * 100 for part in range(4))
+        add(rig, f"{number}.md", text.encode(), parent=docs)
+    rig.work()
+    whole = rig.library.items.chunks(rig.base, docs, limit=1000)
+    assert len(whole) >= 12
+    paged, after = [], (0, -1)
+    while page := rig.library.items.chunks(rig.base, docs, after=after, limit=5):
+        paged += page
+        after = (page[-1].item, page[-1].passage.ordinal)
+    assert paged == whole
+
+
+def test_chunks_are_refused_until_an_item_is_complete_and_while_something_in_it_is_deleted(rig: Rig) -> None:
+    docs = folder(rig, "docs")
+    one = add(rig, "whales.md", WHALES, parent=docs).item
+    assert one is not None
+    with pytest.raises(NotNow, match="queued"):
+        rig.library.items.chunks(rig.base, one)
+    add(rig, "stones.md", STONES, parent=docs)
+    rig.work()
+    assert len(rig.library.items.chunks(rig.base, docs)) == 2
+    rig.library.items.delete(rig.base, [one])
+    with pytest.raises(NotNow, match="being deleted"):
+        rig.library.items.chunks(rig.base, docs)
+    with pytest.raises(UnknownItem):
+        rig.library.items.chunks(rig.base, one)
