@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import os
+import shutil
 import uuid
 from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import settings
 
+from holdfast.core.clock import SystemClock
+from holdfast.core.rules import Rules
+from holdfast.stores.opening import open_store
 from tests.support.clock import FakeClock
 from tests.support.servers import Postgres, Valkey
 from tests.support.stores import open_test_store
@@ -45,20 +49,44 @@ def clock() -> FakeClock:
 
 
 @pytest.fixture
-def sqlite_url(tmp_path: Path) -> str:
-    return f"sqlite:///{tmp_path / 'holdfast.db'}"
+def empty() -> bool:
+    """Whether a test begins without any table. Else it begins with a copy of a new database, which is much quicker."""
+    return False
+
+
+@pytest.fixture(scope="session")
+def sqlite_pattern(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A file that every table has been made in."""
+    path = tmp_path_factory.mktemp("pattern") / "holdfast.db"
+    open_store(f"sqlite:///{path}", rules=Rules(), clock=SystemClock()).close()
+    return path
+
+
+@pytest.fixture(scope="session")
+def postgres_pattern(postgres: Postgres) -> str:
+    """The name of a database that every table has been made in."""
+    open_store(postgres.create_database("pattern"), rules=Rules(), clock=SystemClock()).close()
+    return "pattern"
 
 
 @pytest.fixture
-def postgres_url(postgres: Postgres) -> Iterator[str]:
+def sqlite_url(tmp_path: Path, request: pytest.FixtureRequest, *, empty: bool) -> str:
+    path = tmp_path / "holdfast.db"
+    if not empty:
+        shutil.copy(request.getfixturevalue("sqlite_pattern"), path)
+    return f"sqlite:///{path}"
+
+
+@pytest.fixture
+def postgres_url(postgres: Postgres, request: pytest.FixtureRequest, *, empty: bool) -> Iterator[str]:
     name = f"test_{uuid.uuid4().hex[:12]}_{os.getpid()}"
-    yield postgres.create_database(name)
+    yield postgres.create_database(name, None if empty else request.getfixturevalue("postgres_pattern"))
     postgres.drop_database(name)
 
 
 @pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
 def database_url(request: pytest.FixtureRequest) -> str:
-    """The address of an empty database, once on SQLite and once on PostgreSQL."""
+    """The address of a new database, once on SQLite and once on PostgreSQL."""
     url: str = request.getfixturevalue(f"{request.param}_url")
     return url
 

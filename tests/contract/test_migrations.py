@@ -85,6 +85,11 @@ def execute(url: str, statement: str) -> Any:
 
 
 @pytest.fixture
+def empty() -> bool:
+    return True
+
+
+@pytest.fixture
 def declared_url(database_url: str, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[str]:
     """A second database of the same kind, made from the declarations in `tables.py`."""
     with ExitStack() as stack:

@@ -214,9 +214,10 @@ class Postgres(Server):
         """The same address for clients that speak to libpq, not to SQLAlchemy."""
         return self.url.replace("+psycopg", "")
 
-    def create_database(self, name: str) -> str:
-        """Create an empty database and return its URL."""
-        self._execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name)))
+    def create_database(self, name: str, pattern: str | None = None) -> str:
+        """Create a database, empty or as a copy of another one, and return its URL."""
+        command = sql.SQL("CREATE DATABASE {} TEMPLATE {}")
+        self._execute(command.format(sql.Identifier(name), sql.Identifier(pattern or "template1")))
         return self._url(name)
 
     def drop_database(self, name: str) -> None:
