@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from holdfast.core.states import Operation, Status
-from holdfast.errors import Permanent
+from holdfast.errors import BadRequest, Permanent
 from holdfast.knowledge.adding import Upload
 from holdfast.knowledge.looking import World
 from holdfast.library.catalogue import Kind
@@ -238,6 +238,30 @@ def test_no_child_is_created_under_a_folder_that_is_being_deleted(
     audit_quiet(rig)
 
 
+def test_a_look_that_was_taken_over_brings_nothing_old(
+    rig: Rig, books: Path, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    item = shelve(rig, books)
+    write(books / "whales.md", "# Whales\n\nThe old text tells of squid.\n")
+    rig.library.items.look(rig.base, [item])
+    real = rig.library.items.add
+
+    def overtaken(*args: object, **more: object) -> object:
+        monkeypatch.setattr(rig.library.items, "add", real)
+        uploads = list(args[1])  # type: ignore[call-overload]
+        content = (books / "whales.md").read_bytes()
+        write(books / "whales.md", "# Whales\n\nThe new text tells of plankton and more.\n")
+        clock.advance(timedelta(minutes=10))
+        while rig.hire("other").run_next(10):
+            pass
+        late = [upload._replace(content=content) for upload in uploads if upload.name == "whales.md"]
+        return real(args[0], late, *args[2:], **more)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(rig.library.items, "add", overtaken)
+    rig.work()
+    assert [len(rig.find(word)) for word in ("squid", "plankton")] == [0, 1]
+
+
 def test_a_deleted_folder_leaves_nothing(rig: Rig, books: Path) -> None:
     item = shelve(rig, books)
     rig.library.items.delete(rig.base, [item])
@@ -271,7 +295,8 @@ def test_a_source_is_looked_at_again_when_its_time_has_come(rig: Rig, books: Pat
 
 
 def page(text: str, *headers: bytes) -> bytes:
-    body = f"<html><body><main><h1>Page</h1><p>{text}</p></main></body></html>".encode()
+    menu = "<nav><a href='/'>Home</a> <a href='/about'>About lighthouses</a></nav>"
+    body = f"<html><body>{menu}<main><h1>Page</h1><p>{text}</p></main></body></html>".encode()
     head = [b"HTTP/1.1 200 OK", b"Content-Type: text/html", b"Content-Length: %d" % len(body), *headers]
     return b"\r\n".join(head) + b"\r\n\r\n" + body
 
@@ -283,6 +308,7 @@ def test_a_page_is_fetched_and_found_and_unchanged_costs_nothing(rig: Rig) -> No
         assert reply.item is not None
         rig.work()
         assert [hit.served.name for hit in rig.find("krill")] == ["whales"]
+        assert rig.find("lighthouses") == []  # the menu is not what the page is about
         assert rig.library.items.status(rig.base, reply.item) is Status.SUCCESS
         site.says("/whales", b'HTTP/1.1 304 Not Modified\r\nETag: "1"\r\n\r\n')
         look(rig, reply.item)
@@ -365,6 +391,12 @@ def test_a_sitemap_becomes_pages_and_follows_them(rig: Rig) -> None:
         look(rig, reply.item)
     assert [len(rig.find(word)) for word in ("krill", "squid", "granite")] == [0, 1, 0]
     audit(rig)
+
+
+def test_what_was_uploaded_cannot_be_looked_for_again(rig: Rig) -> None:
+    rig.put("note.md", "krill")
+    with pytest.raises(BadRequest, match="was uploaded"):
+        rig.library.items.look(rig.base, [rig.library.items.find(rig.base, "note.md").id])
 
 
 def test_asking_for_all_below_a_container_asks_each(rig: Rig, books: Path) -> None:

@@ -10,6 +10,7 @@ from holdfast.core.slot import Built
 from holdfast.errors import Permanent
 from holdfast.library import item_statements as sql
 from holdfast.library.builds import Builds, Facts, Part, Portion, numbered
+from holdfast.library.catalogue import Kind
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -51,7 +52,9 @@ class ContentIndexer:
         if base is None or document is None or document.blob is None:
             raise Permanent("unknown_document", "The document is not there any more; it has been deleted.")
         task.checkpoint(stage="reading")
-        reading = read(self._blobs.path(document.blob), document.name)
+        fetched = document.kind is Kind.URL  # its name is what people call it; the file has one of its own
+        name = str(document.metadata.get("file", document.name)) if fetched else document.name
+        reading = read(self._blobs.path(document.blob), name, fetched=fetched)
         task.checkpoint(stage="chunking")
         rules = Chunking(size=base.settings.chunk_size, overlap=base.settings.chunk_overlap)
         facts = Facts(reading.title, reading.pages, reading.metadata, reading.warnings, len(reading.text))

@@ -1,0 +1,38 @@
+"""What docs/sources.md says of folders, pages and sitemaps is what the code does."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from holdfast.sources.folder import FolderRules, Why
+from holdfast.sources.reach import WEB_PORTS
+from holdfast.sources.sitemaps import SitemapLimits
+from holdfast.sources.web import MIB, FetchLimits
+
+LONGEST = round(SitemapLimits().seconds / 60)
+ROOT = Path(__file__).resolve().parents[2]
+TEXT = (ROOT / "docs/sources.md").read_text()
+CODES = re.findall(r'(?:Permanent|Transient)\(\s*"(\w+)"', (ROOT / "src/holdfast/sources/refusals.py").read_text())
+
+
+@pytest.mark.parametrize("name", sorted({*Why, *CODES}))
+def test_every_reason_is_explained(name: str) -> None:
+    assert re.search(rf"^\|[^|]*`{name}`", TEXT, re.MULTILINE)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        f"{FolderRules().depth} folders deep, {FolderRules().files:,} files",
+        f"take {FetchLimits().seconds} seconds in all and have {FetchLimits().bytes // MIB} MiB",
+        f"each redirect ({FetchLimits().redirects} at most)",
+        "ports other than {}, {}, {} and {}".format(*sorted(WEB_PORTS)),
+        f"At most {SitemapLimits().pages:,} pages, {SitemapLimits().files}",
+        f"{SitemapLimits().depth} levels, {SitemapLimits().bytes // MIB} MiB a file and {LONGEST} minutes",
+    ],
+)
+def test_every_limit_is_the_one_of_the_code(words: str) -> None:
+    assert words in " ".join(TEXT.split())

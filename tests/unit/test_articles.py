@@ -1,0 +1,140 @@
+"""The main part of a web page: what it is about stays, what surrounds it goes, and doubt keeps everything."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast.content.readers.articles import main_part
+
+TEXT = "The anchor holds the ship while the storm lasts, and the crew sleeps below the deck. " * 4
+OTHER = "Far out at sea another ship has lost its anchor and drifts with wind and current until the morning comes."
+MENU = "".join(f"<li><a href='/{word}'>{word} page</a></li>" for word in ("Home", "Shop", "About", "Jobs"))
+
+
+@pytest.mark.parametrize(
+    "page",
+    [
+        f"<nav><ul>{MENU}</ul></nav><main><p>{TEXT}</p></main><footer>Imprint</footer>",
+        f"<div role=navigation>{MENU}</div><div role=main><p>{TEXT}</p></div><div role=contentinfo>Imprint</div>",
+        f"<header><ul>{MENU}</ul></header><article><p>{TEXT}</p></article><aside>Imprint</aside>",
+        f"<div class='site-menu'>{MENU}</div><div><p>{TEXT}</p></div><div id=footer>Imprint</div>",
+        f"<table><tr><td><ul>{MENU}</ul><td><p>{TEXT}</table><div class='cookie-consent'>Imprint</div>",
+        f"<ul>{MENU}</ul><p>{TEXT}<div style='display: none'>Imprint</div>",
+        f"<ul>{MENU}</ul><p>{TEXT}<p hidden>Imprint",
+        f"<ul>{MENU.replace('</li>', '')}</ul><p>{TEXT}<form>Imprint <button>Send</button></form>",
+    ],
+)
+def test_menus_and_footers_go(page: str) -> None:
+    part = main_part(f"<html><body>{page}</body></html>")
+    assert TEXT.strip() in part
+    assert "Shop" not in part
+    assert "Imprint" not in part
+
+
+def test_the_heading_above_the_main_part_stays() -> None:
+    page = f"<header><h1>On <em>anchors</em></h1><ul>{MENU}</ul></header><main><p>{TEXT}</p></main>"
+    assert main_part(page).startswith("<h1>On <em>anchors</em></h1>")
+    assert "Shop" not in main_part(page)
+
+
+def test_of_many_articles_all_stay() -> None:
+    part = main_part("".join(f"<article><p>Number {count}. {TEXT}</p></article>" for count in range(3)))
+    assert all(f"Number {count}" in part for count in range(3))
+
+
+def test_a_list_of_links_in_the_main_part_stays() -> None:
+    assert "Shop" in main_part(f"<main><p>{TEXT}</p><ul>{MENU}</ul></main>")
+
+
+@pytest.mark.parametrize(
+    "page",
+    [
+        f"<form id=aspnetForm><p>{TEXT}</p></form>",
+        f"<div class='content has-sidebar menu'><p>{TEXT}</p></div>",
+        f"<main></main><div><p>{TEXT}</p></div>",
+        f"<main>Loading</main><div><p>{TEXT}</p></div>",
+        f"<article>Teaser</article><div><p>{TEXT}</p></div>",
+    ],
+)
+def test_a_name_alone_takes_no_text_away(page: str) -> None:
+    assert TEXT.strip() in main_part(page)
+
+
+@pytest.mark.parametrize(
+    "page",
+    [
+        f"<form id=aspnetForm><p>{TEXT}</p></form><p>{OTHER}</p>",  # most of the page
+        f"<main>{OTHER}</main><div><p>{TEXT * 2}</p></div>",  # marked, and a small part of it
+        f"<nav><p>{TEXT * 10}</p></nav><p>{OTHER}</p>",  # without it next to nothing is left
+    ],
+)
+def test_much_text_stays_beside_other_text(page: str) -> None:
+    assert TEXT.strip() in main_part(page)
+
+
+@pytest.mark.parametrize("page", ["", "words", f"<ul>{MENU}</ul>", f"<nav><p>{TEXT}</p></nav>", "<p>Short.</p>"])
+def test_a_page_that_would_lose_its_words_is_kept_whole(page: str) -> None:
+    assert main_part(page) == page
+
+
+def test_characters_that_mean_something_are_written_safely() -> None:
+    part = main_part(f"<main><p>{TEXT} 1 &lt; 2 &amp; 3 <a href='?a=1&amp;b=\"2\"'>x</a></p></main>")
+    assert "1 &lt; 2 &amp; 3" in part
+    assert 'href="?a=1&amp;b=&quot;2&quot;"' in part
+
+
+@pytest.mark.parametrize(
+    "page",
+    [
+        f"<nav data-x='<p>Shop</p>' title=\"a > b\">Shop</nav><p>{TEXT}</p>",
+        f"<!-- <main>Shop</main> --><!doctype html><p title=it's>{TEXT}</p>",
+        f"<NAV>Shop</NAV><P>{TEXT}</P>",
+        f"<nav>Shop<br/><img src=x></nav><p class = 'x' >{TEXT}",
+        f'<p>{TEXT}</p><nav>Shop</nav><b class="never ended',
+    ],
+)
+def test_tags_are_read_as_pages_write_them(page: str) -> None:
+    part = main_part(page)
+    assert TEXT.strip() in part
+    assert "Shop" not in part
+
+
+def test_deep_nesting_does_no_harm() -> None:
+    page = "<div>" * 50_000 + f"<p>{TEXT}</p>"
+    assert TEXT.strip() in main_part(page)
+
+
+@pytest.mark.parametrize(
+    "piece",
+    [
+        "<div>",
+        "</div>",
+        "<p>",
+        "<li>",
+        "<a href=x>",
+        "<td>",
+        "<b ",
+        "&#x",
+        "</",
+        "<td><p>x",
+        "<!--",
+        "<b ='",
+        '<b a="<"',
+        "<!",
+        "= ",
+        "<a\t",
+    ],
+)
+def test_a_page_made_to_keep_us_busy_does_not(piece: str) -> None:
+    began = time.process_time()
+    main_part(piece * 10_000)
+    assert time.process_time() - began < 3
+
+
+@given(st.text(alphabet="<>/=pdivmainul\"' &;!-x", max_size=200))
+def test_whatever_a_page_is_some_text_comes_back(page: str) -> None:
+    assert isinstance(main_part(page), str)

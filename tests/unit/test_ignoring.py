@@ -1,0 +1,103 @@
+"""Patterns: a table of what they mean, and nothing that keeps a scan busy."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast.sources.ignoring import USUAL, Ignoring, Patterns
+
+
+@pytest.mark.parametrize(
+    ("lines", "path", "ignored"),
+    [
+        ("*.log", "a.log", True),
+        ("*.log", "deep/er/a.log", True),
+        ("/a.log", "b/a.log", None),
+        ("b/a.log", "c/b/a.log", None),
+        ("**/a.log", "c/b/a.log", True),
+        ("b/**/a.log", "b/a.log", True),
+        ("b/**/a.log", "b/c/d/a.log", True),
+        ("b/**", "b", None),
+        ("b/**", "b/c/d", True),
+        ("\\/**", "b", None),
+        ("b/**//", "b/c/", None),
+        ("build/", "build", None),
+        ("build/", "build/", True),
+        ("*.log\n!a.log", "a.log", False),
+        ("!a.log\n*.log", "a.log", True),
+        ("# a\n\n\\#a", "#a", True),
+        ("# a", "# a", None),
+        ("\\!a", "!a", True),
+        ("a  ", "a", True),
+        ("a\\ ", "a ", True),
+        ("a\r", "a", True),
+        ("\ufeffa", "a", True),
+        ("[a-c]x", "bx", True),
+        ("[!a-c]x", "bx", None),
+        ("[[:digit:]]", "7", True),
+        ("[a", "[a", None),
+        ("a?c", "abc", True),
+        ("a?c", "a/c", None),
+        ("a*c", "a/c", None),
+        ("a[/b]c", "a/c", None),
+        ("/a?c", "a/c", None),
+        ("/a[!b]c", "a/c", None),
+        ("a\\", "a\\", None),
+        ("ab", "abc", None),
+        ("!", "!", None),
+        ("/", "a", None),
+    ],
+)
+def test_a_pattern_means_what_git_says(lines: str, path: str, ignored: bool | None) -> None:
+    patterns = Patterns.read(lines.encode())
+    assert patterns.verdict(path.rstrip("/").encode(), folder=path.endswith("/")) is ignored
+
+
+@pytest.mark.parametrize(
+    "name",
+    [".env", "notes.txt~", "#notes.txt#", "~$report.docx", "a.swp", "Thumbs.db", "x.pyc", "a.crdownload", "a.tmp"],
+)
+def test_what_nobody_means_by_documents_is_usually_left_out(name: str) -> None:
+    assert USUAL.verdict(name.encode(), folder=False)
+
+
+@pytest.mark.parametrize("name", ["notes.txt", "#tag.md", "backup.md", "tmp.md", "a.pycon.txt"])
+def test_documents_are_not(name: str) -> None:
+    assert USUAL.verdict(name.encode(), folder=False) is None
+
+
+def test_git_cannot_bring_back_what_is_usually_left_out_and_we_can() -> None:
+    everything = Patterns.read(b"!*\n!*/")
+    assert Ignoring(git=(everything,), usual=(USUAL,)).ignores(b".env", folder=False)
+    assert not Ignoring(own=(everything,), usual=(USUAL,)).ignores(b".env", folder=False)
+
+
+def test_the_deepest_file_decides() -> None:
+    top, deep = Patterns.read(b"*.log"), Patterns.read(b"!a.log", b"deep/")
+    ignoring = Ignoring().below(git=top).below(git=deep)
+    assert ignoring.ignores(b"deep/b.log", folder=False)
+    assert not ignoring.ignores(b"deep/a.log", folder=False)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "path"),
+    [
+        (b"*a" * 100 + b"b", b"a" * 250),
+        (b"**/a/" * 50 + b"b", b"a/" * 100 + b"c"),
+        (b"*?" * 60 + b"b", b"a" * 250),
+        (b"**/*a*/" * 40 + b"b", b"aaaa/" * 50 + b"c"),
+    ],
+)
+def test_a_pattern_made_to_keep_us_busy_does_not(pattern: bytes, path: bytes) -> None:
+    began = time.process_time()
+    assert Patterns.read(pattern).verdict(path, folder=False) is None
+    assert time.process_time() - began < 1
+
+
+@given(st.binary(max_size=60), st.binary(max_size=20))
+def test_any_bytes_can_be_patterns(text: bytes, path: bytes) -> None:
+    assert Patterns.read(text).verdict(path, folder=True) in {True, False, None}
