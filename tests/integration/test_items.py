@@ -501,3 +501,44 @@ def test_chunks_are_refused_until_an_item_is_complete_and_while_something_in_it_
         rig.library.items.chunks(rig.base, docs)
     with pytest.raises(UnknownItem):
         rig.library.items.chunks(rig.base, one)
+
+
+# -------------------------------------------------------------------- what a search is about
+
+
+def test_a_search_can_be_about_a_subtree_and_about_metadata(rig: Rig) -> None:
+    docs = folder(rig, "docs")
+    deep = folder(rig, "deep", docs)
+    texts = {"here.md": (0, {"year": 2026, "by": "Ann"}), "there.md": (deep, {"year": 2026}), "old.md": (docs, {})}
+    ids = {}
+    for name, (parent, metadata) in texts.items():
+        upload = Upload(name, f"All about krill in {name}.".encode(), metadata, parent=parent)
+        ids[name] = rig.library.items.add(rig.base, [upload])[0].item
+    rig.work()
+
+    def found(**about: Any) -> list[str]:
+        documents = rig.library.items.documents(rig.base, **about)
+        hits = rig.library.searching.search(rig.base, "krill", 10, documents=documents)
+        return sorted(hit.served.name for hit in hits)
+
+    assert found() == ["here.md", "old.md", "there.md"]
+    assert found(below=[docs]) == ["old.md", "there.md"]
+    assert found(below=[deep]) == ["there.md"]
+    assert found(below=[ids["here.md"]]) == ["here.md"]
+    assert found(metadata={"year": 2026}) == ["here.md", "there.md"]
+    assert found(metadata={"year": 2026, "by": "Ann"}) == ["here.md"]
+    assert found(metadata={"year": "2026"}) == []
+    assert found(below=[docs], metadata={"year": 2026}) == ["there.md"]
+    with pytest.raises(UnknownItem):
+        found(below=[999])
+    with pytest.raises(BadRequest, match="quotation"):
+        found(metadata={'a"b': 1})
+
+
+def test_a_search_about_nothing_finds_nothing(rig: Rig) -> None:
+    add(rig, "whales.md", WHALES)
+    rig.work()
+    docs = folder(rig, "docs")
+    documents = rig.library.items.documents(rig.base, below=[docs])
+    assert documents == []
+    assert rig.library.searching.search(rig.base, "krill", 10, documents=documents) == []

@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
+import json
+from collections import Counter
 from itertools import islice
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from holdfast.content.tokens import estimate
 from holdfast.core.states import Status
-from holdfast.errors import NotNow, UnknownItem
+from holdfast.errors import BadRequest, NotNow, UnknownItem
 from holdfast.indexes.documents import CONTENT
 from holdfast.knowledge.adding import Adding, Terms
 from holdfast.knowledge.removing import Removing
 from holdfast.knowledge.requesting import Requesting
-from holdfast.knowledge.selecting import below, standing, usable
+from holdfast.knowledge.selecting import below, outermost, standing, usable
 from holdfast.library import item_statements as sql
 from holdfast.library.builds import Builds
 from holdfast.library.catalogue import OnDuplicate, item_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from holdfast.core.slot import Ticket
     from holdfast.core.states import Operation
@@ -105,6 +107,28 @@ class Items:
     def status(self, base: Base, item: int) -> Status:
         """Tell how an item stands; a container as its live children do."""
         return standing(self.tree(base, item))
+
+    def documents(
+        self, base: Base, *, below: Sequence[int] = (), metadata: Mapping[str, Any] | None = None
+    ) -> list[int] | None:
+        """Return the documents that a search is about: below these items, and with this metadata; None for all.
+
+        Metadata fits where each of the values is there under its key.
+        """
+        if any('"' in key or "\\" in key for key in metadata or {}):
+            raise BadRequest("A key of metadata that is searched for has neither quotation marks nor backslashes.")
+        pairs = [[key, json.dumps(value, ensure_ascii=False)] for key, value in (metadata or {}).items()]
+        if not below and not pairs:
+            return None
+        with self._store.database.reading() as tx:
+            found: list[set[int]] = []
+            if below:
+                roots = [[item.id] for item in outermost(tx, base, below)]
+                found.append({id_ for (id_,) in tx.run(sql.DOCUMENTS_BELOW, roots, base_id=base.id)})
+            if pairs:
+                fitting = Counter(id_ for (id_,) in tx.run(sql.WITH_METADATA, pairs, base_id=base.id))
+                found.append({id_ for id_, times in fitting.items() if times == len(pairs)})
+        return sorted(set.intersection(*found))
 
     def children(self, base: Base, parent: int = 0, *, after: int = 0, limit: int = 100) -> list[Item]:
         """Read what stands in a container, or in the base itself, in the order in which it came."""

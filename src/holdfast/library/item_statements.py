@@ -9,13 +9,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import BigInteger, Text, and_, cast, delete, func, insert, literal_column, or_, select, update
+from sqlalchemy.dialects.postgresql import insert as upsert
+from sqlalchemy.ext.compiler import compiles
+from sqlalchemy.sql.functions import FunctionElement
 
-from holdfast.library.tables import bases, items
+from holdfast.library.tables import bases, items, recipes
 from holdfast.stores.batch import LIMIT, NOW, batch, number, word
-from holdfast.stores.tables import owners
+from holdfast.stores.tables import jobs, owners, pauses, quotas, slots
 
 if TYPE_CHECKING:
     from sqlalchemy import CTE, ColumnElement, Subquery
+    from sqlalchemy.sql.compiler import SQLCompiler
 
 # Literal, so that partial indexes see it.
 VISIBLE = items.c.deleting == literal_column("0")
@@ -25,13 +29,30 @@ SECOND = literal_column("1000000", BigInteger)  # in microseconds, as all times 
 
 # ---------------------------------------------------------------- bases
 
-CREATE_BASE = insert(bases).values(name=word("name"), settings=word("settings"), created_at=NOW).returning(*bases.c)
+_row = batch(name=str, settings=str)
+CREATE_BASE = (
+    upsert(bases)
+    .from_select(["created_at", "name", "settings"], select(NOW, *_row.c).where(literal_column("true")))
+    .on_conflict_do_nothing()
+    .returning(*bases.c)
+)
 _row = batch(id=int)
 READ_BASES = select(bases).where(bases.c.id.in_(select(_row.c.id)))
 FIND_BASE = select(bases).where(bases.c.name == word("name"), OPEN)
 LIST_BASES = select(bases).where(OPEN).order_by(bases.c.name)
 # Adding and deleting take turns; on SQLite all writers do.
 LOCK_BASE = select(bases).where(bases.c.id == number("id")).with_for_update(key_share=True)
+
+_this = bases.c.id == number("id")
+NAMESAKE = select(bases.c.id).where(bases.c.name == word("name"), OPEN, bases.c.id != number("id"))
+RENAME_BASE = update(bases).values(name=word("name")).where(_this, OPEN).returning(*bases.c)
+WRITE_SETTINGS = update(bases).values(settings=word("settings")).where(_this, OPEN).returning(*bases.c)
+FAIL_BASE = update(bases).values(problem=word("problem")).where(_this, OPEN, bases.c.problem.is_(None))
+FAIL_AGAIN = update(bases).values(problem=word("problem")).where(_this, OPEN, bases.c.problem.is_not(None))
+MEND_BASE = update(bases).values(problem=None).where(_this, OPEN).returning(*bases.c)
+CLOSE_BASE = update(bases).values(deleting=literal_column("1")).where(_this, OPEN).returning(bases.c.id)
+CLOSED_BASES = select(bases).where(bases.c.deleting == literal_column("1")).order_by(bases.c.id)
+_usable = and_(OPEN, bases.c.problem.is_(None))
 
 # ---------------------------------------------------------------- items one by one
 
@@ -95,6 +116,7 @@ REMOVE_ITEMS = delete(items).where(items.c.id.in_(select(_row.c.id)), DELETING)
 _due = (
     select(items.c.id)
     .where(VISIBLE, items.c.look_at.is_not(None), items.c.look_at <= NOW)
+    .where(items.c.base_id.in_(select(bases.c.id).where(_usable)))
     .order_by(items.c.look_at)
     .limit(LIMIT)
 )
@@ -193,4 +215,86 @@ LEFT_ITEMS = (
 )
 _asks = select(_looker.c.id).where(_owner_of(_looker, SOURCE)).exists()
 REMOVE_DOCUMENT = delete(items).where(items.c.id == number("id"), DELETING, ~_asks)
-COUNT_VISIBLE = select(func.count()).where(items.c.base_id == number("base_id"), VISIBLE)
+
+# ---------------------------------------------------------------- all items of a base
+
+_of_base = items.c.base_id == number("base_id")
+HIDE_ALL = update(items).values(deleting=literal_column("1")).where(_of_base, VISIBLE)
+_some = select(items.c.id).where(_of_base, VISIBLE).limit(LIMIT)
+HIDE_SOME = (
+    update(items).values(deleting=literal_column("1")).where(items.c.id.in_(_some), VISIBLE).returning(items.c.id)
+)
+OWNERS_OF_BASE = (
+    select(owners.c.base, owners.c.owner)
+    .where(owners.c.base == word("base"), owners.c.status != literal_column("'deleting'"))
+    .limit(LIMIT)
+)
+_has_items = select(items.c.id).where(items.c.base_id == bases.c.id).exists()
+_has_owners = select(owners.c.id).where(owners.c.base == cast(bases.c.id, Text)).exists()
+_has_recipes = select(recipes.c.id).where(recipes.c.base == cast(bases.c.id, Text)).exists()
+_closed = bases.c.deleting == literal_column("1")
+EMPTY_BASE = select(bases.c.id).where(_this, _closed, ~_has_items, ~_has_owners)
+REMOVE_BASE = delete(bases).where(_this, _closed, ~_has_items, ~_has_owners, ~_has_recipes).returning(bases.c.id)
+REMOVE_PAUSE = delete(pauses).where(pauses.c.base == word("base"))
+REMOVE_QUOTA = delete(quotas).where(quotas.c.base == word("base"))
+
+# ---------------------------------------------------------------- how documents stand towards a rollout
+
+_indexed = items.join(_document, _owner_of(_document))
+DOCUMENTS = (
+    select(items.c.id)
+    .select_from(_indexed)
+    .where(_of_base, VISIBLE, items.c.id > number("after"))
+    .order_by(items.c.id)
+    .limit(LIMIT)
+)
+COUNT_DOCUMENTS = select(func.count()).select_from(_indexed).where(_of_base, VISIBLE)
+_row = batch(id=int)
+_with_slots = (
+    items.join(_row, _row.c.id == items.c.id)
+    .join(_document, _owner_of(_document))
+    .join(slots, slots.c.owner_id == _document.c.id)
+    .outerjoin(jobs, jobs.c.id == slots.c.job)
+)
+SLOTS_OF_DOCUMENTS = select(
+    items.c.id, slots.c.kind, slots.c.state, slots.c.recipe, slots.c.claimed_at, jobs.c.payload
+).select_from(_with_slots)
+_of_owner = owners.join(slots, slots.c.owner_id == owners.c.id).outerjoin(jobs, jobs.c.id == slots.c.job)
+ASKED_OF_BASE = (
+    select(owners.c.fingerprint, slots.c.state, jobs.c.payload)
+    .select_from(_of_owner)
+    .where(owners.c.base == word("base"), owners.c.owner == word("owner"))
+)
+
+# ---------------------------------------------------------------- which documents a search is about
+
+
+class _member(FunctionElement[str]):  # noqa: N801 - reads as a SQL function
+    """What a JSON object has under a key, as JSON."""
+
+    inherit_cache = True
+    type = Text()
+
+
+@compiles(_member, "sqlite")
+def _(element: _member, compiler: SQLCompiler, **kw: Any) -> str:
+    value, key = (compiler.process(clause, **kw) for clause in element.clauses)
+    return f"({value} -> ('$.\"' || {key} || '\"'))"
+
+
+@compiles(_member, "postgresql")
+def _(element: _member, compiler: SQLCompiler, **kw: Any) -> str:
+    value, key = (compiler.process(clause, **kw) for clause in element.clauses)
+    return f"CAST((CAST({value} AS JSONB) -> {key}) AS TEXT)"
+
+
+_document_of = and_(items.c.base_id == number("base_id"), VISIBLE, items.c.digest.is_not(None))
+_row = batch(key=str, value=str)
+WITH_METADATA = (
+    select(items.c.id)
+    .select_from(items.join(_row, _member(items.c.metadata, _row.c.key) == _row.c.value))
+    .where(_document_of)
+)
+_row = batch(id=int)
+_subtree = _below(_row)
+DOCUMENTS_BELOW = select(items.c.id).where(_document_of, items.c.id.in_(select(_subtree.c.id)))
