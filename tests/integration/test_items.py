@@ -509,7 +509,11 @@ def test_chunks_are_refused_until_an_item_is_complete_and_while_something_in_it_
 def test_a_search_can_be_about_a_subtree_and_about_metadata(rig: Rig) -> None:
     docs = folder(rig, "docs")
     deep = folder(rig, "deep", docs)
-    texts = {"here.md": (0, {"year": 2026, "by": "Ann"}), "there.md": (deep, {"year": 2026}), "old.md": (docs, {})}
+    texts: dict[str, tuple[int, dict[str, Any]]] = {
+        "here.md": (0, {"year": 2026, "by": "Ann"}),
+        "there.md": (deep, {"year": 2026}),
+        "old.md": (docs, {}),
+    }
     ids = {}
     for name, (parent, metadata) in texts.items():
         upload = Upload(name, f"All about krill in {name}.".encode(), metadata, parent=parent)

@@ -137,7 +137,7 @@ class Adding:
         cases = [Case(upload, same.get(upload.place)) for upload in uploads]
         with self._blobs.putting() as put:
             useless = [blob.name for case in cases for blob in case.take_bytes(put)]
-        shipment = Shipment(base, terms, self.slots(base), cases)
+        shipment = Shipment(base, terms, self.slots, cases)
         try:
             answers = self._store.admit_with(shipment.write)
             useless += shipment.useless
@@ -225,17 +225,21 @@ class Case:
 class Shipment:
     """Items of different names on their way into one transaction."""
 
-    def __init__(self, base: Base, terms: Terms, specs: tuple[SlotSpec, ...], cases: Sequence[Case]) -> None:
+    def __init__(
+        self, base: Base, terms: Terms, slots: Callable[[Base], tuple[SlotSpec, ...]], cases: Sequence[Case]
+    ) -> None:
         self.base = base
         self.terms = terms
-        self.specs = specs
+        self.slots = slots
+        self.specs: tuple[SlotSpec, ...] = ()  # as the base wants them when it is our turn
         self.cases = cases
         self.useless: list[str] = []  # blobs that no row names after the commit
         self._asked: list[Case] = []
 
     def write(self, tx: Transaction) -> list[Request]:
         """Decide about each upload, write the rows, and return what is asked for."""
-        base = self._begin(tx)
+        self.base = base = self._begin(tx)
+        self.specs = self.slots(base)
         on_duplicate = self.terms.on_duplicate or base.settings.on_duplicate
         known = named(tx, base, [case.upload.place for case in self.cases])
         copies = self._copies(tx)

@@ -20,6 +20,7 @@ from holdfast.indexes import questions_statements as sql
 from holdfast.indexes.base import NotEnabled
 from holdfast.indexes.questions import KIND as QUESTIONS
 from holdfast.indexes.questions_pairs import Pairs
+from holdfast.knowledge.selecting import locked
 from holdfast.library.builds import Builds
 from holdfast.library.serving import served
 from holdfast.model.cards import Card, to_anki, to_csv, to_json
@@ -188,7 +189,12 @@ class Cards:
         request = Request(
             base=base.key, owner=CARDS, operation=operation, slots=slots, requester=requester, priority=priority
         )
-        return self._store.admit([request])[0]
+
+        def write(tx: Transaction) -> list[Request]:
+            locked(tx, base, building=operation is not Operation.CANCEL)
+            return [request]
+
+        return self._store.admit_with(write)[0]
 
     def _require_questions(self, base: Base) -> None:
         """Refuse a base whose documents have no questions and cannot have any."""

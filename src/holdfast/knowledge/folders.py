@@ -6,29 +6,44 @@ could not be seen is not gone.
 
 from __future__ import annotations
 
-import json
 import time
 from dataclasses import dataclass, field, replace
 from functools import partial
-from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, NamedTuple
 
 from holdfast.core.clock import Moment
 from holdfast.knowledge.adding import Terms, Upload
+from holdfast.library import item_statements as sql
 from holdfast.library.catalogue import Kind, OnDuplicate
 from holdfast.sources.folder import FolderRules, Found, Why, open_found, scan
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
+    from pathlib import Path
 
     from holdfast.knowledge.items import Items
-    from holdfast.knowledge.selecting import Placed
-    from holdfast.library.catalogue import Base, Item
+    from holdfast.library.catalogue import Base
     from holdfast.runtime.work import Task
     from holdfast.sources.folder import Skipped, Stamp
+    from holdfast.stores.database import Database
 
 TOGETHER = 100  # items between two checkpoints
 LATER = 6  # priority of what a folder holds: a little after what somebody waits for
+
+
+class Seen(NamedTuple):
+    """An item below a folder, as it was when it was last looked at."""
+
+    id: int
+    kind: str
+    path: str
+    stamp: str | None
+    failed: bool
+
+    @property
+    def container(self) -> bool:
+        """It was a folder."""
+        return self.kind == Kind.DIRECTORY
 
 
 @dataclass(slots=True)
@@ -37,8 +52,8 @@ class Difference:
 
     new: list[Found] = field(default_factory=list)
     touched: list[Found] = field(default_factory=list)  # known, but the stamp is another: perhaps changed
-    kept: list[Item] = field(default_factory=list)  # neither read nor touched
-    gone: list[Item] = field(default_factory=list)  # files and folders
+    kept: list[Seen] = field(default_factory=list)  # neither read nor touched
+    gone: list[Seen] = field(default_factory=list)  # files and folders
     folders: list[str] = field(default_factory=list)  # that are new, outer ones first
     skipped: dict[Why, int] = field(default_factory=dict)
 
@@ -50,12 +65,12 @@ class Synced(NamedTuple):
     same: list[int]  # items whose content did not change
 
 
-def compare(known: Iterable[Item], entries: Iterable[Found | Skipped], within: str = "") -> Difference:
+def compare(known: Iterable[Seen], entries: Iterable[Found | Skipped], within: str = "") -> Difference:
     """Tell how a folder differs from the items that were made of it; each of them has its path as its source.
 
     `within` is the part of the folder that the items are below.
     """
-    items = {item.source or "": item for item in known}
+    items = {item.path: item for item in known}
     difference = Difference()
     files: set[str] = set()
     unseen: list[str] = []
@@ -67,7 +82,7 @@ def compare(known: Iterable[Item], entries: Iterable[Found | Skipped], within: s
             item = items.get(entry.path)
             if item is None or item.container:
                 difference.new.append(entry)
-            elif item.seen == _told(entry.stamp) and item.problem is None:
+            elif item.stamp == _told(entry.stamp) and not item.failed:
                 difference.kept.append(item)
             else:
                 difference.touched.append(entry)
@@ -101,25 +116,27 @@ def _within(path: str, folder: str) -> bool:
 
 
 def _told(stamp: Stamp) -> str:
-    return json.dumps(stamp)
+    return f"{stamp.size} {stamp.modified_ns} {stamp.changed_ns} {stamp.inode}"
 
 
 class Folders:
     """Brings the items below a folder up to date."""
 
-    def __init__(self, items: Items, rules: FolderRules) -> None:
+    def __init__(self, database: Database, items: Items, rules: FolderRules) -> None:
+        self._database = database
         self._items = items
         self._rules = rules
 
-    def difference(self, tree: Sequence[Placed], root: Path, within: str = "") -> Difference:
-        """Look at the folder and tell how it differs; `within` names the part of it that counts."""
-        return compare([one.item for one in tree[1:]], scan(root, self._rules), within)
+    def difference(self, item: int, root: Path, within: str = "") -> Difference:
+        """Look at the folder and tell how it differs from what is below an item, which is this part of it."""
+        return compare(self._known(item), scan(root, self._rules), within)
 
-    def sync(self, task: Task, base: Base, tree: Sequence[Placed], root: Path, within: str = "") -> Synced:
-        """Look at the folder, and bring what is below the first item of the tree up to date."""
+    def sync(self, task: Task, base: Base, item: int, root: Path, within: str = "") -> Synced:
+        """Look at the folder, and bring what is below an item, which is this part of it, up to date."""
         task.checkpoint(stage="scanning")
         now = Moment(time.time_ns() // 1000)
-        difference = self.difference(tree, root, within)
+        known = self._known(item)
+        difference = compare(known, scan(root, self._rules), within)
         terms = Terms(
             on_duplicate=OnDuplicate.REPLACE,
             distinct=False,
@@ -130,35 +147,32 @@ class Folders:
         for portion in _portions([item.id for item in difference.gone]):
             task.checkpoint(stage="removing")
             self._items.delete(base, portion, ticket=task.ticket)
-        places = self._make(base, tree, difference, terms, within)
+        gone = {one.id for one in difference.gone}
+        places = {one.path: one.id for one in known if one.container and one.id not in gone} | {within: item}
+        self._make(base, difference, terms, places)
         uploads = self._uploads(task, difference, root, places, now)
         replies = self._items.add(base, uploads, terms)
         same = [reply.item for reply in replies if reply.item is not None and not reply.accepted]
         return Synced(difference, [*(item.id for item in difference.kept), *same])
 
-    def _make(
-        self, base: Base, tree: Sequence[Placed], difference: Difference, terms: Terms, within: str
-    ) -> dict[str, int]:
-        """Make the folders that are new; return all, by their path, each with its item."""
-        gone = {item.id for item in difference.gone}
-        stay = [one.item for one in tree[1:] if one.item.container and one.item.id not in gone]
-        places = {item.source or "": item.id for item in stay} | {within or ".": tree[0].item.id}
+    def _known(self, item: int) -> list[Seen]:
+        """Read what is below an item."""
+        with self._database.reading() as tx:
+            return [Seen(*row) for row in tx.run(sql.SEEN_BELOW, [[item]]) if row[0] != item]
+
+    def _make(self, base: Base, difference: Difference, terms: Terms, places: dict[str, int]) -> None:
+        """Make the folders that are new, outer ones first; each is noted in `places`."""
         depths: dict[int, list[str]] = {}
         for path in difference.folders:
             depths.setdefault(path.count("/"), []).append(path)
         for paths in depths.values():
             uploads = [
-                Upload(
-                    PurePosixPath(path).name,
-                    kind=Kind.DIRECTORY,
-                    source=path,
-                    parent=places[str(PurePosixPath(path).parent)],
-                )
+                Upload(name, kind=Kind.DIRECTORY, source=path, parent=places[above])
                 for path in paths
+                for above, _, name in [path.rpartition("/")]
             ]
             replies = self._items.add(base, uploads, replace(terms, index=False))
             places |= {path: reply.item for path, reply in zip(paths, replies, strict=True) if reply.item is not None}
-        return places
 
     def _uploads(
         self, task: Task, difference: Difference, root: Path, places: dict[str, int], now: Moment
@@ -168,13 +182,13 @@ class Folders:
         for number, entry in enumerate(found):
             if number % TOGETHER == 0:
                 task.checkpoint(stage="adding", done=number, total=len(found))
-            path = PurePosixPath(entry.path)
+            above, _, name = entry.path.rpartition("/")
             yield Upload(
-                path.name,
+                name,
                 partial(open_found, root, entry.opens),
                 source=entry.path,
                 seen=_told(entry.stamp) if entry.stamp.settled(now) else None,
-                parent=places[str(path.parent)],
+                parent=places[above],
             )
 
 

@@ -74,6 +74,10 @@ class Items:
         """Delete items with all that stands below them."""
         return self._removing.delete(base, ids, requester=requester, ticket=ticket)
 
+    def clear(self, base: Base, others: Iterable[str] = (), *, requester: str = "") -> None:
+        """Delete all items, and `others` of the base's own owners with them."""
+        self._removing.clear(base, others, requester=requester)
+
     def reindex(self, base: Base, ids: Iterable[int], manner: Manner | None = None) -> list[Reply]:
         """Build items again; refused for those of which anything is not at rest."""
         return self._requesting.reindex(base, ids, *([manner] if manner else []))

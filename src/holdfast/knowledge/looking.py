@@ -18,7 +18,7 @@ from holdfast.errors import Permanent
 from holdfast.knowledge.adding import Terms, Upload
 from holdfast.knowledge.folders import LATER, Folders
 from holdfast.knowledge.requesting import AGAIN, Manner
-from holdfast.knowledge.selecting import require
+from holdfast.knowledge.selecting import locked, require, still_there
 from holdfast.library import item_statements as sql
 from holdfast.library.catalogue import Kind, OnDuplicate, read_items
 from holdfast.sources.folder import EVERYTHING_USUAL, FolderRules
@@ -54,7 +54,7 @@ class SourceIndexer:
         self._catalogue = catalogue
         self._items = items
         self._world = world
-        self._folders = Folders(items, world.rules)
+        self._folders = Folders(store.database, items, world.rules)
 
     def build(self, task: Task) -> Built:
         """Look at the source, and bring what changed; asked for `AGAIN`, also index what did not."""
@@ -84,8 +84,7 @@ class SourceIndexer:
     def _scan(self, task: Task, base: Base, item: Item) -> list[int]:
         """Bring what is below a folder up to date; return what did not change."""
         root, within = self._root(item)
-        tree = self._items.tree(base, item.id)
-        synced = self._folders.sync(task, base, tree, root, within)
+        synced = self._folders.sync(task, base, item.id, root, within)
         self._see(task.ticket, item, json.dumps({"skipped": synced.difference.skipped}, sort_keys=True))
         return synced.same
 
@@ -176,4 +175,11 @@ class SourceIndexer:
         ]
         for first in range(0, len(requests), LARGEST_BATCH):
             task.checkpoint(stage="asking", done=first, total=len(requests))
-            self._store.admit(requests[first : first + LARGEST_BATCH])
+            portion = requests[first : first + LARGEST_BATCH]
+
+            def write(tx: Transaction, portion: Sequence[Request] = portion) -> list[Request]:
+                locked(tx, base, building=True)
+                require(tx, task.ticket)
+                return still_there(tx, portion)
+
+            self._store.admit_with(write)

@@ -14,6 +14,7 @@ from holdfast.core.states import Operation, Status
 from holdfast.knowledge.adding import Reply
 from holdfast.knowledge.selecting import locked, outermost, require
 from holdfast.library import item_statements as sql
+from holdfast.stores import statements as slots_sql
 from holdfast.stores.base import LARGEST_BATCH
 
 if TYPE_CHECKING:
@@ -72,6 +73,19 @@ class Removing:
             )
             for item in roots
         ]
+
+    def clear(self, base: Base, others: Iterable[str] = (), *, requester: str = "") -> None:
+        """Delete all items of a base at once, and `others` of its owners with them; the base stays."""
+
+        def hide(tx: Transaction) -> list[Request]:
+            locked(tx, base, building=False)
+            tx.run(sql.HIDE_ALL, base_id=base.id)
+            owned = tx.run(slots_sql.NAMED_OWNERS, [[base.key, owner] for owner in others])
+            return [_request(base.key, row[2], requester) for row in owned]
+
+        self._store.admit_with(hide)
+        while self._ask(requester, LARGEST_BATCH):
+            pass
 
     def finish(self, limit: int = LARGEST_BATCH) -> int:
         """Go on with interrupted deletes, and remove rows of which nothing else is left; return how much it was."""

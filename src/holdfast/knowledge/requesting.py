@@ -13,9 +13,9 @@ from holdfast.core.dependencies import SlotSpec
 from holdfast.core.states import Operation, Status
 from holdfast.errors import BadRequest
 from holdfast.knowledge.adding import SOURCE, Reply
-from holdfast.knowledge.selecting import Placed, below, locked, outermost, standing
+from holdfast.knowledge.selecting import Placed, below, locked, outermost, standing, still_there
 from holdfast.library import item_statements as sql
-from holdfast.library.catalogue import Kind, item_of
+from holdfast.library.catalogue import Kind, base_of, item_of
 from holdfast.stores import statements as slots_sql
 from holdfast.stores.admitting import LOWEST_PRIORITY
 from holdfast.stores.base import LARGEST_BATCH
@@ -131,7 +131,8 @@ class Requesting:
         """Ask the same of a root and of all that stands below it."""
         with self._store.database.reading() as tx:
             tree = below(tx, root.id)
-        specs = self._adding.slots(base)
+            now = tx.run(sql.READ_BASES, [[base.id]])
+        specs = self._adding.slots(base_of(now[0]) if now else base)
         requests = [
             Request(
                 base=base.key,
@@ -151,7 +152,7 @@ class Requesting:
 
             def write(tx: Transaction, portion: Sequence[Request] = portion) -> Sequence[Request]:
                 locked(tx, base, building=operation is not Operation.CANCEL)
-                return portion
+                return still_there(tx, portion)
 
             answers += self._store.admit_with(write)
         return _reply(root, answers)

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from typing import Any
 
+    from holdfast.core.admission import Request
     from holdfast.core.slot import Ticket
     from holdfast.library.catalogue import Base
     from holdfast.stores.database import Transaction
@@ -90,6 +91,13 @@ def require(tx: Transaction, ticket: Ticket) -> None:
     tx.lock([ticket.owner])
     if not tx.run(slots_sql.STANDING, [ticket_row(ticket)]):
         raise StaleLease("written", [ticket])
+
+
+def still_there(tx: Transaction, requests: Sequence[Request]) -> list[Request]:
+    """Return the requests about items that are not deleted, in the transaction that admits them."""
+    ids = {request.owner: int(request.owner.removeprefix(sql.SOURCE)) for request in requests}
+    live = {item.id for item in read_items(tx, set(ids.values())) if not item.deleting}
+    return [request for request in requests if ids[request.owner] in live]
 
 
 def outermost(tx: Transaction, base: Base, ids: Iterable[int]) -> list[Item]:

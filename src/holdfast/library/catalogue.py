@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from datetime import timedelta
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 from holdfast.core.clock import micros
 from holdfast.core.slot import Fault
-from holdfast.errors import BadSettings
+from holdfast.errors import BadSettings, NameTaken
 from holdfast.library import item_statements as rows
 from holdfast.library import statements as sql
 
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from holdfast.core.slot import Ticket
+    from holdfast.errors import WorkError
     from holdfast.stores.database import Database, Transaction
 
     Place = tuple[int, str]  # the container, 0 for none, and the name in it
@@ -76,10 +77,19 @@ class BaseSettings:
 
     @classmethod
     def read(cls, text: str) -> BaseSettings:
-        """Read stored settings."""
-        values = json.loads(text)
+        """Read stored settings; what only a newer version knows is left alone."""
+        known = {one.name for one in fields(cls)}
+        values = {name: value for name, value in json.loads(text).items() if name in known}
         on_duplicate = OnDuplicate(values.get("on_duplicate", OnDuplicate.REJECT))
         return cls(**{**values, "indexes": tuple(values["indexes"]), "on_duplicate": on_duplicate})
+
+
+class BaseStatus(StrEnum):
+    """How a base stands."""
+
+    READY = "ready"
+    FAILED = "failed"  # nothing can be indexed there until it is repaired
+    DELETING = "deleting"  # hidden; what is left of it goes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,6 +106,13 @@ class Base:
     def key(self) -> str:
         """Its name in slots and jobs; a later base of the same name has another."""
         return str(self.id)
+
+    @property
+    def status(self) -> BaseStatus:
+        """How it stands."""
+        if self.deleting:
+            return BaseStatus.DELETING
+        return BaseStatus.READY if self.problem is None else BaseStatus.FAILED
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,11 +170,18 @@ class Catalogue:
         self._database = database
 
     def create_base(self, name: str, settings: BaseSettings) -> Base:
-        """Create a base."""
+        """Create a base; of many who want the same name one gets it."""
         made = self._database.write(
-            lambda tx: tx.run(rows.CREATE_BASE, name=name, settings=settings.written()), durable=True
+            lambda tx: tx.run(rows.CREATE_BASE, [[name, settings.written()]]), durable=True
         )
+        if not made:
+            raise NameTaken(name)
         return base_of(made[0])
+
+    def fail_base(self, key: str, error: WorkError) -> None:
+        """Note why nothing can be indexed in a base; the first reason stands until it is repaired."""
+        problem = fault_text(error)
+        self._database.write(lambda tx: tx.run(rows.FAIL_BASE, id=int(key), problem=problem), durable=True)
 
     def find_base(self, name: str) -> Base | None:
         """Find a base by its name."""
@@ -225,6 +249,16 @@ class Catalogue:
         with self._database.reading() as tx:
             return [(base, kind, Recipe(id=id_, spec=spec)) for base, kind, id_, spec in tx.run(sql.ALL_RECIPES)]
 
+    def recipes_of(self, base: str) -> list[tuple[str, Recipe]]:
+        """Read the recipes of a base, each with the kind of its index."""
+        with self._database.reading() as tx:
+            return [(kind, Recipe(id=id_, spec=spec)) for kind, id_, spec in tx.run(sql.RECIPES_OF, base=base)]
+
+    def known(self, recipe: Recipe) -> bool:
+        """Tell whether a recipe is still there."""
+        with self._database.reading() as tx:
+            return bool(tx.run(sql.KNOWN_RECIPE, recipe=recipe.id))
+
     def recipes(self, base: str, kind: str) -> list[Recipe]:
         """Read all recipes that rows of this kind were made by, newest first."""
         with self._database.reading() as tx:
@@ -272,6 +306,11 @@ def item_of(row: Sequence[Any]) -> Item:
         problem=_fault(problem),
         deleting=bool(deleting),
     )
+
+
+def fault_text(error: WorkError) -> str:
+    """Write a reason as it is stored."""
+    return json.dumps({"code": error.code, **error.params}, ensure_ascii=False)
 
 
 def _fault(text: str | None) -> Fault | None:

@@ -176,6 +176,11 @@ _row = batch(id=int)
 OWNED = (
     select(items.c.id).select_from(items.join(_document, _owner_of(_document))).where(items.c.id.in_(select(_row.c.id)))
 )
+_row = batch(id=int)
+_subtree = _below(_row)
+SEEN_BELOW = select(items.c.id, items.c.kind, items.c.source, items.c.seen, items.c.problem.is_not(None)).where(
+    items.c.id.in_(select(_subtree.c.id)), VISIBLE
+)
 CHILDREN = (
     select(items)
     .where(

@@ -52,8 +52,8 @@ def refuse_condemned(tx: Transaction, names: Sequence[str]) -> None:
     """Refuse to name blobs whose files are gone or about to go, within the transaction that would name them."""
     if tx.run(sql.CONDEMNED, [[name] for name in names]):
         raise StoreError(
-            "The bytes were swept before they had a name: more than a day has passed since they came in, by the clock of "
-            "this machine. Nothing was written; add them again."
+            "The bytes were swept before anything named them: by the clock of this machine, more than a day has passed "
+            "since they came in. Nothing was written; add them again."
         )
 
 

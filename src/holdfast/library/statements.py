@@ -60,6 +60,14 @@ READ_RECIPES = (
     .order_by(recipes.c.id.desc())
 )
 LIVE_RECIPES = READ_RECIPES.where(recipes.c.doomed_at.is_(None))
+RECIPES_OF = select(recipes.c.kind, recipes.c.id, recipes.c.spec).where(recipes.c.base == word("base"))
+KNOWN_RECIPE = select(recipes.c.id).where(recipes.c.id == number("recipe"))
+_by_it = select(slots.c.id).where(slots.c.recipe == recipes.c.id, slots.c.built > 0).exists()
+USED_RECIPES = select(recipes.c.kind, recipes.c.spec).where(recipes.c.base == word("base"), _by_it)
+# Of a base that is being deleted, when nobody is left who could make rows by it.
+REMOVE_LAST_RECIPE = delete(recipes).where(
+    recipes.c.id == number("recipe"), ~select(owners.c.id).where(owners.c.base == recipes.c.base).exists()
+)
 ALL_RECIPES = select(recipes.c.base, recipes.c.kind, recipes.c.id, recipes.c.spec).order_by(recipes.c.id)
 
 # Only a slot at work can bring a recipe into use, and it looked for the recipe after it was claimed. So what is doomed,
