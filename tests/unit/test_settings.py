@@ -38,13 +38,19 @@ DEFAULTS = {
     "lock_held_delay": timedelta(seconds=15),
     "lock_held_tries": 10,
     "retention": timedelta(days=30),
+    "fetch_allow": "",
+    "words_memory": 60,
     "embedding_url": "",
     "embedding_model": "",
     "embedding_key": "",
+    "embedding_price": None,
     "chat_url": "",
     "chat_model": "",
     "chat_key": "",
+    "chat_price_read": None,
+    "chat_price_written": None,
 }
+PRICES = [name for name, default in DEFAULTS.items() if default is None]
 PAIRS = [{f"{purpose}_url", f"{purpose}_model"} for purpose in ("embedding", "chat")]  # set together or not at all
 
 
@@ -134,6 +140,18 @@ def test_a_number_that_cannot_be_read_is_refused(name: str, text: str) -> None:
         read(**{name: text})
 
 
+@pytest.mark.parametrize("name", PRICES)
+def test_a_price_is_a_number_or_not_known(name: str) -> None:
+    assert getattr(read(**{name: ""}), name) is None
+    assert getattr(read(**{name: "0"}), name) == 0
+    assert getattr(read(**{name: "0.13"}), name) == 0.13
+    with pytest.raises(BadSettings, match=re.escape(f"HOLDFAST_{name.upper()} is 'cheap'; write a number.")):
+        read(**{name: "cheap"})
+    for nonsense in ("-1", "nan", "inf"):
+        with pytest.raises(BadSettings, match=re.escape(f"HOLDFAST_{name.upper()} must be a price of 0 or more")):
+            read(**{name: nonsense})
+
+
 def test_numbers_and_addresses_are_read_in_the_manner_of_their_default() -> None:
     settings = read(workers="8", backoff_jitter="0.5", database="postgresql+psycopg://db/holdfast", scheduler="inline")
     assert (settings.workers, settings.backoff_jitter) == (8, 0.5)
@@ -143,7 +161,7 @@ def test_numbers_and_addresses_are_read_in_the_manner_of_their_default() -> None
 @pytest.mark.parametrize("name", NAMES)
 def test_every_setting_is_read_from_its_own_variable(name: str) -> None:
     default = getattr(Settings(), name)
-    text = {timedelta: "61s", int: "3", float: "0.3", str: "other"}[type(default)]
+    text = {timedelta: "61s", int: "3", float: "0.3", str: "other", type(None): "0.3"}[type(default)]
     if name in ("deadline", "backoff_cap"):
         text = "4h"
     if name == "heartbeat":
