@@ -6,9 +6,9 @@ import json
 import sys
 from statistics import median
 
+from bench import indexing, searching, syncing
 from bench.crowd import PROCESSES, THREADS, measure_crowd
 from bench.floor import measure_floor
-from bench.indexing import report
 from bench.ours import measure_batches, measure_one_by_one
 from bench.peers import PEERS, Peer, PeerResult, measure
 from bench.reconcile import measure_passes
@@ -69,7 +69,9 @@ def main() -> int:
     )
     goals["crowd"] = crowd.turns <= TURNS and crowd.errors == 0
 
-    indexing = report(goals)
+    indexed = indexing.report(goals)
+    searched = searching.report(goals)
+    synced = syncing.report(goals)
 
     for goal, reached in goals.items():
         print(f"  {'reached' if reached else 'MISSED '}  {goal}")
@@ -82,7 +84,9 @@ def main() -> int:
                 "reconcile_growth": round(growth, 2),
                 "crowd_turns": round(crowd.turns, 1),
                 "crowd_errors": crowd.errors,
-                "indexing": indexing,
+                "indexing": indexed,
+                "searching": searched,
+                "syncing": synced,
                 "reached": sum(goals.values()),
                 "goals": len(goals),
             }

@@ -8,6 +8,7 @@ HoldfastError
 ├── BadRequest           a request that cannot mean anything
 ├── UnknownBase          there is no such base, or it is being deleted
 ├── UnknownItem          there is no such item in the base
+├── NameTaken            another base has this name
 ├── BaseFailed           nothing can be added or indexed there until it is repaired
 ├── NotNow               it cannot be done while things stand as they do
 ├── StaleLease           a write by a worker that no longer holds the slot
@@ -85,6 +86,13 @@ class UnknownBase(HoldfastError):
 
     def __init__(self, name: str) -> None:
         super().__init__(f"There is no base {name!r}; it was never created or has been deleted. Create it first.")
+
+
+class NameTaken(HoldfastError):
+    """Another base has this name."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"There is a base {name!r} already; choose another name. Nothing was changed.")
 
 
 class UnknownItem(HoldfastError):

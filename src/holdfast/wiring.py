@@ -18,10 +18,15 @@ from holdfast.indexes.documents import CONTENT, ContentIndexer
 from holdfast.indexes.merging import MERGING, MergingIndexer, request_due
 from holdfast.indexes.portrait import Portraits
 from holdfast.indexes.registry import Indexes
+from holdfast.indexes.vector import HOPELESS, VectorIndex
 from holdfast.knowledge.adding import SOURCE
+from holdfast.knowledge.bases import Bases
 from holdfast.knowledge.cards import CARDS, Cards, CardsIndexer
+from holdfast.knowledge.doctor import Doctor
+from holdfast.knowledge.doctor import Parts as DoctorParts
 from holdfast.knowledge.items import Items
 from holdfast.knowledge.looking import SourceIndexer, World
+from holdfast.knowledge.rolling import ROLLOUT, RolloutIndexer
 from holdfast.library.blobs import Blobs
 from holdfast.library.catalogue import Catalogue
 from holdfast.library.leftovers import Leftovers
@@ -37,6 +42,7 @@ from holdfast.search.asking import Asking
 from holdfast.search.searching import Searching
 from holdfast.sources.reach import Reach
 from holdfast.stores.bells import FileBell, MemoryBell, PostgresBell
+from holdfast.stores.erasing import Erasing
 from holdfast.stores.opening import open_store
 
 if TYPE_CHECKING:
@@ -125,6 +131,7 @@ class Library:
         self.store = store
         self.catalogue = Catalogue(store.database)
         self.blobs = Blobs(Path(settings.data))
+        self.erasing = Erasing(store.database)
         self.leftovers = Leftovers(store.database, self.blobs, clock or SystemClock())
         self.memos = Memos(store.database, prices(settings))
         self.tools = tools = Tools(
@@ -136,21 +143,33 @@ class Library:
         )
         self.indexes = Indexes(tools, self.catalogue)
         self.items = Items(store, self.catalogue, self.blobs, self.indexes)
+        self.bases = Bases(store, self.catalogue, self.indexes, self.items)
         self.world = World(reach=Reach.parse(settings.fetch_allow))
         self.cards = Cards(store, self.indexes)
         self.searching = Searching(store.database, self.indexes)
         self.portraits = Portraits(store.database)
         self.asking = Asking(self.searching, self.portraits, tools.speaker)
 
+    @property
+    def doctor(self) -> Doctor:
+        """Whoever compares every store with what should be there, and says why things wait."""
+        return Doctor(
+            DoctorParts(self.store, self.catalogue, self.blobs, self.leftovers, self.indexes, self.items, self.erasing)
+        )
+
     def sweep(self, limit: int) -> int:
         """Remove what nobody needs, and ask for what follows when documents have come to rest."""
         self.indexes.audit(limit)
-        return max(
+        swept = max(
             self.indexes.sweeper().sweep(limit),
             request_due(self.store),
+            self.bases.finish(limit),
             self.items.finish(limit),
             self.leftovers.sweep(limit),
         )
+        if swept < limit:  # else there is more, and one pass over the disk does for all of it
+            self.erasing.erase()
+        return swept
 
     def indexers(self) -> Mapping[str, Indexer]:
         """Return what builds each kind of slot."""
@@ -161,8 +180,19 @@ class Library:
             SOURCE: SourceIndexer(self.store, self.catalogue, self.items, self.world),
             CARDS: CardsIndexer(database),
             MERGING: MergingIndexer(self.tools, self.catalogue),
-            **{kind: ChunkIndexer(self.indexes[kind], database, self.catalogue) for kind in self.indexes.kinds},
+            ROLLOUT: RolloutIndexer(self.store, self.catalogue, self.indexes, self.items.adding),
+            **{kind: self._chunked(kind) for kind in self.indexes.kinds},
         }
+
+    def _chunked(self, kind: str) -> ChunkIndexer:
+        """Return what builds an index; a base whose embedding model is gone fails as a whole."""
+        return ChunkIndexer(
+            self.indexes[kind],
+            self.store.database,
+            self.catalogue,
+            hopeless=HOPELESS if kind == VectorIndex.kind else frozenset(),
+            given_up=self.store.rules.retry.given_up,
+        )
 
 
 def open_embedder(settings: Settings) -> Provider:

@@ -12,7 +12,7 @@ import pytest
 from sqlalchemy import text
 
 from holdfast.core.states import SlotState, Status
-from holdfast.knowledge.documents import Upload
+from holdfast.knowledge.adding import Upload
 from holdfast.library.catalogue import BaseSettings
 from holdfast.providers.batches import Batching
 from holdfast.settings import Settings
@@ -65,10 +65,10 @@ class Desk:
         return Worker(self.folder.parent / f"{name}.log", self.settings | more)
 
     def put(self, content: str) -> None:
-        assert self.library.documents.put(self.base, [Upload("book.md", content.encode())])[0].accepted
+        assert self.library.items.put(self.base, [Upload("book.md", content.encode())])[0].accepted
 
     def owner(self) -> Owner:
-        return self.store.owner(self.base.key, self.library.documents.find(self.base, "book.md").key)
+        return self.store.owner(self.base.key, self.library.items.find(self.base, "book.md").key)
 
     def quiet(self) -> bool:
         return self.count("jobs WHERE outcome IS NULL") == 0

@@ -11,7 +11,7 @@ import pytest
 from holdfast.core.states import Operation, Status
 from holdfast.errors import StaleLease
 from holdfast.indexes.base import Work
-from holdfast.knowledge.documents import Upload
+from holdfast.knowledge.adding import Upload
 from holdfast.library.builds import Builds
 from holdfast.library.catalogue import Recipe
 from holdfast.runtime.executor import nowhere
@@ -317,7 +317,7 @@ def test_a_store_outside_serves_documents_that_change_and_go(outside: tuple[Rig,
     assert len(set(rig.rows("outside")) - before) == 1  # only what changed was written
     audit_quiet_after_sweep(rig)
     assert len(rig.rows("outside")) == 3
-    rig.library.documents.delete(rig.base, "parts.md")
+    rig.delete("parts.md")
     assert rig.find("krill", "outside") == []
     rig.work()
     assert rig.rows("outside") == []
@@ -337,10 +337,10 @@ def test_a_row_written_outside_after_a_delete_is_never_seen_and_is_swept_from_th
         """Between the check and the write everything of the document goes."""
         if not written:
             written.append(1)
-            rig.library.documents.delete(rig.base, "gone.md")
+            rig.delete("gone.md")
             rig.clock.advance(timedelta(minutes=3))
             rig.work()
-            assert rig.count("documents") == 1
+            assert rig.count("items") == 1
 
     rig.worker.run_next(1)
     index.before_write = remove_everything
@@ -418,6 +418,6 @@ def test_a_preparation_that_fails_in_any_way_costs_nobody_anything(outside: tupl
         raise ValueError("a bug of somebody else")
 
     index.before_prepare = fail
-    rig.library.documents.put(rig.base, [Upload(f"{number}.md", b"krill") for number in range(3)])
+    rig.library.items.put(rig.base, [Upload(f"{number}.md", b"krill") for number in range(3)])
     rig.work()
     assert {rig.owner(f"{number}.md").status for number in range(3)} == {Status.SUCCESS}

@@ -62,7 +62,7 @@ class Machine(RuleBasedStateMachine):
     @initialize()
     def empty(self) -> None:
         with self.store.database.engine.begin() as connection:
-            for table in ("slots", "owners", "jobs", "events", "duplicates"):
+            for table in ("slots", "owners", "jobs", "events", "duplicates", "pauses"):
                 connection.execute(text(f"DELETE FROM {table}"))  # noqa: S608 - names from the line above
         self.model = Model()
         self.began = self.clock.now()
@@ -75,16 +75,24 @@ class Machine(RuleBasedStateMachine):
         content=st.sampled_from(["x", "y"]),
     )
     def ask(self, name: str, operation: Operation, kinds: tuple[str, ...], content: str) -> None:
-        wishes = {kind: KINDS[kind] for kind in kinds}
+        if operation in (Operation.RENEW, Operation.DROP) and not kinds:
+            return
+        dropped = kinds[-1:] if content == "x" else kinds
+        named = {Operation.RENEW: kinds[-1:], Operation.DROP: dropped}.get(operation, ())
+        wishes = {kind: KINDS[kind] for kind in kinds} if operation is not Operation.DROP else {}
         fingerprint = content if operation is Operation.CHANGE else None
         specs = tuple(SlotSpec(kind, needs) for kind, needs in wishes.items())
         before = self.model.jobs
-        expected = self.model.ask(name, operation, wishes, fingerprint)
-        (answer,) = self.store.admit([request(name, operation, slots=specs, fingerprint=fingerprint)])
+        expected = self.model.ask(name, operation, wishes, fingerprint, set(named))
+        (answer,) = self.store.admit([request(name, operation, slots=specs, kinds=named, fingerprint=fingerprint)])
         assert answer.verdict == expected
         if self.model.jobs > before:
             assert answer.job is not None
-            self.jobs[self.model.jobs] = answer.job
+            self.jobs[self.model.jobs] = answer.job if operation is not Operation.CANCEL else self.removing(name)
+
+    def removing(self, name: str) -> str:
+        """The job that removes what was dropped when the one that had it on its hands is cancelled."""
+        return next(slot.job for slot in self.store.owner("shelf", name).slots if slot.state == "deleting")
 
     @rule(name=st.sampled_from(NAMES), kinds=st.sampled_from(WISHES[:3]))
     def ask_to_index(self, name: str, kinds: tuple[str, ...]) -> None:
@@ -166,6 +174,38 @@ class Machine(RuleBasedStateMachine):
         self.clock.advance(timedelta(seconds=seconds))
         self.model.now += seconds
 
+    @rule(base=st.sampled_from([None, "shelf"]), stop=st.booleans())
+    def pause(self, base: str | None, stop: bool) -> None:
+        new = self.model.pause(base or "")
+        assert self.store.pause(base, stop=stop) or not new
+        assert {one.base for one in self.store.pauses()} == self.model.pauses
+
+    @rule(base=st.sampled_from([None, "shelf"]))
+    def resume(self, base: str | None) -> None:
+        assert self.store.resume(base) == self.model.resume(base or "")
+
+    @rule()
+    def resume_all(self) -> None:
+        for base in (None, "shelf"):
+            self.resume(base)
+
+    @rule(data=st.data())
+    def cancel_job(self, data: st.DataObject) -> None:
+        if self.jobs:
+            number = data.draw(st.sampled_from(sorted(self.jobs)))
+            owner, before = self.store.job(self.jobs[number]).owner, self.model.jobs
+            (answer,) = self.store.cancel_jobs([self.jobs[number]])
+            assert answer.verdict == self.model.cancel(number)
+            if self.model.jobs > before:
+                self.jobs[self.model.jobs] = self.removing(owner)
+
+    @rule(data=st.data(), priority=st.sampled_from([1, 5]))
+    def reprioritise(self, data: st.DataObject, priority: int) -> None:
+        if self.jobs:
+            number = data.draw(st.sampled_from(sorted(self.jobs)))
+            (answer,) = self.store.reprioritise([self.jobs[number]], priority)
+            assert answer.verdict == self.model.rank(number, priority)
+
     @rule()
     def tend(self) -> None:
         Reconciler(self.store, Silent(), tuple(KINDS), self.store.rules, clock=self.clock).tend()
@@ -188,12 +228,13 @@ class Machine(RuleBasedStateMachine):
                     slot.built,
                     slot.fence,
                     slot.attempts,
+                    slot.priority,
                     self.seconds(slot.until),
                 )
                 for slot in owner.slots
             }
             assert told == {
-                slot.kind: (slot.state, slot.wanted, slot.built, slot.fence, slot.attempts, slot.until)
+                slot.kind: (slot.state, slot.wanted, slot.built, slot.fence, slot.attempts, slot.priority, slot.until)
                 for slot in expected.slots.values()
             }
         for number, outcome in self.model.outcomes.items():

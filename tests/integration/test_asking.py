@@ -133,7 +133,8 @@ def test_what_only_the_graph_knows_is_used_by_the_mode_that_looks_there(
     make: Callable[..., Rig], mode: Mode, name: str, text: str
 ) -> None:
     marked = "[[Mara Lindqvist|person|]] [[The Guild|group|]] " if mode is Mode.GLOBAL else ""
-    rig = make({**crowd(), name: f"# Log\n\n{text} {marked}{'Wind and rain, rain and wind. ' * 30}\n"})
+    known = {"known.md": "# Crew\n\n[[Mara Lindqvist|person|A sailor of note.]]\n"} if mode is Mode.GLOBAL else {}
+    rig = make({**crowd(), **known, name: f"# Log\n\n{text} {marked}{'Wind and rain, rain and wind. ' * 30}\n"})
     question = "What is known of Mara Lindqvist?"
     used = {
         one: name in {place.name for place in rig.library.asking.context(rig.base, question, one)[1].values()}
@@ -162,6 +163,6 @@ def test_the_words_of_a_deleted_document_are_in_no_context(make: Callable[..., R
     rig = make({"canary.md": canary, "other.md": "# Other\n\n[[Mara Lindqvist|person|A pilot.]] She sailed.\n"})
     question = "What hung on the wall of Mara Lindqvist?"
     assert "xylograph" in str(rig.library.asking.context(rig.base, question, Mode.MIX))
-    rig.library.documents.delete(rig.base, "canary.md")
+    rig.delete("canary.md")
     for mode in Mode:
         assert "xylograph" not in str(rig.library.asking.context(rig.base, question, mode))

@@ -123,7 +123,7 @@ def test_every_card_names_the_passage_it_was_made_from(rig: QuestionRig) -> None
         assert one.card.document == one.source.name
         assert one.card.headings == passage.headings
         assert passage.chunk == rig.chunk(passage.text)
-        assert one.source.document == rig.library.documents.find(rig.base, one.source.name).id
+        assert one.source.document == rig.library.items.find(rig.base, one.source.name).id
         (part,) = re.findall(r"part (\d+)\?", one.card.question)
         assert f"of part {part} " in passage.text, "the answer stands in the passage"
     assert {one.source.name for one in page} == set(texts)
@@ -327,7 +327,7 @@ def test_cards_of_a_deleted_document_vanish_at_once_and_leave_nothing(rig: Quest
     rig.index("first.md", FIRST)
     rig.index("shrimp.md", SHRIMP)
     generate(rig)
-    rig.library.documents.delete(rig.base, "shrimp.md")
+    rig.delete("shrimp.md")
     assert asked(rig) == questions(*range(6))
     assert "shrimp" not in rig.cards.export(rig.base, "json").casefold()
     rig.work()
@@ -348,7 +348,7 @@ def test_cards_of_a_document_deleted_while_they_are_made_are_not_shown(rig: Ques
 
 def remove(rig: QuestionRig, name: str) -> None:
     """Delete a document and clean up after it, by another worker."""
-    rig.library.documents.delete(rig.base, name)
+    rig.delete(name)
     rig.work()
 
 

@@ -17,7 +17,7 @@ from holdfast.core.states import Operation, Outcome, SlotState, Status
 from holdfast.indexes import graph_statements as sql
 from holdfast.indexes.graph import GraphIndex
 from holdfast.indexes.merging import MERGING, OWNER, request, request_due
-from holdfast.knowledge.documents import Upload
+from holdfast.knowledge.adding import Upload
 from holdfast.library import statements as library_sql
 from holdfast.library.tables import bases
 from holdfast.providers.offline import OfflineProvider
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from holdfast.core.admission import Answer
     from holdfast.core.slot import Built
     from holdfast.indexes.portrait import Portrait
+    from holdfast.knowledge.adding import Reply
     from holdfast.providers.base import Provider
     from holdfast.stores.base import Job
     from tests.support.clock import FakeClock
@@ -94,7 +95,7 @@ class GraphRig(Rig):
         return index
 
     def put_all(self, texts: dict[str, str]) -> None:
-        self.library.documents.put(self.base, [Upload(name, text.encode()) for name, text in texts.items()])
+        self.library.items.put(self.base, [Upload(name, text.encode()) for name, text in texts.items()])
         self.work()
 
     def merge(self) -> Answer:
@@ -216,7 +217,7 @@ def test_without_a_model_names_stand_beside_each_other_and_nothing_is_claimed(ru
     assert (about.description, about.relations) == ("", ())
     assert [one.name for one in about.mentions] == ["a.md", "b.md"]
     assert ruled.count("graph_changes") == 0
-    ruled.library.documents.delete(ruled.base, "a.md")
+    ruled.delete("a.md")
     assert ruled.seen() == ["iceland"]
 
 
@@ -314,7 +315,7 @@ def test_a_deleted_document_takes_exactly_its_share(rig: GraphRig) -> None:
     rig.index("whales.md", WHALES)
     rig.index("seals.md", "[[Seal|animal|It dives.]] [[Krill|animal|Small and red.]] {Seal>hunts>Krill|At night.}\n")
     assert rig.about("krill").description == "Food of whales.\nSmall and red."
-    rig.library.documents.delete(rig.base, "whales.md")
+    rig.delete("whales.md")
     for clean in (None, rig.work, rig.sweep):
         if clean is not None:
             clean()
@@ -356,7 +357,7 @@ def test_what_is_said_often_is_merged_once_and_not_again_while_it_is_the_same(ri
     rig.merge()
     assert rig.calls() == (11, 6)
     assert "Krill fact 10" in rig.about("krill").description
-    rig.library.documents.delete(rig.base, "same.md")  # what it said is said by another, and was taken from that
+    rig.delete("same.md")  # what it said is said by another, and was taken from that
     rig.work()
     rig.merge()
     assert rig.about("krill").merged
@@ -386,8 +387,8 @@ def test_no_word_of_a_deleted_document_is_shown_from_the_moment_it_is_accepted(r
     rig.merge()
     assert rig.about("krill").merged
     assert CANARY in rig.about("krill").description
-    rig.library.documents.delete(rig.base, "99.md")
-    rig.library.documents.delete(rig.base, "alone.md")
+    rig.delete("99.md")
+    rig.delete("alone.md")
     for clean in (None, rig.work, rig.sweep):
         if clean is not None:
             clean()
@@ -406,7 +407,7 @@ def test_many_documents_deleted_cost_one_pass(rig: GraphRig) -> None:
     rig.merge()
     assert rig.calls() == (95, 3)
     for n in range(85):
-        rig.library.documents.delete(rig.base, f"{n}.md")
+        rig.delete(f"{n}.md")
         assert request_due(rig.store) == 0  # nothing is gone yet
     rig.worker.run_next(50)
     assert request_due(rig.store) == 0  # others are still at work
@@ -428,7 +429,7 @@ def test_when_little_is_left_to_say_it_is_joined_again(rig: GraphRig) -> None:
     rig.put_all(krill(range(10)))
     rig.merge()
     for n in range(5):
-        rig.library.documents.delete(rig.base, f"{n}.md")
+        rig.delete(f"{n}.md")
     rig.work()
     rig.merge()
     assert rig.calls() == (10, 3)
@@ -439,7 +440,7 @@ def test_when_little_is_left_to_say_it_is_joined_again(rig: GraphRig) -> None:
 def test_what_changes_while_a_pass_is_under_way_is_seen_by_it(rig: GraphRig) -> None:
     rig.put_all(krill(range(10)))
     assert rig.paid is not None
-    answers: list[Answer] = []
+    answers: list[Answer | Reply] = []
     other = rig.hire("other")
 
     def meanwhile(prompt: dict[str, Any]) -> str:
@@ -463,7 +464,7 @@ def test_what_changes_while_a_pass_is_about_to_be_published_is_seen_by_it(
     rig: GraphRig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rig.put_all(krill(range(10)))
-    answers: list[Answer] = []
+    answers: list[Answer | Reply] = []
     other = rig.hire("other")
     publish = Task.publish
 

@@ -190,6 +190,45 @@ def test_a_delivery_that_is_over_needs_no_reconciler(
     assert cards.perform(job, build()).reason == "already_success"
 
 
+def test_a_delivery_of_paused_work_is_acknowledged_and_sent_again_when_it_is_resumed(cards: Work, guard: Guard) -> None:
+    sent: list[str] = []
+    cards.send = lambda job: sent.append(job.id)
+    job = asked(cards)
+    guard.store.pause("cards")
+    paused = cards.perform(job, build())
+    assert (paused.verdict, paused.reason, paused.again_in) == ("postponed", "paused", None)
+    guard.reconcile()
+    assert sent == []
+    guard.store.resume("cards")
+    guard.reconcile()
+    assert sent == [job]
+    assert cards.perform(job, build()).outcome is Outcome.SUCCESS
+
+
+def test_a_pause_that_stops_gives_running_work_back_and_counts_no_attempt(cards: Work, guard: Guard) -> None:
+    def interrupted(run: Run) -> str:
+        guard.store.pause(stop=True)
+        threading.Event().wait(1.1)  # longer than a checkpoint trusts what it knew
+        run.checkpoint()
+        return "never"
+
+    job = asked(cards)
+    assert cards.perform(job, interrupted).reason == "given_back"
+    assert cards.status("project-7").attempt == 0
+    assert cards.perform(job, build()).reason == "paused"
+    guard.store.resume()
+    assert cards.perform(job, build()).outcome is Outcome.SUCCESS
+
+
+def test_beyond_its_quota_work_is_refused_until_tomorrow(cards: Work, guard: Guard) -> None:
+    guard.store.set_quota("cards", 1)
+    asked(cards)
+    refused = cards.admit("project-8")
+    assert (refused.verdict, refused.reason) == (Verdict.REJECTED, "quota_exhausted")
+    assert refused.http_status is HTTPStatus.TOO_MANY_REQUESTS
+    assert "midnight UTC" in refused.message
+
+
 def test_a_delivery_for_a_key_that_is_gone_is_skipped(cards: Work, guard: Guard) -> None:
     job = asked(cards)
     store = guard.store

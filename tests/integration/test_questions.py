@@ -319,12 +319,12 @@ def test_a_deleted_document_is_gone_at_once_and_leaves_nothing(rig: QuestionRig)
     rig.index("other.md", "# Other\n\nThe shrimp of part 50 is pink, and it swims near the coast of the island.")
     rig.cards.generate(rig.base)
     rig.work()
-    rig.library.documents.delete(rig.base, "parts.md")
+    rig.delete("parts.md")
     assert ["shrimp" in text for text in found(rig, "crustacean")] == [True]
     rig.work()
     rig.sweep()
     assert set(rig.kept().values()) == {1}
-    rig.library.documents.delete(rig.base, "other.md")
+    rig.delete("other.md")
     rig.work()
     rig.sweep()
     assert set(rig.kept().values()) == {0}

@@ -74,7 +74,7 @@ def test_the_order_in_which_documents_came_does_not_matter(
     queries = ("who signed the harbour charter", "Grey Island", "tides")
     forward = [names(rig, query) for query in queries]
     for name in SEA:
-        rig.library.documents.delete(rig.base, name)
+        rig.delete(name)
     rig.work()
     rig.sweep()
     for name in reversed(SEA):
@@ -143,7 +143,7 @@ def test_while_channels_serve_two_generations_only_the_newer_is_shown(open_rig: 
 def test_a_deleted_document_is_found_by_no_channel(open_rig: Callable[..., Rig]) -> None:
     rig = open_rig(SEA)
     assert "island.md" in names(rig, "Grey Island lighthouse")
-    rig.library.documents.delete(rig.base, "island.md")
+    rig.delete("island.md")
     for hits in rig.library.searching.compare(rig.base, "Grey Island lighthouse").values():
         assert "island.md" not in [hit.served.name for hit in hits]
 
@@ -151,7 +151,7 @@ def test_a_deleted_document_is_found_by_no_channel(open_rig: Callable[..., Rig])
 def test_only_the_documents_that_were_named_are_searched(open_rig: Callable[..., Rig]) -> None:
     rig = open_rig(SEA)
     question = "who signed the harbour charter"
-    ids = {name: rig.library.documents.find(rig.base, name).id for name in SEA}
+    ids = {name: rig.library.items.find(rig.base, name).id for name in SEA}
     found = rig.library.searching.search(rig.base, question, documents=[ids["mara.md"], ids["tides.md"]])
     assert found
     assert {hit.served.name for hit in found} <= {"mara.md", "tides.md"}

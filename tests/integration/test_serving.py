@@ -117,9 +117,7 @@ def test_a_hit_of_an_item_that_is_hidden_is_not_shown_though_its_slots_are_not_d
     assert_only(rig, kind, monkeypatch, "            VISIBLE,\n", instead="")
 
 
-def test_nothing_of_a_base_that_is_being_deleted_is_shown(
-    rig: Rig, kind: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_nothing_of_a_base_that_is_being_deleted_is_shown(rig: Rig, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     rig.index("whales.md", KRILL)
     change(rig, "UPDATE library_bases SET deleting = 1")
     assert rig.find("krill", kind) == []

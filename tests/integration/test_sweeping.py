@@ -15,7 +15,7 @@ from holdfast.core.slot import Built
 from holdfast.core.states import Operation, Status
 from holdfast.errors import StoreUnavailable
 from holdfast.indexes.fulltext import FulltextIndex
-from holdfast.knowledge.documents import Upload
+from holdfast.knowledge.adding import Upload
 from holdfast.library import builds, memos, sweeping
 from holdfast.library import statements as sql
 from holdfast.library.builds import Builds, Facts, Part, Portion, numbered
@@ -290,13 +290,11 @@ def test_rows_go_before_their_chunk_so_that_a_store_that_was_away_is_swept_later
 
 def test_after_quiet_every_store_equals_the_lists(database_url: str, tmp_path: Path, clock: FakeClock) -> None:
     rig = Rig(database_url, tmp_path / "all", clock, **SMALL)  # all indexes
-    rig.library.documents.put(rig.base, [Upload(f"{n}.md", sections(n + 1).encode()) for n in range(6)])
+    rig.library.items.put(rig.base, [Upload(f"{n}.md", sections(n + 1).encode()) for n in range(6)])
     rig.work()
-    rig.library.documents.put(
-        rig.base, [Upload(f"{n}.md", sections(n + 1, "plankton").encode()) for n in range(0, 6, 2)]
-    )
+    rig.library.items.put(rig.base, [Upload(f"{n}.md", sections(n + 1, "plankton").encode()) for n in range(0, 6, 2)])
     rig.work()
-    rig.library.documents.delete(rig.base, "5.md")
+    rig.delete("5.md")
     rig.put("4.md", b"\n \n")  # fails
     rig.put("3.md", sections(9))
     rig.worker.run_next(1)
@@ -306,7 +304,7 @@ def test_after_quiet_every_store_equals_the_lists(database_url: str, tmp_path: P
     rig.sweep()
     audit_quiet(rig)
     for number in range(5):
-        rig.library.documents.delete(rig.base, f"{number}.md")
+        rig.delete(f"{number}.md")
     rig.work()
     rig.sweep()
     audit_quiet(rig)
@@ -319,7 +317,7 @@ def test_a_clean_up_that_was_interrupted_before_the_file_went_removes_it_next_ti
     rig: Rig, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rig.index("whales.md", WHALES)
-    rig.library.documents.delete(rig.base, "whales.md")
+    rig.delete("whales.md")
     with monkeypatch.context() as patch:
 
         def fail(*_: object) -> None:
@@ -329,7 +327,7 @@ def test_a_clean_up_that_was_interrupted_before_the_file_went_removes_it_next_ti
         rig.work()
     clock.advance(timedelta(hours=1))
     rig.work()
-    assert (rig.count("slots"), rig.count("documents")) == (0, 0)
+    assert (rig.count("slots"), rig.count("items")) == (0, 0)
     assert [path for path in rig.folder.rglob("*") if path.is_file()] == []
 
 
@@ -381,7 +379,7 @@ def test_removing_a_document_is_bounded_and_can_be_stopped_in_between(
     monkeypatch.setattr(sweeping, "LARGEST_BATCH", 10)
     rig.index("whales.md", sections(35))
     rig.index("stones.md", sections(5, "granite"))
-    rig.library.documents.delete(rig.base, "whales.md")
+    rig.delete("whales.md")
     ticket = claim(rig)
     seen: list[int] = []
 
@@ -462,7 +460,7 @@ def test_a_memo_that_is_recalled_while_its_reader_is_removed_is_not_left_behind(
     removal: list[Meanwhile] = []
 
     def remove() -> None:
-        rig.library.documents.delete(rig.base, "whales.md")
+        rig.delete("whales.md")
         rig.clock.advance(timedelta(minutes=3))
         rig.work()
 

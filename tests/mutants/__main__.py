@@ -22,7 +22,12 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 SEEDS = 300
-TESTS = ("tests/unit", "tests/contract/test_guards.py", "tests/contract/test_store.py")
+TESTS = (
+    "tests/unit",
+    "tests/contract/test_guards.py",
+    "tests/contract/test_store.py",
+    "tests/contract/test_queue.py",
+)
 GUARD = "holdfast.guard"  # the simulation does not meet it
 GUARD_TESTS = (
     "tests/integration/test_guard.py",

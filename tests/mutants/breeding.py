@@ -1,8 +1,8 @@
 """Generate mutants from the source itself, so that a new guard is tried without anybody listing it.
 
-- `stores/statements.py`: each conjunct and each alternative of the shared predicates, and each condition of every
-  UPDATE and DELETE.
-- `core/plan.py`: each branch, each conjunct, each side of a choice.
+- `stores/statements.py`, `stores/queue_statements.py`: each conjunct and each alternative of the shared predicates, and
+  each condition of every UPDATE and DELETE.
+- `core/plan.py`, `core/queue.py`: each branch, each conjunct, each side of a choice.
 - `core/admission.py`: each row of the table, each branch and conjunct of the functions that read the situation.
 - `guard/`: each branch, each conjunct, each side of a choice in what answers deliveries and publishes.
 """
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 SOURCE = Path(__file__).resolve().parents[2] / "src"
 HOUSEKEEPING = frozenset({"__init__", "close"})
-PREDICATES = frozenset({"claimable", "held", "as_read", "freeable", "stoppable"})
+PREDICATES = frozenset({"claimable", "held", "as_read", "freeable", "stoppable", "paused", "going"})
 
 
 @dataclass(frozen=True)
@@ -104,7 +104,9 @@ def _methods(tree: ast.Module) -> Iterator[Edit]:
 
 EDITS = {
     "holdfast.stores.statements": _statements,
+    "holdfast.stores.queue_statements": _statements,
     "holdfast.core.plan": _plan,
+    "holdfast.core.queue": _methods,
     "holdfast.core.admission": _admission,
     "holdfast.guard.work": _methods,
     "holdfast.guard.run": _methods,

@@ -20,9 +20,10 @@ from tests.simulation.world import Stage, World
 
 FAULTS = frozenset(
     {
-        "clock_jump", "crash", "death_seen", "duplicate", "fewer_attempts", "flush", "heartbeat_missed", "lost_ring",
-        "message_lost", "missing_chunk", "no_result", "orphan", "pause", "provider_outage", "provider_permanent",
-        "provider_transient", "provider_unexpected", "redelivery", "rewire", "sigterm", "store_lost_after",
+        "clock_jump", "crash", "death_seen", "duplicate", "fewer_attempts", "flush", "heartbeat_missed",
+        "job_cancelled", "lost_ring", "message_lost", "missing_chunk", "no_result", "orphan", "pause",
+        "provider_outage", "provider_permanent", "provider_transient", "provider_unexpected", "queue_paused",
+        "queue_resumed", "queue_stopped", "redelivery", "reprioritised", "rewire", "sigterm", "store_lost_after",
         "store_lost_before",
     }
 )  # fmt: skip

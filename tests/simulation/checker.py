@@ -20,9 +20,10 @@ if TYPE_CHECKING:
 
 ACTIVE = {"blocked", "queued", "running", "waiting", "deleting"}
 REST = {"ready", "failed", "cancelled"}
+OUTCOMES = {"success", "degraded", "failed", "superseded", "cancelled", "deleted"}
 FIELDS = (
     "id, owner_id, kind, needs, job, wanted, built, source, missing, state, priority, fence, holder, until, due_at,"
-    " queued_at, claimed_at, progress_at, rung_at, attempts, done"
+    " queued_at, claimed_at, progress_at, rung_at, attempts, step, done"
 )
 
 
@@ -55,6 +56,7 @@ class Row(NamedTuple):
     progress_at: int | None
     rung_at: int | None
     attempts: int
+    step: int
     done: int
 
 
@@ -74,7 +76,7 @@ class Checker:
         self.sql = world.sql
         self.rows: dict[int, Row] = {}
         self.rested: dict[tuple[int, int], str] = {}
-        self.done: dict[tuple[int, int], int] = {}
+        self.done: dict[tuple[int, int], tuple[int, int]] = {}
         self.doomed: set[int] = set()
         self.told: dict[tuple[str, str], Told] = {}
         self.last_event = 0
@@ -141,9 +143,9 @@ class Checker:
             self._require("I10", row.due_at <= row.until, f"looked at after its lease: {row}")
         if row.state != "deleting":
             self._require("I13", row.attempts <= self.most_attempts, f"too many attempts: {row}")
-        progress = self.done.get((row.id, row.wanted), 0)
-        self._require("I22", row.done >= progress, f"progress fell from {progress}: {row}")
-        self.done[row.id, row.wanted] = row.done
+        progress = self.done.get((row.id, row.wanted), (0, 0))
+        self._require("I22", (row.step, row.done) >= progress, f"progress fell from {progress}: {row}")
+        self.done[row.id, row.wanted] = (row.step, row.done)
 
     def _check_owner(self, owner: int, rows: Sequence[Row]) -> None:
         kinds = {row.kind: row for row in rows}
@@ -201,8 +203,8 @@ class Checker:
             self._require("I22", id_ > self.last_event, "an event id came twice")
             self.last_event = id_
             thing, _, verb = type_.partition(".")
-            if thing == "job":
-                self.ended[job] += 1
+            if thing in ("job", "queue"):
+                self.ended[job] += verb in OUTCOMES
                 continue
             self._follow((owner, kind), verb, generation, fence, json.loads(data))
             if verb == "completed":
@@ -226,9 +228,10 @@ class Checker:
 
     @staticmethod
     def _status(rows: Sequence[Row]) -> str:
+        rows = [row for row in rows if row.state != "deleting"]  # what is dropped does not count beside what stays
         states = [row.state for row in rows]
         active = {row.job for row in rows if row.state in ACTIVE}
-        if "deleting" in states:
+        if not rows:
             return "deleting"
         if {"running", "waiting"} & set(states):
             return "indexing"
@@ -236,7 +239,8 @@ class Checker:
             return "indexing" if any(row.state in REST and row.job in active for row in rows) else "queued"
         if all(row.state == "ready" and row.missing == 0 for row in rows):
             return "success"
-        if any(row.built for row in rows):
+        needed = {row.needs for row in rows}
+        if any(row.built for row in rows if row.kind not in needed):  # what others are made from is not searched
             return "degraded"
         return "failed" if "failed" in states else "not_indexed"
 
@@ -271,8 +275,10 @@ class Checker:
             "SELECT id, fingerprint FROM owners WHERE base = ? AND owner = ?", (request.base, request.owner)
         ).fetchone()
         rows = [row for row in self.read().values() if found and row.owner_id == found[0]]
-        kinds = {row.kind: row for row in rows}
-        needs = {row.kind: row.needs for row in rows} | {spec.kind: spec.needs for spec in request.slots}
+        gone = {row.kind for row in rows if row.state == "deleting"}
+        kinds = {row.kind: row for row in rows if row.kind not in gone}
+        wishes = _standing({spec.kind: spec.needs for spec in request.slots}, gone)
+        needs = {kind: row.needs for kind, row in kinds.items()} | wishes
         lacking = {
             kind
             for kind, need in needs.items()
@@ -280,17 +286,37 @@ class Checker:
         }
         for _ in needs:
             lacking |= {kind for kind, need in needs.items() if need in lacking}
-        verdict = self._verdict(request, rows, found[1] if found else None, complete=not lacking)
-        if request.operation == "delete":
-            return verdict, set(kinds)
-        return verdict, lacking if request.operation in ("index", "retry") else set(needs)
+        named = set(request.kinds)
+        if request.operation == "drop":
+            raised = self._going(named, list(kinds.values()))
+        elif request.operation == "renew":
+            raised = named & wishes.keys()
+            for _ in needs:
+                raised |= {str(needs[kind]) for kind in raised if needs[kind] in lacking}
+            for _ in needs:
+                raised |= {kind for kind, need in needs.items() if need in raised}
+        else:
+            raised = lacking if request.operation in ("index", "retry") else set(needs)
+        done = not raised if request.operation == "drop" else not lacking
+        verdict = self._verdict(request, rows, found[1] if found else None, complete=done)
+        if verdict == "accepted" and request.operation == "renew" and not named <= wishes.keys():
+            verdict = "rejected"
+        return verdict, raised | gone if request.operation != "delete" else set(kinds) | gone
+
+    @staticmethod
+    def _going(named: set[str], live: Sequence[Row]) -> set[str]:
+        """Say what a drop removes: not what something that stays stands upon."""
+        stays = {row.kind for row in live if row.kind not in named}
+        for _ in live:
+            stays |= {str(row.needs) for row in live if row.kind in stays and row.needs is not None}
+        return {row.kind for row in live} - stays
 
     def _verdict(self, request: Request, rows: Sequence[Row], fingerprint: str | None, *, complete: bool) -> str:
         operation = request.operation
-        active = any(row.state in ACTIVE for row in rows)
+        active = any(row.state in ACTIVE - {"deleting"} for row in rows)
         if not rows and (operation not in ("index", "force", "change") or not request.slots):
             return "rejected"
-        if any(row.state == "deleting" for row in rows):
+        if rows and all(row.state == "deleting" for row in rows):
             return "joined" if operation == "delete" else "rejected"
         if operation == "change" and request.fingerprint == fingerprint:
             return "joined" if active else "skipped"
@@ -298,22 +324,49 @@ class Checker:
             return "accepted"
         if operation == "cancel":
             return "accepted" if active else "skipped"
-        if operation == "reindex":
-            return "rejected" if active else "accepted"
+        if operation in ("reindex", "renew", "drop"):
+            return "rejected" if active else "skipped" if operation == "drop" and complete else "accepted"
         if active:
             return "accepted" if self._stuck(rows) else "joined"
         return "skipped" if complete and operation != "force" else "accepted"
 
+    def paused(self) -> bool:
+        """Tell whether people keep the workers from new work; there is only one base here."""
+        return bool(self.sql.execute("SELECT 1 FROM pauses WHERE resumed_at IS NULL").fetchall())
+
+    def cancelled(self, job: str) -> None:
+        """A cancel by the name of a job ends that job, if it is active, and touches nothing else."""
+        query = "SELECT id, owner_id, outcome, operation FROM jobs"
+        before = {row[0]: row for row in self.sql.execute(query)}
+        rows = [row for row in self.read().values() if row.job == job]
+        building = any(row.state in ACTIVE - {"deleting"} for row in rows)
+        owned = [row.state for row in self.read().values() if row.owner_id == before[job][1]]
+        gone = bool(rows) and set(owned) == {"deleting"}
+        (answer,) = self.world.store.cancel_jobs([job])
+        _, owner, outcome, operation = before[job]
+        verdict = "rejected" if gone and not outcome else "accepted" if building else "skipped"
+        self._require("admission", answer.verdict == verdict, f"cancel of {before[job]} answered {answer}")
+        after = {row[0]: row for row in self.sql.execute(query) if row[0] in before}
+        ended = {job: (job, owner, "cancelled", operation)} if verdict == "accepted" else {}
+        self._require("admission", after == before | ended, f"cancel of {job} made {after} of {before}")
+
     def _stuck(self, rows: Sequence[Row]) -> bool:
+        if self.paused():
+            return False
         now, rules, everything = self.world.clock.now(), self.world.rules, self.read().values()
+        resumed = self.sql.execute("SELECT coalesce(max(resumed_at), 0) FROM pauses").fetchone()[0]
+        ranked = dict(self.sql.execute("SELECT id, coalesce(prioritised_at, 0) FROM jobs"))
         for row in rows:
             still = now - (row.progress_at or now)
             if row.state == "running" and still >= rules.stall.total_seconds() * 1_000_000:
                 return True
-            if row.state == "queued" and now - row.queued_at >= rules.overtaken.total_seconds() * 1_000_000:
+            since = max(row.queued_at, resumed)
+            if row.state == "queued" and now - since >= rules.overtaken.total_seconds() * 1_000_000:
                 peers = [one for one in everything if (one.kind, one.priority) == (row.kind, row.priority)]
-                if any(one.queued_at > row.queued_at and one.claimed_at is not None for one in peers):
-                    return True
+                for one in peers:
+                    fair = max(resumed, ranked[row.job], ranked[one.job])
+                    if one.queued_at > row.queued_at and one.claimed_at is not None and one.claimed_at >= fair:
+                        return True
         return False
 
     def answered(self, request: Request, expected: tuple[str, set[str]], answers: Sequence[Answer]) -> None:
@@ -368,7 +421,10 @@ class Checker:
             due = row.due_at is None or row.due_at <= now
             free = free or self._taken_rightly(row)  # renewed since it was read, but past its deadline
             claimable = row.state in ("queued", "waiting", "running", "deleting") and free and due
-            self._require("I10", claimable and (not spent or row.state == "deleting"), f"rung in vain: {row}")
+            lowered = self.world.faults["fewer_attempts"] > 0  # perhaps since it was read
+            self._require(
+                "I10", claimable and (not spent or lowered or row.state == "deleting"), f"rung in vain: {row}"
+            )
 
     def tended(self) -> None:
         """I10: after an undisturbed pass nothing is held by the dead, stalled, or spent."""
@@ -378,7 +434,7 @@ class Checker:
             self._require("I10", not (alive and self._taken_rightly(row)), f"left with its holder: {row}")
             free = (row.until is None or row.until <= now) and (row.due_at is None or row.due_at <= now)
             spent = row.attempts >= self.world.rules.retry.attempts
-            timed = row.state in ("running", "waiting")
+            timed = row.state == "running" or (row.state == "waiting" and not self.paused())
             self._require("I13", not (timed and free and spent), f"spent and not given up: {row}")
 
     def _stands(self, verb: str, row: Row, shown: Any) -> bool:
@@ -393,16 +449,25 @@ class Checker:
                 and (row.due_at is None or row.due_at <= now)
                 and (row.until is None or row.until <= now)
                 and not spent
+                and (row.state == "deleting" or not self.paused())
             )
         if verb in ("ring", "expire", "give_up"):
             same = (row.wanted, row.fence, row.state, row.due_at, row.holder)
             read = (shown.wanted, shown.fence, shown.state, shown.due_at, shown.holder)
             rest = self.world.rules.ring_again.total_seconds() * 1_000_000
             late = row.rung_at is None or row.rung_at <= self.world.clock.now() - rest
-            return same == read and (verb != "ring" or late)
+            rung = late and (row.state == "deleting" or not self.paused())
+            return same == read and (verb != "ring" or rung)
         state = "deleting" if shown.removing else "running"
         return (row.wanted, row.fence, row.state) == (shown.generation, shown.fence, state)
 
     def _require(self, promise: str, holds: bool, what: str) -> None:
         if not holds:
             raise Violation(promise, what)
+
+
+def _standing(wishes: dict[str, str | None], gone: set[str]) -> dict[str, str | None]:
+    """Say which wishes do not stand upon something that is just being removed."""
+    for _ in wishes:
+        gone = gone | {kind for kind, need in wishes.items() if need in gone}
+    return {kind: need for kind, need in wishes.items() if kind not in gone}

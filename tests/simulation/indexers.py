@@ -39,15 +39,16 @@ class SimIndexer(ABC):
             return None
         chunks = self.read(task)
         missing = 0
+        task.checkpoint(stage="read", step=1, steps=2, done=len(chunks), total=len(chunks))
         for number, chunk in enumerate(chunks):
-            task.checkpoint(stage="index", done=number, total=len(chunks))
+            task.checkpoint(stage="index", step=2, steps=2, done=number, total=len(chunks))
             if self.may_miss and world.happens("missing_chunk", 0.02):
                 missing += 1
                 continue
             world.pay(task.ticket, chunk)
             self._provider()
             self.write(task, number, chunk)
-        task.checkpoint(stage="index", done=len(chunks), total=len(chunks))
+        task.checkpoint(stage="index", step=2, steps=2, done=len(chunks), total=len(chunks))
         return Built(missing=missing)
 
     may_miss = True

@@ -52,7 +52,9 @@ class Stage:
             self.sql.execute(table)
 
     def clear(self) -> None:
-        tables = ("sim_manifest", "sim_rows", "slots", "owners", "jobs", "events", "duplicates", "sqlite_sequence")
+        tables = (
+            "sim_manifest", "sim_rows", "slots", "owners", "jobs", "events", "duplicates", "pauses", "sqlite_sequence",
+        )  # fmt: skip
         self.sql.execute("BEGIN IMMEDIATE")
         for table in tables:
             self.sql.execute(f"DELETE FROM {table}")  # noqa: S608 - names from the line above
@@ -140,6 +142,7 @@ class World:
         wild = [
             (self._crash, 2), (self._pause, 2), (self._flush, 1), (self._redeliver, 2), (self._jump, 0.5),
             (self._terminate, 1), (self._fewer_attempts, 0.3), (self._orphan, 1), (self._rewire, 0.5),
+            (self._control, 2), (self._resume, 2),
         ]  # fmt: skip
         choices = calm + (wild if self.faulty else [])
         action = self.rng.choices([one for one, _ in choices], [weight for _, weight in choices])[0]
@@ -147,12 +150,20 @@ class World:
 
     def _request(self) -> None:
         rng = self.rng
-        operation = rng.choices(list(Operation), [10, 2, 3, 3, 8, 2, 3])[0]
+        operation = rng.choices(list(Operation), [10, 2, 3, 3, 4, 8, 2, 4, 3])[0]
+        slots = rng.choice((*WISHES, WISHES[-1], ()))
+        if operation is Operation.RENEW:
+            slots = slots or WISHES[0]
+        kinds = {
+            Operation.RENEW: tuple(spec.kind for spec in slots[-1:]),
+            Operation.DROP: rng.choice([("cards",), ("vector",), ("vector", "cards"), ("content",)]),
+        }.get(operation, ())
         request = Request(
             base="shelf",
             owner=rng.choice(OWNERS),
             operation=operation,
-            slots=rng.choice((*WISHES, WISHES[-1], ())),
+            slots=slots,
+            kinds=kinds,
             fingerprint=f"text-{rng.randrange(4)}" if operation is Operation.CHANGE else None,
             priority=rng.choice([1, 5]),
             cost=1.0,
@@ -301,6 +312,25 @@ class World:
             _finish(worker)
             self._replace(worker)
 
+    def _control(self) -> None:
+        """A person pauses the queue, calls work back, or puts a job elsewhere in it."""
+        what = self.rng.choice(["queue_paused", "queue_stopped", "reprioritised", "job_cancelled"])
+        jobs = [job for (job,) in self.sql.execute("SELECT id FROM jobs ORDER BY id")]
+        if what.startswith("queue"):
+            self.store.pause(self.rng.choice([None, "shelf"]), stop=what == "queue_stopped")
+        elif not jobs:
+            return
+        elif what == "reprioritised":
+            self.store.reprioritise([self.rng.choice(jobs)], self.rng.choice([1, 5]))
+        else:
+            self.checker.cancelled(self.rng.choice(jobs))
+        self.faults[what] += 1
+
+    def _resume(self) -> None:
+        for pause in self.store.pauses():
+            self.store.resume(pause.base or None)
+            self.faults["queue_resumed"] += 1
+
     def _fewer_attempts(self) -> None:
         """Somebody lowers the attempts while slots wait for theirs."""
         rules = self.rules
@@ -330,6 +360,7 @@ class World:
     def _drain(self) -> int:
         """Stop all faults; everything must come to rest in bounded time."""
         self.faulty = False
+        self._resume()
         self.clock.jump(timedelta(days=self.furthest - self.offset))  # a clock that was set back is set right
         for process in self.processes:
             process.paused = 0

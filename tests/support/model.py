@@ -47,16 +47,43 @@ class ModelOwner:
     def above(self, kinds: set[str]) -> set[str]:
         found = set(kinds)
         while True:
-            more = {slot.kind for slot in self.slots.values() if slot.needs in found} - found
+            more = {slot.kind for slot in self.live if slot.needs in found} - found
             if not more:
                 return found
             found |= more
 
+    def below(self, kinds: set[str]) -> set[str]:
+        found = set(kinds)
+        while more := {self.slots[kind].needs for kind in found} - found - {None}:
+            found |= more  # type: ignore[arg-type]
+        return found
+
+    @property
+    def live(self) -> list[ModelSlot]:
+        return [slot for slot in self.slots.values() if slot.state != "deleting"]
+
+    def going(self, kinds: set[str]) -> set[str]:
+        """What a drop of these kinds removes: not what something that stays stands upon."""
+        live = {slot.kind for slot in self.live}
+        stays = self.below(live - kinds)
+        return (live & kinds) - stays
+
+    def possible(self, wishes: dict[str, str | None]) -> dict[str, str | None]:
+        """What of these wishes does not stand upon something that is just being removed."""
+
+        def stands(kind: str | None) -> bool:
+            if kind is None:
+                return True
+            gone = kind in self.slots and self.slots[kind].state == "deleting"
+            return not gone and stands(wishes[kind])
+
+        return {kind: needs for kind, needs in wishes.items() if stands(kind)}
+
     @property
     def status(self) -> str:
-        slots = list(self.slots.values())
+        slots = self.live
         states = {slot.state for slot in slots}
-        if "deleting" in states:
+        if not slots:
             return "deleting"
         working = {slot.job for slot in slots if slot.state in ACTIVE}
         if working:
@@ -99,10 +126,10 @@ class Model:
     def cancel(self, job: int) -> str:
         for owner in self.owners.values():
             states = {slot.state for slot in owner.slots.values() if slot.job == job}
-            if "deleting" in states:
+            if "deleting" in states and not owner.live:
                 return "rejected"
             if states & ACTIVE:
-                self._accept(owner, "cancel", {}, None)
+                self._accept(owner, "cancel", {}, None, set())
                 return "accepted"
         return "skipped"
 
@@ -118,7 +145,14 @@ class Model:
 
     # -- whoever asks
 
-    def ask(self, name: str, operation: str, wishes: dict[str, str | None], fingerprint: str | None) -> str:
+    def ask(
+        self,
+        name: str,
+        operation: str,
+        wishes: dict[str, str | None],
+        fingerprint: str | None,
+        kinds: set[str] = frozenset(),  # type: ignore[assignment]
+    ) -> str:
         owner = self.owners.get(name)
         if owner is None:
             if operation not in ("index", "force", "change") or not wishes:
@@ -128,9 +162,14 @@ class Model:
         if status == "deleting":
             return "joined" if operation == "delete" else "rejected"
         busy = status in ("queued", "indexing")
-        verdict = self._verdict(owner, operation, wishes, fingerprint, busy=busy)
+        wishes = owner.possible(wishes)
+        if operation in ("renew", "drop"):
+            whole = kinds <= wishes.keys() if operation == "renew" else bool(owner.going(kinds))
+            verdict = "accepted" if whole and not busy else "rejected" if busy or operation == "renew" else "skipped"
+        else:
+            verdict = self._verdict(owner, operation, wishes, fingerprint, busy=busy)
         if verdict == "accepted":
-            self._accept(owner, operation, wishes, fingerprint)
+            self._accept(owner, operation, wishes, fingerprint, kinds)
         return verdict
 
     def _verdict(
@@ -148,7 +187,7 @@ class Model:
         if busy:
             return "accepted" if self._stuck(owner) else "joined"
         complete = owner.slots and wishes.keys() <= owner.slots.keys()
-        complete = complete and all(slot.complete for slot in owner.slots.values())
+        complete = complete and all(slot.complete for slot in owner.live)
         return "skipped" if complete and operation != "force" else "accepted"
 
     def _stuck(self, owner: ModelOwner) -> bool:
@@ -171,9 +210,15 @@ class Model:
         return first.claimed_at is not None and first.claimed_at >= since
 
     def _accept(
-        self, owner: ModelOwner, operation: str, wishes: dict[str, str | None], fingerprint: str | None
+        self,
+        owner: ModelOwner,
+        operation: str,
+        wishes: dict[str, str | None],
+        fingerprint: str | None,
+        kinds: set[str],
     ) -> None:
-        replaced = {slot.job for slot in owner.slots.values() if slot.state in ACTIVE}
+        dropped = [slot for slot in owner.slots.values() if slot.state == "deleting"]
+        replaced = {slot.job for slot in owner.slots.values() if slot.state in ACTIVE} | {slot.job for slot in dropped}
         ending = {"delete": "deleted", "cancel": "cancelled"}.get(operation, "superseded")
         for job in replaced:
             self.outcomes[job] = ending
@@ -181,20 +226,31 @@ class Model:
             for slot in owner.slots.values():
                 if slot.state in ACTIVE:
                     slot.rest("cancelled", fenced=True)
-            return
+            if not dropped:
+                return
         owner.generation += 1
         owner.fingerprint = fingerprint or owner.fingerprint
         self.jobs += 1
         self.outcomes[self.jobs] = None
-        if operation == "delete":
-            for slot in owner.slots.values():
-                self._raise(slot, owner.generation, "deleting")
-                slot.due = max(self.now, slot.until or 0)
-            return
+        for slot in dropped:  # whoever is active now has what is being removed on its hands
+            slot.job = self.jobs
+        if operation in ("delete", "drop"):
+            self._remove(owner, owner.going(kinds) if operation == "drop" else set(owner.slots))
+        elif operation != "cancel":
+            self._build(owner, operation, wishes, kinds)
+
+    def _remove(self, owner: ModelOwner, kinds: set[str]) -> None:
+        for kind in kinds:
+            slot = owner.slots[kind]
+            self._raise(slot, owner.generation, "deleting")
+            slot.due = max(self.now, slot.until or 0)
+
+    def _build(self, owner: ModelOwner, operation: str, wishes: dict[str, str | None], kinds: set[str]) -> None:
         for kind, needs in wishes.items():
             owner.slots.setdefault(kind, ModelSlot(kind, needs, 0, 0, "new", self.now)).needs = needs
         everything = operation in ("change", "force", "reindex")
-        raised = owner.above({slot.kind for slot in owner.slots.values() if everything or not slot.complete})
+        lacking = {slot.kind for slot in owner.live if everything or not slot.complete}
+        raised = owner.above(kinds | (owner.below(kinds) & lacking) if operation == "renew" else lacking)
         for kind in raised:
             slot = owner.slots[kind]
             self._raise(slot, owner.generation, "blocked" if slot.needs in raised else "queued")
@@ -261,13 +317,13 @@ class Model:
     def forget(self, name: str, kind: str) -> None:
         owner = self.owners[name]
         job = owner.slots.pop(kind).job
+        self._settle(owner, job)
         if not owner.slots:
-            self.outcomes[job] = "success"
             del self.owners[name]
 
     def _settle(self, owner: ModelOwner, job: int) -> None:
         own = [slot for slot in owner.slots.values() if slot.job == job]
-        if any(slot.state in ACTIVE for slot in own):
+        if any(slot.state in ACTIVE | {"deleting"} for slot in own):
             return
         if all(slot.complete for slot in own):
             self.outcomes[job] = "success"

@@ -49,7 +49,8 @@ class Manifest:
             self.chunks: dict[int, int] = dict(tx.plain("SELECT id, doomed FROM library_chunks"))
             self.slots = tx.plain(
                 "SELECT slots.id, slots.owner_id, owners.base, kind, state, built, source, missing, recipe "
-                "FROM slots JOIN owners ON owners.id = slots.owner_id WHERE kind <> 'source'"  # which lists nothing
+                "FROM slots JOIN owners ON owners.id = slots.owner_id "
+                "WHERE kind NOT IN ('cards', 'merging', 'rollout', 'source')"  # which list no chunks
             )
             self.missing: dict[int, set[int]] = defaultdict(set)
             for slot, chunk in tx.plain("SELECT slot_id, chunk_id FROM library_missing"):
@@ -59,7 +60,7 @@ class Manifest:
             self.blobs = sorted(blob for (blob,) in tx.plain("SELECT blob FROM library_items WHERE blob IS NOT NULL"))
             self.documents = {str(one) for (one,) in tx.plain("SELECT id FROM library_items WHERE blob IS NOT NULL")}
             self.owners = {owner for (owner,) in tx.plain("SELECT owner FROM owners")}
-            self.recipes = tx.plain("SELECT base, kind, id FROM library_recipes")
+            self.recipes = tx.plain("SELECT base, kind, id FROM library_recipes WHERE kind <> 'content'")
 
     def rows(self, kind: str, recipe: int) -> list[int]:
         """Name the chunks that have a row in an index, scanned from its store."""
@@ -114,6 +115,7 @@ def audit_quiet(rig: Stand) -> None:
     building = [owner for owner, _ in manifest.builds]
     alone = {settled for (owner, _), settled in manifest.builds.items() if building.count(owner) == 1}
     assert alone <= {1}, "builds that would be looked at for ever"
+    assert rig.library.doctor.check(deep=True) == [], "the doctor finds what is not there"
 
 
 def changed(replacements: Mapping[str, str]) -> ModuleType:

@@ -11,6 +11,8 @@ import pytest
 
 from holdfast.core.admission import (
     ADMISSION,
+    CREATES,
+    QUOTA_EXHAUSTED,
     Answer,
     Request,
     Situation,
@@ -23,7 +25,7 @@ from holdfast.core.admission import (
 from holdfast.core.clock import Moment, micros
 from holdfast.core.dependencies import Scope, SlotSpec
 from holdfast.core.rules import Rules
-from holdfast.core.slot import Slot, SlotId
+from holdfast.core.slot import JobId, Slot, SlotId
 from holdfast.core.states import Operation, SlotState, Status
 from tests.unit.slots import NOW, RULES, ago, make_slot
 
@@ -67,6 +69,15 @@ TABLE: dict[tuple[Operation, Situation], tuple[Verdict, str, Scope]] = {
     (O.REINDEX, S.STUCK): (V.REJECTED, "not_terminal", Scope.NONE),
     (O.REINDEX, S.COMPLETE): (V.ACCEPTED, "reindex", Scope.ALL),
     (O.REINDEX, S.LACKING): (V.ACCEPTED, "reindex", Scope.ALL),
+    # some of it again, or away: only from rest
+    (O.RENEW, S.ACTIVE): (V.REJECTED, "not_terminal", Scope.NONE),
+    (O.RENEW, S.STUCK): (V.REJECTED, "not_terminal", Scope.NONE),
+    (O.RENEW, S.COMPLETE): (V.ACCEPTED, "renew", Scope.NAMED),
+    (O.RENEW, S.LACKING): (V.ACCEPTED, "renew", Scope.NAMED),
+    (O.DROP, S.ACTIVE): (V.REJECTED, "not_terminal", Scope.NONE),
+    (O.DROP, S.STUCK): (V.REJECTED, "not_terminal", Scope.NONE),
+    (O.DROP, S.COMPLETE): (V.SKIPPED, "nothing_to_drop", Scope.NONE),
+    (O.DROP, S.LACKING): (V.ACCEPTED, "drop", Scope.NAMED),
     # delete | always -> accepted
     (O.DELETE, S.ACTIVE): (V.ACCEPTED, "delete", Scope.ALL),
     (O.DELETE, S.STUCK): (V.ACCEPTED, "delete", Scope.ALL),
@@ -81,6 +92,8 @@ TABLE: dict[tuple[Operation, Situation], tuple[Verdict, str, Scope]] = {
     # delete always wins, and an owner that never was has nothing to offer
     **{(operation, S.DELETING): (V.REJECTED, "being_deleted", Scope.NONE) for operation in O if operation != O.DELETE},
     **{(operation, S.UNKNOWN): (V.REJECTED, "unknown_owner", Scope.NONE) for operation in O},
+    # whoever names a job means that job and no other
+    **{(operation, S.ENDED): (V.SKIPPED, "nothing_active", Scope.NONE) for operation in O},
 }
 
 
@@ -111,6 +124,10 @@ def test_only_an_accepted_answer_says_so() -> None:
 # ---------------------------------------------------------------- how an owner stands
 
 CARDS = (SlotSpec("cards"),)
+KINDS = ("cards",)
+REST = (St.READY, St.FAILED, St.CANCELLED)
+ABOVE = make_slot(St.READY, "graph", needs="cards")
+GOING = make_slot(St.DELETING, "graph")
 STALLED = make_slot(St.RUNNING, progress_at=ago(minutes=45))
 SLOW = make_slot(St.RUNNING, progress_at=ago(minutes=44, seconds=59))
 
@@ -122,16 +139,19 @@ class Standing:
     expected: Situation
     slots: tuple[Slot, ...] = ()
     asked: tuple[SlotSpec, ...] = ()
+    kinds: tuple[str, ...] = ()
     fingerprint: str | None = None  # of the request
     known: str | None = None  # of the owner
     overtaken: bool = False
+    paused: bool = False
+    job: JobId | None = None  # of the request; the slots are of "job"
 
 
 def standings() -> list[Standing]:
     ready, lacking = make_slot(St.READY), make_slot(St.READY, missing=1)
     cases = [
         *[Standing(f"nothing is known, {o}", o, S.UNKNOWN) for o in O],
-        *[Standing(f"{o} makes no owner", o, S.UNKNOWN, asked=CARDS) for o in (O.RETRY, O.REINDEX, O.CANCEL, O.DELETE)],
+        *[Standing(f"{o} makes no owner", o, S.UNKNOWN, asked=CARDS) for o in O if o not in CREATES],
         *[Standing(f"{o} may make an owner", o, S.LACKING, asked=CARDS) for o in (O.INDEX, O.FORCE, O.CHANGE)],
         *[Standing(f"deleting, {o}", o, S.DELETING, (make_slot(St.DELETING),), CARDS) for o in O],
         *[
@@ -143,8 +163,29 @@ def standings() -> list[Standing]:
             Standing(f"{state}, {o}", o, S.LACKING, (make_slot(state),))
             for state in (St.FAILED, St.CANCELLED)
             for o in O
+            if o is not O.DROP
         ],
         *[Standing(f"ready, {o}", o, S.COMPLETE, (ready,), CARDS) for o in O],
+        *[Standing(f"{state} and dropped", O.DROP, S.LACKING, (make_slot(state),), kinds=("cards",)) for state in REST],
+        Standing("what is dropped is not there", O.DROP, S.COMPLETE, (ready,), kinds=("graph",)),
+        Standing("what is dropped is needed", O.DROP, S.COMPLETE, (ready, ABOVE), kinds=("cards",)),
+        Standing("what is dropped and what needs it", O.DROP, S.LACKING, (ready, ABOVE), kinds=("cards", "graph")),
+        Standing("dropped twice", O.DROP, S.COMPLETE, (ready, GOING), kinds=("graph",)),
+        Standing("dropped, and the rest is ready", O.INDEX, S.COMPLETE, (ready, GOING), CARDS),
+        Standing("dropped, and the rest lacks something", O.INDEX, S.LACKING, (lacking, GOING), CARDS),
+        Standing("dropped, and the rest is at work", O.INDEX, S.ACTIVE, (make_slot(), GOING), CARDS),
+        Standing("asked for while it is dropped", O.INDEX, S.COMPLETE, (ready, GOING), (*CARDS, SlotSpec("graph"))),
+        Standing(
+            "what needs it is asked for while it is dropped",
+            O.INDEX,
+            S.COMPLETE,
+            (ready, GOING),
+            (*CARDS, SlotSpec("graph"), SlotSpec("map", "graph")),
+        ),
+        Standing(
+            "renewed while it is dropped", O.RENEW, S.ACTIVE, (ready, GOING), (SlotSpec("graph"),), kinds=("graph",)
+        ),
+        Standing("another is renewed while one is dropped", O.RENEW, S.COMPLETE, (ready, GOING), CARDS, kinds=KINDS),
         Standing("ready without naming slots", O.INDEX, S.COMPLETE, (ready,)),
         Standing("ready but chunks are missing", O.INDEX, S.LACKING, (lacking,), CARDS),
         Standing("ready but another kind is asked for", O.INDEX, S.LACKING, (ready,), (*CARDS, SlotSpec("graph"))),
@@ -155,6 +196,22 @@ def standings() -> list[Standing]:
         Standing("a second less than 45 minutes", O.INDEX, S.ACTIVE, (SLOW,)),
         Standing("one of two slots stalled", O.INDEX, S.STUCK, (make_slot(St.QUEUED, "graph"), STALLED)),
         Standing("overtaken in the queue", O.INDEX, S.STUCK, (make_slot(St.QUEUED),), overtaken=True),
+        Standing("overtaken and paused", O.INDEX, S.ACTIVE, (make_slot(St.QUEUED),), overtaken=True, paused=True),
+        Standing("stalled and paused", O.INDEX, S.ACTIVE, (STALLED,), paused=True),
+        *[
+            Standing(f"{state} under the job named", O.CANCEL, S.ACTIVE, (make_slot(state),), job=JobId("job"))
+            for state in (St.BLOCKED, St.QUEUED, St.RUNNING, St.WAITING)
+        ],
+        *[
+            Standing(f"{state} under another job", O.CANCEL, S.ENDED, (make_slot(state),), job=JobId("old"))
+            for state in St
+        ],
+        *[
+            Standing(f"{state} and the job named is over", O.CANCEL, S.ENDED, (make_slot(state),), job=JobId("job"))
+            for state in (St.READY, St.FAILED, St.CANCELLED)
+        ],
+        Standing("a delete is named", O.CANCEL, S.DELETING, (make_slot(St.DELETING),), job=JobId("job")),
+        Standing("a job of an owner that is gone", O.CANCEL, S.ENDED, job=JobId("job")),
         Standing("same content, active", O.CHANGE, S.SAME_ACTIVE, (make_slot(),), fingerprint="a", known="a"),
         Standing("same content, stuck", O.CHANGE, S.SAME_ACTIVE, (STALLED,), fingerprint="a", known="a"),
         Standing("same content, ready", O.CHANGE, S.SAME_RESTING, (ready,), fingerprint="a", known="a"),
@@ -179,17 +236,30 @@ def standings() -> list[Standing]:
 @pytest.mark.parametrize("case", standings(), ids=lambda case: case.name)
 def test_how_an_owner_stands(case: Standing) -> None:
     request = Request(
-        base="shelf", owner="doc", operation=case.operation, slots=case.asked, fingerprint=case.fingerprint
+        base="shelf",
+        owner="doc",
+        operation=case.operation,
+        slots=case.asked,
+        kinds=case.kinds,
+        fingerprint=case.fingerprint,
+        job=case.job,
     )
     situation = situation_of(
-        request, case.slots, fingerprint=case.known, now=NOW, rules=RULES, overtaken=case.overtaken
+        request,
+        case.slots,
+        fingerprint=case.known,
+        now=NOW,
+        rules=RULES,
+        overtaken=case.overtaken,
+        paused=case.paused,
     )
     assert situation is case.expected
 
 
 @pytest.mark.parametrize("operation", O)
 def test_every_owner_gets_an_answer(operation: Operation) -> None:
-    request = Request(base="shelf", owner="doc", operation=operation, slots=CARDS, fingerprint="a")
+    kinds = {O.DROP: ("kind0",), O.RENEW: KINDS}.get(operation, ())
+    request = Request(base="shelf", owner="doc", operation=operation, slots=CARDS, kinds=kinds, fingerprint="a")
     seen = set()
     for states in product(St, repeat=2):
         slots = [make_slot(state, f"kind{n}", id=SlotId(n)) for n, state in enumerate(states)]
@@ -199,7 +269,8 @@ def test_every_owner_gets_an_answer(operation: Operation) -> None:
             seen.add(situation)
     same = {S.SAME_ACTIVE, S.SAME_RESTING} if operation is O.CHANGE else set()
     # A kind that the owner does not have is asked for, so that no owner is complete.
-    assert seen == {S.ACTIVE, S.LACKING, S.DELETING} | same
+    gone = {S.COMPLETE} if operation is O.DROP else set()  # what it names may be going already
+    assert seen == {S.ACTIVE, S.LACKING, S.DELETING} | same | gone
 
 
 # ---------------------------------------------------------------- stuck
@@ -233,3 +304,15 @@ def test_a_slot_may_count_as_overtaken_at_the_limit_and_not_before(rules: Rules,
     slot = make_slot(St.QUEUED, queued_at=Moment(NOW - micros(limit)))
     assert may_be_overtaken(slot, NOW, rules)
     assert not may_be_overtaken(slot, Moment(NOW - 1), rules)
+
+
+def test_the_time_in_which_a_slot_was_held_back_does_not_count() -> None:
+    slot = make_slot(St.QUEUED, queued_at=ago(days=1))
+    limit = ago(minutes=10)
+    assert may_be_overtaken(slot, NOW, RULES, resumed_at=limit)
+    assert not may_be_overtaken(slot, NOW, RULES, resumed_at=Moment(limit + 1))
+
+
+def test_a_quota_refuses_builds_and_nothing_else() -> None:
+    assert QUOTA_EXHAUSTED.operations == frozenset(O) - {O.CANCEL, O.DROP, O.DELETE}
+    assert (QUOTA_EXHAUSTED.verdict, QUOTA_EXHAUSTED.scope) == (V.REJECTED, Scope.NONE)

@@ -188,6 +188,18 @@ def test_signs_are_made_anew_when_rows_come(monkeypatch: pytest.MonkeyPatch) -> 
         assert rows.find(data[chunk], 1)[0][0] == chunk
 
 
+def test_signs_are_taken_around_a_new_mean_when_rows_have_doubled(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(matrix, "EXACT", 10)
+    monkeypatch.setattr(matrix, "RESCORED", 20)
+    elsewhere = clustered(1_000, 64, 5) + 50  # seen from the first rows all of these lie in the same direction
+    rows = Rows(64)
+    rows.add(list(range(12)), clustered(12, 64, 4) - 50)
+    rows.find(elsewhere[0], 1)
+    rows.add(list(range(100, 1_100)), elsewhere)
+    assert rows.find(elsewhere[7], 1)[0][0] == 107
+    assert len(rows._likely(elsewhere[7] / np.linalg.norm(elsewhere[7]), 20)) < 200
+
+
 def test_more_than_all_may_be_asked_for_when_signs_are_compared(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(matrix, "EXACT", 10)
     monkeypatch.setattr(matrix, "RESCORED", 2)

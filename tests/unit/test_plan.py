@@ -173,3 +173,29 @@ def test_no_slot_waits_for_ever_behind_a_dead_holder(slot: Slot) -> None:
         return
     doomsday = Moment(NOW + micros(timedelta(days=1)))
     assert isinstance(plan(slot, doomsday, RULES, DEAD), Ring | Expire | GiveUp)
+
+
+@pytest.mark.parametrize(
+    ("slot", "action"),
+    [
+        (make_slot(S.QUEUED), Rest()),
+        (make_slot(S.QUEUED, **leased(ago(seconds=1))), Expire("lease_ended")),
+        (make_slot(S.WAITING, due_at=NOW), Rest()),
+        (make_slot(S.WAITING, due_at=NOW, attempts=SPENT), GiveUp()),
+        (make_slot(S.RUNNING, **leased(ago(seconds=1)), due_at=ago(seconds=1)), Expire("lease_ended")),
+        (make_slot(S.RUNNING, **leased(ago(seconds=1)), due_at=ago(seconds=1), attempts=SPENT), GiveUp()),
+        (make_slot(S.RUNNING), Wait(until=later(seconds=60))),
+        (make_slot(S.DELETING), Ring()),
+        (make_slot(S.BLOCKED), Rest()),
+    ],
+)
+def test_what_is_paused_is_not_rung_and_comes_back_from_the_lost(slot: Slot, action: object) -> None:
+    assert plan(slot, NOW, RULES, DEAD, paused=True) == action
+
+
+@given(any_slot())
+def test_under_a_pause_only_a_clean_up_is_rung(slot: Slot) -> None:
+    free, held = plan(slot, NOW, RULES, DEAD), plan(slot, NOW, RULES, DEAD, paused=True)
+    if slot.state is S.DELETING or free != Ring():
+        assert held == free or isinstance(held, Rest | Expire)
+    assert held != Ring() or slot.state is S.DELETING

@@ -21,9 +21,13 @@ S = SlotState
 
 
 def variants(states: Sequence[SlotState], jobs: Sequence[str]) -> list[Slot]:
-    """Return a slot for each state, with and without something served, something missing, in each job."""
+    """Return a slot for each state, with and without something built, something missing, in each job.
+
+    Each is once what others are built from and once what is built from it.
+    """
     return [
-        make_slot(state, wanted=2, built=built, missing=missing, job=JobId(job))
+        make_slot(state, kind, needs=needs, wanted=2, built=built, missing=missing, job=JobId(job))
+        for kind, needs in (("content", None), ("vector", "content"))
         for state in states
         for built in ((2,) if state is S.READY else (0, 1))
         for missing in ((0, 1) if built else (0,))
@@ -39,7 +43,7 @@ def expected_status(slots: Sequence[Slot]) -> Status:
     """Tell the status as the design does, sentence by sentence, without the code's own helpers."""
     active = [slot for slot in slots if slot.state in ("blocked", "queued", "running", "waiting")]
     settled = [slot for slot in slots if slot.state in ("ready", "failed", "cancelled")]
-    if len(active) + len(settled) < len(slots):
+    if slots and not active and not settled:
         return Status.DELETING
     for slot in active:
         if slot.state in ("running", "waiting"):
@@ -52,9 +56,15 @@ def expected_status(slots: Sequence[Slot]) -> Status:
         return Status.NOT_INDEXED
     if not [slot for slot in settled if slot.state != "ready" or slot.missing > 0]:
         return Status.SUCCESS
-    if sum(slot.built for slot in settled) > 0:
+    if searchable(settled):
         return Status.DEGRADED
     return Status.FAILED if "failed" in [slot.state for slot in settled] else Status.NOT_INDEXED
+
+
+def searchable(slots: Sequence[Slot]) -> bool:
+    """Tell whether something is served: an index, or a slot on which no index is built."""
+    indexes = [slot for slot in slots if slot.needs == "content"]
+    return any(slot.built for slot in indexes or slots)
 
 
 def test_the_status_of_up_to_three_slots_is_what_the_design_says() -> None:
@@ -86,10 +96,11 @@ def test_a_status_is_terminal_when_nothing_moves_it_but_a_person() -> None:
 
 def expected_outcome(slots: Sequence[Slot]) -> Outcome:
     good = [slot for slot in slots if slot.state == "ready" and slot.missing == 0]
-    part = [slot for slot in slots if slot.state == "ready" and slot.missing > 0]
     if len(good) == len(slots):
         return Outcome.SUCCESS
-    return Outcome.DEGRADED if good or part else Outcome.FAILED
+    indexes = [slot for slot in slots if slot.needs == "content"]
+    ready = [slot for slot in indexes or slots if slot.state == "ready"]
+    return Outcome.DEGRADED if ready else Outcome.FAILED
 
 
 def test_the_outcome_of_a_job_is_told_by_what_became_ready() -> None:
@@ -106,6 +117,24 @@ def test_a_job_that_built_nothing_failed_even_where_an_older_build_is_served(bui
     failed = make_slot(S.FAILED, wanted=2, built=built)
     assert outcome_of([failed]) is Outcome.FAILED
     assert status_of([failed]) is (Status.DEGRADED if built else Status.FAILED)
+
+
+def test_a_document_whose_indexes_all_failed_is_failed_although_its_content_was_read() -> None:
+    content = make_slot(S.READY, "content")
+    indexes = [make_slot(S.FAILED, kind, needs="content") for kind in ("vector", "fulltext")]
+    assert (status_of([content, *indexes]), outcome_of([content, *indexes])) == (Status.FAILED, Outcome.FAILED)
+    served = [content, indexes[0], make_slot(S.READY, "fulltext", needs="content")]
+    assert (status_of(served), outcome_of(served)) == (Status.DEGRADED, Outcome.DEGRADED)
+    stopped = [content, *(slot._replace(state=S.CANCELLED) for slot in indexes)]
+    assert status_of(stopped) is Status.NOT_INDEXED
+
+
+@pytest.mark.parametrize("state", sorted(frozenset(S) - {S.DELETING}))
+def test_what_is_being_dropped_does_not_count_beside_what_stays(state: SlotState) -> None:
+    stays = [make_slot(S.READY, "content"), make_slot(state, "vector", needs="content", job=JobId("other"))]
+    for job in ("job", "other"):
+        dropped = make_slot(S.DELETING, "graph", needs="content", built=1, missing=1, job=JobId(job))
+        assert status_of([*stays, dropped]) is status_of(stays)
 
 
 def test_a_delete_that_left_nothing_succeeded() -> None:

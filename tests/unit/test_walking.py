@@ -77,12 +77,19 @@ def test_many_paths_count_no_more_than_the_best() -> None:
 def test_ties_are_believed_by_what_they_go_along() -> None:
     ties = [Tie(via, (place,), 1) for place, via in enumerate(Via, start=2)]
     found = reached({1: 1.0}, {1: ties})
-    assert list(found) == [2, 3, 4, 5]
+    assert list(found) == [2, 3, 4, 5, 6]
 
 
 def test_who_defines_a_name_is_not_led_away_by_it() -> None:
     assert reached({1: 1.0}, {1: [title(1, 2)]}) == {}
     assert reached({1: 1.0}, {1: [Tie(Via.NAMED, (1, 2), 1)]}).keys() == {2}
+
+
+def test_all_who_state_a_relation_are_reached_and_the_fewer_they_are_the_more_each_counts() -> None:
+    few = reached({1: 1.0}, {1: [Tie(Via.RELATED, (1, 2, 3), 3)]})
+    many = reached({1: 1.0}, {1: [Tie(Via.RELATED, tuple(range(1, 51)), 3)]})
+    assert few.keys() == {2, 3}
+    assert few[2] == few[3] > many[2] > 0
 
 
 def test_a_title_in_the_query_is_believed_in_any_base_and_other_names_as_far_as_it_is_trusted() -> None:

@@ -12,7 +12,7 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from holdfast.core.clock import Moment, micros
-from holdfast.core.dependencies import Scope, SlotSpec, lacking
+from holdfast.core.dependencies import Scope, SlotSpec, askable, droppable, lacking
 from holdfast.core.states import Operation, SlotState, Status
 from holdfast.core.status import status_of
 
@@ -23,8 +23,9 @@ if TYPE_CHECKING:
     from holdfast.core.slot import JobId, Slot
 
 DEFAULT_PRIORITY = 5
-BUILDS = frozenset(Operation) - {Operation.CANCEL, Operation.DELETE}  # ask for something to be built
+BUILDS = frozenset(Operation) - {Operation.CANCEL, Operation.DROP, Operation.DELETE}  # ask for something to be built
 CREATES = frozenset({Operation.INDEX, Operation.FORCE, Operation.CHANGE})  # may be the first word about an owner
+_NEVER = Moment(0)
 
 
 class Verdict(StrEnum):
@@ -39,13 +40,14 @@ class Verdict(StrEnum):
 class Situation(StrEnum):
     """How an owner stands when a request arrives; the first that fits."""
 
+    ENDED = "ended"  # the job that the request names is not the active one of its owner
     UNKNOWN = "unknown"  # no such owner, and the request does not make one
     DELETING = "deleting"
     SAME_ACTIVE = "same_active"  # active, and the request brings the content that is being indexed
     SAME_RESTING = "same_resting"  # at rest, and the request brings the content it has
     STUCK = "stuck"  # active, but nothing moves
     ACTIVE = "active"
-    COMPLETE = "complete"  # everything asked for is ready
+    COMPLETE = "complete"  # everything asked for is ready, or gone where that was asked for
     LACKING = "lacking"  # at rest and something is not ready, or was never built
 
 
@@ -57,6 +59,7 @@ class Request:
     owner: str
     operation: Operation
     slots: tuple[SlotSpec, ...] = ()  # what the owner should have; () means what it has
+    kinds: tuple[str, ...] = ()  # what `renew` builds again, or `drop` removes
     fingerprint: str | None = None  # hash of the content, with `change`
     priority: int = DEFAULT_PRIORITY
     cause: str = "user"
@@ -64,6 +67,7 @@ class Request:
     cost: float = 0.0  # what the work would cost, for the audit of refused duplicates
     payload: str | None = None  # kept with the job, for whoever carries its message
     tell: bool = False  # somebody must be told when the job has ended
+    job: JobId | None = None  # concerns the owner only while this is its active job
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,6 +79,7 @@ class Answer:
     status: Status
     job: JobId | None = None
     generation: int | None = None
+    again_at: Moment | None = None  # when the quota allows it again
 
     @property
     def accepted(self) -> bool:
@@ -107,6 +112,7 @@ _REST = _when(_S.COMPLETE, _S.LACKING)
 
 # DESIGN.md, "Admission", row by row. Every pair of operation and situation matches exactly one row.
 ADMISSION: tuple[Row, ...] = (
+    Row(frozenset(_O), _when(_S.ENDED), _V.SKIPPED, "nothing_active"),
     Row(frozenset(_O), _when(_S.UNKNOWN), _V.REJECTED, "unknown_owner"),
     Row(_ops(_O.DELETE), _when(_S.DELETING), _V.JOINED, "already_deleting"),
     Row(_ops(_O.DELETE), _BUSY | _REST, _V.ACCEPTED, "delete", Scope.ALL),
@@ -119,11 +125,17 @@ ADMISSION: tuple[Row, ...] = (
     Row(_ops(_O.INDEX, _O.RETRY), _when(_S.COMPLETE), _V.SKIPPED, "already_indexed"),
     Row(_ops(_O.INDEX, _O.RETRY), _when(_S.LACKING), _V.ACCEPTED, "not_complete", Scope.LACKING),
     Row(_ops(_O.FORCE), _REST | _when(_S.STUCK), _V.ACCEPTED, "forced", Scope.ALL),
-    Row(_ops(_O.REINDEX), _BUSY, _V.REJECTED, "not_terminal"),
+    Row(_ops(_O.REINDEX, _O.RENEW, _O.DROP), _BUSY, _V.REJECTED, "not_terminal"),
     Row(_ops(_O.REINDEX), _REST, _V.ACCEPTED, "reindex", Scope.ALL),
+    Row(_ops(_O.RENEW), _REST, _V.ACCEPTED, "renew", Scope.NAMED),
+    Row(_ops(_O.DROP), _when(_S.LACKING), _V.ACCEPTED, "drop", Scope.NAMED),
+    Row(_ops(_O.DROP), _when(_S.COMPLETE), _V.SKIPPED, "nothing_to_drop"),
     Row(_ops(_O.CANCEL), _BUSY, _V.ACCEPTED, "cancel"),
     Row(_ops(_O.CANCEL), _REST, _V.SKIPPED, "nothing_active"),
 )
+
+# In the place of the row that accepts a build, when the base has no more of them for today.
+QUOTA_EXHAUSTED = Row(BUILDS, frozenset(), Verdict.REJECTED, "quota_exhausted")
 
 
 @cache
@@ -140,11 +152,15 @@ def situation_of(
     now: Moment,
     rules: Rules,
     overtaken: bool,
+    paused: bool = False,
 ) -> Situation:
     """Tell how an owner stands towards a request.
 
     `overtaken` says that younger work of the same kind and priority was claimed before one of its queued slots.
+    What is `paused` stands still because a person wants it to, and is never stuck.
     """
+    if request.job is not None and not any(slot.job == request.job and not slot.resting for slot in slots):
+        return Situation.ENDED
     if not slots:
         return Situation.LACKING if request.operation in CREATES and request.slots else Situation.UNKNOWN
     status = status_of(slots)
@@ -156,11 +172,16 @@ def situation_of(
         if same:
             return Situation.SAME_ACTIVE
         stuck = overtaken or any(stalled(slot, now, rules) for slot in slots)
-        return Situation.STUCK if stuck else Situation.ACTIVE
+        return Situation.STUCK if stuck and not paused else Situation.ACTIVE
     if same:
         return Situation.SAME_RESTING
     have = {slot.kind: slot for slot in slots}
-    more = any(lacking(spec, have.get(spec.kind)) for spec in request.slots)
+    if request.operation is Operation.DROP:
+        return Situation.LACKING if droppable(request.kinds, slots) else Situation.COMPLETE
+    asked = askable(request.slots, slots)
+    if request.operation is Operation.RENEW and not {spec.kind for spec in asked}.issuperset(request.kinds):
+        return Situation.ACTIVE  # what it names is just being removed
+    more = any(lacking(spec, have.get(spec.kind)) for spec in asked)
     return Situation.COMPLETE if status is Status.SUCCESS and not more else Situation.LACKING
 
 
@@ -171,6 +192,6 @@ def stalled(slot: Slot, now: Moment, rules: Rules) -> bool:
     return now >= slot.progress_at + micros(rules.stall)
 
 
-def may_be_overtaken(slot: Slot, now: Moment, rules: Rules) -> bool:
-    """Tell whether a slot has been queued long enough to ask if younger work went first."""
-    return slot.state is SlotState.QUEUED and now >= slot.queued_at + micros(rules.overtaken)
+def may_be_overtaken(slot: Slot, now: Moment, rules: Rules, *, resumed_at: Moment = _NEVER) -> bool:
+    """Tell whether a slot has been queued, and not held back, long enough to ask if younger work went first."""
+    return slot.state is SlotState.QUEUED and now >= max(slot.queued_at, resumed_at) + micros(rules.overtaken)

@@ -10,7 +10,7 @@ from holdfast.core.states import SlotState
 from holdfast.errors import BadRequest
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from holdfast.core.slot import Slot
 
@@ -27,6 +27,7 @@ class Scope(StrEnum):
 
     NONE = "none"
     LACKING = "lacking"  # those that are not ready or miss something
+    NAMED = "named"  # those that the request names
     ALL = "all"
 
 
@@ -48,7 +49,9 @@ def check_specs(specs: tuple[SlotSpec, ...]) -> None:
             below = needs[below]
 
 
-def raised(scope: Scope, specs: Sequence[SlotSpec], slots: Mapping[str, Slot]) -> Mapping[str, SlotState]:
+def raised(
+    scope: Scope, specs: Sequence[SlotSpec], slots: Mapping[str, Slot], named: Collection[str] = ()
+) -> Mapping[str, SlotState]:
     """Return the kinds a new generation concerns, each with the state it starts in.
 
     What is raised raises all that needs it, since that was built from what is now old; what is needed and not
@@ -59,7 +62,9 @@ def raised(scope: Scope, specs: Sequence[SlotSpec], slots: Mapping[str, Slot]) -
     if not slots:
         return _new(tuple(specs))
     needs = {spec.kind: spec.needs for spec in specs}
-    chosen = {spec.kind for spec in specs if scope is Scope.ALL or lacking(spec, slots.get(spec.kind))}
+    lacks = {spec.kind for spec in specs if lacking(spec, slots.get(spec.kind))}
+    chosen = {Scope.LACKING: lacks, Scope.NAMED: needs.keys() & named}.get(scope, set(needs))
+    chosen |= lacks & _below(chosen, needs)
     chosen |= _above(chosen, needs)
     return {kind: SlotState.BLOCKED if needs[kind] in chosen else SlotState.QUEUED for kind in needs if kind in chosen}
 
@@ -68,6 +73,22 @@ def raised(scope: Scope, specs: Sequence[SlotSpec], slots: Mapping[str, Slot]) -
 def _new(specs: tuple[SlotSpec, ...]) -> Mapping[str, SlotState]:
     """Return all kinds of a new owner, each with the state it starts in."""
     return {spec.kind: SlotState.BLOCKED if spec.needs else SlotState.QUEUED for spec in specs}
+
+
+def askable(specs: Sequence[SlotSpec], slots: Iterable[Slot]) -> list[SlotSpec]:
+    """Return what can be asked for now: not what is just being removed, nor what would need it."""
+    gone = {slot.kind for slot in slots if slot.state is SlotState.DELETING}
+    gone |= _above(gone, {spec.kind: spec.needs for spec in specs})
+    return [spec for spec in specs if spec.kind not in gone]
+
+
+def droppable(kinds: Collection[str], slots: Iterable[Slot]) -> set[str]:
+    """Return those of the kinds that are there and can go: nothing that stays needs them."""
+    needs = {slot.kind: slot.needs for slot in slots if slot.state is not SlotState.DELETING}
+    going = needs.keys() & kinds
+    while needed := {need for kind, need in needs.items() if kind not in going and need in going}:
+        going -= needed
+    return going
 
 
 def dependents(kinds: Iterable[str], slots: Iterable[Slot]) -> list[Slot]:
@@ -89,6 +110,16 @@ def _circle(start: str, needs: Mapping[str, str | None]) -> list[str]:
     while (kind := needs[kinds[-1]]) is not None and kind != start:
         kinds.append(kind)
     return sorted(kinds)
+
+
+def _below(kinds: set[str], needs: Mapping[str, str | None]) -> set[str]:
+    """Return all kinds that these need, directly or through others."""
+    found: set[str] = set()
+    edge = kinds
+    while edge:
+        edge = {need for kind in edge if (need := needs.get(kind)) is not None} - found
+        found |= edge
+    return found
 
 
 def _above(kinds: set[str], needs: Mapping[str, str | None]) -> set[str]:

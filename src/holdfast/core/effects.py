@@ -129,11 +129,16 @@ def settlements(changes: Sequence[Change], after: Iterable[Slot]) -> list[Settle
             job=job,
             settled=len(moved),
             outcome=outcome_of(own[job]),
-            results=_results(tuple((slot.kind, slot.state, slot.missing, slot.error_code) for slot in own[job])),
+            results=results_of(own[job]),
             slot=moved[0].slot,
         )
         for job, moved in settled.items()
     ]
+
+
+def results_of(slots: Iterable[Slot]) -> str:
+    """Tell the result of each slot of a job, as JSON by its kind."""
+    return _results(tuple((slot.kind, slot.state, slot.missing, slot.error_code) for slot in slots))
 
 
 def statuses(owners: Iterable[OwnerId], after: Iterable[Slot]) -> dict[OwnerId, Status]:

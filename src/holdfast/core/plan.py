@@ -47,11 +47,12 @@ class GiveUp:
 Action = Rest | Wait | Ring | Expire | GiveUp
 
 
-def plan(slot: Slot, now: Moment, rules: Rules, dead: Collection[str] = ()) -> Action:
+def plan(slot: Slot, now: Moment, rules: Rules, dead: Collection[str] = (), *, paused: bool = False) -> Action:
     """Name the one step that brings this slot nearer to what is wanted.
 
     `dead` names holders whose process is known to be gone. Being behind in the queue is never a reason to act:
-    every timer here starts at a claim or at a failure.
+    every timer here starts at a claim or at a failure. What is `paused` is not rung; a worker that was lost gives it
+    back to the queue, where it waits like the others.
     """
     if slot.resting:
         return Rest()
@@ -64,6 +65,8 @@ def plan(slot: Slot, now: Moment, rules: Rules, dead: Collection[str] = ()) -> A
         return Wait(until=slot.due_at)
     if slot.state is not SlotState.DELETING and rules.retry.given_up(slot.attempts):
         return GiveUp()
+    if paused and slot.state is not SlotState.DELETING:
+        return Expire("lease_ended") if slot.lease else Rest()
     if slot.rung_at and now < slot.rung_at + micros(rules.ring_again):
         return Wait(until=Moment(slot.rung_at + micros(rules.ring_again)))
     return Ring()

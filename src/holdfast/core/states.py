@@ -45,7 +45,7 @@ class Verb(_Word):
     EXPIRE = "expired"  # the reconciler took it from a holder that is dead or stalled
     GIVE_UP = "given_up"  # the reconciler counted its last attempt
     CANCEL = "cancelled"  # a person stopped it
-    DELETE = "deleting"  # a person deleted its owner
+    DELETE = "deleting"  # its owner was deleted, or it was dropped from it
     FORGET = "forgotten"  # a worker removed it
 
 
@@ -56,8 +56,10 @@ class Operation(_Word):
     FORCE = "force"  # build all of it, built or not
     RETRY = "retry"  # build what failed
     REINDEX = "reindex"  # build all of it again, only from rest
+    RENEW = "renew"  # build some of it again, only from rest
     CHANGE = "change"  # the content changed
     CANCEL = "cancel"  # stop what is active
+    DROP = "drop"  # remove some of its slots, only from rest
     DELETE = "delete"  # remove it
 
 
@@ -93,7 +95,7 @@ def _moves() -> frozenset[Transition]:
     live = frozenset(SlotState) - {s.DELETING}
     moves: set[Transition] = {(Verb.ADMIT, before, after) for before in live for after in (s.QUEUED, s.BLOCKED)}
     moves |= {(Verb.ADMIT, None, s.QUEUED), (Verb.ADMIT, None, s.BLOCKED)}
-    moves |= {(Verb.DELETE, before, s.DELETING) for before in live}
+    moves |= {(Verb.DELETE, before, s.DELETING) for before in SlotState}  # what is dropped may be deleted, too
     moves |= {(Verb.CANCEL, before, s.CANCELLED) for before in ACTIVE - {s.DELETING}}
     moves |= {(Verb.CLAIM, before, s.RUNNING) for before in (s.QUEUED, s.WAITING, s.RUNNING)}
     moves |= {(Verb.GIVE_UP, before, s.FAILED) for before in (s.QUEUED, s.WAITING, s.RUNNING)}

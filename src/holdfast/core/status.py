@@ -21,7 +21,7 @@ class Facts(NamedTuple):
     active: bool
     halfway: bool  # some of the active job have settled, others have not
     complete: bool
-    served: bool
+    served: bool  # something can be searched: a slot that is built, and not only for other slots to build upon
     failed: bool
 
 
@@ -44,13 +44,21 @@ class View(NamedTuple):
     state: SlotState
     missing: bool
     built: bool
+    needed: bool  # other slots are built from it, and it is not searched itself
     job: int  # which of the owner's jobs, in the order met
 
 
 def status_of(slots: Iterable[Slot]) -> Status:
     """Derive the status of an owner from all of its slots."""
+    known = list(slots)
+    live = [slot for slot in known if slot.state is not SlotState.DELETING]
+    known = live or known  # what is dropped does not count beside what stays
     jobs: dict[str, int] = {}
-    views = [View(slot.state, slot.missing > 0, slot.built > 0, jobs.setdefault(slot.job, len(jobs))) for slot in slots]
+    needed = {slot.needs for slot in known}
+    views = [
+        View(slot.state, slot.missing > 0, slot.built > 0, slot.kind in needed, jobs.setdefault(slot.job, len(jobs)))
+        for slot in known
+    ]
     return _status(tuple(views))
 
 
@@ -66,13 +74,14 @@ def _status(slots: Sequence[View]) -> Status:
 def outcome_of(slots: Iterable[Slot]) -> Outcome:
     """Derive the outcome of a job from its slots, all of them settled.
 
-    A delete that is done has no slots left and succeeded. A job none of whose slots became ready failed, even
-    where an older generation is still served.
+    A delete that is done has no slots left and succeeded. A job that made nothing ready failed, even where an older
+    generation is still served; what was only made for slots that then failed is nothing.
     """
     own = list(slots)
+    needed = {slot.needs for slot in own}
     if all(slot.complete for slot in own):
         return Outcome.SUCCESS
-    if any(slot.state is SlotState.READY for slot in own):
+    if any(slot.state is SlotState.READY for slot in own if slot.kind not in needed):
         return Outcome.DEGRADED
     return Outcome.FAILED
 
@@ -86,6 +95,6 @@ def _facts(slots: Sequence[View]) -> Facts:
         active=bool(jobs),
         halfway=bool(jobs) and any(slot.job in jobs for slot in slots if slot.state in RESTING),
         complete=states == {SlotState.READY} and not any(slot.missing for slot in slots),
-        served=any(slot.built for slot in slots),
+        served=any(slot.built for slot in slots if not slot.needed),
         failed=SlotState.FAILED in states,
     )

@@ -23,9 +23,14 @@ SENTENCES = {
     "being_deleted": "This is being deleted; ask again when it is gone.",
     "already_deleting": "This is being deleted already.",
     "not_terminal": "The work is still {status}; wait for it or cancel it first.",
+    "nothing_to_drop": "None of what was named is there, or something that stays needs it.",
     "nothing_active": "Nothing is queued or running, so there is nothing to cancel.",
     "unknown_owner": "Nothing is known under this key; ask with the operation 'index' first.",
+    "quota_exhausted": "As much as is allowed in a day was started today; ask again after midnight UTC.",
 }
+
+
+REFUSED = {"unknown_owner": HTTPStatus.NOT_FOUND, "quota_exhausted": HTTPStatus.TOO_MANY_REQUESTS}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,12 +68,12 @@ class Admission:
 
     @property
     def http_status(self) -> HTTPStatus:
-        """The status of a web answer: 202 accepted, 409 in the way of a job, 200 nothing to do, 404 unknown."""
+        """The status of a web answer: 202 accepted, 409 a job stands in the way, 200 nothing to do, 404, 429."""
         if self.accepted:
             return HTTPStatus.ACCEPTED
         if self.verdict is Verdict.SKIPPED:
             return HTTPStatus.OK
-        return HTTPStatus.NOT_FOUND if self.reason == "unknown_owner" else HTTPStatus.CONFLICT
+        return REFUSED.get(self.reason, HTTPStatus.CONFLICT)
 
     def body(self) -> dict[str, Any]:
         """Return the body of a web answer, made of plain values."""

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.core.admission import BUILDS, DEFAULT_PRIORITY, Request
 from holdfast.core.dependencies import SlotSpec
+from holdfast.core.queue import Pauses
 from holdfast.core.slot import Built, Ring
 from holdfast.core.states import Operation, Outcome, Status
 from holdfast.errors import BadRequest, UnknownJob, UnknownOwner, UnknownSlot, WorkError
@@ -157,6 +158,8 @@ class Work:
             return Done(verdict="skipped", reason=f"already_{job.outcome}")
         if slot.lease is not None:
             return self._held()
+        if Pauses(self._guard.store.pauses()).on(self.name) is not None:
+            return Done(verdict="postponed", reason="paused")  # the reconciler sends it again when it is resumed
         return self._later(slot)
 
     def _outcome(self, job: Job, value: Any) -> Done:

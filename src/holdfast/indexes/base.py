@@ -25,6 +25,9 @@ if TYPE_CHECKING:
     from holdfast.stores.database import Database, Transaction
 
 
+WORDS_MEMORY = 60
+
+
 class NotEnabled(HoldfastError):
     """This index cannot run with the providers of the base; it counts neither as failed nor as degraded."""
 
@@ -44,6 +47,7 @@ class Tools:
     memos: Memos
     embedder: Provider
     speaker: Provider  # the language model
+    words_memory: int = WORDS_MEMORY  # megabytes that are kept of words where that is quicker than the database
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,6 +121,10 @@ class Index(Protocol):
 
     def scan(self, recipe: Recipe, after: int, limit: int) -> list[int]:
         """Name the chunks that have a row, in ascending order, from behind `after` on."""
+        ...
+
+    def forget(self, recipe: Recipe) -> None:
+        """Remove what is kept for a recipe beside its rows, which are gone; nobody will use it again."""
         ...
 
     def tend(self, recipe: Recipe) -> None:

@@ -7,18 +7,17 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from holdfast.core.slot import Built
-from holdfast.errors import Permanent
+from holdfast.errors import Permanent, WorkError
 from holdfast.indexes.base import Together, Work
 from holdfast.library import statements as sql
 from holdfast.library.builds import Builds
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from sqlalchemy import Connection
 
     from holdfast.core.slot import OwnerId, Ticket
-    from holdfast.errors import WorkError
     from holdfast.indexes.base import Index
     from holdfast.library.catalogue import Catalogue, Recipe
     from holdfast.runtime.work import Task
@@ -40,8 +39,19 @@ class Plan(NamedTuple):
 class ChunkIndexer:
     """An `Indexer` for one index."""
 
-    def __init__(self, index: Index, database: Database, catalogue: Catalogue) -> None:
+    def __init__(
+        self,
+        index: Index,
+        database: Database,
+        catalogue: Catalogue,
+        *,
+        hopeless: frozenset[str] = frozenset(),
+        given_up: Callable[[int], bool] = lambda _: False,
+    ) -> None:
+        """`hopeless` are the codes of failures that are those of the whole base, once `given_up` (or at once)."""
         self.index = index
+        self._hopeless = hopeless
+        self._given_up = given_up
         self._database = database
         self._catalogue = catalogue
         self._builds = Builds(database)
@@ -57,6 +67,15 @@ class ChunkIndexer:
 
     def build(self, task: Task) -> Built | None:
         """Fill in what is absent and publish; a few chunks may be missing, and are named."""
+        try:
+            return self._build(task)
+        except WorkError as error:
+            ended = isinstance(error, Permanent) or self._given_up(task.ticket.attempt)
+            if ended and error.code in self._hopeless:
+                self._catalogue.fail_base(task.ticket.key.base, error)
+            raise
+
+    def _build(self, task: Task) -> Built | None:
         plan = self._begun.pop(task.ticket, None) or next(iter(self._plans([task])))
         if not plan.chunks:
             return None

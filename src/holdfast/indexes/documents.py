@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from holdfast.content.chunking import Chunking, split
 from holdfast.content.reading import read
@@ -13,14 +13,14 @@ from holdfast.library.builds import Builds, Facts, Part, Portion, numbered
 from holdfast.library.catalogue import Kind
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from sqlalchemy import Connection
 
     from holdfast.content.readers.base import Reading
     from holdfast.core.slot import Ticket
     from holdfast.library.blobs import Blobs
-    from holdfast.library.catalogue import Base, Catalogue, Item
+    from holdfast.library.catalogue import Base, Catalogue, Item, Recipe
     from holdfast.library.sweeping import Sweeper
     from holdfast.runtime.work import Task
     from holdfast.stores.base import Completion
@@ -38,7 +38,7 @@ class ContentIndexer:
         self._blobs = blobs
         self._sweeper = sweeper
         self._builds = Builds(database)
-        self._begun: dict[Ticket, tuple[Base, Item]] = {}
+        self._begun: dict[Ticket, tuple[Base, Item, Recipe]] = {}
 
     def begin(self, tasks: Sequence[Task]) -> None:
         """Look up many documents at once."""
@@ -48,8 +48,8 @@ class ContentIndexer:
         """Read, divide, and write the list."""
         ticket = task.ticket
         known = self._begun.pop(ticket, None) or self._known([ticket]).get(ticket)
-        base, document = known or (None, None)
-        if base is None or document is None or document.blob is None:
+        base, document, recipe = known or (None, None, None)
+        if base is None or recipe is None or document is None or document.blob is None:
             raise Permanent("unknown_document", "The document is not there any more; it has been deleted.")
         task.checkpoint(stage="reading")
         fetched = document.kind is Kind.URL  # its name is what people call it; the file has one of its own
@@ -67,17 +67,18 @@ class ContentIndexer:
             last = Portion(ticket.owner, ticket.fence, facts if last is None else None, parts)
         if last is None:
             raise Permanent("no_text", "No text was found in this file.")
-        return Built(rows=last)
+        return Built(rows=last, recipe=recipe.id)
 
     def publish(self, connection: Connection, completions: Sequence[Completion]) -> None:
         """Write the last portion of each list, which is the only one of a small document."""
         portions = [one.built.rows for one in completions]
         self._builds.write(self._database.within(connection), cast("list[Portion]", portions))
 
-    def _known(self, tickets: Sequence[Ticket]) -> dict[Ticket, tuple[Base, Item]]:
+    def _known(self, tickets: Sequence[Ticket]) -> dict[Ticket, tuple[Base, Item, Recipe]]:
         bases, documents = self._catalogue.keyed(tickets)
+        recipes = {key: self._catalogue.recipe(base, CONTENT, list_spec(base)) for key, base in bases.items()}
         return {
-            ticket: (bases[ticket.key.base], documents[ticket.key.owner])
+            ticket: (bases[ticket.key.base], documents[ticket.key.owner], recipes[ticket.key.base])
             for ticket in tickets
             if ticket.key.owner in documents
         }
@@ -91,6 +92,11 @@ class ContentIndexer:
             if document.blob is not None:
                 self._blobs.remove(document.blob)
         self._database.write(lambda tx: tx.run(sql.REMOVE_DOCUMENT, id=int(ticket.key.owner)), durable=True)
+
+
+def list_spec(base: Base) -> Mapping[str, Any]:
+    """Return all that the list of a document's chunks depends on beside its bytes."""
+    return {"size": base.settings.chunk_size, "overlap": base.settings.chunk_overlap}
 
 
 def _parts(reading: Reading, rules: Chunking) -> Iterator[Part]:

@@ -8,13 +8,11 @@ from __future__ import annotations
 
 import threading
 from contextlib import closing
-from dataclasses import replace
-from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
 from holdfast.content.tokens import estimate
+from holdfast.errors import Transient
 from holdfast.library.memos import Bill, Entry, Use, allow, memo_key
-from holdfast.providers.failures import bad_answer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
@@ -26,7 +24,8 @@ if TYPE_CHECKING:
     from holdfast.providers.base import Embedded, Provider, Vector
 
 KIND = "embedding"
-REMEMBERED = 256  # queries whose vectors are kept
+OTHER_LENGTH = "vector_length"  # the code of vectors that cannot stand beside those that are there
+QUERY = "query"  # the kind of what is paid for questions, and for no document
 PORTION = 256  # texts that are embedded between two checkpoints, where the provider is in this process
 
 
@@ -51,16 +50,28 @@ class Embedder:
     def __init__(self, provider: Provider, memos: Memos) -> None:
         self._provider = provider
         self._memos = memos
-        self.query = lru_cache(REMEMBERED)(self._query)
 
     @property
     def model(self) -> str:
         """What the vectors depend on."""
         return f"{self._provider.embedding_model}@{self._provider.version}"
 
-    def _query(self, text: str) -> Vector | None:
-        """Embed a query, once for all who ask it; None where the provider refuses it or understood nothing of it."""
+    def query(self, recipe: int, text: str) -> Vector | None:
+        """Embed a query about rows of a recipe; None where the provider refuses it or understood nothing of it.
+
+        It is asked once for all who want it, and its base pays. Where the budget is spent, or the provider is down,
+        this raises a `WorkError` that says so: there is no vector now, and everything else can still be searched.
+        """
+        return self._memos.remembered((QUERY, self.model, text), lambda: self._query(recipe, text))
+
+    def _query(self, recipe: int, text: str) -> Vector | None:
+        payer = self._memos.payer(recipe) if self._provider.paid else None
+        if payer is not None:
+            allow(self._memos, payer, estimate(text))
         answer = self._provider.embed([text])
+        if payer is not None and (answer.places or answer.tokens):
+            bill = Bill(kind=QUERY, model=self.model, texts=len(answer.places), tokens_in=answer.tokens)
+            self._memos.charge(payer, bill)
         return answer.vectors[0] if not answer.refused and answer.vectors[0].any() else None
 
     def embed(
@@ -88,7 +99,7 @@ class Embedder:
         for first in range(0, len(keys), PORTION):
             portion = keys[first : first + PORTION]
             for part in self._provider.embed_parts([keyed[key][0].text for key in portion]):
-                _require_length(part, length)
+                require_length(part, length)
                 yield _spread(keyed, _values(portion, part), _refused(portion, part))
 
     def _paid(
@@ -107,35 +118,46 @@ class Embedder:
         allow(self._memos, base, sum(map(estimate, texts)))
         left = threading.Event()
         for part in self._provider.embed_parts(texts, left.is_set):
-            _require_length(part, length)
+            require_length(part, length)
             values, refused = _values(keys, part), _refused(keys, part)
-            entries = [Entry(use.ticket, use.key, values[use.key], use.chunks) for use in _uses(keyed, values)]
-            stored = self._memos.keep(tenant, entries, self._bills(keyed, list(values or refused), part))
+            shares = _shares(keyed, list(values or refused), part)
+            entries = [
+                Entry(use.ticket, use.key, values[use.key], use.chunks, tokens_in=shares[use.key])
+                for use in _uses(keyed, values)
+            ]
+            stored = self._memos.keep(tenant, entries, self._bills(keyed, shares, paid=bool(part.places)))
             if not left.is_set():
                 try:
                     yield _spread(keyed, {**values, **stored}, refused)
                 except GeneratorExit:
                     left.set()
 
-    def _bills(self, keyed: Mapping[str, Sequence[Want]], keys: Sequence[str], part: Embedded) -> dict[Ticket, Bill]:
-        """Divide what a call cost among those whose texts it carried, by the length of the texts.
+    def _bills(
+        self, keyed: Mapping[str, Sequence[Want]], shares: Mapping[str, int], *, paid: bool
+    ) -> dict[Ticket, Bill]:
+        """Divide what a call cost among those whose texts it carried.
 
-        The shares add up to the whole. A text that was refused is not paid for, but to be sure of it may have cost.
+        A text that was refused is not paid for, but to be sure of it may have cost.
         """
-        sizes = {key: estimate(keyed[key][0].text) for key in keys}
-        whole = sum(sizes.values()) or 1
         bills: dict[Ticket, Bill] = {}
-        read = shared = 0
-        for key in keys if part.places or part.tokens else ():
+        for key, tokens in shares.items() if paid or any(shares.values()) else ():
             ticket = keyed[key][0].ticket
             before = bills.get(ticket) or Bill(kind=KIND, model=self.model, texts=0)
-            read += sizes[key]
-            upto = part.tokens * read // whole
-            bills[ticket] = replace(
-                before, texts=before.texts + bool(part.places), tokens_in=before.tokens_in + upto - shared
-            )
-            shared = upto
+            bills[ticket] = before.shared(int(paid), tokens, 0)
         return bills
+
+
+def _shares(keyed: Mapping[str, Sequence[Want]], keys: Sequence[str], part: Embedded) -> dict[str, int]:
+    """Divide the tokens of a call among its texts by their length; the shares add up to the whole."""
+    sizes = {key: estimate(keyed[key][0].text) for key in keys}
+    whole = sum(sizes.values()) or 1
+    shares: dict[str, int] = {}
+    read = shared = 0
+    for key in keys:
+        read += sizes[key]
+        upto = part.tokens * read // whole
+        shares[key], shared = upto - shared, upto
+    return shares
 
 
 def _uses(keyed: Mapping[str, Sequence[Want]], only: Mapping[str, object] | None = None) -> Iterator[Use]:
@@ -148,10 +170,14 @@ def _uses(keyed: Mapping[str, Sequence[Want]], only: Mapping[str, object] | None
             yield Use(ticket, key, chunks)
 
 
-def _require_length(part: Embedded, length: int | None) -> None:
+def require_length(part: Embedded, length: int | None) -> None:
     """Refuse vectors that cannot stand beside those that are there, before anything of them is kept."""
     if part.places and length is not None and part.vectors.shape[1] != length:
-        raise bad_answer(f"the vectors have {part.vectors.shape[1]} numbers, and those of this index {length}")
+        raise Transient(
+            OTHER_LENGTH,
+            f"The vectors have {part.vectors.shape[1]} numbers now, and those of this index {length}. The work is "
+            "tried again later; if this lasts, the provider has another model under the same name.",
+        )
 
 
 def _values(keys: Sequence[str], part: Embedded) -> dict[str, bytes]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -21,6 +22,7 @@ _OWN_HEADINGS = re.compile(r"(?:[ \t]*#{1,6}[ \t]+[^\n]*(?:\n\s*|\Z))+")
 _HASHES = re.compile(r"^[ \t]*#{1,6}[ \t]+", re.MULTILINE)
 _APART = re.compile(r"(?<=[^\x00-\x7f]) (?=[^\x00-\x7f](?: |\Z))")  # characters that a key sets apart
 HEADINGS, BODY = 2.0, 1.0  # what a word counts in a heading and in the text
+K1, B = 1.2, 0.75  # BM25, as FTS5 has it
 PORTION = 250  # chunks written in one transaction
 
 
@@ -49,6 +51,10 @@ class Shelf(Protocol):
 
     def scan(self, recipe: int, after: int, limit: int) -> list[int]:
         """Name the chunks that have a row."""
+        ...
+
+    def forget(self, recipe: int) -> None:
+        """Remove the table of a recipe."""
         ...
 
 
@@ -106,6 +112,10 @@ class FulltextIndex:
         """Name the chunks that have a row."""
         return self._shelf.scan(recipe.id, after, limit)
 
+    def forget(self, recipe: Recipe) -> None:
+        """Remove the table of a recipe."""
+        self._shelf.forget(recipe.id)
+
     def tend(self, recipe: Recipe) -> None:
         """Nothing needs to be kept quick."""
 
@@ -133,6 +143,11 @@ def headed(text: str) -> tuple[str, str]:
     return (_HASHES.sub("", own.group()).strip(), text[own.end() :]) if own else ("", text)
 
 
+def rarity(count: int, rows: int) -> float:
+    """Weigh a word by how few chunks say it; one that most say still counts a little, as in FTS5."""
+    return max(1e-6, math.log((max(rows, count) - count + 0.5) / (count + 0.5)))
+
+
 def match(query: Sequence[Term]) -> str:
     """Return a query as FTS5 reads it: any of the words, each quoted."""
     return " OR ".join(f'"{term.text}"{"*" if term.prefix else ""}' for term in query)
@@ -143,7 +158,7 @@ def open_shelf(tools: Tools) -> Shelf:
     if tools.database.engine.dialect.name == "sqlite":
         from holdfast.indexes.sqlite import SqliteTexts  # noqa: PLC0415 - only what is used
 
-        return SqliteTexts(tools.database)
+        return SqliteTexts(tools.database, memory=tools.words_memory)
     from holdfast.indexes.postgres import PostgresTexts  # noqa: PLC0415 - only what is used
 
     return PostgresTexts(tools.database)

@@ -132,6 +132,15 @@ class GraphIndex:
         with self._database.reading() as tx:
             return [chunk for (chunk,) in tx.run(sql.SCAN, recipe=recipe.id, after=after, limit=limit)]
 
+    def forget(self, recipe: Recipe) -> None:
+        """Remove what was merged by a recipe, and what is noted of it."""
+
+        def work(tx: Transaction) -> None:
+            for statement in (sql.REMOVE_SOURCES, sql.REMOVE_MERGED, sql.REMOVE_CHANGES):
+                tx.run(statement, recipe=recipe.id)
+
+        self._database.write(work, durable=False)
+
     def tend(self, recipe: Recipe) -> None:
         """Nothing needs to be kept quick."""
 
@@ -164,6 +173,28 @@ class GraphIndex:
             for key, chunk, role in tx.run(sql.BY_KEY, [[key] for key in keys], recipe=recipe.id):
                 found.setdefault(key, {}).setdefault(role, []).append(chunk)
         return found
+
+    def told(self, recipe: Recipe) -> bool:
+        """Tell whether a language model has read the chunks; only then are there relations."""
+        return _model(recipe) is not None
+
+    def related(self, recipe: Recipe, chunks: Sequence[int]) -> dict[int, list[str]]:
+        """Return the ends of the relations that chunks state."""
+        found: dict[int, list[str]] = {chunk: [] for chunk in chunks}
+        with self._database.reading() as tx:
+            for chunk, *ends in tx.run(sql.ENDS_OF_CHUNKS, [[chunk] for chunk in chunks], recipe=recipe.id):
+                found[chunk] += ends
+        return found
+
+    def stating(self, recipe: Recipe, keys: Iterable[str]) -> dict[str, list[int]]:
+        """Return who states a relation of these keys."""
+        rows = [[key] for key in dict.fromkeys(keys)]
+        found: dict[str, set[int]] = {}
+        with self._database.reading() as tx:
+            for statement in (sql.STATED_FROM, sql.STATED_TO):
+                for key, chunk in tx.run(statement, rows, recipe=recipe.id):
+                    found.setdefault(key, set()).add(chunk)
+        return {key: sorted(chunks) for key, chunks in found.items()}
 
     # -- with a language model
 

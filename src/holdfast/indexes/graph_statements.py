@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from sqlalchemy import (
     ColumnElement,
+    Text,
     and_,
+    cast,
     delete,
     func,
     insert,
@@ -20,8 +22,9 @@ from sqlalchemy import (
 from sqlalchemy.dialects.postgresql import insert as upsert
 
 from holdfast.indexes.graph_tables import graph_changes, merged, merged_sources
+from holdfast.library.item_statements import OPEN
 from holdfast.library.statements import SERVED, serves
-from holdfast.library.tables import chunks, graph_chunks, items, lists, names, recipes, relations
+from holdfast.library.tables import bases, chunks, graph_chunks, items, lists, names, recipes, relations
 from holdfast.stores.batch import LIMIT, NOW, batch, number, word
 from holdfast.stores.tables import IS_QUEUED, IS_TIMED, owners, slots
 
@@ -243,7 +246,8 @@ REMOVE_CHANGES = delete(graph_changes).where(graph_changes.c.recipe == RECIPE)
 
 _kind: ColumnElement[str] = literal_column("'graph'")
 _noted = select(graph_changes.c.id).where(graph_changes.c.recipe == recipes.c.id).correlate(recipes).exists()
-CHANGED_BASES = select(recipes.c.base, recipes.c.id).where(recipes.c.kind == _kind, _noted)
+_open = select(bases.c.id).where(cast(bases.c.id, Text) == recipes.c.base, OPEN).correlate(recipes).exists()
+CHANGED_BASES = select(recipes.c.base, recipes.c.id).where(recipes.c.kind == _kind, _noted, _open)
 _at_work = (
     select(slots.c.id)
     .select_from(slots.join(owners, owners.c.id == slots.c.owner_id))

@@ -2,6 +2,9 @@
 
 Up to `EXACT` rows every vector is compared. Above that the signs of its numbers are compared first, bit by bit, and
 only the best of those are compared exactly; the signs are taken around the mean, which real embeddings are far from.
+
+A row costs its numbers (4 bytes each), their signs (an eighth of a byte each) and about 120 bytes beside them. What is
+new is added to what is there; nothing is made again for it until the rows have doubled.
 """
 
 from __future__ import annotations
@@ -19,7 +22,7 @@ if TYPE_CHECKING:
 
     from holdfast.providers.base import Matrix, Vector
 
-EXACT = 50_000
+EXACT = 10_000
 RESCORED = 2_000  # the best by signs, of which all are compared exactly
 ROOM = 1_024  # rows a new matrix has room for
 
@@ -40,9 +43,10 @@ class Rows:
         self._alive: NDArray[np.bool_] = np.zeros(ROOM, dtype=np.bool_)
         self._places: dict[int, int] = {}
         self._used = 0
+        self._sum: NDArray[np.float64] = np.zeros(dimension, dtype=np.float64)
         self._mean: Vector = np.zeros(dimension, dtype=np.float32)
-        self._signs: NDArray[np.uint64] | None = None
-        self._sum: NDArray[np.float64] | None = None
+        self._centred = 0  # rows that the mean was taken of
+        self._signs: NDArray[np.uint64] = np.zeros((-(-dimension // 64), 0), dtype=np.uint64)  # by word, not by row
 
     def __len__(self) -> int:
         return len(self._places)
@@ -58,13 +62,13 @@ class Rows:
         self._chunks[first : self._used] = chunks
         self._alive[first : self._used] = True
         self._places.update(zip(chunks, range(first, self._used), strict=True))
-        self._signs = self._sum = None
+        self._sum += self._vectors[first : self._used].sum(axis=0, dtype=np.float64)
 
     def discard(self, chunks: Sequence[int]) -> None:
         """Forget rows, known or not."""
         places = [place for chunk in chunks if (place := self._places.pop(chunk, None)) is not None]
         self._alive[places] = False
-        self._sum = None
+        self._sum -= self._vectors[places].sum(axis=0, dtype=np.float64)
 
     def find(self, query: Vector, limit: int, within: Sequence[int] | None = None) -> list[tuple[int, float]]:
         """Return the rows nearest to the query by cosine, best first."""
@@ -97,12 +101,11 @@ class Rows:
         norm = float(np.linalg.norm(query))
         if norm == 0 or not self._places:
             return 0.0
-        if self._sum is None:
-            self._sum = self._vectors[: self._used][self._alive[: self._used]].sum(axis=0, dtype=np.float64)
         return float(self._sum @ query) / norm / len(self._places)
 
     def _best(self, places: NDArray[np.int64], query: Vector, limit: int) -> list[tuple[int, float]]:
-        return self._ranked(places, self._vectors[places] @ query, limit)
+        # Without the library that multiplies: waking its threads, or holding them, costs more than these few rows.
+        return self._ranked(places, np.einsum("ij,j->i", self._vectors[places], query), limit)
 
     def _ranked(self, places: NDArray[np.int64], scores: Vector, limit: int) -> list[tuple[int, float]]:
         """Sort the best; equal scores in the order of their chunks, so that the same query gives the same answer."""
@@ -114,21 +117,30 @@ class Rows:
         return list(zip(chunks[order].tolist(), scores[order].tolist(), strict=True))
 
     def _likely(self, query: Vector, count: int) -> NDArray[np.int64]:
-        """Return the places whose signs are most like the query's."""
-        if self._signs is None:
-            self._mean = self._vectors[: self._used].mean(axis=0)
-            self._signs = self._packed(self._vectors[: self._used])
-        mine = self._packed(query[None, :])[0]
-        distance = np.bitwise_count(self._signs ^ mine).sum(axis=1, dtype=np.uint16)
-        distance[~self._alive[: self._used]] = np.iinfo(np.uint16).max
-        count = min(count, len(self._places))
-        return np.argpartition(distance, count - 1)[:count]
+        """Return the places whose signs are most like the query's: so many, and those that are as like as the last."""
+        self._sign()
+        mine = self._packed(query[None, :])[:, 0]
+        distance = np.zeros(self._used, dtype=np.uint16)
+        for theirs, word in zip(self._signs, mine, strict=True):
+            distance += np.bitwise_count(theirs ^ word)
+        if len(self._places) < self._used:
+            distance[~self._alive[: self._used]] = 1 + self.dimension
+        farthest = int(np.searchsorted(np.cumsum(np.bincount(distance)), min(count, len(self._places))))
+        return np.flatnonzero(distance <= farthest)
+
+    def _sign(self) -> None:
+        """Take the signs of what is new; of all anew, around a new mean, when the rows have doubled."""
+        if self._used > 2 * self._centred:
+            self._mean, self._centred = self._vectors[: self._used].mean(axis=0), self._used
+            self._signs = self._signs[:, :0]
+        if (signed := self._signs.shape[1]) < self._used:
+            self._signs = np.concatenate([self._signs, self._packed(self._vectors[signed : self._used])], axis=1)
 
     def _packed(self, vectors: Matrix) -> NDArray[np.uint64]:
-        """Return the signs of the numbers around the mean, 64 to a word."""
+        """Return the signs of the numbers around the mean, 64 to a word; the first words of all, then the second."""
         bits = np.packbits(vectors > self._mean, axis=1)
         spare = -bits.shape[1] % 8
-        return np.ascontiguousarray(np.pad(bits, ((0, 0), (0, spare)))).view(np.uint64)
+        return np.ascontiguousarray(np.ascontiguousarray(np.pad(bits, ((0, 0), (0, spare)))).view(np.uint64).T)
 
     def _grow(self, room: int) -> None:
         more = room - len(self._chunks)

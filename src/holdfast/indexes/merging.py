@@ -17,12 +17,14 @@ from holdfast.core.admission import Request
 from holdfast.core.dependencies import SlotSpec
 from holdfast.core.slot import Built
 from holdfast.core.states import RESTING, Operation, SlotState
-from holdfast.errors import Permanent, WorkError
+from holdfast.errors import Permanent, UnknownBase, WorkError
 from holdfast.indexes import graph_statements as sql
 from holdfast.indexes.graph import MERGES, forget_merged
 from holdfast.indexes.sayings import GRAPH, Key, merged, pair, shown, subjects
 from holdfast.indexes.speaking import Speaker
 from holdfast.library.builds import Piece
+from holdfast.library.catalogue import BaseStatus, base_of
+from holdfast.library.item_statements import LOCK_BASE
 from holdfast.library.memos import Entry, Use, allow, memo_key
 from holdfast.model import merging
 from holdfast.model.turns import Usage, converse
@@ -72,7 +74,14 @@ def request(store: SqlStore, base: str) -> Answer:
     asked = Request(
         base=base, owner=OWNER, operation=Operation.FORCE, slots=slots, priority=LAST, cause="graph_changed"
     )
-    return store.admit([asked])[0]
+
+    def write(tx: Transaction) -> list[Request]:
+        """Take the turn of the base: one that is deleted meanwhile gets no more work."""
+        if not any(base_of(row).status is not BaseStatus.DELETING for row in tx.run(LOCK_BASE, id=int(base))):
+            raise UnknownBase(base)
+        return [asked]
+
+    return store.admit_with(write)[0]
 
 
 def request_due(store: SqlStore) -> int:

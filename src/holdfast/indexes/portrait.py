@@ -18,7 +18,7 @@ from holdfast.library.serving import served_recipes
 from holdfast.model import merging
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Container, Iterable, Mapping, Sequence
 
     from holdfast.library.catalogue import Base
     from holdfast.stores.database import Database, Transaction
@@ -143,22 +143,10 @@ class Portraits:
 
     def keys(self, base: Base, text: str) -> list[str]:
         """Return the keys of entities whose names stand in a text, of those that overlap the longest."""
-        words = bare_words(text)[:WORDS]
-        longest = LONGEST if text.isascii() else LONGEST_SPACELESS
-        runs = {
-            (place, length): " ".join(words[place : place + length])
-            for place in range(len(words))
-            for length in range(1, min(longest, len(words) - place) + 1)
-        }
+        spans = runs(bare_words(text)[:WORDS])
         with self._database.reading() as tx:
-            known = _known(tx, base, set(runs.values()))
-        found: list[str] = []
-        past = 0
-        for place, length in sorted(runs, key=lambda one: (one[0], -one[1])):
-            if place >= past and runs[place, length] in known:
-                past = place + length
-                found.append(runs[place, length])
-        return list(dict.fromkeys(found))
+            known = _known(tx, base, set(spans.values()))
+        return longest(spans, known)
 
     def facts(self, base: Base, keys: Sequence[str], limit: int = 100) -> list[Fact]:
         """Return what is said of these entities, in their order, and then of their relations, first among themselves.
@@ -171,6 +159,27 @@ class Portraits:
             around = _subjects(tx, base, _related(tx, base, list(dict.fromkeys(keys))))
             nearest = sorted(around.values(), key=lambda one: (not asked.issuperset(one.key), -one.documents, one.key))
             return _facts(tx, base, [*entities.values(), *nearest[:limit]])[:limit]
+
+
+def runs(words: Sequence[str]) -> dict[tuple[int, int], str]:
+    """Return all that could be a name in the words of a text: by its first word and how many it has."""
+    most = LONGEST if all(map(str.isascii, words)) else LONGEST_SPACELESS
+    return {
+        (place, length): " ".join(words[place : place + length])
+        for place in range(len(words))
+        for length in range(1, min(most, len(words) - place) + 1)
+    }
+
+
+def longest(spans: Mapping[tuple[int, int], str], known: Container[str]) -> list[str]:
+    """Return those that are known, each once, in their order; of those that overlap the longest."""
+    found: dict[str, None] = {}
+    past = 0
+    for place, length in sorted(spans, key=lambda one: (one[0], -one[1])):
+        if place >= past and spans[place, length] in known:
+            past = place + length
+            found.setdefault(spans[place, length])
+    return list(found)
 
 
 def _subjects(tx: Transaction, base: Base, keys: Iterable[Key]) -> dict[Key, Subject]:

@@ -6,7 +6,6 @@ are enough chunks, and these are ranked here.
 
 from __future__ import annotations
 
-import math
 import re
 import struct
 import time
@@ -17,6 +16,7 @@ import numpy as np
 
 from holdfast.errors import Permanent
 from holdfast.indexes.base import Found
+from holdfast.indexes.fulltext import K1, B, rarity
 from holdfast.indexes.shelving import Tables
 
 if TYPE_CHECKING:
@@ -31,11 +31,14 @@ CANDIDATES = 2_000  # chunks that are ranked for one query
 COUNTED_SECONDS = 60.0  # how long the number of rows and their length are believed
 EXACT = 50_000  # vectors among which every one is compared
 SEARCHED = 100  # that an index looks at, at least
-K1, B = 1.2, 0.75  # BM25, as FTS5 has it
 WORD = re.compile(r"[^\W_]+")
 FOUND = "SELECT 1 WHERE to_regclass(%s) IS NOT NULL"
 ALONE = f"SELECT pg_advisory_xact_lock({LOCK})"
 NEAR = "CREATE INDEX CONCURRENTLY IF NOT EXISTS {table}_near ON {table} USING hnsw (vector vector_cosine_ops)"
+WHOLE = "SELECT indisvalid FROM pg_index WHERE indexrelid = to_regclass(%s)"
+# Whoever makes the index of a table holds this as long as its session lives: nobody else makes or removes it.
+MAKING = "SELECT pg_try_advisory_lock(%s, hashtext(%s))"
+MADE = "SELECT pg_advisory_unlock(%s, hashtext(%s))"
 VECTORS = "CREATE TABLE IF NOT EXISTS {table} (chunk bigint PRIMARY KEY, vector vector({dimension}) NOT NULL)"
 TEXTS = """CREATE TABLE IF NOT EXISTS {table}
     (chunk bigint PRIMARY KEY, words tsvector NOT NULL, length integer NOT NULL)"""
@@ -73,6 +76,10 @@ class _Shelf:
                 tx.plain(f"DELETE FROM {self._tables.name(recipe)} WHERE chunk = ANY(%s)", [list(chunks)])
 
         self._database.write(work, durable=False)
+
+    def forget(self, recipe: int) -> None:
+        """Remove the table of a recipe."""
+        self._tables.forget(self._database, recipe)
 
     def scan(self, recipe: int, after: int, limit: int) -> list[int]:
         """Name the chunks that have a row."""
@@ -140,16 +147,27 @@ class PostgresVectors(_Shelf):
                 return
             ((rows,),) = tx.plain(f"SELECT count(*) FROM {self._tables.name(recipe)}")
         if rows > EXACT:
-            table = self._tables.name(recipe)
-            with self._database.engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
-                connection.exec_driver_sql(NEAR.format(table=table))
+            self._make(self._tables.name(recipe))
+
+    def _make(self, table: str) -> None:
+        """Make the index of a table, unless somebody is at it; what a crash left half made is removed before.
+
+        While an index is made it looks like one that was left half made. Only who holds the lock can tell.
+        """
+        with self._database.outside() as tx:
+            if tx.plain(MAKING, [LOCK, table]) != [(True,)]:
+                return
+            try:
+                if tx.plain(WHOLE, [f"{table}_near"]) == [(False,)]:
+                    tx.plain(f"DROP INDEX CONCURRENTLY IF EXISTS {table}_near")
+                tx.plain(NEAR.format(table=table))
+            finally:
+                tx.plain(MADE, [LOCK, table])
 
     def _indexed(self, tx: Transaction, recipe: int) -> bool:
         """Tell whether the index of a recipe is there and whole."""
-        if recipe not in self._near:
-            sql = "SELECT indisvalid FROM pg_index WHERE indexrelid = to_regclass(%s)"
-            if tx.plain(sql, [f"{self._tables.name(recipe)}_near"]) == [(True,)]:
-                self._near.add(recipe)
+        if recipe not in self._near and tx.plain(WHOLE, [f"{self._tables.name(recipe)}_near"]) == [(True,)]:
+            self._near.add(recipe)
         return recipe in self._near
 
     def scores(self, recipe: int, query: Vector, chunks: Sequence[int]) -> tuple[dict[int, float], float]:
@@ -206,7 +224,7 @@ class PostgresTexts(_Shelf):
             known = [one for one in dict.fromkeys(asked) if one]
             rows, length = self._size(tx, recipe)
             counts = {one: tx.plain(_count(table), [one])[0][0] for one in known}
-            weights = {one: _rarity(count, rows) for one, count in counts.items() if count}
+            weights = {one: rarity(count, rows) for one, count in counts.items() if count}
             candidates = self._candidates(tx, table, sorted(weights, key=counts.__getitem__), within)
             scores: dict[int, float] = dict.fromkeys(candidates, 0.0)
             for one, weight in weights.items():
@@ -267,11 +285,6 @@ def _times(table: str) -> str:
         "unnest(word.weights) AS weight WHERE array_to_tsvector(ARRAY[word.lexeme]) @@ %s::tsquery), length "
         f"FROM {table} WHERE words @@ %s::tsquery AND chunk = ANY(%s)"
     )
-
-
-def _rarity(count: int, rows: int) -> float:
-    """Weigh a word by how few chunks say it; one that most say still counts a little, as in FTS5."""
-    return max(1e-6, math.log((max(rows, count) - count + 0.5) / (count + 0.5)))
 
 
 def _folded(text: str) -> str:

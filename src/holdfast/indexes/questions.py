@@ -39,7 +39,7 @@ class QuestionsIndex:
     kind = KIND
 
     def __init__(self, tools: Tools) -> None:
-        self.pairs = Pairs(tools.database)
+        self.pairs = Pairs(tools.database, words_memory=tools.words_memory)
         self._chat = tools.speaker
         self._provider = tools.embedder
         self._speaker = Speaker(tools.speaker, tools.memos, kind=KIND, recipe=RECIPE, make=_make)
@@ -100,11 +100,16 @@ class QuestionsIndex:
     def find(self, recipe: Recipe, query: str, limit: int, within: Sequence[int] | None = None) -> list[Found]:
         """Return the chunks whose best pair fits the query, by words and meaning together."""
         same_model = json.loads(recipe.spec).get("embedding") == self._embedder.model
-        return self.pairs.find(recipe.id, query, self._embedder.query(query) if same_model else None, limit, within)
+        meaning = self._embedder.query(recipe.id, query) if same_model else None
+        return self.pairs.find(recipe.id, query, meaning, limit, within)
 
     def scan(self, recipe: Recipe, after: int, limit: int) -> list[int]:
         """Name the chunks that have their pairs."""
         return self.pairs.scan(recipe.id, after, limit)
+
+    def forget(self, recipe: Recipe) -> None:
+        """Remove the tables of a recipe."""
+        self.pairs.forget(recipe.id)
 
     def tend(self, recipe: Recipe) -> None:
         """Nothing needs to be kept quick."""

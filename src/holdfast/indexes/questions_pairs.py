@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from holdfast.content.segmenting import segmented, terms
 from holdfast.indexes import questions_statements as sql
-from holdfast.indexes.base import Found
+from holdfast.indexes.base import WORDS_MEMORY, Found
 from holdfast.model.questions import MOST, Pair
 
 if TYPE_CHECKING:
@@ -36,9 +36,9 @@ class Numbered(NamedTuple):
 class Pairs:
     """Keeps pairs by recipe and chunk, and finds them by words and meaning."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, *, words_memory: int = WORDS_MEMORY) -> None:
         self._database = database
-        self._words, self._vectors = _open_shelves(database)
+        self._words, self._vectors = _open_shelves(database, words_memory)
 
     def known(self, recipe: int, chunks: Sequence[int]) -> set[int]:
         """Return those of the chunks that have their pairs."""
@@ -53,6 +53,10 @@ class Pairs:
         for id_, chunk, _, question, answer in sorted(rows, key=lambda row: (row[1], row[2])):
             found[chunk].append(Numbered(id_, Pair(question=question, answer=answer)))
         return found
+
+    def vectors(self, recipe: int, ids: Sequence[int]) -> dict[int, Vector]:
+        """Return the vectors of questions; their length is one, or zero."""
+        return self._vectors.vectors(recipe, ids)
 
     def length(self, recipe: int) -> int | None:
         """Return how many numbers the vector of a question has; None if there is none yet."""
@@ -97,11 +101,12 @@ class Pairs:
         scores = self._scores(recipe, query, meaning, limit * MOST, allowed)  # so many are of `limit` chunks at least
         with self._database.reading() as tx:
             rows = tx.run(sql.CHUNKS_OF, [[id_] for id_ in scores], recipe=recipe)
-        best: dict[int, float] = {}
-        for id_, chunk in rows:
-            best[chunk] = max(scores[id_], best.get(chunk, 0.0))
-        ranked = sorted(best.items(), key=lambda one: (-one[1], one[0]))
-        return [Found(chunk, score) for chunk, score in ranked[:limit]]
+        return [Found(*one) for one in best_of(scores, dict(rows))[:limit]]
+
+    def forget(self, recipe: int) -> None:
+        """Remove the tables of a recipe."""
+        self._words.forget(recipe)
+        self._vectors.forget(recipe)
 
     def scan(self, recipe: int, after: int, limit: int) -> list[int]:
         """Name the chunks that have their pairs."""
@@ -119,14 +124,25 @@ class Pairs:
             near = dict(self._vectors.find(recipe, meaning, limit, within))
             others, floor = self._vectors.scores(recipe, meaning, [id_ for id_ in said if id_ not in near])
             near |= others
-        words, meanings = _scaled(said, 0.0), _scaled(near, floor)
-        scores = {
-            id_: (1 - MEANING) * words.get(id_, 0.0) + MEANING * meanings.get(id_, 0.0) for id_ in {**said, **near}
-        }
-        return {id_: score for id_, score in scores.items() if score > 0}
+        return fitting(said, near, floor)
 
     def _ids(self, recipe: int, chunks: Sequence[int]) -> list[int]:
         return [one.id for some in self.of(recipe, chunks).values() for one in some]
+
+
+def fitting(said: Mapping[int, float], near: Mapping[int, float], floor: float) -> dict[int, float]:
+    """Return how well pairs fit, from 0 to 1: by the words they share with a query, and by how near its meaning is."""
+    words, meanings = _scaled(said, 0.0), _scaled(near, floor)
+    scores = {id_: (1 - MEANING) * words.get(id_, 0.0) + MEANING * meanings.get(id_, 0.0) for id_ in {**said, **near}}
+    return {id_: score for id_, score in scores.items() if score > 0}
+
+
+def best_of(scores: Mapping[int, float], chunks: Mapping[int, int]) -> list[tuple[int, float]]:
+    """Return the chunks of pairs, each with the score of its best pair, best first."""
+    best: dict[int, float] = {}
+    for id_, chunk in chunks.items():
+        best[chunk] = max(scores[id_], best.get(chunk, 0.0))
+    return sorted(best.items(), key=lambda one: (-one[1], one[0]))
 
 
 def _scaled(scores: Mapping[int, float], floor: float) -> dict[int, float]:
@@ -135,12 +151,12 @@ def _scaled(scores: Mapping[int, float], floor: float) -> dict[int, float]:
     return {id_: (score - floor) / span for id_, score in scores.items()} if span > 0 else {}
 
 
-def _open_shelves(database: Database) -> tuple[fulltext.Shelf, vector.Shelf]:
+def _open_shelves(database: Database, words_memory: int) -> tuple[fulltext.Shelf, vector.Shelf]:
     """Return the shelves for the kind of database: words and vectors, under the ids of pairs."""
     if database.engine.dialect.name == "sqlite":
         from holdfast.indexes.sqlite import SqliteTexts, SqliteVectors  # noqa: PLC0415 - only what is used
 
-        return SqliteTexts(database, WORDS), SqliteVectors(database, VECTORS)
+        return SqliteTexts(database, WORDS, memory=words_memory), SqliteVectors(database, VECTORS)
     from holdfast.indexes.postgres import PostgresTexts, PostgresVectors  # noqa: PLC0415 - only what is used
 
     return PostgresTexts(database, WORDS), PostgresVectors(database, VECTORS)

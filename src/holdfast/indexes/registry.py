@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import logging
+from datetime import timedelta
 from importlib.metadata import entry_points
 from typing import TYPE_CHECKING
 
-from holdfast.errors import BadSettings
+from holdfast.errors import BadSettings, StoreError
 from holdfast.indexes.base import NotEnabled
+from holdfast.indexes.documents import CONTENT, list_spec
+from holdfast.library.catalogue import spec_text
 from holdfast.library.sweeping import Sweeper
 
 if TYPE_CHECKING:
@@ -15,7 +19,10 @@ if TYPE_CHECKING:
     from holdfast.indexes.base import Index, Tools
     from holdfast.library.catalogue import Base, Catalogue, Recipe
 
+log = logging.getLogger("holdfast")
+
 GROUP = "holdfast.indexes"
+LATEST = timedelta(days=1)  # after which no worker is expected that was at it when a recipe was doomed
 
 
 class Indexes:
@@ -71,15 +78,56 @@ class Indexes:
             self._round = self._portions(limit)
 
     def _portions(self, limit: int) -> Iterator[int]:
-        sweeper = self.sweeper()
-        for kind, recipe in self._catalogue.all_recipes():
-            if kind not in self.kinds:  # of a package that is not installed here
+        sweeper, wanted = self.sweeper(), self._wanted()
+        for base, kind, recipe in self._catalogue.all_recipes():
+            if kind == CONTENT:
+                self._tidy(recipe, wanted=(base, kind, recipe.spec) in wanted)
+            if kind not in self.kinds or not self._catalogue.known(recipe):  # not installed here, or gone meanwhile
                 continue
-            self[kind].tend(recipe)
+            if self._catalogue.unused(recipe):
+                yield from self._removal(kind, recipe, limit)
+                continue
+            self._tend(kind, recipe)
             after: int | None = 0
-            while after is not None:
+            while after is not None and self._catalogue.known(recipe):
                 after = sweeper.audit(self[kind], recipe, after, limit)
                 yield after or 0
+            if (base, kind, recipe.spec) not in wanted:
+                self._catalogue.doom(recipe)
+
+    def _removal(self, kind: str, recipe: Recipe, limit: int) -> Iterator[int]:
+        """Remove the rows of a recipe that nobody uses; the recipe itself later, so that late rows are found, too."""
+        while chunks := self[kind].scan(recipe, 0, limit):
+            self[kind].drop(recipe, chunks)
+            yield len(chunks)
+        if self._catalogue.unused(recipe, LATEST):
+            self[kind].forget(recipe)
+            self._catalogue.remove(recipe)
+        yield 0
+
+    def _tidy(self, recipe: Recipe, *, wanted: bool) -> None:
+        """Remove a recipe of lists, which has no rows, when nobody uses it."""
+        if not wanted:
+            self._catalogue.doom(recipe)
+        if self._catalogue.unused(recipe, LATEST):
+            self._catalogue.remove(recipe)
+
+    def _tend(self, kind: str, recipe: Recipe) -> None:
+        """Keep queries quick; where that fails now it is tried in the next round, and holds up nothing else."""
+        try:
+            self[kind].tend(recipe)
+        except StoreError:
+            log.exception("index.not_tended kind=%s recipe=%d", kind, recipe.id)
+
+    def _wanted(self) -> set[tuple[str, str, str]]:
+        """Name the recipes by which documents would be indexed now."""
+        bases = self._catalogue.bases()
+        return {(base.key, kind, text) for base in bases for kind, text in self.specs(base).items()}
+
+    def specs(self, base: Base) -> dict[str, str]:
+        """Return, for its lists and for each index that the base can have, all that they depend on."""
+        indexed = {kind: self[kind].spec(base) for kind in self.enabled(base)[0]}
+        return {kind: spec_text(spec) for kind, spec in {CONTENT: list_spec(base), **indexed}.items()}
 
     def sweeper(self) -> Sweeper:
         """Return the sweeper over all of them."""

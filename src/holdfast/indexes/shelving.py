@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from holdfast.stores.database import Transaction
+    from holdfast.stores.database import Database, Transaction
 
 
 class Tables:
@@ -33,6 +33,11 @@ class Tables:
         if there:
             self._known.add(recipe)
         return there  # and not what another reader has learnt meanwhile: our snapshot may be older
+
+    def forget(self, database: Database, recipe: int) -> None:
+        """Remove the table of a recipe; others who remember it must have no reason to ask for it again."""
+        self._known.discard(recipe)
+        database.write(lambda tx: tx.plain(f"DROP TABLE IF EXISTS {self.name(recipe)}"), durable=False)
 
     def make(self, tx: Transaction, recipe: int, **more: object) -> str:
         """Make the table of a recipe if it is new; return its name."""

@@ -97,7 +97,9 @@ class Speaker:
                 self._memos.keep(tenant, [], bill)
                 part = _spread(keyed, {}, {key: said.answer})
             else:
-                entry = Entry(ticket, key, said.answer.encode(), uses[key].chunks)
+                entry = Entry(
+                    ticket, key, said.answer.encode(), uses[key].chunks, said.usage.tokens_in, said.usage.tokens_out
+                )
                 stored = self._memos.keep(tenant, [entry], bill)
                 part = _spread(keyed, {key: stored.get(key, entry.value).decode()}, {})
             if not left.is_set():

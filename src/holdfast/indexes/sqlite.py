@@ -6,19 +6,26 @@ A table of its own keeps what one base says from weighing words for another, and
 from __future__ import annotations
 
 import json
+import sqlite3
 import threading
 import time
-from typing import TYPE_CHECKING
+from collections import OrderedDict
+from functools import lru_cache
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from holdfast.indexes.base import Found
+from holdfast.indexes.base import WORDS_MEMORY, Found
 from holdfast.indexes.fulltext import BODY, HEADINGS, match
 from holdfast.indexes.matrix import Rows
+from holdfast.indexes.postings import COST, Postings
 from holdfast.indexes.shelving import Tables
+from holdfast.stores.erasing import note_removal
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+
+    from numpy.typing import NDArray
 
     from holdfast.content.segmenting import Term
     from holdfast.providers.base import Vector
@@ -26,9 +33,15 @@ if TYPE_CHECKING:
 
 LOADED = 5_000  # vectors read at once
 COUNTED_SECONDS = 60.0  # how often rows are counted, to see whether many in memory are gone
+SAID_SECONDS = 600.0  # how long it is believed how many chunks say a word, which only tells whether most do
 DEAD_SHARE = 0.25  # of rows in memory that are gone from the table, above which all are read anew
 FEW = 1_000  # chunks in which every word is looked up quickly
 REMEMBERED = 20_000  # words whose number of chunks is remembered
+LARGEST = 500_000  # chunks of a recipe; the words of more are not kept in memory
+PLACES = "CREATE VIRTUAL TABLE IF NOT EXISTS temp.{table}_places USING fts5vocab(main, {table}, instance)"
+LAST = "\U0010ffff"  # follows every token that begins with what it is added to
+MORE_FOLLOWS = 0x80
+FTS5_STATE = (1, 10)  # its totals and its list of segments, by their ids: every write changes them
 FOUND = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?"
 VECTORS = """CREATE TABLE IF NOT EXISTS {table}
     (seq INTEGER PRIMARY KEY AUTOINCREMENT, chunk INTEGER NOT NULL UNIQUE, vector BLOB NOT NULL)"""
@@ -106,6 +119,12 @@ class SqliteVectors:
             rows = tx.plain(f"SELECT chunk FROM {table} WHERE chunk > ? ORDER BY chunk LIMIT ?", [after, limit])
         return [chunk for (chunk,) in rows]
 
+    def forget(self, recipe: int) -> None:
+        """Remove the table of a recipe, and what is in memory of it."""
+        self._tables.forget(self._database, recipe)
+        with self._mutex:
+            self._copies.pop(recipe, None)
+
     def tend(self, recipe: int) -> None:
         """Nothing to do: what is in memory is quick."""
 
@@ -128,12 +147,20 @@ class SqliteVectors:
 
 
 class SqliteTexts:
-    """Words of chunks in FTS5; its row ids are the chunks."""
+    """Words of chunks in FTS5, whose row ids are the chunks, and in memory those that were asked for.
 
-    def __init__(self, database: Database, prefix: str = "fulltext") -> None:
+    `memory` is how many megabytes are kept, of all recipes together. With none of it FTS5 is asked each time, as it is
+    where a recipe has too many chunks.
+    """
+
+    def __init__(self, database: Database, prefix: str = "fulltext", *, memory: float = WORDS_MEMORY) -> None:
         self._database = database
         self._tables = Tables(prefix, FOUND, [TEXTS])
         self._counts: dict[tuple[int, Term | None], tuple[int, float]] = {}
+        self._room = int(memory * 2**20 / COST)
+        self._token = lru_cache(REMEMBERED)(Tokenizer().token)
+        self._copies: OrderedDict[int, tuple[list[tuple[bytes]], Postings]] = OrderedDict()
+        self._mutex = threading.Lock()
 
     def absent(self, recipe: int, chunks: Sequence[int]) -> list[int]:
         """Return the chunks without a row."""
@@ -152,23 +179,33 @@ class SqliteTexts:
         def work(tx: Transaction) -> None:
             if self._tables.exists(tx, recipe):
                 tx.each(f"DELETE FROM {self._tables.name(recipe)} WHERE rowid = ?", [(chunk,) for chunk in chunks])
+                note_removal(tx, self._tables.name(recipe))  # FTS5 keeps the words until it merges
 
         self._database.write(work, durable=False)
+
+    def forget(self, recipe: int) -> None:
+        """Remove the table of a recipe, and what is in memory of it."""
+        self._tables.forget(self._database, recipe)
+        with self._mutex:
+            self._copies.pop(recipe, None)
 
     def find(self, recipe: int, query: Sequence[Term], limit: int, within: Sequence[int] | None) -> list[Found]:
         """Return the chunks with the best BM25 for any of the words."""
         with self._database.reading() as tx:
             if not query or not self._tables.seen(tx, recipe):
                 return []
-            table = self._tables.name(recipe)
             query = self._telling(tx, recipe, query)
-            chosen = "" if within is None else "AND rowid IN (SELECT value FROM json_each(?))"
-            sql = (
-                f"SELECT rowid, -bm25({table}, ?, ?) AS score FROM {table} WHERE {table} MATCH ? {chosen} "
-                "ORDER BY score DESC, rowid LIMIT ?"
-            )
-            values = [HEADINGS, BODY, match(query), *([] if within is None else [json.dumps(list(within))]), limit]
-            return [Found(*row) for row in tx.plain(sql, values)]
+            with self._mutex:
+                words = self._current(tx, recipe)
+                tokens = [token for token in map(self._token, query) if token]
+                if words is not None and len(tokens) == len(query):
+                    found = self._remembered(tx, recipe, words, tokens, limit=limit, within=within)
+                    if words.late:
+                        late = list(words.late if within is None else words.late.intersection(within))
+                        first = min(words.late)
+                        found += self._looked_up(tx, recipe, query, limit=limit, within=late, first=first)
+                    return sorted(found, key=lambda one: (-one.score, one.chunk))[:limit]
+            return self._looked_up(tx, recipe, query, limit=limit, within=within)
 
     def phrase(self, recipe: int, words: Sequence[str], limit: int) -> list[int]:
         """Return chunks in which these words follow each other."""
@@ -188,6 +225,80 @@ class SqliteTexts:
             rows = tx.plain(f"SELECT rowid FROM {table} WHERE rowid > ? ORDER BY rowid LIMIT ?", [after, limit])
         return [chunk for (chunk,) in rows]
 
+    def _looked_up(
+        self,
+        tx: Transaction,
+        recipe: int,
+        query: Sequence[Term],
+        *,
+        limit: int,
+        within: Sequence[int] | None,
+        first: int = 0,
+    ) -> list[Found]:
+        """Ask FTS5, from a chunk on."""
+        table = self._tables.name(recipe)
+        chosen = "" if within is None else "AND rowid IN (SELECT value FROM json_each(?))"
+        sql = (
+            f"SELECT rowid, -bm25({table}, ?, ?) AS score FROM {table} WHERE {table} MATCH ? AND rowid >= ? {chosen} "
+            "ORDER BY score DESC, rowid LIMIT ?"
+        )
+        chunks = [] if within is None else [json.dumps(list(within))]
+        return [Found(*row) for row in tx.plain(sql, [HEADINGS, BODY, match(query), first, *chunks, limit])]
+
+    def _remembered(
+        self,
+        tx: Transaction,
+        recipe: int,
+        words: Postings,
+        tokens: Sequence[Token],
+        *,
+        limit: int,
+        within: Sequence[int] | None,
+    ) -> list[Found]:
+        """Add up what is in memory; words that are not yet there are read."""
+        for token in tokens:
+            if token not in words:
+                words.keep(token, *self._places(tx, recipe, token))
+        found = words.find(tokens, limit, within)
+        self._make_room(recipe)
+        return [Found(*one) for one in found]
+
+    def _places(self, tx: Transaction, recipe: int, token: Token) -> list[NDArray[np.int64]]:
+        """Read who says a word, as often as it is said: in headings, and in the text."""
+        table = self._tables.name(recipe)
+        tx.plain(PLACES.format(table=table))
+        rows = tx.plain(
+            "SELECT group_concat(iif(col = 'headings', doc, NULL)), group_concat(iif(col = 'body', doc, NULL)) "
+            f"FROM temp.{table}_places WHERE term >= ? AND term <= ?",
+            [token.first, token.last],
+        )
+        return [_numbers(joined) for joined in rows[0]]
+
+    def _current(self, tx: Transaction, recipe: int) -> Postings | None:
+        """Bring the copy of a recipe up to date, and return it; None where there is to be none."""
+        table = self._tables.name(recipe)
+        if self._count(tx, recipe, None) > min(self._room, LARGEST):
+            return None
+        state = tx.plain(f"SELECT block FROM {table}_data WHERE id IN (?, ?) ORDER BY id", FTS5_STATE)
+        known, words = self._copies.get(recipe, (None, None))
+        if words is None or known != state:
+            ((joined, sizes),) = tx.plain(f"SELECT group_concat(id), group_concat(hex(sz), '') FROM {table}_docsize")
+            chunks = _numbers(joined)
+            if words is None or not words.compare(chunks):
+                words = Postings(chunks, _sizes(sizes).reshape(-1, 2).sum(axis=1))
+            self._copies[recipe] = (state, words)
+        self._copies.move_to_end(recipe)
+        return words
+
+    def _make_room(self, recipe: int) -> None:
+        """Forget what was not asked for the longest: other recipes as a whole, of this one words."""
+        while sum(words.size for _, words in self._copies.values()) > self._room:
+            eldest = next(iter(self._copies))
+            if eldest != recipe:
+                del self._copies[eldest]
+            elif not self._copies[recipe][1].forget_one():
+                return
+
     def _telling(self, tx: Transaction, recipe: int, query: Sequence[Term]) -> Sequence[Term]:
         """Leave out the words that more than half of the chunks say: they weigh nothing, and cost most to look up."""
         rows = self._count(tx, recipe, None)
@@ -206,7 +317,8 @@ class SqliteTexts:
                 ((count,),) = tx.plain(f"SELECT count(*) FROM {table} WHERE {table} MATCH ?", [match([term])])
             if len(self._counts) > REMEMBERED:
                 self._counts.clear()
-            known = self._counts[recipe, term] = (count, time.monotonic() + COUNTED_SECONDS)
+            believed = COUNTED_SECONDS if term is None else SAID_SECONDS
+            known = self._counts[recipe, term] = (count, time.monotonic() + believed)
         return known[0]
 
     def _absent(self, tx: Transaction, recipe: int, chunks: Sequence[int]) -> list[int]:
@@ -214,6 +326,33 @@ class SqliteTexts:
             return list(chunks)
         have = _among(tx, f"SELECT rowid FROM {self._tables.name(recipe)} WHERE rowid IN", chunks)
         return [chunk for chunk in chunks if chunk not in have]
+
+
+class Token(NamedTuple):
+    """What a word of a query is for FTS5: a token, or all that lie between two."""
+
+    first: str
+    last: str
+
+
+class Tokenizer:
+    """Makes of a word what FTS5 makes of it, by asking FTS5."""
+
+    def __init__(self) -> None:
+        self._scratch = sqlite3.connect(":memory:", check_same_thread=False, isolation_level=None)
+        for statement in (TEXTS, PLACES):
+            self._scratch.execute(statement.format(table="scratch"))
+
+    def token(self, term: Term) -> Token | None:
+        """Return what a word of a query asks for; None if it is not one word for FTS5."""
+        self._scratch.execute("BEGIN")
+        self._scratch.execute("INSERT INTO scratch (body) VALUES (?)", [term.text])
+        found = self._scratch.execute("SELECT term FROM temp.scratch_places").fetchall()
+        self._scratch.execute("ROLLBACK")
+        if len(found) != 1:
+            return None
+        ((token,),) = found
+        return Token(token, token + LAST if term.prefix else token)
 
 
 class _Copy:
@@ -239,6 +378,20 @@ class _Copy:
         self._counted = time.monotonic()
         ((count,),) = tx.plain(f"SELECT count(*) FROM {table} WHERE seq <= ?", [self._seen])
         return bool(len(self.rows) * (1 - DEAD_SHARE) > count)
+
+
+def _numbers(joined: str | None) -> NDArray[np.int64]:
+    """Read numbers that SQLite has joined, a fifth of the time that as many rows take; they come in order."""
+    return np.fromstring(joined, dtype=np.int64, sep=",") if joined else np.zeros(0, dtype=np.int64)
+
+
+def _sizes(written: str | None) -> NDArray[np.int64]:
+    """Read numbers as FTS5 writes them: seven bits a byte, the highest first, and a bit that says that more follow."""
+    raw = np.frombuffer(bytes.fromhex(written or ""), dtype=np.uint8)
+    ends = np.flatnonzero(raw < MORE_FOLLOWS)
+    starts = np.concatenate([[0], ends[:-1] + 1]).astype(np.int64)[: len(ends)]
+    after = np.repeat(ends, ends - starts + 1) - np.arange(len(raw))
+    return np.add.reduceat((raw.astype(np.int64) % MORE_FOLLOWS) << (7 * after), starts) if len(raw) else ends
 
 
 def _among(tx: Transaction, sql: str, chunks: Sequence[int]) -> set[int]:

@@ -7,7 +7,7 @@ from contextlib import closing
 from typing import TYPE_CHECKING, Any, Protocol
 
 from holdfast.indexes.base import Found, NotEnabled
-from holdfast.indexes.embedding import Embedder, Want
+from holdfast.indexes.embedding import OTHER_LENGTH, Embedder, Want, require_length
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Mapping, Sequence
@@ -20,7 +20,10 @@ if TYPE_CHECKING:
     from holdfast.stores.database import Transaction
 
 PORTION = 250  # vectors written in one transaction
+PROBE = "probe"  # what a provider is asked only to see whether it answers
 VERSION = 1  # of how a chunk becomes the text that is embedded
+# What says that the model cannot be used any more, whatever it is asked.
+HOPELESS = frozenset({"model_unknown", "no_embedding_model", OTHER_LENGTH})
 
 
 class Shelf(Protocol):
@@ -56,6 +59,10 @@ class Shelf(Protocol):
 
     def scan(self, recipe: int, after: int, limit: int) -> list[int]:
         """Name the chunks that have a vector."""
+        ...
+
+    def forget(self, recipe: int) -> None:
+        """Remove the table of a recipe."""
         ...
 
     def tend(self, recipe: int) -> None:
@@ -155,9 +162,20 @@ class VectorIndex:
         """Return the vectors of chunks, as far as they are known."""
         return self._shelf.vectors(recipe.id, chunks)
 
+    def probe(self, recipe: Recipe) -> None:
+        """Ask the provider for one vector; raise a `WorkError` if it gives none, or none that fits the others."""
+        answer = self._provider.embed([PROBE])
+        for error in answer.refused.values():
+            raise error
+        require_length(answer, self._shelf.length(recipe.id))
+
     def scan(self, recipe: Recipe, after: int, limit: int) -> list[int]:
         """Name the chunks that have a vector."""
         return self._shelf.scan(recipe.id, after, limit)
+
+    def forget(self, recipe: Recipe) -> None:
+        """Remove the table of a recipe."""
+        self._shelf.forget(recipe.id)
 
     def tend(self, recipe: Recipe) -> None:
         """Keep queries quick where a recipe has grown large."""
@@ -181,7 +199,7 @@ class VectorIndex:
     def _queried(self, recipe: Recipe, query: str) -> Vector | None:
         """Embed a query; None where that says nothing, also because another model made the vectors of this recipe."""
         same = json.loads(recipe.spec).get("model", self._embedder.model) == self._embedder.model
-        return self._embedder.query(query) if same else None
+        return self._embedder.query(recipe.id, query) if same else None
 
 
 def open_shelf(tools: Tools) -> Shelf:

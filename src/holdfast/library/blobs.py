@@ -113,16 +113,32 @@ class Blobs:
             return self.path(name).stat().st_mtime
         return None
 
-    def remove_unfinished(self, before: float) -> int:
-        """Remove what was begun and not written to since then; return how many."""
-        removed = 0
+    def digest(self, name: str) -> str | None:
+        """Return the SHA-256 of the bytes as they are now; None if they are gone."""
+        digest = hashlib.sha256()
+        try:
+            with self.path(name).open("rb") as file:
+                while block := file.read(BLOCK):
+                    digest.update(block)
+        except FileNotFoundError:
+            return None
+        return digest.hexdigest()
+
+    def unfinished(self, before: float) -> list[str]:
+        """Name the files that were begun and not written to since then."""
+        found = []
         for name in _listed(self._folder):
             with suppress(FileNotFoundError):
-                path = self._folder / name
-                if name.endswith(UNFINISHED) and path.stat().st_mtime < before:
-                    path.unlink()
-                    removed += 1
-        return removed
+                if name.endswith(UNFINISHED) and (self._folder / name).stat().st_mtime < before:
+                    found.append(name)
+        return found
+
+    def remove_unfinished(self, before: float) -> int:
+        """Remove what was begun and not written to since then; return how many."""
+        found = self.unfinished(before)
+        for name in found:
+            (self._folder / name).unlink(missing_ok=True)
+        return len(found)
 
     def remove(self, name: str) -> None:
         """Remove a blob that no row names any more."""

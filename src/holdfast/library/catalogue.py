@@ -171,9 +171,7 @@ class Catalogue:
 
     def create_base(self, name: str, settings: BaseSettings) -> Base:
         """Create a base; of many who want the same name one gets it."""
-        made = self._database.write(
-            lambda tx: tx.run(rows.CREATE_BASE, [[name, settings.written()]]), durable=True
-        )
+        made = self._database.write(lambda tx: tx.run(rows.CREATE_BASE, [[name, settings.written()]]), durable=True)
         if not made:
             raise NameTaken(name)
         return base_of(made[0])

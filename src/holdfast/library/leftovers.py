@@ -35,17 +35,38 @@ class Leftovers:
 
     def sweep(self, limit: int) -> int:
         """Look at the next files and remove those that no row names; return how many went."""
-        before = self._clock.now() / 1_000_000 - OLD.total_seconds()
-        unfinished = self._blobs.remove_unfinished(before) if not self._after else 0
-        seen = self._blobs.names(self._after, limit)
-        self._after = seen[-1] if len(seen) == limit else ""
+        unfinished = self._blobs.remove_unfinished(self._before()) if not self._after else 0
+        left, self._after = self.look(self._after, limit)
+        return unfinished + len(self.remove(left))
+
+    def look(self, after: str, limit: int) -> tuple[list[str], str]:
+        """Name the old files that no row names, among the next from behind `after` on, and where to go on.
+
+        That is nowhere when all were seen.
+        """
+        before = self._before()
+        seen = self._blobs.names(after, limit)
         old = [name for name in seen if (self._blobs.written_at(name) or before) < before]
         with self._database.reading() as tx:
-            left = _unnamed(tx, old)
-        gone = self._database.write(lambda tx: _condemned(tx, left), durable=True) if left else []
+            return _unnamed(tx, old), seen[-1] if len(seen) == limit else ""
+
+    def remove(self, names: Sequence[str]) -> list[str]:
+        """Remove files that no row names and none will; return those that went."""
+        gone = self._database.write(lambda tx: _condemned(tx, names), durable=True) if names else []
         for name in gone:
             self._blobs.remove(name)
-        return unfinished + len(gone)
+        return gone
+
+    def unfinished(self) -> list[str]:
+        """Name the files whose writing was given up long ago."""
+        return self._blobs.unfinished(self._before())
+
+    def remove_unfinished(self) -> int:
+        """Remove them; return how many."""
+        return self._blobs.remove_unfinished(self._before())
+
+    def _before(self) -> float:
+        return self._clock.now() / 1_000_000 - OLD.total_seconds()
 
 
 def refuse_condemned(tx: Transaction, names: Sequence[str]) -> None:

@@ -31,16 +31,17 @@ class Served:
 
 
 class Confirmed(NamedTuple):
-    """Whose a chunk is, and in which generation it may be shown."""
+    """Whose a chunk is, and in which generation and list it may be shown."""
 
     document: int
     generation: int
+    build: int  # the list; slots of different generations may serve the same one
 
 
 def confirmed(tx: Transaction, base: str, kind: str, recipe: int, chunks: Sequence[int]) -> dict[int, Confirmed]:
     """Return those of the proposed chunks that may be shown, and nothing of what they say."""
-    rows = tx.run(sql.SERVED, [[chunk] for chunk in chunks], base=base, kind=kind, recipe=recipe)
-    return {id_: Confirmed(int(owner), built) for id_, owner, built in rows}
+    rows = tx.run(sql.CONFIRMED, [[chunk] for chunk in chunks], base=base, kind=kind, recipe=recipe)
+    return {id_: Confirmed(int(owner), built, build) for id_, owner, built, build in rows}
 
 
 def served(tx: Transaction, base: str, kind: str, recipe: int, chunks: Sequence[int]) -> dict[int, Served]:

@@ -209,6 +209,7 @@ def _if_served(*columns: Any) -> Any:
 
 
 SERVED = _if_served()
+CONFIRMED = _if_served(slots.c.source)
 SERVED_PASSAGES = _if_served(
     lists.c.ordinal,
     lists.c.start,
@@ -247,6 +248,7 @@ _being_written = (
     .where(slots.c.fence == builds.c.build)
     .exists()
 )
+STALE = and_(~_shown, ~_being_written)
 _other = builds.alias("other")
 _alone = ~(
     select(_other.c.build).where(_other.c.owner_id == builds.c.owner_id, _other.c.build != builds.c.build).exists()
@@ -294,6 +296,10 @@ DOOMED_CHUNKS = _doomed.where(DOOMED).limit(LIMIT)
 DOOMED_OF = _doomed.where(DOOMED, chunks.c.owner_id == number("owner_id")).limit(LIMIT)
 _row = batch(id=int)
 REMOVE_CHUNKS = delete(chunks).where(DOOMED, chunks.c.id.in_(select(_row.c.id)))
+_row = batch(id=int)
+ORPHANED_CHUNKS = select(chunks.c.id).where(
+    DOOMED, chunks.c.id.in_(select(_row.c.id)), ~select(owners.c.id).where(owners.c.id == chunks.c.owner_id).exists()
+)
 _row = batch(id=int)
 EXISTING_CHUNKS = select(chunks.c.id).where(chunks.c.id.in_(select(_row.c.id)))
 

@@ -86,6 +86,20 @@ class Sweeper:
         while self._purge(LARGEST_BATCH, owner):
             go_on()
 
+    def abandon(self, chunks: Sequence[tuple[int, OwnerId]]) -> None:
+        """Doom those of the chunks that no list names, and remove those whose owner is gone, which no sweep finds.
+
+        Rows of the latter stay in the indexes: only the owner told in which. `audit` finds them.
+        """
+
+        def work(tx: Transaction) -> None:
+            tx.lock({owner for _, owner in chunks})
+            tx.run(sql.DOOM, [[chunk] for chunk, _ in chunks])
+            orphans = {chunk for (chunk,) in tx.run(sql.ORPHANED_CHUNKS, [[chunk] for chunk, _ in chunks])}
+            _remove(tx, [one for one in chunks if one[0] in orphans])
+
+        self._database.write(work, durable=False)
+
     def _unlist(self, owner: OwnerId, build: int, *, only_if_stale: bool) -> None:
         """Remove a list; what stands in no other list is doomed."""
 

@@ -186,6 +186,10 @@ RULES = (
 OF_ONE_TEXT = frozenset({"bad_provider_request", "content_refused", "input_too_large"})
 
 
+# Codes that may mean that the provider is down for everybody, whatever it was asked.
+OF_EVERYBODY = frozenset({"provider_busy", "provider_down", "provider_timeout", "rate_limited"})
+
+
 def bad_answer(what: str) -> Transient:
     """Say that the provider answered and the answer cannot be used; `what` holds nothing of the answer."""
     return Transient(

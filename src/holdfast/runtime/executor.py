@@ -12,7 +12,7 @@ from enum import Enum, auto
 from typing import TYPE_CHECKING, TypeVar, cast
 
 from holdfast.core.slot import Fault
-from holdfast.errors import HoldfastError, Outage, Permanent, StaleLease, StopWork, StoreError, Transient
+from holdfast.errors import HoldfastError, Outage, Paused, Permanent, StaleLease, StopWork, StoreError, Transient
 from holdfast.runtime.heartbeat import Heartbeat
 from holdfast.runtime.work import Task
 from holdfast.stores.base import Completion, Failure, Surrender
@@ -167,7 +167,8 @@ class Executor:
             fault, delay = Fault(error.code, error.params), None
         elif isinstance(error, Transient):
             fault = Fault(error.code, error.params)
-            delay = retry.delay(ticket.attempt, self._chance(), error.retry_after)
+            paused = error.retry_after if isinstance(error, Paused) else None
+            delay = paused or retry.delay(ticket.attempt, self._chance(), error.retry_after)
         else:
             fault = Fault("unexpected", {"type": type(error).__name__, "message": str(error)[:500]})
             delay = retry.delay(ticket.attempt, self._chance())

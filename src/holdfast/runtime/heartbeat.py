@@ -40,6 +40,7 @@ class _Hand:
     progress: Progress = field(default_factory=Progress)
     moved: bool = False
     lost: bool = False
+    called_back: bool = False  # people paused the queue and want what runs to be given back
     silent: bool = False  # its result is being published: a renewal would come too late
 
 
@@ -102,14 +103,17 @@ class Heartbeat:
             raise StopWork("lease_lost", refund=False)
         if self._clock.monotonic() - hand.renewed >= self._rules.patience.total_seconds():
             raise StopWork("lease_not_renewed", refund=False)
+        if hand.called_back:
+            raise StopWork("paused", refund=True)
         if self.stopping:
             raise StopWork("shutting_down", refund=True)
 
     def beat(self) -> None:
-        """Renew all leases in hand and write their progress; give back what waits too long."""
+        """Renew all leases in hand and write their progress; give back what waits too long, or is called back."""
         with self._beating:
             self._give_back()
             self._renew()
+            self._obey()
 
     def start(self) -> None:
         """Beat in a thread of its own."""
@@ -156,6 +160,20 @@ class Heartbeat:
                 hand.renewed = sent
                 if hand.progress is beat.progress:  # what was noted meanwhile goes with the next beat
                     hand.moved = False
+
+    def _obey(self) -> None:
+        """Learn which of the work in hand a pause calls back."""
+        with self._mutex:
+            hands = [hand for hand in self._hands.values() if not hand.lost]
+        if not hands:
+            return
+        try:
+            called = set(self._store.called_back([hand.ticket for hand in hands]))
+        except StoreError as error:
+            log.warning("heartbeat.pause_unknown error=%s", error)
+            return
+        for hand in hands:
+            hand.called_back = hand.ticket in called
 
     def _give_back(self) -> None:
         """Free what was claimed a whole heartbeat ago and still waits behind a slow neighbour."""

@@ -20,7 +20,7 @@ from holdfast.stores.base import LARGEST_BATCH
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
 
-    from holdfast.core.clock import Clock, Moment
+    from holdfast.core.clock import Clock
     from holdfast.core.rules import Rules
     from holdfast.core.slot import Slot
     from holdfast.schedulers.base import Scheduler
@@ -97,7 +97,7 @@ class Reconciler:
 
     def _apply(self, work: Work, dead: Collection[str]) -> bool:
         """Act on what was read; return whether it moved a full batch, so that more may be waiting."""
-        plans = self._decide(work.slots, work.now, dead)
+        plans = self._decide(work, dead)
         self._reach("decided")
         expired = self._store.expire(plans.expire) if plans.expire else []
         gone = self._store.give_up(plans.give_up) if plans.give_up else []
@@ -105,10 +105,10 @@ class Reconciler:
             self._ring(kind, [slot for slot in plans.ring if slot.kind == kind])
         return len(work.slots) == LARGEST_BATCH and bool(expired or gone)
 
-    def _decide(self, slots: Sequence[Slot], now: Moment, dead: Collection[str]) -> Plans:
+    def _decide(self, work: Work, dead: Collection[str]) -> Plans:
         plans = Plans()
-        for slot in slots:
-            action = plan(slot, now, self._rules, dead)
+        for slot in work.slots:
+            action = plan(slot, work.now, self._rules, dead, paused=work.paused.on(slot.base) is not None)
             match action:
                 case Expire():
                     plans.expire.append((slot, action))
@@ -127,7 +127,7 @@ class Reconciler:
         if room is None or room > 0:
             work = self._store.to_ring(kind, 1 if room is None else min(room, LARGEST_BATCH))
             if work.slots:
-                plans = self._decide(work.slots, work.now, ())
+                plans = self._decide(work, ())
                 self._reach("decided")
                 if plans.give_up:
                     self._store.give_up(plans.give_up)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from holdfast.model.answering import Answer, Context, answer, stream
 from holdfast.model.answering import Fact as Line
 from holdfast.model.citations import Citation, Source
-from holdfast.search.searching import GRAPH
+from holdfast.search.fusion import GRAPH
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

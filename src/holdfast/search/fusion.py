@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
+FULLTEXT, VECTOR, QUESTIONS, GRAPH, HYBRID = "fulltext", "vector", "questions", "graph", "hybrid"
 PRIOR = 0.25  # share of a channel beside the first, before anything was measured
 DOUBT = 0.3  # how far the prior may be wrong: it counts as one observation with this error
 ANSWERED = 10  # a sample counts if somebody ranks its target this high; else it is no question, only noise
@@ -93,11 +94,18 @@ def calibrate(samples: Sequence[Sample], names: Sequence[str]) -> dict[str, floa
     Each further channel gets the share that helps most, beside those before it, to rank targets high. Shares between
     which the samples cannot decide are averaged, together with the prior, so few samples change little.
     """
-    weights = dict.fromkeys(names[:1], 1.0)
-    for name in names[1:]:
-        share = _share(samples, weights, name)
-        weights = {one: weight * (1 - share) for one, weight in weights.items()} | {name: share}
+    weights: dict[str, float] = {}
+    for name in names:
+        weights = join(weights, name, samples)
     return weights
+
+
+def join(weights: Mapping[str, float], name: str, samples: Sequence[Sample]) -> dict[str, float]:
+    """Return the weights with one more channel, which gets the share that the samples give it beside the others."""
+    if not weights:
+        return {name: 1.0}
+    share = _share(samples, weights, name)
+    return {one: weight * (1 - share) for one, weight in weights.items()} | {name: share}
 
 
 def _share(samples: Sequence[Sample], weights: Mapping[str, float], name: str) -> float:
@@ -145,9 +153,12 @@ def _answers(scores: Mapping[int, float], target: int) -> bool:
 
 def _measured(channel: Channel) -> dict[int, float]:
     """Return the scores of a channel that speaks, from 0 for its floor and below to 1 for its best hit."""
-    span = channel.hits[0][1] - channel.floor
+    floor, best = channel.floor, channel.hits[0][1]
     known = [*channel.others.items(), *channel.hits]
-    return {chunk: min(1.0, max(0.0, (score - channel.floor) / span)) for chunk, score in known}
+    return {
+        chunk: 1.0 if score >= best else 0.0 if score <= floor else (score - floor) / (best - floor)
+        for chunk, score in known
+    }
 
 
 def _standings(channels: Iterable[Channel], chunks: Iterable[int]) -> dict[int, dict[str, Standing]]:
@@ -166,4 +177,8 @@ def _ranked(scores: Mapping[int, float], standings: Mapping[int, Mapping[str, St
 
 
 def _best_rank(one: Fused) -> float:
-    return min((standing.rank for standing in one.channels.values() if standing.rank), default=math.inf)
+    best = math.inf
+    for standing in one.channels.values():
+        if 0 < standing.rank < best:
+            best = standing.rank
+    return best

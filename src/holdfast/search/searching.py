@@ -7,14 +7,27 @@ trusted as far as it has earned it on this base.
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NamedTuple, cast
 
+from holdfast.errors import WorkError
 from holdfast.library import statements as sql
 from holdfast.library.builds import Builds
 from holdfast.library.serving import Confirmed, confirmed, served, served_recipes
 from holdfast.search.calibration import Calibrations
-from holdfast.search.fusion import Channel, Fused, Standing, add, fuse
+from holdfast.search.fusion import (
+    FULLTEXT,
+    GRAPH,
+    HYBRID,
+    QUESTIONS,
+    VECTOR,
+    Channel,
+    Fused,
+    Standing,
+    add,
+    fuse,
+)
 from holdfast.search.tying import Ties
 from holdfast.search.walking import walk
 
@@ -31,10 +44,12 @@ if TYPE_CHECKING:
     from holdfast.search.calibration import Measured
     from holdfast.stores.database import Database, Transaction
 
+log = logging.getLogger("holdfast")
+
 DEPTH = 100  # hits a channel is asked for
 TRIES = 5  # how often a channel that fell short is asked again, each time for more
 MORE = 4
-FULLTEXT, VECTOR, GRAPH, HYBRID = "fulltext", "vector", "graph", "hybrid"
+DIRECT = (FULLTEXT, VECTOR, QUESTIONS)  # channels that look at the query itself; the graph goes on from their hits
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,27 +76,27 @@ class Searching:
 
         `documents` names the only ones that count; without it all of the base do.
         """
-        with self._database.reading() as tx:
+        with self._database.sharing() as tx:
             look = Look(tx, self._indexes, base, query, _chunks_of(tx, base, documents))
             return look.hits(self._together(look), limit)
 
     def direct(self, base: Base, query: str, limit: int = 10) -> list[Hit]:
-        """Return what words and meaning find together, without following names."""
-        with self._database.reading() as tx:
+        """Return what words, meaning and questions find together, without following names."""
+        with self._database.sharing() as tx:
             look = Look(tx, self._indexes, base, query)
             return look.hits(self._fuse(look), limit)
 
     def shown(self, base: Base, kind: str, chunks: Sequence[int]) -> dict[int, Served]:
         """Return those of the chunks that an index serves now."""
         found: dict[int, Served] = {}
-        with self._database.reading() as tx:
+        with self._database.sharing() as tx:
             for recipe in served_recipes(tx, base.key, kind):
                 found |= served(tx, base.key, kind, recipe, chunks)
         return found
 
     def channel(self, base: Base, kind: str, query: str, limit: int = DEPTH) -> list[Hit]:
         """Return what one channel finds."""
-        with self._database.reading() as tx:
+        with self._database.sharing() as tx:
             look = Look(tx, self._indexes, base, query)
             if kind == GRAPH:
                 walked = self._walk(look, self._fuse(look))
@@ -90,11 +105,11 @@ class Searching:
 
     def compare(self, base: Base, query: str) -> dict[str, list[Hit]]:
         """Return what each channel finds, and as `hybrid` what they find together."""
-        with self._database.reading() as tx:
+        with self._database.sharing() as tx:
             look = Look(tx, self._indexes, base, query)
             fused = self._fuse(look)
             walked = self._walk(look, fused)
-            channels = [look.channel(kind) for kind in (FULLTEXT, VECTOR) if look.recipes(kind)]
+            channels = look.direct().values()
             found = {one.name: look.hits(alone(one)) for one in [*channels, *([walked] if walked else [])]}
             found[HYBRID] = look.hits(add(fused, walked) if walked else fused)
         return found
@@ -111,15 +126,16 @@ class Searching:
 
     def measured(self, base: Base) -> Measured:
         """Return how far each channel is trusted on this base."""
-        with self._database.reading() as tx:
+        with self._database.sharing() as tx:
             return self._measured(Look(tx, self._indexes, base, ""))
 
     def _fuse(self, look: Look) -> list[Fused]:
         """Make one ranking of the channels that look at the query itself."""
-        known = [look.channel(kind) for kind in (FULLTEXT, VECTOR) if look.recipes(kind)]
-        if len(known) > 1:
-            known[-1] = look.with_others(known[-1], [chunk for chunk, _ in known[0].hits])
-        return fuse(known, self._measured(look).weights)
+        known = look.direct()
+        if VECTOR in known:
+            others = [chunk for kind, one in known.items() if kind != VECTOR for chunk, _ in one.hits]
+            known[VECTOR] = look.with_others(known[VECTOR], others)
+        return fuse(known.values(), self._measured(look).weights)
 
     def _walk(self, look: Look, fused: Sequence[Fused]) -> Channel | None:
         """Follow names from the best hits and from the query; None where there is no graph."""
@@ -133,7 +149,7 @@ class Searching:
         return Channel(name=GRAPH, hits=[(chunk, score) for chunk, score in walked if chunk in shown])
 
     def _measured(self, look: Look) -> Measured:
-        recipes = {kind: look.recipes(kind)[0] for kind in (FULLTEXT, VECTOR, GRAPH) if look.recipes(kind)}
+        recipes = {kind: look.recipes(kind)[0] for kind in (*DIRECT, GRAPH) if look.recipes(kind)}
         return self._calibrations.of(look.base, recipes, self._tied(look))
 
     def _tied(self, look: Look) -> Ties | None:
@@ -184,6 +200,19 @@ class Look:
             self._recipes[kind] = [one for one in self._indexes.recipes(self.base, kind) if one.id in serving]
         return self._recipes[kind]
 
+    def direct(self) -> dict[str, Channel]:
+        """Return what the channels find that look at the query itself; one whose provider fails now leaves the others.
+
+        So a base whose embedding model is gone can still be searched by words.
+        """
+        found: dict[str, Channel] = {}
+        for kind in DIRECT:
+            try:
+                found |= {kind: self.channel(kind)} if self.recipes(kind) else {}
+            except WorkError as error:
+                log.warning("search.channel_left_out base=%s kind=%s code=%s", self.base.key, kind, error.code)
+        return found
+
     def channel(self, kind: str, limit: int = DEPTH) -> Channel:
         """Return what an index finds, as far as it is served."""
         if (kind, limit) not in self._channels:
@@ -192,38 +221,39 @@ class Look:
         return self._channels[kind, limit]
 
     def with_others(self, channel: Channel, chunks: Sequence[int]) -> Channel:
-        """Let the vectors also judge what only the words found."""
+        """Let the vectors also judge what only others found, which is served already."""
         index = cast("VectorIndex", self._indexes[VECTOR])
         if len(self.recipes(VECTOR)) != 1:
             return channel
         (recipe,) = self.recipes(VECTOR)
         known = {chunk for chunk, _ in channel.hits}
-        scores, middle = index.scores(recipe, self.query, [chunk for chunk in chunks if chunk not in known])
-        shown = self.confirm(VECTOR, recipe, list(scores))
-        others = {chunk: score for chunk, score in scores.items() if chunk in shown}
+        others, middle = index.scores(recipe, self.query, [chunk for chunk in chunks if chunk not in known])
         return replace(channel, floor=middle, others=others)
 
     def confirm(self, kind: str, recipe: Recipe, chunks: Sequence[int]) -> Mapping[int, Confirmed]:
         """Return those of the chunks that may be shown; what is shown in several generations is shown in the newest."""
         found = confirmed(self._tx, self.base.key, kind, recipe.id, chunks)
         for chunk, one in found.items():
-            if chunk not in self._shown or self._shown[chunk].standing.generation < one.generation:
+            if chunk not in self._shown or self._shown[chunk].standing[1:] < one[1:]:
                 self._shown[chunk] = Shown(one, kind, recipe.id)
         return found
 
     def hits(self, fused: Sequence[Fused], limit: int = DEPTH) -> list[Hit]:
-        """Return the best hits; of a document that is served in two generations at this moment only the newer ones."""
+        """Return the best hits; of a document that is served by two lists at this moment only those of the newer.
+
+        An index that was built later from the same list hides nothing of the others.
+        """
         newest: dict[int, int] = {}
         for one in self._shown.values():
-            document, generation = one.standing
-            newest[document] = max(generation, newest.get(document, 0))
+            document, _, build = one.standing
+            newest[document] = max(build, newest.get(document, 0))
         best = [one for one in fused if self._newest(one.chunk, newest)][:limit]
         read = self._read([one.chunk for one in best])
         return [Hit(served=read[one.chunk], score=one.score, channels=one.channels) for one in best]
 
     def _newest(self, chunk: int, newest: Mapping[int, int]) -> bool:
-        document, generation = self._shown[chunk].standing
-        return generation == newest[document]
+        document, _, build = self._shown[chunk].standing
+        return build == newest[document]
 
     def _read(self, chunks: Sequence[int]) -> dict[int, Served]:
         """Read what chunks say, each as it was confirmed."""

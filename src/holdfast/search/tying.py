@@ -2,6 +2,9 @@
 
 Rules see most names. A title that they would not see, in lower case or in a language without capitals, is found by its
 words: in a text by the dictionary of titles, in the base by asking full text for the phrase.
+
+Where a language model has read the texts, what it says a text names counts as named there, whatever words stand for it,
+and a text that states a relation is tied to all that speak of one of its ends.
 """
 
 from __future__ import annotations
@@ -11,6 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from holdfast.content.names import Source, bare_words, names
 from holdfast.indexes.graph_rows import NAMED
+from holdfast.indexes.portrait import longest, runs
 from holdfast.search.walking import HUB, Tie, Via
 
 if TYPE_CHECKING:
@@ -24,6 +28,8 @@ if TYPE_CHECKING:
 MOST = 5 * HUB  # who names a title is counted so far
 REMEMBERED = 10_000  # titles of which it is remembered
 BELIEVED_SECONDS = 60.0  # how long it is believed who names a title
+WORDS = 40  # of a query in which entities are looked for
+STATED = "stated"  # what a chunk does with the ends of its relations
 
 
 class Heard(NamedTuple):
@@ -43,35 +49,65 @@ class Ties:
         self._recipe = recipe
         self._builds = builds
         self._words = words
+        self._told = graph.told(recipe)
         self._heard: dict[str, Heard] = {}
 
     def asked(self, query: str) -> list[Tie]:
         """Return the ties of the names in a query."""
         titles = self._graph.titles(self._recipe).find(bare_words(query))
         named = [one.key for one in names(query)]
-        return self._forward(titles, named, self._graph.naming(self._recipe, [*titles, *named]))
+        ties = self._forward(titles, named, self._graph.naming(self._recipe, [*titles, *named]))
+        if not self._told:
+            return ties
+        spans = runs(bare_words(query)[:WORDS])
+        stating = self._graph.stating(self._recipe, spans.values())
+        entities = longest(spans, stating)
+        return ties + self._related(entities, self._graph.naming(self._recipe, entities), stating)
 
     def of(self, chunks: Sequence[int]) -> Mapping[int, Sequence[Tie]]:
         """Return the ties of chunks."""
         titles = self._graph.titles(self._recipe)
         standing = {piece.chunk: titles.find(bare_words(piece.text)) for piece in self._builds.pieces(chunks)}
-        roles = self._graph.named(self._recipe, chunks)
+        roles = self.roles(chunks)
         keys = {key for found in standing.values() for key in found} | {key for one in roles.values() for key, _ in one}
         naming = self._graph.naming(self._recipe, keys)
+        stating = self._graph.stating(self._recipe, keys) if self._told else {}
         ties: dict[int, list[Tie]] = {}
         for chunk in chunks:
+            spoken = list(dict.fromkeys(key for key, _ in roles[chunk]))
             named = [key for key, role in roles[chunk] if role == NAMED]
-            ties[chunk] = self._forward(standing.get(chunk, []), named, naming)
-            ties[chunk] += self._backward([(key, role) for key, role in roles[chunk] if role != NAMED], naming)
+            defined = [(key, role) for key, role in roles[chunk] if role not in (NAMED, STATED)]
+            known = [key for key in spoken if self._told and _defining(naming.get(key, {}))]
+            ties[chunk] = self._forward(dict.fromkeys([*standing.get(chunk, []), *known]), named, naming)
+            ties[chunk] += self._backward(defined, naming)
+            ties[chunk] += self._related(spoken, naming, stating)
         return ties
 
-    def naming(self, definitions: Sequence[tuple[str, str]]) -> dict[str, Sequence[int]]:
-        """Return the chunks that name what is defined: by their words where it is a title, else by rules."""
-        roles = self._graph.naming(self._recipe, [key for key, _ in definitions])
-        return {
-            key: self._naming(key, roles.get(key, {})) if _sought(key, role) else roles.get(key, {}).get(NAMED, ())
-            for key, role in definitions
-        }
+    def roles(self, chunks: Sequence[int]) -> dict[int, list[tuple[str, str]]]:
+        """Return what chunks name, define and relate: keys, each with what the chunk does with it."""
+        found = self._graph.named(self._recipe, chunks)
+        if self._told:
+            for chunk, ends in self._graph.related(self._recipe, chunks).items():
+                found[chunk] += [(key, STATED) for key in dict.fromkeys(ends)]
+        return found
+
+    def naming(self, spoken: Sequence[tuple[str, str]]) -> dict[tuple[str, str], Sequence[int]]:
+        """Return who else speaks of what chunks define or relate.
+
+        Of a definition these are who names it, by their words where it is a title, else by rules; of a relation's end
+        those who state a relation of it.
+        """
+        roles = self._graph.naming(self._recipe, [key for key, _ in spoken])
+        stating = self._graph.stating(self._recipe, [key for key, role in spoken if role == STATED])
+        found: dict[tuple[str, str], Sequence[int]] = {}
+        for key, role in spoken:
+            if role == STATED:
+                found[key, role] = stating.get(key, ())
+            elif _sought(key, role):
+                found[key, role] = self._naming(key, roles.get(key, {}))
+            else:
+                found[key, role] = roles.get(key, {}).get(NAMED, ())
+        return found
 
     def _forward(
         self, titles: Iterable[str], named: Iterable[str], naming: Mapping[str, Mapping[str, Sequence[int]]]
@@ -104,6 +140,17 @@ class Ties:
             elif len(roles.get(Source.OPENING, ())) == 1:
                 ties.append(Tie(Via.OPENING_NAMED, roles.get(NAMED, ()), self._count(key, roles)))
         return ties
+
+    @staticmethod
+    def _related(
+        spoken: Iterable[str], naming: Mapping[str, Mapping[str, Sequence[int]]], stating: Mapping[str, Sequence[int]]
+    ) -> list[Tie]:
+        """Tie a text to those that state a relation of what it speaks of."""
+        return [
+            Tie(Via.RELATED, stating[key], max(len(stating[key]), len(naming.get(key, {}).get(NAMED, ()))))
+            for key in spoken
+            if key in stating
+        ]
 
     def _count(self, key: str, roles: Mapping[str, Sequence[int]]) -> int:
         return max(len(self._naming(key, roles)), len(roles.get(NAMED, ())))

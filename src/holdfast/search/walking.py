@@ -2,7 +2,8 @@
 
 A question may need a text that shares no word with it: the one that the text it does find names. So the walk starts
 at the best hits of the other channels and at the names in the query, and goes along *ties*: this text names what that
-one defines, or the other way round. Of all paths to a chunk the best one counts, not their sum, so a text is not
+one defines, or the other way round; where a language model has read them, this text speaks of an entity, and that one
+states how it is related to another. Of all paths to a chunk the best one counts, not their sum, so a text is not
 carried up by being named everywhere; each step costs a little, and more the more often a name is heard. Only the
 neighbourhood of the seeds is ever asked for, whatever the size of the base.
 
@@ -30,20 +31,21 @@ class Via(Enum):
 
     TITLE = 1.0  # from a text to what has this title or heading
     OPENING = 0.7  # from a text to what opens with this name and explains it
+    RELATED = 0.6  # from a text that speaks of an entity to one that states how it is related to another
     NAMED = 0.5  # from what has a title to a text that names it
     OPENING_NAMED = 0.35  # from what opens with a name to a text that names it
 
     @property
     def backward(self) -> bool:
-        """Tell whether it goes from what defines a name to those who name it."""
-        return self in (Via.NAMED, Via.OPENING_NAMED)
+        """Tell whether it goes to those who speak of a name, and not to those who define it."""
+        return self in (Via.NAMED, Via.OPENING_NAMED, Via.RELATED)
 
 
 class Tie(NamedTuple):
     """A name that leads from one chunk, or from the query, to others."""
 
     via: Via
-    targets: Sequence[int]  # forward: the chunks that define the name; backward: those that name it
+    targets: Sequence[int]  # forward: the chunks that define the name; backward: those that speak of it
     heard: int  # how many chunks of the base name it
 
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from holdfast.core.admission import (
     BUILDS,
+    QUOTA_EXHAUSTED,
     Answer,
     Request,
     Row,
@@ -17,23 +18,24 @@ from holdfast.core.admission import (
     situation_of,
 )
 from holdfast.core.clock import Moment
-from holdfast.core.dependencies import SlotSpec, check_specs, raised
+from holdfast.core.dependencies import SlotSpec, askable, check_specs, droppable, raised
 from holdfast.core.effects import Change, Event
+from holdfast.core.queue import NO_PAUSES
 from holdfast.core.slot import JobId, OwnerId
-from holdfast.core.states import ACTIVE, Operation, Outcome, Status, Verb
+from holdfast.core.states import ACTIVE, Operation, Outcome, SlotState, Status, Verb
 from holdfast.errors import BadRequest
 from holdfast.stores import statements as sql
 from holdfast.stores.base import LARGEST_BATCH
 from holdfast.stores.desk import Desk, Snapshot, plain, record
 from holdfast.stores.gathering import Gathering
-from holdfast.stores.values import owner_of, slot_of
+from holdfast.stores.values import owner_of, pauses_of, quota_of, slot_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
+    from holdfast.core.queue import Pauses
     from holdfast.core.rules import Rules
     from holdfast.core.slot import Slot
-    from holdfast.core.states import SlotState
     from holdfast.stores.database import Database, Transaction
 from holdfast.stores.values import OwnerRow
 
@@ -50,20 +52,40 @@ class Case:
     slots: dict[str, Slot]
     row: Row
     job: JobId | None  # the active job, then the new one
+    again_at: Moment | None = None  # where the quota refused it
 
     @property
     def specs(self) -> tuple[SlotSpec, ...]:
         """What the owner should have: what it has, and what was asked for."""
         if not self.slots:
             return self.request.slots
-        wanted = {kind: SlotSpec(kind, slot.needs) for kind, slot in self.slots.items()}
-        wanted |= {spec.kind: spec for spec in self.request.slots}
+        wanted = {kind: SlotSpec(kind, slot.needs) for kind, slot in self.live.items()}
+        wanted |= {spec.kind: spec for spec in askable(self.request.slots, self.slots.values())}
         return tuple(wanted.values())
+
+    @property
+    def live(self) -> dict[str, Slot]:
+        """The slots that are not being removed."""
+        return {kind: slot for kind, slot in self.slots.items() if slot.state is not SlotState.DELETING}
+
+    @property
+    def dropping(self) -> int:
+        """How many slots are being removed; whatever job is active counts them as its own."""
+        return len(self.slots) - len(self.live)
 
     @property
     def accepted(self) -> bool:
         """Something is to be written."""
         return self.row.verdict is Verdict.ACCEPTED
+
+
+class Look(NamedTuple):
+    """What requests are judged by, read under the locks of their owners."""
+
+    tx: Transaction
+    snapshot: Snapshot
+    now: Moment = Moment(0)
+    pauses: Pauses = NO_PAUSES
 
 
 class Admitting(Desk):
@@ -120,36 +142,43 @@ class Admitting(Desk):
                 status=statuses.get(case.owner or OwnerId(0), Status.NOT_INDEXED),
                 job=case.job,
                 generation=case.generation,
+                again_at=case.again_at,
             )
             for index, case in cases.items()
         }
 
     def _admit(
-        self, portion: Mapping[int, Request], tx: Transaction
+        self, portion: Mapping[int, Request], tx: Transaction, *, counted: bool = True
     ) -> tuple[dict[int, Case], Mapping[OwnerId, Status], list[Change]]:
+        """Answer within a transaction; what is not `counted` is no work, and needs no quota."""
         names = [[request.base, request.owner] for request in portion.values()]
         rows = [owner_of(row) for row in tx.run(sql.FIND_OWNERS, names)]
         found = {(row.base, row.owner): row for row in rows}
         snapshot = Snapshot(tx, [row.id for row in rows])
-        now = tx.run(sql.TIME)[0][0] if found else Moment(0)  # nothing about a new owner depends on time
+        look = Look(tx, snapshot)
+        if found:  # nothing about a new owner depends on time, or on what is paused
+            look = Look(tx, snapshot, tx.run(sql.TIME)[0][0], pauses_of(tx.run(sql.READ_PAUSES)))
         cases = {
-            index: self._case(tx, request, found.get((request.base, request.owner)), snapshot, now)
+            index: self._case(look, request, found.get((request.base, request.owner)))
             for index, request in portion.items()
         }
+        if counted:
+            _count(tx, [case for case in cases.values() if case.accepted and case.request.operation in BUILDS])
         changes = self._accept(tx, [case for case in cases.values() if case.accepted], snapshot)
         _audit(tx, [case for case in cases.values() if not case.accepted])
         return cases, self._follow(tx, snapshot, changes).statuses, changes
 
-    def _case(self, tx: Transaction, request: Request, row: OwnerRow | None, snapshot: Snapshot, now: Moment) -> Case:
+    def _case(self, look: Look, request: Request, row: OwnerRow | None) -> Case:
         owner = row.id if row is not None else None
-        slots = {slot.kind: slot for slot in snapshot.of(owner)}
+        slots = {slot.kind: slot for slot in look.snapshot.of(owner)}
         situation = situation_of(
             request,
             list(slots.values()),
             fingerprint=row.fingerprint if row is not None else None,
-            now=now,
+            now=look.now,
             rules=self.rules,
-            overtaken=self._overtaken(tx, slots.values(), now),
+            overtaken=self._overtaken(look, slots.values(), look.pauses.over(request.base)),
+            paused=look.pauses.on(request.base) is not None,
         )
         return Case(
             request=request,
@@ -160,13 +189,13 @@ class Admitting(Desk):
             job=next((slot.job for slot in slots.values() if slot.state in ACTIVE), None),
         )
 
-    def _overtaken(self, tx: Transaction, slots: Iterable[Slot], now: Moment) -> bool:
+    def _overtaken(self, look: Look, slots: Iterable[Slot], resumed_at: Moment) -> bool:
         rows = [
-            [slot.id, slot.kind, slot.priority, slot.queued_at]
+            [slot.id, slot.job, slot.kind, slot.priority, slot.queued_at, resumed_at]
             for slot in slots
-            if may_be_overtaken(slot, now, self.rules)
+            if may_be_overtaken(slot, look.now, self.rules, resumed_at=resumed_at)
         ]
-        return bool(tx.run(sql.OVERTAKEN, rows))
+        return bool(look.tx.run(sql.OVERTAKEN, rows))
 
     def _hand_out_numbers(self, tx: Transaction, cases: Sequence[Case], snapshot: Snapshot) -> None:
         """Give each new request the next number of its owner; an owner that is new is made."""
@@ -194,17 +223,27 @@ class Admitting(Desk):
         """Write what was accepted: numbers, ended jobs, new jobs, moved slots."""
         cancels = [case for case in cases if case.request.operation is Operation.CANCEL]
         deletes = [case for case in cases if case.request.operation is Operation.DELETE]
+        drops = [case for case in cases if case.request.operation is Operation.DROP]
         builds = [case for case in cases if case.request.operation in BUILDS]
-        self._hand_out_numbers(tx, [*deletes, *builds], snapshot)
+        rests = [_rest_of(case) for case in cancels if case.dropping]
+        self._hand_out_numbers(tx, [*deletes, *drops, *builds, *rests], snapshot)
         self._end_jobs(tx, cases)
         stopped = tx.run(sql.CANCEL, [[case.owner] for case in cancels])
-        plans = [(case, raised(case.row.scope, case.specs, case.slots)) for case in builds]
-        self._open_jobs(tx, [(case, len(kinds)) for case, kinds in plans])
+        plans = [(case, raised(case.row.scope, case.specs, case.live, case.request.kinds)) for case in builds]
+        doomed = [slot for case in deletes for slot in case.slots.values()]
+        going = {case.owner: droppable(case.request.kinds, case.slots.values()) for case in drops}
+        doomed += [case.slots[kind] for case in drops for kind in going[case.owner]]
+        self._open_jobs(tx, [(case, len(kinds) + case.dropping) for case, kinds in plans])
         self._open_jobs(tx, [(case, len(case.slots)) for case in deletes])
-        doomed = [[case.owner, case.job, case.generation, case.request.priority] for case in deletes]
+        self._open_jobs(tx, [(case, len(going[case.owner]) + case.dropping) for case in drops])
+        self._open_jobs(tx, [(case, case.dropping) for case in rests])
+        carried = [case for case in (*builds, *drops, *rests) if case.dropping]
+        tx.run(sql.CARRY, [[case.owner, case.job] for case in carried])
+        by_owner = {case.owner: case for case in (*deletes, *drops)}
+        rows = [[slot.id, *_ending(by_owner[slot.owner_id])] for slot in doomed]
         return [
             *snapshot.moved(stopped, Verb.CANCEL),
-            *snapshot.moved(tx.run(sql.MARK_DELETING, doomed), Verb.DELETE),
+            *snapshot.moved(tx.run(sql.MARK_DELETING, rows), Verb.DELETE),
             *self._raise(tx, plans, snapshot),
         ]
 
@@ -249,18 +288,28 @@ def check(request: Request) -> None:
     if not all(spec.kind for spec in request.slots):
         raise BadRequest("A slot has a kind; it may not be empty.")
     kinds = [spec.kind for spec in request.slots]
-    texts = (request.base, request.owner, *kinds, request.cause, request.requester, request.fingerprint or "")
+    if bool(request.kinds) is not (request.operation in (Operation.RENEW, Operation.DROP)):
+        raise BadRequest("To renew or to drop names kinds of slots; nothing else does.")
+    if request.operation is Operation.RENEW and not set(request.kinds) <= set(kinds):
+        raise BadRequest(f"To renew {list(request.kinds)} they must be among the slots that are asked for.")
+    words = (request.cause, request.requester, request.fingerprint or "")
+    texts = (request.base, request.owner, *kinds, *request.kinds, *words)
     whole = "".join(texts)
     if plain(whole) != whole:
         bad = next(text for text in texts if plain(text) != text)
         raise BadRequest(f"{bad!r} is not text that can be stored: it holds a zero byte or half a character.")
     if request.payload is not None and plain(request.payload) != request.payload:
         raise BadRequest("The payload is not text that can be stored: it holds a zero byte or half a character.")
-    if not 0 <= request.priority <= LOWEST_PRIORITY:
-        raise BadRequest(f"The priority {request.priority} is not between 0 (first) and {LOWEST_PRIORITY} (last).")
+    check_priority(request.priority)
     if not math.isfinite(request.cost):
         raise BadRequest(f"The cost {request.cost} is not a number that can be added up.")
     check_specs(request.slots)
+
+
+def check_priority(priority: int) -> None:
+    """Refuse a priority that no slot can have."""
+    if not 0 <= priority <= LOWEST_PRIORITY:
+        raise BadRequest(f"The priority {priority} is not between 0 (first) and {LOWEST_PRIORITY} (last).")
 
 
 def portions(requests: Sequence[Request]) -> Iterator[dict[int, Request]]:
@@ -278,10 +327,42 @@ def portions(requests: Sequence[Request]) -> Iterator[dict[int, Request]]:
         yield portion
 
 
+def _ending(case: Case) -> list[Any]:
+    """Show to a statement that ends slots which job does it, in which generation, and how urgent it is."""
+    return [case.job, case.generation, case.request.priority]
+
+
+def _rest_of(case: Case) -> Case:
+    """Return a request for what a cancel does not end: slots that are being removed get a job of their own."""
+    return replace(case, request=replace(case.request, operation=Operation.DROP, payload=None, tell=False, job=None))
+
+
 def _ends(operation: Operation) -> Outcome:
     if operation is Operation.DELETE:
         return Outcome.DELETED
     return Outcome.CANCELLED if operation is Operation.CANCEL else Outcome.SUPERSEDED
+
+
+def _count(tx: Transaction, builds: Sequence[Case]) -> None:
+    """Count builds against the quotas of their bases, and refuse those beyond.
+
+    The rows of the quotas stay locked until we commit, so whoever asks at the same moment counts on from here.
+    """
+    bases = sorted({case.request.base for case in builds})
+    quotas = {quota.base: quota for quota in map(quota_of, tx.run(sql.LOCK_QUOTAS, [[base] for base in bases]))}
+    if not quotas:
+        return
+    now = tx.run(sql.TIME)[0][0]
+    for case in builds:
+        quota = quotas.get(case.request.base)
+        if quota is None:
+            continue
+        if quota.left(now):
+            today = quota.at(now)
+            quotas[quota.base] = replace(today, used=today.used + 1)
+        else:
+            case.row, case.again_at = QUOTA_EXHAUSTED, quota.again_at(now)
+    tx.run(sql.SPEND, [[quota.base, quota.day, quota.used] for quota in quotas.values()])
 
 
 def _audit(tx: Transaction, cases: Sequence[Case]) -> None:

@@ -41,9 +41,9 @@ class Adopting(Admitting, Working):
             names = [[request.base, request.owner] for request in portion.values()]
             known = {(row.base, row.owner) for row in map(owner_of, tx.run(sql.FIND_OWNERS, names))}
             new = {index: one for index, one in portion.items() if (one.base, one.owner) not in known}
-            _, _, admitted = self._admit(new, tx)
+            _, _, admitted = self._admit(new, tx, counted=False)
             chosen = [(change.slot.owner_id, change.slot.id, change.slot.wanted) for change in admitted]
-            claimed, neighbours = self._claimed(tx, chosen, HOLDER)
+            claimed, neighbours = self._claimed(tx, chosen, HOLDER, anyway=True)
             done = [Completion(ticket=ticket, built=Built()) for ticket in tickets(claimed, neighbours)]
             completed, _ = self._completed(tx, done)
             return [*admitted, *claimed, *completed]

@@ -13,6 +13,9 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Protocol
 
+from holdfast.core.admission import DEFAULT_PRIORITY
+from holdfast.core.queue import NO_PAUSES
+
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
     from contextlib import AbstractContextManager
@@ -23,8 +26,10 @@ if TYPE_CHECKING:
     from holdfast.core.clock import Moment
     from holdfast.core.effects import Event
     from holdfast.core.plan import Expire
+    from holdfast.core.queue import Pause, Pauses, Quota, Summary
     from holdfast.core.slot import Built, Fault, JobId, OwnerId, Progress, Ring, Slot, Ticket
     from holdfast.core.states import Operation, Outcome, Status
+    from holdfast.core.waiting import Reason
 
 LARGEST_BATCH = 500  # rows of one write transaction
 
@@ -104,6 +109,7 @@ class Job:
     finished_at: Moment | None
     payload: str | None
     untold: bool  # it has ended, or will, and somebody waits to be told
+    prioritised_at: Moment | None  # when a person last changed its priority
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,6 +144,63 @@ class Work:
     now: Moment
     slots: Sequence[Slot]
     next_due: Moment | None = None
+    paused: Pauses = NO_PAUSES
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobFilter:
+    """Which jobs are listed. A state tells what an active job does, and then how it ended."""
+
+    base: str | None = None
+    requester: str | None = None
+    states: frozenset[str] | None = None  # queued, indexing, deleting, and every Outcome
+
+
+EVERY_JOB = JobFilter()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListedJob:
+    """A job as a page shows it."""
+
+    job: Job
+    state: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobPage:
+    """A page of jobs: the active ones in store order, then those that ended, newest first."""
+
+    jobs: Sequence[ListedJob]
+    cursor: str | None  # where the next page begins; None after the last
+    total: int  # of all pages, counted up to a limit
+    counted: bool  # False: there are more than `total`
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Overview:
+    """How the queue does, of one reading."""
+
+    now: Moment
+    window: timedelta
+    active: Mapping[str, int]  # jobs by state
+    ended: Mapping[str, int]  # jobs that ended within the window, by outcome
+    oldest_queued: Moment | None  # since when the slot waits that has waited longest
+    pauses: Sequence[Pause]  # that hold now
+
+    @property
+    def per_hour(self) -> float:
+        """Jobs that came to their own end, by the hour."""
+        return self._worked / (self.window / timedelta(hours=1))
+
+    @property
+    def failure_rate(self) -> float | None:
+        """The share of failed jobs among those that came to their own end; None where there was none."""
+        return self.ended.get("failed", 0) / self._worked if self._worked else None
+
+    @property
+    def _worked(self) -> int:
+        return sum(self.ended.get(outcome, 0) for outcome in ("success", "degraded", "failed"))
 
 
 class Store(Protocol):
@@ -147,6 +210,52 @@ class Store(Protocol):
 
     def admit(self, requests: Sequence[Request]) -> list[Answer]:
         """Answer each request, in order; what is accepted is durable when this returns."""
+        ...
+
+    # -- whoever controls the queue
+
+    def reprioritise(self, jobs: Sequence[str], priority: int) -> list[Answer]:
+        """Give active jobs another priority, 0 first and 9 last; what runs goes on."""
+        ...
+
+    def cancel_jobs(self, jobs: Sequence[str], requester: str = "") -> list[Answer]:
+        """Cancel these jobs, each only while it is the active one of its owner."""
+        ...
+
+    def cancel_all(self, base: str | None = None, *, dry_run: bool = False, requester: str = "") -> Summary:
+        """Cancel every active job of a base, or all; deletes go on."""
+        ...
+
+    def retry_all(
+        self,
+        base: str | None = None,
+        *,
+        degraded: bool = False,
+        dry_run: bool = False,
+        priority: int = DEFAULT_PRIORITY,
+        requester: str = "",
+    ) -> Summary:
+        """Ask for a retry of every owner of a base, or of all, that failed, or also of those that lack something."""
+        ...
+
+    def pause(self, base: str | None = None, *, stop: bool = False, requester: str = "") -> bool:
+        """Let nothing of a base, or nothing at all, be claimed; `stop` also calls back what runs."""
+        ...
+
+    def resume(self, base: str | None = None) -> bool:
+        """End a pause; return whether there was one."""
+        ...
+
+    def pauses(self) -> list[Pause]:
+        """Read the pauses that hold now."""
+        ...
+
+    def set_quota(self, base: str, per_day: int | None) -> None:
+        """Let a base start so many build jobs a day (UTC), or any number."""
+        ...
+
+    def quota(self, base: str) -> Quota | None:
+        """Read the quota of a base as it stands today."""
         ...
 
     # -- whoever works
@@ -181,6 +290,10 @@ class Store(Protocol):
 
     def forget(self, tickets: Sequence[Ticket]) -> None:
         """Remove slots that are being deleted and have been cleaned up; the owner goes with the last."""
+        ...
+
+    def called_back(self, tickets: Sequence[Ticket]) -> list[Ticket]:
+        """Return those of these tickets whose work a pause wants to be given back."""
         ...
 
     def guarded(self, ticket: Ticket) -> AbstractContextManager[Connection]:
@@ -249,6 +362,24 @@ class Store(Protocol):
 
     def jobs(self, owner: OwnerId, limit: int = 100) -> list[Job]:
         """Read the jobs of an owner, newest first."""
+        ...
+
+    def list_jobs(
+        self, filter_: JobFilter = EVERY_JOB, *, cursor: str | None = None, page: int = 1, size: int = 50
+    ) -> JobPage:
+        """Read a page of jobs, by its number or from where another page ended."""
+        ...
+
+    def overview(self, base: str | None = None, window: timedelta = timedelta(days=1)) -> Overview:
+        """Count what is active and what ended within the window, of a base or of all."""
+        ...
+
+    def explain(self, base: str, owner: str) -> list[Reason]:
+        """Say of each slot of an owner that is not at rest what it is doing or waiting for."""
+        ...
+
+    def explain_job(self, job: str) -> list[Reason]:
+        """Say the same of the slots of one job; nothing where it has ended."""
         ...
 
     def jobs_of(self, rings: Sequence[Ring]) -> list[Job]:

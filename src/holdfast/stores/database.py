@@ -5,6 +5,7 @@ What SQLite and PostgreSQL do differently is a `Dialect`; everything above this 
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
@@ -71,6 +72,10 @@ class Dialect(Protocol):
 
     def collided(self, error: BaseException) -> bool:
         """Tell whether the transaction lost against another one and may simply be run again."""
+        ...
+
+    def erase(self, words: Collection[str]) -> bool:
+        """Take off the disk what was deleted; False if it has to be tried again later."""
         ...
 
     def close(self) -> None:
@@ -140,6 +145,7 @@ class Database:
         self.dialect = dialect
         self._compiled: dict[ClauseElement, Compiled] = {}
         self._errors: tuple[type[Exception], ...] = (DBAPIError, engine.dialect.loaded_dbapi.Error)
+        self._shared = threading.local()  # the read transaction that everybody in this thread joins
 
     def prepare(self) -> None:
         """Make the database ready for its first connection."""
@@ -187,10 +193,47 @@ class Database:
 
     @contextmanager
     def reading(self) -> Iterator[Transaction]:
-        """Open one read transaction: all it sees belongs together."""
+        """Open one read transaction, or join the one that is shared: all it sees belongs together."""
+        shared: Transaction | None = getattr(self._shared, "tx", None)
+        if shared is not None:
+            yield shared
+            return
         try:
             with self.dialect.read(self.engine) as connection:
                 yield self.within(connection)
+        except self._errors as error:
+            raise self._explained(error) from error
+
+    @contextmanager
+    def outside(self) -> Iterator[Transaction]:
+        """Run statements each for itself, for what PostgreSQL does in no transaction."""
+        try:
+            with self.engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+                yield self.within(connection)
+        except self._errors as error:
+            raise self._explained(error) from error
+
+    @contextmanager
+    def sharing(self) -> Iterator[Transaction]:
+        """Open a read transaction that every `reading` of this thread joins until it ends: for work that never writes.
+
+        So whoever asks many parts of the program has one snapshot of them all, and pays for one transaction.
+        """
+        with self.reading() as tx:
+            before = getattr(self._shared, "tx", None)
+            self._shared.tx = tx
+            try:
+                yield tx
+            finally:
+                self._shared.tx = before
+
+    def erase(self, words: Collection[str]) -> bool:
+        """Take off the disk what was deleted before, in these tables of words and everywhere else.
+
+        False: somebody was in the way, and it has to be tried again. Never called within a transaction.
+        """
+        try:
+            return self.dialect.erase(words)
         except self._errors as error:
             raise self._explained(error) from error
 

@@ -11,6 +11,8 @@ from holdfast.errors import UnknownJob, UnknownOwner, UnknownSlot
 from holdfast.stores import statements as sql
 from holdfast.stores.adopting import Adopting
 from holdfast.stores.base import Owner
+from holdfast.stores.listing import Listing
+from holdfast.stores.queueing import Queueing
 from holdfast.stores.tending import Tending
 from holdfast.stores.values import event_of, job_of, named_slot_of, owner_of, refusal_of
 
@@ -21,7 +23,7 @@ if TYPE_CHECKING:
     from holdfast.stores.base import Job, LoggedEvent, Refusal
 
 
-class SqlStore(Adopting, Tending):
+class SqlStore(Adopting, Queueing, Listing, Tending):
     """A `Store` on SQLite or PostgreSQL."""
 
     def owner(self, base: str, name: str) -> Owner:

@@ -29,6 +29,7 @@ from holdfast.errors import (
     StoreReadOnly,
     StoreUnavailable,
 )
+from holdfast.stores.shredding import shred
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
@@ -171,6 +172,10 @@ class SqliteDialect:
     def collided(self, error: BaseException) -> bool:  # noqa: ARG002 - writers take turns, so they never collide
         """Tell that another writer was in the way: never, since writers take turns."""
         return False
+
+    def erase(self, words: Collection[str]) -> bool:
+        """Leave nothing of what was deleted in any file; a database in memory has none."""
+        return self._path is None or shred(self._path, self._turns.one, words)
 
     def close(self) -> None:
         """Close the lock file."""

@@ -17,6 +17,7 @@ from sqlalchemy import (
     func,
     insert,
     literal_column,
+    not_,
     or_,
     select,
     update,
@@ -31,6 +32,8 @@ from holdfast.stores.tables import (
     events,
     jobs,
     owners,
+    pauses,
+    quotas,
     slots,
 )
 
@@ -61,9 +64,30 @@ READING = {**TICKET, "due_at": int, "holder": str}
 
 # ---------------------------------------------------------------- the predicates
 
+_whose = owners.alias("whose")
+BASE = select(_whose.c.base).where(_whose.c.id == slots.c.owner_id).correlate(slots).scalar_subquery()  # of a slot
+
+
+def paused(base: ColumnElement[str], *more: Condition) -> Condition:
+    """Hold while people keep this base, or the whole queue, from being claimed."""
+    concerns = and_(
+        pauses.c.resumed_at.is_(None),
+        or_(pauses.c.base == literal_column("''", Text), pauses.c.base == base),
+        *more,
+    )
+    return select(pauses.c.base).where(concerns).exists()
+
+
+def going(base: ColumnElement[str]) -> Condition:
+    """Hold for what no pause keeps back; a clean-up never waits for one."""
+    return or_(_is(S.DELETING), not_(paused(base)))
+
 
 def claimable(row: FromClause) -> Condition:
-    """Hold when a ring may be answered: the generation it names, work to do, due, free, and attempts left."""
+    """Hold when a ring may be answered: the generation it names, work to do, due, free, not paused, attempts left.
+
+    `anyway` is for a claim that starts no work: whoever adopts writes down what is done.
+    """
     return and_(
         slots.c.id == row.c.slot,
         slots.c.wanted == row.c.generation,
@@ -71,6 +95,7 @@ def claimable(row: FromClause) -> Condition:
         or_(slots.c.due_at.is_(None), slots.c.due_at <= NOW),
         or_(slots.c.until.is_(None), slots.c.until <= NOW),
         or_(slots.c.attempts < number("attempts"), _is(S.DELETING)),
+        or_(going(BASE), number("anyway") == 1),
     )
 
 
@@ -132,20 +157,37 @@ CLAIM = (
 
 _row = batch(**TICKET, moved=int, stage=str, step=int, steps=int, done=int, total=int)
 _progress_at = case((_row.c.moved == 1, NOW), else_=slots.c.progress_at)
+# Whoever begins again after another worker shows nothing until it is as far: what people see never goes back.
+_behind, _ahead = _row.c.step < slots.c.step, _row.c.step > slots.c.step
+
+
+def _furthest(seen: ColumnElement[int], told: ColumnElement[int]) -> ColumnElement[int]:
+    """Return the larger number within a step; a new step counts from its own beginning."""
+    return case((_behind, seen), (_ahead, told), else_=largest(seen, told))
+
+
 EXTEND = (
     update(slots)
     .values(
         until=NOW + number("lease"),
         due_at=smallest(NOW + number("lease"), _progress_at + number("stall"), slots.c.claimed_at + number("deadline")),
         progress_at=_progress_at,
-        stage=_row.c.stage,
+        stage=case((_behind, slots.c.stage), else_=_row.c.stage),
         step=largest(slots.c.step, _row.c.step),
-        steps=_row.c.steps,
-        done=largest(slots.c.done, _row.c.done),
-        total=largest(slots.c.total, _row.c.total),
+        steps=case((_behind, slots.c.steps), else_=_row.c.steps),
+        done=_furthest(slots.c.done, _row.c.done),
+        total=_furthest(slots.c.total, _row.c.total),
     )
     .where(held(_row))
     .returning(slots.c.id)
+)
+
+_row = batch(slot=int)
+CALLED_BACK = select(slots.c.id).select_from(
+    slots.join(
+        _row,
+        and_(slots.c.id == _row.c.slot, not_(_is(S.DELETING)), paused(BASE, pauses.c.stop == literal_column("1"))),
+    )
 )
 
 _row = batch(**TICKET, missing=int, recipe=int)
@@ -344,7 +386,7 @@ RAISE_SLOTS = (
     .returning(*slots.c)
 )
 
-_row = batch(owner=int, job=str, wanted=int, priority=int)
+_row = batch(slot=int, job=str, wanted=int, priority=int)
 MARK_DELETING = (
     update(slots)
     .values(
@@ -361,9 +403,13 @@ MARK_DELETING = (
         error_code=None,
         error_params=None,
     )
-    .where(slots.c.owner_id == _row.c.owner)
+    .where(slots.c.id == _row.c.slot)
     .returning(*slots.c)
 )
+
+# What is being removed goes on as it is, whichever job it belongs to now.
+_row = batch(owner=int, job=str)
+CARRY = update(slots).values(job=_row.c.job).where(slots.c.owner_id == _row.c.owner, _is(S.DELETING))
 
 _row = batch(owner=int)
 CANCEL = (
@@ -376,7 +422,15 @@ CANCEL = (
 _row = batch(owner=int)
 REMOVE_OWNERS = delete(owners).where(owners.c.id.in_(select(_row.c.owner)))
 
-_row = batch(slot=int, kind=str, priority=int, queued_at=int)
+
+def _ranked(job: ColumnElement[str]) -> ColumnElement[int]:
+    """Return since when a job has its priority, if a person changed it."""
+    changed = select(jobs.c.prioritised_at).where(jobs.c.id == job).correlate_except(jobs)
+    return func.coalesce(changed.scalar_subquery(), 0)
+
+
+# What was claimed while this slot was held back, or while one of both had another priority, went rightly first.
+_row = batch(slot=int, job=str, kind=str, priority=int, queued_at=int, resumed_at=int)
 OVERTAKEN = select(_row.c.slot).where(
     select(slots.c.id)
     .where(
@@ -384,9 +438,18 @@ OVERTAKEN = select(_row.c.slot).where(
         slots.c.priority == _row.c.priority,
         slots.c.queued_at > _row.c.queued_at,
         slots.c.claimed_at.is_not(None),
+        slots.c.claimed_at >= largest(_row.c.resumed_at, _ranked(_row.c.job), _ranked(slots.c.job)),
     )
     .exists()
 )
+
+_row = batch(base=str)
+LOCK_QUOTAS = (
+    select(quotas).where(quotas.c.base.in_(select(_row.c.base))).order_by(quotas.c.base).with_for_update(of=quotas)
+)
+
+_row = batch(base=str, day=int, used=int)
+SPEND = update(quotas).values(day=_row.c.day, used=_row.c.used).where(quotas.c.base == _row.c.base)
 
 _row = batch(base=str, owner=str, operation=str, verdict=str, reason=str, job=str, requester=str, cost=float)
 AUDIT = insert(duplicates).from_select(["at", *_row.c.keys()], select(NOW, *_row.c))
@@ -397,7 +460,11 @@ _row = batch(**READING)
 RING = (
     update(slots)
     .values(rung_at=NOW)
-    .where(as_read(_row), or_(slots.c.rung_at.is_(None), slots.c.rung_at <= NOW - number("ring_again")))
+    .where(
+        as_read(_row),
+        or_(slots.c.rung_at.is_(None), slots.c.rung_at <= NOW - number("ring_again")),
+        going(BASE),
+    )
     .returning(slots.c.id)
 )
 
@@ -438,7 +505,12 @@ def _slots_where(*conditions: Any) -> Any:
 
 
 _kind = slots.c.kind == word("kind")
-DUE = _slots_where(_is(*TIMED), _kind, slots.c.due_at <= NOW).order_by(slots.c.due_at).limit(LIMIT)
+# What waits for another attempt and is paused would fill the reading, and nothing can be done about it.
+DUE = (
+    _slots_where(_is(*TIMED), _kind, slots.c.due_at <= NOW, not_(and_(_is(S.WAITING), paused(owners.c.base))))
+    .order_by(slots.c.due_at)
+    .limit(LIMIT)
+)
 NEXT_DUE = select(func.min(slots.c.due_at)).where(_is(*TIMED), _kind, slots.c.due_at > NOW)
 HOLDERS = select(slots.c.holder).where(slots.c.holder.is_not(None)).distinct()
 
@@ -452,6 +524,7 @@ TO_RING = (
         _kind,
         _free,
         or_(slots.c.rung_at.is_(None), slots.c.rung_at <= NOW - number("ring_again")),
+        not_(paused(owners.c.base)),
     )
     .order_by(slots.c.priority, slots.c.queued_at, slots.c.id)
     .limit(LIMIT)
@@ -468,14 +541,14 @@ _unspent = or_(slots.c.attempts < number("attempts"), _is(S.DELETING))
 _candidate = select(slots.c.id, slots.c.owner_id, slots.c.wanted, slots.c.attempts, slots.c.priority, slots.c.queued_at)
 NEXT_QUEUED = (
     _candidate.select_from(_with_owner)
-    .where(_is(S.QUEUED), _kind, _free, _unspent)
+    .where(_is(S.QUEUED), _kind, _free, _unspent, not_(paused(owners.c.base)))
     .order_by(slots.c.priority, slots.c.queued_at, slots.c.id)
     .limit(LIMIT)
     .with_for_update(of=owners, skip_locked=True)
 )
 NEXT_TIMED = (
     _candidate.select_from(_with_owner)
-    .where(_is(*TIMED), _kind, slots.c.due_at <= NOW, _free, _unspent)
+    .where(_is(*TIMED), _kind, slots.c.due_at <= NOW, _free, _unspent, going(owners.c.base))
     .order_by(slots.c.due_at)
     .limit(LIMIT)
     .with_for_update(of=owners, skip_locked=True)
@@ -509,6 +582,7 @@ UNTOLD = (
     .order_by(jobs.c.finished_at)
     .limit(LIMIT)
 )
+READ_PAUSES = select(pauses)
 _row = batch(job=str)
 TOLD = update(jobs).values(untold=0).where(jobs.c.id == _row.c.job)
 READ_EVENTS = select(events).where(events.c.id > number("after")).order_by(events.c.id).limit(LIMIT)

@@ -56,6 +56,7 @@ def only(condition: str) -> dict[str, Any]:
 TIMED = (SlotState.RUNNING, SlotState.WAITING, SlotState.DELETING)
 IS_QUEUED = "state = 'queued'"
 IS_TIMED = one_of("state", TIMED)
+BROKEN = (Status.FAILED, Status.DEGRADED)  # what a person may wish to try again
 
 owners = Table(
     "owners",
@@ -70,6 +71,7 @@ owners = Table(
     UniqueConstraint("base", "owner"),
     CheckConstraint("generation >= 0", name="generation"),
     CheckConstraint(one_of("status", Status), name="status"),
+    Index("owners_broken", "status", "id", **only(one_of("status", BROKEN))),
     sqlite_autoincrement=True,
 )
 
@@ -145,6 +147,7 @@ jobs = Table(
     Column("finished_at", BigInteger),
     Column("payload", Text),  # what a carrier of messages needs to send this job's again
     Column("untold", Integer, nullable=False, server_default="0"),  # 1 until somebody was told of its end
+    Column("prioritised_at", BigInteger),  # when a person last changed its priority
     UniqueConstraint("owner_id", "generation"),
     CheckConstraint("open >= 0", name="open"),
     CheckConstraint(one_of("operation", Operation), name="operation"),
@@ -154,6 +157,30 @@ jobs = Table(
     Index("jobs_active", "owner_id", unique=True, **only("outcome IS NULL")),
     Index("jobs_finished", "finished_at", **only("finished_at IS NOT NULL")),
     Index("jobs_untold", "base", "finished_at", **only("untold = 1")),
+    Index("jobs_queue", "priority", "created_at", "id", **only("outcome IS NULL")),
+    Index("jobs_ended", "base", "finished_at", "id", **only("finished_at IS NOT NULL")),
+)
+
+pauses = Table(
+    "pauses",
+    metadata,
+    Column("base", Text, primary_key=True),  # empty: the whole queue
+    Column("since", BigInteger, nullable=False),
+    Column("stop", Integer, nullable=False),  # 1: what runs is given back
+    Column("requester", Text, nullable=False),
+    Column("resumed_at", BigInteger),  # the row stays: what was held back is not overtaken
+    CheckConstraint("stop IN (0, 1)", name="stop"),
+)
+
+quotas = Table(
+    "quotas",
+    metadata,
+    Column("base", Text, primary_key=True),
+    Column("per_day", Integer, nullable=False),
+    Column("day", BigInteger, nullable=False),  # the midnight since which was counted
+    Column("used", Integer, nullable=False),
+    CheckConstraint("per_day > 0", name="per_day"),
+    CheckConstraint("used >= 0", name="used"),
 )
 
 events = Table(
@@ -187,6 +214,19 @@ duplicates = Table(
     Column("cost", Float, nullable=False),
     Index("duplicates_owner", "base", "owner"),
     sqlite_autoincrement=True,
+)
+
+erasures = Table(
+    "erasures",
+    metadata,
+    Column("place", Text, primary_key=True),  # what is counted: rows, documents, or a table of words
+    Column("removed", BigInteger, nullable=False),  # on SQLite triggers count, in the transaction that removes
+    Column("erased", BigInteger, nullable=False),  # of these, how many are gone from the disk, too
+    Column("since", BigInteger),  # when the first that is not erased was seen
+    Column("tried_at", BigInteger),
+    Column("held_since", BigInteger),  # since when somebody reads, and so keeps the log from being cut
+    Column("step", BigInteger, nullable=False, server_default="0"),  # rises, so that all read the database anew
+    CheckConstraint("0 <= erased AND erased <= removed", name="erased"),
 )
 
 counters = Table(

@@ -11,7 +11,7 @@ from holdfast.core.states import Verb
 from holdfast.stores import statements as sql
 from holdfast.stores.base import Work
 from holdfast.stores.desk import Desk, Snapshot, fault_cells
-from holdfast.stores.values import named_slot_of
+from holdfast.stores.values import named_slot_of, pauses_of
 from holdfast.stores.working import sink
 
 if TYPE_CHECKING:
@@ -31,7 +31,8 @@ class Tending(Desk):
         with self.database.reading() as tx:
             now = tx.run(sql.TIME)[0][0]
             found = [named_slot_of(row) for row in tx.run(sql.DUE, kind=kind, limit=limit)]
-            return Work(now=now, slots=found, next_due=tx.run(sql.NEXT_DUE, kind=kind)[0][0])
+            paused = pauses_of(tx.run(sql.READ_PAUSES))
+            return Work(now=now, slots=found, next_due=tx.run(sql.NEXT_DUE, kind=kind)[0][0], paused=paused)
 
     def to_ring(self, kind: str, limit: int) -> Work:
         """Read queued slots that nobody was told of lately, in the order they are served."""
@@ -50,7 +51,8 @@ class Tending(Desk):
         with self.database.reading() as tx:
             now = tx.run(sql.TIME)[0][0]
             rows = tx.run(sql.HELD_BY, [[holder] for holder in holders], limit=limit)
-            return Work(now=now, slots=[named_slot_of(row) for row in rows[:limit]])
+            paused = pauses_of(tx.run(sql.READ_PAUSES))
+            return Work(now=now, slots=[named_slot_of(row) for row in rows[:limit]], paused=paused)
 
     def outstanding(self, kind: str) -> int:
         """Count the rings of this kind that were sent lately and not answered."""

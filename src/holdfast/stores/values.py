@@ -6,12 +6,13 @@ import json
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from holdfast.core.effects import Event
+from holdfast.core.queue import Pause, Pauses, Quota
 from holdfast.core.slot import Slot
 from holdfast.core.states import Operation, Outcome, SlotState
 from holdfast.stores.base import Job, LoggedEvent, Refusal
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from holdfast.core.clock import Moment
     from holdfast.core.slot import OwnerId
@@ -53,7 +54,7 @@ def job_of(row: Sequence[Any]) -> Job:
     """Read a job."""
     (
         id_, owner_id, base, owner, generation, operation, cause, requester, priority, still_open, outcome, results,
-        created_at, finished_at, payload, untold,
+        created_at, finished_at, payload, untold, prioritised_at,
     ) = row  # fmt: skip
     return Job(
         id=id_,
@@ -72,7 +73,25 @@ def job_of(row: Sequence[Any]) -> Job:
         finished_at=finished_at,
         payload=payload,
         untold=bool(untold),
+        prioritised_at=prioritised_at,
     )
+
+
+def pauses_of(rows: Iterable[Sequence[Any]]) -> Pauses:
+    """Read all pauses."""
+    return Pauses(pause_of(row) for row in rows)
+
+
+def pause_of(row: Sequence[Any]) -> Pause:
+    """Read a pause."""
+    base, since, stop, requester, resumed_at = row
+    return Pause(base=base, since=since, stop=bool(stop), requester=requester, resumed_at=resumed_at)
+
+
+def quota_of(row: Sequence[Any]) -> Quota:
+    """Read a quota."""
+    base, per_day, day, used = row
+    return Quota(base=base, per_day=per_day, day=day, used=used)
 
 
 def event_of(row: Sequence[Any]) -> LoggedEvent:

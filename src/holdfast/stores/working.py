@@ -72,8 +72,13 @@ class Working(Desk):
         self._report(changes)
         return tickets(changes, neighbours)
 
-    def _claimed(self, tx: Transaction, chosen: Sequence[Chosen], holder: str) -> tuple[list[Change], list[Slot]]:
-        """Claim within a transaction; return what moved, and all slots of their owners as they now stand."""
+    def _claimed(
+        self, tx: Transaction, chosen: Sequence[Chosen], holder: str, *, anyway: bool = False
+    ) -> tuple[list[Change], list[Slot]]:
+        """Claim within a transaction; return what moved, and all slots of their owners as they now stand.
+
+        `anyway` passes over a pause, for what is claimed only to be written down as done.
+        """
         if not chosen:
             return [], []
         rules = self.rules
@@ -83,9 +88,12 @@ class Working(Desk):
             [[slot, generation] for _, slot, generation in chosen if slot in snapshot.slots],
             holder=holder,
             attempts=rules.retry.attempts,
+            anyway=int(anyway),
             lease=micros(rules.lease),
             look=micros(min(rules.lease, rules.stall, rules.deadline)),
         )
+        place = {slot: number for number, (_, slot, _) in enumerate(chosen)}
+        rows.sort(key=lambda row: place[row[0]])  # a worker goes through a batch in the order of the store
         changes = snapshot.moved(rows, Verb.CLAIM, holder=holder)
         return changes, self._follow(tx, snapshot, changes).slots
 
@@ -119,6 +127,12 @@ class Working(Desk):
         stale = self.database.write(work, durable=False)
         if stale:
             raise StaleLease("extended", stale)
+
+    def called_back(self, tickets: Sequence[Ticket]) -> list[Ticket]:
+        """Return those of these tickets whose work a pause wants to be given back."""
+        with self.database.reading() as tx:
+            called = {slot for (slot,) in tx.run(sql.CALLED_BACK, [[ticket.slot] for ticket in tickets])}
+        return [ticket for ticket in tickets if ticket.slot in called]
 
     def complete(self, completions: Sequence[Completion], write: Writer | None = None) -> None:
         """Publish builds: they are served from now on, and what waited for them is queued."""

@@ -13,6 +13,27 @@ down_revision = "0002"
 
 ID = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
 
+# On SQLite: what takes text out of the database is counted by the database itself, whoever does it. A later version that
+# makes one of these tables anew has to make its triggers anew, too.
+REMOVALS = (
+    ("bases", "AFTER DELETE ON library_bases", "'rows'"),
+    ("names", "AFTER UPDATE OF name ON library_bases WHEN old.name IS NOT new.name", "'rows'"),
+    ("items", "AFTER DELETE ON library_items", "'rows', 'documents'"),
+    (
+        "changes",
+        (
+            "AFTER UPDATE OF name, blob, metadata, source ON library_items "
+            "WHEN (old.name, old.blob, old.metadata, old.source) IS NOT (new.name, new.blob, new.metadata, new.source)"
+        ),
+        "'rows', 'documents'",
+    ),
+    ("builds", "AFTER DELETE ON library_builds", "'rows'"),
+    ("chunks", "AFTER DELETE ON library_chunks", "'rows'"),
+    ("memos", "AFTER DELETE ON library_memos", "'rows'"),
+    ("recipes", "AFTER DELETE ON library_recipes", "'rows'"),
+    ("slots", "AFTER DELETE ON slots", "'rows'"),
+)
+
 
 def _only(condition: str) -> dict[str, Any]:
     return {"sqlite_where": sa.text(condition), "postgresql_where": sa.text(condition)}
@@ -267,9 +288,7 @@ def upgrade() -> None:
     op.create_index("library_items_blob", "library_items", ["blob"], **_only("blob IS NOT NULL"))
     op.create_index("library_items_deleting", "library_items", ["id"], **_only("deleting = 1"))
     op.create_index("library_items_digest", "library_items", ["base_id", "digest"], **_only("deleting = 0"))
-    op.create_index(
-        "library_items_due", "library_items", ["look_at"], **_only("deleting = 0 AND look_at IS NOT NULL")
-    )
+    op.create_index("library_items_due", "library_items", ["look_at"], **_only("deleting = 0 AND look_at IS NOT NULL"))
     op.create_index(
         "library_items_name", "library_items", ["base_id", "parent_id", "name"], unique=True, **_only("deleting = 0")
     )
@@ -285,3 +304,25 @@ def upgrade() -> None:
     op.create_index("library_memo_uses_chunk", "library_memo_uses", ["chunk_id"])
     op.add_column("slots", sa.Column("recipe", ID, nullable=True))
     op.create_index("slots_served", "slots", ["recipe"], **_only("recipe IS NOT NULL"))
+    _count_removals()
+
+
+def _count_removals() -> None:
+    """Let the database count what is to be erased."""
+    op.create_table(
+        "erasures",
+        sa.Column("place", sa.Text(), nullable=False),
+        sa.Column("removed", sa.BigInteger(), nullable=False),
+        sa.Column("erased", sa.BigInteger(), nullable=False),
+        sa.Column("since", sa.BigInteger(), nullable=True),
+        sa.Column("tried_at", sa.BigInteger(), nullable=True),
+        sa.Column("held_since", sa.BigInteger(), nullable=True),
+        sa.Column("step", sa.BigInteger(), server_default="0", nullable=False),
+        sa.CheckConstraint("0 <= erased AND erased <= removed", name=op.f("erasures_erased_check")),
+        sa.PrimaryKeyConstraint("place", name=op.f("erasures_pkey")),
+    )
+    op.execute("INSERT INTO erasures (place, removed, erased) VALUES ('rows', 0, 0), ('documents', 0, 0)")
+    if op.get_bind().dialect.name == "sqlite":
+        for name, when, places in REMOVALS:
+            count = f"UPDATE erasures SET removed = removed + 1 WHERE place IN ({places})"  # noqa: S608 - our own words
+            op.execute(f"CREATE TRIGGER erasures_{name} {when} BEGIN {count}; END")

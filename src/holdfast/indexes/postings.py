@@ -1,0 +1,100 @@
+"""Words of one recipe in memory: which chunks say a word and what that is worth. A copy for searching, never the truth.
+
+Nothing is read before it is asked for: where a word stands comes from the database when somebody first asks for it,
+and stays while there is room. So a rare word costs little and a common one is read once.
+
+The copy stands for the chunks that were there when it was begun. What came since is looked up in the database; when
+that becomes too much, a new copy is begun. A chunk costs 13 bytes, and each word of it that is kept 12 (`COST`).
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from holdfast.indexes.fulltext import BODY, HEADINGS, K1, B, rarity
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable, Iterable, Sequence
+
+    from numpy.typing import NDArray
+
+    Chunks = NDArray[np.int64]
+
+COST = 12  # bytes
+CHANGED_SHARE = 0.05  # of chunks that came or went, above which a copy is begun anew
+
+
+class Said(NamedTuple):
+    """Where a word is said, and what it counts there."""
+
+    places: NDArray[np.intp]
+    scores: NDArray[np.float32]
+
+
+class Postings:
+    """The words of a number of chunks, in ascending order, each with its length in words."""
+
+    def __init__(self, chunks: Chunks, lengths: NDArray[np.int64]) -> None:
+        self._chunks = chunks
+        usual = max(float(lengths.mean()), 1.0) if len(lengths) else 1.0
+        self._norms = (K1 * (1 - B + B * lengths / usual)).astype(np.float32)
+        self._alive = np.ones(len(chunks), dtype=np.bool_)
+        self._gone: list[int] = []  # places
+        self._words: OrderedDict[Hashable, Said] = OrderedDict()
+        self.size = len(chunks)  # how much is kept: chunks, and chunks of words
+        self.late: frozenset[int] = frozenset()  # chunks that came after it was begun
+
+    def __contains__(self, word: Hashable) -> bool:
+        return word in self._words
+
+    def compare(self, chunks: Chunks) -> bool:
+        """Note which chunks came and which went; tell whether the copy still stands for most of them.
+
+        What is gone once, in anybody's snapshot, is no longer part of the copy: should it come back, it comes late.
+        """
+        self._alive &= np.isin(self._chunks, chunks, assume_unique=True)
+        self._gone = np.flatnonzero(~self._alive).tolist()
+        came = np.setdiff1d(chunks, self._chunks[self._alive], assume_unique=True)
+        self.late = frozenset(came.tolist())
+        return len(self._gone) + len(came) <= CHANGED_SHARE * len(self._chunks)
+
+    def keep(self, word: Hashable, headings: Chunks, bodies: Chunks) -> None:
+        """Keep who says a word, as often as it is said: in headings, and in the text. Late chunks are left out."""
+        said, where = np.unique(np.concatenate([headings, bodies]), return_inverse=True)
+        times = np.bincount(where, weights=np.repeat([HEADINGS, BODY], [len(headings), len(bodies)]))
+        places = np.searchsorted(self._chunks, said)
+        known = places < len(self._chunks)
+        known[known] = self._chunks[places[known]] == said[known]
+        places, times = places[known], times[known]
+        weight = rarity(len(said), len(self._chunks)) * (K1 + 1)
+        scores = weight * times / (times + self._norms[places])
+        self._words[word] = Said(places, scores.astype(np.float32))
+        self.size += len(places)
+
+    def forget_one(self) -> bool:
+        """Forget the word that was not asked for the longest; tell whether there was one."""
+        if not self._words:
+            return False
+        _, said = self._words.popitem(last=False)
+        self.size -= len(said.places)
+        return True
+
+    def find(self, words: Iterable[Hashable], limit: int, within: Sequence[int] | None) -> list[tuple[int, float]]:
+        """Return the chunks with the highest BM25 for these words, all of which are kept; equal ones in their order."""
+        sums = np.zeros(len(self._chunks), dtype=np.float32)
+        for word in words:
+            said = self._words[word]
+            self._words.move_to_end(word)
+            sums[said.places] += said.scores
+        if self._gone:
+            sums[self._gone] = 0
+        if within is not None:
+            sums[~np.isin(self._chunks, np.fromiter(within, dtype=np.int64))] = 0
+        count = min(limit, len(sums))
+        least = float(np.partition(sums, len(sums) - count)[len(sums) - count]) if count else 0.0
+        places = np.flatnonzero(sums >= least) if least > 0 else np.flatnonzero(sums)
+        order = places[np.lexsort((places, -sums[places]))[:limit]]
+        return list(zip(self._chunks[order].tolist(), sums[order].tolist(), strict=True))

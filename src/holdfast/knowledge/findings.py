@@ -1,0 +1,120 @@
+"""What the doctor finds, as data: a code, where, how much of it, a few examples, and a sentence with what to do."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from holdfast.stores.base import LARGEST_BATCH
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from holdfast.stores.database import Database
+
+EXAMPLES = 5
+
+SENTENCES = {
+    "build_left": "{count} lists of chunks are served by nobody and wait for the sweep, which runs with the workers.",
+    "list_left": "{count} entries of lists belong to no build. Fix removes them.",
+    "chunk_left": "{count} chunks are in no list and wait for the sweep, which runs with the workers.",
+    "missing_left": "{count} notes of missing chunks belong to slots that are gone. Fix removes them.",
+    "use_left": "{count} paid answers are used by chunks that are gone. Fix ends these uses.",
+    "memo_left": "{count} paid answers are used by nothing. Fix removes them.",
+    "delete_unasked": "The clean-up of {count} deleted items was not asked for, as after a crash. Fix asks for it.",
+    "delete_unfinished": "{count} deleted items are cleaned up but for their rows, which wait for the sweep.",
+    "slots_left": "{count} documents are gone and still have slots. Fix deletes what is left of them.",
+    "not_asked": "{count} documents have content and were never indexed, though {where} indexes at once. Fix asks.",
+    "row_left": "{count} rows in {where} belong to chunks that are gone. Fix drops them.",
+    "list_lacks": "The served lists of {count} documents are not whole, so they are not found. Fix builds them again.",
+    "row_lacks": "{count} chunks are served without a row in {where}, and not found there. Fix asks for these again.",
+    "file_left": "{count} files are named by no document. Fix removes them.",
+    "file_unfinished": "{count} files were begun and given up more than a day ago. Fix removes them.",
+    "file_lacks": "The files of {count} documents are not there. Add these documents again, or restore the files.",
+    "file_damaged": "The files of {count} documents are not what was added. Add them again, or restore the files.",
+    "status_differs": "{count} documents show another status than their slots have. Fix writes the right one.",
+    "job_differs": "{count} jobs count other slots than they have, and would never end, or twice. Fix counts again.",
+    "nobody_works": "{count} jobs wait, and nobody takes them. Start a worker: holdfast serve.",
+    "not_erased": "{count} deleted documents are not erased from the disk yet. Fix tries it now; whoever reads for "
+    "long is in the way.",
+}
+PEOPLE = frozenset({"file_lacks", "file_damaged", "nobody_works"})  # what only people can mend
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """One kind of trouble in one place."""
+
+    code: str
+    where: str
+    count: int
+    examples: tuple[str, ...] = ()
+    fixed: int = 0  # of these, how many were repaired, or asked for
+
+    @property
+    def fixable(self) -> bool:
+        """Whether `fix` repairs it."""
+        return self.code not in PEOPLE
+
+    @property
+    def sentence(self) -> str:
+        """What it is and what to do, for people."""
+        return SENTENCES[self.code].format(count=self.count, where=self.where)
+
+
+class Trouble(NamedTuple):
+    """One thing that is wrong."""
+
+    where: str
+    what: str  # for people
+    key: Any  # for whoever mends it
+
+
+class Portion(NamedTuple):
+    """What one bounded reading has shown."""
+
+    looked: int
+    troubles: Sequence[Trouble] = ()
+
+
+class Check(NamedTuple):
+    """Looks for one kind of trouble, portion by portion, and mends it; `mend` tells how many it repaired."""
+
+    code: str
+    look: Callable[[], Iterator[Portion]]
+    mend: Callable[[Sequence[Trouble]], int] = lambda _: 0
+
+
+def windows(database: Database, statement: Any, *after: str) -> Iterator[list[tuple[Any, ...]]]:
+    """Read a table from end to end, each window in a transaction of its own; its first columns name the place."""
+    place: dict[str, Any] = dict.fromkeys(after, -1)
+    while True:
+        with database.reading() as tx:
+            rows = tx.run(statement, limit=LARGEST_BATCH, **place)
+        if not rows:
+            return
+        yield rows
+        place = dict(zip(after, rows[-1], strict=False))
+
+
+class Tally:
+    """Counts the troubles of one check by where they are."""
+
+    def __init__(self, code: str) -> None:
+        self._code = code
+        self._found: dict[str, Finding] = {}
+
+    def count(self, where: str, troubles: Sequence[Trouble], fixed: int) -> None:
+        """Add troubles of one place, of which some are repaired."""
+        known = self._found.get(where) or Finding(code=self._code, where=where, count=0)
+        self._found[where] = replace(
+            known,
+            count=known.count + len(troubles),
+            examples=(*known.examples, *(one.what for one in troubles))[:EXAMPLES],
+            fixed=known.fixed + fixed,
+        )
+
+    @property
+    def findings(self) -> list[Finding]:
+        """What was found, in order of places."""
+        return [self._found[where] for where in sorted(self._found)]

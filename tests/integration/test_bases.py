@@ -1,0 +1,962 @@
+"""The life of a base: one test for each rule, on both databases."""
+
+from __future__ import annotations
+
+import json
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from holdfast.core.admission import Request, Verdict
+from holdfast.core.dependencies import SlotSpec
+from holdfast.core.states import Operation, SlotState, Status
+from holdfast.errors import (
+    BadRequest,
+    BadSettings,
+    BaseFailed,
+    NameTaken,
+    Permanent,
+    StoreUnavailable,
+    UnknownBase,
+)
+from holdfast.indexes import merging
+from holdfast.indexes.fulltext import FulltextIndex
+from holdfast.knowledge import rolling
+from holdfast.knowledge.adding import Terms, Upload
+from holdfast.knowledge.bases import Bases
+from holdfast.knowledge.rolling import ROLLOUT, RolloutIndexer
+from holdfast.knowledge.selecting import locked
+from holdfast.library.catalogue import Base, BaseSettings, BaseStatus, Kind
+from holdfast.library.serving import confirmed
+from holdfast.providers.offline import OfflineProvider
+from holdfast.search.searching import Look, alone
+from holdfast.settings import Settings
+from holdfast.stores.base import LARGEST_BATCH, Surrender
+from holdfast.wiring import Library
+from tests.support.rig import Rig
+from tests.support.rig_audit import Meanwhile, audit, audit_quiet
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+    from pathlib import Path
+
+    from holdfast.providers.base import Embedded
+    from tests.support.clock import FakeClock
+
+WHALES = "# Whales\n\nThe blue whale eats krill.\n"
+STONES = "# Stones\n\nGranite is hard.\n"
+SMALL: dict[str, Any] = {"chunk_size": 48, "chunk_overlap": 0}
+CHANNELS = ("vector", "fulltext", "graph")
+WORDS = ("krill", "plankton", "shrimp", "squid")
+
+
+class Embedder(OfflineProvider):
+    """The embedder of this machine under any name, paid for, and broken when a test says so."""
+
+    def __init__(self) -> None:
+        self.embedding_model = "one"
+        self.dimension = None  # type: ignore[assignment]
+        self.paid = True
+        self.asked: list[str] = []
+        self.length: int | None = None
+        self.error: Exception | None = None
+
+    def embed_parts(self, texts: Sequence[str], enough: Callable[[], bool] = lambda: False) -> Iterator[Embedded]:
+        self.asked += texts
+        if self.error is not None:
+            raise self.error
+        for part in super().embed_parts(texts, enough):
+            yield replace(part, vectors=part.vectors[:, : self.length])
+
+
+@pytest.fixture
+def embedder() -> Embedder:
+    return Embedder()
+
+
+@pytest.fixture
+def rig(database_url: str, tmp_path: Path, clock: FakeClock, embedder: Embedder) -> Iterator[Rig]:
+    rig = Rig(database_url, tmp_path / "blobs", clock, embedder, **SMALL)
+    yield rig
+    rig.close()
+
+
+def bases(rig: Rig) -> Bases:
+    return rig.library.bases
+
+
+def change(rig: Rig, **settings: Any) -> Any:
+    """Change settings of the base, and keep the base as it is now."""
+    changed = bases(rig).change(rig.base, replace(bases(rig).read(rig.base).settings, **settings))
+    rig.base = changed.base
+    return changed.rollout
+
+
+def put(rig: Rig, *names: str, text: str = WHALES) -> None:
+    rig.library.items.put(rig.base, [Upload(name, f"{text}\nThis is {name}.\n".encode()) for name in names])
+
+
+def sections(count: int, word: str = "krill") -> str:
+    return "\n\n".join(f"## Part {n}\n\nThe {word} of part {n}. " + f"Padding {n}. " * 3 for n in range(count))
+
+
+def built(rig: Rig, name: str) -> dict[str, int]:
+    """Return which generation each slot of a document serves."""
+    return {slot.kind: slot.built for slot in rig.owner(name).slots}
+
+
+def specs(rig: Rig, name: str) -> dict[str, str]:
+    """Return what each slot of a document was made by."""
+    known = {recipe.id: recipe.spec for _, recipe in rig.library.catalogue.recipes_of(rig.base.key)}
+    return {slot.kind: known[slot.recipe] for slot in rig.owner(name).slots if slot.recipe is not None}
+
+
+def rollout(rig: Rig) -> Any:
+    slot = bases(rig).rollout(rig.base)
+    assert slot is not None
+    return slot
+
+
+def roll(rig: Rig) -> None:
+    """Let the rollout run, and nothing else."""
+    worker = rig.hire("roller")
+    worker.indexers = {ROLLOUT: rig.indexers[ROLLOUT]}
+    while worker.run_next(1):
+        pass
+
+
+def restart(rig: Rig, embedder: Embedder) -> None:
+    """Open the same database in another process, so to speak."""
+    numbers = Settings(database=rig.store.database.engine.url.render_as_string(), data=str(rig.folder))
+    rig.library = Library(rig.store, numbers, embedder=embedder, clock=rig.clock)
+    rig.indexers = rig.library.indexers()
+    rig.worker = rig.hire("worker")
+
+
+def sweep(rig: Rig) -> None:
+    """Sweep and work until nothing is left to do."""
+    rig.work()
+    while rig.library.sweep(LARGEST_BATCH):
+        rig.work()
+    rig.work()
+
+
+def left_of(rig: Rig, base: Base) -> dict[str, int]:
+    """Count what is left of a base in every table."""
+    with rig.store.database.reading() as tx:
+        key, found = base.key, {}
+        for table in ("owners", "library_recipes", "quotas", "pauses"):
+            found[table] = tx.plain(f"SELECT count(*) FROM {table} WHERE base = '{key}'")[0][0]  # noqa: S608
+        found["items"] = tx.plain(f"SELECT count(*) FROM library_items WHERE base_id = {base.id}")[0][0]  # noqa: S608
+        found["bases"] = tx.plain(f"SELECT count(*) FROM library_bases WHERE id = {base.id}")[0][0]  # noqa: S608
+    return {table: count for table, count in found.items() if count}
+
+
+def tables(rig: Rig, recipes: Sequence[int]) -> list[str]:
+    """Name the tables of recipes that are there."""
+    wanted = {f"{kind}_{recipe}" for recipe in recipes for kind in CHANNELS}
+    sqlite = rig.store.database.engine.dialect.name == "sqlite"
+    listed = "SELECT name FROM sqlite_master" if sqlite else "SELECT tablename FROM pg_tables"
+    with rig.store.database.reading() as tx:
+        return sorted(wanted & {name for (name,) in tx.plain(listed)})
+
+
+def at_once(*works: Callable[[], object]) -> list[object]:
+    """Do things in threads that start together; return what came of each."""
+    gate = threading.Barrier(len(works))
+
+    def one(work: Callable[[], object]) -> object:
+        gate.wait()
+        try:
+            return work()
+        except NameTaken as error:
+            return error
+
+    with ThreadPoolExecutor(len(works)) as threads:
+        return list(threads.map(one, works))
+
+
+# -------------------------------------------------------------------- making, naming, looking
+
+
+@pytest.mark.parametrize("name", ["", " ", "x" * 201, "a\0b", "half \ud800"])
+def test_a_name_that_nobody_could_ask_for_is_refused(rig: Rig, name: str) -> None:
+    with pytest.raises(BadRequest, match="1 to 200"):
+        bases(rig).create(name)
+    with pytest.raises(BadRequest, match="1 to 200"):
+        bases(rig).rename(rig.base, name)
+    with pytest.raises(UnknownBase):
+        bases(rig).find(name)
+    assert [base.name for base in bases(rig).list()] == ["shelf"]
+
+
+def test_bases_are_created_listed_and_found_by_their_names(rig: Rig) -> None:
+    made = bases(rig).create("a" * 200, BaseSettings(indexes=("fulltext",)))
+    assert [base.name for base in bases(rig).list()] == ["a" * 200, "shelf"]
+    assert bases(rig).find("a" * 200) == made
+    assert (made.settings.indexes, made.status) == (("fulltext",), BaseStatus.READY)
+    with pytest.raises(UnknownBase, match="nowhere"):
+        bases(rig).find("nowhere")
+
+
+def test_a_name_that_is_taken_is_refused(rig: Rig) -> None:
+    other = bases(rig).create("other")
+    with pytest.raises(NameTaken, match="shelf"):
+        bases(rig).create("shelf")
+    with pytest.raises(NameTaken, match="shelf"):
+        bases(rig).rename(other, "shelf")
+    assert bases(rig).rename(other, "other").name == "other"  # its own name is no obstacle
+
+
+def test_of_many_who_want_one_name_at_once_one_gets_it(rig: Rig) -> None:
+    answers = at_once(*[lambda: bases(rig).create("wanted")] * 4)
+    assert sorted(type(answer).__name__ for answer in answers) == ["Base", "NameTaken", "NameTaken", "NameTaken"]
+    others = [bases(rig).create(f"other {n}") for n in range(3)]
+    renamed = at_once(*[lambda base=base: bases(rig).rename(base, "one") for base in others])
+    assert sorted(type(answer).__name__ for answer in renamed) == ["Base", "NameTaken", "NameTaken"]
+
+
+def test_a_renamed_base_keeps_all_and_its_old_name_is_free(rig: Rig) -> None:
+    rig.index("whales.md", WHALES)
+    rig.base = bases(rig).rename(rig.base, "archive")
+    assert [hit.served.name for hit in rig.find("krill")] == ["whales.md"]
+    assert bases(rig).create("shelf").id != rig.base.id
+
+
+@pytest.mark.parametrize(
+    ("settings", "why"),
+    [
+        ({"chunk_size": 4}, "says nothing"),
+        ({"chunk_size": 48, "chunk_overlap": 40}, "cannot repeat"),
+        ({"indexes": ("fulltext", "rumours")}, "no index 'rumours'"),
+    ],
+)
+def test_settings_that_no_document_could_be_indexed_with_are_refused(
+    rig: Rig, settings: dict[str, Any], why: str
+) -> None:
+    with pytest.raises(BadSettings, match=why):
+        bases(rig).create("other", BaseSettings(**settings))
+    with pytest.raises(BadSettings, match=why):
+        change(rig, **settings)
+    assert [base.name for base in bases(rig).list()] == ["shelf"]
+    assert bases(rig).read(rig.base).settings == rig.base.settings
+
+
+def test_settings_of_a_newer_version_are_read_and_kept(rig: Rig) -> None:
+    stored = json.dumps({**json.loads(rig.base.settings.written()), "moods": ["calm"]})
+    rig.store.database.write(lambda tx: tx.plain(f"UPDATE library_bases SET settings = '{stored}'"), durable=True)  # noqa: S608
+    assert bases(rig).find("shelf").settings == rig.base.settings
+    change(rig, auto_index=False)
+    with rig.store.database.reading() as tx:
+        written = json.loads(tx.plain("SELECT settings FROM library_bases")[0][0])
+    assert (written["moods"], written["auto_index"]) == (["calm"], False)
+
+
+def test_an_index_that_cannot_run_here_is_not_enabled_with_the_reason(rig: Rig) -> None:
+    base = bases(rig).create("other", BaseSettings(indexes=("fulltext", "questions")))
+    assert list(bases(rig).not_enabled(base)) == ["questions"]
+
+
+# -------------------------------------------------------------------- other settings
+
+
+def test_settings_that_change_nothing_of_what_is_built_ask_for_no_work(rig: Rig) -> None:
+    rig.index("whales.md", WHALES)
+    assert change(rig, auto_index=False, tenant="us", budget_tokens=1000) is None
+    assert (bases(rig).read(rig.base).settings.tenant, rig.worker.run_next(9)) == ("us", 0)
+
+
+def test_adding_an_index_builds_only_that_slot_for_every_document(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rolling, "TOGETHER", 2)
+    put(rig, "a.md", "b.md", "c.md", "d.md", "e.md")
+    rig.work()
+    before, asked = built(rig, "a.md"), len(rig.library.tools.embedder._provider.asked)  # type: ignore[attr-defined]
+    assert change(rig, indexes=("vector", "fulltext", "graph")).accepted
+    rig.work()
+    for name in ("a.md", "b.md", "c.md", "d.md", "e.md"):
+        assert built(rig, name) == {**before, "graph": 2}
+        assert rig.owner(name).status is Status.SUCCESS
+    assert len(rig.library.tools.embedder._provider.asked) == asked  # type: ignore[attr-defined]
+    assert rollout(rig).state is SlotState.READY
+    sweep(rig)
+    audit_quiet(rig)
+
+
+def test_an_index_that_was_built_later_hides_nothing_that_the_others_find(rig: Rig) -> None:
+    parts = "\n\n".join(f"## Part {n}\n\nThe Blue Whale eats {word}." for n, word in enumerate(WORDS))
+    change(rig, indexes=("fulltext",))
+    rig.index("parts.md", parts)
+    before = {hit.served.passage.chunk for hit in rig.library.searching.search(rig.base, " ".join(WORDS), 99)}
+    change(rig, indexes=("fulltext", "graph"))
+    rig.work()
+    look = rig.library.searching.search(rig.base, f"Blue Whale {' '.join(WORDS)}", 99)
+    assert {hit.served.passage.chunk for hit in look} == before
+    assert len(before) == len(WORDS)
+    owner = rig.owner("parts.md").slots
+    with rig.store.database.reading() as tx:  # one of them is told of by a slot of a later generation
+        newer = next(slot for slot in owner if slot.kind == "graph")
+        chunk = min(before)
+        assert confirmed(tx, rig.base.key, "graph", newer.recipe or 0, [chunk])[chunk].generation == 2
+    view = Look(tx, rig.library.indexes, rig.base, " ".join(WORDS))
+    with rig.store.database.sharing() as view._tx:
+        view.confirm("graph", rig.library.indexes.recipes(rig.base, "graph")[0], [chunk])
+        found = view.hits(alone(view.channel("fulltext")), 99)
+    assert {hit.served.passage.chunk for hit in found} == before
+
+
+def test_a_rollout_tells_how_far_it_is(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rolling, "TOGETHER", 2)
+    put(rig, "a.md", "b.md", "c.md")
+    rig.work()
+    change(rig, chunk_size=96)
+    ask, seen = RolloutIndexer._ask, []
+
+    def beats(self: RolloutIndexer, task: Any, *args: Any, **more: Any) -> Any:
+        task.renew()
+        seen.append((rollout(rig).done, rollout(rig).total))
+        return ask(self, task, *args, **more)
+
+    monkeypatch.setattr(RolloutIndexer, "_ask", beats)
+    rig.work()
+    assert seen == [(0, 3), (0, 3), (2, 3), (2, 3), (3, 3), (3, 3)]
+
+
+def test_dropping_an_index_removes_only_its_slots_and_rows_and_disturbs_no_search(rig: Rig) -> None:
+    put(rig, "a.md", "b.md")
+    rig.work()
+    before = built(rig, "a.md")
+    change(rig, indexes=("fulltext",))
+    roll(rig)
+    assert (rig.find("krill", "vector"), len(rig.find("krill"))) == ([], 2)
+    owner = rig.owner("a.md")
+    assert (owner.status, owner.slot("vector").state) == (Status.SUCCESS, SlotState.DELETING)  # type: ignore[union-attr]
+    while rig.worker.run_next(1):
+        assert len(rig.find("krill")) == 2
+        audit(rig)
+    assert built(rig, "a.md") == {"content": before["content"], "fulltext": before["fulltext"]}
+    assert (rig.rows("vector"), len(rig.rows("fulltext"))) == ([], 2)
+    sweep(rig)
+    audit_quiet(rig)
+
+
+def test_an_index_that_is_wanted_again_while_it_is_being_removed_is_built_anew(rig: Rig) -> None:
+    rig.index("whales.md", WHALES)
+    change(rig, indexes=("fulltext",))
+    roll(rig)
+    change(rig, indexes=("vector", "fulltext"))
+    roll(rig)
+    assert (rollout(rig).state, rollout(rig).error_code) == (SlotState.WAITING, "documents_at_work")
+    rig.work()
+    assert set(built(rig, "whales.md")) == {"content", "fulltext"}
+    rig.clock.advance(rolling.LATER)
+    rig.work()
+    assert rollout(rig).state is SlotState.READY
+    assert len(rig.find("krill", "vector")) == 1
+    sweep(rig)
+    audit_quiet(rig)
+
+
+def test_other_chunk_settings_reindex_everything_while_the_old_index_serves(rig: Rig) -> None:
+    rig.index("parts.md", sections(8))
+    rig.index("whales.md", WHALES)
+    change(rig, chunk_size=96)
+    while rig.worker.run_next(1):
+        audit(rig)
+        for kind in ("vector", "fulltext"):
+            assert {hit.served.name for hit in rig.find("krill", kind)} == {"parts.md", "whales.md"}
+    for name in ("parts.md", "whales.md"):
+        assert specs(rig, name)["content"] == '{"overlap": 0, "size": 96}'
+        assert rig.owner(name).status is Status.SUCCESS
+    sweep(rig)
+    audit_quiet(rig)
+
+
+def test_paid_answers_are_used_again_where_they_still_hold(rig: Rig, embedder: Embedder) -> None:
+    rig.index("whales.md", WHALES)
+    rig.index("parts.md", sections(8))
+    change(rig, chunk_size=96)
+    rig.work()
+    change(rig, chunk_size=48)
+    rig.work()
+    assert len(embedder.asked) == len(set(embedder.asked))
+    sweep(rig)
+    audit_quiet(rig)
+
+
+def test_another_embedding_model_makes_only_vectors_anew(rig: Rig) -> None:
+    put(rig, "a.md", "b.md")
+    rig.work()
+    before = built(rig, "a.md")
+    other = Embedder()
+    other.embedding_model = "two"
+    restart(rig, other)
+    rig.library.sweep(LARGEST_BATCH)
+    assert len(rig.find("krill")) == 2
+    rig.work()
+    for name in ("a.md", "b.md"):
+        assert built(rig, name) == {**before, "vector": before["vector"] + 1}
+        assert json.loads(specs(rig, name)["vector"])["model"].startswith("two@")
+    assert len(rig.find("krill", "vector")) == 2
+    wanted = rollout(rig).wanted
+    restart(rig, other)
+    sweep(rig)
+    assert rollout(rig).wanted == wanted  # nobody asks again for what was asked for
+    audit_quiet(rig)
+
+
+def test_a_document_at_work_is_left_for_another_round(rig: Rig) -> None:
+    put(rig, "a.md", "b.md")
+    (ticket,) = rig.store.claim_next(("content",), "hand", 1)  # it has read the old settings
+    change(rig, chunk_size=96)
+    roll(rig)
+    assert (rollout(rig).state, rollout(rig).error_code) == (SlotState.WAITING, "documents_at_work")
+    assert (rollout(rig).attempts, rollout(rig).error.params["documents"]) == (0, "1")
+    rig.clock.advance(timedelta(minutes=3))  # the hand is gone
+    rig.work()
+    rig.clock.advance(rolling.LATER)
+    rig.work()
+    assert rollout(rig).state is SlotState.READY
+    assert {specs(rig, name)["content"] for name in ("a.md", "b.md")} == {'{"overlap": 0, "size": 96}'}
+    assert ticket.fence < rig.slot(rig.library.items.children(rig.base)[0].name, "content").fence
+    sweep(rig)
+    audit_quiet(rig)
+
+
+def test_what_is_added_with_an_old_handle_gets_what_the_base_wants_now(rig: Rig) -> None:
+    old = rig.base
+    change(rig, indexes=("fulltext",), chunk_size=96)
+    rig.base = old
+    rig.index("whales.md", WHALES)
+    assert set(built(rig, "whales.md")) == {"content", "fulltext"}
+    assert specs(rig, "whales.md")["content"] == '{"overlap": 0, "size": 96}'
+    change(rig, indexes=("vector", "fulltext"))
+    rig.base = replace(rig.base, settings=old.settings)
+    rig.work()
+    rig.ask("whales.md", Operation.FORCE)
+    assert set(built(rig, "whales.md")) == {"content", "fulltext", "vector"}
+
+
+def test_a_newer_change_supersedes_the_rollout_of_an_older_one(rig: Rig) -> None:
+    put(rig, "a.md", "b.md")
+    rig.work()
+    first = change(rig, chunk_size=96)
+    second = change(rig, chunk_size=64, indexes=("vector", "fulltext", "graph"))
+    assert rig.store.job(first.job).outcome == "superseded"
+    rig.work()
+    assert rig.store.job(second.job).outcome == "success"
+    for name in ("a.md", "b.md"):
+        assert specs(rig, name)["content"] == '{"overlap": 0, "size": 64}'
+        assert set(built(rig, name)) == {"content", "vector", "fulltext", "graph"}
+
+
+def test_what_failed_before_is_tried_again_only_where_the_change_concerns_it(rig: Rig, embedder: Embedder) -> None:
+    embedder.error = Permanent("content_refused")
+    rig.index("whales.md", WHALES)
+    assert rig.slot("whales.md", "vector").state is SlotState.FAILED
+    embedder.error = None
+    change(rig, indexes=("vector", "fulltext", "graph"))
+    rig.work()
+    assert rig.slot("whales.md", "vector").state is SlotState.FAILED
+    change(rig, chunk_size=96)
+    rig.work()
+    assert rig.owner("whales.md").status is Status.SUCCESS
+
+
+def test_what_an_earlier_rollout_tried_again_is_no_concern_of_the_next(rig: Rig, embedder: Embedder) -> None:
+    bases(rig).repair(rig.base)  # tries everything again, and ends
+    rig.work()
+    embedder.error = Permanent("content_refused")
+    rig.index("whales.md", WHALES)
+    embedder.error = None
+    change(rig, indexes=("vector", "fulltext", "graph"))
+    rig.work()
+    assert rig.slot("whales.md", "vector").state is SlotState.FAILED
+
+
+def test_a_superseded_rollout_asks_for_nothing_more(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    rig.index("whales.md", WHALES)
+    first = change(rig, chunk_size=96)
+    target = RolloutIndexer._target
+
+    def slow(self: RolloutIndexer, *args: Any) -> Any:
+        old = target(self, *args)
+        monkeypatch.setattr(RolloutIndexer, "_target", target)
+        change(rig, chunk_size=64)
+        return old
+
+    monkeypatch.setattr(RolloutIndexer, "_target", slow)
+    rig.work()
+    assert specs(rig, "whales.md")["content"] == '{"overlap": 0, "size": 64}'
+    with rig.store.database.reading() as tx:
+        assert tx.plain(f"SELECT count(*) FROM jobs WHERE payload = '{first.job}'") == [(0,)]  # noqa: S608
+    assert rig.owner("whales.md").generation == 2
+
+
+def test_what_a_rollout_left_is_not_asked_for_by_every_process_that_starts(rig: Rig) -> None:
+    rig.index("whales.md", WHALES)
+    other = Embedder()
+    other.embedding_model, other.error = "two", Permanent("content_refused")
+    restart(rig, other)
+    sweep(rig)
+    assert (rig.slot("whales.md", "vector").state, rollout(rig).wanted) == (SlotState.FAILED, 1)
+    restart(rig, other)
+    sweep(rig)
+    assert rollout(rig).wanted == 1
+    assert json.loads(specs(rig, "whales.md")["vector"])["model"].startswith("one@")  # what it had is served
+
+
+def test_a_superseded_change_is_not_forgotten(rig: Rig, embedder: Embedder) -> None:
+    rig.index("whales.md", WHALES)
+    embedder.embedding_model = "two"
+    embedder.error = Permanent("content_refused")
+    rig.ask("whales.md", Operation.FORCE)
+    rig.work()
+    embedder.error = None
+    bases(rig).repair(rig.base)  # tries again what failed
+    change(rig, indexes=("vector", "fulltext", "graph"))
+    rig.work()
+    assert rig.slot("whales.md", "vector").state is SlotState.READY
+
+
+def test_a_rollout_that_was_interrupted_goes_on_and_asks_for_nothing_twice(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rolling, "TOGETHER", 2)
+    put(rig, *[f"{n}.md" for n in range(6)])
+    rig.work()
+    change(rig, chunk_size=96)
+    ask, calls = RolloutIndexer._ask, [0]
+
+    def falls(self: RolloutIndexer, *args: Any, **more: Any) -> Any:
+        calls[0] += 1
+        if calls[0] == 5:
+            raise OSError("the machine fell asleep")
+        return ask(self, *args, **more)
+
+    monkeypatch.setattr(RolloutIndexer, "_ask", falls)
+    roll(rig)
+    assert rollout(rig).state is SlotState.WAITING
+    raised = [name for name in map("{}.md".format, range(6)) if rig.owner(name).status is Status.QUEUED]
+    assert len(raised) == 4
+    rig.clock.advance(timedelta(minutes=5))
+    rig.work()
+    assert rollout(rig).state is SlotState.READY
+    for n in range(6):
+        owner = rig.owner(f"{n}.md")
+        assert (owner.generation, owner.status) == (2, Status.SUCCESS)
+        assert specs(rig, f"{n}.md")["content"] == '{"overlap": 0, "size": 96}'
+    sweep(rig)
+    audit_quiet(rig)
+
+
+def test_what_is_not_indexed_stays_so(rig: Rig) -> None:
+    rig.library.items.add(rig.base, [Upload("later.md", WHALES.encode())], Terms(index=False))
+    change(rig, chunk_size=96)
+    rig.work()
+    assert (rig.count("slots"), rollout(rig).state) == (1, SlotState.READY)
+
+
+def test_a_rollout_keeps_to_the_quota_of_the_base(rig: Rig) -> None:
+    put(rig, "a.md", "b.md")
+    rig.work()
+    rig.store.set_quota(rig.base.key, 2)
+    change(rig, chunk_size=96)  # the first of the day is the rollout itself
+    rig.work()
+    assert (rollout(rig).state, rollout(rig).error_code) == (SlotState.WAITING, "quota_exhausted")
+    rig.clock.advance(timedelta(days=1))
+    rig.work()
+    assert {specs(rig, name)["content"] for name in ("a.md", "b.md")} == {'{"overlap": 0, "size": 96}'}
+
+
+# -------------------------------------------------------------------- failed and repaired
+
+
+def fail(rig: Rig, embedder: Embedder) -> None:
+    """Let the model of the base go away while a document is on its way in."""
+    rig.index("whales.md", WHALES)
+    embedder.error = Permanent("model_unknown", "The model is gone.")
+    rig.index("stones.md", STONES)
+    rig.base = bases(rig).read(rig.base)
+
+
+def test_a_base_whose_embedding_model_is_gone_fails_with_the_reason(rig: Rig, embedder: Embedder) -> None:
+    fail(rig, embedder)
+    assert (rig.base.status, rig.base.problem.code) == (BaseStatus.FAILED, "model_unknown")  # type: ignore[union-attr]
+    assert rig.owner("stones.md").status is Status.DEGRADED
+
+
+def test_a_failure_of_one_text_fails_no_base(rig: Rig, embedder: Embedder) -> None:
+    embedder.error = Permanent("provider_key_refused")
+    rig.index("whales.md", WHALES)
+    assert bases(rig).read(rig.base).status is BaseStatus.READY
+
+
+def test_vectors_of_another_length_fail_the_base_when_they_stay_so(rig: Rig, embedder: Embedder) -> None:
+    rig.index("whales.md", WHALES)
+    embedder.length = 7
+    rig.put("stones.md", STONES)
+    for attempt in range(1, 5):
+        assert bases(rig).read(rig.base).status is BaseStatus.READY, f"before attempt {attempt}"
+        rig.work()
+        rig.clock.advance(timedelta(minutes=15))
+    problem = bases(rig).read(rig.base).problem
+    assert problem is not None
+    assert problem.code == "vector_length"
+    with pytest.raises(BaseFailed, match="7 numbers now"):
+        bases(rig).repair(rig.base)
+
+
+def test_a_failed_base_refuses_whatever_would_build_and_search_stays(rig: Rig, embedder: Embedder) -> None:
+    fail(rig, embedder)
+    items = rig.library.items
+    item = items.find(rig.base, "whales.md").id
+    page = Upload("page", kind=Kind.URL, source="https://example.org/")
+    refused: list[Callable[[], object]] = [
+        lambda: items.add(rig.base, [Upload("new.md", b"new")]),
+        lambda: items.add(rig.base, [page]),
+        *[lambda o=o: items.ask(rig.base, [item], o) for o in (Operation.INDEX, Operation.RETRY, Operation.FORCE)],
+        lambda: items.reindex(rig.base, [item]),
+        lambda: items.chunks(rig.base, item),
+        lambda: rig.library.cards.generate(
+            replace(rig.base, settings=replace(rig.base.settings, indexes=("vector", "questions")))
+        ),
+    ]
+    for work in refused[:-1]:
+        with pytest.raises(BaseFailed, match="The model is gone"):
+            work()
+    rig.library.cards._require_questions = lambda base: None  # type: ignore[method-assign]  # noqa: ARG005
+    with pytest.raises(BaseFailed, match="The model is gone"):
+        refused[-1]()
+    assert [hit.served.name for hit in rig.find("krill")] == ["whales.md"]
+    assert [hit.served.name for hit in rig.library.searching.search(rig.base, "krill")][:1] == ["whales.md"]
+    assert items.ask(rig.base, [item], Operation.CANCEL)[0].verdict is Verdict.SKIPPED
+    assert items.delete(rig.base, [item])[0].accepted
+
+
+def test_sources_of_a_failed_base_are_not_looked_at_by_themselves(rig: Rig, tmp_path: Path) -> None:
+    (tmp_path / "books").mkdir()
+    books = Upload("books", kind=Kind.DIRECTORY, source=str(tmp_path / "books"), every=60)
+    rig.library.items.add(rig.base, [books])
+    rig.work()
+    rig.library.catalogue.fail_base(rig.base.key, Permanent("model_unknown", "The model is gone."))
+    rig.clock.advance(timedelta(hours=1))
+    assert rig.library.items.finish(10) == 0
+    item = rig.library.items.find(rig.base, "books").id
+    with pytest.raises(BaseFailed):
+        rig.library.items.look(rig.base, [item])
+    bases(rig).repair(rig.base)
+    assert rig.library.items.finish(10) == 1
+
+
+def test_repair_asks_the_provider_once_and_says_why_it_still_fails(rig: Rig, embedder: Embedder) -> None:
+    fail(rig, embedder)
+    embedder.error = Permanent("model_unknown", "It is still gone.")
+    asked = len(embedder.asked)
+    with pytest.raises(BaseFailed, match="It is still gone"):
+        bases(rig).repair(rig.base)
+    assert len(embedder.asked) == asked + 1
+    problem = bases(rig).read(rig.base).problem
+    assert problem is not None
+    assert problem.params["message"] == "It is still gone."
+
+
+def test_repair_builds_what_is_missing(rig: Rig, embedder: Embedder) -> None:
+    fail(rig, embedder)
+    before = built(rig, "whales.md")
+    embedder.error = None
+    changed = bases(rig).repair(rig.base)
+    assert (changed.base.status, changed.base.problem) == (BaseStatus.READY, None)
+    rig.work()
+    assert rig.owner("stones.md").status is Status.SUCCESS
+    assert built(rig, "whales.md") == before  # what was right is not touched
+    sweep(rig)
+    audit_quiet(rig)
+
+
+def test_settings_of_a_failed_base_take_effect_when_it_is_repaired(rig: Rig, embedder: Embedder) -> None:
+    fail(rig, embedder)
+    assert change(rig, indexes=("fulltext",)) is None
+    assert rig.worker.run_next(9) == 0
+    bases(rig).repair(rig.base)  # the model is not needed any more, and not asked
+    rig.work()
+    assert rig.owner("stones.md").status is Status.SUCCESS
+    assert (set(built(rig, "whales.md")), rig.rows("vector")) == ({"content", "fulltext"}, [])
+
+
+def test_a_base_that_fails_during_a_rollout_ends_it_and_repair_goes_on(rig: Rig, embedder: Embedder) -> None:
+    put(rig, "a.md", "b.md")
+    rig.work()
+    change(rig, chunk_size=96)
+    rig.library.catalogue.fail_base(rig.base.key, Permanent("model_unknown", "The model is gone."))
+    rig.work()
+    assert (rollout(rig).state, rollout(rig).error_code) == (SlotState.FAILED, "base_not_usable")
+    bases(rig).repair(rig.base)
+    rig.work()
+    assert {specs(rig, name)["content"] for name in ("a.md", "b.md")} == {'{"overlap": 0, "size": 96}'}
+
+
+# -------------------------------------------------------------------- emptied
+
+
+def test_clearing_hides_everything_at_once_and_keeps_name_and_settings(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(rig, "a.md", "b.md")
+    rig.work()
+    put(rig, "c.md")  # on its way
+    monkeypatch.setattr("holdfast.knowledge.removing.LARGEST_BATCH", 2)
+    bases(rig).clear(rig.base)
+    assert (rig.library.items.children(rig.base), rig.find("krill"), rig.find("krill", "vector")) == ([], [], [])
+    assert bases(rig).find("shelf") == rig.base
+    put(rig, "a.md")
+    rig.work()
+    assert [hit.served.name for hit in rig.find("krill")] == ["a.md"]
+    sweep(rig)
+    assert rig.count("items") == 1
+    audit_quiet(rig)
+
+
+def test_clearing_removes_the_cards_and_a_failed_base_can_be_cleared(rig: Rig, embedder: Embedder) -> None:
+    fail(rig, embedder)
+    own_slots(rig)
+    bases(rig).clear(rig.base)
+    sweep(rig)
+    with rig.store.database.reading() as tx:
+        assert {name for (name,) in tx.plain("SELECT owner FROM owners")} == {merging.OWNER}
+    assert bases(rig).read(rig.base).status is BaseStatus.FAILED
+    audit_quiet(rig)
+
+
+# -------------------------------------------------------------------- deleted
+
+
+def own_slots(rig: Rig) -> None:
+    """Ask for what a base has beside its documents: cards and merged descriptions."""
+    request = Request(base=rig.base.key, owner="cards", operation=Operation.FORCE, slots=(SlotSpec("cards"),))
+    rig.store.admit([request])
+    merging.request(rig.store, rig.base.key)
+
+
+def fill(rig: Rig) -> Base:
+    """Fill the base, and another one that must not be touched."""
+    change(rig, indexes=CHANNELS)
+    put(rig, "a.md", "b.md")
+    (rig.folder.parent / "books").mkdir()
+    (rig.folder.parent / "books" / "c.md").write_text(WHALES)
+    books = Upload("books", kind=Kind.DIRECTORY, source=str(rig.folder.parent / "books"))
+    rig.library.items.add(rig.base, [books])
+    rig.work()
+    own_slots(rig)
+    rig.store.set_quota(rig.base.key, 1000)
+    rig.store.pause(rig.base.key)
+    rig.store.resume(rig.base.key)
+    other = bases(rig).create("other", rig.base.settings)
+    rig.library.items.put(other, [Upload("a.md", WHALES.encode())])
+    rig.work()
+    return other
+
+
+def assert_gone(rig: Rig, gone: Base, other: Base, recipes: Sequence[int]) -> None:
+    """Nothing of a base is left, and all of the other one."""
+    assert left_of(rig, gone) == {}
+    assert tables(rig, recipes) == []
+    with rig.store.database.reading() as tx:
+        for table in ("names", "graph_chunks", "graph_changes", "merged", "merged_sources"):
+            kept = {recipe for (recipe,) in tx.plain(f"SELECT DISTINCT recipe FROM library_{table}")}  # noqa: S608
+            assert not kept & set(recipes), table
+    for kind in ("vector", "fulltext"):
+        assert [hit.served.name for hit in rig.library.searching.channel(other, kind, "krill", 9)] == ["a.md"]
+    audit_quiet(rig)
+
+
+def test_a_deleted_base_is_found_nowhere_at_once_and_its_name_is_free(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(rig)
+    with monkeypatch.context() as crash:
+        crash.setattr(Bases, "_take_down", interrupted)
+        with pytest.raises(OSError, match="out"):
+            bases(rig).delete(rig.base)
+    assert [base.name for base in bases(rig).list()] == ["other"]
+    with pytest.raises(UnknownBase):
+        bases(rig).find("shelf")
+    for kind in CHANNELS:
+        assert rig.find("krill", kind) == []
+    assert rig.library.searching.search(rig.base, "krill") == []
+    assert bases(rig).create("shelf").id != rig.base.id
+
+
+def interrupted(*_: object, **__: object) -> int:
+    raise OSError("the lights went out")
+
+
+def test_nothing_of_a_deleted_base_is_left_and_others_are_untouched(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    other = fill(rig)
+    recipes = [recipe.id for _, recipe in rig.library.catalogue.recipes_of(rig.base.key)]
+    assert len(tables(rig, recipes)) == 2
+    paid = rig.library.memos.spent(rig.base.key)
+    monkeypatch.setattr("holdfast.knowledge.bases.LARGEST_BATCH", 2)
+    bases(rig).delete(rig.base)
+    sweep(rig)
+    assert_gone(rig, rig.base, other, recipes)
+    assert rig.library.memos.spent(rig.base.key) == paid != []  # money that was spent is history
+    assert rig.library.sweep(LARGEST_BATCH) == 0
+
+
+@pytest.mark.parametrize("point", ["closed", "hidden", "asked", "cleaned", "forgotten"])
+def test_a_delete_that_was_interrupted_anywhere_is_finished_by_the_sweep(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch, point: str
+) -> None:
+    other = fill(rig)
+    recipes = [recipe.id for _, recipe in rig.library.catalogue.recipes_of(rig.base.key)]
+    take_down, rounds = Bases._take_down, {"closed": 0, "hidden": 1, "asked": 2}.get(point, 99)
+    with monkeypatch.context() as crash:
+
+        def falls(self: Bases, *args: Any, **more: Any) -> int:
+            nonlocal rounds
+            rounds -= 1
+            if rounds < 0:
+                raise OSError("the lights went out")
+            return take_down(self, *args, **more)
+
+        crash.setattr(Bases, "_take_down", falls)
+        if rounds < 9:
+            with pytest.raises(OSError, match="out"):
+                bases(rig).delete(rig.base)
+        else:
+            bases(rig).delete(rig.base)
+    if point == "cleaned":
+        assert rig.worker.run_next(3)  # some are clean, then the worker is gone
+    if point == "forgotten":
+        rig.work()
+        rig.library.items.finish(LARGEST_BATCH)
+        with monkeypatch.context() as crash:
+            crash.setattr(FulltextIndex, "forget", interrupted)
+            with pytest.raises(OSError, match="out"):
+                sweep(rig)
+    restart(rig, Embedder())
+    sweep(rig)
+    assert_gone(rig, rig.base, other, recipes)
+
+
+def test_tables_stay_until_nobody_is_left_who_could_look_into_them(rig: Rig) -> None:
+    other = fill(rig)
+    recipes = [recipe.id for _, recipe in rig.library.catalogue.recipes_of(rig.base.key)]
+    bases(rig).delete(rig.base)
+    (ticket,) = rig.store.claim_next(("fulltext",), "hand", 1)  # it removes rows, slowly
+    sweep(rig)
+    assert len(tables(rig, recipes)) == 2
+    rig.store.release([Surrender(ticket=ticket)])
+    sweep(rig)
+    assert_gone(rig, rig.base, other, recipes)
+
+
+def test_a_base_that_cannot_be_cleaned_up_keeps_trying_and_holds_up_no_other(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = fill(rig)
+    recipes = [recipe.id for _, recipe in rig.library.catalogue.recipes_of(rig.base.key)]
+    third = bases(rig).create("third")
+    with monkeypatch.context() as broken:
+
+        def down(*_: object) -> None:
+            raise StoreUnavailable("not now")
+
+        broken.setattr(FulltextIndex, "forget", down)
+        bases(rig).delete(rig.base)
+        bases(rig).delete(third)
+        sweep(rig)
+        assert left_of(rig, third) == {}
+        assert left_of(rig, rig.base)["bases"] == 1
+    sweep(rig)
+    assert_gone(rig, rig.base, other, recipes)
+
+
+def test_a_base_is_deleted_while_documents_are_indexed_a_rollout_runs_and_cards_are_made(rig: Rig) -> None:
+    other = fill(rig)
+    recipes = [recipe.id for _, recipe in rig.library.catalogue.recipes_of(rig.base.key)]
+    put(rig, "d.md")
+    change(rig, chunk_size=96)
+    own_slots(rig)
+    tickets = [rig.store.claim_next((kind,), "hand", 1)[0] for kind in ("content", "cards", ROLLOUT)]
+    bases(rig).delete(rig.base)
+    for ticket in tickets:
+        assert rig.store.job(ticket.job).outcome == "deleted"
+    assert {job.outcome for job in map(rig.store.job, {ticket.job for ticket in tickets})} == {"deleted"}
+    rig.store.release([Surrender(ticket=ticket) for ticket in tickets])
+    sweep(rig)
+    assert_gone(rig, rig.base, other, recipes)
+
+
+def test_a_rollout_of_a_base_that_is_being_deleted_asks_for_nothing(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    put(rig, "a.md", "b.md")
+    rig.work()
+    change(rig, chunk_size=96)
+    target = RolloutIndexer._target
+
+    def slow(self: RolloutIndexer, *args: Any) -> Any:
+        bases(rig).delete(rig.base)
+        return target(self, *args)
+
+    monkeypatch.setattr(RolloutIndexer, "_target", slow)
+    sweep(rig)
+    assert left_of(rig, rig.base) == {}
+    audit_quiet(rig)
+
+
+def test_nothing_is_asked_of_a_deleted_base_with_an_old_handle(rig: Rig) -> None:
+    rig.index("whales.md", WHALES)
+    bases(rig).delete(rig.base)
+    rig.library.cards._require_questions = lambda base: None  # type: ignore[method-assign]  # noqa: ARG005
+    asked: list[Callable[[], object]] = [
+        lambda: put(rig, "new.md"),
+        lambda: rig.library.cards.generate(rig.base),
+        lambda: merging.request(rig.store, rig.base.key),
+        lambda: bases(rig).rename(rig.base, "new"),
+        lambda: bases(rig).change(rig.base, rig.base.settings),
+        lambda: bases(rig).repair(rig.base),
+        lambda: bases(rig).clear(rig.base),
+        lambda: bases(rig).delete(rig.base),
+        lambda: bases(rig).read(rig.base),
+    ]
+    for work in asked:
+        with pytest.raises(UnknownBase):
+            work()
+    sweep(rig)
+    assert left_of(rig, rig.base) == {}
+    for work in asked:
+        with pytest.raises(UnknownBase):
+            work()
+    assert left_of(rig, rig.base) == {}
+    audit_quiet(rig)
+
+
+def test_whoever_adds_while_a_base_is_deleted_comes_before_or_is_refused(rig: Rig) -> None:
+    with rig.store.database.writing(durable=True) as tx:
+        locked(tx, rig.base, building=True)  # somebody is adding
+        meanwhile = Meanwhile(rig, lambda: bases(rig).delete(rig.base))
+        assert meanwhile.waits
+    meanwhile.end()
+    with pytest.raises(UnknownBase):
+        put(rig, "late.md")
+    sweep(rig)
+    assert left_of(rig, rig.base) == {}
+
+
+def test_no_item_is_asked_for_after_it_was_deleted(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    rig.library.items.add(rig.base, [Upload("later.md", WHALES.encode())], Terms(index=False))
+    item = rig.library.items.find(rig.base, "later.md").id
+    slots = rig.library.items.adding.slots
+
+    def late(base: Base) -> Any:
+        rig.library.items.delete(rig.base, [item])
+        return slots(base)
+
+    monkeypatch.setattr(rig.library.items.adding, "slots", late)
+    assert rig.library.items.ask(rig.base, [item], Operation.INDEX)[0].reason == "nothing_to_do"
+    sweep(rig)
+    audit_quiet(rig)

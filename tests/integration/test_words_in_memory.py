@@ -1,0 +1,196 @@
+"""Words in memory rank as FTS5 does, follow every change, stay within bounds, and may be done without."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+
+from holdfast.content.segmenting import Term, segmented, terms
+from holdfast.indexes import postings, sqlite
+from holdfast.indexes.fulltext import FulltextIndex
+from holdfast.indexes.postings import COST, Postings
+from holdfast.indexes.questions import QuestionsIndex
+from holdfast.indexes.sqlite import SqliteTexts
+from holdfast.settings import Settings
+from holdfast.wiring import Library
+from tests.support.stores import open_test_store
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+    from holdfast.stores.database import Database
+    from tests.support.clock import FakeClock
+
+RECIPE = 7
+VOCABULARY = """whale whales whaling krill running run ran harbour Häfen naïve ropes rope tide tides 4th x9
+    鯨は海に住む 海流 クジラ the of a and""".split()  # noqa: SIM905 - a list of words reads best as words
+
+
+@pytest.fixture
+def database(tmp_path: Path, clock: FakeClock) -> Iterator[Database]:
+    store = open_test_store(f"sqlite:///{tmp_path}/words.db", clock)
+    yield store.database
+    store.close()
+
+
+def text(chance: Random, most: int = 30) -> str:
+    return segmented(" ".join(chance.choices(VOCABULARY, k=chance.randint(0, most))))
+
+
+def put(shelf: SqliteTexts, database: Database, chunks: Sequence[int], seed: int = 1) -> None:
+    chance = Random(seed)
+    texts = {chunk: (text(chance, 4), text(chance)) for chunk in chunks}
+    database.write(lambda tx: shelf.put(tx, RECIPE, texts), durable=False)
+
+
+def queries(count: int = 30) -> Iterator[list[Term]]:
+    chance = Random(99)
+    for _ in range(count):
+        yield terms(" ".join(chance.choices(VOCABULARY, k=chance.randint(1, 6))))
+    yield terms("鯨")  # whatever begins so
+    yield terms("zeppelin")
+    yield []
+
+
+def assert_same(
+    shelf: SqliteTexts, plain: SqliteTexts, within: Sequence[int] | None = None, *, exact: bool = True
+) -> None:
+    """The same chunks, the same scores and the same order, equal scores aside, as by asking FTS5 each time."""
+    for query in queries():
+        mine, theirs = shelf.find(RECIPE, query, 1_000, within), plain.find(RECIPE, query, 1_000, within)
+        assert {one.chunk for one in mine} == {one.chunk for one in theirs}
+        if exact:
+            scores = {one.chunk: one.score for one in theirs}
+            assert [one.score for one in mine] == pytest.approx([one.score for one in theirs], rel=1e-4)
+            assert [scores[one.chunk] for one in mine] == pytest.approx([one.score for one in theirs], rel=1e-4)
+
+
+def made(database: Database) -> tuple[SqliteTexts, SqliteTexts]:
+    return SqliteTexts(database), SqliteTexts(database, memory=0)
+
+
+def test_words_in_memory_rank_as_fts5_does(database: Database) -> None:
+    shelf, plain = made(database)
+    put(shelf, database, range(1, 400))
+    assert_same(shelf, plain)
+    assert_same(shelf, plain, within=[5, 300, 77, 1_000])
+    assert_same(shelf, plain, within=[])
+    assert shelf._copies
+    assert not plain._copies
+
+
+def test_what_comes_and_goes_in_any_order_is_seen_at_once(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(postings, "CHANGED_SHARE", 10.0)
+    shelf, plain = made(database)
+    other = SqliteTexts(database)  # of another process
+    put(other, database, range(100, 300))
+    assert_same(shelf, plain)
+    first = shelf._copies[RECIPE][1]
+    put(other, database, [400, 401, 20, 150], seed=2)  # one of them is known already
+    assert_same(shelf, plain, exact=False)
+    assert first.late == {400, 401, 20}
+    other.drop(RECIPE, [120, 400])
+    assert_same(shelf, plain, exact=False)
+    put(other, database, [120], seed=3)  # the number of a chunk that is gone comes back
+    assert_same(shelf, plain, exact=False)
+    assert_same(shelf, plain, within=[120, 401, 130], exact=False)
+    assert shelf._copies[RECIPE][1] is first
+
+
+def test_after_many_changes_the_copy_is_begun_anew(database: Database) -> None:
+    shelf, plain = made(database)
+    put(shelf, database, range(100, 300))
+    assert_same(shelf, plain)
+    put(shelf, database, range(500, 505), seed=2)
+    assert_same(shelf, plain, exact=False)
+    assert shelf._copies[RECIPE][1].late
+    put(shelf, database, range(600, 700), seed=3)
+    assert_same(shelf, plain)
+    assert not shelf._copies[RECIPE][1].late
+
+
+def test_a_reader_of_an_older_snapshot_takes_nothing_from_those_after_it(database: Database) -> None:
+    shelf, plain = made(database)
+    put(shelf, database, range(1, 100))
+    query = terms("whale krill tide rope run harbour")
+    with database.reading() as old:
+        assert shelf._tables.seen(old, RECIPE)
+        put(shelf, database, [200], seed=4)
+        shelf.find(RECIPE, [Term("whale")], 5, None)  # begins a copy that has 200
+        words = shelf._current(old, RECIPE)  # and now somebody asks who cannot see it
+        assert words is not None
+        shelf._remembered(old, RECIPE, words, [one for one in map(shelf._token, query) if one], limit=10, within=None)
+    assert {one.chunk for one in shelf.find(RECIPE, query, 1_000, None)} == {
+        one.chunk for one in plain.find(RECIPE, query, 1_000, None)
+    }
+    assert_same(shelf, plain, exact=False)
+
+
+def test_what_is_kept_in_memory_has_bounds(database: Database) -> None:
+    plain = SqliteTexts(database, memory=0)
+    shelf = SqliteTexts(database, memory=700 * COST / 2**20)
+    put(shelf, database, range(1, 400))
+    assert_same(shelf, plain)
+    assert shelf._copies[RECIPE][1].size <= 700
+    database.write(lambda tx: shelf.put(tx, 8, dict.fromkeys(range(1, 300), ("", "whale"))), durable=False)
+    shelf.find(8, [Term("whale")], 5, None)
+    assert list(shelf._copies) == [8], "the recipe that was not asked for is forgotten first"
+
+
+@pytest.mark.parametrize("memory", [0, 60])
+def test_a_process_keeps_as_much_as_its_settings_say(tmp_path: Path, clock: FakeClock, memory: int) -> None:
+    settings = Settings(database=f"sqlite:///{tmp_path}/words.db", data=str(tmp_path), words_memory=memory)
+    store = open_test_store(settings.database, clock)
+    library = Library(store, settings)
+    for kind in ("fulltext", "questions"):
+        index = library.indexes[kind]
+        assert isinstance(index, FulltextIndex | QuestionsIndex)
+        shelf = index._shelf if isinstance(index, FulltextIndex) else index.pairs._words
+        assert isinstance(shelf, SqliteTexts)
+        assert (shelf._room == 0) is (memory == 0)
+    store.close()
+
+
+def test_a_recipe_that_is_too_large_is_left_to_fts5(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sqlite, "LARGEST", 50)
+    shelf, plain = made(database)
+    put(shelf, database, range(1, 100))
+    assert_same(shelf, plain)
+    assert not shelf._copies
+
+
+def test_a_word_that_fts5_does_not_take_for_one_is_left_to_it(database: Database) -> None:
+    shelf, plain = made(database)
+    put(shelf, database, range(1, 100))
+    strange = [Term("whale"), Term("krill-tide"), Term("")]
+    assert [shelf._token(term) for term in strange] == [("whale", "whale"), None, None]
+    assert shelf.find(RECIPE, strange[:2], 10, None) == plain.find(RECIPE, strange[:2], 10, None)
+
+
+@pytest.mark.parametrize("numbers", [[], [0, 0], [1, 127, 128, 300, 16_383, 16_384, 2_000_000, 5]])
+def test_lengths_are_read_as_fts5_writes_them(numbers: list[int]) -> None:
+    written = b""
+    for number in numbers:
+        groups = [number & 0x7F]
+        while number := number >> 7:
+            groups.append(0x80 | (number & 0x7F))
+        written += bytes(reversed(groups))
+    assert sqlite._sizes(written.hex()).tolist() == numbers
+
+
+def test_a_chunk_that_is_no_part_of_the_copy_gives_nothing_to_its_neighbours() -> None:
+    words = Postings(np.array([10, 20, 30]), np.array([5, 5, 5]))
+    words.keep("word", np.array([5, 25]), np.array([20, 25, 99]))
+    assert [chunk for chunk, _ in words.find(["word"], 5, None)] == [20]
+
+
+def test_a_copy_of_nothing_finds_nothing() -> None:
+    empty = Postings(np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64))
+    empty.keep("word", np.array([3]), np.array([4, 4]))
+    assert empty.find(["word"], 5, None) == []
+    assert empty.forget_one()
+    assert not empty.forget_one()

@@ -1,0 +1,97 @@
+"""Looks for words in every byte of every file below a folder; and a rig that has all indexes and a language model."""
+
+from __future__ import annotations
+
+import json
+import re
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+from holdfast.indexes.merging import MERGING
+from holdfast.knowledge.adding import Upload
+from holdfast.providers.openai import Endpoint, OpenAIProvider
+from tests.support.rig import Rig
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
+    from tests.support.clock import FakeClock
+    from tests.support.paid_provider import PaidProvider
+
+ENCODINGS = ("utf-8", "utf-16-le", "utf-16-be")
+ENTITY = re.compile(r"\[\[([^]|>]+)\|([^]|]+)\|([^]|]+)\]\]")
+SENTENCE = re.compile(r"The (\w+) (is|lives) ([^.]*)\.")
+
+
+def found(folder: Path, words: Iterable[str]) -> dict[str, list[str]]:
+    """Name the files in which each word stands, in any of its spellings; words that stand nowhere are left out.
+
+    FTS5 writes of a word only what its neighbour does not begin with: look for the end of a word that begins rarely.
+    """
+    forms = {word: [word.lower().encode(encoding) for encoding in ENCODINGS] for word in words}
+    places: dict[str, list[str]] = {}
+    for path in sorted(folder.rglob("*")):
+        content = path.read_bytes().lower() if path.is_file() else b""
+        told = f"{path.relative_to(folder)}".lower()
+        for word, spellings in forms.items():
+            if word.lower() in told or any(one in content for one in spellings):
+                places.setdefault(word, []).append(path.name)
+    return places
+
+
+def speak(prompt: dict[str, Any]) -> str:
+    """Be the language model of a whole base: find what is marked, ask about sentences, merge by repeating."""
+    task, text = (prompt["messages"][place]["content"] for place in (0, -1))
+    if "knowledge graph" in task:
+        entities = [{"name": name, "kind": kind, "description": about} for name, kind, about in ENTITY.findall(text)]
+        relations = [
+            {"source": one["name"], "target": other["name"], "label": "knows", "description": one["description"]}
+            for one, other in pairwise(entities)
+        ]
+        return json.dumps({"entities": entities, "relations": relations})
+    if "study cards" in task:
+        said = SENTENCE.findall(text)
+        return json.dumps(
+            {"pairs": [{"question": f"What {b} the {a}?", "answer": f"The {a} {b} {c}."} for a, b, c in said]}
+        )
+    said = [line[2:] for line in text.split("\n") if line.startswith("- ")]
+    return json.dumps({"description": f"Of {len(said)}: {' '.join(said)}"})
+
+
+class WholeRig(Rig):
+    """A base with every index, a language model, and embeddings that are paid for, all in one folder."""
+
+    def __init__(self, folder: Path, clock: FakeClock, paid: PaidProvider) -> None:
+        paid.reply = speak
+        self.whole = folder
+        self.provider = OpenAIProvider(
+            Endpoint(base_url=paid.url, key=paid.key, embedding_model=paid.embedding_model, chat_model=paid.chat_model)
+        )
+        super().__init__(
+            f"sqlite:///{folder / 'holdfast.db'}",
+            folder / "blobs",
+            clock,
+            self.provider,
+            speaker=self.provider,
+            indexes=("vector", "fulltext", "graph", "questions"),
+            chunk_size=64,
+            chunk_overlap=0,
+        )
+
+    def put_all(self, texts: dict[str, str]) -> None:
+        self.library.items.put(self.base, [Upload(name, text.encode()) for name, text in texts.items()])
+        self.work()
+
+    def tend(self) -> None:
+        """Sweep as a worker's reconciler does, and do what it asks for."""
+        for _ in range(3):
+            self.library.sweep(500)
+            self.work()
+
+    def merged(self) -> int:
+        return sum(one.texts for one in self.library.memos.spent(self.base.key) if one.kind == MERGING)
+
+    def close(self) -> None:
+        self.provider.close()
+        super().close()
