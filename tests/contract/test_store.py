@@ -828,8 +828,12 @@ def test_delete_wins_over_every_other_request(books: SqlStore) -> None:
     joined = ask(books, operation=O.DELETE)
     assert (joined.verdict, joined.reason, joined.job) == (V.JOINED, "already_deleting", deleting.job)
     before = rows(books, tables.slots)
+    some: dict[Operation, dict[str, Any]] = {
+        O.DROP: {"kinds": ("vector",)},
+        O.RENEW: {"kinds": ("content",), "slots": (SlotSpec("content"),)},
+    }
     for operation in set(O) - {O.DELETE}:
-        answer = ask(books, operation=operation)
+        answer = ask(books, operation=operation, **some.get(operation, {}))
         assert (answer.verdict, answer.reason) == (V.REJECTED, "being_deleted")
     assert rows(books, tables.slots) == before
 

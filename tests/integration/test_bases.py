@@ -433,11 +433,9 @@ def test_what_is_added_with_an_old_handle_gets_what_the_base_wants_now(rig: Rig)
     rig.index("whales.md", WHALES)
     assert set(built(rig, "whales.md")) == {"content", "fulltext"}
     assert specs(rig, "whales.md")["content"] == '{"overlap": 0, "size": 96}'
-    change(rig, indexes=("vector", "fulltext"))
-    rig.base = replace(rig.base, settings=old.settings)
-    rig.work()
-    rig.ask("whales.md", Operation.FORCE)
-    assert set(built(rig, "whales.md")) == {"content", "fulltext", "vector"}
+    rig.library.items.add(rig.base, [Upload("later.md", STONES.encode())], Terms(index=False))
+    rig.ask("later.md", Operation.INDEX)
+    assert set(built(rig, "later.md")) == {"content", "fulltext"}
 
 
 def test_a_newer_change_supersedes_the_rollout_of_an_older_one(rig: Rig) -> None:
@@ -853,6 +851,16 @@ def test_tables_stay_until_nobody_is_left_who_could_look_into_them(rig: Rig) -> 
     rig.store.release([Surrender(ticket=ticket)])
     sweep(rig)
     assert_gone(rig, rig.base, other, recipes)
+
+
+def test_a_base_stays_closed_as_long_as_an_index_that_is_not_installed_here_may_have_rows_of_it(rig: Rig) -> None:
+    rig.index("whales.md", WHALES)
+    rig.library.catalogue.recipe(rig.base, "elsewhere", {"version": 1})
+    bases(rig).delete(rig.base)
+    sweep(rig)
+    assert left_of(rig, rig.base) == {"bases": 1, "library_recipes": 1}
+    assert bases(rig).list() == []
+    assert rig.count("items") == 0
 
 
 def test_a_base_that_cannot_be_cleaned_up_keeps_trying_and_holds_up_no_other(

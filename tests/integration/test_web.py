@@ -258,7 +258,7 @@ class TestServersThatMeanHarm:
         site.says("/", reply(gzip.compress(gzip.compress(b"x")), Content_Encoding=coding))
         refused(site.url("/"), "bad_answer", Transient)
 
-    @pytest.mark.parametrize("body", [gzip.compress(b"x" * 1000)[:-9], b"no gzip at all"])
+    @pytest.mark.parametrize("body", [gzip.compress(b"x" * 1000, mtime=0)[:-9], b"no gzip at all"], ids=["cut", "none"])
     def test_damaged_gzip_is_told(self, site: Site, body: bytes) -> None:
         site.says("/", reply(body, Content_Encoding="gzip"))
         refused(site.url("/"), "bad_answer", Transient)

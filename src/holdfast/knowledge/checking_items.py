@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 LONGEST = 18  # digits of a number that every database takes
 FILES = "files"
+TOGETHER = 20  # files that are read before somebody is told
 
 
 class Named(NamedTuple):
@@ -64,10 +65,14 @@ class ItemChecks:
     # ------------------------------------------------------------ deletes
 
     def _unasked(self) -> Iterator[Portion]:
-        """Look twice: whoever deletes very many asks for the clean-up of the last of them a moment later."""
+        """Look twice: whoever deletes very many asks for the clean-up of the last of them a moment later.
+
+        Of a base that is being deleted the items are hidden first, and it is asked for all of them then.
+        """
         found = self._hidden(item_statements.LEFT_OWNERS)
         again = set(self._hidden(item_statements.LEFT_OWNERS)) if found else set()
-        left = [(base, owner) for base, owner in found if (base, owner) in again]
+        open_ = {base.key for base in self._catalogue.bases()}
+        left = [(base, owner) for base, owner in found if (base, owner) in again and base in open_]
         yield Portion(len(found), [Trouble(self._named(base), f"item {owner}", owner) for base, owner in left])
 
     def _unfinished(self) -> Iterator[Portion]:
@@ -193,15 +198,19 @@ class FileChecks:
     def _items(self, wrong: Callable[[Named], bool]) -> Iterator[Portion]:
         """Look for items with something wrong about their files, if they still name them afterwards."""
         for rows in windows(self._database, sql.ITEMS, "item"):
-            found = [item for item in (Named(*row[:-1]) for row in rows if row[-1]) if wrong(item)]
-            with self._database.reading() as tx:
-                still = {id_ for (id_,) in tx.run(sql.STILL_NAMED, [[item.id, item.blob] for item in found])}
-            troubles = [
-                Trouble(self._named(str(item.base)), f"item {item.id} {item.name!r}", item.id)
-                for item in found
-                if item.id in still
-            ]
-            yield Portion(len(rows), troubles)
+            items = [Named(*row[:-1]) for row in rows if row[-1]]
+            for first in range(0, len(items), TOGETHER):
+                some = items[first : first + TOGETHER]
+                yield Portion(len(some), self._still_named([item for item in some if wrong(item)]))
+
+    def _still_named(self, found: Sequence[Named]) -> list[Trouble]:
+        with self._database.reading() as tx:
+            still = {id_ for (id_,) in tx.run(sql.STILL_NAMED, [[item.id, item.blob] for item in found])}
+        return [
+            Trouble(self._named(str(item.base)), f"item {item.id} {item.name!r}", item.id)
+            for item in found
+            if item.id in still
+        ]
 
     def _gone(self, item: Named) -> bool:
         return self._blobs.written_at(item.blob) is None

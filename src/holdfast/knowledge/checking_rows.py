@@ -6,6 +6,7 @@ chunk was gone while it was there. A row lacks if its chunk was served by the sa
 
 from __future__ import annotations
 
+import logging
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
     from holdfast.stores.database import Transaction
     from holdfast.stores.sql import SqlStore
 
+log = logging.getLogger("holdfast")
+
 DOCTOR = "doctor"  # the cause of what it asks for
 
 
@@ -45,20 +48,35 @@ class RowChecks:
         self._indexes = indexes
         self._adding = adding
         self._named = named  # what people call a base
+        self._kinds = set(indexes.kinds)  # that are installed here, and answer
 
     def checks(self) -> list[Check]:
-        """Return them; what has no list is asked for before its rows are missed."""
+        """Return them, first who answers; what has no list is asked for before its rows are missed."""
         return [
+            Check("index_away", self._away),
             Check("row_left", self._rows_left, self._drop),
             Check("list_lacks", self._lists_lacking, self._renew),
             Check("row_lacks", self._rows_lacking, self._renew),
         ]
 
+    def _away(self) -> Iterator[Portion]:
+        """Ask every index for something; those that do not answer are not asked again."""
+        recipes = [one for one in self._catalogue.all_recipes() if one[1] in self._kinds]
+        found = []
+        for base, kind, recipe in recipes:
+            try:
+                self._indexes[kind].scan(recipe, 0, 1)
+            except Exception as error:
+                log.exception("index.away kind=%s recipe=%d", kind, recipe.id)
+                self._kinds.discard(kind)
+                found.append(Trouble(f"{kind} of {self._named(base)}", str(error) or type(error).__name__, recipe))
+        yield Portion(len(recipes), found)
+
     # ------------------------------------------------------------ rows whose chunk is gone
 
     def _rows_left(self) -> Iterator[Portion]:
         for base, kind, recipe in self._catalogue.all_recipes():
-            if kind not in self._indexes.kinds:  # of a package that is not installed here, or of lists
+            if kind not in self._kinds:
                 continue
             index, after = self._indexes[kind], 0
             while self._catalogue.known(recipe) and (found := index.scan(recipe, after, LARGEST_BATCH)):
@@ -115,7 +133,7 @@ class RowChecks:
             troubles = [
                 trouble
                 for (base, kind, recipe), chunks in shown.items()
-                if kind in self._indexes.kinds and recipe in recipes
+                if kind in self._kinds and recipe in recipes
                 for trouble in self._without_row(base, kind, recipes[recipe], chunks)
             ]
             yield Portion(len(rows), troubles)

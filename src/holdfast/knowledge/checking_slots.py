@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from holdfast.core.clock import micros
 from holdfast.knowledge.findings import Check, Portion, Trouble
 from holdfast.stores.auditing import Auditing
-from holdfast.stores.base import JobFilter
+from holdfast.stores.base import LARGEST_BATCH, JobFilter
 from holdfast.stores.listing import WORKING
 
 if TYPE_CHECKING:
@@ -68,11 +68,16 @@ class SlotChecks:
             ]
             yield Portion(len(rows), found)
             after = rows[-1].id
-        lost = self._auditing.lost_jobs(TOGETHER)
-        yield Portion(
-            len(lost),
-            [Trouble(self._named(base), f"{job} of owner {owner}, who is gone", job) for job, base, owner in lost],
-        )
+        yield from self._lost()
+
+    def _lost(self) -> Iterator[Portion]:
+        after = 0
+        while jobs := self._auditing.active_jobs(after, LARGEST_BATCH):
+            lost = [job for job in jobs if job.lost]
+            said = [f"{job.id} of owner {job.owner}, who is gone" for job in lost]
+            found = [Trouble(self._named(job.base), what, job.id) for job, what in zip(lost, said, strict=True)]
+            yield Portion(len(jobs), found)
+            after = jobs[-1].owner_id
 
     def _mend_jobs(self, troubles: Sequence[Trouble]) -> int:
         lost = [one.key for one in troubles if isinstance(one.key, str)]

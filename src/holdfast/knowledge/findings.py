@@ -25,6 +25,7 @@ SENTENCES = {
     "delete_unfinished": "{count} deleted items are cleaned up but for their rows, which wait for the sweep.",
     "slots_left": "{count} documents are gone and still have slots. Fix deletes what is left of them.",
     "not_asked": "{count} documents have content and were never indexed, though {where} indexes at once. Fix asks.",
+    "index_away": "{where} does not answer and was not looked through. See that its store runs; the log has the error.",
     "row_left": "{count} rows in {where} belong to chunks that are gone. Fix drops them.",
     "list_lacks": "The served lists of {count} documents are not whole, so they are not found. Fix builds them again.",
     "row_lacks": "{count} chunks are served without a row in {where}, and not found there. Fix asks for these again.",
@@ -38,7 +39,7 @@ SENTENCES = {
     "not_erased": "{count} deleted documents are not erased from the disk yet. Fix tries it now; whoever reads for "
     "long is in the way.",
 }
-PEOPLE = frozenset({"file_lacks", "file_damaged", "nobody_works"})  # what only people can mend
+PEOPLE = frozenset({"file_lacks", "file_damaged", "index_away", "nobody_works"})  # what only people can mend
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

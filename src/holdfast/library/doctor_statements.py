@@ -58,7 +58,7 @@ LISTS = _window(
     lists.c.owner_id,
     lists.c.chunk_id,
     lists.c.build,
-    and_(_stray, ~_going(lists.c.owner_id)),
+    _stray,
     after={"owner": lists.c.owner_id, "chunk": lists.c.chunk_id, "build": lists.c.build},
 )
 _row = batch(owner_id=int, chunk_id=int, build=int)

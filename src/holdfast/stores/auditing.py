@@ -43,17 +43,18 @@ REOPEN = (
     .returning(jobs.c.id)
 )
 # Of owners that are gone: whoever removes the last slot ends the job in the same transaction.
-LOST_JOBS = (
-    select(jobs.c.id, jobs.c.base, jobs.c.owner)
-    .where(jobs.c.outcome.is_(None), ~select(owners.c.id).where(owners.c.id == jobs.c.owner_id).exists())
+_ownerless = ~select(owners.c.id).where(owners.c.id == jobs.c.owner_id).exists()
+ACTIVE_JOBS = (
+    select(jobs.c.owner_id, jobs.c.id, jobs.c.base, jobs.c.owner, _ownerless)
+    .where(jobs.c.outcome.is_(None), jobs.c.owner_id > number("after"))
+    .order_by(jobs.c.owner_id)
     .limit(LIMIT)
 )
 _row = batch(job=str)
 END_LOST = (
     update(jobs)
     .values(open=0, outcome=literal_column(f"'{Outcome.DELETED}'"), finished_at=NOW)
-    .where(jobs.c.id == _row.c.job, jobs.c.outcome.is_(None))
-    .where(~select(owners.c.id).where(owners.c.id == jobs.c.owner_id).exists())
+    .where(jobs.c.id == _row.c.job, jobs.c.outcome.is_(None), _ownerless)
     .returning(jobs.c.id)
 )
 _row = batch(owner=int)
@@ -71,6 +72,16 @@ class Miscounted(NamedTuple):
     owner: OwnerId
     says: int
     has: int
+
+
+class Active(NamedTuple):
+    """A job that has not ended, and whether its owner is gone."""
+
+    owner_id: OwnerId
+    id: JobId
+    base: str
+    owner: str
+    lost: bool
 
 
 class Auditing:
@@ -97,10 +108,10 @@ class Auditing:
             rows = self.owners(tx, after, limit)
             return rows, _miscounted(tx, Snapshot(tx, [row.id for row in rows]), [row.id for row in rows])
 
-    def lost_jobs(self, limit: int) -> list[tuple[str, str, str]]:
-        """Read jobs that have not ended and whose owner is gone: id, base and owner."""
+    def active_jobs(self, after: int, limit: int) -> list[Active]:
+        """Read jobs that have not ended, in the order of their owners."""
         with self._database.reading() as tx:
-            return [(job, base, owner) for job, base, owner in tx.run(LOST_JOBS, limit=limit)]
+            return [Active(*row) for row in tx.run(ACTIVE_JOBS, after=after, limit=limit)]
 
     def mend_statuses(self, ids: Sequence[OwnerId]) -> int:
         """Write the status that the slots have; an owner without slots goes. Return how many were wrong."""

@@ -1,0 +1,33 @@
+"""docs/doctor.md names every finding, and says of each whether it can be repaired."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from holdfast.knowledge.findings import EXAMPLES, PEOPLE, SENTENCES, Finding
+
+TEXT = (Path(__file__).resolve().parents[2] / "docs/doctor.md").read_text()
+ROWS = dict(re.findall(r"^\| `(\w+)` \|.*\| ([^|]+) \|$", TEXT, re.MULTILINE))
+
+
+def test_every_finding_is_explained_and_no_other() -> None:
+    assert ROWS.keys() == SENTENCES.keys()
+
+
+@pytest.mark.parametrize("code", sorted(SENTENCES))
+def test_whether_it_can_be_repaired_is_said(code: str) -> None:
+    assert ("for people" in ROWS[code]) == (code in PEOPLE)
+
+
+@pytest.mark.parametrize("code", sorted(SENTENCES))
+def test_every_sentence_says_how_many_or_where(code: str) -> None:
+    sentence = Finding(code=code, where="vector of base 'shelf'", count=3).sentence
+    assert "3 " in sentence or "vector of base 'shelf'" in sentence
+
+
+def test_as_many_examples_are_promised_as_there_are() -> None:
+    assert "five" in TEXT
+    assert EXAMPLES == 5

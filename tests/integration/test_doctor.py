@@ -1,0 +1,896 @@
+"""The doctor finds all damage, and nothing else; what it repairs is whole, and whoever works meanwhile is left alone.
+
+Damage is made by hand. What a check would say of something in motion is proven by a check in the middle of it.
+"""
+# ruff: noqa: S608 - SQL of a test's own words
+
+from __future__ import annotations
+
+import io
+import os
+from collections import Counter
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from holdfast.core.states import Operation, SlotState, Status
+from holdfast.indexes.registry import Indexes
+from holdfast.knowledge import checking_items, checking_slots, findings
+from holdfast.knowledge.adding import Terms, Upload
+from holdfast.knowledge.bases import Bases
+from holdfast.knowledge.checking_rows import RowChecks
+from holdfast.knowledge.findings import PEOPLE, SENTENCES
+from holdfast.library.blobs import Blobs
+from holdfast.library.catalogue import BaseSettings, Kind
+from holdfast.providers.offline import OfflineProvider
+from holdfast.runtime.work import Task
+from holdfast.stores.database import Transaction
+from tests.support.outside import OutsideIndex, install
+from tests.support.paid_provider import PaidProvider
+from tests.support.question_rig import QuestionRig
+from tests.support.question_rig import sections as questioned
+from tests.support.rig import Rig
+from tests.support.rig_audit import Manifest, audit_quiet
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+    from pathlib import Path
+
+    from holdfast.indexes.base import Index
+    from holdfast.knowledge.findings import Finding
+    from holdfast.library.catalogue import Recipe
+    from holdfast.providers.base import Embedded
+    from tests.support.clock import FakeClock
+
+WHALES = "# Whales\n\nThe blue whale eats krill.\n"
+STONES = "# Stones\n\nGranite is hard.\n"
+SMALL: dict[str, Any] = {"chunk_size": 48, "chunk_overlap": 0}
+DAY = timedelta(days=1)
+HERE = ("vector", "fulltext", "graph", "outside")
+
+
+class Counting(OfflineProvider):
+    """Embeds, and knows what."""
+
+    def __init__(self) -> None:
+        self.texts: list[str] = []
+
+    def embed_parts(self, texts: Sequence[str], *more: Any) -> Iterator[Embedded]:
+        self.texts += texts
+        return super().embed_parts(texts, *more)
+
+
+@pytest.fixture
+def provider() -> Counting:
+    return Counting()
+
+
+@pytest.fixture
+def rig(database_url: str, tmp_path: Path, clock: FakeClock, provider: Counting) -> Iterator[Rig]:
+    rig = Rig(database_url, tmp_path / "blobs", clock, provider, indexes=("vector", "fulltext", "graph"), **SMALL)
+    yield rig
+    rig.close()
+
+
+def sections(count: int, word: str = "krill") -> str:
+    return "\n\n".join(f"## Part {n}\n\nThe {word} of part {n}. " + f"Padding {n}. " * 3 for n in range(count))
+
+
+def change(rig: Rig, *statements: str) -> None:
+    """Damage something by hand."""
+
+    def work(tx: Transaction) -> None:
+        for statement in statements:
+            tx.plain(statement)
+
+    rig.store.database.write(work, durable=False)
+
+
+def read(rig: Rig, statement: str) -> list[tuple[Any, ...]]:
+    with rig.store.database.reading() as tx:
+        return tx.plain(statement)
+
+
+def found(rig: Rig, **how: Any) -> dict[str, int]:
+    """Count what is found, by its code."""
+    return counted(rig.library.doctor.check(**how), "count")
+
+
+def counted(told: Sequence[Finding], what: str) -> dict[str, int]:
+    numbers: Counter[str] = Counter()
+    for one in told:
+        numbers[one.code] += getattr(one, what)
+    return dict(numbers)
+
+
+def repaired(rig: Rig, **counts: int) -> list[Finding]:
+    """See exactly this reported, repaired, and gone after whoever was asked has worked."""
+    assert found(rig) == counts
+    told = rig.library.doctor.check(fix=True)
+    assert counted(told, "fixed") == counted(told, "count") == counts
+    assert all(one.fixable for one in told)
+    rig.work()
+    rig.sweep()
+    assert found(rig) == {}
+    return told
+
+
+def torn_out(rig: Rig, name: str) -> list[int]:
+    """Remove a document with all that our tables have of it, but no row of any index; return its chunks."""
+    owner = rig.owner(name)
+    item = int(owner.name)
+    chunks = [chunk for (chunk,) in read(rig, f"SELECT id FROM library_chunks WHERE owner_id = {owner.id}")]
+    ((blob,),) = read(rig, f"SELECT blob FROM library_items WHERE id = {item}")
+    change(
+        rig,
+        f"DELETE FROM library_memo_uses WHERE chunk_id IN (SELECT id FROM library_chunks WHERE owner_id = {owner.id})",
+        "DELETE FROM library_memos WHERE id NOT IN (SELECT memo_id FROM library_memo_uses)",
+        *(f"DELETE FROM library_{table} WHERE owner_id = {owner.id}" for table in ("lists", "builds", "chunks")),
+        f"DELETE FROM slots WHERE owner_id = {owner.id}",
+        f"DELETE FROM owners WHERE id = {owner.id}",
+        f"DELETE FROM library_items WHERE id = {item}",
+    )
+    rig.library.blobs.remove(blob)
+    return chunks
+
+
+def the(rig: Rig, kind: str) -> tuple[Index, Recipe]:
+    (recipe,) = rig.library.indexes.recipes(rig.base, kind)
+    return rig.library.indexes[kind], recipe
+
+
+# -------------------------------------------------------------------- as data
+
+
+def test_a_healthy_library_has_no_findings_and_every_look_is_told(rig: Rig) -> None:
+    rig.index("whales.md", WHALES)
+    rig.delete("whales.md")
+    rig.index("stones.md", sections(6))
+    rig.sweep()
+    told: dict[str, int] = {}
+    assert rig.library.doctor.check(deep=True, progress=lambda code, looked: told.update({code: looked})) == []
+    assert told.keys() <= SENTENCES.keys()
+    assert told["row_lacks"] == told["row_left"] == 18  # six chunks in three indexes
+    assert (told["chunk_left"], told["file_damaged"], told["status_differs"]) == (6, 1, 1)
+    audit_quiet(rig)
+
+
+def test_a_finding_says_what_where_how_many_and_what_to_do(rig: Rig) -> None:
+    rig.index("parts.md", sections(8))
+    index, recipe = the(rig, "vector")
+    chunks = rig.rows("vector")
+    index.drop(recipe, chunks[1:])
+    (finding,) = rig.library.doctor.check()
+    document = rig.owner("parts.md").name
+    assert (finding.code, finding.where, finding.count) == ("row_lacks", "vector of base 'shelf'", 7)
+    assert finding.examples == tuple(f"chunk {chunk} of document {document}" for chunk in chunks[1:6])
+    assert (finding.fixable, finding.fixed) == (True, 0)
+    assert "7 chunks" in finding.sentence
+    assert "vector of base 'shelf'" in finding.sentence
+    assert SENTENCES.keys() >= PEOPLE
+
+
+def test_a_check_alone_repairs_nothing(rig: Rig) -> None:
+    rig.index("parts.md", sections(3))
+    torn_out(rig, "parts.md")
+    rig.index("whales.md", WHALES)
+    index, recipe = the(rig, "vector")
+    index.drop(recipe, rig.rows("vector")[-1:])
+    assert found(rig) == {"row_left": 9, "row_lacks": 1}
+    assert found(rig) == {"row_left": 9, "row_lacks": 1}
+
+
+def test_everything_is_read_in_bounded_portions_and_nothing_is_skipped(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rig.library.items.put(rig.base, [Upload(f"{n}.md", f"# Part {n}\n\nKrill {n}.".encode()) for n in range(9)])
+    rig.work()
+    index, recipe = the(rig, "fulltext")
+    index.drop(recipe, rig.rows("fulltext"))
+    change(rig, *(f"INSERT INTO library_missing VALUES ({n}, 1, '{{}}')" for n in range(1001, 1012)))
+    change(rig, "UPDATE owners SET status = 'failed'")
+    largest: list[int] = []
+    run = Transaction.run
+
+    def measured(*args: Any, **values: Any) -> Any:
+        rows = run(*args, **values)
+        largest.append(len(rows))
+        return rows
+
+    for module in (findings, checking_items):
+        monkeypatch.setattr(module, "LARGEST_BATCH", 4)
+    monkeypatch.setattr("holdfast.knowledge.checking_rows.LARGEST_BATCH", 4)
+    monkeypatch.setattr(checking_slots, "TOGETHER", 2)
+    monkeypatch.setattr(Transaction, "run", measured)
+    assert found(rig) == {"missing_left": 11, "row_lacks": 9, "status_differs": 9}
+    assert max(largest) == 8  # two owners with four slots each
+    assert {one.fixed for one in rig.library.doctor.check(fix=True)} == {11, 9}
+    monkeypatch.undo()
+    rig.work()
+    assert found(rig) == {}
+
+
+# -------------------------------------------------------------------- rows of indexes
+
+
+@pytest.fixture
+def outside(rig: Rig, tmp_path: Path) -> OutsideIndex:
+    """An index in a store of its own, beside the others."""
+    index = install(rig, tmp_path / "outside.db")
+    settings = BaseSettings(indexes=HERE, **SMALL)
+    rig.base = rig.library.catalogue.create_base("all", settings)
+    return index
+
+
+@pytest.mark.usefixtures("outside")
+def test_rows_of_every_index_whose_chunk_is_gone_are_dropped(rig: Rig) -> None:
+    rig.index("stays.md", sections(2, "plankton"))
+    stay = {kind: rig.rows(kind) for kind in HERE}
+    rig.index("parts.md", sections(3))
+    gone = torn_out(rig, "parts.md")
+    told = rig.library.doctor.check()
+    assert {(one.code, one.where, one.count) for one in told} == {
+        ("row_left", f"{kind} of base 'all'", 3) for kind in HERE
+    }
+    assert {one.examples for one in told} == {tuple(f"chunk {chunk}" for chunk in gone)}
+    fixed = rig.library.doctor.check(fix=True)
+    assert [one.fixed for one in fixed] == [3] * 4
+    assert {kind: rig.rows(kind) for kind in HERE} == stay
+    assert found(rig) == {}
+
+
+@pytest.mark.parametrize("kind", HERE)
+@pytest.mark.usefixtures("outside")
+def test_what_is_served_without_a_row_is_asked_for_again_and_nothing_else_is_built(
+    rig: Rig, provider: Counting, kind: str
+) -> None:
+    rig.index("parts.md", sections(5))
+    rig.index("stones.md", STONES)
+    index, recipe = the(rig, kind)
+    whole = rig.rows(kind)
+    before = {slot.kind: slot.built for slot in rig.owner("parts.md").slots}
+    index.drop(recipe, whole[1:2])
+    provider.texts.clear()
+    (told,) = repaired(rig, row_lacks=1)
+    assert told.where == f"{kind} of base 'all'"
+    assert rig.rows(kind) == whole
+    after = {slot.kind: slot.built for slot in rig.owner("parts.md").slots}
+    assert {one for one in after if after[one] != before[one]} == {kind}
+    assert len(provider.texts) == (1 if kind == "vector" else 0)
+    assert rig.owner("stones.md").generation == 1
+    audit_quiet(rig)
+
+
+def test_questions_are_checked_like_any_index_and_their_answers_are_not_paid_twice(
+    database_url: str, tmp_path: Path, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    with PaidProvider() as paid:
+        rig = QuestionRig(database_url, tmp_path / "blobs", clock, paid)
+        rig.index("parts.md", questioned(3))
+        rig.index("torn.md", questioned(2, word="plankton"))
+        asked = len(paid.requests)
+        index, recipe = the(rig, "questions")
+        index.drop(recipe, rig.rows("questions")[:1])
+        torn_out(rig, "torn.md")
+        repaired(rig, row_left=2, row_lacks=1)
+        assert len(rig.rows("questions")) == 3
+        assert len(paid.requests) == asked
+        rig.close()
+
+
+def test_an_index_that_does_not_answer_is_told_and_holds_up_nothing_else(
+    rig: Rig, outside: OutsideIndex, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rig.index("parts.md", sections(3))
+    torn_out(rig, "parts.md")
+    rig.index("stones.md", STONES)
+    index, recipe = the(rig, "fulltext")
+    index.drop(recipe, rig.rows("fulltext")[-1:])
+
+    def away(*_: object) -> list[int]:
+        raise ConnectionError("nobody there")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(outside, "scan", away)
+        patch.setattr(outside, "absent", away)
+        told = rig.library.doctor.check()
+    assert {one.code: one.count for one in told if one.where.startswith("outside")} == {"index_away": 1}
+    assert [one.examples for one in told if one.code == "index_away"] == [("nobody there",)]
+    assert sorted(one.where for one in told if one.code == "row_left") == [
+        f"{kind} of base 'all'" for kind in ("fulltext", "graph", "vector")
+    ]
+    assert [one.where for one in told if one.code == "row_lacks"] == ["fulltext of base 'all'"]
+    repaired(rig, row_left=12, row_lacks=1)
+
+
+def test_what_is_missing_for_a_reason_is_no_gap(rig: Rig) -> None:
+    rig.index("parts.md", sections(40))
+    index, recipe = the(rig, "vector")
+    lost = rig.rows("vector")[3]
+    index.drop(recipe, [lost])
+    slot = rig.slot("parts.md", "vector").id
+    change(
+        rig,
+        f"INSERT INTO library_missing VALUES ({slot}, {lost}, '{{}}')",
+        f"UPDATE slots SET missing = 1 WHERE id = {slot}",
+        "UPDATE owners SET status = 'degraded'",
+    )
+    assert found(rig) == {}
+    change(rig, "DELETE FROM library_missing")
+    assert found(rig) == {"row_lacks": 1}
+
+
+def test_a_gap_that_is_being_filled_is_no_finding_and_one_that_cannot_be_is_not_called_fixed(rig: Rig) -> None:
+    rig.index("parts.md", sections(3))
+    index, recipe = the(rig, "fulltext")
+    index.drop(recipe, rig.rows("fulltext"))
+    base = rig.base.id
+    change(rig, f"""UPDATE library_bases SET problem = '{{"code": "model_unknown"}}' WHERE id = {base}""")
+    assert [(one.count, one.fixed) for one in rig.library.doctor.check(fix=True)] == [(3, 0)]
+    change(rig, "UPDATE library_bases SET problem = NULL")
+    assert [(one.count, one.fixed) for one in rig.library.doctor.check(fix=True)] == [(3, 3)]
+    assert rig.owner("parts.md").status is Status.QUEUED
+    assert found(rig) == {}
+
+
+# -------------------------------------------------------------------- lists and chunks
+
+
+@pytest.mark.parametrize(
+    ("damage", "more"),
+    [
+        ("DELETE FROM library_builds", {}),
+        ("DELETE FROM library_lists", {"chunk_left": 3}),
+        ("DELETE FROM library_chunks WHERE id = (SELECT min(id) FROM library_chunks)", {"row_left": 3}),
+    ],
+)
+def test_a_served_list_that_is_not_whole_is_built_again(rig: Rig, damage: str, more: dict[str, int]) -> None:
+    rig.index("parts.md", sections(3))
+    rig.sweep()
+    change(rig, damage)
+    assert len(rig.find("krill")) < 3
+    told = rig.library.doctor.check()
+    assert {one.code for one in told} == {"list_lacks", *more}
+    assert {one.code: one.count for one in told if one.code == "list_lacks"} == {"list_lacks": 1}
+    rig.library.doctor.check(fix=True)
+    rig.work()
+    rig.sweep()
+    rig.library.doctor.check(fix=True)  # the list that was served until then
+    assert found(rig) == {}
+    assert len(rig.find("krill")) == 3
+    audit_quiet(rig)
+
+
+@pytest.mark.parametrize("settled", [0, 1])
+def test_lists_that_nobody_serves_are_swept_also_where_the_sweep_would_not_look(rig: Rig, settled: int) -> None:
+    rig.index("whales.md", sections(3))
+    rig.index("whales.md", sections(3, "plankton"))
+    change(rig, f"UPDATE library_builds SET settled = {settled}")
+    repaired(rig, build_left=1)
+    assert (rig.count("builds"), rig.count("chunks")) == (1, 3)
+    assert len(rig.find("plankton")) == 3
+
+
+def test_entries_of_no_build_go_with_their_chunks_and_leave_what_others_list(rig: Rig) -> None:
+    rig.index("parts.md", sections(3))
+    rig.sweep()
+    first, *_ = rig.rows("fulltext")
+    owner = rig.owner("parts.md").id
+    change(
+        rig,
+        f"INSERT INTO library_lists VALUES ({owner}, {first}, 77, 0, 0, 0, 1)",
+        "INSERT INTO library_chunks (id, owner_id, digest, headings, text, opening) "
+        f"VALUES (900, {owner}, 'x', '[]', 'stray', 0)",
+        f"INSERT INTO library_lists VALUES ({owner}, 900, 77, 1, 0, 0, 1)",
+    )
+    assert found(rig) == {"list_left": 2}
+    # Its chunk is in no list from then on, and found so by the next look.
+    assert found(rig, fix=True) == {"list_left": 2, "chunk_left": 1}
+    assert found(rig) == {}
+    assert (rig.count("chunks"), len(rig.find("krill"))) == (3, 3)
+    audit_quiet(rig)
+
+
+@pytest.mark.parametrize("damage", ["in no list", "doomed", "nobody's"])
+def test_chunks_in_no_list_go_with_their_rows(rig: Rig, damage: str) -> None:
+    rig.index("parts.md", sections(3))
+    rig.sweep()
+    owner = 5_000 if damage == "nobody's" else rig.owner("parts.md").id
+    change(
+        rig,
+        "INSERT INTO library_chunks (id, owner_id, digest, headings, text, opening, doomed) "
+        f"VALUES (900, {owner}, 'x', '[]', 'stray', 0, {int(damage == 'doomed')})",
+    )
+    index, recipe = the(rig, "graph")
+    change(rig, f"INSERT INTO library_graph_chunks VALUES ({recipe.id}, 900)")
+    assert found(rig) == {"chunk_left": 1}
+    rig.library.doctor.check(fix=True)
+    assert found(rig) == {}
+    assert 900 not in index.scan(recipe, 0, 100)
+    assert rig.count("chunks") == 3
+    audit_quiet(rig)
+
+
+def test_a_served_chunk_that_would_be_swept_is_made_anew(rig: Rig) -> None:
+    rig.index("parts.md", sections(3))
+    rig.sweep()
+    doomed = rig.rows("fulltext")[0]
+    change(rig, f"UPDATE library_chunks SET doomed = 1 WHERE id = {doomed}")
+    assert found(rig) == {"chunk_left": 1}
+    assert found(rig, fix=True) == {"chunk_left": 1, "list_lacks": 1}
+    rig.work()
+    rig.sweep()
+    assert found(rig) == {}
+    assert len(rig.find("krill")) == 3
+    assert doomed not in rig.rows("fulltext")
+    audit_quiet(rig)
+
+
+def test_notes_of_what_is_missing_go_with_their_slot(rig: Rig) -> None:
+    rig.index("parts.md", sections(3))
+    rig.sweep()
+    change(
+        rig, "INSERT INTO library_missing VALUES (4711, 1, '{}')", "INSERT INTO library_missing VALUES (4711, 2, '{}')"
+    )
+    (told,) = repaired(rig, missing_left=2)
+    assert told.examples == ("slot 4711 chunk 1", "slot 4711 chunk 2")
+    assert rig.count("missing") == 0
+
+
+def test_memos_that_nothing_uses_and_uses_by_nobody_go_and_the_others_stay(rig: Rig) -> None:
+    rig.index("parts.md", sections(3))
+    rig.sweep()
+    chunk = rig.rows("fulltext")[0]
+    memo = "INSERT INTO library_memos (id, tenant, key, value, joint, created_at) VALUES ({}, '', '{}', '', {}, 0)"
+    if rig.store.database.engine.dialect.name == "sqlite":
+        memo = memo.replace("'', {}, 0)", "x'00', {}, 0)")
+    change(
+        rig,
+        memo.format(801, "unused", 0),
+        memo.format(802, "used", 0),
+        memo.format(803, "half used", 0),
+        memo.format(804, "of several", 1),
+        f"INSERT INTO library_memo_uses VALUES (802, {chunk})",
+        f"INSERT INTO library_memo_uses VALUES (803, {chunk})",
+        "INSERT INTO library_memo_uses VALUES (803, 999)",
+        f"INSERT INTO library_memo_uses VALUES (804, {chunk})",
+        "INSERT INTO library_memo_uses VALUES (804, 999)",
+    )
+    repaired(rig, use_left=2, memo_left=1)
+    assert read(rig, "SELECT id FROM library_memos ORDER BY id") == [(802,), (803,)]
+    assert read(rig, "SELECT memo_id, chunk_id FROM library_memo_uses ORDER BY 1") == [(802, chunk), (803, chunk)]
+
+
+# -------------------------------------------------------------------- files
+
+
+def orphan(rig: Rig, clock: FakeClock, old: timedelta) -> str:
+    """Write a file as an upload does that is killed before its row."""
+    with rig.library.blobs.putting() as put:
+        name = put(io.BytesIO(b"nobody's")).name
+    at = clock.now() / 1_000_000 - old.total_seconds()
+    os.utime(rig.library.blobs.path(name), (at, at))
+    return name
+
+
+def test_old_files_that_no_row_names_go_and_young_ones_may_still_get_their_row(rig: Rig, clock: FakeClock) -> None:
+    rig.index("whales.md", WHALES)
+    young = orphan(rig, clock, DAY - timedelta(seconds=1))
+    assert found(rig) == {}
+    old = orphan(rig, clock, 2 * DAY)
+    unfinished = rig.folder / "half.part"
+    unfinished.write_bytes(b"half")
+    at = clock.now() / 1_000_000 - 2 * DAY.total_seconds()
+    os.utime(unfinished, (at, at))
+    told = repaired(rig, file_left=1, file_unfinished=1)
+    assert [one.examples for one in told] == [(old,), ("half.part",)]
+    assert sorted([*Manifest(rig).blobs, young]) == sorted(
+        path.name for path in rig.folder.rglob("*") if path.is_file()
+    )
+
+
+def test_a_file_that_is_gone_is_told_with_its_document_and_cannot_be_repaired(rig: Rig) -> None:
+    rig.index("whales.md", WHALES)
+    rig.index("stones.md", STONES)
+    item = rig.library.items.find(rig.base, "whales.md")
+    rig.library.blobs.path(item.blob or "").unlink()
+    for fix in (False, True, False):
+        (told,) = rig.library.doctor.check(fix=fix, deep=True)
+        assert (told.code, told.count, told.fixed, told.fixable) == ("file_lacks", 1, 0, False)
+        assert told.examples == (f"item {item.id} 'whales.md'",)
+        assert "Add these documents again" in told.sentence
+    rig.index("whales.md", WHALES + "Again.\n")
+    rig.sweep()
+    assert found(rig, deep=True) == {}
+
+
+def test_a_file_that_says_something_else_is_found_in_depth_only(rig: Rig) -> None:
+    rig.index("whales.md", WHALES)
+    rig.index("stones.md", STONES)
+    item = rig.library.items.find(rig.base, "stones.md")
+    path = rig.library.blobs.path(item.blob or "")
+    path.write_bytes(path.read_bytes().replace(b"hard", b"soft"))
+    assert found(rig) == {}
+    (told,) = rig.library.doctor.check(deep=True, fix=True)
+    assert (told.code, told.examples, told.fixed) == ("file_damaged", (f"item {item.id} 'stones.md'",), 0)
+    assert not told.fixable
+
+
+# -------------------------------------------------------------------- items
+
+
+def test_the_clean_up_of_hidden_items_that_nobody_asked_for_is_asked_for(rig: Rig) -> None:
+    rig.index("whales.md", WHALES)
+    rig.index("stones.md", STONES)
+    change(rig, "UPDATE library_items SET deleting = 1 WHERE name = 'whales.md'")
+    repaired(rig, delete_unasked=1)
+    assert (rig.count("items"), rig.count("owners"), rig.count("chunks")) == (1, 1, 1)
+    audit_quiet(rig)
+
+
+def test_rows_of_items_that_are_cleaned_up_go_with_their_files(rig: Rig) -> None:
+    rig.library.items.add(rig.base, [Upload("later.md", WHALES.encode())], Terms(index=False))
+    change(rig, "UPDATE library_items SET deleting = 1")
+    repaired(rig, delete_unfinished=1)
+    assert (rig.count("items"), [path for path in rig.folder.rglob("*") if path.is_file()]) == (0, [])
+
+
+def test_slots_of_a_document_that_does_not_exist_are_deleted_with_all_they_have(rig: Rig) -> None:
+    rig.index("whales.md", WHALES)
+    rig.index("stones.md", STONES)
+    item = rig.library.items.find(rig.base, "whales.md")
+    change(rig, f"DELETE FROM library_items WHERE id = {item.id}")
+    rig.library.blobs.remove(item.blob or "")
+    (told,) = repaired(rig, slots_left=1)
+    assert told.examples == (f"owner {item.id}",)
+    assert (rig.count("owners"), rig.count("chunks"), len(rig.rows("vector"))) == (1, 1, 1)
+    audit_quiet(rig)
+
+
+def test_documents_that_nobody_asked_for_are_indexed_where_that_is_done_at_once(rig: Rig) -> None:
+    rig.library.items.add(rig.base, [Upload("whales.md", WHALES.encode())], Terms(index=False))
+    rig.library.items.add(rig.base, [Upload("empty", kind=Kind.DIRECTORY)], Terms(index=False))
+    by_hand = rig.library.catalogue.create_base("by hand", BaseSettings(auto_index=False))
+    rig.library.items.add(by_hand, [Upload("stones.md", STONES.encode())])
+    (told,) = repaired(rig, not_asked=1)
+    assert told.where == "base 'shelf'"
+    assert rig.owner("whales.md").status is Status.SUCCESS
+    assert rig.count("owners") == 1
+
+
+# -------------------------------------------------------------------- slots and jobs
+
+
+def test_a_status_that_differs_from_the_slots_is_written_anew_and_an_owner_without_slots_goes(rig: Rig) -> None:
+    rig.index("whales.md", WHALES)
+    rig.index("stones.md", STONES)
+    change(
+        rig,
+        "UPDATE owners SET status = 'failed' WHERE id = (SELECT min(id) FROM owners)",
+        "INSERT INTO owners (base, owner, generation, status, created_at) VALUES ('guarded', 'x', 1, 'success', 0)",
+    )
+    told = rig.library.doctor.check()
+    assert [(one.code, one.where, one.count) for one in told] == [
+        ("status_differs", "base 'shelf'", 1),
+        ("status_differs", "base guarded", 1),
+    ]
+    assert [one.fixed for one in rig.library.doctor.check(fix=True)] == [1, 1]
+    assert found(rig) == {}
+    assert [status for (status,) in read(rig, "SELECT status FROM owners")] == ["success", "success"]
+
+
+@pytest.mark.parametrize("wrong", [1, 7])
+def test_a_job_that_counts_wrong_counts_again_and_ends_once(rig: Rig, wrong: int) -> None:
+    rig.put("whales.md", WHALES)
+    change(rig, f"UPDATE jobs SET open = {wrong}")
+    (told,) = rig.library.doctor.check()
+    assert (told.code, told.examples) == ("job_differs", (f"job-1 counts {wrong} and has 4",))
+    assert [one.fixed for one in rig.library.doctor.check(fix=True)] == [1]
+    assert read(rig, "SELECT open FROM jobs") == [(4,)]
+    rig.work()
+    assert read(rig, "SELECT open, outcome FROM jobs") == [(0, "success")]
+    assert found(rig) == {}
+
+
+def test_a_job_without_slots_to_wait_for_ends_as_they_stand(rig: Rig) -> None:
+    rig.index("whales.md", WHALES)
+    change(rig, "UPDATE jobs SET open = 2, outcome = NULL, finished_at = NULL, results = NULL")
+    repaired(rig, job_differs=1)
+    ((count, outcome, results),) = read(rig, "SELECT open, outcome, results FROM jobs")
+    assert (count, outcome) == (0, "success")
+    assert '"vector": {"state": "ready"' in results
+    assert read(rig, "SELECT count(*) FROM events WHERE type = 'job.success'") == [(2,)]
+
+
+def test_a_job_that_ended_before_its_slots_goes_on(rig: Rig) -> None:
+    rig.put("whales.md", WHALES)
+    change(rig, "UPDATE jobs SET open = 0, outcome = 'failed', finished_at = 1")
+    repaired(rig, job_differs=1)
+    assert read(rig, "SELECT open, outcome FROM jobs") == [(0, "success")]
+    assert rig.owner("whales.md").status is Status.SUCCESS
+
+
+def test_a_job_whose_owner_is_gone_ends(rig: Rig) -> None:
+    rig.put("whales.md", WHALES)
+    torn_out(rig, "whales.md")
+    repaired(rig, job_differs=1)
+    assert read(rig, "SELECT open, outcome FROM jobs") == [(0, "deleted")]
+
+
+def test_work_that_nobody_takes_is_told_and_is_for_people_to_mend(rig: Rig, clock: FakeClock) -> None:
+    rig.put("whales.md", WHALES)
+    assert found(rig) == {}
+    clock.advance(timedelta(minutes=10))
+    (told,) = rig.library.doctor.check(fix=True)
+    assert (told.code, told.count, told.fixed, told.fixable) == ("nobody_works", 1, 0, False)
+    assert "No worker was seen" in told.examples[0]
+    rig.store.claim_next(("content",), "lost", 1)
+    assert found(rig) == {}
+    clock.advance(timedelta(minutes=10))
+    (told,) = rig.library.doctor.check()
+    assert "lost worked on it until" in told.examples[0]
+    rig.work()
+    assert found(rig) == {}
+
+
+def test_what_is_deleted_and_long_not_erased_is_erased(rig: Rig, clock: FakeClock) -> None:
+    if rig.store.database.engine.dialect.name != "sqlite":
+        pytest.skip("nothing is counted, and nothing promised")
+    rig.index("whales.md", WHALES)
+    rig.delete("whales.md")
+    rig.work()
+    rig.library.erasing._database.write(lambda tx: tx.plain(f"UPDATE erasures SET since = {clock.now()}"), durable=True)
+    assert rig.library.erasing.pending() is not None
+    assert found(rig) == {}
+    clock.advance(timedelta(hours=2))
+    repaired(rig, not_erased=1)
+    assert rig.library.erasing.pending() is None
+
+
+# -------------------------------------------------------------------- beside those who work
+
+
+def checked(rig: Rig, patch: pytest.MonkeyPatch, work: Callable[[], object]) -> int:
+    """Let somebody work, and check at each place where it looks whether to go on; return how often that was."""
+    said: list[Finding] = []
+    times = 0
+    go_on = Task.checkpoint
+
+    def look(self: Task, **more: Any) -> None:
+        nonlocal times
+        times += 1
+        said.extend(rig.library.doctor.check(deep=True))
+        go_on(self, **more)
+
+    with patch.context() as between:
+        between.setattr(Task, "checkpoint", look)
+        work()
+    assert said == []
+    return times
+
+
+@pytest.mark.usefixtures("outside")
+def test_a_check_in_the_middle_of_indexing_changing_and_deleting_finds_nothing(
+    rig: Rig, outside: OutsideIndex, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rig.put("parts.md", sections(6))
+    assert checked(rig, monkeypatch, rig.work) >= 6
+    assert rig.owner("parts.md").status is Status.SUCCESS
+    rig.put("parts.md", sections(7))
+    kept: list[Finding] = []
+    outside.before_write = lambda: kept.extend(rig.library.doctor.check())  # outside, rows come before they are served
+    rig.worker.run_next(1)
+    assert checked(rig, monkeypatch, lambda: rig.worker.run_next(1)) >= 1
+    rig.work()
+    assert kept == []
+    rig.sweep()
+    assert found(rig) == {}
+    rig.delete("parts.md")
+    assert found(rig) == {}
+    assert checked(rig, monkeypatch, rig.work) >= 2
+    assert found(rig) == {}
+    audit_quiet(rig)
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_a_check_while_a_deleted_document_loses_its_rows_finds_nothing(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch, when: str
+) -> None:
+    rig.index("parts.md", sections(4))
+    rig.index("stones.md", STONES)
+    rig.sweep()
+    drop = Indexes.drop
+    said: list[dict[str, int]] = []
+
+    def between(self: Indexes, base: str, chunks: Sequence[int]) -> None:
+        if when == "after":
+            drop(self, base, chunks)
+        said.append(found(rig, deep=True))
+        if when == "before":
+            drop(self, base, chunks)
+
+    monkeypatch.setattr(Indexes, "drop", between)
+    rig.delete("parts.md")
+    rig.work()
+    assert said == [{}]
+    audit_quiet(rig)
+
+
+def test_a_check_between_the_clean_up_of_one_index_and_the_next_finds_nothing(rig: Rig) -> None:
+    rig.index("parts.md", sections(4))
+    rig.index("stones.md", STONES)
+    rig.sweep()
+    rig.index("parts.md", sections(4, "plankton"))
+    assert found(rig) == {"build_left": 1}  # the sweep has not come by
+    rig.delete("parts.md")
+    assert found(rig) == {}  # and the clean-up takes it along
+    steps = 0
+    while rig.worker.run_next(1):
+        steps += 1
+        assert found(rig, deep=True) == {}
+    assert steps >= 4
+    rig.sweep()
+    audit_quiet(rig)
+
+
+def swept(rig: Rig) -> None:
+    """Let all that the first document had be swept."""
+    rig.index("whales.md", STONES)
+    rig.sweep()
+
+
+@pytest.mark.parametrize("again", [True, False])
+def test_a_row_that_is_swept_while_its_chunk_is_looked_for_is_no_leftover(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch, *, again: bool
+) -> None:
+    rig.index("whales.md", WHALES)
+    without = RowChecks._without_chunk
+
+    def late(self: RowChecks, seen: Sequence[int]) -> list[int]:
+        monkeypatch.setattr(RowChecks, "_without_chunk", without)
+        swept(rig)
+        return without(self, seen)
+
+    monkeypatch.setattr(RowChecks, "_without_chunk", late)
+    if not again:  # and this is what the second look is for
+        monkeypatch.setattr(RowChecks, "_still_there", lambda *args: list(args[-1]))
+    assert found(rig) == ({} if again else {"row_left": 1})
+
+
+@pytest.mark.parametrize("kind", ["vector", "fulltext"])
+def test_a_chunk_that_is_swept_while_its_row_is_looked_for_is_no_gap(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    rig.index("whales.md", WHALES)
+    index = type(rig.library.indexes[kind])
+    absent = index.absent
+    lacked: list[int] = []
+
+    def late(self: Any, recipe: Recipe, chunks: Sequence[int]) -> list[int]:
+        monkeypatch.setattr(index, "absent", absent)
+        swept(rig)
+        lacked.extend(absent(self, recipe, chunks))
+        return lacked
+
+    monkeypatch.setattr(index, "absent", late)
+    assert found(rig) == {}
+    assert len(lacked) == 1  # the first look had seen a gap
+
+
+def test_an_index_that_is_dropped_and_built_again_meanwhile_has_no_gap(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rig.index("whales.md", WHALES)
+    index = type(rig.library.indexes["vector"])
+    absent = index.absent
+    lacked: list[int] = []
+
+    def late(self: Any, recipe: Recipe, chunks: Sequence[int]) -> list[int]:
+        monkeypatch.setattr(index, "absent", absent)
+        self.drop(recipe, chunks)
+        lacked.extend(absent(self, recipe, chunks))
+        rig.ask("whales.md", Operation.FORCE)
+        rig.work()
+        return lacked
+
+    monkeypatch.setattr(index, "absent", late)
+    assert "row_lacks" not in found(rig)
+    assert len(lacked) == 1
+    assert rig.slot("whales.md", "vector").state is SlotState.READY
+
+
+@pytest.mark.parametrize("deep", [False, True])
+def test_a_file_that_is_replaced_or_deleted_while_it_is_looked_at_is_not_lacking(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch, *, deep: bool
+) -> None:
+    rig.index("whales.md", WHALES)
+    rig.index("stones.md", STONES)
+    first = "digest" if deep else "written_at"
+    look = getattr(Blobs, first)
+    gone: list[Any] = []
+
+    def late(self: Blobs, name: str) -> Any:
+        monkeypatch.setattr(Blobs, first, look)
+        rig.put("whales.md", WHALES + "More.\n")
+        rig.work()
+        item = rig.library.items.find(rig.base, "stones.md")
+        change(rig, f"UPDATE library_items SET deleting = 1 WHERE id = {item.id}")
+        self.remove(item.blob or "")  # the row goes last
+        gone.append(self.path(name).exists())
+        return "something else" if deep else look(self, name)
+
+    monkeypatch.setattr(Blobs, first, late)
+    codes = {one.code for one in rig.library.doctor.check(deep=deep)}
+    assert not codes & {"file_lacks", "file_damaged", "file_left"}
+    assert gone == [False]
+
+
+def test_a_check_in_the_middle_of_deleting_a_base_finds_nothing(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    rig.index("whales.md", WHALES)
+    take_down = Bases._take_down
+    said: list[dict[str, int]] = []
+
+    def between(self: Bases, *more: Any) -> int:
+        done = take_down(self, *more)
+        said.append(found(rig))
+        return done
+
+    monkeypatch.setattr(Bases, "_take_down", between)
+    rig.library.bases.delete(rig.base)
+    assert said == [{}, {}, {}]  # hidden, asked for, nothing left to do
+    while rig.worker.run_next(1):
+        assert found(rig) == {}
+    assert rig.count("items") == rig.count("owners") == 0
+
+
+def test_a_large_delete_that_is_asking_for_its_clean_up_is_no_finding(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rig.index("whales.md", WHALES)
+    change(rig, "UPDATE library_items SET deleting = 1")
+    hidden = checking_items.ItemChecks._hidden
+    asked: list[int] = []
+
+    def late(self: Any, statement: Any) -> Any:
+        rows = hidden(self, statement)
+        if not asked:
+            asked.append(rig.library.items.finish(500))
+        return rows
+
+    monkeypatch.setattr(checking_items.ItemChecks, "_hidden", late)
+    assert found(rig) == {}
+    assert asked == [1]
+
+
+# -------------------------------------------------------------------- why it waits
+
+
+def test_what_is_not_at_rest_is_told_with_the_reason_and_nothing_else(rig: Rig, clock: FakeClock) -> None:
+    rig.index("stones.md", STONES)
+    rig.put("whales.md", WHALES)
+    other = rig.library.catalogue.create_base("other", BaseSettings())
+    rig.library.items.put(other, [Upload("elsewhere.md", b"text")])
+    doctor = rig.library.doctor
+    (one,) = doctor.waiting(rig.base)
+    assert (one.name, one.item, one.listed.state) == ("whales.md", int(rig.owner("whales.md").name), "queued")
+    assert {reason.key.kind: reason.code for reason in one.reasons} == {
+        "content": "next", "vector": "blocked", "fulltext": "blocked", "graph": "blocked",
+    }  # fmt: skip
+    rig.store.pause(rig.base.key)
+    (one,) = doctor.waiting(rig.base)
+    assert "is paused since" in one.reasons[0].sentence
+    rig.store.resume(rig.base.key)
+    rig.work()
+    rig.delete("stones.md")
+    (one,) = doctor.waiting(rig.base)
+    assert {reason.code for reason in one.reasons} == {"deleting"}
+    rig.work()
+    assert list(doctor.waiting(rig.base)) == []
+
+
+def test_all_that_waits_is_told_page_by_page(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    rig.library.items.put(rig.base, [Upload(f"{n}.md", str(n).encode()) for n in range(7)])
+    monkeypatch.setattr("holdfast.knowledge.doctor.PAGE", 3)
+    assert [one.name for one in rig.library.doctor.waiting(rig.base)] == [f"{n}.md" for n in range(7)]
