@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from holdfast.library.sweeping import Sweeper
-    from holdfast.stores.database import Database, Transaction
+    from holdfast.stores.database import Database
 
 LISTS, MEMOS = "lists of chunks", "paid answers"
 
@@ -36,7 +36,7 @@ class ListChecks:
             Check(
                 "list_left",
                 self._looking(sql.LISTS, LISTS, "owner {} chunk {} build {}", "owner", "chunk", "build"),
-                self._remove_stray,
+                self._removing(sql.REMOVE_STRAY),
             ),
             Check("chunk_left", self._looking(sql.CHUNKS, LISTS, "chunk {}", "chunk"), self._abandon),
             Check(
@@ -77,15 +77,6 @@ class ListChecks:
         self._database.write(lambda tx: tx.run(library_sql.UNSETTLE_BUILDS, owners), durable=False)
         self._sweep()
         return len(troubles)
-
-    def _remove_stray(self, troubles: Sequence[Trouble]) -> int:
-        def work(tx: Transaction) -> int:
-            tx.lock({one.key[0] for one in troubles})
-            gone = tx.run(sql.REMOVE_STRAY, [one.key for one in troubles])
-            tx.run(library_sql.DOOM, gone)
-            return len(gone)
-
-        return self._database.write(work, durable=False)
 
     def _abandon(self, troubles: Sequence[Trouble]) -> int:
         self._sweeper.abandon([one.key for one in troubles])
