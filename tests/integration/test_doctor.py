@@ -19,9 +19,9 @@ from holdfast.indexes.registry import Indexes
 from holdfast.knowledge import checking_items, checking_slots, findings
 from holdfast.knowledge.adding import Terms, Upload
 from holdfast.knowledge.bases import Bases
+from holdfast.knowledge.checking_items import FileChecks
 from holdfast.knowledge.checking_rows import RowChecks
 from holdfast.knowledge.findings import PEOPLE, SENTENCES
-from holdfast.library.blobs import Blobs
 from holdfast.library.catalogue import BaseSettings, Kind
 from holdfast.providers.offline import OfflineProvider
 from holdfast.runtime.work import Task
@@ -807,24 +807,24 @@ def test_a_file_that_is_replaced_or_deleted_while_it_is_looked_at_is_not_lacking
 ) -> None:
     rig.index("whales.md", WHALES)
     rig.index("stones.md", STONES)
-    first = "digest" if deep else "written_at"
-    look = getattr(Blobs, first)
-    gone: list[Any] = []
+    name = "_damaged" if deep else "_gone"
+    look = getattr(FileChecks, name)
+    wrong: list[bool] = []
 
-    def late(self: Blobs, name: str) -> Any:
-        monkeypatch.setattr(Blobs, first, look)
-        rig.put("whales.md", WHALES + "More.\n")
-        rig.work()
-        item = rig.library.items.find(rig.base, "stones.md")
-        change(rig, f"UPDATE library_items SET deleting = 1 WHERE id = {item.id}")
-        self.remove(item.blob or "")  # the row goes last
-        gone.append(self.path(name).exists())
-        return "something else" if deep else look(self, name)
+    def late(self: FileChecks, item: Any) -> bool:
+        if not wrong:
+            rig.put("whales.md", WHALES + "More.\n")
+            rig.work()
+            stones = rig.library.items.find(rig.base, "stones.md")
+            change(rig, f"UPDATE library_items SET deleting = 1 WHERE id = {stones.id}")
+            rig.library.blobs.remove(stones.blob or "")  # the row goes last
+        wrong.append(deep or look(self, item))
+        return wrong[-1]
 
-    monkeypatch.setattr(Blobs, first, late)
+    monkeypatch.setattr(FileChecks, name, late)
     codes = {one.code for one in rig.library.doctor.check(deep=deep)}
     assert not codes & {"file_lacks", "file_damaged", "file_left"}
-    assert gone == [False]
+    assert wrong == [True, True]  # the first look had seen both
 
 
 def test_a_check_in_the_middle_of_deleting_a_base_finds_nothing(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
