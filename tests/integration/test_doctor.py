@@ -21,7 +21,7 @@ from holdfast.knowledge.adding import Terms, Upload
 from holdfast.knowledge.bases import Bases
 from holdfast.knowledge.checking_items import FileChecks
 from holdfast.knowledge.checking_rows import RowChecks
-from holdfast.knowledge.findings import PEOPLE, SENTENCES
+from holdfast.knowledge.findings import PEOPLE, SENTENCES, Trouble
 from holdfast.library.catalogue import BaseSettings, Kind
 from holdfast.providers.offline import OfflineProvider
 from holdfast.runtime.work import Task
@@ -862,6 +862,40 @@ def test_a_large_delete_that_is_asking_for_its_clean_up_is_no_finding(
     monkeypatch.setattr(checking_items.ItemChecks, "_hidden", late)
     assert found(rig) == {}
     assert asked == [1]
+
+
+def test_a_repair_looks_again_and_touches_nothing_that_is_whole_by_then(rig: Rig) -> None:
+    rig.index("parts.md", sections(3))
+    rig.sweep()
+    owner, slot = rig.owner("parts.md"), rig.slot("parts.md", "vector").id
+    (build, chunk), *_ = read(rig, "SELECT build, chunk_id FROM library_lists ORDER BY chunk_id")
+    memo = "x'00'" if rig.store.database.engine.dialect.name == "sqlite" else "''"
+    change(
+        rig,
+        f"INSERT INTO library_missing VALUES ({slot}, {chunk}, '{{}}')",
+        f"INSERT INTO library_memos (id, tenant, key, value, created_at) VALUES (801, '', 'used', {memo}, 0)",
+        f"INSERT INTO library_memo_uses VALUES (801, {chunk})",
+    )
+    ((blob,),) = read(rig, "SELECT blob FROM library_items")
+    keys: dict[str, Any] = {
+        "build_left": (owner.id, build),
+        "list_left": (owner.id, chunk, build),
+        "chunk_left": (chunk, owner.id),
+        "missing_left": (slot, chunk),
+        "memo_left": (801,),
+        "file_left": blob,
+        "status_differs": owner.id,
+        "job_differs": owner.id,
+    }
+    tables = ("builds", "lists", "chunks", "missing", "memos", "memo_uses", "items", "owners", "slots", "jobs")
+    before = {table: rig.count(table) for table in tables}
+    checks = {check.code: check for check in rig.library.doctor._checks(deep=False)}
+    for code, key in keys.items():
+        checks[code].mend([Trouble("", "", key)])
+        assert {table: rig.count(table) for table in tables} == before, code
+    assert rig.library.blobs.written_at(blob) is not None
+    change(rig, "DELETE FROM library_missing")
+    audit_quiet(rig)
 
 
 # -------------------------------------------------------------------- why it waits
