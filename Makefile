@@ -19,7 +19,7 @@ $(READY): pyproject.toml constraints.txt
 	@touch $@
 
 test: setup check sim ## Check, simulate 2,000 runs, run every test
-	$(BIN)/python -m pytest --numprocesses 2 --dist worksteal
+	$(BIN)/python -m pytest --numprocesses 3 --dist worksteal
 
 check: setup ## Lint, types, direction of imports
 	$(BIN)/ruff check .
