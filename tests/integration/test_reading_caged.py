@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 MIB = 1 << 20
 TARGET = "tests.support.inmates:answer"
-DOCUMENTS = Path("/work/shared/data/documents")
+DOCUMENTS = Path(os.environ.get("TEST_DOCUMENTS", ROOT.parent / "shared/data/documents"))
 GOOD = sorted((DOCUMENTS / "formats-good/files").glob("*"))
 HOSTILE = sorted((DOCUMENTS / "formats-hostile/files").glob("*"))
 UNREAD = 0.1  # at most, of the good files
