@@ -127,14 +127,23 @@ class Machine(RuleBasedStateMachine):
             (reply,) = items.reindex(self.rig.base, [item.id])
             assert reply.accepted == (before in TERMINAL)
 
-    @rule(name=st.sampled_from((*NAMES, "folder")))
+    @rule(name=st.sampled_from(NAMES))
     def delete(self, name: str) -> None:
         found = self.rig.library.catalogue.items(self.rig.base, [(0, name)])
         for item in found.values():
             self.rig.library.items.delete(self.rig.base, [item.id])
             self.uploads.pop(name, None)
-            if name == "folder":
-                self.folder = None
+
+    @rule()
+    def delete_the_folder(self) -> None:
+        if self.folder is not None:
+            self.rig.library.items.delete(self.rig.base, [self.folder])
+            self.folder = None
+
+    @rule()
+    def work_for_a_while(self) -> None:
+        for _ in range(5):
+            self.rig.worker.run_next(20)
 
     @rule(path=st.sampled_from(PATHS))
     def delete_below_the_folder(self, path: str) -> None:
