@@ -27,6 +27,7 @@ from holdfast.knowledge.doctor import Parts as DoctorParts
 from holdfast.knowledge.items import Items
 from holdfast.knowledge.looking import SourceIndexer, World
 from holdfast.knowledge.rolling import ROLLOUT, RolloutIndexer
+from holdfast.knowledge.syncing import Syncing
 from holdfast.library.blobs import Blobs
 from holdfast.library.catalogue import Catalogue
 from holdfast.library.leftovers import Leftovers
@@ -145,6 +146,7 @@ class Library:
         self.items = Items(store, self.catalogue, self.blobs, self.indexes)
         self.bases = Bases(store, self.catalogue, self.indexes, self.items)
         self.world = World(reach=Reach.parse(settings.fetch_allow))
+        self.syncing = Syncing(store, self.items, self.world.rules)
         self.cards = Cards(store, self.indexes)
         self.searching = Searching(store.database, self.indexes)
         self.portraits = Portraits(store.database)

@@ -9,24 +9,28 @@ from __future__ import annotations
 
 import io
 import json
+import math
 from contextlib import nullcontext
 from dataclasses import dataclass
+from datetime import timedelta
 from hashlib import sha256
 from itertools import count
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from holdfast.core.admission import DEFAULT_PRIORITY, Request, Verdict
+from holdfast.core.admission import DEFAULT_PRIORITY, QUOTA_EXHAUSTED, Request, Verdict
 from holdfast.core.dependencies import SlotSpec
 from holdfast.core.slot import Fault
 from holdfast.core.states import Operation, Status
-from holdfast.errors import BadRequest, StoreError, UnknownItem, WorkError
+from holdfast.errors import BadRequest, Paused, StoreError, UnknownItem, WorkError
 from holdfast.indexes.documents import CONTENT
 from holdfast.knowledge.selecting import locked, require
 from holdfast.library import item_statements as sql
 from holdfast.library.catalogue import Item, Kind, OnDuplicate, item_of, named, read_items
 from holdfast.library.leftovers import refuse_condemned
+from holdfast.stores import statements as slots_sql
 from holdfast.stores.desk import plain
+from holdfast.stores.queueing import quota_left
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -42,6 +46,7 @@ if TYPE_CHECKING:
 
 TOGETHER = 100  # items added in one transaction
 LONGEST_NAME = 1_000
+MUCH_LATER = timedelta(minutes=10)  # when it is seen whether the quota of a new day allows more
 SOURCE = "source"  # the kind of the slot that looks at where an item comes from
 
 
@@ -88,6 +93,11 @@ class Reply:
     def accepted(self) -> bool:
         """Something was written."""
         return self.verdict is Verdict.ACCEPTED
+
+    @property
+    def held(self) -> bool:
+        """The quota of the base keeps it out today."""
+        return self.reason == QUOTA_EXHAUSTED.reason
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -253,13 +263,13 @@ class Shipment:
                 case.name = self._free(tx, case.upload.place, taken)
             if case.new and self._distinct(case):
                 copies[case.digest or ""] = case
+        self._hold(tx)
         refuse_condemned(tx, [case.blob.name for case in self.cases if case.blob and case.written])
         self._change(tx, [case for case in self.cases if case.reason == "changed"])
         self._create(tx, [case for case in self.cases if case.new])
         self._see(tx, [case for case in self.cases if case.reason == "same_content"])
-        self.useless += [
-            case.blob.name for case in self.cases if case.blob and not (case.new or case.reason == "changed")
-        ]
+        self._audit(tx, [case for case in self.cases if case.verdict is Verdict.REJECTED])
+        self.useless += [case.blob.name for case in self.cases if case.blob and not case.written]
         asked = [(case, self._request(tx, case)) for case in self.cases]
         self._asked = [case for case, request in asked if request is not None]
         return [request for _, request in asked if request is not None]
@@ -293,6 +303,38 @@ class Shipment:
         wanted = {case.digest for case in self.cases if self._distinct(case)}
         found = map(item_of, tx.run(sql.FIND_COPIES, [[self.base.id, digest] for digest in wanted]))
         return {item.digest or "": item for item in found}
+
+    def _hold(self, tx: Transaction) -> None:
+        """Refuse what is beyond the quota of the base: nothing of it is kept, so that it can simply come again."""
+        written = [case for case in self.cases if case.written]
+        building = [case for case in written if case.upload.problem is None and self._at_once(tx, case)]
+        left = quota_left(tx, self.base.key) if building else math.inf
+        if len(building) <= left:
+            return
+        for case in building[int(left) :]:
+            case.verdict, case.reason = Verdict.REJECTED, QUOTA_EXHAUSTED.reason
+        for case in self.cases:
+            if isinstance(case.item, Case) and not case.item.written:  # the one it is a copy of stays out itself
+                case.item, case.reason = None, QUOTA_EXHAUSTED.reason
+
+    def _audit(self, tx: Transaction, refused: Sequence[Case]) -> None:
+        """Record what was refused: who asked, and what stood in its way."""
+        rows = [
+            [
+                self.base.key, str(case.number or case.upload.name), str(_operation(case)), str(case.verdict),
+                case.reason, None, self.terms.requester, 0.0,
+            ]
+            for case in refused
+        ]  # fmt: skip
+        tx.run(slots_sql.AUDIT, rows)
+
+    def _at_once(self, tx: Transaction, case: Case) -> bool:
+        """Tell whether it is indexed now; what was indexed once is kept up to date."""
+        if case.upload.content is None and case.upload.source is None:  # a folder that only people put things into
+            return False
+        if self.base.settings.auto_index if self.terms.index is None else self.terms.index:
+            return True
+        return not case.new and bool(tx.run(sql.OWNED, [[case.number]]))
 
     def _free(self, tx: Transaction, place: Place, taken: set[Place]) -> str:
         """Find a name that is free: that of the file with a number."""
@@ -335,16 +377,13 @@ class Shipment:
         upload, terms = case.upload, self.terms
         if case.verdict is Verdict.REJECTED or upload.problem is not None:
             return None
-        at_once = terms.index if terms.index is not None else self.base.settings.auto_index
-        if not at_once and (case.new or not tx.run(sql.OWNED, [[case.number]])):
+        if not self._at_once(tx, case):
             return None
         looks = upload.content is None
         return Request(
             base=self.base.key,
             owner=f"{sql.SOURCE}{case.number}" if looks else str(case.number),
-            operation=(
-                Operation.CHANGE if not looks else Operation.FORCE if case.reason == "changed" else Operation.INDEX
-            ),
+            operation=_operation(case),
             slots=(SlotSpec(SOURCE),) if looks else self.specs,
             fingerprint=case.digest,
             requester=terms.requester,
@@ -370,6 +409,16 @@ class Shipment:
             item=case.number,
             job=answer.job,
             generation=answer.generation,
+        )
+
+
+def await_quota(*, held: bool) -> None:
+    """Pause work that the quota of its base holds up; it goes on when a new day allows more."""
+    if held:
+        raise Paused(
+            QUOTA_EXHAUSTED.reason,
+            "As many documents as a day allows were asked for; the others are asked for when it is over.",
+            retry_after=MUCH_LATER,
         )
 
 

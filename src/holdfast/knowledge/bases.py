@@ -35,6 +35,7 @@ from holdfast.library import statements as library_sql
 from holdfast.library.catalogue import BaseSettings, base_of, fault_text
 from holdfast.stores.base import LARGEST_BATCH
 from holdfast.stores.desk import plain
+from holdfast.stores.queueing import keep_quota
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -135,6 +136,8 @@ class Bases:
             stored = tx.run(sql.READ_BASES, [[base.id]])[0][2]
             text = json.dumps({**json.loads(stored), **json.loads(settings.written())}, ensure_ascii=False)
             changed = base_of(tx.run(sql.WRITE_SETTINGS, id=base.id, settings=text)[0])
+            if before.settings.jobs_per_day != settings.jobs_per_day:
+                keep_quota(tx, base.key, settings.jobs_per_day)
             old, new = self._indexes.specs(before), self._indexes.specs(changed)
             same = old == new and set(before.settings.indexes) == set(settings.indexes)
             if same or changed.problem is not None:

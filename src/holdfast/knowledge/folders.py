@@ -9,10 +9,13 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass, field, replace
 from functools import partial
+from hashlib import sha256
 from typing import TYPE_CHECKING, NamedTuple
 
 from holdfast.core.clock import Moment
-from holdfast.knowledge.adding import Terms, Upload
+from holdfast.errors import WorkError
+from holdfast.knowledge.adding import Terms, Upload, await_quota
+from holdfast.knowledge.requesting import BRINGS
 from holdfast.library import item_statements as sql
 from holdfast.library.catalogue import Kind, OnDuplicate
 from holdfast.sources.folder import FolderRules, Found, Why, open_found, scan
@@ -28,6 +31,7 @@ if TYPE_CHECKING:
     from holdfast.stores.database import Database
 
 TOGETHER = 100  # items between two checkpoints
+BLOCK = 1 << 20
 LATER = 6  # priority of what a folder holds: a little after what somebody waits for
 
 
@@ -39,6 +43,7 @@ class Seen(NamedTuple):
     path: str
     stamp: str | None
     failed: bool
+    digest: str | None = None
 
     @property
     def container(self) -> bool:
@@ -56,6 +61,16 @@ class Difference:
     gone: list[Seen] = field(default_factory=list)  # files and folders
     folders: list[str] = field(default_factory=list)  # that are new, outer ones first
     skipped: dict[Why, int] = field(default_factory=dict)
+
+
+class Preview(NamedTuple):
+    """What a look at a folder would do, by the paths of files below it."""
+
+    added: list[str]
+    changed: list[str]
+    removed: list[str]
+    unchanged: int
+    skipped: dict[str, int]  # files that are left out, by the reason
 
 
 class Synced(NamedTuple):
@@ -127,9 +142,19 @@ class Folders:
         self._items = items
         self._rules = rules
 
-    def difference(self, item: int, root: Path, within: str = "") -> Difference:
-        """Look at the folder and tell how it differs from what is below an item, which is this part of it."""
-        return compare(self._known(item), scan(root, self._rules), within)
+    def preview(self, item: int | None, root: Path) -> Preview:
+        """Look at the folder and tell what a sync of an item, which it may become, would do; nothing is written."""
+        known = {one.path: one for one in self._known(item)} if item is not None else {}
+        difference = compare(known.values(), scan(root, self._rules))
+        touched = {one.path: digest_of(root, one) for one in difference.touched}
+        changed = [path for path, digest in touched.items() if digest != known[path].digest]
+        return Preview(
+            added=sorted(one.path for one in difference.new),
+            changed=sorted(changed),
+            removed=sorted(one.path for one in difference.gone if not one.container),
+            unchanged=len(difference.kept) + len(touched) - len(changed),
+            skipped={str(why): number for why, number in difference.skipped.items()},
+        )
 
     def sync(self, task: Task, base: Base, item: int, root: Path, within: str = "") -> Synced:
         """Look at the folder, and bring what is below an item, which is this part of it, up to date."""
@@ -152,13 +177,15 @@ class Folders:
         self._make(base, difference, terms, places)
         uploads = self._uploads(task, difference, root, places, now)
         replies = self._items.add(base, uploads, terms)
+        await_quota(held=any(reply.held for reply in replies))
         same = [reply.item for reply in replies if reply.item is not None and not reply.accepted]
         return Synced(difference, [*(item.id for item in difference.kept), *same])
 
     def _known(self, item: int) -> list[Seen]:
-        """Read what is below an item."""
+        """Read what earlier looks have brought below an item; what people put there has no path."""
         with self._database.reading() as tx:
-            return [Seen(*row) for row in tx.run(sql.SEEN_BELOW, [[item]]) if row[0] != item]
+            found = [Seen(*row) for row in tx.run(sql.SEEN_BELOW, [[item]]) if row[0] != item]
+        return [one for one in found if one.path is not None and one.kind in BRINGS[Kind.DIRECTORY]]
 
     def _make(self, base: Base, difference: Difference, terms: Terms, places: dict[str, int]) -> None:
         """Make the folders that are new, outer ones first; each is noted in `places`."""
@@ -190,6 +217,18 @@ class Folders:
                 seen=_told(entry.stamp) if entry.stamp.settled(now) else None,
                 parent=places[above],
             )
+
+
+def digest_of(root: Path, found: Found) -> str | None:
+    """Return what tells the content of a file from others; None where it cannot be read now."""
+    digest = sha256()
+    try:
+        with open_found(root, found.opens) as file:
+            while block := file.read(BLOCK):
+                digest.update(block)
+    except WorkError:
+        return None
+    return digest.hexdigest()
 
 
 def _portions(ids: Sequence[int]) -> Iterator[Sequence[int]]:

@@ -82,9 +82,11 @@ class Items:
         """Build items again; refused for those of which anything is not at rest."""
         return self._requesting.reindex(base, ids, *([manner] if manner else []))
 
-    def look(self, base: Base, ids: Iterable[int], manner: Manner | None = None) -> list[Reply]:
-        """Look at the sources of items again."""
-        return self._requesting.look(base, ids, *([manner] if manner else []))
+    def look(
+        self, base: Base, ids: Iterable[int], manner: Manner | None = None, *, stirred: bool = False
+    ) -> list[Reply]:
+        """Look at the sources of items again; one that `stirred` is looked at after what is under way."""
+        return self._requesting.look(base, ids, *([manner] if manner else []), stirred=stirred)
 
     def ask(self, base: Base, ids: Iterable[int], operation: Operation, manner: Manner | None = None) -> list[Reply]:
         """Index, retry, force or cancel items."""

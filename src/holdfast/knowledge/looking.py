@@ -15,7 +15,7 @@ from holdfast.core.admission import Request
 from holdfast.core.slot import Built
 from holdfast.core.states import Operation
 from holdfast.errors import Permanent
-from holdfast.knowledge.adding import Terms, Upload
+from holdfast.knowledge.adding import Terms, Upload, await_quota
 from holdfast.knowledge.folders import LATER, Folders
 from holdfast.knowledge.requesting import AGAIN, Manner
 from holdfast.knowledge.selecting import locked, require, still_there
@@ -118,13 +118,14 @@ class SourceIndexer:
         )
         terms = Terms(on_duplicate=OnDuplicate.REPLACE, distinct=False, cause="look", ticket=task.ticket)
         (reply,) = self._items.add(base, [upload], terms)
+        await_quota(held=reply.held)
         return [] if reply.accepted else [item.id]
 
     def _list(self, task: Task, base: Base, item: Item) -> list[int]:
-        """Bring the pages below a sitemap up to date; return none: each page looks at itself."""
+        """Bring the pages below a sitemap up to date; return those that were fetched before: each looks at itself."""
         task.checkpoint(stage="listing")
         expansion = expand(item.source or "", reach=self._world.reach)
-        known = {one.item.source: one.item for one in self._items.tree(base, item.id)[1:]}
+        known = {one.item.source: one.item for one in self._items.tree(base, item.id)[1:] if one.item.kind is Kind.URL}
         listed = {page.url: page.modified for page in expansion.pages}
         if expansion.complete:
             self._items.delete(base, [one.id for url, one in known.items() if url not in listed], ticket=task.ticket)
@@ -136,7 +137,8 @@ class SourceIndexer:
         terms = Terms(
             on_duplicate=OnDuplicate.REPLACE, distinct=False, priority=LATER, cause="look", ticket=task.ticket
         )
-        self._items.add(base, new, terms)
+        replies = self._items.add(base, new, terms)
+        await_quota(held=any(reply.held for reply in replies))
         news = [
             one
             for url, one in known.items()
@@ -144,7 +146,7 @@ class SourceIndexer:
         ]
         self._look(task, base, news, listed)
         self._see(task.ticket, item, json.dumps({"left": len(expansion.left)}))
-        return []
+        return [one.id for url, one in known.items() if url in listed and one.digest is not None]
 
     def _look(self, task: Task, base: Base, pages: Sequence[Item], listed: dict[str, str | None]) -> None:
         """Look at pages again of which the sitemap has news."""

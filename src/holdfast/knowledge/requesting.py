@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from holdfast.stores.sql import SqlStore
 
 TERMINAL = frozenset({Status.SUCCESS, Status.DEGRADED, Status.FAILED, Status.NOT_INDEXED})
+# What a look at a container brings into it; whatever else stands there was put there by people.
+BRINGS = {Kind.DIRECTORY: frozenset({Kind.FILE, Kind.DIRECTORY}), Kind.SITEMAP: frozenset({Kind.URL})}
 AGAIN = "again"  # payload of a job that looks at a source: what did not change is indexed again, too
 
 
@@ -55,13 +57,17 @@ class Requesting:
         """Build items again from their sources; nothing of what is served goes before the new is built."""
         return [self._reindex(base, root, manner) for root in self._roots(base, ids)]
 
-    def look(self, base: Base, ids: Iterable[int], manner: Manner = USUAL) -> list[Reply]:
-        """Look at the sources of items again: fetch a page, scan a folder; what did not change costs nothing."""
+    def look(self, base: Base, ids: Iterable[int], manner: Manner = USUAL, *, stirred: bool = False) -> list[Reply]:
+        """Look at the sources of items again: fetch a page, scan a folder; what did not change costs nothing.
+
+        A look that is under way is joined, unless the source `stirred`: then it may have missed that, and is replaced.
+        """
+        operation = Operation.CHANGE if stirred else Operation.FORCE
         roots = self._roots(base, ids)
         for root in roots:
             if root.source is None:
                 raise BadRequest(f"{root.name!r} was uploaded; there is no place where it could be looked for again.")
-        return [self._asked(base, root, [_look(base.key, root, manner)]) for root in roots]
+        return [self._asked(base, root, [_look(base.key, root, manner, operation)]) for root in roots]
 
     def look_due(self, limit: int) -> int:
         """Look at the sources again whose time has come; return how many."""
@@ -86,8 +92,9 @@ class Requesting:
             return outermost(tx, base, wanted)
 
     def _reindex(self, base: Base, root: Item, manner: Manner) -> Reply:
-        """Ask for one root; that all of it is at rest is seen in the transaction that admits the work."""
+        """Ask for one root; that all of it is at rest is seen in the transaction that admits the first of its work."""
         refused: list[Reply] = []
+        more: list[Request] = []
 
         def write(tx: Transaction) -> list[Request]:
             refused.clear()
@@ -95,7 +102,9 @@ class Requesting:
             tree = below(tx, root.id)
             reason = _unfit(tree)
             if not reason:
-                return [self._again(now, tree[0], manner)]
+                requests = self._again(now, tree, manner)
+                more[:] = requests[LARGEST_BATCH:]
+                return requests[:LARGEST_BATCH]
             status = standing(tree)
             refused.append(Reply(verdict=Verdict.REJECTED, reason=reason, status=status, name=root.name, item=root.id))
             row = [now.key, root.key, Operation.REINDEX, Verdict.REJECTED, reason, None, manner.requester, 0.0]
@@ -103,27 +112,31 @@ class Requesting:
             return []
 
         answers = self._store.admit_with(write)
-        return refused[0] if refused else _reply(root, answers)
+        return refused[0] if refused else _reply(root, [*answers, *self._admit(base, more, building=True)])
 
-    def _again(self, base: Base, placed: Placed, manner: Manner) -> Request:
-        """Ask for one item to be built again; what comes from a source is looked for there."""
-        item = placed.item
-        if item.source is not None and (item.container or item.kind is Kind.URL):
-            return _look(base.key, item, manner, payload=AGAIN)
-        return Request(
-            base=base.key,
-            owner=item.key,
-            operation=Operation.INDEX if placed.document is None else Operation.REINDEX,
-            slots=self._adding.slots(base),
-            requester=manner.requester,
-            priority=manner.priority,
-            cause=manner.cause,
-        )
+    def _again(self, base: Base, tree: Sequence[Placed], manner: Manner) -> list[Request]:
+        """Ask for a tree to be built again; what a source brought is left to a look at it."""
+        slots = self._adding.slots(base)
+        bringing: dict[int, frozenset[Kind]] = {}
+        requests: list[Request] = []
+        for item, document, _ in tree:  # containers before what stands in them
+            brought = item.source is not None and item.kind in bringing.get(item.parent, ())
+            looks = item.source is not None and (item.container or item.kind is Kind.URL)
+            if looks:
+                bringing[item.id] = BRINGS.get(item.kind, frozenset())
+            if brought:
+                continue
+            if looks:
+                requests.append(_look(base.key, item, manner, payload=AGAIN))
+            elif item.digest is not None:
+                operation = Operation.INDEX if document is None else Operation.REINDEX
+                requests.append(_request(base.key, item.key, operation, slots, manner))
+        return requests
 
     def _asked(self, base: Base, root: Item, requests: Sequence[Request]) -> Reply:
         def write(tx: Transaction) -> Sequence[Request]:
             locked(tx, base, building=True)
-            return requests
+            return still_there(tx, requests)
 
         return _reply(root, self._store.admit_with(write))
 
@@ -134,36 +147,47 @@ class Requesting:
             now = tx.run(sql.READ_BASES, [[base.id]])
         specs = self._adding.slots(base_of(now[0]) if now else base)
         requests = [
-            Request(
-                base=base.key,
-                owner=owner,
-                operation=operation,
-                slots=() if operation is Operation.CANCEL else wanted,
-                requester=manner.requester,
-                priority=manner.priority,
-                cause=manner.cause,
-            )
+            _request(base.key, owner, operation, () if operation is Operation.CANCEL else wanted, manner)
             for one in tree
             for owner, wanted in _owners(one, specs, operation)
         ]
+        return _reply(root, self._admit(base, requests, building=operation is not Operation.CANCEL))
+
+    def _admit(self, base: Base, requests: Sequence[Request], *, building: bool) -> list[Answer]:
+        """Ask in bounded transactions; what is deleted meanwhile is left alone."""
         answers: list[Answer] = []
         for first in range(0, len(requests), LARGEST_BATCH):
             portion = requests[first : first + LARGEST_BATCH]
 
             def write(tx: Transaction, portion: Sequence[Request] = portion) -> Sequence[Request]:
-                locked(tx, base, building=operation is not Operation.CANCEL)
+                locked(tx, base, building=building)
                 return still_there(tx, portion)
 
             answers += self._store.admit_with(write)
-        return _reply(root, answers)
+        return answers
 
 
-def _look(base: str, item: Item, manner: Manner, payload: str | None = None) -> Request:
+def _request(base: str, owner: str, operation: Operation, slots: tuple[SlotSpec, ...], manner: Manner) -> Request:
+    """Ask for something about the content and indexes of an item, or about its source."""
+    return Request(
+        base=base,
+        owner=owner,
+        operation=operation,
+        slots=slots,
+        requester=manner.requester,
+        priority=manner.priority,
+        cause=manner.cause,
+    )
+
+
+def _look(
+    base: str, item: Item, manner: Manner, operation: Operation = Operation.FORCE, payload: str | None = None
+) -> Request:
     """Ask for a look at the source of an item."""
     return Request(
         base=base,
         owner=item.source_key,
-        operation=Operation.FORCE,
+        operation=operation,
         slots=(SlotSpec(SOURCE),),
         requester=manner.requester,
         priority=manner.priority,
@@ -174,7 +198,7 @@ def _look(base: str, item: Item, manner: Manner, payload: str | None = None) -> 
 
 def _unfit(tree: Sequence[Placed]) -> str:
     """Tell why a tree cannot be reindexed; nothing if it can."""
-    if any(one.item.deleting for one in tree):
+    if not tree or any(one.item.deleting for one in tree):
         return "being_deleted"
     return "not_terminal" if any(one.status not in TERMINAL for one in tree) else ""
 
@@ -195,6 +219,10 @@ def _owners(one: Placed, specs: tuple[SlotSpec, ...], operation: Operation) -> l
 def _reply(root: Item, answers: Sequence[Answer]) -> Reply:
     """Tell what came of a root: the first new work, or else what the first answer says."""
     best = next((one for one in answers if one.accepted), answers[0] if answers else None)
+    if best is None and root.deleting:
+        return Reply(
+            verdict=Verdict.REJECTED, reason="being_deleted", status=Status.DELETING, name=root.name, item=root.id
+        )
     if best is None:
         return Reply(verdict=Verdict.SKIPPED, reason="nothing_to_do", name=root.name, item=root.id)
     return Reply(

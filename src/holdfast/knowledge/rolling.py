@@ -20,6 +20,7 @@ from holdfast.core.slot import Built
 from holdfast.core.states import ACTIVE, Operation, SlotState
 from holdfast.errors import BaseFailed, Paused, Permanent, UnknownBase
 from holdfast.indexes.documents import CONTENT
+from holdfast.knowledge.adding import await_quota
 from holdfast.knowledge.selecting import locked, require
 from holdfast.library import item_statements as sql
 from holdfast.stores.admitting import LOWEST_PRIORITY
@@ -38,7 +39,6 @@ if TYPE_CHECKING:
 ROLLOUT = "rollout"  # the kind of the slot, and the name of its owner in the base
 TOGETHER = 100  # documents asked for in one transaction
 LATER = timedelta(seconds=30)  # when documents are looked at again that were at work
-MUCH_LATER = timedelta(minutes=10)  # when it is seen whether the quota of a new day allows more
 GRACE = timedelta(minutes=1)  # a claim may be this much younger than a change, and not know of it yet
 
 
@@ -159,12 +159,7 @@ class RolloutIndexer:
             page = self._ask(task, base, target, after, dropping=False)
             if not page.documents:
                 return left
-            if page.held:
-                raise Paused(
-                    "quota_exhausted",
-                    "As many documents as a day allows were asked for; the others are asked for when it is over.",
-                    retry_after=MUCH_LATER,
-                )
+            await_quota(held=page.held)
             after, done, left = page.documents[-1], done + len(page.documents), left + page.left
 
     def _target(self, base: Base, job: JobId) -> Target:

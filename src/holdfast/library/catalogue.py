@@ -13,6 +13,7 @@ from holdfast.core.slot import Fault
 from holdfast.errors import BadSettings, NameTaken
 from holdfast.library import item_statements as rows
 from holdfast.library import statements as sql
+from holdfast.stores.queueing import keep_quota
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -57,6 +58,7 @@ class BaseSettings:
     missing_share: float = 0.05  # of a document's chunks may be missing in an index that is served
     tenant: str = ""  # who shares paid answers
     budget_tokens: int | None = None  # that the base may spend; None for no limit
+    jobs_per_day: int | None = None  # that may be started from midnight to midnight UTC; None for no limit
     auto_index: bool = True  # what is added is indexed at once
     on_duplicate: OnDuplicate = OnDuplicate.REJECT
 
@@ -68,6 +70,10 @@ class BaseSettings:
             raise BadSettings(f"An index is named twice in {list(self.indexes)}; name each once.")
         if self.budget_tokens is not None and self.budget_tokens < 0:
             raise BadSettings(f"A budget of {self.budget_tokens} tokens cannot be kept; use 0 or more, or none.")
+        if self.jobs_per_day is not None and not 1 <= self.jobs_per_day < 2**31:
+            raise BadSettings(
+                f"A quota of {self.jobs_per_day} jobs a day cannot be kept; use 1 or more, or none, or pause the base."
+            )
         if not 0 <= self.missing_share <= 1:
             raise BadSettings(f"The share of chunks that may be missing is from 0 to 1, not {self.missing_share}.")
 
@@ -171,10 +177,16 @@ class Catalogue:
 
     def create_base(self, name: str, settings: BaseSettings) -> Base:
         """Create a base; of many who want the same name one gets it."""
-        made = self._database.write(lambda tx: tx.run(rows.CREATE_BASE, [[name, settings.written()]]), durable=True)
-        if not made:
-            raise NameTaken(name)
-        return base_of(made[0])
+
+        def work(tx: Transaction) -> Base:
+            made = tx.run(rows.CREATE_BASE, [[name, settings.written()]])
+            if not made:
+                raise NameTaken(name)
+            base = base_of(made[0])
+            keep_quota(tx, base.key, settings.jobs_per_day)
+            return base
+
+        return self._database.write(work, durable=True)
 
     def fail_base(self, key: str, error: WorkError) -> None:
         """Note why nothing can be indexed in a base; the first reason stands until it is repaired."""

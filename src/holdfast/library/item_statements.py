@@ -178,8 +178,20 @@ OWNED = (
 )
 _row = batch(id=int)
 _subtree = _below(_row)
-SEEN_BELOW = select(items.c.id, items.c.kind, items.c.source, items.c.seen, items.c.problem.is_not(None)).where(
-    items.c.id.in_(select(_subtree.c.id)), VISIBLE
+SEEN_BELOW = select(
+    items.c.id, items.c.kind, items.c.source, items.c.seen, items.c.problem.is_not(None), items.c.digest
+).where(items.c.id.in_(select(_subtree.c.id)), VISIBLE)
+FIND_SOURCE = (
+    select(items)
+    .where(
+        items.c.base_id == number("base_id"),
+        items.c.parent_id == 0,
+        items.c.kind == word("kind"),
+        items.c.source == word("source"),
+        VISIBLE,
+    )
+    .order_by(items.c.id)
+    .limit(1)
 )
 CHILDREN = (
     select(items)

@@ -7,6 +7,7 @@ transactions of at most `LARGEST_BATCH` slots each, so nobody waits long behind 
 from __future__ import annotations
 
 import json
+import math
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from holdfast.core.admission import DEFAULT_PRIORITY, Answer, Request, Verdict
@@ -187,13 +188,7 @@ class Queueing(Admitting):
         if per_day is not None and not 1 <= per_day < 2**31:
             raise BadRequest(f"A quota of {per_day} jobs a day cannot be kept; name at least 1, or pause the base.")
 
-        def work(tx: Transaction) -> None:
-            if per_day is None:
-                tx.run(queue.DROP_QUOTA, base=_checked(base))
-            elif not tx.run(queue.RAISE_QUOTA, base=_checked(base), per_day=per_day):
-                tx.run(queue.SET_QUOTA, base=base, per_day=per_day)
-
-        self.database.write(work, durable=True)
+        self.database.write(lambda tx: keep_quota(tx, _checked(base), per_day), durable=True)
 
     def quota(self, base: str) -> Quota | None:
         """Read the quota of a base as it stands today."""
@@ -249,6 +244,20 @@ def _rank(tx: Transaction, jobs: Sequence[Job], priority: int) -> dict[str, Answ
         )
         for job in before.values()
     }
+
+
+def keep_quota(tx: Transaction, base: str, per_day: int | None) -> None:
+    """Write how many build jobs a base may start in a day; None for any number."""
+    if per_day is None:
+        tx.run(queue.DROP_QUOTA, base=base)
+    elif not tx.run(queue.RAISE_QUOTA, base=base, per_day=per_day):
+        tx.run(queue.SET_QUOTA, base=base, per_day=per_day)
+
+
+def quota_left(tx: Transaction, base: str) -> float:
+    """Return how many more jobs a base may start today; nobody else counts on until we commit."""
+    found = [quota_of(row) for row in tx.run(sql.LOCK_QUOTAS, [[base]])]
+    return found[0].left(tx.run(sql.TIME)[0][0]) if found else math.inf
 
 
 def _rank_event(job: Job, priority: int) -> Event:
