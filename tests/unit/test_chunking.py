@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer
 
 from holdfast.content.chunking import Chunk, Chunking, estimate, split
-from holdfast.content.tokens import weigh
+from holdfast.content.tokens import scale, weigh
 from holdfast.errors import BadSettings
 
 if TYPE_CHECKING:
@@ -604,6 +604,11 @@ def test_chunks_of_flowing_text_are_well_filled(text: str, size: int) -> None:
 def test_texts_joined_weigh_what_they_weigh_apart(texts: list[str]) -> None:
     assert weigh("".join(texts)) == sum(map(weigh, texts))
     assert weigh("".join(texts) * 1000) == 1000 * sum(map(weigh, texts))
+
+
+@given(text=st.text(st.characters(exclude_categories=())))
+def test_every_character_has_one_weight(text: str) -> None:
+    assert list(scale(text)) == list(map(weigh, text))
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from holdfast.content import reading, refusals
 from holdfast.content.cage import Answer
-from holdfast.content.readers import archives, cleaning, decoding, kinds
+from holdfast.content.readers import archives, cleaning, decoding, files, kinds
 from holdfast.content.readers.choosing import read_as
 from holdfast.content.readers.cleaning import clean, first_heading, short
 from holdfast.content.readers.compound import root_names
@@ -102,6 +102,12 @@ class TestPlainText:
     def test_a_file_that_grows_while_it_is_read_is_refused(self, tmp_path: Path) -> None:
         path = kept(tmp_path, b"x" * 11)
         refused(lambda: read_as(kinds.TEXT, path, "a.txt", Limits(bytes=10)), "too_large")
+
+    @pytest.mark.parametrize("size", [files.USUAL - 1, files.USUAL, files.USUAL + 1, 3 * files.USUAL])
+    def test_a_file_is_read_whole_or_refused_whatever_its_size(self, tmp_path: Path, size: int) -> None:
+        path = kept(tmp_path, b"x" * size)
+        assert files.contents(path, Limits(bytes=size)) == b"x" * size
+        refused(lambda: files.contents(path, Limits(bytes=size - 1)), "too_large")
 
     def test_more_characters_than_allowed_are_refused(self, tmp_path: Path) -> None:
         assert self.read(tmp_path, ("é" * 10).encode(), limits=Limits(text=10)).text
@@ -244,6 +250,10 @@ class TestCleaning:
 
     def test_controls_and_lone_surrogates_are_dropped(self) -> None:
         assert clean("a\0b\x02c\ud800d\x1be\ufefff\x9bg\th") == "abcdefg\th"
+
+    def test_text_in_ascii_is_cleaned_like_any_other(self) -> None:
+        text = bytes(range(128)).decode() * 2
+        assert clean(text) == clean(text + "é").removesuffix("é")
 
     def test_trailing_blanks_and_empty_ends_are_dropped(self) -> None:
         assert clean("\n\n  a \t\n b\u00a0\n\n") == "  a\n b"

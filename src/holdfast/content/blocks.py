@@ -62,7 +62,7 @@ def blocks(text: str) -> Iterator[Block]:
             end = start + len(match.group().rstrip())
         group = match.lastgroup or ""
         if group in _KINDS:
-            yield Block(start, end, _KINDS[group])
+            yield tuple.__new__(Block, (start, end, _KINDS[group], 0, ""))
         else:
             yield _heading(match, start, end)
 

@@ -22,8 +22,8 @@ from itertools import pairwise
 from operator import attrgetter
 from typing import TYPE_CHECKING, NamedTuple
 
-from holdfast.content.tokens import TOKEN, estimate, weigh
-from holdfast.content.units import Rank, Unit, divided, sentence_starts, units
+from holdfast.content.tokens import TOKEN, estimate
+from holdfast.content.units import Rank, Unit, Units, sentence_starts
 from holdfast.errors import BadSettings
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ class Chunk(NamedTuple):
 def split(text: str, rules: Chunking) -> list[Chunk]:
     """Return the chunks of the text in order; none if it is empty or white space."""
     cutting = _Cutting(text, rules)
-    pieces = units(text, rules.size, cutting.radius)
+    pieces = cutting.units.found(cutting.radius)
     return [chunk for segment in _segments(pieces, rules) for chunk in cutting.chunks(segment)]
 
 
@@ -98,7 +98,7 @@ class _Cutting:
 
     def __init__(self, text: str, rules: Chunking) -> None:
         self.text = text
-        self.rules = rules
+        self.units = Units(text, rules.size)
         self.size = rules.size * TOKEN
         self.overlap = rules.overlap * TOKEN
         self.usual = self.size - self.overlap  # what a chunk may own beside all it may repeat
@@ -106,10 +106,12 @@ class _Cutting:
 
     def chunks(self, segment: list[Unit]) -> Iterator[Chunk]:
         """Yield the chunks of a segment; each begins at an anchor, or where the one before it was cut."""
-        fits = segment[-1].tail - segment[0].head <= self.size
-        anchors = [] if fits else _anchors(segment, self.radius)
+        opening, closing = segment[0], segment[-1]
+        if closing.tail - opening.head <= self.size:
+            yield Chunk(opening.start, closing.end, opening.headings, opening.start)
+            return
         before: list[Unit] = []
-        for first, past in pairwise((0, *anchors, len(segment))):
+        for first, past in pairwise((0, *_anchors(segment, self.radius), len(segment))):
             part = segment[first:past]
             while part:
                 unit = part[0]
@@ -143,7 +145,7 @@ class _Cutting:
         """Yield the units, and the pieces of those that were still whole."""
         for unit in part:
             if unit.whole:
-                yield from divided(self.text, self.rules.size, unit)
+                yield from self.units.divided(unit)
             else:
                 yield unit
 
@@ -170,7 +172,7 @@ class _Cutting:
         """Return the first sentence inside `one` from which on all before `unit` can be repeated, and its weight."""
         gap = unit.head - one.tail
         for place in () if one.solid else sentence_starts(self.text, one.start, one.end):
-            weight = weigh(self.text[place : one.end]) + gap
+            weight = self.units.weigh(place, one.end) + gap
             if weight <= self.overlap:
                 return place, weight
         return None

@@ -26,12 +26,16 @@ def estimate(text: str) -> int:
 
 def weigh(text: str) -> int:
     """Return the weight of the text, in sixteenths of a token."""
-    return weigh_bytes(text.encode("utf-8", "surrogatepass"))
+    return added(scale(text))
 
 
-def weigh_bytes(data: bytes) -> int:
-    """Return the weight of a text given as UTF-8."""
-    weights = data.translate(_WEIGHTS)
+def scale(text: str) -> bytes:
+    """Return the weight of each character: whatever lies between two places is then weighed without its text."""
+    return text.encode("utf-8", "surrogatepass").translate(_WEIGHTS, _FOLLOWING)
+
+
+def added(weights: bytes) -> int:
+    """Return the sum of weights."""
     # The low half of Adler-32 is one more than the sum of all bytes, modulo 65521: the fastest way to add them up.
     return (adler32(weights) & 0xFFFF) - 1 if len(weights) <= _ADDED else sum(weights)
 
@@ -51,8 +55,9 @@ _LEADING = {
     0xF0: HEAVIEST,  # emoji and rare scripts, in four bytes
     0xE0: 18,  # Chinese, Japanese, Korean and most other scripts, in three
     0xC0: 16,  # accents, Greek, Cyrillic, Hebrew, Arabic, in two
-    0x80: 0,  # the bytes after the first
+    0x80: 0,  # no character begins so
 }
+_FOLLOWING = bytes(range(0x80, 0xC0))  # the bytes after the first of a character
 _SPACE = {" ": 2, "\t": 2, "\r": 2, "\n": 10}
 _WEIGHTS = bytes(map(_weight, range(256)))
-_ADDED = 65_519 // HEAVIEST  # bytes that Adler-32 adds up for sure
+_ADDED = 65_519 // HEAVIEST  # weights that Adler-32 adds up for sure

@@ -4,8 +4,8 @@ A block that is short enough is one unit. A longer one becomes sentences, or lin
 sentence or line without end becomes grains of some words, or of some characters where it has no words. A unit is found
 by what it says and never by how much text precedes it, so an edit changes the units around it and no others.
 
-Most paragraphs are never cut. So one of middle length stays whole at first; `divided` gives its pieces when a cut must
-go through it.
+Most paragraphs are never cut. So one of middle length stays whole at first; `Units.divided` gives its pieces when a cut
+must go through it.
 """
 # ruff: noqa: RUF001  (the wide punctuation of Chinese and Japanese is meant)
 
@@ -13,13 +13,12 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from enum import IntEnum
-from functools import cache
+from functools import cache, partial
 from typing import TYPE_CHECKING, NamedTuple
 from zlib import crc32
 
 from holdfast.content.blocks import Block, Kind, blocks
-from holdfast.content.tokens import HEAVIEST, TOKEN, weigh, weigh_bytes
+from holdfast.content.tokens import HEAVIEST, TOKEN, added, scale
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -28,8 +27,11 @@ if TYPE_CHECKING:
     Division = Callable[[str, int, int], Iterator[Piece]]
 
 
-class Rank(IntEnum):
-    """How good it is to cut before a unit; the least is best. 1 to 6 are headings, by their level."""
+class Rank:
+    """How good it is to cut before a unit; the least is best. 1 to 6 are headings, by their level.
+
+    Plain numbers: they are compared for every few words of a text, which enums are too slow for.
+    """
 
     BLOCK = 7  # a blank line between blocks
     ITEM = 8  # a list item; code, a table, or what follows a colon: all belong to the text before them
@@ -67,127 +69,125 @@ class Unit(NamedTuple):
         return self.key >= _GLUED
 
 
-def units(text: str, size: int, whole: int) -> Iterator[Unit]:
-    """Yield the units of the text in order, none of them heavier than a chunk of this many tokens.
-
-    A paragraph that weighs, with the headings it must stand with, no more than `whole` is not divided yet.
-    """
-    return _Reading(text, size * TOKEN).units(whole)
-
-
-def divided(text: str, size: int, unit: Unit) -> list[Unit]:
-    """Return the pieces of a unit that is still whole."""
-    return _Reading(text, size * TOKEN).divided(unit)
-
-
 def sentence_starts(text: str, start: int, end: int) -> Iterator[int]:
     """Yield where sentences begin in this part of the text, other than at its start."""
     return (first for first, _, rank in _sentences(text, start, end) if rank)
 
 
-class _Reading:
-    """One pass through a text: what it weighs so far, and under which headings it stands."""
+class Units:
+    """The units of one text, none of them heavier than a chunk of so many tokens."""
 
     def __init__(self, text: str, size: int) -> None:
-        self.text = text
-        self.size = size
-        self.short = size // 3
-        self.weight = 0
-        self.end = 0
-        self.before = Block(0, 0, Kind.PROSE)
-        self.path: list[tuple[int, str]] = []  # level and title of each heading above
-        self.headings: tuple[str, ...] = ()
-        self.opened = 0  # weight up to the first of the headings that must stand with what follows
+        self._text = text
+        self._scale = scale(text)
+        self._size = size * TOKEN
+        self._short = self._size // 3
+        self._path: list[tuple[int, str]] = []  # level and title of each heading above
 
-    def units(self, whole: int) -> Iterator[Unit]:
-        for block in blocks(self.text):
-            start, end, kind, level, title = block
-            rank = self._rank(block)
+    def weigh(self, start: int, end: int) -> int:
+        """Return the weight of what lies between two places."""
+        return added(self._scale[start:end])
+
+    def found(self, whole: int) -> Iterator[Unit]:
+        """Yield the units in order, in one pass.
+
+        A paragraph that weighs, with the headings it must stand with, no more than `whole` is not divided yet.
+        """
+        before = Block(0, 0, Kind.PROSE)
+        tail = opened = 0  # weight up to the end of the block before; up to the headings that must stand with this one
+        headings: tuple[str, ...] = ()
+        for block in blocks(self._text):
+            start, end, kind, level, _ = block
+            rank = self._rank(before, block)
             if level:
-                self._leave(level)
-            unit = self._measured(start, end, rank, level, solid=kind is Kind.CODE or self.text[start] == "|")
+                headings = self._left(level)
+            head = tail + sum(self._scale[before.end : start])
+            tail = head + added(self._scale[start:end])
             if rank != Rank.GLUED:
-                self.opened = unit.head
-            if unit.tail - unit.head <= self.short:
-                yield self._passed(unit)
-            elif unit.solid or _TABLE.match(self.text, start, end):
-                yield from self._solid(unit._replace(solid=True))
-            elif unit.tail - self.opened <= whole:
-                yield self._passed(unit._replace(whole=True))
+                opened = head
+            long = tail - head > self._short
+            solid = kind is _CODE or self._text[start] == "|" or (long and self._is_table(start, end))
+            key = self._key(rank, start, end)
+            unit = _unit((start, end, head, tail, key, level, solid, long and not solid, headings))
+            if long and tail - opened > (self._size if solid else whole):
+                yield from self._lines(unit) if solid else self._prose(unit)
             else:
-                yield from self._prose(unit)
+                yield unit
             if level:
-                self._enter(level, title)
-            self.before = block
+                headings = self._entered(block)
+            before = block
 
-    def _rank(self, block: Block) -> int:
+    def divided(self, unit: Unit) -> list[Unit]:
+        """Return the pieces of a unit that is still whole."""
+        return list(self._prose(unit))
+
+    def _rank(self, before: Block, block: Block) -> int:
         """Tell how good it is to cut before this block."""
-        text, before = self.text, self.before
-        if block.level and not 0 < before.level < block.level:
-            return block.level
+        text, start, kind, level = self._text, block.start, block.kind, block.level
+        if level and not 0 < before.level < level:
+            return level
         if before.level:
             return Rank.GLUED
-        if text[block.start] in " \t":
+        first = text[start]
+        if first in " \t":
             return Rank.INNER
-        if block.kind is Kind.CODE or text[block.start] == "|" or block.kind is before.kind is Kind.ITEM:
+        if kind is _CODE or first == "|" or kind is before.kind is _ITEM:
             return Rank.ITEM
-        if text[before.end - 1 : before.end] in _COLONS or text.count("\n", before.end, block.start) == 1:
+        if text[before.end - 1 : before.end] in _COLONS or text.count("\n", before.end, start) == 1:
             return Rank.ITEM
         return Rank.BLOCK
 
-    def _leave(self, level: int) -> None:
-        """Leave every section that ends where a heading of this level begins."""
-        while self.path and self.path[-1][0] >= level:
-            self.path.pop()
-        self.headings = tuple(title for _, title in self.path if title)
+    def _is_table(self, start: int, end: int) -> bool:
+        return self._text.find("|", start, end) >= 0 and _TABLE.match(self._text, start, end) is not None
 
-    def _enter(self, level: int, title: str) -> None:
-        self.path.append((level, title))
-        self.headings = tuple(title for _, title in self.path if title)
+    def _left(self, level: int) -> tuple[str, ...]:
+        """Leave every section that ends where a heading of this level begins; return the headings that stay."""
+        while self._path and self._path[-1][0] >= level:
+            self._path.pop()
+        return self._titles()
 
-    def divided(self, unit: Unit) -> list[Unit]:
-        self.weight, self.end, self.headings = unit.head, unit.start, unit.headings
-        return list(self._prose(unit))
+    def _entered(self, heading: Block) -> tuple[str, ...]:
+        """Enter the section of a heading; return the headings that what follows stands under."""
+        self._path.append((heading.level, heading.title))
+        return self._titles()
+
+    def _titles(self) -> tuple[str, ...]:
+        return tuple([title for _, title in self._path if title])
 
     def _prose(self, unit: Unit) -> Iterator[Unit]:
         return self._pieces(unit, _sentences, _breaks, self._grains)
 
-    def _solid(self, unit: Unit) -> Iterator[Unit]:
-        """Yield a long block of code or a table: in one piece if it fits with the headings above it, else in lines."""
-        if unit.tail - self.opened <= self.size:
-            yield self._passed(unit)
-        else:
-            yield from self._pieces(unit, _lines, self._grains)
+    def _lines(self, unit: Unit) -> Iterator[Unit]:
+        return self._pieces(unit, _lines, self._grains)
 
     def _pieces(self, unit: Unit, divide: Division, *finer: Division) -> Iterator[Unit]:
         """Yield the pieces of a unit, and of each that is still too long its own."""
-        for start, end, rank in divide(self.text, unit.start, unit.end):
-            piece = self._measured(start, end, rank or unit.rank, 0 if rank else unit.level, solid=unit.solid)
-            if not finer or piece.tail - piece.head <= self.size // 2:
-                yield self._passed(piece)
-            else:
+        tail, past = unit.head, unit.start
+        for start, end, rank in divide(self._text, unit.start, unit.end):
+            head = tail + sum(self._scale[past:start])
+            tail, past = head + added(self._scale[start:end]), end
+            key, level = self._key(rank or unit.rank, start, end), 0 if rank else unit.level
+            piece = _unit((start, end, head, tail, key, level, unit.solid, False, unit.headings))
+            if finer and tail - head > self._size // 2:
                 yield from self._pieces(piece, *finer)
+            else:
+                yield piece
 
     def _grains(self, text: str, start: int, end: int) -> Iterator[Piece]:
-        return _grains(text, start, end, self.size // HEAVIEST // 3)
+        return _grains(text, start, end, self._size // HEAVIEST // 3)
 
-    def _measured(self, start: int, end: int, rank: int, level: int, *, solid: bool) -> Unit:
-        gap = self.text[self.end : start]
-        head = self.weight + (_GAPS[gap] if gap in _GAPS else weigh(gap))
-        data = self.text[start:end].encode("utf-8", "surrogatepass")
-        tail, key = head + weigh_bytes(data), rank << 32 | crc32(data[:_OPENING])
-        return Unit(start, end, head, tail, key, level, solid, False, self.headings)
-
-    def _passed(self, unit: Unit) -> Unit:
-        self.weight, self.end = unit.tail, unit.end
-        return unit
+    def _key(self, rank: int, start: int, end: int) -> int:
+        """Join a rank with a hash of how a unit opens."""
+        opening = self._text[start : min(end, start + _OPENING)].encode("utf-8", "surrogatepass")
+        return rank << 32 | crc32(opening[:_OPENING])
 
 
+_unit = partial(tuple.__new__, Unit)  # from its cells, in less than half the time
+_CODE, _ITEM = Kind.CODE, Kind.ITEM
 _GLUED = Rank.GLUED << 32
 _OPENING = 64  # bytes by which a unit is told from others; what is edited further on does not matter
 _COLONS = (":", "：")
 _CLAUSE_ENDS = ",;:，、；：）」』】》"
-_GAPS = {gap: weigh(gap) for gap in ("", " ", "\n", "\n\n", "\n\n\n", "\r\n", "\r\n\r\n")}
 
 # What must stay with the character before it: accents and vowel signs, joiners, variants, tones of skin. Unicode 3.2 is
 # the one edition that every Python has; what it does not know, or has far behind, is named.
@@ -197,14 +197,14 @@ _MARKS += "\U0001f3fb-\U0001f3ff\U000e0020-\U000e007f\U000e0100-\U000e01ef"
 
 _TABLE = re.compile(r"[^\n|]*\|.*\n[ \t]*\|?[ \t]*:?-+:?[ \t\r]*(?:\||$)", re.MULTILINE)
 _LINE = re.compile(r"[^\S\n]*\S.*")
-# The end of a sentence with the space after it. It begins with one set of characters, which makes the search fast.
+# The end of a sentence, and the space after it. It begins with one set of characters, which makes the search fast.
 _SENTENCE_END = re.compile(
     rf"""
     [.!?…。！？；]
     (?: (?<=[.!?…]) [])"'”’»*_`]* (?=\s) (?!\s*[a-z])
       | (?<=[。！？；]) [。！？；…」』）】》”’]* (?![{_MARKS}])
     )
-    [^\S\n]* (\n)? \s*
+    () [^\S\n]* (\n)? \s*
     """,
     re.VERBOSE,
 )
@@ -213,9 +213,8 @@ _SENTENCE_END = re.compile(
 def _sentences(text: str, start: int, end: int) -> Iterator[Piece]:
     rank, first = 0, start
     for match in _SENTENCE_END.finditer(text, start, end):
-        past = match.end()
-        yield first, first + len(text[first:past].rstrip()), rank
-        rank, first = Rank.LINE if match.lastindex else Rank.SENTENCE, past
+        yield first, match.start(1), rank
+        rank, first = Rank.LINE if match[2] else Rank.SENTENCE, match.end()
     if first < end:
         yield first, end, rank
 

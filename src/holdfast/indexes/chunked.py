@@ -50,6 +50,7 @@ class ChunkIndexer:
     ) -> None:
         """`hopeless` are the codes of failures that are those of the whole base, once `given_up` (or at once)."""
         self.index = index
+        self._together = index if isinstance(index, Together) else None
         self._hopeless = hopeless
         self._given_up = given_up
         self._database = database
@@ -80,8 +81,10 @@ class ChunkIndexer:
         if not plan.chunks:
             return None
         work = replace(plan.work, task=task)
-        if work.pieces and not plan.lacked and (rows := self._ready(work)) is not None:
-            return Built(recipe=work.recipe.id, rows=rows)
+        if work.pieces and not plan.lacked and self._together is not None:
+            rows = self._together.ready(work)
+            if rows is not None:
+                return Built(recipe=work.recipe.id, rows=rows)
         refused = self.index.fill(work) if work.pieces else {}
         if len(refused) > work.base.settings.missing_share * plan.chunks:
             raise _too_much_missing(refused, plan.chunks)
@@ -144,9 +147,6 @@ class ChunkIndexer:
             )
             for task in chosen
         ]
-
-    def _ready(self, work: Work) -> Mapping[int, Any] | None:
-        return self.index.ready(work) if isinstance(self.index, Together) else None
 
     def _absent(self, recipe: Recipe, chunks: Sequence[int]) -> list[int]:
         return [

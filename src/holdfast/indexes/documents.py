@@ -10,7 +10,8 @@ from holdfast.core.slot import Built
 from holdfast.errors import Permanent
 from holdfast.library import item_statements as sql
 from holdfast.library.builds import Builds, Facts, Part, Portion, numbered
-from holdfast.library.catalogue import Kind
+from holdfast.library.catalogue import Kind, removed
+from holdfast.stores.desk import record
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from holdfast.library.sweeping import Sweeper
     from holdfast.runtime.work import Task
     from holdfast.stores.base import Completion
-    from holdfast.stores.database import Database
+    from holdfast.stores.database import Database, Transaction
 
 CONTENT = "content"
 
@@ -91,7 +92,11 @@ class ContentIndexer:
         for document in documents.values():  # before the row, which alone knows its name; that it goes is durable
             if document.blob is not None:
                 self._blobs.remove(document.blob)
-        self._database.write(lambda tx: tx.run(sql.REMOVE_DOCUMENT, id=int(ticket.key.owner)), durable=True)
+        self._database.write(lambda tx: _forget(tx, int(ticket.key.owner)), durable=True)
+
+
+def _forget(tx: Transaction, item: int) -> None:
+    record(tx, [removed(base, id_) for base, id_ in tx.run(sql.REMOVE_DOCUMENT, id=item)])
 
 
 def list_spec(base: Base) -> Mapping[str, Any]:

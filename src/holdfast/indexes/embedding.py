@@ -82,12 +82,13 @@ class Embedder:
         Vectors must have this length, where it is known. Whoever stops reading closes this: what is under way and paid
         for is then waited for and kept.
         """
+        paid, model = self._provider.paid, self.model
         keyed: dict[str, list[Want]] = {}
         for want in wants:
-            key = memo_key(KIND, self.model, want.text) if self._provider.paid else want.text
+            key = memo_key(KIND, model, want.text) if paid else want.text
             keyed.setdefault(key, []).append(want)
         done = 0
-        with closing(self._paid(base, keyed, length) if self._provider.paid else self._free(keyed, length)) as parts:
+        with closing(self._paid(base, keyed, length) if paid else self._free(keyed, length)) as parts:
             for part in parts:
                 yield part
                 done += len(part.made) + len(part.refused)

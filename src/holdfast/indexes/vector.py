@@ -109,7 +109,7 @@ class VectorIndex:
 
     def ready(self, work: Work) -> Mapping[int, bytes] | None:
         """Return the vectors of a few pieces, if all were made together with those of other documents."""
-        if len(work.pieces) > PORTION or any(piece.chunk not in self._ready for piece in work.pieces):
+        if len(work.pieces) > PORTION or not self._ready.keys() >= {piece.chunk for piece in work.pieces}:
             return None
         return self._taken(work)
 

@@ -74,7 +74,8 @@ class Blobs:
 
     def _written(self, source: Bytes) -> Blob:
         """Write one blob; its name is not safe yet."""
-        unfinished = self._folder / f"{secrets.token_hex(8)}{UNFINISHED}"
+        id_ = secrets.token_hex(8)
+        unfinished = self._folder / f"{id_}{UNFINISHED}"
         digest, size = hashlib.sha256(), 0
         try:
             with unfinished.open("xb") as file:
@@ -84,10 +85,8 @@ class Blobs:
                     file.write(block)
                 file.flush()
                 os.fsync(file.fileno())
-            name = f"{digest.hexdigest()}-{secrets.token_hex(8)}"
-            target = self.path(name)
-            target.parent.mkdir(exist_ok=True)
-            unfinished.rename(target)
+            name = f"{digest.hexdigest()}-{id_}"
+            _rename(unfinished, self.path(name))
         except BaseException:
             unfinished.unlink(missing_ok=True)
             raise
@@ -97,7 +96,7 @@ class Blobs:
         """Return where a blob is; what is no name of a blob leads nowhere."""
         if not NAME.fullmatch(name):
             raise BadRequest(f"{name!r} is not the name of a blob; it was not given out by `put`.")
-        return self._folder / name[:SHARD] / name
+        return self._folder.joinpath(name[:SHARD], name)
 
     def names(self, after: str, limit: int) -> list[str]:
         """Name the blobs there are, in order, from behind `after` on."""
@@ -152,6 +151,15 @@ def _listed(folder: Path) -> list[str]:
         return os.listdir(folder)  # noqa: PTH208 - names, and not a path for each
     except (FileNotFoundError, NotADirectoryError):
         return []
+
+
+def _rename(file: Path, target: Path) -> None:
+    """Rename a file into a folder, which is made for the first one in it."""
+    try:
+        file.rename(target)
+    except FileNotFoundError:
+        target.parent.mkdir(exist_ok=True)
+        file.rename(target)
 
 
 def _sync(folder: Path) -> None:

@@ -80,8 +80,8 @@ class Portion:
     parts: Sequence[Numbered]
 
     def __len__(self) -> int:
-        """Return how many chunks there are."""
-        return len(self.parts)
+        """Return how many rows there are to write: each chunk, and its place in the list."""
+        return 2 * len(self.parts)
 
 
 class Builds:
@@ -99,10 +99,11 @@ class Builds:
         listed = [(portion, *one) for portion in portions for one in portion.parts]
         found = tx.run(sql.KNOWN_CHUNKS, [[portion.owner, digest] for portion, _, digest, _ in listed])
         known = {(owner, digest): chunk for owner, digest, chunk in found}
+        headings = {one: told(one) for one in {part.headings for _, _, _, part in listed}}  # many share theirs
         made = tx.run(
             sql.CREATE_CHUNKS,
             [
-                [portion.owner, digest, told(part.headings), part.text, int(ordinal == 0)]
+                [portion.owner, digest, headings[part.headings], part.text, int(ordinal == 0)]
                 for portion, ordinal, digest, part in listed
                 if (portion.owner, digest) not in known
             ],
@@ -146,10 +147,9 @@ class Builds:
     def pieces(self, chunks: Sequence[int]) -> list[Piece]:
         """Read what chunks say, in the order asked for."""
         with self._database.reading() as tx:
-            found = {
-                id_: Piece(id_, tuple(json.loads(headings)), text, bool(opening))
-                for id_, headings, text, opening in tx.run(sql.READ_CHUNKS, [[chunk] for chunk in chunks])
-            }
+            rows = tx.run(sql.READ_CHUNKS, [[chunk] for chunk in chunks])
+        headings = {one: tuple(json.loads(one)) for one in {row[1] for row in rows}}  # many share theirs
+        found = {id_: Piece(id_, headings[above], text, bool(opening)) for id_, above, text, opening in rows}
         return [found[chunk] for chunk in chunks if chunk in found]
 
     def passages(self, owner: OwnerId, build: int, *, first: int = 0, limit: int = 100) -> list[Passage]:
@@ -186,4 +186,7 @@ def numbered(parts: Iterable[Part]) -> Iterator[list[Numbered]]:
 
 def told(value: Any) -> str:
     """Return a value as it is kept: JSON as short as it can be read by people."""
-    return json.dumps(value, ensure_ascii=False)
+    return _JSON.encode(value)
+
+
+_JSON = json.JSONEncoder(ensure_ascii=False)

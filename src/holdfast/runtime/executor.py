@@ -43,7 +43,7 @@ class Settled(Enum):
 Result = Completion | Failure | Surrender | Settled
 TOGETHER = 2  # fewer than this have nothing to share
 FLUSH_SECONDS = 0.05  # a finished result waits no longer than this for its neighbours
-FLUSH_ROWS = 250  # nor for more of them than have so many rows to write
+FLUSH_ROWS = 500  # nor for more of them than have so many rows to write
 
 
 def nowhere(point: str) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -19,7 +20,7 @@ from holdfast.errors import StaleLease, StopWork, StoreError
 from holdfast.stores.base import Beat, Surrender
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from holdfast.core.clock import Clock
     from holdfast.core.rules import Rules
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
     from holdfast.stores.base import Store
 
 log = logging.getLogger("holdfast")
+
+TELL_SECONDS = 1.0  # after which progress is written, though no renewal is due: somebody may look on
 
 
 @dataclass(slots=True)
@@ -37,6 +40,7 @@ class _Hand:
     taken: float  # monotonic, taken before the claim was sent
     renewed: float  # monotonic, taken before the renewal was sent
     begun: bool = False
+    began: float = 0.0  # monotonic
     progress: Progress = field(default_factory=Progress)
     moved: bool = False
     lost: bool = False
@@ -51,6 +55,7 @@ class Heartbeat:
         self._store = store
         self._clock = clock
         self._rules = rules
+        self._patience = rules.patience.total_seconds()
         self._hands: dict[SlotId, _Hand] = {}
         self._mutex = threading.Lock()
         self._beating = threading.Lock()
@@ -68,7 +73,7 @@ class Heartbeat:
         with self._mutex:
             hand = self._hand(ticket)
             if hand is not None:
-                hand.begun = True
+                hand.begun, hand.began = True, self._clock.monotonic()
             return hand is not None
 
     def let_go(self, tickets: Iterable[Ticket]) -> None:
@@ -101,7 +106,7 @@ class Heartbeat:
         hand = self._hand(ticket)
         if hand is None or hand.lost:
             raise StopWork("lease_lost", refund=False)
-        if self._clock.monotonic() - hand.renewed >= self._rules.patience.total_seconds():
+        if self._clock.monotonic() - hand.renewed >= self._patience:
             raise StopWork("lease_not_renewed", refund=False)
         if hand.called_back:
             raise StopWork("paused", refund=True)
@@ -114,6 +119,12 @@ class Heartbeat:
             self._give_back()
             self._renew()
             self._obey()
+
+    def tell(self) -> None:
+        """Write the progress of work that takes long and has moved, for whoever looks on, and renew its leases."""
+        long_ago = self._clock.monotonic() - TELL_SECONDS
+        with self._beating:
+            self._renew(lambda hand: hand.moved and hand.begun and hand.began <= long_ago)
 
     def start(self) -> None:
         """Beat in a thread of its own."""
@@ -137,9 +148,9 @@ class Heartbeat:
             if hand is not None:
                 hand.silent = silent
 
-    def _renew(self) -> None:
+    def _renew(self, chosen: Callable[[_Hand], bool] = lambda _: True) -> None:
         with self._mutex:
-            hands = [hand for hand in self._hands.values() if not hand.lost and not hand.silent]
+            hands = [hand for hand in self._hands.values() if not hand.lost and not hand.silent and chosen(hand)]
             beats = [Beat(ticket=hand.ticket, progress=hand.progress, moved=hand.moved) for hand in hands]
         if not hands:
             return
@@ -189,8 +200,16 @@ class Heartbeat:
                 log.warning("heartbeat.give_back error=%s", error)
 
     def _run(self) -> None:
-        while not self._ended.wait(self._rules.heartbeat.total_seconds()):
+        period = self._rules.heartbeat.total_seconds()
+        tick = min(TELL_SECONDS, period)
+        beaten = time.monotonic()
+        while not self._ended.wait(tick):
+            due = time.monotonic() - beaten >= period - tick / 2
             try:
-                self.beat()
+                if due:
+                    beaten = time.monotonic()
+                    self.beat()
+                else:
+                    self.tell()
             except Exception:
                 log.exception("heartbeat.failed")

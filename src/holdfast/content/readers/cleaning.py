@@ -7,6 +7,7 @@ from itertools import islice
 
 # NUL and other controls, lone surrogates, byte order marks, characters that Unicode will never assign.
 NOISE = re.compile(r"[\x00-\x08\x0e-\x1f\x7f-\x84\x86-\x9f\ud800-\udfff\ufeff\ufffe\uffff]")
+ASCII_NOISE = bytes((*range(9), *range(0x0E, 0x20), 0x7F))  # as far as it is in ASCII, where it is looked for faster
 GAPS = re.compile(r"\n{3,}")
 HEADING = re.compile(r" {0,3}#{1,6}[ \t]+(.+)")
 FENCE = re.compile(r" {0,3}(`{3,}|~{3,})")
@@ -25,7 +26,11 @@ SHORT = 200
 def clean(text: str) -> str:
     """Make lines end in one newline and without blanks, and drop what is no text."""
     # Not a regular expression: that would be quadratic on long runs of blanks.
-    return "\n".join(line.rstrip() for line in NOISE.sub("", text).splitlines()).strip("\n")
+    return "\n".join(map(str.rstrip, _quiet(text).splitlines())).strip("\n")
+
+
+def _quiet(text: str) -> str:
+    return text.encode().translate(None, ASCII_NOISE).decode() if text.isascii() else NOISE.sub("", text)
 
 
 def close_gaps(text: str) -> str:

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
     from holdfast.content.readers.base import Limits
 
+USUAL = 1 << 18  # bytes that most files do not have: room for more is made only where it is needed
+
 
 def measured(path: Path, limits: Limits) -> int:
     """Return the size of a regular file that is neither empty nor too large."""
@@ -34,7 +36,9 @@ def measured(path: Path, limits: Limits) -> int:
 def contents(path: Path, limits: Limits) -> bytes:
     """Return the bytes of a file, which may have grown since it was measured."""
     with path.open("rb") as file:
-        data = file.read(limits.bytes + 1)
+        data = file.read(min(USUAL, limits.bytes + 1))
+        if len(data) == USUAL:
+            data += file.read(limits.bytes + 1 - USUAL)
     if len(data) > limits.bytes:
         raise refusals.too_many_bytes(len(data), limits.bytes)
     return data
