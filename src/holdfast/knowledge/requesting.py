@@ -67,7 +67,12 @@ class Requesting:
         for root in roots:
             if root.source is None:
                 raise BadRequest(f"{root.name!r} was uploaded; there is no place where it could be looked for again.")
-        return [self._asked(base, root, [_look(base.key, root, manner, operation)]) for root in roots]
+        return [
+            self._gone(base, root, operation, manner)
+            if root.deleting
+            else self._asked(base, root, [_look(base.key, root, manner, operation)])
+            for root in roots
+        ]
 
     def look_due(self, limit: int) -> int:
         """Look at the sources again whose time has come; return how many."""
@@ -82,7 +87,10 @@ class Requesting:
         """Index, retry, force or cancel items, with all that stands below them, in bounded transactions."""
         if operation in (Operation.CHANGE, Operation.DELETE, Operation.REINDEX):
             raise BadRequest(f"To {operation} an item use the verb of that name; it does more than this one.")
-        return [self._each(base, root, operation, manner) for root in self._roots(base, ids)]
+        return [
+            self._gone(base, root, operation, manner) if root.deleting else self._each(base, root, operation, manner)
+            for root in self._roots(base, ids)
+        ]
 
     def _roots(self, base: Base, ids: Iterable[int]) -> list[Item]:
         wanted = list(ids)
@@ -107,8 +115,7 @@ class Requesting:
                 return requests[:LARGEST_BATCH]
             status = standing(tree)
             refused.append(Reply(verdict=Verdict.REJECTED, reason=reason, status=status, name=root.name, item=root.id))
-            row = [now.key, root.key, Operation.REINDEX, Verdict.REJECTED, reason, None, manner.requester, 0.0]
-            tx.run(slots_sql.AUDIT, [row])
+            _record(tx, now, root, Operation.REINDEX, manner, reason=reason)
             return []
 
         answers = self._store.admit_with(write)
@@ -132,6 +139,16 @@ class Requesting:
                 operation = Operation.INDEX if document is None else Operation.REINDEX
                 requests.append(_request(base.key, item.key, operation, slots, manner))
         return requests
+
+    def _gone(self, base: Base, root: Item, operation: Operation, manner: Manner) -> Reply:
+        """Refuse what is asked of an item that is being deleted."""
+        reason = "being_deleted"
+
+        def write(tx: Transaction) -> None:
+            _record(tx, locked(tx, base, building=False), root, operation, manner, reason=reason)
+
+        self._store.database.write(write, durable=False)
+        return Reply(verdict=Verdict.REJECTED, reason=reason, status=Status.DELETING, name=root.name, item=root.id)
 
     def _asked(self, base: Base, root: Item, requests: Sequence[Request]) -> Reply:
         def write(tx: Transaction) -> Sequence[Request]:
@@ -196,6 +213,12 @@ def _look(
     )
 
 
+def _record(tx: Transaction, base: Base, root: Item, operation: Operation, manner: Manner, *, reason: str) -> None:
+    """Note what was refused, and to whom."""
+    row = [base.key, root.key, str(operation), str(Verdict.REJECTED), reason, None, manner.requester, 0.0]
+    tx.run(slots_sql.AUDIT, [row])
+
+
 def _unfit(tree: Sequence[Placed]) -> str:
     """Tell why a tree cannot be reindexed; nothing if it can."""
     if not tree or any(one.item.deleting for one in tree):
@@ -219,10 +242,6 @@ def _owners(one: Placed, specs: tuple[SlotSpec, ...], operation: Operation) -> l
 def _reply(root: Item, answers: Sequence[Answer]) -> Reply:
     """Tell what came of a root: the first new work, or else what the first answer says."""
     best = next((one for one in answers if one.accepted), answers[0] if answers else None)
-    if best is None and root.deleting:
-        return Reply(
-            verdict=Verdict.REJECTED, reason="being_deleted", status=Status.DELETING, name=root.name, item=root.id
-        )
     if best is None:
         return Reply(verdict=Verdict.SKIPPED, reason="nothing_to_do", name=root.name, item=root.id)
     return Reply(
