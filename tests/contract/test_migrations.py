@@ -14,8 +14,10 @@ from alembic.config import Config
 from sqlalchemy import event, inspect, text
 from sqlalchemy.engine import Engine
 
+from holdfast.access import tables as _access  # noqa: F401 - declares its tables
 from holdfast.core.clock import SystemClock
 from holdfast.core.rules import Rules
+from holdfast.events import webhook_tables as _webhooks  # noqa: F401 - declares its tables
 from holdfast.indexes import graph_tables as _graph  # noqa: F401 - declares its tables
 from holdfast.indexes import questions_tables as _questions  # noqa: F401 - declares its tables
 from holdfast.library import tables as _documents  # noqa: F401 - declares its tables
@@ -345,6 +347,46 @@ def test_a_database_of_the_first_version_is_brought_up_to_date_with_all_it_holds
     store.close()
     assert (job.owner, job.payload, job.untold) == ("doc", None, False)
     assert schema(database_url) == schema(declared_url)
+
+
+def test_items_of_before_there_were_lists_are_listed_as_they_stand(database_url: str) -> None:
+    database = open_database(database_url, SystemClock())
+    database.prepare()
+    config = Config()
+    config.set_main_option("script_location", "holdfast:stores/migrations")
+    config.set_main_option("path_separator", "os")
+    with database.writing(durable=True) as tx:
+        config.attributes["connection"] = tx.connection
+        command.upgrade(config, "0007")
+        tx.plain("INSERT INTO library_bases (id, name, settings, created_at) VALUES (3, 'shelf', '{}', 1)")
+        for number, kind, deleting in (
+            (1, "file", 0),
+            (2, "url", 0),
+            (3, "directory", 0),
+            (4, "file", 1),
+            (5, "note", 0),
+        ):
+            tx.plain(
+                "INSERT INTO library_items (id, base_id, kind, name, deleting, created_at) "  # noqa: S608 - our own words
+                f"VALUES ({number}, 3, '{kind}', 'STRASSE Ä {number}', {deleting}, 70{number})"
+            )
+        for base, owner, status in (
+            ("3", "1", "success"), ("3", "2", "success"), ("3", "source:2", "failed"), ("3", "4", "deleting"),
+            ("other", "5", "failed"),
+        ):  # fmt: skip
+            tx.plain(
+                "INSERT INTO owners (base, owner, generation, status, created_at) "  # noqa: S608 - our own words
+                f"VALUES ('{base}', '{owner}', 1, '{status}', 1)"
+            )
+    database.close()
+    open_plainly(database_url)
+    database = open_database(database_url, SystemClock())
+    with database.reading() as tx:
+        listed = tx.plain("SELECT item_id, container, status FROM library_standings ORDER BY item_id")
+        names = tx.plain("SELECT folded, changed_at FROM library_items ORDER BY id")
+    database.close()
+    assert listed == [(1, 0, "success"), (2, 0, "degraded"), (3, 1, None), (5, 0, "not_indexed")]
+    assert names == [(f"strasse ä {number}", 700 + number) for number in range(1, 6)]
 
 
 def test_an_app_that_uses_alembic_in_the_same_database_is_left_alone(database_url: str) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from datetime import timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -13,6 +13,7 @@ from holdfast.core.rules import Rules
 from holdfast.core.slot import Built, Progress
 from holdfast.core.states import Operation, Outcome, SlotState
 from holdfast.errors import StaleLease, StopWork, StoreUnavailable, Transient, UnknownOwner
+from holdfast.runtime import heartbeat as module
 from holdfast.runtime.heartbeat import Heartbeat
 from holdfast.stores.opening import open_store
 from tests.support.crew import Meddling, raises, worker
@@ -147,6 +148,41 @@ def test_the_thread_of_a_heartbeat_outlives_its_errors(database_url: str) -> Non
     until(lambda: (cards(real).until or 0) > until_when, "the lease is not renewed")
     heartbeat.stop()
     assert errors == []
+    real.close()
+
+
+def test_the_progress_of_long_work_is_written_between_renewals(store: SqlStore, clock: FakeClock) -> None:
+    seen: list[tuple[int, int]] = []
+
+    def build(task: Task) -> Built:
+        for done in range(1, 4):
+            task.checkpoint(done=done)
+            executor.heartbeat.tell()
+            seen.append((cards(store).done, cards(store).until or 0))
+            clock.advance(SECOND)
+        executor.heartbeat.tell()  # nothing has moved
+        seen.append((cards(store).done, cards(store).until or 0))
+        return Built()
+
+    executor = worker(store, clock, build)
+    executor.run_next(1)
+    done, until_when = zip(*seen, strict=True)
+    assert done == (0, 2, 3, 3)  # what takes less than a second is not written
+    assert until_when[0] < until_when[1] < until_when[2] == until_when[3]
+
+
+def test_the_thread_of_a_heartbeat_tells_long_before_it_renews(database_url: str, monkeypatch: Any) -> None:
+    monkeypatch.setattr(module, "TELL_SECONDS", 0.01)
+    real = open_store(database_url, rules=Rules(), clock=SystemClock())
+    add(real, "doc")
+    heartbeat = Heartbeat(real, SystemClock(), Rules())
+    (ticket,) = real.claim_next(["cards"], "worker", 1)
+    heartbeat.hold([ticket], SystemClock().monotonic())
+    assert heartbeat.begin(ticket)
+    heartbeat.note(ticket, Progress(done=7))
+    heartbeat.start()
+    until(lambda: cards(real).done == 7, "the progress is not written")
+    heartbeat.stop()
     real.close()
 
 

@@ -82,7 +82,8 @@ def test_work_without_progress_is_taken_over_though_its_heart_beats(store: SqlSt
 
     executor = worker(store, clock, build)
     executor.run_next(1)
-    assert events(store, "expired") == [{"from": "running", "to": "queued", "reason": "no_progress"}]
+    (expired,) = events(store, "expired")
+    assert expired == {"from": "running", "to": "queued", "reason": "no_progress", "status": "queued"}
     assert (cards(store).state, cards(store).fence, cards(store).attempts) == (SlotState.QUEUED, 2, 1)
     assert worker(store, clock).run_next(1) == 1
     assert cards(store).state is SlotState.READY

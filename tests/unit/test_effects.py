@@ -175,7 +175,7 @@ def test_the_end_of_a_job_is_told_with_the_result_of_each_kind() -> None:
         owner="doc",
         job=JobId("job"),
         generation=3,
-        data='{"cards": {"state": "ready", "missing": 1}}',
+        data='{"results": {"cards": {"state": "ready", "missing": 1}}}',
     )
 
 

@@ -77,20 +77,24 @@ class Settlement:
 TELLS_ERROR = frozenset({Verb.POSTPONE, Verb.FAIL, Verb.GIVE_UP})
 
 
-def slot_event(change: Change) -> Event:
-    """Tell a move as an event; a move that may not be is a bug, and stops the transaction."""
+def slot_event(change: Change, status: Status | None = None) -> Event:
+    """Tell a move as an event, with the status that the owner has got by it, if that is another one.
+
+    A move that may not be is a bug, and stops the transaction.
+    """
     before, after = change.before, change.after
     move = (change.verb, before and before.state, after and after.state)
     if move not in TRANSITIONS:
         raise AssertionError(f"a slot may not move like this: {move}")
     slot = change.slot
     error = after.error_code if after and change.verb in TELLS_ERROR else None
-    data = _told(*move[1:], tuple(change.note.items()), error)
+    missing = slot.missing if change.verb is Verb.COMPLETE else 0
+    data = _told(*move[1:], tuple(change.note.items()), error, missing, status)
     return Event(f"slot.{change.verb}", slot.base, slot.owner, slot.kind, slot.job, slot.wanted, slot.fence, data)
 
 
-def job_event(settlement: Settlement) -> Event:
-    """Tell the end of a job as an event."""
+def job_event(settlement: Settlement, status: Status | None = None) -> Event:
+    """Tell the end of a job as an event, with the status that its owner has got by it, if that is another one."""
     slot = settlement.slot
     return Event(
         type=f"job.{settlement.outcome}",
@@ -98,8 +102,17 @@ def job_event(settlement: Settlement) -> Event:
         owner=slot.owner,
         job=settlement.job,
         generation=slot.wanted,
-        data=settlement.results,
+        data=_ended(settlement.results, status),
     )
+
+
+def happenings(
+    changes: Iterable[Change], ended: Iterable[Settlement], statuses: Mapping[OwnerId, Status]
+) -> list[Event]:
+    """Tell what happened in a transaction; a new status is told once, with the end of a job or with the first move."""
+    new = dict(statuses)
+    ends = [job_event(one, new.pop(one.slot.owner_id, None)) for one in ended]
+    return [*(slot_event(change, new.pop(change.slot.owner_id, None)) for change in changes), *ends]
 
 
 def overlay(slots: Iterable[Slot], changes: Iterable[Change]) -> list[Slot]:
@@ -154,11 +167,23 @@ def statuses(owners: Iterable[OwnerId], after: Iterable[Slot]) -> dict[OwnerId, 
 
 
 @lru_cache(maxsize=4096)
-def _told(
-    before: SlotState | None, after: SlotState | None, note: tuple[tuple[str, object], ...], error: str | None
+def _told(  # noqa: PLR0917 - all that a line may say
+    before: SlotState | None,
+    after: SlotState | None,
+    note: tuple[tuple[str, object], ...],
+    error: str | None,
+    missing: int,
+    status: Status | None,
 ) -> str:
-    facts: dict[str, object] = {"from": before, "to": after, **dict(note)}
-    return json.dumps(facts | {"error": error} if error else facts)
+    more = {"error": error, "missing": missing, "status": status}
+    return json.dumps(
+        {"from": before, "to": after, **dict(note), **{name: fact for name, fact in more.items() if fact}}
+    )
+
+
+@lru_cache(maxsize=4096)
+def _ended(results: str, status: Status | None) -> str:
+    return f'{{"results": {results}, "status": "{status}"}}' if status else f'{{"results": {results}}}'
 
 
 @lru_cache(maxsize=4096)

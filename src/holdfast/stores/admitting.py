@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -209,6 +210,7 @@ class Admitting(Desk):
             case = new[base, name]
             case.owner, case.generation = owner, 1
             snapshot.statuses[owner] = Status.QUEUED
+            snapshot.made.add(owner)
 
     def _end_jobs(self, tx: Transaction, cases: Sequence[Case]) -> None:
         """End the jobs that these requests supersede, cancel or delete."""
@@ -241,11 +243,12 @@ class Admitting(Desk):
         tx.run(sql.CARRY, [[case.owner, case.job] for case in carried])
         by_owner = {case.owner: case for case in (*deletes, *drops)}
         rows = [[slot.id, *_ending(by_owner[slot.owner_id])] for slot in doomed]
-        return [
-            *snapshot.moved(stopped, Verb.CANCEL),
+        record(tx, [_accepted(case) for case in rests])
+        started = [
             *snapshot.moved(tx.run(sql.MARK_DELETING, rows), Verb.DELETE),
             *self._raise(tx, plans, snapshot),
         ]
+        return [*snapshot.moved(stopped, Verb.CANCEL), *_begun(started, [*deletes, *drops, *builds])]
 
     def _open_jobs(self, tx: Transaction, sizes: Sequence[tuple[Case, int]]) -> None:
         rows = []
@@ -335,6 +338,32 @@ def _ending(case: Case) -> list[Any]:
 def _rest_of(case: Case) -> Case:
     """Return a request for what a cancel does not end: slots that are being removed get a job of their own."""
     return replace(case, request=replace(case.request, operation=Operation.DROP, payload=None, tell=False, job=None))
+
+
+def _begun(changes: Iterable[Change], cases: Iterable[Case]) -> Iterator[Change]:
+    """Note with the first move of each job who asked for what: so the log tells of it without a line of its own."""
+    untold: dict[str | None, Case] = {case.job: case for case in cases}
+    for change in changes:
+        case = untold.pop(change.slot.job, None)
+        yield change if case is None else change._replace(note=_asked(case))
+
+
+def _asked(case: Case) -> dict[str, object]:
+    """Tell who asked for what, and why."""
+    request = case.request
+    return {
+        "operation": str(request.operation),
+        "cause": request.cause,
+        "requester": request.requester,
+        "priority": request.priority,
+    }
+
+
+def _accepted(case: Case) -> Event:
+    """Tell of a job that begins without any move."""
+    request = case.request
+    data = json.dumps(_asked(case))
+    return Event("job.accepted", request.base, request.owner, job=case.job, generation=case.generation, data=data)
 
 
 def _ends(operation: Operation) -> Outcome:

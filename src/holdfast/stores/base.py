@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from holdfast.core.admission import DEFAULT_PRIORITY
 from holdfast.core.queue import NO_PAUSES
@@ -119,6 +119,7 @@ class LoggedEvent:
     id: int
     at: Moment
     event: Event
+    xid: int = 0  # of the transaction that wrote it, on PostgreSQL: there the order is (xid, id)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,6 +135,16 @@ class Refusal:
     reason: str
     job: JobId | None
     requester: str
+    cost: float
+
+
+class Refused(NamedTuple):
+    """How often one requester was refused for one reason in one base, and what that would have cost."""
+
+    base: str
+    requester: str
+    reason: str
+    times: int
     cost: float
 
 
@@ -404,6 +415,14 @@ class Store(Protocol):
 
     def refusals_of(self, base: str, owner: str, limit: int = 1000) -> list[Refusal]:
         """Read the audit of one owner, newest first."""
+        ...
+
+    def list_refusals(self, base: str | None = None, *, before: int | None = None, limit: int = 100) -> list[Refusal]:
+        """Read the audit of a base, or of all, newest first, from before one of them on."""
+        ...
+
+    def count_refusals(self, base: str | None = None) -> list[Refused]:
+        """Count the audit by base, requester and reason."""
         ...
 
     def unknown(self, base: str, owners: Sequence[str]) -> list[str]:

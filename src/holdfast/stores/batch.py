@@ -34,6 +34,16 @@ def word(name: str) -> ColumnElement[str]:
 # The database's own clock: a function that each database has under this name (see sqlite.py and postgres.py).
 NOW = literal_column("(SELECT holdfast_now())", BigInteger)
 
+
+class _TransactionId(FunctionElement[int]):
+    """The number of this transaction, where transactions have one."""
+
+    inherit_cache = True
+    type = BigInteger()
+
+
+XID = _TransactionId()
+
 TYPES: dict[type, TypeEngine[Any]] = {int: BigInteger(), float: Float(), str: Text(), bytes: LargeBinary()}
 
 
@@ -119,3 +129,13 @@ def _(element: largest, compiler: SQLCompiler, **kw: Any) -> str:
 @compiles(largest, "postgresql")
 def _(element: largest, compiler: SQLCompiler, **kw: Any) -> str:
     return f"greatest({compiler.process(element.clauses, **kw)})"
+
+
+@compiles(_TransactionId, "sqlite")
+def _(_element: _TransactionId, _compiler: SQLCompiler, **_kw: Any) -> str:
+    return "0"
+
+
+@compiles(_TransactionId, "postgresql")
+def _(_element: _TransactionId, _compiler: SQLCompiler, **_kw: Any) -> str:
+    return "(SELECT CAST(CAST(pg_current_xact_id() AS TEXT) AS BIGINT))"

@@ -162,8 +162,9 @@ class PostgresBell:
     CHANNEL = "holdfast"
     SPACING = 0.1
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, channel: str = CHANNEL) -> None:
         self._url = url
+        self._channel = channel
         self._mutex = threading.Lock()
         self._connection: Any = None
         self._last = 0.0
@@ -185,7 +186,7 @@ class PostgresBell:
 
     def listen(self) -> PostgresListener:
         """LISTEN on a connection of its own."""
-        return PostgresListener(self._url, self.CHANNEL)
+        return PostgresListener(self._url, self._channel)
 
     def close(self) -> None:
         """Ring what is due and close the connection."""
@@ -210,7 +211,7 @@ class PostgresBell:
         try:
             if self._connection is None:
                 self._connection = _connect(self._url)
-            self._connection.execute(f"NOTIFY {self.CHANNEL}")
+            self._connection.execute(f"NOTIFY {self._channel}")
         except Exception:  # noqa: BLE001 - a bell may be lost; the reconciler's period is the net
             _drop(self._connection)
             self._connection = None

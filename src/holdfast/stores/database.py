@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from sqlalchemy.sql import ClauseElement
 
     from holdfast.errors import HoldfastError
+    from holdfast.stores.bells import Bell
 
 T = TypeVar("T")
 Rows = Sequence[Sequence[Any]]
@@ -95,6 +96,7 @@ class Transaction:
         self._dialect = dialect
         self._compiled = compiled
         self._driver: Any = connection.connection.driver_connection
+        self.news = False  # whether somebody who looks on will want to know when this is committed
 
     def run(self, statement: ClauseElement, rows: Rows | None = None, **params: Any) -> list[tuple[Any, ...]]:
         """Run one statement; return the rows it returns. An empty batch runs nothing."""
@@ -146,6 +148,11 @@ class Database:
         self._compiled: dict[ClauseElement, Compiled] = {}
         self._errors: tuple[type[Exception], ...] = (DBAPIError, engine.dialect.loaded_dbapi.Error)
         self._shared = threading.local()  # the read transaction that everybody in this thread joins
+        self._bell: Bell | None = None
+
+    def announce(self, bell: Bell) -> None:
+        """Ring this bell after each commit that has news for whoever looks on; it is closed with the database."""
+        self._bell = bell
 
     def prepare(self) -> None:
         """Make the database ready for its first connection."""
@@ -159,10 +166,14 @@ class Database:
         for rounds in range(1, ROUNDS + 1):
             try:
                 with self.dialect.write(self.engine, durable=durable) as connection:
-                    return work(self.within(connection))
+                    tx = self.within(connection)
+                    result = work(tx)
             except self._errors as error:
                 if not self.dialect.collided(_cause(error)) or rounds == ROUNDS:
                     raise self._explained(error) from error
+            else:
+                self._tell(tx)
+                return result
         raise AssertionError("unreachable: the last round returns or raises")
 
     @contextmanager
@@ -170,9 +181,11 @@ class Database:
         """Open one write transaction for a caller's own statements; it is not run again by itself."""
         try:
             with self.dialect.write(self.engine, durable=durable) as connection:
-                yield self.within(connection)
+                tx = self.within(connection)
+                yield tx
         except self._errors as error:
             raise self._explained(error) from error
+        self._tell(tx)
 
     @contextmanager
     def joining(self, connection: Connection) -> Iterator[Transaction]:
@@ -239,8 +252,14 @@ class Database:
 
     def close(self) -> None:
         """Close every connection."""
+        if self._bell is not None:
+            self._bell.close()
         self.engine.dispose()
         self.dialect.close()
+
+    def _tell(self, tx: Transaction) -> None:
+        if tx.news and self._bell is not None:
+            self._bell.ring()
 
     def _explained(self, error: Exception) -> Exception:
         return self.dialect.explain(_cause(error)) or error

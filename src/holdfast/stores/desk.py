@@ -7,8 +7,8 @@ import logging
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from holdfast.core.effects import Change, Event, job_event, overlay, settlements, slot_event, statuses
-from holdfast.core.states import SlotState
+from holdfast.core.effects import Change, Event, happenings, overlay, settlements, statuses
+from holdfast.core.states import SlotState, Status
 from holdfast.errors import StaleLease
 from holdfast.stores import statements as sql
 from holdfast.stores.values import named_slot_of, slot_of
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from holdfast.core.rules import Rules
     from holdfast.core.slot import OwnerId, Slot, SlotId, Ticket
-    from holdfast.core.states import Status, Verb
+    from holdfast.core.states import Verb
     from holdfast.stores.database import Database, Transaction
 
 log = logging.getLogger("holdfast")
@@ -33,6 +33,7 @@ class Snapshot:
         rows = tx.run(sql.LOAD_SLOTS, [[owner] for owner in owners])
         self.slots: dict[SlotId, Slot] = {row[0]: named_slot_of(row) for row in rows}
         self.statuses: dict[OwnerId, str] = {row[1]: row[-1] for row in rows}
+        self.made: set[OwnerId] = set()  # owners that are new
 
     def of(self, owner: OwnerId | None) -> list[Slot]:
         """Return the slots of one owner."""
@@ -78,20 +79,15 @@ class Desk:
     def _follow(self, tx: Transaction, snapshot: Snapshot, changes: Sequence[Change]) -> Aftermath:
         """Write what follows from the changes: settled jobs, statuses, events."""
         after = overlay(snapshot.slots.values(), changes)
-        events = [slot_event(change) for change in changes]
         settled = {one.job: one for one in settlements(changes, after)}
         rows = [[one.job, one.settled, str(one.outcome), one.results] for one in settled.values()]
-        for job, outcome in tx.run(sql.SETTLE, rows):
-            if outcome is not None:
-                events.append(job_event(settled[job]))
+        ended = [settled[job] for job, outcome in tx.run(sql.SETTLE, rows) if outcome is not None]
         fresh = statuses(snapshot.statuses, after)
-        tx.run(
-            sql.SET_STATUS,
-            [[owner, str(status)] for owner, status in fresh.items() if status != snapshot.statuses[owner]],
-        )
+        changed = {owner: status for owner, status in fresh.items() if status != snapshot.statuses[owner]}
+        tx.run(sql.SET_STATUS, [[owner, str(status)] for owner, status in changed.items()])
         gone = [[owner] for owner in snapshot.statuses if owner not in fresh]
         tx.run(sql.REMOVE_OWNERS, gone)
-        record(tx, events)
+        record(tx, happenings(changes, ended, dict.fromkeys(snapshot.made, Status.QUEUED) | changed))
         return Aftermath(slots=after, statuses=fresh)
 
     def _refuse(self, tx: Transaction, verb: Verb | str, stale: Sequence[Ticket]) -> None:
@@ -121,8 +117,10 @@ class Desk:
 
 
 def record(tx: Transaction, events: Sequence[Event]) -> None:
-    """Append to the event log."""
-    tx.run(sql.RECORD, events)
+    """Append to the event log; whoever looks on is told after the commit."""
+    if events:
+        tx.run(sql.RECORD, events)
+        tx.news = True
 
 
 def plain(text: str) -> str:

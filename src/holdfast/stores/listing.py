@@ -13,9 +13,9 @@ from holdfast.core.waiting import Reason, Surroundings, explain
 from holdfast.errors import BadRequest, UnknownJob, UnknownOwner
 from holdfast.stores import queue_statements as queue
 from holdfast.stores import statements as sql
-from holdfast.stores.base import EVERY_JOB, JobFilter, JobPage, ListedJob, Overview
+from holdfast.stores.base import EVERY_JOB, JobFilter, JobPage, ListedJob, Overview, Refusal, Refused
 from holdfast.stores.desk import Desk, plain
-from holdfast.stores.values import job_of, named_slot_of, pause_of
+from holdfast.stores.values import job_of, named_slot_of, pause_of, refusal_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -74,6 +74,19 @@ class Listing(Desk):
                 pauses=[pause for pause in pauses if pause.holds],
             )
 
+    def list_refusals(self, base: str | None = None, *, before: int | None = None, limit: int = 100) -> list[Refusal]:
+        """Read requests of a base, or of all, that made no new work; newest first, from before one of them on."""
+        statement = queue.NEWEST_REFUSALS if base is None else queue.NEWEST_REFUSALS_OF_BASE
+        place = 2**63 - 1 if before is None else before
+        with self.database.reading() as tx:
+            return [refusal_of(row) for row in tx.run(statement, **_of(base), before=place, limit=limit)]
+
+    def count_refusals(self, base: str | None = None) -> list[Refused]:
+        """Count them by base, requester and reason, the most frequent first."""
+        statement = queue.COUNT_REFUSALS if base is None else queue.COUNT_REFUSALS_OF_BASE
+        with self.database.reading() as tx:
+            return [Refused(*row) for row in tx.run(statement, **_of(base))]
+
     def explain(self, base: str, owner: str) -> list[Reason]:
         """Say of each slot of an owner that is not at rest what it is doing or waiting for."""
         with self.database.reading() as tx:
@@ -105,6 +118,10 @@ class Listing(Desk):
             if not slot.resting and job in (None, slot.job)
         ]
         return [reason for reason in told if reason is not None]
+
+
+def _of(base: str | None) -> dict[str, str]:
+    return {} if base is None else {"base": plain(base)}
 
 
 class _Reading:

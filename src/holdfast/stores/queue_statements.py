@@ -12,7 +12,7 @@ from sqlalchemy import Text, and_, case, delete, func, insert, literal_column, n
 
 from holdfast.core.states import Operation, SlotState, Status
 from holdfast.stores.batch import LIMIT, NOW, batch, number, word
-from holdfast.stores.tables import BROKEN, events, jobs, owners, pauses, quotas, slots
+from holdfast.stores.tables import BROKEN, duplicates, events, jobs, owners, pauses, quotas, slots
 
 if TYPE_CHECKING:
     from sqlalchemy import ColumnElement
@@ -95,6 +95,17 @@ SET_QUOTA = insert(quotas).from_select(
 )
 DROP_QUOTA = delete(quotas).where(quotas.c.base == _base).returning(quotas.c.base)
 READ_QUOTA = select(quotas).where(quotas.c.base == _base)
+
+# ---------------------------------------------------------------- refused requests
+
+_before = duplicates.c.id < number("before")
+NEWEST_REFUSALS = select(duplicates).where(_before).order_by(duplicates.c.id.desc()).limit(LIMIT)
+NEWEST_REFUSALS_OF_BASE = NEWEST_REFUSALS.where(duplicates.c.base == _base)
+_told = (duplicates.c.base, duplicates.c.requester, duplicates.c.reason)
+COUNT_REFUSALS = (
+    select(*_told, func.count(), func.sum(duplicates.c.cost)).group_by(*_told).order_by(func.count().desc(), *_told)
+)
+COUNT_REFUSALS_OF_BASE = COUNT_REFUSALS.where(duplicates.c.base == _base)
 
 # ---------------------------------------------------------------- asking for many
 

@@ -24,11 +24,12 @@ from sqlalchemy import (
 )
 
 from holdfast.core.states import SlotState
-from holdfast.stores.batch import LIMIT, NOW, batch, largest, number, smallest, word
+from holdfast.stores.batch import LIMIT, NOW, XID, batch, largest, number, smallest, word
 from holdfast.stores.tables import (
     TIMED,
     counters,
     duplicates,
+    event_marks,
     events,
     jobs,
     owners,
@@ -302,7 +303,7 @@ _row = batch(owner=int, status=str)
 SET_STATUS = update(owners).values(status=_row.c.status).where(owners.c.id == _row.c.owner)
 
 _row = batch(type=str, base=str, owner=str, kind=str, job=str, generation=int, fence=int, data=str)
-RECORD = insert(events).from_select(["at", *_row.c.keys()], select(NOW, *_row.c))
+RECORD = insert(events).from_select(["at", "xid", *_row.c.keys()], select(NOW, XID, *_row.c))
 
 # ---------------------------------------------------------------- admission
 
@@ -599,14 +600,25 @@ COUNT = update(counters).values(value=counters.c.value + number("amount")).where
 # ---------------------------------------------------------------- retention
 
 
-def _oldest(table: Any) -> Any:
+def _oldest(table: Any, *told: Any) -> Any:
     """Look at the oldest rows only, and remove those that are past retention."""
     first = select(table.c.id, table.c.at).order_by(table.c.id).limit(LIMIT).subquery()
     old = select(first.c.id).where(first.c.at < NOW - number("keep"))
-    return delete(table).where(table.c.id.in_(old)).returning(table.c.id)
+    return delete(table).where(table.c.id.in_(old)).returning(*told, table.c.id)
 
 
-SWEEP_EVENTS = _oldest(events)
+SWEEP_EVENTS = _oldest(events, events.c.xid)
+# Whoever has read less than this has missed what was removed.
+MARK_SWEPT = (
+    update(event_marks)
+    .values(xid=number("xid"), id=number("id"))
+    .where(
+        event_marks.c.name == literal_column("'swept'"),
+        or_(
+            event_marks.c.xid < number("xid"), and_(event_marks.c.xid == number("xid"), event_marks.c.id < number("id"))
+        ),
+    )
+)
 SWEEP_DUPLICATES = _oldest(duplicates)
 SWEEP_JOBS = (
     delete(jobs)

@@ -196,7 +196,18 @@ events = Table(
     Column("generation", BigInteger),
     Column("fence", BigInteger),
     Column("data", Text, nullable=False),
+    # The transaction that wrote it, on PostgreSQL, where a smaller id may become visible later; 0 on SQLite.
+    Column("xid", BigInteger, nullable=False, server_default="0"),
+    Index("events_order", "xid", "id").ddl_if(dialect="postgresql"),
     sqlite_autoincrement=True,
+)
+
+event_marks = Table(
+    "event_marks",
+    metadata,
+    Column("name", Text, primary_key=True),
+    Column("xid", BigInteger, nullable=False),
+    Column("id", BigInteger, nullable=False),
 )
 
 duplicates = Table(

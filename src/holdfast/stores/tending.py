@@ -106,7 +106,11 @@ class Tending(Desk):
 
         def work(tx: Transaction) -> int:
             sweeps = (sql.SWEEP_EVENTS, sql.SWEEP_DUPLICATES, sql.SWEEP_JOBS)
-            return sum(len(tx.run(one, keep=micros(keep), limit=limit)) for one in sweeps)
+            events, *others = (tx.run(one, keep=micros(keep), limit=limit) for one in sweeps)
+            if events:
+                xid, id_ = max(events)
+                tx.run(sql.MARK_SWEPT, xid=xid, id=id_)
+            return len(events) + sum(map(len, others))
 
         return self.database.write(work, durable=False)
 

@@ -96,7 +96,7 @@ def quota_of(row: Sequence[Any]) -> Quota:
 
 def event_of(row: Sequence[Any]) -> LoggedEvent:
     """Read an event."""
-    id_, at, type_, base, owner, kind, job, generation, fence, data = row
+    id_, at, type_, base, owner, kind, job, generation, fence, data, xid = row
     event = Event(
         type=type_,
         base=base,
@@ -107,7 +107,7 @@ def event_of(row: Sequence[Any]) -> LoggedEvent:
         fence=fence,
         data=data,
     )
-    return LoggedEvent(id=id_, at=at, event=event)
+    return LoggedEvent(id=id_, at=at, event=event, xid=xid)
 
 
 def refusal_of(row: Sequence[Any]) -> Refusal:

@@ -121,6 +121,7 @@ class Working(Desk):
                 )
             }
             stale = [beat.ticket for beat in beats if beat.ticket.slot not in kept]
+            tx.news = any(beat.moved for beat in beats)
             self._refuse(tx, "extended", stale)
             return stale
 

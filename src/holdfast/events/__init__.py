@@ -1,0 +1,1 @@
+"""What happens, for whoever is to know of it: the log, the live stream, and webhooks."""

@@ -1,0 +1,74 @@
+"""Every statement about the log, each in two forms: on SQLite the id is the order, on PostgreSQL it is (xid, id).
+
+Ids of PostgreSQL are handed out before their transactions commit, so a smaller one may become visible after a larger
+one. Nothing at or above the oldest transaction that still runs is read: below it all is decided for good.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from sqlalchemy import BigInteger, Select, and_, literal_column, select, tuple_, update
+
+from holdfast.stores.batch import LIMIT, number
+from holdfast.stores.tables import event_marks, events, owners, slots
+
+READABLE = literal_column("(SELECT CAST(CAST(pg_snapshot_xmin(pg_current_snapshot()) AS TEXT) AS BIGINT))", BigInteger)
+NEXT_XID = literal_column("(SELECT CAST(CAST(pg_snapshot_xmax(pg_current_snapshot()) AS TEXT) AS BIGINT))", BigInteger)
+
+
+class Forms(NamedTuple):
+    """The statements of one kind of database."""
+
+    after: Select[tuple[object, ...]]  # the first lines behind a place
+    before: Select[tuple[object, ...]]  # the last lines ahead of a place
+    newest: Select[tuple[int, int]]  # the place of the last line
+    held: Select[tuple[int]] | None  # a line that is there and may not be read yet
+
+
+_newest = select(events.c.xid, events.c.id)
+SQLITE = Forms(
+    after=select(events).where(events.c.id > number("id")).order_by(events.c.id).limit(LIMIT),
+    before=select(events).where(events.c.id < number("id")).order_by(events.c.id.desc()).limit(LIMIT),
+    newest=_newest.order_by(events.c.id.desc()).limit(1),
+    held=None,
+)
+
+_place = tuple_(events.c.xid, events.c.id)
+_wanted = tuple_(number("xid"), number("id"))
+_decided = events.c.xid < READABLE
+_order = (events.c.xid, events.c.id)
+_back = (events.c.xid.desc(), events.c.id.desc())
+POSTGRES = Forms(
+    after=select(events).where(_place > _wanted, _decided).order_by(*_order).limit(LIMIT),
+    before=select(events).where(_place < _wanted, _decided).order_by(*_back).limit(LIMIT),
+    newest=_newest.where(_decided).order_by(*_back).limit(1),
+    held=select(events.c.id).where(events.c.xid >= READABLE).limit(1),
+)
+
+SWEPT = select(event_marks.c.xid, event_marks.c.id).where(event_marks.c.name == literal_column("'swept'"))
+
+# A database that was restored into another PostgreSQL has transactions that there never were.
+FOREIGN = events.c.xid >= NEXT_XID
+SOME_FOREIGN = select(events.c.id).where(FOREIGN).limit(1)
+ADOPT = update(events).values(xid=0).where(FOREIGN).returning(events.c.id)
+ADOPT_MARK = update(event_marks).values(xid=0).where(event_marks.c.xid >= NEXT_XID)
+
+# What runs has a lease, and what has one is found by an index.
+RUNNING = (
+    select(
+        owners.c.base,
+        owners.c.owner,
+        slots.c.kind,
+        slots.c.job,
+        slots.c.wanted,
+        slots.c.stage,
+        slots.c.step,
+        slots.c.steps,
+        slots.c.done,
+        slots.c.total,
+    )
+    .select_from(slots.join(owners, owners.c.id == slots.c.owner_id))
+    .where(and_(slots.c.holder.is_not(None), slots.c.state == literal_column("'running'")))
+    .order_by(slots.c.owner_id, slots.c.id)
+)

@@ -1,0 +1,63 @@
+"""The text of a stream is what a browser's EventSource reads."""
+
+from __future__ import annotations
+
+import json
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast.core.clock import Moment
+from holdfast.events.board import Progress, Running
+from holdfast.events.catalogue import Cursor, PublicEvent
+from holdfast.events.feed import Heartbeat, Reset
+from holdfast.events.stream import opening, text_of
+
+
+def fields(text: str) -> dict[str, str]:
+    """Read one message as the standard says."""
+    assert text.endswith("\n\n")
+    lines = text[:-2].split("\n")
+    assert all(lines)
+    return dict(line.split(": ", 1) for line in lines if not line.startswith(":"))
+
+
+def event(**data: object) -> PublicEvent:
+    return PublicEvent(
+        cursor=Cursor(5, 9), type="base.renamed", at=Moment(0), base="3", document=None, owner="", data=data
+    )
+
+
+@given(st.text())
+def test_an_event_is_one_message_whatever_it_says(name: str) -> None:
+    read = fields(text_of(event(name=name)))
+    assert (read["id"], read["event"]) == ("5-9", "base.renamed")
+    assert json.loads(read["data"]) == event(name=name).shown()
+
+
+def test_a_line_break_in_a_name_ends_no_line() -> None:
+    for sign in ("\n", "\r", "\r\n"):
+        assert "\r" not in text_of(event(name=sign))
+        assert text_of(event(name=sign)).count("\n") == 4
+
+
+def test_progress_has_no_id() -> None:
+    running = Running("3", "1", "vector", "job", 2, "embedding", 1, 2, 3, 4)
+    read = fields(text_of(Progress(base="3", document=1, owner="1", parts=(running,))))
+    assert "id" not in read
+    assert read["event"] == "progress"
+    shown = json.loads(read["data"])
+    assert (shown["document"], shown["generation"], shown["parts"][0]["done"]) == (1, 2, 3)
+
+
+def test_a_reset_has_the_place_from_which_events_go_on() -> None:
+    assert fields(text_of(Reset(Cursor(5, 9)))) == {"id": "5-9", "event": "reset", "data": '{"id":"5-9"}'}
+
+
+def test_a_heartbeat_wakes_nobody_and_moves_the_place_of_those_who_may_know_it() -> None:
+    assert text_of(Heartbeat()) == ": still here\n\n"
+    assert fields(text_of(Heartbeat(Cursor(5, 9)))) == {"id": "5-9"}
+
+
+def test_a_browser_waits_two_seconds_before_it_connects_again() -> None:
+    assert opening() == "retry: 2000\n\n"

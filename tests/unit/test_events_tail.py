@@ -1,0 +1,79 @@
+"""The newest events in memory are a part of the log without a gap."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast.core.clock import Moment
+from holdfast.events.catalogue import Cursor, PublicEvent
+from holdfast.events.log import Page
+from holdfast.events.tail import Tail
+
+
+def event(number: int) -> PublicEvent:
+    return PublicEvent(
+        cursor=Cursor(0, number), type="job.success", at=Moment(0), base="3", document=1, owner="1", data={}
+    )
+
+
+def page(*numbers: int, end: int, reset: bool = False) -> Page:
+    return Page(events=[event(number) for number in numbers], cursor=Cursor(0, end), reset=reset)
+
+
+def numbers(tail: Tail, after: int, limit: int = 100) -> tuple[list[int], int] | None:
+    portion = tail.after(Cursor(0, after), limit)
+    return portion and ([one.cursor.id for one in portion.events], portion.cursor.id)
+
+
+def test_what_is_behind_the_end_is_waited_for() -> None:
+    tail = Tail(Cursor(0, 10), 4)
+    assert numbers(tail, 10) == ([], 10)
+    assert numbers(tail, 12) == ([], 12)
+    assert numbers(tail, 9) is None
+
+
+def test_a_portion_ends_with_its_last_event_or_with_all_that_was_looked_at() -> None:
+    tail = Tail(Cursor(0, 10), 4)
+    tail.append(page(11, 13, end=15))
+    assert numbers(tail, 10, 1) == ([11], 11)
+    assert numbers(tail, 11, 1) == ([13], 15)
+    assert numbers(tail, 10) == ([11, 13], 15)
+    assert numbers(tail, 13) == ([], 15)
+
+
+def test_what_is_too_much_goes_and_its_readers_are_sent_to_the_log() -> None:
+    tail = Tail(Cursor(0, 0), 2)
+    tail.append(page(1, 2, 3, end=3))
+    assert len(tail) == 2
+    assert numbers(tail, 0) is None
+    assert numbers(tail, 1) == ([2, 3], 3)
+
+
+def test_after_a_reset_nothing_from_before_is_told() -> None:
+    tail = Tail(Cursor(0, 0), 10)
+    tail.append(page(1, end=2))
+    tail.append(page(end=50, reset=True))
+    tail.append(page(51, end=51))
+    assert numbers(tail, 1) is None
+    assert numbers(tail, 50) == ([51], 51)
+
+
+@given(st.lists(st.integers(0, 4), max_size=30), st.integers(1, 6), st.integers(1, 4), st.integers(0, 60))
+def test_reading_portions_tells_every_event_once_or_says_that_some_are_gone(
+    gaps: list[int], room: int, limit: int, after: int
+) -> None:
+    tail, place, all_of_them = Tail(Cursor(0, 0), room), 0, []
+    for gap in gaps:
+        place += 1 + gap
+        all_of_them.append(place - gap // 2)
+        tail.append(page(place - gap // 2, end=place))
+    found: list[int] = []
+    cursor = after
+    while (portion := numbers(tail, cursor, limit)) is not None and portion[1] != cursor:
+        found += portion[0]
+        cursor = portion[1]
+    if after >= tail.start.id:
+        assert found == [number for number in all_of_them if number > after]
+    else:
+        assert portion is None
