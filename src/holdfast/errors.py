@@ -6,11 +6,19 @@ HoldfastError
 ├── UnknownSlot          the owner has no slot of this kind
 ├── UnknownJob           no job has this id
 ├── BadRequest           a request that cannot mean anything
+│   └── BadArchive       a file that is no archive of a base, or not whole, or not what it says
 ├── UnknownBase          there is no such base, or it is being deleted
 ├── UnknownItem          there is no such item in the base
+├── UnknownKey           there is no such key
+├── UnknownWebhook       there is no such webhook
+├── UnknownDelivery      there is no such delivery of a webhook
+├── UnknownEntity        no document speaks of it
 ├── NameTaken            another base has this name
 ├── BaseFailed           nothing can be added or indexed there until it is repaired
 ├── NotNow               it cannot be done while things stand as they do
+│   └── Conflict         a job or a document stands in the way, and is named
+├── Forbidden            the key does not allow this
+├── BadAnswer            a server did not answer as Holdfast does
 ├── StaleLease           a write by a worker that no longer holds the slot
 ├── StoreError
 │   ├── StoreBusy        another program keeps the database locked
@@ -49,6 +57,10 @@ class BadSettings(HoldfastError):
 
 class BadRequest(HoldfastError):
     """A request that cannot mean anything; nothing was written."""
+
+
+class BadArchive(BadRequest):
+    """A file that is no archive of a base, or not whole, or not what it says; nothing of it is kept."""
 
 
 class UnknownOwner(HoldfastError):
@@ -103,6 +115,37 @@ class UnknownItem(HoldfastError):
         super().__init__(f"There is no item {names} in base {base!r}; it was never added or has been deleted.")
 
 
+class UnknownKey(HoldfastError):
+    """There is no such key."""
+
+    def __init__(self, key: int) -> None:
+        super().__init__(f"There is no key {key}; list the keys to see which there are.")
+
+
+class UnknownWebhook(HoldfastError):
+    """There is no such webhook."""
+
+    def __init__(self, webhook: int) -> None:
+        super().__init__(f"There is no webhook {webhook}; it was never created or has been deleted.")
+
+
+class UnknownDelivery(HoldfastError):
+    """There is no such delivery of a webhook."""
+
+    def __init__(self, delivery: int) -> None:
+        super().__init__(
+            f"There is no delivery {delivery}; deliveries are kept for the retention time and then removed, and go "
+            "with their webhook."
+        )
+
+
+class UnknownEntity(HoldfastError):
+    """No document that is served speaks of it."""
+
+    def __init__(self, base: str, key: str) -> None:
+        super().__init__(f"No document of base {base!r} speaks of {key!r}; search its entities for another name.")
+
+
 class BaseFailed(HoldfastError):
     """Nothing can be added or indexed in a base until it is repaired; deleting is possible."""
 
@@ -116,6 +159,34 @@ class NotNow(HoldfastError):
     def __init__(self, reason: str, message: str) -> None:
         super().__init__(message)
         self.reason = reason
+
+
+class Conflict(NotNow):
+    """A request made no new work, because of a job or a document that it names; nothing was changed."""
+
+    def __init__(
+        self,
+        reason: str,
+        message: str,
+        *,
+        verdict: str = "rejected",
+        status: str = "not_indexed",
+        document: int | None = None,
+        job: str | None = None,
+    ) -> None:
+        super().__init__(reason, message)
+        self.verdict = verdict
+        self.status = status
+        self.document = document
+        self.job = job
+
+
+class Forbidden(HoldfastError):
+    """The key does not allow this."""
+
+
+class BadAnswer(HoldfastError):
+    """A server did not answer as Holdfast does, or not at all."""
 
 
 class StaleLease(HoldfastError):

@@ -9,10 +9,13 @@ from __future__ import annotations
 
 import ipaddress
 import socket
+import ssl
 import threading
 import time
 from collections.abc import Callable, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cache
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any
 
@@ -21,10 +24,10 @@ import httpcore2
 from holdfast.sources import refusals
 
 if TYPE_CHECKING:
-    import ssl
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
     from holdfast.sources.reach import Address, Reach
+    from holdfast.sources.urls import Url
 
 Resolve = Callable[[str], Sequence[str]]  # a name -> its addresses
 
@@ -141,3 +144,31 @@ class _TimedStream(httpcore2.NetworkStream):
 
     def get_extra_info(self, info: str) -> Any:
         return self._stream.get_extra_info(info)
+
+
+def address_of(url: Url) -> httpcore2.URL:
+    """Write an address as the client of HTTP reads it."""
+    return httpcore2.URL(scheme=url.scheme.encode(), host=url.host.encode(), port=url.port, target=url.target.encode())
+
+
+@cache
+def trusted() -> ssl.SSLContext:
+    """Trust whom this machine trusts; made once, since it reads many certificates."""
+    return httpcore2.default_ssl_context()
+
+
+@contextmanager
+def explained(host: str, deadline: Deadline) -> Iterator[None]:
+    """Say in our words what the network did."""
+    try:
+        yield
+    except httpcore2.TimeoutException:
+        raise refusals.fetched_too_slowly(deadline.seconds) from None
+    except httpcore2.NetworkError as error:
+        deadline.left()
+        cause = error.args[0] if error.args else None  # httpcore2 keeps it there, and clears `__cause__`
+        broken_off = isinstance(cause, ssl.SSLEOFError | ssl.SSLZeroReturnError)
+        refused = isinstance(cause, ssl.SSLError) and not broken_off
+        raise refusals.tls_failed(host) if refused else refusals.unreachable(host) from None
+    except httpcore2.ProtocolError:
+        raise refusals.bad_answer(host) from None

@@ -8,14 +8,10 @@ browser would; lists of pages heed it (see `sitemaps`).
 from __future__ import annotations
 
 import re
-import ssl
 import unicodedata
-from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from email.message import Message
-from email.utils import parsedate_to_datetime
-from functools import cache
 from importlib.metadata import version
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
@@ -25,13 +21,15 @@ import httpcore2
 from holdfast.content.readers.decoding import is_text
 from holdfast.content.readers.kinds import HEAD_BYTES, SIGNATURES
 from holdfast.sources import refusals
-from holdfast.sources.dialing import Deadline, Dialer, Resolve, look_up
+from holdfast.sources.dialing import Deadline, Dialer, Resolve, address_of, explained, look_up, trusted
 from holdfast.sources.reach import PUBLIC, Reach
+from holdfast.sources.replies import headers_of, retry_after
 from holdfast.sources.unpacking import BadGzip, gathered, unpacked
 from holdfast.sources.urls import Url
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    import ssl
+    from collections.abc import Iterable
 
 MIB = 1 << 20
 AGENT = "Holdfast"
@@ -39,7 +37,6 @@ ACCEPT = "text/html, application/xhtml+xml, text/plain, text/markdown, applicati
 REDIRECTS = frozenset({301, 302, 303, 307, 308})
 GONE, FORBIDDEN, BUSY = frozenset({404, 410}), frozenset({401, 403, 407, 451}), frozenset({408, 425, 429})
 UNCHANGED, WHOLE, SERVER_ERRORS, CLIENT_ERRORS = 304, frozenset({200, 203}), 500, 400
-LONGEST_WAIT = timedelta(days=1)
 MIME = re.compile(r"\s*([\w.+-]+/[\w.+-]+)\s*(?:;|$)")
 CHARSET = re.compile(r""";\s*charset\s*=\s*["']?\s*([\w.:-]+)""", re.IGNORECASE)
 WITHOUT_TEXT = ("image/", "audio/", "video/", "font/", "model/", "multipart/", "text/event-stream")
@@ -117,11 +114,11 @@ def fetch(
     dialer = Dialer(reach, deadline, resolve)
     for _ in range(limits.redirects + 1):
         with (
-            _explained(here.host, deadline),
-            httpcore2.ConnectionPool(tls or _trusted(), max_connections=1, network_backend=dialer) as pool,
-            pool.stream("GET", _address(here), headers=_request(here, known)) as answer,
+            explained(here.host, deadline),
+            httpcore2.ConnectionPool(tls or trusted(), max_connections=1, network_backend=dialer) as pool,
+            pool.stream("GET", address_of(here), headers=_request(here, known)) as answer,
         ):
-            headers = _headers(answer.headers)
+            headers = headers_of(answer.headers)
             if answer.status not in REDIRECTS or "location" not in headers:
                 return _result(here, known, answer, headers, limits)
         here = here.join(_as_sent(headers["location"]))
@@ -156,7 +153,7 @@ def _check_status(here: Url, status: int, headers: dict[str, str]) -> None:
     if status in FORBIDDEN:
         raise refusals.forbidden(status)
     if status in BUSY or status >= SERVER_ERRORS:
-        raise refusals.busy(status, _wait(headers.get("retry-after", "")))
+        raise refusals.busy(status, retry_after(headers.get("retry-after", ""), datetime.now(UTC)))
     raise refusals.refused_by_server(status) if status >= CLIENT_ERRORS else refusals.bad_answer(here.host)
 
 
@@ -166,7 +163,10 @@ def _body(here: Url, pieces: Iterable[bytes], headers: dict[str, str], most: int
         raise refusals.too_big(most)
     coding = headers.get("content-encoding", "identity").strip().lower()
     if coding in {"gzip", "x-gzip"}:
-        return gathered(unpacked(pieces, most), most)
+        try:
+            return gathered(unpacked(pieces, most), most)
+        except BadGzip:
+            raise refusals.bad_answer(here.host) from None
     if coding not in {"identity", ""}:  # we asked for gzip or nothing
         raise refusals.bad_answer(here.host)
     return gathered(pieces, most)
@@ -189,20 +189,6 @@ def _request(here: Url, known: Known | None) -> list[tuple[bytes, bytes]]:
 def _repeated(here: Url, known: Known | None) -> bool:
     """Tell whether an answer is known that this very address gave."""
     return known is not None and known.url == str(here) and bool(known.etag or known.modified)
-
-
-def _address(here: Url) -> httpcore2.URL:
-    return httpcore2.URL(
-        scheme=here.scheme.encode(), host=here.host.encode(), port=here.port, target=here.target.encode()
-    )
-
-
-def _headers(raw: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:
-    """Keep the first of each name."""
-    headers: dict[str, str] = {}
-    for name, value in raw:
-        headers.setdefault(name.decode("ascii", "replace").lower(), value.decode("latin-1"))
-    return headers
 
 
 def _as_sent(location: str) -> str:
@@ -238,16 +224,6 @@ def _in_utf8(body: bytes, charset: str) -> bytes:
         return body
 
 
-def _wait(text: str) -> timedelta | None:
-    """Read Retry-After: seconds, or a date."""
-    text = text.strip()
-    try:
-        wait = timedelta(seconds=int(text)) if text.isdecimal() else parsedate_to_datetime(text) - datetime.now(UTC)
-    except (ValueError, TypeError, OverflowError):  # nothing that can be read, or a date without a zone
-        return None
-    return min(max(wait, timedelta()), LONGEST_WAIT)
-
-
 def _name(here: Url, mime: str, disposition: str) -> str:
     """Find a name for people, with an ending that tells readers what it is."""
     message = Message()
@@ -266,26 +242,3 @@ def _plain(name: str) -> str:
     last = re.split(r"[/\\]", name)[-1]
     visible = "".join(character for character in last if unicodedata.category(character)[0] != "C")
     return visible.strip(". ")[:NAME_LENGTH]
-
-
-@contextmanager
-def _explained(host: str, deadline: Deadline) -> Iterator[None]:
-    """Say in our words what the network did."""
-    try:
-        yield
-    except httpcore2.TimeoutException:
-        raise refusals.fetched_too_slowly(deadline.seconds) from None
-    except httpcore2.NetworkError as error:
-        deadline.left()
-        cause = error.args[0] if error.args else None  # httpcore2 keeps it there, and clears `__cause__`
-        broken_off = isinstance(cause, ssl.SSLEOFError | ssl.SSLZeroReturnError)
-        refused = isinstance(cause, ssl.SSLError) and not broken_off
-        raise refusals.tls_failed(host) if refused else refusals.unreachable(host) from None
-    except (httpcore2.ProtocolError, BadGzip):
-        raise refusals.bad_answer(host) from None
-
-
-@cache
-def _trusted() -> ssl.SSLContext:
-    """Trust whom this machine trusts; made once, since it reads many certificates."""
-    return httpcore2.default_ssl_context()

@@ -1,0 +1,1 @@
+"""Who may do what over HTTP: keys, callers, and answers kept for requests that are repeated."""

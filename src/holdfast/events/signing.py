@@ -1,0 +1,56 @@
+"""Signatures as receivers expect them: https://www.standardwebhooks.com, HMAC-SHA256 over `id.timestamp.body`."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import hmac
+import secrets
+from typing import TYPE_CHECKING
+
+from holdfast.errors import BadRequest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+PREFIX = "whsec_"
+SECRET_BYTES = 32
+SHORTEST, LONGEST = 24, 64  # bytes of a secret that somebody brings along
+
+
+def new_secret() -> str:
+    """Make a secret that nobody can guess."""
+    return PREFIX + base64.b64encode(secrets.token_bytes(SECRET_BYTES)).decode()
+
+
+def new_message_id() -> str:
+    """Make the id by which a receiver knows a message again."""
+    return f"msg_{secrets.token_hex(16)}"
+
+
+def check_secret(secret: str) -> str:
+    """Return a secret that somebody brings along, or refuse it."""
+    try:
+        key = _key(secret) if secret.startswith(PREFIX) else b""
+    except (ValueError, binascii.Error):
+        key = b""
+    if not SHORTEST <= len(key) <= LONGEST:
+        raise BadRequest(
+            f"A secret of a webhook is {PREFIX} and {SHORTEST} to {LONGEST} random bytes in base64. "
+            "Leave it out, and one is made."
+        )
+    return secret
+
+
+def sign(keys: Iterable[str], message: str, timestamp: int, body: bytes) -> dict[str, str]:
+    """Return the headers that prove where a message comes from; each live secret signs."""
+    signed = b".".join((message.encode(), str(timestamp).encode(), body))
+    signatures = [
+        "v1," + base64.b64encode(hmac.new(_key(secret), signed, hashlib.sha256).digest()).decode() for secret in keys
+    ]
+    return {"webhook-id": message, "webhook-timestamp": str(timestamp), "webhook-signature": " ".join(signatures)}
+
+
+def _key(secret: str) -> bytes:
+    return base64.b64decode(secret.removeprefix(PREFIX), validate=True)

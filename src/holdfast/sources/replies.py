@@ -1,0 +1,30 @@
+"""What the head of an answer says."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from email.utils import parsedate_to_datetime
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+LONGEST_WAIT = timedelta(days=1)
+
+
+def headers_of(raw: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:
+    """Keep the first of each name."""
+    headers: dict[str, str] = {}
+    for name, value in raw:
+        headers.setdefault(name.decode("ascii", "replace").lower(), value.decode("latin-1"))
+    return headers
+
+
+def retry_after(text: str, now: datetime) -> timedelta | None:
+    """Read Retry-After: seconds, or a date; None where nothing can be read, and never longer than a day."""
+    text = text.strip()
+    try:
+        wait = timedelta(seconds=int(text)) if text.isdecimal() else parsedate_to_datetime(text) - now
+    except (ValueError, TypeError, OverflowError):  # nothing that can be read, or a date without a zone
+        return None
+    return min(max(wait, timedelta()), LONGEST_WAIT)

@@ -1,0 +1,63 @@
+"""What docs/webhooks.md and docs/access.md say of limits, scopes and reasons is what the code does."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from holdfast.access import keys, repeats
+from holdfast.access.callers import Scope
+from holdfast.events import attempts, sending, webhooks
+from holdfast.events.deliveries import AT_ONCE
+
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+WEBHOOKS = " ".join((DOCS / "webhooks.md").read_text().split())
+ACCESS = " ".join((DOCS / "access.md").read_text().split())
+
+
+def _said(seconds: float) -> str:
+    for unit, size in (("h", 3600), ("min", 60), ("s", 1)):
+        if seconds >= size:
+            return f"{seconds / size:g} {unit}"
+    raise AssertionError(seconds)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ", ".join(_said(wait.total_seconds()) for wait in attempts.WAITS[:-1]) + " and 24 h",
+        f"up to {attempts.JITTER:.0%} longer".replace("%", " %"),
+        f"within {sending.SECONDS:g} seconds",
+        f"At most {AT_ONCE} messages",
+        f"at least {attempts.FAILURES} attempts in a row have failed, for {attempts.PATIENCE.days} days",
+        f"for {webhooks.OVERLAP.total_seconds() / 3600:g} hours",
+        *(f"| `{reason}` |" for reason in (webhooks.ASKED, webhooks.GONE, webhooks.FAILING, "refused", "redirected")),
+    ],
+)
+def test_every_number_and_reason_of_webhooks_is_that_of_the_code(words: str) -> None:
+    assert words in WEBHOOKS
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        f"is {keys.SECRET_BYTES * 8} random bits behind `{keys.PREFIX}`",
+        f"kept for {repeats.KEPT.total_seconds() / 3600:g} hours",
+        f"more than {repeats.LARGEST_BODY >> 20} MiB",
+        f"after {repeats.LEASE.total_seconds():g} seconds",
+        f"up to {repeats.LONGEST_KEY} printable",
+    ],
+)
+def test_every_number_of_keys_is_that_of_the_code(words: str) -> None:
+    assert words in ACCESS
+
+
+def test_every_scope_is_explained_and_no_other() -> None:
+    table = (DOCS / "access.md").read_text().split("| scope |")[1].split("\n\n")[0]
+    assert re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE) == list(Scope)
+
+
+def test_every_kept_header_is_named() -> None:
+    assert {header.lower() for header in re.findall(r"`([A-Z][A-Za-z-]+)`", ACCESS)} >= repeats.KEPT_HEADERS

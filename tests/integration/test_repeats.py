@@ -1,0 +1,160 @@
+"""Requests repeated under one Idempotency-Key, on both databases."""
+
+from __future__ import annotations
+
+import threading
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+import pytest
+from sqlalchemy import text
+
+from holdfast.access.callers import EVERYBODY_HERE, Caller, Scope
+from holdfast.access.repeats import (
+    KEPT,
+    LARGEST_BODY,
+    LEASE,
+    Answer,
+    Beginning,
+    Fresh,
+    InFlight,
+    Mismatch,
+    Repeats,
+    Replay,
+)
+from holdfast.errors import BadRequest
+
+if TYPE_CHECKING:
+    from holdfast.stores.sql import SqlStore
+    from tests.support.clock import FakeClock
+
+ANNA = Caller(key_id=1, name="anna", scope=Scope.WRITE, bases=None)
+BEN = Caller(key_id=2, name="ben", scope=Scope.WRITE, bases=None)
+MADE = Answer(
+    status=202, headers={"Location": "/jobs/1", "Set-Cookie": "x", "Date": "today"}, body=b'{"id": "\xc3\xa4"}\0'
+)
+TICK = timedelta(microseconds=1)
+
+
+@pytest.fixture
+def repeats(store: SqlStore) -> Repeats:
+    return Repeats(store.database)
+
+
+def fresh(beginning: Beginning) -> Fresh:
+    assert isinstance(beginning, Fresh)
+    return beginning
+
+
+def test_the_first_does_the_work_and_later_ones_hear_what_came_of_it(repeats: Repeats) -> None:
+    mine = fresh(repeats.begin(ANNA, "key", "f"))
+    assert repeats.begin(ANNA, "key", "f") == InFlight()
+    assert repeats.finish(mine, MADE)
+    for _ in range(2):
+        again = repeats.begin(ANNA, "key", "f")
+        assert again == Replay(answer=Answer(status=202, headers={"location": "/jobs/1"}, body=MADE.body))
+
+
+def test_another_request_under_the_same_key_is_refused_before_and_after_the_end(repeats: Repeats) -> None:
+    mine = fresh(repeats.begin(ANNA, "key", "f"))
+    assert repeats.begin(ANNA, "key", "g") == Mismatch()
+    repeats.finish(mine, MADE)
+    assert repeats.begin(ANNA, "key", "g") == Mismatch()
+
+
+def test_callers_do_not_hear_each_others_answers(repeats: Repeats) -> None:
+    repeats.finish(fresh(repeats.begin(ANNA, "key", "f")), MADE)
+    fresh(repeats.begin(BEN, "key", "f"))
+    fresh(repeats.begin(EVERYBODY_HERE, "key", "f"))
+
+
+def test_of_many_at_the_same_moment_exactly_one_is_fresh(repeats: Repeats) -> None:
+    gate = threading.Barrier(8)
+    found: list[Beginning] = []
+
+    def ask() -> None:
+        gate.wait()
+        found.append(repeats.begin(ANNA, "key", "f"))
+
+    threads = [threading.Thread(target=ask) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(type(one).__name__ for one in found) == ["Fresh"] + ["InFlight"] * 7
+
+
+class TestWhoeverDies:
+    def test_frees_the_key_after_the_lease(self, repeats: Repeats, clock: FakeClock) -> None:
+        fresh(repeats.begin(ANNA, "key", "f"))
+        clock.advance(LEASE - TICK)
+        assert repeats.begin(ANNA, "key", "f") == InFlight()
+        clock.advance(TICK)
+        fresh(repeats.begin(ANNA, "key", "f"))
+        assert repeats.begin(ANNA, "key", "f") == InFlight()
+
+    def test_frees_it_for_another_request_too(self, repeats: Repeats, clock: FakeClock) -> None:
+        fresh(repeats.begin(ANNA, "key", "f"))
+        clock.advance(LEASE)
+        fresh(repeats.begin(ANNA, "key", "g"))
+        assert repeats.begin(ANNA, "key", "f") == Mismatch()
+
+    def test_and_comes_back_cannot_answer_for_its_successor(self, repeats: Repeats, clock: FakeClock) -> None:
+        late = fresh(repeats.begin(ANNA, "key", "f"))
+        clock.advance(LEASE)
+        mine = fresh(repeats.begin(ANNA, "key", "f"))
+        assert not repeats.finish(late, Answer(status=500))
+        assert not repeats.release(late)
+        assert not repeats.renew(late)
+        assert repeats.begin(ANNA, "key", "f") == InFlight()
+        assert repeats.finish(mine, MADE)
+
+    def test_but_is_only_slow_finishes_while_nobody_has_begun_again(self, repeats: Repeats, clock: FakeClock) -> None:
+        mine = fresh(repeats.begin(ANNA, "key", "f"))
+        clock.advance(LEASE * 5)
+        assert repeats.finish(mine, MADE)
+
+    def test_or_is_slow_keeps_the_key_by_renewing(self, repeats: Repeats, clock: FakeClock) -> None:
+        mine = fresh(repeats.begin(ANNA, "key", "f"))
+        for _ in range(3):
+            clock.advance(LEASE - TICK)
+            assert repeats.renew(mine)
+            assert repeats.begin(ANNA, "key", "f") == InFlight()
+
+
+def test_what_came_to_nothing_may_be_tried_again_at_once(repeats: Repeats) -> None:
+    mine = fresh(repeats.begin(ANNA, "key", "f"))
+    assert repeats.release(mine)
+    again = fresh(repeats.begin(ANNA, "key", "g"))
+    assert not repeats.finish(mine, MADE)
+    assert repeats.finish(again, MADE)
+    assert not repeats.release(again), "an answer stays"
+    assert not repeats.finish(again, Answer(status=500)), "and stays what it is"
+
+
+def test_answers_are_kept_for_a_day_and_then_swept(repeats: Repeats, clock: FakeClock, store: SqlStore) -> None:
+    for number in range(5):
+        repeats.finish(fresh(repeats.begin(ANNA, f"key {number}", "f")), MADE)
+    clock.advance(KEPT - TICK)
+    fresh(repeats.begin(ANNA, "young", "f"))
+    assert repeats.sweep() == 0
+    assert isinstance(repeats.begin(ANNA, "key 0", "f"), Replay)
+    clock.advance(TICK)
+    fresh(repeats.begin(ANNA, "key 0", "f"))
+    assert [repeats.sweep(limit=3), repeats.sweep(limit=3), repeats.sweep(limit=3)] == [3, 1, 0]
+    with store.database.engine.connect() as connection:
+        assert connection.execute(text("SELECT count(*) FROM access_repeats")).scalar() == 2
+
+
+def test_a_body_that_is_too_large_is_not_kept_but_the_work_is_not_done_twice(repeats: Repeats) -> None:
+    largest = Answer(status=200, body=b"x" * LARGEST_BODY)
+    repeats.finish(fresh(repeats.begin(ANNA, "fits", "f")), largest)
+    assert repeats.begin(ANNA, "fits", "f") == Replay(answer=largest)
+    repeats.finish(fresh(repeats.begin(ANNA, "large", "f")), Answer(status=200, body=b"x" * (LARGEST_BODY + 1)))
+    assert repeats.begin(ANNA, "large", "f") == Replay(answer=Answer(status=200, body=None))
+
+
+@pytest.mark.parametrize("key", ["", "x" * 256, "schlüssel", "a\nb", "a\0b"])
+def test_a_key_that_no_header_could_carry_is_refused(repeats: Repeats, key: str) -> None:
+    with pytest.raises(BadRequest):
+        repeats.begin(ANNA, key, "f")

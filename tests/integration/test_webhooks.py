@@ -1,0 +1,889 @@
+"""Webhooks from the log to a real receiver on loopback: what arrives, how often, and where nothing ever goes."""
+
+from __future__ import annotations
+
+import json
+import ssl
+import threading
+import time
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from sqlalchemy import text
+from standardwebhooks.webhooks import WebhookVerificationError
+
+from holdfast.core.admission import Verdict as Admitted
+from holdfast.core.effects import Event
+from holdfast.core.slot import JobId
+from holdfast.core.states import Operation
+from holdfast.errors import BadRequest, NotNow, UnknownDelivery, UnknownWebhook
+from holdfast.events.attempts import WAITS, Answer, DeliveryState
+from holdfast.events.catalogue import Cursor
+from holdfast.events.deliveries import AT_ONCE, LEASE, PAGE, Attempt, Deliveries
+from holdfast.events.log import Log, Page
+from holdfast.events.sender import THREADS, Sender
+from holdfast.events.sending import Line, post
+from holdfast.events.webhooks import OVERLAP, Webhook, Webhooks
+from holdfast.sources.reach import PUBLIC, Reach
+from holdfast.stores.desk import record
+from tests.contract.steps import ask, build, side_by_side
+from tests.support.receiver import Receiver, say
+from tests.support.site import Site, certificate
+from tests.support.stores import open_test_store
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+    from holdfast.events.catalogue import PublicEvent
+    from holdfast.stores.sql import SqlStore
+    from tests.support.clock import FakeClock
+    from tests.support.receiver import Message, Said
+
+HERE = Reach.parse("127.0.0.1")
+OUTSIDE = Reach.parse("127.0.0.2")  # plays the public internet; 127.0.0.1 is the private network
+SENT, WAITING, FAILED = DeliveryState.SENT, DeliveryState.WAITING, DeliveryState.FAILED
+DAY, TICK = timedelta(days=1), timedelta(microseconds=1)
+KEEP = 30 * DAY
+
+
+@dataclass
+class Office:
+    """Everything that sends, on one database."""
+
+    store: SqlStore
+    clock: FakeClock
+    line: Line
+
+    def __post_init__(self) -> None:
+        log = Log(self.store.database)
+        self.webhooks = Webhooks(self.store.database, log, self.line.reach)
+        self.deliveries = Deliveries(self.store.database, log)
+        self.sender = Sender(self.deliveries, self.line, chance=lambda: 0.0)
+
+    def happen(self, base: str = "7", type_: str = "job.success", **facts: Any) -> None:
+        event = Event(type_, base, facts.pop("owner", "42"), job=JobId("job-1"), generation=3)
+        self.store.database.write(lambda tx: record(tx, [event]), durable=True)
+
+    def collect(self) -> None:
+        while self.deliveries.collect() is not None:  # on PostgreSQL somebody else's transaction may be in the way
+            pass
+
+    def send(self, *, after: timedelta = timedelta()) -> None:
+        """Let some time pass, then send what is due, all of it."""
+        self.clock.advance(after)
+        self.collect()
+        for _ in range(100):
+            self.sender.step()
+            self.sender.settle()
+            if self.deliveries.next_due() != timedelta():
+                return
+        raise AssertionError("it never ends")
+
+    def cursor(self, webhook: Webhook) -> str:
+        with self.store.database.engine.connect() as connection:
+            query = text("SELECT cursor FROM webhooks WHERE id = :id")
+            return str(connection.execute(query, {"id": webhook.id}).scalar())
+
+    def states(self, webhook: Webhook) -> list[DeliveryState]:
+        return [one.state for one in reversed(self.deliveries.of(webhook.id))]
+
+
+@pytest.fixture
+def receiver() -> Iterator[Receiver]:
+    with Receiver() as receiver:
+        yield receiver
+
+
+@pytest.fixture
+def office(store: SqlStore, clock: FakeClock) -> Iterator[Office]:
+    clock.jump(timedelta(microseconds=time.time_ns() // 1000 - clock.now()))  # receivers compare with the real time
+    office = Office(store, clock, Line(reach=HERE))
+    yield office
+    office.sender.close()
+
+
+@pytest.fixture
+def other(office: Office, database_url: str, clock: FakeClock) -> Iterator[Office]:
+    """The same database as another process sees it."""
+    store = open_test_store(database_url, clock)
+    other = Office(store, clock, office.line)
+    yield other
+    other.sender.close()
+    store.close()
+
+
+@pytest.fixture
+def hook(office: Office, receiver: Receiver) -> Webhook:
+    return office.webhooks.create(receiver.url("/hook"), ["*"])[0]
+
+
+def only(receiver: Receiver) -> Message:
+    (message,) = receiver.got
+    return message
+
+
+class TestAMessage:
+    def test_is_what_the_standard_asks_for(self, office: Office, receiver: Receiver) -> None:
+        webhook, secret = office.webhooks.create(receiver.url("/hook?a=b"), ["job.*"])
+        office.happen()
+        office.send()
+        message = only(receiver)
+        read = message.verified(secret)
+        at = datetime.fromtimestamp(office.clock.now() / 1_000_000, UTC).isoformat(timespec="milliseconds")
+        assert (message.path, message.headers["content-type"]) == ("/hook?a=b", "application/json")
+        assert message.headers["user-agent"].startswith("Holdfast/")
+        assert {"cookie", "authorization"}.isdisjoint(message.headers)
+        assert (read["type"], read["timestamp"]) == ("job.success", at)
+        data = read["data"]
+        assert isinstance(data, dict)
+        assert (data["base"], data["document"], data["job"], data["generation"]) == ("7", 42, "job-1", 3)
+        assert office.states(webhook) == [SENT]
+
+    def test_that_was_altered_is_seen_by_the_receiver(self, office: Office, receiver: Receiver) -> None:
+        _, secret = office.webhooks.create(receiver.url(), ["*"])
+        office.happen()
+        office.send()
+        message = only(receiver)
+        with pytest.raises(WebhookVerificationError):
+            type(message)(message.path, message.headers, message.body.replace(b"42", b"43")).verified(secret)
+        with pytest.raises(WebhookVerificationError):
+            type(message)(message.path, message.headers | {"webhook-id": "msg_x"}, message.body).verified(secret)
+
+    def test_sent_again_later_cannot_be_taken_for_a_new_one(self, office: Office, receiver: Receiver) -> None:
+        _, secret = office.webhooks.create(receiver.url(), ["*"])
+        office.clock.jump(-timedelta(minutes=6))
+        office.happen()
+        office.send()
+        with pytest.raises(WebhookVerificationError, match="too old"):
+            only(receiver).verified(secret)
+
+    def test_arrives_when_its_slot_is_free(self, office: Office, receiver: Receiver) -> None:
+        """Whoever is told that a job has ended may start the next one at once."""
+        office.webhooks.create(receiver.url(), ["job.success"])
+        answers = []
+
+        def start_next(_: Message) -> None:
+            answers.append(ask(office.store, operation=Operation.FORCE).verdict)
+
+        receiver.before = start_next
+        ask(office.store)
+        build(office.store, "content", "vector", "graph")
+        office.send()
+        assert answers == [Admitted.ACCEPTED]
+
+    def test_has_secrets_of_nobody(self, office: Office, receiver: Receiver) -> None:
+        webhook, secret = office.webhooks.create(receiver.url(), ["*"])
+        assert secret not in repr(webhook)
+        assert secret not in repr(office.webhooks.all())
+
+
+class TestEvents:
+    def test_each_becomes_one_delivery_in_its_order(self, office: Office, hook: Webhook) -> None:
+        for number in range(2 * PAGE + 5):
+            office.happen(owner=str(number))
+        office.collect()
+        found = office.deliveries.of(hook.id, limit=1000)
+        owners = [office_body(office, one.id)["data"]["document"] for one in reversed(found)]
+        assert owners == list(range(2 * PAGE + 5))
+        assert len({one.message for one in found}) == len(found)
+
+    def test_before_a_webhook_was_made_are_not_told(self, office: Office, receiver: Receiver) -> None:
+        office.happen()
+        office.webhooks.create(receiver.url(), ["*"])
+        office.send()
+        assert receiver.got == []
+
+    @pytest.mark.parametrize(
+        ("types", "told"),
+        [
+            (["*"], ["job.success", "job.failed", "base.created"]),
+            (["job.*"], ["job.success", "job.failed"]),
+            (["job.failed", "base.*"], ["job.failed", "base.created"]),
+            (["base.created"], ["base.created"]),
+        ],
+    )
+    def test_are_chosen_by_their_types(self, office: Office, receiver: Receiver, types: list[str], told: Any) -> None:
+        webhook, _ = office.webhooks.create(receiver.url(), types)
+        for type_ in ("job.success", "job.failed", "base.created"):
+            office.happen(type_=type_)
+        office.collect()
+        assert [one.type for one in reversed(office.deliveries.of(webhook.id))] == told
+
+    def test_of_other_bases_never_leave(self, office: Office, receiver: Receiver) -> None:
+        webhook, _ = office.webhooks.create(receiver.url(), ["*"], bases=[7, 70])
+        for base in ("7", "8", "77", "shelf", ""):
+            office.happen(base)
+        office.store.pause()
+        office.send()
+        assert [one.base for one in office.deliveries.of(webhook.id)] == ["7"]
+        assert len(receiver.got) == 1
+
+    def test_of_bases_that_a_webhook_lost_are_not_sent_any_more(self, office: Office, receiver: Receiver) -> None:
+        webhook, _ = office.webhooks.create(receiver.url("/old"), ["*"])
+        receiver.answers.append(say(500))
+        office.happen("7")
+        office.send()
+        office.happen("8")
+        office.collect()
+        changed = office.webhooks.change(webhook.id, url=receiver.url("/new"), bases=[8])
+        assert (changed.bases, changed.types) == (frozenset({8}), ("*",))
+        office.send(after=WAITS[0])
+        assert [message.path for message in receiver.got] == ["/old", "/new"]
+        assert [one.base for one in office.deliveries.of(webhook.id)] == ["8"]
+
+    def test_of_bases_that_a_webhook_lost_are_not_sent_once_more(self, office: Office, receiver: Receiver) -> None:
+        webhook, _ = office.webhooks.create(receiver.url(), ["*"])
+        office.happen("7")
+        office.send()
+        office.webhooks.change(webhook.id, bases=[8])
+        (delivery,) = office.deliveries.of(webhook.id)
+        office.deliveries.redeliver(delivery.id)
+        office.send()
+        assert len(receiver.got) == 1
+
+    def test_are_collected_once_by_many_at_the_same_moment(self, office: Office, other: Office, hook: Webhook) -> None:
+        for number in range(40):
+            office.happen(owner=str(number))
+        side_by_side(4, lambda index: (office, other)[index % 2].collect())
+        assert len(office.deliveries.of(hook.id, limit=1000)) == 40
+
+    def test_that_were_looked_at_are_not_looked_at_again_by_whoever_comes_late(
+        self, office: Office, other: Office, hook: Webhook
+    ) -> None:
+        before = office.cursor(hook)
+        office.happen()
+        page = Log(office.store.database).read(Cursor.parse(before))
+        office.collect()
+        office.happen()
+        office.collect()
+        after = office.cursor(hook)
+        other.deliveries._add(before, [hook.id], page)
+        assert office.cursor(hook) == after != before
+
+    def test_that_were_read_before_a_webhook_was_disabled_are_not_told(self, office: Office, hook: Webhook) -> None:
+        before = office.cursor(hook)
+        office.happen()
+        page = Log(office.store.database).read(Cursor.parse(before))
+        office.webhooks.disable(hook.id)
+        office.deliveries._add(before, [hook.id], page)
+        assert office.deliveries.of(hook.id) == []
+        assert office.cursor(hook) == before
+
+    def test_are_told_once_even_if_the_place_in_the_log_is_lost(
+        self, office: Office, receiver: Receiver, hook: Webhook
+    ) -> None:
+        before = office.cursor(hook)
+        office.happen()
+        office.send()
+        with office.store.database.engine.begin() as connection:
+            connection.execute(text("UPDATE webhooks SET cursor = :cursor"), {"cursor": before})
+        office.send()
+        assert len(receiver.got) == 1
+
+    def test_are_not_lost_when_collecting_breaks_off(self, office: Office, hook: Webhook) -> None:
+        office.happen()
+        office.happen()
+        torn = Deliveries(office.store.database, TornLog(office.store.database))
+        with pytest.raises(InterruptedError):
+            torn.collect()
+        assert office.deliveries.of(hook.id) == []
+        office.collect()
+        assert len(office.deliveries.of(hook.id)) == 2
+
+    def test_that_retention_removed_do_not_stop_those_behind_them(
+        self, office: Office, receiver: Receiver, hook: Webhook
+    ) -> None:
+        office.happen(owner="1")
+        office.clock.advance(KEEP)
+        office.happen(owner="2")
+        office.clock.advance(TICK)
+        assert office.store.sweep(KEEP, 100) == 1
+        office.send()
+        assert [office_body(office, one.id)["data"]["document"] for one in office.deliveries.of(hook.id)] == [2]
+        assert len(receiver.got) == 1
+
+
+class TornLog(Log):
+    """A log whose last event cannot be told."""
+
+    def read(self, after: Cursor | None, limit: int = PAGE, **more: Any) -> Page:
+        page = super().read(after, limit, **more)
+        return Page(events=[*page.events[:-1], _Torn(page.events[-1])], cursor=page.cursor)  # type: ignore[list-item]
+
+
+class _Torn:
+    def __init__(self, event: PublicEvent) -> None:
+        self.type, self.base = event.type, event.base
+
+    def shown(self) -> None:
+        raise InterruptedError
+
+
+def office_body(office: Office, delivery: int) -> Any:
+    with office.store.database.engine.connect() as connection:
+        query = text("SELECT body FROM webhook_deliveries WHERE id = :id")
+        return json.loads(connection.execute(query, {"id": delivery}).scalar() or "")
+
+
+class TestFailures:
+    def test_are_tried_again_under_the_same_id_and_with_a_new_time(self, office: Office, receiver: Receiver) -> None:
+        webhook, secret = office.webhooks.create(receiver.url(), ["*"])
+        receiver.answers += [say(500), say(502, b"stack trace")]
+        office.happen()
+        office.send()
+        (delivery,) = office.deliveries.of(webhook.id)
+        assert (delivery.state, delivery.attempts, delivery.status, delivery.reason) == (WAITING, 1, 500, "refused")
+        assert delivery.next_at == office.clock.now() + WAITS[0] // TICK
+        office.send(after=WAITS[0] - TICK)
+        assert len(receiver.got) == 1, "not before its time"
+        office.send(after=TICK)
+        office.send(after=WAITS[1])
+        assert len({message.id for message in receiver.got}) == 1
+        assert len({message.headers["webhook-timestamp"] for message in receiver.got}) == 3
+        assert len({message.body for message in receiver.got}) == 1
+        assert receiver.got[0].verified(secret) == receiver.got[2].verified(secret)
+        (delivery,) = office.deliveries.of(webhook.id)
+        assert (delivery.state, delivery.attempts, delivery.status, delivery.reason) == (SENT, 3, 204, None)
+        assert office.webhooks.webhook(webhook.id).failures == 0
+
+    @pytest.mark.parametrize(
+        ("said", "wait"),
+        [
+            (say(429, Retry_After="120"), timedelta(seconds=120)),
+            (say(503, Retry_After="3600"), timedelta(hours=1)),
+            (say(503, Retry_After="99999999"), DAY),
+            (say(429, Retry_After="1"), WAITS[0]),
+            (say(429, Retry_After="soon"), WAITS[0]),
+            (say(500, Retry_After="3600"), WAITS[0]),
+        ],
+    )
+    def test_wait_as_long_as_the_receiver_asks(
+        self, office: Office, receiver: Receiver, hook: Webhook, said: Said, wait: timedelta
+    ) -> None:
+        receiver.answers.append(said)
+        office.happen()
+        office.send()
+        (delivery,) = office.deliveries.of(hook.id)
+        assert delivery.next_at == office.clock.now() + wait // TICK
+
+    def test_wait_until_the_date_that_the_receiver_names(
+        self, office: Office, receiver: Receiver, hook: Webhook
+    ) -> None:
+        office.clock.jump(timedelta(microseconds=-(office.clock.now() % 1_000_000)))
+        now = datetime.fromtimestamp(office.clock.now() // 1_000_000, UTC)
+        receiver.answers.append(say(503, Retry_After=format_datetime(now + timedelta(hours=2), usegmt=True)))
+        office.happen()
+        office.send()
+        (delivery,) = office.deliveries.of(hook.id)
+        assert delivery.next_at == office.clock.now() + timedelta(hours=2) // TICK
+
+    def test_end_when_the_receiver_says_that_it_is_gone(
+        self, office: Office, receiver: Receiver, hook: Webhook
+    ) -> None:
+        receiver.answers.append(say(410))
+        office.happen()
+        office.send()
+        webhook = office.webhooks.webhook(hook.id)
+        assert (webhook.enabled, webhook.disabled_reason) == (False, "gone")
+        assert office.states(hook) == [FAILED]
+        office.happen()
+        office.send(after=DAY)
+        assert len(receiver.got) == 1
+
+    def test_for_three_days_disable_the_webhook(self, office: Office, receiver: Receiver, hook: Webhook) -> None:
+        receiver.answers += [say(500)] * (len(WAITS) + 1)
+        office.happen()
+        office.send()
+        for wait in WAITS:
+            assert office.webhooks.webhook(hook.id).enabled
+            office.send(after=wait)
+        webhook = office.webhooks.webhook(hook.id)
+        assert (webhook.enabled, webhook.disabled_reason) == (False, "failing")
+        assert webhook.failures == len(receiver.got) == len(WAITS) + 1
+        (delivery,) = office.deliveries.of(hook.id)
+        assert (delivery.state, delivery.attempts) == (FAILED, len(WAITS) + 1)
+
+    def test_of_one_message_do_not_disable_a_receiver_that_takes_others(
+        self, office: Office, receiver: Receiver, hook: Webhook
+    ) -> None:
+        office.happen()
+        for wait in (timedelta(), *WAITS):
+            receiver.answers.append(say(500))
+            office.send(after=wait)
+            office.happen()
+            office.send()
+        assert office.states(hook) == [FAILED] + [SENT] * (len(WAITS) + 1)
+        assert office.webhooks.webhook(hook.id).enabled
+
+    def test_of_a_receiver_that_is_not_there_are_told(self, office: Office) -> None:
+        with Receiver() as gone:
+            webhook, _ = office.webhooks.create(gone.url(), ["*"])
+        office.happen()
+        office.send()
+        (delivery,) = office.deliveries.of(webhook.id)
+        assert (delivery.state, delivery.status, delivery.reason) == (WAITING, None, "unreachable")
+
+    @pytest.mark.usefixtures("hook")
+    def test_keep_nothing_of_what_the_receiver_said(self, office: Office, receiver: Receiver) -> None:
+        receiver.answers.append(say(500, b"the password is swordfish", X_Trace="swordfish"))
+        office.happen()
+        office.send()
+        with office.store.database.engine.connect() as connection:
+            rows = connection.execute(text("SELECT * FROM webhook_deliveries")).all()
+        assert len(rows) == 1
+        assert "swordfish" not in str(rows)
+
+
+class TestForgedRequests:
+    """The row `Webhook SSRF` of our list of threats."""
+
+    @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
+    def test_a_redirect_is_a_failure_and_is_not_followed(
+        self, office: Office, receiver: Receiver, hook: Webhook, status: int
+    ) -> None:
+        with Receiver() as secret:
+            receiver.answers.append(say(status, Location=secret.url("/admin")))
+            office.happen()
+            office.send()
+            assert secret.got == []
+        (delivery,) = office.deliveries.of(hook.id)
+        assert (delivery.state, delivery.status, delivery.reason) == (WAITING, status, "redirected")
+
+    def test_a_name_that_leads_into_this_network_later_is_refused_then(self, store: SqlStore, clock: FakeClock) -> None:
+        leads = ["127.0.0.2"]
+        line = Line(reach=OUTSIDE, resolve=lambda _: leads)
+        office = Office(store, clock, line)
+        with Receiver(address="127.0.0.2") as public, Receiver(port=public.port) as private:
+            webhook, _ = office.webhooks.create(public.url(host="hooks.test"), ["*"])
+            office.happen()
+            office.send()
+            leads[:] = ["127.0.0.1"]
+            office.happen()
+            office.send()
+            assert (len(public.got), len(private.got)) == (1, 0)
+            leads[:] = ["127.0.0.2", "127.0.0.1"]
+            office.send(after=WAITS[0])
+            assert (len(public.got), len(private.got)) == (1, 0)
+        (delivery, _) = office.deliveries.of(webhook.id)
+        assert (delivery.state, delivery.status, delivery.reason) == (WAITING, None, "refused_address")
+        office.sender.close()
+
+    def test_a_name_is_looked_up_once_and_its_judged_address_dialled(self, store: SqlStore, clock: FakeClock) -> None:
+        lookups: list[str] = []
+
+        def rebinding(name: str) -> Sequence[str]:
+            lookups.append(name)
+            return ["127.0.0.2"] if len(lookups) == 1 else ["127.0.0.1"]
+
+        office = Office(store, clock, Line(reach=OUTSIDE, resolve=rebinding))
+        with Receiver(address="127.0.0.2") as public, Receiver(port=public.port) as private:
+            office.webhooks.create(public.url(host="hooks.test"), ["*"])
+            office.happen()
+            office.send()
+            assert (len(public.got), len(private.got), lookups) == (1, 0, ["hooks.test"])
+            assert public.got[0].headers["host"] == f"hooks.test:{public.port}"
+        office.sender.close()
+
+    @pytest.mark.parametrize(
+        "url",
+        [
+            "http://127.0.0.1/", "http://10.0.0.1/hook", "https://[::1]/", "http://169.254.169.254/latest",
+            "http://2130706433/", "file:///etc/passwd", "ftp://example.org/", "http://user:word@example.org/", "",
+        ],
+    )  # fmt: skip
+    def test_an_address_that_cannot_be_meant_is_refused_at_once(self, store: SqlStore, url: str) -> None:
+        webhooks = Webhooks(store.database, Log(store.database), PUBLIC)
+        with pytest.raises(BadRequest):
+            webhooks.create(url, ["*"])
+        webhook, _ = webhooks.create("https://example.org/hook", ["*"])
+        with pytest.raises(BadRequest):
+            webhooks.change(webhook.id, url=url or "http://127.0.0.1")
+        assert [one.url for one in webhooks.all()] == ["https://example.org/hook"]
+
+    def test_no_proxy_is_asked(self, office: Office, receiver: Receiver, monkeypatch: pytest.MonkeyPatch) -> None:
+        with Receiver() as proxy:
+            for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"):
+                monkeypatch.setenv(name, proxy.url())
+            office.webhooks.create(receiver.url(), ["*"])
+            office.happen()
+            office.send()
+            assert (len(receiver.got), len(proxy.got)) == (1, 0)
+
+    def test_a_receiver_that_cannot_prove_who_it_is_is_told_nothing(self, tmp_path: Path) -> None:
+        tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        tls.load_cert_chain(*certificate(tmp_path, "elsewhere.test"))
+        with Site(tls=tls) as site:
+            answer = post(Line(reach=HERE), site.url("/"), {}, b"{}", office_time())
+        assert answer == Answer(reason="tls_failed")
+
+
+def office_time() -> Any:
+    return time.time_ns() // 1000
+
+
+class TestLimits:
+    QUICK = Line(reach=HERE, seconds=0.3)
+
+    def test_a_receiver_that_does_not_answer_is_given_up(self) -> None:
+        gate = threading.Event()
+        with Site() as site:
+            site.answers["/"] = lambda _: iter([b""] if gate.wait(10) else [])
+            answer = post(self.QUICK, site.url("/"), {}, b"{}", office_time())
+            gate.set()
+        assert answer == Answer(reason="too_slow")
+
+    def test_an_answer_without_end_counts_by_its_status_and_is_not_read_to_its_end(self) -> None:
+        sent: list[int] = []
+
+        def endless(_: object) -> Iterator[bytes]:
+            yield b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+            for number in range(20_000):
+                sent.append(number)
+                yield b"10000\r\n" + b"x" * 65536 + b"\r\n"
+
+        with Site() as site:
+            site.answers["/"] = endless
+            answer = post(Line(reach=HERE, seconds=5), site.url("/"), {}, b"{}", office_time())
+        assert answer == Answer(status=200)
+        assert len(sent) < 500, "no more than fits into the network's buffers"
+
+    def test_an_answer_that_makes_no_sense_is_a_failure(self) -> None:
+        with Site() as site:
+            site.says("/", b"SSH-2.0-OpenSSH_9.2\r\n")
+            answer = post(self.QUICK, site.url("/"), {}, b"{}", office_time())
+        assert answer == Answer(reason="bad_answer")
+
+    def test_a_slow_receiver_does_not_hold_up_others(self, office: Office, receiver: Receiver) -> None:
+        gate, there = threading.Event(), threading.Semaphore(0)
+
+        def hang(_: Message) -> None:
+            there.release()
+            gate.wait(10)
+
+        with Receiver(before=hang) as slow:
+            stuck, _ = office.webhooks.create(slow.url(), ["*"])
+            quick, _ = office.webhooks.create(receiver.url(), ["*"])
+            for _ in range(5):
+                office.happen()
+            office.collect()
+            office.sender.step()
+            for _ in range(AT_ONCE):
+                assert there.acquire(timeout=10)
+            deadline = time.monotonic() + 10
+            while office.states(quick) != [SENT] * 5:
+                assert time.monotonic() < deadline
+                office.sender.step()
+            assert len(slow.got) == AT_ONCE
+            assert office.states(stuck) == [WAITING] * 5
+            gate.set()
+            office.send()
+            assert office.states(stuck) == [SENT] * 5
+
+
+class TestTwoSenders:
+    def test_at_once_send_each_delivery_once(self, office: Office, other: Office, receiver: Receiver) -> None:
+        hooks = [office.webhooks.create(receiver.url(f"/{number}"), ["*"])[0] for number in range(4)]
+        for _ in range(10):
+            office.happen()
+        office.collect()
+
+        def work(index: int) -> None:
+            mine = (office, other)[index]
+            for _ in range(1000):
+                if not any(mine.deliveries.of(hook.id, state=WAITING) for hook in hooks):
+                    return
+                mine.sender.step()
+                mine.sender.settle()
+
+        side_by_side(2, work)
+        assert len(receiver.got) == len({message.id for message in receiver.got}) == 40
+
+    @pytest.mark.usefixtures("hook")
+    def test_claim_no_more_of_a_webhook_than_one_would(self, office: Office, other: Office) -> None:
+        for _ in range(10):
+            office.happen()
+        office.collect()
+        claims = side_by_side(4, lambda index: (office, other)[index % 2].deliveries.claim(THREADS))
+        attempts = [attempt for claim in claims for attempt in claim]
+        assert len({attempt.delivery for attempt in attempts}) == len(attempts) == AT_ONCE
+
+    def test_whoever_is_killed_between_sending_and_noting_leaves_it_to_be_sent_again(
+        self, office: Office, other: Office, receiver: Receiver, hook: Webhook
+    ) -> None:
+        office.happen()
+        office.collect()
+        (lost,) = office.deliveries.claim(1)
+        post(office.line, lost.url, lost.headers, lost.body.encode(), lost.at)
+        other.send(after=LEASE - TICK)
+        assert len(receiver.got) == 1, "it may still be noted"
+        other.send(after=TICK)
+        assert len(receiver.got) == 2
+        assert receiver.got[0].id == receiver.got[1].id
+        assert other.states(hook) == [SENT]
+
+    def test_whoever_comes_too_late_does_not_undo_what_another_noted(
+        self, office: Office, other: Office, hook: Webhook
+    ) -> None:
+        office.happen()
+        office.collect()
+        (late,) = office.deliveries.claim(1)
+        office.clock.advance(LEASE)
+        (attempt,) = other.deliveries.claim(1)
+        assert attempt.fence > late.fence
+        office.deliveries.note(late, Answer.of(500), 0.0)
+        (delivery,) = other.deliveries.of(hook.id)
+        assert (delivery.attempts, delivery.status) == (2, None)
+        assert other.deliveries.claim(1) == [], "the other one is still at it"
+        other.deliveries.note(attempt, Answer.of(200), 0.0)
+        office.deliveries.note(late, Answer.of(500), 0.0)
+        assert other.states(hook) == [SENT]
+
+
+class TestSecrets:
+    def test_both_sign_while_one_replaces_the_other(self, office: Office, receiver: Receiver) -> None:
+        webhook, old = office.webhooks.create(receiver.url(), ["*"])
+        new = office.webhooks.rotate(webhook.id)
+        assert office.webhooks.webhook(webhook.id).old_secret_until == office.clock.now() + OVERLAP // TICK
+        office.happen()
+        office.send()
+        assert only(receiver).verified(old) == only(receiver).verified(new)
+        assert new != old
+
+    @pytest.mark.parametrize("how", ["removed", "a day later"])
+    def test_the_old_one_ends(self, office: Office, receiver: Receiver, how: str) -> None:
+        webhook, old = office.webhooks.create(receiver.url(), ["*"])
+        if how == "removed":
+            new = office.webhooks.rotate(webhook.id)
+            office.webhooks.forget_old_secret(webhook.id)
+        else:
+            office.clock.jump(-OVERLAP)
+            new = office.webhooks.rotate(webhook.id)
+            office.clock.advance(OVERLAP)
+        assert office.webhooks.webhook(webhook.id).old_secret_until is None
+        office.happen()
+        office.send()
+        assert only(receiver).verified(new)
+        assert len(only(receiver).headers["webhook-signature"].split(" ")) == 1
+        with pytest.raises(WebhookVerificationError):
+            only(receiver).verified(old)
+
+    def test_an_ended_one_is_swept_from_the_database(self, office: Office, receiver: Receiver) -> None:
+        webhook, old = office.webhooks.create(receiver.url(), ["*"])
+        office.webhooks.rotate(webhook.id)
+        office.clock.advance(OVERLAP)
+        office.deliveries.sweep(KEEP)
+        with office.store.database.engine.connect() as connection:
+            assert old not in str(connection.execute(text("SELECT * FROM webhooks")).all())
+
+    def test_one_may_be_brought_along(self, office: Office, receiver: Receiver) -> None:
+        mine = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
+        webhook, secret = office.webhooks.create(receiver.url(), ["*"], secret=mine)
+        assert secret == mine
+        with pytest.raises(BadRequest):
+            office.webhooks.rotate(webhook.id, "whsec_short")
+
+
+class TestAWebhook:
+    def test_that_is_disabled_is_told_nothing_and_goes_on_from_now(
+        self, office: Office, receiver: Receiver, hook: Webhook
+    ) -> None:
+        office.happen(owner="1")
+        office.collect()
+        disabled = office.webhooks.disable(hook.id)
+        assert (disabled.enabled, disabled.disabled_reason) == (False, "asked")
+        office.happen(owner="2")
+        office.send()
+        assert receiver.got == []
+        assert office.webhooks.enable(hook.id).enabled
+        office.happen(owner="3")
+        office.send()
+        assert sorted(b'"document": 1,' in one.body for one in receiver.got) == [False, True]
+        assert not any(b'"document": 2,' in one.body for one in receiver.got)
+
+    def test_may_catch_up_on_what_came_meanwhile(self, office: Office, receiver: Receiver, hook: Webhook) -> None:
+        office.webhooks.disable(hook.id)
+        office.happen()
+        office.webhooks.enable(hook.id, catch_up=True)
+        office.send()
+        assert len(receiver.got) == 1
+
+    def test_that_is_enabled_again_has_a_clean_record(self, office: Office, receiver: Receiver, hook: Webhook) -> None:
+        receiver.answers += [say(500), say(410)]
+        office.happen()
+        office.send()
+        office.send(after=WAITS[0])
+        assert office.webhooks.webhook(hook.id).failures == 2
+        again = office.webhooks.enable(hook.id)
+        assert (again.enabled, again.failures, again.failing_since) == (True, 0, None)
+
+    def test_that_is_enabled_already_keeps_its_place(self, office: Office, receiver: Receiver, hook: Webhook) -> None:
+        office.happen()
+        office.webhooks.enable(hook.id)
+        office.send()
+        assert len(receiver.got) == 1
+
+    def test_that_is_deleted_is_gone_at_once_and_swept_later(
+        self, office: Office, receiver: Receiver, hook: Webhook
+    ) -> None:
+        office.happen()
+        office.collect()
+        (delivery,) = office.deliveries.of(hook.id)
+        office.webhooks.delete(hook.id)
+        assert office.deliveries.claim(1) == []
+        office.send()
+        assert (receiver.got, office.webhooks.all()) == ([], [])
+        for act in (office.webhooks.webhook, office.webhooks.delete, office.deliveries.of, office.webhooks.rotate,
+                    office.webhooks.disable, office.webhooks.enable, office.webhooks.change):  # fmt: skip
+            with pytest.raises(UnknownWebhook):
+                act(hook.id)
+        with pytest.raises(UnknownDelivery):
+            office.deliveries.delivery(delivery.id)
+        with pytest.raises(UnknownDelivery):
+            office.deliveries.redeliver(delivery.id)
+        assert office.deliveries.sweep(KEEP) == 1
+        with office.store.database.engine.connect() as connection:
+            for table in ("webhooks", "webhook_deliveries"):
+                assert connection.execute(text(f"SELECT count(*) FROM {table}")).scalar() == 0  # noqa: S608
+
+    @pytest.mark.parametrize("types", [[], ["jobs.*"], ["job"], ["job.**"], ["slot.claimed"], ["job.*", ""]])
+    def test_that_wants_no_events_there_are_is_refused(
+        self, office: Office, receiver: Receiver, types: list[str]
+    ) -> None:
+        with pytest.raises(BadRequest):
+            office.webhooks.create(receiver.url(), types)
+
+    def test_for_no_base_is_refused_and_never_means_all(self, office: Office, hook: Webhook) -> None:
+        with pytest.raises(BadRequest):
+            office.webhooks.create(hook.url, ["*"], bases=[])
+        with pytest.raises(BadRequest):
+            office.webhooks.change(hook.id, bases=[])
+
+    def test_is_changed_only_in_what_is_named(self, office: Office, receiver: Receiver) -> None:
+        webhook, _ = office.webhooks.create(receiver.url("/a"), ["job.*"], bases=[1])
+        assert office.webhooks.change(webhook.id) == webhook
+        assert office.webhooks.change(webhook.id, types=["*"]).bases == frozenset({1})
+        assert office.webhooks.change(webhook.id, bases=None).bases is None
+        changed = office.webhooks.change(webhook.id, url=receiver.url("/b"))
+        assert (changed.url, changed.types, changed.bases) == (receiver.url("/b"), ("*",), None)
+
+
+class TestDeliveries:
+    def test_are_shown_page_by_page_newest_first(self, office: Office, receiver: Receiver, hook: Webhook) -> None:
+        receiver.answers.append(say(500))
+        for _ in range(5):
+            office.happen()
+        office.send()
+        first = office.deliveries.of(hook.id, limit=2)
+        rest = office.deliveries.of(hook.id, before=first[-1].id)
+        assert [one.id for one in first + rest] == sorted((one.id for one in first + rest), reverse=True)
+        assert len(first + rest) == 5
+        assert len(office.deliveries.of(hook.id, state=WAITING)) == 1
+        assert len(office.deliveries.of(hook.id, state=SENT)) == 4
+        assert office.deliveries.delivery(first[0].id) == first[0]
+
+    def test_can_be_repeated_under_the_same_id(self, office: Office, receiver: Receiver, hook: Webhook) -> None:
+        office.happen()
+        office.send()
+        (delivery,) = office.deliveries.of(hook.id)
+        again = office.deliveries.redeliver(delivery.id)
+        assert (again.state, again.attempts) == (WAITING, 0)
+        office.send()
+        assert [one.id for one in receiver.got] == [delivery.message] * 2
+        assert office.states(hook) == [SENT]
+
+    def test_that_wait_can_be_tried_at_once(self, office: Office, receiver: Receiver, hook: Webhook) -> None:
+        receiver.answers.append(say(500))
+        office.happen()
+        office.send()
+        (delivery,) = office.deliveries.of(hook.id)
+        office.deliveries.redeliver(delivery.id)
+        office.send()
+        assert office.states(hook) == [SENT]
+
+    def test_under_way_are_not_begun_a_second_time(self, office: Office, hook: Webhook) -> None:
+        office.happen()
+        office.collect()
+        (attempt,) = office.deliveries.claim(1)
+        office.deliveries.redeliver(attempt.delivery)
+        assert office.deliveries.claim(1) == []
+        office.deliveries.note(attempt, Answer.of(200), 0.0)
+        assert office.states(hook) == [SENT]
+
+    def test_of_a_disabled_webhook_are_not_repeated(self, office: Office, hook: Webhook) -> None:
+        office.happen()
+        office.send()
+        office.webhooks.disable(hook.id)
+        (delivery,) = office.deliveries.of(hook.id)
+        with pytest.raises(NotNow):
+            office.deliveries.redeliver(delivery.id)
+
+    def test_are_swept_after_the_retention_time(self, office: Office, receiver: Receiver, hook: Webhook) -> None:
+        office.happen()
+        office.send()
+        receiver.answers += [say(500)] * 20
+        office.clock.advance(KEEP - TICK)
+        office.happen()
+        office.send()
+        assert office.deliveries.sweep(KEEP) == 0
+        office.clock.advance(TICK)
+        assert office.deliveries.sweep(KEEP) == 1
+        assert office.states(hook) == [WAITING]
+        office.clock.advance(KEEP)
+        assert office.deliveries.sweep(KEEP) == 0, "what waits is kept"
+        office.webhooks.disable(hook.id)
+        assert office.deliveries.sweep(KEEP) == 1, "unless nobody sends it"
+
+
+class TestAStep:
+    @pytest.mark.usefixtures("hook")
+    def test_wishes_to_be_repeated_when_something_is_due(self, office: Office, receiver: Receiver) -> None:
+        office.collect()
+        assert office.sender.step() is None
+        receiver.answers.append(say(500))
+        office.happen()
+        office.send()
+        assert office.sender.step() == WAITS[0]
+        office.clock.advance(WAITS[0])
+        office.sender.step()
+        office.sender.settle()
+        assert office.sender.step() is None
+
+    @pytest.mark.usefixtures("hook")
+    def test_does_not_spin_while_what_is_due_cannot_be_begun(self, office: Office) -> None:
+        for _ in range(5):
+            office.happen()
+        office.collect()
+        assert len(office.deliveries.claim(THREADS)) == AT_ONCE
+        assert office.deliveries.claim(THREADS) == []
+        wish = Sender(office.deliveries, office.line).step()
+        assert wish is not None
+        assert wish >= timedelta(seconds=1)
+
+    @pytest.mark.usefixtures("receiver")
+    def test_wakes_the_loop_when_something_has_ended(self, office: Office, hook: Webhook) -> None:
+        woken = threading.Event()
+        sender = Sender(office.deliveries, office.line, wake=woken.set)
+        office.happen()
+        office.collect()
+        sender.step()
+        assert woken.wait(10)
+        sender.close()
+        assert office.states(hook) == [SENT]
+
+    def test_with_nobody_to_tell_writes_nothing(self, office: Office) -> None:
+        office.happen()
+        assert office.sender.step() is None
+
+    def test_claims_no_more_than_there_are_threads(self, office: Office, receiver: Receiver) -> None:
+        for number in range(THREADS):
+            office.webhooks.create(receiver.url(f"/{number}"), ["*"])
+        office.happen()
+        office.happen()
+        office.collect()
+        claimed: list[Attempt] = office.deliveries.claim(3)
+        assert len(claimed) == 3
+        assert office.deliveries.claim(0) == []

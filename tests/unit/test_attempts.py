@@ -1,0 +1,128 @@
+"""What follows from an attempt to deliver, and what proves where a message comes from."""
+
+from __future__ import annotations
+
+import base64
+import json
+import time
+from datetime import timedelta
+
+import pytest
+from standardwebhooks import Webhook as Verifier
+from standardwebhooks.webhooks import WebhookVerificationError
+
+from holdfast.core.clock import Moment, micros
+from holdfast.errors import BadRequest
+from holdfast.events.attempts import FAILURES, JITTER, PATIENCE, WAITS, Answer, Decision, Verdict, decide, hopeless
+from holdfast.events.signing import PREFIX, check_secret, new_message_id, new_secret, sign
+
+AGAIN, GIVEN_UP, SENT, GONE = Verdict.AGAIN, Verdict.GIVEN_UP, Verdict.SENT, Verdict.GONE
+DAY, HOUR = timedelta(days=1), timedelta(hours=1)
+LAST = len(WAITS) + 1
+
+
+@pytest.mark.parametrize(
+    ("answer", "attempts", "verdict", "wait"),
+    [
+        (Answer.of(200), 1, SENT, timedelta()),
+        (Answer.of(204), LAST, SENT, timedelta()),
+        (Answer.of(299), 1, SENT, timedelta()),
+        (Answer.of(301), 1, AGAIN, WAITS[0]),
+        (Answer.of(304), 1, AGAIN, WAITS[0]),
+        (Answer.of(400), 2, AGAIN, WAITS[1]),
+        (Answer.of(410), 1, GONE, timedelta()),
+        (Answer.of(500), 3, AGAIN, WAITS[2]),
+        (Answer.of(500), LAST - 1, AGAIN, WAITS[-1]),
+        (Answer.of(500), LAST, GIVEN_UP, timedelta()),
+        (Answer.of(500), LAST + 1, GIVEN_UP, timedelta()),
+        (Answer.of(429, HOUR), 1, AGAIN, HOUR),
+        (Answer.of(503, HOUR), 1, AGAIN, HOUR),
+        (Answer.of(503, timedelta(seconds=1)), 1, AGAIN, WAITS[0]),
+        (Answer.of(429, 30 * DAY), 1, AGAIN, DAY),
+        (Answer.of(500, HOUR), 1, AGAIN, WAITS[0]),
+        (Answer.of(429, HOUR), LAST, GIVEN_UP, timedelta()),
+        (Answer(reason="unreachable"), 1, AGAIN, WAITS[0]),
+        (Answer(reason="refused_address"), LAST, GIVEN_UP, timedelta()),
+    ],
+)
+def test_what_follows(answer: Answer, attempts: int, verdict: Verdict, wait: timedelta) -> None:
+    assert decide(answer, attempts, 0.0) == Decision(verdict=verdict, wait=wait)
+
+
+def test_chance_only_lengthens_a_wait() -> None:
+    first = [decide(Answer.of(500), 1, chance).wait for chance in (0.0, 0.5, 0.999)]
+    assert first == sorted(first)
+    assert WAITS[0] == first[0] < first[-1] < WAITS[0] * (1 + JITTER)
+
+
+def test_the_waits_are_three_days_together_and_a_receiver_that_never_succeeds_is_hopeless_then() -> None:
+    assert PATIENCE <= sum(WAITS, timedelta()) < PATIENCE + 6 * HOUR
+    assert LAST >= FAILURES
+
+
+@pytest.mark.parametrize(
+    ("failures", "days", "lost"),
+    [(FAILURES, 3, True), (FAILURES - 1, 30, False), (1000, 2.99, False), (FAILURES + 5, 4, True)],
+)
+def test_a_receiver_is_hopeless_after_many_failures_over_days(failures: int, days: float, lost: bool) -> None:
+    now = Moment(1_800_000_000_000_000)
+    assert hopeless(failures, Moment(now - micros(timedelta(days=days))), now) is lost
+
+
+def test_one_that_does_not_fail_is_not_hopeless() -> None:
+    assert not hopeless(1000, None, Moment(1))
+
+
+# ---------------------------------------------------------------- signatures
+
+
+def verified(secret: str, headers: dict[str, str], body: bytes) -> object:
+    return Verifier(secret).verify(body, headers)
+
+
+def test_signatures_are_those_of_the_standard() -> None:
+    # The example of the reference implementation.
+    signed = sign(
+        ["whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"], "msg_p5jXN8AQM9LWM0D4loKWxJek", 1614265330, b'{"test": 2432232314}'
+    )
+    assert signed["webhook-signature"] == "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE="
+
+
+def test_each_live_secret_signs_and_no_other() -> None:
+    one, two, three, body = new_secret(), new_secret(), new_secret(), json.dumps({"ключ": "ä"}).encode()
+    headers = sign([one, two], new_message_id(), int(time.time()), body)
+    assert verified(one, headers, body) == verified(two, headers, body) == {"ключ": "ä"}
+    with pytest.raises(WebhookVerificationError):
+        verified(three, headers, body)
+
+
+@pytest.mark.parametrize("change", ["body", "id", "time", "old"])
+def test_what_was_altered_or_is_old_is_seen(change: str) -> None:
+    secret, body, now = new_secret(), b'{"a": 1}', int(time.time())
+    headers = sign([secret], "msg_1", now - 301 if change == "old" else now, body)
+    if change == "id":
+        headers["webhook-id"] = "msg_2"
+    if change == "time":
+        headers["webhook-timestamp"] = str(now + 1)
+    with pytest.raises(WebhookVerificationError):
+        verified(secret, headers, b'{"a": 2}' if change == "body" else body)
+
+
+def test_secrets_and_messages_are_never_the_same() -> None:
+    assert len({new_secret() for _ in range(100)} | {new_message_id() for _ in range(100)}) == 200
+    assert len(base64.b64decode(new_secret().removeprefix(PREFIX))) == 32
+
+
+@pytest.mark.parametrize(
+    "secret",
+    ["", "whsec_", "secret", base64.b64encode(b"x" * 32).decode(), "whsec_" + base64.b64encode(b"x" * 23).decode(),
+     "whsec_" + base64.b64encode(b"x" * 65).decode(), "whsec_!!!!" + "A" * 40, "whsec_" + "ä" * 40,
+     "whsec_" + "A" * 33],
+)  # fmt: skip
+def test_a_secret_that_is_weak_or_none_is_refused(secret: str) -> None:
+    with pytest.raises(BadRequest):
+        check_secret(secret)
+
+
+def test_a_good_secret_may_be_brought_along() -> None:
+    assert check_secret("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw")

@@ -1,0 +1,58 @@
+"""What a caller may do and see, as tables."""
+
+from __future__ import annotations
+
+import pytest
+
+from holdfast.access.callers import EVERYBODY_HERE, Caller, Scope
+
+READ, WRITE, ADMIN = Scope.READ, Scope.WRITE, Scope.ADMIN
+
+
+def caller(scope: Scope = READ, bases: frozenset[int] | None = None) -> Caller:
+    return Caller(key_id=1, name="somebody", scope=scope, bases=bases)
+
+
+@pytest.mark.parametrize(("has", "allowed"), [(READ, {READ}), (WRITE, {READ, WRITE}), (ADMIN, {READ, WRITE, ADMIN})])
+def test_a_scope_allows_itself_and_what_is_less(has: Scope, allowed: set[Scope]) -> None:
+    assert {scope for scope in Scope if caller(has).may(scope)} == allowed
+
+
+@pytest.mark.parametrize(
+    ("bases", "base", "seen"),
+    [
+        (None, 1, True),
+        (None, 999, True),
+        (None, None, True),
+        (frozenset({1, 2}), 1, True),
+        (frozenset({1, 2}), 3, False),
+        (frozenset({1, 2}), None, False),
+        (frozenset(), 1, False),
+        (frozenset(), None, False),
+    ],
+)
+def test_only_named_bases_are_seen(bases: frozenset[int] | None, base: int | None, seen: bool) -> None:
+    assert caller(ADMIN, bases).sees(base) is seen
+
+
+@pytest.mark.parametrize(
+    ("mine", "theirs", "covered"),
+    [
+        (None, None, True),
+        (None, {1}, True),
+        (frozenset({1, 2}), {1}, True),
+        (frozenset({1, 2}), {1, 2}, True),
+        (frozenset({1, 2}), {1, 3}, False),
+        (frozenset({1, 2}), None, False),
+    ],
+)
+def test_nobody_can_give_away_more_than_they_see(
+    mine: frozenset[int] | None, theirs: set[int] | None, covered: bool
+) -> None:
+    assert caller(ADMIN, mine).covers(theirs) is covered
+
+
+def test_without_keys_everybody_here_may_do_everything() -> None:
+    assert all(EVERYBODY_HERE.may(scope) for scope in Scope)
+    assert EVERYBODY_HERE.sees(7)
+    assert EVERYBODY_HERE.key_id is None
