@@ -31,7 +31,7 @@ from tests.support.paid_provider import PaidProvider
 from tests.support.question_rig import QuestionRig
 from tests.support.question_rig import sections as questioned
 from tests.support.rig import Rig
-from tests.support.rig_audit import Manifest, audit_quiet
+from tests.support.rig_audit import Manifest, audit_quiet, audit_standings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -864,6 +864,32 @@ def test_a_large_delete_that_is_asking_for_its_clean_up_is_no_finding(
     assert asked == [1]
 
 
+def test_items_that_are_listed_otherwise_than_they_stand_are_found_and_listed_rightly(rig: Rig) -> None:
+    for name in ("a.md", "b.md", "c.md", "d.md", "gone.md"):
+        rig.index(name, f"# {name}\n\nText of {name}.\n")
+    rig.delete("gone.md")
+    a, b, c, d = (rig.library.items.find(rig.base, f"{letter}.md").id for letter in "abcd")
+    listed = "INSERT INTO library_standings (item_id, base_id, parent_id, container, problem)"
+    change(
+        rig,
+        f"UPDATE library_standings SET document = 'failed' WHERE item_id = {a}",
+        f"UPDATE library_standings SET served = 0 WHERE item_id = {b}",
+        f"UPDATE library_standings SET source = 'queued', parent_id = 7 WHERE item_id = {c}",
+        f"DELETE FROM library_standings WHERE item_id = {d}",
+        f"{listed} SELECT id, base_id, 0, 0, 0 FROM library_items WHERE name = 'gone.md'",
+        f"{listed} VALUES (900, {rig.base.id}, 0, 0, 0)",
+    )
+    (told,) = rig.library.doctor.check(fix=True)
+    assert (told.code, told.count, told.fixed) == ("standing_differs", 6, 6)
+    audit_standings(rig)
+    assert found(rig) == {}
+    rig.work()
+    rig.sweep()
+    while rig.library.sweep(100):
+        rig.work()
+    audit_quiet(rig)
+
+
 def test_a_repair_looks_again_and_touches_nothing_that_is_whole_by_then(rig: Rig) -> None:
     rig.index("parts.md", sections(3))
     rig.sweep()
@@ -886,8 +912,21 @@ def test_a_repair_looks_again_and_touches_nothing_that_is_whole_by_then(rig: Rig
         "file_left": blob,
         "status_differs": owner.id,
         "job_differs": owner.id,
+        "standing_differs": int(owner.name),
     }
-    tables = ("builds", "lists", "chunks", "missing", "memos", "memo_uses", "items", "owners", "slots", "jobs")
+    tables = (
+        "builds",
+        "lists",
+        "chunks",
+        "missing",
+        "memos",
+        "memo_uses",
+        "items",
+        "owners",
+        "slots",
+        "jobs",
+        "standings",
+    )
     before = {table: rig.count(table) for table in tables}
     checks = {check.code: check for check in rig.library.doctor._checks(deep=False)}
     for code, key in keys.items():

@@ -8,9 +8,13 @@ from collections import defaultdict
 from types import ModuleType
 from typing import TYPE_CHECKING, Protocol
 
-from sqlalchemy import text
+from sqlalchemy import select, text
 
+from holdfast.core.states import Status
+from holdfast.knowledge.selecting import Placed
 from holdfast.library import statements
+from holdfast.library import tables as library_tables
+from holdfast.library.catalogue import item_of
 from holdfast.library.serving import served
 from tests.support.processes import PATIENCE_SECONDS, until
 
@@ -73,8 +77,27 @@ class Manifest:
         return found
 
 
+def audit_standings(rig: Stand) -> None:
+    """At any time: lists show every item that is not deleted, and as its owners stand."""
+    with rig.store.database.reading() as tx:
+        items = [item_of(row) for row in tx.run(select(library_tables.items))]
+        owners = {(base, owner): Status(one) for base, owner, one in tx.plain("SELECT base, owner, status FROM owners")}
+        listed = dict(tx.plain("SELECT item_id, status FROM library_standings"))
+    for item in items:
+        own = [owners.get((str(item.base), key)) for key in (item.key, item.source_key)]
+        if not item.deleting:
+            wanted = None if item.container else Placed(item, *own).status
+            assert listed.pop(item.id, "none") == wanted, f"item {item.id} is listed otherwise than it stands"
+        elif item.id in listed:  # hidden, and its clean-up not asked for yet
+            assert any(own), f"item {item.id} is listed and deleted"
+            assert Status.DELETING not in own, f"item {item.id} is listed and being deleted"
+            listed.pop(item.id)
+    assert listed == {}, "items are listed that are gone"
+
+
 def audit(rig: Stand) -> None:
     """At any time: what is shown is what is served, no gap and no double (I2, I3)."""
+    audit_standings(rig)
     manifest = Manifest(rig)
     for slot, owner, base, kind, state, built, source, missing, recipe in manifest.slots:
         if kind == "content" or not built or state == "deleting":

@@ -12,6 +12,7 @@ from holdfast.knowledge.removing import Removing
 from holdfast.knowledge.requesting import Manner
 from holdfast.library import doctor_statements as sql
 from holdfast.library import item_statements
+from holdfast.library.catalogue import number
 from holdfast.stores.auditing import Auditing
 from holdfast.stores.base import LARGEST_BATCH
 
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
     from holdfast.stores.database import Transaction
     from holdfast.stores.sql import SqlStore
 
-LONGEST = 18  # digits of a number that every database takes
 FILES = "files"
 TOGETHER = 20  # files that are read before somebody is told
 
@@ -221,12 +221,6 @@ class FileChecks:
             return self._blobs.digest(item.blob) not in (None, item.digest)
         except OSError:
             return True
-
-
-def number(owner: str) -> int | None:
-    """Return the item that an owner of slots belongs to; None for those of a base itself."""
-    digits = owner.removeprefix(item_statements.SOURCE)
-    return int(digits) if digits.isascii() and digits.isdecimal() and len(digits) <= LONGEST else None
 
 
 def visible(tx: Transaction, owners: Sequence[tuple[str, str]]) -> set[tuple[str, str]]:

@@ -9,13 +9,14 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING, NamedTuple
 
-from holdfast.knowledge.checking_items import FileChecks, ItemChecks, number
+from holdfast.knowledge.checking_items import FileChecks, ItemChecks
 from holdfast.knowledge.checking_lists import ListChecks
 from holdfast.knowledge.checking_rows import RowChecks
 from holdfast.knowledge.checking_slots import SlotChecks
+from holdfast.knowledge.checking_standings import StandingChecks
 from holdfast.knowledge.findings import Finding, Tally
 from holdfast.library import doctor_statements as sql
-from holdfast.library.catalogue import read_items
+from holdfast.library.catalogue import number, read_items
 from holdfast.stores.base import JobFilter
 from holdfast.stores.listing import WORKING
 
@@ -106,6 +107,7 @@ class Doctor:
             *RowChecks(store, catalogue, indexes, items.adding, named).checks(),
             *FileChecks(store, blobs, leftovers, named, deep=deep).checks(),
             *SlotChecks(store, erasing, named).checks(),
+            *StandingChecks(store, named).checks(),
         ]
 
     def _names(self) -> Callable[[str], str]:

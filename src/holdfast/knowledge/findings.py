@@ -34,6 +34,7 @@ SENTENCES = {
     "file_lacks": "The files of {count} documents are not there. Add these documents again, or restore the files.",
     "file_damaged": "The files of {count} documents are not what was added. Add them again, or restore the files.",
     "status_differs": "{count} documents show another status than their slots have. Fix writes the right one.",
+    "standing_differs": "{count} items are listed otherwise than they stand. Fix lists them rightly.",
     "job_differs": "{count} jobs count other slots than they have, and would never end, or twice. Fix counts again.",
     "nobody_works": "{count} jobs wait, and nobody takes them. Start a worker: holdfast serve.",
     "not_erased": "{count} deleted documents are not erased from the disk yet. Fix tries it now; whoever reads for "

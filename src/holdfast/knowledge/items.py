@@ -17,7 +17,7 @@ from holdfast.knowledge.requesting import Requesting
 from holdfast.knowledge.selecting import below, outermost, standing, usable
 from holdfast.library import item_statements as sql
 from holdfast.library.builds import Builds
-from holdfast.library.catalogue import OnDuplicate, item_of
+from holdfast.library.catalogue import NO_ID, OnDuplicate, item_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -159,7 +159,7 @@ class Items:
         return list(islice(self._served(base, tree, after, limit), limit))
 
     def _below(self, tx: Transaction, base: Base, item: int) -> list[Placed]:
-        tree = below(tx, item)
+        tree = below(tx, item) if 0 < item < NO_ID else []
         if not tree or tree[0].item.id != item or tree[0].item.base != base.id or tree[0].item.deleting:
             raise UnknownItem(base.name, [item])
         return tree

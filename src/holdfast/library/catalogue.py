@@ -7,23 +7,30 @@ from dataclasses import asdict, dataclass, field, fields
 from datetime import timedelta
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
+from unicodedata import normalize
 
 from holdfast.core.clock import micros
+from holdfast.core.effects import Event
 from holdfast.core.slot import Fault
 from holdfast.errors import BadSettings, NameTaken
 from holdfast.library import item_statements as rows
 from holdfast.library import statements as sql
+from holdfast.stores.desk import record
 from holdfast.stores.queueing import keep_quota
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
+    from holdfast.core.clock import Moment
     from holdfast.core.slot import Ticket
     from holdfast.errors import WorkError
     from holdfast.stores.database import Database, Transaction
 
     Place = tuple[int, str]  # the container, 0 for none, and the name in it
 
+NO_ID = 2**63  # no database counts as far
+LONGEST = 18  # digits of a number that every database takes
+FOLDED = 500  # characters of a name that lists look at; PostgreSQL refuses longer ones in an index
 INDEXES = ("vector", "fulltext")  # what a base has unless it says otherwise
 
 
@@ -139,6 +146,8 @@ class Item:
     every: int | None
     problem: Fault | None
     deleting: bool
+    created_at: Moment
+    changed_at: Moment  # its content or metadata
 
     @property
     def key(self) -> str:
@@ -175,15 +184,20 @@ class Catalogue:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    def create_base(self, name: str, settings: BaseSettings) -> Base:
-        """Create a base; of many who want the same name one gets it."""
+    def create_base(self, name: str, settings: BaseSettings, problem: Fault | None = None) -> Base:
+        """Create a base; of many who want the same name one gets it. With a problem it is not open yet."""
 
         def work(tx: Transaction) -> Base:
             made = tx.run(rows.CREATE_BASE, [[name, settings.written()]])
             if not made:
                 raise NameTaken(name)
+            if problem is not None:
+                made = tx.run(
+                    rows.FAIL_BASE, id=made[0][0], problem=json.dumps({"code": problem.code, **problem.params})
+                )
             base = base_of(made[0])
             keep_quota(tx, base.key, settings.jobs_per_day)
+            record(tx, [about("created", base)])
             return base
 
         return self._database.write(work, durable=True)
@@ -191,7 +205,12 @@ class Catalogue:
     def fail_base(self, key: str, error: WorkError) -> None:
         """Note why nothing can be indexed in a base; the first reason stands until it is repaired."""
         problem = fault_text(error)
-        self._database.write(lambda tx: tx.run(rows.FAIL_BASE, id=int(key), problem=problem), durable=True)
+
+        def fail(tx: Transaction) -> None:
+            failed = tx.run(rows.FAIL_BASE, id=int(key), problem=problem)
+            record(tx, [about("failed", base_of(row)) for row in failed])
+
+        self._database.write(fail, durable=True)
 
     def find_base(self, name: str) -> Base | None:
         """Find a base by its name."""
@@ -277,7 +296,7 @@ class Catalogue:
 
 def read_items(tx: Transaction, ids: Iterable[int]) -> list[Item]:
     """Read items, deleted ones too."""
-    return [item_of(row) for row in tx.run(rows.READ_ITEMS, [[id_] for id_ in ids])]
+    return [item_of(row) for row in tx.run(rows.READ_ITEMS, [[id_] for id_ in ids if 0 < id_ < NO_ID])]
 
 
 def named(tx: Transaction, base: Base, places: Sequence[Place]) -> dict[Place, Item]:
@@ -298,7 +317,7 @@ def item_of(row: Sequence[Any]) -> Item:
     """Return the item that a row tells of."""
     (
         id_, base, parent, kind, name, blob, digest, size, metadata, source, seen, every, _look_at, problem, deleting,
-        _created,
+        created_at, changed_at, _folded,
     ) = row  # fmt: skip
     return Item(
         id=id_,
@@ -315,7 +334,31 @@ def item_of(row: Sequence[Any]) -> Item:
         every=every,
         problem=_fault(problem),
         deleting=bool(deleting),
+        created_at=created_at,
+        changed_at=changed_at,
     )
+
+
+def folded(name: str) -> str:
+    """Return a name, or a part of one, as lists are ordered and looked through: whatever its case."""
+    return normalize("NFC", name.casefold())[:FOLDED]
+
+
+def number(owner: str) -> int | None:
+    """Return the item that an owner of slots belongs to; None for those of a base itself."""
+    digits = owner.removeprefix(rows.SOURCE)
+    return int(digits) if digits.isascii() and digits.isdecimal() and len(digits) <= LONGEST else None
+
+
+def about(what: str, base: Base) -> Event:
+    """Tell of a base: its name now, and why nothing can be indexed there."""
+    told = {"name": base.name} | ({"error": base.problem.code} if base.problem else {})
+    return Event(f"base.{what}", base.key, "", data=json.dumps(told))
+
+
+def removed(base: int, item: int) -> Event:
+    """Tell that nothing of an item is left."""
+    return Event("document.removed", str(base), str(item))
 
 
 def fault_text(error: WorkError) -> str:

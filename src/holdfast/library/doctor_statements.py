@@ -8,12 +8,23 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import and_, delete, literal_column, or_, select
+from sqlalchemy import Integer, and_, case, cast, delete, insert, literal_column, not_, or_, select
 
 from holdfast.core.states import RESTING
-from holdfast.library.item_statements import OPEN, VISIBLE
+from holdfast.library.item_statements import OPEN, SOURCE, VISIBLE, owner_of
 from holdfast.library.statements import DOOMED, STALE
-from holdfast.library.tables import bases, builds, chunks, items, lists, memo_uses, memos, missing
+from holdfast.library.tables import (
+    bases,
+    builds,
+    chunks,
+    items,
+    lists,
+    memo_holds,
+    memo_uses,
+    memos,
+    missing,
+    standings,
+)
 from holdfast.stores.batch import LIMIT, batch, number
 from holdfast.stores.tables import owners, slots
 
@@ -92,7 +103,8 @@ REMOVE_MISSING = (
 # ---------------------------------------------------------------- memos
 
 _used = select(memo_uses.c.memo_id).where(memo_uses.c.memo_id == memos.c.id).exists()
-MEMOS = _window(memos.c.id, ~_used, after={"memo": memos.c.id})
+_held = select(memo_holds.c.memo_id).where(memo_holds.c.memo_id == memos.c.id).exists()
+MEMOS = _window(memos.c.id, and_(~_used, ~_held), after={"memo": memos.c.id})
 _chunk_gone = ~select(chunks.c.id).where(chunks.c.id == memo_uses.c.chunk_id).exists()
 USES = _window(
     memo_uses.c.memo_id,
@@ -167,4 +179,68 @@ ITEMS = _window(
 _row = batch(id=int, blob=str)
 STILL_NAMED = select(items.c.id).select_from(
     items.join(_row, and_(items.c.id == _row.c.id, items.c.blob == _row.c.blob, VISIBLE))
+)
+
+# ---------------------------------------------------------------- how items stand
+
+_document, _looker = owners.alias("document"), owners.alias("looker")
+_own_slots = and_(slots.c.owner_id == _document.c.id, slots.c.built > 0, slots.c.needs.is_not(None))
+_owned_items = items.outerjoin(_document, owner_of(_document)).outerjoin(_looker, owner_of(_looker, SOURCE))
+_right = {
+    "item_id": items.c.id,
+    "base_id": items.c.base_id,
+    "parent_id": items.c.parent_id,
+    "container": cast(items.c.kind.in_([literal_column("'directory'"), literal_column("'sitemap'")]), Integer),
+    "problem": cast(items.c.problem.is_not(None), Integer),
+    "document": _document.c.status,
+    "source": _looker.c.status,
+    "served": case((select(slots.c.id).where(_own_slots).exists(), 1), else_=0),
+}
+_same = and_(*(standings.c[name].is_not_distinct_from(value) for name, value in _right.items() if name != "served"))
+# Whether it could be searched is known for what rests; of the others the past is told.
+_rests_at = {"success": 1, "degraded": 1, "failed": 0, "not_indexed": 0}
+_serves = and_(
+    *(
+        or_(_document.c.status.is_distinct_from(literal_column(f"'{status}'")), standings.c.served == served)
+        for status, served in _rests_at.items()
+    )
+)
+_asked = or_(
+    _document.c.status == literal_column("'deleting'"),
+    _looker.c.status == literal_column("'deleting'"),
+    and_(_document.c.id.is_(None), _looker.c.id.is_(None)),
+)
+STANDINGS = (
+    select(
+        items.c.id,
+        items.c.base_id,
+        items.c.name,
+        case(
+            (VISIBLE, or_(standings.c.item_id.is_(None), not_(and_(_same, _serves)))),
+            else_=and_(standings.c.item_id.is_not(None), _asked),
+        ),
+    )
+    .select_from(_owned_items.outerjoin(standings, standings.c.item_id == items.c.id))
+    .where(items.c.id > number("item"))
+    .order_by(items.c.id)
+    .limit(LIMIT)
+)
+_item_gone = ~select(items.c.id).where(items.c.id == standings.c.item_id).exists()
+STANDINGS_LEFT = _window(
+    standings.c.item_id, standings.c.base_id, literal_column("''"), _item_gone, after={"item": standings.c.item_id}
+)
+_row = batch(id=int)
+OWNERS_OF_STANDINGS = (
+    select(_document.c.id, _looker.c.id).select_from(_owned_items).where(items.c.id.in_(select(_row.c.id)))
+)
+_row = batch(id=int)
+REMOVE_STANDINGS = delete(standings).where(standings.c.item_id.in_(select(_row.c.id)))
+_row = batch(id=int)
+MAKE_STANDINGS = (
+    insert(standings)
+    .from_select(
+        [*_right],
+        select(*_right.values()).select_from(_owned_items).where(items.c.id.in_(select(_row.c.id)), VISIBLE),
+    )
+    .returning(standings.c.item_id)
 )

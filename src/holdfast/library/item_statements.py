@@ -47,8 +47,9 @@ _this = bases.c.id == number("id")
 NAMESAKE = select(bases.c.id).where(bases.c.name == word("name"), OPEN, bases.c.id != number("id"))
 RENAME_BASE = update(bases).values(name=word("name")).where(_this, OPEN).returning(*bases.c)
 WRITE_SETTINGS = update(bases).values(settings=word("settings")).where(_this, OPEN).returning(*bases.c)
-FAIL_BASE = update(bases).values(problem=word("problem")).where(_this, OPEN, bases.c.problem.is_(None))
-FAIL_AGAIN = update(bases).values(problem=word("problem")).where(_this, OPEN, bases.c.problem.is_not(None))
+_fail = update(bases).values(problem=word("problem")).where(_this, OPEN).returning(*bases.c)
+FAIL_BASE = _fail.where(bases.c.problem.is_(None))
+FAIL_AGAIN = _fail.where(bases.c.problem.is_not(None))
 MEND_BASE = update(bases).values(problem=None).where(_this, OPEN).returning(*bases.c)
 CLOSE_BASE = update(bases).values(deleting=literal_column("1")).where(_this, OPEN).returning(bases.c.id)
 CLOSED_BASES = select(bases).where(bases.c.deleting == literal_column("1")).order_by(bases.c.id)
@@ -58,11 +59,14 @@ _usable = and_(OPEN, bases.c.problem.is_(None))
 
 _row = batch(
     base_id=int, parent_id=int, kind=str, name=str, blob=str, digest=str, size=int, metadata=str, source=str, seen=str,
-    every=int, problem=str,
+    every=int, problem=str, folded=str,
 )  # fmt: skip
 CREATE_ITEMS = (
     insert(items)
-    .from_select(["created_at", "look_at", *_row.c.keys()], select(NOW, NOW + _row.c.every * SECOND, *_row.c))
+    .from_select(
+        ["created_at", "changed_at", "look_at", *_row.c.keys()],
+        select(NOW, NOW, NOW + _row.c.every * SECOND, *_row.c),
+    )
     .returning(items.c.id, items.c.parent_id, items.c.name)
 )
 _row = batch(id=int, blob=str, digest=str, size=int, metadata=str, source=str, seen=str)
@@ -76,11 +80,12 @@ CHANGE_ITEMS = (
         source=_row.c.source,
         seen=_row.c.seen,
         problem=None,
+        changed_at=NOW,
     )
     .where(items.c.id == _row.c.id)
 )
 _row = batch(id=int, metadata=str)
-NOTE_METADATA = update(items).values(metadata=_row.c.metadata).where(items.c.id == _row.c.id, VISIBLE)
+NOTE_METADATA = update(items).values(metadata=_row.c.metadata, changed_at=NOW).where(items.c.id == _row.c.id, VISIBLE)
 _row = batch(id=int, seen=str)
 SEE_ITEMS = (
     update(items).values(seen=_row.c.seen, look_at=NOW + items.c.every * SECOND).where(items.c.id == _row.c.id, VISIBLE)
@@ -112,7 +117,8 @@ FIND_COPIES = select(items).select_from(
 _row = batch(id=int)
 READ_ITEMS = select(items).where(items.c.id.in_(select(_row.c.id)))
 _row = batch(id=int)
-REMOVE_ITEMS = delete(items).where(items.c.id.in_(select(_row.c.id)), DELETING)
+_gone = (items.c.base_id, items.c.id)
+REMOVE_ITEMS = delete(items).where(items.c.id.in_(select(_row.c.id)), DELETING).returning(*_gone)
 _due = (
     select(items.c.id)
     .where(VISIBLE, items.c.look_at.is_not(None), items.c.look_at <= NOW)
@@ -133,7 +139,7 @@ def _below(roots: Subquery) -> CTE:
     return top.union(select(items.c.id).where(items.c.parent_id == top.c.id, items.c.parent_id > literal_column("0")))
 
 
-def _owner_of(owner: Any, prefix: str = "") -> ColumnElement[bool]:
+def owner_of(owner: Any, prefix: str = "") -> ColumnElement[bool]:
     """Hold for the owner of slots that belongs to the item."""
     key = cast(items.c.id, Text)
     return and_(
@@ -163,7 +169,7 @@ _parents = _parents.union(
 ABOVE = select(_parents.c.item, _parents.c.id).where(_parents.c.id != _parents.c.item)
 
 _document, _looker = owners.alias("document"), owners.alias("looker")
-_with_owners = items.outerjoin(_document, _owner_of(_document)).outerjoin(_looker, _owner_of(_looker, SOURCE))
+_with_owners = items.outerjoin(_document, owner_of(_document)).outerjoin(_looker, owner_of(_looker, SOURCE))
 _states = (_document.c.status.label("document_status"), _looker.c.status.label("source_status"))
 _row = batch(id=int)
 READ_STATES = select(items.c.id, *_states).select_from(_with_owners).where(items.c.id.in_(select(_row.c.id)))
@@ -174,7 +180,7 @@ BELOW = (
 )
 _row = batch(id=int)
 OWNED = (
-    select(items.c.id).select_from(items.join(_document, _owner_of(_document))).where(items.c.id.in_(select(_row.c.id)))
+    select(items.c.id).select_from(items.join(_document, owner_of(_document))).where(items.c.id.in_(select(_row.c.id)))
 )
 _row = batch(id=int)
 _subtree = _below(_row)
@@ -208,7 +214,7 @@ CHILDREN = (
 # ---------------------------------------------------------------- what is left of deleted items
 
 _owner = owners.alias("owner_of_item")
-_owned = or_(_owner_of(_owner), _owner_of(_owner, SOURCE))
+_owned = or_(owner_of(_owner), owner_of(_owner, SOURCE))
 _row = batch(id=int)
 OWNERS_OF_ITEMS = (
     select(_owner.c.base, _owner.c.owner)
@@ -230,8 +236,8 @@ LEFT_ITEMS = (
     .where(DELETING, ~_has_children, ~select(_owner.c.id).where(_owned).exists())
     .limit(LIMIT)
 )
-_asks = select(_looker.c.id).where(_owner_of(_looker, SOURCE)).exists()
-REMOVE_DOCUMENT = delete(items).where(items.c.id == number("id"), DELETING, ~_asks)
+_asks = select(_looker.c.id).where(owner_of(_looker, SOURCE)).exists()
+REMOVE_DOCUMENT = delete(items).where(items.c.id == number("id"), DELETING, ~_asks).returning(*_gone)
 
 # ---------------------------------------------------------------- all items of a base
 
@@ -257,7 +263,7 @@ REMOVE_QUOTA = delete(quotas).where(quotas.c.base == word("base"))
 
 # ---------------------------------------------------------------- how documents stand towards a rollout
 
-_indexed = items.join(_document, _owner_of(_document))
+_indexed = items.join(_document, owner_of(_document))
 DOCUMENTS = (
     select(items.c.id)
     .select_from(_indexed)
@@ -269,7 +275,7 @@ COUNT_DOCUMENTS = select(func.count()).select_from(_indexed).where(_of_base, VIS
 _row = batch(id=int)
 _with_slots = (
     items.join(_row, _row.c.id == items.c.id)
-    .join(_document, _owner_of(_document))
+    .join(_document, owner_of(_document))
     .join(slots, slots.c.owner_id == _document.c.id)
     .outerjoin(jobs, jobs.c.id == slots.c.job)
 )

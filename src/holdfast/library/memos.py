@@ -239,8 +239,14 @@ def allow(memos: Memos, base: Base, tokens: int) -> None:
 
 def forget_uses(tx: Transaction, chunks: Sequence[int]) -> None:
     """End the uses of chunks that go, and remove the memos that nobody uses any more."""
-    touched = [[memo] for memo in {memo for (memo,) in tx.run(sql.END_USES, [[chunk] for chunk in chunks])}]
+    remove_unused(tx, {memo for (memo,) in tx.run(sql.END_USES, [[chunk] for chunk in chunks])})
+
+
+def remove_unused(tx: Transaction, memos: Iterable[int]) -> None:
+    """Remove memos that have just lost a use, or what held them for one, unless somebody else has them."""
+    touched = [[memo] for memo in memos]
     tx.run(sql.END_JOINT, touched)
+    tx.run(sql.END_JOINT_HOLDS, touched)
     tx.run(sql.REMOVE_MEMOS, touched)
 
 

@@ -33,6 +33,7 @@ from holdfast.library.tables import (
     items,
     ledger,
     lists,
+    memo_holds,
     memo_uses,
     memos,
     missing,
@@ -335,7 +336,11 @@ END_JOINT = (
     .where(memo_uses.c.memo_id.in_(select(memos.c.id).join(_row, memos.c.id == _row.c.id).where(memos.c.joint == 1)))
     .returning(memo_uses.c.memo_id)
 )
-REMOVE_MEMOS = delete(memos).where(memos.c.id.in_(select(_row.c.id)), ~_used)
+END_JOINT_HOLDS = delete(memo_holds).where(
+    memo_holds.c.memo_id.in_(select(memos.c.id).join(_row, memos.c.id == _row.c.id).where(memos.c.joint == 1))
+)
+_held = select(memo_holds.c.memo_id).where(memo_holds.c.memo_id == memos.c.id).exists()
+REMOVE_MEMOS = delete(memos).where(memos.c.id.in_(select(_row.c.id)), ~_used, ~_held)
 
 _row = batch(
     base=str,

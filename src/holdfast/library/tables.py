@@ -15,6 +15,7 @@ from sqlalchemy import (
     BigInteger,
     CheckConstraint,
     Column,
+    Computed,
     Float,
     ForeignKey,
     Index,
@@ -26,6 +27,20 @@ from sqlalchemy import (
 )
 
 from holdfast.stores.tables import Id, metadata, only
+
+Folded = Text().with_variant(Text(collation="C"), "postgresql")  # in the same order on both databases
+# The status of an item that is no container, as `knowledge.selecting` joins it; a test compares both.
+STATUS = """CASE
+WHEN container = 1 THEN NULL
+WHEN problem = 1 THEN 'failed'
+WHEN document = 'deleting' OR source = 'deleting' THEN 'deleting'
+WHEN document = 'indexing' OR source = 'indexing' THEN 'indexing'
+WHEN document = 'queued' OR source = 'queued' THEN 'queued'
+WHEN document = 'success' AND coalesce(source, 'success') = 'success' THEN 'success'
+WHEN document = 'success' OR document = 'degraded' OR source = 'degraded' THEN 'degraded'
+WHEN document = 'failed' OR source = 'failed' THEN 'failed'
+ELSE 'not_indexed'
+END"""
 
 bases = Table(
     "library_bases",
@@ -60,6 +75,8 @@ items = Table(
     Column("problem", Text),  # JSON: why it cannot be indexed at all; NULL for all that has slots
     Column("deleting", Integer, nullable=False, server_default="0"),  # its name is free again
     Column("created_at", BigInteger, nullable=False),
+    Column("changed_at", BigInteger, nullable=False, server_default="0"),  # its content or metadata
+    Column("folded", Folded, nullable=False, server_default=""),  # its name as lists are ordered and looked through
     CheckConstraint("kind IN ('directory', 'file', 'note', 'sitemap', 'url')", name="kind"),
     CheckConstraint("(blob IS NULL) = (digest IS NULL)", name="bytes"),
     CheckConstraint("deleting IN (0, 1)", name="deleting"),
@@ -67,9 +84,35 @@ items = Table(
     Index("library_items_digest", "base_id", "digest", **only("deleting = 0")),
     Index("library_items_blob", "blob", **only("blob IS NOT NULL")),
     Index("library_items_parent", "parent_id", **only("parent_id > 0")),
-    Index("library_items_deleting", "id", **only("deleting = 1")),
+    Index("library_items_deleting", "base_id", "id", **only("deleting = 1")),
     Index("library_items_due", "look_at", **only("deleting = 0 AND look_at IS NOT NULL")),
+    # Lists of a base, and of what stands in one container.
+    Index("library_items_folded", "base_id", "folded", "id", **only("deleting = 0")),
+    Index("library_items_size", "base_id", "size", "id", **only("deleting = 0")),
+    Index("library_items_changed", "base_id", "changed_at", "id", **only("deleting = 0")),
+    Index("library_items_folded_in", "base_id", "parent_id", "folded", "id", **only("deleting = 0")),
+    Index("library_items_size_in", "base_id", "parent_id", "size", "id", **only("deleting = 0")),
+    Index("library_items_changed_in", "base_id", "parent_id", "changed_at", "id", **only("deleting = 0")),
     sqlite_autoincrement=True,
+)
+
+# How an item stands, beside it: its row is written by those who put it in and out, this one by triggers, in the
+# transaction that writes the status of one of its two owners and under the lock of that owner. So nobody waits in a
+# circle. What is hidden loses its row when its clean-up is asked for, which may be a moment later.
+standings = Table(
+    "library_standings",
+    metadata,
+    Column("item_id", Id, primary_key=True, autoincrement=False),
+    Column("base_id", Id, nullable=False),
+    Column("parent_id", Id, nullable=False),
+    Column("container", Integer, nullable=False),
+    Column("problem", Integer, nullable=False),  # 1: it cannot be indexed at all
+    Column("document", Text),  # status of the owner of its content and indexes; NULL: there is none
+    Column("source", Text),  # status of the owner that looks at its source
+    Column("served", Integer, nullable=False, server_default="0"),  # 1: when it last came to rest, it could be searched
+    Column("status", Text, Computed(STATUS, persisted=True)),  # NULL for a container, which stands as its children do
+    Index("library_standings_status", "base_id", "status", "item_id"),
+    Index("library_standings_status_in", "base_id", "parent_id", "status", "item_id", "served"),
 )
 
 condemned = Table(
@@ -207,6 +250,17 @@ memo_uses = Table(
     Column("memo_id", Id, ForeignKey("library_memos.id"), primary_key=True, autoincrement=False),
     Column("chunk_id", Id, primary_key=True, autoincrement=False),
     Index("library_memo_uses_chunk", "chunk_id"),
+    sqlite_with_rowid=False,
+)
+
+# Paid answers that came with a restored base, each until the chunk is there that uses it.
+memo_holds = Table(
+    "library_memo_holds",
+    metadata,
+    Column("item_id", Id, primary_key=True, autoincrement=False),
+    Column("digest", Text, primary_key=True),  # of the chunk
+    Column("memo_id", Id, ForeignKey("library_memos.id"), primary_key=True, autoincrement=False),
+    Index("library_memo_holds_memo", "memo_id"),
     sqlite_with_rowid=False,
 )
 
