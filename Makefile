@@ -5,7 +5,7 @@ SEEDS ?= 2000
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: help setup test check bench eval read sim mutants constraints clean
+.PHONY: help setup serve test check bench eval read sim mutants constraints clean
 
 help: ## Show what can be done
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -17,6 +17,9 @@ $(READY): pyproject.toml constraints.txt
 	@$(BIN)/python -m pip install --quiet --constraint constraints.txt uv
 	@$(BIN)/uv pip install --quiet --python $(BIN)/python --constraint constraints.txt --editable '.[dev]'
 	@touch $@
+
+serve: setup ## Serve the API, with workers, on this machine: make serve PORT=7340
+	@$(if $(PORT),HOLDFAST_PORT=$(PORT)) $(BIN)/holdfast serve
 
 test: setup check sim ## Check, simulate 2,000 runs, run every test
 	$(BIN)/python -m pytest --numprocesses 3 --dist worksteal

@@ -1,7 +1,27 @@
-"""Holdfast indexes every document once, keeps what it indexed, and never lets old work overwrite new."""
+"""Holdfast indexes every document once, keeps what it indexed, and never lets old work overwrite new.
+
+`from holdfast import Holdfast` is the front door of the library; nothing of it is loaded before it is asked for.
+"""
+
+from __future__ import annotations
 
 import logging
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from holdfast.front.documents import File as File
+    from holdfast.front.door import Holdfast as Holdfast
 
 __version__ = "0.1.0"
 
+_DOORS = {"Holdfast": "holdfast.front.door", "File": "holdfast.front.documents"}
+
 logging.getLogger(__name__).addHandler(logging.NullHandler())  # whoever uses a library decides where it speaks
+
+
+def __getattr__(name: str) -> Any:
+    """Load what is asked for, and what it needs, when it is asked for."""
+    if name not in _DOORS:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(_DOORS[name]), name)

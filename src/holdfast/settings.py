@@ -11,6 +11,7 @@ import os
 import re
 from dataclasses import dataclass, field, fields
 from datetime import timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from holdfast.core.retry import RetryPolicy
@@ -21,6 +22,10 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 PREFIX = "HOLDFAST_"
+DATABASE, DATA = "holdfast.db", "files"  # in the home folder
+KEYS = ("auto", "on")
+LASTING = ("heartbeat", "stall", "overtaken", "period", "ring_again", "backoff", "lock_held_delay", "retention")
+COUNTED = ("workers", "claim_batch", "rings_per_worker", "attempts", "lock_held_tries", "upload_limit")
 UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 LONGEST = timedelta(days=36_500)  # a hundred years; a database could not count much further
 DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)?")
@@ -34,8 +39,9 @@ def _is(default: Any, meaning: str, *, secret: bool = False) -> Any:
 class Settings:
     """What can be set, with its default and its meaning."""
 
-    database: str = _is("sqlite:///holdfast.db", "address of the database")
-    data: str = _is("holdfast-data", "folder for the bytes of documents")
+    home: str = _is("", "folder of everything; empty: `holdfast` in the folder where your programs keep their data")
+    database: str = _is("", "address of the database; empty: a file in the home folder")
+    data: str = _is("", "folder for the bytes of documents; empty: in the home folder")
     scheduler: str = _is("embedded", "how work is carried to workers")
     workers: int = _is(2, "worker processes")
     claim_batch: int = _is(100, "slots a worker claims at once, at most")
@@ -58,7 +64,14 @@ class Settings:
 
     retention: timedelta = _is(timedelta(days=30), "how long finished jobs, events and refusals are kept")
 
+    host: str = _is("127.0.0.1", "address that the server listens on")
+    port: int = _is(7340, "its port; if it is taken, the next free one")
+    hosts: str = _is("", "names beyond those of this machine that the server answers to, with commas")
+    keys: str = _is("auto", "`on`: every request needs a key; `auto`: not on this machine alone")
+    upload_limit: int = _is(200, "megabytes of a request, at most")
+
     fetch_allow: str = _is("", "hosts and networks beyond the public web from which pages may be fetched")
+    webhook_allow: str = _is("", "hosts and networks beyond the public web to which webhooks may be sent")
 
     words_memory: int = _is(60, "megabytes of words that a process keeps for searching, on SQLite; 0: none")
 
@@ -73,34 +86,47 @@ class Settings:
     chat_price_written: float | None = _is(None, "what a million tokens cost that it writes; empty: not known")
 
     def __post_init__(self) -> None:
+        self._settle()
+        self._check_order()
+        self._check_numbers()
+        self._check_words()
+
+    def _settle(self) -> None:
+        """Fill in what follows from the home folder."""
+        home = Path(self.home).expanduser() if self.home else usual_home()
+        usual = {"home": str(home), "database": f"sqlite:///{home / DATABASE}", "data": str(home / DATA)}
+        for name, value in usual.items():
+            if not getattr(self, name):
+                object.__setattr__(self, name, value)
+
+    def _check_order(self) -> None:
         self._require(self.heartbeat < self.lease, "heartbeat", "lease", "a claim would end before its renewal")
         self._require(self.lease < self.deadline, "lease", "deadline", "an attempt would end before its claim")
         self._require(self.backoff <= self.backoff_cap, "backoff", "backoff_cap", "no wait could be long enough")
-        for name in (
-            "heartbeat",
-            "stall",
-            "overtaken",
-            "period",
-            "ring_again",
-            "backoff",
-            "lock_held_delay",
-            "retention",
-        ):
+
+    def _check_numbers(self) -> None:
+        for name in LASTING:
             if getattr(self, name) <= timedelta():
                 raise BadSettings(f"{PREFIX}{name.upper()} must be longer than nothing.")
-        for name in ("workers", "claim_batch", "rings_per_worker", "attempts", "lock_held_tries"):
+        for name in COUNTED:
             if getattr(self, name) < 1:
                 raise BadSettings(f"{PREFIX}{name.upper()} must be at least 1, not {getattr(self, name)}.")
-        for purpose in ("embedding", "chat"):
-            if bool(getattr(self, f"{purpose}_url")) != bool(getattr(self, f"{purpose}_model")):
-                name = f"{PREFIX}{purpose.upper()}"
-                raise BadSettings(f"{name}_URL and {name}_MODEL go together: set both or neither.")
         for name in ("embedding_price", "chat_price_read", "chat_price_written"):
             price = getattr(self, name)
             if price is not None and not 0 <= price < math.inf:
                 raise BadSettings(f"{PREFIX}{name.upper()} must be a price of 0 or more, not {price}.")
         if not 0 <= self.backoff_jitter < 1:
             raise BadSettings(f"{PREFIX}BACKOFF_JITTER must be from 0 to below 1, not {self.backoff_jitter}.")
+        if not 0 <= self.port < 2**16:
+            raise BadSettings(f"{PREFIX}PORT must be from 0 to 65535, not {self.port}.")
+
+    def _check_words(self) -> None:
+        if self.keys not in KEYS:
+            raise BadSettings(f"{PREFIX}KEYS is {self.keys!r}; write {' or '.join(KEYS)}.")
+        for purpose in ("embedding", "chat"):
+            if bool(getattr(self, f"{purpose}_url")) != bool(getattr(self, f"{purpose}_model")):
+                name = f"{PREFIX}{purpose.upper()}"
+                raise BadSettings(f"{name}_URL and {name}_MODEL go together: set both or neither.")
 
     @property
     def rules(self) -> Rules:
@@ -137,6 +163,12 @@ class Settings:
                 f"{PREFIX}{smaller.upper()} ({getattr(self, smaller)}) must be shorter than {PREFIX}{larger.upper()} "
                 f"({getattr(self, larger)}): {why}. Change one of them."
             )
+
+
+def usual_home() -> Path:
+    """Return the folder of everything where none is set."""
+    kept = os.environ.get("XDG_DATA_HOME")
+    return (Path(kept) if kept else Path.home() / ".local" / "share") / "holdfast"
 
 
 def _parse(name: str, text: str, default: Any) -> Any:

@@ -10,8 +10,14 @@ from urllib.parse import urlsplit
 
 from sqlalchemy.engine import make_url
 
+from holdfast import __version__
+from holdfast.access.keys import Keys
+from holdfast.access.repeats import Repeats
 from holdfast.core.clock import SystemClock
-from holdfast.errors import BadSettings
+from holdfast.errors import BadSettings, HoldfastError
+from holdfast.events.deliveries import Deliveries
+from holdfast.events.log import Log
+from holdfast.events.webhooks import Webhooks
 from holdfast.indexes.base import Tools
 from holdfast.indexes.chunked import ChunkIndexer
 from holdfast.indexes.documents import CONTENT, ContentIndexer
@@ -20,6 +26,8 @@ from holdfast.indexes.portrait import Portraits
 from holdfast.indexes.registry import Indexes
 from holdfast.indexes.vector import HOPELESS, VectorIndex
 from holdfast.knowledge.adding import SOURCE
+from holdfast.knowledge.archives import Archives
+from holdfast.knowledge.archives import Parts as ArchiveParts
 from holdfast.knowledge.bases import Bases
 from holdfast.knowledge.cards import CARDS, Cards, CardsIndexer
 from holdfast.knowledge.doctor import Doctor
@@ -27,6 +35,7 @@ from holdfast.knowledge.doctor import Parts as DoctorParts
 from holdfast.knowledge.items import Items
 from holdfast.knowledge.looking import SourceIndexer, World
 from holdfast.knowledge.rolling import ROLLOUT, RolloutIndexer
+from holdfast.knowledge.shelves import Shelves
 from holdfast.knowledge.syncing import Syncing
 from holdfast.library.blobs import Blobs
 from holdfast.library.catalogue import Catalogue
@@ -47,7 +56,7 @@ from holdfast.stores.erasing import Erasing
 from holdfast.stores.opening import open_store
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from holdfast.core.clock import Clock
     from holdfast.providers.base import Provider
@@ -90,17 +99,28 @@ class Recipe:
 def open_settings(settings: Settings, bell: Bell | None = None) -> SqlStore:
     """Open the store that the settings name; admissions wake whoever works on it."""
     bell = bell or open_bell(settings.database)
-    return open_store(settings.database, rules=settings.rules, clock=SystemClock(), wake=bell.ring)
+    store = open_store(settings.database, rules=settings.rules, clock=SystemClock(), wake=bell.ring)
+    store.database.announce(open_news(settings.database))
+    return store
 
 
 def open_bell(url: str) -> Bell:
-    """Return the bell that belongs to a database."""
+    """Return the bell that wakes whoever works on a database."""
+    return _bell(url, "bells", PostgresBell.CHANNEL)
+
+
+def open_news(url: str) -> Bell:
+    """Return the bell that wakes whoever looks on: it rings after every commit that is told of."""
+    return _bell(url, "news", f"{PostgresBell.CHANNEL}_news")
+
+
+def _bell(url: str, folder: str, channel: str) -> Bell:
     parsed = make_url(url)
     if parsed.get_backend_name() == "postgresql":
-        return PostgresBell(url)
+        return PostgresBell(url, channel)
     if parsed.database and parsed.database != ":memory:":
         path = Path(parsed.database)
-        return FileBell(path.with_name(path.name + "-bells"))
+        return FileBell(path.with_name(f"{path.name}-{folder}"))
     return MemoryBell()
 
 
@@ -145,7 +165,14 @@ class Library:
         self.indexes = Indexes(tools, self.catalogue)
         self.items = Items(store, self.catalogue, self.blobs, self.indexes)
         self.bases = Bases(store, self.catalogue, self.indexes, self.items)
+        self.archives = Archives(ArchiveParts(store, self.blobs, self.bases, self.items, __version__))
+        self.shelves = Shelves(store, self.blobs, self.indexes)
         self.world = World(reach=Reach.parse(settings.fetch_allow))
+        self.log = Log(store.database)
+        self.keys = Keys(store.database)
+        self.repeats = Repeats(store.database)
+        self.webhooks = Webhooks(store.database, self.log, Reach.parse(settings.webhook_allow))
+        self.deliveries = Deliveries(store.database, self.log)
         self.syncing = Syncing(store, self.items, self.world.rules)
         self.cards = Cards(store, self.indexes)
         self.searching = Searching(store.database, self.indexes)
@@ -162,15 +189,24 @@ class Library:
     def sweep(self, limit: int) -> int:
         """Remove what nobody needs, and ask for what follows when documents have come to rest."""
         self.indexes.audit(limit)
-        swept = max(
-            self.indexes.sweeper().sweep(limit),
-            request_due(self.store),
-            self.bases.finish(limit),
-            self.items.finish(limit),
-            self.leftovers.sweep(limit),
-        )
+        swept, failed = 0, []
+        parts: list[Callable[[int], int]] = [
+            self.indexes.sweeper().sweep,
+            lambda _: request_due(self.store),
+            self.bases.finish,
+            self.archives.finish,
+            self.items.finish,
+            self.leftovers.sweep,
+        ]
+        for part in parts:
+            try:
+                swept = max(swept, part(limit))
+            except HoldfastError as error:  # an index whose store is away must not hold up the deletes of all others
+                failed.append(error)
         if swept < limit:  # else there is more, and one pass over the disk does for all of it
             self.erasing.erase()
+        if failed:
+            raise failed[0]
         return swept
 
     def indexers(self) -> Mapping[str, Indexer]:

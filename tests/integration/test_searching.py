@@ -172,3 +172,11 @@ def test_vectors_of_another_model_are_not_compared_with_a_query_of_this_one(
     assert found["vector"] == []
     assert found["hybrid"][0].served.name == "ropes.md"
     assert rig.library.searching.compare(rig.base, "nylon rope load")["vector"]
+
+
+@pytest.mark.parametrize("chosen", [{"fulltext"}, {"vector"}, {"graph"}, {"fulltext", "vector"}, {"vector", "graph"}])
+def test_only_the_channels_that_were_named_are_asked(open_rig: Callable[..., Rig], chosen: set[str]) -> None:
+    rig = open_rig(SEA)
+    found = rig.library.searching.search(rig.base, "Grey Island lighthouse", channels=chosen)
+    assert found
+    assert {kind for hit in found for kind in hit.channels} == chosen

@@ -13,7 +13,7 @@ import pytest
 
 from holdfast.core.admission import Verdict
 from holdfast.core.states import Status
-from holdfast.errors import BadRequest, BadSettings
+from holdfast.errors import BadRequest, BadSettings, Transient
 from holdfast.knowledge.adding import Upload
 from holdfast.library.catalogue import BaseSettings, Kind, OnDuplicate
 from tests.support.rig import Rig
@@ -259,3 +259,33 @@ def test_a_note_is_an_item_with_a_name_and_text_and_can_be_rewritten(rig: Rig) -
     rig.work()
     assert [hit.served.name for hit in rig.find("granite")] == ["Shopping"]
     assert rig.find("krill") == []
+
+
+# ---------------------------------------------------------------- one folder within another, and a store that is away
+
+
+def test_another_folder_of_the_disk_is_not_put_into_one_that_is_synced(rig: Rig, books: Path, tmp_path: Path) -> None:
+    item = sync(rig, books)
+    other = tmp_path / "other"
+    write(other / "a.md", "# A\n\nalpha\n")
+    with pytest.raises(BadRequest, match="beside it"):
+        rig.library.items.add(rig.base, [Upload("other", kind=Kind.DIRECTORY, source=str(other), parent=item)])
+
+
+def test_an_index_whose_store_is_away_does_not_hold_up_the_deletes_of_others(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rig.put("whale.md", "# Whale")
+    rig.work()
+    rig.delete("whale.md")
+    rig.work()
+
+    def away(limit: int) -> int:
+        raise Transient("store_away", f"The store does not answer ({limit}).")
+
+    sweeper = rig.library.indexes.sweeper()
+    monkeypatch.setattr(sweeper, "sweep", away)
+    monkeypatch.setattr(rig.library.indexes, "sweeper", lambda: sweeper)
+    with pytest.raises(Transient, match="does not answer"):
+        rig.library.sweep(100)
+    assert rig.count("items") == 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import fields
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,8 +19,9 @@ NUMBERS = [one.name for one in fields(Settings) if isinstance(one.default, int |
 
 # The numbers of the design, in its own units.
 DEFAULTS = {
-    "database": "sqlite:///holdfast.db",
-    "data": "holdfast-data",
+    "home": str(Path.home() / ".local/share/holdfast"),
+    "database": f"sqlite:///{Path.home()}/.local/share/holdfast/holdfast.db",
+    "data": str(Path.home() / ".local/share/holdfast/files"),
     "scheduler": "embedded",
     "workers": 2,
     "claim_batch": 100,
@@ -38,7 +40,13 @@ DEFAULTS = {
     "lock_held_delay": timedelta(seconds=15),
     "lock_held_tries": 10,
     "retention": timedelta(days=30),
+    "host": "127.0.0.1",
+    "port": 7340,
+    "hosts": "",
+    "keys": "auto",
+    "upload_limit": 200,
     "fetch_allow": "",
+    "webhook_allow": "",
     "words_memory": 60,
     "embedding_url": "",
     "embedding_model": "",
@@ -166,8 +174,11 @@ def test_every_setting_is_read_from_its_own_variable(name: str) -> None:
         text = "4h"
     if name == "heartbeat":
         text = "29s"
+    if name == "keys":
+        text = "on"
     together = next((pair for pair in PAIRS if name in pair), {name})
     changed = read(**dict.fromkeys(together, text))
+    together |= {"database", "data"} if name == "home" else set()
     assert getattr(changed, name) != default
     assert {one for one in NAMES if getattr(changed, one) != getattr(Settings(), one)} == together
 

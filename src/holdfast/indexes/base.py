@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 
-from holdfast.errors import HoldfastError
+from holdfast.errors import NotNow
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -28,8 +28,11 @@ if TYPE_CHECKING:
 WORDS_MEMORY = 60
 
 
-class NotEnabled(HoldfastError):
+class NotEnabled(NotNow):
     """This index cannot run with the providers of the base; it counts neither as failed nor as degraded."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__("not_enabled", message)
 
 
 class Found(NamedTuple):

@@ -20,16 +20,18 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from holdfast.core.admission import DEFAULT_PRIORITY, QUOTA_EXHAUSTED, Request, Verdict
 from holdfast.core.dependencies import SlotSpec
+from holdfast.core.effects import Event
 from holdfast.core.slot import Fault
 from holdfast.core.states import Operation, Status
 from holdfast.errors import BadRequest, Paused, StoreError, UnknownItem, WorkError
 from holdfast.indexes.documents import CONTENT
 from holdfast.knowledge.selecting import locked, require
 from holdfast.library import item_statements as sql
-from holdfast.library.catalogue import Item, Kind, OnDuplicate, item_of, named, read_items
+from holdfast.library.catalogue import Item, Kind, OnDuplicate, folded, item_of, named, read_items
+from holdfast.library.holding import let_go
 from holdfast.library.leftovers import refuse_condemned
 from holdfast.stores import statements as slots_sql
-from holdfast.stores.desk import plain
+from holdfast.stores.desk import plain, record
 from holdfast.stores.queueing import quota_left
 
 if TYPE_CHECKING:
@@ -111,6 +113,7 @@ class Terms:
     priority: int = DEFAULT_PRIORITY
     cause: str = "user"
     ticket: Ticket | None = None  # of the work that adds this; nothing is added when it no longer holds
+    restoring: bool = False  # into a base that is not open yet
 
 
 class Moved(Exception):
@@ -163,9 +166,10 @@ class Adding:
 
     def _same(self, base: Base, uploads: Sequence[Upload]) -> dict[Place, str]:
         """Return the digests of those uploads whose bytes the item in that place has already."""
-        prints = {one.place: sha256(one.content).hexdigest() for one in uploads if isinstance(one.content, bytes)}
-        known = self._catalogue.items(base, list(prints)) if prints else {}
-        return {place: digest for place, digest in prints.items() if place in known and known[place].digest == digest}
+        given = {one.place: one.content for one in uploads if isinstance(one.content, bytes)}
+        known = self._catalogue.items(base, list(given)) if given else {}
+        prints = {place: sha256(given[place]).hexdigest() for place in known}
+        return {place: digest for place, digest in prints.items() if known[place].digest == digest}
 
 
 class Case:
@@ -282,13 +286,19 @@ class Shipment:
     def _begin(self, tx: Transaction) -> Base:
         """Take the turn of the base, and see that what we add to is there."""
         self.useless.clear()
-        base = locked(tx, self.base, building=True)
+        base = locked(tx, self.base, building=not self.terms.restoring)
         if self.terms.ticket is not None:
             require(tx, self.terms.ticket)
         parents = {case.upload.parent for case in self.cases} - {0}
         found = {item.id: item for item in read_items(tx, parents) if item.base == base.id and not item.deleting}
         if parents - found.keys():
             raise UnknownItem(base.name, sorted(parents - found.keys()))
+        for upload in (case.upload for case in self.cases):
+            above = found.get(upload.parent)
+            if above is not None and above.kind is Kind.DIRECTORY and above.source and _a_folder(upload):
+                raise BadRequest(
+                    f"{above.name!r} is a folder that is synced, and holds what lies in it; add the other beside it."
+                )
         for item in found.values():
             if not item.container:
                 raise BadRequest(f"{item.name!r} is a {item.kind}; only a folder or a sitemap can hold others.")
@@ -353,13 +363,14 @@ class Shipment:
         rows = [
             [
                 self.base.id, case.upload.parent, str(case.upload.kind), case.name, *_bytes(case),
-                case.upload.source, case.upload.seen, case.upload.every, _told(case.upload.problem),
+                case.upload.source, case.upload.seen, case.upload.every, _told(case.upload.problem), folded(case.name),
             ]
             for case in cases
         ]  # fmt: skip
         ids = {(parent, name): id_ for id_, parent, name in tx.run(sql.CREATE_ITEMS, rows)}
         for case in cases:
             case.id = ids[case.upload.parent, case.name]
+        record(tx, [_event("added", self.base, case) for case in cases])
 
     def _change(self, tx: Transaction, cases: Sequence[Case]) -> None:
         """Write the rows of items that get new content; their old bytes are useless."""
@@ -367,6 +378,8 @@ class Shipment:
             assert isinstance(case.item, Item)  # noqa: S101 - only an item that is there is changed
             self.useless += [case.item.blob] if case.item.blob else []
         tx.run(sql.CHANGE_ITEMS, [[case.number, *_bytes(case), case.upload.source, case.upload.seen] for case in cases])
+        let_go(tx, [case.number for case in cases if case.number is not None])
+        record(tx, [_event("changed", self.base, case) for case in cases])
 
     def _see(self, tx: Transaction, cases: Sequence[Case]) -> None:
         """Note how the sources of items look now whose content is the same."""
@@ -422,11 +435,24 @@ def await_quota(*, held: bool) -> None:
         )
 
 
+def _a_folder(upload: Upload) -> bool:
+    """Tell whether it is a folder of the disk of its own; one within another is named by its path in that."""
+    return upload.kind is Kind.DIRECTORY and (upload.source or "").startswith("/")
+
+
 def _operation(case: Case) -> Operation:
     """Return what is asked for: new content is told; a source is looked at, and again if it is another one."""
     if case.upload.content is not None:
         return Operation.CHANGE
     return Operation.FORCE if case.reason == "changed" else Operation.INDEX
+
+
+def _event(what: str, base: Base, case: Case) -> Event:
+    """Tell of an item that came or changed: what it is, never its name, which is gone from the disk when it is."""
+    told: dict[str, Any] = {"kind": str(case.upload.kind), "parent": case.upload.parent or None}
+    if case.upload.problem is not None:
+        told["error"] = case.upload.problem.code
+    return Event(f"document.{what}", base.key, str(case.number), data=json.dumps(told))
 
 
 def _bytes(case: Case) -> list[Any]:

@@ -20,6 +20,7 @@ from holdfast.errors import (
     BaseFailed,
     HoldfastError,
     NameTaken,
+    NotNow,
     UnknownBase,
     UnknownOwner,
     UnknownSlot,
@@ -32,16 +33,16 @@ from holdfast.knowledge.rolling import ROLLOUT
 from holdfast.knowledge.selecting import locked
 from holdfast.library import item_statements as sql
 from holdfast.library import statements as library_sql
-from holdfast.library.catalogue import BaseSettings, base_of, fault_text
+from holdfast.library.catalogue import BaseSettings, about, base_of, fault_text
 from holdfast.stores.base import LARGEST_BATCH
-from holdfast.stores.desk import plain
+from holdfast.stores.desk import plain, record
 from holdfast.stores.queueing import keep_quota
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
     from holdfast.core.admission import Answer
-    from holdfast.core.slot import Slot
+    from holdfast.core.slot import Fault, Slot
     from holdfast.indexes.registry import Indexes
     from holdfast.knowledge.items import Items
     from holdfast.library.catalogue import Base, Catalogue, Recipe
@@ -51,6 +52,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("holdfast")
 
 LONGEST_NAME = 200
+RESTORING = "being_restored"  # the problem of a base that an archive is read into
 
 
 class Changed(NamedTuple):
@@ -72,12 +74,12 @@ class Bases:
 
     # ------------------------------------------------------------ making and looking
 
-    def create(self, name: str, settings: BaseSettings | None = None) -> Base:
-        """Create a base; of many who want the same name at once one gets it."""
+    def create(self, name: str, settings: BaseSettings | None = None, problem: Fault | None = None) -> Base:
+        """Create a base; of many who want the same name at once one gets it. With a problem it is not open yet."""
         wanted = settings or BaseSettings()
         _check_name(name)
         self._check(wanted)
-        return self._catalogue.create_base(name, wanted)
+        return self._catalogue.create_base(name, wanted, problem)
 
     def list(self) -> list[Base]:
         """Read all bases, by name."""
@@ -118,7 +120,9 @@ class Bases:
             locked(tx, base, building=False)
             if tx.run(sql.NAMESAKE, id=base.id, name=name):
                 raise NameTaken(name)
-            return base_of(tx.run(sql.RENAME_BASE, id=base.id, name=name)[0])
+            renamed = base_of(tx.run(sql.RENAME_BASE, id=base.id, name=name)[0])
+            record(tx, [about("renamed", renamed)])
+            return renamed
 
         return self._store.database.write(write, durable=True)
 
@@ -136,6 +140,7 @@ class Bases:
             stored = tx.run(sql.READ_BASES, [[base.id]])[0][2]
             text = json.dumps({**json.loads(stored), **json.loads(settings.written())}, ensure_ascii=False)
             changed = base_of(tx.run(sql.WRITE_SETTINGS, id=base.id, settings=text)[0])
+            record(tx, [about("changed", changed)])
             if before.settings.jobs_per_day != settings.jobs_per_day:
                 keep_quota(tx, base.key, settings.jobs_per_day)
             old, new = self._indexes.specs(before), self._indexes.specs(changed)
@@ -153,13 +158,17 @@ class Bases:
 
         The provider is asked once. If it still cannot be used the base stays failed, with the new reason.
         """
-        self._probe(self.read(base))
+        now = self.read(base)
+        if now.problem is not None and now.problem.code == RESTORING:
+            raise NotNow(RESTORING, f"Nothing can repair {base.name!r}: {now.problem.params['message']}")
+        self._probe(now)
         mended = base
 
         def write(tx: Transaction) -> list[Request]:
             nonlocal mended
             locked(tx, base, building=False)
             mended = base_of(tx.run(sql.MEND_BASE, id=base.id)[0])
+            record(tx, [about("repaired", mended)])
             return [self._rollout(tx, mended, self._indexes.specs(mended), requester)]
 
         answers = self._store.admit_with(write)
@@ -176,10 +185,12 @@ class Bases:
                 probe(self._catalogue.recipe(base, kind, json.loads(specs[kind])))
             except WorkError as error:
                 problem = fault_text(error)
-                self._store.database.write(
-                    lambda tx, problem=problem: tx.run(sql.FAIL_AGAIN, id=base.id, problem=problem),  # type: ignore[misc]
-                    durable=True,
-                )
+
+                def fail(tx: Transaction, problem: str = problem) -> None:
+                    failed = tx.run(sql.FAIL_AGAIN, id=base.id, problem=problem)
+                    record(tx, [about("failed", base_of(row)) for row in failed])
+
+                self._store.database.write(fail, durable=True)
                 raise BaseFailed(base.name, str(error)) from error
 
     def _rollout(self, tx: Transaction, base: Base, again: Collection[str], requester: str) -> Request:
@@ -202,8 +213,9 @@ class Bases:
         """Delete a base with all that is in it: from now on it is found nowhere, and its name is free."""
 
         def close(tx: Transaction) -> None:
-            locked(tx, base, building=False)
+            now = locked(tx, base, building=False)
             tx.run(sql.CLOSE_BASE, id=base.id)
+            record(tx, [about("deleted", now)])
 
         self._store.database.write(close, durable=True)
         while self._take_down(base, LARGEST_BATCH, requester):
@@ -249,6 +261,7 @@ class Bases:
             if gone:
                 tx.run(sql.REMOVE_PAUSE, base=base.key)
                 tx.run(sql.REMOVE_QUOTA, base=base.key)
+                record(tx, [about("removed", base)])
             return len(gone)
 
         return self._store.database.write(remove, durable=True)
@@ -299,7 +312,8 @@ class Bases:
 
 
 def _check_name(name: str) -> None:
-    if not name.strip() or len(name) > LONGEST_NAME or plain(name) != name:
+    if not name.strip() or len(name) > LONGEST_NAME or plain(name) != name or "/" in name or name in {".", ".."}:
         raise BadRequest(
-            f"A base needs a name of 1 to {LONGEST_NAME} characters, without zero bytes and halves of characters."
+            f"A base needs a name of 1 to {LONGEST_NAME} characters that can be part of an address: without slashes, "
+            "zero bytes and halves of characters."
         )

@@ -10,12 +10,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from holdfast.core.admission import Request, Verdict
+from holdfast.core.effects import Event
 from holdfast.core.states import Operation, Status
 from holdfast.knowledge.adding import Reply
 from holdfast.knowledge.selecting import locked, outermost, require
 from holdfast.library import item_statements as sql
+from holdfast.library.catalogue import about, removed
 from holdfast.stores import statements as slots_sql
 from holdfast.stores.base import LARGEST_BATCH
+from holdfast.stores.desk import record
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -54,6 +57,7 @@ class Removing:
                 require(tx, ticket)
             roots[:] = outermost(tx, base, wanted)
             hidden = tx.run(sql.HIDE, [[item.id] for item in roots])
+            record(tx, [Event("document.deleted", base.key, str(id_)) for (id_,) in hidden])
             owned = tx.run(sql.OWNERS_OF_ITEMS, hidden[: LARGEST_BATCH // 2])  # an item has two at most
             requests[:] = [_request(key, owner, requester) for key, owner in owned]
             return requests
@@ -78,8 +82,9 @@ class Removing:
         """Delete all items of a base at once, and `others` of its owners with them; the base stays."""
 
         def hide(tx: Transaction) -> list[Request]:
-            locked(tx, base, building=False)
+            now = locked(tx, base, building=False)
             tx.run(sql.HIDE_ALL, base_id=base.id)
+            record(tx, [about("cleared", now)])
             owned = tx.run(slots_sql.NAMED_OWNERS, [[base.key, owner] for owner in others])
             return [_request(base.key, row[2], requester) for row in owned]
 
@@ -105,7 +110,12 @@ class Removing:
         for _, blob in left:
             if blob is not None:
                 self._blobs.remove(blob)
-        self._store.database.write(lambda tx: tx.run(sql.REMOVE_ITEMS, [[id_] for id_, _ in left]), durable=True)
+
+        def remove(tx: Transaction) -> None:
+            gone = tx.run(sql.REMOVE_ITEMS, [[id_] for id_, _ in left])
+            record(tx, [removed(base, id_) for base, id_ in gone])
+
+        self._store.database.write(remove, durable=True)
         return len(left)
 
 

@@ -94,43 +94,12 @@ class LocalCrew:
         self.parts.bell.ring()
 
     def work(self) -> None:
-        """Look for work until SIGTERM or SIGINT; then give everything back.
-
-        Beside the work runs a reconciler: whoever is alive keeps the whole alive.
-        """
-        parts = self.parts
-        executor = _executor(parts)
-        new, due = parts.bell.listen(), parts.bell.listen()
-        working = Loop("worker", lambda: _step(executor, parts.claim_batch), new, parts.period, spacing=GATHERING)
-        reconciler = Reconciler(
-            parts.store,
-            _Waker(new),
-            tuple(parts.indexers),
-            parts.rules,
-            clock=parts.clock,
-            retention=parts.retention,
-            sweep=parts.sweep,
-        )
-        tending = Loop("reconciler", reconciler.tend, due, parts.period, spacing=CALM)
-
-        def stop(*_: object) -> None:
-            executor.stop()
-            working.stop()
-            tending.stop()
-
+        """Look for work until SIGTERM or SIGINT; then give everything back."""
+        shift = Shift(self.parts)
         for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, stop)
+            signal.signal(number, lambda *_: shift.stop())
         _collect_less()
-        executor.heartbeat.start()
-        thread = tending.start()
-        working.run()
-        tending.stop()
-        thread.join()
-        executor.heartbeat.stop()
-        new.close()
-        due.close()
-        parts.bell.close()
-        parts.store.close()
+        shift.run()
 
     def stop(self) -> None:
         """Let everybody who is in `run` give back what they hold, at their next checkpoint."""
@@ -147,6 +116,47 @@ class LocalCrew:
         if self._parts is not None:
             self._parts.bell.close()
             self._parts.store.close()
+
+
+class Shift:
+    """One worker with a reconciler beside it: whoever is alive keeps the whole alive."""
+
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+        self._executor = executor = _executor(parts)
+        self._new, self._due = parts.bell.listen(), parts.bell.listen()
+        self._working = Loop(
+            "worker", lambda: _step(executor, parts.claim_batch), self._new, parts.period, spacing=GATHERING
+        )
+        reconciler = Reconciler(
+            parts.store,
+            _Waker(self._new),
+            tuple(parts.indexers),
+            parts.rules,
+            clock=parts.clock,
+            retention=parts.retention,
+            sweep=parts.sweep,
+        )
+        self._tending = Loop("reconciler", reconciler.tend, self._due, parts.period, spacing=CALM)
+
+    def run(self) -> None:
+        """Look for work until `stop`; then give everything back and close the parts."""
+        self._executor.heartbeat.start()
+        thread = self._tending.start()
+        self._working.run()
+        self._tending.stop()
+        thread.join()
+        self._executor.heartbeat.stop()
+        self._new.close()
+        self._due.close()
+        self._parts.bell.close()
+        self._parts.store.close()
+
+    def stop(self) -> None:
+        """End at the next checkpoint; safe to call from a signal handler."""
+        self._executor.stop()
+        self._working.stop()
+        self._tending.stop()
 
 
 class _Waker:

@@ -50,6 +50,7 @@ DEPTH = 100  # hits a channel is asked for
 TRIES = 5  # how often a channel that fell short is asked again, each time for more
 MORE = 4
 DIRECT = (FULLTEXT, VECTOR, QUESTIONS)  # channels that look at the query itself; the graph goes on from their hits
+CHANNELS = (*DIRECT, GRAPH)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,14 +72,22 @@ class Searching:
         self._calibrations = Calibrations(database, indexes)
         self._ties: dict[tuple[int, int | None], Ties] = {}
 
-    def search(self, base: Base, query: str, limit: int = 10, *, documents: Collection[int] | None = None) -> list[Hit]:
+    def search(
+        self,
+        base: Base,
+        query: str,
+        limit: int = 10,
+        *,
+        documents: Collection[int] | None = None,
+        channels: Collection[str] | None = None,
+    ) -> list[Hit]:
         """Return the best passages for a query, in the judgement of all channels together.
 
-        `documents` names the only ones that count; without it all of the base do.
+        `documents` and `channels` name the only ones that count; without them all of the base do.
         """
         with self._database.sharing() as tx:
             look = Look(tx, self._indexes, base, query, _chunks_of(tx, base, documents))
-            return look.hits(self._together(look), limit)
+            return look.hits(self._together(look, CHANNELS if channels is None else channels), limit)
 
     def direct(self, base: Base, query: str, limit: int = 10) -> list[Hit]:
         """Return what words, meaning and questions find together, without following names."""
@@ -119,9 +128,13 @@ class Searching:
         self._calibrations.forget()
         self._ties.clear()
 
-    def _together(self, look: Look) -> list[Fused]:
-        fused = self._fuse(look)
-        walked = self._walk(look, fused)
+    def _together(self, look: Look, channels: Collection[str]) -> list[Fused]:
+        """Make one ranking of some channels; the graph goes on from what the others find, wanted or not."""
+        direct = [kind for kind in DIRECT if kind in channels]
+        fused = self._fuse(look, direct or DIRECT)
+        walked = self._walk(look, fused) if GRAPH in channels else None
+        if not direct:
+            return alone(walked) if walked else []
         return add(fused, walked) if walked else fused
 
     def measured(self, base: Base) -> Measured:
@@ -129,9 +142,9 @@ class Searching:
         with self._database.sharing() as tx:
             return self._measured(Look(tx, self._indexes, base, ""))
 
-    def _fuse(self, look: Look) -> list[Fused]:
-        """Make one ranking of the channels that look at the query itself."""
-        known = look.direct()
+    def _fuse(self, look: Look, kinds: Collection[str] = DIRECT) -> list[Fused]:
+        """Make one ranking of channels that look at the query itself."""
+        known = look.direct(kinds)
         if VECTOR in known:
             others = [chunk for kind, one in known.items() if kind != VECTOR for chunk, _ in one.hits]
             known[VECTOR] = look.with_others(known[VECTOR], others)
@@ -200,13 +213,13 @@ class Look:
             self._recipes[kind] = [one for one in self._indexes.recipes(self.base, kind) if one.id in serving]
         return self._recipes[kind]
 
-    def direct(self) -> dict[str, Channel]:
+    def direct(self, kinds: Collection[str] = DIRECT) -> dict[str, Channel]:
         """Return what the channels find that look at the query itself; one whose provider fails now leaves the others.
 
         So a base whose embedding model is gone can still be searched by words.
         """
         found: dict[str, Channel] = {}
-        for kind in DIRECT:
+        for kind in kinds:
             try:
                 found |= {kind: self.channel(kind)} if self.recipes(kind) else {}
             except WorkError as error:

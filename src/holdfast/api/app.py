@@ -1,0 +1,123 @@
+"""The app: the routes of all resources behind the same doors."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from threading import Event
+from typing import TYPE_CHECKING, Any
+
+from fastapi import APIRouter, FastAPI
+from fastapi.openapi.utils import get_openapi
+
+from holdfast import __version__
+from holdfast.api import access, archives, asking, bases, cards, documents, duplicates, events, jobs, problems, system
+from holdfast.api.doors import HERE, Doors
+
+if TYPE_CHECKING:
+    from holdfast.events.feed import Feed
+    from holdfast.settings import Settings
+    from holdfast.wiring import Library
+
+API = "/api/v1"
+ROUTERS = (
+    bases.router,
+    documents.router,
+    asking.router,
+    cards.router,
+    archives.router,
+    jobs.router,
+    events.router,
+    duplicates.router,
+    access.keys,
+    access.webhooks,
+    access.deliveries,
+    system.router,
+)
+MEGABYTE = 1_000_000
+
+# What any route may answer when it does not do what was asked.
+PROBLEMS = {
+    "400": "the body is not what it says it is",
+    "401": "a key is needed, or this one is wrong",
+    "403": "the key does not allow this, or the request comes from another site",
+    "404": "there is no such thing, or the key may not see it",
+    "409": "something stands in the way, and is named",
+    "412": "it has changed meanwhile",
+    "413": "the request is too large",
+    "415": "the body is of a kind that is not read here",
+    "421": "the server does not answer to this name",
+    "422": "the request cannot be read",
+    "429": "as much as is allowed was done; ask again later",
+    "502": "a provider failed",
+    "503": "not now; ask again soon",
+    "507": "the disk is full",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Served:
+    """What a server serves."""
+
+    library: Library
+    settings: Settings
+    feed: Feed
+    needs_key: bool
+    draining: Event = field(default_factory=Event)  # set when the server goes down
+
+
+def make_app(served: Served) -> FastAPI:
+    """Make the app of a server."""
+    app = FastAPI(
+        title="Holdfast",
+        version=__version__,
+        summary="Indexes every document once, keeps what it indexed, and never lets old work overwrite new.",
+        openapi_url=f"{API}/openapi.json",
+        docs_url=None,
+        generate_unique_id_function=lambda route: route.name,
+        redoc_url=None,
+    )
+    app.state.served = served
+    problems.install(app)
+    api = APIRouter(prefix=API)
+    for router in ROUTERS:
+        api.include_router(router)
+    app.include_router(api)
+    app.include_router(system.health)
+    named = {name.strip() for name in served.settings.hosts.split(",") if name.strip()}
+    app.add_middleware(
+        Doors,
+        hosts=None if served.needs_key and not named else HERE | named,
+        largest=served.settings.upload_limit * MEGABYTE,
+        draining=served.draining,
+    )
+    app.openapi = lambda: _described(app)  # type: ignore[method-assign]
+    return app
+
+
+def _described(app: FastAPI) -> dict[str, Any]:
+    """Describe the API, with the same problems on every route."""
+    if app.openapi_schema is None:
+        described = get_openapi(title=app.title, version=app.version, summary=app.summary, routes=app.routes)
+        schemas = described["components"]["schemas"]
+        for name in ("HTTPValidationError", "ValidationError"):
+            schemas.pop(name, None)
+        schemas |= _problem_schemas()
+        problem = {problems.MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/ProblemDetails"}}}
+        for route in described["paths"].values():
+            for operation in route.values():
+                answers = operation["responses"]
+                answers |= {code: {"description": text, "content": problem} for code, text in PROBLEMS.items()}
+        described["components"]["securitySchemes"] = {
+            "bearer": {"type": "http", "scheme": "bearer"},
+            "key": {"type": "apiKey", "in": "header", "name": "X-API-Key"},
+        }
+        described["security"] = [{"bearer": []}, {"key": []}, {}]
+        app.openapi_schema = described
+    return app.openapi_schema
+
+
+def _problem_schemas() -> dict[str, Any]:
+    from pydantic import TypeAdapter  # noqa: PLC0415
+
+    schema = TypeAdapter(problems.ProblemDetails).json_schema(ref_template="#/components/schemas/{model}")
+    return {**schema.pop("$defs", {}), "ProblemDetails": schema}

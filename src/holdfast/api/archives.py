@@ -1,0 +1,75 @@
+"""`/bases/{base}/archive` and `/archives`: a base as one file, and back."""
+
+from __future__ import annotations
+
+from functools import partial
+from tempfile import SpooledTemporaryFile
+from typing import Annotated, BinaryIO, cast
+
+from fastapi import APIRouter, Query, Request, Response, status
+from fastapi.concurrency import run_in_threadpool
+from fastapi.responses import StreamingResponse
+
+from holdfast.api.bases import Name, address
+from holdfast.api.callers import Front
+from holdfast.api.uploads import IN_MEMORY
+from holdfast.front.values import Restored
+
+router = APIRouter(tags=["archives"])
+
+MEDIA_TYPE = "application/zip"
+BLOCK = 1 << 16
+
+
+@router.get(
+    "/bases/{base}/archive",
+    response_class=StreamingResponse,
+    responses={200: {"content": {MEDIA_TYPE: {"schema": {"type": "string", "format": "binary"}}}}},
+)
+def export_base(
+    front: Front,
+    base: Name,
+    memos: Annotated[bool, Query(description="also answers that were paid for")] = True,
+) -> StreamingResponse:
+    """Return a base with its documents and settings as one file."""
+    file = SpooledTemporaryFile(max_size=IN_MEMORY)  # noqa: SIM115 - it is closed when it was sent
+    try:
+        front.archives.export(base, cast("BinaryIO", file), memos=memos)
+    except BaseException:
+        file.close()
+        raise
+    file.seek(0)
+
+    def blocks() -> object:
+        with file:
+            while block := file.read(BLOCK):
+                yield block
+
+    headers = {"Content-Disposition": 'attachment; filename="base.holdfast.zip"'}
+    return StreamingResponse(blocks(), media_type=MEDIA_TYPE, headers=headers)  # type: ignore[arg-type]
+
+
+@router.post(
+    "/archives",
+    status_code=status.HTTP_201_CREATED,
+    openapi_extra={
+        "requestBody": {
+            "required": True,
+            "content": {MEDIA_TYPE: {"schema": {"type": "string", "format": "binary"}}},
+        }
+    },
+)
+async def restore_base(
+    front: Front,
+    request: Request,
+    response: Response,
+    name: Annotated[str | None, Query(min_length=1, max_length=200, description="of the base; else as before")] = None,
+) -> Restored:
+    """Make a base from such a file; its documents are indexed again, from the answers that were paid for."""
+    with SpooledTemporaryFile(max_size=IN_MEMORY) as file:
+        async for block in request.stream():
+            file.write(block)
+        file.seek(0)
+        restored = await run_in_threadpool(partial(front.archives.restore, cast("BinaryIO", file), name=name))
+    response.headers["Location"] = address(restored.base)
+    return restored

@@ -1,0 +1,123 @@
+"""`/bases`: collections of documents that are searched together."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+from urllib.parse import quote
+
+from fastapi import APIRouter, Path, Response, status
+from pydantic import BaseModel, ConfigDict, Field
+
+from holdfast.api.callers import Front
+from holdfast.api.repeating import RepeatableRoute
+from holdfast.front.values import Balance, Base, Counts, OnDuplicate, Waiting
+
+router = APIRouter(prefix="/bases", tags=["bases"], route_class=RepeatableRoute)
+
+ItemId = Annotated[int, Field(ge=1, lt=2**63)]
+Name = Annotated[str, Path(description="the name of a base", examples=["handbook"], max_length=200)]
+
+
+class Changes(BaseModel):
+    """How a base is set; what is left out stays as it is."""
+
+    model_config = ConfigDict(extra="forbid", json_schema_extra={"examples": [{"indexes": ["vector", "fulltext"]}]})
+
+    indexes: list[str] | None = Field(None, description="which indexes its documents have", max_length=50)
+    chunk_size: int | None = Field(None, description="tokens of a chunk, at most")
+    chunk_overlap: int | None = Field(None, description="tokens that a chunk repeats of the one before")
+    missing_share: float | None = Field(None, description="share of chunks that an index may lack and still be served")
+    tenant: str | None = Field(None, description="bases of one tenant share paid answers", max_length=200)
+    budget_tokens: int | None = Field(None, description="tokens that the base may spend; null: any number")
+    jobs_per_day: int | None = Field(None, description="jobs that it may start in a day; null: any number")
+    auto_index: bool | None = Field(None, description="whether what is added is indexed at once")
+    on_duplicate: OnDuplicate | None = Field(None, description="what becomes of a name or content that is there")
+
+    def given(self) -> dict[str, Any]:
+        """Return what was named, and null only where that means something."""
+        named = self.model_dump(exclude_unset=True, exclude={"name"})
+        return {
+            key: value for key, value in named.items() if value is not None or key in ("budget_tokens", "jobs_per_day")
+        }
+
+
+class NewBase(Changes):
+    """A base to be made."""
+
+    name: str = Field(min_length=1, max_length=200, examples=["handbook"])
+
+
+class ChangedBase(Changes):
+    """What is to be different in a base."""
+
+    name: str | None = Field(None, min_length=1, max_length=200, description="another name")
+
+
+@router.get("")
+def list_bases(front: Front) -> list[Base]:
+    """Return the bases that the key may see, by name."""
+    return front.bases.list()
+
+
+@router.post("", status_code=status.HTTP_201_CREATED)
+def create_base(front: Front, base: NewBase, response: Response) -> Base:
+    """Make a base."""
+    made = front.bases.create(base.name, **base.given())
+    response.headers["Location"] = address(made.name)
+    return made
+
+
+@router.get("/{base}")
+def get_base(front: Front, base: Name) -> Base:
+    """Return a base, with what it wants and cannot have, and how far its documents follow its settings."""
+    return front.bases.get(base)
+
+
+@router.patch("/{base}")
+def change_base(front: Front, base: Name, changes: ChangedBase) -> Base:
+    """Set a base otherwise; its documents follow in the background, and what they have is served until then."""
+    given = changes.given()
+    if changes.name is not None and changes.name != base:
+        base = front.bases.rename(base, changes.name).name
+    return front.bases.change(base, **given) if given else front.bases.get(base)
+
+
+@router.delete("/{base}", status_code=status.HTTP_202_ACCEPTED)
+def delete_base(front: Front, base: Name) -> None:
+    """Delete a base with all that is in it; its name is free at once, the rest goes in the background."""
+    front.bases.delete(base)
+
+
+@router.post("/{base}:clear", status_code=status.HTTP_202_ACCEPTED)
+def clear_base(front: Front, base: Name) -> None:
+    """Delete all documents of a base; name and settings stay."""
+    front.bases.clear(base)
+
+
+@router.post("/{base}:repair", status_code=status.HTTP_202_ACCEPTED)
+def repair_base(front: Front, base: Name) -> Base:
+    """Try again what made a base fail, and build what is missing."""
+    return front.bases.repair(base)
+
+
+@router.get("/{base}/counts")
+def count_documents(front: Front, base: Name) -> Counts:
+    """Count the documents of a base by their status."""
+    return front.bases.counts(base)
+
+
+@router.get("/{base}/usage")
+def read_usage(front: Front, base: Name) -> Balance:
+    """Tell what a base has paid, and what it was spared because an answer was known."""
+    return front.accounts.usage(base)
+
+
+@router.get("/{base}/waiting")
+def list_waiting(front: Front, base: Name) -> list[Waiting]:
+    """Tell of each job that has not ended why it has not."""
+    return front.accounts.waiting(base)
+
+
+def address(name: str) -> str:
+    """Return where a base is found."""
+    return f"/api/v1/bases/{quote(name, safe='')}"

@@ -1,0 +1,317 @@
+"""`/bases/{base}/documents`: what people put in, ask for, look at and take out."""
+
+from __future__ import annotations
+
+from functools import partial
+from http import HTTPStatus
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, Path, Query, Request, Response
+from fastapi.concurrency import run_in_threadpool
+from fastapi.responses import FileResponse
+from pydantic import BaseModel, ConfigDict, Field
+
+from holdfast.api.bases import ItemId, Name, address
+from holdfast.api.callers import Front
+from holdfast.api.problems import Refused
+from holdfast.api.repeating import RepeatableRoute
+from holdfast.api.uploads import uploaded
+from holdfast.front.sentences import accepted
+from holdfast.front.values import (
+    Chunk,
+    Document,
+    Kind,
+    OnDuplicate,
+    Page,
+    Passage,
+    Preview,
+    Reply,
+    Standing,
+    Status,
+    Text,
+)
+from holdfast.knowledge.paging import Order
+
+router = APIRouter(prefix="/bases/{base}/documents", tags=["documents"], route_class=RepeatableRoute)
+
+Id = Annotated[int, Path(description="the id of a document", ge=1, lt=2**63)]
+Action = Literal["index", "reindex", "refresh", "retry", "force", "cancel", "delete"]
+MOST = 1000
+
+
+class Replies(BaseModel):
+    """What came of each file or document, in order."""
+
+    replies: list[Reply]
+
+
+class Note(BaseModel):
+    """A text that is written here."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    name: str = Field(min_length=1, max_length=1000)
+    text: str = Field(max_length=10_000_000)
+    metadata: dict[str, Any] = Field(default_factory=dict)
+    parent: ItemId | None = None
+    on_duplicate: OnDuplicate | None = None
+
+
+class Source(BaseModel):
+    """A place that is looked at: a page, a sitemap, a folder of the server."""
+
+    model_config = ConfigDict(
+        extra="forbid", json_schema_extra={"examples": [{"kind": "url", "source": "https://example.org/"}]}
+    )
+
+    kind: Literal["url", "sitemap", "directory"]
+    source: str = Field(min_length=1, max_length=4000, description="an address, or the path of a folder")
+    name: str | None = Field(None, min_length=1, max_length=1000)
+    every: int | None = Field(None, ge=60, le=10**9, description="seconds after which it is looked at again")
+    priority: int = Field(5, ge=0, le=9, description="of the look at a folder")
+
+
+class Folder(BaseModel):
+    """A folder of the server."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    path: str = Field(min_length=1, max_length=4000)
+
+
+class Selected(BaseModel):
+    """Some documents."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    documents: list[ItemId] = Field(max_length=MOST)
+    priority: int = Field(5, ge=0, le=9)
+
+
+class Ids(BaseModel):
+    """Documents whose state is asked."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    documents: list[ItemId] = Field(max_length=MOST)
+
+
+# ---------------------------------------------------------------- putting in
+
+
+@router.post(
+    "",
+    status_code=HTTPStatus.ACCEPTED,
+    openapi_extra={
+        "requestBody": {
+            "required": True,
+            "content": {
+                "multipart/form-data": {
+                    "schema": {
+                        "type": "object",
+                        "properties": {
+                            "file": {"type": "array", "items": {"type": "string", "format": "binary"}},
+                            "metadata": {"type": "string", "description": "a JSON object"},
+                        },
+                        "required": ["file"],
+                    }
+                },
+                "application/octet-stream": {"schema": {"type": "string", "format": "binary"}},
+            },
+        }
+    },
+)
+async def upload_files(
+    front: Front,
+    base: Name,
+    request: Request,
+    response: Response,
+    name: Annotated[str | None, Query(max_length=1000, description="of the file, where the body is the file")] = None,
+    parent: Annotated[int | None, Query(ge=1, lt=2**63, description="the container it goes into")] = None,
+    on_duplicate: Annotated[OnDuplicate | None, Query(description="as the base has it, if left out")] = None,
+    index: Annotated[bool | None, Query(description="index it at once; as the base has it, if left out")] = None,
+    priority: Annotated[int, Query(ge=0, le=9)] = 5,
+) -> Replies:
+    """Add files. One file that makes no new work is a conflict that names the document and the job in the way."""
+    async with uploaded(request, name=name, parent=parent) as files:
+        add = partial(front.documents.add, base, files, on_duplicate=on_duplicate, index=index, priority=priority)
+        replies = await run_in_threadpool(add)
+    return _told(replies, base, response)
+
+
+@router.post("/notes", status_code=HTTPStatus.ACCEPTED)
+def add_note(front: Front, base: Name, note: Note, response: Response) -> Replies:
+    """Add a note."""
+    one = front.documents.note(
+        base,
+        note.name,
+        note.text,
+        metadata=note.metadata,
+        parent=note.parent,
+        on_duplicate=note.on_duplicate,
+    )
+    return _told([one], base, response)
+
+
+@router.post("/sources", status_code=HTTPStatus.ACCEPTED)
+def add_source(front: Front, base: Name, source: Source, response: Response) -> Replies:
+    """Add a page, all pages of a sitemap, or a folder of the server; a folder needs a key with the scope admin."""
+    if source.kind == "directory":
+        return _told([front.documents.sync(base, source.source, priority=source.priority)], base, response)
+    add = front.documents.url if source.kind == "url" else front.documents.sitemap
+    return _told([add(base, source.source, name=source.name, every=source.every)], base, response)
+
+
+@router.post("/sources:preview")
+def preview_folder(front: Front, base: Name, folder: Folder) -> Preview:
+    """Tell what syncing a folder of the server would add, change and remove."""
+    return front.documents.preview(base, folder.path)
+
+
+# ---------------------------------------------------------------- looking
+
+
+@router.get("")
+def list_documents(
+    front: Front,
+    base: Name,
+    parent: Annotated[int | None, Query(ge=0, lt=2**63, description="only what stands in it; 0: at the top")] = None,
+    status: Annotated[list[Status] | None, Query(max_length=10)] = None,
+    kind: Annotated[list[Kind] | None, Query(max_length=10)] = None,
+    text: Annotated[str | None, Query(max_length=200, description="part of the name")] = None,
+    deleting: Annotated[bool, Query(description="only what is being deleted")] = False,
+    order: Order = Order.ACTIVE,
+    reverse: Annotated[bool, Query(description="the other way round, where the order has one")] = False,
+    cursor: Annotated[str | None, Query(max_length=500)] = None,
+    page: Annotated[int, Query(ge=1, le=100_000)] = 1,
+    page_size: Annotated[int, Query(ge=1, le=500)] = 50,
+) -> Page[Document]:
+    """Return documents: by default the active ones first, then the failed, then the newest."""
+    return front.documents.list(
+        base,
+        parent=parent,
+        states=status,
+        kinds=kind,
+        text=text,
+        deleting=deleting,
+        order=order,
+        reverse=reverse,
+        cursor=cursor,
+        page=page,
+        size=page_size,
+    )
+
+
+@router.post("/status")
+def read_statuses(front: Front, base: Name, ids: Ids) -> list[Standing]:
+    """Tell how up to 1,000 documents stand, in one query; those that are not there are left out."""
+    return list(front.documents.statuses(base, ids.documents))
+
+
+@router.get("/{document}")
+def get_document(front: Front, base: Name, document: Id, response: Response) -> Document:
+    """Return a document with all its indexes, why it waits, and what went wrong; its tag names the generation."""
+    found = front.documents.get(base, document)
+    response.headers["ETag"] = _tag(found)
+    return found
+
+
+@router.get("/{document}/text")
+def read_text(
+    front: Front,
+    base: Name,
+    document: Id,
+    start: Annotated[int, Query(ge=0, lt=2**31)] = 0,
+    length: Annotated[int, Query(ge=1, le=1_000_000)] = 100_000,
+) -> Text:
+    """Return the text of a document as it was read and is served."""
+    return front.documents.text(base, document, start=start, length=length)
+
+
+@router.get(
+    "/{document}/original",
+    response_class=FileResponse,
+    responses={200: {"content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}}},
+)
+def download_original(front: Front, base: Name, document: Id) -> FileResponse:
+    """Return the bytes of a document as they came in, as a file to be saved."""
+    found = front.documents.original(base, document)
+    return FileResponse(
+        found.path,
+        media_type="application/octet-stream",
+        filename=found.name,
+        content_disposition_type="attachment",
+        headers={"Content-Security-Policy": "sandbox"},
+    )
+
+
+@router.get("/{document}/chunks")
+def list_chunks(
+    front: Front,
+    base: Name,
+    document: Id,
+    cursor: Annotated[str | None, Query(max_length=50)] = None,
+    limit: Annotated[int, Query(ge=1, le=500)] = 100,
+) -> Page[Chunk]:
+    """Return the chunks of a document, or of all below a container, as they are served."""
+    return front.documents.chunks(base, document, cursor=cursor, limit=limit)
+
+
+@router.get("/{document}/passages/{chunk}")
+def read_passage(front: Front, base: Name, document: Id, chunk: Annotated[int, Path(ge=1, lt=2**63)]) -> Passage:
+    """Return a chunk with what stands around it: what a hit or a citation opens."""
+    return front.documents.passage(base, document, chunk)
+
+
+# ---------------------------------------------------------------- asking
+
+
+@router.post("/{document}:{action}", status_code=HTTPStatus.ACCEPTED)
+def act_on_document(
+    front: Front,
+    base: Name,
+    document: Id,
+    action: Action,
+    priority: Annotated[int, Query(ge=0, le=9)] = 5,
+) -> Reply:
+    """Index, reindex, refresh (or rescan), retry, force, cancel or delete; a conflict names the active job."""
+    return accepted(front.documents.many(base, action, [document], priority=priority)[0])
+
+
+@router.delete("/{document}", status_code=HTTPStatus.ACCEPTED)
+def delete_document(front: Front, base: Name, document: Id, request: Request) -> Reply:
+    """Delete a document with all below it: from now on it is found nowhere. With `If-Match`, only if unchanged."""
+    wanted = request.headers.get("if-match")
+    if wanted not in (None, "*"):
+        now = _tag(front.documents.get(base, document))
+        if now not in _tags(wanted):
+            raise Refused(
+                HTTPStatus.PRECONDITION_FAILED,
+                f"The document has changed; it is {now} now. Read it again.",
+                headers={"ETag": now},
+            )
+    return front.documents.delete(base, document)
+
+
+@router.post(":{action}", status_code=HTTPStatus.ACCEPTED)
+def act_on_documents(front: Front, base: Name, action: Action, selected: Selected) -> Replies:
+    """Do the same to many documents; each has its own answer."""
+    return Replies(replies=front.documents.many(base, action, selected.documents, priority=selected.priority))
+
+
+def _told(replies: list[Reply], base: str, response: Response) -> Replies:
+    """Answer for files that were added; a single one that made no work is a conflict."""
+    if len(replies) == 1:
+        one = accepted(replies[0])
+        place = f"/api/v1/jobs/{one.job}" if one.job else f"{address(base)}/documents/{one.document}"
+        response.headers["Location"] = place
+    return Replies(replies=replies)
+
+
+def _tag(document: Document) -> str:
+    """Return what tells one generation of a document from the others."""
+    return f'"g{document.generation}"'
+
+
+def _tags(header: str | None) -> list[str]:
+    return [one.strip() for one in (header or "").split(",")]

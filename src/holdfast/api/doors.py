@@ -1,0 +1,128 @@
+"""What every request passes before it reaches a route: a size, a host, an origin, a number.
+
+A web site that is open in the same browser must not reach a server that needs no key: a request that names another
+host (DNS rebinding), or comes from another origin and would change something, is refused.
+"""
+
+from __future__ import annotations
+
+import re
+from http import HTTPStatus
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+from uuid import uuid4
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.requests import Request
+
+from holdfast.api.problems import Refused, respond
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+    from threading import Event
+
+    from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
+HERE = frozenset({"localhost", "127.0.0.1", "::1"})
+REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
+HARDENING = {
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "X-Frame-Options": "DENY",
+}
+
+
+class Doors:
+    """Checks what is true of every request, in one pass and without reading its body."""
+
+    def __init__(self, app: ASGIApp, *, hosts: Collection[str] | None, largest: int, draining: Event) -> None:
+        self._app = app
+        self._hosts = None if hosts is None else frozenset(host.lower() for host in hosts)
+        self._largest = largest
+        self._draining = draining
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Let a request in, or say why not."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        request = Request(scope)
+        given = request.headers.get("x-request-id", "")
+        request.state.request_id = given if REQUEST_ID.fullmatch(given) else uuid4().hex
+
+        async def send_hardened(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(scope=message)
+                headers["X-Request-ID"] = request.state.request_id
+                for name, value in HARDENING.items():
+                    headers.setdefault(name, value)
+            await send(message)
+
+        try:
+            self._check(request)
+            await self._app(scope, self._counted(receive), send_hardened)
+        except Refused as refused:
+            answer = respond(request, refused.status_code, refused.code, str(refused.detail), headers=refused.headers)
+            await answer(scope, receive, send_hardened)
+
+    def _check(self, request: Request) -> None:
+        host = _host(request.headers.get("host", ""))
+        if self._hosts is not None and host not in self._hosts:
+            raise Refused(
+                HTTPStatus.MISDIRECTED_REQUEST,
+                f"This server does not answer to the name {host!r}. If it should, add the name to HOLDFAST_HOSTS.",
+            )
+        if request.method not in SAFE:
+            _same_origin(request.headers)
+        length = request.headers.get("content-length", "")
+        if length.isdecimal() and int(length) > self._largest:
+            raise self._too_large()
+        if self._draining.is_set():
+            raise Refused(
+                HTTPStatus.SERVICE_UNAVAILABLE,
+                "The server is going down; ask again soon.",
+                headers={"Retry-After": "5"},
+            )
+
+    def _counted(self, receive: Receive) -> Receive:
+        """Count what is really received: a header may lie about it, or be missing."""
+        received = 0
+
+        async def counted() -> Message:
+            nonlocal received
+            message = await receive()
+            received += len(message.get("body", b""))
+            if received > self._largest:
+                raise self._too_large()
+            return message
+
+        return counted
+
+    def _too_large(self) -> Refused:
+        return Refused(
+            HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+            f"A request has at most {self._largest} bytes here; split it, or raise HOLDFAST_UPLOAD_LIMIT.",
+        )
+
+
+def _same_origin(headers: Headers) -> None:
+    """Refuse what another site's page sent; programs that are no browsers send neither header."""
+    origin, host = headers.get("origin"), headers.get("host", "")
+    if headers.get("sec-fetch-site") in ("cross-site", "same-site") or (
+        origin is not None and urlsplit(origin).netloc.lower() != host.lower()
+    ):
+        raise Refused(
+            HTTPStatus.FORBIDDEN,
+            "This request comes from the page of another site, which may not change anything here.",
+            code="wrong_origin",
+        )
+
+
+def _host(text: str) -> str:
+    """Return the name in a Host header, without its port."""
+    try:
+        return (urlsplit(f"//{text}").hostname or "").lower()
+    except ValueError:
+        return ""

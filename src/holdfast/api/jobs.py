@@ -1,0 +1,135 @@
+"""`/jobs`: what is under way, in which order, and what came of it."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Annotated
+
+from fastapi import APIRouter, Path, Query
+from pydantic import BaseModel, ConfigDict, Field
+
+from holdfast.api.callers import Front
+from holdfast.api.repeating import RepeatableRoute
+from holdfast.front.values import Job, Page, Queue, Reply, Summary
+
+router = APIRouter(prefix="/jobs", tags=["jobs"], route_class=RepeatableRoute)
+
+Id = Annotated[str, Path(description="the id of a job", max_length=200)]
+
+
+class Many(BaseModel):
+    """Which jobs are meant."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    base: str | None = Field(None, description="only of this base; null: of all", max_length=200)
+    dry_run: bool = Field(False, description="count, and change nothing")
+
+
+class Retried(Many):
+    """What is tried again."""
+
+    degraded: bool = Field(False, description="also documents that lack something")
+
+
+class Pausing(BaseModel):
+    """What is paused."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    base: str | None = Field(None, description="only this base; null: everything", max_length=200)
+    stop: bool = Field(False, description="also call back what runs; it goes on after the pause")
+
+
+class Resuming(BaseModel):
+    """What is resumed."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    base: str | None = Field(None, description="only this base; null: everything", max_length=200)
+
+
+class Priority(BaseModel):
+    """When something is served."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    priority: int = Field(ge=0, le=9, description="0 is served first, 9 last")
+
+
+class Paused(BaseModel):
+    """Whether a pause began or ended."""
+
+    changed: bool
+
+
+@router.get("")
+def list_jobs(
+    front: Front,
+    base: Annotated[str | None, Query(max_length=200)] = None,
+    state: Annotated[list[str] | None, Query(description="queued, indexing, deleting, or an outcome")] = None,
+    requester: Annotated[str | None, Query(max_length=200)] = None,
+    cursor: Annotated[str | None, Query(max_length=500)] = None,
+    page: Annotated[int, Query(ge=1, le=10_000)] = 1,
+    page_size: Annotated[int, Query(ge=1, le=500)] = 50,
+) -> Page[Job]:
+    """Return jobs: the active ones in the order in which they are served, then those that ended, newest first."""
+    return front.jobs.list(base, states=state, requester=requester, cursor=cursor, page=page, size=page_size)
+
+
+@router.get("/overview")
+def read_queue(
+    front: Front,
+    base: Annotated[str | None, Query(max_length=200)] = None,
+    hours: Annotated[int, Query(ge=1, le=24 * 30)] = 24,
+) -> Queue:
+    """Tell how the queue does, within the last hours."""
+    return front.jobs.overview(base, timedelta(hours=hours))
+
+
+@router.get("/{job}")
+def get_job(front: Front, job: Id) -> Job:
+    """Return a job, with how far it is and why it waits."""
+    return front.jobs.get(job)
+
+
+@router.post("/{job}:cancel", status_code=202)
+def cancel_job(front: Front, job: Id) -> Reply:
+    """Cancel a job; what was served stays served."""
+    return front.jobs.cancel(job)
+
+
+@router.post("/{job}:retry", status_code=202)
+def retry_job(front: Front, job: Id) -> Reply:
+    """Build what a job left failed or lacking, and nothing else."""
+    return front.jobs.retry(job)
+
+
+@router.post("/{job}:prioritise")
+def prioritise_job(front: Front, job: Id, wanted: Priority) -> Reply:
+    """Give an active job another priority."""
+    return front.jobs.prioritise(job, wanted.priority)
+
+
+@router.post(":cancel")
+def cancel_all_jobs(front: Front, wanted: Many) -> Summary:
+    """Stop all: cancel every active job of a base, or of all; deletes go on."""
+    return front.jobs.cancel_all(wanted.base, dry_run=wanted.dry_run)
+
+
+@router.post(":retry")
+def retry_all_failed(front: Front, wanted: Retried) -> Summary:
+    """Ask for all that failed once more."""
+    return front.jobs.retry_all(wanted.base, degraded=wanted.degraded, dry_run=wanted.dry_run)
+
+
+@router.post(":pause")
+def pause_queue(front: Front, wanted: Pausing) -> Paused:
+    """Let nothing of a base, or nothing at all, begin."""
+    return Paused(changed=front.jobs.pause(wanted.base, stop=wanted.stop))
+
+
+@router.post(":resume")
+def resume_queue(front: Front, wanted: Resuming) -> Paused:
+    """End a pause."""
+    return Paused(changed=front.jobs.resume(wanted.base))

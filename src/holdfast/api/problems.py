@@ -1,0 +1,204 @@
+"""Every error as a problem of RFC 9457: what happened, why, what to do next, and a code to branch on.
+
+One table maps errors to statuses. An error that nobody foresaw is logged with its trace and told without it.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any
+
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from starlette.exceptions import HTTPException
+
+from holdfast import errors
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from fastapi import FastAPI, Request
+
+log = logging.getLogger("holdfast")
+
+MEDIA_TYPE = "application/problem+json"
+RETRYABLE = frozenset({HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE, HTTPStatus.BAD_GATEWAY})
+A_MOMENT = 2  # seconds after which what was busy may be free
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pointed:
+    """One part of a request that cannot be read."""
+
+    pointer: str  # as in RFC 6901
+    detail: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProblemDetails:
+    """Why a request was not carried out; nothing was changed."""
+
+    type: str
+    title: str
+    status: int
+    detail: str
+    code: str
+    request_id: str
+    retryable: bool
+    instance: str = ""
+    errors: list[Pointed] = field(default_factory=list)
+    verdict: str | None = None  # of a conflict: joined, skipped or rejected
+    state: str | None = None  # of a conflict: how the document stands
+    document: int | None = None  # of a conflict: the one that stands in the way
+    job: str | None = None  # of a conflict: the active one
+
+
+@dataclass(frozen=True, slots=True)
+class Meaning:
+    """How one kind of error is told."""
+
+    status: HTTPStatus
+    code: str
+    retry_after: int | None = None  # seconds
+
+
+# The first kind that an error is of tells it.
+MEANINGS: Sequence[tuple[type[Exception], Meaning]] = (
+    (errors.BadSettings, Meaning(HTTPStatus.UNPROCESSABLE_ENTITY, "bad_settings")),
+    (errors.BadRequest, Meaning(HTTPStatus.UNPROCESSABLE_ENTITY, "bad_request")),
+    (errors.UnknownBase, Meaning(HTTPStatus.NOT_FOUND, "unknown_base")),
+    (errors.UnknownItem, Meaning(HTTPStatus.NOT_FOUND, "unknown_document")),
+    (errors.UnknownJob, Meaning(HTTPStatus.NOT_FOUND, "unknown_job")),
+    (errors.UnknownOwner, Meaning(HTTPStatus.NOT_FOUND, "unknown_document")),
+    (errors.UnknownSlot, Meaning(HTTPStatus.NOT_FOUND, "unknown_index")),
+    (errors.UnknownKey, Meaning(HTTPStatus.NOT_FOUND, "unknown_key")),
+    (errors.UnknownWebhook, Meaning(HTTPStatus.NOT_FOUND, "unknown_webhook")),
+    (errors.UnknownDelivery, Meaning(HTTPStatus.NOT_FOUND, "unknown_delivery")),
+    (errors.UnknownEntity, Meaning(HTTPStatus.NOT_FOUND, "unknown_entity")),
+    (errors.NameTaken, Meaning(HTTPStatus.CONFLICT, "name_taken")),
+    (errors.BaseFailed, Meaning(HTTPStatus.CONFLICT, "base_failed")),
+    (errors.NotNow, Meaning(HTTPStatus.CONFLICT, "not_now")),
+    (errors.Forbidden, Meaning(HTTPStatus.FORBIDDEN, "forbidden")),
+    (errors.StoreFull, Meaning(HTTPStatus.INSUFFICIENT_STORAGE, "disk_full")),
+    (errors.StoreBusy, Meaning(HTTPStatus.SERVICE_UNAVAILABLE, "database_busy", A_MOMENT)),
+    (errors.StoreUnavailable, Meaning(HTTPStatus.SERVICE_UNAVAILABLE, "database_unavailable", A_MOMENT)),
+    (errors.StoreError, Meaning(HTTPStatus.SERVICE_UNAVAILABLE, "database_failed", A_MOMENT)),
+    (errors.WorkError, Meaning(HTTPStatus.BAD_GATEWAY, "provider_failed")),
+)
+# What the framework refuses by itself.
+REFUSALS = {
+    HTTPStatus.BAD_REQUEST: "bad_request",
+    HTTPStatus.UNAUTHORIZED: "unauthorized",
+    HTTPStatus.FORBIDDEN: "forbidden",
+    HTTPStatus.NOT_FOUND: "no_such_address",
+    HTTPStatus.METHOD_NOT_ALLOWED: "method_not_allowed",
+    HTTPStatus.NOT_ACCEPTABLE: "not_acceptable",
+    HTTPStatus.PRECONDITION_FAILED: "changed_meanwhile",
+    HTTPStatus.REQUEST_ENTITY_TOO_LARGE: "too_large",
+    HTTPStatus.UNSUPPORTED_MEDIA_TYPE: "unsupported_media_type",
+    HTTPStatus.MISDIRECTED_REQUEST: "wrong_host",
+    HTTPStatus.SERVICE_UNAVAILABLE: "draining",
+}
+
+
+class Refused(HTTPException):
+    """A request that is refused before it reaches what it is about."""
+
+    def __init__(
+        self, status: HTTPStatus, detail: str, *, code: str | None = None, headers: Mapping[str, str] | None = None
+    ) -> None:
+        super().__init__(status, detail, dict(headers or {}))
+        self.code = code or REFUSALS[status]
+
+
+def install(app: FastAPI) -> None:
+    """Let an app tell every error as a problem."""
+    for kind in (errors.HoldfastError, RequestValidationError, HTTPException, Exception):
+        app.add_exception_handler(kind, told)
+
+
+def told(request: Request, error: Exception) -> JSONResponse:
+    """Tell an error."""
+    if isinstance(error, errors.HoldfastError):
+        return _explained(request, error)
+    if isinstance(error, RequestValidationError):
+        return _invalid(request, error)
+    if isinstance(error, HTTPException):
+        return _refused(request, error)
+    return _unforeseen(request, error)
+
+
+def respond(
+    request: Request, status: int, code: str, detail: str, *, headers: Mapping[str, str] | None = None, **more: Any
+) -> JSONResponse:
+    """Make the answer."""
+    body: dict[str, Any] = {
+        "type": f"urn:holdfast:problem:{code}",
+        "title": code.replace("_", " ").capitalize(),
+        "status": int(status),
+        "detail": detail,
+        "code": code,
+        "request_id": getattr(request.state, "request_id", ""),
+        "retryable": int(status) in RETRYABLE,
+        "instance": request.url.path,
+        "errors": [],
+        "verdict": None,
+        "state": None,
+        "document": None,
+        "job": None,
+    }
+    return JSONResponse(body | more, int(status), dict(headers or {}), media_type=MEDIA_TYPE)
+
+
+def _explained(request: Request, error: errors.HoldfastError) -> JSONResponse:
+    meaning = next((one for kind, one in MEANINGS if isinstance(error, kind)), None)
+    if meaning is None:
+        return _unforeseen(request, error)
+    status, code, wait = meaning.status, meaning.code, meaning.retry_after
+    more: dict[str, Any] = {}
+    if isinstance(error, errors.NotNow):
+        code = error.reason
+    if isinstance(error, errors.WorkError):
+        code = error.code
+    if isinstance(error, errors.Transient):
+        status = HTTPStatus.SERVICE_UNAVAILABLE
+        wait = max(1, int(error.retry_after.total_seconds())) if error.retry_after else A_MOMENT
+    if isinstance(error, errors.Conflict):
+        more = {"verdict": error.verdict, "state": error.status, "document": error.document, "job": error.job}
+        if error.reason == "quota_exhausted":
+            status, wait = HTTPStatus.TOO_MANY_REQUESTS, _till_midnight()
+    return respond(request, status, code, str(error), headers={"Retry-After": str(wait)} if wait else None, **more)
+
+
+def _invalid(request: Request, error: RequestValidationError) -> JSONResponse:
+    found = [
+        {"pointer": "/" + "/".join(_escaped(str(part)) for part in one["loc"]), "detail": str(one["msg"])}
+        for one in error.errors()
+    ]
+    detail = "; ".join(f"{one['pointer']}: {one['detail']}" for one in found[:3]) or "The request cannot be read."
+    return respond(request, HTTPStatus.UNPROCESSABLE_ENTITY, "invalid_request", detail, errors=found)
+
+
+def _refused(request: Request, error: HTTPException) -> JSONResponse:
+    status = HTTPStatus(error.status_code)
+    code = error.code if isinstance(error, Refused) else REFUSALS.get(status, "refused")
+    return respond(request, status, code, str(error.detail), headers=error.headers)
+
+
+def _unforeseen(request: Request, error: Exception) -> JSONResponse:
+    log.error("api.failed path=%s", request.url.path, exc_info=error)
+    detail = "Something went wrong that was not foreseen; the server's log has it under the id of this request."
+    return respond(request, HTTPStatus.INTERNAL_SERVER_ERROR, "internal_error", detail)
+
+
+def _escaped(part: str) -> str:
+    return part.replace("~", "~0").replace("/", "~1")
+
+
+def _till_midnight() -> int:
+    now = datetime.now(UTC)
+    midnight = (now + timedelta(days=1)).replace(hour=0, minute=0, second=0, microsecond=0)
+    return max(1, int((midnight - now).total_seconds()))

@@ -1,0 +1,166 @@
+"""A server: the app, and the workers of its machine beside it, until somebody ends it."""
+
+from __future__ import annotations
+
+import ipaddress
+import logging
+import socket
+import threading
+from contextlib import ExitStack, closing, suppress
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+import uvicorn
+
+from holdfast.api.app import Served, make_app
+from holdfast.core.clock import SystemClock
+from holdfast.errors import BadSettings
+from holdfast.events.feed import Feed
+from holdfast.events.sender import Sender
+from holdfast.events.sending import Line
+from holdfast.front.opening import announce, open_library, server_of, withdraw
+from holdfast.runtime.loop import Loop
+from holdfast.sources.reach import Reach
+from holdfast.stores.bells import MemoryBell
+from holdfast.wiring import crew, open_news, open_scheduler
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from holdfast.settings import Settings
+    from holdfast.wiring import Library
+
+log = logging.getLogger("holdfast")
+
+TRIES = 20  # ports that are tried, one after the other
+TIDYING = timedelta(minutes=1)
+GRACE = 5  # seconds that requests have to end when the server goes down
+
+
+def serve(settings: Settings, *, work: bool = True, ready: Callable[[str], None] = print) -> None:
+    """Serve until SIGINT or SIGTERM; `ready` is told the address once requests are taken."""
+    other = server_of(settings)
+    if other is not None:
+        raise BadSettings(f"A server serves {settings.home} already, at {other}. Use it, or set another HOLDFAST_HOME.")
+    with ExitStack() as held:
+        library = open_library(settings)
+        held.callback(library.store.close)
+        served = Served(
+            library=library,
+            settings=settings,
+            feed=Feed(library.log, SystemClock()),
+            needs_key=_needs_key(settings),
+        )
+        if served.needs_key and not library.keys.exist():
+            raise BadSettings(
+                f"A server on {settings.host} would be open to everybody who can reach it, because there is no key. "
+                "Make one first: holdfast keys create NAME --scope admin."
+            )
+        listening = held.enter_context(listen(settings.host, settings.port))
+        _follow(held, served)
+        if work:
+            scheduler = open_scheduler(settings)
+            held.callback(scheduler.stop)
+            scheduler.start(crew(settings))
+        address = _address(listening)
+        held.callback(withdraw, settings)
+        announce(settings, address)
+        _Server(served, lambda: ready(address)).run(sockets=[listening])
+
+
+def _follow(held: ExitStack, served: Served) -> None:
+    """Follow the log for those who look on, send to webhooks, and tidy up now and then; all in threads of their own."""
+    library, settings = served.library, served.settings
+    news = open_news(settings.database)
+    held.callback(news.close)
+    listener = held.enter_context(closing(news.listen()))
+    reach = Reach.parse(settings.webhook_allow)
+    sender = Sender(library.deliveries, Line(reach=reach), wake=listener.poke)
+    held.callback(sender.close)
+    quiet = held.enter_context(closing(MemoryBell().listen()))
+    for loop in (
+        Loop("webhooks", sender.step, listener, settings.period),
+        Loop("tidying", lambda: _tidy(library, settings), quiet, TIDYING),
+    ):
+        held.callback(loop.start().join)
+        held.callback(loop.stop)
+    held.callback(served.feed.close)
+    served.feed.start(news)
+
+
+def _tidy(library: Library, settings: Settings) -> None:
+    """Note which keys were used, and remove what nobody asks for any more."""
+    library.keys.note_uses()
+    library.repeats.sweep()
+    library.deliveries.sweep(settings.retention)
+
+
+class _Server(uvicorn.Server):
+    """Tells when it is ready, and lets streams know that it goes down."""
+
+    def __init__(self, served: Served, ready: Callable[[], None]) -> None:
+        super().__init__(
+            uvicorn.Config(
+                make_app(served),
+                log_config=None,
+                access_log=False,
+                server_header=False,
+                timeout_graceful_shutdown=GRACE,
+            )
+        )
+        self._served = served
+        self._ready = ready
+
+    def run(self, sockets: list[socket.socket] | None = None) -> None:
+        """Serve; being told to end is no error."""
+        with suppress(KeyboardInterrupt):
+            super().run(sockets)
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Begin to serve."""
+        await super().startup(sockets)
+        if self.started:
+            self._ready()
+
+    def handle_exit(self, sig: int, frame: object) -> None:
+        """Take no more requests, and end the streams."""
+        self._served.draining.set()
+        threading.Thread(target=self._served.feed.close, daemon=True).start()  # a signal handler must not wait
+        super().handle_exit(sig, frame)  # type: ignore[arg-type]
+
+
+def _needs_key(settings: Settings) -> bool:
+    return settings.keys == "on" or bool(settings.hosts) or not _here(settings.host)
+
+
+def _here(host: str) -> bool:
+    """Tell whether only this machine can reach an address."""
+    if host == "localhost":
+        return True
+    with suppress(ValueError):
+        return ipaddress.ip_address(host).is_loopback
+    return False
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """Listen on the port, or on the next one that is free."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    for number in range(port, port + TRIES) if port else (0,):
+        listening = socket.socket(family, socket.SOCK_STREAM)
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listening.bind((host, number))
+            listening.listen(1024)
+        except OSError as error:
+            listening.close()
+            reason = error
+        else:
+            return listening
+    raise BadSettings(
+        f"The server cannot listen on {host}, port {port} ({reason}); set HOLDFAST_HOST or HOLDFAST_PORT to another."
+    )
+
+
+def _address(listening: socket.socket) -> str:
+    host, port = listening.getsockname()[:2]
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"

@@ -1,0 +1,85 @@
+"""`/settings`, `/doctor`, and whether the server is well."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query, Request
+from pydantic import BaseModel
+
+from holdfast import __version__
+from holdfast.access.callers import Scope
+from holdfast.api.callers import Front, served
+from holdfast.front.values import Finding
+
+router = APIRouter(tags=["system"])
+health = APIRouter(tags=["system"])
+
+
+class Setting(BaseModel):
+    """One setting of the server, as it holds now."""
+
+    name: str
+    value: Any
+    meaning: str
+
+
+class About(BaseModel):
+    """What serves."""
+
+    version: str
+    scope: str
+    bases_limited: bool
+    settings: list[Setting]
+
+
+class Health(BaseModel):
+    """Whether the server is well."""
+
+    status: str
+
+
+@router.get("/about")
+def read_about(front: Front, request: Request) -> About:
+    """Tell the version, what the key may do, and for administrators the settings; secrets are never told."""
+    caller = front.reception.caller
+    admin = caller.may(Scope.ADMIN) and caller.bases is None
+    settings = served(request).settings
+    return About(
+        version=__version__,
+        scope=str(caller.scope),
+        bases_limited=caller.bases is not None,
+        settings=[
+            Setting(name=one.name, value=_plain(getattr(settings, one.name)), meaning=one.metadata["meaning"])
+            for one in fields(settings)
+            if admin and one.repr
+        ],
+    )
+
+
+@router.post("/doctor")
+def run_doctor(
+    front: Front,
+    fix: Annotated[bool, Query(description="repair what can be")] = False,
+    deep: Annotated[bool, Query(description="also read every file")] = False,
+) -> list[Finding]:
+    """Compare every store with what should be there."""
+    return front.accounts.doctor(fix=fix, deep=deep)
+
+
+@health.get("/healthz", include_in_schema=False)
+def is_alive() -> Health:
+    """Tell that the process answers."""
+    return Health(status="ok")
+
+
+@health.get("/readyz", include_in_schema=False)
+def is_ready(request: Request) -> Health:
+    """Tell that the database answers."""
+    served(request).library.bases.list()
+    return Health(status="ok")
+
+
+def _plain(value: Any) -> Any:
+    return value if isinstance(value, int | float | str | None) else str(value)

@@ -1,0 +1,71 @@
+"""Bytes on their way in: of a form with files, or of a body that is the file.
+
+They are written to a file of the server's as they come, never held in memory as a whole, and counted on the way.
+"""
+
+from __future__ import annotations
+
+import json
+from contextlib import asynccontextmanager
+from http import HTTPStatus
+from tempfile import SpooledTemporaryFile
+from typing import TYPE_CHECKING, Any, BinaryIO, cast
+
+from starlette.datastructures import UploadFile
+
+from holdfast.api.problems import Refused
+from holdfast.errors import BadRequest
+from holdfast.front.documents import File
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from fastapi import Request
+
+IN_MEMORY = 1 << 20  # bytes; the rest of a body is on the disk
+MOST_FILES = 1000
+FORM = "multipart/form-data"
+
+
+@asynccontextmanager
+async def uploaded(request: Request, *, name: str | None, parent: int | None) -> AsyncIterator[list[File]]:
+    """Receive files: those of a form, or the body under a name that is told beside it."""
+    if request.headers.get("content-type", "").partition(";")[0].strip().lower() == FORM:
+        async with request.form(max_files=MOST_FILES, max_fields=MOST_FILES) as form:
+            metadata = _metadata(form.get("metadata"))
+            given = [part for _, part in form.multi_items() if isinstance(part, UploadFile)]
+            if not given:
+                raise Refused(HTTPStatus.BAD_REQUEST, "The form holds no file; send each as a part with a filename.")
+            yield [
+                File(
+                    name=part.filename or "unnamed",
+                    content=part.file,
+                    metadata=metadata,
+                    parent=parent,
+                )
+                for part in given
+            ]
+        return
+    if not name:
+        raise Refused(
+            HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
+            "Send a form with files (multipart/form-data), or the bytes themselves with ?name=.",
+        )
+    with SpooledTemporaryFile(max_size=IN_MEMORY) as body:
+        async for block in request.stream():
+            body.write(block)
+        body.seek(0)
+        yield [File(name=name, content=cast("BinaryIO", body), parent=parent)]
+
+
+def _metadata(given: Any) -> dict[str, Any]:
+    """Read the field `metadata` of a form: a JSON object that all its files get."""
+    if given is None:
+        return {}
+    try:
+        read = json.loads(given)
+    except (TypeError, ValueError) as error:
+        raise BadRequest(f"`metadata` is not JSON: {error}.") from error
+    if not isinstance(read, dict):
+        raise BadRequest("`metadata` must be a JSON object.")
+    return read

@@ -1,0 +1,116 @@
+"""All commands together. Building this loads Typer and nothing of the library."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from typer.core import TyperGroup
+
+from holdfast import __version__
+from holdfast.cli import (
+    adding,
+    archives,
+    asking,
+    bases,
+    cards,
+    guard,
+    keys,
+    looking,
+    queue,
+    requesting,
+    serving,
+    showing,
+    tending,
+    webhooks,
+)
+from holdfast.cli.running import At, Common, Debug, Home, Json, KeyFile, Quiet, keep_key
+
+if TYPE_CHECKING:
+    from typer._click import Context, HelpFormatter
+
+GROUPS = {
+    "queue": (queue, "Changing", "The queue: its jobs, their order, pauses."),
+    "base": (bases, "Tending", "The bases: made, set, emptied, deleted."),
+    "cards": (cards, "Searching", "Study cards made from a base."),
+    "keys": (keys, "Serving", "Who may ask a server."),
+    "webhooks": (webhooks, "Serving", "Addresses that are told what happens."),
+    "guard": (guard, "Serving", "The guard of an existing pipeline."),
+}
+
+
+class Sections(TyperGroup):
+    """Shows the commands in sections, without Rich: loading it takes longer than all the rest."""
+
+    def format_commands(self, ctx: Context, formatter: HelpFormatter) -> None:
+        """Write the commands, each below the subject it belongs to."""
+        sections: dict[str, list[tuple[str, str]]] = {}
+        room = formatter.width - 6 - max(map(len, self.commands))
+        for name in self.list_commands(ctx):
+            one = self.commands[name]
+            section = getattr(one, "rich_help_panel", None) or "Commands"
+            sections.setdefault(section, []).append((name, one.get_short_help_str(room)))
+        for section, rows in sections.items():
+            with formatter.section(section):
+                formatter.write_dl(rows)
+
+
+def make() -> typer.Typer:
+    """Make the app."""
+    made = _typer("Index every document once, keep it, and search and ask it.")
+    made.callback()(everywhere)
+    adding.declare(made)
+    asking.declare(made)
+    looking.declare(made)
+    showing.declare(made)
+    requesting.declare(made)
+    archives.declare(made)
+    config = _typer("What is set.")
+    tending.declare(made, config)
+    serving.declare(made)
+    made.add_typer(config, name="config", rich_help_panel="Tending")
+    for name, (module, panel, meaning) in GROUPS.items():
+        group = _typer(meaning)
+        module.declare(group)
+        made.add_typer(group, name=name, rich_help_panel=panel)
+    return made
+
+
+def _typer(meaning: str) -> typer.Typer:
+    return typer.Typer(
+        help=meaning,
+        cls=Sections,
+        rich_markup_mode=None,
+        no_args_is_help=True,
+        pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["--help", "-h"]},
+    )
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        print(f"holdfast {__version__}")
+        raise typer.Exit
+
+
+def everywhere(
+    context: typer.Context,
+    home: Home = None,
+    at: At = None,
+    key_file: KeyFile = None,
+    json: Json = False,
+    quiet: Quiet = False,
+    debug: Debug = False,
+    version: Annotated[  # noqa: ARG001 - its callback ends the program
+        bool, typer.Option("--version", help="Print the version.", callback=_version, is_eager=True)
+    ] = False,
+) -> None:
+    """Index every document once, keep it, and search and ask it.
+
+    The options here may also stand behind a command.
+    """
+    keep_key()
+    context.obj = Common(json=json, quiet=quiet, home=home, at=at, key_file=key_file, debug=debug)
+
+
+app = make()

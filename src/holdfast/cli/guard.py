@@ -1,0 +1,123 @@
+"""`guard`: the guard of an existing pipeline. An error of any kind ends these with 1."""
+
+from __future__ import annotations
+
+import logging
+import signal
+import sys
+import threading
+from importlib import import_module
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from holdfast.cli.exits import Exit
+from holdfast.cli.running import Face, command
+from holdfast.errors import BadSettings, HoldfastError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from holdfast.guard.guard import Guard
+
+Where = Annotated[
+    str,
+    typer.Argument(metavar="GUARD", help="Where the guard of your app is: module:name, as in shop.tasks:guard"),
+]
+
+
+def declare(app: typer.Typer) -> None:
+    """Declare the commands."""
+    command(app, "reconcile")(reconcile)
+    command(app, "adopt")(adopt)
+
+
+def reconcile(
+    face: Face,
+    guard: Where,
+    once: Annotated[bool, typer.Option("--once", help="Do one pass and end.")] = False,
+) -> Exit:
+    """Take over from dead workers and send again what a broker lost."""
+    return _ending(face, lambda: _reconcile(guard, once=once))
+
+
+def adopt(
+    face: Face,
+    guard: Where,
+    work: Annotated[str, typer.Argument(metavar="WORK", help="Name of the guarded work, as in `guarded(name=…)`.")],
+    source: Annotated[str, typer.Option("--source", help="Address of the database that has the table.")],
+    table: Annotated[str, typer.Option("--table", help="The table.")],
+    key: Annotated[str, typer.Option("--key", help="Its key column.")] = "id",
+    active: Annotated[str, typer.Option("--active", help="SQL condition of a done row.")] = "is_active",
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Count, and write nothing.")] = False,
+) -> Exit:
+    """Bring the rows of an existing table into the guard."""
+    given = {"database": source, "table": table, "key": key, "active": active}
+    return _ending(face, lambda: _adopt(face, guard, work, given, dry_run=dry_run))
+
+
+def _ending(face: Face, work: Callable[[], None]) -> Exit:
+    if not face.common.debug:
+        logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    try:
+        work()
+    except HoldfastError as error:
+        if face.common.debug:
+            raise
+        face.terminal.warn(f"holdfast: {error}")
+        return Exit.FAILED
+    return Exit.OK
+
+
+def _reconcile(where: str, *, once: bool) -> None:
+    """Go round until a signal comes; a pass that fails is followed by another one."""
+    guard = _load(where)
+    ended = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: ended.set())
+    while True:
+        pause = guard.settings.period
+        try:
+            due = guard.reconcile()
+            pause = pause if due is None else min(due, pause)
+        except HoldfastError as error:
+            if once:
+                raise
+            logging.getLogger("holdfast").warning("reconcile.failed error=%s", error)
+        if once or ended.wait(max(pause.total_seconds(), 0.05)):
+            guard.close()
+            return
+
+
+def _adopt(face: Face, where: str, work: str, given: dict[str, Any], *, dry_run: bool) -> None:
+    from holdfast.guard.adopt import Source  # noqa: PLC0415 - slow to load
+    from holdfast.guard.adopt import adopt as adopting  # noqa: PLC0415
+
+    guard = _load(where)
+    if work not in guard.works:
+        raise BadSettings(f"{where} guards no work {work!r}; it guards {', '.join(sorted(guard.works))}.")
+    found = adopting(guard, work, Source(**given), dry_run=dry_run)
+    would = "would be " if dry_run else ""
+
+    def human() -> None:
+        print(f"{found.success} active rows {would}adopted as success")
+        print(f"{found.not_indexed} rows are not active: they stay not indexed")
+        print(f"{found.known} active rows were known already and are left as they are")
+
+    face.show(found._asdict() if hasattr(found, "_asdict") else found, human)
+    guard.close()
+
+
+def _load(where: str) -> Guard:
+    """Import the guard, from the current folder too, as Celery does with its app."""
+    from holdfast.guard.guard import Guard  # noqa: PLC0415 - slow to load
+
+    module, _, name = where.partition(":")
+    sys.path.insert(0, "")
+    try:
+        found = getattr(import_module(module), name or "guard")
+    except (ImportError, AttributeError, ValueError) as error:
+        raise BadSettings(f"The guard {where!r} cannot be loaded ({error}); write module:name.") from error
+    if not isinstance(found, Guard):
+        raise BadSettings(f"{where!r} is not a Guard but a {type(found).__name__}; name the Guard of your app.")
+    return found

@@ -1,0 +1,72 @@
+"""Arguments and options that several commands have, and the words that some of them allow.
+
+The words are written here, because the enumerations they come from are slow to load; a test compares them.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing, suppress
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from holdfast.settings import DATABASE, Settings
+
+DEFAULT_BASE = "default"
+
+OnDuplicate = Literal["reject", "replace", "rename"]
+Order = Literal["active", "name", "size", "changed"]
+Mode = Literal["naive", "local", "global", "hybrid", "mix"]
+Scope = Literal["read", "write", "admin"]
+CardForm = Literal["csv", "json", "anki"]
+
+
+class Kind(StrEnum):
+    """What an item is."""
+
+    FILE = "file"
+    NOTE = "note"
+    URL = "url"
+    DIRECTORY = "directory"
+    SITEMAP = "sitemap"
+
+
+class Channel(StrEnum):
+    """What can be asked for passages."""
+
+    FULLTEXT = "fulltext"
+    VECTOR = "vector"
+    QUESTIONS = "questions"
+    GRAPH = "graph"
+
+
+def base_names(context: typer.Context, incomplete: str) -> list[str]:
+    """Complete the name of a base, straight from the file: loading the library would take a second."""
+    given = (context.find_root().params.get("home"), context.params.get("home"))
+    with suppress(Exception):  # somebody waits for his shell, and has not run anything yet
+        home = next((one for one in reversed(given) if one), None) or Settings.from_environment().home
+        with closing(sqlite3.connect(f"{(Path(home) / DATABASE).absolute().as_uri()}?mode=ro", uri=True)) as database:
+            rows = database.execute("SELECT name FROM library_bases WHERE deleting = 0 ORDER BY name").fetchall()
+        return [name for (name,) in rows if name.startswith(incomplete)]
+    return []
+
+
+Base = Annotated[
+    str,
+    typer.Option("--base", "-b", metavar="NAME", help="The base that is meant.", autocompletion=base_names),
+]
+AnyBase = Annotated[
+    str | None,
+    typer.Option("--base", "-b", metavar="NAME", help="Only this base.", autocompletion=base_names),
+]
+BaseName = Annotated[str, typer.Argument(metavar="NAME", help="The base.", autocompletion=base_names)]
+Documents = Annotated[
+    list[str] | None, typer.Argument(metavar="DOC", help="Documents, by number or by name.", show_default=False)
+]
+Priority = Annotated[int, typer.Option("--priority", min=0, max=9, help="0 is served first, 9 last.")]
+NoWait = Annotated[bool, typer.Option("--no-wait", help="Do not wait until it is done.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+Cursor = Annotated[str | None, typer.Option("--cursor", help="Where the page before this one ended.")]

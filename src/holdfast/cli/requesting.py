@@ -1,0 +1,201 @@
+"""`retry`, `cancel`, `rm`, `reindex`: what is done to documents that are there."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from holdfast.cli.answering import ended_as, finish, settle, sum_up, tell
+from holdfast.cli.exits import Exit, answer, together
+from holdfast.cli.naming import LARGEST_PAGE, find_all, is_job
+from holdfast.cli.options import DEFAULT_BASE, Base, Documents, NoWait, Priority, Yes
+from holdfast.cli.plain import many
+from holdfast.cli.running import Face, command
+from holdfast.errors import BadRequest, Conflict
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from holdfast.front.door import Holdfast
+    from holdfast.front.values import Document, Reply, Summary
+
+PANEL = "Changing"
+USUAL = 5
+TOGETHER = 1_000
+A_MOMENT = 0.1
+NAMED = 3  # of those that are to be deleted
+PATIENCE = 60.0  # seconds that a delete is waited for
+
+All = Annotated[bool, typer.Option("--all", help="All of the base.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Count, and do nothing.")]
+
+
+def declare(app: typer.Typer) -> None:
+    """Declare the commands."""
+    command(app, "retry", panel=PANEL)(retry)
+    command(app, "cancel", panel=PANEL)(cancel)
+    command(app, "rm", panel=PANEL)(rm)
+    command(app, "reindex", panel=PANEL)(reindex)
+
+
+def retry(
+    face: Face,
+    documents: Documents = None,
+    all_: All = False,
+    degraded: Annotated[bool, typer.Option("--degraded", help="With --all: also what lacks something.")] = False,
+    dry_run: DryRun = False,
+    priority: Priority = USUAL,
+    base: Base = DEFAULT_BASE,
+    no_wait: NoWait = False,
+) -> Exit:
+    """Build what failed or is lacking, and nothing else."""
+    _either(documents, all_=all_, dry_run=dry_run)
+    with face.open(work=not no_wait and not dry_run) as library:
+        if all_:
+            states = ["failed", "degraded"] if degraded else ["failed"]
+            failed = {one.id: one.name for one in _all(library, base, states=states)}
+            summary = library.jobs.retry_all(base, degraded=degraded, dry_run=dry_run)
+            if dry_run or no_wait or not summary.accepted:
+                return _summed(face, summary, "to try again")
+            face.terminal.say(f"trying again: {many(summary.accepted, 'document')}")
+            standings = settle(face, library, base, failed)
+            face.show({"base": base, "summary": summary, "documents": standings}, lambda: sum_up(face, standings))
+            return together([ended_as(one) for one in standings])
+        replies = _many(library, base, "retry", find_all(library, base, documents or ()), priority)
+        tell(face, replies, "trying again")
+        return finish(face, library, base, replies, wait=not no_wait)
+
+
+def reindex(
+    face: Face,
+    documents: Documents = None,
+    all_: All = False,
+    priority: Priority = USUAL,
+    base: Base = DEFAULT_BASE,
+    no_wait: NoWait = False,
+) -> Exit:
+    """Build documents again, from the first step.
+
+    What is served stays served until then.
+    """
+    _either(documents, all_=all_)
+    with face.open(work=not no_wait) as library:
+        asked = [one.id for one in _all(library, base, parent=0)] if all_ else find_all(library, base, documents or ())
+        replies = _many(library, base, "reindex", asked, priority)
+        tell(face, replies, "reindexing")
+        return finish(face, library, base, replies, wait=not no_wait)
+
+
+def cancel(
+    face: Face,
+    what: Annotated[
+        list[str] | None, typer.Argument(metavar="DOC|JOB", help="Documents or jobs.", show_default=False)
+    ] = None,
+    all_: Annotated[bool, typer.Option("--all", help="Every active job of the base.")] = False,
+    dry_run: DryRun = False,
+    base: Base = DEFAULT_BASE,
+) -> Exit:
+    """Stop what is active; what was served stays served."""
+    _either(what, all_=all_, dry_run=dry_run)
+    with face.open() as library:
+        if all_:
+            return _summed(face, library.jobs.cancel_all(base, dry_run=dry_run), "to cancel")
+        words = what or []
+        replies = [_cancelled(library, word) for word in words if is_job(word)]
+        numbers = find_all(library, base, (word for word in words if not is_job(word)))
+        replies += _many(library, base, "cancel", numbers, USUAL)
+    tell(face, replies, "cancelled")
+    face.show({"base": base, "replies": replies}, lambda: None)
+    return together([answer(str(one.verdict), one.reason) for one in replies])
+
+
+def rm(
+    face: Face,
+    documents: Documents = None,
+    all_: Annotated[bool, typer.Option("--all", help="Every document of the base.")] = False,
+    yes: Yes = False,
+    base: Base = DEFAULT_BASE,
+    no_wait: NoWait = False,
+) -> Exit:
+    """Delete documents with all below them.
+
+    They are found nowhere from now on, and erased from the disk.
+    """
+    _either(documents, all_=all_)
+    with face.open(work=not no_wait) as library:
+        if all_:
+            found = library.bases.counts(base).documents
+            face.confirm(f"Delete all {many(found, 'document')} of base {base!r}?", yes=yes)
+            library.bases.clear(base)
+            replies: list[Reply] = []
+            face.terminal.say(f"Deleted {many(found, 'document')} of base {base!r}.")
+        else:
+            asked = find_all(library, base, documents or ())
+            names = ", ".join(library.documents.get(base, one).name for one in asked[:NAMED])
+            more = f" and {len(asked) - NAMED} more" if len(asked) > NAMED else ""
+            face.confirm(f"Delete {names}{more} from base {base!r}?", yes=yes)
+            replies = _many(library, base, "delete", asked, USUAL)
+            tell(face, replies, "deleted")
+        if not no_wait and library.works:
+            _erased(library, base)
+    face.show({"base": base, "replies": replies}, lambda: None)
+    return together([answer(str(one.verdict), one.reason) for one in replies])
+
+
+def _erased(library: Holdfast, base: str) -> None:
+    """Let this process erase what was deleted; whatever is left is erased by whoever works next."""
+    ends = time.monotonic() + PATIENCE
+    while library.documents.list(base, deleting=True, size=1).total and time.monotonic() < ends:
+        time.sleep(A_MOMENT)
+
+
+def _either(words: list[str] | None, *, all_: bool, dry_run: bool = False) -> None:
+    if bool(words) == all_:
+        raise BadRequest("Name documents, or say --all." if not words else "Name documents or say --all, not both.")
+    if dry_run and not all_:
+        raise BadRequest("--dry-run goes with --all.")
+
+
+def _many(library: Holdfast, base: str, action: str, documents: list[int], priority: int) -> list[Reply]:
+    replies: list[Reply] = []
+    for first in range(0, len(documents), TOGETHER):
+        replies += library.documents.many(base, action, documents[first : first + TOGETHER], priority=priority)
+    return replies
+
+
+def _cancelled(library: Holdfast, job: str) -> Reply:
+    """Cancel a job; a conflict becomes an answer beside others."""
+    from holdfast.front.values import Reply as Replies  # noqa: PLC0415 - slow to load
+    from holdfast.front.values import Status, Verdict  # noqa: PLC0415
+
+    try:
+        reply: Reply = library.jobs.cancel(job)
+    except Conflict as error:
+        return Replies(
+            verdict=Verdict(error.verdict),
+            reason=error.reason,
+            message=str(error),
+            document=error.document,
+            job=job,
+            status=Status(error.status),
+        )
+    return reply
+
+
+def _all(library: Holdfast, base: str, **which: Any) -> Iterator[Document]:
+    cursor = None
+    while True:
+        page = library.documents.list(base, cursor=cursor, size=LARGEST_PAGE, **which)
+        yield from page.items
+        cursor = page.next_cursor
+        if cursor is None:
+            return
+
+
+def _summed(face: Face, summary: Summary, what: str) -> Exit:
+    told = ", ".join(f"{number:,} {reason}" for reason, number in summary.answers.items())
+    end = ". Nothing was done." if summary.dry_run else ""
+    face.show(summary, lambda: face.terminal.say(f"{summary.found:,} {what}" + (f": {told}" if told else "") + end))
+    return Exit.OK

@@ -1,0 +1,145 @@
+"""What a command prints: data on stdout, messages on stderr, and on a terminal a little order and colour.
+
+Rich is loaded only where somebody looks; a pipe gets lines with tabs between the cells, and no escape codes.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING, Any
+
+from holdfast.cli.plain import block, cell, written, written_line
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from rich.console import Console
+
+COLOURS = {
+    "success": "green",
+    "ready": "green",
+    "degraded": "yellow",
+    "failed": "red",
+    "indexing": "cyan",
+    "running": "cyan",
+    "queued": "blue",
+    "waiting": "yellow",
+    "deleting": "magenta",
+    "superseded": "dim",
+    "cancelled": "dim",
+    "not_indexed": "dim",
+}
+
+
+class Terminal:
+    """Where a command speaks."""
+
+    def __init__(self, *, json: bool, quiet: bool) -> None:
+        self.json = json
+        self.quiet = quiet
+        smart = os.environ.get("TERM") != "dumb"
+        self.looked_at = not json and smart and sys.stdout.isatty()
+        self.live = not quiet and not json and smart and sys.stderr.isatty()
+        self.screen: Console | None = None  # of a display that moves, while there is one
+
+    # ------------------------------------------------------------ data
+
+    def document(self, value: Any) -> None:
+        """Print one JSON document."""
+        print(written(value))
+
+    def record(self, value: Any) -> None:
+        """Print one JSON document of many, on a line of its own."""
+        print(written_line(value), flush=True)
+
+    def row(self, *cells: Any) -> None:
+        """Print one line of data."""
+        texts = [cell(one) for one in cells]
+        if self.looked_at:
+            self._out().print(self._styled(texts), soft_wrap=True)
+        else:
+            print("\t".join(texts), flush=True)
+
+    def table(self, header: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
+        """Print rows below a header; nothing where there is none."""
+        texts = [[cell(one) for one in row] for row in rows]
+        if not texts:
+            return
+        if not self.looked_at:
+            for row in (header, *texts):
+                print("\t".join(row))
+            return
+        from rich.table import Table  # noqa: PLC0415 - only on a terminal
+
+        table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
+        told = [place for place in range(len(header)) if any(row[place] for row in texts)]
+        for place in told:
+            table.add_column(header[place], overflow="fold")
+        for row in texts:
+            table.add_row(*(self._coloured(row[place]) for place in told))
+        self._out().print(table)
+
+    def pairs(self, pairs: Iterable[tuple[str, Any]]) -> None:
+        """Print names with their values, those that have one."""
+        texts = [(name, cell(value)) for name, value in pairs]
+        shown = [(name, text) for name, text in texts if text]
+        if not self.looked_at:
+            for name, text in shown:
+                print(f"{name}\t{text}")
+            return
+        from rich.table import Table  # noqa: PLC0415 - only on a terminal
+
+        table = Table.grid(padding=(0, 2, 0, 0))
+        table.add_column(style="dim", no_wrap=True)
+        table.add_column(overflow="fold")
+        for name, text in shown:
+            table.add_row(name, self._coloured(text))
+        self._out().print(table)
+
+    def text(self, text: str, *, end: str = "\n") -> None:
+        """Print a text as it is; what would steer a terminal is left out where there is one."""
+        sys.stdout.write((block(text) if sys.stdout.isatty() else text) + end)
+        sys.stdout.flush()
+
+    def heading(self, text: str) -> None:
+        """Print a line that stands above others."""
+        if not self.looked_at:
+            print(cell(text))
+            return
+        from rich.text import Text  # noqa: PLC0415 - only on a terminal
+
+        self._out().print(Text(cell(text), style="bold"), soft_wrap=True)
+
+    # ------------------------------------------------------------ messages
+
+    def say(self, text: str) -> None:
+        """Tell people something, unless they want quiet."""
+        if not self.quiet:
+            self.warn(text)
+
+    def warn(self, text: str) -> None:
+        """Tell people something that they must know."""
+        if self.screen is not None:
+            self.screen.print(block(text), markup=False, highlight=False, soft_wrap=True)
+        else:
+            print(block(text), file=sys.stderr, flush=True)
+
+    # ------------------------------------------------------------ how
+
+    def _out(self) -> Console:
+        if self.screen is not None:
+            return self.screen
+        from rich.console import Console  # noqa: PLC0415 - only on a terminal
+
+        return Console(markup=False, highlight=False, emoji=False)
+
+    def _styled(self, texts: Sequence[str]) -> Any:
+        from rich.text import Text  # noqa: PLC0415 - only on a terminal
+
+        return Text("  ").join(self._coloured(one) for one in texts if one)
+
+    def _coloured(self, text: str) -> Any:
+        from rich.text import Text  # noqa: PLC0415 - only on a terminal
+
+        return Text(text, style=COLOURS.get(text, ""))

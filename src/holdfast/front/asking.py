@@ -1,0 +1,227 @@
+"""What a base is asked: searches, answers, its graph, its cards."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from holdfast.access.callers import Scope
+from holdfast.errors import BadRequest, UnknownEntity
+from holdfast.front.cursors import place
+from holdfast.front.sentences import accepted, answered, problem, progress
+from holdfast.front.values import (
+    Answer,
+    AnswerOutcome,
+    Card,
+    Cards,
+    Citation,
+    Hit,
+    Mode,
+    Page,
+    Place,
+    Portrait,
+    Scored,
+)
+from holdfast.model.citations import Citation as Cited
+from holdfast.search.searching import CHANNELS
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator, Mapping, Sequence
+    from typing import Any
+
+    from holdfast.front.reception import Reception
+    from holdfast.front.values import Entity, Reply
+    from holdfast.library.serving import Served
+    from holdfast.search.asking import Reply as Answered
+    from holdfast.search.searching import Hit as Found
+
+MEANING = {
+    AnswerOutcome.ANSWERED: "The language model answered from the passages that are cited.",
+    AnswerOutcome.NOTHING_FOUND: "Nothing relevant was found in this base.",
+    AnswerOutcome.NO_LANGUAGE_MODEL: "No language model is set, so these are the best passages, not an answer.",
+}
+LONGEST_QUERY = 10_000
+MOST_HITS = 100
+
+
+class LocalAsking:
+    """Searches and answers on a database."""
+
+    def __init__(self, reception: Reception) -> None:
+        self._at = reception
+        self._library = reception.library
+
+    def search(
+        self,
+        base: str,
+        query: str,
+        *,
+        limit: int = 10,
+        channels: Collection[str] | None = None,
+        documents: Collection[int] | None = None,
+        below: Sequence[int] = (),
+        metadata: Mapping[str, Any] | None = None,
+    ) -> list[Hit]:
+        """Return the best passages; `documents`, `below` and `metadata` narrow what counts."""
+        _check(query)
+        if not 1 <= limit <= MOST_HITS:
+            raise BadRequest(f"A search returns 1 to {MOST_HITS} hits, not {limit}.")
+        unknown = sorted(set(channels or ()) - set(CHANNELS))
+        if unknown:
+            raise BadRequest(f"There is no channel {unknown[0]!r}; there are {', '.join(CHANNELS)}.")
+        shelf = self._at.open(base)
+        within = self._library.items.documents(shelf, below=below, metadata=metadata)
+        if documents is not None:
+            within = sorted(set(documents) if within is None else set(documents).intersection(within))
+        found = self._library.searching.search(shelf, query, limit, documents=within, channels=channels)
+        return [_hit(rank, hit) for rank, hit in enumerate(found, start=1)]
+
+    def ask(self, base: str, question: str, *, mode: Mode = Mode.MIX) -> Answer:
+        """Answer a question with citations; without a language model, the best passages."""
+        _check(question)
+        said, _ = self._library.asking.ask(self._at.open(base), question, mode)
+        return _answer(said, mode)
+
+    def stream(self, base: str, question: str, *, mode: Mode = Mode.MIX) -> Iterator[str | Answer]:
+        """Answer as the words come; the whole answer last."""
+        _check(question)
+        parts = self._library.asking.stream(self._at.open(base), question, mode)
+        return (
+            part if isinstance(part, str) else part.marker if isinstance(part, Cited) else _answer(part, mode)
+            for part in parts
+        )
+
+    # ------------------------------------------------------------ the graph
+
+    def entities(self, base: str, *, text: str = "", limit: int = 50) -> list[Entity]:
+        """Return the entities that most documents speak of, whose names begin with these words."""
+        return self._library.portraits.entities(self._at.open(base), min(limit, 1000), text)
+
+    def entity(self, base: str, key: str, *, limit: int = 50) -> Portrait:
+        """Return all that is known of an entity, and what stands beside it."""
+        shelf = self._at.open(base)
+        found = self._library.portraits.entity(shelf, key)
+        if found is None:
+            raise UnknownEntity(base, key)
+        return Portrait(
+            entity=found.entity,
+            description=found.description,
+            merged=found.merged,
+            relations=list(found.relations),
+            mentions=list(found.mentions),
+            neighbours=self._library.portraits.neighbours(shelf, key, limit),
+        )
+
+
+class LocalCards:
+    """The study cards of bases."""
+
+    def __init__(self, reception: Reception) -> None:
+        self._at = reception
+        self._cards = reception.library.cards
+
+    def generate(self, base: str) -> Reply:
+        """Ask for a new set; a conflict names the one that is being made."""
+        return accepted(answered(self._cards.generate(self._at.open(base, Scope.WRITE), requester=self._at.requester)))
+
+    def cancel(self, base: str) -> Reply:
+        """Stop making a set; the one that is served stays."""
+        return accepted(answered(self._cards.cancel(self._at.open(base, Scope.WRITE), requester=self._at.requester)))
+
+    def status(self, base: str) -> Cards:
+        """Tell what is served, and how far the next set is."""
+        found = self._cards.status(self._at.open(base))
+        return Cards(
+            status=found.status,
+            generation=found.generation,
+            cards=found.cards,
+            job=found.job,
+            progress=progress(found.progress),
+            error=problem(found.error),
+        )
+
+    def list(self, base: str, *, cursor: str | None = None, limit: int = 100) -> Page[Card]:
+        """Return some of the cards, each with its passage."""
+        found = self._cards.page(self._at.open(base), after=place(cursor) or 0, limit=limit)
+        items = [
+            Card(
+                place=one.place,
+                question=one.card.question,
+                answer=one.card.answer,
+                document=one.source.document,
+                name=one.source.name,
+                chunk=one.source.passage.chunk,
+                headings=list(one.source.passage.headings),
+                passage=one.source.passage.text,
+            )
+            for one in found
+        ]
+        return Page(items=items, next_cursor=str(items[-1].place) if len(items) == limit else None)
+
+    def export(self, base: str, form: str) -> str:
+        """Write all cards as `csv`, `json` or `anki`."""
+        return self._cards.export(self._at.open(base), form)
+
+
+def _check(query: str) -> None:
+    if len(query) > LONGEST_QUERY:
+        raise BadRequest(f"A question has at most {LONGEST_QUERY} characters, not {len(query)}.")
+
+
+def _place(one: Served) -> Place:
+    passage = one.passage
+    return Place(
+        document=one.document,
+        name=one.name,
+        chunk=passage.chunk,
+        generation=one.generation,
+        start=passage.start,
+        end=passage.stop,
+        headings=list(passage.headings),
+        text=passage.text,
+    )
+
+
+def _hit(rank: int, hit: Found) -> Hit:
+    served, passage = hit.served, hit.served.passage
+    return Hit(
+        rank=rank,
+        score=hit.score,
+        document=served.document,
+        name=served.name,
+        title=served.title,
+        chunk=passage.chunk,
+        generation=served.generation,
+        start=passage.start,
+        end=passage.stop,
+        headings=list(passage.headings),
+        text=passage.text,
+        channels={kind: Scored(score=one.score, rank=one.rank) for kind, one in hit.channels.items()},
+    )
+
+
+def _answer(said: Answered, mode: Mode) -> Answer:
+    return Answer(
+        outcome=said.answer.outcome,
+        message=MEANING[said.answer.outcome],
+        mode=mode,
+        text=said.answer.text,
+        citations=[_citation(said, one) for one in said.answer.citations],
+        context=[_place(said.places[one.id]) for one in said.answer.context.sources if one.id in said.places],
+        facts=[one.text for one in said.answer.context.facts],
+        cut=said.answer.cut,
+    )
+
+
+def _citation(said: Answered, one: Cited) -> Citation:
+    place = said.places[one.source]
+    start, end = said.offsets(one)
+    return Citation(
+        number=one.number,
+        document=place.document,
+        name=place.name,
+        chunk=place.passage.chunk,
+        generation=place.generation,
+        start=start,
+        end=end,
+        quote=one.quote,
+    )

@@ -1,0 +1,93 @@
+"""The bases: made, set, emptied, repaired, deleted."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from holdfast.access.callers import Scope
+from holdfast.errors import BadRequest, BadSettings
+from holdfast.front.sentences import problem, progress
+from holdfast.front.shown import counts
+from holdfast.front.values import Base, BaseSettings, Counts, OnDuplicate
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from holdfast.front.reception import Reception
+    from holdfast.library.catalogue import Base as Shelf
+
+
+class LocalBases:
+    """The bases of a database."""
+
+    def __init__(self, reception: Reception) -> None:
+        self._at = reception
+        self._bases = reception.library.bases
+
+    def create(self, name: str, **settings: Any) -> Base:
+        """Make a base; what is not set is as usual."""
+        self._at.everywhere(Scope.ADMIN)
+        return self._shown(self._bases.create(name, set_otherwise(BaseSettings(), settings)))
+
+    def list(self) -> list[Base]:
+        """Return all bases, by name."""
+        return [self._shown(base) for base in self._at.bases()]
+
+    def get(self, name: str) -> Base:
+        """Return a base."""
+        return self._shown(self._at.open(name))
+
+    def counts(self, name: str) -> Counts:
+        """Count the documents of a base by their status."""
+        return counts(self._at.library.shelves.counts(self._at.open(name)))
+
+    def change(self, name: str, **settings: Any) -> Base:
+        """Set a base otherwise; its documents follow in the background while the old index serves."""
+        base = self._at.open(name, Scope.ADMIN)
+        changed = self._bases.change(base, set_otherwise(base.settings, settings), requester=self._at.requester)
+        return self._shown(changed.base)
+
+    def rename(self, name: str, to: str) -> Base:
+        """Give a base another name."""
+        return self._shown(self._bases.rename(self._at.open(name, Scope.ADMIN), to))
+
+    def repair(self, name: str) -> Base:
+        """Try again what made a base fail, and build what is missing."""
+        base = self._at.open(name, Scope.ADMIN)
+        return self._shown(self._bases.repair(base, requester=self._at.requester).base)
+
+    def clear(self, name: str) -> None:
+        """Delete all documents of a base; name and settings stay."""
+        self._bases.clear(self._at.open(name, Scope.ADMIN), requester=self._at.requester)
+
+    def delete(self, name: str) -> None:
+        """Delete a base with all that is in it; its name is free at once."""
+        self._bases.delete(self._at.open(name, Scope.ADMIN), requester=self._at.requester)
+
+    def _shown(self, base: Shelf) -> Base:
+        rollout = self._bases.rollout(base)
+        return Base(
+            id=base.id,
+            name=base.name,
+            status=base.status,
+            problem=problem(base.problem),
+            settings=base.settings,
+            not_enabled=self._bases.not_enabled(base),
+            rollout=None if rollout is None or rollout.resting else progress(rollout.progress),
+        )
+
+
+def set_otherwise(settings: BaseSettings, changes: Mapping[str, Any]) -> BaseSettings:
+    """Return settings with some of them changed; a name that is none is refused."""
+    known = asdict(settings)
+    unknown = sorted(changes.keys() - known.keys())
+    if unknown:
+        raise BadSettings(f"A base has no setting {unknown[0]!r}; it has {', '.join(known)}.")
+    values = known | dict(changes)
+    try:
+        values["indexes"] = tuple(values["indexes"])
+        values["on_duplicate"] = OnDuplicate(values["on_duplicate"])
+        return BaseSettings(**values)
+    except (TypeError, ValueError) as error:
+        raise BadRequest(f"These settings cannot be read: {error}.") from error

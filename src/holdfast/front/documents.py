@@ -1,0 +1,312 @@
+"""Documents: put in, asked for, looked at and taken out."""
+
+from __future__ import annotations
+
+import shutil
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+from holdfast.access.callers import Scope
+from holdfast.core.admission import DEFAULT_PRIORITY
+from holdfast.core.states import Operation
+from holdfast.errors import BadRequest
+from holdfast.front.cursors import places
+from holdfast.front.sentences import accepted, only, reply
+from holdfast.front.shown import detailed, document, standing
+from holdfast.front.values import Chunk, Kind, Original, Page, Passage, Preview, Reply, Standing, Text
+from holdfast.knowledge.adding import Terms, Upload
+from holdfast.knowledge.paging import Order
+from holdfast.knowledge.requesting import Manner
+from holdfast.sources.watching import USUALLY
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+    from datetime import timedelta
+    from threading import Event
+
+    from holdfast.front.reception import Reception
+    from holdfast.front.values import Document, OnDuplicate, Status
+
+Replies = list[Reply]
+Standings = list[Standing]
+
+ACTIONS = {
+    "index": Operation.INDEX,
+    "retry": Operation.RETRY,
+    "force": Operation.FORCE,
+    "cancel": Operation.CANCEL,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class File:
+    """A file on its way in."""
+
+    name: str
+    content: bytes | BinaryIO | Path
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+    parent: int | None = None
+
+    @classmethod
+    def at(cls, path: Path | str) -> File:
+        """Name a file of this machine."""
+        where = Path(path)
+        if not where.is_file():
+            raise BadRequest(f"{str(path)!r} is not a file; add a folder with `sync`.")
+        return cls(name=where.name, content=where)
+
+
+class LocalDocuments:
+    """The documents of a database."""
+
+    def __init__(self, reception: Reception) -> None:
+        self._at = reception
+        self._library = reception.library
+        self._items = reception.library.items
+
+    # ------------------------------------------------------------ putting in
+
+    def add(
+        self,
+        base: str,
+        files: Iterable[File | Path | str],
+        *,
+        on_duplicate: OnDuplicate | None = None,
+        index: bool | None = None,
+        priority: int = DEFAULT_PRIORITY,
+    ) -> Replies:
+        """Add files; each has its own answer, in order."""
+        given = [one if isinstance(one, File) else File.at(one) for one in files]
+        uploads = [Upload(one.name, _content(one.content), one.metadata, parent=one.parent or 0) for one in given]
+        return self._add(base, uploads, on_duplicate=on_duplicate, index=index, priority=priority)
+
+    def note(
+        self,
+        base: str,
+        name: str,
+        text: str,
+        *,
+        metadata: Mapping[str, Any] | None = None,
+        on_duplicate: OnDuplicate | None = None,
+        parent: int | None = None,
+    ) -> Reply:
+        """Add a text that was written here."""
+        upload = Upload(name, text.encode(), metadata or {}, Kind.NOTE, parent=parent or 0)
+        return self._add(base, [upload], on_duplicate=on_duplicate)[0]
+
+    def url(self, base: str, address: str, *, name: str | None = None, every: int | None = None) -> Reply:
+        """Add a page of the web; `every` so many seconds it is looked at again."""
+        return self._add(base, [Upload(name or address, kind=Kind.URL, source=address, every=every)])[0]
+
+    def sitemap(self, base: str, address: str, *, name: str | None = None, every: int | None = None) -> Reply:
+        """Add all pages that a sitemap lists."""
+        return self._add(base, [Upload(name or address, kind=Kind.SITEMAP, source=address, every=every)])[0]
+
+    def sync(self, base: str, folder: Path | str, *, priority: int = DEFAULT_PRIORITY) -> Reply:
+        """Bring a folder of the machine that holds the library up to date; the first time it becomes an item."""
+        shelf = self._at.open(base, Scope.ADMIN)  # whoever may name a folder may read all that the server can
+        return reply(self._library.syncing.sync(shelf, Path(folder), self._manner(priority)))
+
+    def preview(self, base: str, folder: Path | str) -> Preview:
+        """Tell what syncing a folder would add, change and remove; nothing is written."""
+        shelf = self._at.open(base, Scope.ADMIN)
+        return Preview(**self._library.syncing.preview(shelf, Path(folder))._asdict())
+
+    def watch(self, base: str, folder: Path | str, *, stop: Event, every: timedelta = USUALLY) -> Iterator[Reply]:
+        """Sync a folder now, whenever something in it may have changed, and every so often, until `stop` is set."""
+        shelf = self._at.open(base, Scope.ADMIN)
+        return map(reply, self._library.syncing.watch(shelf, Path(folder), stop=stop, every=every))
+
+    # ------------------------------------------------------------ asking for one
+
+    def index(self, base: str, document: int, *, priority: int = DEFAULT_PRIORITY) -> Reply:
+        """Index what is not indexed; a conflict names the job that does it already."""
+        return only(self.many(base, "index", [document], priority=priority))
+
+    def reindex(self, base: str, document: int, *, priority: int = DEFAULT_PRIORITY) -> Reply:
+        """Build a document again, or all that stands below it; only from rest."""
+        return only(self.many(base, "reindex", [document], priority=priority))
+
+    def refresh(self, base: str, document: int, *, priority: int = DEFAULT_PRIORITY) -> Reply:
+        """Look again where a page, sitemap or folder comes from; what did not change costs nothing."""
+        return only(self.many(base, "refresh", [document], priority=priority))
+
+    def retry(self, base: str, document: int, *, priority: int = DEFAULT_PRIORITY) -> Reply:
+        """Build what failed or is lacking, and nothing else."""
+        return only(self.many(base, "retry", [document], priority=priority))
+
+    def cancel(self, base: str, document: int) -> Reply:
+        """Stop what is active; what was served stays served."""
+        return only(self.many(base, "cancel", [document]))
+
+    def delete(self, base: str, document: int) -> Reply:
+        """Delete a document with all below it: from now on it is found nowhere."""
+        return accepted(self.many(base, "delete", [document])[0])
+
+    def many(self, base: str, action: str, documents: Sequence[int], *, priority: int = DEFAULT_PRIORITY) -> Replies:
+        """Do the same to many documents: index, reindex, refresh, retry, force, cancel or delete."""
+        shelf = self._at.open(base, Scope.WRITE)
+        manner = self._manner(priority)
+        verbs: dict[str, Callable[[], Any]] = {
+            "reindex": lambda: self._items.reindex(shelf, documents, manner),
+            "refresh": lambda: self._items.look(shelf, documents, manner),
+            "delete": lambda: self._items.delete(shelf, documents, requester=self._at.requester),
+            **{
+                name: partial(self._items.ask, shelf, documents, operation, manner)
+                for name, operation in ACTIONS.items()
+            },
+        }
+        if action not in verbs:
+            raise BadRequest(f"Nothing is called {action!r} here; choose one of {', '.join(sorted(verbs))}.")
+        return [reply(one) for one in verbs[action]()]
+
+    # ------------------------------------------------------------ looking
+
+    def list(
+        self,
+        base: str,
+        *,
+        parent: int | None = None,
+        states: Collection[Status] | None = None,
+        kinds: Collection[Kind] | None = None,
+        text: str | None = None,
+        deleting: bool = False,
+        order: Order = Order.ACTIVE,
+        reverse: bool = False,
+        cursor: str | None = None,
+        page: int = 1,
+        size: int = 50,
+    ) -> Page[Document]:
+        """Return documents of a base; with `parent`, what stands directly in a container, 0 for the base itself.
+
+        By default the active ones first, then the failed, then the newest. `text` is part of a name. `deleting` lists
+        what is being deleted, and nothing else.
+        """
+        shelf = self._at.open(base)
+        found = self._library.shelves.list(
+            shelf,
+            parent=parent,
+            states=states,
+            text=text,
+            kinds=kinds,
+            deleting=deleting,
+            order=order,
+            reverse=reverse,
+            cursor=cursor,
+            page=page,
+            size=size,
+        )
+        return Page(
+            items=[document(row, shelf.name) for row in found.rows], next_cursor=found.cursor, total=found.total
+        )
+
+    def statuses(self, base: str, documents: Iterable[int]) -> Standings:
+        """Tell how documents stand, up to 1,000 at once; those that are not there are left out."""
+        return [standing(one) for one in self._library.shelves.statuses(self._at.open(base), documents)]
+
+    def get(self, base: str, document: int) -> Document:
+        """Return a document with its indexes, why it waits, and what went wrong."""
+        shelf = self._at.open(base)
+        return detailed(self._library.shelves.detail(shelf, document), shelf.name)
+
+    def text(self, base: str, document: int, *, start: int = 0, length: int = 50_000) -> Text:
+        """Return the text of a document as it was read and is served, or a part of it."""
+        found = self._library.shelves.text(self._at.open(base), document, start=start, limit=length)
+        return Text(
+            document=found.item,
+            generation=found.generation,
+            title=found.title,
+            start=found.start,
+            length=found.length,
+            text=found.text,
+            following=found.following,
+        )
+
+    def passage(self, base: str, document: int, chunk: int) -> Passage:
+        """Return a chunk with what stands around it: what a hit or a citation opens."""
+        found = self._library.shelves.passage(self._at.open(base), document, chunk)
+        return Passage(
+            document=found.document,
+            name=found.name,
+            generation=found.generation,
+            chunk=found.chunk,
+            start=found.start,
+            end=found.stop,
+            page=found.page,
+            headings=list(found.headings),
+            before=found.before,
+            text=found.text,
+            after=found.after,
+        )
+
+    def original(self, base: str, document: int) -> Original:
+        """Tell where the bytes of a document are, as they came in."""
+        found = self._library.shelves.original(self._at.open(base), document)
+        return Original(path=found.path, name=found.name, size=found.size, type=found.type)
+
+    def chunks(self, base: str, document: int, *, cursor: str | None = None, limit: int = 100) -> Page[Chunk]:
+        """Return the chunks of a document, or of all below a container, as they are served."""
+        shelf = self._at.open(base)
+        found = self._items.chunks(shelf, document, after=places(cursor) or (0, -1), limit=limit)
+        items = [
+            Chunk(
+                document=one.item,
+                chunk=one.passage.chunk,
+                generation=one.generation,
+                ordinal=one.passage.ordinal,
+                start=one.passage.start,
+                end=one.passage.stop,
+                tokens=one.tokens,
+                headings=list(one.passage.headings),
+                text=one.passage.text,
+            )
+            for one in found
+        ]
+        more = f"{items[-1].document}.{items[-1].ordinal}" if len(items) == limit else None
+        return Page(items=items, next_cursor=more)
+
+    def download(self, base: str, document: int, to: Path | BinaryIO) -> int:
+        """Write the bytes of a document as they came in; return how many."""
+        found = self.original(base, document)
+        with found.path.open("rb") as file, saving(to) as target:
+            shutil.copyfileobj(file, target)
+        return found.size
+
+    def _add(
+        self,
+        base: str,
+        uploads: Iterable[Upload],
+        *,
+        on_duplicate: OnDuplicate | None = None,
+        index: bool | None = None,
+        priority: int = DEFAULT_PRIORITY,
+    ) -> Replies:
+        shelf = self._at.open(base, Scope.WRITE)
+        terms = Terms(on_duplicate=on_duplicate, index=index, requester=self._at.requester, priority=priority)
+        return [reply(one) for one in self._items.add(shelf, uploads, terms)]
+
+    def _manner(self, priority: int) -> Manner:
+        return Manner(requester=self._at.requester, priority=priority)
+
+
+@contextmanager
+def saving(to: Path | BinaryIO) -> Iterator[BinaryIO]:
+    """Open what something is written to; a file that is there already is not overwritten."""
+    if not isinstance(to, Path):
+        yield to
+        return
+    try:
+        file = to.open("xb")
+    except FileExistsError as error:
+        raise BadRequest(f"{str(to)!r} is there already; name another file, or remove it first.") from error
+    except OSError as error:
+        raise BadRequest(f"{str(to)!r} cannot be written: {error.strerror}.") from error
+    with file:
+        yield file
+
+
+def _content(content: bytes | BinaryIO | Path) -> Any:
+    return (lambda: content.open("rb")) if isinstance(content, Path) else content

@@ -1,0 +1,125 @@
+"""`Holdfast`: the front door of the library."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any, Self
+
+from holdfast.front.local import Local
+from holdfast.front.opening import Worker, me, open_library, server_of, settings_for
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
+    from types import TracebackType
+
+    from holdfast.front.values import Answer, Hit, Job, Standing
+    from holdfast.wiring import Library
+
+A_GLANCE = 0.1  # seconds between two looks at what is waited for
+WAITING = ("queued", "indexing")
+
+
+class Holdfast:
+    """A library: a folder of this machine, a database, or a server.
+
+    `Holdfast("notes")` opens or makes a folder, `Holdfast("postgresql+psycopg://…")` a database that others share, and
+    `Holdfast("http://…", key="hf_…")` a server; all have the same calls. Close it, or use it in a `with`.
+
+    `work` says whether documents are indexed by this process: usually only in a folder that no server serves.
+    """
+
+    def __init__(self, where: str | Path | None = None, *, key: str | None = None, work: bool | None = None) -> None:
+        self._worker: Worker | None = None
+        self.local: Library | None = None  # what is behind the calls, where that is on this machine
+        if str(where or "").startswith(("http://", "https://")):
+            from holdfast.front.remote import Remote  # noqa: PLC0415 - needs the extra `client`
+
+            self._side: Any = Remote(str(where), key)
+            self._close: Callable[[], None] = self._side.close
+        else:
+            settings = settings_for(where)
+            library = self.local = open_library(settings)
+            self._side = Local(library, me())
+            self._close = library.store.close
+            shared = "://" in str(where or "")
+            if work or (work is None and not shared and server_of(settings) is None):
+                self._worker = Worker(settings)
+        self.bases = self._side.bases
+        self.documents = self._side.documents
+        self.jobs = self._side.jobs
+        self.cards = self._side.cards
+        self.accounts = self._side.accounts
+        self.asking = self._side.asking
+        self.archives = self._side.archives
+        self.events = self._side.events
+        self.keys = self._side.keys
+        self.webhooks = self._side.webhooks
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Give back what this process works on, and close the library."""
+        if self._worker is not None:
+            self._worker.stop()
+            self._worker = None
+        self._close()
+
+    @property
+    def works(self) -> bool:
+        """Documents are indexed by this process."""
+        return self._worker is not None
+
+    # ------------------------------------------------------------ what is done most often
+
+    def search(self, base: str, query: str, **how: Any) -> list[Hit]:
+        """Return the best passages of a base; see `asking.search`."""
+        found: list[Hit] = self.asking.search(base, query, **how)
+        return found
+
+    def ask(self, base: str, question: str, **how: Any) -> Answer:
+        """Answer a question from a base; see `asking.ask`."""
+        said: Answer = self.asking.ask(base, question, **how)
+        return said
+
+    def wait(
+        self,
+        base: str,
+        documents: Sequence[int],
+        *,
+        timeout: float | None = None,
+        progress: Callable[[list[Standing]], None] | None = None,
+    ) -> list[Standing]:
+        """Wait until documents have come to rest, and return them; those that were deleted meanwhile are left out.
+
+        `progress` is told how they stand, a few times a second. `TimeoutError` when it took too long.
+        """
+        ends = None if timeout is None else time.monotonic() + timeout
+        while True:
+            found: list[Standing] = self.documents.statuses(base, documents)
+            if progress is not None:
+                progress(found)
+            if all(one.status not in WAITING for one in found):
+                return found
+            if ends is not None and time.monotonic() >= ends:
+                raise TimeoutError(f"{sum(one.status in WAITING for one in found)} documents are not at rest yet.")
+            time.sleep(A_GLANCE)
+
+    def wait_for(self, job: str, *, timeout: float | None = None, progress: Callable[[Job], None] | None = None) -> Job:
+        """Wait until a job has ended, and return it."""
+        ends = None if timeout is None else time.monotonic() + timeout
+        while True:
+            found: Job = self.jobs.get(job)
+            if progress is not None:
+                progress(found)
+            if found.ended:
+                return found
+            if ends is not None and time.monotonic() >= ends:
+                raise TimeoutError(f"The job {job} has not ended yet; it is {found.state}.")
+            time.sleep(A_GLANCE)

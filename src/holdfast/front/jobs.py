@@ -1,0 +1,157 @@
+"""The queue: its jobs, their order, pauses, and asking for many at once."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from holdfast.access.callers import Scope
+from holdfast.errors import BadRequest
+from holdfast.front.sentences import accepted, answered, moment, progress, when
+from holdfast.front.values import Job, Page, Queue, Summary
+from holdfast.library.catalogue import number
+from holdfast.stores.base import JobFilter
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from holdfast.core.queue import Summary as Counted
+    from holdfast.front.documents import LocalDocuments
+    from holdfast.front.reception import Reception
+    from holdfast.front.values import Reply
+    from holdfast.stores.base import Job as StoredJob
+
+
+class LocalJobs:
+    """The jobs of a database."""
+
+    def __init__(self, reception: Reception, documents: LocalDocuments) -> None:
+        self._at = reception
+        self._documents = documents
+        self._store = reception.library.store
+
+    def list(
+        self,
+        base: str | None = None,
+        *,
+        states: Collection[str] | None = None,
+        requester: str | None = None,
+        cursor: str | None = None,
+        page: int = 1,
+        size: int = 50,
+    ) -> Page[Job]:
+        """Return jobs: the active ones in the order in which they are served, then those that ended, newest first."""
+        shelf = self._at.one(base)
+        names = self._at.names()
+        filter_ = JobFilter(
+            base=shelf.key if shelf else None,
+            requester=requester,
+            states=frozenset(states) if states else None,
+        )
+        found = self._store.list_jobs(filter_, cursor=cursor, page=page, size=size)
+        items = [_shown(one.job, names.get(one.job.base, ""), one.state) for one in found.jobs]
+        return Page(items=items, next_cursor=found.cursor, total=found.total)
+
+    def get(self, job: str) -> Job:
+        """Return a job, with how far it is and why it waits."""
+        found, name = self._at.job(job)
+        reasons = self._store.explain_job(job) if found.outcome is None else []
+        slots = self._store.owner(found.base, found.owner).slots if found.outcome is None else ()
+        running = next((slot for slot in slots if slot.job == job and slot.lease is not None), None)
+        state = str(found.outcome) if found.outcome else "indexing" if running else "queued"
+        return _shown(
+            found,
+            name,
+            state,
+            progress=progress(running.progress) if running else None,
+            waiting_for=[reason.sentence for reason in reasons],
+        )
+
+    def cancel(self, job: str) -> Reply:
+        """Cancel a job; what was served stays served."""
+        found, _ = self._at.job(job, Scope.WRITE)
+        (one,) = self._store.cancel_jobs([job], self._at.requester)
+        return accepted(answered(one, number(found.owner)))
+
+    def retry(self, job: str) -> Reply:
+        """Build what a job left failed or lacking."""
+        found, name = self._at.job(job, Scope.WRITE)
+        item = number(found.owner)
+        if item is None:
+            raise BadRequest("This job is about the base itself; ask for that again instead.")
+        return self._documents.retry(name, item)
+
+    def prioritise(self, job: str, priority: int) -> Reply:
+        """Give an active job another priority: 0 is served first, 9 last."""
+        found, _ = self._at.job(job, Scope.WRITE)
+        (one,) = self._store.reprioritise([job], priority)
+        return accepted(answered(one, number(found.owner)))
+
+    # ------------------------------------------------------------ many at once
+
+    def cancel_all(self, base: str | None = None, *, dry_run: bool = False) -> Summary:
+        """Cancel every active job of a base, or of all; deletes go on."""
+        key = self._key(base)
+        return _summary(self._store.cancel_all(key, dry_run=dry_run, requester=self._at.requester), dry_run=dry_run)
+
+    def retry_all(self, base: str | None = None, *, degraded: bool = False, dry_run: bool = False) -> Summary:
+        """Ask for all that failed once more, or also for what lacks something."""
+        key = self._key(base)
+        summed = self._store.retry_all(key, degraded=degraded, dry_run=dry_run, requester=self._at.requester)
+        return _summary(summed, dry_run=dry_run)
+
+    def pause(self, base: str | None = None, *, stop: bool = False) -> bool:
+        """Let nothing of a base, or nothing at all, begin; `stop` also calls back what runs."""
+        return self._store.pause(self._key(base), stop=stop, requester=self._at.requester)
+
+    def resume(self, base: str | None = None) -> bool:
+        """End a pause; tell whether there was one."""
+        return self._store.resume(self._key(base))
+
+    def overview(self, base: str | None = None, window: timedelta = timedelta(days=1)) -> Queue:
+        """Tell how the queue does."""
+        shelf = self._at.one(base)
+        found = self._store.overview(shelf.key if shelf else None, window)
+        names = self._at.names()
+        return Queue(
+            active=dict(found.active),
+            ended=dict(found.ended),
+            window_seconds=int(window.total_seconds()),
+            per_hour=found.per_hour,
+            failure_rate=found.failure_rate,
+            oldest_queued=moment(found.oldest_queued),
+            paused=any(pause.base == "" for pause in found.pauses),
+            paused_bases=[names[pause.base] for pause in found.pauses if pause.base in names],
+        )
+
+    def _key(self, base: str | None) -> str | None:
+        """Return what the store calls a base; all of them only for who may do this everywhere."""
+        if base is not None:
+            return self._at.open(base, Scope.WRITE).key
+        self._at.everywhere(Scope.WRITE)
+        return None
+
+
+def _shown(job: StoredJob, base: str, state: str, **more: object) -> Job:
+    return Job(
+        id=job.id,
+        base=base,
+        document=number(job.owner),
+        subject=job.owner.partition(":")[0] if number(job.owner) is None else "document",
+        operation=job.operation,
+        cause=job.cause,
+        requester=job.requester,
+        priority=job.priority,
+        state=state,
+        outcome=job.outcome,
+        generation=job.generation,
+        created_at=when(job.created_at),
+        finished_at=moment(job.finished_at),
+        results={kind: dict(result) for kind, result in job.results.items()},
+        **more,  # type: ignore[arg-type]
+    )
+
+
+def _summary(one: Counted, *, dry_run: bool) -> Summary:
+    answers = {f"{verdict}: {reason}": number for (verdict, reason), number in one.answers.items()}
+    return Summary(found=one.found, accepted=one.accepted, answers=answers, dry_run=dry_run)

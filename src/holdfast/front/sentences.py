@@ -1,0 +1,110 @@
+"""What is told to people: a sentence for each reason, problems, progress and times."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from holdfast.core.admission import Verdict
+from holdfast.errors import Conflict
+from holdfast.front.values import Problem, Progress, Reply
+from holdfast.guard.answers import SENTENCES as ADMISSION
+from holdfast.knowledge.standings import share
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from holdfast.core.admission import Answer
+    from holdfast.core.clock import Moment
+    from holdfast.core.slot import Fault
+    from holdfast.core.slot import Progress as SlotProgress
+    from holdfast.knowledge.adding import Reply as ItemReply
+
+SENTENCES = {
+    **ADMISSION,
+    "already_indexed": "This is indexed; reindex it to do it again.",
+    "unknown_owner": "This was never indexed; index it first.",
+    "name_taken": "Another document has this name; replace it, rename this one, or delete the other.",
+    "content_exists": "A document of this base has the same content already.",
+    "nothing_to_do": "There is nothing to do.",
+    "unknown_job": "There is no such job.",
+    "same_priority": "It has this priority already.",
+}
+
+
+def moment(value: Moment | None) -> datetime | None:
+    """Return a moment as people's programs write it."""
+    return None if value is None else when(value)
+
+
+def when(value: Moment) -> datetime:
+    """Return a moment that is known."""
+    return datetime.fromtimestamp(value / 1_000_000, UTC)
+
+
+def problem(fault: Fault | None) -> Problem | None:
+    """Return an error as a sentence with its code."""
+    if fault is None:
+        return None
+    params = {name: str(value) for name, value in fault.params.items() if name != "message"}
+    return Problem(code=fault.code, message=str(fault.params.get("message", fault.code)), params=params)
+
+
+def progress(one: SlotProgress) -> Progress | None:
+    """Return how far work is; None where it has not begun."""
+    if not one.stage:
+        return None
+    return Progress(stage=one.stage, step=one.step, steps=one.steps, done=one.done, total=one.total, share=share(one))
+
+
+def reply(one: ItemReply) -> Reply:
+    """Return what came of a request about a document."""
+    return Reply(
+        verdict=one.verdict,
+        reason=one.reason,
+        message=sentence(one.reason, one.verdict, one.status),
+        name=one.name,
+        document=one.item,
+        job=one.job,
+        status=one.status,
+        generation=one.generation,
+    )
+
+
+def answered(one: Answer, document: int | None = None) -> Reply:
+    """Return what came of a request about a job or a base."""
+    return Reply(
+        verdict=one.verdict,
+        reason=one.reason,
+        message=sentence(one.reason, one.verdict, one.status),
+        document=document,
+        job=one.job,
+        status=one.status,
+        generation=one.generation,
+    )
+
+
+def sentence(reason: str, verdict: Verdict, status: str) -> str:
+    """Say what a reason means."""
+    said = SENTENCES.get(reason, "Accepted." if verdict is Verdict.ACCEPTED else reason.replace("_", " "))
+    return said.format(status=status)
+
+
+def accepted(one: Reply) -> Reply:
+    """Return a reply that was accepted; any other is a conflict that names what stands in the way."""
+    if one.accepted:
+        return one
+    raise Conflict(
+        one.reason,
+        one.message,
+        verdict=str(one.verdict),
+        status=str(one.status),
+        document=one.document,
+        job=one.job,
+    )
+
+
+def only(replies: Sequence[Reply]) -> Reply:
+    """Return the reply about one document, if it was accepted."""
+    (one,) = replies
+    return accepted(one)

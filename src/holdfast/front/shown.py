@@ -1,0 +1,93 @@
+"""Documents as people see them, made of what the shelves tell."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from holdfast.front.sentences import moment, problem, progress, when
+from holdfast.front.values import Counts, Document, Index, Standing
+
+if TYPE_CHECKING:
+    from holdfast.knowledge.shelves import Counts as Counted
+    from holdfast.knowledge.standings import Detail, IndexStanding, Row
+    from holdfast.knowledge.standings import Standing as Stands
+
+
+def standing(one: Stands) -> Standing:
+    """Return how a document stands."""
+    return Standing(**_standing(one))
+
+
+def document(row: Row, base: str) -> Document:
+    """Return a document as a list shows it."""
+    return Document(**_document(row, base))
+
+
+def detailed(detail: Detail, base: str) -> Document:
+    """Return a document with all that is known of it."""
+    return Document(
+        **_document(detail.row, base),
+        waiting_for=list(detail.waits),
+        chunks=detail.chunks,
+        indexes=[index(one) for one in detail.indexes],
+        not_enabled=dict(detail.not_enabled),
+        jobs=[job.id for job in detail.jobs],
+    )
+
+
+def index(one: IndexStanding) -> Index:
+    """Return how one index stands."""
+    return Index(
+        kind=one.kind,
+        state=one.state,
+        wanted=one.wanted,
+        built=one.built,
+        attempts=one.attempts,
+        attempts_max=one.attempts_max,
+        chunks=one.chunks,
+        missing=one.missing,
+        made_by=one.recipe,
+        error=problem(one.error),
+        retry_at=moment(one.retry_at),
+        queued_at=when(one.queued_at),
+        claimed_at=moment(one.claimed_at),
+        progress=progress(one.progress),
+    )
+
+
+def counts(one: Counted) -> Counts:
+    """Return how many documents there are."""
+    return Counts(documents=one.documents, by_status=dict(one.by_status), containers=one.containers, bytes=one.bytes)
+
+
+def _standing(one: Stands) -> dict[str, Any]:
+    return {
+        "id": one.item,
+        "status": one.status,
+        "searchable": one.searchable,
+        "generation": one.wanted,
+        "built": one.built,
+        "why": problem(one.why),
+        "retry_at": moment(one.retry_at),
+        "progress": progress(one.progress),
+        "priority": one.priority,
+        "job": one.job,
+        "queue_position": one.ahead,
+    }
+
+
+def _document(row: Row, base: str) -> dict[str, Any]:
+    item = row.item
+    return _standing(row.standing) | {
+        "base": base,
+        "parent": item.parent or None,
+        "kind": item.kind,
+        "name": item.name,
+        "size": item.size,
+        "sha256": item.digest,
+        "source": item.source,
+        "every": item.every,
+        "metadata": dict(item.metadata),
+        "created_at": when(item.created_at),
+        "changed_at": when(item.changed_at),
+    }

@@ -1,0 +1,639 @@
+"""What people are shown: plain values that look the same in the library, in HTTP, in the commands and in MCP."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+from holdfast.core.admission import Verdict
+from holdfast.core.states import Operation, Outcome, SlotState, Status
+from holdfast.indexes.portrait import Entity, Fact, Mention, Neighbour
+from holdfast.library.catalogue import BaseSettings, BaseStatus, Kind, OnDuplicate
+from holdfast.model.answering import Outcome as AnswerOutcome
+from holdfast.search.asking import Mode
+
+__all__ = [
+    "Answer",
+    "AnswerOutcome",
+    "Balance",
+    "Base",
+    "BaseSettings",
+    "BaseStatus",
+    "Card",
+    "Cards",
+    "Chunk",
+    "Citation",
+    "Counts",
+    "Delivery",
+    "Document",
+    "Entity",
+    "Event",
+    "Exported",
+    "Fact",
+    "Finding",
+    "Hit",
+    "Index",
+    "Job",
+    "Key",
+    "Kind",
+    "Mention",
+    "Mode",
+    "Neighbour",
+    "NewKey",
+    "NewWebhook",
+    "OnDuplicate",
+    "Operation",
+    "Original",
+    "Outcome",
+    "Overview",
+    "Page",
+    "Passage",
+    "Place",
+    "Portrait",
+    "Preview",
+    "Problem",
+    "Progress",
+    "Queue",
+    "Refusal",
+    "Refused",
+    "Reply",
+    "Restored",
+    "Scored",
+    "SlotState",
+    "Spent",
+    "Standing",
+    "Status",
+    "Summary",
+    "Text",
+    "Verdict",
+    "Waiting",
+    "Webhook",
+]
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Problem:
+    """Why something is not as it should be: a code to branch on, and a sentence for people."""
+
+    code: str
+    message: str
+    params: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """How far work is; `share` only where a total is known."""
+
+    stage: str
+    step: int = 0
+    steps: int = 0
+    done: int = 0
+    total: int = 0
+    share: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Page(Generic[T]):
+    """Some of a list; `next_cursor` leads to those behind, and `total` counts all, where that was asked for."""
+
+    items: list[T]
+    next_cursor: str | None = None
+    total: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reply:
+    """What came of a request about one document."""
+
+    verdict: Verdict
+    reason: str
+    message: str
+    name: str = ""
+    document: int | None = None
+    job: str | None = None
+    status: Status = Status.NOT_INDEXED
+    generation: int | None = None
+
+    @property
+    def accepted(self) -> bool:
+        """New work was written."""
+        return self.verdict is Verdict.ACCEPTED
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Summary:
+    """What came of a request about many: how many there were, and the answers by verdict and reason."""
+
+    found: int
+    accepted: int
+    answers: dict[str, int]  # by `verdict: reason`
+    dry_run: bool = False
+
+
+# ---------------------------------------------------------------- bases
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Base:
+    """A collection of documents that are searched together."""
+
+    id: int
+    name: str
+    status: BaseStatus
+    problem: Problem | None
+    settings: BaseSettings
+    not_enabled: dict[str, str]  # indexes that it wants and cannot have here, each with the reason
+    rollout: Progress | None = None  # how far its documents follow changed settings; None: all did
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Counts:
+    """How many documents there are, by their status."""
+
+    documents: int
+    by_status: dict[Status, int]
+    containers: int
+    bytes: int
+
+
+# ---------------------------------------------------------------- documents
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Index:
+    """How one index of a document stands."""
+
+    kind: str
+    state: SlotState
+    wanted: int  # the newest request
+    built: int  # the request that is served; 0: none
+    attempts: int
+    attempts_max: int
+    chunks: int  # that it serves
+    missing: int  # chunks that it lacks
+    made_by: str | None  # how what is served was made
+    error: Problem | None = None
+    retry_at: datetime | None = None
+    queued_at: datetime | None = None
+    claimed_at: datetime | None = None
+    progress: Progress | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Standing:
+    """How a document stands."""
+
+    id: int
+    status: Status
+    searchable: bool  # something of it is found now, whatever its status
+    generation: int  # of the newest request
+    built: int  # of what is served; 0: nothing
+    why: Problem | None = None  # it is not as wanted
+    retry_at: datetime | None = None  # when that is tried again by itself
+    progress: Progress | None = None  # of what runs
+    priority: int | None = None  # of what is active
+    job: str | None = None  # that is active
+    queue_position: int | None = None  # jobs that come before it, while it is queued; not told in lists
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Document(Standing):
+    """One item of a base: a file, note or page that is indexed, or a folder or sitemap that holds others."""
+
+    base: str
+    parent: int | None
+    kind: Kind
+    name: str
+    size: int
+    sha256: str | None
+    source: str | None
+    every: int | None  # seconds after which its source is looked at again
+    metadata: dict[str, Any]
+    created_at: datetime
+    changed_at: datetime
+    # What follows is told where one document is asked for.
+    waiting_for: list[str] = field(default_factory=list)
+    chunks: int | None = None
+    indexes: list[Index] = field(default_factory=list)
+    not_enabled: dict[str, str] = field(default_factory=dict)
+    jobs: list[str] = field(default_factory=list)  # the newest first
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chunk:
+    """A part of a document as it is served."""
+
+    document: int
+    chunk: int
+    generation: int
+    ordinal: int
+    start: int
+    end: int
+    tokens: int
+    headings: list[str]
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Passage:
+    """A chunk with what stands around it."""
+
+    document: int
+    name: str
+    generation: int
+    chunk: int
+    start: int
+    end: int
+    page: int | None
+    headings: list[str]
+    before: str
+    text: str
+    after: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Text:
+    """The text of a document as it was read, or a part of it."""
+
+    document: int
+    generation: int
+    title: str | None
+    start: int
+    length: int  # of the whole
+    text: str
+    following: int | None  # where the next part begins; None after the last
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Original:
+    """The bytes of a document as they came in, in a file of the library."""
+
+    path: Path
+    name: str
+    size: int
+    type: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Preview:
+    """What syncing a folder would do, by the paths of files below it."""
+
+    added: list[str]
+    changed: list[str]
+    removed: list[str]
+    unchanged: int
+    skipped: dict[str, int]
+
+
+# ---------------------------------------------------------------- the queue
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """One request and what came of it."""
+
+    id: str
+    base: str
+    document: int | None  # None: it is about the base itself
+    subject: str  # what it is about: content and indexes, a look at a source, cards …
+    operation: Operation
+    cause: str
+    requester: str
+    priority: int
+    state: str  # queued, indexing, deleting, or the outcome
+    outcome: Outcome | None
+    generation: int
+    created_at: datetime
+    finished_at: datetime | None
+    results: dict[str, Any]
+    progress: Progress | None = None
+    waiting_for: list[str] = field(default_factory=list)
+
+    @property
+    def ended(self) -> bool:
+        """Nothing more comes of it."""
+        return self.outcome is not None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Queue:
+    """How the queue does."""
+
+    active: dict[str, int]  # jobs by state
+    ended: dict[str, int]  # within the window, by outcome
+    window_seconds: int
+    per_hour: float
+    failure_rate: float | None
+    oldest_queued: datetime | None
+    paused: bool
+    paused_bases: list[str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Waiting:
+    """A job that has not ended, and why."""
+
+    job: str
+    base: str
+    document: int | None
+    name: str
+    reasons: list[str]
+
+
+# ---------------------------------------------------------------- searching
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scored:
+    """Where one channel has a hit; rank 0 if it scored it without having found it."""
+
+    score: float
+    rank: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hit:
+    """A passage that was found."""
+
+    rank: int
+    score: float
+    document: int
+    name: str
+    title: str | None
+    chunk: int
+    generation: int
+    start: int
+    end: int
+    headings: list[str]
+    text: str
+    channels: dict[str, Scored]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """A passage that an answer could rest on."""
+
+    document: int
+    name: str
+    chunk: int
+    generation: int
+    start: int
+    end: int
+    headings: list[str]
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Citation:
+    """What a marker in an answer stands for: `quote` is what stands in the document from `start` to `end`."""
+
+    number: int
+    document: int
+    name: str
+    chunk: int
+    generation: int
+    start: int
+    end: int
+    quote: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """An answer with the passages it rests on, and the context it was made from."""
+
+    outcome: AnswerOutcome
+    message: str  # what the outcome means
+    mode: Mode
+    text: str
+    citations: list[Citation]
+    context: list[Place]
+    facts: list[str]
+    cut: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Portrait:
+    """All that is known of one entity."""
+
+    entity: Entity
+    description: str
+    merged: bool
+    relations: list[Fact]
+    mentions: list[Mention]
+    neighbours: list[Neighbour]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cards:
+    """How the study cards of a base stand."""
+
+    status: Status
+    generation: int
+    cards: int
+    job: str | None
+    progress: Progress | None
+    error: Problem | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Card:
+    """A question, its answer, and the passage both come from."""
+
+    place: int
+    question: str
+    answer: str
+    document: int
+    name: str
+    chunk: int
+    headings: list[str]
+    passage: str
+
+
+# ---------------------------------------------------------------- who may ask, and who is told
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Key:
+    """A key; its secret is told once, when it is made."""
+
+    id: int
+    name: str
+    prefix: str  # how its secret begins
+    scope: str  # read, write or admin
+    bases: list[str] | None  # None: all, also later ones
+    created_at: datetime
+    expires_at: datetime | None
+    revoked_at: datetime | None
+    used_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewKey:
+    """A key that was made, with its secret."""
+
+    key: Key
+    secret: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Webhook:
+    """An address that is told what happens."""
+
+    id: int
+    url: str
+    types: list[str]
+    bases: list[str] | None  # None: all, also later ones
+    enabled: bool
+    disabled_reason: str | None  # asked, gone (the receiver said so), failing (for days)
+    failures: int  # attempts in a row that failed
+    failing_since: datetime | None
+    created_at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewWebhook:
+    """A webhook with the secret that signs what it is sent."""
+
+    webhook: Webhook
+    secret: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Delivery:
+    """One event for one webhook."""
+
+    id: int
+    webhook: int
+    event: str
+    message: str  # the header webhook-id
+    type: str
+    state: str
+    attempts: int
+    status: int | None  # what the last attempt was answered
+    reason: str | None  # why it failed
+    created_at: datetime
+    tried_at: datetime | None
+    next_at: datetime | None
+    ended_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Event:
+    """Something that happened."""
+
+    id: str
+    type: str
+    at: datetime
+    base: int | None  # None: it concerns the whole queue
+    document: int | None
+    owner: str
+    kind: str | None
+    job: str | None
+    generation: int | None
+    data: dict[str, Any]
+
+
+# ---------------------------------------------------------------- archives
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Exported:
+    """A base that was written into a file."""
+
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Restored:
+    """A base that was made from a file."""
+
+    base: str
+    documents: int
+    memos: int  # answers that were paid for before
+    skipped: int  # documents that the quota of the base keeps from being indexed today
+
+
+# ---------------------------------------------------------------- accounts and health
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spent:
+    """A sum of paid calls, or of those that were spared."""
+
+    kind: str
+    texts: int
+    tokens_in: int
+    tokens_out: int
+    price: float | None
+    unpriced: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Balance:
+    """What a base has paid, and what it was spared."""
+
+    base: str
+    spent: Spent
+    saved: Spent
+    kinds_spent: list[Spent]
+    kinds_saved: list[Spent]
+    budget_tokens: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refusal:
+    """A request that made no new work: who asked, and what stood in its way."""
+
+    id: int
+    at: datetime
+    base: str
+    document: int | None
+    subject: str
+    operation: Operation
+    verdict: str
+    reason: str
+    job: str | None
+    requester: str
+    cost: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refused:
+    """How often one requester was refused for one reason in one base, and what that would have cost."""
+
+    base: str
+    requester: str
+    reason: str
+    count: int
+    cost: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """One kind of trouble in one place, with what to do."""
+
+    code: str
+    where: str
+    count: int
+    sentence: str
+    examples: list[str]
+    fixable: bool
+    fixed: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Overview:
+    """All at a glance."""
+
+    bases: int
+    documents: Counts
+    queue: Queue
+    tokens_spent: int
+    tokens_saved: int
+    price_spent: float | None
+    price_saved: float | None
+    duplicates: int

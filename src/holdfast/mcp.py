@@ -1,0 +1,156 @@
+"""A library for language models: the Model Context Protocol, over stdio or HTTP.
+
+Looking is always possible; adding and deleting only where that was switched on. The tools are the calls that every face
+has, and their errors keep code, job and status.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from functools import wraps
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+
+from mcp.server.mcpserver import Context, MCPServer
+from mcp.server.mcpserver.exceptions import ToolError
+from mcp_types import ToolAnnotations
+from pydantic import TypeAdapter
+
+from holdfast import __version__
+from holdfast.errors import Conflict, Forbidden, HoldfastError
+from holdfast.front.door import Holdfast
+from holdfast.front.local import Local
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+INSTRUCTIONS = (
+    "Holdfast holds bases of documents. List the bases, search one of them, and open what a hit names: `document` and "
+    "`chunk` of a hit lead to the passage with what stands around it. Say which documents an answer rests on."
+)
+LOOKS = ToolAnnotations(read_only_hint=True, open_world_hint=False)
+CHANGES = ToolAnnotations(read_only_hint=False, destructive_hint=False, idempotent_hint=True)
+REMOVES = ToolAnnotations(read_only_hint=False, destructive_hint=True, idempotent_hint=True)
+MOST_HITS = 20
+LONGEST_READ = 50_000
+PATH = "/mcp"
+
+
+def run(where: str | Path | None = None, *, http: bool = False, writes: bool = False, port: int = 0) -> None:
+    """Serve a library until whoever started this goes away; over HTTP on this machine alone, on a port it prints."""
+    with Holdfast(where) as library:
+        server = make_server(library, writes=writes)
+        if not http:
+            server.run("stdio")
+            return
+        import uvicorn  # noqa: PLC0415 - needed for HTTP alone
+
+        from holdfast.api.serving import listen  # noqa: PLC0415
+
+        with listen("127.0.0.1", port) as listening:
+            address = f"http://127.0.0.1:{listening.getsockname()[1]}{PATH}"
+            print(f"MCP at {address}", file=sys.stderr, flush=True)  # noqa: T201 - a command that tells its address
+            app = server.streamable_http_app(streamable_http_path=PATH, host="127.0.0.1")
+            uvicorn.Server(uvicorn.Config(app, log_config=None, access_log=False)).run(sockets=[listening])
+
+
+def make_server(library: Holdfast, *, writes: bool = False) -> MCPServer[Any]:
+    """Make a server of a library's tools."""
+    server: MCPServer[Any] = MCPServer("holdfast", instructions=INSTRUCTIONS, version=__version__)
+    tools = Tools(library)
+    offered: dict[Callable[..., Any], ToolAnnotations] = dict.fromkeys(
+        (tools.list_bases, tools.search, tools.read_document, tools.read_passage, tools.status), LOOKS
+    )
+    if writes:
+        offered |= {tools.add_note: CHANGES, tools.add_url: CHANGES, tools.delete_document: REMOVES}
+    for tool, kind in offered.items():
+        server.add_tool(_explained(tool), name=tool.__name__, annotations=kind)
+    return server
+
+
+class Tools:
+    """What a language model can do with a library."""
+
+    def __init__(self, library: Holdfast) -> None:
+        self._library = library
+
+    def list_bases(self, context: Context[Any, Any]) -> list[dict[str, Any]]:
+        """List the bases: collections of documents that are searched together."""
+        side = self._side(context)
+        return [
+            {"name": base.name, "status": base.status, "documents": side.bases.counts(base.name).documents}
+            for base in side.bases.list()
+        ]
+
+    def search(self, base: str, query: str, context: Context[Any, Any], limit: int = 5) -> list[dict[str, Any]]:
+        """Search a base for the passages that fit a question best; each names its document, chunk and headings."""
+        hits = self._side(context).asking.search(base, query, limit=max(1, min(limit, MOST_HITS)))
+        return [_plain(hit) for hit in hits]
+
+    def read_document(
+        self, base: str, document: int, context: Context[Any, Any], start: int = 0, length: int = 20_000
+    ) -> dict[str, Any]:
+        """Read the text of a document, or a part of it; `following` says where the next part begins."""
+        length = max(1, min(length, LONGEST_READ))
+        return _plain(self._side(context).documents.text(base, document, start=start, length=length))
+
+    def read_passage(self, base: str, document: int, chunk: int, context: Context[Any, Any]) -> dict[str, Any]:
+        """Open the passage that a hit names, with what stands around it."""
+        return _plain(self._side(context).documents.passage(base, document, chunk))
+
+    def status(self, base: str, document: int, context: Context[Any, Any]) -> dict[str, Any]:
+        """Tell how a document stands: whether it can be searched, how far it is, why it waits, what went wrong."""
+        return _plain(self._side(context).documents.get(base, document))
+
+    def add_note(self, base: str, name: str, text: str, context: Context[Any, Any]) -> dict[str, Any]:
+        """Add a text under a name; the same name with another text is refused."""
+        return _plain(self._side(context).documents.note(base, name, text))
+
+    def add_url(self, base: str, address: str, context: Context[Any, Any]) -> dict[str, Any]:
+        """Add a page of the web, which is fetched and indexed."""
+        return _plain(self._side(context).documents.url(base, address))
+
+    def delete_document(self, base: str, document: int, context: Context[Any, Any]) -> dict[str, Any]:
+        """Delete a document with all below it; it cannot be brought back."""
+        return _plain(self._side(context).documents.delete(base, document))
+
+    def _side(self, context: Context[Any, Any]) -> Any:
+        """Return the library as whoever asks sees it: over HTTP by his key, where there are keys."""
+        request = context.request_context.request
+        library = self._library.local
+        if request is None or library is None or not library.keys.exist():
+            return self._library
+        scheme, _, secret = request.headers.get("authorization", "").partition(" ")
+        key = library.keys.verify(secret.strip()) if scheme.lower() == "bearer" else None
+        if key is None:
+            raise Forbidden("This library has keys; send one as `Authorization: Bearer hf_…`.")
+        return Local(library, key.caller)
+
+
+def _explained(tool: Callable[P, T]) -> Callable[P, T]:
+    """Let a tool tell its errors as people's other faces do."""
+
+    @wraps(tool)
+    def explained(*given: P.args, **named: P.kwargs) -> T:
+        try:
+            return tool(*given, **named)
+        except HoldfastError as error:
+            raise ToolError(json.dumps(_told(error), ensure_ascii=False)) from error
+
+    return explained
+
+
+def _told(error: HoldfastError) -> dict[str, Any]:
+    told: dict[str, Any] = {"code": getattr(error, "reason", type(error).__name__), "message": str(error)}
+    if isinstance(error, Conflict):
+        told |= {"verdict": error.verdict, "status": error.status, "document": error.document, "job": error.job}
+    return told
+
+
+def _plain(value: Any) -> dict[str, Any]:
+    plain: dict[str, Any] = TypeAdapter(type(value)).dump_python(value, mode="json")
+    return plain

@@ -1,0 +1,261 @@
+"""Who may do what: every route for every scope and base; and what a browser on another site may not."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import pytest
+
+from holdfast.library.catalogue import BaseSettings
+from tests.support.http_site import API, HttpSite, problem
+from tests.support.rig import Rig
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    import httpx2
+
+    from tests.support.clock import FakeClock
+
+CANARY = "xylocanary"
+RANKS = ("read", "write", "admin")
+
+
+class Route(NamedTuple):
+    """What a route needs, and an example of a request that gets through to it."""
+
+    scope: str
+    everywhere: bool = False  # only for keys that are limited to no base
+    body: Any = None
+    params: Any = None
+    content: bytes | None = None
+
+
+READ, WRITE, ADMIN = Route("read"), Route("write"), Route("admin")
+CROSS = Route("admin", everywhere=True)
+ROUTES = {
+    "list_bases": READ,
+    "create_base": CROSS._replace(body={"name": "another"}),
+    "get_base": READ,
+    "change_base": ADMIN._replace(body={"auto_index": True}),
+    "delete_base": ADMIN,
+    "clear_base": ADMIN,
+    "repair_base": ADMIN,
+    "count_documents": READ,
+    "read_usage": READ,
+    "list_waiting": READ,
+    "upload_files": WRITE._replace(params={"name": "new.md"}, content=b"new"),
+    "add_note": WRITE._replace(body={"name": "n", "text": "t"}),
+    "add_source": WRITE._replace(body={"kind": "url", "source": "https://example.org/"}),
+    "preview_folder": ADMIN._replace(body={"path": "/nowhere"}),
+    "list_documents": READ,
+    "read_statuses": READ._replace(body={"documents": [1]}),
+    "get_document": READ,
+    "read_text": READ,
+    "download_original": READ,
+    "list_chunks": READ,
+    "read_passage": READ,
+    "act_on_document": WRITE,
+    "delete_document": WRITE,
+    "act_on_documents": WRITE._replace(body={"documents": []}),
+    "search": READ._replace(body={"query": CANARY}),
+    "ask": READ._replace(body={"question": CANARY}),
+    "ask_streaming": READ._replace(body={"question": CANARY}),
+    "list_entities": READ,
+    "get_entity": READ,
+    "list_cards": READ,
+    "read_cards": READ,
+    "generate_cards": WRITE,
+    "cancel_cards": WRITE,
+    "export_cards": READ,
+    "list_jobs": READ._replace(params={"base": "{base}"}),
+    "read_queue": READ._replace(params={"base": "{base}"}),
+    "get_job": READ,
+    "cancel_job": WRITE,
+    "retry_job": WRITE,
+    "prioritise_job": WRITE._replace(body={"priority": 3}),
+    "cancel_all_jobs": WRITE._replace(body={"base": "{base}"}),
+    "retry_all_failed": WRITE._replace(body={"base": "{base}"}),
+    "pause_queue": WRITE._replace(body={"base": "{base}"}),
+    "resume_queue": WRITE._replace(body={"base": "{base}"}),
+    "list_events": READ._replace(params={"base": "{base}"}),
+    "read_on": READ._replace(params={"base": "{base}", "cursor": "0-0"}),
+    "follow_events": READ._replace(params={"base": "{base}"}),
+    "list_duplicates": READ._replace(params={"base": "{base}"}),
+    "count_duplicates": READ._replace(params={"base": "{base}"}),
+    "export_base": ADMIN,
+    "restore_base": CROSS._replace(content=b"no archive"),
+    "list_keys": CROSS,
+    "create_key": CROSS._replace(body={"name": "k"}),
+    "revoke_key": CROSS,
+    "list_webhooks": CROSS,
+    "create_webhook": CROSS._replace(body={"url": "https://example.org/"}),
+    "get_webhook": CROSS,
+    "delete_webhook": CROSS,
+    "enable_webhook": CROSS,
+    "disable_webhook": CROSS,
+    "rotate_secret": CROSS,
+    "list_deliveries": CROSS,
+    "redeliver_event": CROSS,
+    "read_about": READ,
+    "run_doctor": CROSS,
+}
+OPEN_ENDED = {"follow_events"}  # its answer has no end
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory, sqlite_pattern: Path) -> Iterator[HttpSite]:
+    """One server with a base of ours and one of theirs for every route."""
+    from tests.support.clock import FakeClock  # noqa: PLC0415
+
+    clock: FakeClock = FakeClock()
+    folder = tmp_path_factory.mktemp("access")
+    path = folder / "holdfast.db"
+    path.write_bytes(sqlite_pattern.read_bytes())
+    rig = Rig(f"sqlite:///{path}", folder / "blobs", clock, indexes=("fulltext",))
+    site = HttpSite(rig, needs_key=True)
+    yield site
+    site.close()
+    rig.close()
+
+
+class Ground:
+    """Two bases with a document each, and a key of every scope for one of them."""
+
+    def __init__(self, site: HttpSite, name: str) -> None:
+        self.site = site
+        self.ours, self.theirs = f"ours-{name}", f"theirs-{name}"
+        library = site.rig.library
+        for base in (self.ours, self.theirs):
+            library.catalogue.create_base(base, BaseSettings(indexes=("fulltext",)))
+        self.keys = {scope: site.key(scope, self.ours) for scope in RANKS}
+        self.keys |= {f"{scope} of all": site.key(scope) for scope in RANKS}
+        admin = self.keys["admin of all"]
+        answers = {
+            base: site.upload(f"{word}.md", f"# {word}\n\n{word} swims.", base, headers=admin).json()["replies"][0]
+            for base, word in ((self.ours, "whale"), (self.theirs, CANARY))
+        }
+        self.places = {
+            base: {"base": base, "document": str(one["document"]), "job": one["job"]} for base, one in answers.items()
+        }
+        self.hook = str(library.webhooks.create("https://example.org/x", ["*"])[0].id)
+
+    def ask(self, operation: Any, base: str, headers: dict[str, str]) -> httpx2.Response:
+        """Send the example of a route about a base."""
+        method, path, name = operation
+        route = ROUTES[name]
+        fill = {**self.places.get(base, {"base": base, "document": "1", "job": "none"}), "chunk": "1"}
+        fill |= {"key": "1" if "keys" in path else "whale", "webhook": self.hook, "delivery": "1", "action": "force"}
+        url = path.removeprefix(API)
+        for word, value in fill.items():
+            url = url.replace(f"{{{word}}}", value)
+        how: dict[str, Any] = {"params": _filled(route.params or {}, base), "headers": headers}
+        if route.body is not None:
+            how["json"] = _filled(route.body, base)
+        if route.content is not None:
+            how["content"] = route.content
+        if name in OPEN_ENDED:
+            with self.site.http.stream(method, url, **how) as answer:
+                if answer.is_error:
+                    answer.read()
+                return answer
+        return self.site.http.request(method, url, **how)
+
+
+def _filled(value: Any, base: str) -> Any:
+    return {name: base if one == "{base}" else one for name, one in value.items()} if isinstance(value, dict) else value
+
+
+def operations(site: HttpSite) -> list[tuple[str, str, str]]:
+    return [
+        (method.upper(), path, one["operationId"])
+        for path, methods in site.app.openapi()["paths"].items()
+        for method, one in methods.items()
+    ]
+
+
+def concerns_a_base(operation: tuple[str, str, str]) -> bool:
+    route = ROUTES[operation[2]]
+    named = "{base}" in operation[1] or "{base}" in str(route.params) + str(route.body)
+    return named or "{job}" in operation[1]
+
+
+def test_every_route_is_in_the_table_of_scopes(shared: HttpSite) -> None:
+    assert {name for _, _, name in operations(shared)} == ROUTES.keys()
+
+
+def test_nobody_sees_or_touches_what_is_not_theirs(shared: HttpSite) -> None:
+    for operation in operations(shared):
+        ground = Ground(shared, operation[2])
+        shared.rig.work()
+        route = ROUTES[operation[2]]
+        assert ground.ask(operation, ground.ours, {}).status_code == 401, operation
+        assert ground.ask(operation, ground.ours, {"X-API-Key": "hf_wrong"}).status_code == 401, operation
+        for scope in RANKS:
+            for limited in (True, False):
+                key = ground.keys[scope if limited else f"{scope} of all"]
+                allowed = RANKS.index(scope) >= RANKS.index(route.scope) and not (limited and route.everywhere)
+                if concerns_a_base(operation) and limited:
+                    foreign = ground.ask(operation, ground.theirs, key)
+                    unknown = ground.ask(operation, "nobodys", key)
+                    assert foreign.status_code == 404, (operation, scope, foreign.text)
+                    told, none = problem(foreign), problem(unknown)
+                    assert told["code"] == none["code"], (operation, scope)
+                    assert told["detail"].replace(ground.theirs, "").replace(
+                        ground.places[ground.theirs]["job"], ""
+                    ) == none["detail"].replace("nobodys", "").replace("none", ""), (operation, scope)
+                answer = ground.ask(operation, ground.ours, key)
+                if allowed:
+                    assert answer.status_code not in (401, 403), (operation, scope, limited, answer.text)
+                    assert answer.status_code < 500, (operation, scope, limited, answer.text)
+                else:
+                    assert answer.status_code == 403, (operation, scope, limited, answer.text)
+                if limited and operation[2] not in OPEN_ENDED:
+                    assert CANARY not in answer.text.replace(f'"{CANARY}"', ""), (operation, scope)
+                    assert ground.theirs not in answer.text, (operation, scope)
+        assert ground.site.rig.library.bases.find(ground.theirs), operation
+
+
+@pytest.mark.parametrize(
+    "host", ["evil.example", "evil.example:7340", "127.0.0.1.evil.example", "", "[::1", "2130706433"]
+)
+def test_a_name_that_is_not_ours_is_refused_so_that_no_name_can_be_bound_to_us(site: HttpSite, host: str) -> None:
+    answer = site.http.get("/bases", headers={"Host": host})
+    assert (answer.status_code, problem(answer)["code"]) == (421, "wrong_host")
+
+
+FOREIGN = [
+    {"Origin": "https://evil.example"},
+    {"Origin": "http://127.0.0.1:1"},
+    {"Origin": "null"},
+    {"Sec-Fetch-Site": "cross-site"},
+    {"Sec-Fetch-Site": "same-site"},
+]
+
+
+def test_the_page_of_another_site_changes_nothing(site: HttpSite) -> None:
+    for headers in FOREIGN:
+        for method, path in [("POST", "/bases"), ("DELETE", "/bases/shelf"), ("PATCH", "/bases/shelf")]:
+            answer = site.http.request(method, path, headers=headers, json={"name": "b"})
+            assert (answer.status_code, problem(answer)["code"]) == (403, "wrong_origin"), headers
+    assert [base["name"] for base in site.http.get("/bases").json()] == ["shelf"]
+    own = {"Origin": site.address, "Sec-Fetch-Site": "same-origin"}
+    assert site.http.post("/bases", json={"name": "b"}, headers=own).status_code == 201
+
+
+def test_the_first_key_makes_keys_needed_and_a_wrong_one_never_helps(site: HttpSite) -> None:
+    assert site.http.get("/bases").status_code == 200
+    wrong = site.http.get("/bases", headers={"Authorization": "Bearer hf_no"})
+    assert (wrong.status_code, wrong.headers["www-authenticate"]) == (401, 'Bearer realm="holdfast"')
+    key = site.key("read")
+    assert site.http.get("/bases").status_code == 401
+    assert site.http.get("/bases", headers=key).status_code == 200
+    assert site.http.get("/bases", headers={b"Authorization": "Bearer ключ".encode()}).status_code == 401
+
+
+def test_a_secret_setting_is_never_told(open_site: Any) -> None:
+    site = open_site(chat_url="http://127.0.0.1:9", chat_model="m", chat_key="sk-canary")
+    told = site.http.get("/about")
+    assert "chat_model" in told.text
+    assert "sk-canary" not in told.text

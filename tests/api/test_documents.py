@@ -1,0 +1,218 @@
+"""Documents over HTTP: put in, asked for, looked at, taken out; and what is said when that cannot be."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING
+
+from tests.support.http_site import API, problem
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import httpx2
+
+    from tests.support.http_site import HttpSite
+
+WHALES = "# Whales\n\nThe blue whale eats krill in the cold sea.\n"
+
+
+def test_an_upload_is_accepted_with_its_job_and_found_when_it_is_indexed(site: HttpSite) -> None:
+    answer = site.upload("whales.md", WHALES)
+    assert answer.status_code == 202
+    (reply,) = answer.json()["replies"]
+    assert answer.headers["location"] == f"{API}/jobs/{reply['job']}"
+    job = site.http.get(answer.headers["location"].removeprefix(API)).json()
+    assert (job["state"], job["document"], job["base"]) == ("queued", reply["document"], "shelf")
+    site.rig.work()
+    found = site.http.post("/bases/shelf/search", json={"query": "krill"}).json()["hits"]
+    assert [(hit["document"], hit["name"]) for hit in found] == [(reply["document"], "whales.md")]
+    assert found[0]["channels"]["fulltext"]["rank"] == 1
+    assert site.http.get(f"/jobs/{reply['job']}").json()["outcome"] == "success"
+
+
+def test_a_form_may_hold_many_files_and_each_has_its_own_answer(site: HttpSite) -> None:
+    files = [("file", ("a.md", b"# A\n\nalpha")), ("file", ("b.md", b"# B\n\nbeta")), ("file", ("a.md", b"# other"))]
+    answer = site.http.post("/bases/shelf/documents", files=files, data={"metadata": '{"team": "sea"}'})
+    assert answer.status_code == 202
+    assert [(one["name"], one["verdict"], one["reason"]) for one in answer.json()["replies"]] == [
+        ("a.md", "accepted", "content_changed"),
+        ("b.md", "accepted", "content_changed"),
+        ("a.md", "rejected", "name_taken"),
+    ]
+    listed = site.http.get("/bases/shelf/documents").json()["items"]
+    assert [one["metadata"] for one in listed] == [{"team": "sea"}] * 2
+
+
+def test_fifty_who_upload_the_same_at_once_get_one_202_and_49_conflicts_that_name_the_same_job(site: HttpSite) -> None:
+    site.upload("first.md", "so that the base is warm")
+    with ThreadPoolExecutor(50) as crowd:
+        answers = list(crowd.map(lambda _: site.upload("whales.md", WHALES), range(50)))
+    (accepted,) = [one.json()["replies"][0] for one in answers if one.status_code == 202]
+    conflicts = [problem(one) for one in answers if one.status_code == 409]
+    assert len(conflicts) == 49
+    assert {(one["job"], one["document"], one["state"]) for one in conflicts} == {
+        (accepted["job"], accepted["document"], "queued")
+    }
+    counted = site.http.get("/duplicates/counts").json()
+    assert [(one["base"], one["reason"], one["count"]) for one in counted] == [("shelf", "same_content", 49)]
+    listed = site.http.get("/duplicates", params={"limit": 500}).json()["items"]
+    assert {one["job"] for one in listed} == {accepted["job"]}
+
+
+def test_a_double_click_on_reindex_is_one_job_and_one_conflict_with_its_status(site: HttpSite) -> None:
+    document = site.index("whales.md", WHALES)
+    with ThreadPoolExecutor(10) as crowd:
+        answers = list(crowd.map(lambda _: site.http.post(f"/bases/shelf/documents/{document}:force"), range(10)))
+    assert sorted(one.status_code for one in answers) == [202, *[409] * 9]
+    job = next(one.json()["job"] for one in answers if one.status_code == 202)
+    assert {(problem(one)["job"], problem(one)["state"]) for one in answers if one.status_code == 409} == {
+        (job, "queued")
+    }
+
+
+def test_a_document_answers_with_all_that_is_known_of_it(site: HttpSite) -> None:
+    document = site.index("whales.md", WHALES)
+    found = site.http.get(f"/bases/shelf/documents/{document}")
+    told = found.json()
+    assert (told["status"], told["searchable"], told["progress"], told["why"]) == ("success", True, None, None)
+    assert told["sha256"]
+    assert [(one["kind"], one["state"], one["attempts"], one["attempts_max"]) for one in told["indexes"]] == [
+        ("content", "ready", 1, 4),
+        ("fulltext", "ready", 1, 4),
+    ]
+    assert found.headers["etag"] == '"g1"'
+    text = site.http.get(f"/bases/shelf/documents/{document}/text").json()
+    assert text["text"] == WHALES.strip()
+    chunks = site.http.get(f"/bases/shelf/documents/{document}/chunks").json()["items"]
+    assert [one["text"].strip() for one in chunks] == [WHALES.strip()]
+    passage = site.http.get(f"/bases/shelf/documents/{document}/passages/{chunks[0]['chunk']}").json()
+    assert "krill" in passage["text"]
+
+
+def test_the_original_comes_back_as_a_file_that_no_browser_runs(site: HttpSite) -> None:
+    page = "<script>alert(1)</script>"
+    document = site.index("page.html", page)
+    answer = site.http.get(f"/bases/shelf/documents/{document}/original")
+    assert answer.text == page
+    assert answer.headers["content-disposition"].startswith("attachment")
+    assert answer.headers["content-type"] == "application/octet-stream"
+    assert answer.headers["x-content-type-options"] == "nosniff"
+
+
+def test_a_delete_with_an_old_tag_is_refused_and_without_one_wins(site: HttpSite) -> None:
+    document = site.index("whales.md", WHALES)
+    refused = site.http.delete(f"/bases/shelf/documents/{document}", headers={"If-Match": '"g0"'})
+    assert (refused.status_code, problem(refused)["code"]) == (412, "changed_meanwhile")
+    assert site.http.delete(f"/bases/shelf/documents/{document}", headers={"If-Match": '"g1"'}).status_code == 202
+    assert problem(site.http.get(f"/bases/shelf/documents/{document}"))["code"] == "unknown_document"
+    deleting = site.http.get("/bases/shelf/documents", params={"deleting": True}).json()["items"]
+    assert [(one["id"], one["status"]) for one in deleting] == [(document, "deleting")]
+    site.rig.work()
+    while site.rig.library.sweep(100):
+        pass
+    assert site.http.get("/bases/shelf/documents", params={"deleting": True}).json()["items"] == []
+
+
+def test_a_repeated_request_with_a_key_is_answered_as_the_first(site: HttpSite) -> None:
+    first, second = (site.upload("whales.md", WHALES, headers={"Idempotency-Key": "k"}) for _ in range(2))
+    assert (first.status_code, second.status_code) == (202, 202)
+    assert first.content == second.content
+    assert second.headers["location"] == first.headers["location"]
+    assert second.headers["idempotency-replayed"] == "true"
+    other = site.upload("whales.md", "another body", headers={"Idempotency-Key": "k"})
+    assert (other.status_code, problem(other)["code"]) == (422, "key_reused")
+    refused = [site.upload("whales.md", "x", headers={"Idempotency-Key": "r"}) for _ in range(2)]
+    assert (refused[0].status_code, problem(refused[0])["code"]) == (409, "name_taken")
+    assert refused[0].content == refused[1].content
+    assert refused[1].headers["idempotency-replayed"] == "true"
+
+
+def test_many_who_repeat_at_once_under_one_key_do_the_work_once(site: HttpSite) -> None:
+    def send(_: int) -> httpx2.Response:
+        return site.upload("whales.md", WHALES, headers={"Idempotency-Key": "same"})
+
+    with ThreadPoolExecutor(20) as crowd:
+        answers = list(crowd.map(send, range(20)))
+    told = {one.json()["replies"][0]["job"] for one in answers if one.status_code == 202}
+    assert len(told) == 1
+    assert {problem(one)["code"] for one in answers if one.status_code != 202} <= {"in_flight"}
+    assert site.rig.store.refusals() == []
+
+
+def test_statuses_of_many_are_read_at_once_and_unknown_ones_left_out(site: HttpSite) -> None:
+    ids = [site.index(f"{name}.md", f"# {name}") for name in "abc"]
+    found = site.http.post("/bases/shelf/documents/status", json={"documents": [*ids, 999_999]}).json()
+    assert [(one["id"], one["status"]) for one in found] == [(id_, "success") for id_ in ids]
+    many = site.http.post("/bases/shelf/documents/status", json={"documents": list(range(1, 1002))})
+    assert (many.status_code, problem(many)["code"]) == (422, "invalid_request")
+
+
+def test_pages_have_a_total_and_a_cursor(site: HttpSite) -> None:
+    site.http.post("/bases/shelf/documents", files=[("file", (f"{n}.md", f"text {n}".encode())) for n in range(5)])
+    first = site.http.get("/bases/shelf/documents", params={"page_size": 2}).json()
+    assert (len(first["items"]), first["total"]) == (2, 5)
+    second = site.http.get("/bases/shelf/documents", params={"page": 2, "page_size": 2}).json()
+    onward = site.http.get("/bases/shelf/documents", params={"cursor": first["next_cursor"], "page_size": 2}).json()
+    assert second["items"] == onward["items"]
+    wrong = site.http.get("/bases/shelf/documents", params={"cursor": "nonsense"})
+    assert problem(wrong)["code"] == "bad_request"
+
+
+PROBLEMS: list[tuple[Callable[[httpx2.Client], httpx2.Response], int, str]] = [
+    (lambda http: http.get("/bases/none"), 404, "unknown_base"),
+    (lambda http: http.get("/nowhere"), 404, "no_such_address"),
+    (lambda http: http.put("/bases"), 405, "method_not_allowed"),
+    (lambda http: http.get("/bases/shelf/documents/77"), 404, "unknown_document"),
+    (lambda http: http.get("/bases/shelf/documents/x"), 422, "invalid_request"),
+    (lambda http: http.get("/jobs/none"), 404, "unknown_job"),
+    (lambda http: http.post("/bases", json={"name": "shelf"}), 409, "name_taken"),
+    (lambda http: http.post("/bases", json={"name": "a/b"}), 422, "bad_request"),
+    (lambda http: http.post("/bases", json={"name": "b", "id": 7}), 422, "invalid_request"),
+    (lambda http: http.post("/bases", json={"name": "b", "indexes": ["none"]}), 422, "bad_settings"),
+    (lambda http: http.post("/bases", content=b"{"), 422, "invalid_request"),
+    (lambda http: http.post("/bases/shelf/documents", content=b"x"), 415, "unsupported_media_type"),
+    (lambda http: http.post("/bases/shelf/documents", files=[], data={"a": "b"}), 415, "unsupported_media_type"),
+    (lambda http: http.post("/bases/shelf/search", json={"query": "x" * 10_001}), 422, "invalid_request"),
+    (lambda http: http.post("/bases/shelf/search", json={"query": "x", "channels": ["no"]}), 422, "bad_request"),
+    (lambda http: http.get("/bases/shelf/graph/entities/nobody"), 404, "unknown_entity"),
+    (lambda http: http.post("/bases/shelf/cards:generate"), 409, "not_enabled"),
+    (lambda http: http.post("/jobs:cancel", json={"base": "none"}), 404, "unknown_base"),
+    (lambda http: http.get("/jobs", params={"state": "odd"}), 422, "bad_request"),
+    (lambda http: http.delete("/keys/5"), 404, "unknown_key"),
+    (lambda http: http.get("/webhooks/5"), 404, "unknown_webhook"),
+    (lambda http: http.get("/events", params={"topic": "odd"}), 422, "bad_request"),
+]
+
+
+def test_what_cannot_be_done_is_a_problem_with_a_code(site: HttpSite) -> None:
+    told = [(answer.status_code, problem(answer)["code"]) for send, _, _ in PROBLEMS for answer in [send(site.http)]]
+    assert told == [(status, code) for _, status, code in PROBLEMS]
+
+
+def test_a_body_beyond_the_limit_is_refused_while_it_comes(open_site: Callable[..., HttpSite]) -> None:
+    site = open_site(upload_limit=1)
+
+    def endless() -> object:
+        for _ in range(100):
+            yield b"x" * 100_000
+
+    answer = site.http.post("/bases/shelf/documents", params={"name": "big"}, content=endless())  # type: ignore[arg-type]
+    assert (answer.status_code, problem(answer)["code"]) == (413, "too_large")
+    announced = site.http.post("/bases/shelf/documents", params={"name": "big"}, content=b"x" * 1_000_001)
+    assert problem(announced)["code"] == "too_large"
+    assert site.http.get("/bases/shelf/documents").json()["items"] == []
+
+
+def test_beyond_the_quota_the_answer_says_when_to_ask_again(site: HttpSite) -> None:
+    site.http.post("/bases", json={"name": "small", "jobs_per_day": 1})
+    assert site.upload("a.md", "alpha", "small").status_code == 202
+    answer = site.upload("b.md", "beta", "small")
+    assert (answer.status_code, problem(answer)["code"], problem(answer)["retryable"]) == (429, "quota_exhausted", True)
+    assert 0 < int(answer.headers["retry-after"]) <= 86_400
+
+
+def test_a_server_that_goes_down_says_so(site: HttpSite) -> None:
+    site.served.draining.set()
+    answer = site.http.get("/bases")
+    assert (answer.status_code, problem(answer)["code"], answer.headers["retry-after"]) == (503, "draining", "5")

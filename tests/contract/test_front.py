@@ -1,0 +1,267 @@
+"""The same calls, whether a library is on this machine or on a server: one suite for both."""
+
+from __future__ import annotations
+
+import inspect
+import io
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from holdfast import File, errors
+from holdfast.front import access, accounts, archives, asking, bases, documents, history, jobs, remote
+from holdfast.front.local import Local
+from holdfast.front.opening import me
+from holdfast.front.remote import Remote
+from holdfast.front.values import Mode, OnDuplicate, Verdict
+from tests.support.http_site import HttpSite
+from tests.support.rig import Rig
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from tests.support.clock import FakeClock
+
+PAIRS = [
+    (bases.LocalBases, remote.RemoteBases),
+    (documents.LocalDocuments, remote.RemoteDocuments),
+    (jobs.LocalJobs, remote.RemoteJobs),
+    (asking.LocalAsking, remote.RemoteAsking),
+    (asking.LocalCards, remote.RemoteCards),
+    (accounts.LocalAccounts, remote.RemoteAccounts),
+    (archives.LocalArchives, remote.RemoteArchives),
+    (history.LocalEvents, remote.RemoteEvents),
+    (access.LocalKeys, remote.RemoteKeys),
+    (access.LocalWebhooks, remote.RemoteWebhooks),
+]
+# What only the side that has the files, the folders or the log can do.
+OWN = {"LocalDocuments": {"original", "watch"}, "LocalEvents": {"seen", "visible"}}
+
+
+@pytest.mark.parametrize(("local", "far"), PAIRS, ids=lambda one: one.__name__)
+def test_every_call_of_one_side_is_there_on_the_other_with_the_same_parameters(local: type, far: type) -> None:
+    def calls(side: type) -> dict[str, list[tuple[str, Any, Any]]]:
+        return {
+            name: [(one.name, one.kind, one.default) for one in inspect.signature(call).parameters.values()]
+            for name, call in inspect.getmembers(side, inspect.isfunction)
+            if not name.startswith("_")
+        }
+
+    here = {name: call for name, call in calls(local).items() if name not in OWN.get(local.__name__, ())}
+    assert here == calls(far)
+
+
+@pytest.fixture
+def rig(tmp_path: Path, sqlite_url: str, clock: FakeClock) -> Iterator[Rig]:
+    rig = Rig(sqlite_url, tmp_path / "blobs", clock, indexes=("fulltext", "vector", "graph"))
+    yield rig
+    rig.close()
+
+
+@pytest.fixture(params=["local", "remote"])
+def side(request: pytest.FixtureRequest, rig: Rig) -> Iterator[Any]:
+    if request.param == "local":
+        yield Local(rig.library, me())
+        return
+    site = HttpSite(rig)
+    far = Remote(site.address)
+    yield far
+    far.close()
+    site.close()
+
+
+def test_documents_are_added_found_and_deleted(side: Any, rig: Rig, tmp_path: Path) -> None:
+    path = tmp_path / "whales.md"
+    path.write_text("# Whales\n\nThe blue whale eats krill.\n")
+    stones = File(name="stones.md", content=io.BytesIO(b"# Stones\n\nGranite."), metadata={"a": 1})
+    first, second, again = side.documents.add("shelf", [path, stones, path])
+    assert (first.verdict, second.verdict, again.verdict) == (Verdict.ACCEPTED, Verdict.ACCEPTED, Verdict.JOINED)
+    assert (again.document, again.job, again.reason) == (first.document, first.job, "same_content")
+    rig.work()
+    assert [hit.document for hit in side.asking.search("shelf", "krill", channels=["fulltext"])] == [first.document]
+    assert side.documents.get("shelf", second.document).metadata == {"a": 1}
+    assert [one.id for one in side.documents.list("shelf", order="name").items] == [second.document, first.document]
+    assert [one.status for one in side.documents.statuses("shelf", [first.document])] == ["success"]
+    assert side.documents.text("shelf", first.document).text.startswith("# Whales")
+    (chunk,) = side.documents.chunks("shelf", first.document).items
+    assert side.documents.passage("shelf", first.document, chunk.chunk).text == chunk.text
+    saved = io.BytesIO()
+    assert side.documents.download("shelf", first.document, saved) == len(saved.getvalue())
+    assert saved.getvalue() == path.read_bytes()
+    with pytest.raises(errors.BadRequest, match="there already"):
+        side.documents.download("shelf", first.document, path)
+    assert side.documents.delete("shelf", first.document).accepted
+    with pytest.raises(errors.UnknownItem):
+        side.documents.get("shelf", first.document)
+
+
+def test_a_conflict_keeps_its_code_job_and_status(side: Any, rig: Rig) -> None:
+    reply = side.documents.note("shelf", "Whale", "It eats krill.")
+    assert reply.accepted
+    with pytest.raises(errors.Conflict) as caught:
+        side.documents.index("shelf", reply.document)
+    assert (caught.value.reason, caught.value.job, caught.value.status) == ("already_in_progress", reply.job, "queued")
+    taken = side.documents.note("shelf", "Whale", "Another text.")
+    assert (taken.verdict, taken.reason, taken.document) == (Verdict.REJECTED, "name_taken", reply.document)
+    changed = side.documents.note("shelf", "Whale", "Another text.", on_duplicate=OnDuplicate.REPLACE)
+    assert (changed.accepted, changed.document) == (True, reply.document)
+    rig.work()
+    with pytest.raises(errors.Conflict) as done:
+        side.documents.index("shelf", reply.document)
+    assert done.value.reason == "already_indexed"
+    assert side.documents.reindex("shelf", reply.document).accepted
+    cancelled = side.documents.cancel("shelf", reply.document)
+    assert cancelled.accepted
+    with pytest.raises(errors.Conflict, match="nothing to cancel"):
+        side.documents.cancel("shelf", reply.document)
+    assert side.documents.retry("shelf", reply.document).accepted
+
+
+def test_what_is_not_there_is_the_same_error(side: Any) -> None:
+    cases: list[tuple[type[Exception], Callable[[], Any]]] = [
+        (errors.UnknownBase, lambda: side.bases.get("none")),
+        (errors.UnknownBase, lambda: side.documents.note("none", "n", "t")),
+        (errors.UnknownItem, lambda: side.documents.get("shelf", 77)),
+        (errors.UnknownJob, lambda: side.jobs.get("none")),
+        (errors.BadRequest, lambda: side.documents.list("shelf", cursor="nonsense")),
+        (errors.BadSettings, lambda: side.bases.create("b", indexes=["none"])),
+        (errors.NotNow, lambda: side.cards.generate("shelf")),
+    ]
+    for error, call in cases:
+        with pytest.raises(error) as caught:
+            call()
+        assert len(str(caught.value)) > 20
+
+
+def test_bases_are_made_changed_and_deleted(side: Any, rig: Rig) -> None:
+    assert side.bases.create("handbook", chunk_size=256).settings.chunk_size == 256
+    assert side.bases.change("handbook", budget_tokens=5).settings.budget_tokens == 5
+    assert side.bases.change("handbook", budget_tokens=None).settings.budget_tokens is None
+    assert side.bases.rename("handbook", "guide").name == "guide"
+    assert [base.name for base in side.bases.list()] == ["guide", "shelf"]
+    side.documents.note("guide", "n", "text")
+    assert side.bases.counts("guide").documents == 1
+    side.bases.clear("guide")
+    assert side.bases.counts("guide").documents == 0
+    assert side.bases.repair("guide").status == "ready"
+    side.bases.delete("guide")
+    assert [base.name for base in side.bases.list()] == ["shelf"]
+    assert rig.library.bases.list()[0].name == "shelf"
+
+
+def test_the_queue_is_controlled(side: Any, rig: Rig) -> None:
+    reply = side.documents.note("shelf", "n", "text")
+    assert side.jobs.prioritise(reply.job, 1).reason == "reprioritised"
+    (job,) = side.jobs.list("shelf", states=["queued"]).items
+    assert (job.id, job.priority, job.document) == (reply.job, 1, reply.document)
+    assert side.jobs.get(job.id).waiting_for
+    assert side.accounts.waiting("shelf")[0].job == job.id
+    assert side.jobs.pause("shelf")
+    assert side.jobs.overview().paused_bases == ["shelf"]
+    assert side.jobs.resume("shelf")
+    assert side.jobs.cancel_all("shelf", dry_run=True).found == 1
+    assert side.jobs.cancel_all("shelf").accepted == 1
+    assert side.jobs.get(job.id).outcome == "cancelled"
+    assert side.jobs.retry(job.id).accepted
+    rig.work()
+    assert side.jobs.retry_all("shelf", degraded=True).found == 0
+    assert side.jobs.overview("shelf").ended == {"cancelled": 1, "success": 1}
+
+
+def test_questions_are_answered_and_entities_shown(side: Any, rig: Rig) -> None:
+    side.documents.note("shelf", "Grey Island", "# Grey Island\n\nThe lighthouse of Grey Island was built in 1850.")
+    side.documents.note("shelf", "Keeper", "# Keeper\n\nThe keeper of Grey Island was Mara Lund.")
+    rig.work()
+    answer = side.asking.ask("shelf", "Who kept Grey Island?", mode=Mode.NAIVE)
+    assert (answer.outcome, answer.mode) == ("no_language_model", "naive")
+    assert answer.citations[0].quote
+    *words, last = side.asking.stream("shelf", "Who kept Grey Island?")
+    assert last.outcome == "no_language_model"
+    assert all(isinstance(word, str) for word in words)
+    (entity, *_) = side.asking.entities("shelf", text="grey")
+    assert side.asking.entity("shelf", entity.key).mentions
+    assert side.accounts.usage("shelf").base == "shelf"
+    assert side.cards.status("shelf").cards == 0
+    assert side.cards.list("shelf").items == []
+    assert side.cards.export("shelf", "json").strip() == "[]"
+    assert side.accounts.doctor() is not None
+
+
+def test_what_happened_is_read_back_and_refusals_are_counted(side: Any, rig: Rig) -> None:
+    start = side.events.after(None).next_cursor
+    reply = side.documents.note("shelf", "n", "text")
+    side.documents.note("shelf", "n", "text")
+    rig.work()
+    types = [event.type for event in side.events.after(start).items]
+    assert types[0] == "document.added"
+    assert types[-1] == "job.success"
+    newest = side.events.list("shelf", document=reply.document, topics=["job"], limit=1)
+    assert [event.type for event in newest.items] == ["job.success"]
+    assert newest.next_cursor
+    (counted,) = side.accounts.duplicate_counts("shelf")
+    assert (counted.reason, counted.count) == ("same_content", 1)
+    (refused,) = side.accounts.duplicates().items
+    assert (refused.document, refused.job) == (reply.document, reply.job)
+
+
+def test_folders_are_previewed_and_synced(side: Any, rig: Rig, tmp_path: Path) -> None:
+    folder = tmp_path / "books"
+    folder.mkdir()
+    (folder / "a.md").write_text("# A\n\nalpha")
+    assert side.documents.preview("shelf", folder).added == ["a.md"]
+    reply = side.documents.sync("shelf", folder)
+    rig.work()
+    assert [one.name for one in side.documents.list("shelf", parent=reply.document).items] == ["a.md"]
+    assert side.documents.refresh("shelf", reply.document).accepted
+
+
+def test_webhooks_and_keys_are_made_shown_and_removed(side: Any) -> None:
+    made = side.webhooks.create("https://example.org/hook", ["job.*"], bases=["shelf"])
+    assert made.secret.startswith("whsec_")
+    assert side.webhooks.list() == [made.webhook]
+    assert side.webhooks.rotate(made.webhook.id).secret != made.secret
+    assert side.webhooks.disable(made.webhook.id).enabled is False
+    assert side.webhooks.enable(made.webhook.id).enabled is True
+    assert side.webhooks.deliveries(made.webhook.id).items == []
+    side.webhooks.delete(made.webhook.id)
+    with pytest.raises(errors.UnknownWebhook):
+        side.webhooks.get(made.webhook.id)
+    key = side.keys.create("reader", "read", bases=["shelf"], days=3)
+    assert key.secret.startswith("hf_")
+    assert (key.key.scope, key.key.bases) == ("read", ["shelf"])
+
+
+def test_a_key_that_was_revoked_opens_nothing(rig: Rig) -> None:
+    site = HttpSite(rig)
+    admin = Local(rig.library, me()).keys.create("admin", "admin")
+    far = Remote(site.address, admin.secret)
+    assert [key.name for key in far.keys.list()] == ["admin"]
+    far.keys.revoke(admin.key.id)
+    with pytest.raises(errors.Forbidden):
+        far.bases.list()
+    far.close()
+    site.close()
+
+
+def test_a_server_that_is_not_there_is_told_as_such(tmp_path: Path) -> None:
+    far = Remote("http://127.0.0.1:1")
+    with pytest.raises(errors.StoreUnavailable, match="does not answer"):
+        far.bases.list()
+    far.close()
+
+
+def test_a_base_is_taken_along_as_one_file_and_made_again(side: Any, rig: Rig, tmp_path: Path) -> None:
+    side.documents.note("shelf", "Whale", "It eats krill.")
+    rig.work()
+    file = tmp_path / "shelf.zip"
+    assert side.archives.export("shelf", file).bytes == file.stat().st_size
+    with pytest.raises(errors.NameTaken):
+        side.archives.restore(file)
+    restored = side.archives.restore(file, name="copy")
+    assert (restored.base, restored.documents) == ("copy", 1)
+    rig.work()
+    assert [hit.name for hit in side.asking.search("copy", "krill")] == ["Whale"]
+    with pytest.raises(errors.HoldfastError):
+        side.archives.restore(io.BytesIO(b"no archive"), name="none")
+    assert [base.name for base in side.bases.list()] == ["copy", "shelf"]

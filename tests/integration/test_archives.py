@@ -1,0 +1,1006 @@
+"""A base moves elsewhere as one file: whole, not paid for again, whoever made the file and whoever is killed."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import tracemalloc
+import zipfile
+from base64 import b64decode, b64encode
+from collections import Counter
+from contextlib import ExitStack
+from datetime import timedelta
+from hashlib import sha256
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from holdfast.core.slot import Fault
+from holdfast.core.states import Operation, Status
+from holdfast.errors import BadArchive, BadSettings, BaseFailed, NameTaken, NotNow, UnknownBase
+from holdfast.knowledge.adding import TOGETHER, Terms, Upload
+from holdfast.knowledge.archives import Restoring
+from holdfast.knowledge.bases import RESTORING
+from holdfast.knowledge.packing import Packer
+from holdfast.knowledge.unpacking import ArchiveLimits
+from holdfast.library.catalogue import BaseSettings, Kind
+from holdfast.library.holding import Holding
+from holdfast.providers.offline import OfflineProvider
+from holdfast.providers.openai import Endpoint, OpenAIProvider
+from holdfast.stores.database import Database, Transaction
+from tests.support.paid_provider import PaidProvider
+from tests.support.processes import ROOT
+from tests.support.question_rig import crustaceans
+from tests.support.rig import Rig
+from tests.support.rig_audit import audit_quiet
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from holdfast.knowledge.archives import Restored
+    from holdfast.library.catalogue import Base, Item
+    from tests.support.clock import FakeClock
+    from tests.support.servers import Postgres
+
+    Make = Callable[..., Rig]
+    Json = dict[str, Any]
+
+ALL = {"indexes": ("vector", "fulltext", "graph", "questions"), "chunk_size": 64, "chunk_overlap": 8}
+PLAIN = {"indexes": ("fulltext",)}
+ENTITY = re.compile(r"\[\[([^]|]+)\|([^]|]+)\|([^]|]+)\]\]")
+ABOUT = (
+    "# Part {0}\n\nThe krill of part {0} is one of many. [[Krill|animal|Krill fact {0} .]]\n\n## More\n\nGranite {0}."
+)
+QUERIES = ("krill of part 3", "granite", "crustacean in part 7", "a page about whales", "a note")
+LOOKED_AT = "https://example.org/never-fetched"
+
+
+def reply(request: Json) -> str:
+    """Say what a language model would: what is marked as entities, all that was said of one, or questions."""
+    system, text = request["messages"][0]["content"], request["messages"][-1]["content"]
+    if "knowledge graph" in system:
+        found = [{"name": name, "kind": kind, "description": about} for name, kind, about in ENTITY.findall(text)]
+        return json.dumps({"entities": found, "relations": []})
+    if "description of the subject as JSON" in text:
+        return json.dumps({"description": f"Merged of {text.count('Krill fact')}."})
+    return crustaceans(request)
+
+
+@pytest.fixture
+def paid(monkeypatch: pytest.MonkeyPatch) -> Iterator[PaidProvider]:
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    with PaidProvider() as server:
+        server.reply = reply
+        yield server
+
+
+@pytest.fixture
+def provider(paid: PaidProvider) -> Iterator[OpenAIProvider]:
+    with ExitStack() as stack:
+        made = OpenAIProvider(
+            Endpoint(base_url=paid.url, key=paid.key, embedding_model=paid.embedding_model, chat_model=paid.chat_model)
+        )
+        stack.callback(made.close)
+        yield made
+
+
+@pytest.fixture
+def make(tmp_path: Path, clock: FakeClock, request: pytest.FixtureRequest) -> Iterator[Make]:
+    """Make rigs, each on a new database of the kind that is named, with files of its own."""
+    with ExitStack() as stack:
+        made: list[Rig] = []
+
+        def make(kind: str, provider: OpenAIProvider | None = None, **base: Any) -> Rig:
+            folder = tmp_path / f"place-{len(made)}"
+            folder.mkdir()
+            if kind == "sqlite":
+                shutil.copy(request.getfixturevalue("sqlite_pattern"), folder / "holdfast.db")
+                url = f"sqlite:///{folder / 'holdfast.db'}"
+            else:
+                server: Postgres = request.getfixturevalue("postgres")
+                name = f"archives_{os.getpid()}_{os.urandom(4).hex()}"
+                url = server.create_database(name, request.getfixturevalue("postgres_pattern"))
+                stack.callback(server.drop_database, name)
+            rig = Rig(url, folder / "blobs", clock, provider, speaker=provider or OfflineProvider(), **base)
+            rig.url = url  # type: ignore[attr-defined]
+            stack.callback(rig.close)
+            made.append(rig)
+            return rig
+
+        yield make
+
+
+BOTH = pytest.mark.parametrize("kind", ["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
+EVERY_WAY = pytest.mark.parametrize(
+    ("here", "there"),
+    [
+        ("sqlite", "sqlite"),
+        pytest.param("sqlite", "postgres", marks=pytest.mark.postgres),
+        pytest.param("postgres", "sqlite", marks=pytest.mark.postgres),
+        pytest.param("postgres", "postgres", marks=pytest.mark.postgres),
+    ],
+)
+
+
+def quiet(rig: Rig) -> None:
+    """Work and sweep until nothing is left."""
+    for _ in range(3):
+        rig.work()
+        while rig.library.sweep(500):
+            rig.work()
+
+
+def fill(rig: Rig, folder: Path) -> None:
+    """Put in notes, nested folders of people and of the disk, pages, something unreadable, and equal contents."""
+    below = folder / "deep" / "deeper"
+    below.mkdir(parents=True)
+    (below / "disk.md").write_text("# Disk\n\nThe krill of part 90 is from the disk.")
+    (folder / "same.md").write_text("# Same\n\nTwice the same text.")
+    items = rig.library.items
+    items.put(rig.base, [Upload(f"{n}.md", ABOUT.format(n).encode(), {"number": n}) for n in range(10)])
+    (shelf,) = items.add(rig.base, [Upload("shelf/../odd", kind=Kind.DIRECTORY)])
+    (box,) = items.add(rig.base, [Upload("box", kind=Kind.DIRECTORY, parent=shelf.item or 0)])
+    items.add(
+        rig.base,
+        [
+            Upload("note", b"A note in a box in a shelf.", {"by": "Ann \u2764"}, Kind.NOTE, parent=box.item or 0),
+            Upload("same.md", b"# Same\n\nTwice the same text.", parent=box.item or 0),
+            Upload("unreadable.pdf", problem=Fault("no_access", {"message": "Nobody may read it."})),
+        ],
+        Terms(distinct=False),
+    )
+    page = b"<html><head><title>Whales</title></head><body><p>A page about whales and granite.</p></body></html>"
+    known = json.dumps({"etag": '"1"', "modified": None})
+    facts = {"file": "whales.html", "address": "https://example.org/whales", "type": "text/html"}
+    items.add(rig.base, [Upload("Whales", page, facts, Kind.URL, "https://example.org/whales", known, 3600)])
+    items.add(rig.base, [Upload("never", kind=Kind.URL, source=LOOKED_AT, every=60)], Terms(index=False))
+    items.add(rig.base, [Upload("disk", kind=Kind.DIRECTORY, source=str(folder), every=60)])
+    quiet(rig)
+
+
+def tree(rig: Rig, base: Base | None = None) -> list[tuple[Any, ...]]:
+    """Return every item with its path and all that is known of it, but its numbers."""
+
+    def below(parent: int, path: tuple[str, ...]) -> Iterator[tuple[Item, tuple[str, ...]]]:
+        for item in rig.library.items.children(base or rig.base, parent, limit=10_000):
+            yield item, (*path, item.name)
+            yield from below(item.id, (*path, item.name))
+
+    return [
+        (path, item.kind, dict(item.metadata), item.source, item.seen, item.every, item.digest, item.size, item.problem)
+        for item, path in below(0, ())
+    ]
+
+
+def found(rig: Rig, base: Base) -> list[Any]:
+    """Return what every channel finds, by name, text and score."""
+    search = rig.library.searching
+    return [
+        Counter((hit.served.name, hit.served.passage.text, round(hit.score, 3)) for hit in hits)
+        for query in QUERIES
+        for hits in (search.channel(base, kind, query, 100) for kind in base.settings.indexes)
+    ]
+
+
+def cards(rig: Rig, base: Base) -> list[tuple[str, str]]:
+    rig.library.cards.generate(base)
+    rig.work()
+    return sorted((card.question, card.answer) for card in rig.library.cards.list(base))
+
+
+def told(rig: Rig, base: Base) -> list[Any]:
+    """Return what the graph says."""
+    entities = rig.library.portraits.entities(base, 1_000)
+    abouts = [rig.library.portraits.entity(base, one.key) for one in entities]
+    return [(one.entity.key, one.merged, one.description) for one in abouts if one is not None]
+
+
+def bill(paid: PaidProvider) -> int:
+    return sum(paid.bill.texts.values()) + sum(paid.bill.prompts.values())
+
+
+def packed(rig: Rig, **more: Any) -> bytes:
+    target = io.BytesIO()
+    rig.library.archives.export(rig.base, target, **more)
+    return target.getvalue()
+
+
+def restored(rig: Rig, archive: bytes, name: str = "copy", **more: Any) -> Restored:
+    return rig.library.archives.restore(io.BytesIO(archive), name=name, manner=Restoring(**more))
+
+
+def owners(rig: Rig, base: Base) -> set[Status]:
+    with rig.store.database.reading() as tx:
+        rows = tx.plain(f"SELECT status FROM owners WHERE base = '{base.id}'")  # noqa: S608 - a test's own
+    return {Status(status) for (status,) in rows}
+
+
+# -------------------------------------------------------------------- there and back
+
+
+@EVERY_WAY
+def test_a_base_is_the_same_elsewhere_and_nothing_is_paid_again(
+    make: Make, paid: PaidProvider, provider: OpenAIProvider, tmp_path: Path, *, here: str, there: str
+) -> None:
+    source = make(here, provider, **ALL, tenant="ours", jobs_per_day=1_000, missing_share=0.25)
+    fill(source, tmp_path / "folder")
+    first = bill(paid)
+    path = tmp_path / "shelf.zip"
+    exported = source.library.archives.export(source.base, path)
+    assert (exported.documents, exported.left_out, exported.bytes) == (15, 0, path.stat().st_size)
+    assert exported.memos == source.count("memos") > 40
+    assert [entry.name for entry in tmp_path.iterdir() if "shelf" in entry.name] == ["shelf.zip"]
+
+    target = make(there, provider, **ALL)
+    result = target.library.archives.restore(path, name="copy")
+    assert (result.documents, result.memos, result.skipped) == (15, exported.memos, 0)
+    assert result.base.settings == source.base.settings
+    assert (result.base.name, result.base.problem) == ("copy", None)
+    quiet(target)
+    assert bill(paid) == first  # nothing was paid again
+    assert owners(target, result.base) == {Status.SUCCESS}
+    assert tree(target, result.base) == tree(source)
+    assert target.count("memo_holds") == 0
+    assert (target.count("memos"), target.count("memo_uses")) == (source.count("memos"), source.count("memo_uses"))
+    assert cards(target, result.base) == cards(source, source.base) != []
+    assert told(target, result.base) == told(source, source.base)
+    assert any(merged for _, merged, _ in told(target, result.base))
+    assert found(target, result.base) == found(source, source.base)
+    saved = target.library.memos.balance(result.base.key).saved
+    assert saved.texts > 30
+    assert target.library.memos.balance(result.base.key).spent.tokens_in == sum(
+        one.tokens_in for one in target.library.memos.spent(result.base.key) if one.kind == "query"
+    )
+    audit_quiet(target)
+
+    again = packed_base(target, result.base)
+    assert zipped(again).keys() == zipped(path.read_bytes()).keys()  # and back: the same contents
+
+
+def packed_base(rig: Rig, base: Base) -> bytes:
+    target = io.BytesIO()
+    rig.library.archives.export(base, target)
+    return target.getvalue()
+
+
+@BOTH
+def test_without_paid_answers_it_is_paid_again(
+    make: Make, paid: PaidProvider, provider: OpenAIProvider, kind: str
+) -> None:
+    rig = make(kind, provider, **ALL)
+    rig.index("1.md", ABOUT.format(1))
+    whole, bare = packed(rig), packed(rig, memos=False)
+    assert len(bare) < len(whole)
+    other = make(kind, provider, **ALL)
+    before = bill(paid)
+    for number, (archive, believe) in enumerate([(bare, True), (whole, False)], 1):
+        assert restored(other, archive, f"copy {number}", memos=believe).memos == 0
+        other.work()
+        assert bill(paid) > before if number == 1 else bill(paid) == before  # the second shares with the first
+        before = bill(paid)
+    quiet(other)
+    audit_quiet(other)
+
+
+@BOTH
+def test_what_comes_from_elsewhere_is_not_looked_at_before_somebody_asks(
+    make: Make, tmp_path: Path, clock: FakeClock, kind: str
+) -> None:
+    rig = make(kind, **PLAIN)
+    fill(rig, tmp_path / "folder")
+    other = make(kind, **PLAIN)
+    base = restored(other, packed(rig)).base
+    shutil.rmtree(tmp_path / "folder")
+    before = tree(other, base)
+    clock.advance(timedelta(days=3))
+    quiet(other)
+    assert tree(other, base) == before
+    with other.store.database.reading() as tx:
+        assert tx.plain("SELECT count(*) FROM owners WHERE substr(owner, 1, 7) = 'source:'") == [(0,)]
+        assert tx.plain("SELECT count(*) FROM library_items WHERE look_at IS NOT NULL") == [(0,)]
+    disk = other.library.items.find(base, "disk")
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / "new.md").write_text("Something new.")
+    other.library.items.look(base, [disk.id])
+    quiet(other)
+    assert [one.name for one in other.library.items.children(base, disk.id)] == ["new.md"]
+    with other.store.database.reading() as tx:  # from now on by its schedule
+        assert tx.plain("SELECT count(*) FROM library_items WHERE look_at IS NOT NULL") == [(1,)]
+
+
+@BOTH
+def test_paid_answers_wait_for_documents_that_are_indexed_much_later(
+    make: Make, paid: PaidProvider, provider: OpenAIProvider, clock: FakeClock, kind: str
+) -> None:
+    rig = make(kind, provider, indexes=("vector",), auto_index=False)
+    (added,) = rig.library.items.put(rig.base, [Upload("1.md", ABOUT.format(1).encode())])
+    rig.library.items.ask(rig.base, [added.item or 0], Operation.INDEX)
+    rig.work()
+    before = bill(paid)
+    other = make(kind, provider, **PLAIN)
+    base = restored(other, packed(rig)).base
+    clock.advance(timedelta(days=40))
+    quiet(other)
+    assert (other.count("memos"), other.count("memo_uses"), owners(other, base)) == (1, 0, set())
+    assert other.library.doctor.check(deep=True) == []
+    item = other.library.items.find(base, "1.md").id
+    other.library.items.ask(base, [item], Operation.INDEX)
+    quiet(other)
+    assert (bill(paid), owners(other, base)) == (before, {Status.SUCCESS})
+    assert (other.count("memos"), other.count("memo_uses"), other.count("memo_holds")) == (1, 1, 0)
+    audit_quiet(other)
+
+
+@BOTH
+def test_paid_answers_survive_an_index_that_fails_at_first(
+    make: Make, paid: PaidProvider, provider: OpenAIProvider, kind: str
+) -> None:
+    rig = make(kind, provider, indexes=("vector", "questions"), **{k: v for k, v in ALL.items() if k != "indexes"})
+    rig.index("1.md", ABOUT.format(1))
+    before = bill(paid)
+    archive = packed(rig)
+    other = make(kind, None, **PLAIN)  # nobody speaks here, and vectors are free: no answer is asked for
+    base = restored(other, archive).base
+    quiet(other)
+    assert other.count("memos") == rig.count("memos")
+    assert other.count("memo_holds") == 0
+    audit_quiet(other)
+    other.library.items.delete(base, [other.library.items.find(base, "1.md").id])
+    quiet(other)
+    assert (other.count("memos"), other.count("memo_uses")) == (0, 0)
+    assert bill(paid) == before
+
+
+# -------------------------------------------------------------------- deletes
+
+
+@BOTH
+def test_a_deleted_document_takes_its_paid_answers_along(
+    make: Make, paid: PaidProvider, provider: OpenAIProvider, kind: str
+) -> None:
+    rig = make(kind, provider, **ALL)
+    for number in range(10):
+        rig.put(f"{number}.md", ABOUT.format(number))
+    quiet(rig)
+    other = make(kind, provider, **ALL)
+    base = restored(other, packed(rig), index=False).base
+    other.library.items.delete(base, [other.library.items.find(base, "0.md").id])  # before anything is indexed
+    quiet(other)
+    assert other.count("memo_uses") == 0
+    with other.store.database.reading() as tx:
+        values = [bytes(value) for (value,) in tx.plain("SELECT value FROM library_memos")]
+    assert not any(b"part 0" in value or b"fact 0" in value for value in values)
+    assert not any(b"Merged of 10" in value for value in values)  # it was made of the deleted one, too
+    left = [other.library.items.find(base, f"{number}.md").id for number in range(1, 10)]
+    other.library.items.ask(base, left, Operation.INDEX)
+    quiet(other)
+    audit_quiet(other)
+    other.library.items.delete(base, left)
+    quiet(other)
+    assert (other.count("memos"), other.count("memo_uses"), other.count("memo_holds")) == (0, 0, 0)
+    audit_quiet(other)
+
+
+@BOTH
+def test_the_original_may_go_before_the_copy_is_indexed(
+    make: Make, paid: PaidProvider, provider: OpenAIProvider, kind: str
+) -> None:
+    rig = make(kind, provider, indexes=("vector",))
+    rig.index("1.md", ABOUT.format(1))
+    before = bill(paid)
+    base = restored(rig, packed(rig), index=False).base  # in the same database: both share one answer
+    assert (rig.count("memos"), rig.count("memo_uses"), rig.count("memo_holds")) == (1, 1, 1)
+    rig.delete("1.md")
+    quiet(rig)
+    assert (rig.count("memos"), rig.count("memo_uses"), rig.count("memo_holds")) == (1, 0, 1)
+    rig.library.items.ask(base, [rig.library.items.find(base, "1.md").id], Operation.INDEX)
+    quiet(rig)
+    assert bill(paid) == before
+    audit_quiet(rig)
+
+
+@BOTH
+def test_other_content_lets_go_of_what_was_held_for_the_old(make: Make, provider: OpenAIProvider, kind: str) -> None:
+    rig = make(kind, provider, indexes=("vector",))
+    rig.index("1.md", ABOUT.format(1))
+    other = make(kind, provider, indexes=("vector",))
+    base = restored(other, packed(rig), index=False).base
+    assert other.count("memos") == 1
+    other.library.items.put(base, [Upload("1.md", b"Something else entirely.")])
+    assert (other.count("memos"), other.count("memo_holds")) == (0, 0)
+    quiet(other)
+    audit_quiet(other)
+
+
+@BOTH
+def test_a_base_that_is_deleted_at_once_leaves_nothing(make: Make, provider: OpenAIProvider, kind: str) -> None:
+    rig = make(kind, provider, **ALL)
+    rig.index("1.md", ABOUT.format(1))
+    other = make(kind, provider, **ALL)
+    other.library.bases.delete(restored(other, packed(rig)).base)
+    quiet(other)
+    assert_nothing(other)
+
+
+def assert_nothing(rig: Rig, name: str = "copy") -> None:
+    """Nothing is left of a base that was restored in vain, and its name is free."""
+    quiet(rig)
+    tables = ("items", "memos", "memo_uses", "memo_holds", "chunks", "owners", "slots")
+    assert {table: rig.count(table) for table in tables} == dict.fromkeys(tables, 0)
+    assert [base.name for base in rig.library.bases.list()] == ["shelf"]
+    assert rig.count("bases") == 1
+    audit_quiet(rig)
+    rig.library.bases.delete(rig.library.bases.create(name))
+    quiet(rig)
+
+
+@BOTH
+def test_what_is_deleted_does_not_get_into_an_archive(make: Make, provider: OpenAIProvider, kind: str) -> None:
+    rig = make(kind, provider, **ALL)
+    for number in range(10):
+        rig.put(f"{number}.md", ABOUT.format(number))
+    quiet(rig)
+    rig.put("2.md", "Changed, and nothing of krill.")  # what it said is not swept yet
+    rig.work()
+    rig.delete("0.md")  # and nobody has cleaned up
+    shared = rig.put("shared.md", ABOUT.format(0))  # another one says the same; its own answers are not there yet
+    archive = zipped(packed(rig))
+    names = {item["name"] for item in lines(archive["items.jsonl"])}
+    assert "0.md" not in names
+    assert shared.name in names
+    said = archive["memos.jsonl"]
+    values = b"".join(decoded(one["value"]) for line in lines(said) for one in line["memos"] if "value" in one)
+    assert b"Merged of 10" not in values
+    assert b"part 0" not in values
+    assert b"part 2" not in values
+    assert b"part 3" in values
+
+
+def decoded(text: str) -> bytes:
+    return b64decode(text)
+
+
+@BOTH
+def test_answers_for_what_was_deleted_or_changed_after_it_was_packed_stay_out(
+    make: Make, provider: OpenAIProvider, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rig = make(kind, provider, **ALL)
+    for number in (1, 2, 3):
+        rig.index(f"{number}.md", ABOUT.format(number))
+    write = Packer._write_memos
+
+    def meanwhile(packer: Packer, items: Any, paid: Any) -> int:
+        rig.index("1.md", ABOUT.format(7))
+        rig.delete("2.md")
+        return write(packer, items, paid)
+
+    monkeypatch.setattr(Packer, "_write_memos", meanwhile)
+    archive = zipped(packed(rig))
+    assert {item["name"] for item in lines(archive["items.jsonl"])} == {"1.md", "2.md", "3.md"}  # as they were
+    said = lines(archive["memos.jsonl"])
+    values = b"".join(decoded(one["value"]) for line in said for one in line["memos"] if "value" in one)
+    assert [number for number in (1, 2, 3, 7) if f"part {number}".encode() in values] == [3]
+
+
+@BOTH
+def test_a_document_that_goes_while_it_is_packed_is_left_out_and_told_of(make: Make, kind: str) -> None:
+    rig = make(kind, **PLAIN)
+    for number in range(3):
+        rig.put(f"{number}.md", ABOUT.format(number))
+    blob = rig.library.items.find(rig.base, "1.md").blob
+    assert blob is not None
+    rig.library.blobs.remove(blob)  # as its clean-up does after the list was read
+    target = io.BytesIO()
+    exported = rig.library.archives.export(rig.base, target)
+    assert (exported.documents, exported.left_out) == (2, 1)
+    other = make(kind, **PLAIN)
+    assert [path for path, *_ in tree(other, restored(other, target.getvalue()).base)] == [("0.md",), ("2.md",)]
+
+
+# -------------------------------------------------------------------- who may see it, and when
+
+
+@BOTH
+def test_a_base_that_is_being_restored_says_so_and_takes_nothing_else(
+    make: Make, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rig = make(kind, **PLAIN)
+    rig.index("1.md", ABOUT.format(1))
+    archive = packed(rig)
+    other = make(kind, **PLAIN)
+    seen: list[str] = []
+
+    def hold(holding: Holding, base: Base, memos: object) -> None:
+        now = other.library.bases.find("copy")
+        assert now.problem is not None
+        assert now.problem.code == RESTORING
+        with pytest.raises(BaseFailed, match="being restored"):
+            other.library.items.put(base, [Upload("mine.md", b"Mine.")])
+        with pytest.raises(NotNow, match="being restored"):
+            other.library.bases.repair(base)
+        with pytest.raises(NotNow, match="not whole"):
+            other.library.archives.export(base, io.BytesIO())
+        with pytest.raises(NameTaken):
+            restored(other, archive)
+        assert other.library.archives.finish() == 0  # who restores it lives
+        seen.append(now.name)
+
+    monkeypatch.setattr(Holding, "hold", hold)
+    base = restored(other, archive).base
+    assert seen == ["copy"]
+    assert other.library.bases.find("copy") == base
+    monkeypatch.undo()
+    quiet(other)
+    audit_quiet(other)
+
+
+@BOTH
+@pytest.mark.parametrize("harm", ["delete", "clear", "item"])
+def test_whoever_deletes_while_it_is_restored_is_told_of_and_nothing_is_half(
+    make: Make, kind: str, harm: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rig = make(kind, **PLAIN)
+    rig.index("1.md", ABOUT.format(1))
+    archive = packed(rig)
+    other = make(kind, **PLAIN)
+
+    def hold(holding: Holding, base: Base, memos: object) -> None:
+        match harm:
+            case "delete":
+                other.library.bases.delete(base)
+            case "clear":
+                other.library.bases.clear(base)
+            case _:
+                other.library.items.delete(base, [other.library.items.find(base, "1.md").id])
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Holding, "hold", hold)
+        with pytest.raises((UnknownBase, NotNow)):
+            restored(other, archive)
+    assert_nothing(other)
+
+
+@BOTH
+def test_a_name_that_is_taken_is_refused_before_anything_is_written(make: Make, kind: str) -> None:
+    rig = make(kind, **PLAIN)
+    rig.index("1.md", ABOUT.format(1))
+    archive = packed(rig)
+    with pytest.raises(NameTaken):
+        rig.library.archives.restore(io.BytesIO(archive))
+    assert rig.count("items") == 1
+    assert [base.name for base in rig.library.bases.list()] == ["shelf"]
+    beside = restored(rig, archive, "beside").base  # in the same database, beside the first
+    quiet(rig)
+    assert tree(rig, beside) == tree(rig)
+    audit_quiet(rig)
+
+
+@BOTH
+def test_a_quota_holds_up_what_it_does_not_allow_today(make: Make, kind: str) -> None:
+    rig = make(kind, **PLAIN, jobs_per_day=100)
+    for number in range(5):
+        rig.put(f"{number}.md", ABOUT.format(number))
+    rig.library.bases.change(rig.base, BaseSettings(indexes=("fulltext",), jobs_per_day=2))
+    other = make(kind, **PLAIN)
+    result = restored(other, packed(rig))
+    assert (result.documents, result.skipped) == (5, 3)
+    assert len(tree(other, result.base)) == 5
+
+
+def test_an_archive_may_come_through_a_pipe_and_go_into_one(make: Make) -> None:
+    rig, other = make("sqlite", **PLAIN), make("sqlite", **PLAIN)
+    rig.put("large.bin", os.urandom(300_000))
+    read, write = os.pipe()
+
+    def send() -> None:
+        with os.fdopen(write, "wb") as target:
+            rig.library.archives.export(rig.base, target)
+
+    sender = threading.Thread(target=send)
+    sender.start()
+    with os.fdopen(read, "rb") as source:
+        base = other.library.archives.restore(source, name="copy").base
+    sender.join(40)
+    assert tree(other, base) == tree(rig)
+
+
+def test_a_file_that_could_not_be_finished_is_not_there(make: Make, tmp_path: Path) -> None:
+    rig = make("sqlite", **PLAIN)
+    rig.put("1.md", ABOUT.format(1))
+    path = tmp_path / "out" / "shelf.zip"
+    with pytest.raises(FileNotFoundError):
+        rig.library.archives.export(rig.base, path)
+    path.parent.mkdir()
+    path.write_bytes(b"the old one")
+    rig.library.bases.delete(rig.base)
+    with pytest.raises(UnknownBase):
+        rig.library.archives.export(rig.base, path)
+    assert [(one.name, one.read_bytes()) for one in path.parent.iterdir()] == [("shelf.zip", b"the old one")]
+
+
+def test_what_shrinks_beyond_belief_is_stored_so_that_it_can_be_restored(make: Make) -> None:
+    rig, other = make("sqlite", **PLAIN), make("sqlite", **PLAIN)
+    rig.put("zeros.bin", bytes(3_000_000))
+    rig.put("empty.bin", b"")
+    rig.put("text.md", "Granite and krill. " * 40 + str(os.urandom(400)))
+    archive = packed(rig)
+    packing = {entry.compress_type for entry in zipfile.ZipFile(io.BytesIO(archive)).infolist()}
+    assert packing == {zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED}
+    assert tree(other, restored(other, archive).base) == tree(rig)
+
+
+# -------------------------------------------------------------------- archives that somebody else made
+
+
+def zipped(archive: bytes) -> dict[str, bytes]:
+    with zipfile.ZipFile(io.BytesIO(archive)) as file:
+        return {name: file.read(name) for name in file.namelist()}
+
+
+def rezipped(entries: dict[str, bytes], method: int = zipfile.ZIP_STORED) -> bytes:
+    target = io.BytesIO()
+    with zipfile.ZipFile(target, "w", method) as file:
+        for name, content in entries.items():
+            file.writestr(name, content)
+    return target.getvalue()
+
+
+def lines(entry: bytes) -> list[Json]:
+    return [json.loads(line) for line in entry.splitlines()]
+
+
+def joined(told: list[Json]) -> bytes:
+    return b"".join(json.dumps(one).encode() + b"\n" for one in told)
+
+
+def item(change: Callable[[list[Json]], object]) -> Callable[[dict[str, bytes]], None]:
+    """Change the lines of items."""
+
+    def work(entries: dict[str, bytes]) -> None:
+        told = lines(entries["items.jsonl"])
+        change(told)
+        entries["items.jsonl"] = joined(told)
+
+    return work
+
+
+def memo(change: Callable[[list[Json]], object]) -> Callable[[dict[str, bytes]], None]:
+    """Change the lines of paid answers."""
+
+    def work(entries: dict[str, bytes]) -> None:
+        told = lines(entries["memos.jsonl"])
+        change(told)
+        entries["memos.jsonl"] = joined(told)
+
+    return work
+
+
+def manifest(change: Callable[[Json], object]) -> Callable[[dict[str, bytes]], None]:
+    def work(entries: dict[str, bytes]) -> None:
+        told = json.loads(entries["holdfast.json"])
+        change(told)
+        entries["holdfast.json"] = json.dumps(told).encode()
+
+    return work
+
+
+def other_byte(entries: dict[str, bytes]) -> None:
+    name = next(name for name in sorted(entries) if name.startswith("blobs/") and len(entries[name]) > 1)
+    entries[name] = b"\0" + entries[name][1:]
+
+
+def tail(entries: dict[str, bytes]) -> None:
+    entries["items.jsonl"] = entries["items.jsonl"][:-10]
+
+
+def fewer(entries: dict[str, bytes]) -> None:
+    entries["items.jsonl"] = b"".join(entries["items.jsonl"].splitlines(keepends=True)[:-1])
+
+
+def swap(told: list[Json]) -> None:
+    """Let the folder stand in the box that stands in the folder."""
+    folder = next(one for one in told if one["name"] == "folder")
+    box = next(one for one in told if one["name"] == "box")
+    folder["parent"] = box["id"]
+
+
+HOSTILE: list[tuple[str, Callable[[dict[str, bytes]], Any], str]] = [
+    ("another byte", other_byte, "are not those that were packed"),
+    ("an entry outside", lambda e: e.update({"../../evil.txt": b"x"}), "which no archive of ours has"),
+    ("an absolute entry", lambda e: e.update({"/etc/evil": b"x"}), "which no archive of ours has"),
+    ("a blob outside", lambda e: e.update({"blobs/../../" + "a" * 64: b"x"}), "which no archive of ours has"),
+    ("no manifest", lambda e: e.pop("holdfast.json"), "no entry 'holdfast.json'"),
+    ("no tree", lambda e: e.pop("items.jsonl"), "no entry 'items.jsonl'"),
+    ("a newer format", manifest(lambda m: m.update(format=2)), "newer Holdfast"),
+    ("no format", manifest(lambda m: m.pop("format")), "'format' is a number"),
+    ("a manifest that is a list", lambda e: e.update({"holdfast.json": b"[]"}), "an object is missing"),
+    ("a manifest as deep as a well", lambda e: e.update({"holdfast.json": b"[" * 99_999}), "it is not JSON"),
+    ("a huge manifest", lambda e: e.update({"holdfast.json": b" " * (2 << 20)}), "too large"),
+    ("other counts", manifest(lambda m: m["counts"].update(memos=99)), "says that it has 99"),
+    ("settings of another kind", manifest(lambda m: m["base"]["settings"].update(chunk_size="9")), "'chunk_size'"),
+    ("settings that mean nothing", manifest(lambda m: m["base"]["settings"].update(indexes=[])), "without any index"),
+    ("settings that are no text", manifest(lambda m: m["base"]["settings"].update(tenant="\ud800")), "no text"),
+    ("another mode", manifest(lambda m: m["base"]["settings"].update(on_duplicate="shout")), "shout"),
+    ("a cut line", tail, "items.jsonl, line 5"),
+    ("a line less", fewer, "says that it has 5 items"),
+    ("a line that is no JSON", lambda e: e.update({"items.jsonl": b"{}\n{oops}\n"}), "items.jsonl, line 1"),
+    ("a number twice", item(lambda t: t[2].update(id=t[1]["id"])), "items.jsonl, line 3.*not larger"),
+    ("a container in itself", item(swap), "no container on a line before"),
+    ("a parent that is a file", item(lambda t: t[4].update(parent=t[0]["id"])), "no container on a line before"),
+    ("a parent that is nowhere", item(lambda t: t[4].update(parent=77)), "no container on a line before"),
+    ("a kind of its own", item(lambda t: t[0].update(kind="bomb")), "no kind of item"),
+    ("a name of nothing", item(lambda t: t[0].update(name=" ")), "needs a name"),
+    ("a name with half a character", item(lambda t: t[0].update(name="\ud83d")), "'name' is no text"),
+    ("a name with a zero", item(lambda t: t[0].update(name="a\0b")), "'name' is no text"),
+    ("a name twice", item(lambda t: t[1].update(name=t[0]["name"])), "twice in one place"),
+    ("a number that is none", item(lambda t: t[0].update(id=True)), "'id' is a number"),
+    ("a digest of its own", item(lambda t: t[0].update(digest="f" * 64)), "not in the archive"),
+    ("a digest that is a path", item(lambda t: t[0].update(digest="../../etc/passwd")), "is no digest"),
+    ("another size", item(lambda t: t[0].update(size=1)), "not 1 of them"),
+    ("metadata with a zero", item(lambda t: t[0].update(metadata={"a": "\0"})), "metadata"),
+    ("metadata that is no object", item(lambda t: t[0].update(metadata=[1])), "an object is missing"),
+    ("metadata that is no number", item(lambda t: t[0].update(metadata={"a": float("nan")})), "a number is no number"),
+    ("a schedule that never was", item(lambda t: t[0].update(every=0)), "'every' is a number"),
+    ("a problem without a name", item(lambda t: t[0].update(problem={})), "no code"),
+    ("an answer for nobody", memo(lambda t: t[0].update(item=1_000_000)), "not in it"),
+    ("an answer that is no bytes", memo(lambda t: t[0]["memos"][0].update(value="???")), "base64"),
+    ("an answer without a key", memo(lambda t: t[0]["memos"][0].update(key="k")), "no key"),
+    ("an answer without a chunk", memo(lambda t: t[0]["memos"][0].update(chunks=[])), "names no chunk"),
+]
+
+
+@pytest.fixture
+def whole(make: Make, provider: OpenAIProvider) -> dict[str, bytes]:
+    """The entries of a good archive of five items, of which others make what they like."""
+    rig = make("sqlite", provider, indexes=("vector",), chunk_size=64, chunk_overlap=8)
+    items = rig.library.items
+    items.put(rig.base, [Upload("1.md", ABOUT.format(1).encode()), Upload("2.md", ABOUT.format(2).encode())])
+    (folder,) = items.add(rig.base, [Upload("folder", kind=Kind.DIRECTORY)])
+    (box,) = items.add(rig.base, [Upload("box", kind=Kind.DIRECTORY, parent=folder.item or 0)])
+    items.add(rig.base, [Upload("note", b"A note.", kind=Kind.NOTE, parent=box.item or 0)])
+    rig.work()
+    return zipped(packed(rig))
+
+
+@pytest.mark.parametrize(("what", "change", "sentence"), HOSTILE, ids=[one[0] for one in HOSTILE])
+def test_a_bad_archive_is_refused_with_a_reason_and_nothing_is_left(
+    make: Make, whole: dict[str, bytes], what: str, change: Callable[[dict[str, bytes]], Any], sentence: str
+) -> None:
+    rig = make("sqlite", **PLAIN)
+    good = rezipped(whole)
+    change(whole)
+    with pytest.raises(BadArchive, match=sentence):
+        restored(rig, rezipped(whole))
+    assert_nothing(rig)
+    assert restored(rig, good).documents == 3  # else it was not the change
+
+
+@BOTH
+def test_a_truncated_archive_is_refused_wherever_it_ends(make: Make, whole: dict[str, bytes], kind: str) -> None:
+    rig = make(kind, **PLAIN)
+    good = rezipped(whole)
+    for end in (0, 1, 100, len(good) // 2, len(good) - 23, len(good) - 1):
+        with pytest.raises(BadArchive):
+            restored(rig, good[:end])
+    name = next(name for name in whole if name.startswith("blobs/"))
+    where = good.index(whole[name])
+    for damage in (good[:where] + b"\0" * 9 + good[where + 9 :], good[:where] + good[where + 9 :]):
+        with pytest.raises(BadArchive, match=r"damaged|not those that were packed"):
+            restored(rig, damage)
+    assert_nothing(rig)
+
+
+def test_a_bomb_is_refused_before_it_is_unpacked(make: Make, whole: dict[str, bytes]) -> None:
+    rig = make("sqlite", **PLAIN)
+    zeros = bytes(50_000_000)
+    whole[f"blobs/{sha256(zeros).hexdigest()}"] = zeros
+    archive = rezipped(whole, zipfile.ZIP_DEFLATED)
+    tracemalloc.start()
+    try:
+        with pytest.raises(BadArchive, match="100 times as large"):
+            restored(rig, archive)
+        assert tracemalloc.get_traced_memory()[1] < 5_000_000
+    finally:
+        tracemalloc.stop()
+    assert_nothing(rig)
+
+
+def test_limits_are_kept(make: Make, whole: dict[str, bytes]) -> None:
+    rig = make("sqlite", **PLAIN)
+    archive = rezipped(whole)
+    for limits, sentence in (
+        (ArchiveLimits(entries=3), "directory is larger|entries"),
+        (ArchiveLimits(entries=5), "6 entries"),
+        (ArchiveLimits(bytes=200), "more than 200 bytes"),
+        (ArchiveLimits(line=100), "line 1.*longer than 100"),
+    ):
+        with pytest.raises(BadArchive, match=sentence):
+            restored(rig, archive, limits=limits)
+    assert_nothing(rig)
+
+
+def test_an_entry_that_is_there_twice_is_refused(make: Make, whole: dict[str, bytes]) -> None:
+    rig = make("sqlite", **PLAIN)
+    target = io.BytesIO(rezipped(whole))
+    with zipfile.ZipFile(target, "a") as file, pytest.warns(UserWarning, match="Duplicate"):
+        file.writestr("items.jsonl", b"")
+    with pytest.raises(BadArchive, match="twice"):
+        restored(rig, target.getvalue())
+    assert_nothing(rig)
+
+
+def test_an_index_that_is_not_installed_here_is_named(make: Make, whole: dict[str, bytes]) -> None:
+    rig = make("sqlite", **PLAIN)
+    manifest(lambda told: told["base"]["settings"].update(indexes=["vector", "astrology"]))(whole)
+    with pytest.raises(BadSettings, match="astrology"):
+        restored(rig, rezipped(whole))
+    assert_nothing(rig)
+
+
+def test_what_only_a_newer_version_knows_of_settings_is_left_out(make: Make, whole: dict[str, bytes]) -> None:
+    rig = make("sqlite", **PLAIN)
+    manifest(lambda told: told["base"]["settings"].update(colour="blue"))(whole)
+    assert restored(rig, rezipped(whole)).base.settings.chunk_size == 64
+
+
+def test_answers_that_were_there_first_are_believed(
+    make: Make, provider: OpenAIProvider, whole: dict[str, bytes]
+) -> None:
+    rig = make("sqlite", provider, indexes=("vector",), chunk_size=64, chunk_overlap=8)
+    rig.index("mine.md", ABOUT.format(1))
+    with rig.store.database.reading() as tx:
+        before = dict(tx.plain("SELECT key, value FROM library_memos"))
+    wrong = b64encode(b"\0" * 32).decode()
+    memo(lambda told: [one.update(value=wrong) for line in told for one in line["memos"]])(whole)
+    restored(rig, rezipped(whole))
+    with rig.store.database.reading() as tx:
+        after = dict(tx.plain("SELECT key, value FROM library_memos"))
+    assert {key: after[key] for key in before} == before
+    assert len(after) > len(before)
+
+
+# -------------------------------------------------------------------- killed
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from uuid import uuid4
+from holdfast.knowledge.archives import Archives
+from holdfast.settings import Settings
+from holdfast.stores.database import Database
+from holdfast.wiring import Library
+from tests.support.clock import FakeClock
+from tests.support.stores import open_test_store
+
+url, folder, archive, last = sys.argv[1], sys.argv[2], Path(sys.argv[3]), int(sys.argv[4])
+clock = FakeClock()
+store = open_test_store(url, clock, ids=lambda: uuid4().hex)
+library = Library(store, Settings(database=url, data=folder), clock=clock)
+ordinary, count = Database.write, 0
+
+def write(self, work, *, durable):
+    global count
+    count += 1
+    if count == abs(last) and last > 0:
+        os.kill(os.getpid(), signal.SIGKILL)  # before it is written
+    result = ordinary(self, work, durable=durable)
+    if count == abs(last) and last < 0:
+        os.kill(os.getpid(), signal.SIGKILL)  # after it is written
+    return result
+
+Database.write = write
+library.archives.restore(archive, name="copy")
+print(count)
+"""
+
+
+@BOTH
+def test_a_restore_that_is_killed_at_any_point_is_deleted_by_the_next_sweep(
+    make: Make, provider: OpenAIProvider, kind: str, tmp_path: Path
+) -> None:
+    rig = make(kind, provider, indexes=("vector",), chunk_size=64, chunk_overlap=8)
+    (folder,) = rig.library.items.add(rig.base, [Upload("folder", kind=Kind.DIRECTORY)])
+    rig.library.items.add(
+        rig.base, [Upload(f"{n}.md", ABOUT.format(n).encode(), parent=folder.item or 0) for n in range(3)]
+    )
+    rig.work()
+    archive = tmp_path / "shelf.zip"
+    rig.library.archives.export(rig.base, archive)
+    other = make(kind, None, **PLAIN)
+    url: str = other.url  # type: ignore[attr-defined]
+
+    def restore(last: int) -> subprocess.CompletedProcess[str]:
+        arguments = [sys.executable, "-c", KILLED, url, str(other.folder), str(archive), str(last)]
+        return subprocess.run(arguments, cwd=ROOT, capture_output=True, text=True, check=False)
+
+    # the base; the folder; its documents; paid answers; schedules; what is asked for; the base is opened
+    for last in (-1, 2, -3, 4, -4, 6, 7):
+        ran = restore(last)
+        assert ran.returncode == -signal.SIGKILL, (last, ran.stdout, ran.stderr)
+        (left,) = [base for base in other.library.bases.list() if base.name == "copy"]
+        assert left.problem is not None
+        assert left.problem.code == RESTORING
+        assert_no_hits(other, left)
+        assert other.library.archives.finish() >= 1
+        remove_blobs_of_nobody(other)
+        assert_nothing(other)
+    ran = restore(-7)  # killed when it was done
+    assert ran.returncode == -signal.SIGKILL
+    base = other.library.bases.find("copy")
+    assert base.problem is None
+    quiet(other)
+    assert len(tree(other, base)) == 4
+    audit_quiet(other)
+
+
+def assert_no_hits(rig: Rig, base: Base) -> None:
+    assert rig.library.searching.search(base, "krill") == []
+
+
+def remove_blobs_of_nobody(rig: Rig) -> None:
+    """Do at once what is done after a day: whoever was killed left files that no row names."""
+    with rig.store.database.reading() as tx:
+        named = {blob for (blob,) in tx.plain("SELECT blob FROM library_items WHERE blob IS NOT NULL")}
+    for path in rig.folder.rglob("*"):
+        if path.is_file() and path.name not in named:
+            path.unlink()
+
+
+def test_who_is_at_it_on_another_machine_is_left_alone(make: Make) -> None:
+    rig = make("sqlite", **PLAIN)
+    problem = Fault(RESTORING, {"message": "It is being restored.", "holder": "there/boot/1/2/3"})
+    base = rig.library.bases.create("copy", None, problem)
+    assert rig.library.archives.finish() == 0
+    assert rig.library.bases.read(base) == base
+    rig.library.bases.delete(base)  # a person may
+    assert_nothing(rig)
+
+
+# -------------------------------------------------------------------- many
+
+
+def test_thousands_of_documents_need_little_memory_and_small_transactions(
+    make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rig, other = make("sqlite", **PLAIN, auto_index=False), make("sqlite", **PLAIN)
+    count, size = 2_000, 20_000
+    for first in range(0, count, 100):
+        rig.library.items.put(
+            rig.base, [Upload(f"{n}.md", os.urandom(size // 2).hex().encode()) for n in range(first, first + 100)]
+        )
+    largest, writes = 0, 0
+    run, write = Transaction.run, Database.write
+
+    def counted(self: Transaction, statement: Any, rows: Any = None, **params: Any) -> Any:
+        nonlocal largest
+        found = run(self, statement, rows, **params)
+        largest = max(largest, len(rows or ()), len(found))
+        return found
+
+    def written(self: Database, work: Any, *, durable: bool) -> Any:
+        nonlocal writes
+        writes += 1
+        return write(self, work, durable=durable)
+
+    monkeypatch.setattr(Transaction, "run", counted)
+    monkeypatch.setattr(Database, "write", written)
+    path = tmp_path / "many.zip"
+    tracemalloc.start()
+    try:
+        assert rig.library.archives.export(rig.base, path).documents == count
+        assert other.library.archives.restore(path, name="copy", manner=Restoring(index=True)).documents == count
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < count * size / 2  # far less than all that passed through
+    assert largest <= 500
+    assert writes <= 2 * count / TOGETHER + 10
+    assert other.count("items") == count

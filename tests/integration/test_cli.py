@@ -1,0 +1,376 @@
+"""The commands, one after the other in one process: what each prints, and how it ends."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from contextlib import closing
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from typer.testing import CliRunner
+
+from holdfast.cli.app import app
+from holdfast.cli.plain import cell
+from holdfast.settings import PREFIX
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+ESCAPE = "\x1b"
+
+
+class Typed:
+    """Somebody at a library of his own."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.home = folder / "home"
+        (folder / "files").mkdir()
+
+    def __call__(self, *words: object, end: int = 0, given: str | None = None) -> Any:
+        """Type a command, and see how it ends."""
+        ran = CliRunner().invoke(
+            app, [str(word) for word in words], input=given, env={f"{PREFIX}HOME": str(self.home), "NO_COLOR": None}
+        )
+        assert ran.exit_code == end, f"{words}: {ran.exit_code}\n{ran.stdout}\n{ran.stderr}\n{ran.exception!r}"
+        assert ESCAPE not in ran.stdout + ran.stderr
+        return ran
+
+    def json(self, *words: object, end: int = 0) -> Any:
+        """Type a command and read what it prints."""
+        return json.loads(self(*words, "--json", end=end).stdout)
+
+    def file(self, name: str, text: str) -> Path:
+        path = self.folder / "files" / name
+        path.write_text(text)
+        return path
+
+
+@pytest.fixture(scope="module")
+def typed(tmp_path_factory: pytest.TempPathFactory) -> Typed:
+    """A library with two documents: 1 about anchors, 2 about knots."""
+    made = Typed(tmp_path_factory.mktemp("cli"))
+    anchors = made.file("anchors.md", "# Anchors\n\nAn anchor holds a ship fast.\n")
+    knots = made.file("knots.txt", "The bowline is a knot that does not slip.")
+    ran = made("add", anchors, knots)
+    assert "Made the base 'default'" in ran.stderr
+    assert {line.split("\t")[2] for line in ran.stdout.splitlines()} == {"success"}
+    return made
+
+
+@pytest.fixture
+def fresh(tmp_path: Path) -> Typed:
+    return Typed(tmp_path)
+
+
+# ---------------------------------------------------------------- a round
+
+
+def test_what_was_added_is_found_shown_asked_and_removed(fresh: Typed) -> None:
+    assert fresh("add", fresh.file("a.md", "# Buoys\n\nA buoy floats.")).stdout == "1\ta.md\tsuccess\t\n"
+    assert "A buoy floats." in fresh("search", "buoy").stdout
+    assert "holdfast show 1 --chunk 1" in fresh("ask", "what floats?").stdout
+    assert "a.md\tfile\t23 B\tsuccess" in fresh("ls").stdout
+    assert fresh("show", "a.md", "--text").stdout == "# Buoys\n\nA buoy floats.\n"
+    assert fresh.json("reindex", 1)["documents"][0]["generation"] == 2
+    assert "say --yes" in fresh("rm", 1, end=2).stderr
+    assert "deleted: a.md" in fresh("rm", "a.md", "--yes").stderr
+    assert fresh.json("ls") == {"items": [], "next_cursor": None, "total": 0}
+    assert fresh.json("ls", "--deleting")["total"] == 0
+    assert fresh.json("search", "buoy") == []
+
+
+def test_the_same_file_again_is_no_error_and_the_same_content_under_another_name_is_a_conflict(typed: Typed) -> None:
+    assert typed.json("add", typed.folder / "files/knots.txt")["replies"][0]["verdict"] == "skipped"
+    copy = typed.file("copy.txt", "The bowline is a knot that does not slip.")
+    ran = typed("add", copy, end=4)
+    assert "refused: copy.txt: A document of this base has the same content already. (document 2)" in ran.stderr
+    (reply,) = typed.json("add", copy, end=4)["replies"]
+    assert (reply["reason"], reply["document"]) == ("content_exists", 2)
+
+
+def test_what_is_active_stands_in_the_way_and_names_its_job(fresh: Typed) -> None:
+    file = fresh.file("a.txt", "One.")
+    (first,) = fresh.json("add", file, "--no-wait")["replies"]
+    (again,) = fresh.json("add", file, "--no-wait", end=4)["replies"]
+    assert (again["verdict"], again["job"], again["document"]) == ("joined", first["job"], 1)
+    (refused,) = fresh.json("reindex", 1, "--no-wait", end=4)["replies"]
+    assert (refused["reason"], refused["document"], refused["status"]) == ("not_terminal", 1, "queued")
+    assert first["job"] in fresh("add", file, "--no-wait", end=4).stderr
+    assert fresh.json("status", first["job"])["state"] == "queued"
+    moved = fresh.json("queue", "priority", first["job"], 1)
+    assert moved["verdict"] == "accepted"
+    same = fresh.json("queue", "priority", first["job"], 1, end=4)
+    assert same["error"]["code"] == "same_priority"
+    assert same["error"]["job"] == first["job"]
+    assert fresh.json("cancel", first["job"])["replies"][0]["verdict"] == "accepted"
+    assert fresh.json("cancel", 1)["replies"][0]["reason"] == "nothing_active"
+    assert fresh.json("retry", 1)["documents"][0]["status"] == "success"
+
+
+def test_of_several_some_can_be_refused(fresh: Typed) -> None:
+    (one, two) = fresh.file("a.txt", "One."), fresh.file("b.txt", "One.")
+    found = fresh.json("add", one, two, "--no-index", end=5)
+    assert [reply["verdict"] for reply in found["replies"]] == ["accepted", "rejected"]
+    assert found["documents"][0]["status"] == "not_indexed"
+
+
+def test_what_cannot_be_read_fails_and_is_told_with_the_reason(fresh: Typed) -> None:
+    broken = fresh.file("broken.pdf", "%PDF-1.7 and then nothing")
+    ran = fresh("add", broken, end=1)
+    assert ran.stdout.startswith("1\tbroken.pdf\tfailed\t")
+    assert "holdfast retry --all" in ran.stderr
+    assert fresh.json("retry", "--all", "--dry-run")["found"] == 1
+    assert fresh.json("retry", "--all", end=1)["documents"][0]["status"] == "failed"
+
+
+def test_stdin_and_notes_have_the_name_that_is_said(fresh: Typed) -> None:
+    assert fresh("add", "-", "--name", "in.md", given="From a pipe.").stdout == "1\tin.md\tsuccess\t\n"
+    assert fresh("add", "--note", "Remember.", "--name", "note").stdout == "2\tnote\tsuccess\t\n"
+    assert fresh("show", "in.md", "--original", "-").stdout == "From a pipe."
+    assert "needs a name" in fresh("add", "-", end=2).stderr
+
+
+# ---------------------------------------------------------------- looking
+
+
+JSON = [
+    ("status",),
+    ("status", 1),
+    ("ls",),
+    ("ls", "--tree"),
+    ("ls", "--state", "success", "--text", "knot", "--order", "name", "--size", 1),
+    ("show", 1),
+    ("show", 1, "--text"),
+    ("show", 1, "--chunks"),
+    ("show", 1, "--chunk", 1),
+    ("search", "knot", "--channel", "fulltext", "--limit", 1),
+    ("ask", "what is a knot?", "--mode", "naive"),
+    ("queue", "ls", "--state", "success"),
+    ("queue", "pause"),
+    ("queue", "stop"),
+    ("queue", "resume"),
+    ("base", "ls"),
+    ("base", "show", "default"),
+    ("base", "repair", "default"),
+    ("cards", "status"),
+    ("cards", "ls"),
+    ("cards", "export"),
+    ("keys", "ls"),
+    ("webhooks", "ls"),
+    ("doctor",),
+    ("config", "show"),
+    ("retry", "--all"),
+    ("cancel", "--all", "--dry-run"),
+]
+
+
+@pytest.mark.parametrize("words", JSON, ids=lambda words: " ".join(map(str, words)))
+def test_every_command_prints_json_and_plain_lines(typed: Typed, words: tuple[object, ...]) -> None:
+    assert typed.json(*words) is not None
+    assert typed(*words, "--quiet").stderr == ""
+
+
+def test_the_options_of_all_commands_stand_before_or_behind(typed: Typed) -> None:
+    behind = typed.json("ls")
+    assert json.loads(typed("--json", "ls").stdout) == behind
+    assert json.loads(typed("--home", typed.home, "ls", "--json").stdout) == behind
+    assert json.loads(typed("ls", "--at", typed.home, "--json").stdout) == behind
+    assert "use one of them" in typed("ls", "--at", typed.home, "--home", typed.home, end=2).stderr
+
+
+def test_what_is_not_there_is_told_with_what_there_is(typed: Typed) -> None:
+    assert "holdfast base ls" in typed("ls", "--base", "nope", end=3).stderr
+    assert typed.json("ls", "--base", "nope", end=3)["error"]["code"] == "unknown_base"
+    assert typed.json("show", "nothing.txt", end=3)["error"]["code"] == "unknown_document"
+    assert typed.json("show", 99, end=3)["error"]["code"] == "unknown_document"
+    assert typed.json("status", "0" * 32, end=3)["error"]["code"] == "unknown_job"
+    assert typed.json("keys", "revoke", 99, end=3)["error"]["code"] == "unknown_key"
+    assert (
+        typed.json("add", typed.folder / "files/knots.txt", "--base", "nope", end=3)["error"]["code"] == "unknown_base"
+    )
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (("add",), "Name what is to be added"),
+        (("add", "."), "use: holdfast sync"),
+        (("add", "no-such-file"), "is no file"),
+        (("retry",), "say --all"),
+        (("rm", 1, "--all", "--yes"), "not both"),
+        (("base", "set", "default", "chunk_size"), "KEY=VALUE"),
+        (("search", "x", "--limit", 0), "'--limit'"),
+        (("ls", "--state", "sleeping"), "sleeping"),
+        (("show", 1, "--text", "--chunks"), "Say one of"),
+    ],
+)
+def test_what_means_nothing_is_a_usage_error(typed: Typed, words: tuple[object, ...], sentence: str) -> None:
+    assert sentence in typed(*words, end=2).stderr
+
+
+def test_a_name_that_several_have_must_be_a_number(fresh: Typed) -> None:
+    folder = fresh.folder / "tree"
+    for below, text in (("x", "One."), ("y", "Two.")):
+        (folder / below).mkdir(parents=True)
+        (folder / below / "same.txt").write_text(text)
+    fresh("sync", folder)
+    assert "2 documents of base 'default' are called 'same.txt'" in fresh("show", "same.txt", end=2).stderr
+
+
+def test_a_name_cannot_steer_the_terminal() -> None:
+    strange = "\N{REPLACEMENT CHARACTER}"
+    assert cell("red\x1b[31m\nbell\x07\u202e") == f"red{strange}[31m bell{strange}{strange}"
+
+
+# ---------------------------------------------------------------- changing
+
+
+def test_a_folder_is_shown_before_it_is_synced(fresh: Typed) -> None:
+    folder = fresh.folder / "files"
+    fresh.file("a.txt", "One.")
+    fresh("base", "create", "default")
+    assert fresh("sync", folder, "--dry-run").stdout == "added\ta.txt\n"
+    assert fresh("sync", folder).stdout == "1\tfiles\tsuccess\t\n"
+    (folder / "a.txt").unlink()
+    fresh.file("b.txt", "Two.")
+    assert fresh.json("sync", folder, "--dry-run")["removed"] == ["a.txt"]
+    assert fresh.json("sync", folder)["counts"]["documents"] == 1
+    assert [one["name"] for one in fresh.json("ls", "--tree")["items"]] == ["files", "b.txt"]
+    assert "  b.txt" in fresh("ls", "--tree").stdout
+    assert [hit["name"] for hit in fresh.json("search", "Two", "--below", "files")] == ["b.txt"]
+
+
+def test_a_base_is_made_set_renamed_emptied_and_deleted(fresh: Typed) -> None:
+    fresh("base", "create", "notes", "chunk_size=300", "indexes=fulltext")
+    settings = fresh.json("base", "set", "notes", "budget_tokens=1000", "auto_index=false")["settings"]
+    assert settings["indexes"] == ["fulltext"]
+    assert (settings["chunk_size"], settings["budget_tokens"], settings["auto_index"]) == (300, 1000, False)
+    assert fresh.json("base", "set", "notes", "budget_tokens=none")["settings"]["budget_tokens"] is None
+    assert fresh.json("base", "set", "notes", "colour=red", end=1)["error"]["code"] == "bad_settings"
+    assert fresh.json("base", "create", "notes", end=4)["error"]["code"] == "name_taken"
+    fresh("base", "rename", "notes", "more")
+    fresh("add", fresh.file("a.txt", "One."), "--base", "more")
+    assert fresh.json("base", "show", "more")["counts"]["documents"] == 1
+    fresh("base", "clear", "more", end=2)
+    fresh("base", "clear", "more", "--yes")
+    assert fresh.json("base", "show", "more")["counts"]["documents"] == 0
+    fresh("base", "delete", "more", "--yes")
+    assert fresh.json("base", "ls") == []
+
+
+def test_a_pause_is_seen_until_it_ends(fresh: Typed) -> None:
+    fresh("base", "create", "default")
+    assert fresh.json("queue", "pause", "--base", "default")["changed"] is True
+    assert fresh.json("status")["queue"]["paused_bases"] == ["default"]
+    assert "was paused already" in fresh("queue", "pause", "--base", "default").stderr
+    assert fresh.json("queue", "resume", "--base", "default")["changed"] is True
+    assert fresh.json("status")["queue"]["paused_bases"] == []
+
+
+def test_keys_and_webhooks_tell_their_secret_once(fresh: Typed) -> None:
+    fresh("base", "create", "notes")
+    made = fresh.json("keys", "create", "me", "--scope", "write", "--base", "notes", "--days", 3)
+    assert made["secret"].startswith("hf_")
+    assert made["key"]["bases"] == ["notes"]
+    assert made["secret"] not in fresh("keys", "ls").stdout
+    assert fresh.json("keys", "revoke", made["key"]["id"])["revoked_at"] is not None
+    assert fresh("keys", "create", "other").stdout.startswith("hf_")
+    hook = fresh.json("webhooks", "create", "https://example.org/hook", "--type", "document.added", "--base", "notes")
+    assert hook["webhook"]["types"] == ["document.added"]
+    number = hook["webhook"]["id"]
+    assert fresh.json("webhooks", "rotate", number)["secret"] != hook["secret"]
+    assert fresh.json("webhooks", "disable", number)["enabled"] is False
+    assert fresh.json("webhooks", "enable", number)["enabled"] is True
+    assert fresh.json("webhooks", "deliveries", number)["items"] == []
+    assert fresh.json("webhooks", "redeliver", 1, end=3)["error"]["code"] == "unknown_delivery"
+    fresh("webhooks", "rm", number, "--yes")
+    assert fresh.json("webhooks", "ls") == []
+
+
+def test_a_base_is_taken_along_as_a_file(fresh: Typed) -> None:
+    fresh("add", fresh.file("a.md", "A buoy floats."))
+    archive = fresh.folder / "base.archive"
+    assert fresh.json("export", "default", archive, "--no-memos")["bytes"] == archive.stat().st_size
+    assert fresh.json("import", archive, end=4)["error"]["code"] == "name_taken"
+    assert fresh.json("import", archive, "--name", "other")["documents"] == 1
+    assert fresh.json("search", "buoy", "--base", "other")[0]["name"] == "a.md"
+    assert fresh.json("import", fresh.folder / "nothing", end=2)["error"]["code"] == "bad_request"
+    assert fresh.json("export", "nope", fresh.folder / "x", end=3)["error"]["code"] == "unknown_base"
+
+
+def test_settings_are_shown_with_their_origin_and_without_secrets(
+    fresh: Typed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOLDFAST_CHAT_KEY", "sk-very-secret")
+    monkeypatch.setenv("HOLDFAST_DATABASE", "postgresql+psycopg://me:hush@db/holdfast")
+    monkeypatch.setenv("HOLDFAST_KEY", "hf_not_a_setting")
+    ran = fresh("config", "show", "--json")
+    found = {one["name"]: one for one in json.loads(ran.stdout)}
+    assert found["HOLDFAST_CHAT_KEY"] | {"meaning": ""} == {
+        "name": "HOLDFAST_CHAT_KEY",
+        "value": "********",
+        "origin": "environment",
+        "meaning": "",
+    }
+    assert found["HOLDFAST_DATABASE"]["value"] == "postgresql+psycopg://me:********@db/holdfast"
+    assert found["HOLDFAST_WORKERS"]["origin"] == "default"
+
+
+def test_a_doctor_ends_with_an_error_while_something_is_wrong(fresh: Typed) -> None:
+    fresh("add", fresh.file("a.txt", "One."))
+    (blob,) = [one for one in (fresh.home / "files").rglob("*") if one.is_file()]
+    blob.unlink()
+    found = fresh.json("doctor", end=1)
+    assert found[0]["count"] == 1
+    assert found[0]["sentence"] in fresh("doctor", end=1).stdout
+
+
+def test_cards_need_a_language_model_and_say_so(typed: Typed) -> None:
+    assert typed.json("cards", "generate", end=4)["error"]["code"] == "not_enabled"
+    assert typed.json("cards", "cancel", end=4)["error"]["code"]
+
+
+def test_the_names_of_bases_are_completed_from_the_file(typed: Typed) -> None:
+    ran = CliRunner().invoke(
+        app,
+        [],
+        prog_name="holdfast",
+        env={
+            f"{PREFIX}HOME": str(typed.home),
+            "_HOLDFAST_COMPLETE": "complete_bash",
+            "COMP_WORDS": "holdfast ls --base de",
+            "COMP_CWORD": "3",
+        },
+    )
+    assert ran.stdout.split() == ["default"]
+
+
+def test_completion_survives_a_library_that_is_none(tmp_path: Path) -> None:
+    (tmp_path / "holdfast.db").write_text("no database")
+    with closing(sqlite3.connect(tmp_path / "holdfast.db")) as database, pytest.raises(sqlite3.DatabaseError):
+        database.execute("SELECT 1 FROM sqlite_master")
+    ran = CliRunner().invoke(
+        app,
+        [],
+        prog_name="holdfast",
+        env={
+            f"{PREFIX}HOME": str(tmp_path),
+            "_HOLDFAST_COMPLETE": "complete_bash",
+            "COMP_WORDS": "holdfast ls --base d",
+            "COMP_CWORD": "3",
+        },
+    )
+    assert ran.stdout.split() == []
+
+
+def test_what_nobody_foresaw_is_told_without_a_trace(fresh: Typed, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object, **__: object) -> None:
+        raise RuntimeError("oh")
+
+    monkeypatch.setattr("holdfast.front.bases.LocalBases.list", broken)
+    ran = fresh("base", "ls", "--json", end=1)
+    assert "RuntimeError: oh" in json.loads(ran.stdout)["error"]["message"]
+    assert "--debug" in ran.stderr
+    assert "Traceback" not in ran.stderr

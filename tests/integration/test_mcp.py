@@ -1,0 +1,154 @@
+"""The official MCP client drives the server: in memory, over stdio, and over HTTP."""
+
+from __future__ import annotations
+
+import json
+import socket
+import sys
+import threading
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import anyio
+import httpx2
+import pytest
+import uvicorn
+from mcp.client.client import Client
+from mcp.client.stdio import StdioServerParameters, stdio_client
+from mcp.client.streamable_http import streamable_http_client
+
+from holdfast import Holdfast
+from holdfast.mcp import PATH, make_server
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterator
+    from pathlib import Path
+
+LOOKING = {"list_bases", "search", "read_document", "read_passage", "status"}
+CHANGING = {"add_note", "add_url", "delete_document"}
+
+
+@pytest.fixture
+def library(tmp_path: Path) -> Iterator[Holdfast]:
+    with Holdfast(tmp_path / "home") as library:
+        library.bases.create("sea", indexes=["fulltext"])
+        reply = library.documents.note("sea", "Whales", "# Whales\n\nThe blue whale eats krill.")
+        library.wait("sea", [reply.document], timeout=60)
+        yield library
+
+
+def drive(server: Any, play: Callable[[Client], Awaitable[None]]) -> None:
+    """Let a client play with a server."""
+
+    async def main() -> None:
+        async with Client(server) as client:
+            await play(client)
+
+    anyio.run(main)
+
+
+def drive_far(address: str, headers: dict[str, str], play: Callable[[Client], Awaitable[None]]) -> None:
+    """Let a client play with a server over HTTP."""
+
+    async def main() -> None:
+        async with (
+            httpx2.AsyncClient(headers=headers, trust_env=False) as http,
+            Client(streamable_http_client(address, http_client=http)) as client,
+        ):
+            await play(client)
+
+    anyio.run(main)
+
+
+async def call(client: Client, name: str, /, **arguments: Any) -> Any:
+    answer = await client.call_tool(name, arguments)
+    assert not answer.is_error, answer.content
+    told = answer.structured_content or {}
+    return told.get("result", told)
+
+
+async def refuse(client: Client, name: str, /, **arguments: Any) -> dict[str, Any]:
+    answer = await client.call_tool(name, arguments)
+    assert answer.is_error
+    told: dict[str, Any] = json.loads(answer.content[0].text.partition(": ")[2] or answer.content[0].text)  # type: ignore[union-attr]
+    return told
+
+
+def test_a_model_finds_and_reads_what_is_indexed(library: Holdfast) -> None:
+    async def play(client: Client) -> None:
+        assert {tool.name for tool in (await client.list_tools()).tools} == LOOKING
+        assert await call(client, "list_bases") == [{"name": "sea", "status": "ready", "documents": 1}]
+        (hit,) = await call(client, "search", base="sea", query="krill")
+        passage = await call(client, "read_passage", base="sea", document=hit["document"], chunk=hit["chunk"])
+        assert "krill" in passage["text"]
+        text = await call(client, "read_document", base="sea", document=hit["document"])
+        assert text["text"].startswith("# Whales")
+        assert (await call(client, "status", base="sea", document=hit["document"]))["status"] == "success"
+
+    drive(make_server(library), play)
+
+
+def test_an_error_keeps_its_code_job_and_status(library: Holdfast) -> None:
+    async def play(client: Client) -> None:
+        assert (await refuse(client, "search", base="none", query="x"))["code"] == "UnknownBase"
+        note = await call(client, "add_note", base="sea", name="Stones", text="Granite is hard.")
+        assert note["verdict"] == "accepted"
+        again = await call(client, "add_note", base="sea", name="Stones", text="Another text.")
+        assert (again["verdict"], again["reason"], again["document"]) == ("rejected", "name_taken", note["document"])
+        assert (await call(client, "delete_document", base="sea", document=note["document"]))["verdict"] == "accepted"
+        assert (await refuse(client, "status", base="sea", document=note["document"]))["code"] == "UnknownItem"
+
+    server = make_server(library, writes=True)
+    drive(server, play)
+
+
+def test_what_changes_something_is_there_only_when_it_was_switched_on(library: Holdfast) -> None:
+    async def names(client: Client) -> None:
+        assert {tool.name for tool in (await client.list_tools()).tools} == LOOKING | CHANGING
+
+    drive(make_server(library, writes=True), names)
+
+
+def test_the_command_serves_a_client_over_stdio(library: Holdfast, tmp_path: Path) -> None:
+    home = str(tmp_path / "home")
+    command = StdioServerParameters(
+        command=sys.executable, args=["-m", "holdfast.cli", "mcp"], env={"HOLDFAST_HOME": home, "HOLDFAST_WORKERS": "1"}
+    )
+
+    async def play(client: Client) -> None:
+        (hit,) = await call(client, "search", base="sea", query="krill")
+        assert hit["name"] == "Whales"
+
+    drive(stdio_client(command), play)
+
+
+def test_over_http_a_key_is_needed_where_there_are_keys_and_says_what_is_seen(library: Holdfast) -> None:
+    library.bases.create("secret", indexes=["fulltext"])
+    reader = library.keys.create("reader", "read", bases=["sea"])
+    with serving(make_server(library, writes=True)) as address:
+
+        async def play(client: Client) -> None:
+            assert [base["name"] for base in await call(client, "list_bases")] == ["sea"]
+            assert (await refuse(client, "search", base="secret", query="x"))["code"] == "UnknownBase"
+            assert (await refuse(client, "add_note", base="sea", name="n", text="t"))["code"] == "Forbidden"
+
+        async def refused(client: Client) -> None:
+            assert (await refuse(client, "list_bases"))["code"] == "Forbidden"
+
+        drive_far(address, {"Authorization": f"Bearer {reader.secret}"}, play)
+        drive_far(address, {}, refused)
+        evil = httpx2.post(address, headers={"Host": "evil.example"}, json={}, trust_env=False)
+        assert evil.status_code == 421
+
+
+@contextmanager
+def serving(server: Any) -> Iterator[str]:
+    """Serve over HTTP on a free port."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        app = server.streamable_http_app(streamable_http_path=PATH, host="127.0.0.1")
+        web = uvicorn.Server(uvicorn.Config(app, log_config=None, access_log=False, timeout_graceful_shutdown=1))
+        thread = threading.Thread(target=web.run, args=([listening],), daemon=True)
+        thread.start()
+        yield f"http://127.0.0.1:{listening.getsockname()[1]}{PATH}"
+        web.should_exit = True
+        thread.join(10)

@@ -1,0 +1,93 @@
+"""The real server on a free port, in a thread of the test, beside a worker that works when the test says so."""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+import httpx2
+import uvicorn
+
+from holdfast.api.app import Served, make_app
+from holdfast.core.clock import SystemClock
+from holdfast.events.feed import Feed
+from holdfast.settings import Settings
+from holdfast.stores.bells import MemoryBell
+
+if TYPE_CHECKING:
+    from tests.support.rig import Rig
+
+API = "/api/v1"
+
+
+class HttpSite:
+    """A server on a rig's library."""
+
+    def __init__(self, rig: Rig, *, needs_key: bool = False, **settings: Any) -> None:
+        self.rig = rig
+        self.bell = MemoryBell()
+        rig.store.database.announce(self.bell)
+        self.served = Served(
+            library=rig.library,
+            settings=Settings(data=str(rig.folder), **settings),
+            feed=Feed(rig.library.log, SystemClock()),
+            needs_key=needs_key,
+        )
+        self.served.feed.start(self.bell)
+        self._listening = socket.create_server(("127.0.0.1", 0))
+        self.address = f"http://127.0.0.1:{self._listening.getsockname()[1]}"
+        self.app = make_app(self.served)
+        config = uvicorn.Config(self.app, log_config=None, access_log=False, timeout_graceful_shutdown=1)
+        self._server = uvicorn.Server(config)
+        started = threading.Event()
+        self._thread = threading.Thread(target=self._serve, args=(started,), daemon=True)
+        self._thread.start()
+        self.http = httpx2.Client(base_url=self.address + API, timeout=30, trust_env=False)
+        with suppress(httpx2.HTTPError):
+            self.http.get("/about")  # returns when it serves
+
+    def _serve(self, started: threading.Event) -> None:
+        started.set()
+        self._server.run(sockets=[self._listening])
+
+    def key(self, scope: str = "read", *bases: str, name: str = "tester") -> dict[str, str]:
+        """Make a key, and return the header that shows it."""
+        ids = [self.rig.library.bases.find(base).id for base in bases] if bases else None
+        _, secret = self.rig.library.keys.create(name, scope, ids)  # type: ignore[arg-type]
+        return {"Authorization": f"Bearer {secret}"}
+
+    def upload(self, name: str, text: str, base: str = "shelf", **more: Any) -> httpx2.Response:
+        """Upload one file, as the body of a request."""
+        more.setdefault("params", {})["name"] = name
+        return self.http.post(f"/bases/{base}/documents", content=text.encode(), **more)
+
+    def index(self, name: str, text: str, base: str = "shelf") -> int:
+        """Upload a file and have it indexed; return the document."""
+        answer = self.upload(name, text, base)
+        assert answer.status_code == 202, answer.text
+        self.rig.work()
+        document: int = answer.json()["replies"][0]["document"]
+        return document
+
+    def close(self) -> None:
+        """End the server."""
+        self.http.close()
+        self.served.draining.set()
+        self.served.feed.close()
+        self._server.should_exit = True
+        self._thread.join(10)
+
+
+def problem(answer: httpx2.Response) -> dict[str, Any]:
+    """Return the problem that an answer tells, and see that it is a whole one."""
+    assert answer.headers["content-type"] == "application/problem+json", answer.text
+    body: dict[str, Any] = json.loads(answer.text)
+    assert body["status"] == answer.status_code
+    assert body["type"] == f"urn:holdfast:problem:{body['code']}"
+    assert body["request_id"] == answer.headers["x-request-id"]
+    assert len(body["detail"]) > len("short")
+    assert "Traceback" not in answer.text
+    return body
