@@ -216,3 +216,15 @@ def test_a_server_that_goes_down_says_so(site: HttpSite) -> None:
     site.served.draining.set()
     answer = site.http.get("/bases")
     assert (answer.status_code, problem(answer)["code"], answer.headers["retry-after"]) == (503, "draining", "5")
+
+
+def test_an_answer_waits_until_a_job_has_ended_or_the_time_is_over(site: HttpSite) -> None:
+    reply = site.upload("whales.md", WHALES).json()["replies"][0]
+    early = site.http.get(f"/jobs/{reply['job']}", params={"wait": 0.2}).json()
+    assert early["outcome"] is None
+    with ThreadPoolExecutor(2) as waiting:
+        job = waiting.submit(site.http.get, f"/jobs/{reply['job']}", params={"wait": 60})
+        document = waiting.submit(site.http.get, f"/bases/shelf/documents/{reply['document']}", params={"wait": 60})
+        site.rig.work()
+        assert job.result().json()["outcome"] == "success"
+        assert document.result().json()["status"] == "success"

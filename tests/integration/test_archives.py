@@ -16,6 +16,7 @@ import zipfile
 from base64 import b64decode, b64encode
 from collections import Counter
 from contextlib import ExitStack
+from copy import copy
 from datetime import timedelta
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any
@@ -833,6 +834,21 @@ def test_an_entry_that_is_there_twice_is_refused(make: Make, whole: dict[str, by
     with zipfile.ZipFile(target, "a") as file, pytest.warns(UserWarning, match="Duplicate"):
         file.writestr("items.jsonl", b"")
     with pytest.raises(BadArchive, match="twice"):
+        restored(rig, target.getvalue())
+    assert_nothing(rig)
+
+
+def test_entries_that_lie_over_each_other_are_refused(make: Make, whole: dict[str, bytes]) -> None:
+    rig = make("sqlite", **PLAIN)
+    large = os.urandom(100_000)
+    whole[f"blobs/{sha256(large).hexdigest()}"] = large
+    target = io.BytesIO(rezipped(whole))
+    with zipfile.ZipFile(target, "a") as file:  # one more name for the same bytes
+        again = copy(file.getinfo(f"blobs/{sha256(large).hexdigest()}"))
+        again.filename = f"blobs/{'a' * 64}"
+        file.filelist.append(again)
+        file._didModify = True  # type: ignore[attr-defined]
+    with pytest.raises(BadArchive, match="lie over each other"):
         restored(rig, target.getvalue())
     assert_nothing(rig)
 

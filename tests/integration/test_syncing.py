@@ -7,7 +7,7 @@ import threading
 import time
 from dataclasses import replace
 from datetime import timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 import pytest
 
@@ -289,3 +289,24 @@ def test_an_index_whose_store_is_away_does_not_hold_up_the_deletes_of_others(
     with pytest.raises(Transient, match="does not answer"):
         rig.library.sweep(100)
     assert rig.count("items") == 0
+
+
+def test_a_file_that_cannot_be_read_now_keeps_what_was_read_before(
+    rig: Rig, books: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sync(rig, books)
+    before = rig.library.items.find(rig.base, "whales.md", rig.library.items.find(rig.base, "books").id)
+    write(books / "whales.md", "# Whales\n\nThe humpback sings.\n", age=60)
+
+    def locked(root: Path, relative: str) -> NoReturn:
+        raise Transient("file_unreadable", f"{root / relative} cannot be read now.")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("holdfast.knowledge.folders.open_found", locked)
+        item = sync(rig, books)
+    kept = rig.library.items.find(rig.base, "whales.md", item)
+    assert (kept.blob, kept.digest, kept.problem) == (before.blob, before.digest, None)
+    assert len(rig.find("krill")) == 1
+    sync(rig, books)
+    assert len(rig.find("humpback")) == 1
+    assert rig.find("krill") == []

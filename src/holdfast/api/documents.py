@@ -16,6 +16,7 @@ from holdfast.api.callers import Front
 from holdfast.api.problems import Refused
 from holdfast.api.repeating import RepeatableRoute
 from holdfast.api.uploads import uploaded
+from holdfast.api.waiting import Wait, rested
 from holdfast.front.sentences import accepted
 from holdfast.front.values import (
     Chunk,
@@ -37,6 +38,7 @@ router = APIRouter(prefix="/bases/{base}/documents", tags=["documents"], route_c
 Id = Annotated[int, Path(description="the id of a document", ge=1, lt=2**63)]
 Action = Literal["index", "reindex", "refresh", "retry", "force", "cancel", "delete"]
 MOST = 1000
+MOVING = (Status.QUEUED, Status.INDEXING)
 
 
 class Replies(BaseModel):
@@ -209,9 +211,12 @@ def read_statuses(front: Front, base: Name, ids: Ids) -> list[Standing]:
 
 
 @router.get("/{document}")
-def get_document(front: Front, base: Name, document: Id, response: Response) -> Document:
+async def get_document(
+    front: Front, base: Name, document: Id, request: Request, response: Response, wait: Wait = 0
+) -> Document:
     """Return a document with all its indexes, why it waits, and what went wrong; its tag names the generation."""
-    found = front.documents.get(base, document)
+    read = partial(front.documents.get, base, document)
+    found = await rested(request, read, lambda one: one.status not in MOVING, wait)
     response.headers["ETag"] = _tag(found)
     return found
 

@@ -95,7 +95,7 @@ async def follow_events(
         bases=seen,
         document=document,
         topics=topic,
-        wake=lambda: _wake(loop, woken),
+        wake=lambda: wake(loop, woken),
     )
     return StreamingResponse(_texts(subscription, woken), media_type=MEDIA_TYPE, headers=UNBUFFERED)
 
@@ -133,6 +133,7 @@ def _ready(subscription: Subscription) -> list[Message] | None:
     return found
 
 
-def _wake(loop: asyncio.AbstractEventLoop, woken: asyncio.Event) -> None:
+def wake(loop: asyncio.AbstractEventLoop, woken: asyncio.Event) -> None:
+    """Set an event of a loop, from whatever thread."""
     if not loop.is_closed():
         loop.call_soon_threadsafe(woken.set)

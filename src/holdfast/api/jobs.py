@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from functools import partial
 from typing import Annotated
 
-from fastapi import APIRouter, Path, Query
+from fastapi import APIRouter, Path, Query, Request
 from pydantic import BaseModel, ConfigDict, Field
 
 from holdfast.api.callers import Front
 from holdfast.api.repeating import RepeatableRoute
+from holdfast.api.waiting import Wait, rested
 from holdfast.front.values import Job, Page, Queue, Reply, Summary
 
 router = APIRouter(prefix="/jobs", tags=["jobs"], route_class=RepeatableRoute)
@@ -88,9 +90,9 @@ def read_queue(
 
 
 @router.get("/{job}")
-def get_job(front: Front, job: Id) -> Job:
-    """Return a job, with how far it is and why it waits."""
-    return front.jobs.get(job)
+async def get_job(front: Front, job: Id, request: Request, wait: Wait = 0) -> Job:
+    """Return a job, with how far it is and why it waits; with `wait`, when it has ended or the time is over."""
+    return await rested(request, partial(front.jobs.get, job), lambda found: found.ended, wait)
 
 
 @router.post("/{job}:cancel", status_code=202)

@@ -205,7 +205,9 @@ class Case:
         """Tell what becomes of it, given the item of its name and another one of its content."""
         self.name, self.verdict, self.reason = self.upload.name, Verdict.ACCEPTED, "added"
         self.item = there or copy
-        if there is not None:
+        if there is not None and self.upload.problem is not None:
+            self.verdict, self.reason = Verdict.REJECTED, self.upload.problem.code  # what is there is kept
+        elif there is not None:
             alike = there.kind is self.upload.kind
             if alike and (self.digest, self.upload.source) == (there.digest, there.source):
                 self.verdict, self.reason = Verdict.SKIPPED, "same_content"
