@@ -40,9 +40,16 @@ LONGEST_READ = 50_000
 PATH = "/mcp"
 
 
-def run(where: str | Path | None = None, *, http: bool = False, writes: bool = False, port: int = 0) -> None:
+def run(
+    where: str | Path | None = None,
+    *,
+    key: str | None = None,
+    http: bool = False,
+    writes: bool = False,
+    port: int = 0,
+) -> None:
     """Serve a library until whoever started this goes away; over HTTP on this machine alone, on a port it prints."""
-    with Holdfast(where) as library:
+    with Holdfast(where, key=key) as library:
         server = make_server(library, writes=writes)
         if not http:
             server.run("stdio")

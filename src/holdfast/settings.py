@@ -67,6 +67,7 @@ class Settings:
     host: str = _is("127.0.0.1", "address that the server listens on")
     port: int = _is(7340, "its port; if it is taken, the next free one")
     hosts: str = _is("", "names beyond those of this machine that the server answers to, with commas")
+    key: str = _is("", "the key by which this program asks a server", secret=True)
     keys: str = _is("auto", "`on`: every request needs a key; `auto`: not on this machine alone")
     upload_limit: int = _is(200, "megabytes of a request, at most")
 

@@ -96,7 +96,7 @@ def test_what_is_active_stands_in_the_way_and_names_its_job(fresh: Typed) -> Non
     (again,) = fresh.json("add", file, "--no-wait", end=4)["replies"]
     assert (again["verdict"], again["job"], again["document"]) == ("joined", first["job"], 1)
     (refused,) = fresh.json("reindex", 1, "--no-wait", end=4)["replies"]
-    assert (refused["reason"], refused["document"], refused["status"]) == ("not_terminal", 1, "queued")
+    assert (refused["reason"], refused["job"], refused["status"]) == ("not_terminal", first["job"], "queued")
     assert first["job"] in fresh("add", file, "--no-wait", end=4).stderr
     assert fresh.json("status", first["job"])["state"] == "queued"
     moved = fresh.json("queue", "priority", first["job"], 1)

@@ -420,6 +420,8 @@ def test_reindex_is_rejected_for_a_root_that_is_not_at_rest_and_others_proceed(r
     assert resting is not None
     busy, ready = rig.library.items.reindex(rig.base, [docs, resting])
     assert (told(busy), busy.status) == ((V.REJECTED, "not_terminal"), Status.QUEUED)
+    assert busy.job is not None
+    assert rig.store.job(busy.job).outcome is None
     assert ready.accepted
     assert [refusal.reason for refusal in rig.store.refusals()][-1] == "not_terminal"
 

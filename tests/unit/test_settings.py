@@ -43,6 +43,7 @@ DEFAULTS = {
     "host": "127.0.0.1",
     "port": 7340,
     "hosts": "",
+    "key": "",
     "keys": "auto",
     "upload_limit": 200,
     "fetch_allow": "",

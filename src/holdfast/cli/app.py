@@ -24,7 +24,7 @@ from holdfast.cli import (
     tending,
     webhooks,
 )
-from holdfast.cli.running import At, Common, Debug, Home, Json, KeyFile, Quiet, keep_key
+from holdfast.cli.running import At, Common, Debug, Home, Json, KeyFile, Quiet
 
 if TYPE_CHECKING:
     from typer._click import Context, HelpFormatter
@@ -109,7 +109,6 @@ def everywhere(
 
     The options here may also stand behind a command.
     """
-    keep_key()
     context.obj = Common(json=json, quiet=quiet, home=home, at=at, key_file=key_file, debug=debug)
 
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import inspect
 import logging
-import os
 import sys
 from dataclasses import dataclass, replace
 from functools import wraps
@@ -99,7 +98,7 @@ class Face:
         """Open the library; `work`: also index in this process, unless others do that there."""
         from holdfast.front.door import Holdfast  # noqa: PLC0415 - slow to load
 
-        return Holdfast(self.where, key=self._key(), work=None if work else False)
+        return Holdfast(self.where, key=self.key, work=None if work else False)
 
     def settings(self) -> Settings:
         """Return the settings of a library of this machine."""
@@ -126,23 +125,15 @@ class Face:
             self.terminal.warn("Nothing was changed.")
             raise typer.Exit(Exit.FAILED)
 
-    def _key(self) -> str | None:
+    @property
+    def key(self) -> str | None:
+        """The key of the server, from a file; else it is a setting."""
         if self.common.key_file is None:
-            return _kept.get(KEY)
+            return None
         try:
             return self.common.key_file.read_text().strip()
         except OSError as error:
             raise BadSettings(f"The key cannot be read from {self.common.key_file} ({error.strerror}).") from error
-
-
-_kept: dict[str, str] = {}
-
-
-def keep_key() -> None:
-    """Take the key out of the environment: it is no setting of a library, and no child needs it."""
-    _kept.clear()
-    if KEY in os.environ:
-        _kept[KEY] = os.environ.pop(KEY)
 
 
 def command(app: typer.Typer, name: str, *, panel: str | None = None) -> Callable[[Callable[..., Any]], Any]:

@@ -88,7 +88,7 @@ def mcp(
     if find_spec("mcp") is None or find_spec("holdfast.mcp") is None:
         raise BadSettings("This needs the extra `mcp`, which is not installed: pip install 'holdfast[mcp]'")
     _log(face)
-    import_module("holdfast.mcp").run(face.where, http=http, writes=writes, port=port)
+    import_module("holdfast.mcp").run(face.where, key=face.key, http=http, writes=writes, port=port)
     return Exit.OK
 
 

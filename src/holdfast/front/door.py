@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from holdfast.front.local import Local
 from holdfast.front.opening import Worker, me, open_library, server_of, settings_for
+from holdfast.settings import Settings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -35,7 +36,7 @@ class Holdfast:
         if str(where or "").startswith(("http://", "https://")):
             from holdfast.front.remote import Remote  # noqa: PLC0415 - needs the extra `client`
 
-            self._side: Any = Remote(str(where), key)
+            self._side: Any = Remote(str(where), key or Settings.from_environment().key or None)
             self._close: Callable[[], None] = self._side.close
         else:
             settings = settings_for(where)

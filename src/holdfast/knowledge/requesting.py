@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from holdfast.core.admission import DEFAULT_PRIORITY, Request, Verdict
 from holdfast.core.dependencies import SlotSpec
+from holdfast.core.slot import JobId
 from holdfast.core.states import Operation, Status
 from holdfast.errors import BadRequest
 from holdfast.knowledge.adding import SOURCE, Reply
@@ -114,7 +115,10 @@ class Requesting:
                 more[:] = requests[LARGEST_BATCH:]
                 return requests[:LARGEST_BATCH]
             status = standing(tree)
-            refused.append(Reply(verdict=Verdict.REJECTED, reason=reason, status=status, name=root.name, item=root.id))
+            job = _busy(tx, now, tree)
+            refused.append(
+                Reply(verdict=Verdict.REJECTED, reason=reason, status=status, name=root.name, item=root.id, job=job)
+            )
             _record(tx, now, root, Operation.REINDEX, manner, reason=reason)
             return []
 
@@ -217,6 +221,13 @@ def _record(tx: Transaction, base: Base, root: Item, operation: Operation, manne
     """Note what was refused, and to whom."""
     row = [base.key, root.key, str(operation), str(Verdict.REJECTED), reason, None, manner.requester, 0.0]
     tx.run(slots_sql.AUDIT, [row])
+
+
+def _busy(tx: Transaction, base: Base, tree: Sequence[Placed]) -> JobId | None:
+    """Name the job that stands in the way of a tree, or one of them."""
+    names = [[name] for one in tree if one.status not in TERMINAL for name in (one.item.key, one.item.source_key)]
+    found = tx.run(sql.ACTIVE_JOBS, names[:LARGEST_BATCH], base=base.key) if names else []
+    return JobId(found[0][0]) if found else None
 
 
 def _unfit(tree: Sequence[Placed]) -> str:

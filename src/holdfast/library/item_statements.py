@@ -182,6 +182,10 @@ _row = batch(id=int)
 OWNED = (
     select(items.c.id).select_from(items.join(_document, owner_of(_document))).where(items.c.id.in_(select(_row.c.id)))
 )
+_row = batch(owner=str)
+ACTIVE_JOBS = select(jobs.c.id).where(
+    jobs.c.outcome.is_(None), jobs.c.base == word("base"), jobs.c.owner.in_(select(_row.c.owner))
+)
 _row = batch(id=int)
 _subtree = _below(_row)
 SEEN_BELOW = select(
