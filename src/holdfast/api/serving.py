@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import ipaddress
 import logging
+import signal
 import socket
 import threading
-from contextlib import ExitStack, closing, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
@@ -25,7 +26,7 @@ from holdfast.stores.bells import MemoryBell
 from holdfast.wiring import crew, open_news, open_scheduler
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from holdfast.settings import Settings
     from holdfast.wiring import Library
@@ -111,10 +112,15 @@ class _Server(uvicorn.Server):
         self._served = served
         self._ready = ready
 
-    def run(self, sockets: list[socket.socket] | None = None) -> None:
-        """Serve; being told to end is no error."""
-        with suppress(KeyboardInterrupt):
-            super().run(sockets)
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Let a signal end the server and nothing else: what follows it is to be closed, too."""
+        before = {number: signal.signal(number, self.handle_exit) for number in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Begin to serve."""

@@ -1,0 +1,145 @@
+"""`holdfast serve` as people run it: ended, killed, started again; and those who look on meanwhile."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from typing import TYPE_CHECKING, Any
+
+import httpx2
+import pytest
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+PATIENCE = 60
+
+
+class Serving:
+    """A server in a process of its own."""
+
+    def __init__(self, home: Path, *more: str) -> None:
+        environment = {name: value for name, value in os.environ.items() if not name.startswith("HOLDFAST_")}
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "holdfast.cli", "--home", str(home), "serve", "--port", "0", *more],
+            env=environment | {"HOLDFAST_WORKERS": "1"},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        self._said = threading.Thread(target=self._drain, daemon=True)
+        self.errors: list[str] = []
+        self._said.start()
+        assert self.process.stdout is not None
+        line = self.process.stdout.readline()
+        if not line:
+            self.process.wait(PATIENCE)
+            self._said.join()
+            self.address = ""
+            return
+        self.address = next(word for word in line.split() if word.startswith("http://")).rstrip(".,")
+        self.http = httpx2.Client(base_url=f"{self.address}/api/v1", timeout=PATIENCE, trust_env=False)
+
+    def _drain(self) -> None:
+        assert self.process.stderr is not None
+        self.errors += list(self.process.stderr)
+
+    def add(self, name: str, text: str) -> int:
+        """Add a document, and wait until it is indexed."""
+        answer = self.http.post("/bases/sea/documents", params={"name": name}, content=text.encode())
+        assert answer.status_code == 202, answer.text
+        document: int = answer.json()["replies"][0]["document"]
+        told = self.http.get(f"/bases/sea/documents/{document}", params={"wait": PATIENCE}).json()
+        assert told["status"] == "success", told
+        return document
+
+    def end(self, number: int = signal.SIGINT) -> int:
+        """End it by a signal; return how it ended."""
+        if self.address:
+            self.http.close()
+        self.process.send_signal(number)
+        code = self.process.wait(PATIENCE)
+        assert self.process.stdout is not None
+        self.process.stdout.close()
+        self._said.join(PATIENCE)
+        assert self.process.stderr is not None
+        self.process.stderr.close()
+        return code
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    return tmp_path / "home"
+
+
+def read_events(address: str, after: str | None, until: int) -> list[tuple[str, str]]:
+    """Follow the stream until the job of a document has ended; return the ids and types of what came."""
+    found: list[tuple[str, str]] = []
+    headers = {"Last-Event-ID": after} if after else {}
+    with httpx2.stream(
+        "GET", f"{address}/api/v1/events/stream", headers=headers, timeout=PATIENCE, trust_env=False
+    ) as (answer):
+        place = name = ""
+        for line in answer.iter_lines():
+            field, _, value = line.partition(": ")
+            if field == "id":
+                place = value
+            elif field == "event":
+                name = value
+            elif field == "data" and place:
+                told: dict[str, Any] = json.loads(value)
+                found.append((place, name))
+                if name == "job.success" and told["document"] == until:
+                    return found
+                place = ""
+    return found
+
+
+def test_who_looks_on_catches_up_after_the_server_was_killed_and_loses_and_doubles_nothing(home: Path) -> None:
+    first = Serving(home)
+    first.http.post("/bases", json={"name": "sea", "indexes": ["fulltext"]})
+    whale = first.add("whale.md", "# Whale\n\nIt eats krill.")
+    seen = read_events(first.address, "0-0", whale)
+    first.end(signal.SIGKILL)
+
+    second = Serving(home)  # goes on where the first was, though it could not say goodbye
+    stone = second.add("stone.md", "# Stone\n\nGranite.")
+    missed = read_events(second.address, seen[-1][0], stone)
+    history = second.http.get("/events", params={"limit": 500}).json()["items"]
+    told = [(one["id"], one["type"]) for one in reversed(history)]
+    assert seen + missed == told
+    assert len({place for place, _ in told}) == len(told)
+    found = second.http.post("/bases/sea/search", json={"query": "krill"}).json()["hits"]
+    assert [hit["document"] for hit in found] == [whale]
+    assert second.end() == 0
+
+
+def test_ctrl_c_ends_it_cleanly_and_a_second_server_on_the_same_folder_is_refused(home: Path) -> None:
+    first = Serving(home)
+    first.http.post("/bases", json={"name": "sea", "indexes": ["fulltext"]})
+    other = Serving(home)
+    assert other.address == ""
+    assert first.address in "".join(other.errors)
+    other.end()
+    with httpx2.stream("GET", f"{first.address}/api/v1/events/stream", timeout=PATIENCE, trust_env=False) as stream:
+        lines = stream.iter_lines()
+        assert next(lines) == "retry: 2000"
+        assert first.end() == 0  # whoever looks on does not hold it up
+        assert list(lines) == [""]
+    assert not (home / "server.json").exists()
+    again = Serving(home)
+    assert [base["name"] for base in again.http.get("/bases").json()] == ["sea"]
+    assert again.end(signal.SIGTERM) == 0
+
+
+def test_a_server_that_others_could_reach_needs_a_key_before_it_starts(home: Path) -> None:
+    refused = Serving(home, "--host", "0.0.0.0")  # noqa: S104 - that is what is refused
+    assert refused.address == ""
+    said = "".join(refused.errors)
+    assert "open to everybody" in said
+    assert "holdfast keys create" in said
+    assert refused.end() != 0
