@@ -160,6 +160,7 @@ class Library:
             memos=self.memos,
             embedder=_pausing(embedder or open_embedder(settings), settings.embedding_url, settings, clock),
             speaker=_pausing(speaker or open_speaker(settings), settings.chat_url, settings, clock),
+            here=OfflineProvider(),
             words_memory=settings.words_memory,
         )
         self.indexes = Indexes(tools, self.catalogue)
@@ -177,7 +178,7 @@ class Library:
         self.cards = Cards(store, self.indexes)
         self.searching = Searching(store.database, self.indexes)
         self.portraits = Portraits(store.database)
-        self.asking = Asking(self.searching, self.portraits, tools.speaker)
+        self.asking = Asking(self.searching, self.portraits, tools.speaker_of)
 
     @property
     def doctor(self) -> Doctor:

@@ -175,7 +175,7 @@ def test_ctrl_c_leaves_the_work_and_says_how_to_look_again(home: Path, tmp_path:
     with OnTerminal(home, "ls") as listing:
         assert listing.ended() == 0
     assert "anchors.md" in listing.text
-    assert "\x1b[32msuccess" in listing.seen
+    assert "\x1b[32mready" in listing.seen
 
 
 def test_a_delete_is_asked_about_first(home: Path) -> None:
@@ -296,7 +296,7 @@ def test_a_server_answers_the_same_commands(home: Path, tmp_path: Path) -> None:
         assert asked("rm", 1, end=2)["error"]["code"] == "bad_request"
         # In its folder, beside the server: this process asks, and the server's workers work.
         ran = holdfast(home, "reindex", 1)
-        assert ran.stdout == "1\tbuoys.md\tsuccess\t\n"
+        assert ran.stdout == "1\tbuoys.md\tready\t\n"
         assert ESCAPE not in ran.stdout + ran.stderr
     assert "does not answer" in asked("ls", end=75)["error"]["message"]
     assert not (tmp_path / "elsewhere").exists()

@@ -55,7 +55,7 @@ def typed(tmp_path_factory: pytest.TempPathFactory) -> Typed:
     knots = made.file("knots.txt", "The bowline is a knot that does not slip.")
     ran = made("add", anchors, knots)
     assert "Made the base 'default'" in ran.stderr
-    assert {line.split("\t")[2] for line in ran.stdout.splitlines()} == {"success"}
+    assert {line.split("\t")[2] for line in ran.stdout.splitlines()} == {"ready"}
     return made
 
 
@@ -68,10 +68,10 @@ def fresh(tmp_path: Path) -> Typed:
 
 
 def test_what_was_added_is_found_shown_asked_and_removed(fresh: Typed) -> None:
-    assert fresh("add", fresh.file("a.md", "# Buoys\n\nA buoy floats.")).stdout == "1\ta.md\tsuccess\t\n"
+    assert fresh("add", fresh.file("a.md", "# Buoys\n\nA buoy floats.")).stdout == "1\ta.md\tready\t\n"
     assert "A buoy floats." in fresh("search", "buoy").stdout
     assert "holdfast show 1 --chunk 1" in fresh("ask", "what floats?").stdout
-    assert "a.md\tfile\t23 B\tsuccess" in fresh("ls").stdout
+    assert "a.md\tfile\t23 B\tready" in fresh("ls").stdout
     assert fresh("show", "a.md", "--text").stdout == "# Buoys\n\nA buoy floats.\n"
     assert fresh.json("reindex", 1)["documents"][0]["generation"] == 2
     assert "say --yes" in fresh("rm", 1, end=2).stderr
@@ -126,8 +126,8 @@ def test_what_cannot_be_read_fails_and_is_told_with_the_reason(fresh: Typed) -> 
 
 
 def test_stdin_and_notes_have_the_name_that_is_said(fresh: Typed) -> None:
-    assert fresh("add", "-", "--name", "in.md", given="From a pipe.").stdout == "1\tin.md\tsuccess\t\n"
-    assert fresh("add", "--note", "Remember.", "--name", "note").stdout == "2\tnote\tsuccess\t\n"
+    assert fresh("add", "-", "--name", "in.md", given="From a pipe.").stdout == "1\tin.md\tready\t\n"
+    assert fresh("add", "--note", "Remember.", "--name", "note").stdout == "2\tnote\tready\t\n"
     assert fresh("show", "in.md", "--original", "-").stdout == "From a pipe."
     assert "needs a name" in fresh("add", "-", end=2).stderr
 
@@ -232,7 +232,7 @@ def test_a_folder_is_shown_before_it_is_synced(fresh: Typed) -> None:
     fresh.file("a.txt", "One.")
     fresh("base", "create", "default")
     assert fresh("sync", folder, "--dry-run").stdout == "added\ta.txt\n"
-    assert fresh("sync", folder).stdout == "1\tfiles\tsuccess\t\n"
+    assert fresh("sync", folder).stdout == "1\tfiles\tready\t\n"
     (folder / "a.txt").unlink()
     fresh.file("b.txt", "Two.")
     assert fresh.json("sync", folder, "--dry-run")["removed"] == ["a.txt"]

@@ -32,6 +32,9 @@ class Changes(BaseModel):
     jobs_per_day: int | None = Field(None, description="jobs that it may start in a day; null: any number")
     auto_index: bool | None = Field(None, description="whether what is added is indexed at once")
     on_duplicate: OnDuplicate | None = Field(None, description="what becomes of a name or content that is there")
+    embedding: str | None = Field(None, description="who embeds: auto, or offline for this machine", max_length=50)
+    chat: str | None = Field(None, description="which language model is asked: auto, or none", max_length=50)
+    languages: list[str] | None = Field(None, description="of its documents, as in de; none: any", max_length=200)
 
     def given(self) -> dict[str, Any]:
         """Return what was named, and null only where that means something."""

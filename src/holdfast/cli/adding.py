@@ -16,7 +16,7 @@ from holdfast.cli.exits import Exit, answer, together
 from holdfast.cli.following import WholeBase
 from holdfast.cli.naming import ensure_base
 from holdfast.cli.options import DEFAULT_BASE, Base, NoWait, OnDuplicate, Priority
-from holdfast.cli.plain import cell, many
+from holdfast.cli.plain import cell, many, worded
 from holdfast.cli.running import Face, command
 from holdfast.cli.waiting import follow
 from holdfast.errors import BadRequest
@@ -155,7 +155,7 @@ def _bring(face: Face, library: Holdfast, base: str, reply: Reply) -> Exit:
     def human() -> None:
         if stands is not None:
             face.terminal.row(stands.id, reply.name, stands.status, stands.why.message if stands.why else "")
-        told = [f"{number:,} {status}" for status, number in counts.by_status.items() if number]
+        told = [f"{number:,} {worded(status)}" for status, number in counts.by_status.items() if number]
         face.terminal.say(f"{many(counts.documents, 'document')} in base {base!r}: {', '.join(told) or 'none'}")
 
     face.show({"base": base, "replies": [reply], "documents": [stands] if stands else [], "counts": counts}, human)

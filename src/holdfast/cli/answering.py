@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from holdfast.cli.exits import Exit, answer, together
 from holdfast.cli.following import SomeDocuments
-from holdfast.cli.plain import many
+from holdfast.cli.plain import many, worded
 from holdfast.cli.waiting import FEW, follow
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ def sum_up(face: Face, standings: Sequence[Standing]) -> None:
     """Tell how many documents ended how."""
     counted: dict[str, int] = {}
     for one in standings:
-        counted[str(one.status)] = counted.get(str(one.status), 0) + 1
+        counted[worded(one.status)] = counted.get(worded(one.status), 0) + 1
     if len(standings) > 1:
         face.terminal.say(", ".join(f"{number:,} {status}" for status, number in sorted(counted.items())))
     if counted.get("failed"):

@@ -9,7 +9,7 @@ import typer
 
 from holdfast.cli.exits import Exit
 from holdfast.cli.options import BaseName, Yes
-from holdfast.cli.plain import many, size
+from holdfast.cli.plain import many, size, worded
 from holdfast.cli.running import Face, command
 from holdfast.cli.showing import far
 from holdfast.errors import BadRequest
@@ -22,7 +22,8 @@ Given = Annotated[
     list[str] | None,
     typer.Argument(metavar="KEY=VALUE", help="Settings, as in: chunk_size=400 indexes=vector,fulltext"),
 ]
-LISTS = ("indexes",)
+LISTS = ("indexes", "languages")
+WORDS = ("embedding", "chat")  # where none is a word like others
 NOTHING = ("none", "null", "")
 
 
@@ -141,6 +142,8 @@ def read(given: list[str]) -> dict[str, Any]:
 def _value(name: str, text: str) -> Any:
     if name in LISTS:
         return [part.strip() for part in text.split(",") if part.strip()]
+    if name in WORDS:
+        return text
     if text.lower() in NOTHING:
         return None
     try:
@@ -160,7 +163,7 @@ def _shown(face: Face, found: Base, counts: Counts) -> None:
             ("why", found.problem and found.problem.message),
             ("follows its settings", far(found.rollout)),
             ("documents", counts.documents),
-            *((str(status), number) for status, number in counts.by_status.items() if number),
+            *((worded(status), number) for status, number in counts.by_status.items() if number),
             ("size", size(counts.bytes)),
             *((name, value) for name, value in asdict(found.settings).items()),
             *((f"no {kind}", reason) for kind, reason in found.not_enabled.items()),

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
+from holdfast.cli.plain import worded
+
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
@@ -155,7 +157,7 @@ class OneJob:
 
 def under(name: str, one: Standing) -> Under:
     """Return how a document is worked on."""
-    return Under(name=name, status=str(one.status), progress=one.progress, why=one.why.message if one.why else "")
+    return Under(name=name, status=worded(one.status), progress=one.progress, why=one.why.message if one.why else "")
 
 
 def why_waiting(library: Holdfast, base: str, documents: Sequence[int]) -> str:

@@ -10,6 +10,7 @@ from holdfast.cli.exits import Exit
 from holdfast.cli.naming import LARGEST_PAGE, find, is_job
 from holdfast.cli.options import DEFAULT_BASE, Base, Cursor, Kind, Order, base_names
 from holdfast.cli.plain import size as sized
+from holdfast.cli.plain import worded
 from holdfast.cli.running import Face, command
 from holdfast.cli.showing import far, show_document, show_job
 from holdfast.core.states import Status
@@ -159,15 +160,15 @@ def _overview(face: Face, library: Holdfast, base: str | None) -> None:
         face.terminal.table(
             ("base", "status", "documents", "size", "of these"),
             [(one.name, one.status, counted[one.name].documents, sized(counted[one.name].bytes),
-              ", ".join(f"{many:,} {word}" for word, many in counted[one.name].by_status.items() if many))
+              ", ".join(f"{many:,} {worded(word)}" for word, many in counted[one.name].by_status.items() if many))
              for one in bases],
         )  # fmt: skip
-        active = ", ".join(f"{many:,} {word}" for word, many in queue.active.items() if many)
+        active = ", ".join(f"{many:,} {worded(word)}" for word, many in queue.active.items() if many)
         rate = "" if not queue.failure_rate else f"{queue.failure_rate:.0%} of them failed"
         face.terminal.pairs(
             [
                 ("queue", active or "empty"),
-                ("ended today", ", ".join(f"{many:,} {word}" for word, many in queue.ended.items() if many)),
+                ("ended today", ", ".join(f"{many:,} {worded(word)}" for word, many in queue.ended.items() if many)),
                 ("failures", rate),
                 ("oldest queued", queue.oldest_queued),
                 ("paused", "everything" if queue.paused else queue.paused_bases),

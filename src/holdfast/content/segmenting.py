@@ -10,9 +10,20 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
 
 VERSION = 1  # rises when the same text is cut differently: then it must be indexed again
+# The two letters of ISO 639-1.
+LANGUAGES = frozenset(
+    """aa ab ae af ak am an ar as av ay az ba be bg bi bm bn bo br bs ca ce ch co cr cs cu cv cy da de dv dz ee el en eo
+    es et eu fa ff fi fj fo fr fy ga gd gl gn gu gv ha he hi ho hr ht hu hy hz ia id ie ig ii ik io is it iu ja jv ka kg
+    ki kj kk kl km kn ko kr ks ku kv kw ky la lb lg li ln lo lt lu lv mg mh mi mk ml mn mr ms mt my na nb nd ne ng nl nn
+    no nr nv ny oc oj om or os pa pi pl ps pt qu rm rn ro ru rw sa sc sd se sg si sk sl sm sn so sq sr ss st su sv sw ta
+    te tg th ti tk tl tn to tr ts tt tw ty ug uk ur uz ve vi vo wa wo xh yi yo za zh zu""".split()  # noqa: SIM905 - a list of words reads best as words
+)
 MOST = 256  # terms of a query; what a person asks has fewer, and a pasted book must not stop the search
 
 _HAN = "\u2e80-\u2fdf\u3005-\u3007\u3021-\u3029\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
@@ -35,6 +46,11 @@ class Term(NamedTuple):
 
     text: str
     prefix: bool = False  # whether it asks for every token that begins so
+
+
+def stems(languages: Collection[str]) -> bool:
+    """Tell whether words are stemmed: as English ones, where a text may be English. No language stands for any."""
+    return not languages or "en" in languages
 
 
 def segmented(text: str) -> str:

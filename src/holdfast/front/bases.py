@@ -87,6 +87,7 @@ def set_otherwise(settings: BaseSettings, changes: Mapping[str, Any]) -> BaseSet
     values = known | dict(changes)
     try:
         values["indexes"] = tuple(values["indexes"])
+        values["languages"] = tuple(values["languages"])
         values["on_duplicate"] = OnDuplicate(values["on_duplicate"])
         return BaseSettings(**values)
     except (TypeError, ValueError) as error:

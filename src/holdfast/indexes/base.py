@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 
 from holdfast.errors import NotNow
+from holdfast.library.catalogue import NO_CHAT, OFFLINE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -50,7 +51,16 @@ class Tools:
     memos: Memos
     embedder: Provider
     speaker: Provider  # the language model
+    here: Provider  # this machine: it embeds for nothing, and has no language model
     words_memory: int = WORDS_MEMORY  # megabytes that are kept of words where that is quicker than the database
+
+    def embedder_of(self, base: Base) -> Provider:
+        """Return who embeds what is indexed in a base from now on."""
+        return self.here if base.settings.embedding == OFFLINE else self.embedder
+
+    def speaker_of(self, base: Base) -> Provider:
+        """Return the language model that a base may ask; one that is nobody, where it may ask none."""
+        return self.here if base.settings.chat == NO_CHAT else self.speaker
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

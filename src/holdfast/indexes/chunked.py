@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from holdfast.core.slot import Built
 from holdfast.errors import Permanent, WorkError
-from holdfast.indexes.base import Together, Work
+from holdfast.indexes.base import NotEnabled, Together, Work
 from holdfast.library import statements as sql
 from holdfast.library.builds import Builds
 
@@ -77,7 +77,7 @@ class ChunkIndexer:
             raise
 
     def _build(self, task: Task) -> Built | None:
-        plan = self._begun.pop(task.ticket, None) or next(iter(self._plans([task])))
+        plan = self._begun.pop(task.ticket, None) or self._plan(task)
         if not plan.chunks:
             return None
         work = replace(plan.work, task=task)
@@ -114,6 +114,13 @@ class ChunkIndexer:
             after = chunks[-1]
         with task.guarded() as connection:
             self._database.within(connection).run(sql.CLEAR_MISSING, slot_id=ticket.slot)
+
+    def _plan(self, task: Task) -> Plan:
+        """Find out what is to be done; nothing ever, where the base can no longer have this index."""
+        try:
+            return next(iter(self._plans([task])))
+        except NotEnabled as error:
+            raise Permanent(error.reason, str(error)) from error
 
     def _plans(self, tasks: Sequence[Task]) -> list[Plan]:
         """Find out what is to be done: the recipe, the list, and the chunks that have no row.

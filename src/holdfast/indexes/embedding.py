@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from holdfast.core.slot import Ticket
     from holdfast.errors import WorkError
+    from holdfast.indexes.base import Tools
     from holdfast.library.catalogue import Base
     from holdfast.library.memos import Memos
     from holdfast.providers.base import Embedded, Provider, Vector
@@ -44,17 +45,38 @@ class Vectors(NamedTuple):
     refused: Mapping[int, WorkError]
 
 
+class Embedders:
+    """Chooses who embeds: for what is indexed by the settings of its base, for a query by who made what it is about.
+
+    So a base on its way from one provider to another is searched by both.
+    """
+
+    def __init__(self, tools: Tools) -> None:
+        self._tools = tools
+
+    def of(self, base: Base) -> Embedder:
+        """Return who embeds what is indexed in a base from now on."""
+        return Embedder(self._tools.embedder_of(base), self._tools.memos)
+
+    def by(self, model: str | None) -> Embedder | None:
+        """Return who embeds by this model; None if nobody here does."""
+        for provider in (self._tools.embedder, self._tools.here):
+            if provider.embedding_model is not None and f"{provider.embedding_model}@{provider.version}" == model:
+                return Embedder(provider, self._tools.memos)
+        return None
+
+
 class Embedder:
     """Embeds for one model of one provider."""
 
     def __init__(self, provider: Provider, memos: Memos) -> None:
-        self._provider = provider
+        self.provider = provider
         self._memos = memos
 
     @property
     def model(self) -> str:
         """What the vectors depend on."""
-        return f"{self._provider.embedding_model}@{self._provider.version}"
+        return f"{self.provider.embedding_model}@{self.provider.version}"
 
     def query(self, recipe: int, text: str) -> Vector | None:
         """Embed a query about rows of a recipe; None where the provider refuses it or understood nothing of it.
@@ -65,10 +87,10 @@ class Embedder:
         return self._memos.remembered((QUERY, self.model, text), lambda: self._query(recipe, text))
 
     def _query(self, recipe: int, text: str) -> Vector | None:
-        payer = self._memos.payer(recipe) if self._provider.paid else None
+        payer = self._memos.payer(recipe) if self.provider.paid else None
         if payer is not None:
             allow(self._memos, payer, estimate(text))
-        answer = self._provider.embed([text])
+        answer = self.provider.embed([text])
         if payer is not None and (answer.places or answer.tokens):
             bill = Bill(kind=QUERY, model=self.model, texts=len(answer.places), tokens_in=answer.tokens)
             self._memos.charge(payer, bill)
@@ -82,7 +104,7 @@ class Embedder:
         Vectors must have this length, where it is known. Whoever stops reading closes this: what is under way and paid
         for is then waited for and kept.
         """
-        paid, model = self._provider.paid, self.model
+        paid, model = self.provider.paid, self.model
         keyed: dict[str, list[Want]] = {}
         for want in wants:
             key = memo_key(KIND, model, want.text) if paid else want.text
@@ -99,7 +121,7 @@ class Embedder:
         keys = list(keyed)
         for first in range(0, len(keys), PORTION):
             portion = keys[first : first + PORTION]
-            for part in self._provider.embed_parts([keyed[key][0].text for key in portion]):
+            for part in self.provider.embed_parts([keyed[key][0].text for key in portion]):
                 require_length(part, length)
                 yield _spread(keyed, _values(portion, part), _refused(portion, part))
 
@@ -118,7 +140,7 @@ class Embedder:
         texts = [keyed[key][0].text for key in keys]
         allow(self._memos, base, sum(map(estimate, texts)))
         left = threading.Event()
-        for part in self._provider.embed_parts(texts, left.is_set):
+        for part in self.provider.embed_parts(texts, left.is_set):
             require_length(part, length)
             values, refused = _values(keys, part), _refused(keys, part)
             shares = _shares(keyed, list(values or refused), part)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from typing import TYPE_CHECKING, Any, Protocol
 
-from holdfast.content.segmenting import VERSION, segmented, terms
+from holdfast.content.segmenting import VERSION, segmented, stems, terms
+from holdfast.library.statements import SPEC_OF_RECIPE
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -66,9 +68,9 @@ class FulltextIndex:
     def __init__(self, tools: Tools) -> None:
         self._shelf = open_shelf(tools)
 
-    def spec(self, base: Base) -> Mapping[str, Any]:  # noqa: ARG002 - the same for all bases
-        """Return the version of how text is cut into words."""
-        return {"words": VERSION}
+    def spec(self, base: Base) -> Mapping[str, Any]:
+        """Return the version of how text is cut into words, and whether they are left as they are."""
+        return {"words": VERSION} if stems(base.settings.languages) else {"words": VERSION, "stemmed": False}
 
     def absent(self, recipe: Recipe, chunks: Sequence[int]) -> list[int]:
         """Return the chunks without a row."""
@@ -146,6 +148,31 @@ def headed(text: str) -> tuple[str, str]:
 def rarity(count: int, rows: int) -> float:
     """Weigh a word by how few chunks say it; one that most say still counts a little, as in FTS5."""
     return max(1e-6, math.log((max(rows, count) - count + 0.5) / (count + 0.5)))
+
+
+def stemmed(spec: str) -> bool:
+    """Tell whether words are stemmed by a recipe: as English ones, unless it says otherwise."""
+    told: bool = json.loads(spec).get("stemmed", True)
+    return told
+
+
+def tokenizer(*, stemmed: bool) -> str:
+    """Return how FTS5 makes words."""
+    return f"{'porter ' if stemmed else ''}unicode61 remove_diacritics 2"
+
+
+class Stemming:
+    """Remembers of each recipe whether its words are stemmed, for whoever knows only its number."""
+
+    def __init__(self) -> None:
+        self._known: dict[int, bool] = {}
+
+    def __call__(self, tx: Transaction, recipe: int) -> bool:
+        """Tell whether the words of a recipe are stemmed, which never changes."""
+        if recipe not in self._known:
+            for (spec,) in tx.run(SPEC_OF_RECIPE, recipe=recipe):
+                self._known[recipe] = stemmed(spec)
+        return self._known.get(recipe, True)
 
 
 def match(query: Sequence[Term]) -> str:

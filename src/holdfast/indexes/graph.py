@@ -55,17 +55,17 @@ class GraphIndex:
 
     def __init__(self, tools: Tools) -> None:
         self._database = tools.database
-        self._provider = tools.speaker
+        self._tools = tools
         self._speaker = Speaker(tools.speaker, tools.memos, kind="extraction", recipe=RECIPE, make=_extracted)
         self._copies: dict[int, _Copy] = {}
         self._mutex = threading.Lock()
 
-    def spec(self, base: Base) -> Mapping[str, Any]:  # noqa: ARG002 - the same for all bases
+    def spec(self, base: Base) -> Mapping[str, Any]:
         """Return the version of the rules, and which model is asked and how, if there is one."""
-        model = self._provider.chat_model
-        if model is None:
+        speaker = self._tools.speaker_of(base)
+        if speaker.chat_model is None:
             return {"rules": VERSION}
-        return {"rules": VERSION, "model": model, "version": self._provider.version, "extraction": RECIPE}
+        return {"rules": VERSION, "model": speaker.chat_model, "version": speaker.version, "extraction": RECIPE}
 
     def label(self, base: Base) -> str:
         """Say what the graph of a base is made of, as it is served; before that, as it will be."""

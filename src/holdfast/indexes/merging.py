@@ -170,7 +170,7 @@ class MergingIndexer:
     def __init__(self, tools: Tools, catalogue: Catalogue) -> None:
         self._database = tools.database
         self._merger = Merger(tools.speaker, tools.memos)
-        self._speaks = tools.speaker.chat_model is not None
+        self._tools = tools
         self._catalogue = catalogue
 
     def build(self, task: Task) -> Built:
@@ -217,7 +217,7 @@ class MergingIndexer:
             with self._database.reading() as tx:
                 changes = tx.run(stage.due, recipe=recipe, limit=TOGETHER)
                 keys = list(dict.fromkeys((key, "") if not other else pair(key, other) for _, key, other in changes))
-                look = self._look(tx, base.key, recipe, keys)
+                look = self._look(tx, base, recipe, keys)
             if not changes:
                 return
             done += len(keys) - len(look.wanted)
@@ -231,16 +231,17 @@ class MergingIndexer:
             self._write(task, recipe, look, made, [[id_] for id_, _, _ in changes])
             done += len(look.wanted)
 
-    def _look(self, tx: Transaction, base: str, recipe: int, keys: Sequence[Key]) -> Look:
+    def _look(self, tx: Transaction, base: Base, recipe: int, keys: Sequence[Key]) -> Look:
         """Find out of which subjects a description must be made, and of which there shall be none."""
-        speaks = subjects(tx, base, recipe, keys)
+        speaks = subjects(tx, base.key, recipe, keys)
         before = merged(tx, recipe, keys)
-        places = shown(tx, base, recipe, (chunk for one in before.values() for chunk in one.sources))
+        silent = self._tools.speaker_of(base).chat_model is None
+        places = shown(tx, base.key, recipe, (chunk for one in before.values() for chunk in one.sources))
         look = Look({}, [])
         for key in keys:
             need = self._needs(speaks[key]) if key in speaks else None
             known = before.get(key)
-            if need is None or not self._speaks:
+            if need is None or silent:
                 look.over.extend([key] if known else [])
             elif known is None or known.digest != need[0] or not known.sources <= places.keys():
                 look.wanted[key] = need

@@ -16,7 +16,7 @@ import numpy as np
 
 from holdfast.errors import Permanent
 from holdfast.indexes.base import Found
-from holdfast.indexes.fulltext import K1, B, rarity
+from holdfast.indexes.fulltext import K1, B, Stemming, rarity
 from holdfast.indexes.shelving import Tables
 
 if TYPE_CHECKING:
@@ -199,6 +199,7 @@ class PostgresTexts(_Shelf):
 
     def __init__(self, database: Database, prefix: str = "fulltext") -> None:
         super().__init__(database, Tables(prefix, FOUND, [ALONE, TEXTS, WORDS, CONFIGURATION]))
+        self._stemmed = Stemming()
         self._sizes: dict[int, tuple[float, int, float]] = {}
 
     def put(self, tx: Transaction, recipe: int, texts: Mapping[int, tuple[str, str]]) -> None:
@@ -208,9 +209,10 @@ class PostgresTexts(_Shelf):
         for chunk, parts in texts.items():
             headings, body = (WORD.findall(_folded(part)) for part in parts)
             rows.append((chunk, " ".join(headings), " ".join(body), len(headings) + len(body)))
+        kept = self._configuration(tx, recipe)
         tx.each(
-            f"INSERT INTO {table} SELECT %s, setweight(to_tsvector('holdfast', %s), 'A') || "
-            "to_tsvector('holdfast', %s), %s ON CONFLICT DO NOTHING",
+            f"INSERT INTO {table} SELECT %s, setweight(to_tsvector('{kept}', %s), 'A') || "
+            f"to_tsvector('{kept}', %s), %s ON CONFLICT DO NOTHING",
             rows,
         )
 
@@ -220,7 +222,8 @@ class PostgresTexts(_Shelf):
             if not query or not self._tables.seen(tx, recipe):
                 return []
             table = self._tables.name(recipe)
-            asked = [_asked(tx, term) for term in query]
+            kept = self._configuration(tx, recipe)
+            asked = [_asked(tx, term, kept) for term in query]
             known = [one for one in dict.fromkeys(asked) if one]
             rows, length = self._size(tx, recipe)
             counts = {one: tx.plain(_count(table), [one])[0][0] for one in known}
@@ -241,8 +244,13 @@ class PostgresTexts(_Shelf):
                 return []
             table = self._tables.name(recipe)
             asked = " ".join(WORD.findall(_folded(" ".join(words))))
-            sql = f"SELECT chunk FROM {table} WHERE words @@ phraseto_tsquery('holdfast', %s) LIMIT %s"
+            kept = self._configuration(tx, recipe)
+            sql = f"SELECT chunk FROM {table} WHERE words @@ phraseto_tsquery('{kept}', %s) LIMIT %s"
             return [chunk for (chunk,) in tx.plain(sql, [asked, limit])]
+
+    def _configuration(self, tx: Transaction, recipe: int) -> str:
+        """Name how words of a recipe are kept and asked for: stemmed, or as they are."""
+        return "holdfast" if self._stemmed(tx, recipe) else "simple"
 
     def _candidates(
         self, tx: Transaction, table: str, rarest_first: Iterable[str], within: Sequence[int] | None
@@ -268,10 +276,10 @@ class PostgresTexts(_Shelf):
         return known[1], max(known[2], 1.0)
 
 
-def _asked(tx: Transaction, term: Term) -> str:
-    """Return a term as PostgreSQL asks for it: stemmed as the words were when they were kept."""
+def _asked(tx: Transaction, term: Term, kept: str) -> str:
+    """Return a term as PostgreSQL asks for it: stemmed, or not, as the words were when they were kept."""
     words = " & ".join(f"'{word}'{':*' if term.prefix else ''}" for word in WORD.findall(_folded(term.text)))
-    return str(tx.plain("SELECT to_tsquery('holdfast', %s)::text", [words])[0][0]) if words else ""
+    return str(tx.plain(f"SELECT to_tsquery('{kept}', %s)::text", [words])[0][0]) if words else ""
 
 
 def _count(table: str) -> str:

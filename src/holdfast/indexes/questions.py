@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.content import segmenting
 from holdfast.indexes.base import NotEnabled
-from holdfast.indexes.embedding import Embedder, Want
+from holdfast.indexes.embedding import Embedders, Want
 from holdfast.indexes.questions_pairs import Pairs
 from holdfast.indexes.speaking import Speaker
+from holdfast.library.catalogue import NO_CHAT
 from holdfast.model.questions import RECIPE, from_json, to_json, wanted, write
 
 if TYPE_CHECKING:
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
     from holdfast.errors import WorkError
     from holdfast.indexes.base import Found, Tools, Work
+    from holdfast.indexes.embedding import Embedder
     from holdfast.library.builds import Piece
     from holdfast.library.catalogue import Base, Recipe
     from holdfast.model.questions import Pair
@@ -40,25 +42,27 @@ class QuestionsIndex:
 
     def __init__(self, tools: Tools) -> None:
         self.pairs = Pairs(tools.database, words_memory=tools.words_memory)
-        self._chat = tools.speaker
-        self._provider = tools.embedder
+        self._tools = tools
         self._speaker = Speaker(tools.speaker, tools.memos, kind=KIND, recipe=RECIPE, make=_make)
-        self._embedder = Embedder(tools.embedder, tools.memos)
+        self._embedders = Embedders(tools)
 
-    def spec(self, base: Base) -> Mapping[str, Any]:  # noqa: ARG002 - the same for all bases, so far
+    def spec(self, base: Base) -> Mapping[str, Any]:
         """Return who writes the questions and how, and how they are found."""
-        if self._chat.chat_model is None:
+        if base.settings.chat == NO_CHAT:
+            raise NotEnabled("Questions are written by a language model, and this base asks none: its chat is none.")
+        if self._tools.speaker.chat_model is None:
             raise NotEnabled(
                 "Questions are written by a language model, and there is none; name an endpoint and its chat model in "
                 "the settings."
             )
-        if self._provider.embedding_model is None:
+        embedder = self._embedders.of(base)
+        if embedder.provider.embedding_model is None:
             raise NotEnabled("Questions are found by their meaning, and there is no embedding model; name one.")
         return {
             "model": self._speaker.model,
             "questions": RECIPE,
-            "embedding": self._embedder.model,
-            "dimension": self._provider.dimension,
+            "embedding": embedder.model,
+            "dimension": embedder.provider.dimension,
             "words": segmenting.VERSION,
         }
 
@@ -99,8 +103,8 @@ class QuestionsIndex:
 
     def find(self, recipe: Recipe, query: str, limit: int, within: Sequence[int] | None = None) -> list[Found]:
         """Return the chunks whose best pair fits the query, by words and meaning together."""
-        same_model = json.loads(recipe.spec).get("embedding") == self._embedder.model
-        meaning = self._embedder.query(recipe.id, query) if same_model else None
+        embedder = self._embedders.by(json.loads(recipe.spec).get("embedding"))
+        meaning = None if embedder is None or self._left(embedder, recipe) else embedder.query(recipe.id, query)
         return self.pairs.find(recipe.id, query, meaning, limit, within)
 
     def scan(self, recipe: Recipe, after: int, limit: int) -> list[int]:
@@ -116,6 +120,15 @@ class QuestionsIndex:
 
     def close(self) -> None:
         """Nothing was opened."""
+
+    def _left(self, embedder: Embedder, recipe: Recipe) -> bool:
+        """Tell whether the base has left this provider; its questions are then found by their words.
+
+        They may stay as they are for ever, where it asks no language model any more, and shall cost nothing.
+        """
+        if not embedder.provider.paid:
+            return False
+        return self._embedders.of(self._tools.memos.payer(recipe.id)).provider is not embedder.provider
 
     def _keep(
         self, work: Work, ready: Mapping[int, Sequence[Pair]], go_on: Callable[[int], None]
@@ -136,14 +149,14 @@ class QuestionsIndex:
         """Embed questions, one of each chunk at a time, since an embedder knows one text of a chunk."""
         vectors: dict[int, list[bytes]] = {chunk: [] for chunk in ready}
         refused: dict[int, WorkError] = {}
-        length = self.pairs.length(work.recipe.id)
+        length, embedder = self.pairs.length(work.recipe.id), self._embedders.of(work.base)
         for place in range(max(map(len, ready.values()), default=0)):
             wants = [
                 Want(work.task.ticket, chunk, some[place].question)
                 for chunk, some in ready.items()
                 if place < len(some) and chunk not in refused
             ]
-            with closing(self._embedder.embed(work.base, wants, lambda _: go_on(0), length=length)) as parts:
+            with closing(embedder.embed(work.base, wants, lambda _: go_on(0), length=length)) as parts:
                 for part in parts:
                     refused |= part.refused
                     for chunk, vector in part.made.items():

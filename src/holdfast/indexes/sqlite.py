@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from holdfast.indexes.base import WORDS_MEMORY, Found
-from holdfast.indexes.fulltext import BODY, HEADINGS, match
+from holdfast.indexes.fulltext import BODY, HEADINGS, Stemming, match, tokenizer
 from holdfast.indexes.matrix import Rows
 from holdfast.indexes.postings import COST, Postings
 from holdfast.indexes.shelving import Tables
@@ -46,7 +46,8 @@ FOUND = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?"
 VECTORS = """CREATE TABLE IF NOT EXISTS {table}
     (seq INTEGER PRIMARY KEY AUTOINCREMENT, chunk INTEGER NOT NULL UNIQUE, vector BLOB NOT NULL)"""
 TEXTS = """CREATE VIRTUAL TABLE IF NOT EXISTS {table}
-    USING fts5(headings, body, tokenize = 'porter unicode61 remove_diacritics 2')"""
+    USING fts5(headings, body, tokenize = '{words}')"""
+SCRATCH = {True: "stemmed", False: "whole"}  # tables on which FTS5 is asked what it makes of a word
 MOST_NAMED = 500  # values in one IN (...)
 
 
@@ -158,6 +159,7 @@ class SqliteTexts:
         self._tables = Tables(prefix, FOUND, [TEXTS])
         self._counts: dict[tuple[int, Term | None], tuple[int, float]] = {}
         self._room = int(memory * 2**20 / COST)
+        self._stemmed = Stemming()
         self._token = lru_cache(REMEMBERED)(Tokenizer().token)
         self._copies: OrderedDict[int, tuple[list[tuple[bytes]], Postings]] = OrderedDict()
         self._mutex = threading.Lock()
@@ -169,7 +171,7 @@ class SqliteTexts:
 
     def put(self, tx: Transaction, recipe: int, texts: Mapping[int, tuple[str, str]]) -> None:
         """Keep headings and bodies whose chunk has none yet."""
-        table = self._tables.make(tx, recipe)
+        table = self._tables.make(tx, recipe, words=tokenizer(stemmed=self._stemmed(tx, recipe)))
         new = self._absent(tx, recipe, list(texts))
         tx.each(f"INSERT INTO {table} (rowid, headings, body) VALUES (?, ?, ?)", [(one, *texts[one]) for one in new])
 
@@ -197,7 +199,8 @@ class SqliteTexts:
             query = self._telling(tx, recipe, query)
             with self._mutex:
                 words = self._current(tx, recipe)
-                tokens = [token for token in map(self._token, query) if token]
+                stemmed = self._stemmed(tx, recipe)
+                tokens = [token for term in query if (token := self._token(term, stemmed=stemmed))]
                 if words is not None and len(tokens) == len(query):
                     found = self._remembered(tx, recipe, words, tokens, limit=limit, within=within)
                     if words.late:
@@ -340,14 +343,15 @@ class Tokenizer:
 
     def __init__(self) -> None:
         self._scratch = sqlite3.connect(":memory:", check_same_thread=False, isolation_level=None)
-        for statement in (TEXTS, PLACES):
-            self._scratch.execute(statement.format(table="scratch"))
+        for stemmed in (True, False):
+            for statement in (TEXTS, PLACES):
+                self._scratch.execute(statement.format(table=SCRATCH[stemmed], words=tokenizer(stemmed=stemmed)))
 
-    def token(self, term: Term) -> Token | None:
+    def token(self, term: Term, *, stemmed: bool) -> Token | None:
         """Return what a word of a query asks for; None if it is not one word for FTS5."""
         self._scratch.execute("BEGIN")
-        self._scratch.execute("INSERT INTO scratch (body) VALUES (?)", [term.text])
-        found = self._scratch.execute("SELECT term FROM temp.scratch_places").fetchall()
+        self._scratch.execute(f"INSERT INTO {SCRATCH[stemmed]} (body) VALUES (?)", [term.text])
+        found = self._scratch.execute(f"SELECT term FROM temp.{SCRATCH[stemmed]}_places").fetchall()
         self._scratch.execute("ROLLBACK")
         if len(found) != 1:
             return None

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import json
 from contextlib import closing
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 from holdfast.indexes.base import Found, NotEnabled
-from holdfast.indexes.embedding import OTHER_LENGTH, Embedder, Want, require_length
+from holdfast.indexes.embedding import OTHER_LENGTH, Embedders, Want, require_length
+from holdfast.providers.base import no_embedding_model
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Mapping, Sequence
 
     from holdfast.errors import WorkError
     from holdfast.indexes.base import Tools, Work
-    from holdfast.indexes.embedding import Vectors
+    from holdfast.indexes.embedding import Embedder, Vectors
     from holdfast.library.catalogue import Base, Recipe
-    from holdfast.providers.base import Vector
+    from holdfast.providers.base import Provider, Vector
     from holdfast.stores.database import Transaction
 
 PORTION = 250  # vectors written in one transaction
@@ -76,16 +78,18 @@ class VectorIndex:
     kind = "vector"
 
     def __init__(self, tools: Tools) -> None:
-        self._provider = tools.embedder
-        self._embedder = Embedder(tools.embedder, tools.memos)
+        self._embedders = Embedders(tools)
         self._shelf = open_shelf(tools)
-        self._ready: dict[int, bytes] = {}  # made together with those of other documents
+        self._ready: dict[
+            tuple[int, int], bytes
+        ] = {}  # made together with those of other documents, by recipe and chunk
 
-    def spec(self, base: Base) -> Mapping[str, Any]:  # noqa: ARG002 - the same for all bases, so far
+    def spec(self, base: Base) -> Mapping[str, Any]:
         """Return the model and the version of the text it is shown."""
-        if self._provider.embedding_model is None:
+        embedder = self._embedders.of(base)
+        if embedder.provider.embedding_model is None:
             raise NotEnabled("There is no embedding model; name one in the settings of the provider.")
-        return {"model": self._embedder.model, "dimension": self._provider.dimension, "version": VERSION}
+        return {"model": embedder.model, "dimension": embedder.provider.dimension, "version": VERSION}
 
     def absent(self, recipe: Recipe, chunks: Sequence[int]) -> list[int]:
         """Return the chunks without a vector."""
@@ -105,11 +109,12 @@ class VectorIndex:
 
             with closing(self._embed(first, [want for work in those for want in _wants(work)], go_on)) as parts:
                 for part in parts:
-                    self._ready |= part.made
+                    self._ready |= {(first.recipe.id, chunk): vector for chunk, vector in part.made.items()}
 
     def ready(self, work: Work) -> Mapping[int, bytes] | None:
         """Return the vectors of a few pieces, if all were made together with those of other documents."""
-        if len(work.pieces) > PORTION or not self._ready.keys() >= {piece.chunk for piece in work.pieces}:
+        wanted = {(work.recipe.id, piece.chunk) for piece in work.pieces}
+        if len(work.pieces) > PORTION or not self._ready.keys() >= wanted:
             return None
         return self._taken(work)
 
@@ -148,15 +153,13 @@ class VectorIndex:
         vector = self._queried(recipe, query)
         return ({}, 0.0) if vector is None else self._shelf.scores(recipe.id, vector, chunks)
 
-    @property
-    def paid(self) -> bool:
-        """Whether embedding costs money."""
-        return self._provider.paid
+    def freely(self, recipe: Recipe) -> Callable[[Sequence[str]], list[Vector]] | None:
+        """Return what embeds as the vectors of this recipe were made; None if that costs money or nobody here can.
 
-    def embedded(self, texts: Sequence[str]) -> list[Vector]:
-        """Embed texts that belong to no document; their length is one, or zero."""
-        answer = self._provider.embed(list(texts))
-        return [row / norm if (norm := float((row @ row) ** 0.5)) else row for row in answer.vectors]
+        What it embeds belongs to no document; the length of each vector is one, or zero.
+        """
+        embedder = self._by(recipe)
+        return None if embedder is None or embedder.provider.paid else partial(_normalized, embedder.provider)
 
     def vectors(self, recipe: Recipe, chunks: Sequence[int]) -> dict[int, Vector]:
         """Return the vectors of chunks, as far as they are known."""
@@ -164,7 +167,10 @@ class VectorIndex:
 
     def probe(self, recipe: Recipe) -> None:
         """Ask the provider for one vector; raise a `WorkError` if it gives none, or none that fits the others."""
-        answer = self._provider.embed([PROBE])
+        embedder = self._by(recipe)
+        if embedder is None:
+            raise no_embedding_model()
+        answer = embedder.provider.embed([PROBE])
         for error in answer.refused.values():
             raise error
         require_length(answer, self._shelf.length(recipe.id))
@@ -185,7 +191,8 @@ class VectorIndex:
         """Nothing was opened."""
 
     def _embed(self, work: Work, wants: Sequence[Want], go_on: Callable[[int], None]) -> Generator[Vectors, None, None]:
-        return self._embedder.embed(work.base, wants, go_on, length=self._shelf.length(work.recipe.id))
+        embedder = self._embedders.of(work.base)
+        return embedder.embed(work.base, wants, go_on, length=self._shelf.length(work.recipe.id))
 
     def _keep(self, work: Work, vectors: Mapping[int, bytes]) -> None:
         if vectors:
@@ -194,12 +201,16 @@ class VectorIndex:
 
     def _taken(self, work: Work) -> dict[int, bytes]:
         """Take what is ready for a work; it is not needed a second time."""
-        return {piece.chunk: self._ready.pop(piece.chunk) for piece in work.pieces if piece.chunk in self._ready}
+        keys = [(work.recipe.id, piece.chunk) for piece in work.pieces]
+        return {key[1]: self._ready.pop(key) for key in keys if key in self._ready}
 
     def _queried(self, recipe: Recipe, query: str) -> Vector | None:
-        """Embed a query; None where that says nothing, also because another model made the vectors of this recipe."""
-        same = json.loads(recipe.spec).get("model", self._embedder.model) == self._embedder.model
-        return self._embedder.query(recipe.id, query) if same else None
+        """Embed a query; None where that says nothing, also because nobody here has the model of this recipe."""
+        embedder = self._by(recipe)
+        return None if embedder is None else embedder.query(recipe.id, query)
+
+    def _by(self, recipe: Recipe) -> Embedder | None:
+        return self._embedders.by(json.loads(recipe.spec).get("model"))
 
 
 def open_shelf(tools: Tools) -> Shelf:
@@ -211,6 +222,11 @@ def open_shelf(tools: Tools) -> Shelf:
     from holdfast.indexes.postgres import PostgresVectors  # noqa: PLC0415 - only what is used
 
     return PostgresVectors(tools.database)
+
+
+def _normalized(provider: Provider, texts: Sequence[str]) -> list[Vector]:
+    answer = provider.embed(list(texts))
+    return [row / norm if (norm := float((row @ row) ** 0.5)) else row for row in answer.vectors]
 
 
 def _wants(work: Work) -> list[Want]:

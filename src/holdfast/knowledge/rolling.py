@@ -76,7 +76,7 @@ def need(slots: Sequence[Standing], target: Target) -> Need:
     if not live:
         return Need()
     going = {one.kind for one in slots} - live.keys()
-    drop = tuple(kind for kind in live if kind not in target.keeps)
+    drop = tuple(kind for kind, one in live.items() if kind not in target.keeps or _in_vain(one, target))
     build = tuple(kind for kind in target.recipes if kind not in going and _outdated(kind, live.get(kind), target))
     if CONTENT in live and live[CONTENT].state is SlotState.CANCELLED and CONTENT not in build:
         build = ()  # a person stopped it before there was anything to build upon
@@ -85,6 +85,11 @@ def need(slots: Sequence[Standing], target: Target) -> Need:
         return Need(build, drop, wait)
     early = any(one.state is SlotState.RUNNING and (one.claimed_at or 0) < target.since for one in live.values())
     return Need(wait=wait or bool(build or drop) or early)
+
+
+def _in_vain(one: Standing, target: Target) -> bool:
+    """Tell whether a slot failed, serves nothing, and cannot be built for now: it is no fault of its document."""
+    return one.kind not in target.recipes and one.state is SlotState.FAILED and one.recipe is None
 
 
 def _outdated(kind: str, one: Standing | None, target: Target) -> bool:

@@ -299,7 +299,8 @@ def _settings(told: dict[str, Any]) -> BaseSettings:
         fits = (int, str, type(None)) if like is None else (int, float) if isinstance(like, float) else (type(like),)
         if type(value) not in fits:
             _refuse(f"{MANIFEST}: the setting {name!r} is not {json.dumps(value)[:100]}.")
-    texts = [*known.get("indexes", []), *(value for value in known.values() if isinstance(value, str))]
+    lists = [one for name in ("indexes", "languages") for one in known.get(name, [])]
+    texts = [*lists, *(value for value in known.values() if isinstance(value, str))]
     if not all(isinstance(one, str) and plain(one) == one for one in texts):
         _refuse(f"{MANIFEST}: a setting is no text that can be kept.")
     try:

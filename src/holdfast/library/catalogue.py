@@ -9,6 +9,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 from unicodedata import normalize
 
+from holdfast.content.segmenting import LANGUAGES
 from holdfast.core.clock import micros
 from holdfast.core.effects import Event
 from holdfast.core.slot import Fault
@@ -32,6 +33,11 @@ NO_ID = 2**63  # no database counts as far
 LONGEST = 18  # digits of a number that every database takes
 FOLDED = 500  # characters of a name that lists look at; PostgreSQL refuses longer ones in an index
 INDEXES = ("vector", "fulltext")  # what a base has unless it says otherwise
+AUTO = "auto"  # the endpoint of the settings, if there is one; else this machine embeds, and nobody speaks
+OFFLINE = "offline"  # this machine embeds, although there is an endpoint
+NO_CHAT = "none"  # no language model is ever asked
+EMBEDDINGS = (AUTO, OFFLINE)
+CHATS = (AUTO, NO_CHAT)
 
 
 class Kind(StrEnum):
@@ -68,6 +74,9 @@ class BaseSettings:
     jobs_per_day: int | None = None  # that may be started from midnight to midnight UTC; None for no limit
     auto_index: bool = True  # what is added is indexed at once
     on_duplicate: OnDuplicate = OnDuplicate.REJECT
+    embedding: str = AUTO  # who embeds: see EMBEDDINGS
+    chat: str = AUTO  # which language model is asked: see CHATS
+    languages: tuple[str, ...] = ()  # of its documents, by ISO 639-1; none: any
 
     def __post_init__(self) -> None:
         """Refuse what no document could be indexed with."""
@@ -83,6 +92,19 @@ class BaseSettings:
             )
         if not 0 <= self.missing_share <= 1:
             raise BadSettings(f"The share of chunks that may be missing is from 0 to 1, not {self.missing_share}.")
+        self._check_providers()
+
+    def _check_providers(self) -> None:
+        """Refuse providers and languages that nobody knows."""
+        if self.embedding not in EMBEDDINGS:
+            raise BadSettings(f"A base embeds by {' or '.join(EMBEDDINGS)}, not by {self.embedding!r}.")
+        if self.chat not in CHATS:
+            raise BadSettings(f"The language model of a base is {' or '.join(CHATS)}, not {self.chat!r}.")
+        for code in self.languages:
+            if code not in LANGUAGES:
+                raise BadSettings(
+                    f"There is no language {code!r}; languages are named by two small letters, as in de, en or ja."
+                )
 
     def written(self) -> str:
         """Return the settings as they are stored."""
@@ -94,7 +116,8 @@ class BaseSettings:
         known = {one.name for one in fields(cls)}
         values = {name: value for name, value in json.loads(text).items() if name in known}
         on_duplicate = OnDuplicate(values.get("on_duplicate", OnDuplicate.REJECT))
-        return cls(**{**values, "indexes": tuple(values["indexes"]), "on_duplicate": on_duplicate})
+        lists = {name: tuple(values[name]) for name in ("indexes", "languages") if name in values}
+        return cls(**{**values, **lists, "on_duplicate": on_duplicate})
 
 
 class BaseStatus(StrEnum):

@@ -63,6 +63,7 @@ READ_RECIPES = (
 LIVE_RECIPES = READ_RECIPES.where(recipes.c.doomed_at.is_(None))
 RECIPES_OF = select(recipes.c.kind, recipes.c.id, recipes.c.spec).where(recipes.c.base == word("base"))
 KNOWN_RECIPE = select(recipes.c.id).where(recipes.c.id == number("recipe"))
+SPEC_OF_RECIPE = select(recipes.c.spec).where(recipes.c.id == number("recipe"))
 _by_it = select(slots.c.id).where(slots.c.recipe == recipes.c.id, slots.c.built > 0).exists()
 USED_RECIPES = select(recipes.c.kind, recipes.c.spec).where(recipes.c.base == word("base"), _by_it)
 # Of a base that is being deleted, when nobody is left who could make rows by it.

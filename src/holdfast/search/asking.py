@@ -17,7 +17,7 @@ from holdfast.model.citations import Citation, Source
 from holdfast.search.fusion import GRAPH
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from holdfast.indexes.portrait import Fact, Portraits
     from holdfast.library.catalogue import Base
@@ -72,21 +72,21 @@ class Gathered:
 class Asking:
     """Answers questions about bases."""
 
-    def __init__(self, searching: Searching, portraits: Portraits, speaker: Provider) -> None:
+    def __init__(self, searching: Searching, portraits: Portraits, speaker_of: Callable[[Base], Provider]) -> None:
         self._searching = searching
         self._portraits = portraits
-        self._speaker = speaker
+        self._speaker_of = speaker_of
 
     def ask(self, base: Base, question: str, mode: Mode = Mode.MIX) -> tuple[Reply, Usage]:
         """Answer a question, in one call of the language model or none."""
         context, places = self.context(base, question, mode)
-        said, usage = answer(self._speaker, context)
+        said, usage = answer(self._speaker_of(base), context)
         return Reply(answer=said, places=places), usage
 
     def stream(self, base: Base, question: str, mode: Mode = Mode.MIX) -> Iterator[str | Citation | Reply]:
         """Answer as the words come: texts, citations where their markers stand, and the reply last."""
         context, places = self.context(base, question, mode)
-        for part in stream(self._speaker, context):
+        for part in stream(self._speaker_of(base), context):
             yield Reply(answer=part, places=places) if isinstance(part, Answer) else part
 
     def context(self, base: Base, question: str, mode: Mode) -> tuple[Context, dict[str, Served]]:

@@ -8,11 +8,13 @@ Where embedding costs money nothing is asked: the weights are then what is assum
 
 from __future__ import annotations
 
+import json
 import random
 import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, cast
 
+from holdfast.indexes.fulltext import stemmed
 from holdfast.indexes.graph_rows import NAMED
 from holdfast.library import statements as sql
 from holdfast.library.builds import Builds
@@ -96,13 +98,15 @@ class Calibrations:
         """Ask the sample questions, and weigh the channels by their answers."""
         index = cast("VectorIndex", self._indexes[VECTOR])
         names = [name for name in (*NAMES, QUESTIONS) if name in recipes]
-        if index.paid or not sample or names[: len(NAMES)] != list(NAMES):
+        embed = index.freely(recipes[VECTOR]) if sample and names[: len(NAMES)] == list(NAMES) else None
+        if embed is None:
             return calibrate([], names)
         pool = Pool(
             pieces={piece.chunk: piece for piece in self._builds.pieces(list(sample))},
             owners=sample,
             vectors=index.vectors(recipes[VECTOR], list(sample)),
-            embed=index.embedded,
+            embed=embed,
+            stemmed=stemmed(recipes[FULLTEXT].spec),
         )
         asked = [list(samples) for samples in (pool.ask_headings(), pool.ask_sentences())]
         measured = [calibrate(samples, NAMES) for samples in asked if samples]
@@ -110,6 +114,8 @@ class Calibrations:
         weights = max(measured, key=lambda weights: weights[NAMES[0]], default=calibrate([], NAMES))
         if QUESTIONS not in recipes:
             return weights
+        if not _alike(recipes):  # on the way from one provider to another
+            return join(weights, QUESTIONS, [])
         recipe, pairs = recipes[QUESTIONS].id, cast("QuestionsIndex", self._indexes[QUESTIONS]).pairs
         known = pairs.of(recipe, list(pool.pieces))
         vectors = pairs.vectors(recipe, [one.id for some in known.values() for one in some])
@@ -135,3 +141,9 @@ class Calibrations:
             for owner, some in asked.items()
         )
         return trust(named, len(asked))
+
+
+def _alike(recipes: Mapping[str, Recipe]) -> bool:
+    """Tell whether texts and questions were embedded by the same model, so that their vectors compare."""
+    vectors, questions = (json.loads(recipes[kind].spec) for kind in (VECTOR, QUESTIONS))
+    return bool(vectors["model"] == questions["embedding"])

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from holdfast.content.segmenting import segmented, terms
 from holdfast.content.units import sentence_starts
-from holdfast.indexes.fulltext import BODY, HEADINGS, columns, headed, match
+from holdfast.indexes.fulltext import BODY, HEADINGS, columns, headed, match, tokenizer
 from holdfast.indexes.questions_pairs import best_of, fitting
 from holdfast.search.fusion import FULLTEXT, QUESTIONS, VECTOR, Channel, Sample
 
@@ -54,6 +54,7 @@ class Pool:
     owners: Mapping[int, int]
     vectors: Mapping[int, Vector]
     embed: Callable[[Sequence[str]], list[Vector]]
+    stemmed: bool = True  # as the words of its full text are
 
     def ask_headings(self) -> Iterator[Sample]:
         """Ask for chunks by a heading that they lose, one of each document."""
@@ -70,7 +71,7 @@ class Pool:
         chosen = list(_spared(known, self.owners))
         meant = self.embed([pairs[id_].question for id_ in chosen]) if chosen else []
         texts = {id_: (segmented(pair.question), segmented(pair.answer)) for id_, pair in pairs.items()}
-        with closing(_scratch(_columns(self.pieces))) as words, closing(_scratch(texts)) as asked:
+        with closing(_scratch(_columns(self.pieces), stemmed=self.stemmed)) as words, closing(_scratch(texts)) as asked:
             for id_, vector in zip(chosen, meant, strict=True):
                 target, query = chunks[id_], pairs[id_].question
                 beside = self._beside(target)
@@ -87,7 +88,7 @@ class Pool:
         meant = self.embed([question.piece.whole for question in questions]) if questions else []
         near = {**self.vectors, **dict(zip(changed, meant, strict=True))}
         asked = [question.asked for question in questions]
-        with closing(_scratch(_columns({**self.pieces, **changed}))) as words:
+        with closing(_scratch(_columns({**self.pieces, **changed}), stemmed=self.stemmed)) as words:
             for target, query, vector in zip(changed, asked, self.embed(asked) if asked else [], strict=True):
                 yield Sample(target, self._channels(target, query, vector, words, near))
 
@@ -158,12 +159,10 @@ def _columns(pieces: Mapping[int, Piece]) -> dict[int, tuple[str, str]]:
     return {chunk: columns(piece) for chunk, piece in pieces.items()}
 
 
-def _scratch(texts: Mapping[int, tuple[str, str]]) -> sqlite3.Connection:
+def _scratch(texts: Mapping[int, tuple[str, str]], *, stemmed: bool = True) -> sqlite3.Connection:
     """Index texts by their words, in memory."""
     words = sqlite3.connect(":memory:")
-    words.execute(
-        "CREATE VIRTUAL TABLE words USING fts5(headings, body, tokenize = 'porter unicode61 remove_diacritics 2')"
-    )
+    words.execute(f"CREATE VIRTUAL TABLE words USING fts5(headings, body, tokenize = '{tokenizer(stemmed=stemmed)}')")
     rows = [(id_, *text) for id_, text in texts.items()]
     words.executemany("INSERT INTO words (rowid, headings, body) VALUES (?, ?, ?)", rows)
     return words
