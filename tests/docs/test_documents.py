@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shlex
 import subprocess
 import sys
 from dataclasses import fields
@@ -79,16 +78,6 @@ def test_the_example_in_the_readme_prints_what_the_readme_says() -> None:
         [sys.executable, "examples/late_worker.py"], cwd=ROOT, capture_output=True, text=True, check=True
     )
     assert ran.stdout == said
-    assert ran.stderr == ""
-
-
-def test_the_folder_in_the_readme_is_searched() -> None:
-    (command,) = re.findall(r"\$ \.venv/bin/python (examples/search_folder\.py .*)", (ROOT / "README.md").read_text())
-    script, folder, question = shlex.split(command)
-    ran = subprocess.run(
-        [sys.executable, script, folder, question], cwd=ROOT, capture_output=True, text=True, check=True
-    )
-    assert len(re.findall(r"^\d\.\d\d  \S+\.md", ran.stdout, re.MULTILINE)) == 3
     assert ran.stderr == ""
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from holdfast.core.states import Status
 
-READS: dict[Enum, str] = {Status.SUCCESS: "ready", Status.NOT_INDEXED: "not indexed"}  # what people read on a document
+READS = {Status.SUCCESS: "ready", Status.NOT_INDEXED: "not indexed"}  # what people read on a document
 UNITS = ("B", "kB", "MB", "GB", "TB")
 STEP = 1000
 BREAKS = "\n\r\t\v\f\x85\u2028\u2029"
@@ -65,7 +65,7 @@ def worded(value: Any) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, Enum):
-        return READS.get(value, str(value.value))
+        return str(READS.get(value, value) if isinstance(value, Status) else value.value)
     if isinstance(value, datetime):
         return f"{value.astimezone():%Y-%m-%d %H:%M:%S}"
     if isinstance(value, timedelta):

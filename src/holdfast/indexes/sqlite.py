@@ -347,7 +347,7 @@ class Tokenizer:
             for statement in (TEXTS, PLACES):
                 self._scratch.execute(statement.format(table=SCRATCH[stemmed], words=tokenizer(stemmed=stemmed)))
 
-    def token(self, term: Term, *, stemmed: bool) -> Token | None:
+    def token(self, term: Term, *, stemmed: bool = True) -> Token | None:
         """Return what a word of a query asks for; None if it is not one word for FTS5."""
         self._scratch.execute("BEGIN")
         self._scratch.execute(f"INSERT INTO {SCRATCH[stemmed]} (body) VALUES (?)", [term.text])

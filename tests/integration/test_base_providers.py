@@ -1,0 +1,427 @@
+"""Who embeds, who speaks and which languages are read is a setting of each base: one test for each rule."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import pytest
+
+from holdfast.cli.bases import read
+from holdfast.core.states import SlotState, Status
+from holdfast.errors import BadRequest, BadSettings
+from holdfast.front.bases import set_otherwise
+from holdfast.indexes.fulltext import FulltextIndex
+from holdfast.indexes.vector import VectorIndex
+from holdfast.knowledge.adding import Upload
+from holdfast.knowledge.rolling import LATER, ROLLOUT
+from holdfast.library.catalogue import BaseSettings
+from holdfast.model.answering import Outcome
+from holdfast.providers.offline import OfflineProvider
+from holdfast.providers.openai import Endpoint, OpenAIProvider
+from holdfast.search.asking import Reply
+from holdfast.search.searching import Look
+from holdfast.settings import Settings
+from holdfast.stores.base import LARGEST_BATCH, Surrender
+from holdfast.wiring import Library
+from tests.support.paid_provider import BROKEN, PaidProvider
+from tests.support.question_rig import QuestionRig, sections
+from tests.support.rig import Rig
+from tests.support.rig_audit import audit_quiet
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from holdfast.library.catalogue import Base
+    from tests.support.clock import FakeClock
+
+WHALES = "# Whales\n\nThe blue whale eats krill.\n"
+STONES = "# Stones\n\nGranite is hard.\n"
+OFFLINE_SPEC = {"model": f"{OfflineProvider.embedding_model}@{OfflineProvider().version}", "dimension": 256}
+
+
+@pytest.fixture
+def paid(monkeypatch: pytest.MonkeyPatch) -> Iterator[PaidProvider]:
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    with PaidProvider() as server:
+        yield server
+
+
+@pytest.fixture
+def rig(database_url: str, tmp_path: Path, clock: FakeClock, paid: PaidProvider) -> Iterator[QuestionRig]:
+    rig = QuestionRig(database_url, tmp_path / "blobs", clock, paid, indexes=("vector", "fulltext"))
+    yield rig
+    rig.close()
+
+
+def change(rig: Rig, **settings: Any) -> Any:
+    """Set the base otherwise, and keep it as it is now."""
+    bases = rig.library.bases
+    changed = bases.change(rig.base, replace(bases.read(rig.base).settings, **settings))
+    rig.base = changed.base
+    return changed.rollout
+
+
+def specs(rig: Rig, name: str) -> dict[str, Any]:
+    """Return what each slot of a document was made by."""
+    known = {recipe.id: recipe.spec for _, recipe in rig.library.catalogue.recipes_of(rig.base.key)}
+    return {slot.kind: json.loads(known[slot.recipe]) for slot in rig.owner(name).slots if slot.recipe is not None}
+
+
+def built(rig: Rig, name: str) -> dict[str, int]:
+    return {slot.kind: slot.built for slot in rig.owner(name).slots}
+
+
+def named(rig: Rig, query: str, kind: str) -> set[str]:
+    return {hit.served.name for hit in rig.find(query, kind)}
+
+
+def sweep(rig: Rig) -> None:
+    """Sweep and work until nothing is left to do."""
+    rig.work()
+    while rig.library.sweep(LARGEST_BATCH):
+        rig.work()
+    rig.work()
+
+
+# -------------------------------------------------------------------- who embeds
+
+
+def test_an_offline_base_pays_nothing_while_another_one_pays(rig: QuestionRig, paid: PaidProvider) -> None:
+    offline = rig.library.bases.create("offline", BaseSettings(embedding="offline"))
+    rig.library.items.put(offline, [Upload("whales.md", WHALES.encode()), Upload("stones.md", STONES.encode())])
+    rig.work()
+    search = rig.library.searching
+    assert [hit.served.name for hit in search.channel(offline, "vector", "whale")][0] == "whales.md"
+    assert (paid.bill.calls, rig.library.memos.spent(offline.key)) == (0, [])
+    rig.index("whales.md", WHALES)
+    assert (sum(paid.bill.texts.values()), specs(rig, "whales.md")["vector"]["model"]) == (1, "embedder@1")
+    assert search.search(offline, "whale")
+    assert sum(paid.bill.texts.values()) == 1
+
+
+def test_an_offline_base_is_indexed_and_searched_while_the_endpoint_is_down(
+    rig: QuestionRig, paid: PaidProvider
+) -> None:
+    change(rig, embedding="offline")
+    paid.always(BROKEN)
+    assert rig.index("whales.md", WHALES).status is Status.SUCCESS
+    assert named(rig, "whale", "vector") == {"whales.md"}
+    assert rig.library.searching.search(rig.base, "whale")
+    assert rig.library.bases.read(rig.base).problem is None
+    assert paid.bill.calls == 0
+
+
+def test_a_base_goes_offline_and_back_while_the_old_serves_and_pays_for_no_text_twice(
+    rig: QuestionRig, paid: PaidProvider
+) -> None:
+    rig.put("whales.md", WHALES)
+    rig.put("stones.md", STONES)
+    rig.work()
+    assert change(rig, embedding="offline").accepted
+    assert named(rig, "whale", "vector") == {"whales.md", "stones.md"}
+    while len({str(specs(rig, name)["vector"]) for name in ("whales.md", "stones.md")}) == 1:
+        assert rig.worker.run_next(1)
+    assert len(recipes_served(rig)) == 2
+    assert named(rig, "rock", "vector") == {"whales.md", "stones.md"}  # each by who made it
+    assert paid.bill.texts["rock"] == 1
+    rig.library.searching.search(rig.base, "whale")
+    rig.work()
+    assert specs(rig, "whales.md")["vector"].items() >= OFFLINE_SPEC.items()
+    assert (built(rig, "whales.md")["vector"], built(rig, "whales.md")["fulltext"]) == (2, 1)
+    sweep(rig)
+    calls = paid.bill.calls
+    assert named(rig, "ocean animal", "vector") == {"whales.md", "stones.md"}
+    assert paid.bill.calls == calls
+    texts = Counter(paid.bill.texts)
+    assert change(rig, embedding="auto").accepted
+    assert named(rig, "another ocean animal", "vector") == {"whales.md", "stones.md"}
+    sweep(rig)
+    assert paid.bill.texts == texts  # all of it was known
+    assert specs(rig, "stones.md")["vector"]["model"] == "embedder@1"
+    audit_quiet(rig)
+
+
+def recipes_served(rig: Rig) -> list[Any]:
+    with rig.store.database.sharing() as tx:
+        return Look(tx, rig.library.indexes, rig.base, "").recipes("vector")
+
+
+def test_auto_and_offline_are_the_same_where_there_is_no_endpoint(
+    database_url: str, tmp_path: Path, clock: FakeClock
+) -> None:
+    rig = Rig(database_url, tmp_path / "blobs", clock)
+    rig.index("whales.md", WHALES)
+    assert change(rig, embedding="offline", chat="none") is None
+    rig.close()
+
+
+def test_vectors_that_are_ready_for_one_provider_are_not_kept_for_another(rig: QuestionRig) -> None:
+    rig.put("whales.md", WHALES)
+    rig.put("stones.md", STONES)
+    rig.worker.indexers = {kind: rig.indexers[kind] for kind in ("content", "fulltext")}
+    rig.work()
+    first = rig.hire("first")
+    tickets = rig.store.claim_next(("vector",), "first", 10)
+    first.heartbeat.hold(tickets, rig.clock.monotonic())
+    rig.indexers["vector"].begin([first._task(ticket) for ticket in tickets])  # type: ignore[attr-defined]
+    first.heartbeat.let_go(tickets)
+    rig.store.release([Surrender(ticket=ticket, refund=True) for ticket in tickets])
+    change(rig, embedding="offline")
+    rig.worker.indexers = rig.indexers
+    rig.work(batch=1)
+    index = rig.library.indexes["vector"]
+    assert isinstance(index, VectorIndex)
+    assert [index._shelf.length(recipe.id) for recipe in recipes_served(rig)] == [256]
+
+
+def test_a_base_whose_endpoint_is_gone_is_searched_by_its_words(rig: QuestionRig, tmp_path: Path) -> None:
+    rig.index("whales.md", f"{WHALES}\nIt swims far and wide. It sings to others. It is very large indeed.\n")
+    url = rig.store.database.engine.url.render_as_string(hide_password=False)
+    alone = Library(rig.store, Settings(database=url, data=str(tmp_path / "blobs")), clock=rig.clock)
+    assert [hit.served.name for hit in alone.searching.search(rig.base, "krill")] == ["whales.md"]
+    assert alone.searching.channel(rig.base, "vector", "krill") == []
+
+
+def test_a_failed_base_is_repaired_by_going_offline(rig: QuestionRig, paid: PaidProvider) -> None:
+    paid.embedding_model = "another"  # type: ignore[misc]
+    rig.index("whales.md", WHALES)
+    assert rig.library.bases.read(rig.base).problem is not None
+    change(rig, embedding="offline")
+    calls = paid.bill.calls
+    rig.base = rig.library.bases.repair(rig.base).base
+    rig.work()
+    assert (rig.owner("whales.md").status, rig.base.problem, paid.bill.calls) == (Status.SUCCESS, None, calls)
+
+
+# -------------------------------------------------------------------- who speaks
+
+
+ALL = ("vector", "fulltext", "graph", "questions")
+PARTS = sections(3)
+
+
+def test_a_base_that_asks_no_model_has_a_graph_by_rules_and_no_questions(rig: QuestionRig, paid: PaidProvider) -> None:
+    change(rig, indexes=ALL, chat="none")
+    assert "this base asks none" in rig.library.bases.not_enabled(rig.base)["questions"]
+    owner = rig.index("parts.md", PARTS)
+    assert (owner.status, owner.slot("questions")) == (Status.SUCCESS, None)
+    assert "model" not in specs(rig, "parts.md")["graph"]
+    rig.library.sweep(LARGEST_BATCH)
+    rig.work()
+    reply, usage = rig.library.asking.ask(rig.base, "Where is krill?")
+    assert (reply.answer.outcome, usage.calls) == (Outcome.NO_LANGUAGE_MODEL, 0)
+    *_, last = rig.library.asking.stream(rig.base, "Where is krill?")
+    assert isinstance(last, Reply)
+    assert last.answer.outcome is Outcome.NO_LANGUAGE_MODEL
+    assert reply.answer.citations
+    assert sum(paid.bill.prompts.values()) == 0
+
+
+def test_a_base_that_stops_to_ask_keeps_its_questions_and_comes_back_for_nothing(
+    rig: QuestionRig, paid: PaidProvider
+) -> None:
+    change(rig, indexes=ALL)
+    paid.reply = either
+    rig.index("parts.md", PARTS)
+    asked = Counter(paid.bill.prompts)
+    assert asked
+    assert change(rig, chat="none").accepted
+    rig.work()
+    assert "model" not in specs(rig, "parts.md")["graph"]
+    assert len(rig.find("crustacean", "questions")) == 3
+    assert rig.owner("parts.md").status is Status.SUCCESS
+    rig.library.asking.ask(rig.base, "Where is krill?")
+    assert change(rig, chat="auto").accepted
+    rig.work()
+    assert specs(rig, "parts.md")["graph"]["model"] == "speaker"
+    assert paid.bill.prompts == asked
+    sweep(rig)
+    audit_quiet(rig)
+
+
+def either(request: dict[str, Any]) -> str:
+    """Write questions, and find nothing for a graph."""
+    if "pairs" in json.dumps(request):
+        from tests.support.question_rig import crustaceans  # noqa: PLC0415 - beside its only use
+
+        return crustaceans(request)
+    return json.dumps({"entities": [], "relations": []})
+
+
+def test_questions_that_were_waiting_when_a_base_stopped_to_ask_are_dropped(
+    rig: QuestionRig, paid: PaidProvider
+) -> None:
+    change(rig, indexes=("fulltext", "questions"))
+    rig.put("parts.md", PARTS)
+    change(rig, chat="none")
+    rig.work()
+    slot = rig.slot("parts.md", "questions")
+    assert (slot.state, slot.error and slot.error.code) == (SlotState.FAILED, "not_enabled")
+    rig.clock.advance(LATER)
+    rig.work()
+    assert rig.owner("parts.md").slot("questions") is None
+    assert rig.owner("parts.md").status is Status.SUCCESS
+    assert rig.library.bases.rollout(rig.base).state is SlotState.READY  # type: ignore[union-attr]
+    assert paid.bill.calls == 0
+    change(rig, chat="auto")
+    rig.work()
+    assert len(rig.find("crustacean", "questions")) == 3
+
+
+def test_questions_that_stay_cost_nothing_in_a_base_that_went_offline(rig: QuestionRig, paid: PaidProvider) -> None:
+    change(rig, indexes=("vector", "fulltext", "questions"))
+    rig.index("parts.md", PARTS)
+    change(rig, chat="none", embedding="offline")
+    rig.work()
+    calls = paid.bill.calls
+    rig.library.searching.forget()
+    found = rig.library.searching.search(rig.base, "Which crustacean lives in part 2?")
+    assert "part 2" in found[0].served.passage.text
+    assert "questions" in found[0].channels
+    assert paid.bill.calls == calls
+
+
+# -------------------------------------------------------------------- languages
+
+
+class Told(NamedTuple):
+    """A word, and who says it by whole words and by English stems."""
+
+    asked: str
+    whole: set[str]
+    stemmed: set[str]
+
+
+HAU, HAUS = "Der Hau liegt im Wald.", "Das Haus liegt am See."
+ASKED = (
+    Told("Hau", {"hau.md"}, {"hau.md", "haus.md"}),
+    Told("Haus", {"haus.md"}, {"hau.md", "haus.md"}),
+    Told("HÄUS", {"haus.md"}, {"hau.md", "haus.md"}),
+    Told("liegt", {"hau.md", "haus.md"}, {"hau.md", "haus.md"}),
+)
+
+
+@pytest.mark.parametrize("memory", [0, 60])
+def test_words_of_a_german_base_are_not_stemmed_as_english_ones(
+    database_url: str, tmp_path: Path, clock: FakeClock, memory: int
+) -> None:
+    rig = Rig(database_url, tmp_path / "blobs", clock, settings={"words_memory": memory}, indexes=("fulltext",))
+    german = rig.library.bases.create("german", BaseSettings(indexes=("fulltext",), languages=("de",)))
+    for base in (rig.base, german):
+        rig.library.items.put(base, [Upload("hau.md", HAU.encode()), Upload("haus.md", HAUS.encode())])
+    rig.work()
+    for told in ASKED:
+        assert found(rig, rig.base, told.asked) == told.stemmed
+        assert found(rig, german, told.asked) == told.whole
+    index = rig.library.indexes["fulltext"]
+    assert isinstance(index, FulltextIndex)
+    for base, count in ((rig.base, 2), (german, 1)):
+        assert len(index.phrase(rig.library.indexes.recipes(base, "fulltext")[0], "der hau", 9)) == 1
+        assert len(index.phrase(rig.library.indexes.recipes(base, "fulltext")[0], "hau liegt", 9)) == count
+    rig.close()
+
+
+def found(rig: Rig, base: Base, query: str) -> set[str]:
+    return {hit.served.name for hit in rig.library.searching.channel(base, "fulltext", query)}
+
+
+def test_other_languages_rebuild_full_text_alone_and_only_if_words_change(rig: QuestionRig) -> None:
+    change(rig, indexes=("vector", "fulltext", "graph", "questions"))
+    rig.index("haus.md", HAUS)
+    before = built(rig, "haus.md")
+    assert change(rig, languages=("en", "de")) is None
+    assert change(rig, languages=("de", "ja")).accepted
+    assert found(rig, rig.base, "Hau") == {"haus.md"}  # the old words serve, and are asked as they were kept
+    rig.work()
+    assert built(rig, "haus.md") == {**before, "fulltext": 2}
+    assert (found(rig, rig.base, "Hau"), found(rig, rig.base, "haus")) == (set(), {"haus.md"})
+    assert change(rig, languages=("fr",)) is None
+    assert change(rig, languages=()).accepted
+    rig.work()
+    assert found(rig, rig.base, "Hau") == {"haus.md"}
+
+
+def test_how_far_channels_are_trusted_is_measured_by_the_words_of_the_base(
+    database_url: str, tmp_path: Path, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from holdfast.search import sampling  # noqa: PLC0415 - beside its only use
+
+    seen: list[bool] = []
+    scratch = sampling._scratch
+    monkeypatch.setattr(
+        sampling, "_scratch", lambda texts, *, stemmed=True: (seen.append(stemmed), scratch(texts, stemmed=stemmed))[1]
+    )
+    rig = Rig(database_url, tmp_path / "blobs", clock, languages=("de",))
+    rig.index("haus.md", f"# Haus\n\n{HAUS} {HAU} Und der See ist sehr tief und kalt.\n")
+    rig.library.searching.measured(rig.base)
+    assert seen
+    assert not any(seen)
+    rig.close()
+
+
+def test_characters_are_paired_in_any_language(rig: QuestionRig) -> None:
+    change(rig, languages=("ja",), indexes=("fulltext",))
+    rig.index("whales.md", "鯨は海に住む。")
+    assert (found(rig, rig.base, "海に"), found(rig, rig.base, "住"), found(rig, rig.base, "海住")) == (
+        {"whales.md"},
+        {"whales.md"},
+        set(),
+    )
+
+
+# -------------------------------------------------------------------- what is said of them
+
+
+def test_specifications_of_bases_that_say_nothing_are_as_they_were(
+    database_url: str, tmp_path: Path, clock: FakeClock, paid: PaidProvider
+) -> None:
+    """Databases that are there are not built again."""
+    rig = QuestionRig(database_url, tmp_path / "blobs", clock, paid, indexes=ALL)
+    written = rig.library.indexes.specs(rig.base)
+    assert written == {
+        "content": '{"chunking": 1, "overlap": 0, "reading": 1, "size": 48}',
+        "fulltext": '{"words": 1}',
+        "graph": '{"extraction": "e1", "model": "speaker", "rules": 1, "version": "1"}',
+        "questions": '{"dimension": null, "embedding": "embedder@1", "model": "speaker@1", "questions": "q1", "words": 1}',
+        "vector": '{"dimension": null, "model": "embedder@1", "version": 1}',
+    }
+    assert BaseSettings.read('{"indexes": ["vector"]}') == BaseSettings(indexes=("vector",))
+    rig.close()
+
+
+@pytest.mark.parametrize(
+    ("settings", "why"),
+    [
+        ({"embedding": "cloud"}, "embeds by auto or offline, not by 'cloud'"),
+        ({"chat": "off"}, "auto or none, not 'off'"),
+        ({"languages": ["de", "jp"]}, "no language 'jp'"),
+        ({"languages": ["DE"]}, "no language 'DE'"),
+        ({"languages": "german"}, "no language 'g'"),
+    ],
+)
+def test_a_provider_or_a_language_that_is_none_is_refused_with_a_sentence(settings: dict[str, Any], why: str) -> None:
+    with pytest.raises(BadSettings, match=why):
+        set_otherwise(BaseSettings(), settings)
+
+
+def test_settings_that_are_no_list_of_languages_are_refused() -> None:
+    with pytest.raises(BadRequest, match="cannot be read"):
+        set_otherwise(BaseSettings(), {"languages": None})
+    with pytest.raises(BadRequest, match="cannot be read"):
+        set_otherwise(BaseSettings(), {"languages": [["de"]]})
+
+
+def test_providers_and_languages_are_set_by_words_on_the_command_line() -> None:
+    given = read(["chat=none", "embedding=offline", "languages=de, fr", "budget_tokens=none"])
+    assert given == {"chat": "none", "embedding": "offline", "languages": ["de", "fr"], "budget_tokens": None}
+    assert set_otherwise(BaseSettings(), given).languages == ("de", "fr")
+    assert read(["languages="]) == {"languages": []}
+
+
+def test_settings_are_read_as_they_were_written() -> None:
+    settings = BaseSettings(embedding="offline", chat="none", languages=("de", "en"))
+    assert BaseSettings.read(settings.written()) == settings
