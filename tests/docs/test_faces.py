@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import os
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -79,8 +80,7 @@ def test_the_commands_of_the_first_page_run(tmp_path: Path) -> None:
     environment = {name: value for name, value in os.environ.items() if not name.startswith("HOLDFAST_")}
     for command in commands:
         said = subprocess.run(
-            f"{sys.executable} -m holdfast.cli {command}",
-            shell=True,
+            [sys.executable, "-m", "holdfast.cli", *shlex.split(command)],
             cwd=ROOT,
             env=environment | {"HOLDFAST_HOME": str(tmp_path / "home")},
             capture_output=True,
