@@ -6,7 +6,7 @@ import json
 import sys
 from statistics import median
 
-from bench import indexing, searching, syncing
+from bench import indexing, searching, serving, syncing
 from bench.crowd import PROCESSES, THREADS, measure_crowd
 from bench.floor import measure_floor
 from bench.ours import measure_batches, measure_one_by_one
@@ -72,6 +72,7 @@ def main() -> int:
     indexed = indexing.report(goals)
     searched = searching.report(goals)
     synced = syncing.report(goals)
+    served = serving.report()
 
     for goal, reached in goals.items():
         print(f"  {'reached' if reached else 'MISSED '}  {goal}")
@@ -87,6 +88,7 @@ def main() -> int:
                 "indexing": indexed,
                 "searching": searched,
                 "syncing": synced,
+                "serving": served,
                 "reached": sum(goals.values()),
                 "goals": len(goals),
             }
