@@ -167,36 +167,23 @@ def _check(query: str) -> None:
         raise BadRequest(f"A question has at most {LONGEST_QUERY} characters, not {len(query)}.")
 
 
-def _place(one: Served) -> Place:
+def _place(one: Served) -> dict[str, Any]:
     passage = one.passage
-    return Place(
-        document=one.document,
-        name=one.name,
-        chunk=passage.chunk,
-        generation=one.generation,
-        start=passage.start,
-        end=passage.stop,
-        headings=list(passage.headings),
-        text=passage.text,
-    )
+    return {
+        "document": one.document,
+        "name": one.name,
+        "chunk": passage.chunk,
+        "generation": one.generation,
+        "start": passage.start,
+        "end": passage.stop,
+        "headings": list(passage.headings),
+        "text": passage.text,
+    }
 
 
 def _hit(rank: int, hit: Found) -> Hit:
-    served, passage = hit.served, hit.served.passage
-    return Hit(
-        rank=rank,
-        score=hit.score,
-        document=served.document,
-        name=served.name,
-        title=served.title,
-        chunk=passage.chunk,
-        generation=served.generation,
-        start=passage.start,
-        end=passage.stop,
-        headings=list(passage.headings),
-        text=passage.text,
-        channels={kind: Scored(score=one.score, rank=one.rank) for kind, one in hit.channels.items()},
-    )
+    channels = {kind: Scored(score=one.score, rank=one.rank) for kind, one in hit.channels.items()}
+    return Hit(**_place(hit.served), rank=rank, score=hit.score, title=hit.served.title, channels=channels)
 
 
 def _answer(said: Answered, mode: Mode) -> Answer:
@@ -206,7 +193,7 @@ def _answer(said: Answered, mode: Mode) -> Answer:
         mode=mode,
         text=said.answer.text,
         citations=[_citation(said, one) for one in said.answer.citations],
-        context=[_place(said.places[one.id]) for one in said.answer.context.sources if one.id in said.places],
+        context=[Place(**_place(said.places[one.id])) for one in said.answer.context.sources if one.id in said.places],
         facts=[one.text for one in said.answer.context.facts],
         cut=said.answer.cut,
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from abc import ABC, abstractmethod
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -59,7 +60,39 @@ class File:
         return cls(name=where.name, content=where)
 
 
-class LocalDocuments:
+class OneByOne(ABC):
+    """Calls about one document, on either side: each raises a conflict where it makes no new work."""
+
+    @abstractmethod
+    def many(self, base: str, action: str, documents: Sequence[int], *, priority: int = DEFAULT_PRIORITY) -> Replies:
+        """Do the same to many documents."""
+
+    def index(self, base: str, document: int, *, priority: int = DEFAULT_PRIORITY) -> Reply:
+        """Index what is not indexed; a conflict names the job that does it already."""
+        return only(self.many(base, "index", [document], priority=priority))
+
+    def reindex(self, base: str, document: int, *, priority: int = DEFAULT_PRIORITY) -> Reply:
+        """Build a document again, or all that stands below it; only from rest."""
+        return only(self.many(base, "reindex", [document], priority=priority))
+
+    def refresh(self, base: str, document: int, *, priority: int = DEFAULT_PRIORITY) -> Reply:
+        """Look again where a page, sitemap or folder comes from; what did not change costs nothing."""
+        return only(self.many(base, "refresh", [document], priority=priority))
+
+    def retry(self, base: str, document: int, *, priority: int = DEFAULT_PRIORITY) -> Reply:
+        """Build what failed or is lacking, and nothing else."""
+        return only(self.many(base, "retry", [document], priority=priority))
+
+    def cancel(self, base: str, document: int) -> Reply:
+        """Stop what is active; what was served stays served."""
+        return only(self.many(base, "cancel", [document]))
+
+    def delete(self, base: str, document: int) -> Reply:
+        """Delete a document with all below it: from now on it is found nowhere."""
+        return accepted(self.many(base, "delete", [document])[0])
+
+
+class LocalDocuments(OneByOne):
     """The documents of a database."""
 
     def __init__(self, reception: Reception) -> None:
@@ -120,31 +153,7 @@ class LocalDocuments:
         shelf = self._at.open(base, Scope.ADMIN)
         return map(reply, self._library.syncing.watch(shelf, Path(folder), stop=stop, every=every))
 
-    # ------------------------------------------------------------ asking for one
-
-    def index(self, base: str, document: int, *, priority: int = DEFAULT_PRIORITY) -> Reply:
-        """Index what is not indexed; a conflict names the job that does it already."""
-        return only(self.many(base, "index", [document], priority=priority))
-
-    def reindex(self, base: str, document: int, *, priority: int = DEFAULT_PRIORITY) -> Reply:
-        """Build a document again, or all that stands below it; only from rest."""
-        return only(self.many(base, "reindex", [document], priority=priority))
-
-    def refresh(self, base: str, document: int, *, priority: int = DEFAULT_PRIORITY) -> Reply:
-        """Look again where a page, sitemap or folder comes from; what did not change costs nothing."""
-        return only(self.many(base, "refresh", [document], priority=priority))
-
-    def retry(self, base: str, document: int, *, priority: int = DEFAULT_PRIORITY) -> Reply:
-        """Build what failed or is lacking, and nothing else."""
-        return only(self.many(base, "retry", [document], priority=priority))
-
-    def cancel(self, base: str, document: int) -> Reply:
-        """Stop what is active; what was served stays served."""
-        return only(self.many(base, "cancel", [document]))
-
-    def delete(self, base: str, document: int) -> Reply:
-        """Delete a document with all below it: from now on it is found nowhere."""
-        return accepted(self.many(base, "delete", [document])[0])
+    # ------------------------------------------------------------ asking
 
     def many(self, base: str, action: str, documents: Sequence[int], *, priority: int = DEFAULT_PRIORITY) -> Replies:
         """Do the same to many documents: index, reindex, refresh, retry, force, cancel or delete."""

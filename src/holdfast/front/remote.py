@@ -14,8 +14,7 @@ from pydantic import TypeAdapter
 from holdfast.core.admission import DEFAULT_PRIORITY
 from holdfast.errors import Conflict
 from holdfast.front.access import ALL
-from holdfast.front.documents import File, saving
-from holdfast.front.sentences import only
+from holdfast.front.documents import File, OneByOne, saving
 from holdfast.front.values import (
     Answer,
     Balance,
@@ -122,7 +121,7 @@ class RemoteBases:
         self._wire.delete(Nothing, _base(name))
 
 
-class RemoteDocuments:
+class RemoteDocuments(OneByOne):
     """As `LocalDocuments`."""
 
     def __init__(self, wire: Wire) -> None:
@@ -173,24 +172,6 @@ class RemoteDocuments:
 
     def preview(self, base: str, folder: Path | str) -> Preview:
         return self._wire.post(Preview, f"{_base(base)}/documents/sources:preview", {"path": str(folder)})
-
-    def index(self, base: str, document: int, *, priority: int = DEFAULT_PRIORITY) -> Reply:
-        return only(self.many(base, "index", [document], priority=priority))
-
-    def reindex(self, base: str, document: int, *, priority: int = DEFAULT_PRIORITY) -> Reply:
-        return only(self.many(base, "reindex", [document], priority=priority))
-
-    def refresh(self, base: str, document: int, *, priority: int = DEFAULT_PRIORITY) -> Reply:
-        return only(self.many(base, "refresh", [document], priority=priority))
-
-    def retry(self, base: str, document: int, *, priority: int = DEFAULT_PRIORITY) -> Reply:
-        return only(self.many(base, "retry", [document], priority=priority))
-
-    def cancel(self, base: str, document: int) -> Reply:
-        return only(self.many(base, "cancel", [document]))
-
-    def delete(self, base: str, document: int) -> Reply:
-        return only(self.many(base, "delete", [document]))
 
     def many(self, base: str, action: str, documents: Sequence[int], *, priority: int = DEFAULT_PRIORITY) -> Replies:
         body = {"documents": list(documents), "priority": priority}

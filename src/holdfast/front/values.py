@@ -356,35 +356,27 @@ class Scored:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Hit:
+class Place:
+    """A passage of a document, as it is served."""
+
+    document: int
+    name: str
+    chunk: int
+    generation: int
+    start: int
+    end: int
+    headings: list[str]
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hit(Place):
     """A passage that was found."""
 
     rank: int
     score: float
-    document: int
-    name: str
-    title: str | None
-    chunk: int
-    generation: int
-    start: int
-    end: int
-    headings: list[str]
-    text: str
+    title: str | None  # of the document
     channels: dict[str, Scored]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
-    """A passage that an answer could rest on."""
-
-    document: int
-    name: str
-    chunk: int
-    generation: int
-    start: int
-    end: int
-    headings: list[str]
-    text: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
