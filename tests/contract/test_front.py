@@ -265,3 +265,13 @@ def test_a_base_is_taken_along_as_one_file_and_made_again(side: Any, rig: Rig, t
     with pytest.raises(errors.HoldfastError):
         side.archives.restore(io.BytesIO(b"no archive"), name="none")
     assert [base.name for base in side.bases.list()] == ["copy", "shelf"]
+
+
+def test_what_failed_in_a_base_that_has_failed_is_not_tried_again_before_it_is_repaired(side: Any, rig: Rig) -> None:
+    rig.put("broken.pdf", b"%PDF-1.4 nothing")
+    rig.work()
+    assert side.jobs.retry_all("shelf", dry_run=True).found == 1
+    rig.library.catalogue.fail_base(rig.base.key, errors.Permanent("model_gone", "The model is gone."))
+    with pytest.raises(errors.BaseFailed, match="The model is gone"):
+        side.jobs.retry_all("shelf")
+    assert side.jobs.retry_all(dry_run=True).found == 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
@@ -9,6 +10,7 @@ from holdfast.access.callers import Scope
 from holdfast.errors import BadRequest
 from holdfast.front.sentences import accepted, answered, moment, progress, when
 from holdfast.front.values import Job, Page, Queue, Summary
+from holdfast.knowledge.selecting import refuse_failed
 from holdfast.library.catalogue import number
 from holdfast.stores.base import JobFilter
 
@@ -95,10 +97,17 @@ class LocalJobs:
         return _summary(self._store.cancel_all(key, dry_run=dry_run, requester=self._at.requester), dry_run=dry_run)
 
     def retry_all(self, base: str | None = None, *, degraded: bool = False, dry_run: bool = False) -> Summary:
-        """Ask for all that failed once more, or also for what lacks something."""
-        key = self._key(base)
-        summed = self._store.retry_all(key, degraded=degraded, dry_run=dry_run, requester=self._at.requester)
-        return _summary(summed, dry_run=dry_run)
+        """Ask for all that failed once more, or also for what lacks something; not in a base that has failed itself."""
+        self._key(base)
+        shelves = self._at.bases() if base is None else [self._at.open(base)]
+        for shelf in shelves if base is not None else ():
+            refuse_failed(shelf)
+        summed = [
+            self._store.retry_all(shelf.key, degraded=degraded, dry_run=dry_run, requester=self._at.requester)
+            for shelf in shelves
+            if shelf.problem is None
+        ]
+        return _summary(*summed, dry_run=dry_run)
 
     def pause(self, base: str | None = None, *, stop: bool = False) -> bool:
         """Let nothing of a base, or nothing at all, begin; `stop` also calls back what runs."""
@@ -152,6 +161,13 @@ def _shown(job: StoredJob, base: str, state: str, **more: object) -> Job:
     )
 
 
-def _summary(one: Counted, *, dry_run: bool) -> Summary:
-    answers = {f"{verdict}: {reason}": number for (verdict, reason), number in one.answers.items()}
-    return Summary(found=one.found, accepted=one.accepted, answers=answers, dry_run=dry_run)
+def _summary(*some: Counted, dry_run: bool) -> Summary:
+    answers: Counter[str] = Counter()
+    for one in some:
+        answers.update({f"{verdict}: {reason}": times for (verdict, reason), times in one.answers.items()})
+    return Summary(
+        found=sum(one.found for one in some),
+        accepted=sum(one.accepted for one in some),
+        answers=dict(answers),
+        dry_run=dry_run,
+    )

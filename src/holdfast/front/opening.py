@@ -75,6 +75,7 @@ def me() -> Caller:
 def announce(settings: Settings, address: str) -> None:
     """Note that this process serves the folder."""
     path = Path(settings.home) / SERVER
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     told = json.dumps({"address": address, "holder": holder_name()})
     path.with_suffix(".new").write_text(told)
     path.with_suffix(".new").replace(path)

@@ -81,9 +81,15 @@ def _open(rows: Sequence[Sequence[Any]], base: Base, *, building: bool) -> Base:
     now = base_of(rows[0]) if rows else None
     if now is None or now.deleting:
         raise UnknownBase(base.name)
-    if building and now.problem is not None:
-        raise BaseFailed(now.name, now.problem.params.get("message", now.problem.code))
+    if building:
+        refuse_failed(now)
     return now
+
+
+def refuse_failed(base: Base) -> None:
+    """Refuse a base in which nothing can be indexed, with the reason."""
+    if base.problem is not None:
+        raise BaseFailed(base.name, base.problem.params.get("message", base.problem.code))
 
 
 def require(tx: Transaction, ticket: Ticket) -> None:
