@@ -7,7 +7,7 @@ import sys
 import threading
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
@@ -22,6 +22,7 @@ from holdfast.cli.waiting import follow
 from holdfast.errors import BadRequest
 
 if TYPE_CHECKING:
+    from holdfast.front.documents import LocalDocuments
     from holdfast.front.door import Holdfast
     from holdfast.front.values import Preview, Reply
 
@@ -194,7 +195,8 @@ def watch(
     with face.open(work=True) as library:
         ensure_base(face, library, base)
         face.terminal.say(f"Watching {folder}; Ctrl-C ends it.")
-        for reply in library.documents.watch(base, folder, stop=stop, every=timedelta(seconds=every)):
+        here = cast("LocalDocuments", library.documents)  # a server was refused above
+        for reply in here.watch(base, folder, stop=stop, every=timedelta(seconds=every)):
             if face.terminal.json:
                 face.terminal.record(reply)
             else:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from threading import Event
 
     from holdfast.front.reception import Reception
-    from holdfast.front.values import Document, OnDuplicate, Status
+    from holdfast.front.values import Document, OnDuplicate
 
 Replies = list[Reply]
 Standings = list[Standing]
@@ -179,8 +179,8 @@ class LocalDocuments(OneByOne):
         base: str,
         *,
         parent: int | None = None,
-        states: Collection[Status] | None = None,
-        kinds: Collection[Kind] | None = None,
+        states: Collection[str] | None = None,
+        kinds: Collection[str] | None = None,
         text: str | None = None,
         deleting: bool = False,
         order: Order = Order.ACTIVE,

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from pathlib import Path
     from types import TracebackType
 
+    from holdfast.front.remote import Remote
     from holdfast.front.values import Answer, Hit, Job, Standing
     from holdfast.wiring import Library
 
@@ -36,26 +37,27 @@ class Holdfast:
         if str(where or "").startswith(("http://", "https://")):
             from holdfast.front.remote import Remote  # noqa: PLC0415 - needs the extra `client`
 
-            self._side: Any = Remote(str(where), key or Settings.from_environment().key or None)
-            self._close: Callable[[], None] = self._side.close
+            far = Remote(str(where), key or Settings.from_environment().key or None)
+            side: Local | Remote = far
+            self._close: Callable[[], None] = far.close
         else:
             settings = settings_for(where)
             library = self.local = open_library(settings)
-            self._side = Local(library, me())
+            side = Local(library, me())
             self._close = library.store.close
             shared = "://" in str(where or "")
             if work or (work is None and not shared and server_of(settings) is None):
                 self._worker = Worker(settings)
-        self.bases = self._side.bases
-        self.documents = self._side.documents
-        self.jobs = self._side.jobs
-        self.cards = self._side.cards
-        self.accounts = self._side.accounts
-        self.asking = self._side.asking
-        self.archives = self._side.archives
-        self.events = self._side.events
-        self.keys = self._side.keys
-        self.webhooks = self._side.webhooks
+        self.bases = side.bases
+        self.documents = side.documents
+        self.jobs = side.jobs
+        self.cards = side.cards
+        self.accounts = side.accounts
+        self.asking = side.asking
+        self.archives = side.archives
+        self.events = side.events
+        self.keys = side.keys
+        self.webhooks = side.webhooks
 
     def __enter__(self) -> Self:
         return self
@@ -81,18 +83,16 @@ class Holdfast:
 
     def search(self, base: str, query: str, **how: Any) -> list[Hit]:
         """Return the best passages of a base; see `asking.search`."""
-        found: list[Hit] = self.asking.search(base, query, **how)
-        return found
+        return self.asking.search(base, query, **how)
 
     def ask(self, base: str, question: str, **how: Any) -> Answer:
         """Answer a question from a base; see `asking.ask`."""
-        said: Answer = self.asking.ask(base, question, **how)
-        return said
+        return self.asking.ask(base, question, **how)
 
     def wait(
         self,
         base: str,
-        documents: Sequence[int],
+        documents: Sequence[int | None],
         *,
         timeout: float | None = None,
         progress: Callable[[list[Standing]], None] | None = None,
@@ -102,8 +102,9 @@ class Holdfast:
         `progress` is told how they stand, a few times a second. `TimeoutError` when it took too long.
         """
         ends = None if timeout is None else time.monotonic() + timeout
+        wanted = [document for document in documents if document is not None]
         while True:
-            found: list[Standing] = self.documents.statuses(base, documents)
+            found = self.documents.statuses(base, wanted)
             if progress is not None:
                 progress(found)
             if all(one.status not in WAITING for one in found):
@@ -116,7 +117,7 @@ class Holdfast:
         """Wait until a job has ended, and return it."""
         ends = None if timeout is None else time.monotonic() + timeout
         while True:
-            found: Job = self.jobs.get(job)
+            found = self.jobs.get(job)
             if progress is not None:
                 progress(found)
             if found.ended:

@@ -57,7 +57,7 @@ from holdfast.front.wire import Wire, part
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
-    from holdfast.front.values import Kind, OnDuplicate
+    from holdfast.front.values import OnDuplicate
     from holdfast.knowledge.paging import Order
 
 AN_HOUR, A_DAY = timedelta(hours=1), timedelta(days=1)
@@ -182,8 +182,8 @@ class RemoteDocuments(OneByOne):
         base: str,
         *,
         parent: int | None = None,
-        states: Collection[Status] | None = None,
-        kinds: Collection[Kind] | None = None,
+        states: Collection[str] | None = None,
+        kinds: Collection[str] | None = None,
         text: str | None = None,
         deleting: bool = False,
         order: Order | str = "active",
