@@ -160,7 +160,7 @@ def test_a_recipe_that_nothing_was_made_by_is_empty(bench: Bench) -> None:
 
 
 def test_recipes_do_not_see_each_other(bench: Bench) -> None:
-    other = Recipe(id=bench.recipe.id + 1, spec="{}")
+    other = Recipe(id=bench.recipe.id + 1, spec=bench.recipe.spec)
     bench.fill()
     bench.fill(bench.pieces[:1], other)
     assert bench.index.scan(other, 0, 10) == [bench.pieces[0].chunk]

@@ -11,8 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.api.bases import Changes
 from holdfast.core.admission import ADMISSION
 from holdfast.core.states import TRANSITIONS, SlotState
+from holdfast.library.catalogue import BaseSettings
 from holdfast.settings import PREFIX, Settings
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -65,6 +67,12 @@ def test_every_setting_is_documented_with_its_default() -> None:
     assert set(told) == {PREFIX + field.name.upper() for field in fields(Settings)}
     read = Settings.from_environment(told)
     assert read == Settings()
+
+
+def test_every_setting_of_a_base_is_documented_and_can_be_set_by_http() -> None:
+    text = (ROOT / "docs/bases.md").read_text().split("## Settings")[1].split("\n## ")[0]
+    assert [cells[0] for cells in rows(text, 3)[2:]] == [field.name for field in fields(BaseSettings)]
+    assert set(Changes.model_fields) == {field.name for field in fields(BaseSettings)}
 
 
 def test_a_changed_default_in_the_document_would_be_seen() -> None:

@@ -727,6 +727,7 @@ HOSTILE: list[tuple[str, Callable[[dict[str, bytes]], Any], str]] = [
     ("a huge manifest", lambda e: e.update({"holdfast.json": b" " * (2 << 20)}), "too large"),
     ("other counts", manifest(lambda m: m["counts"].update(memos=99)), "says that it has 99"),
     ("settings of another kind", manifest(lambda m: m["base"]["settings"].update(chunk_size="9")), "'chunk_size'"),
+    ("languages that are no words", manifest(lambda m: m["base"]["settings"].update(languages=[["de"]])), "no text"),
     ("settings that mean nothing", manifest(lambda m: m["base"]["settings"].update(indexes=[])), "without any index"),
     ("settings that are no text", manifest(lambda m: m["base"]["settings"].update(tenant="\ud800")), "no text"),
     ("another mode", manifest(lambda m: m["base"]["settings"].update(on_duplicate="shout")), "shout"),

@@ -16,18 +16,20 @@ from holdfast.front.bases import set_otherwise
 from holdfast.indexes.fulltext import FulltextIndex
 from holdfast.indexes.vector import VectorIndex
 from holdfast.knowledge.adding import Upload
-from holdfast.knowledge.rolling import LATER, ROLLOUT
+from holdfast.knowledge.rolling import LATER
 from holdfast.library.catalogue import BaseSettings
 from holdfast.model.answering import Outcome
+from holdfast.model.extraction import RECIPE as EXTRACTION
+from holdfast.model.questions import RECIPE as QUESTIONS
 from holdfast.providers.offline import OfflineProvider
-from holdfast.providers.openai import Endpoint, OpenAIProvider
+from holdfast.search import sampling
 from holdfast.search.asking import Reply
 from holdfast.search.searching import Look
 from holdfast.settings import Settings
 from holdfast.stores.base import LARGEST_BATCH, Surrender
 from holdfast.wiring import Library
 from tests.support.paid_provider import BROKEN, PaidProvider
-from tests.support.question_rig import QuestionRig, sections
+from tests.support.question_rig import QuestionRig, crustaceans, sections
 from tests.support.rig import Rig
 from tests.support.rig_audit import audit_quiet
 
@@ -95,12 +97,14 @@ def test_an_offline_base_pays_nothing_while_another_one_pays(rig: QuestionRig, p
     rig.library.items.put(offline, [Upload("whales.md", WHALES.encode()), Upload("stones.md", STONES.encode())])
     rig.work()
     search = rig.library.searching
-    assert [hit.served.name for hit in search.channel(offline, "vector", "whale")][0] == "whales.md"
+    assert search.channel(offline, "vector", "whale")[0].served.name == "whales.md"
     assert (paid.bill.calls, rig.library.memos.spent(offline.key)) == (0, [])
     rig.index("whales.md", WHALES)
     assert (sum(paid.bill.texts.values()), specs(rig, "whales.md")["vector"]["model"]) == (1, "embedder@1")
     assert search.search(offline, "whale")
     assert sum(paid.bill.texts.values()) == 1
+    assert search.search(rig.base, "whale")
+    assert paid.bill.texts["whale"] == sum(paid.bill.texts.values()) - 1 == 1  # nothing is measured that costs
 
 
 def test_an_offline_base_is_indexed_and_searched_while_the_endpoint_is_down(
@@ -186,8 +190,26 @@ def test_a_base_whose_endpoint_is_gone_is_searched_by_its_words(rig: QuestionRig
     assert alone.searching.channel(rig.base, "vector", "krill") == []
 
 
+def test_vectors_of_this_machine_are_found_until_those_of_a_new_endpoint_are_there(
+    database_url: str, tmp_path: Path, clock: FakeClock, paid: PaidProvider
+) -> None:
+    rig = Rig(database_url, tmp_path / "blobs", clock)
+    rig.index("whales.md", WHALES)
+    endpoint = {"embedding_url": paid.url, "embedding_model": paid.embedding_model, "embedding_key": paid.key}
+    numbers = Settings(database=database_url, data=str(tmp_path / "blobs"), **endpoint)  # type: ignore[arg-type]
+    rig.library = Library(rig.store, numbers, clock=clock)
+    assert named(rig, "ocean animal", "vector") == {"whales.md"}
+    assert paid.bill.calls == 0
+    rig.indexers = rig.library.indexers()
+    rig.worker = rig.hire("worker")
+    sweep(rig)
+    assert named(rig, "ocean animal", "vector") == {"whales.md"}
+    assert paid.bill.texts["ocean animal"] == 1
+    rig.close()
+
+
 def test_a_failed_base_is_repaired_by_going_offline(rig: QuestionRig, paid: PaidProvider) -> None:
-    paid.embedding_model = "another"  # type: ignore[misc]
+    paid.embedding_model = "another"
     rig.index("whales.md", WHALES)
     assert rig.library.bases.read(rig.base).problem is not None
     change(rig, embedding="offline")
@@ -246,8 +268,6 @@ def test_a_base_that_stops_to_ask_keeps_its_questions_and_comes_back_for_nothing
 def either(request: dict[str, Any]) -> str:
     """Write questions, and find nothing for a graph."""
     if "pairs" in json.dumps(request):
-        from tests.support.question_rig import crustaceans  # noqa: PLC0415 - beside its only use
-
         return crustaceans(request)
     return json.dumps({"entities": [], "relations": []})
 
@@ -273,12 +293,13 @@ def test_questions_that_were_waiting_when_a_base_stopped_to_ask_are_dropped(
 
 
 def test_questions_that_stay_cost_nothing_in_a_base_that_went_offline(rig: QuestionRig, paid: PaidProvider) -> None:
-    change(rig, indexes=("vector", "fulltext", "questions"))
-    rig.index("parts.md", PARTS)
+    change(rig, indexes=("vector", "fulltext", "questions"), chunk_size=256)
+    said = " ".join(f"The krill of part {part} is one of the many parts." for part in range(4))
+    rig.index("parts.md", f"# Parts\n\n{said} {'Padding without end. ' * 25}")
+    assert rig.count("pairs") > rig.count("question_chunks")  # so that one could be asked for by the others
     change(rig, chat="none", embedding="offline")
     rig.work()
     calls = paid.bill.calls
-    rig.library.searching.forget()
     found = rig.library.searching.search(rig.base, "Which crustacean lives in part 2?")
     assert "part 2" in found[0].served.passage.text
     assert "questions" in found[0].channels
@@ -348,13 +369,14 @@ def test_other_languages_rebuild_full_text_alone_and_only_if_words_change(rig: Q
 def test_how_far_channels_are_trusted_is_measured_by_the_words_of_the_base(
     database_url: str, tmp_path: Path, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from holdfast.search import sampling  # noqa: PLC0415 - beside its only use
-
     seen: list[bool] = []
     scratch = sampling._scratch
-    monkeypatch.setattr(
-        sampling, "_scratch", lambda texts, *, stemmed=True: (seen.append(stemmed), scratch(texts, stemmed=stemmed))[1]
-    )
+
+    def watched(texts: Any, *, stemmed: bool = True) -> Any:
+        seen.append(stemmed)
+        return scratch(texts, stemmed=stemmed)
+
+    monkeypatch.setattr(sampling, "_scratch", watched)
     rig = Rig(database_url, tmp_path / "blobs", clock, languages=("de",))
     rig.index("haus.md", f"# Haus\n\n{HAUS} {HAU} Und der See ist sehr tief und kalt.\n")
     rig.library.searching.measured(rig.base)
@@ -383,10 +405,11 @@ def test_specifications_of_bases_that_say_nothing_are_as_they_were(
     rig = QuestionRig(database_url, tmp_path / "blobs", clock, paid, indexes=ALL)
     written = rig.library.indexes.specs(rig.base)
     assert written == {
-        "content": '{"chunking": 1, "overlap": 0, "reading": 1, "size": 48}',
+        "content": '{"overlap": 0, "size": 48}',
         "fulltext": '{"words": 1}',
-        "graph": '{"extraction": "e1", "model": "speaker", "rules": 1, "version": "1"}',
-        "questions": '{"dimension": null, "embedding": "embedder@1", "model": "speaker@1", "questions": "q1", "words": 1}',
+        "graph": f'{{"extraction": "{EXTRACTION}", "model": "speaker", "rules": 1, "version": "1"}}',
+        "questions": '{"dimension": null, "embedding": "embedder@1", "model": "speaker@1", '
+        f'"questions": "{QUESTIONS}", "words": 1}}',
         "vector": '{"dimension": null, "model": "embedder@1", "version": 1}',
     }
     assert BaseSettings.read('{"indexes": ["vector"]}') == BaseSettings(indexes=("vector",))

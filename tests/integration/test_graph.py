@@ -561,6 +561,20 @@ def test_a_pass_that_would_exceed_the_budget_pays_nothing(rig: GraphRig) -> None
     assert "Krill fact 4" in rig.about("krill").description
 
 
+def test_a_base_that_asks_no_model_merges_nothing_of_what_one_has_read_before(rig: GraphRig) -> None:
+    rig.put_all(krill(range(10)))
+    rig.base = rig.library.bases.change(rig.base, replace(rig.base.settings, chat="none")).base
+    assert request_due(rig.store) == 1
+    worker = rig.hire("merging")
+    worker.indexers = {MERGING: rig.indexers[MERGING]}
+    assert worker.run_next(1) == 1
+    assert rig.calls() == (10, 0)
+    assert "Krill fact 4" in rig.about("krill").description
+    rig.work()
+    assert rig.graph.label(rig.base) == "co-occurrence of names, by rules"
+    assert rig.calls() == (10, 0)
+
+
 def test_a_base_that_forgets_its_merging_slot_keeps_no_merged_word(rig: GraphRig) -> None:
     rig.put_all(krill(range(10)))
     rig.merge()

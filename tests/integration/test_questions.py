@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -11,6 +12,7 @@ from holdfast.core.states import Operation, SlotState, Status
 from holdfast.errors import StopWork
 from holdfast.indexes import questions, questions_pairs
 from holdfast.indexes.base import Found
+from holdfast.indexes.embedding import Embedders
 from holdfast.indexes.speaking import AT_ONCE
 from holdfast.model.questions import Pair
 from holdfast.providers.openai import Endpoint, OpenAIProvider
@@ -146,7 +148,7 @@ def test_a_query_of_another_embedding_model_is_answered_by_words_alone(rig: Ques
     rig.index("parts.md", PARTS)
     before = sum(paid.bill.texts.values())
     another = Endpoint(base_url=paid.url, key=paid.key, embedding_model="another")
-    rig.questions._embedder._provider = OpenAIProvider(another)
+    rig.questions._embedders = Embedders(replace(rig.library.tools, embedder=OpenAIProvider(another)))
     assert "krill of part 5" in found(rig, "crustacean of part 5")[0]
     assert sum(paid.bill.texts.values()) == before
 

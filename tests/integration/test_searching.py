@@ -162,12 +162,11 @@ def test_only_the_documents_that_were_named_are_searched(open_rig: Callable[...,
 def test_vectors_of_another_model_are_not_compared_with_a_query_of_this_one(
     open_rig: Callable[..., Rig], tmp_path: Path
 ) -> None:
-    rig = open_rig(SEA)
-
     class Renamed(OfflineProvider):
         version = "another"
 
-    other = Library(rig.store, Settings(data=str(tmp_path / "blobs")), embedder=Renamed())
+    rig = open_rig(SEA, provider=Renamed())
+    other = Library(rig.store, Settings(data=str(tmp_path / "blobs")))
     found = other.searching.compare(rig.base, "nylon rope load")
     assert found["vector"] == []
     assert found["hybrid"][0].served.name == "ropes.md"

@@ -29,6 +29,14 @@ CASES: dict[str, tuple[list[Standing], Need]] = {
     "it lacks an index": ([CONTENT], Need(build=("vector",))),
     "it has one that is not wanted": ([CONTENT, VECTOR, VECTOR._replace(kind="graph")], Need(drop=("graph",))),
     "it has one that cannot be built for now": ([CONTENT, VECTOR, VECTOR._replace(kind="questions")], Need()),
+    "one that cannot be built for now failed and serves nothing": (
+        [CONTENT, VECTOR, Standing("questions", S.FAILED, None, Moment(0), None)],
+        Need(drop=("questions",)),
+    ),
+    "one that cannot be built for now failed and serves what it had": (
+        [CONTENT, VECTOR, Standing("questions", S.FAILED, 3, Moment(0), None)],
+        Need(),
+    ),
     "one that is tried again failed": ([CONTENT, VECTOR._replace(state=S.FAILED)], Need(build=("vector",))),
     "one that is tried again was cancelled": ([CONTENT, VECTOR._replace(state=S.CANCELLED)], Need(build=("vector",))),
     "one that is not affected failed": ([CONTENT._replace(state=S.FAILED), VECTOR], Need()),

@@ -80,7 +80,7 @@ class VectorIndex:
     def __init__(self, tools: Tools) -> None:
         self._embedders = Embedders(tools)
         self._shelf = open_shelf(tools)
-        self._ready: dict[tuple[int, int], bytes] = {}  # by recipe and chunk: made together with those of other documents
+        self._ready: dict[tuple[int, int], bytes] = {}  # by recipe and chunk: made together with other documents
 
     def spec(self, base: Base) -> Mapping[str, Any]:
         """Return the model and the version of the text it is shown."""
