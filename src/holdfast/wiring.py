@@ -98,9 +98,9 @@ class Recipe:
 
 def open_settings(settings: Settings, bell: Bell | None = None) -> SqlStore:
     """Open the store that the settings name; admissions wake whoever works on it."""
-    bell = bell or open_bell(settings.database)
-    store = open_store(settings.database, rules=settings.rules, clock=SystemClock(), wake=bell.ring)
-    store.database.announce(open_news(settings.database))
+    waking = open_bell(settings.database) if bell is None else bell
+    store = open_store(settings.database, rules=settings.rules, clock=SystemClock(), wake=waking.ring)
+    store.database.announce(open_news(settings.database), *([waking] if bell is None else []))
     return store
 
 

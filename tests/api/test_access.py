@@ -186,10 +186,11 @@ def test_every_route_is_in_the_table_of_scopes(shared: HttpSite) -> None:
 
 
 def test_nobody_sees_or_touches_what_is_not_theirs(shared: HttpSite) -> None:
+    looked_at = Ground(shared, "looking")
     for operation in operations(shared):
-        ground = Ground(shared, operation[2])
-        shared.rig.work()
         route = ROUTES[operation[2]]
+        ground = looked_at if route.scope == "read" else Ground(shared, operation[2])  # the others change something
+        shared.rig.work()
         assert ground.ask(operation, ground.ours, {}).status_code == 401, operation
         assert ground.ask(operation, ground.ours, {"X-API-Key": "hf_wrong"}).status_code == 401, operation
         for scope in RANKS:

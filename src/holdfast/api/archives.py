@@ -55,7 +55,7 @@ def export_base(
     openapi_extra={
         "requestBody": {
             "required": True,
-            "content": {MEDIA_TYPE: {"schema": {"type": "string", "format": "binary"}}},
+            "content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}},
         }
     },
 )

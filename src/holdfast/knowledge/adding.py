@@ -333,7 +333,7 @@ class Shipment:
         """Record what was refused: who asked, and what stood in its way."""
         rows = [
             [
-                self.base.key, str(case.number or case.upload.name), str(_operation(case)), str(case.verdict),
+                self.base.key, str(case.number or ""), str(_operation(case)), str(case.verdict),
                 case.reason, None, self.terms.requester, 0.0,
             ]
             for case in refused

@@ -375,7 +375,7 @@ def number(owner: str) -> int | None:
 
 def about(what: str, base: Base) -> Event:
     """Tell of a base: its name now, and why nothing can be indexed there."""
-    told = {"name": base.name} | ({"error": base.problem.code} if base.problem else {})
+    told = {"error": base.problem.code} if base.problem else {}
     return Event(f"base.{what}", base.key, "", data=json.dumps(told))
 
 

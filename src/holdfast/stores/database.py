@@ -149,10 +149,12 @@ class Database:
         self._errors: tuple[type[Exception], ...] = (DBAPIError, engine.dialect.loaded_dbapi.Error)
         self._shared = threading.local()  # the read transaction that everybody in this thread joins
         self._bell: Bell | None = None
+        self._bells: tuple[Bell, ...] = ()
 
-    def announce(self, bell: Bell) -> None:
-        """Ring this bell after each commit that has news for whoever looks on; it is closed with the database."""
+    def announce(self, bell: Bell, *others: Bell) -> None:
+        """Ring this bell after each commit that has news for whoever looks on; all are closed with the database."""
         self._bell = bell
+        self._bells = (bell, *others)
 
     def prepare(self) -> None:
         """Make the database ready for its first connection."""
@@ -252,8 +254,8 @@ class Database:
 
     def close(self) -> None:
         """Close every connection."""
-        if self._bell is not None:
-            self._bell.close()
+        for bell in self._bells:
+            bell.close()
         self.engine.dispose()
         self.dialect.close()
 
