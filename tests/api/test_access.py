@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 
+from holdfast.access.callers import Scope
 from holdfast.library.catalogue import BaseSettings
 from tests.support.http_site import API, HttpSite, problem
 from tests.support.rig import Rig
@@ -139,6 +140,7 @@ class Ground:
         self.places = {
             base: {"base": base, "document": str(one["document"]), "job": one["job"]} for base, one in answers.items()
         }
+        self.spare = str(library.keys.create("spare", Scope.READ)[0].id)
         self.hook = str(library.webhooks.create("https://example.org/x", ["*"])[0].id)
 
     def ask(self, operation: Any, base: str, headers: dict[str, str]) -> httpx2.Response:
@@ -146,7 +148,8 @@ class Ground:
         method, path, name = operation
         route = ROUTES[name]
         fill = {**self.places.get(base, {"base": base, "document": "1", "job": "none"}), "chunk": "1"}
-        fill |= {"key": "1" if "keys" in path else "whale", "webhook": self.hook, "delivery": "1", "action": "force"}
+        fill |= {"key": self.spare if "keys" in path else "whale", "webhook": self.hook}
+        fill |= {"delivery": "1", "action": "force"}
         url = path.removeprefix(API)
         for word, value in fill.items():
             url = url.replace(f"{{{word}}}", value)
