@@ -60,7 +60,8 @@ class OnTerminal:
         ours, theirs = pty.openpty()
         self._terminal = ours
         self._process = subprocess.Popen(
-            [sys.executable, *COMMAND, *map(str, words)],
+            # Whoever runs tests in the background has Ctrl-C ignored, and hands that on.
+            ["env", "--default-signal=INT", sys.executable, *COMMAND, *map(str, words)],
             cwd=ROOT,
             env=environment(home, **more),
             stdin=theirs,
