@@ -38,7 +38,9 @@ def measure() -> tuple[Latency, Latency, int]:
     with tempfile.TemporaryDirectory() as home:
         environment = os.environ | {"HOLDFAST_HOME": home}
         command = [sys.executable, "-m", "holdfast.cli", "serve", "--port", "0"]
-        with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as server:
+        with subprocess.Popen(
+            command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+        ) as server:
             assert server.stdout is not None
             address = next(word for word in server.stdout.readline().split() if word.startswith("http://"))
             try:
