@@ -228,3 +228,9 @@ def test_an_answer_waits_until_a_job_has_ended_or_the_time_is_over(site: HttpSit
         site.rig.work()
         assert job.result().json()["outcome"] == "success"
         assert document.result().json()["status"] == "success"
+
+
+def test_whoever_opens_the_address_or_a_wrong_one_is_told_where_to_look(site: HttpSite) -> None:
+    assert site.http.get(f"{site.address}/").json()["description"] == f"{API}/openapi.json"
+    assert f"{API}/openapi.json" in problem(site.http.get(f"{site.address}/nowhere"))["detail"]
+    assert f"{API}/openapi.json" in problem(site.http.put("/bases"))["detail"]

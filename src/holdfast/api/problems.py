@@ -104,6 +104,13 @@ REFUSALS = {
 }
 
 
+# What the framework says in two words, in a sentence.
+PLAIN = {
+    HTTPStatus.NOT_FOUND: "There is nothing at this address; /api/v1/openapi.json describes what there is.",
+    HTTPStatus.METHOD_NOT_ALLOWED: "This address is there, but not for this method; /api/v1/openapi.json tells for which.",
+}
+
+
 class Refused(HTTPException):
     """A request that is refused before it reaches what it is about."""
 
@@ -185,7 +192,8 @@ def _invalid(request: Request, error: RequestValidationError) -> JSONResponse:
 def _refused(request: Request, error: HTTPException) -> JSONResponse:
     status = HTTPStatus(error.status_code)
     code = error.code if isinstance(error, Refused) else REFUSALS.get(status, "refused")
-    return respond(request, status, code, str(error.detail), headers=error.headers)
+    detail = str(error.detail) if isinstance(error, Refused) else PLAIN.get(status, str(error.detail))
+    return respond(request, status, code, detail, headers=error.headers)
 
 
 def _unforeseen(request: Request, error: Exception) -> JSONResponse:
