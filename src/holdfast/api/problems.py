@@ -107,7 +107,7 @@ REFUSALS = {
 # What the framework says in two words, in a sentence.
 PLAIN = {
     HTTPStatus.NOT_FOUND: "There is nothing at this address; /api/v1/openapi.json describes what there is.",
-    HTTPStatus.METHOD_NOT_ALLOWED: "This address is there, but not for this method; /api/v1/openapi.json tells for which.",
+    HTTPStatus.METHOD_NOT_ALLOWED: "This address does not know this method; /api/v1/openapi.json tells which it knows.",
 }
 
 
