@@ -28,6 +28,8 @@ from holdfast.wiring import crew, open_news, open_scheduler
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from fastapi import FastAPI
+
     from holdfast.settings import Settings
     from holdfast.wiring import Library
 
@@ -38,8 +40,14 @@ TIDYING = timedelta(minutes=1)
 GRACE = 5  # seconds that requests have to end when the server goes down
 
 
-def serve(settings: Settings, *, work: bool = True, ready: Callable[[str], None] = print) -> None:
-    """Serve until SIGINT or SIGTERM; `ready` is told the address once requests are taken."""
+def serve(
+    settings: Settings,
+    *,
+    work: bool = True,
+    ready: Callable[[str], None] = print,
+    pages: Callable[[FastAPI], None] = lambda _: None,
+) -> None:
+    """Serve until SIGINT or SIGTERM; `ready` is told the address once requests are taken, `pages` adds to the app."""
     other = server_of(settings)
     if other is not None:
         raise BadSettings(f"A server serves {settings.home} already, at {other}. Use it, or set another HOLDFAST_HOME.")
@@ -66,7 +74,9 @@ def serve(settings: Settings, *, work: bool = True, ready: Callable[[str], None]
         address = _address(listening)
         held.callback(withdraw, settings)
         announce(settings, address)
-        _Server(served, lambda: ready(address)).run(sockets=[listening])
+        app = make_app(served)
+        pages(app)
+        _Server(app, served, lambda: ready(address)).run(sockets=[listening])
 
 
 def _follow(held: ExitStack, served: Served) -> None:
@@ -99,10 +109,10 @@ def _tidy(library: Library, settings: Settings) -> None:
 class _Server(uvicorn.Server):
     """Tells when it is ready, and lets streams know that it goes down."""
 
-    def __init__(self, served: Served, ready: Callable[[], None]) -> None:
+    def __init__(self, app: FastAPI, served: Served, ready: Callable[[], None]) -> None:
         super().__init__(
             uvicorn.Config(
-                make_app(served),
+                app,
                 log_config=None,
                 access_log=False,
                 server_header=False,

@@ -34,15 +34,6 @@ class About(BaseModel):
     settings: list[Setting]
 
 
-class Greeting(BaseModel):
-    """What is here."""
-
-    name: str
-    version: str
-    api: str
-    description: str
-
-
 class Health(BaseModel):
     """Whether the server is well."""
 
@@ -75,12 +66,6 @@ def run_doctor(
 ) -> list[Finding]:
     """Compare every store with what should be there."""
     return front.accounts.doctor(fix=fix, deep=deep)
-
-
-@health.get("/", include_in_schema=False)
-def greet() -> Greeting:
-    """Tell whoever opens the address in a browser what is here."""
-    return Greeting(name="Holdfast", version=__version__, api="/api/v1", description="/api/v1/openapi.json")
 
 
 @health.get("/healthz", include_in_schema=False)

@@ -38,6 +38,7 @@ def serve(
     settings = replace(face.settings(), **{name: value for name, value in given.items() if value is not None})
     _log(face)
     from holdfast.api.serving import serve as serving  # noqa: PLC0415 - slow to load
+    from holdfast.web.site import install  # noqa: PLC0415
 
     def ready(address: str) -> None:
         if face.terminal.json:
@@ -46,7 +47,7 @@ def serve(
             face.terminal.text(address)
         face.terminal.say(f"Serving {settings.home}; Ctrl-C ends it.")
 
-    serving(settings, work=not no_workers, ready=ready)
+    serving(settings, work=not no_workers, ready=ready, pages=install)
     face.terminal.say("The server ended.")
     return Exit.OK
 

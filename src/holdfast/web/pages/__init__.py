@@ -1,0 +1,1 @@
+"""One module a page: what it is asked, what it shows at first."""

@@ -1,0 +1,78 @@
+"""The documents of a base: a table, or one folder of the tree."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from fastapi import APIRouter, Query
+from fastapi.responses import HTMLResponse
+
+from holdfast.api.bases import Name
+from holdfast.front.values import Kind, Status
+from holdfast.web.painting import PageRoute, Visiting
+
+router = APIRouter(route_class=PageRoute)
+
+PAGE_SIZES = (25, 50, 100, 200)
+CHIPS = (
+    Status.INDEXING,
+    Status.QUEUED,
+    Status.SUCCESS,
+    Status.DEGRADED,
+    Status.FAILED,
+    Status.NOT_INDEXED,
+    Status.DELETING,
+)
+
+
+# What a script clones a row from.
+BLANK = {
+    "id": "",
+    "kind": Kind.FILE,
+    "name": "",
+    "status": Status.NOT_INDEXED,
+    "why": None,
+    "progress": None,
+    "size": 0,
+    "changed_at": None,
+}
+
+
+@router.get("/bases/{base}/documents")
+def documents_page(
+    visit: Visiting,
+    base: Name,
+    status: Status | Literal[""] = "",
+    kind: Kind | Literal[""] = "",
+    text: Annotated[str, Query(max_length=200)] = "",
+    parent: Annotated[int | None, Query(ge=0, lt=2**63)] = None,
+    page: Annotated[int, Query(ge=1, le=100_000)] = 1,
+    size: Annotated[int, Query(ge=1, le=500)] = 50,
+) -> HTMLResponse:
+    """Show the documents of a base."""
+    front = visit.front
+    deleting = status == Status.DELETING
+    found = front.documents.list(
+        base,
+        parent=parent,
+        states=[status] if status and not deleting else None,
+        kinds=[kind] if kind else None,
+        text=text or None,
+        deleting=deleting,
+        page=page,
+        size=size,
+    )
+    asked = {"status": status, "kind": kind, "text": text, "parent": parent, "page": page, "size": size}
+    return visit.paint(
+        "documents.html",
+        base=front.bases.get(base),
+        found=found,
+        counts=front.bases.counts(base),
+        blank=BLANK,
+        chips=CHIPS,
+        kinds=list(Kind),
+        sizes=PAGE_SIZES,
+        asked=asked,
+        folder=front.documents.get(base, parent) if parent else None,
+        data={"documents": found, "asked": asked},
+    )

@@ -1,0 +1,5 @@
+"""To be written."""
+
+from fastapi import APIRouter
+
+router = APIRouter()

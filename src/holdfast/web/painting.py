@@ -1,0 +1,183 @@
+"""Painting a page: a template, the words of a language, and what every page shows around its own."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from functools import cache
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Annotated, Any
+from urllib.parse import quote, urlencode
+
+from fastapi import Depends, Request
+from fastapi.encoders import jsonable_encoder
+from fastapi.responses import HTMLResponse, RedirectResponse
+from fastapi.routing import APIRoute
+from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
+from starlette.exceptions import HTTPException
+
+from holdfast import __version__
+from holdfast.api.callers import front as entered
+from holdfast.api.problems import told
+from holdfast.errors import HoldfastError
+from holdfast.front.local import Local
+from holdfast.web.words import LANGUAGES, Words, preferred, words, words_address
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine, Sequence
+
+    from starlette.responses import Response
+
+    from holdfast.front.values import Base
+
+THEMES = ("system", "light", "dark")
+KILO = 1000
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; font-src 'self'; connect-src 'self'; "
+    "manifest-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+)
+HEADERS = {"Content-Security-Policy": POLICY, "Cache-Control": "no-store", "Vary": "Accept-Language, Cookie"}
+
+
+class PageRoute(APIRoute):
+    """A route whose errors are pages, too, and which lets in who must sign in first."""
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        """Return what answers a request."""
+        answer = super().get_route_handler()
+
+        async def painted(request: Request) -> Response:
+            try:
+                return await answer(request)
+            except (HoldfastError, HTTPException) as error:
+                problem = json.loads(bytes(told(request, error).body))
+            if problem["status"] == HTTPStatus.UNAUTHORIZED:
+                here = request.url.path + (f"?{request.url.query}" if request.url.query else "")
+                return RedirectResponse(f"/signin?{urlencode({'next': here})}", HTTPStatus.SEE_OTHER)
+            return paint(request, "problem.html", status=problem["status"], problem=problem)
+
+        return painted
+
+
+class Visit:
+    """One reader at one page: the library as he sees it, from the place in the log that his script reads on from.
+
+    The place is noted before anything is read, so that nothing can happen in between and be shown by neither.
+    """
+
+    def __init__(self, request: Request, front: Annotated[Local, Depends(entered)]) -> None:
+        self.front = front
+        self._request = request
+        self._cursor = front.events.after(None, limit=1).next_cursor
+
+    def paint(
+        self, template: str, *, base: Base | None = None, data: dict[str, Any] | None = None, **shown: Any
+    ) -> HTMLResponse:
+        """Paint a page, of a base or of all; `data` is what its script begins with."""
+        bases = self.front.bases.list()
+        script = {
+            "bases": {one.id: one.name for one in bases},
+            "scope": str(self.front.reception.caller.scope),
+            "cursor": self._cursor,
+            **jsonable_encoder(data or {}),
+        }
+        painted = paint(self._request, template, bases=bases, base=base, script=script, **shown)
+        if base is not None:
+            painted.set_cookie("holdfast_base", quote(base.name), httponly=True, samesite="strict")
+        return painted
+
+
+Visiting = Annotated[Visit, Depends()]
+
+
+def paint(
+    request: Request,
+    template: str,
+    *,
+    status: int = HTTPStatus.OK,
+    bases: Sequence[Base] = (),
+    base: Base | None = None,
+    script: dict[str, Any] | None = None,
+    **shown: Any,
+) -> HTMLResponse:
+    """Paint a page, also for somebody who was not let in."""
+    language = preferred(request.cookies.get("holdfast_language"), request.headers.get("accept-language", ""))
+    theme = request.cookies.get("holdfast_theme", THEMES[0])
+    say = words(language)
+    body = (
+        _environment()
+        .get_template(template)
+        .render(
+            t=say,
+            looks=Looks(say),
+            languages=LANGUAGES,
+            theme=theme if theme in THEMES else THEMES[0],
+            version=__version__,
+            path=request.url.path,
+            bases=bases,
+            base=base or _recent(request, bases),
+            chosen=base,
+            page=template.removesuffix(".html"),
+            script={"base": base.name if base else None, **(script or {})},
+            **shown,
+        )
+    )
+    return HTMLResponse(body, status, HEADERS)
+
+
+def address(base: str, *rest: object) -> str:
+    """Return where a page of a base is."""
+    return "/".join(["/bases", quote(base, safe=""), *(quote(str(one), safe="") for one in rest)])
+
+
+class Looks:
+    """How values are written before a script writes them as the reader's locale does."""
+
+    def __init__(self, say: Words) -> None:
+        self._say = say
+
+    def size(self, count: int) -> str:
+        """Write a number of bytes."""
+        value = float(count)
+        for unit in ("B", "kB", "MB", "GB"):
+            if value < KILO:
+                return f"{value:.0f} {unit}" if unit == "B" or value >= 10 else f"{value:.1f} {unit}"  # noqa: PLR2004
+            value /= KILO
+        return f"{value:.1f} TB"
+
+    def time(self, at: datetime | None) -> str:
+        """Write a moment."""
+        return "" if at is None else at.astimezone(UTC).strftime("%Y-%m-%d %H:%M")
+
+    def iso(self, at: datetime | None) -> str:
+        """Write a moment for a program."""
+        return "" if at is None else at.astimezone(UTC).isoformat().replace("+00:00", "Z")
+
+    def number(self, value: float) -> str:
+        """Write a number."""
+        return f"{value:,}"
+
+    def problem(self, code: str, message: str) -> str:
+        """Write what went wrong: in the reader's language where the catalogue has the code."""
+        return self._say.known(f"problem.{code}", message)
+
+
+def _recent(request: Request, bases: Sequence[Base]) -> Base | None:
+    """Return the base that was looked at last, or the first."""
+    wanted = request.cookies.get("holdfast_base", "")
+    return next((one for one in bases if quote(one.name) == wanted), bases[0] if bases else None)
+
+
+@cache
+def _environment() -> Environment:
+    made = Environment(
+        loader=PackageLoader("holdfast.web"),
+        autoescape=select_autoescape(default=True),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    made.filters["link_query"] = lambda asked: urlencode({name: one for name, one in asked.items() if one not in (None, "")})
+    made.globals |= {"address": address, "words_address": words_address}
+    made.globals["parts"] = made.get_template("parts.html").module
+    return made

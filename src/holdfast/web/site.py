@@ -1,0 +1,58 @@
+"""The pages as part of a server's app."""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+from importlib.resources import files
+from typing import TYPE_CHECKING
+
+from starlette.exceptions import HTTPException
+from starlette.responses import Response
+from starlette.staticfiles import StaticFiles
+
+from holdfast.web.pages import activity, asking, cards, document, documents, graph, overview, queue, settings, signin
+from holdfast.web.words import LANGUAGES, written
+
+if TYPE_CHECKING:
+    from fastapi import FastAPI
+    from starlette.types import Scope
+
+PAGES = (
+    overview.router,
+    documents.router,
+    document.router,
+    asking.router,
+    graph.router,
+    cards.router,
+    queue.router,
+    activity.router,
+    settings.router,
+    signin.router,
+)
+
+
+def install(app: FastAPI) -> None:
+    """Add the pages to an app, with their scripts and styles."""
+    for router in PAGES:
+        app.include_router(router, include_in_schema=False)
+    app.get("/words/{language}.json", include_in_schema=False)(texts)
+    app.mount("/static", Fresh(directory=str(files("holdfast.web").joinpath("static"))), name="static")
+
+
+def texts(language: str) -> Response:
+    """Answer with the texts of a language, for scripts."""
+    if language not in LANGUAGES:
+        raise HTTPException(HTTPStatus.NOT_FOUND)
+    return Response(
+        written(language), media_type="application/json", headers={"Cache-Control": "public, max-age=31536000, immutable"}
+    )
+
+
+class Fresh(StaticFiles):
+    """Files that a browser keeps, and asks about each time: a new version is never mixed with an old one."""
+
+    async def get_response(self, path: str, scope: Scope) -> Response:
+        """Answer with a file."""
+        answer = await super().get_response(path, scope)
+        answer.headers["Cache-Control"] = "no-cache"
+        return answer

@@ -1,0 +1,100 @@
+// What can be done to a document now, and why the rest cannot; and doing it.
+
+import { at, call, post } from "./api.js";
+import { confirmed, notice, tried } from "./dialog.js";
+import { data, el, icon } from "./html.js";
+import { MOVING } from "./standing.js";
+import { t } from "./words.js";
+
+/** @typedef {"view" | "download" | "index" | "reindex" | "refresh" | "rescan" | "cancel" | "retry" | "delete"} Action */
+
+const ICONS = { view: "eye", download: "download", index: "play", reindex: "redo", refresh: "refresh", rescan: "refresh", cancel: "cancel", retry: "retry", delete: "trash" };
+const CONTAINERS = new Set(["directory", "sitemap"]);
+
+/**
+ * Return the actions that a kind of document has.
+ * @param {Doc} doc
+ * @returns {Action[]}
+ */
+export function actionsOf(doc) {
+  const again = /** @type {Action[]} */ (CONTAINERS.has(doc.kind) ? ["rescan"] : doc.kind === "url" ? ["refresh"] : []);
+  return ["view", "download", "index", "reindex", ...again, "cancel", "retry", "delete"];
+}
+
+/**
+ * Return why an action cannot be done now; null when it can.
+ * @param {Action} action
+ * @param {Doc} doc
+ * @returns {string | null}
+ */
+export function hindrance(action, doc) {
+  const active = MOVING.has(doc.status);
+  if (action === "view") return null;
+  if (doc.status === "deleting") return action === "retry" && doc.why ? null : t("why.deleting");
+  if (action === "download") return doc.sha256 ? null : t("why.no_original");
+  if (data.scope === "read") return t("why.scope");
+  if (action === "delete") return null;
+  if (action === "cancel") return active ? null : t("why.resting");
+  if (active) return t("why.active");
+  if (action === "index") return doc.status === "not_indexed" || doc.status === "failed" || doc.status === "degraded" ? null : t("why.indexed");
+  if (action === "reindex") return doc.status === "not_indexed" ? t("why.not_indexed") : null;
+  if (action === "retry") return doc.status === "failed" || doc.status === "degraded" ? null : t("why.not_failed");
+  if (action === "refresh" || action === "rescan") return doc.source ? null : t("why.no_source");
+  return null;
+}
+
+/**
+ * Make the buttons of a document; the ones that cannot be used say why.
+ * @param {() => Doc} current the document as it stands when a button is used
+ * @param {(action: Action) => void} done
+ */
+export function buttons(current, done) {
+  return actionsOf(current()).map((action) => {
+    const button = el("button", { type: "button", class: "icon-button", "data-action": action, onclick: () => run(action, current(), done) }, icon(ICONS[action]));
+    paintButton(button, current());
+    return button;
+  });
+}
+
+/**
+ * Say on a button what it does, or why it cannot be used.
+ * @param {HTMLElement} button
+ * @param {Doc} doc
+ */
+export function paintButton(button, doc) {
+  const action = /** @type {Action} */ (button.dataset.action);
+  const reason = hindrance(action, doc);
+  const name = t(`action.${action}`);
+  button.setAttribute("aria-label", `${name}: ${doc.name}${reason ? ` (${reason})` : ""}`);
+  button.title = reason ? `${name}: ${reason}` : name;
+  if (reason) button.setAttribute("aria-disabled", "true");
+  else button.removeAttribute("aria-disabled");
+}
+
+/**
+ * Do an action, once: a second click while the first is under way does nothing.
+ * @param {Action} action
+ * @param {Doc} doc
+ * @param {(action: Action) => void} done
+ */
+export async function run(action, doc, done) {
+  if (hindrance(action, doc) || busy.has(doc.id)) return;
+  const page = `/bases/${encodeURIComponent(doc.base)}/documents/${doc.id}`;
+  if (action === "view") return location.assign(page);
+  if (action === "download") return location.assign(`/api/v1${at(doc.base, "documents", doc.id, "original")}`);
+  if (action === "delete" && !(await confirmed(t("confirm.delete", { name: doc.name }), t("action.delete"), { danger: true }))) return;
+  busy.add(doc.id);
+  try {
+    const name = action === "rescan" ? "refresh" : action;
+    const reply = await tried(() => (action === "delete" ? call("DELETE", at(doc.base, "documents", doc.id)) : post(`${at(doc.base, "documents", doc.id)}:${name}`)), doc.base);
+    if (reply) {
+      notice(reply.message || t("done.accepted"));
+      done(action);
+    }
+  } finally {
+    busy.delete(doc.id);
+  }
+}
+
+/** @type {Set<number>} */
+const busy = new Set();

@@ -1,0 +1,195 @@
+// Putting in: files and folders by dropping or choosing, notes, pages, sitemaps, folders of the server.
+
+import { at, post, search } from "./api.js";
+import { notice, show, tried } from "./dialog.js";
+import { byId, data, el, icon } from "./html.js";
+import { percent, t } from "./words.js";
+
+const AT_ONCE = 3; // files that are sent at the same time
+
+/** @typedef {{file: File, name: string}} Chosen */
+
+/**
+ * Offer to add to a base.
+ * @param {string} base
+ * @param {number | null} parent
+ * @param {() => void} added
+ */
+export function adding(base, parent, added) {
+  const bar = byId("adding");
+  if (!bar || data.scope === "read") return;
+  bar.hidden = false;
+  const files = el("input", { type: "file", multiple: true, hidden: true, "aria-label": t("documents.upload"), onchange: () => take(files) });
+  const folder = el("input", { type: "file", webkitdirectory: true, hidden: true, "aria-label": t("documents.upload_folder"), onchange: () => take(folder) });
+  /** @param {HTMLInputElement} input */
+  const take = (input) => {
+    upload(base, parent, [...(input.files ?? [])].map((file) => ({ file, name: file.webkitRelativePath || file.name })), added);
+    input.value = "";
+  };
+  const other = [["note", "note"], ["url", "url"], ["sitemap", "sitemap"], ...(data.scope === "admin" ? [["folder", "directory"]] : [])];
+  const menu = el("details", { class: "picker", "data-picker": "" }, el("summary", {}, t("documents.add")),
+    el("ul", {}, el("li", {}, menuItem("folder-plus", "documents.upload_folder", () => folder.click())), ...other.map(([name, kind]) => el("li", {}, menuItem(kind, `documents.add_${name}`, () => ask(base, parent, name, kind, added))))));
+  bar.append(files, folder, el("button", { type: "button", class: "first", id: "upload", onclick: () => files.click() }, icon("upload"), t("documents.upload")), menu);
+  dropping(base, parent, added);
+}
+
+/** @param {string} name @param {string} text @param {() => void} used */
+const menuItem = (name, text, used) => el("button", { type: "button", class: "plain", onclick: used }, icon(name), t(text));
+
+// ---------------------------------------------------------------- dropping
+
+/** @param {string} base @param {number | null} parent @param {() => void} added */
+function dropping(base, parent, added) {
+  const zone = byId("main");
+  let depth = 0;
+  /** @param {boolean} on */
+  const over = (on) => byId("drop").classList.toggle("over", on);
+  zone.addEventListener("dragenter", (/** @type {DragEvent} */ event) => {
+    if (!event.dataTransfer?.types.includes("Files")) return;
+    event.preventDefault();
+    over(++depth > 0);
+  });
+  zone.addEventListener("dragleave", () => over((depth = Math.max(0, depth - 1)) > 0));
+  zone.addEventListener("dragover", (/** @type {DragEvent} */ event) => event.dataTransfer?.types.includes("Files") && event.preventDefault());
+  zone.addEventListener("drop", async (/** @type {DragEvent} */ event) => {
+    if (!event.dataTransfer?.types.includes("Files")) return;
+    event.preventDefault();
+    over((depth = 0) > 0);
+    upload(base, parent, await dropped(event.dataTransfer), added);
+  });
+}
+
+/**
+ * Return the files that were dropped, also those in folders.
+ * @param {DataTransfer} transfer
+ * @returns {Promise<Chosen[]>}
+ */
+async function dropped(transfer) {
+  const entries = [...transfer.items].map((item) => item.webkitGetAsEntry?.()).filter((one) => one !== null && one !== undefined);
+  if (!entries.length) return [...transfer.files].map((file) => ({ file, name: file.name }));
+  return (await Promise.all(entries.map((entry) => walk(entry, "")))).flat();
+}
+
+/** @param {FileSystemEntry} entry @param {string} path @returns {Promise<Chosen[]>} */
+async function walk(entry, path) {
+  const name = path + entry.name;
+  if (entry.isFile) {
+    const file = await new Promise((resolve, reject) => /** @type {FileSystemFileEntry} */ (entry).file(resolve, reject));
+    return [{ file, name }];
+  }
+  const reader = /** @type {FileSystemDirectoryEntry} */ (entry).createReader();
+  /** @type {Chosen[]} */
+  const found = [];
+  for (;;) {
+    /** @type {FileSystemEntry[]} */
+    const some = await new Promise((resolve, reject) => reader.readEntries(resolve, reject));
+    if (!some.length) return found;
+    for (const one of some) found.push(...(await walk(one, `${name}/`)));
+  }
+}
+
+// ---------------------------------------------------------------- sending
+
+/**
+ * Send files, a few at a time, each with its progress; what is there already is explained beside it.
+ * @param {string} base
+ * @param {number | null} parent
+ * @param {Chosen[]} chosen
+ * @param {() => void} added
+ */
+export async function upload(base, parent, chosen, added) {
+  if (!chosen.length) return;
+  const list = uploads();
+  const waiting = chosen.map((one) => ({ ...one, line: line(one.name) }));
+  list.append(...waiting.map((one) => one.line));
+  const lane = async () => {
+    for (let one = waiting.shift(); one; one = waiting.shift()) {
+      await send(base, parent, one.file, one.name, one.line);
+      added();
+    }
+  };
+  await Promise.all(Array.from({ length: AT_ONCE }, lane));
+}
+
+/** Return the list of what is sent, made when it is first needed. @returns {HTMLUListElement} */
+function uploads() {
+  const there = byId("uploads");
+  if (there) return there;
+  const list = el("ul", { id: "uploads", class: "uploads" });
+  const close = el("button", { type: "button", class: "icon-button", "aria-label": t("dismiss"), onclick: () => panel.remove() }, icon("close"));
+  const panel = el("section", { class: "panel", "aria-label": t("documents.uploads") }, el("div", { class: "head" }, el("h2", {}, t("documents.uploads")), el("span", { class: "gap" }), close), list);
+  byId("drop").before(panel);
+  return list;
+}
+
+/** @param {string} name */
+const line = (name) => el("li", {}, el("span", { class: "clip", "data-field": "what" }, name), el("progress", { max: 1, value: 0, "aria-label": t("documents.uploading", { name }) }), el("span", { class: "small dim", "data-field": "result", role: "status" }));
+
+/**
+ * Send one file. Only this old way of asking tells how much was sent.
+ * @param {string} base
+ * @param {number | null} parent
+ * @param {File} file
+ * @param {string} name
+ * @param {HTMLElement} shown
+ * @returns {Promise<void>}
+ */
+function send(base, parent, file, name, shown) {
+  return new Promise((resolve) => {
+    const request = new XMLHttpRequest();
+    const bar = shown.querySelector("progress");
+    request.open("POST", `/api/v1${at(base, "documents")}${search({ name, parent })}`);
+    request.setRequestHeader("content-type", "application/octet-stream");
+    request.upload.onprogress = (event) => {
+      if (bar && event.lengthComputable) bar.value = event.loaded / event.total;
+      bar?.setAttribute("aria-valuetext", percent(bar.value));
+    };
+    request.onloadend = () => {
+      bar?.remove();
+      tell(base, name, shown, request);
+      resolve();
+    };
+    request.send(file);
+  });
+}
+
+/** @param {string} base @param {string} name @param {HTMLElement} shown @param {XMLHttpRequest} request */
+function tell(base, name, shown, request) {
+  const result = /** @type {HTMLElement} */ (shown.querySelector('[data-field="result"]'));
+  if (!request.status) return result.append(t("problem.offline"));
+  const answer = JSON.parse(request.responseText || "{}");
+  const accepted = request.status < 300;
+  const found = accepted ? answer.replies[0].document : answer.document;
+  shown.dataset.result = accepted ? "added" : "refused";
+  result.append(accepted ? t("documents.uploaded", { name }) : answer.status === 409 ? t("documents.duplicate", { name, why: answer.detail }) : answer.detail);
+  if (found) result.append(" ", el("a", { href: `/bases/${encodeURIComponent(base)}/documents/${found}` }, t("conflict.document")));
+}
+
+// ---------------------------------------------------------------- what is not a file
+
+/**
+ * Ask for a note, a page, a sitemap or a folder of the server.
+ * @param {string} base
+ * @param {number | null} parent
+ * @param {string} name
+ * @param {string} kind
+ * @param {() => void} added
+ */
+function ask(base, parent, name, kind, added) {
+  const note = name === "note";
+  const first = el("input", { type: name === "url" || name === "sitemap" ? "url" : "text", required: true, maxlength: 1000, autofocus: true, placeholder: note || name === "folder" ? "" : "https://" });
+  const text = el("textarea", { required: true, rows: 10 });
+  const label = note ? "documents.note_name" : name === "folder" ? "documents.folder_path" : "documents.address";
+  const form = el("form", {}, el("label", { class: "field" }, el("span", {}, t(label)), first), note ? el("label", { class: "field" }, el("span", {}, t("documents.note_text")), text) : null,
+    el("div", { class: "end" }, el("button", { type: "submit", class: "first" }, t("documents.add"))));
+  const dialog = show(t(`documents.add_${name}`), [form]);
+  form.addEventListener("submit", async (event) => {
+    event.preventDefault();
+    const path = at(base, "documents");
+    const done = await tried(() => (note ? post(`${path}/notes`, { name: first.value, text: text.value, parent }) : post(`${path}/sources`, { kind, source: first.value })), base);
+    if (!done) return;
+    dialog.close();
+    notice(done.replies[0].message);
+    added();
+  });
+}

@@ -1,0 +1,78 @@
+// The public API, and nothing else: one call, one kind of error.
+
+/** Why a request was not carried out. */
+export class Refused extends Error {
+  /** @param {any} problem */
+  constructor(problem) {
+    super(problem.detail);
+    this.status = problem.status;
+    this.code = problem.code;
+    this.job = problem.job ?? null;
+    this.document = problem.document ?? null;
+    this.requestId = problem.request_id ?? "";
+  }
+}
+
+/** The server did not answer at all. */
+export class Offline extends Error {}
+
+const API = "/api/v1";
+
+/**
+ * Where something of a base is.
+ * @param {string} base
+ * @param {...(string | number)} rest
+ */
+export const at = (base, ...rest) => ["/bases", base, ...rest].map((part, index) => (index ? encodeURIComponent(part) : part)).join("/");
+
+/**
+ * Ask the API. A request that was aborted throws an AbortError, which nobody shows.
+ * @param {string} method
+ * @param {string} path
+ * @param {{body?: any, query?: Record<string, any>, signal?: AbortSignal, headers?: Record<string, string>}} [options]
+ * @returns {Promise<any>}
+ */
+export async function call(method, path, { body, query, signal, headers = {} } = {}) {
+  const raw = body instanceof Blob || body instanceof FormData;
+  let answer;
+  try {
+    answer = await fetch(API + path + search(query), {
+      method,
+      signal,
+      headers: { ...(body !== undefined && !raw ? { "content-type": "application/json" } : {}), ...headers },
+      body: body === undefined ? undefined : raw ? body : JSON.stringify(body),
+    });
+  } catch (error) {
+    if (error instanceof DOMException && error.name === "AbortError") throw error;
+    throw new Offline(String(error));
+  }
+  if (answer.status === 401) {
+    location.assign(`/signin?next=${encodeURIComponent(location.pathname + location.search)}`);
+  }
+  if (answer.status === 204) return null;
+  const text = await answer.text();
+  const read = text && answer.headers.get("content-type")?.includes("json") ? JSON.parse(text) : text;
+  if (!answer.ok) throw new Refused(typeof read === "string" ? { status: answer.status, code: "unknown", detail: read } : read);
+  return read;
+}
+
+/** @param {string} path @param {Record<string, any>} [query] @param {AbortSignal} [signal] */
+export const get = (path, query, signal) => call("GET", path, { query, signal });
+
+/** @param {string} path @param {any} [body] @param {Record<string, any>} [query] */
+export const post = (path, body, query) => call("POST", path, { body, query });
+
+/**
+ * Write what is asked for: lists become repeated names, and what is empty is left out.
+ * @param {Record<string, any>} [query]
+ */
+export function search(query = {}) {
+  const written = new URLSearchParams();
+  for (const [name, value] of Object.entries(query)) {
+    for (const one of Array.isArray(value) ? value : [value]) {
+      if (one !== null && one !== undefined && one !== "") written.append(name, String(one));
+    }
+  }
+  const text = written.toString();
+  return text ? `?${text}` : "";
+}

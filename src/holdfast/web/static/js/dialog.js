@@ -1,0 +1,86 @@
+// Asking and telling: dialogs that the browser makes, and short notices in the corner.
+
+import { Offline, Refused } from "./api.js";
+import { byId, el, icon } from "./html.js";
+import { t } from "./words.js";
+
+const SHOWN = 8000; // milliseconds a notice stays
+
+/**
+ * Show a dialog until it is closed; what had the focus gets it back.
+ * @param {string} title
+ * @param {Node[]} body
+ * @param {{buttons?: Node[], wide?: boolean}} [options]
+ * @returns {HTMLDialogElement}
+ */
+export function show(title, body, { buttons = [], wide = false } = {}) {
+  const before = /** @type {HTMLElement | null} */ (document.activeElement);
+  const close = el("button", { type: "button", class: "icon-button", "aria-label": t("close"), onclick: () => dialog.close() }, icon("close"));
+  const heading = el("h2", { id: "dialog-title" }, title);
+  const form = el("div", { class: "body" }, el("div", { class: "head" }, heading, el("span", { class: "gap" }), close), ...body);
+  if (buttons.length) form.append(el("div", { class: "end" }, ...buttons));
+  const dialog = el("dialog", { class: wide ? "wide" : null, "aria-labelledby": "dialog-title" }, form);
+  dialog.addEventListener("click", (event) => event.target === dialog && dialog.close());
+  dialog.addEventListener("close", () => {
+    dialog.remove();
+    if (before?.isConnected) before.focus();
+  });
+  document.body.append(dialog);
+  dialog.showModal();
+  return dialog;
+}
+
+/**
+ * Ask whether something is to be done.
+ * @param {string} question
+ * @param {string} yes
+ * @param {{danger?: boolean}} [options]
+ * @returns {Promise<boolean>}
+ */
+export function confirmed(question, yes, { danger = false } = {}) {
+  return new Promise((resolve) => {
+    let said = false;
+    const no = el("button", { type: "button", autofocus: true, onclick: () => dialog.close() }, t("back"));
+    const ok = el("button", { type: "button", class: danger ? "danger" : "first", onclick: () => { said = true; dialog.close(); } }, yes);
+    const dialog = show(yes, [el("p", {}, question)], { buttons: [no, ok] });
+    dialog.addEventListener("close", () => resolve(said));
+  });
+}
+
+/**
+ * Tell something for a moment.
+ * @param {string | Node} text
+ * @param {{bad?: boolean, link?: {href: string, text: string}}} [options]
+ */
+export function notice(text, { bad = false, link } = {}) {
+  const body = el("div", {}, text, link ? el("div", {}, el("a", { href: link.href }, link.text)) : null);
+  const close = el("button", { type: "button", class: "icon-button", "aria-label": t("dismiss"), onclick: () => toast.remove() }, icon("close"));
+  const toast = el("div", { class: bad ? "toast bad" : "toast" }, body, close);
+  byId("toasts").append(toast);
+  setTimeout(() => toast.remove(), SHOWN);
+}
+
+/**
+ * Do something, and tell why if it did not work; what was aborted is not told.
+ * @template T
+ * @param {() => Promise<T>} work
+ * @param {string} [base] whose documents a conflict may name
+ * @returns {Promise<T | undefined>}
+ */
+export async function tried(work, base) {
+  try {
+    return await work();
+  } catch (error) {
+    if (error instanceof DOMException && error.name === "AbortError") return undefined;
+    if (error instanceof Offline) notice(t("problem.offline"), { bad: true });
+    else if (error instanceof Refused) notice(error.message, { bad: true, link: inTheWay(error, base) });
+    else throw error;
+    return undefined;
+  }
+}
+
+/** @param {Refused} error @param {string} [base] */
+function inTheWay(error, base) {
+  if (base && error.document) return { href: `/bases/${encodeURIComponent(base)}/documents/${error.document}`, text: t("conflict.document") };
+  return undefined;
+}

@@ -1,0 +1,99 @@
+// Rows that are patched in place and brought into the server's order, keeping focus, selection and scroll.
+
+import { byId, field } from "./html.js";
+import { paintProgress, paintStatus } from "./standing.js";
+import { localise, size, told } from "./words.js";
+import { buttons, paintButton } from "./actions.js";
+
+/** The rows of a table of documents. */
+export class Rows {
+  /**
+   * @param {HTMLTableSectionElement} body
+   * @param {{done: () => void, pick: (row: HTMLTableRowElement, doc: Doc) => void, href: (doc: Doc) => string}} uses
+   */
+  constructor(body, uses) {
+    this.body = body;
+    this.uses = uses;
+    /** @type {Map<number, Doc>} */
+    this.docs = new Map();
+  }
+
+  /** @param {number} id @returns {HTMLTableRowElement | null} */
+  row(id) {
+    return this.body.querySelector(`tr[data-id="${id}"]`);
+  }
+
+  /**
+   * Show these documents in this order: rows that stay are moved and patched, never made anew.
+   * @param {Doc[]} docs
+   */
+  show(docs) {
+    const focused = document.activeElement?.closest("tr")?.dataset.id;
+    const within = /** @type {HTMLElement | null} */ (document.activeElement)?.dataset?.action;
+    const wanted = new Set(docs.map((doc) => doc.id));
+    for (const row of [...this.body.rows]) if (!wanted.has(Number(row.dataset.id))) row.remove();
+    this.docs = new Map(docs.map((doc) => [doc.id, doc]));
+    docs.forEach((doc, index) => {
+      const row = this.row(doc.id) ?? this.make(doc);
+      if (this.body.rows[index] !== row) this.body.insertBefore(row, this.body.rows[index] ?? null);
+      this.patch(doc);
+    });
+    const again = focused && this.row(Number(focused));
+    if (again && !again.contains(document.activeElement)) {
+      const part = within && /** @type {HTMLElement | null} */ (again.querySelector(`[data-action="${within}"]`));
+      (part || again).focus({ preventScroll: true });
+    }
+    byId("nothing").hidden = docs.length > 0;
+  }
+
+  /** Make the row of a document from the server's template. @param {Doc} doc */
+  make(doc) {
+    const row = /** @type {HTMLTableRowElement} */ (byId("row").content.firstElementChild.cloneNode(true));
+    row.dataset.id = String(doc.id);
+    const link = /** @type {HTMLAnchorElement} */ (field(row, "name"));
+    link.textContent = doc.name;
+    link.href = this.uses.href(doc);
+    row.querySelector(".named use")?.setAttribute("href", `/static/icons.svg#${doc.kind}`);
+    return row;
+  }
+
+  /** Paint what changed of a document. @param {Partial<Doc> & {id: number}} changes */
+  patch(changes) {
+    const doc = { .../** @type {Doc} */ (this.docs.get(changes.id)), ...changes };
+    const row = this.row(doc.id);
+    if (!this.docs.has(doc.id) || !row) return;
+    this.docs.set(doc.id, doc);
+    this.furnish(row, doc);
+    paintStatus(row, doc.status);
+    paintProgress(row, doc.status === "indexing" || doc.status === "deleting" ? doc.progress : null);
+    set(row, "why", told(doc.why));
+    const name = field(row, "name");
+    if (name && name.textContent !== doc.name) name.textContent = doc.name;
+    const bytes = field(row, "size");
+    if (bytes) bytes.textContent = size(doc.size);
+    const changed = field(row, "changed");
+    if (changed && changed.getAttribute("datetime") !== doc.changed_at) {
+      changed.setAttribute("datetime", doc.changed_at);
+      localise(row);
+    }
+    for (const button of row.querySelectorAll("[data-action]")) paintButton(/** @type {HTMLElement} */ (button), doc);
+  }
+
+  /** Add to a row what only a script can use. @param {HTMLTableRowElement} row @param {Doc} doc */
+  furnish(row, doc) {
+    const acts = row.querySelector(".acts");
+    if (!acts || acts.childElementCount) return;
+    acts.append(...buttons(() => /** @type {Doc} */ (this.docs.get(doc.id)), this.uses.done));
+    this.uses.pick(row, doc);
+    localise(row);
+  }
+}
+
+/** @param {Element} row @param {string} name @param {string} text */
+function set(row, name, text) {
+  const part = field(row, name);
+  if (!part) return;
+  part.hidden = !text;
+  if (part.textContent !== text) part.textContent = text;
+  part.title = text;
+}

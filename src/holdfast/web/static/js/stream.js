@@ -1,0 +1,80 @@
+// Following what happens: one stream a tab, closed while nobody looks, read on from where it ended.
+//
+// A browser connects again by itself after a break, except when it was answered with an error; then we do. Either way
+// the stream goes on behind the last event, so nothing is missed and nothing comes twice.
+
+import { search } from "./api.js";
+import { byId, data } from "./html.js";
+import { t } from "./words.js";
+
+const AGAIN = 1500; // milliseconds until we connect again, where the browser does not
+const NAMES = [
+  ...["accepted", "success", "degraded", "failed", "superseded", "cancelled", "deleted", "reprioritised"].map((one) => `job.${one}`),
+  ...["ready", "failed", "removed"].map((one) => `index.${one}`),
+  ...["added", "changed", "status", "deleted", "removed"].map((one) => `document.${one}`),
+  ...["created", "renamed", "changed", "failed", "repaired", "cleared", "deleted", "removed"].map((one) => `base.${one}`),
+  ...["ready", "failed", "removed"].map((one) => `cards.${one}`),
+  ...["queue.paused", "queue.resumed", "webhook.disabled"],
+];
+
+/**
+ * @typedef {object} Follower
+ * @property {(event: HoldfastEvent) => void} [event] something happened
+ * @property {(progress: any) => void} [progress] work on a document went on
+ * @property {() => void} [reset] too much was missed, or nothing was looked at for long: load everything anew
+ */
+
+/**
+ * Follow a base, or all of them, from where the page was painted.
+ * @param {Follower} follower
+ * @param {{base?: string, document?: number}} [only]
+ */
+export function follow(follower, only = {}) {
+  /** @type {EventSource | null} */
+  let source = null;
+  /** @type {string | null} */
+  let place = data.cursor ?? null;
+  let timer = 0;
+
+  const open = () => {
+    clearTimeout(timer);
+    source?.close();
+    const stream = new EventSource(`/api/v1/events/stream${search({ ...only, after: place })}`);
+    source = stream;
+    stream.onopen = () => show("on");
+    stream.onerror = () => {
+      show("off");
+      if (stream.readyState === EventSource.CLOSED) timer = setTimeout(open, AGAIN);
+    };
+    for (const name of NAMES) {
+      stream.addEventListener(name, (message) => {
+        place = message.lastEventId || place;
+        follower.event?.(JSON.parse(message.data));
+      });
+    }
+    stream.addEventListener("progress", (message) => follower.progress?.(JSON.parse(message.data)));
+    stream.addEventListener("reset", (message) => {
+      place = message.lastEventId || place;
+      follower.reset?.();
+    });
+  };
+  const pause = () => {
+    clearTimeout(timer);
+    source?.close();
+    source = null;
+    show("paused");
+  };
+  document.addEventListener("visibilitychange", () => (document.hidden ? pause() : open()));
+  addEventListener("pagehide", pause);
+  addEventListener("pageshow", (event) => event.persisted && open());
+  if (!document.hidden) open();
+}
+
+/** @param {"on" | "off" | "paused"} state */
+function show(state) {
+  const badge = byId("live");
+  if (!badge || badge.dataset.state === state) return;
+  badge.hidden = false;
+  badge.dataset.state = state;
+  badge.textContent = t(`live.${state}`);
+}

@@ -1,0 +1,86 @@
+// What people read, in their language; and numbers, sizes and times as their locale writes them.
+
+const root = document.documentElement;
+export const language = root.lang.startsWith("zh") ? "zh" : "en";
+const locale = language === "zh" ? "zh-CN" : navigator.language.startsWith("en") ? navigator.language : "en";
+
+/** @type {Record<string, string>} */
+const texts = root.dataset.words ? await (await fetch(root.dataset.words)).json() : {};
+
+/**
+ * Return a text with its holes filled.
+ * @param {string} key
+ * @param {Record<string, unknown>} [values]
+ */
+export function t(key, values = {}) {
+  return (texts[key] ?? key).replace(/\{(\w+)\}/g, (hole, name) => (name in values ? String(values[name]) : hole));
+}
+
+/**
+ * Return a text, or another where the catalogue has none.
+ * @param {string} key
+ * @param {string} otherwise
+ */
+export const known = (key, otherwise) => texts[key] ?? otherwise;
+
+/**
+ * Return what went wrong: in the reader's language where the catalogue has the code.
+ * @param {{code: string, message: string} | null} problem
+ */
+export const told = (problem) => (problem ? known(`problem.${problem.code}`, problem.message) : "");
+
+const numbers = new Intl.NumberFormat(locale, { maximumFractionDigits: 1 });
+const shares = new Intl.NumberFormat(locale, { style: "percent", maximumFractionDigits: 0 });
+const dates = new Intl.DateTimeFormat(locale, { dateStyle: "medium", timeStyle: "short" });
+const spans = new Intl.RelativeTimeFormat(locale, { numeric: "auto", style: "short" });
+
+/** @param {number} value */
+export const number = (value) => numbers.format(value);
+
+/** @param {number} value */
+export const percent = (value) => shares.format(value);
+
+/** @param {number} bytes */
+export function size(bytes) {
+  let value = bytes;
+  for (const unit of ["byte", "kilobyte", "megabyte", "gigabyte"]) {
+    if (value < 1000 || unit === "gigabyte") {
+      return new Intl.NumberFormat(locale, { style: "unit", unit, unitDisplay: "short", maximumFractionDigits: value < 10 && unit !== "byte" ? 1 : 0 }).format(value);
+    }
+    value /= 1000;
+  }
+  return "";
+}
+
+/** @param {string | null} at */
+export const date = (at) => (at ? dates.format(new Date(at)) : "");
+
+/**
+ * Return how long ago something was, or how soon it will be.
+ * @param {string} at
+ */
+export function ago(at) {
+  const seconds = (new Date(at).getTime() - Date.now()) / 1000;
+  if (Math.abs(seconds) < 5) return t("ago.now");
+  /** @type {[Intl.RelativeTimeFormatUnit, number][]} */
+  const units = [["day", 86400], ["hour", 3600], ["minute", 60], ["second", 1]];
+  for (const [unit, length] of units) {
+    if (Math.abs(seconds) >= length) return spans.format(Math.round(seconds / length), unit);
+  }
+  return spans.format(0, "second");
+}
+
+/**
+ * Write every time, size and number below an element as the locale does.
+ * @param {ParentNode} within
+ */
+export function localise(within) {
+  for (const one of within.querySelectorAll("time[datetime]")) {
+    const at = one.getAttribute("datetime") ?? "";
+    if (!at) continue;
+    one.textContent = Date.now() - new Date(at).getTime() < 86_400_000 ? ago(at) : date(at);
+    one.setAttribute("title", date(at));
+  }
+  for (const one of within.querySelectorAll("data.size")) one.textContent = size(Number(one.getAttribute("value")));
+  for (const one of within.querySelectorAll("data.count")) one.textContent = number(Number(one.getAttribute("value")));
+}

@@ -1,0 +1,74 @@
+"""What people read, in every language, from one catalogue: a file a page, a line a text, a column a language."""
+
+from __future__ import annotations
+
+import json
+import re
+from functools import cache
+from hashlib import sha256
+from importlib.resources import files
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+LANGUAGES = {"en": "English", "zh": "简体中文"}
+USUAL = "en"
+_HOLE = re.compile(r"\{(\w+)\}")
+
+
+class Words:
+    """The texts of one language."""
+
+    def __init__(self, language: str, texts: Mapping[str, str]) -> None:
+        self.language = language
+        self.texts = texts
+
+    def __call__(self, key: str, /, **values: object) -> str:
+        """Return a text with its holes filled; a text that is not there is its key, which a test looks for."""
+        return _HOLE.sub(lambda hole: str(values.get(hole[1], hole[0])), self.texts.get(key, key))
+
+    def known(self, key: str, otherwise: str) -> str:
+        """Return a text, or another where the catalogue has none: for codes that grow elsewhere."""
+        return self.texts.get(key, otherwise)
+
+
+@cache
+def catalogue() -> dict[str, dict[str, str]]:
+    """Read all texts: by key, then by language."""
+    found: dict[str, dict[str, str]] = {}
+    for file in sorted(files("holdfast.web").joinpath("words").iterdir(), key=lambda one: one.name):
+        for key, texts in json.loads(file.read_text("utf-8")).items():
+            if key in found:
+                raise ValueError(f"The text {key} is in the catalogue twice, again in {file.name}.")
+            found[key] = dict(zip(LANGUAGES, texts, strict=True))
+    return found
+
+
+@cache
+def words(language: str) -> Words:
+    """Return the texts of a language."""
+    return Words(language, {key: texts[language] for key, texts in catalogue().items()})
+
+
+def preferred(chosen: str | None, accepted: str) -> str:
+    """Return the language to speak: the one that was chosen, or the first of a browser's that we know."""
+    if chosen in LANGUAGES:
+        return str(chosen)
+    for part in accepted.split(","):
+        language = part.partition(";")[0].strip().lower().partition("-")[0]
+        if language in LANGUAGES:
+            return language
+    return USUAL
+
+
+@cache
+def words_address(language: str) -> str:
+    """Return where a script finds the texts of a language; the address changes with them, so they are kept for long."""
+    return f"/words/{language}.json?v={sha256(written(language)).hexdigest()[:12]}"
+
+
+@cache
+def written(language: str) -> bytes:
+    """Return the texts of a language for a script."""
+    return json.dumps(words(language).texts, ensure_ascii=False, separators=(",", ":")).encode()
