@@ -1,0 +1,160 @@
+"""A real server and a real browser for the tests of the page."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+import pytest
+from playwright.sync_api import sync_playwright
+
+from tests.support.serving import PATIENCE, Serving
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    import httpx2
+    from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, Request
+
+# A browser without a screen, as root, that asks nobody anything by itself.
+FLAGS = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--no-first-run",
+]
+EXPECTED = "Failed to load resource"  # the browser's own word for an answer that says no, or a server that is away
+
+
+class Site:
+    """A server that can be killed and started again at the same address."""
+
+    def __init__(self, home: Path, environment: dict[str, str] | None = None) -> None:
+        self.home = home
+        self._environment = environment
+        self._serving = Serving(home, environment=environment)
+        self.url = self._serving.address
+
+    @property
+    def api(self) -> httpx2.Client:
+        """The public API."""
+        return self._serving.http
+
+    def kill(self) -> None:
+        """End the server as a power cut would."""
+        self._serving.end(signal.SIGKILL)
+
+    def start(self) -> None:
+        """Start it again, at the same address."""
+        self._serving = Serving(self.home, port=urlsplit(self.url).port or 0, environment=self._environment)
+        assert self._serving.address == self.url
+
+    def restart(self) -> None:
+        """Kill it and start it again."""
+        self.kill()
+        self.start()
+
+    def close(self) -> None:
+        """End it."""
+        self._serving.end(signal.SIGTERM)
+
+    def put(self, base: str, name: str, text: str | bytes) -> int:
+        """Add a document, and wait until it rests."""
+        content = text.encode() if isinstance(text, str) else text
+        answer = self.api.post(f"/bases/{base}/documents", params={"name": name}, content=content)
+        assert answer.status_code == 202, answer.text
+        document: int = answer.json()["replies"][0]["document"]
+        self.api.get(f"/bases/{base}/documents/{document}", params={"wait": PATIENCE})
+        return document
+
+
+@pytest.fixture(scope="module")
+def environment() -> dict[str, str]:
+    """The settings of the server; a module may have others."""
+    return {}
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory, environment: dict[str, str]) -> Iterator[Site]:
+    """A server for the tests of a module."""
+    found = Site(tmp_path_factory.mktemp("site") / "home", environment)
+    yield found
+    found.close()
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    """A real Chromium; ended with the module, because it holds this thread's event loop."""
+    path = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    if path is None:
+        if os.environ.get("CI"):
+            pytest.fail("There is no Chromium; `make browser` installs it where it can.")
+        pytest.skip("there is no Chromium; `make browser` installs it where it can")
+    with sync_playwright() as playwright:
+        launched = playwright.chromium.launch(executable_path=path, args=FLAGS)
+        yield launched
+        launched.close()
+
+
+class Watch:
+    """What must not happen in a browser: an error in a script, something forbidden, a request that leaves."""
+
+    def __init__(self, context: BrowserContext, home: str) -> None:
+        self._home = urlsplit(home).netloc
+        self.seen: list[str] = []
+        context.on("console", self._console)
+        context.on("weberror", lambda error: self.seen.append(f"error: {error.error}"))
+        context.on("request", self._request)
+
+    def _console(self, message: ConsoleMessage) -> None:
+        if message.type in ("error", "warning") and not message.text.startswith(EXPECTED):
+            self.seen.append(f"{message.type}: {message.text}")
+
+    def _request(self, request: Request) -> None:
+        where = urlsplit(request.url)
+        if where.scheme not in ("data", "blob") and where.netloc != self._home:
+            self.seen.append(f"left the machine: {request.url}")
+
+
+@pytest.fixture
+def look() -> dict[str, Any]:
+    """How the browser looks: its width, its colours, its language; a test may ask for another."""
+    return {"viewport": {"width": 1280, "height": 800}, "locale": "en-GB", "color_scheme": "light"}
+
+
+@pytest.fixture
+def context(browser: Browser, site: Site, look: dict[str, Any]) -> Iterator[BrowserContext]:
+    """A browser without a past."""
+    made = browser.new_context(base_url=site.url, **look)
+    watch = Watch(made, site.url)
+    yield made
+    made.close()
+    assert watch.seen == []
+
+
+@pytest.fixture
+def page(context: BrowserContext) -> Page:
+    """One tab."""
+    made = context.new_page()
+    made.set_default_timeout(20_000)
+    return made
+
+
+@pytest.fixture
+def base(site: Site) -> Iterator[str]:
+    """A base without documents."""
+    site.api.post("/bases", json={"name": "handbook", "indexes": ["vector", "fulltext"]}).raise_for_status()
+    yield "handbook"
+    site.api.delete("/bases/handbook")
+
+
+@pytest.fixture
+def put(site: Site, base: str) -> Callable[[str, str], int]:
+    """Add a document, and wait until it rests."""
+    return lambda name, text: site.put(base, name, text)

@@ -1,0 +1,149 @@
+"""The table of documents, in a real browser."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+import pytest
+from playwright.sync_api import expect
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from playwright.sync_api import Locator, Page
+
+    from tests.web.conftest import Site
+
+PLACE = "/bases/handbook/documents"
+
+
+def row(page: Page, name: str) -> Locator:
+    return page.get_by_role("row").filter(has=page.get_by_role("link", name=name, exact=True))
+
+
+def drop(page: Page, name: str, text: str, *, times: int = 1) -> None:
+    page.locator("input[type=file][multiple]").set_input_files(
+        [{"name": name, "mimeType": "text/markdown", "buffer": text.encode()}] * times
+    )
+
+
+@pytest.mark.usefixtures("base")
+def test_an_upload_is_seen_to_become_ready_and_the_same_again_is_explained(page: Page) -> None:
+    page.goto(PLACE)
+    expect(page.get_by_text("Nothing is in this base yet")).to_be_visible()
+    drop(page, "tides.md", "# Tides\n\nThe moon pulls the sea.")
+    expect(row(page, "tides.md").get_by_text("ready", exact=True)).to_be_visible()
+    expect(page.get_by_text("1–1 of 1")).to_be_visible()
+
+    drop(page, "tides.md", "# Tides\n\nThe moon pulls the sea.")
+    explained = page.get_by_role("region", name="Uploads").get_by_text(re.compile("is there already"))
+    expect(explained).to_be_visible()
+    expect(explained.get_by_role("link", name="Show the document")).to_have_attribute("href", re.compile(r"/\d+$"))
+
+
+def test_what_happens_elsewhere_is_seen_without_a_reload(page: Page, site: Site, put: Callable[[str, str], int]) -> None:
+    page.goto(PLACE)
+    page.get_by_label("Find by name").first.click()
+    first = put("anchor.md", "# Anchor\n\nIt holds.")
+    expect(row(page, "anchor.md").get_by_text("ready", exact=True)).to_be_visible()
+    put("buoy.md", "# Buoy\n\nIt floats.")
+    expect(page.locator("tbody tr").first).to_contain_text("buoy.md")  # the newest first, as the server says
+    site.api.delete(f"/bases/handbook/documents/{first}")
+    expect(row(page, "anchor.md")).to_have_count(0)
+    assert page.evaluate("performance.getEntriesByType('navigation').length") == 1
+
+
+def test_a_double_click_starts_one_job(page: Page, site: Site, put: Callable[[str, str], int]) -> None:
+    document = put("rope.md", "# Rope\n\nThree strands.")
+    before = site.api.get("/jobs", params={"base": "handbook"}).json()["total"]
+    page.goto(PLACE)
+    row(page, "rope.md").get_by_role("button", name=re.compile("^Index again")).dblclick()
+    expect(page.locator(".toast").first).to_be_visible()
+    site.api.get(f"/bases/handbook/documents/{document}", params={"wait": 30})
+    assert site.api.get("/jobs", params={"base": "handbook"}).json()["total"] == before + 1
+
+
+def test_what_cannot_be_done_says_why(page: Page, put: Callable[[str, str], int]) -> None:
+    put("rope.md", "# Rope\n\nThree strands.")
+    page.goto(PLACE)
+    cancel = row(page, "rope.md").get_by_role("button", name=re.compile("^Cancel"))
+    expect(cancel).to_have_attribute("aria-disabled", "true")
+    expect(cancel).to_have_attribute("title", "Cancel: Nothing of it is under way.")
+
+
+def test_many_are_deleted_at_once_also_those_that_are_not_shown(page: Page, site: Site, base: str) -> None:
+    for number in range(30):
+        site.api.post(
+            f"/bases/{base}/documents", params={"name": f"n{number:02}.md", "index": False}, content=f"Number {number}"
+        )
+    site.put(base, "kept.md", "Kept.")
+    page.goto(f"{PLACE}?size=25&text=n")
+    page.get_by_label("Select all on this page").check()
+    page.get_by_role("button", name="All 30 that match").click()
+    page.locator("#picked").get_by_role("button", name="Delete").click()
+    dialog = page.get_by_role("dialog")
+    expect(dialog).to_contain_text("Delete 30 documents?")
+    dialog.get_by_role("button", name="Delete").click()
+    expect(page.get_by_text("30 of 30 accepted")).to_be_visible()
+    expect(page.get_by_text("Nothing matches")).to_be_visible()
+    left = site.api.get(f"/bases/{base}/documents").json()
+    assert [one["name"] for one in left["items"]] == ["kept.md"]
+
+
+def test_the_page_equals_the_database_after_the_server_was_killed(
+    page: Page, site: Site, put: Callable[[str, str], int]
+) -> None:
+    gone = put("gone.md", "# Gone\n\nSoon.")
+    put("stays.md", "# Stays\n\nLong.")
+    page.goto(PLACE)
+    expect(page.locator("#live")).to_have_text("Live")
+    page.evaluate("window.mark = 'the same page'")
+    page.get_by_role("searchbox").fill(".md")
+    site.kill()
+    expect(page.locator("#live")).to_have_text("Reconnecting…")
+    site.start()
+    site.api.delete(f"/bases/handbook/documents/{gone}")
+    site.put("handbook", "new.md", "# New\n\nAfter the restart.")
+    expect(row(page, "new.md").get_by_text("ready", exact=True)).to_be_visible()
+    expect(row(page, "gone.md")).to_have_count(0)
+    expect(page.locator("#live")).to_have_text("Live")
+    expect(page.get_by_role("searchbox")).to_have_value(".md")
+    assert page.evaluate("window.mark") == "the same page"
+    shown = page.locator("tbody a[data-field=name]").all_inner_texts()
+    stored = site.api.get("/bases/handbook/documents").json()["items"]
+    assert shown == [one["name"] for one in stored]
+
+
+def test_hostile_names_are_only_ever_text(page: Page, put: Callable[[str, str], int]) -> None:
+    names = ["<img src=x onerror=alert(1)>.md", "javascript:alert(1).md", "</script><script>alert(1)</script>.md"]
+    for name in names:
+        put(name, f"# {name}\n\n<svg onload=alert(1)>")
+    page.on("dialog", lambda dialog: pytest.fail(f"a script ran: {dialog.message}"))
+    page.goto(PLACE)
+    for name in names:
+        expect(page.get_by_role("link", name=name, exact=True)).to_be_visible()
+    put("last<b>.md", "Live, not painted.")
+    expect(page.get_by_role("link", name="last<b>.md", exact=True)).to_be_visible()
+    assert page.locator("main img, main svg[onload], main b").count() == 0
+
+
+def test_it_is_readable_without_scripts(browser, site: Site, put: Callable[[str, str], int]) -> None:
+    put("rope.md", "# Rope\n\nThree strands.")
+    context = browser.new_context(base_url=site.url, java_script_enabled=False, locale="zh-CN")
+    page = context.new_page()
+    page.goto(f"{PLACE}?text=rope")
+    expect(page.get_by_role("link", name="rope.md")).to_be_visible()
+    expect(page.locator("tbody")).to_contain_text("就绪")
+    context.close()
+
+
+def test_a_folder_is_dropped_with_its_paths(page: Page, site: Site, base: str, tmp_path: Path) -> None:
+    (tmp_path / "ship" / "hull").mkdir(parents=True)
+    (tmp_path / "ship" / "hull" / "keel.md").write_text("# Keel\n\nOak.")
+    page.goto(PLACE)
+    page.locator("input[webkitdirectory]").set_input_files(tmp_path / "ship")
+    expect(page.get_by_role("link", name=re.compile("keel.md"))).to_be_visible()
+    names = [one["name"] for one in site.api.get(f"/bases/{base}/documents").json()["items"]]
+    assert any("keel.md" in name for name in names)
