@@ -4,8 +4,10 @@ VENV ?= .venv
 SEEDS ?= 2000
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+NODE := $(VENV)/node
+TYPESCRIPT := 7.0.2
 
-.PHONY: help setup serve test check bench eval read sim mutants constraints clean
+.PHONY: help setup serve test check scripts browser screenshots bench eval read sim mutants constraints clean
 
 help: ## Show what can be done
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -18,17 +20,32 @@ $(READY): pyproject.toml constraints.txt
 	@$(BIN)/uv pip install --quiet --python $(BIN)/python --constraint constraints.txt --editable '.[dev]'
 	@touch $@
 
-serve: setup ## Serve the API, with workers, on this machine: make serve PORT=7340
+serve: setup ## Serve the page and the API, with workers, on this machine: make serve PORT=7340
 	@$(if $(PORT),HOLDFAST_PORT=$(PORT)) $(BIN)/holdfast serve
 
-test: setup check sim ## Check, simulate 2,000 runs, run every test
+test: setup browser check sim ## Check, simulate 2,000 runs, run every test
 	$(BIN)/python -m pytest --numprocesses 3 --dist worksteal
 
-check: setup ## Lint, types, direction of imports
+check: setup scripts ## Lint, types, direction of imports
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+scripts: setup ## Check the types of the page's scripts, where Node is
+	@if command -v npm > /dev/null; then \
+	  test -x $(NODE)/node_modules/.bin/tsc || npm install --silent --no-save --no-package-lock --prefix $(NODE) typescript@$(TYPESCRIPT) && \
+	  $(NODE)/node_modules/.bin/tsc --project tsconfig.json && echo "The types of the scripts are right."; \
+	else echo "Node is not here, so the types of the scripts are not checked."; fi
+
+browser: ## Install Chromium for the tests of the page, where it is missing and that is possible
+	@command -v chromium > /dev/null || { \
+	  echo "Installing Chromium for the tests of the page."; \
+	  { apt-get update && apt-get install --yes --no-install-recommends chromium; } > /dev/null 2>&1 || \
+	  echo "Chromium could not be installed here: the tests of the page are left out, and with CI=true they fail."; }
+
+screenshots: setup browser ## Photograph every page, light and dark, wide and narrow, for the README
+	$(BIN)/python -m tests.web.screenshots
 
 sim: setup ## Simulate faults: make sim SEEDS=2000
 	$(BIN)/python -m tests.simulation --seeds $(SEEDS)

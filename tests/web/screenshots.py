@@ -1,0 +1,55 @@
+"""`make screenshots`: every page, light and dark, wide and narrow, as the README shows them."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+
+from playwright.sync_api import sync_playwright
+
+from tests.web.conftest import FLAGS, Site
+from tests.web.samples import PAGES, fill
+
+TARGET = Path(__file__).parents[2] / "docs" / "screenshots"
+WIDTHS = {"wide": (1280, 800), "narrow": (360, 740)}
+SETTLED = 1500  # milliseconds until what moves has come to rest
+
+
+def main() -> int:
+    """Photograph every page."""
+    path = shutil.which("chromium")
+    if path is None:
+        print("There is no Chromium; `make browser` installs it where it can.", file=sys.stderr)  # noqa: T201
+        return 1
+    shutil.rmtree(TARGET, ignore_errors=True)
+    TARGET.mkdir(parents=True)
+    with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
+        site = Site(Path(folder) / "home")
+        try:
+            filled = fill(site)
+            browser = playwright.chromium.launch(executable_path=path, args=FLAGS)
+            for width, (across, down) in WIDTHS.items():
+                for scheme in ("light", "dark"):
+                    context = browser.new_context(
+                        base_url=site.url,
+                        viewport={"width": across, "height": down},
+                        color_scheme="dark" if scheme == "dark" else "light",
+                        locale="en-GB",
+                    )
+                    page = context.new_page()
+                    for name, place in PAGES.items():
+                        page.goto(place.format(**filled))
+                        page.wait_for_timeout(SETTLED)
+                        page.screenshot(path=TARGET / f"{name}-{width}-{scheme}.png")
+                    context.close()
+            browser.close()
+        finally:
+            site.close()
+    print(f"{len(list(TARGET.iterdir()))} pictures in {TARGET.name}/")  # noqa: T201
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,117 @@
+"""What holds on every page: anybody can use it, it fits a phone, and every text is there in every language."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import expect
+
+from holdfast.web.words import LANGUAGES, catalogue
+from tests.web.samples import PAGES, fill
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
+
+    from tests.web.conftest import Site
+
+WEB = Path(__file__).parents[2] / "src" / "holdfast" / "web"
+CJK = re.compile(r"[\u4e00-\u9fff]")
+
+
+@pytest.fixture(scope="module")
+def filled(site: Site) -> dict[str, str]:
+    return fill(site)
+
+
+@pytest.mark.parametrize("width", [1280, 360])
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_every_page_can_be_used_by_anybody_and_fits(
+    browser: Browser, site: Site, filled: dict[str, str], width: int, scheme: str
+) -> None:
+    context = browser.new_context(
+        base_url=site.url,
+        viewport={"width": width, "height": 800},
+        color_scheme="dark" if scheme == "dark" else "light",
+        bypass_csp=True,  # the checker is a script that it puts into the page
+    )
+    found: list[str] = []
+    for name, place in PAGES.items():
+        page = context.new_page()
+        page.goto(place.format(**filled))
+        expect(page.locator("main h1")).to_be_visible()
+        page.wait_for_function("document.fonts.ready && document.querySelector('#live')?.dataset.state !== 'none'")
+        checked = Axe().run(page).response["violations"]
+        found += [f"{name}: {one['id']} {one['nodes'][0]['html'][:150]}" for one in checked]
+        if page.evaluate("document.documentElement.scrollWidth") > width:
+            found.append(f"{name} is wider than {width}")
+        page.close()
+    context.close()
+    assert found == []
+
+
+def test_every_page_speaks_the_language_of_the_reader(browser: Browser, site: Site, filled: dict[str, str]) -> None:
+    context = browser.new_context(base_url=site.url, locale="zh-CN")
+    for name, place in PAGES.items():
+        page = context.new_page()
+        page.goto(place.format(**filled))
+        heading = page.locator("main h1").inner_text()
+        assert page.locator("html").get_attribute("lang") == "zh-Hans"
+        assert CJK.search(heading) or filled["name"] in heading, f"{name}: {heading}"
+        page.close()
+    context.close()
+
+
+def test_every_text_is_there_in_every_language() -> None:
+    for key, texts in catalogue().items():
+        assert set(texts) == set(LANGUAGES), key
+        holes = {language: sorted(re.findall(r"\{(\w+)\}", text)) for language, text in texts.items()}
+        assert len({tuple(one) for one in holes.values()}) == 1, f"{key}: {holes}"
+        assert all(texts.values()), key
+
+
+def test_every_text_that_is_asked_for_is_in_the_catalogue() -> None:
+    asked: set[str] = set()
+    for file in [*WEB.rglob("*.html"), *WEB.rglob("*.js")]:
+        asked |= set(re.findall(r"""\bt\(\s*["']([\w. ]+)["']\s*[,)]""", file.read_text("utf-8")))
+    assert asked
+    assert asked - set(catalogue()) == set()
+
+
+def test_no_text_of_the_catalogue_is_left_over() -> None:
+    sources = "\n".join(file.read_text("utf-8") for kind in ("*.html", "*.js", "*.py") for file in WEB.rglob(kind))
+    # A key that is put together (`status.` and a status) is known by its beginning.
+    unused = [
+        key
+        for key in catalogue()
+        if not re.search(rf"""["'`]{re.escape(key)}["'`]""", sources)
+        and not any(
+            re.search(rf"""["'`]{re.escape(start)}(\$\{{|["'`]\s*(~|\+|\)))""", sources)
+            for start in (key[: at + 1] for at, letter in enumerate(key) if letter in "._")
+        )
+    ]
+    assert unused == []
+
+
+def test_no_page_has_an_inline_script_or_style() -> None:
+    for file in WEB.rglob("*.html"):
+        text = file.read_text("utf-8")
+        assert not re.search(r"\sstyle=|\son[a-z]+=|<style|\|\s*safe", text), file.name
+        for script in re.findall(r"<script[^>]*>", text):
+            assert "src=" in script or 'type="application/json"' in script, script
+
+
+def test_no_file_of_the_page_names_another_place() -> None:
+    for file in [*WEB.rglob("*.html"), *WEB.rglob("*.js"), *WEB.rglob("*.css")]:
+        for address in re.findall(r"https?://[^\s\"'`)<]+", file.read_text("utf-8")):
+            assert address.startswith("http://www.w3.org/"), f"{file.name}: {address}"
+
+
+def test_the_catalogue_is_valid_json_without_doubles() -> None:
+    for file in (WEB / "words").iterdir():
+        pairs = json.loads(file.read_text("utf-8"), object_pairs_hook=list)
+        assert len({key for key, _ in pairs}) == len(pairs), file.name
