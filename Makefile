@@ -7,6 +7,8 @@ READY := $(VENV)/.ready
 NODE := $(VENV)/node
 TYPESCRIPT := 7.0.2
 
+unexport PYTHONDONTWRITEBYTECODE # dozens of processes would each compile the same modules again
+
 .PHONY: help setup serve test check scripts browser screenshots bench eval read sim mutants constraints clean
 
 help: ## Show what can be done

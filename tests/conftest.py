@@ -14,6 +14,7 @@ from holdfast.core.clock import SystemClock
 from holdfast.core.rules import Rules
 from holdfast.stores.opening import open_store
 from tests.support.clock import FakeClock
+from tests.support.databases import Databases
 from tests.support.servers import Postgres, Valkey
 from tests.support.stores import open_test_store
 
@@ -63,10 +64,10 @@ def sqlite_pattern(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def postgres_pattern(postgres: Postgres) -> str:
-    """The name of a database that every table has been made in."""
+def databases(postgres: Postgres) -> Databases:
+    """Databases that every table has been made in."""
     open_store(postgres.create_database("pattern"), rules=Rules(), clock=SystemClock()).close()
-    return "pattern"
+    return Databases(postgres, "pattern")
 
 
 @pytest.fixture
@@ -79,9 +80,15 @@ def sqlite_url(tmp_path: Path, request: pytest.FixtureRequest, *, empty: bool) -
 
 @pytest.fixture
 def postgres_url(postgres: Postgres, request: pytest.FixtureRequest, *, empty: bool) -> Iterator[str]:
-    name = f"test_{uuid.uuid4().hex[:12]}_{os.getpid()}"
-    yield postgres.create_database(name, None if empty else request.getfixturevalue("postgres_pattern"))
-    postgres.drop_database(name)
+    if empty:
+        name = f"test_{uuid.uuid4().hex[:12]}_{os.getpid()}"
+        yield postgres.create_database(name)
+        postgres.drop_database(name)
+    else:
+        databases = request.getfixturevalue("databases")
+        name = databases.lend()
+        yield postgres.address(name)
+        databases.take_back(name)
 
 
 @pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])

@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from holdfast.knowledge.archives import Restored
     from holdfast.library.catalogue import Base, Item
     from tests.support.clock import FakeClock
-    from tests.support.servers import Postgres
+    from tests.support.databases import Databases
 
     Make = Callable[..., Rig]
     Json = dict[str, Any]
@@ -106,10 +106,10 @@ def make(tmp_path: Path, clock: FakeClock, request: pytest.FixtureRequest) -> It
                 shutil.copy(request.getfixturevalue("sqlite_pattern"), folder / "holdfast.db")
                 url = f"sqlite:///{folder / 'holdfast.db'}"
             else:
-                server: Postgres = request.getfixturevalue("postgres")
-                name = f"archives_{os.getpid()}_{os.urandom(4).hex()}"
-                url = server.create_database(name, request.getfixturevalue("postgres_pattern"))
-                stack.callback(server.drop_database, name)
+                databases: Databases = request.getfixturevalue("databases")
+                name = databases.lend()
+                url = request.getfixturevalue("postgres").address(name)
+                stack.callback(databases.take_back, name)
             rig = Rig(url, folder / "blobs", clock, provider, speaker=provider or OfflineProvider(), **base)
             rig.url = url  # type: ignore[attr-defined]
             stack.callback(rig.close)

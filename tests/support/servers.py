@@ -207,7 +207,7 @@ class Postgres(Server):
 
     @property
     def url(self) -> str:
-        return self._url("postgres")
+        return self.address("postgres")
 
     @property
     def dsn(self) -> str:
@@ -218,7 +218,7 @@ class Postgres(Server):
         """Create a database, empty or as a copy of another one, and return its URL."""
         command = sql.SQL("CREATE DATABASE {} TEMPLATE {}")
         self._execute(command.format(sql.Identifier(name), sql.Identifier(pattern or "template1")))
-        return self._url(name)
+        return self.address(name)
 
     def drop_database(self, name: str) -> None:
         """Drop a database if it exists, together with the connections to it."""
@@ -229,7 +229,8 @@ class Postgres(Server):
         while self._borrowed:
             shutil.rmtree(self._borrowed.pop())
 
-    def _url(self, database: str) -> str:
+    def address(self, database: str) -> str:
+        """Return the URL of a database."""
         return f"postgresql+psycopg://postgres@{HOST}:{self.port}/{database}"
 
     def _execute(self, statement: sql.Composed) -> None:

@@ -41,7 +41,9 @@ class Serving:
             self.address = ""
             return
         self.address = next(word for word in line.split() if word.startswith("http://")).rstrip(".,")
-        self.http = httpx2.Client(base_url=f"{self.address}/api/v1", timeout=PATIENCE, trust_env=False)
+        # The server ends an idle connection after 5 s; the client must not take one up just then.
+        idle = httpx2.Limits(keepalive_expiry=1)
+        self.http = httpx2.Client(base_url=f"{self.address}/api/v1", timeout=PATIENCE, trust_env=False, limits=idle)
 
     def _drain(self) -> None:
         assert self.process.stderr is not None

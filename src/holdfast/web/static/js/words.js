@@ -2,7 +2,7 @@
 
 const root = document.documentElement;
 export const language = root.lang.startsWith("zh") ? "zh" : "en";
-const locale = language === "zh" ? "zh-CN" : navigator.language.startsWith("en") ? navigator.language : "en";
+export const locale = language === "zh" ? "zh-CN" : navigator.language.startsWith("en") ? navigator.language : "en";
 
 /** @type {Record<string, string>} */
 const texts = root.dataset.words ? await (await fetch(root.dataset.words)).json() : {};
@@ -45,11 +45,22 @@ export function size(bytes) {
   let value = bytes;
   for (const unit of ["byte", "kilobyte", "megabyte", "gigabyte"]) {
     if (value < 1000 || unit === "gigabyte") {
-      return new Intl.NumberFormat(locale, { style: "unit", unit, unitDisplay: "short", maximumFractionDigits: value < 10 && unit !== "byte" ? 1 : 0 }).format(value);
+      return new Intl.NumberFormat(locale, { style: "unit", unit, unitDisplay: unit === "byte" ? "narrow" : "short", maximumFractionDigits: value < 10 && unit !== "byte" ? 1 : 0 }).format(value);
     }
     value /= 1000;
   }
   return "";
+}
+
+/**
+ * Return how long something took.
+ * @param {number} seconds
+ */
+export function span(seconds) {
+  /** @type {[string, number][]} */
+  const units = [["day", 86400], ["hour", 3600], ["minute", 60]];
+  const [unit, length] = units.find(([, one]) => seconds >= 2 * one) ?? ["second", 1];
+  return new Intl.NumberFormat(locale, { style: "unit", unit, unitDisplay: unit === "byte" ? "narrow" : "short", maximumFractionDigits: seconds < 10 ? 1 : 0 }).format(seconds / length);
 }
 
 /** @param {string | null} at */
@@ -71,16 +82,25 @@ export function ago(at) {
 }
 
 /**
- * Write every time, size and number below an element as the locale does.
+ * Write every time below an element: how long ago, or for what is older than a day, when.
  * @param {ParentNode} within
  */
-export function localise(within) {
+export function tellTimes(within) {
   for (const one of within.querySelectorAll("time[datetime]")) {
     const at = one.getAttribute("datetime") ?? "";
     if (!at) continue;
     one.textContent = Date.now() - new Date(at).getTime() < 86_400_000 ? ago(at) : date(at);
     one.setAttribute("title", date(at));
   }
+}
+
+/**
+ * Write every time, size and number below an element as the locale does.
+ * @param {ParentNode} within
+ */
+export function localise(within) {
+  tellTimes(within);
   for (const one of within.querySelectorAll("data.size")) one.textContent = size(Number(one.getAttribute("value")));
+  for (const one of within.querySelectorAll("data.span")) one.textContent = span(Number(one.getAttribute("value")));
   for (const one of within.querySelectorAll("data.count")) one.textContent = number(Number(one.getAttribute("value")));
 }

@@ -3,7 +3,8 @@
 import { at, get, post, search } from "../api.js";
 import { adding } from "../adding.js";
 import { confirmed, notice, tried } from "../dialog.js";
-import { byId, data, el, field } from "../html.js";
+import { byId, data, el } from "../html.js";
+import { paging, paintPager } from "../paging.js";
 import { Picking } from "../picking.js";
 import { Rows } from "../rows.js";
 import { MOVING, progressOf } from "../standing.js";
@@ -52,7 +53,7 @@ async function load() {
   if (!found.items.length && total && asked.page > 1) return turn(Math.max(1, Math.ceil(total / asked.size)));
   rows.show(found.items);
   picking.keep();
-  paintPager();
+  paintPager(asked, total);
   counts();
 }
 
@@ -119,27 +120,7 @@ function move(changes) {
 /** @param {number} page */
 const turn = (page) => move({ page });
 
-function paintPager() {
-  const last = Math.max(1, Math.ceil(total / asked.size));
-  const shown = field(byId("pager"), "shown");
-  const first = (asked.page - 1) * asked.size + 1;
-  if (shown) shown.textContent = total ? t("page.of", { from: number(first), to: number(Math.min(asked.page * asked.size, total)), total: number(total) }) : "";
-  const targets = { first: 1, previous: asked.page - 1, next: asked.page + 1, last };
-  for (const [name, page] of Object.entries(targets)) {
-    const link = byId("pager").querySelector(`[data-page="${name}"]`);
-    const possible = page >= 1 && page <= last && page !== asked.page;
-    link.toggleAttribute("aria-disabled", !possible);
-    if (possible) link.href = search({ ...asked, page });
-    else link.removeAttribute("href");
-  }
-}
-
-byId("pager").addEventListener("click", (/** @type {MouseEvent} */ event) => {
-  const link = /** @type {Element} */ (event.target).closest("a[href]");
-  if (!link || event.ctrlKey || event.metaKey) return;
-  event.preventDefault();
-  turn(Number(new URLSearchParams(link.getAttribute("href") ?? "").get("page") ?? 1));
-});
+paging(turn);
 
 const form = byId("filter");
 let typed = 0;

@@ -1,0 +1,41 @@
+"""A base of very many documents."""
+
+from __future__ import annotations
+
+from statistics import median
+from time import perf_counter
+from typing import TYPE_CHECKING
+
+from holdfast.library.catalogue import BaseSettings
+from holdfast.web.site import install
+from tests.support.filling import fill
+from tests.support.http_site import HttpSite
+from tests.support.rig import Rig
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.support.clock import FakeClock
+
+ROUNDS = 9
+COUNTS = {"few": 100, "many": 10_000}
+
+
+def test_a_page_of_very_many_documents_is_at_most_twice_as_slow_as_one_of_few(
+    database_url: str, tmp_path: Path, clock: FakeClock
+) -> None:
+    rig = Rig(database_url, tmp_path / "blobs", clock, indexes=("fulltext",))
+    site = HttpSite(rig)
+    install(site.app)
+    for name, count in COUNTS.items():
+        fill(rig, rig.library.catalogue.create_base(name, BaseSettings(indexes=("fulltext",))), count)
+    took: dict[str, list[float]] = {name: [] for name in COUNTS}
+    for _ in range(ROUNDS):
+        for name, times in took.items():
+            began = perf_counter()
+            answer = site.http.get(f"{site.address}/bases/{name}/documents")
+            times.append(perf_counter() - began)
+            assert answer.text.count("<tr data-id=") == 51  # fifty, and the template
+    site.close()
+    rig.close()
+    assert median(took["many"]) < 2 * median(took["few"]), took
