@@ -17,6 +17,7 @@ HoldfastError
 ├── BaseFailed           nothing can be added or indexed there until it is repaired
 ├── NotNow               it cannot be done while things stand as they do
 │   └── Conflict         a job or a document stands in the way, and is named
+├── ChangedMeanwhile     a document is not as whoever asked last saw it
 ├── Forbidden            the key does not allow this
 ├── BadAnswer            a server did not answer as Holdfast does
 ├── StaleLease           a write by a worker that no longer holds the slot
@@ -179,6 +180,14 @@ class Conflict(NotNow):
         self.status = status
         self.document = document
         self.job = job
+
+
+class ChangedMeanwhile(HoldfastError):
+    """A document has another generation than whoever asked has seen; nothing was changed."""
+
+    def __init__(self, generation: int) -> None:
+        super().__init__(f"The document has changed: its generation is {generation} now. Read it again.")
+        self.generation = generation
 
 
 class Forbidden(HoldfastError):

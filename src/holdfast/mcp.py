@@ -73,7 +73,8 @@ def make_server(library: Holdfast, *, writes: bool = False) -> MCPServer[Any]:
         (tools.list_bases, tools.search, tools.read_document, tools.read_passage, tools.status), LOOKS
     )
     if writes:
-        offered |= {tools.add_note: CHANGES, tools.add_url: CHANGES, tools.delete_document: REMOVES}
+        offered |= dict.fromkeys((tools.add_note, tools.add_url, tools.retry_document), CHANGES)
+        offered[tools.delete_document] = REMOVES
     for tool, kind in offered.items():
         server.add_tool(_explained(tool), name=tool.__name__, annotations=kind)
     return server
@@ -120,6 +121,10 @@ class Tools:
     def add_url(self, base: str, address: str, context: Context[Any, Any]) -> dict[str, Any]:
         """Add a page of the web, which is fetched and indexed."""
         return _plain(self._side(context).documents.url(base, address))
+
+    def retry_document(self, base: str, document: int, context: Context[Any, Any]) -> dict[str, Any]:
+        """Build what failed or is lacking of a document; of one that is being deleted, try the clean-up again."""
+        return _plain(self._side(context).documents.retry(base, document))
 
     def delete_document(self, base: str, document: int, context: Context[Any, Any]) -> dict[str, Any]:
         """Delete a document with all below it; it cannot be brought back."""

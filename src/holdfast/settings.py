@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 PREFIX = "HOLDFAST_"
 DATABASE, DATA = "holdfast.db", "files"  # in the home folder
 KEYS = ("auto", "on")
+LOGS = ("", "debug", "info", "warning")
 LASTING = ("heartbeat", "stall", "overtaken", "period", "ring_again", "backoff", "lock_held_delay", "retention")
 COUNTED = ("workers", "claim_batch", "rings_per_worker", "attempts", "lock_held_tries", "upload_limit")
 UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
@@ -73,6 +74,8 @@ class Settings:
 
     fetch_allow: str = _is("", "hosts and networks beyond the public web from which pages may be fetched")
     webhook_allow: str = _is("", "hosts and networks beyond the public web to which webhooks may be sent")
+
+    log: str = _is("", "what a server and its workers tell: `debug`, `info` or `warning`; empty: `info`")
 
     words_memory: int = _is(60, "megabytes of words that a process keeps for searching, on SQLite; 0: none")
 
@@ -124,6 +127,8 @@ class Settings:
     def _check_words(self) -> None:
         if self.keys not in KEYS:
             raise BadSettings(f"{PREFIX}KEYS is {self.keys!r}; write {' or '.join(KEYS)}.")
+        if self.log not in LOGS:
+            raise BadSettings(f"{PREFIX}LOG is {self.log!r}; write {', '.join(LOGS[1:])}, or nothing.")
         for purpose in ("embedding", "chat"):
             if bool(getattr(self, f"{purpose}_url")) != bool(getattr(self, f"{purpose}_model")):
                 name = f"{PREFIX}{purpose.upper()}"

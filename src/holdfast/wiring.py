@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import logging
+from dataclasses import dataclass, replace
+from datetime import timedelta
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,6 +23,7 @@ from holdfast.events.webhooks import Webhooks
 from holdfast.indexes.base import Tools
 from holdfast.indexes.chunked import ChunkIndexer
 from holdfast.indexes.documents import CONTENT, ContentIndexer
+from holdfast.indexes.drawing import Drawings
 from holdfast.indexes.merging import MERGING, MergingIndexer, request_due
 from holdfast.indexes.portrait import Portraits
 from holdfast.indexes.registry import Indexes
@@ -32,18 +35,20 @@ from holdfast.knowledge.bases import Bases
 from holdfast.knowledge.cards import CARDS, Cards, CardsIndexer
 from holdfast.knowledge.doctor import Doctor
 from holdfast.knowledge.doctor import Parts as DoctorParts
+from holdfast.knowledge.dossiers import Dossiers
 from holdfast.knowledge.items import Items
 from holdfast.knowledge.looking import SourceIndexer, World
 from holdfast.knowledge.rolling import ROLLOUT, RolloutIndexer
 from holdfast.knowledge.shelves import Shelves
 from holdfast.knowledge.syncing import Syncing
+from holdfast.knowledge.trying import Trials
 from holdfast.library.blobs import Blobs
 from holdfast.library.catalogue import Catalogue
 from holdfast.library.leftovers import Leftovers
 from holdfast.library.memos import Memos
 from holdfast.library.prices import Price
 from holdfast.providers.offline import OfflineProvider
-from holdfast.providers.openai import Endpoint, OpenAIProvider
+from holdfast.providers.openai import PATIENCE, Endpoint, OpenAIProvider
 from holdfast.providers.pausing import Pausing
 from holdfast.runtime.crew import LocalCrew, Parts, no_sweep
 from holdfast.runtime.reconciler import Reconciler
@@ -66,6 +71,10 @@ if TYPE_CHECKING:
     from holdfast.stores.bells import Bell
     from holdfast.stores.sql import SqlStore
 
+LOG = "%(asctime)s %(levelname)s %(message)s"
+CHATTY = ("alembic", "uvicorn")  # they tell of every part of themselves
+A_TRIAL = timedelta(seconds=8)  # without a byte of answer
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recipe:
@@ -80,6 +89,8 @@ class Recipe:
     def __call__(self) -> Parts:
         """Open the database and load the indexers, in the process that uses them."""
         settings = self.settings
+        if settings.log:
+            show_log(settings.log)
         bell = open_bell(settings.database)
         store = open_settings(settings, bell)
         library = None if self.indexers else Library(store, settings)
@@ -94,6 +105,13 @@ class Recipe:
             retention=settings.retention,
             claim_batch=settings.claim_batch,
         )
+
+
+def show_log(level: str) -> None:
+    """Let this process tell on stderr what happens, in which detail; what is configured already stays so."""
+    logging.basicConfig(level=level.upper(), format=LOG)
+    for name in () if level == "debug" else CHATTY:
+        logging.getLogger(name).setLevel(logging.WARNING)
 
 
 def open_settings(settings: Settings, bell: Bell | None = None) -> SqlStore:
@@ -168,6 +186,7 @@ class Library:
         self.bases = Bases(store, self.catalogue, self.indexes, self.items)
         self.archives = Archives(ArchiveParts(store, self.blobs, self.bases, self.items, __version__))
         self.shelves = Shelves(store, self.blobs, self.indexes)
+        self.dossiers = Dossiers(self.shelves)
         self.world = World(reach=Reach.parse(settings.fetch_allow))
         self.log = Log(store.database)
         self.keys = Keys(store.database)
@@ -178,7 +197,20 @@ class Library:
         self.cards = Cards(store, self.indexes)
         self.searching = Searching(store.database, self.indexes)
         self.portraits = Portraits(store.database)
+        self.drawings = Drawings(store.database)
         self.asking = Asking(self.searching, self.portraits, tools.speaker_of)
+        self.trials = Trials(
+            replace(
+                tools,
+                embedder=embedder or open_embedder(settings, A_TRIAL),
+                speaker=speaker or open_speaker(settings, A_TRIAL),
+            ),
+            {
+                role: host
+                for role, url in (("embedding", settings.embedding_url), ("chat", settings.chat_url))
+                if (host := urlsplit(url).hostname)
+            },
+        )
 
     @property
     def doctor(self) -> Doctor:
@@ -234,20 +266,27 @@ class Library:
         )
 
 
-def open_embedder(settings: Settings) -> Provider:
+def open_embedder(settings: Settings, patience: timedelta = PATIENCE) -> Provider:
     """Return what embeds: an endpoint, or this machine."""
     if not settings.embedding_url:
         return OfflineProvider()
     return OpenAIProvider(
-        Endpoint(base_url=settings.embedding_url, key=settings.embedding_key, embedding_model=settings.embedding_model)
+        Endpoint(
+            base_url=settings.embedding_url,
+            key=settings.embedding_key,
+            embedding_model=settings.embedding_model,
+            timeout=patience,
+        )
     )
 
 
-def open_speaker(settings: Settings) -> Provider:
+def open_speaker(settings: Settings, patience: timedelta = PATIENCE) -> Provider:
     """Return what speaks: an endpoint, or nobody."""
     if not settings.chat_url:
         return OfflineProvider()
-    return OpenAIProvider(Endpoint(base_url=settings.chat_url, key=settings.chat_key, chat_model=settings.chat_model))
+    return OpenAIProvider(
+        Endpoint(base_url=settings.chat_url, key=settings.chat_key, chat_model=settings.chat_model, timeout=patience)
+    )
 
 
 def prices(settings: Settings) -> dict[str, Price]:

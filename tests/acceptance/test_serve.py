@@ -87,3 +87,25 @@ def test_a_server_that_others_could_reach_needs_a_key_before_it_starts(home: Pat
     assert "open to everybody" in said
     assert "holdfast keys create" in said
     assert refused.end() != 0
+
+
+@pytest.mark.parametrize(
+    ("level", "moves", "failures"), [("", False, True), ("debug", True, True), ("warning", False, False)]
+)
+def test_a_terminal_is_told_what_failed_and_of_every_move_only_on_request(
+    home: Path, level: str, *, moves: bool, failures: bool
+) -> None:
+    serving = Serving(home, environment={"HOLDFAST_LOG": level})
+    serving.http.post("/bases", json={"name": "sea", "indexes": ["fulltext"]})
+    serving.add("whale.md", "# Whale\n\nIt eats krill.")
+    (empty,) = serving.http.post("/bases/sea/documents/notes", json={"name": "Empty", "text": " "}).json()["replies"]
+    told = serving.http.get(f"/bases/sea/documents/{empty['document']}", params={"wait": PATIENCE}).json()
+    assert told["status"] == "failed"
+    assert serving.end() == 0
+    lines = [line for line in serving.errors if line[:4].isdigit()]  # those of the log begin with the time
+    assert any("slot.admitted" in line for line in lines) is moves, "by who serves"
+    assert any("slot.claimed" in line for line in lines) is moves, "by who works"
+    assert any("work.failed" in line for line in lines) is failures
+    if level != "debug":
+        assert len(lines) == int(failures)
+        assert not any("Traceback" in line for line in serving.errors)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tests.support.http_site import API, problem
 
@@ -230,7 +230,31 @@ def test_an_answer_waits_until_a_job_has_ended_or_the_time_is_over(site: HttpSit
         assert document.result().json()["status"] == "success"
 
 
-def test_whoever_opens_the_address_or_a_wrong_one_is_told_where_to_look(site: HttpSite) -> None:
-    assert site.http.get(f"{site.address}/").json()["description"] == f"{API}/openapi.json"
+def test_whoever_asks_at_a_wrong_address_is_told_where_to_look(site: HttpSite) -> None:
     assert f"{API}/openapi.json" in problem(site.http.get(f"{site.address}/nowhere"))["detail"]
     assert f"{API}/openapi.json" in problem(site.http.put("/bases"))["detail"]
+
+
+def test_what_a_filter_lets_through_is_counted_and_asked_for_and_the_body_names_one_way(site: HttpSite) -> None:
+    site.index("whales.md", WHALES)
+    path = "/bases/shelf/documents:reindex"
+    counted = site.http.post(path, json={"filter": {"status": ["success"]}, "dry_run": True})
+    assert (counted.status_code, counted.json()) == (
+        202,
+        {"found": 1, "accepted": 0, "answers": {}, "dry_run": True},
+    )
+    assert site.http.post(path, json={"filter": {"kind": ["note"]}}).json()["found"] == 0
+    assert site.http.post(path, json={"filter": {}}).json()["answers"] == {"accepted: reindex": 1}
+    wrong: list[dict[str, Any]] = [
+        {},
+        {"documents": [1], "filter": {}},
+        {"documents": [1], "dry_run": True},
+        {"filter": {"state": ["failed"]}},
+        {"filter": {"status": []}},
+    ]
+    for body in wrong:
+        refused = site.http.post(path, json=body)
+        assert (refused.status_code, problem(refused)["code"]) == (422, "invalid_request"), body
+    refused = site.http.post("/bases/shelf/documents:delete", json={"filter": {}})
+    assert (refused.status_code, problem(refused)["code"]) == (422, "bad_request")
+    assert "clear" in problem(refused)["detail"]

@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from holdfast import File, errors
-from holdfast.front import access, accounts, archives, asking, bases, documents, history, jobs, remote
+from holdfast.front import access, accounts, archives, asking, bases, documents, dossiers, history, jobs, remote
 from holdfast.front.local import Local
 from holdfast.front.opening import me
 from holdfast.front.remote import Remote
 from holdfast.front.values import Mode, OnDuplicate, Verdict
+from tests.support.crew import raises
 from tests.support.http_site import HttpSite
 from tests.support.rig import Rig
 
@@ -29,6 +30,7 @@ PAIRS = [
     (jobs.LocalJobs, remote.RemoteJobs),
     (asking.LocalAsking, remote.RemoteAsking),
     (asking.LocalCards, remote.RemoteCards),
+    (dossiers.LocalDossiers, remote.RemoteDossiers),
     (accounts.LocalAccounts, remote.RemoteAccounts),
     (archives.LocalArchives, remote.RemoteArchives),
     (history.LocalEvents, remote.RemoteEvents),
@@ -134,6 +136,63 @@ def test_what_is_not_there_is_the_same_error(side: Any) -> None:
         assert len(str(caught.value)) > 20
 
 
+def test_what_changed_meanwhile_is_left_alone(side: Any, rig: Rig) -> None:
+    note = side.documents.note("shelf", "Whale", "It eats krill.")
+    rig.work()
+    seen = side.documents.get("shelf", note.document).generation
+    assert side.documents.reindex("shelf", note.document, unless_changed=[seen]).generation == seen + 1
+    for ask in (side.documents.index, side.documents.retry, side.documents.cancel, side.documents.delete):
+        with pytest.raises(errors.ChangedMeanwhile) as caught:
+            ask("shelf", note.document, unless_changed=[seen])
+        assert caught.value.generation == seen + 1
+    with pytest.raises(errors.Conflict) as busy:
+        side.documents.reindex("shelf", note.document, unless_changed=[seen + 1])
+    assert (busy.value.reason, busy.value.document) == ("not_terminal", note.document)
+    with pytest.raises(errors.BadRequest, match="one document"):
+        side.documents.many("shelf", "delete", [note.document, 99], unless_changed=[seen])
+    assert side.documents.delete("shelf", note.document, unless_changed=[seen, seen + 1]).accepted
+
+
+def test_all_that_fits_is_asked_for_at_once(side: Any, rig: Rig) -> None:
+    for name in ("Whale", "Krill", "Stone"):
+        side.documents.note("shelf", name, f"About {name}.")
+    rig.work()
+    counted = side.documents.matching("shelf", "reindex", text="AL", kinds=["note"], dry_run=True)
+    assert (counted.found, counted.answers, counted.dry_run) == (1, {}, True)
+    done = side.documents.matching("shelf", "reindex", states=["success"], parent=0, priority=2)
+    assert (done.found, done.accepted, done.answers, done.dry_run) == (3, 3, {"accepted: reindex": 3}, False)
+    assert {one.priority for one in side.documents.list("shelf").items} == {2}
+    assert side.documents.matching("shelf", "delete", text="Stone").answers == {"accepted: delete": 1}
+    assert side.documents.matching("shelf", "retry", deleting=True).answers == {"joined: already_deleting": 1}
+    with pytest.raises(errors.BadRequest, match="clear"):
+        side.documents.matching("shelf", "delete")
+    with pytest.raises(errors.BadRequest):
+        side.documents.matching("shelf", "reindex", deleting=True)
+
+
+def test_a_clean_up_that_failed_is_tried_again(side: Any, rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    note = side.documents.note("shelf", "Whale", "It eats krill.")
+    rig.work()
+    deleted = side.documents.delete("shelf", note.document)
+    with pytest.raises(errors.Conflict) as busy:
+        side.documents.retry("shelf", note.document)
+    assert (busy.value.reason, busy.value.job) == ("already_deleting", deleted.job)
+    with monkeypatch.context() as away:
+        away.setattr(rig.indexers["content"], "remove", raises(errors.Transient("away", "It is away.")))
+        rig.work()
+    (left,) = side.documents.list("shelf", deleting=True).items
+    assert (left.why.code, left.retry_at is not None) == ("away", True)
+    again = side.documents.retry("shelf", note.document)
+    assert (again.reason, again.status, again.message) == (
+        "clean_up_again",
+        "deleting",
+        "Its clean-up is tried again now.",
+    )
+    rig.work()
+    with pytest.raises(errors.UnknownItem):
+        side.documents.retry("shelf", note.document)
+
+
 def test_bases_are_made_changed_and_deleted(side: Any, rig: Rig) -> None:
     assert side.bases.create("handbook", chunk_size=256).settings.chunk_size == 256
     assert side.bases.change("handbook", budget_tokens=5).settings.budget_tokens == 5
@@ -186,6 +245,56 @@ def test_questions_are_answered_and_entities_shown(side: Any, rig: Rig) -> None:
     assert side.cards.list("shelf").items == []
     assert side.cards.export("shelf", "json").strip() == "[]"
     assert side.accounts.doctor() is not None
+
+
+def test_all_is_seen_at_a_glance(side: Any, rig: Rig) -> None:
+    side.documents.note("shelf", "a", "text")
+    rig.work()
+    side.documents.note("shelf", "b", "other text")
+    told = side.overview()
+    assert (told.bases, told.documents.documents, told.queue.active, told.workers) == (1, 2, {"queued": 1}, 0)
+    assert (len(told.series), told.series[-1].success) == (24, 1)
+    assert side.overview(hours=48).queue.window_seconds == 48 * 3600
+    with pytest.raises(errors.BadRequest):
+        side.overview(hours=0)
+
+
+def test_the_graph_is_drawn_and_its_edges_have_evidence(side: Any, rig: Rig) -> None:
+    side.documents.note("shelf", "Keeper", "# Keeper\n\nThe keeper of Grey Island was Mara Lund.")
+    rig.work()
+    view = side.asking.graph("shelf")
+    (edge,) = [one for one in view.edges if {one.source, one.target} == {"grey island", "mara lund"}]
+    (place,) = side.asking.evidence("shelf", edge.source, edge.target)
+    assert (place.name, "Mara Lund" in place.text) == ("Keeper", True)
+    near = side.asking.graph("shelf", around="mara lund", depth=2, limit=10)
+    assert {one.key for one in near.nodes} >= {"mara lund", "grey island"}
+    with pytest.raises(errors.UnknownEntity):
+        side.asking.graph("shelf", around="nobody")
+
+
+def test_all_about_one_document_is_told(side: Any, rig: Rig) -> None:
+    reply = side.documents.note("shelf", "Keeper", "# Keeper\n\nThe keeper of Grey Island was Mara Lund.")
+    rig.work()
+    assert ("mara lund", "Mara Lund", 1) in [
+        (one.key, one.name, one.mentions) for one in side.dossiers.entities("shelf", reply.document)
+    ]
+    assert side.dossiers.cards("shelf", reply.document).items == []
+    assert side.dossiers.usage("shelf", reply.document).name == "Keeper"
+    last, *_, added = side.dossiers.history("shelf", reply.document)
+    assert (last.what, last.job, added.what) == ("success", reply.job, "added")
+    (job,) = side.jobs.list("shelf", document=reply.document).items
+    assert (job.id, job.name) == (reply.job, "Keeper")
+    (standing,) = side.documents.statuses("shelf", [reply.document])
+    assert (standing.name, standing.kind) == ("Keeper", "note")
+    with pytest.raises(errors.UnknownItem):
+        side.dossiers.history("shelf", 77)
+
+
+def test_providers_are_tried(side: Any) -> None:
+    assert [(one.role, one.provider, one.ok) for one in side.bases.test_providers("shelf")] == [
+        ("embedding", "offline", True),
+        ("chat", "none", True),
+    ]
 
 
 def test_what_happened_is_read_back_and_refusals_are_counted(side: Any, rig: Rig) -> None:

@@ -832,10 +832,70 @@ def test_delete_wins_over_every_other_request(books: SqlStore) -> None:
         O.DROP: {"kinds": ("vector",)},
         O.RENEW: {"kinds": ("content",), "slots": (SlotSpec("content"),)},
     }
-    for operation in set(O) - {O.DELETE}:
+    for operation in set(O) - {O.DELETE, O.RETRY}:
         answer = ask(books, operation=operation, **some.get(operation, {}))
         assert (answer.verdict, answer.reason) == (V.REJECTED, "being_deleted")
+    retried = ask(books, operation=O.RETRY)
+    assert (retried.verdict, retried.reason, retried.job) == (V.JOINED, "already_deleting", deleting.job)
     assert rows(books, tables.slots) == before
+
+
+def test_a_clean_up_that_waits_is_due_at_once_when_somebody_asks_for_it_again(
+    books: SqlStore, clock: FakeClock
+) -> None:
+    ask(books, slots=ONE)
+    first = ask(books, operation=O.DELETE)
+    for _ in range(3):
+        ticket = take(books, "cards")
+        books.fail([failed(ticket, MINUTE, code="disk")])
+        clock.advance(MINUTE)
+    books.fail([failed(take(books, "cards"), timedelta(hours=1), code="disk")])
+    waits = books.slot("shelf", "doc", "cards")
+    assert books.claim([ring_of(waits)], "worker") == []
+    for operation in set(O) - {O.DELETE, O.RETRY, O.DROP, O.RENEW}:
+        assert ask(books, operation=operation).reason == "being_deleted"
+    again = ask(books, operation=O.RETRY, requester="Ada")
+    assert (again.verdict, again.reason, again.status) == (V.ACCEPTED, "clean_up_again", Status.DELETING)
+    assert again.generation == (first.generation or 0) + 1
+    assert again.job != first.job
+    slot = books.slot("shelf", "doc", "cards")
+    assert (slot.state, slot.wanted, slot.attempts, slot.error) == (SlotState.DELETING, again.generation, 0, None)
+    assert (slot.due_at, slot.fence) == (clock.now(), waits.fence)
+    told = books.job(again.job or "")
+    assert (told.operation, told.requester, told.outcome) == (O.DELETE, "Ada", None), "it can no more be cancelled"
+    assert books.job(first.job or "").outcome is Outcome.SUPERSEDED
+    joined = ask(books, operation=O.RETRY)
+    assert (joined.verdict, joined.reason, joined.job) == (V.JOINED, "already_deleting", again.job)
+    ticket = take(books, "cards")
+    running = ask(books, operation=O.RETRY)
+    assert (running.verdict, running.reason, running.job) == (V.JOINED, "already_deleting", again.job)
+    books.forget([ticket])
+    assert (rows(books, tables.owners), rows(books, tables.slots)) == ([], [])
+    assert books.job(again.job or "").outcome is Outcome.SUCCESS
+    gone = ask(books, operation=O.RETRY)
+    assert (gone.verdict, gone.reason) == (V.REJECTED, "unknown_owner")
+
+
+def test_a_clean_up_that_is_asked_for_again_counts_against_no_quota(books: SqlStore) -> None:
+    ask(books, slots=ONE)
+    ask(books, operation=O.DELETE)
+    books.fail([failed(take(books, "cards"), MINUTE, code="disk")])
+    books.set_quota("shelf", 1)
+    assert ask(books, operation=O.RETRY).accepted
+    quota = books.quota("shelf")
+    assert quota is not None
+    assert quota.used == 0
+
+
+def test_of_many_who_ask_for_a_clean_up_again_at_once_one_is_accepted(plain: SqlStore) -> None:
+    ask(plain, slots=ONE)
+    ask(plain, operation=O.DELETE)
+    plain.fail([failed(take(plain, "cards"), MINUTE, code="disk")])
+    answers = side_by_side(8, lambda _: ask(plain, operation=O.RETRY))
+    (accepted,) = [one for one in answers if one.accepted]
+    others = {(one.verdict, one.reason, one.job) for one in answers if not one.accepted}
+    assert others == {(V.JOINED, "already_deleting", accepted.job)}
+    audit(plain)
 
 
 def test_a_failed_clean_up_stays_deleting_with_its_error_and_is_tried_without_end(

@@ -125,6 +125,37 @@ def test_what_cannot_be_read_fails_and_is_told_with_the_reason(fresh: Typed) -> 
     assert fresh.json("retry", "--all", end=1)["documents"][0]["status"] == "failed"
 
 
+def test_what_fits_is_counted_tried_again_reindexed_and_removed(fresh: Typed) -> None:
+    files = [fresh.file(name, "" if "empty" in name else name) for name in ("a.md", "b.md", "empty1.md", "empty2.txt")]
+    files[3].write_text(" ")
+    fresh("add", *files, end=5)
+    assert fresh.json("retry", "--state", "failed", "--dry-run") == {
+        "found": 2, "accepted": 0, "answers": {}, "dry_run": True
+    }  # fmt: skip
+    tried = fresh.json("retry", "--state", "failed", end=1)
+    assert (tried["summary"]["accepted"], {one["status"] for one in tried["documents"]}) == (2, {"failed"})
+    assert fresh.json("reindex", "--text", ".md", "--dry-run")["found"] == 3
+    assert fresh.json("reindex", "--text", "a.md")["documents"][0]["generation"] == 2
+    assert fresh.json("cancel", "--kind", "file")["answers"] == {"skipped: nothing_active": 4}
+    assert fresh.json("rm", "--state", "failed", "--text", "md", "--dry-run")["found"] == 1
+    assert "say --yes" in fresh("rm", "--state", "failed", end=2).stderr
+    assert fresh.json("rm", "--state", "failed", "--yes")["answers"] == {"accepted: delete": 2}
+    assert {one["name"] for one in fresh.json("ls")["items"]} == {"a.md", "b.md"}
+    assert fresh.json("rm", "--all", "--dry-run") == {"found": 2}
+    assert fresh.json("retry", "--deleting", "--no-wait")["found"] == 0
+
+
+def test_a_clean_up_is_tried_again_by_its_number(fresh: Typed) -> None:
+    fresh("add", fresh.file("a.md", "A buoy floats."))
+    fresh("rm", 1, "--yes", "--no-wait")
+    (refused,) = fresh.json("retry", 1, "--no-wait", end=4)["replies"]
+    assert (refused["verdict"], refused["reason"]) == ("joined", "already_deleting")
+    with closing(sqlite3.connect(fresh.home / "holdfast.db")) as database, database:  # as one that failed just now
+        database.execute("UPDATE slots SET due_at = due_at + 3600000000, error_code = 'disk'")
+    assert "trying again: a.md" in fresh("retry", 1).stderr
+    assert fresh.json("ls", "--deleting")["total"] == 0
+
+
 def test_stdin_and_notes_have_the_name_that_is_said(fresh: Typed) -> None:
     assert fresh("add", "-", "--name", "in.md", given="From a pipe.").stdout == "1\tin.md\tready\t\n"
     assert fresh("add", "--note", "Remember.", "--name", "note").stdout == "2\tnote\tready\t\n"
@@ -199,7 +230,9 @@ def test_what_is_not_there_is_told_with_what_there_is(typed: Typed) -> None:
         (("add", "."), "use: holdfast sync"),
         (("add", "no-such-file"), "is no file"),
         (("retry",), "say --all"),
-        (("rm", 1, "--all", "--yes"), "not both"),
+        (("rm", 1, "--all", "--yes"), "not several"),
+        (("rm", "--all", "--state", "failed", "--yes"), "not several"),
+        (("retry", 1, "--dry-run"), "goes with"),
         (("base", "set", "default", "chunk_size"), "KEY=VALUE"),
         (("search", "x", "--limit", 0), "'--limit'"),
         (("ls", "--state", "sleeping"), "sleeping"),

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 LOOKING = {"list_bases", "search", "read_document", "read_passage", "status"}
-CHANGING = {"add_note", "add_url", "delete_document"}
+CHANGING = {"add_note", "add_url", "retry_document", "delete_document"}
 
 
 @pytest.fixture

@@ -371,10 +371,12 @@ def test_nothing_is_asked_of_what_is_being_deleted(rig: Rig, books: Path) -> Non
     for (reply,) in (
         items.look(rig.base, [shelf]),
         items.reindex(rig.base, [shelf]),
-        *(items.ask(rig.base, [shelf], one) for one in (Operation.INDEX, Operation.FORCE, Operation.RETRY)),
+        *(items.ask(rig.base, [shelf], one) for one in (Operation.INDEX, Operation.FORCE)),
     ):
         assert (told(reply), reply.job) == ((V.REJECTED, "being_deleted"), None)
-    assert [one.reason for one in rig.store.refusals()] == ["being_deleted"] * 5
+    (again,) = items.ask(rig.base, [shelf], Operation.RETRY)
+    assert (told(again), again.job) == ((V.JOINED, "already_deleting"), None)
+    assert [one.reason for one in rig.store.refusals()] == [*["being_deleted"] * 4, "already_deleting"]
     assert rig.count("owners") == 0
     settle(rig)
     assert rig.count("items") == 0

@@ -101,11 +101,12 @@ def ids(page: Page) -> list[int]:
 def told(rig: Rig, item: int) -> Standing:
     """Tell how one item stands; the list and the answer about one say the same."""
     shelves = rig.library.shelves
-    (one,) = shelves.statuses(rig.base, [item])
+    (asked,) = shelves.statuses(rig.base, [item])
+    one = asked.standing
     (row,) = [row for row in shelves.list(rig.base).rows if row.item.id == item]
     detail = shelves.detail(rig.base, item)
     assert detail.row.standing == one
-    assert detail.row.item == row.item
+    assert detail.row.item == row.item == asked.item
     assert (row.standing.status, row.standing.why, row.standing.job) == (one.status, one.why, one.job)
     return one
 
@@ -624,7 +625,7 @@ def test_a_thousand_are_told_by_a_constant_number_of_statements(rig: Rig, monkey
     for many in (3, 999):
         seen.clear()
         wanted = [holder, *range(holder + 1, holder + many + 1)]
-        assert [one.item for one in shelves.statuses(rig.base, wanted)] == wanted
+        assert [one.item.id for one in shelves.statuses(rig.base, wanted)] == wanted
         numbers[many] = len(seen)
     assert numbers == {3: 4, 999: 5}  # of three none is queued
     seen.clear()
@@ -633,7 +634,7 @@ def test_a_thousand_are_told_by_a_constant_number_of_statements(rig: Rig, monkey
     with pytest.raises(BadRequest, match="1000 at most"):
         shelves.statuses(rig.base, range(1, 1_002))
     assert shelves.statuses(rig.base, []) == []
-    assert shelves.statuses(rig.base, [holder + 5, 10**15, holder + 5, holder + 4])[0].item == holder + 5
+    assert shelves.statuses(rig.base, [holder + 5, 10**15, holder + 5, holder + 4])[0].item.id == holder + 5
 
 
 def test_counts_are_those_of_the_list(rig: Rig, shelves: Shelves) -> None:
@@ -859,7 +860,7 @@ def test_every_list_is_that_of_a_plain_reference(rig: Rig) -> None:
         reference = Reference(rig, base, rows)
         audit_standings(rig)
         every = {one.item.id: reference.status(one) for one in reference.items}
-        assert {one.item: one.status for one in shelves.statuses(base, every)} == every
+        assert {one.item.id: one.standing.status for one in shelves.statuses(base, every)} == every
         for asked in questions:
             asked["reverse"] = asked["reverse"] and asked["order"] is not Order.ACTIVE
             inside = asked.pop("inside")
@@ -922,4 +923,4 @@ def test_what_stands_in_one_large_folder_costs_its_folder_nothing(rig: Rig) -> N
     ]
     rig.library.items.ask(rig.base, [holder], Operation.CANCEL)
     (one,) = rig.library.shelves.statuses(rig.base, [holder])
-    assert one.status is S.DEGRADED
+    assert one.standing.status is S.DEGRADED

@@ -21,7 +21,7 @@ from holdfast.core.slot import JobId
 from holdfast.core.states import Operation
 from holdfast.errors import BadRequest, NotNow, UnknownDelivery, UnknownWebhook
 from holdfast.events.attempts import WAITS, Answer, DeliveryState
-from holdfast.events.catalogue import Cursor
+from holdfast.events.catalogue import Cursor, Filter
 from holdfast.events.deliveries import AT_ONCE, LEASE, PAGE, Attempt, Deliveries
 from holdfast.events.log import Log, Page
 from holdfast.events.sender import THREADS, Sender
@@ -394,6 +394,30 @@ class TestFailures:
         office.send(after=DAY)
         assert len(receiver.got) == 1
 
+    def test_that_end_a_webhook_are_told_to_whoever_sees_everything_once(
+        self, office: Office, receiver: Receiver, hook: Webhook
+    ) -> None:
+        everything = office.webhooks.create(receiver.url("/all"), ["webhook.*"])[0]
+        some = office.webhooks.create(receiver.url("/some"), ["*"], bases=[7])[0]
+        receiver.answers += [say(410), say(410)]
+        office.webhooks.disable(some.id)  # what a person does is no news
+        office.happen()
+        office.happen()
+        office.send()
+        office.webhooks.enable(some.id, catch_up=True)
+        office.send()
+        events = [one for one in Log(office.store.database).read(None).events if one.type == "webhook.disabled"]
+        (event,) = events
+        assert (event.base, event.document, event.owner, event.job) == (None, None, "", None)
+        assert event.data == {"webhook": hook.id, "reason": "gone"}
+        assert not Filter(bases=frozenset({"7"})).admits(event)
+        (delivery,) = office.deliveries.of(everything.id)
+        assert (delivery.type, delivery.state) == ("webhook.disabled", SENT)
+        assert "webhook.disabled" not in {one.type for one in office.deliveries.of(some.id)}
+        office.webhooks.enable(hook.id)
+        office.webhooks.disable(hook.id)
+        assert [one.type for one in Log(office.store.database).read(None).events].count("webhook.disabled") == 1
+
     def test_for_three_days_disable_the_webhook(self, office: Office, receiver: Receiver, hook: Webhook) -> None:
         receiver.answers += [say(500)] * (len(WAITS) + 1)
         office.happen()
@@ -404,6 +428,8 @@ class TestFailures:
         webhook = office.webhooks.webhook(hook.id)
         assert (webhook.enabled, webhook.disabled_reason) == (False, "failing")
         assert webhook.failures == len(receiver.got) == len(WAITS) + 1
+        told = [one for one in Log(office.store.database).read(None).events if one.type == "webhook.disabled"]
+        assert [one.data for one in told] == [{"webhook": hook.id, "reason": "failing"}]
         (delivery,) = office.deliveries.of(hook.id)
         assert (delivery.state, delivery.attempts) == (FAILED, len(WAITS) + 1)
 

@@ -123,7 +123,8 @@ def test_a_reader_of_an_older_snapshot_takes_nothing_from_those_after_it(databas
         shelf.find(RECIPE, [Term("whale")], 5, None)  # begins a copy that has 200
         words = shelf._current(old, RECIPE)  # and now somebody asks who cannot see it
         assert words is not None
-        shelf._remembered(old, RECIPE, words, [one for one in map(shelf._token, query) if one], limit=10, within=None)
+        tokens = [one for one in shelf._tokenizer.tokens(query) if one]
+        shelf._remembered(old, RECIPE, words, tokens, limit=10, within=None)
     assert {one.chunk for one in shelf.find(RECIPE, query, 1_000, None)} == {
         one.chunk for one in plain.find(RECIPE, query, 1_000, None)
     }
@@ -167,7 +168,7 @@ def test_a_word_that_fts5_does_not_take_for_one_is_left_to_it(database: Database
     shelf, plain = made(database)
     put(shelf, database, range(1, 100))
     strange = [Term("whale"), Term("krill-tide"), Term("")]
-    assert [shelf._token(term) for term in strange] == [("whale", "whale"), None, None]
+    assert shelf._tokenizer.tokens(strange) == [("whale", "whale"), None, None]
     assert shelf.find(RECIPE, strange[:2], 10, None) == plain.find(RECIPE, strange[:2], 10, None)
 
 
@@ -184,13 +185,35 @@ def test_lengths_are_read_as_fts5_writes_them(numbers: list[int]) -> None:
 
 def test_a_chunk_that_is_no_part_of_the_copy_gives_nothing_to_its_neighbours() -> None:
     words = Postings(np.array([10, 20, 30]), np.array([5, 5, 5]))
-    words.keep("word", np.array([5, 25]), np.array([20, 25, 99]))
+    words.keep("word", np.array([5, 20, 25, 25, 99]), headed=np.array([True, False, False, True, False]))
     assert [chunk for chunk, _ in words.find(["word"], 5, None)] == [20]
 
 
 def test_a_copy_of_nothing_finds_nothing() -> None:
     empty = Postings(np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64))
-    empty.keep("word", np.array([3]), np.array([4, 4]))
+    empty.keep("word", np.array([3, 4, 4]), headed=np.array([True, False, False]))
     assert empty.find(["word"], 5, None) == []
     assert empty.forget_one()
     assert not empty.forget_one()
+
+
+def test_it_does_not_matter_in_which_order_chunks_are_read() -> None:
+    said = [(10, True), (10, False), (30, False), (30, False), (20, True)]
+    found = []
+    for order in ([0, 1, 2, 3, 4], [4, 2, 0, 3, 1], [2, 3, 4, 1, 0]):
+        words = Postings(np.array([10, 20, 30]), np.array([5, 6, 7]))
+        read = [said[place] for place in order]
+        words.keep("word", np.array([chunk for chunk, _ in read]), headed=np.array([headed for _, headed in read]))
+        found.append(words.find(["word"], 5, None))
+    assert [chunk for chunk, _ in found[0]] == [10, 20, 30]
+    assert found[0] == found[1] == found[2]
+
+
+@pytest.mark.parametrize("chunks", [3, 40, 5_000])
+@pytest.mark.parametrize("limit", [0, 1, 10, 100])
+def test_the_best_are_found_without_sorting_all(chunks: int, limit: int) -> None:
+    chance = Random(chunks + limit)
+    sums = np.array([chance.choice([0, 0, 0, 0.5, 1, chance.random()]) for _ in range(chunks)], dtype=np.float32)
+    places = postings._highest(sums, limit).tolist()
+    best = sorted((place for place in range(chunks) if sums[place] > 0), key=lambda one: (-sums[one], one))
+    assert sorted(places, key=lambda one: (-sums[one], one))[:limit] == best[:limit]

@@ -1,4 +1,4 @@
-"""Databases on PostgreSQL that tests borrow: a used one is emptied and lent again, which is much quicker than a new one.
+"""Databases on PostgreSQL that tests borrow: a used one is emptied and lent again, much quicker than a new one.
 
 Only rows, numbers and the clock of a test are taken out. A database whose tables, triggers or functions are not as they
 were, or which has grown, is dropped.
@@ -139,12 +139,12 @@ def _tables(connection: psycopg.Connection) -> tuple[str, ...]:
 
 
 def _number(connection: psycopg.Connection, query: str | sql.Composed) -> int:
-    row = connection.execute(query).fetchone()  # type: ignore[arg-type]
+    row = connection.execute(query).fetchone()
     assert row is not None
     return int(row[0])
 
 
 def _text(connection: psycopg.Connection, query: str) -> str:
-    row = connection.execute(query).fetchone()  # type: ignore[arg-type]
+    row = connection.execute(query).fetchone()
     assert row is not None
     return str(row[0])

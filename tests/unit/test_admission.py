@@ -27,7 +27,7 @@ from holdfast.core.dependencies import Scope, SlotSpec
 from holdfast.core.rules import Rules
 from holdfast.core.slot import JobId, Slot, SlotId
 from holdfast.core.states import Operation, SlotState, Status
-from tests.unit.slots import NOW, RULES, ago, make_slot
+from tests.unit.slots import NOW, RULES, ago, later, make_slot
 
 O, S, V = Operation, Situation, Verdict  # noqa: E741 - reads as the table does
 St = SlotState
@@ -89,8 +89,17 @@ TABLE: dict[tuple[Operation, Situation], tuple[Verdict, str, Scope]] = {
     (O.CANCEL, S.STUCK): (V.ACCEPTED, "cancel", Scope.NONE),
     (O.CANCEL, S.COMPLETE): (V.SKIPPED, "nothing_active", Scope.NONE),
     (O.CANCEL, S.LACKING): (V.SKIPPED, "nothing_active", Scope.NONE),
+    (O.DELETE, S.HELD_UP): (V.JOINED, "already_deleting", Scope.NONE),
+    # a clean-up that failed is tried again, one that is under way is joined
+    (O.RETRY, S.DELETING): (V.JOINED, "already_deleting", Scope.NONE),
+    (O.RETRY, S.HELD_UP): (V.ACCEPTED, "clean_up_again", Scope.ALL),
     # delete always wins, and an owner that never was has nothing to offer
-    **{(operation, S.DELETING): (V.REJECTED, "being_deleted", Scope.NONE) for operation in O if operation != O.DELETE},
+    **{
+        (operation, going): (V.REJECTED, "being_deleted", Scope.NONE)
+        for operation in O
+        for going in (S.DELETING, S.HELD_UP)
+        if operation not in (O.DELETE, O.RETRY)
+    },
     **{(operation, S.UNKNOWN): (V.REJECTED, "unknown_owner", Scope.NONE) for operation in O},
     # whoever names a job means that job and no other
     **{(operation, S.ENDED): (V.SKIPPED, "nothing_active", Scope.NONE) for operation in O},
@@ -132,6 +141,12 @@ STALLED = make_slot(St.RUNNING, progress_at=ago(minutes=45))
 SLOW = make_slot(St.RUNNING, progress_at=ago(minutes=44, seconds=59))
 
 
+HELD_UP = make_slot(St.DELETING, "graph", due_at=later(microseconds=1))
+DUE = make_slot(St.DELETING, due_at=NOW)
+CLEANING = make_slot(St.DELETING, holder="worker", until=later(microseconds=1), due_at=later(seconds=60))
+LOST = make_slot(St.DELETING, holder="worker", until=NOW, due_at=later(seconds=60))
+
+
 @dataclass(frozen=True)
 class Standing:
     name: str
@@ -154,6 +169,12 @@ def standings() -> list[Standing]:
         *[Standing(f"{o} makes no owner", o, S.UNKNOWN, asked=CARDS) for o in O if o not in CREATES],
         *[Standing(f"{o} may make an owner", o, S.LACKING, asked=CARDS) for o in (O.INDEX, O.FORCE, O.CHANGE)],
         *[Standing(f"deleting, {o}", o, S.DELETING, (make_slot(St.DELETING),), CARDS) for o in O],
+        *[Standing(f"a clean-up that waits, {o}", o, S.HELD_UP, (HELD_UP,), CARDS) for o in O],
+        Standing("a clean-up that is due at this moment", O.RETRY, S.DELETING, (DUE,)),
+        Standing("a clean-up under a live lease", O.RETRY, S.DELETING, (CLEANING,)),
+        Standing("a clean-up whose lease has ended", O.RETRY, S.HELD_UP, (LOST,)),
+        Standing("one of two clean-ups waits", O.RETRY, S.HELD_UP, (DUE, HELD_UP)),
+        Standing("one of two clean-ups waits, the other is at work", O.RETRY, S.DELETING, (HELD_UP, CLEANING)),
         *[
             Standing(f"{state}, {o}", o, S.ACTIVE, (make_slot(state),))
             for state in (St.BLOCKED, St.QUEUED, St.RUNNING, St.WAITING)

@@ -48,6 +48,7 @@ DEFAULTS = {
     "upload_limit": 200,
     "fetch_allow": "",
     "webhook_allow": "",
+    "log": "",
     "words_memory": 60,
     "embedding_url": "",
     "embedding_model": "",
@@ -175,13 +176,19 @@ def test_every_setting_is_read_from_its_own_variable(name: str) -> None:
         text = "4h"
     if name == "heartbeat":
         text = "29s"
-    if name == "keys":
-        text = "on"
+    if name in ("keys", "log"):
+        text = {"keys": "on", "log": "debug"}[name]
     together = next((pair for pair in PAIRS if name in pair), {name})
     changed = read(**dict.fromkeys(together, text))
     together |= {"database", "data"} if name == "home" else set()
     assert getattr(changed, name) != default
     assert {one for one in NAMES if getattr(changed, one) != getattr(Settings(), one)} == together
+
+
+@pytest.mark.parametrize("name", ["keys", "log"])
+def test_a_word_that_means_nothing_is_refused_with_those_that_do(name: str) -> None:
+    with pytest.raises(BadSettings, match=f"HOLDFAST_{name.upper()} is 'loud'; write (auto or on|debug, info)"):
+        read(**{name: "loud"})
 
 
 @pytest.mark.parametrize("name", [name for pair in PAIRS for name in sorted(pair)])

@@ -10,8 +10,25 @@ from fastapi import APIRouter, FastAPI
 from fastapi.openapi.utils import get_openapi
 
 from holdfast import __version__
-from holdfast.api import access, archives, asking, bases, cards, documents, duplicates, events, jobs, problems, system
-from holdfast.api.doors import HERE, Doors
+from holdfast.api import (
+    access,
+    archives,
+    asking,
+    bases,
+    cards,
+    documents,
+    dossiers,
+    duplicates,
+    events,
+    graph,
+    jobs,
+    overview,
+    problems,
+    providers,
+    session,
+    system,
+)
+from holdfast.api.doors import COOKIE, HERE, Doors
 
 if TYPE_CHECKING:
     from holdfast.events.feed import Feed
@@ -21,8 +38,11 @@ if TYPE_CHECKING:
 API = "/api/v1"
 ROUTERS = (
     bases.router,
+    providers.router,
     documents.router,
+    dossiers.router,
     asking.router,
+    graph.router,
     cards.router,
     archives.router,
     jobs.router,
@@ -31,6 +51,8 @@ ROUTERS = (
     access.keys,
     access.webhooks,
     access.deliveries,
+    session.router,
+    overview.router,
     system.router,
 )
 MEGABYTE = 1_000_000
@@ -110,8 +132,9 @@ def _described(app: FastAPI) -> dict[str, Any]:
         described["components"]["securitySchemes"] = {
             "bearer": {"type": "http", "scheme": "bearer"},
             "key": {"type": "apiKey", "in": "header", "name": "X-API-Key"},
+            "session": {"type": "apiKey", "in": "cookie", "name": COOKIE},
         }
-        described["security"] = [{"bearer": []}, {"key": []}, {}]
+        described["security"] = [{"bearer": []}, {"key": []}, {"session": []}, {}]
         app.openapi_schema = described
     return app.openapi_schema
 

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from functools import partial
 from http import HTTPStatus
 from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Path, Query, Request, Response
+from fastapi import APIRouter, Depends, Header, Path, Query, Request, Response
 from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import FileResponse
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from holdfast.api.bases import ItemId, Name, address
 from holdfast.api.callers import Front
-from holdfast.api.problems import Refused
+from holdfast.api.problems import tag
 from holdfast.api.repeating import RepeatableRoute
 from holdfast.api.uploads import uploaded
 from holdfast.api.waiting import Wait, rested
@@ -29,6 +30,7 @@ from holdfast.front.values import (
     Reply,
     Standing,
     Status,
+    Summary,
     Text,
 )
 from holdfast.knowledge.paging import Order
@@ -37,8 +39,21 @@ router = APIRouter(prefix="/bases/{base}/documents", tags=["documents"], route_c
 
 Id = Annotated[int, Path(description="the id of a document", ge=1, lt=2**63)]
 Action = Literal["index", "reindex", "refresh", "retry", "force", "cancel", "delete"]
+ANY = "*"
+TAG = re.compile(r'"g(\d{1,18})"')
 MOST = 1000
 MOVING = (Status.QUEUED, Status.INDEXING)
+
+
+def _unless_changed(if_match: Annotated[str | None, Header(max_length=1000)] = None) -> list[int] | None:
+    """Read which generations a document may have; None for any. A tag that is none of ours fits nothing."""
+    tags = None if if_match is None else [one.strip() for one in if_match.split(",")]
+    if tags is None or ANY in tags:
+        return None
+    return [int(found[1]) for one in tags if (found := TAG.fullmatch(one))]
+
+
+UnlessChanged = Annotated[list[int] | None, Depends(_unless_changed)]
 
 
 class Replies(BaseModel):
@@ -81,13 +96,38 @@ class Folder(BaseModel):
     path: str = Field(min_length=1, max_length=4000)
 
 
-class Selected(BaseModel):
-    """Some documents."""
+class Filter(BaseModel):
+    """Which documents are meant, as in the list."""
 
     model_config = ConfigDict(extra="forbid")
 
-    documents: list[ItemId] = Field(max_length=MOST)
+    parent: Annotated[int, Field(ge=0, lt=2**63)] | None = Field(None, description="what stands in it; 0: at the top")
+    status: list[Status] | None = Field(None, min_length=1, max_length=10)
+    kind: list[Kind] | None = Field(None, min_length=1, max_length=10)
+    text: str | None = Field(None, max_length=200, description="part of the name")
+    deleting: bool = Field(False, description="only what is being deleted; it can be tried again")
+
+
+class Selected(BaseModel):
+    """Some documents by their ids, or all that a filter lets through."""
+
+    model_config = ConfigDict(
+        extra="forbid",
+        json_schema_extra={"examples": [{"documents": [1, 2]}, {"filter": {"status": ["failed"]}, "dry_run": True}]},
+    )
+
+    documents: list[ItemId] | None = Field(None, max_length=MOST)
+    filter: Filter | None = None
     priority: int = Field(5, ge=0, le=9)
+    dry_run: bool = Field(False, description="with a filter: count, and change nothing")
+
+    @model_validator(mode="after")
+    def _one_of_both(self) -> Selected:
+        if (self.documents is None) is (self.filter is None):
+            raise ValueError("name documents or a filter, one of both")
+        if self.dry_run and self.filter is None:
+            raise ValueError("a dry run counts what a filter lets through")
+        return self
 
 
 class Ids(BaseModel):
@@ -217,7 +257,7 @@ async def get_document(
     """Return a document with all its indexes, why it waits, and what went wrong; its tag names the generation."""
     read = partial(front.documents.get, base, document)
     found = await rested(request, read, lambda one: one.status not in MOVING, wait)
-    response.headers["ETag"] = _tag(found)
+    response.headers["ETag"] = tag(found.generation)
     return found
 
 
@@ -277,31 +317,41 @@ def act_on_document(
     base: Name,
     document: Id,
     action: Action,
+    unless_changed: UnlessChanged,
     priority: Annotated[int, Query(ge=0, le=9)] = 5,
 ) -> Reply:
-    """Index, reindex, refresh (or rescan), retry, force, cancel or delete; a conflict names the active job."""
-    return accepted(front.documents.many(base, action, [document], priority=priority)[0])
+    """Index, reindex, refresh (or rescan), retry, force, cancel or delete; a conflict names the active job.
+
+    Of what is being deleted, `retry` tries the clean-up again now. With `If-Match`, only if unchanged.
+    """
+    asked = front.documents.many(base, action, [document], priority=priority, unless_changed=unless_changed)
+    return accepted(asked[0])
 
 
 @router.delete("/{document}", status_code=HTTPStatus.ACCEPTED)
-def delete_document(front: Front, base: Name, document: Id, request: Request) -> Reply:
+def delete_document(front: Front, base: Name, document: Id, unless_changed: UnlessChanged) -> Reply:
     """Delete a document with all below it: from now on it is found nowhere. With `If-Match`, only if unchanged."""
-    wanted = request.headers.get("if-match")
-    if wanted not in (None, "*"):
-        now = _tag(front.documents.get(base, document))
-        if now not in _tags(wanted):
-            raise Refused(
-                HTTPStatus.PRECONDITION_FAILED,
-                f"The document has changed; it is {now} now. Read it again.",
-                headers={"ETag": now},
-            )
-    return front.documents.delete(base, document)
+    return front.documents.delete(base, document, unless_changed=unless_changed)
 
 
 @router.post(":{action}", status_code=HTTPStatus.ACCEPTED)
-def act_on_documents(front: Front, base: Name, action: Action, selected: Selected) -> Replies:
-    """Do the same to many documents; each has its own answer."""
-    return Replies(replies=front.documents.many(base, action, selected.documents, priority=selected.priority))
+def act_on_documents(front: Front, base: Name, action: Action, selected: Selected) -> Replies | Summary:
+    """Do the same to many documents: to some, each with its own answer, or to all that a filter lets through."""
+    meant = selected.filter
+    if meant is None:
+        asked = front.documents.many(base, action, selected.documents or [], priority=selected.priority)
+        return Replies(replies=asked)
+    return front.documents.matching(
+        base,
+        action,
+        parent=meant.parent,
+        states=meant.status,
+        kinds=meant.kind,
+        text=meant.text,
+        deleting=meant.deleting,
+        priority=selected.priority,
+        dry_run=selected.dry_run,
+    )
 
 
 def _told(replies: list[Reply], base: str, response: Response) -> Replies:
@@ -311,12 +361,3 @@ def _told(replies: list[Reply], base: str, response: Response) -> Replies:
         place = f"/api/v1/jobs/{one.job}" if one.job else f"{address(base)}/documents/{one.document}"
         response.headers["Location"] = place
     return Replies(replies=replies)
-
-
-def _tag(document: Document) -> str:
-    """Return what tells one generation of a document from the others."""
-    return f'"g{document.generation}"'
-
-
-def _tags(header: str | None) -> list[str]:
-    return [one.strip() for one in (header or "").split(",")]

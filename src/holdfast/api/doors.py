@@ -1,7 +1,8 @@
 """What every request passes before it reaches a route: a size, a host, an origin, a number.
 
 A web site that is open in the same browser must not reach a server that needs no key: a request that names another
-host (DNS rebinding), or comes from another origin and would change something, is refused.
+host (DNS rebinding), or comes from another origin and would change something, is refused. A key in a cookie is sent by
+the browser itself, so by one nothing is changed unless the request says that it comes from a page of this server.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
 SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
 HERE = frozenset({"localhost", "127.0.0.1", "::1"})
+COOKIE = "holdfast_key"
 REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 HARDENING = {
     "X-Content-Type-Options": "nosniff",
@@ -75,7 +77,7 @@ class Doors:
                 f"This server does not answer to the name {host!r}. If it should, add the name to HOLDFAST_HOSTS.",
             )
         if request.method not in SAFE:
-            _same_origin(request.headers)
+            _same_origin(request.headers, by_cookie=COOKIE in request.cookies and by_header(request.headers) is None)
         length = request.headers.get("content-length", "")
         if length.isdecimal() and int(length) > self._largest:
             raise self._too_large()
@@ -107,11 +109,23 @@ class Doors:
         )
 
 
-def _same_origin(headers: Headers) -> None:
-    """Refuse what another site's page sent; programs that are no browsers send neither header."""
-    origin, host = headers.get("origin"), headers.get("host", "")
-    if headers.get("sec-fetch-site") in ("cross-site", "same-site") or (
-        origin is not None and urlsplit(origin).netloc.lower() != host.lower()
+def by_header(headers: Headers) -> str | None:
+    """Return the key in the headers of a request."""
+    given = headers.get("x-api-key")
+    if given is not None:
+        return given
+    scheme, _, secret = headers.get("authorization", "").partition(" ")
+    return secret.strip() if scheme.lower() == "bearer" else None
+
+
+def _same_origin(headers: Headers, *, by_cookie: bool) -> None:
+    """Refuse what another site's page sent; programs that are no browsers send neither header, and have no cookie."""
+    origin, site = headers.get("origin"), headers.get("sec-fetch-site")
+    own = origin is not None and urlsplit(origin).netloc.lower() == headers.get("host", "").lower()
+    if (
+        site in ("cross-site", "same-site")
+        or (origin is not None and not own)
+        or (by_cookie and not own and site != "same-origin")
     ):
         raise Refused(
             HTTPStatus.FORBIDDEN,

@@ -69,6 +69,7 @@ class Paused(BaseModel):
 def list_jobs(
     front: Front,
     base: Annotated[str | None, Query(max_length=200)] = None,
+    document: Annotated[int | None, Query(ge=1, lt=2**63, description="only of this document of the base")] = None,
     state: Annotated[list[str] | None, Query(description="queued, indexing, deleting, or an outcome")] = None,
     requester: Annotated[str | None, Query(max_length=200)] = None,
     cursor: Annotated[str | None, Query(max_length=500)] = None,
@@ -76,7 +77,9 @@ def list_jobs(
     page_size: Annotated[int, Query(ge=1, le=500)] = 50,
 ) -> Page[Job]:
     """Return jobs: the active ones in the order in which they are served, then those that ended, newest first."""
-    return front.jobs.list(base, states=state, requester=requester, cursor=cursor, page=page, size=page_size)
+    return front.jobs.list(
+        base, document=document, states=state, requester=requester, cursor=cursor, page=page, size=page_size
+    )
 
 
 @router.get("/overview")

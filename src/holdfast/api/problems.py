@@ -54,6 +54,7 @@ class ProblemDetails:
     state: str | None = None  # of a conflict: how the document stands
     document: int | None = None  # of a conflict: the one that stands in the way
     job: str | None = None  # of a conflict: the active one
+    generation: int | None = None  # of a document that has changed: the one it has now
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +82,7 @@ MEANINGS: Sequence[tuple[type[Exception], Meaning]] = (
     (errors.NameTaken, Meaning(HTTPStatus.CONFLICT, "name_taken")),
     (errors.BaseFailed, Meaning(HTTPStatus.CONFLICT, "base_failed")),
     (errors.NotNow, Meaning(HTTPStatus.CONFLICT, "not_now")),
+    (errors.ChangedMeanwhile, Meaning(HTTPStatus.PRECONDITION_FAILED, "changed_meanwhile")),
     (errors.Forbidden, Meaning(HTTPStatus.FORBIDDEN, "forbidden")),
     (errors.StoreFull, Meaning(HTTPStatus.INSUFFICIENT_STORAGE, "disk_full")),
     (errors.StoreBusy, Meaning(HTTPStatus.SERVICE_UNAVAILABLE, "database_busy", A_MOMENT)),
@@ -96,7 +98,6 @@ REFUSALS = {
     HTTPStatus.NOT_FOUND: "no_such_address",
     HTTPStatus.METHOD_NOT_ALLOWED: "method_not_allowed",
     HTTPStatus.NOT_ACCEPTABLE: "not_acceptable",
-    HTTPStatus.PRECONDITION_FAILED: "changed_meanwhile",
     HTTPStatus.REQUEST_ENTITY_TOO_LARGE: "too_large",
     HTTPStatus.UNSUPPORTED_MEDIA_TYPE: "unsupported_media_type",
     HTTPStatus.MISDIRECTED_REQUEST: "wrong_host",
@@ -156,6 +157,7 @@ def respond(
         "state": None,
         "document": None,
         "job": None,
+        "generation": None,
     }
     return JSONResponse(body | more, int(status), dict(headers or {}), media_type=MEDIA_TYPE)
 
@@ -177,7 +179,15 @@ def _explained(request: Request, error: errors.HoldfastError) -> JSONResponse:
         more = {"verdict": error.verdict, "state": error.status, "document": error.document, "job": error.job}
         if error.reason == "quota_exhausted":
             status, wait = HTTPStatus.TOO_MANY_REQUESTS, _till_midnight()
-    return respond(request, status, code, str(error), headers={"Retry-After": str(wait)} if wait else None, **more)
+    headers = {"Retry-After": str(wait)} if wait else {}
+    if isinstance(error, errors.ChangedMeanwhile):
+        more, headers = {"generation": error.generation}, {"ETag": tag(error.generation)}
+    return respond(request, status, code, str(error), headers=headers, **more)
+
+
+def tag(generation: int) -> str:
+    """Return what tells one generation of a document from the others."""
+    return f'"g{generation}"'
 
 
 def _invalid(request: Request, error: RequestValidationError) -> JSONResponse:

@@ -8,12 +8,11 @@ import typer
 
 from holdfast.cli.exits import Exit
 from holdfast.cli.naming import LARGEST_PAGE, find, is_job
-from holdfast.cli.options import DEFAULT_BASE, Base, Cursor, Kind, Order, base_names
+from holdfast.cli.options import DEFAULT_BASE, Base, Cursor, Deleting, Kinds, Order, States, Text, base_names
 from holdfast.cli.plain import size as sized
 from holdfast.cli.plain import worded
 from holdfast.cli.running import Face, command
 from holdfast.cli.showing import far, show_document, show_job
-from holdfast.core.states import Status
 from holdfast.errors import BadRequest
 
 if TYPE_CHECKING:
@@ -39,12 +38,10 @@ def ls(
         str | None, typer.Argument(metavar="DOC", help="List what stands in this folder.", show_default=False)
     ] = None,
     tree: Annotated[bool, typer.Option("--tree", help="Show folders with what is below them.")] = False,
-    state: Annotated[
-        list[Status] | None, typer.Option("--state", help="Only with this status; may be said again.")
-    ] = None,
-    kind: Annotated[list[Kind] | None, typer.Option("--kind", help="Only of this kind; may be said again.")] = None,
-    text: Annotated[str | None, typer.Option("--text", help="Only with this in the name.")] = None,
-    deleting: Annotated[bool, typer.Option("--deleting", help="What is being deleted, and nothing else.")] = False,
+    state: States = None,
+    kind: Kinds = None,
+    text: Text = None,
+    deleting: Deleting = False,
     order: Annotated[Order, typer.Option("--order", help="What stands first.")] = "active",
     reverse: Annotated[bool, typer.Option("--reverse", help="The other way round.")] = False,
     size: Annotated[int, typer.Option("--size", "-n", min=1, max=LARGEST_PAGE, help="Documents on a page.")] = 50,

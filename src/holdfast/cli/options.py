@@ -13,6 +13,7 @@ from typing import Annotated, Literal
 
 import typer
 
+from holdfast.core.states import Status
 from holdfast.settings import DATABASE, Settings
 
 DEFAULT_BASE = "default"
@@ -66,6 +67,11 @@ BaseName = Annotated[str, typer.Argument(metavar="NAME", help="The base.", autoc
 Documents = Annotated[
     list[str] | None, typer.Argument(metavar="DOC", help="Documents, by number or by name.", show_default=False)
 ]
+States = Annotated[list[Status] | None, typer.Option("--state", help="Only with this status; may be said again.")]
+Kinds = Annotated[list[Kind] | None, typer.Option("--kind", help="Only of this kind; may be said again.")]
+Text = Annotated[str | None, typer.Option("--text", help="Only with this in the name.")]
+Inside = Annotated[str | None, typer.Option("--in", metavar="DOC", help="Only what stands in this folder.")]
+Deleting = Annotated[bool, typer.Option("--deleting", help="What is being deleted, and nothing else.")]
 Priority = Annotated[int, typer.Option("--priority", min=0, max=9, help="0 is served first, 9 last.")]
 NoWait = Annotated[bool, typer.Option("--no-wait", help="Do not wait until it is done.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]

@@ -3,14 +3,27 @@
 from __future__ import annotations
 
 import time
+from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from holdfast.cli.answering import ended_as, finish, settle, sum_up, tell
 from holdfast.cli.exits import Exit, answer, together
-from holdfast.cli.naming import LARGEST_PAGE, find_all, is_job
-from holdfast.cli.options import DEFAULT_BASE, Base, Documents, NoWait, Priority, Yes
+from holdfast.cli.naming import LARGEST_PAGE, find, find_all, is_job
+from holdfast.cli.options import (
+    DEFAULT_BASE,
+    Base,
+    Deleting,
+    Documents,
+    Inside,
+    Kinds,
+    NoWait,
+    Priority,
+    States,
+    Text,
+    Yes,
+)
 from holdfast.cli.plain import many
 from holdfast.cli.running import Face, command
 from holdfast.errors import BadRequest, Conflict
@@ -18,6 +31,8 @@ from holdfast.errors import BadRequest, Conflict
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from holdfast.cli.options import Kind
+    from holdfast.core.states import Status
     from holdfast.front.door import Holdfast
     from holdfast.front.values import Document, Reply, Summary
 
@@ -40,18 +55,53 @@ def declare(app: typer.Typer) -> None:
     command(app, "reindex", panel=PANEL)(reindex)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Which:
+    """Which documents are meant, where none is named."""
+
+    states: list[Status] | None = None
+    kinds: list[Kind] | None = None
+    text: str | None = None
+    inside: str | None = None
+    deleting: bool = False
+
+    @property
+    def said(self) -> bool:
+        """Something of it was said."""
+        return self != Which()
+
+    def filters(self, library: Holdfast, base: str) -> dict[str, Any]:
+        """Return it as lists are filtered."""
+        return {
+            "parent": find(library, base, self.inside) if self.inside else None,
+            "states": self.states or None,
+            "kinds": self.kinds or None,
+            "text": self.text,
+            "deleting": self.deleting,
+        }
+
+
 def retry(
     face: Face,
     documents: Documents = None,
     all_: All = False,
     degraded: Annotated[bool, typer.Option("--degraded", help="With --all: also what lacks something.")] = False,
+    state: States = None,
+    kind: Kinds = None,
+    text: Text = None,
+    inside: Inside = None,
+    deleting: Deleting = False,
     dry_run: DryRun = False,
     priority: Priority = USUAL,
     base: Base = DEFAULT_BASE,
     no_wait: NoWait = False,
 ) -> Exit:
-    """Build what failed or is lacking, and nothing else."""
-    _either(documents, all_=all_, dry_run=dry_run)
+    """Build what failed or is lacking, and nothing else.
+
+    Of what is being deleted, try the clean-up again now.
+    """
+    which = Which(states=state, kinds=kind, text=text, inside=inside, deleting=deleting)
+    _either(documents, which, all_=all_, dry_run=dry_run)
     with face.open(work=not no_wait and not dry_run) as library:
         if all_:
             states = ["failed", "degraded"] if degraded else ["failed"]
@@ -60,11 +110,14 @@ def retry(
             if dry_run or no_wait or not summary.accepted:
                 return _summed(face, summary, "to try again")
             face.terminal.say(f"trying again: {many(summary.accepted, 'document')}")
-            standings = settle(face, library, base, failed)
-            face.show({"base": base, "summary": summary, "documents": standings}, lambda: sum_up(face, standings))
-            return together([ended_as(one) for one in standings])
+            return _settled(face, library, base, summary, failed)
+        if which.said:
+            asked = Asked("retry", "to try again", "trying again", priority=priority, dry_run=dry_run, wait=not no_wait)
+            return _matching(face, library, base, which, asked)
         replies = _many(library, base, "retry", find_all(library, base, documents or ()), priority)
         tell(face, replies, "trying again")
+        if not no_wait and library.works and any(one.accepted and one.status == "deleting" for one in replies):
+            _erased(library, base)
         return finish(face, library, base, replies, wait=not no_wait)
 
 
@@ -72,6 +125,11 @@ def reindex(
     face: Face,
     documents: Documents = None,
     all_: All = False,
+    state: States = None,
+    kind: Kinds = None,
+    text: Text = None,
+    inside: Inside = None,
+    dry_run: DryRun = False,
     priority: Priority = USUAL,
     base: Base = DEFAULT_BASE,
     no_wait: NoWait = False,
@@ -80,10 +138,14 @@ def reindex(
 
     What is served stays served until then.
     """
-    _either(documents, all_=all_)
-    with face.open(work=not no_wait) as library:
-        asked = [one.id for one in _all(library, base, parent=0)] if all_ else find_all(library, base, documents or ())
-        replies = _many(library, base, "reindex", asked, priority)
+    which = Which(states=state, kinds=kind, text=text, inside=inside)
+    _either(documents, which, all_=all_, dry_run=dry_run)
+    with face.open(work=not no_wait and not dry_run) as library:
+        if which.said or dry_run:
+            asked = Asked("reindex", "to reindex", "reindexing", priority=priority, dry_run=dry_run, wait=not no_wait)
+            return _matching(face, library, base, which, asked)
+        ids = [one.id for one in _all(library, base, parent=0)] if all_ else find_all(library, base, documents or ())
+        replies = _many(library, base, "reindex", ids, priority)
         tell(face, replies, "reindexing")
         return finish(face, library, base, replies, wait=not no_wait)
 
@@ -94,14 +156,21 @@ def cancel(
         list[str] | None, typer.Argument(metavar="DOC|JOB", help="Documents or jobs.", show_default=False)
     ] = None,
     all_: Annotated[bool, typer.Option("--all", help="Every active job of the base.")] = False,
+    state: States = None,
+    kind: Kinds = None,
+    text: Text = None,
+    inside: Inside = None,
     dry_run: DryRun = False,
     base: Base = DEFAULT_BASE,
 ) -> Exit:
     """Stop what is active; what was served stays served."""
-    _either(what, all_=all_, dry_run=dry_run)
+    which = Which(states=state, kinds=kind, text=text, inside=inside)
+    _either(what, which, all_=all_, dry_run=dry_run)
     with face.open() as library:
         if all_:
             return _summed(face, library.jobs.cancel_all(base, dry_run=dry_run), "to cancel")
+        if which.said:
+            return _matching(face, library, base, which, Asked("cancel", "to cancel", "cancelled", dry_run=dry_run))
         words = what or []
         replies = [_cancelled(library, word) for word in words if is_job(word)]
         numbers = find_all(library, base, (word for word in words if not is_job(word)))
@@ -115,6 +184,11 @@ def rm(
     face: Face,
     documents: Documents = None,
     all_: Annotated[bool, typer.Option("--all", help="Every document of the base.")] = False,
+    state: States = None,
+    kind: Kinds = None,
+    text: Text = None,
+    inside: Inside = None,
+    dry_run: DryRun = False,
     yes: Yes = False,
     base: Base = DEFAULT_BASE,
     no_wait: NoWait = False,
@@ -123,13 +197,19 @@ def rm(
 
     They are found nowhere from now on, and erased from the disk.
     """
-    _either(documents, all_=all_)
-    with face.open(work=not no_wait) as library:
+    which = Which(states=state, kinds=kind, text=text, inside=inside)
+    _either(documents, which, all_=all_, dry_run=dry_run)
+    with face.open(work=not no_wait and not dry_run) as library:
+        replies: list[Reply] = []
+        if which.said:
+            return _removed(face, library, base, which, dry_run=dry_run, yes=yes, wait=not no_wait)
         if all_:
             found = library.bases.counts(base).documents
+            if dry_run:
+                face.show({"found": found}, lambda: face.terminal.say(f"{found:,} to delete. Nothing was done."))
+                return Exit.OK
             face.confirm(f"Delete all {many(found, 'document')} of base {base!r}?", yes=yes)
             library.bases.clear(base)
-            replies: list[Reply] = []
             face.terminal.say(f"Deleted {many(found, 'document')} of base {base!r}.")
         else:
             asked = find_all(library, base, documents or ())
@@ -144,6 +224,55 @@ def rm(
     return together([answer(str(one.verdict), one.reason) for one in replies])
 
 
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What is asked of all that fit, and how that is said."""
+
+    action: str
+    beforehand: str
+    done: str
+    _: KW_ONLY
+    priority: int = USUAL
+    dry_run: bool = False
+    wait: bool = False
+
+
+def _matching(face: Face, library: Holdfast, base: str, which: Which, asked: Asked) -> Exit:
+    """Do the same to all that fit, and wait for it where somebody works."""
+    filters = which.filters(library, base)
+    waits = asked.wait and not asked.dry_run
+    names = {one.id: one.name for one in _all(library, base, **filters)} if waits else {}
+    summary = library.documents.matching(base, asked.action, priority=asked.priority, dry_run=asked.dry_run, **filters)
+    if not waits or not summary.accepted:
+        return _summed(face, summary, asked.beforehand)
+    face.terminal.say(f"{asked.done}: {many(summary.accepted, 'document')}")
+    if which.deleting:
+        if library.works:
+            _erased(library, base)
+        face.show({"base": base, "summary": summary}, lambda: None)
+        return Exit.OK
+    return _settled(face, library, base, summary, names)
+
+
+def _settled(face: Face, library: Holdfast, base: str, summary: Summary, names: dict[int, str]) -> Exit:
+    standings = settle(face, library, base, names)
+    face.show({"base": base, "summary": summary, "documents": standings}, lambda: sum_up(face, standings))
+    return together([ended_as(one) for one in standings])
+
+
+def _removed(face: Face, library: Holdfast, base: str, which: Which, *, dry_run: bool, yes: bool, wait: bool) -> Exit:
+    """Delete all that fit."""
+    filters = which.filters(library, base)
+    counted = library.documents.matching(base, "delete", dry_run=True, **filters)
+    if dry_run or not counted.found:
+        return _summed(face, counted, "to delete")
+    face.confirm(f"Delete {many(counted.found, 'document')} from base {base!r}?", yes=yes)
+    summary = library.documents.matching(base, "delete", **filters)
+    if wait and library.works:
+        _erased(library, base)
+    return _summed(face, summary, "to delete")
+
+
 def _erased(library: Holdfast, base: str) -> None:
     """Let this process erase what was deleted; whatever is left is erased by whoever works next."""
     ends = time.monotonic() + PATIENCE
@@ -151,11 +280,15 @@ def _erased(library: Holdfast, base: str) -> None:
         time.sleep(A_MOMENT)
 
 
-def _either(words: list[str] | None, *, all_: bool, dry_run: bool = False) -> None:
-    if bool(words) == all_:
-        raise BadRequest("Name documents, or say --all." if not words else "Name documents or say --all, not both.")
-    if dry_run and not all_:
-        raise BadRequest("--dry-run goes with --all.")
+def _either(words: list[str] | None, which: Which, *, all_: bool, dry_run: bool = False) -> None:
+    """Refuse what means nothing, or more than one thing."""
+    said = sum((bool(words), all_, which.said))
+    if not said:
+        raise BadRequest("Name documents, or say --all, or which of them by --state, --kind, --text or --in.")
+    if said > 1:
+        raise BadRequest("Name documents, say --all, or say which of them: one of these, and not several.")
+    if dry_run and words:
+        raise BadRequest("--dry-run goes with --all, or with --state, --kind, --text or --in.")
 
 
 def _many(library: Holdfast, base: str, action: str, documents: list[int], priority: int) -> list[Reply]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from dataclasses import replace
 from importlib import import_module
 from importlib.util import find_spec
@@ -13,9 +12,9 @@ import typer
 from holdfast.cli.exits import Exit
 from holdfast.cli.running import Face, command
 from holdfast.errors import BadSettings
+from holdfast.settings import Settings
 
 PANEL = "Serving"
-LOG = "%(asctime)s %(levelname)s %(message)s"
 
 
 def declare(app: typer.Typer) -> None:
@@ -36,7 +35,7 @@ def serve(
     """Serve HTTP, with workers beside it, until Ctrl-C."""
     given: dict[str, Any] = {"host": host, "port": port}
     settings = replace(face.settings(), **{name: value for name, value in given.items() if value is not None})
-    _log(face)
+    settings = _log(face, settings)
     from holdfast.api.serving import serve as serving  # noqa: PLC0415 - slow to load
     from holdfast.web.site import install  # noqa: PLC0415
 
@@ -63,8 +62,7 @@ def worker(
     from holdfast.wiring import crew, open_scheduler  # noqa: PLC0415
 
     settings = face.settings()
-    settings = replace(settings, workers=workers or settings.workers)
-    _log(face)
+    settings = _log(face, replace(settings, workers=workers or settings.workers))
     open_library(settings).store.close()  # what is wrong with it is told before anything is started
     ended = _ended()
     scheduler = open_scheduler(settings)
@@ -88,7 +86,7 @@ def mcp(
     """Offer the library to language models, by MCP."""
     if find_spec("mcp") is None or find_spec("holdfast.mcp") is None:
         raise BadSettings("This needs the extra `mcp`, which is not installed: pip install 'holdfast[mcp]'")
-    _log(face)
+    _log(face, Settings.from_environment())
     import_module("holdfast.mcp").run(face.where, key=face.key, http=http, writes=writes, port=port)
     return Exit.OK
 
@@ -104,10 +102,14 @@ def _ended() -> Any:
     return ended
 
 
-def _log(face: Face) -> None:
-    if not face.common.debug:
-        logging.basicConfig(level=logging.WARNING if face.common.quiet else logging.INFO, format=LOG)
-        logging.getLogger("alembic").setLevel(logging.WARNING)  # it tells of every part of itself that it loads
+def _log(face: Face, settings: Settings) -> Settings:
+    """Tell what happens as much as is wanted; return the settings by which the workers do the same."""
+    from holdfast.wiring import show_log  # noqa: PLC0415 - slow to load
+
+    said = "debug" if face.common.debug else "warning" if face.common.quiet else ""
+    level = said or settings.log or "info"
+    show_log(level)
+    return replace(settings, log=level)
 
 
 def _masked(address: str) -> str:

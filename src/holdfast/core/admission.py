@@ -43,6 +43,7 @@ class Situation(StrEnum):
     ENDED = "ended"  # the job that the request names is not the active one of its owner
     UNKNOWN = "unknown"  # no such owner, and the request does not make one
     DELETING = "deleting"
+    HELD_UP = "held_up"  # being deleted, but its clean-up failed and waits for its next attempt
     SAME_ACTIVE = "same_active"  # active, and the request brings the content that is being indexed
     SAME_RESTING = "same_resting"  # at rest, and the request brings the content it has
     STUCK = "stuck"  # active, but nothing moves
@@ -110,13 +111,18 @@ _O, _S, _V = Operation, Situation, Verdict
 _BUSY = _when(_S.ACTIVE, _S.STUCK)
 _REST = _when(_S.COMPLETE, _S.LACKING)
 
+# A clean-up that failed is asked for again: the same slots, in a new generation that is due now.
+CLEAN_UP_AGAIN = Row(_ops(_O.RETRY), _when(_S.HELD_UP), _V.ACCEPTED, "clean_up_again", Scope.ALL)
+
 # DESIGN.md, "Admission", row by row. Every pair of operation and situation matches exactly one row.
 ADMISSION: tuple[Row, ...] = (
     Row(frozenset(_O), _when(_S.ENDED), _V.SKIPPED, "nothing_active"),
     Row(frozenset(_O), _when(_S.UNKNOWN), _V.REJECTED, "unknown_owner"),
-    Row(_ops(_O.DELETE), _when(_S.DELETING), _V.JOINED, "already_deleting"),
+    Row(_ops(_O.DELETE, _O.RETRY), _when(_S.DELETING), _V.JOINED, "already_deleting"),
+    Row(_ops(_O.DELETE), _when(_S.HELD_UP), _V.JOINED, "already_deleting"),
+    CLEAN_UP_AGAIN,
     Row(_ops(_O.DELETE), _BUSY | _REST, _V.ACCEPTED, "delete", Scope.ALL),
-    Row(frozenset(_O) - {_O.DELETE}, _when(_S.DELETING), _V.REJECTED, "being_deleted"),
+    Row(frozenset(_O) - {_O.DELETE, _O.RETRY}, _when(_S.DELETING, _S.HELD_UP), _V.REJECTED, "being_deleted"),
     Row(_ops(_O.CHANGE), _when(_S.SAME_ACTIVE), _V.JOINED, "same_content"),
     Row(_ops(_O.CHANGE), _when(_S.SAME_RESTING), _V.SKIPPED, "same_content"),
     Row(_ops(_O.CHANGE), _BUSY | _REST, _V.ACCEPTED, "content_changed", Scope.ALL),
@@ -165,7 +171,7 @@ def situation_of(
         return Situation.LACKING if request.operation in CREATES and request.slots else Situation.UNKNOWN
     status = status_of(slots)
     if status is Status.DELETING:
-        return Situation.DELETING
+        return Situation.HELD_UP if held_up(slots, now) else Situation.DELETING
     same = request.operation is Operation.CHANGE and request.fingerprint is not None
     same = same and request.fingerprint == fingerprint
     if status in (Status.INDEXING, Status.QUEUED):
@@ -183,6 +189,13 @@ def situation_of(
         return Situation.ACTIVE  # what it names is just being removed
     more = any(lacking(spec, have.get(spec.kind)) for spec in asked)
     return Situation.COMPLETE if status is Status.SUCCESS and not more else Situation.LACKING
+
+
+def held_up(slots: Sequence[Slot], now: Moment) -> bool:
+    """Tell whether the clean-up of these slots waits for a later attempt, and nobody is at it."""
+    if any(slot.lease is not None and not slot.lease.expired(now) for slot in slots):
+        return False
+    return any(slot.due_at is not None and now < slot.due_at for slot in slots)
 
 
 def stalled(slot: Slot, now: Moment, rules: Rules) -> bool:

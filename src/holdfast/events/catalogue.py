@@ -48,6 +48,7 @@ CATALOGUE: Mapping[str, str] = {
     "cards.removed": "The study cards of a base are gone.",
     "queue.paused": "A base, or without a base the whole queue, starts no more work.",
     "queue.resumed": "A pause is over.",
+    "webhook.disabled": "Nothing more is sent to a webhook; `data` says which, and why: `gone` or `failing`.",
 }
 TOPICS = frozenset(type_.partition(".")[0] for type_ in CATALOGUE)
 PROGRESS = "progress"  # the topic of what is not kept: how far running work is

@@ -17,12 +17,15 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from holdfast.core.clock import Moment, micros
+from holdfast.core.effects import Event
+from holdfast.core.queue import EVERYTHING
 from holdfast.errors import NotNow, UnknownDelivery, UnknownWebhook
 from holdfast.events import signing
 from holdfast.events import webhook_statements as sql
 from holdfast.events.attempts import DeliveryState, Verdict, decide, hopeless
 from holdfast.events.catalogue import Cursor
 from holdfast.events.webhooks import FAILING, GONE, Wanted
+from holdfast.stores.desk import record
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -151,7 +154,8 @@ class Deliveries:
             return _judge(tx, attempt.webhook, decision.verdict)
 
         disabled = self._database.write(work, durable=True)
-        log.info(
+        log.log(
+            logging.DEBUG if decision.verdict is Verdict.SENT else logging.INFO,
             "webhook.%s webhook=%d delivery=%d attempt=%d status=%s reason=%s",
             decision.verdict, attempt.webhook, attempt.delivery, attempt.attempts, answer.status, answer.reason,
         )  # fmt: skip
@@ -257,7 +261,10 @@ def _judge(tx: Transaction, webhook: int, verdict: Verdict) -> str | None:
         return None
     counted = tx.run(sql.FAILED, id=webhook)
     reason = GONE if verdict is Verdict.GONE else FAILING if counted and hopeless(*counted[0]) else None
-    return reason if reason and tx.run(sql.DISABLE_WEBHOOK, id=webhook, reason=reason) else None
+    if reason is None or not tx.run(sql.DISABLE_WEBHOOK, id=webhook, reason=reason):
+        return None
+    record(tx, [Event("webhook.disabled", EVERYTHING, "", data=json.dumps({"webhook": webhook, "reason": reason}))])
+    return reason
 
 
 def _read(tx: Transaction, id_: int) -> Delivery:

@@ -18,10 +18,12 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from holdfast.events.catalogue import Filter, PublicEvent
+    from holdfast.stores.base import LoggedEvent
     from holdfast.stores.database import Database, Transaction
 
 PAGE = 500  # lines read at once
 FAR = 20_000  # lines looked through for one page of history
+FARTHEST = 100_000  # lines looked through for what concerns one document
 END = Cursor(2**63 - 1, 2**63 - 1)
 
 
@@ -81,6 +83,12 @@ class Log:
                 if len(rows) < PAGE:
                     return Page(events=found, cursor=place)
         return Page(events=found, cursor=place, more=True)
+
+    def lately(self, base: str, owners: Sequence[str], limit: int = 1000) -> list[LoggedEvent]:
+        """Read the newest lines about some owners, every move of their slots among them; only so far back."""
+        with self._database.reading() as tx:
+            rows = tx.run(sql.LATELY_OF, [[owner] for owner in owners], base=base, far=FARTHEST, limit=limit)
+        return [event_of(row) for row in rows]
 
     def adopt(self) -> int:
         """Make lines readable that came with a copy from another PostgreSQL, whose transactions are unknown here."""

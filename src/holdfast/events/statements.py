@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from sqlalchemy import BigInteger, Select, and_, literal_column, select, tuple_, update
+from sqlalchemy import BigInteger, Select, and_, func, literal_column, select, tuple_, update
 
-from holdfast.stores.batch import LIMIT, number
+from holdfast.stores.batch import LIMIT, batch, number, word
 from holdfast.stores.tables import event_marks, events, owners, slots
 
 READABLE = literal_column("(SELECT CAST(CAST(pg_snapshot_xmin(pg_current_snapshot()) AS TEXT) AS BIGINT))", BigInteger)
@@ -44,6 +44,19 @@ POSTGRES = Forms(
     before=select(events).where(_place < _wanted, _decided).order_by(*_back).limit(LIMIT),
     newest=_newest.where(_decided).order_by(*_back).limit(1),
     held=select(events.c.id).where(events.c.xid >= READABLE).limit(1),
+)
+
+# No index leads to the lines of one owner, so only those are looked at that are not too far back.
+_row = batch(owner=str)
+LATELY_OF = (
+    select(events)
+    .where(
+        events.c.id > select(func.coalesce(func.max(events.c.id), 0)).scalar_subquery() - number("far"),
+        events.c.base == word("base"),
+        events.c.owner.in_(select(_row.c.owner)),
+    )
+    .order_by(events.c.id.desc())
+    .limit(LIMIT)
 )
 
 SWEPT = select(event_marks.c.xid, event_marks.c.id).where(event_marks.c.name == literal_column("'swept'"))

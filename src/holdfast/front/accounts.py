@@ -29,10 +29,10 @@ class LocalAccounts:
         total, kinds = self._library.memos.balance(shelf.key), self._library.memos.spent(shelf.key)
         return Balance(
             base=shelf.name,
-            spent=_spent(total.spent),
-            saved=_spent(total.saved),
-            kinds_spent=[_spent(one) for one in kinds if one.paid],
-            kinds_saved=[_spent(one) for one in kinds if not one.paid],
+            spent=spent_of(total.spent),
+            saved=spent_of(total.saved),
+            kinds_spent=[spent_of(one) for one in kinds if one.paid],
+            kinds_saved=[spent_of(one) for one in kinds if not one.paid],
             budget_tokens=shelf.settings.budget_tokens,
         )
 
@@ -103,7 +103,8 @@ class LocalAccounts:
         ]
 
 
-def _spent(one: Summed) -> Spent:
+def spent_of(one: Summed) -> Spent:
+    """Return a sum of bills."""
     return Spent(
         kind=one.kind,
         texts=one.texts,

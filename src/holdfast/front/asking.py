@@ -14,6 +14,7 @@ from holdfast.front.values import (
     Card,
     Cards,
     Citation,
+    GraphView,
     Hit,
     Mode,
     Page,
@@ -41,6 +42,8 @@ MEANING = {
 }
 LONGEST_QUERY = 10_000
 MOST_HITS = 100
+MOST_NODES, MOST_EDGES, DEEPEST = 1000, 5000, 3
+MOST_PLACES = 500
 
 
 class LocalAsking:
@@ -110,6 +113,25 @@ class LocalAsking:
             mentions=list(found.mentions),
             neighbours=self._library.portraits.neighbours(shelf, key, limit),
         )
+
+    def graph(self, base: str, *, around: str | None = None, depth: int = 1, limit: int = 300) -> GraphView:
+        """Return the entities that most documents speak of with what joins them, or what stands around one of them."""
+        if not (1 <= limit <= MOST_NODES and 1 <= depth <= DEEPEST):
+            raise BadRequest(f"A graph is drawn with 1 to {MOST_NODES} entities and 1 to {DEEPEST} steps around one.")
+        shelf, drawings = self._at.open(base), self._library.drawings
+        if around is None:
+            drawn = drawings.whole(shelf, nodes=limit, edges=MOST_EDGES)
+        else:
+            near = drawings.around(shelf, around, depth=depth, nodes=limit, edges=MOST_EDGES)
+            if near is None:
+                raise UnknownEntity(base, around)
+            drawn = near
+        return GraphView(nodes=list(drawn.nodes), edges=list(drawn.edges), cut=drawn.cut)
+
+    def evidence(self, base: str, source: str, target: str, *, limit: int = 50) -> list[Place]:
+        """Return the passages that speak of two entities, those first in which a relation between them was found."""
+        found = self._library.drawings.evidence(self._at.open(base), source, target, min(max(limit, 1), MOST_PLACES))
+        return [Place(**_place(one)) for one in found]
 
 
 class LocalCards:

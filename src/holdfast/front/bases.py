@@ -9,13 +9,15 @@ from holdfast.access.callers import Scope
 from holdfast.errors import BadRequest, BadSettings
 from holdfast.front.sentences import problem, progress
 from holdfast.front.shown import counts
-from holdfast.front.values import Base, BaseSettings, Counts, OnDuplicate
+from holdfast.front.values import Base, BaseSettings, Counts, OnDuplicate, Trial
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from holdfast.front.reception import Reception
     from holdfast.library.catalogue import Base as Shelf
+
+Trials = list[Trial]
 
 
 class LocalBases:
@@ -56,6 +58,10 @@ class LocalBases:
         """Try again what made a base fail, and build what is missing."""
         base = self._at.open(name, Scope.ADMIN)
         return self._shown(self._bases.repair(base, requester=self._at.requester).base)
+
+    def test_providers(self, name: str) -> Trials:
+        """Ask each provider of a base something harmless, and tell what came of it."""
+        return [Trial(**one._asdict()) for one in self._at.library.trials.run(self._at.open(name, Scope.ADMIN))]
 
     def clear(self, name: str) -> None:
         """Delete all documents of a base; name and settings stay."""

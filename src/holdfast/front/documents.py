@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import shutil
 from abc import ABC, abstractmethod
+from collections.abc import Collection
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
@@ -15,31 +15,27 @@ from holdfast.core.admission import DEFAULT_PRIORITY
 from holdfast.core.states import Operation
 from holdfast.errors import BadRequest
 from holdfast.front.cursors import places
-from holdfast.front.sentences import accepted, only, reply
+from holdfast.front.sentences import only, reply, summed
 from holdfast.front.shown import detailed, document, standing
 from holdfast.front.values import Chunk, Kind, Original, Page, Passage, Preview, Reply, Standing, Text
 from holdfast.knowledge.adding import Terms, Upload
-from holdfast.knowledge.paging import Order
-from holdfast.knowledge.requesting import Manner
+from holdfast.knowledge.paging import Filter, Order
+from holdfast.knowledge.requesting import Action, Manner
 from holdfast.sources.watching import USUALLY
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
     from datetime import timedelta
     from threading import Event
 
     from holdfast.front.reception import Reception
-    from holdfast.front.values import Document, OnDuplicate
+    from holdfast.front.values import Document, OnDuplicate, Summary
+    from holdfast.knowledge.adding import Reply as ItemReply
+    from holdfast.library.catalogue import Base
 
 Replies = list[Reply]
+Generations = Collection[int] | None
 Standings = list[Standing]
-
-ACTIONS = {
-    "index": Operation.INDEX,
-    "retry": Operation.RETRY,
-    "force": Operation.FORCE,
-    "cancel": Operation.CANCEL,
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,32 +60,51 @@ class OneByOne(ABC):
     """Calls about one document, on either side: each raises a conflict where it makes no new work."""
 
     @abstractmethod
-    def many(self, base: str, action: str, documents: Sequence[int], *, priority: int = DEFAULT_PRIORITY) -> Replies:
-        """Do the same to many documents."""
+    def many(
+        self,
+        base: str,
+        action: str,
+        documents: Sequence[int],
+        *,
+        priority: int = DEFAULT_PRIORITY,
+        unless_changed: Generations = None,
+    ) -> Replies:
+        """Do the same to many documents; `unless_changed` has the generations that a single one may have."""
 
-    def index(self, base: str, document: int, *, priority: int = DEFAULT_PRIORITY) -> Reply:
+    def index(
+        self, base: str, document: int, *, priority: int = DEFAULT_PRIORITY, unless_changed: Generations = None
+    ) -> Reply:
         """Index what is not indexed; a conflict names the job that does it already."""
-        return only(self.many(base, "index", [document], priority=priority))
+        return self._act(base, "index", document, priority, unless_changed)
 
-    def reindex(self, base: str, document: int, *, priority: int = DEFAULT_PRIORITY) -> Reply:
+    def reindex(
+        self, base: str, document: int, *, priority: int = DEFAULT_PRIORITY, unless_changed: Generations = None
+    ) -> Reply:
         """Build a document again, or all that stands below it; only from rest."""
-        return only(self.many(base, "reindex", [document], priority=priority))
+        return self._act(base, "reindex", document, priority, unless_changed)
 
-    def refresh(self, base: str, document: int, *, priority: int = DEFAULT_PRIORITY) -> Reply:
+    def refresh(
+        self, base: str, document: int, *, priority: int = DEFAULT_PRIORITY, unless_changed: Generations = None
+    ) -> Reply:
         """Look again where a page, sitemap or folder comes from; what did not change costs nothing."""
-        return only(self.many(base, "refresh", [document], priority=priority))
+        return self._act(base, "refresh", document, priority, unless_changed)
 
-    def retry(self, base: str, document: int, *, priority: int = DEFAULT_PRIORITY) -> Reply:
-        """Build what failed or is lacking, and nothing else."""
-        return only(self.many(base, "retry", [document], priority=priority))
+    def retry(
+        self, base: str, document: int, *, priority: int = DEFAULT_PRIORITY, unless_changed: Generations = None
+    ) -> Reply:
+        """Build what failed or is lacking, and nothing else; of what is being deleted, try the clean-up again now."""
+        return self._act(base, "retry", document, priority, unless_changed)
 
-    def cancel(self, base: str, document: int) -> Reply:
+    def cancel(self, base: str, document: int, *, unless_changed: Generations = None) -> Reply:
         """Stop what is active; what was served stays served."""
-        return only(self.many(base, "cancel", [document]))
+        return self._act(base, "cancel", document, DEFAULT_PRIORITY, unless_changed)
 
-    def delete(self, base: str, document: int) -> Reply:
+    def delete(self, base: str, document: int, *, unless_changed: Generations = None) -> Reply:
         """Delete a document with all below it: from now on it is found nowhere."""
-        return accepted(self.many(base, "delete", [document])[0])
+        return self._act(base, "delete", document, DEFAULT_PRIORITY, unless_changed)
+
+    def _act(self, base: str, action: str, document: int, priority: int, unless_changed: Generations) -> Reply:
+        return only(self.many(base, action, [document], priority=priority, unless_changed=unless_changed))
 
 
 class LocalDocuments(OneByOne):
@@ -155,22 +170,59 @@ class LocalDocuments(OneByOne):
 
     # ------------------------------------------------------------ asking
 
-    def many(self, base: str, action: str, documents: Sequence[int], *, priority: int = DEFAULT_PRIORITY) -> Replies:
-        """Do the same to many documents: index, reindex, refresh, retry, force, cancel or delete."""
+    def many(
+        self,
+        base: str,
+        action: str,
+        documents: Sequence[int],
+        *,
+        priority: int = DEFAULT_PRIORITY,
+        unless_changed: Generations = None,
+    ) -> Replies:
+        """Do the same to many documents: index, reindex, refresh, retry, force, cancel or delete.
+
+        `unless_changed` has the generations that a single document may have; else nothing is done.
+        """
         shelf = self._at.open(base, Scope.WRITE)
-        manner = self._manner(priority)
-        verbs: dict[str, Callable[[], Any]] = {
-            "reindex": lambda: self._items.reindex(shelf, documents, manner),
-            "refresh": lambda: self._items.look(shelf, documents, manner),
-            "delete": lambda: self._items.delete(shelf, documents, requester=self._at.requester),
-            **{
-                name: partial(self._items.ask, shelf, documents, operation, manner)
-                for name, operation in ACTIONS.items()
-            },
-        }
-        if action not in verbs:
-            raise BadRequest(f"Nothing is called {action!r} here; choose one of {', '.join(sorted(verbs))}.")
-        return [reply(one) for one in verbs[action]()]
+        wanted = _action(action)
+        if unless_changed is not None and len(documents) != 1:
+            raise BadRequest("Whether it changed can be asked of one document at a time.")
+        manner = self._manner(priority)._replace(unless_changed=unless_changed)
+        return [reply(one) for one in self._done(shelf, wanted, documents, manner)]
+
+    def matching(
+        self,
+        base: str,
+        action: str,
+        *,
+        parent: int | None = None,
+        states: Collection[str] | None = None,
+        kinds: Collection[str] | None = None,
+        text: str | None = None,
+        deleting: bool = False,
+        priority: int = DEFAULT_PRIORITY,
+        dry_run: bool = False,
+    ) -> Summary:
+        """Do the same to all documents that a list with these filters shows, however many; a dry run counts them.
+
+        What stands below a folder that is met is not asked a second time. Where a status is named, reindex, force and
+        delete leave folders and sitemaps alone, unless their kind is named: below them stands what has another one.
+        """
+        shelf = self._at.open(base, Scope.WRITE)
+        filter_ = Filter(parent=parent, states=states, kinds=kinds, text=text, deleting=deleting)
+        found = self._items.matching(shelf, _action(action), filter_, self._manner(priority), dry_run=dry_run)
+        return summed(found, dry_run=dry_run)
+
+    def _done(self, shelf: Base, action: Action, documents: Sequence[int], manner: Manner) -> Iterable[ItemReply]:
+        if action is Action.DELETE:
+            return self._items.delete(
+                shelf, documents, requester=manner.requester, unless_changed=manner.unless_changed
+            )
+        if action is Action.REINDEX:
+            return self._items.reindex(shelf, documents, manner)
+        if action is Action.REFRESH:
+            return self._items.look(shelf, documents, manner)
+        return self._items.ask(shelf, documents, Operation(action), manner)
 
     # ------------------------------------------------------------ looking
 
@@ -315,6 +367,14 @@ def saving(to: Path | BinaryIO) -> Iterator[BinaryIO]:
         raise BadRequest(f"{str(to)!r} cannot be written: {error.strerror}.") from error
     with file:
         yield file
+
+
+def _action(name: str) -> Action:
+    """Return the action of this name."""
+    try:
+        return Action(name)
+    except ValueError:
+        raise BadRequest(f"Nothing is called {name!r} here; choose one of {', '.join(sorted(Action))}.") from None
 
 
 def _content(content: bytes | BinaryIO | Path) -> Any:

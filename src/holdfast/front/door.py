@@ -52,12 +52,14 @@ class Holdfast:
         self.documents = side.documents
         self.jobs = side.jobs
         self.cards = side.cards
+        self.dossiers = side.dossiers
         self.accounts = side.accounts
         self.asking = side.asking
         self.archives = side.archives
         self.events = side.events
         self.keys = side.keys
         self.webhooks = side.webhooks
+        self.overview = side.overview
 
     def __enter__(self) -> Self:
         return self

@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from holdfast.access.callers import Scope
 from holdfast.errors import BadRequest
-from holdfast.front.sentences import accepted, answered, moment, progress, when
-from holdfast.front.values import Job, Page, Queue, Summary
+from holdfast.front.sentences import accepted, answered, moment, progress, summed, when
+from holdfast.front.values import Job, Page, Queue
 from holdfast.knowledge.selecting import refuse_failed
 from holdfast.library.catalogue import number
+from holdfast.library.item_statements import SOURCE
 from holdfast.stores.base import JobFilter
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Mapping
 
-    from holdfast.core.queue import Summary as Counted
     from holdfast.front.documents import LocalDocuments
     from holdfast.front.reception import Reception
-    from holdfast.front.values import Reply
+    from holdfast.front.values import Reply, Summary
     from holdfast.stores.base import Job as StoredJob
+    from holdfast.stores.base import Overview
 
 
 class LocalJobs:
@@ -36,22 +36,39 @@ class LocalJobs:
         self,
         base: str | None = None,
         *,
+        document: int | None = None,
         states: Collection[str] | None = None,
         requester: str | None = None,
         cursor: str | None = None,
         page: int = 1,
         size: int = 50,
     ) -> Page[Job]:
-        """Return jobs: the active ones in the order in which they are served, then those that ended, newest first."""
+        """Return jobs: the active ones in the order in which they are served, then those that ended, newest first.
+
+        With `document` those of one document of the base; of one that is gone there are none.
+        """
         shelf = self._at.one(base)
+        if document is not None and shelf is None:
+            raise BadRequest("A document is one of a base; name the base, too.")
         names = self._at.names()
         filter_ = JobFilter(
             base=shelf.key if shelf else None,
             requester=requester,
             states=frozenset(states) if states else None,
+            owners=None if document is None else (str(document), f"{SOURCE}{document}"),
         )
         found = self._store.list_jobs(filter_, cursor=cursor, page=page, size=size)
-        items = [_shown(one.job, names.get(one.job.base, ""), one.state) for one in found.jobs]
+        called = self._called(*(one.job for one in found.jobs))
+        items = [
+            _shown(
+                one.job,
+                names.get(one.job.base, ""),
+                one.state,
+                name=called.get(one.job.id, ""),
+                progress=None if one.progress is None else progress(one.progress),
+            )
+            for one in found.jobs
+        ]
         return Page(items=items, next_cursor=found.cursor, total=found.total)
 
     def get(self, job: str) -> Job:
@@ -65,6 +82,7 @@ class LocalJobs:
             found,
             name,
             state,
+            name=self._called(found).get(job, ""),
             progress=progress(running.progress) if running else None,
             waiting_for=[reason.sentence for reason in reasons],
         )
@@ -94,7 +112,7 @@ class LocalJobs:
     def cancel_all(self, base: str | None = None, *, dry_run: bool = False) -> Summary:
         """Cancel every active job of a base, or of all; deletes go on."""
         key = self._key(base)
-        return _summary(self._store.cancel_all(key, dry_run=dry_run, requester=self._at.requester), dry_run=dry_run)
+        return summed(self._store.cancel_all(key, dry_run=dry_run, requester=self._at.requester), dry_run=dry_run)
 
     def retry_all(self, base: str | None = None, *, degraded: bool = False, dry_run: bool = False) -> Summary:
         """Ask for all that failed once more, or also for what lacks something; not in a base that has failed itself."""
@@ -102,12 +120,12 @@ class LocalJobs:
         shelves = self._at.bases() if base is None else [self._at.open(base)]
         for shelf in shelves if base is not None else ():
             refuse_failed(shelf)
-        summed = [
+        asked = [
             self._store.retry_all(shelf.key, degraded=degraded, dry_run=dry_run, requester=self._at.requester)
             for shelf in shelves
             if shelf.problem is None
         ]
-        return _summary(*summed, dry_run=dry_run)
+        return summed(*asked, dry_run=dry_run)
 
     def pause(self, base: str | None = None, *, stop: bool = False) -> bool:
         """Let nothing of a base, or nothing at all, begin; `stop` also calls back what runs."""
@@ -120,18 +138,13 @@ class LocalJobs:
     def overview(self, base: str | None = None, window: timedelta = timedelta(days=1)) -> Queue:
         """Tell how the queue does."""
         shelf = self._at.one(base)
-        found = self._store.overview(shelf.key if shelf else None, window)
-        names = self._at.names()
-        return Queue(
-            active=dict(found.active),
-            ended=dict(found.ended),
-            window_seconds=int(window.total_seconds()),
-            per_hour=found.per_hour,
-            failure_rate=found.failure_rate,
-            oldest_queued=moment(found.oldest_queued),
-            paused=any(pause.base == "" for pause in found.pauses),
-            paused_bases=[names[pause.base] for pause in found.pauses if pause.base in names],
-        )
+        return queue_of(self._store.overview(shelf.key if shelf else None, window), self._at.names())
+
+    def _called(self, *some: StoredJob) -> dict[str, str]:
+        """Return the names of the documents that jobs are about, by the jobs, in one query."""
+        about = {job.id: item for job in some if (item := number(job.owner)) is not None}
+        names = self._at.library.shelves.names(about.values())
+        return {job: names[item] for job, item in about.items() if item in names}
 
     def _key(self, base: str | None) -> str | None:
         """Return what the store calls a base; all of them only for who may do this everywhere."""
@@ -139,6 +152,20 @@ class LocalJobs:
             return self._at.open(base, Scope.WRITE).key
         self._at.everywhere(Scope.WRITE)
         return None
+
+
+def queue_of(found: Overview, names: Mapping[str, str]) -> Queue:
+    """Return how the queue does, as people see it who know these bases."""
+    return Queue(
+        active=dict(found.active),
+        ended=dict(found.ended),
+        window_seconds=int(found.window.total_seconds()),
+        per_hour=found.per_hour,
+        failure_rate=found.failure_rate,
+        oldest_queued=moment(found.oldest_queued),
+        paused=any(pause.base == "" for pause in found.pauses),
+        paused_bases=[names[pause.base] for pause in found.pauses if pause.base in names],
+    )
 
 
 def _shown(job: StoredJob, base: str, state: str, **more: object) -> Job:
@@ -158,16 +185,4 @@ def _shown(job: StoredJob, base: str, state: str, **more: object) -> Job:
         finished_at=moment(job.finished_at),
         results={kind: dict(result) for kind, result in job.results.items()},
         **more,  # type: ignore[arg-type]
-    )
-
-
-def _summary(*some: Counted, dry_run: bool) -> Summary:
-    answers: Counter[str] = Counter()
-    for one in some:
-        answers.update({f"{verdict}: {reason}": times for (verdict, reason), times in one.answers.items()})
-    return Summary(
-        found=sum(one.found for one in some),
-        accepted=sum(one.accepted for one in some),
-        answers=dict(answers),
-        dry_run=dry_run,
     )

@@ -10,12 +10,15 @@ from holdfast.front.archives import LocalArchives
 from holdfast.front.asking import LocalAsking, LocalCards
 from holdfast.front.bases import LocalBases
 from holdfast.front.documents import LocalDocuments
+from holdfast.front.dossiers import LocalDossiers
 from holdfast.front.history import LocalEvents
 from holdfast.front.jobs import LocalJobs
+from holdfast.front.overview import overview
 from holdfast.front.reception import Reception
 
 if TYPE_CHECKING:
     from holdfast.access.callers import Caller
+    from holdfast.front.values import Overview
     from holdfast.wiring import Library
 
 
@@ -29,8 +32,13 @@ class Local:
         self.jobs = LocalJobs(reception, self.documents)
         self.asking = LocalAsking(reception)
         self.cards = LocalCards(reception)
+        self.dossiers = LocalDossiers(reception)
         self.accounts = LocalAccounts(reception)
         self.archives = LocalArchives(reception)
         self.events = LocalEvents(reception)
         self.keys = LocalKeys(reception)
         self.webhooks = LocalWebhooks(reception)
+
+    def overview(self, hours: int = 24) -> Overview:
+        """Return all at a glance: documents, the queue within the last hours, who works, what was spent."""
+        return overview(self.reception, hours)

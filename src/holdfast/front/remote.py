@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 from pydantic import TypeAdapter
 
 from holdfast.core.admission import DEFAULT_PRIORITY
-from holdfast.errors import Conflict
+from holdfast.errors import BadRequest, Conflict
 from holdfast.front.access import ALL
 from holdfast.front.documents import File, OneByOne, saving
 from holdfast.front.values import (
@@ -22,6 +22,7 @@ from holdfast.front.values import (
     Card,
     Cards,
     Chunk,
+    Cost,
     Counts,
     Delivery,
     Document,
@@ -29,14 +30,19 @@ from holdfast.front.values import (
     Event,
     Exported,
     Finding,
+    GraphView,
+    Happening,
     Hit,
     Job,
     Key,
+    Mentioned,
     Mode,
     NewKey,
     NewWebhook,
+    Overview,
     Page,
     Passage,
+    Place,
     Portrait,
     Preview,
     Queue,
@@ -48,6 +54,7 @@ from holdfast.front.values import (
     Status,
     Summary,
     Text,
+    Trial,
     Verdict,
     Waiting,
     Webhook,
@@ -57,6 +64,7 @@ from holdfast.front.wire import Wire, part
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
+    from holdfast.front.documents import Generations
     from holdfast.front.values import OnDuplicate
     from holdfast.knowledge.paging import Order
 
@@ -66,6 +74,7 @@ Bases = list[Base]
 Replies = list[Reply]
 Standings = list[Standing]
 Keys = list[Key]
+Trials = list[Trial]
 Hooks = list[Webhook]
 
 
@@ -80,11 +89,16 @@ class Remote:
         self.jobs = RemoteJobs(wire)
         self.asking = RemoteAsking(wire)
         self.cards = RemoteCards(wire)
+        self.dossiers = RemoteDossiers(wire)
         self.accounts = RemoteAccounts(wire)
         self.archives = RemoteArchives(wire)
         self.events = RemoteEvents(wire)
         self.keys = RemoteKeys(wire)
         self.webhooks = RemoteWebhooks(wire)
+        self._wire = wire
+
+    def overview(self, hours: int = 24) -> Overview:
+        return self._wire.get(Overview, "/overview", hours=hours)
 
 
 class RemoteBases:
@@ -113,6 +127,9 @@ class RemoteBases:
 
     def repair(self, name: str) -> Base:
         return self._wire.post(Base, f"{_base(name)}:repair")
+
+    def test_providers(self, name: str) -> Trials:
+        return self._wire.post(Trials, f"{_base(name)}/providers:test")
 
     def clear(self, name: str) -> None:
         self._wire.post(Nothing, f"{_base(name)}:clear")
@@ -173,9 +190,44 @@ class RemoteDocuments(OneByOne):
     def preview(self, base: str, folder: Path | str) -> Preview:
         return self._wire.post(Preview, f"{_base(base)}/documents/sources:preview", {"path": str(folder)})
 
-    def many(self, base: str, action: str, documents: Sequence[int], *, priority: int = DEFAULT_PRIORITY) -> Replies:
+    def many(
+        self,
+        base: str,
+        action: str,
+        documents: Sequence[int],
+        *,
+        priority: int = DEFAULT_PRIORITY,
+        unless_changed: Generations = None,
+    ) -> Replies:
+        if unless_changed is not None and len(documents) == 1:
+            return [self._unless_changed(base, action, documents[0], priority, unless_changed)]
+        if unless_changed is not None:
+            raise BadRequest("Whether it changed can be asked of one document at a time.")
         body = {"documents": list(documents), "priority": priority}
         return self._wire.post(_Replies, f"{_base(base)}/documents:{part(action)}", body).replies
+
+    def matching(
+        self,
+        base: str,
+        action: str,
+        *,
+        parent: int | None = None,
+        states: Collection[str] | None = None,
+        kinds: Collection[str] | None = None,
+        text: str | None = None,
+        deleting: bool = False,
+        priority: int = DEFAULT_PRIORITY,
+        dry_run: bool = False,
+    ) -> Summary:
+        filter_ = {
+            "parent": parent,
+            "status": None if states is None else [*states],
+            "kind": None if kinds is None else [*kinds],
+            "text": text,
+            "deleting": deleting,
+        }
+        body = {"filter": filter_, "priority": priority, "dry_run": dry_run}
+        return self._wire.post(Summary, f"{_base(base)}/documents:{part(action)}", body)
 
     def list(
         self,
@@ -243,6 +295,16 @@ class RemoteDocuments(OneByOne):
             except Conflict as conflict:
                 return [_reply(conflict, file.name)]
 
+    def _unless_changed(
+        self, base: str, action: str, document: int, priority: int, generations: Collection[int]
+    ) -> Reply:
+        """Ask about one document, if it is as it was; a conflict is an answer here, as it is for many."""
+        path = f"{_document(base, document)}:{part(action)}"
+        try:
+            return self._wire.post_if(Reply, path, [f'"g{one}"' for one in generations], priority=priority)
+        except Conflict as conflict:
+            return _reply(conflict, "")
+
     def _one(self, base: str, what: str, body: dict[str, Any]) -> Reply:
         given = {name: value for name, value in body.items() if value is not None}
         try:
@@ -261,6 +323,7 @@ class RemoteJobs:
         self,
         base: str | None = None,
         *,
+        document: int | None = None,
         states: Collection[str] | None = None,
         requester: str | None = None,
         cursor: str | None = None,
@@ -271,6 +334,7 @@ class RemoteJobs:
             Page[Job],
             "/jobs",
             base=base,
+            document=document,
             state=None if states is None else [*states],
             requester=requester,
             cursor=cursor,
@@ -347,6 +411,13 @@ class RemoteAsking:
     def entity(self, base: str, key: str, *, limit: int = 50) -> Portrait:
         return self._wire.get(Portrait, f"{_base(base)}/graph/entities/{part(key)}", limit=limit)
 
+    def graph(self, base: str, *, around: str | None = None, depth: int = 1, limit: int = 300) -> GraphView:
+        return self._wire.get(GraphView, f"{_base(base)}/graph", around=around, depth=depth, limit=limit)
+
+    def evidence(self, base: str, source: str, target: str, *, limit: int = 50) -> list[Place]:
+        asked = {"source": source, "target": target, "limit": limit}
+        return self._wire.get(list[Place], f"{_base(base)}/graph/edges", **asked)
+
 
 class RemoteCards:
     """As `LocalCards`."""
@@ -368,6 +439,25 @@ class RemoteCards:
 
     def export(self, base: str, form: str) -> str:
         return self._wire.text(f"{_base(base)}/cards/export", form=form)
+
+
+class RemoteDossiers:
+    """As `LocalDossiers`."""
+
+    def __init__(self, wire: Wire) -> None:
+        self._wire = wire
+
+    def entities(self, base: str, document: int) -> list[Mentioned]:
+        return self._wire.get(list[Mentioned], f"{_document(base, document)}/entities")
+
+    def cards(self, base: str, document: int, *, cursor: str | None = None, limit: int = 100) -> Page[Card]:
+        return self._wire.get(Page[Card], f"{_document(base, document)}/cards", cursor=cursor, limit=limit)
+
+    def usage(self, base: str, document: int) -> Cost:
+        return self._wire.get(Cost, f"{_document(base, document)}/usage")
+
+    def history(self, base: str, document: int, *, limit: int = 100) -> list[Happening]:
+        return self._wire.get(list[Happening], f"{_document(base, document)}/history", limit=limit)
 
 
 class RemoteAccounts:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from holdfast.core.admission import Verdict
 from holdfast.errors import Conflict
-from holdfast.front.values import Problem, Progress, Reply
+from holdfast.front.values import Problem, Progress, Reply, Summary
 from holdfast.guard.answers import SENTENCES as ADMISSION
 from holdfast.knowledge.standings import share
 
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 
     from holdfast.core.admission import Answer
     from holdfast.core.clock import Moment
+    from holdfast.core.queue import Summary as Counted
     from holdfast.core.slot import Fault
     from holdfast.core.slot import Progress as SlotProgress
     from holdfast.knowledge.adding import Reply as ItemReply
@@ -26,6 +28,7 @@ SENTENCES = {
     "unknown_owner": "This was never indexed; index it first.",
     "name_taken": "Another document has this name; replace it, rename this one, or delete the other.",
     "content_exists": "A document of this base has the same content already.",
+    "clean_up_again": "Its clean-up is tried again now.",
     "nothing_to_do": "There is nothing to do.",
     "unknown_job": "There is no such job.",
     "same_priority": "It has this priority already.",
@@ -108,3 +111,16 @@ def only(replies: Sequence[Reply]) -> Reply:
     """Return the reply about one document, if it was accepted."""
     (one,) = replies
     return accepted(one)
+
+
+def summed(*some: Counted, dry_run: bool) -> Summary:
+    """Return what came of requests about many, added up."""
+    answers: Counter[str] = Counter()
+    for one in some:
+        answers.update({f"{verdict}: {reason}": times for (verdict, reason), times in one.answers.items()})
+    return Summary(
+        found=sum(one.found for one in some),
+        accepted=sum(one.accepted for one in some),
+        answers=dict(answers),
+        dry_run=dry_run,
+    )

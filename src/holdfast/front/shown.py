@@ -10,12 +10,11 @@ from holdfast.front.values import Counts, Document, Index, Standing
 if TYPE_CHECKING:
     from holdfast.knowledge.shelves import Counts as Counted
     from holdfast.knowledge.standings import Detail, IndexStanding, Row
-    from holdfast.knowledge.standings import Standing as Stands
 
 
-def standing(one: Stands) -> Standing:
+def standing(row: Row) -> Standing:
     """Return how a document stands."""
-    return Standing(**_standing(one))
+    return Standing(**_standing(row))
 
 
 def document(row: Row, base: str) -> Document:
@@ -60,9 +59,12 @@ def counts(one: Counted) -> Counts:
     return Counts(documents=one.documents, by_status=dict(one.by_status), containers=one.containers, bytes=one.bytes)
 
 
-def _standing(one: Stands) -> dict[str, Any]:
+def _standing(row: Row) -> dict[str, Any]:
+    one = row.standing
     return {
         "id": one.item,
+        "name": row.item.name,
+        "kind": row.item.kind,
         "status": one.status,
         "searchable": one.searchable,
         "generation": one.wanted,
@@ -78,11 +80,9 @@ def _standing(one: Stands) -> dict[str, Any]:
 
 def _document(row: Row, base: str) -> dict[str, Any]:
     item = row.item
-    return _standing(row.standing) | {
+    return _standing(row) | {
         "base": base,
         "parent": item.parent or None,
-        "kind": item.kind,
-        "name": item.name,
         "size": item.size,
         "sha256": item.digest,
         "source": item.source,

@@ -9,6 +9,7 @@ from typing import Any, Generic, TypeVar
 
 from holdfast.core.admission import Verdict
 from holdfast.core.states import Operation, Outcome, SlotState, Status
+from holdfast.indexes.drawing import Edge, Node
 from holdfast.indexes.portrait import Entity, Fact, Mention, Neighbour
 from holdfast.library.catalogue import BaseSettings, BaseStatus, Kind, OnDuplicate
 from holdfast.model.answering import Outcome as AnswerOutcome
@@ -21,28 +22,35 @@ __all__ = [
     "Base",
     "BaseSettings",
     "BaseStatus",
+    "Bucket",
     "Card",
     "Cards",
     "Chunk",
     "Citation",
+    "Cost",
     "Counts",
     "Delivery",
     "Document",
+    "Edge",
     "Entity",
     "Event",
     "Exported",
     "Fact",
     "Finding",
+    "GraphView",
+    "Happening",
     "Hit",
     "Index",
     "Job",
     "Key",
     "Kind",
     "Mention",
+    "Mentioned",
     "Mode",
     "Neighbour",
     "NewKey",
     "NewWebhook",
+    "Node",
     "OnDuplicate",
     "Operation",
     "Original",
@@ -67,6 +75,7 @@ __all__ = [
     "Status",
     "Summary",
     "Text",
+    "Trial",
     "Verdict",
     "Waiting",
     "Webhook",
@@ -151,6 +160,19 @@ class Base:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Trial:
+    """What came of asking a provider of a base something harmless."""
+
+    role: str  # embedding or chat
+    provider: str  # the host that was asked; offline: this machine; none: there is no language model
+    model: str | None
+    ok: bool
+    took_ms: float
+    message: str  # what is wrong, and what to do
+    code: str | None  # of the error
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Counts:
     """How many documents there are, by their status."""
 
@@ -188,6 +210,8 @@ class Standing:
     """How a document stands."""
 
     id: int
+    name: str
+    kind: Kind
     status: Status
     searchable: bool  # something of it is found now, whatever its status
     generation: int  # of the newest request
@@ -206,8 +230,6 @@ class Document(Standing):
 
     base: str
     parent: int | None
-    kind: Kind
-    name: str
     size: int
     sha256: str | None
     source: str | None
@@ -221,6 +243,34 @@ class Document(Standing):
     indexes: list[Index] = field(default_factory=list)
     not_enabled: dict[str, str] = field(default_factory=dict)
     jobs: list[str] = field(default_factory=list)  # the newest first
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mentioned:
+    """An entity that a document names."""
+
+    key: str
+    name: str
+    kind: str  # empty where only rules have seen it
+    mentions: int  # chunks of the document that name it
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Happening:
+    """Something that happened to a document: a request, an attempt, or an end."""
+
+    at: datetime
+    # accepted, and how the job ended; of one index claimed, ready, failed, postponed, released, expired, cancelled,
+    # removed; of the document itself added, changed
+    what: str
+    kind: str | None = None  # of the index; None: the whole document
+    job: str | None = None
+    generation: int | None = None
+    attempt: int | None = None  # how often this index was claimed in this generation, this time included
+    operation: Operation | None = None
+    requester: str | None = None
+    problem: Problem | None = None
+    seconds: float | None = None  # since the claim, or of a job since it was accepted
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -299,6 +349,7 @@ class Job:
     id: str
     base: str
     document: int | None  # None: it is about the base itself
+    name: str  # of the document; empty where there is none, or it is gone
     subject: str  # what it is about: content and indexes, a look at a source, cards …
     operation: Operation
     cause: str
@@ -417,6 +468,15 @@ class Portrait:
     relations: list[Fact]
     mentions: list[Mention]
     neighbours: list[Neighbour]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GraphView:
+    """Some of the graph of a base, to be drawn."""
+
+    nodes: list[Node]  # those that most documents speak of first
+    edges: list[Edge]  # between these, the strongest first
+    cut: bool  # there are more nodes or edges
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -577,6 +637,18 @@ class Balance:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Cost:
+    """What was paid for one document, and what it was spared."""
+
+    document: int
+    name: str
+    spent: Spent
+    saved: Spent
+    kinds_spent: list[Spent]
+    kinds_saved: list[Spent]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Refusal:
     """A request that made no new work: who asked, and what stood in its way."""
 
@@ -618,14 +690,28 @@ class Finding:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Bucket:
+    """How the jobs ended that did so within one step of time."""
+
+    at: datetime  # when the step begins
+    success: int = 0
+    degraded: int = 0
+    failed: int = 0
+    cancelled: int = 0
+    other: int = 0  # replaced by a newer request, or deleted with what they were for
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Overview:
-    """All at a glance."""
+    """All at a glance, of the bases that the caller sees."""
 
     bases: int
     documents: Counts
     queue: Queue
-    tokens_spent: int
+    workers: int  # that hold work of these bases now, with a lease that has not run out; idle ones are not known
+    tokens_spent: int  # as far back as the ledger goes, as all that follows
     tokens_saved: int
     price_spent: float | None
     price_saved: float | None
-    duplicates: int
+    duplicates: int  # requests that made no new work
+    series: list[Bucket]  # oldest first; the last step is under way

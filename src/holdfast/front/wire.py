@@ -13,7 +13,7 @@ from holdfast import errors
 from holdfast.errors import BadAnswer
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
 T = TypeVar("T")
 
@@ -66,6 +66,11 @@ class Wire:
     def post(self, kind: type[T], path: str, body: Any = None, /, **params: Any) -> T:
         """Ask for something."""
         return _read(kind, self._send("POST", path, json=body, params=_given(params)))
+
+    def post_if(self, kind: type[T], path: str, tags: Sequence[str], /, **params: Any) -> T:
+        """Ask for something, if what it is about has one of these tags."""
+        headers = {"If-Match": ", ".join(tags)}
+        return _read(kind, self._send("POST", path, params=_given(params), headers=headers))
 
     def patch(self, kind: type[T], path: str, body: Any, /) -> T:
         """Change something."""
@@ -193,6 +198,8 @@ def _told(told: Mapping[str, Any]) -> errors.HoldfastError:
             document=told["document"],
             job=told["job"],
         )
+    if code == "changed_meanwhile" and told.get("generation") is not None:
+        return errors.ChangedMeanwhile(told["generation"])
     if code in WORDED:
         error = WORDED[code].__new__(WORDED[code])
         Exception.__init__(error, detail)

@@ -100,6 +100,10 @@ _row = batch(key=str)
 ENTITIES = select(names.c.key, names.c.chunk_id, names.c.label, names.c.kind, names.c.description).select_from(
     names.join(_row, and_(names.c.recipe == RECIPE, names.c.key == _row.c.key))
 )
+_listed = select(lists.c.chunk_id).where(lists.c.owner_id == number("owner_id"), lists.c.build == number("build"))
+NAMED_IN = select(names.c.key, names.c.chunk_id, names.c.label, names.c.kind).where(
+    names.c.recipe == RECIPE, names.c.chunk_id.in_(_listed)
+)
 _row = batch(source=str, target=str)
 _from, _to = names.alias("source_name"), names.alias("target_name")
 _of_chunk = relations.join(
@@ -126,6 +130,10 @@ RELATED_TO = _ends.select_from(
 )
 RELATED_FROM = _ends.select_from(
     relations.join(_row, and_(relations.c.recipe == RECIPE, relations.c.target == _row.c.key))
+)
+_row = batch(key=str)
+LABELS_FROM = select(relations.c.source, relations.c.target, relations.c.chunk_id, relations.c.label).select_from(
+    relations.join(_row, and_(relations.c.recipe == RECIPE, relations.c.source == _row.c.key))
 )
 COMMONEST = (
     select(names.c.key, func.count().label("times"))

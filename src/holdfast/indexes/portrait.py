@@ -92,29 +92,17 @@ class Portraits:
 
     def entities(self, base: Base, limit: int = 50, prefix: str = "") -> list[Entity]:
         """Return the entities that most documents speak of, whose key begins with the words of `prefix`."""
-        beginning = _literally(" ".join(bare_words(prefix))) + "%"
-        asked = limit
         with self._database.reading() as tx:
-            while True:
-                asked *= MORE
-                keys: dict[Key, None] = {}
-                full = False
-                for recipe in served_recipes(tx, base.key, GRAPH):
-                    rows = tx.run(sql.COMMONEST, recipe=recipe, beginning=beginning, limit=asked)
-                    keys |= {(key, ""): None for key, _ in rows}
-                    full = full or len(rows) == asked
-                found = [_entity(one) for one in _subjects(tx, base, keys).values()]
-                if len(found) >= limit or not full:
-                    return sorted(found, key=lambda one: (-one.documents, one.key))[:limit]
+            return [_entity(one) for one in commonest(tx, base, limit, prefix)]
 
     def entity(self, base: Base, key: str, mentions: int = 100) -> Portrait | None:
         """Return all that is known of an entity; None if no document that is served speaks of it."""
         with self._database.reading() as tx:
-            subject = _subjects(tx, base, [(key, "")]).get((key, ""))
+            subject = all_subjects(tx, base, [(key, "")]).get((key, ""))
             if subject is None:
                 return None
             told = _facts(tx, base, [subject])
-            relations = _facts(tx, base, _subjects(tx, base, _related(tx, base, [key])).values())
+            relations = _facts(tx, base, all_subjects(tx, base, related(tx, base, [key])).values())
         places = sorted((place.document, chunk, place.name) for chunk, place in subject.places.items())
         return Portrait(
             entity=_entity(subject),
@@ -131,10 +119,10 @@ class Portraits:
         with self._database.reading() as tx:
             together = _together(tx, base, key)
             joining: dict[str, list[str]] = {}
-            for ends, subject in _subjects(tx, base, _related(tx, base, [key])).items():
+            for ends, subject in all_subjects(tx, base, related(tx, base, [key])).items():
                 joining[ends[0] if ends[1] == key else ends[1]] = sorted(subject.kinds)
             best = sorted({*together, *joining}, key=lambda one: (one not in joining, -together[one], one))[:limit]
-            found = _subjects(tx, base, [(one, "") for one in best])
+            found = all_subjects(tx, base, [(one, "") for one in best])
         return [
             Neighbour(entity=_entity(found[one, ""]), together=together[one], labels=tuple(joining.get(one, ())))
             for one in best
@@ -155,10 +143,27 @@ class Portraits:
         """
         asked = set(keys)
         with self._database.reading() as tx:
-            entities = _subjects(tx, base, [(key, "") for key in keys])
-            around = _subjects(tx, base, _related(tx, base, list(dict.fromkeys(keys))))
+            entities = all_subjects(tx, base, [(key, "") for key in keys])
+            around = all_subjects(tx, base, related(tx, base, list(dict.fromkeys(keys))))
             nearest = sorted(around.values(), key=lambda one: (not asked.issuperset(one.key), -one.documents, one.key))
             return _facts(tx, base, [*entities.values(), *nearest[:limit]])[:limit]
+
+
+def commonest(tx: Transaction, base: Base, limit: int, prefix: str = "") -> list[Subject]:
+    """Return what is said of the entities that most documents speak of, whose key begins with the words of `prefix`."""
+    beginning = _literally(" ".join(bare_words(prefix))) + "%"
+    asked = limit
+    while True:
+        asked *= MORE
+        keys: dict[Key, None] = {}
+        full = False
+        for recipe in served_recipes(tx, base.key, GRAPH):
+            rows = tx.run(sql.COMMONEST, recipe=recipe, beginning=beginning, limit=asked)
+            keys |= {(key, ""): None for key, _ in rows}
+            full = full or len(rows) == asked
+        found = all_subjects(tx, base, keys).values()
+        if len(found) >= limit or not full:
+            return sorted(found, key=lambda one: (-one.documents, one.key))[:limit]
 
 
 def runs(words: Sequence[str]) -> dict[tuple[int, int], str]:
@@ -182,7 +187,7 @@ def longest(spans: Mapping[tuple[int, int], str], known: Container[str]) -> list
     return list(found)
 
 
-def _subjects(tx: Transaction, base: Base, keys: Iterable[Key]) -> dict[Key, Subject]:
+def all_subjects(tx: Transaction, base: Base, keys: Iterable[Key]) -> dict[Key, Subject]:
     """Return what served chunks say of these, of all recipes together, in the order asked for."""
     asked = list(dict.fromkeys(keys))
     found: dict[Key, Subject] = {}
@@ -238,7 +243,7 @@ def _merged(tx: Transaction, base: Base, keys: Sequence[Key]) -> dict[Key, tuple
     return {key: made[0] for key, made in found.items() if len(recipes) == 1}
 
 
-def _related(tx: Transaction, base: Base, keys: Sequence[str]) -> list[Key]:
+def related(tx: Transaction, base: Base, keys: Sequence[str]) -> list[Key]:
     """Name the relations around entities; whether anybody who is served speaks of them is checked later."""
     rows = [[key] for key in keys]
     return [

@@ -15,6 +15,7 @@ from sqlalchemy.dialects.postgresql import insert as upsert
 
 from holdfast.indexes.questions_tables import cards, pairs, question_chunks
 from holdfast.library.statements import serves
+from holdfast.library.tables import lists
 from holdfast.stores.batch import LIMIT, batch, number, word
 from holdfast.stores.tables import owners, slots
 
@@ -41,6 +42,15 @@ PUT_PAIRS = (
 _row = batch(chunk_id=int)
 OF_CHUNKS = select(pairs.c.id, pairs.c.chunk_id, pairs.c.place, pairs.c.question, pairs.c.answer).select_from(
     pairs.join(_row, and_(pairs.c.recipe == RECIPE, pairs.c.chunk_id == _row.c.chunk_id))
+)
+_this_list = and_(lists.c.owner_id == number("owner_id"), lists.c.build == number("build"))
+ASKED_IN = (
+    select(pairs.c.chunk_id, pairs.c.question, pairs.c.answer)
+    .select_from(pairs.join(lists, lists.c.chunk_id == pairs.c.chunk_id))
+    .where(_this_list, pairs.c.recipe == RECIPE, pairs.c.chunk_id.in_(select(lists.c.chunk_id).where(_this_list)))
+    .order_by(lists.c.ordinal, pairs.c.place)
+    .limit(LIMIT)
+    .offset(number("offset"))
 )
 _row = batch(id=int)
 CHUNKS_OF = select(pairs.c.id, pairs.c.chunk_id).select_from(

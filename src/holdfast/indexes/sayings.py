@@ -114,7 +114,9 @@ def _entities(tx: Transaction, base: str, recipe: int, keys: Sequence[str]) -> d
     found: dict[Key, Subject] = {}
     for key, chunk, label, kind, description in rows:
         if chunk in places:
-            subject = found.setdefault((key, ""), Subject(key=(key, "")))
+            subject = found.get((key, ""))
+            if subject is None:  # a default would be made anew for every one of very many rows
+                subject = found[key, ""] = Subject(key=(key, ""))
             subject.add(chunk, places[chunk], label=label, kind=kind, text=description)
     return found
 

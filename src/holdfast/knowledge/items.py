@@ -12,21 +12,24 @@ from holdfast.core.states import Status
 from holdfast.errors import BadRequest, NotNow, UnknownItem
 from holdfast.indexes.documents import CONTENT
 from holdfast.knowledge.adding import Adding, Terms
+from holdfast.knowledge.matching import Matching
 from holdfast.knowledge.removing import Removing
-from holdfast.knowledge.requesting import Requesting
+from holdfast.knowledge.requesting import USUAL, Requesting
 from holdfast.knowledge.selecting import below, outermost, standing, usable
 from holdfast.library import item_statements as sql
 from holdfast.library.builds import Builds
 from holdfast.library.catalogue import NO_ID, OnDuplicate, item_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
+    from holdfast.core.queue import Summary
     from holdfast.core.slot import Ticket
     from holdfast.core.states import Operation
     from holdfast.indexes.registry import Indexes
     from holdfast.knowledge.adding import Reply, Upload
-    from holdfast.knowledge.requesting import Manner
+    from holdfast.knowledge.paging import Filter
+    from holdfast.knowledge.requesting import Action, Manner
     from holdfast.knowledge.selecting import Placed
     from holdfast.library.blobs import Blobs
     from holdfast.library.builds import Passage
@@ -55,6 +58,7 @@ class Items:
         self.adding = Adding(store, catalogue, blobs, indexes)
         self._removing = Removing(store, blobs)
         self._requesting = Requesting(store, self.adding)
+        self._matching = Matching(store, self._requesting, self._removing)
         self._builds = Builds(store.database)
 
     # ------------------------------------------------------------ changing
@@ -69,10 +73,16 @@ class Items:
         return self.adding.add(base, uploads, terms)
 
     def delete(
-        self, base: Base, ids: Iterable[int], *, requester: str = "", ticket: Ticket | None = None
+        self,
+        base: Base,
+        ids: Iterable[int],
+        *,
+        requester: str = "",
+        ticket: Ticket | None = None,
+        unless_changed: Collection[int] | None = None,
     ) -> list[Reply]:
         """Delete items with all that stands below them."""
-        return self._removing.delete(base, ids, requester=requester, ticket=ticket)
+        return self._removing.delete(base, ids, requester=requester, ticket=ticket, unless_changed=unless_changed)
 
     def clear(self, base: Base, others: Iterable[str] = (), *, requester: str = "") -> None:
         """Delete all items, and `others` of the base's own owners with them."""
@@ -91,6 +101,12 @@ class Items:
     def ask(self, base: Base, ids: Iterable[int], operation: Operation, manner: Manner | None = None) -> list[Reply]:
         """Index, retry, force or cancel items."""
         return self._requesting.ask(base, ids, operation, *([manner] if manner else []))
+
+    def matching(
+        self, base: Base, action: Action, filter_: Filter, manner: Manner | None = None, *, dry_run: bool = False
+    ) -> Summary:
+        """Do the same to all items that fit, in batches; a dry run counts them."""
+        return self._matching.ask(base, action, filter_, manner or USUAL, dry_run=dry_run)
 
     def finish(self, limit: int) -> int:
         """Go on with what was interrupted, and look at sources whose time has come; return how much it was."""

@@ -58,6 +58,12 @@ class Filter:
                 raise BadRequest(f"There is no {unknown[0]!r} among {', '.join(sorted(there))}.")
 
     @property
+    def empty(self) -> bool:
+        """It lets everything through that is not being deleted."""
+        unnamed = all(one is None for one in (self.parent, self.states, self.kinds))
+        return unnamed and not self.text and not self.deleting
+
+    @property
     def scope(self) -> sql.Scope:
         """Which statement it needs."""
         kinds = None if self.kinds is None else frozenset(map(str, self.kinds))
@@ -121,6 +127,24 @@ def read_ids(
     more = found[size - 1] if len(found) > size else None
     ids = [one.id for one in found[:size]]
     return Ids(ids, total, more and _cursor(filter_, order, more, down=down), reading.containers)
+
+
+def count_ids(tx: Transaction, base: Base, filter_: Filter) -> int:
+    """Count the items that a filter lets through."""
+    reading = _Reading(tx, base, filter_)
+    return reading.count_hidden() if filter_.deleting else reading.count()
+
+
+def newest_id(tx: Transaction, base: Base, filter_: Filter) -> int:
+    """Return the newest item that a filter lets through; 0 if there is none."""
+    found = _Reading(tx, base, filter_).ordered("id", None, 0, 1, down=True)
+    return found[0].id if found else 0
+
+
+def ids_behind(tx: Transaction, base: Base, filter_: Filter, place: int, size: int) -> list[int]:
+    """Return the next items that a filter lets through, the oldest first: containers before what stands in them."""
+    found = _Reading(tx, base, filter_).ordered("id", Place(place, place), 0, size, down=False)
+    return [one.id for one in found]
 
 
 def containers(tx: Transaction, base: Base, below: Iterable[int] | None = None) -> dict[int, Container]:

@@ -13,7 +13,7 @@ from holdfast.core.admission import Request, Verdict
 from holdfast.core.effects import Event
 from holdfast.core.states import Operation, Status
 from holdfast.knowledge.adding import Reply
-from holdfast.knowledge.selecting import locked, outermost, require
+from holdfast.knowledge.selecting import locked, outermost, require, unchanged
 from holdfast.library import item_statements as sql
 from holdfast.library.catalogue import about, removed
 from holdfast.stores import statements as slots_sql
@@ -21,7 +21,7 @@ from holdfast.stores.base import LARGEST_BATCH
 from holdfast.stores.desk import record
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Collection, Iterable, Sequence
 
     from holdfast.core.slot import Ticket
     from holdfast.library.blobs import Blobs
@@ -38,24 +38,43 @@ class Removing:
         self._blobs = blobs
 
     def delete(
-        self, base: Base, ids: Iterable[int], *, requester: str = "", ticket: Ticket | None = None
+        self,
+        base: Base,
+        ids: Iterable[int],
+        *,
+        requester: str = "",
+        ticket: Ticket | None = None,
+        unless_changed: Collection[int] | None = None,
     ) -> list[Reply]:
         """Delete items with all that stands below them: from now on they are found nowhere, and their names are free.
 
         There is an answer for each root of the selection, in order. With the ticket of the work that deletes them,
-        nothing is deleted when it no longer holds.
+        nothing is deleted when it no longer holds; nor when its generation is none of `unless_changed`.
         """
         wanted = list(ids)
         if not wanted:
             return []
+
+        def roots(tx: Transaction) -> list[Item]:
+            if ticket is not None:
+                require(tx, ticket)
+            found = outermost(tx, base, wanted)
+            for item in found:
+                unchanged(tx, base, item, unless_changed)
+            return found
+
+        return self.delete_with(base, roots, requester=requester)
+
+    def delete_with(
+        self, base: Base, choose: Callable[[Transaction], Sequence[Item]], *, requester: str = ""
+    ) -> list[Reply]:
+        """Delete the items that `choose` returns, in the transaction in which it chose them."""
         roots: list[Item] = []
         requests: list[Request] = []
 
         def hide(tx: Transaction) -> list[Request]:
             locked(tx, base, building=False)
-            if ticket is not None:
-                require(tx, ticket)
-            roots[:] = outermost(tx, base, wanted)
+            roots[:] = choose(tx)
             hidden = tx.run(sql.HIDE, [[item.id] for item in roots])
             record(tx, [Event("document.deleted", base.key, str(id_)) for (id_,) in hidden])
             owned = tx.run(sql.OWNERS_OF_ITEMS, hidden[: LARGEST_BATCH // 2])  # an item has two at most

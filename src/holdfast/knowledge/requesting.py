@@ -6,6 +6,8 @@ anything is active or being deleted, and the other roots go on.
 
 from __future__ import annotations
 
+from dataclasses import replace
+from enum import StrEnum
 from typing import TYPE_CHECKING, NamedTuple
 
 from holdfast.core.admission import DEFAULT_PRIORITY, Request, Verdict
@@ -14,7 +16,7 @@ from holdfast.core.slot import JobId
 from holdfast.core.states import Operation, Status
 from holdfast.errors import BadRequest
 from holdfast.knowledge.adding import SOURCE, Reply
-from holdfast.knowledge.selecting import Placed, below, locked, outermost, standing, still_there
+from holdfast.knowledge.selecting import Placed, below, locked, outermost, standing, still_there, unchanged
 from holdfast.library import item_statements as sql
 from holdfast.library.catalogue import Kind, base_of, item_of
 from holdfast.stores import statements as slots_sql
@@ -22,7 +24,7 @@ from holdfast.stores.admitting import LOWEST_PRIORITY
 from holdfast.stores.base import LARGEST_BATCH
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Collection, Iterable, Sequence
 
     from holdfast.core.admission import Answer
     from holdfast.knowledge.adding import Adding
@@ -33,15 +35,29 @@ if TYPE_CHECKING:
 TERMINAL = frozenset({Status.SUCCESS, Status.DEGRADED, Status.FAILED, Status.NOT_INDEXED})
 # What a look at a container brings into it; whatever else stands there was put there by people.
 BRINGS = {Kind.DIRECTORY: frozenset({Kind.FILE, Kind.DIRECTORY}), Kind.SITEMAP: frozenset({Kind.URL})}
+CLEANED = LARGEST_BATCH // 2  # items whose clean-up is asked for in one transaction; each has two owners at most
 AGAIN = "again"  # payload of a job that looks at a source: what did not change is indexed again, too
 
 
+class Action(StrEnum):
+    """What can be done to items."""
+
+    INDEX = "index"  # what is not indexed
+    REINDEX = "reindex"  # build all of it again, from rest
+    REFRESH = "refresh"  # look at its source again
+    RETRY = "retry"  # what failed or is lacking; of what is being deleted, the clean-up
+    FORCE = "force"  # build all of it, whatever it has
+    CANCEL = "cancel"  # stop what is active
+    DELETE = "delete"
+
+
 class Manner(NamedTuple):
-    """Who asks, and how urgent it is."""
+    """Who asks, how urgent it is, and which generations an item may have for it."""
 
     requester: str = ""
     priority: int = DEFAULT_PRIORITY
     cause: str = "user"
+    unless_changed: Collection[int] | None = None  # None: any
 
 
 USUAL = Manner()
@@ -71,7 +87,7 @@ class Requesting:
         return [
             self._gone(base, root, operation, manner)
             if root.deleting
-            else self._asked(base, root, [_look(base.key, root, manner, operation)])
+            else self._asked(base, root, [_look(base.key, root, manner, operation)], manner)
             for root in roots
         ]
 
@@ -85,13 +101,25 @@ class Requesting:
         return len(self._store.admit_with(take))
 
     def ask(self, base: Base, ids: Iterable[int], operation: Operation, manner: Manner = USUAL) -> list[Reply]:
-        """Index, retry, force or cancel items, with all that stands below them, in bounded transactions."""
+        """Index, retry, force or cancel items, with all that stands below them, in bounded transactions.
+
+        Of what is being deleted only the clean-up can be tried again.
+        """
         if operation in (Operation.CHANGE, Operation.DELETE, Operation.REINDEX):
             raise BadRequest(f"To {operation} an item use the verb of that name; it does more than this one.")
-        return [
-            self._gone(base, root, operation, manner) if root.deleting else self._each(base, root, operation, manner)
-            for root in self._roots(base, ids)
-        ]
+        return [self._one(base, root, operation, manner) for root in self._roots(base, ids)]
+
+    def _one(self, base: Base, root: Item, operation: Operation, manner: Manner) -> Reply:
+        if not root.deleting:
+            return self._each(base, root, operation, manner)
+        if operation is Operation.RETRY:
+            return self._clean_up(base, root, manner)
+        return self._gone(base, root, operation, manner)
+
+    def of(self, base: Base, items: Iterable[Placed], action: Action, manner: Manner) -> list[list[Request]]:
+        """Return what an action asks about each of these items, whatever stands below them; not for a delete."""
+        specs = self._adding.slots(base)
+        return [_asks(base.key, one, action, specs, manner) for one in items]
 
     def _roots(self, base: Base, ids: Iterable[int]) -> list[Item]:
         wanted = list(ids)
@@ -108,10 +136,11 @@ class Requesting:
         def write(tx: Transaction) -> list[Request]:
             refused.clear()
             now = locked(tx, base, building=True)
+            unchanged(tx, now, root, manner.unless_changed)
             tree = below(tx, root.id)
             reason = _unfit(tree)
             if not reason:
-                requests = self._again(now, tree, manner)
+                requests = _again(now.key, tree, self._adding.slots(now), manner)
                 more[:] = requests[LARGEST_BATCH:]
                 return requests[:LARGEST_BATCH]
             status = standing(tree)
@@ -119,60 +148,66 @@ class Requesting:
             refused.append(
                 Reply(verdict=Verdict.REJECTED, reason=reason, status=status, name=root.name, item=root.id, job=job)
             )
-            _record(tx, now, root, Operation.REINDEX, manner, reason=reason)
+            _record(tx, now, refused[0], Operation.REINDEX, manner)
             return []
 
         answers = self._store.admit_with(write)
-        return refused[0] if refused else _reply(root, [*answers, *self._admit(base, more, building=True)])
-
-    def _again(self, base: Base, tree: Sequence[Placed], manner: Manner) -> list[Request]:
-        """Ask for a tree to be built again; what a source brought is left to a look at it."""
-        slots = self._adding.slots(base)
-        bringing: dict[int, frozenset[Kind]] = {}
-        requests: list[Request] = []
-        for item, document, _ in tree:  # containers before what stands in them
-            brought = item.source is not None and item.kind in bringing.get(item.parent, ())
-            looks = item.source is not None and (item.container or item.kind is Kind.URL)
-            if looks:
-                bringing[item.id] = BRINGS.get(item.kind, frozenset())
-            if brought:
-                continue
-            if looks:
-                requests.append(_look(base.key, item, manner, payload=AGAIN))
-            elif item.digest is not None:
-                operation = Operation.INDEX if document is None else Operation.REINDEX
-                requests.append(_request(base.key, item.key, operation, slots, manner))
-        return requests
+        return refused[0] if refused else reply_of(root, [*answers, *self._admit(base, more, building=True)])
 
     def _gone(self, base: Base, root: Item, operation: Operation, manner: Manner) -> Reply:
-        """Refuse what is asked of an item that is being deleted."""
-        reason = "being_deleted"
+        """Answer, of an item that is being deleted, what makes no new work."""
+        told = going(root)
+        if operation is not Operation.RETRY:
+            told = replace(told, verdict=Verdict.REJECTED, reason="being_deleted")
 
         def write(tx: Transaction) -> None:
-            _record(tx, locked(tx, base, building=False), root, operation, manner, reason=reason)
+            now = locked(tx, base, building=False)
+            unchanged(tx, now, root, manner.unless_changed)
+            _record(tx, now, told, operation, manner)
 
         self._store.database.write(write, durable=False)
-        return Reply(verdict=Verdict.REJECTED, reason=reason, status=Status.DELETING, name=root.name, item=root.id)
+        return told
 
-    def _asked(self, base: Base, root: Item, requests: Sequence[Request]) -> Reply:
+    def _clean_up(self, base: Base, root: Item, manner: Manner) -> Reply:
+        """Try the clean-up of a deleted item again now, with that of all that stands below it."""
+        with self._store.database.reading() as tx:
+            ids = [one.item.id for one in below(tx, root.id)]
+        answers: list[Answer] = []
+        for first in range(0, len(ids), CLEANED):
+            portion = ids[first : first + CLEANED]
+
+            def write(tx: Transaction, portion: Sequence[int] = portion) -> Sequence[Request]:
+                now = locked(tx, base, building=False)
+                if portion[0] == root.id:
+                    unchanged(tx, now, root, manner.unless_changed)
+                return [request for _, request in clean_ups(tx, portion, manner)]
+
+            answers += self._store.admit_with(write)
+        return cleaned(root, answers) or self._gone(base, root, Operation.RETRY, manner)
+
+    def _asked(self, base: Base, root: Item, requests: Sequence[Request], manner: Manner) -> Reply:
         def write(tx: Transaction) -> Sequence[Request]:
-            locked(tx, base, building=True)
+            unchanged(tx, locked(tx, base, building=True), root, manner.unless_changed)
             return still_there(tx, requests)
 
-        return _reply(root, self._store.admit_with(write))
+        return reply_of(root, self._store.admit_with(write))
 
     def _each(self, base: Base, root: Item, operation: Operation, manner: Manner) -> Reply:
         """Ask the same of a root and of all that stands below it."""
         with self._store.database.reading() as tx:
             tree = below(tx, root.id)
             now = tx.run(sql.READ_BASES, [[base.id]])
-        specs = self._adding.slots(base_of(now[0]) if now else base)
-        requests = [
-            _request(base.key, owner, operation, () if operation is Operation.CANCEL else wanted, manner)
-            for one in tree
-            for owner, wanted in _owners(one, specs, operation)
-        ]
-        return _reply(root, self._admit(base, requests, building=operation is not Operation.CANCEL))
+        current = base_of(now[0]) if now else base
+        requests = [one for some in self.of(current, tree, Action(operation), manner) for one in some]
+        building = operation is not Operation.CANCEL
+
+        def first(tx: Transaction) -> Sequence[Request]:
+            unchanged(tx, locked(tx, base, building=building), root, manner.unless_changed)
+            return still_there(tx, requests[:LARGEST_BATCH])
+
+        asks = requests or manner.unless_changed is not None
+        answers = self._store.admit_with(first) if asks else []
+        return reply_of(root, [*answers, *self._admit(base, requests[LARGEST_BATCH:], building=building)])
 
     def _admit(self, base: Base, requests: Sequence[Request], *, building: bool) -> list[Answer]:
         """Ask in bounded transactions; what is deleted meanwhile is left alone."""
@@ -217,9 +252,65 @@ def _look(
     )
 
 
-def _record(tx: Transaction, base: Base, root: Item, operation: Operation, manner: Manner, *, reason: str) -> None:
+def _asks(base: str, one: Placed, action: Action, specs: tuple[SlotSpec, ...], manner: Manner) -> list[Request]:
+    """Return what an action asks about one item."""
+    if action is Action.REFRESH:
+        return [_look(base, one.item, manner)] if one.item.source is not None else []
+    if action is Action.REINDEX:
+        return _again(base, [one], specs, manner)
+    operation = Operation(action)
+    return [
+        _request(base, owner, operation, () if operation is Operation.CANCEL else wanted, manner)
+        for owner, wanted in _owners(one, specs, operation)
+    ]
+
+
+def _again(base: str, tree: Sequence[Placed], specs: tuple[SlotSpec, ...], manner: Manner) -> list[Request]:
+    """Ask for a tree to be built again; what a source brought is left to a look at it."""
+    bringing: dict[int, frozenset[Kind]] = {}
+    requests: list[Request] = []
+    for item, document, _ in tree:  # containers before what stands in them
+        brought = item.source is not None and item.kind in bringing.get(item.parent, ())
+        looks = item.source is not None and (item.container or item.kind is Kind.URL)
+        if looks:
+            bringing[item.id] = BRINGS.get(item.kind, frozenset())
+        if brought:
+            continue
+        if looks:
+            requests.append(_look(base, item, manner, payload=AGAIN))
+        elif item.digest is not None:
+            operation = Operation.INDEX if document is None else Operation.REINDEX
+            requests.append(_request(base, item.key, operation, specs, manner))
+    return requests
+
+
+def clean_ups(tx: Transaction, ids: Sequence[int], manner: Manner) -> list[tuple[int, Request]]:
+    """Ask for the clean-up of deleted items once more, or for the first time where nobody has; name each item.
+
+    An owner that is being deleted never becomes anything else, so a retry brings nothing back.
+    """
+    return [
+        (id_, _request(base, owner, Operation.RETRY if status == Status.DELETING else Operation.DELETE, (), manner))
+        for id_, base, owner, status in tx.run(sql.OWNERS_OF_DELETED, [[id_] for id_ in ids])
+    ]
+
+
+def cleaned(root: Item, answers: Sequence[Answer]) -> Reply | None:
+    """Tell what came of a clean-up that is tried again; None where it has no slots any more, and goes by itself."""
+    left = [answer for answer in answers if answer.reason != "unknown_owner"]
+    return reply_of(root, left) if left else None
+
+
+def going(root: Item) -> Reply:
+    """Tell that an item is being deleted already."""
+    return Reply(
+        verdict=Verdict.JOINED, reason="already_deleting", status=Status.DELETING, name=root.name, item=root.id
+    )
+
+
+def _record(tx: Transaction, base: Base, told: Reply, operation: Operation, manner: Manner) -> None:
     """Note what was refused, and to whom."""
-    row = [base.key, root.key, str(operation), str(Verdict.REJECTED), reason, None, manner.requester, 0.0]
+    row = [base.key, str(told.item), str(operation), str(told.verdict), told.reason, None, manner.requester, 0.0]
     tx.run(slots_sql.AUDIT, [row])
 
 
@@ -250,7 +341,7 @@ def _owners(one: Placed, specs: tuple[SlotSpec, ...], operation: Operation) -> l
     return found
 
 
-def _reply(root: Item, answers: Sequence[Answer]) -> Reply:
+def reply_of(root: Item, answers: Sequence[Answer]) -> Reply:
     """Tell what came of a root: the first new work, or else what the first answer says."""
     best = next((one for one in answers if one.accepted), answers[0] if answers else None)
     if best is None:

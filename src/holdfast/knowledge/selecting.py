@@ -8,14 +8,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from holdfast.core.states import Status
-from holdfast.errors import BaseFailed, StaleLease, UnknownBase, UnknownItem
+from holdfast.errors import BaseFailed, ChangedMeanwhile, StaleLease, UnknownBase, UnknownItem
+from holdfast.knowledge.standings import generation_of
 from holdfast.library import item_statements as sql
 from holdfast.library.catalogue import Item, base_of, item_of, read_items
 from holdfast.stores import statements as slots_sql
-from holdfast.stores.desk import ticket_row
+from holdfast.stores.desk import Snapshot, ticket_row
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Collection, Iterable, Sequence
     from typing import Any
 
     from holdfast.core.admission import Request
@@ -97,6 +98,16 @@ def require(tx: Transaction, ticket: Ticket) -> None:
     tx.lock([ticket.owner])
     if not tx.run(slots_sql.STANDING, [ticket_row(ticket)]):
         raise StaleLease("written", [ticket])
+
+
+def unchanged(tx: Transaction, base: Base, item: Item, generations: Collection[int] | None) -> None:
+    """Refuse an item whose generation is none of these; from here on nobody raises it until we commit."""
+    if generations is None:
+        return
+    owners = tx.run(slots_sql.FIND_OWNERS, [[base.key, item.key], [base.key, item.source_key]])
+    now = generation_of(list(Snapshot(tx, [owner for owner, *_ in owners]).slots.values()))
+    if now not in generations:
+        raise ChangedMeanwhile(now)
 
 
 def still_there(tx: Transaction, requests: Sequence[Request]) -> list[Request]:

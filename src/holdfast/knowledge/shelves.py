@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from holdfast.knowledge.standings import Standing
     from holdfast.knowledge.texts import Opened, Original, Text
     from holdfast.library.blobs import Blobs
-    from holdfast.library.catalogue import Base
+    from holdfast.library.catalogue import Base, Item
     from holdfast.stores.base import Job
     from holdfast.stores.database import Transaction
     from holdfast.stores.sql import SqlStore
@@ -112,7 +112,12 @@ class Shelves:
             rows = self._rows(tx, now, found.ids, found.containers, deleting=asked.deleting)
         return Page(rows=[rows[id_] for id_ in found.ids], total=found.total, cursor=found.cursor)
 
-    def statuses(self, base: Base, ids: Iterable[int]) -> Sequence[Standing]:
+    def names(self, ids: Iterable[int]) -> dict[int, str]:
+        """Return what items of any base are called, also while they are being deleted; not those that are gone."""
+        with self._store.database.reading() as tx:
+            return dict(tx.run(sql.NAMES, ids=json.dumps(sorted(set(ids)))))
+
+    def statuses(self, base: Base, ids: Iterable[int]) -> Sequence[Row]:
         """Tell how items stand, in the order asked for; those that are not there, or not any more, are left out."""
         wanted = list(dict.fromkeys(ids))
         if len(wanted) > MOST:
@@ -122,7 +127,7 @@ class Shelves:
         with self._reading(base) as (tx, now):
             rows = self._rows(tx, now, wanted)
             placed = self._placed(tx, [row.standing for row in rows.values()])
-        return [placed[id_] for id_ in wanted if id_ in placed]
+        return [replace(rows[id_], standing=placed[id_]) for id_ in wanted if id_ in placed]
 
     def counts(self, base: Base) -> Counts:
         """Count the documents of a base."""
@@ -189,6 +194,13 @@ class Shelves:
             return self._texts.passage(tx, now, self._live(tx, now, document).item, chunk, around=around)
 
     # ------------------------------------------------------------ reading
+
+    @contextmanager
+    def opened(self, base: Base, item: int) -> Iterator[tuple[Transaction, Item, Sequence[Slot]]]:
+        """Open one snapshot for what somebody else reads of one item, with the item and its slots; or refuse."""
+        with self._reading(base) as (tx, now):
+            row, slots = self._one(tx, now, item)
+            yield tx, row.item, slots
 
     @contextmanager
     def _reading(self, base: Base) -> Iterator[tuple[Transaction, Base]]:

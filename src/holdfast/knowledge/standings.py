@@ -104,7 +104,7 @@ def standing_of(item: Item, status: Status, slots: Sequence[Slot], *, searchable
 
     What is dropped does not count beside what stays, as in `core.status`.
     """
-    live = [slot for slot in slots if slot.state is not SlotState.DELETING] or list(slots)
+    live = _live(slots)
     indexes = _searched(item, live)
     active = sorted((slot for slot in live if not slot.resting), key=_telling)
     told = active[0] if active else None
@@ -118,9 +118,19 @@ def standing_of(item: Item, status: Status, slots: Sequence[Slot], *, searchable
         progress=told.progress if told else Progress(),
         priority=min(slot.priority for slot in active) if active else None,
         job=told.job if told else None,
-        wanted=max((slot.wanted for slot in live), default=0),
+        wanted=generation_of(slots),
         built=max((slot.built for slot in indexes), default=0),
     )
+
+
+def generation_of(slots: Sequence[Slot]) -> int:
+    """Return the number of the newest request about an item with these slots; 0 where there was none."""
+    return max((slot.wanted for slot in _live(slots)), default=0)
+
+
+def _live(slots: Sequence[Slot]) -> list[Slot]:
+    """Return the slots that count: what is dropped does not, beside what stays."""
+    return [slot for slot in slots if slot.state is not SlotState.DELETING] or list(slots)
 
 
 def _searched(item: Item, slots: Sequence[Slot]) -> list[Slot]:

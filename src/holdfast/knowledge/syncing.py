@@ -66,7 +66,14 @@ class Syncing:
         if item is not None:
             return self._items.look(base, [item.id], manner, stirred=stirred)[0]
         upload = Upload(whole.name or str(whole), kind=Kind.DIRECTORY, source=str(whole))
-        terms = Terms(on_duplicate=OnDuplicate.RENAME, distinct=False, index=True, **manner._asdict())
+        terms = Terms(
+            on_duplicate=OnDuplicate.RENAME,
+            distinct=False,
+            index=True,
+            requester=manner.requester,
+            priority=manner.priority,
+            cause=manner.cause,
+        )
         return self._items.add(base, [upload], terms)[0]
 
     def _find(self, base: Base, whole: Path) -> Item | None:

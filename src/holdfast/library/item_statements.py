@@ -172,7 +172,7 @@ _document, _looker = owners.alias("document"), owners.alias("looker")
 _with_owners = items.outerjoin(_document, owner_of(_document)).outerjoin(_looker, owner_of(_looker, SOURCE))
 _states = (_document.c.status.label("document_status"), _looker.c.status.label("source_status"))
 _row = batch(id=int)
-READ_STATES = select(items.c.id, *_states).select_from(_with_owners).where(items.c.id.in_(select(_row.c.id)))
+PLACED = select(items, *_states).select_from(_with_owners).where(items.c.id.in_(select(_row.c.id))).order_by(items.c.id)
 _row = batch(id=int)
 _subtree = _below(_row)
 BELOW = (
@@ -224,6 +224,13 @@ OWNERS_OF_ITEMS = (
     select(_owner.c.base, _owner.c.owner)
     .select_from(items.join(_owner, _owned))
     .where(items.c.id.in_(select(_row.c.id)))
+)
+_row = batch(id=int)
+OWNERS_OF_DELETED = (
+    select(items.c.id, _owner.c.base, _owner.c.owner, _owner.c.status)
+    .select_from(items.join(_owner, _owned))
+    .where(items.c.id.in_(select(_row.c.id)), DELETING)
+    .order_by(items.c.id, _owner.c.id)
 )
 LEFT_OWNERS = (
     select(_owner.c.base, _owner.c.owner)

@@ -82,6 +82,7 @@ READ_ROWS = (
         _among(items.c.id, word("ids")), items.c.base_id + literal_column("0") == number("base_id")
     )  # checked, and not looked up by
 )
+NAMES = select(items.c.id, items.c.name).where(_among(items.c.id, word("ids")))
 _named = (*slots.c, owners.c.base, owners.c.owner)
 SLOTS_OF = (
     select(*_named)

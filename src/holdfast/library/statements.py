@@ -374,3 +374,14 @@ SPENT = (
     .group_by(ledger.c.kind, ledger.c.paid)
     .order_by(ledger.c.kind, ledger.c.paid)
 )
+_row = batch(owner=str)
+SPENT_ON = SPENT.where(ledger.c.owner.in_(select(_row.c.owner)))
+SPENT_BY_ALL = select(
+    ledger.c.base,
+    ledger.c.paid,
+    func.sum(ledger.c.texts),
+    func.sum(ledger.c.tokens_in),
+    func.sum(ledger.c.tokens_out),
+    func.sum(ledger.c.price),
+    func.sum(case((ledger.c.price.is_(None), ledger.c.texts), else_=0)),
+).group_by(ledger.c.base, ledger.c.paid)

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from holdfast.providers.base import Embedded, Matrix, Prompt, Vector
 
 CONNECT_SECONDS = 10.0
+PATIENCE = timedelta(seconds=60)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,7 +47,7 @@ class Endpoint:
     version: str = "1"  # raise it when the endpoint puts another model behind the same name
     paid: bool = True
     batching: Batching = field(default_factory=Batching)
-    timeout: timedelta = timedelta(seconds=60)  # without a byte of answer
+    timeout: timedelta = PATIENCE  # without a byte of answer
 
     def __post_init__(self) -> None:
         """Refuse what could only fail later, when it looks like a fault of the network."""

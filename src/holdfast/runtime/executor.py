@@ -12,7 +12,17 @@ from enum import Enum, auto
 from typing import TYPE_CHECKING, TypeVar, cast
 
 from holdfast.core.slot import Fault
-from holdfast.errors import HoldfastError, Outage, Paused, Permanent, StaleLease, StopWork, StoreError, Transient
+from holdfast.errors import (
+    HoldfastError,
+    Outage,
+    Paused,
+    Permanent,
+    StaleLease,
+    StopWork,
+    StoreError,
+    Transient,
+    WorkError,
+)
 from holdfast.runtime.heartbeat import Heartbeat
 from holdfast.runtime.work import Task
 from holdfast.stores.base import Completion, Failure, Surrender
@@ -79,7 +89,7 @@ class Executor:
         since = self._clock.monotonic()
         tickets = self.store.claim([ring], self.holder)
         if not tickets:
-            log.info("ring.skipped slot=%d generation=%d", ring.slot, ring.generation)
+            log.debug("ring.skipped slot=%d generation=%d", ring.slot, ring.generation)
         self._work(tickets, since)
         self._reach("done")
         return bool(tickets)
@@ -151,13 +161,14 @@ class Executor:
                 return Failure(ticket=ticket, fault=Fault("no_result"))
             return Completion(ticket=ticket, built=built)
         except (StopWork, StaleLease) as stop:
-            log.info("work.stopped key=%s fence=%d reason=%s", ticket.key, ticket.fence, stop)
+            log.debug("work.stopped key=%s fence=%d reason=%s", ticket.key, ticket.fence, stop)
             return Surrender(ticket=ticket, refund=isinstance(stop, StopWork) and stop.refund)
         except Exception as error:
             if task.published:  # it stands, whatever came after
                 log.exception("work.published_then_failed key=%s fence=%d", ticket.key, ticket.fence)
                 return Settled.PUBLISHED
-            log.info("work.failed key=%s fence=%d", ticket.key, ticket.fence, exc_info=True)
+            trace = not isinstance(error, WorkError)  # of what an indexer foresaw the sentence says it all
+            log.info("work.failed key=%s fence=%d error=%s", ticket.key, ticket.fence, error, exc_info=trace)
             return self._failure(ticket, error)
 
     def _failure(self, ticket: Ticket, error: Exception) -> Failure:
@@ -231,7 +242,7 @@ class Executor:
         try:
             self.store.release(surrenders)
         except StaleLease as stale:
-            log.info("release.late slots=%d", len(stale.tickets))
+            log.debug("release.late slots=%d", len(stale.tickets))
         except StoreError:
             log.exception("release.unknown")
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from holdfast.core.admission import (
     BUILDS,
+    CLEAN_UP_AGAIN,
     QUOTA_EXHAUSTED,
     Answer,
     Request,
@@ -181,12 +182,13 @@ class Admitting(Desk):
             overtaken=self._overtaken(look, slots.values(), look.pauses.over(request.base)),
             paused=look.pauses.on(request.base) is not None,
         )
+        decided = admit(request.operation, situation)
         return Case(
-            request=request,
+            request=replace(request, operation=Operation.DELETE) if decided is CLEAN_UP_AGAIN else request,
             owner=owner,
             generation=row.generation if row is not None else 0,
             slots=slots,
-            row=admit(request.operation, situation),
+            row=decided,
             job=next((slot.job for slot in slots.values() if slot.state in ACTIVE), None),
         )
 
@@ -214,7 +216,7 @@ class Admitting(Desk):
 
     def _end_jobs(self, tx: Transaction, cases: Sequence[Case]) -> None:
         """End the jobs that these requests supersede, cancel or delete."""
-        rows = [[case.owner, _ends(case.request.operation)] for case in cases if case.job is not None]
+        rows = [[case.owner, _ends(case)] for case in cases if case.job is not None]
         events = [
             Event(type=f"job.{outcome}", base=base, owner=owner, job=job, generation=generation)
             for job, base, owner, generation, outcome in tx.run(sql.END_JOBS, rows)
@@ -366,10 +368,13 @@ def _accepted(case: Case) -> Event:
     return Event("job.accepted", request.base, request.owner, job=case.job, generation=case.generation, data=data)
 
 
-def _ends(operation: Operation) -> Outcome:
-    if operation is Operation.DELETE:
+def _ends(case: Case) -> Outcome:
+    """Tell how the job ends that was active; a clean-up that is asked for again goes on under another one."""
+    if case.row is CLEAN_UP_AGAIN:
+        return Outcome.SUPERSEDED
+    if case.request.operation is Operation.DELETE:
         return Outcome.DELETED
-    return Outcome.CANCELLED if operation is Operation.CANCEL else Outcome.SUPERSEDED
+    return Outcome.CANCELLED if case.request.operation is Operation.CANCEL else Outcome.SUPERSEDED
 
 
 def _count(tx: Transaction, builds: Sequence[Case]) -> None:

@@ -165,6 +165,7 @@ class JobFilter:
     base: str | None = None
     requester: str | None = None
     states: frozenset[str] | None = None  # queued, indexing, deleting, and every Outcome
+    owners: tuple[str, ...] | None = None  # of the base, by their names; one that is gone has no jobs here
 
 
 EVERY_JOB = JobFilter()
@@ -176,6 +177,7 @@ class ListedJob:
 
     job: Job
     state: str
+    progress: Progress | None = None  # of what runs for it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

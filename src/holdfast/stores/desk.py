@@ -103,10 +103,10 @@ class Desk:
 
     def _report(self, changes: Sequence[Change]) -> None:
         """After the commit: log each move and wake whoever waits for work."""
-        for change in changes if log.isEnabledFor(logging.INFO) else ():
+        for change in changes if log.isEnabledFor(logging.DEBUG) else ():
             slot = change.slot
             before = change.before
-            log.info(
+            log.debug(
                 "slot.%s key=%s job=%s generation=%d fence=%d holder=%s from=%s to=%s",
                 change.verb, slot.key, slot.job, slot.wanted, slot.fence,
                 slot.holder or (before.holder if before else None),

@@ -75,7 +75,7 @@ class Erasing:
             log.exception("erase.failed")
             return False
         self._database.write(lambda tx: _note(tx, due, gone=gone), durable=True)
-        log.info("erase.%s removals=%d", "done" if gone else "held", sum(due.values()))
+        log.debug("erase.%s removals=%d", "done" if gone else "held", sum(due.values()))
         return gone and self.pending() is None
 
 

@@ -6,8 +6,9 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from holdfast.core.clock import micros
+from holdfast.core.clock import Moment, micros
 from holdfast.core.queue import Pauses
+from holdfast.core.slot import Progress
 from holdfast.core.states import Outcome, Status
 from holdfast.core.waiting import Reason, Surroundings, explain
 from holdfast.errors import BadRequest, UnknownJob, UnknownOwner
@@ -51,8 +52,9 @@ class Listing(Desk):
             active, ended = reading.count(active=True), reading.count(active=False)
             more = size + 1  # tells whether there is another page
             found = reading.numbered(offset, more, active) if cursor is None else reading.after(cursor, more)
+            shown = reading.progressed(found[:size])
         return JobPage(
-            jobs=found[:size],
+            jobs=shown,
             cursor=_cursor(found[size - 1]) if len(found) > size else None,
             total=active + ended,
             counted=max(active, ended) < COUNTED,
@@ -73,6 +75,18 @@ class Listing(Desk):
                 oldest_queued=tx.run(queue.oldest_queued(scope), base=base)[0][0],
                 pauses=[pause for pause in pauses if pause.holds],
             )
+
+    def ended(self, base: str | None, since: Moment, width: timedelta) -> dict[tuple[Moment, str], int]:
+        """Count the jobs that ended, by the beginning of the step of time in which they did, and by outcome."""
+        scope = queue.Scope(base=base is not None)
+        with self.database.reading() as tx:
+            rows = tx.run(queue.ended_by_time(scope), **_of(base), since=since, width=micros(width))
+        return {(Moment(at), outcome): many for at, outcome, many in rows}
+
+    def at_work(self) -> list[tuple[str, str]]:
+        """Name the bases and who holds something of each; a worker that waits for work is not seen."""
+        with self.database.reading() as tx:
+            return [(base, holder) for base, holder in tx.run(queue.HOLDERS)]
 
     def list_refusals(self, base: str | None = None, *, before: int | None = None, limit: int = 100) -> list[Refusal]:
         """Read requests of a base, or of all, that made no new work; newest first, from before one of them on."""
@@ -134,14 +148,19 @@ class _Reading:
             raise BadRequest(f"No job is ever in {sorted(states - WORKING - ENDED)}; name {sorted(WORKING | ENDED)}.")
         asked = WORKING | ENDED if states is None else states
         self._states = {True: asked & WORKING, False: asked & ENDED}
-        self._scope = queue.Scope(base=filter_.base is not None, requester=filter_.requester is not None)
+        self._scope = queue.Scope(
+            base=filter_.base is not None,
+            requester=filter_.requester is not None,
+            owners=filter_.owners is not None,
+        )
+        self._owners = None if filter_.owners is None else [[plain(one)] for one in filter_.owners]
         self._values = {"base": plain(filter_.base or ""), "requester": plain(filter_.requester or "")}
 
     def count(self, *, active: bool) -> int:
         if not self._states[active]:
             return 0
         statement = queue.count_jobs(self._narrowed(active=active), active=active)
-        count: int = self._tx.run(statement, **self._values, limit=COUNTED)[0][0]
+        count: int = self._tx.run(statement, self._owners, **self._values, limit=COUNTED)[0][0]
         return count
 
     def numbered(self, offset: int, limit: int, active: int) -> list[ListedJob]:
@@ -159,12 +178,20 @@ class _Reading:
             found += self._page(limit - len(found), active=False)
         return found
 
+    def progressed(self, listed: Sequence[ListedJob]) -> list[ListedJob]:
+        """Add how far the jobs are that run, in one statement for all of them."""
+        owners = [[one.job.owner_id] for one in listed if one.job.outcome is None]
+        running: dict[str, Progress] = {}
+        for job, stage, step, steps, done, total in self._tx.run(queue.PROGRESS_OF, owners):
+            running.setdefault(job, Progress(stage=stage, step=step, steps=steps, done=done, total=total))
+        return [replace(one, progress=running.get(one.job.id)) for one in listed]
+
     def _page(self, limit: int, *, active: bool, offset: int = 0, **place: Any) -> list[ListedJob]:
         if not self._states[active]:
             return []
         make = queue.active_jobs if active else queue.ended_jobs
         statement = make(self._narrowed(active=active), after=bool(place))
-        rows = self._tx.run(statement, **self._values, **place, limit=limit, offset=offset)
+        rows = self._tx.run(statement, self._owners, **self._values, **place, limit=limit, offset=offset)
         jobs = [(job_of(row[:-1]), row[-1]) for row in rows]
         return [ListedJob(job=job, state=str(job.outcome or status)) for job, status in jobs]
 

@@ -110,17 +110,24 @@ COUNT_REFUSALS_OF_BASE = COUNT_REFUSALS.where(duplicates.c.base == _base)
 # ---------------------------------------------------------------- asking for many
 
 
+_some_owners = batch(owner=str)
+_named_owners = select(owners.c.id).where(owners.c.base == _base, owners.c.owner.in_(select(_some_owners.c.owner)))
+
+
 class Scope(NamedTuple):
     """Which filters a statement has; their values are parameters."""
 
     base: bool = False
     requester: bool = False
     states: frozenset[str] | None = None
+    owners: bool = False
 
     def conditions(self, of: Any, state: ColumnElement[str]) -> list[Condition]:
         """Return the filters as conditions."""
         found: list[Condition] = []
-        if self.base:
+        if self.owners:  # which are of the base
+            found.append(of.c.owner_id.in_(_named_owners))
+        elif self.base:
             found.append(of.c.base == _base)
         if self.requester:
             found.append(of.c.requester == word("requester"))
@@ -241,6 +248,17 @@ def ended_by_outcome(scope: Scope) -> Any:
 
 
 @cache
+def ended_by_time(scope: Scope) -> Any:
+    """Count jobs by their outcomes and by when they ended, in steps of a width since the beginning of time."""
+    step = (jobs.c.finished_at - jobs.c.finished_at % number("width")).label("step")
+    return (
+        select(step, jobs.c.outcome, func.count())
+        .where(_ended, jobs.c.finished_at >= number("since"), *scope.conditions(jobs, jobs.c.outcome))
+        .group_by(step, jobs.c.outcome)
+    )
+
+
+@cache
 def oldest_queued(scope: Scope) -> Any:
     """Return since when the slot waits that has waited longest."""
     return (
@@ -248,6 +266,22 @@ def oldest_queued(scope: Scope) -> Any:
         .select_from(slots.join(owners, owners.c.id == slots.c.owner_id))
         .where(slots.c.state == _text(SlotState.QUEUED), *scope.conditions(owners, owners.c.status))
     )
+
+
+# Who holds something, with a lease that has not run out.
+HOLDERS = (
+    select(owners.c.base, slots.c.holder)
+    .select_from(slots.join(owners, owners.c.id == slots.c.owner_id))
+    .where(slots.c.holder.is_not(None), slots.c.until > NOW)
+    .distinct()
+)
+_row = batch(owner_id=int)
+PROGRESS_OF = (
+    select(slots.c.job, slots.c.stage, slots.c.step, slots.c.steps, slots.c.done, slots.c.total)
+    .select_from(slots.join(_row, slots.c.owner_id == _row.c.owner_id))
+    .where(slots.c.state == _text(SlotState.RUNNING))
+    .order_by(slots.c.id)
+)
 
 
 def _behind(*columns: tuple[ColumnElement[Any], ColumnElement[Any]]) -> Condition:

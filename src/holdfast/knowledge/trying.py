@@ -1,0 +1,98 @@
+"""Whether the providers of a base answer: each is asked something harmless, at once and with little patience.
+
+A pause that other work observes is not minded: whoever tries wants to know how it is now. What it costs is on the
+ledger of the base, and its budget holds.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, NamedTuple
+
+from holdfast.errors import HoldfastError, WorkError
+from holdfast.library.memos import Bill, allow
+from holdfast.providers.batches import HARMLESS
+from holdfast.providers.pausing import HARMLESS_PROMPT
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from holdfast.indexes.base import Tools
+    from holdfast.library.catalogue import Base
+    from holdfast.providers.base import Provider
+
+KIND = "trial"  # on the ledger
+TOKENS = 32  # a trial needs fewer
+EMBEDDING, CHAT = "embedding", "chat"
+OFFLINE, NOBODY = "offline", "none"
+
+
+class Trial(NamedTuple):
+    """What came of asking one provider."""
+
+    role: str  # embedding or chat
+    provider: str  # the host that is asked; offline: this machine; none: there is no language model
+    model: str | None
+    ok: bool
+    took_ms: float
+    message: str
+    code: str | None  # of the error
+
+
+class Trials:
+    """Tries the providers that `tools` have; `hosts` says where each role is asked."""
+
+    def __init__(self, tools: Tools, hosts: dict[str, str]) -> None:
+        self._tools = tools
+        self._hosts = hosts
+
+    def run(self, base: Base) -> list[Trial]:
+        """Ask each provider of a base once."""
+        return [self._embedding(base), self._chat(base)]
+
+    def _embedding(self, base: Base) -> Trial:
+        provider = self._tools.embedder_of(base)
+
+        def ask() -> tuple[int, int]:
+            answer = provider.embed([HARMLESS])
+            for why in answer.refused.values():
+                raise why
+            return answer.tokens, 0
+
+        return self._tried(base, EMBEDDING, provider, provider.embedding_model, ask)
+
+    def _chat(self, base: Base) -> Trial:
+        provider = self._tools.speaker_of(base)
+        if provider.chat_model is None:
+            said = "No language model is set, or the base may not ask one; whatever needs none works without."
+            return Trial(CHAT, NOBODY, None, ok=True, took_ms=0.0, message=said, code=None)
+
+        def ask() -> tuple[int, int]:
+            said = provider.complete(HARMLESS_PROMPT)
+            return said.tokens_in, said.tokens_out
+
+        return self._tried(base, CHAT, provider, provider.chat_model, ask)
+
+    def _tried(
+        self, base: Base, role: str, provider: Provider, model: str | None, ask: Callable[[], tuple[int, int]]
+    ) -> Trial:
+        host = self._hosts.get(role, OFFLINE) if provider.paid else OFFLINE
+        began = time.perf_counter()
+        problem: HoldfastError | None = None
+        try:
+            if provider.paid:
+                allow(self._tools.memos, base, TOKENS)
+            read, written = ask()
+            if provider.paid:
+                named = f"{model}@{provider.version}"
+                self._tools.memos.charge(
+                    base, Bill(kind=KIND, model=named, texts=1, tokens_in=read, tokens_out=written)
+                )
+        except HoldfastError as error:
+            problem = error
+        took = round((time.perf_counter() - began) * 1000, 1)
+        if problem is None:
+            said = "It answers." if provider.paid else "This machine embeds by itself; nobody is asked."
+            return Trial(role, host, model, ok=True, took_ms=took, message=said, code=None)
+        code = problem.code if isinstance(problem, WorkError) else "bad_settings"
+        return Trial(role, host, model, ok=False, took_ms=took, message=str(problem), code=code)

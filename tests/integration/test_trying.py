@@ -1,0 +1,132 @@
+"""Whether the providers of a base answer: asked really, at once, with little patience, and what it cost is booked."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from holdfast.access.callers import Caller, Scope
+from holdfast.errors import Forbidden
+from holdfast.front.local import Local
+from holdfast.front.opening import me
+from holdfast.library.catalogue import BaseSettings
+from tests.support.paid_provider import BAD_KEY, NO_MODEL, OUT_OF_QUOTA, RATE_LIMITED, PaidProvider
+from tests.support.rig import Rig
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from holdfast.front.values import Trial
+    from tests.support.clock import FakeClock
+    from tests.support.paid_provider import Fault
+
+
+@pytest.fixture
+def paid() -> Iterator[PaidProvider]:
+    with PaidProvider() as provider:
+        yield provider
+
+
+@pytest.fixture
+def rig(
+    database_url: str, tmp_path: Path, clock: FakeClock, paid: PaidProvider, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Rig]:
+    """A base whose providers are an endpoint; trials have half a second."""
+    monkeypatch.setattr("holdfast.wiring.A_TRIAL", timedelta(seconds=0.5))
+    settings: dict[str, Any] = {
+        "embedding_url": paid.url,
+        "embedding_key": paid.key,
+        "embedding_model": paid.embedding_model,
+        "embedding_price": 2.0,
+        "chat_url": paid.url,
+        "chat_key": paid.key,
+        "chat_model": paid.chat_model,
+    }
+    made = Rig(database_url, tmp_path / "blobs", clock, settings=settings, indexes=("fulltext",))
+    yield made
+    made.close()
+
+
+def trials(rig: Rig, base: str = "shelf") -> dict[str, Trial]:
+    return {one.role: one for one in Local(rig.library, me()).bases.test_providers(base)}
+
+
+def test_providers_that_answer_are_named_and_paid_for(rig: Rig, paid: PaidProvider) -> None:
+    told = trials(rig)
+    assert [(one.provider, one.ok, one.code) for one in told.values()] == [("127.0.0.1", True, None)] * 2
+    assert (told["embedding"].model, told["chat"].model) == (paid.embedding_model, paid.chat_model)
+    assert paid.bill.calls == 2
+    usage = Local(rig.library, me()).accounts.usage("shelf")
+    assert (usage.spent.texts, usage.spent.tokens_in + usage.spent.tokens_out) == (2, paid.bill.tokens)
+    assert [one.kind for one in usage.kinds_spent] == ["trial"]
+    assert usage.spent.price is not None
+    assert usage.spent.price > 0
+
+
+@pytest.mark.parametrize(
+    ("fault", "code", "advice"),
+    [
+        (BAD_KEY, "provider_key_refused", "Check that it is set"),
+        (RATE_LIMITED, "rate_limited", "run fewer workers"),
+        (OUT_OF_QUOTA, "quota_exhausted", ""),
+        (NO_MODEL, "model_unknown", ""),
+    ],
+)
+def test_an_error_is_told_with_its_code_and_what_to_do(
+    rig: Rig, paid: PaidProvider, fault: Fault, code: str, advice: str
+) -> None:
+    paid.always(fault)
+    for one in trials(rig).values():
+        assert (one.ok, one.code, one.provider) == (False, code, "127.0.0.1")
+        assert advice in one.message
+        assert len(one.message) > 40
+        assert paid.key not in one.message
+    assert Local(rig.library, me()).accounts.usage("shelf").spent.texts == 0
+    paid.always(None)
+    assert all(one.ok for one in trials(rig).values()), "a trial asks at once, whatever came of the one before"
+
+
+def test_who_does_not_answer_is_not_waited_for(rig: Rig, paid: PaidProvider) -> None:
+    paid.stall()
+    told = trials(rig)
+    paid.release()
+    assert {one.code for one in told.values()} == {"provider_timeout"}
+    assert all(400 < one.took_ms < 10_000 for one in told.values())
+
+
+def test_an_address_where_nobody_is_is_told_as_such(database_url: str, tmp_path: Path, clock: FakeClock) -> None:
+    settings = {"embedding_url": "http://127.0.0.1:1", "embedding_model": "m"}
+    rig = Rig(database_url, tmp_path / "blobs", clock, settings=settings, indexes=("fulltext",))
+    told = trials(rig)
+    assert (told["embedding"].code, told["embedding"].ok) == ("provider_down", False)
+    assert (told["chat"].provider, told["chat"].ok, told["chat"].model) == ("none", True, None)
+    rig.close()
+
+
+def test_offline_nobody_is_asked(rig: Rig, paid: PaidProvider) -> None:
+    rig.library.catalogue.create_base("here", BaseSettings(embedding="offline", chat="none"))
+    told = trials(rig, "here")
+    assert (told["embedding"].provider, told["embedding"].ok, told["chat"].provider, told["chat"].ok) == (
+        "offline",
+        True,
+        "none",
+        True,
+    )
+    assert paid.bill.calls == 0
+    assert Local(rig.library, me()).accounts.usage("here").spent.texts == 0
+
+
+def test_the_budget_of_a_base_holds_for_trials_too(rig: Rig, paid: PaidProvider) -> None:
+    Local(rig.library, me()).bases.change("shelf", budget_tokens=1)
+    assert {one.code for one in trials(rig).values()} == {"budget_spent"}
+    assert paid.bill.calls == 0
+
+
+def test_only_who_may_set_a_base_tries_its_providers(rig: Rig, paid: PaidProvider) -> None:
+    writer = Local(rig.library, Caller(key_id=1, name="", scope=Scope.WRITE, bases=None))
+    with pytest.raises(Forbidden):
+        writer.bases.test_providers("shelf")
+    assert paid.bill.calls == 0
