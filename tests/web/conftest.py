@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 import pytest
-from playwright.sync_api import sync_playwright
+from playwright.sync_api import expect, sync_playwright
 
 from tests.support.serving import PATIENCE, Serving
 
@@ -29,6 +29,8 @@ FLAGS = [
     "--disable-sync",
     "--no-first-run",
 ]
+LONGEST = 20_000  # milliseconds that anything may take in a browser, also on a busy machine
+expect.set_options(timeout=LONGEST)
 EXPECTED = "Failed to load resource"  # the browser's own word for an answer that says no, or a server that is away
 
 
@@ -142,7 +144,7 @@ def context(browser: Browser, site: Site, look: dict[str, Any]) -> Iterator[Brow
 def page(context: BrowserContext) -> Page:
     """One tab."""
     made = context.new_page()
-    made.set_default_timeout(20_000)
+    made.set_default_timeout(LONGEST)
     return made
 
 

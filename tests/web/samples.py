@@ -28,9 +28,11 @@ PAGES = {
 TEXTS = {
     "tides.md": "# Tides\n\nThe Moon pulls the sea. At Mont Saint-Michel the tide rises by fourteen metres.\n\n"
     "## Spring tides\n\nWhen Sun and Moon pull together, the tide is highest. Fishermen of Saint-Malo know it well.",
-    "anchors.md": "# Anchors\n\nAn anchor holds a ship against wind and tide. The Admiralty pattern has a wooden stock.\n\n"
+    "anchors.md": "# Anchors\n\nAn anchor holds a ship against wind and tide. The Admiralty pattern has a wooden stock."
+    "\n\n"
     "## Holding ground\n\nClay holds well, rock badly. See Tides for how the ship swings.",
-    "lighthouses.md": "# Lighthouses\n\nThe Eddystone Lighthouse was built by John Smeaton. Its light is seen for miles.\n\n"
+    "lighthouses.md": "# Lighthouses\n\nThe Eddystone Lighthouse was built by John Smeaton. Its light is seen for miles."
+    "\n\n"
     "## Lenses\n\nAugustin Fresnel made a lens of rings that throws the light far over the sea.",
     "锚与潮汐.md": "# 锚与潮汐\n\n月亮牵引海水，形成潮汐。锚使船在风浪中保持不动。",
     "knots.md": "# Knots\n\nA bowline makes a loop that does not slip. A clove hitch holds a rope on a post.",

@@ -8,42 +8,36 @@ from typing import TYPE_CHECKING
 import pytest
 from playwright.sync_api import expect
 
+from tests.web.acting import row, upload
+
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from playwright.sync_api import Locator, Page
+    from playwright.sync_api import Browser, Page
 
     from tests.web.conftest import Site
 
 PLACE = "/bases/handbook/documents"
 
 
-def row(page: Page, name: str) -> Locator:
-    return page.get_by_role("row").filter(has=page.get_by_role("link", name=name, exact=True))
-
-
-def drop(page: Page, name: str, text: str, *, times: int = 1) -> None:
-    page.locator("input[type=file][multiple]").set_input_files(
-        [{"name": name, "mimeType": "text/markdown", "buffer": text.encode()}] * times
-    )
-
-
 @pytest.mark.usefixtures("base")
 def test_an_upload_is_seen_to_become_ready_and_the_same_again_is_explained(page: Page) -> None:
     page.goto(PLACE)
     expect(page.get_by_text("Nothing is in this base yet")).to_be_visible()
-    drop(page, "tides.md", "# Tides\n\nThe moon pulls the sea.")
+    upload(page, "tides.md", "# Tides\n\nThe moon pulls the sea.")
     expect(row(page, "tides.md").get_by_text("ready", exact=True)).to_be_visible()
     expect(page.get_by_text("1–1 of 1")).to_be_visible()
 
-    drop(page, "tides.md", "# Tides\n\nThe moon pulls the sea.")
+    upload(page, "tides.md", "# Tides\n\nThe moon pulls the sea.")
     explained = page.get_by_role("region", name="Uploads").get_by_text(re.compile("is there already"))
     expect(explained).to_be_visible()
     expect(explained.get_by_role("link", name="Show the document")).to_have_attribute("href", re.compile(r"/\d+$"))
 
 
-def test_what_happens_elsewhere_is_seen_without_a_reload(page: Page, site: Site, put: Callable[[str, str], int]) -> None:
+def test_what_happens_elsewhere_is_seen_without_a_reload(
+    page: Page, site: Site, put: Callable[[str, str], int]
+) -> None:
     page.goto(PLACE)
     page.get_by_label("Find by name").first.click()
     first = put("anchor.md", "# Anchor\n\nIt holds.")
@@ -129,7 +123,7 @@ def test_hostile_names_are_only_ever_text(page: Page, put: Callable[[str, str], 
     assert page.locator("main img, main svg[onload], main b").count() == 0
 
 
-def test_it_is_readable_without_scripts(browser, site: Site, put: Callable[[str, str], int]) -> None:
+def test_it_is_readable_without_scripts(browser: Browser, site: Site, put: Callable[[str, str], int]) -> None:
     put("rope.md", "# Rope\n\nThree strands.")
     context = browser.new_context(base_url=site.url, java_script_enabled=False, locale="zh-CN")
     page = context.new_page()

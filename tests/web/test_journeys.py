@@ -1,4 +1,4 @@
-"""What people come for, from the first file to the passage that answers them; with work that takes as long as we say."""
+"""From the first file to the passage that answers, with work that takes as long as a test says."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ import pytest
 from playwright.sync_api import expect
 
 from tests.support.paid_provider import REFUSED, PaidProvider
+from tests.web.acting import upload
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from playwright.sync_api import Locator, Page
+    from playwright.sync_api import Page
 
     from tests.web.conftest import Site
 
@@ -44,17 +45,6 @@ def held(paid: PaidProvider) -> Iterator[PaidProvider]:
     paid.stall()
     yield paid
     paid.release()
-
-
-def row(page: Page, name: str) -> Locator:
-    return page.get_by_role("row").filter(has=page.get_by_role("link", name=name, exact=True))
-
-
-def upload(page: Page, name: str, text: str) -> Locator:
-    page.locator("input[type=file][multiple]").set_input_files(
-        [{"name": name, "mimeType": "text/markdown", "buffer": text.encode()}]
-    )
-    return row(page, name)
 
 
 @pytest.mark.usefixtures("base")

@@ -24,7 +24,7 @@ from holdfast.front.local import Local
 from holdfast.web.words import LANGUAGES, Words, preferred, words, words_address
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Sequence
+    from collections.abc import Callable, Coroutine, Mapping, Sequence
 
     from starlette.responses import Response
 
@@ -69,6 +69,12 @@ class Visit:
         self.front = front
         self._request = request
         self._cursor = front.events.after(None, limit=1).next_cursor
+
+    def meant(self, base: str) -> str | None:
+        """Return the base that is meant: the one named, or all; for a key that is limited, the first that it sees."""
+        if base or self.front.reception.caller.bases is None:
+            return base or None
+        return next((one.name for one in self.front.bases.list()), None)
 
     def paint(
         self, template: str, *, base: Base | None = None, data: dict[str, Any] | None = None, **shown: Any
@@ -130,6 +136,11 @@ def address(base: str, *rest: object) -> str:
     return "/".join(["/bases", quote(base, safe=""), *(quote(str(one), safe="") for one in rest)])
 
 
+def link_query(asked: Mapping[str, Any]) -> str:
+    """Write what a page is asked for; what is empty is left out."""
+    return urlencode({name: one for name, one in asked.items() if one not in (None, "")})
+
+
 class Looks:
     """How values are written before a script writes them as the reader's locale does."""
 
@@ -177,7 +188,7 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    made.filters["link_query"] = lambda asked: urlencode({name: one for name, one in asked.items() if one not in (None, "")})
+    made.filters["link_query"] = link_query
     made.globals |= {"address": address, "words_address": words_address}
     made.globals["parts"] = made.get_template("parts.html").module
     return made

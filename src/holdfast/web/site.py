@@ -31,6 +31,9 @@ PAGES = (
 )
 
 
+KEPT = {"Cache-Control": "public, max-age=31536000, immutable"}
+
+
 def install(app: FastAPI) -> None:
     """Add the pages to an app, with their scripts and styles."""
     for router in PAGES:
@@ -43,9 +46,7 @@ def texts(language: str) -> Response:
     """Answer with the texts of a language, for scripts."""
     if language not in LANGUAGES:
         raise HTTPException(HTTPStatus.NOT_FOUND)
-    return Response(
-        written(language), media_type="application/json", headers={"Cache-Control": "public, max-age=31536000, immutable"}
-    )
+    return Response(written(language), media_type="application/json", headers=KEPT)
 
 
 class Fresh(StaticFiles):

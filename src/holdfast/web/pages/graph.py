@@ -1,5 +1,90 @@
-"""To be written."""
+"""The graph of a base: a list of its entities, which a script also draws, and what is known of one of them."""
 
-from fastapi import APIRouter
+from __future__ import annotations
 
-router = APIRouter()
+from typing import TYPE_CHECKING, Annotated
+
+from fastapi import APIRouter, Query
+from fastapi.responses import HTMLResponse
+
+from holdfast.api.bases import Name
+from holdfast.errors import UnknownEntity
+from holdfast.front.values import Entity
+from holdfast.web.painting import PageRoute, Visiting
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from holdfast.front.values import Node
+
+router = APIRouter(route_class=PageRoute)
+
+DRAWN = 300  # entities at first
+LISTED = 100  # that begin with some words
+KINDS = 6  # that have a colour of their own
+
+Key = Annotated[str, Query(max_length=500)]
+
+
+@router.get("/bases/{base}/graph")
+def graph_page(
+    visit: Visiting,
+    base: Name,
+    text: Annotated[str, Query(max_length=200)] = "",
+    around: Key = "",
+    entity: Key = "",
+    beside: Key = "",
+) -> HTMLResponse:
+    """Show the graph of a base, or what stands around an entity; `beside` is the other end of a relation."""
+    asking = visit.front.asking
+    shelf = visit.front.bases.get(base)
+    if "graph" not in shelf.settings.indexes or "graph" in shelf.not_enabled:
+        return visit.paint("graph.html", base=shelf, enabled=False)
+    gone = ""
+    try:
+        view = asking.graph(base, around=around or None, depth=2, limit=DRAWN)
+    except UnknownEntity:  # nobody speaks of it any more
+        gone, around = around, ""
+        view = asking.graph(base, limit=DRAWN)
+    found = asking.entities(base, text=text, limit=LISTED) if text else [_entity(one) for one in view.nodes]
+    try:
+        portrait = asking.entity(base, entity) if entity else None
+    except UnknownEntity:
+        gone, portrait = entity, None
+    kinds = _kinds(one.kind for one in (*view.nodes, *found))
+    asked = {"text": text, "around": around, "entity": entity if portrait else "", "beside": beside}
+    return visit.paint(
+        "graph.html",
+        base=shelf,
+        enabled=True,
+        view=view,
+        found=found,
+        kinds=kinds,
+        portrait=portrait,
+        evidence=asking.evidence(base, entity, beside) if portrait and beside else [],
+        made=_made(one.kind for one in view.nodes),
+        gone=gone,
+        asked=asked,
+        counts=visit.front.bases.counts(base),
+        data={"graph": view, "asked": asked, "kinds": kinds},
+    )
+
+
+def _entity(one: Node) -> Entity:
+    return Entity(key=one.key, label=one.name, kind=one.kind, documents=one.documents)
+
+
+def _kinds(kinds: Iterable[str]) -> dict[str, int]:
+    """Give each of the most frequent kinds the number of its colour; what only rules have seen has none."""
+    counted: dict[str, int] = {}
+    for kind in kinds:
+        if kind:
+            counted[kind] = counted.get(kind, 0) + 1
+    best = sorted(counted, key=lambda kind: (-counted[kind], kind))[:KINDS]
+    return {kind: number for number, kind in enumerate(best, start=1)}
+
+
+def _made(kinds: Iterable[str]) -> str:
+    """Tell who has found the entities: only a language model gives them kinds."""
+    seen = {bool(kind) for kind in kinds}
+    return "both" if len(seen) > 1 else "model" if True in seen else "rules"

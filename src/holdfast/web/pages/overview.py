@@ -1,5 +1,49 @@
-"""To be written."""
+"""All at a glance; or, where there is no base yet, how to begin."""
 
-from fastapi import APIRouter
+from __future__ import annotations
 
-router = APIRouter()
+from typing import Annotated
+
+from fastapi import APIRouter, Query
+from fastapi.responses import HTMLResponse
+
+from holdfast.access.callers import Scope
+from holdfast.front.values import Status
+from holdfast.web.painting import PageRoute, Visiting
+
+router = APIRouter(route_class=PageRoute)
+
+WINDOWS = (24, 24 * 7, 24 * 30)  # hours
+STATES = (
+    Status.SUCCESS,
+    Status.INDEXING,
+    Status.QUEUED,
+    Status.DEGRADED,
+    Status.FAILED,
+    Status.NOT_INDEXED,
+    Status.DELETING,
+)
+
+
+@router.get("/")
+def overview_page(visit: Visiting, hours: Annotated[int, Query(ge=1, le=24 * 30)] = WINDOWS[0]) -> HTMLResponse:
+    """Show how everything does; without any base, offer to make one."""
+    front = visit.front
+    bases = front.bases.list()
+    caller = front.reception.caller
+    makes = caller.bases is None and caller.may(Scope.ADMIN)
+    if not bases:
+        return visit.paint("overview.html", makes=makes, limited=caller.bases is not None, scope=str(caller.scope))
+    found = front.overview(hours)
+    return visit.paint(
+        "overview.html",
+        found=found,
+        counts={base.name: front.bases.counts(base.name) for base in bases},
+        failed=[base for base in bases if base.problem],
+        states=STATES,
+        windows=WINDOWS,
+        hours=hours,
+        writes=caller.may(Scope.WRITE),
+        makes=makes,
+        data={"overview": found, "hours": hours},
+    )

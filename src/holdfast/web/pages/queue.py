@@ -1,5 +1,87 @@
-"""To be written."""
+"""The queue: what is served and what waits, in that order, then what ended."""
 
-from fastapi import APIRouter
+from __future__ import annotations
 
-router = APIRouter()
+from contextlib import suppress
+from dataclasses import replace
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from fastapi import APIRouter, Query
+from fastapi.responses import HTMLResponse
+
+from holdfast.errors import UnknownJob
+from holdfast.front.values import Outcome, Status
+from holdfast.web.painting import PageRoute, Visiting
+
+if TYPE_CHECKING:
+    from holdfast.front.local import Local
+    from holdfast.front.values import Job
+
+router = APIRouter(route_class=PageRoute)
+
+SIZE = 50
+PRIORITIES = range(10)
+CHIPS = (
+    Status.INDEXING,
+    Status.QUEUED,
+    Status.DELETING,
+    Outcome.FAILED,
+    Outcome.DEGRADED,
+    Outcome.SUCCESS,
+    Outcome.CANCELLED,
+)
+WAITS = ("queued", "deleting")
+
+
+# What a script clones a row from.
+BLANK: dict[str, Any] = {
+    "id": "",
+    "base": "",
+    "document": None,
+    "name": "",
+    "subject": "document",
+    "operation": "index",
+    "requester": "",
+    "priority": 5,
+    "state": Status.QUEUED,
+    "outcome": None,
+    "created_at": None,
+    "finished_at": None,
+    "results": {},
+    "progress": None,
+    "waiting_for": [],
+}
+
+
+@router.get("/queue")
+def queue_page(
+    visit: Visiting,
+    base: Annotated[str, Query(max_length=200)] = "",
+    state: Status | Outcome | Literal[""] = "",
+    page: Annotated[int, Query(ge=1, le=10_000)] = 1,
+) -> HTMLResponse:
+    """Show the queue."""
+    front, meant = visit.front, visit.meant(base)
+    found = front.jobs.list(meant, states=[state] if state else None, page=page, size=SIZE)
+    jobs = replace(found, items=[_explained(front, one) for one in found.items])
+    queue = front.jobs.overview(meant)
+    asked = {"base": meant or "", "state": state, "page": page, "size": SIZE}
+    return visit.paint(
+        "queue.html",
+        found=jobs,
+        queue=queue,
+        blank=BLANK,
+        chips=CHIPS,
+        priorities=PRIORITIES,
+        everywhere=front.reception.caller.bases is None,
+        asked=asked,
+        data={"jobs": jobs, "queue": queue, "asked": asked, "everywhere": front.reception.caller.bases is None},
+    )
+
+
+def _explained(front: Local, job: Job) -> Job:
+    """Add why a job waits; lists do not tell it."""
+    if job.state in WAITS:
+        with suppress(UnknownJob):  # its base was deleted meanwhile
+            return replace(job, waiting_for=front.jobs.get(job.id).waiting_for)
+    return job

@@ -1,5 +1,127 @@
-"""To be written."""
+"""The settings: bases, providers, keys, webhooks, the server. Each part says which key it would need."""
 
-from fastapi import APIRouter
+from __future__ import annotations
 
-router = APIRouter()
+from dataclasses import replace
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated, Any
+from urllib.parse import urlsplit
+
+from fastapi import APIRouter, Query, Request
+from fastapi.responses import HTMLResponse
+
+from holdfast.access.callers import Scope
+from holdfast.api.callers import served
+from holdfast.api.system import read_about
+from holdfast.events.catalogue import TOPICS
+from holdfast.front.values import BaseStatus
+from holdfast.library.catalogue import CHATS, EMBEDDINGS, OnDuplicate
+from holdfast.web.painting import PageRoute, Visiting
+
+if TYPE_CHECKING:
+    from holdfast.front.local import Local
+
+router = APIRouter(route_class=PageRoute)
+
+KEYBOARD = {"/": "search", "?": "help", "↑ ↓": "move", "Enter": "open", "Space": "select", "Esc": "escape", "g …": "go"}
+
+# What scripts clone rows from.
+BLANK_BASE = {
+    "id": "",
+    "name": "",
+    "status": BaseStatus.READY,
+    "problem": None,
+    "settings": {"indexes": ()},
+    "rollout": None,
+}
+BLANK_KEY: dict[str, Any] = dict.fromkeys(("bases", "created_at", "expires_at", "revoked_at", "used_at")) | {
+    "id": "",
+    "name": "",
+    "prefix": "",
+    "scope": Scope.READ,
+}
+BLANK_WEBHOOK: dict[str, Any] = dict.fromkeys(("bases", "disabled_reason", "failing_since", "created_at")) | {
+    "id": "",
+    "url": "",
+    "types": (),
+    "enabled": True,
+    "failures": 0,
+}
+
+
+class Tab(StrEnum):
+    """The parts of the page."""
+
+    BASES = "bases"
+    PROVIDERS = "providers"
+    KEYS = "keys"
+    WEBHOOKS = "webhooks"
+    SERVER = "server"
+
+
+@router.get("/settings")
+def settings_page(
+    request: Request, visit: Visiting, tab: Tab = Tab.BASES, base: Annotated[str, Query(max_length=200)] = ""
+) -> HTMLResponse:
+    """Show one part of the settings; of the bases one, where it is named."""
+    front = visit.front
+    caller = front.reception.caller
+    admin = caller.may(Scope.ADMIN)
+    common = {"tabs": list(Tab), "tab": tab, "admin": admin, "everywhere": admin and caller.bases is None}
+    if tab is Tab.BASES and base:
+        return visit.paint("settings.html", part="base", base=front.bases.get(base), **common, **_one(front, base))
+    shown = _shown(tab, front, request, everywhere=common["everywhere"])
+    data = {"everywhere": common["everywhere"], "me": caller.key_id, **shown.pop("data", {})}
+    return visit.paint("settings.html", part=tab, data=data, **common, **shown)
+
+
+def _one(front: Local, name: str) -> dict[str, Any]:
+    """Return what the page of one base shows."""
+    base, counts = front.bases.get(name), front.bases.counts(name)
+    reasons = _reasons(front, name)
+    return {
+        "counts": counts,
+        "kinds": reasons,
+        "embeddings": EMBEDDINGS,
+        "chats": CHATS,
+        "duplicates": list(OnDuplicate),
+        "data": {"one": base, "counts": counts},
+    }
+
+
+def _reasons(front: Local, name: str) -> dict[str, str]:
+    """Return each index that there is, with the reason why this base could not have it, if there is one."""
+    library = front.reception.library
+    shelf = front.reception.open(name)
+    kinds = list(dict.fromkeys([*shelf.settings.indexes, *library.indexes.kinds]))
+    wanting_all = replace(shelf, settings=replace(shelf.settings, indexes=tuple(kinds)))
+    return dict.fromkeys(kinds, "") | library.bases.not_enabled(wanting_all)
+
+
+def _shown(tab: Tab, front: Local, request: Request, *, everywhere: bool) -> dict[str, Any]:
+    """Return what a part shows, as far as the caller may see it."""
+    match tab:
+        case Tab.BASES:
+            rows = [(base, front.bases.counts(base.name)) for base in front.bases.list()]
+            kinds = front.reception.library.indexes.kinds
+            return {"rows": rows, "blank": BLANK_BASE, "data": {"kinds": kinds, "list": [base for base, _ in rows]}}
+        case Tab.PROVIDERS:
+            return {"rows": front.bases.list(), "endpoints": _endpoints(request) if everywhere else None}
+        case Tab.KEYS:
+            keys = front.keys.list() if everywhere else []
+            return {"rows": keys, "blank": BLANK_KEY, "data": {"list": keys}}
+        case Tab.WEBHOOKS:
+            hooks = front.webhooks.list() if everywhere else []
+            return {"rows": hooks, "blank": BLANK_WEBHOOK, "data": {"list": hooks, "topics": sorted(TOPICS)}}
+        case Tab.SERVER:
+            return {"about": read_about(front, request), "keyboard": KEYBOARD}
+
+
+def _endpoints(request: Request) -> dict[str, str]:
+    """Return who is asked for each role where a base leaves it to the server; empty: nobody."""
+    settings = served(request).settings
+    roles = {
+        "embedding": (settings.embedding_url, settings.embedding_model),
+        "chat": (settings.chat_url, settings.chat_model),
+    }
+    return {role: f"{urlsplit(url).hostname} · {model}" if url else "" for role, (url, model) in roles.items()}

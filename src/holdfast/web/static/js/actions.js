@@ -63,9 +63,18 @@ export function buttons(current, done) {
  */
 export function paintButton(button, doc) {
   const action = /** @type {Action} */ (button.dataset.action);
-  const reason = hindrance(action, doc);
-  const name = t(`action.${action}`);
-  button.setAttribute("aria-label", `${name}: ${doc.name}${reason ? ` (${reason})` : ""}`);
+  label(button, t(`action.${action}`), doc.name, hindrance(action, doc));
+}
+
+/**
+ * Name a button: what it does and to what, or why it cannot be used.
+ * @param {HTMLElement} button
+ * @param {string} name
+ * @param {string} what
+ * @param {string | null} reason
+ */
+export function label(button, name, what, reason) {
+  button.setAttribute("aria-label", `${name}: ${what}${reason ? ` (${reason})` : ""}`);
   button.title = reason ? `${name}: ${reason}` : name;
   if (reason) button.setAttribute("aria-disabled", "true");
   else button.removeAttribute("aria-disabled");

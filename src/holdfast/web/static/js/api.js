@@ -46,7 +46,7 @@ export async function call(method, path, { body, query, signal, headers = {} } =
     if (error instanceof DOMException && error.name === "AbortError") throw error;
     throw new Offline(String(error));
   }
-  if (answer.status === 401) {
+  if (answer.status === 401 && path !== "/session") {
     location.assign(`/signin?next=${encodeURIComponent(location.pathname + location.search)}`);
   }
   if (answer.status === 204) return null;

@@ -82,5 +82,6 @@ export async function tried(work, base) {
 /** @param {Refused} error @param {string} [base] */
 function inTheWay(error, base) {
   if (base && error.document) return { href: `/bases/${encodeURIComponent(base)}/documents/${error.document}`, text: t("conflict.document") };
+  if (error.job) return { href: `/queue#job-${encodeURIComponent(error.job)}`, text: t("conflict.job") };
   return undefined;
 }

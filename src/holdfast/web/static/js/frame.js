@@ -3,12 +3,14 @@
 import { at, call, get, post } from "./api.js";
 import { show, tried } from "./dialog.js";
 import { byId, data, el } from "./html.js";
-import { localise, t } from "./words.js";
+import { localise, t, tellTimes } from "./words.js";
 
 const YEAR = 31_536_000;
+const MINUTE = 60_000; // milliseconds
 const PAGES = { o: "overview", d: "documents", s: "search", a: "ask", g: "graph", c: "cards", q: "queue", t: "activity", e: "settings" };
 
 localise(document);
+setInterval(() => document.hidden || tellTimes(document), MINUTE / 4);
 
 /** @param {string} name @param {string} value */
 const remember = (name, value) => (document.cookie = `${name}=${value}; path=/; max-age=${YEAR}; samesite=strict`);

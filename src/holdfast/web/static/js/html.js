@@ -60,5 +60,13 @@ export const byId = (id) => document.getElementById(id);
  */
 export const field = (within, name) => within.querySelector(`[data-field="${name}"]`);
 
+/**
+ * Put something into the part of a row with a field.
+ * @param {Element} within
+ * @param {string} name
+ * @param {string | Node} content
+ */
+export const put = (within, name, content) => field(within, name)?.replaceChildren(content);
+
 /** What the server gave this page to begin with. @type {any} */
 export const data = JSON.parse(document.getElementById("data")?.textContent ?? "{}");

@@ -1,0 +1,105 @@
+// Small charts, drawn as SVG: bars that stand on each other, and a line. The numbers stand in a table beside each.
+
+import { svg } from "./html.js";
+
+const WIDTH = 480;
+const HEIGHT = 120;
+const LEFT = 34; // for the numbers of the scale
+const BELOW = 16; // for the times
+const ABOVE = 6;
+const INSIDE = HEIGHT - BELOW - ABOVE;
+
+/**
+ * @typedef {object} Step one step of time
+ * @property {string} from how its beginning is written
+ * @property {string} title what is told where somebody points at it
+ * @property {number[]} values of a line only the first, and NaN where there is none
+ */
+
+/**
+ * Draw bars, each of parts that stand on each other.
+ * @param {Step[]} steps
+ * @param {string[]} classes one for each part
+ * @param {string} title
+ * @param {(value: number) => string} write
+ */
+export function bars(steps, classes, title, write) {
+  const most = nice(Math.max(1, ...steps.map((step) => sum(step.values))));
+  const width = (WIDTH - LEFT) / steps.length;
+  const drawn = steps.map((step, place) => {
+    let top = HEIGHT - BELOW;
+    const parts = step.values.map((value, part) => {
+      const height = (value / most) * INSIDE;
+      top -= height;
+      return svg("rect", { class: classes[part], x: round(LEFT + place * width + 1), y: round(top), width: round(Math.max(1, width - 2)), height: round(height) });
+    });
+    return svg("g", {}, svg("title", {}, step.title), target(place, width), ...parts.filter((_, part) => step.values[part]));
+  });
+  return frame(title, steps, most, width, write, drawn);
+}
+
+/**
+ * Draw a line through the steps that have a value, from 0 to 1 or to what is most.
+ * @param {Step[]} steps
+ * @param {string} title
+ * @param {(value: number) => string} write
+ */
+export function line(steps, title, write) {
+  const known = steps.map((step) => step.values[0]).filter((one) => !Number.isNaN(one));
+  const most = Math.max(0.1, ...known) > 0.5 ? 1 : Math.max(0.1, Math.ceil(Math.max(0, ...known) * 10) / 10);
+  const width = (WIDTH - LEFT) / steps.length;
+  /** @type {string[]} */
+  const path = [];
+  /** @type {Element[]} */
+  const dots = [];
+  let joined = false;
+  steps.forEach((step, place) => {
+    const value = step.values[0];
+    if (Number.isNaN(value)) {
+      joined = false;
+      return;
+    }
+    const x = round(LEFT + (place + 0.5) * width);
+    const y = round(HEIGHT - BELOW - (value / most) * INSIDE);
+    path.push(`${joined ? "L" : "M"}${x} ${y}`);
+    dots.push(svg("circle", { class: "failed", cx: x, cy: y, r: 2.5 }));
+    joined = true;
+  });
+  const targets = steps.map((step, place) => svg("g", {}, svg("title", {}, step.title), target(place, width)));
+  return frame(title, steps, most, width, write, [svg("path", { class: "line", d: path.join(" ") }), ...dots, ...targets]);
+}
+
+/**
+ * @param {string} title
+ * @param {Step[]} steps
+ * @param {number} most
+ * @param {number} width
+ * @param {(value: number) => string} write
+ * @param {Element[]} drawn
+ */
+function frame(title, steps, most, width, write, drawn) {
+  const scale = [0, 0.5, 1].map((share) => {
+    const y = HEIGHT - BELOW - share * INSIDE;
+    const text = share === 0.5 && most < 2 && most !== 1 ? "" : write(share * most);
+    return svg("g", {}, svg("line", { class: "scale", x1: LEFT, x2: WIDTH, y1: y, y2: y }), svg("text", { x: LEFT - 4, y: y + 3.5, "text-anchor": "end" }, text));
+  });
+  const times = [0, Math.floor(steps.length / 2), steps.length - 1].map((place, index) =>
+    svg("text", { x: round(LEFT + (place + 0.5) * width), y: HEIGHT - 3, "text-anchor": ["start", "middle", "end"][index] }, steps[place].from));
+  return svg("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, role: "img", "aria-label": title }, svg("title", {}, title), ...scale, ...times, ...drawn);
+}
+
+/** What can be pointed at: the whole height of a step. @param {number} place @param {number} width */
+const target = (place, width) => svg("rect", { class: "target", x: round(LEFT + place * width), y: ABOVE, width: round(width), height: INSIDE });
+
+/** @param {number[]} values */
+const sum = (values) => values.reduce((total, one) => total + one, 0);
+
+/** @param {number} value */
+const round = (value) => Math.round(value * 100) / 100;
+
+/** Return the next number that reads well on a scale, and whose half does, too. @param {number} value */
+function nice(value) {
+  if (value <= 2) return 2;
+  const unit = 10 ** Math.floor(Math.log10(value));
+  return [1, 2, 4, 6, 8, 10].map((one) => one * unit).find((one) => one >= value && one % 2 === 0) ?? 10 * unit;
+}

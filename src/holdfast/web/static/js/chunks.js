@@ -1,0 +1,110 @@
+// The chunks of a document beside its text: the one that is picked is marked there.
+
+import { at, get, search } from "./api.js";
+import { tried } from "./dialog.js";
+import { byId, field } from "./html.js";
+import { paging, paintPager } from "./paging.js";
+import { t } from "./words.js";
+
+/** A page of chunks. */
+export class Chunks {
+  /**
+   * @param {string} base
+   * @param {number} document
+   * @param {import("./source.js").Source} source
+   * @param {{page: number, size: number}} asked
+   */
+  constructor(base, document, source, asked) {
+    this.path = at(base, "documents", document);
+    this.document = document;
+    this.source = source;
+    this.asked = asked;
+    this.list = /** @type {HTMLOListElement} */ (byId("chunks"));
+    /** @type {Chunk[]} */
+    this.items = [];
+    this.total = 0;
+    this.list.addEventListener("click", (event) => this.clicked(event));
+    this.list.addEventListener("keydown", (event) => this.key(event));
+    paging((page) => this.turn(page));
+  }
+
+  /** Show a page of chunks; they are made from the server's template. @param {Chunk[]} items @param {number} total */
+  show(items, total) {
+    this.items = items;
+    this.total = total;
+    this.list.replaceChildren(...items.map((one) => this.row(one)));
+    byId("no-chunks").hidden = items.length > 0;
+    paintPager(this.asked, total);
+  }
+
+  /** @param {Chunk} one */
+  row(one) {
+    const row = /** @type {HTMLElement} */ (byId("chunk-row").content.firstElementChild.cloneNode(true));
+    row.id = `chunk-${one.chunk}`;
+    row.dataset.chunk = String(one.chunk);
+    const texts = {
+      ordinal: String(one.ordinal + 1),
+      headings: one.headings.join(" › "),
+      facts: t("document.chunk_facts", { start: one.start, end: one.end, tokens: one.tokens }),
+      text: one.text,
+    };
+    for (const [name, text] of Object.entries(texts)) /** @type {HTMLElement} */ (field(row, name)).textContent = text;
+    /** @type {HTMLAnchorElement} */ (field(row, "link")).href = `?chunk=${one.chunk}#chunk-${one.chunk}`;
+    return row;
+  }
+
+  /**
+   * Load the page again, or another one. Where a page ended is named by the document and the last chunk before it.
+   * @param {number} page
+   * @param {number} [total]
+   */
+  async turn(page, total = this.total) {
+    const last = Math.max(1, Math.ceil(total / this.asked.size));
+    this.asked.page = Math.min(page, last);
+    const before = (this.asked.page - 1) * this.asked.size - 1;
+    const found = await tried(() => get(`${this.path}/chunks`, { cursor: before < 0 ? null : `${this.document}.${before}`, limit: this.asked.size }));
+    if (!found) return;
+    this.show(found.items, total);
+    this.list.scrollTop = 0;
+    history.replaceState(null, "", location.pathname + search({ page: this.asked.page > 1 ? this.asked.page : "" }));
+  }
+
+  /** Mark a chunk in the text; false if it is not on this page. @param {number} chunk */
+  pick(chunk) {
+    const index = this.items.findIndex((one) => one.chunk === chunk);
+    if (index < 0) return false;
+    const [before, one, after] = [this.items[index - 1], this.items[index], this.items[index + 1]];
+    /** @type {[number, number][]} */
+    const overlaps = [];
+    if (before && before.end > one.start) overlaps.push([one.start, Math.min(before.end, one.end)]);
+    if (after && after.start < one.end) overlaps.push([Math.max(after.start, one.start), one.end]);
+    for (const row of this.list.children) {
+      if (row.id === `chunk-${chunk}`) row.setAttribute("aria-current", "true");
+      else row.removeAttribute("aria-current");
+    }
+    const row = byId(`chunk-${chunk}`);
+    const hidden = row.offsetTop < this.list.scrollTop || row.offsetTop + row.offsetHeight > this.list.scrollTop + this.list.clientHeight;
+    if (hidden) this.list.scrollTop = row.offsetTop;
+    this.source.show({ start: one.start, end: one.end, overlaps });
+    history.replaceState(null, "", `${location.pathname}?chunk=${chunk}`);
+    return true;
+  }
+
+  /** @param {MouseEvent} event */
+  clicked(event) {
+    const row = /** @type {Element} */ (event.target).closest("li");
+    if (!row || event.ctrlKey || event.metaKey || event.shiftKey) return;
+    event.preventDefault();
+    this.pick(Number(row.dataset.chunk));
+  }
+
+  /** @param {KeyboardEvent} event */
+  key(event) {
+    const row = /** @type {Element} */ (event.target).closest("li");
+    const to = { ArrowDown: row?.nextElementSibling, ArrowUp: row?.previousElementSibling }[event.key];
+    if (!to) return;
+    event.preventDefault();
+    /** @type {HTMLElement | null} */ (to.querySelector("a"))?.focus();
+    this.pick(Number(/** @type {HTMLElement} */ (to).dataset.chunk));
+  }
+}

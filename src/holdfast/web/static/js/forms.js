@@ -1,0 +1,120 @@
+// Forms in dialogs: what the server refuses is told beside the fields, and nothing that was typed is lost.
+
+import { Offline, Refused } from "./api.js";
+import { show } from "./dialog.js";
+import { el, icon } from "./html.js";
+import { t } from "./words.js";
+
+/**
+ * Ask for something, and do it; the dialog stays open until that worked.
+ * @param {string} title
+ * @param {Node[]} fields
+ * @param {string} yes
+ * @param {() => Promise<unknown>} send
+ * @param {{danger?: boolean, hindrance?: () => string}} [options] `hindrance` says what is still to be done first
+ */
+export function ask(title, fields, yes, send, { danger = false, hindrance = () => "" } = {}) {
+  const trouble = el("p", { class: "trouble", role: "alert" });
+  const ok = el("button", { type: "submit", class: danger ? "danger" : "first" }, yes);
+  const back = el("button", { type: "button", onclick: () => dialog.close() }, t("back"));
+  const form = el("form", {}, ...fields, trouble, el("div", { class: "end" }, back, ok));
+  const dialog = show(title, [form]);
+  const judge = () => {
+    const why = hindrance();
+    if (why) ok.setAttribute("aria-disabled", "true");
+    else ok.removeAttribute("aria-disabled");
+    ok.title = why;
+  };
+  judge();
+  form.addEventListener("input", judge);
+  form.addEventListener("submit", async (event) => {
+    event.preventDefault();
+    trouble.textContent = hindrance();
+    if (hindrance() || form.inert) return;
+    form.inert = true;
+    const why = await refusal(send);
+    form.inert = false;
+    if (!why) return dialog.close();
+    trouble.textContent = why;
+    /** @type {HTMLElement | null} */ (form.querySelector("input, select, textarea"))?.focus();
+  });
+  return dialog;
+}
+
+/**
+ * Do something; return why it did not work, or nothing.
+ * @param {() => Promise<unknown>} work
+ */
+export async function refusal(work) {
+  try {
+    await work();
+    return "";
+  } catch (error) {
+    if (error instanceof Refused) return error.message;
+    if (error instanceof Offline) return t("problem.offline");
+    throw error;
+  }
+}
+
+/**
+ * Ask whether something is to be done that cannot be undone: its name has to be typed.
+ * @param {string} title
+ * @param {string} question
+ * @param {string} name
+ * @param {() => Promise<unknown>} send
+ */
+export function typed(title, question, name, send) {
+  const input = el("input", { type: "text", autofocus: true, autocomplete: "off", spellcheck: "false" });
+  const fields = [el("p", {}, question), labelled(t("settings.type_name", { name }), input)];
+  return ask(title, fields, title, send, { danger: true, hindrance: () => (input.value === name ? "" : t("settings.type_first")) });
+}
+
+/**
+ * Name a field.
+ * @param {string} text
+ * @param {HTMLElement} input
+ * @param {string} [hint]
+ */
+export const labelled = (text, input, hint) => el("label", { class: "field" }, el("span", {}, text), input, hint ? el("span", { class: "small" }, hint) : null);
+
+/**
+ * Make boxes to tick.
+ * @param {string} title
+ * @param {string} name
+ * @param {[value: string, text: string][]} options
+ * @param {string[]} [ticked]
+ */
+export function boxes(title, name, options, ticked = []) {
+  const lines = options.map(([value, text]) => el("label", {}, el("input", { type: "checkbox", name, value, checked: ticked.includes(value) }), " ", text));
+  return el("fieldset", { class: "bare" }, el("legend", {}, title), el("div", { class: "ticks" }, ...lines));
+}
+
+/** Return what is ticked. @param {Element} within @param {string} name */
+export const ticked = (within, name) => [...within.querySelectorAll(`input[name="${name}"]:checked`)].map((one) => /** @type {HTMLInputElement} */ (one).value);
+
+/**
+ * Tell a secret, once: neither a click beside it nor the escape key loses it.
+ * @param {string} title
+ * @param {string} secret
+ * @returns {Promise<void>} when it was put away
+ */
+export function tellSecret(title, secret) {
+  const shown = el("input", { type: "text", class: "mono secret", readonly: true, value: secret, "aria-label": t("settings.secret"), autocomplete: "off", spellcheck: "false" });
+  const copy = el("button", { type: "button", onclick: () => copied(shown) }, icon("copy"), t("copy"));
+  const kept = el("button", { type: "button", class: "first", onclick: () => dialog.close() }, t("settings.secret_kept"));
+  const dialog = show(title, [el("p", { class: "banner warn" }, t("settings.secret_once")), el("div", { class: "bar" }, shown, copy)], { buttons: [kept] });
+  dialog.addEventListener("click", (event) => event.target === dialog && event.stopImmediatePropagation(), { capture: true });
+  dialog.addEventListener("cancel", (event) => event.preventDefault());
+  shown.select();
+  return new Promise((resolve) => dialog.addEventListener("close", () => resolve()));
+}
+
+/** Copy a field; where the browser does not let us, it is at least selected. @param {HTMLInputElement} input */
+async function copied(input) {
+  input.select();
+  const done = await navigator.clipboard?.writeText(input.value).then(() => true, () => false);
+  const said = t(done ? "copied" : "settings.copy_by_hand");
+  const line = input.closest(".body")?.querySelector("[data-copied]") ?? el("p", { class: "small", role: "status", "data-copied": "" });
+  line.textContent = said;
+  input.closest(".bar")?.after(line);
+}

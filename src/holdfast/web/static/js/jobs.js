@@ -1,0 +1,186 @@
+// The rows of the queue, in groups by priority: patched in place and kept in the server's order, with focus and scroll.
+
+import { label } from "./actions.js";
+import { byId, data, el, field, icon, put } from "./html.js";
+import { paintProgress, paintStatus } from "./standing.js";
+import { known, localise, span, t } from "./words.js";
+
+/** @typedef {"cancel" | "retry" | "details"} JobAction */
+
+const ICONS = { cancel: "cancel", retry: "retry", details: "more" };
+
+/** What people call a job. @param {Job} job */
+export const called = (job) => job.name || (job.document ? t("queue.gone", { id: job.document }) : known(`queue.subject.${job.subject}`, job.subject));
+
+/**
+ * Return why something cannot be done to a job now; null when it can.
+ * @param {JobAction | "rank"} action
+ * @param {Job} job
+ * @returns {string | null}
+ */
+export function hindrance(action, job) {
+  if (action === "details") return null;
+  if (data.scope === "read") return t("why.scope");
+  if (action === "retry") {
+    if (!job.outcome) return t("why.active");
+    if (job.outcome !== "failed" && job.outcome !== "degraded") return t("why.not_failed");
+    return job.document === null ? t("queue.why_no_document") : job.name ? null : t("queue.why_gone");
+  }
+  if (job.outcome) return t("queue.why_ended");
+  return action === "cancel" && job.state === "deleting" ? t("why.deleting") : null;
+}
+
+/** The rows of the table. */
+export class JobRows {
+  /**
+   * @param {HTMLTableElement} table
+   * @param {{act: (action: JobAction, job: Job) => void, rank: (job: Job, priority: number) => void}} uses
+   */
+  constructor(table, uses) {
+    this.table = table;
+    this.uses = uses;
+    /** @type {Map<string, Job>} */
+    this.jobs = new Map();
+    /** @type {Queue} */
+    this.queue = data.queue;
+  }
+
+  /** @returns {HTMLTableRowElement[]} */
+  get rows() {
+    return [.../** @type {NodeListOf<HTMLTableRowElement>} */ (this.table.querySelectorAll("tr[data-id]"))];
+  }
+
+  /** @param {string} id @returns {HTMLTableRowElement | null} */
+  row(id) {
+    return this.table.querySelector(`tr[data-id="${CSS.escape(id)}"]`);
+  }
+
+  /** @param {Job} job @returns {HTMLTableSectionElement} */
+  group(job) {
+    return /** @type {HTMLTableSectionElement} */ (this.table.querySelector(job.outcome ? "tbody[data-ended]" : `tbody[data-priority="${job.priority}"]`));
+  }
+
+  /** Show these jobs in this order: rows that stay are moved and patched, never made anew. @param {Job[]} jobs */
+  show(jobs) {
+    const refocus = this.focused();
+    const wanted = new Set(jobs.map((job) => job.id));
+    for (const row of this.rows) if (!wanted.has(row.dataset.id ?? "")) row.remove();
+    this.jobs = new Map(jobs.map((job) => [job.id, { ...job, waiting_for: job.waiting_for.length ? job.waiting_for : (this.jobs.get(job.id)?.waiting_for ?? []) }]));
+    /** @type {Map<HTMLTableSectionElement, Element>} the row of each group that the next one stands behind */
+    const last = new Map();
+    for (const job of jobs) {
+      const group = this.group(job);
+      const row = this.row(job.id) ?? this.make(job);
+      const before = last.get(group) ?? group.rows[0];
+      if (before.nextElementSibling !== row) before.after(row);
+      last.set(group, row);
+      this.patch(job);
+    }
+    refocus();
+    if (this.rows[0] && !this.rows.some((row) => row.tabIndex === 0)) this.rows[0].tabIndex = 0;
+    byId("nothing").hidden = jobs.length > 0;
+  }
+
+  /** Remember what has the focus, and return what gives it back: to the same part of the row, or to the row that is there now. */
+  focused() {
+    const active = /** @type {HTMLElement | null} */ (document.activeElement);
+    const row = active?.closest("tr");
+    if (!active || !row?.dataset.id || !this.table.contains(row)) return () => {};
+    const id = row.dataset.id;
+    const place = this.rows.indexOf(row);
+    const part = active.dataset.action;
+    return () => {
+      const again = this.row(id) ?? this.rows[Math.min(place, this.rows.length - 1)];
+      if (!again || (again.contains(document.activeElement) && document.activeElement !== document.body)) return;
+      /** @type {HTMLElement} */ (again.querySelector(`[data-action="${part}"]`) ?? again).focus({ preventScroll: true });
+    };
+  }
+
+  /** Make the row of a job from the server's template. @param {Job} job */
+  make(job) {
+    const row = /** @type {HTMLTableRowElement} */ (byId("row").content.firstElementChild.cloneNode(true));
+    row.dataset.id = job.id;
+    row.id = `job-${job.id}`;
+    set(row, "operation", t(`queue.operation.${job.operation}`));
+    set(row, "requester", job.requester || t("queue.nobody"));
+    put(row, "base", job.base ? el("a", { href: `/queue?base=${encodeURIComponent(job.base)}` }, job.base) : t("queue.gone_base"));
+    return row;
+  }
+
+  /** Paint what changed of a job. @param {Partial<Job> & {id: string}} changes */
+  patch(changes) {
+    const known = this.jobs.get(changes.id);
+    const row = this.row(changes.id);
+    if (!known || !row) return;
+    const job = { ...known, ...changes, waiting_for: changes.waiting_for?.length ? changes.waiting_for : known.waiting_for };
+    this.jobs.set(job.id, job);
+    this.furnish(row, job);
+    paintStatus(row, job.state);
+    paintProgress(row, job.state === "indexing" || job.state === "deleting" ? job.progress : null);
+    set(row, "why", this.why(job));
+    const about = field(row, "about");
+    if (about && about.dataset.name !== job.name) {
+      about.dataset.name = job.name;
+      about.replaceChildren(link(job));
+    }
+    const at = field(row, "at");
+    const moment = job.finished_at ?? job.created_at;
+    if (at && at.getAttribute("datetime") !== moment) {
+      at.setAttribute("datetime", moment);
+      localise(row);
+    }
+    if (job.finished_at) set(row, "took", `${t("queue.took")} ${span((new Date(job.finished_at).getTime() - new Date(job.created_at).getTime()) / 1000)}`);
+    const rank = /** @type {HTMLSelectElement} */ (row.querySelector("select"));
+    if (rank) rank.value = String(job.priority);
+    if (rank && job.outcome) rank.replaceWith(el("span", { class: "number dim" }, job.priority));
+    if (job.outcome) row.querySelector(".grip")?.replaceChildren();
+    for (const one of row.querySelectorAll("button[data-action]")) paint(/** @type {HTMLElement} */ (one), job);
+  }
+
+  /** Why a job waits, or why nothing came of it. @param {Job} job */
+  why(job) {
+    if (job.state === "queued" && this.queue.paused) return t("queue.held");
+    if (job.state === "queued" && this.queue.paused_bases.includes(job.base)) return t("queue.held_base");
+    if (job.state === "queued" || job.state === "deleting") return job.waiting_for[0] ?? "";
+    const error = Object.values(job.results).find((one) => one.error)?.error;
+    return error ? known(`problem.${error}`, error) : "";
+  }
+
+  /** Add to a row what only a script can use. @param {HTMLTableRowElement} row @param {Job} job */
+  furnish(row, job) {
+    const acts = row.querySelector(".acts");
+    if (!acts || acts.childElementCount) return;
+    const current = () => /** @type {Job} */ (this.jobs.get(job.id));
+    for (const action of /** @type {JobAction[]} */ (["details", "retry", "cancel"])) {
+      acts.append(el("button", { type: "button", class: "icon-button", "data-action": action, onclick: () => hindrance(action, current()) ?? this.uses.act(action, current()) }, icon(ICONS[action])));
+    }
+    if (!hindrance("rank", job)) {
+      row.querySelector(".grip")?.append(el("span", { class: "handle", draggable: "true", title: t("queue.drag"), "data-drag": job.id }, icon("grip")));
+      const choice = el("select", { "data-action": "rank", "aria-label": t("queue.set_priority", { name: called(job) }), onchange: () => this.uses.rank(current(), Number(choice.value)) },
+        ...Array.from({ length: 10 }, (_, one) => el("option", { value: one }, one)));
+      field(row, "priority")?.replaceWith(choice);
+    }
+    localise(row);
+  }
+}
+
+/** @param {HTMLElement} button @param {Job} job */
+function paint(button, job) {
+  const action = /** @type {JobAction} */ (button.dataset.action);
+  label(button, action === "details" ? t("queue.details") : t(`action.${action}`), called(job), hindrance(action, job));
+}
+
+/** What a job is about, with where that is. @param {Job} job */
+function link(job) {
+  if (!job.base || (job.document && !job.name)) return el("span", { class: "dim" }, called(job));
+  const place = `/bases/${encodeURIComponent(job.base)}/`;
+  return el("a", { href: job.document ? `${place}documents/${job.document}` : `${place}${job.subject === "cards" ? "cards" : "documents"}` }, called(job));
+}
+
+/** @param {Element} row @param {string} name @param {string} text */
+function set(row, name, text) {
+  const part = field(row, name);
+  if (!part) return;
+  if (part.textContent !== text) part.textContent = text;
+  if (name === "why") part.title = text;
+}

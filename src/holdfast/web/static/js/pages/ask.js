@@ -1,0 +1,94 @@
+// Asking: the answer as it comes, with citations that open their passages. What a language model says is only ever text.
+
+import { search } from "../api.js";
+import { answered } from "../answering.js";
+import { tried } from "../dialog.js";
+import { byId, data, el } from "../html.js";
+import { openPassage, passageHref } from "../passage.js";
+import { number, t } from "../words.js";
+
+const base = data.base;
+const form = byId("ask");
+/** @type {AbortController | null} */
+let request = null;
+
+/** Ask what is in the box; an answer that is still coming is given up. */
+async function ask() {
+  const question = form.elements.q.value.trim();
+  const mode = form.elements.mode.value;
+  if (!question) return;
+  request?.abort();
+  const mine = (request = new AbortController());
+  history.replaceState(null, "", location.pathname + search({ q: question, mode }));
+  begin();
+  const answer = await tried(() => answered(base, { question, mode }, (text) => byId("answer").append(text), mine.signal));
+  if (request !== mine) return;
+  end(mine.signal.aborted ? t("ask.stopped") : "");
+  if (answer) paint(answer);
+  else if (!byId("answer").textContent && !mine.signal.aborted) byId("said").hidden = true;
+}
+
+function begin() {
+  byId("begin").hidden = true;
+  byId("said").hidden = false;
+  for (const name of ["answer", "citations", "context"]) byId(name).replaceChildren();
+  byId("answer").setAttribute("aria-busy", "true");
+  byId("told").textContent = t("ask.thinking");
+  byId("stop").hidden = false;
+}
+
+/** @param {string} told */
+function end(told) {
+  byId("answer").removeAttribute("aria-busy");
+  byId("told").textContent = told;
+  byId("stop").hidden = true;
+}
+
+/** @param {Answer} answer */
+function paint(answer) {
+  byId("told").textContent = t(`ask.outcome.${answer.outcome}`) + (answer.cut ? ` ${t("ask.cut")}` : "");
+  const left = [...answer.citations]; // in the order of their markers; each stands for one of them
+  byId("answer").replaceChildren(
+    ...answer.text.split(/(\[\d+\])/).map((part) => {
+      const place = left.findIndex((one) => part === `[${one.number}]`);
+      if (place < 0) return part;
+      const [one] = left.splice(place, 1);
+      return opener(one, part, t("ask.cite", { number: one.number, name: one.name }));
+    }),
+  );
+  if (answer.citations.length) byId("citations").replaceChildren(el("h3", {}, t("ask.citations")), el("ol", { class: "quotes" }, ...answer.citations.map((one) => quote(one, `[${one.number}] ${one.name}`, one.quote))));
+  const passages = el("details", {}, el("summary", {}, t("ask.context", { count: number(answer.context.length) })),
+    answer.facts.length ? el("h3", {}, t("ask.facts")) : null, answer.facts.length ? el("ul", {}, ...answer.facts.map((one) => el("li", {}, one))) : null,
+    el("ol", { class: "quotes" }, ...answer.context.map((one) => quote({ ...one, start: undefined, end: undefined }, [one.name, ...one.headings].join(" › "), one.text))));
+  byId("context").replaceChildren(...(answer.context.length ? [passages] : []));
+}
+
+/**
+ * Make a link that opens a passage here, or its document elsewhere.
+ * @param {{document: number, chunk: number, start?: number, end?: number}} place
+ * @param {string} text
+ * @param {string} [label]
+ */
+function opener(place, text, label) {
+  return el("a", { href: passageHref(base, place), "aria-label": label, title: label, onclick: (/** @type {MouseEvent} */ event) => {
+    if (event.ctrlKey || event.metaKey || event.shiftKey) return;
+    event.preventDefault();
+    openPassage(base, place);
+  } }, text);
+}
+
+/** @param {{document: number, chunk: number, start?: number, end?: number}} place @param {string} name @param {string} text */
+const quote = (place, name, text) => el("li", {}, opener(place, name), el("p", { class: "small" }, text));
+
+form.addEventListener("submit", (/** @type {Event} */ event) => {
+  event.preventDefault();
+  ask();
+});
+form.elements.q.addEventListener("keydown", (/** @type {KeyboardEvent} */ event) => {
+  if (event.key !== "Enter" || event.shiftKey || event.isComposing) return;
+  event.preventDefault();
+  form.requestSubmit();
+});
+byId("stop").addEventListener("click", () => request?.abort());
+addEventListener("pagehide", () => request?.abort());
+byId("go").hidden = false;

@@ -1,0 +1,145 @@
+// Searching: asked when the form is sent, shown without leaving the page; the address always names what is shown.
+
+import { at, call, search } from "../api.js";
+import { tried } from "../dialog.js";
+import { byId, data, el, field, svg } from "../html.js";
+import { marked } from "../marking.js";
+import { passageHref } from "../passage.js";
+import { follow } from "../stream.js";
+import { number, t } from "../words.js";
+
+const base = data.base;
+const form = byId("search");
+const list = byId("hits");
+
+/** What the form asks for. */
+function asked() {
+  const boxes = /** @type {HTMLInputElement[]} */ ([...form.querySelectorAll('[name="channel"]:not(:disabled)')]);
+  const on = boxes.filter((one) => one.checked).map((one) => one.value);
+  return { q: form.elements.q.value, channel: on.length === boxes.length ? [] : on, limit: Number(form.elements.limit.value), below: form.elements.below?.value ?? "" };
+}
+
+/** @type {AbortController | null} */
+let request = null;
+
+/** Search; an earlier search that is still under way is given up. */
+async function run() {
+  const { q, channel, limit, below } = asked();
+  request?.abort();
+  request = new AbortController();
+  const signal = request.signal;
+  byId("stale").hidden = true;
+  if (!q.trim()) return paint([], 0, q);
+  byId("told").textContent = t("search.searching");
+  const body = { query: q, limit, channels: channel.length ? channel : null, below: below ? [Number(below)] : [] };
+  const found = await tried(() => call("POST", `${at(base)}/search`, { body, signal }));
+  if (signal.aborted) return;
+  if (found) paint(found.hits, found.took_ms, q);
+  else byId("told").textContent = "";
+}
+
+/** @param {Hit[]} hits @param {number} took @param {string} q */
+function paint(hits, took, q) {
+  list.replaceChildren(...hits.map((one) => row(one, q, best(hits))));
+  byId("told").textContent = hits.length ? t("search.found", { count: number(hits.length), took: number(Math.round(took)) }) : "";
+  byId("begin").hidden = Boolean(q.trim());
+  byId("nothing").hidden = hits.length > 0 || !q.trim();
+  byId("empty").hidden = true;
+  show();
+}
+
+/** Let the first word that was found be seen, where a passage is too long to be shown whole. */
+function show() {
+  for (const passage of list.querySelectorAll(".passage")) {
+    const mark = passage.querySelector("mark");
+    if (mark && mark.offsetTop > passage.clientHeight / 2) passage.scrollTop = mark.offsetTop - passage.clientHeight / 4;
+  }
+}
+
+/** Return the best score of each channel: their scales differ, so each is shown beside its own best. @param {Hit[]} hits */
+function best(hits) {
+  /** @type {Record<string, number>} */
+  const found = {};
+  for (const hit of hits) for (const [kind, one] of Object.entries(hit.channels)) found[kind] = Math.max(found[kind] ?? 0, one.score);
+  return found;
+}
+
+/** Make a hit from the server's template. @param {Hit} one @param {string} q @param {Record<string, number>} most */
+function row(one, q, most) {
+  const made = /** @type {HTMLElement} */ (byId("hit").content.firstElementChild.cloneNode(true));
+  made.dataset.document = String(one.document);
+  const link = /** @type {HTMLAnchorElement} */ (field(made, "name"));
+  link.href = passageHref(base, one);
+  link.textContent = one.name;
+  /** @type {Record<string, (string | Node)[]>} */
+  const parts = {
+    rank: [String(one.rank)],
+    headings: [one.headings.join(" › ")],
+    facts: [`${t("search.score", { score: one.score.toFixed(3) })} · ${t("search.generation", { number: one.generation })}`],
+    passage: marked(one.text, q),
+    channels: ["vector", "fulltext", "graph", "questions"].filter((kind) => kind in one.channels).map((kind) => standing(kind, one.channels[kind], most[kind])),
+  };
+  for (const [name, nodes] of Object.entries(parts)) field(made, name)?.replaceChildren(...nodes);
+  return made;
+}
+
+/** @param {string} kind @param {{score: number, rank: number}} one @param {number} most */
+function standing(kind, one, most) {
+  const name = t(`search.channel.${kind}`);
+  const score = one.score.toFixed(3);
+  const bar = svg("svg", { viewBox: "0 0 100 1", preserveAspectRatio: "none", "aria-hidden": "true" }, svg("rect", { width: most ? Math.max(0, (100 * one.score) / most) : 0, height: 1 }));
+  return el("li", { "data-channel": kind, title: t(one.rank ? "search.ranked" : "search.unranked", { channel: name, score, rank: one.rank }) }, el("span", {}, name), bar, el("span", { class: "number" }, score, one.rank ? el("strong", {}, ` #${one.rank}`) : null));
+}
+
+// ---------------------------------------------------------------- asking
+
+/** Search, and let the address say for what. */
+function ask() {
+  history.pushState(null, "", location.pathname + search(asked()));
+  run();
+}
+
+form.addEventListener("submit", (/** @type {Event} */ event) => {
+  event.preventDefault();
+  ask();
+});
+form.addEventListener("change", (/** @type {Event} */ event) => {
+  if (/** @type {HTMLElement} */ (event.target).getAttribute("type") !== "search" && form.elements.q.value.trim()) ask();
+});
+byId("stale").addEventListener("click", run);
+
+addEventListener("popstate", () => {
+  const query = new URLSearchParams(location.search);
+  form.elements.q.value = query.get("q") ?? "";
+  form.elements.limit.value = query.get("limit") ?? "10";
+  if (form.elements.below) form.elements.below.value = query.get("below") ?? "";
+  const on = query.getAll("channel");
+  for (const box of form.querySelectorAll('[name="channel"]:not(:disabled)')) box.checked = !on.length || on.includes(box.value);
+  run();
+});
+
+document.addEventListener("keydown", (event) => {
+  if (!["ArrowDown", "ArrowUp"].includes(event.key) || event.ctrlKey || event.metaKey || event.altKey || event.isComposing) return;
+  const target = /** @type {HTMLElement} */ (event.target);
+  const links = /** @type {HTMLElement[]} */ ([...list.querySelectorAll('a[data-field="name"]')]);
+  const place = links.indexOf(target);
+  if (place < 0 && target !== form.elements.q) return;
+  const to = event.key === "ArrowDown" ? links[place + 1] : place > 0 ? links[place - 1] : form.elements.q;
+  if (!to) return;
+  event.preventDefault();
+  to.focus();
+});
+
+follow(
+  {
+    event: (event) => {
+      if (!list.childElementCount && byId("nothing").hidden) return;
+      if (event.type === "document.deleted") list.querySelector(`[data-document="${event.document}"]`)?.remove();
+      if (event.type.startsWith("index.") || event.type === "document.deleted" || event.type.startsWith("base.")) byId("stale").hidden = false;
+    },
+    reset: () => (byId("stale").hidden = !list.childElementCount),
+  },
+  { base },
+);
+
+show();

@@ -1,0 +1,163 @@
+// One base: its settings, how far its documents follow, and what can be done to it as a whole.
+
+import { at, call, get, post } from "../api.js";
+import { notice } from "../dialog.js";
+import { ask, labelled, refusal, ticked, typed } from "../forms.js";
+import { byId, data, el } from "../html.js";
+import { follow } from "../stream.js";
+import { number, t } from "../words.js";
+
+const TOGETHER = 250; // milliseconds in which what happens is asked for together
+const NUMBERS = ["chunk_size", "chunk_overlap", "budget_tokens", "jobs_per_day"];
+const TEXTS = ["embedding", "chat", "on_duplicate", "tenant"];
+const name = data.base;
+const form = byId("base-settings");
+let base = data.one;
+let counts = data.counts;
+
+// ---------------------------------------------------------------- the form
+
+/** Return what the form says. @returns {Record<string, any>} */
+function wanted() {
+  const fields = form.elements;
+  return {
+    indexes: ticked(form, "indexes"),
+    ...Object.fromEntries(NUMBERS.map((one) => [one, fields[one].value === "" ? null : Number(fields[one].value)])),
+    ...Object.fromEntries(TEXTS.map((one) => [one, fields[one].value])),
+    missing_share: Number(fields.missing_share.value) / 100,
+    languages: fields.languages.value.split(/[\s,，、]+/).filter(Boolean),
+    auto_index: fields.auto_index.checked,
+  };
+}
+
+/** Return what differs from how the base is set: only this is sent, so what others set meanwhile stays. */
+function changes() {
+  const same = (/** @type {string} */ key, /** @type {any} */ one) => JSON.stringify(sorted(key, one)) === JSON.stringify(sorted(key, base.settings[key]));
+  return Object.fromEntries(Object.entries(wanted()).filter(([key, one]) => !same(key, one)));
+}
+
+/** @param {string} key @param {any} one */
+const sorted = (key, one) => (key === "indexes" ? [...one].sort() : one);
+
+/** Write into the form how the base is set. */
+function fill() {
+  const fields = form.elements;
+  for (const one of [...NUMBERS, ...TEXTS]) fields[one].value = base.settings[one] ?? "";
+  fields.missing_share.value = Math.round(base.settings.missing_share * 1e6) / 1e4;
+  fields.languages.value = base.settings.languages.join(", ");
+  fields.auto_index.checked = base.settings.auto_index;
+  for (const box of form.querySelectorAll('[name="indexes"]')) box.checked = base.settings.indexes.includes(box.value);
+}
+
+/** Say which indexes the base wants and cannot have. */
+function reasons() {
+  for (const part of form.querySelectorAll("[data-reason]")) {
+    const kind = part.dataset.reason;
+    const why = base.not_enabled[kind];
+    if (why || base.settings.indexes.includes(kind)) {
+      part.hidden = !why;
+      part.textContent = why ? t("settings.not_enabled", { reason: why }) : "";
+    }
+  }
+}
+
+async function save() {
+  const saved = byId("saved");
+  const given = changes();
+  saved.classList.remove("trouble");
+  if (!Object.keys(given).length) return (saved.textContent = t("settings.unchanged"));
+  const why = await refusal(async () => (base = await call("PATCH", at(name), { body: given })));
+  saved.classList.toggle("trouble", Boolean(why));
+  saved.textContent = why || t("settings.saved");
+  if (why) return;
+  fill();
+  paint();
+}
+
+// ---------------------------------------------------------------- how far the documents follow
+
+function paint() {
+  const left = (counts.by_status.queued ?? 0) + (counts.by_status.indexing ?? 0);
+  const rollout = base.rollout;
+  following ||= rollout !== null;
+  following &&= rollout !== null || left > 0;
+  byId("rollout").hidden = !following;
+  const asked = rollout?.total && rollout.done < rollout.total;
+  byId("rollout-text").textContent = asked ? t("settings.rollout_asked", { done: number(rollout.done), total: number(rollout.total) }) : left ? t("settings.rollout_left", { left: number(left) }) : t("settings.rollout_meanwhile");
+  const bar = byId("rollout-bar");
+  if (counts.documents && (asked || left)) bar.value = asked ? rollout.done / rollout.total : 1 - left / counts.documents;
+  else bar.removeAttribute("value");
+  const standing = byId("standing");
+  standing.dataset.status = base.status;
+  standing.textContent = t(`settings.base_${base.status}`);
+  byId("documents").textContent = number(counts.documents);
+  reasons();
+}
+
+let following = false; // from a change of the settings until the last document has followed
+let waiting = 0;
+
+async function refresh() {
+  waiting = 0;
+  const untouched = !Object.keys(changes()).length;
+  const [now, counted] = await Promise.all([get(at(name)), get(`${at(name)}/counts`)]).catch(() => [null, null]);
+  if (!now) return;
+  if (Boolean(base.problem) !== Boolean(now.problem)) location.reload();
+  base = now;
+  counts = counted;
+  if (untouched) fill();
+  paint();
+}
+
+/** Go where the base is now: it has another name, or is gone. */
+async function moved() {
+  const found = (await get("/bases").catch(() => [])).find((/** @type {any} */ one) => one.id === data.one.id);
+  location.replace(found ? `/settings?base=${encodeURIComponent(found.name)}` : "/settings?tab=bases");
+}
+
+const soon = () => (waiting ||= setTimeout(refresh, TOGETHER));
+follow(
+  {
+    event: (event) => (event.type === "base.renamed" || event.type === "base.deleted" ? moved() : soon()),
+    progress: (told) => told.owner === "rollout" && soon(),
+    reset: soon,
+  },
+  { base: name },
+);
+
+// ---------------------------------------------------------------- the base as a whole
+
+const DEEDS = {
+  rename: () => {
+    const to = el("input", { type: "text", required: true, maxlength: 200, value: name, autofocus: true, autocomplete: "off" });
+    ask(t("settings.rename"), [labelled(t("settings.rename_to"), to)], t("settings.rename"), async () => {
+      const now = await call("PATCH", at(name), { body: { name: to.value } });
+      location.replace(`/settings?base=${encodeURIComponent(now.name)}`);
+    });
+  },
+  clear: () =>
+    typed(t("settings.clear"), t("settings.clear_sure", { name, count: number(counts.documents) }), name, async () => {
+      await post(`${at(name)}:clear`);
+      notice(t("settings.cleared", { name }));
+    }),
+  delete: () =>
+    typed(t("settings.delete"), t("settings.delete_sure", { name, count: number(counts.documents) }), name, async () => {
+      await call("DELETE", at(name));
+      location.replace("/settings?tab=bases");
+    }),
+};
+
+if (data.scope === "admin") {
+  form.querySelector("fieldset").disabled = false;
+  byId("saving").hidden = false;
+  for (const [deed, run] of Object.entries(DEEDS)) {
+    const danger = deed === "rename" ? null : "danger";
+    document.querySelector(`[data-deed="${deed}"]`)?.append(el("button", { type: "button", class: danger, onclick: run }, `${t(`settings.${deed}`)}…`));
+  }
+}
+form.addEventListener("submit", (/** @type {Event} */ event) => {
+  event.preventDefault();
+  save();
+});
+form.addEventListener("input", () => (byId("saved").textContent = ""));
+paint();

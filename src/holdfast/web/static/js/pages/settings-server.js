@@ -1,0 +1,55 @@
+// The doctor: what it finds, and its repair.
+
+import { post } from "../api.js";
+import { refusal } from "../forms.js";
+import { byId, data, el, icon } from "../html.js";
+import { number, t } from "../words.js";
+
+/** @typedef {{code: string, where: string, count: number, sentence: string, examples: string[], fixable: boolean, fixed: number}} Finding */
+
+const deep = el("input", { type: "checkbox" });
+const check = el("button", { type: "button", class: "first", onclick: () => run(false) }, icon("pulse"), t("settings.doctor_run"));
+const fix = el("button", { type: "button", hidden: true, onclick: () => run(true) }, t("settings.doctor_fix"));
+let busy = false;
+
+/** @param {Finding} one */
+function line(one) {
+  const state = one.fixed ? t("settings.doctor_fixed", { fixed: number(one.fixed), count: number(one.count) }) : t(one.fixable ? "settings.doctor_fixable" : "settings.doctor_people");
+  const chip = el("span", { class: "chip", "data-status": one.fixed >= one.count ? "success" : one.fixable ? "degraded" : "failed" }, state);
+  const said = t(`finding.${one.code}`, { count: number(one.count), where: one.where });
+  return el("li", {}, el("p", {}, said, " ", chip), one.examples.length ? el("p", { class: "small mono break" }, one.examples.join(", ")) : null);
+}
+
+/** @param {boolean} repairing */
+async function run(repairing) {
+  if (busy) return;
+  busy = true;
+  const verdict = byId("verdict");
+  verdict.hidden = false;
+  verdict.className = "dim";
+  verdict.textContent = t("settings.doctor_running");
+  for (const one of [check, fix]) one.setAttribute("aria-disabled", "true");
+  const why = await refusal(async () => show(await post("/doctor", undefined, { fix: repairing || "", deep: deep.checked || "" })));
+  for (const one of [check, fix]) one.removeAttribute("aria-disabled");
+  busy = false;
+  if (!why) return;
+  verdict.className = "trouble";
+  verdict.textContent = why;
+}
+
+/** @param {Finding[]} findings */
+function show(findings) {
+  const verdict = byId("verdict");
+  verdict.className = findings.length ? "trouble" : "fine";
+  verdict.textContent = findings.length ? t("settings.doctor_found", { count: number(findings.length) }) : t("settings.doctor_well");
+  const list = byId("findings");
+  list.hidden = !findings.length;
+  list.replaceChildren(...findings.map(line));
+  fix.hidden = !findings.some((one) => one.fixable && one.fixed < one.count);
+}
+
+byId("live").remove(); // nothing of this is told by events
+if (data.everywhere) {
+  byId("tools").hidden = false;
+  byId("tools").append(el("label", { class: "small" }, deep, " ", t("settings.doctor_deep")), fix, check);
+}

@@ -1,0 +1,39 @@
+// Signing in: the key is sent once, and the browser keeps it where no script can read it.
+
+import { Offline, Refused, post } from "../api.js";
+import { byId, data } from "../html.js";
+import { t } from "../words.js";
+
+const form = byId("signin");
+const input = form.elements.key;
+let busy = false;
+
+/** @param {string} why */
+function refuse(why) {
+  byId("signin-trouble").textContent = why;
+  input.setAttribute("aria-invalid", "true");
+  input.focus();
+  input.select();
+}
+
+form.addEventListener("submit", async (/** @type {Event} */ event) => {
+  event.preventDefault();
+  if (busy) return;
+  busy = true;
+  try {
+    await post("/session", { key: input.value.trim() });
+    location.replace(data.next);
+  } catch (error) {
+    if (error instanceof Offline) refuse(t("problem.offline"));
+    else if (error instanceof Refused) refuse(error.status === 401 ? t("signin.wrong") : error.message);
+    else throw error;
+  } finally {
+    busy = false;
+  }
+});
+form.addEventListener("input", () => {
+  byId("signin-trouble").textContent = "";
+  input.removeAttribute("aria-invalid");
+});
+form.hidden = false;
+input.focus();

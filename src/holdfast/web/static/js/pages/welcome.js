@@ -1,0 +1,177 @@
+// The first run: make a base, or try everything with a folder of samples.
+
+import { at, call, post } from "../api.js";
+import { tried } from "../dialog.js";
+import { byId, el, field } from "../html.js";
+import { MOVING, paintProgress, paintStatus, progressOf } from "../standing.js";
+import { follow } from "../stream.js";
+import { number, t } from "../words.js";
+
+const BASE = "sample";
+const INDEXES = ["vector", "fulltext", "graph"];
+const AT_ONCE = 3; // files that are sent at the same time
+const FEW = 3; // documents after which it is worth to search
+const MOST = 3; // hits that are shown
+const LONGEST = 360; // characters of a hit
+const FOUND = new Set(["success", "degraded"]);
+
+byId("make")?.addEventListener("submit", async (/** @type {SubmitEvent} */ event) => {
+  event.preventDefault();
+  const form = /** @type {HTMLFormElement} */ (event.target);
+  const made = await tried(() => post("/bases", { name: new FormData(form).get("name") }));
+  if (made) location.assign(`/bases/${encodeURIComponent(made.name)}/documents`);
+});
+
+let began = 0; // when the sample was asked for; 0: it was not
+
+byId("try")?.addEventListener("click", async () => {
+  const button = byId("try");
+  if (button.hidden) return;
+  button.hidden = true;
+  began = Date.now();
+  if (await tried(begin)) return;
+  button.hidden = false;
+  began = 0;
+});
+
+// ---------------------------------------------------------------- the sample
+
+/** @type {Map<number, HTMLElement>} */
+const lines = new Map();
+/** @type {Map<number, string>} */
+const states = new Map();
+let expected = 0;
+
+/** Make the base, show what is put in, and put it in. */
+async function begin() {
+  const answer = await fetch("/static/samples/index.json");
+  /** @type {{file: string, name: string}[]} */
+  const files = await answer.json();
+  await post("/bases", { name: BASE, indexes: INDEXES });
+  expected = files.length;
+  byId("trying").hidden = false;
+  paintShare();
+  const waiting = files.map((one) => ({ ...one, line: line(one.name) }));
+  const lane = async () => {
+    for (let one = waiting.shift(); one; one = waiting.shift()) {
+      const { file, name, line: made } = one;
+      await tried(() => send(file, name, made), BASE);
+    }
+  };
+  await Promise.all(Array.from({ length: AT_ONCE }, lane));
+  return true;
+}
+
+/** @param {string} name */
+function line(name) {
+  const made = /** @type {HTMLElement} */ (byId("sample").content.firstElementChild.cloneNode(true));
+  const part = field(made, "name");
+  if (part) part.textContent = name;
+  byId("samples").append(made);
+  return made;
+}
+
+/** @param {string} file @param {string} name @param {HTMLElement} made */
+async function send(file, name, made) {
+  const text = await (await fetch(`/static/samples/${file}`)).blob();
+  const answer = await call("POST", at(BASE, "documents"), { query: { name }, body: text, headers: { "content-type": "application/octet-stream" } });
+  const id = answer.replies[0].document;
+  lines.set(id, made);
+  field(made, "name")?.replaceChildren(el("a", { href: `/bases/${BASE}/documents/${id}` }, name));
+  stir([id]);
+}
+
+follow({
+  event: (event) => {
+    if (!began && event.type === "base.created") return location.reload(); // somebody else's: this is not the first run any more
+    if (event.document !== null && lines.has(event.document)) stir([event.document]);
+  },
+  progress: (told) => {
+    const shown = lines.get(told.document);
+    if (shown && MOVING.has(states.get(told.document) ?? "")) paintProgress(shown, progressOf(told));
+  },
+  reset: () => stir([...lines.keys()]),
+});
+
+/** @type {Set<number>} */
+const stirred = new Set();
+let asking = false;
+
+/** Ask how documents stand to whom something happened, one request at a time. @param {number[]} documents */
+async function stir(documents) {
+  for (const one of documents) stirred.add(one);
+  if (asking) return;
+  asking = true;
+  while (stirred.size) {
+    const some = [...stirred];
+    stirred.clear();
+    paint((await tried(() => post(`${at(BASE, "documents")}/status`, { documents: some }))) ?? []);
+  }
+  asking = false;
+}
+
+/** @param {Standing[]} found */
+function paint(found) {
+  for (const one of found) {
+    const shown = lines.get(one.id);
+    const before = states.get(one.id);
+    states.set(one.id, one.status);
+    if (!shown) continue;
+    paintStatus(shown, one.status);
+    paintProgress(shown, MOVING.has(one.status) ? one.progress : null);
+    if (before !== one.status && FOUND.has(one.status)) paintShare();
+  }
+}
+
+function paintShare() {
+  const done = [...states.values()].filter((one) => FOUND.has(one)).length;
+  byId("share").value = expected ? done / expected : 0;
+  const all = expected > 0 && done === expected;
+  byId("shared").textContent = all
+    ? t("welcome.took", { total: number(expected), seconds: number(Math.max(1, Math.round((Date.now() - began) / 1000))) })
+    : t("welcome.shared", { done: number(done), total: number(expected) });
+  if (done < Math.min(FEW, expected)) return;
+  byId("finding").hidden = false;
+  if (!asked) find();
+}
+
+// ---------------------------------------------------------------- searching it
+
+let asked = false; // the reader has asked something himself
+/** @type {AbortController | null} */
+let finding = null;
+
+byId("ask").addEventListener("submit", (/** @type {Event} */ event) => {
+  event.preventDefault();
+  asked = true;
+  find();
+});
+
+async function find() {
+  finding?.abort();
+  finding = new AbortController();
+  const signal = finding.signal;
+  const query = byId("ask").elements.query.value.trim();
+  if (!query) return;
+  const found = await tried(() => call("POST", `${at(BASE)}/search`, { body: { query, limit: MOST }, signal }));
+  if (!found || signal.aborted) return;
+  byId("no-hits").hidden = found.hits.length > 0;
+  byId("hits").replaceChildren(...found.hits.map(hit));
+}
+
+/** @param {any} one */
+function hit(one) {
+  const headings = one.headings.filter((/** @type {string} */ part) => part !== one.title).join(" › ");
+  const link = el("a", { href: `/bases/${BASE}/documents/${one.document}?chunk=${one.chunk}` }, one.title || one.name);
+  return el("li", {}, link, headings ? el("span", { class: "small dim" }, ` ${headings}`) : null, el("p", {}, excerpt(one.text)));
+}
+
+/** Return some of a passage, without the marks of its headings, from the sentence with most of the words that were asked for. @param {string} text */
+function excerpt(text) {
+  const words = byId("ask").elements.query.value.toLowerCase().split(/[\s?？。，,]+/).filter((/** @type {string} */ one) => one.length > 2);
+  const sentences = text.replace(/^#+ .*$/gm, "").replace(/\*\*|`/g, "").replace(/\s+/g, " ").trim().split(/(?<=[.!?] )|(?<=[。！？])/);
+  const scores = sentences.map((one) => words.filter((/** @type {string} */ word) => one.toLowerCase().includes(word)).length);
+  const first = scores.indexOf(Math.max(...scores));
+  const whole = sentences.slice(first).join("").trim();
+  return `${first ? "… " : ""}${whole.length > LONGEST ? `${whole.slice(0, LONGEST).trimEnd()}…` : whole}`;
+}

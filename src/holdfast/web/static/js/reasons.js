@@ -1,0 +1,113 @@
+// How a document stands and why, in sentences: the same ones as the server writes at first.
+
+import { byId, el, field } from "./html.js";
+import { MOVING, paintProgress, paintStatus } from "./standing.js";
+import { date, known, localise, number, size, t, told } from "./words.js";
+
+/** @param {string} kind */
+const named = (kind) => known(`index.${kind}`, kind);
+
+/**
+ * Say why a document is not as wanted, or what is done about it.
+ * @param {Doc} doc
+ * @returns {string[]}
+ */
+export function reasons(doc) {
+  /** @type {string[]} */
+  const said = [];
+  if (doc.status === "deleting") said.push(t("why.deleting"));
+  if (doc.status === "queued") said.push(doc.queue_position ? t("document.behind", { count: number(doc.queue_position) }) : t("document.next"));
+  for (const [state, key] of [["running", "document.building"], ["blocked", "document.blocked"], ["cancelled", "document.cancelled"]]) {
+    const kinds = doc.indexes.filter((one) => one.state === state).map((one) => named(one.kind));
+    if (kinds.length) said.push(t(key, { indexes: kinds.join(t("document.and")) }));
+  }
+  for (const one of doc.indexes) {
+    const values = { index: named(one.kind), attempts: one.attempts, most: one.attempts_max, at: date(one.retry_at), problem: told(one.error), missing: number(one.missing), total: number(one.missing + one.chunks) };
+    if (one.state === "waiting") said.push(t("document.retrying", values));
+    if (one.state === "failed" && one.error && one.error.code !== "needed_slot_failed") said.push(t("document.failed", values));
+    if (one.missing) said.push(t("document.lacks", values));
+  }
+  const codes = new Set(["chunks_missing", "cancelled", ...doc.indexes.map((one) => one.error?.code)]);
+  if (doc.why && !codes.has(doc.why.code)) said.push(told(doc.why));
+  if (doc.status === "failed" || doc.status === "degraded") said.push(t("document.again"));
+  return said;
+}
+
+/** @param {Doc} doc */
+function searchable(doc) {
+  if (!doc.searchable) return t("document.not_searchable");
+  if (doc.built < doc.generation && MOVING.has(doc.status)) return t("document.searchable_old", { built: doc.built, wanted: doc.generation });
+  return t("document.searchable");
+}
+
+/** Paint how a document stands. @param {Doc} doc */
+export function paintStanding(doc) {
+  const panel = byId("standing");
+  paintStatus(panel, doc.status);
+  paintProgress(panel, doc.status === "indexing" || doc.status === "deleting" ? doc.progress : null);
+  put(panel, "searchable", searchable(doc));
+  const sentences = reasons(doc);
+  const list = byId("why");
+  if (list.innerText !== sentences.join("\n")) list.replaceChildren(...sentences.map((one) => el("li", {}, one)));
+  const waits = byId("waits");
+  waits.hidden = !doc.waiting_for.length;
+  if (doc.status === "queued") waits.open = true;
+  waits.querySelector("ul").replaceChildren(...[...new Set(doc.waiting_for)].map((one) => el("li", {}, one)));
+}
+
+/** Paint what is known of a document beside its text. @param {Doc} doc */
+export function paintFacts(doc) {
+  const facts = byId("facts");
+  put(facts, "size", size(doc.size));
+  put(facts, "generation", `${doc.generation} / ${doc.built}`);
+  put(facts, "priority", doc.priority === null ? "–" : String(doc.priority));
+  put(facts, "sha256", doc.sha256 ?? "");
+  field(facts, "changed")?.setAttribute("datetime", doc.changed_at);
+  const name = /** @type {HTMLElement} */ (document.querySelector('h1 [data-field="name"]'));
+  name.textContent = doc.name;
+  localise(facts);
+}
+
+/**
+ * Paint how the indexes of a document stand, a row each.
+ * @param {Doc} doc
+ */
+export function paintIndexes(doc) {
+  const body = byId("indexes").tBodies[0];
+  const kinds = new Set(doc.indexes.map((one) => one.kind));
+  for (const row of body.querySelectorAll("tr[data-kind]")) if (!kinds.has(row.dataset.kind)) row.remove();
+  doc.indexes.forEach((one, place) => {
+    let row = body.querySelector(`tr[data-kind="${CSS.escape(one.kind)}"]`);
+    if (!row) {
+      row = byId("index-row").content.firstElementChild.cloneNode(true);
+      row.dataset.kind = one.kind;
+      body.insertBefore(row, body.rows[place] ?? null);
+    }
+    paintIndex(row, one);
+  });
+  byId("no-indexes").hidden = body.rows.length > 0;
+}
+
+/** @param {HTMLTableRowElement} row @param {Index} one */
+function paintIndex(row, one) {
+  put(row, "kind", named(one.kind));
+  field(row, "kind")?.setAttribute("title", one.made_by ?? "");
+  put(row, "state", t(`slot.${one.state}`));
+  field(row, "state")?.setAttribute("data-status", one.state);
+  paintProgress(row, one.state === "running" ? one.progress : null);
+  put(row, "generation", `${one.built} / ${one.wanted}`);
+  put(row, "attempts", `${one.attempts} / ${one.attempts_max}`);
+  put(row, "chunks", number(one.chunks));
+  put(row, "missing", number(one.missing));
+  put(row, "error", told(one.error));
+  const retry = /** @type {HTMLElement} */ (field(row, "retry"));
+  retry.hidden = !one.retry_at;
+  field(row, "retry_at")?.setAttribute("datetime", one.retry_at ?? "");
+  localise(row);
+}
+
+/** @param {Element} within @param {string} name @param {string} text */
+function put(within, name, text) {
+  const part = field(within, name);
+  if (part && part.textContent !== text) part.textContent = text;
+}

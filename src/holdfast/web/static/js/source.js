@@ -1,0 +1,147 @@
+// The text of a document, loaded a part at a time, with one range of it marked.
+//
+// The server counts characters; a browser counts some of them as two. All places here are the server's.
+
+import { at, get } from "./api.js";
+import { tried } from "./dialog.js";
+import { byId, el } from "./html.js";
+import { t } from "./words.js";
+
+const PART = 10_000; // characters loaded at once
+const BEFORE = 1_000; // characters loaded before what is shown
+
+/** @typedef {{start: number, end: number, overlaps: [number, number][]}} Range */
+/** @typedef {{start: number, end: number, text: string, shown: HTMLElement}} Part */
+
+/** @param {string} text */
+const length = (text) => (/[\ud800-\udbff]/.test(text) ? [...text].length : text.length);
+
+/** @param {string} text @param {number} from @param {number} to */
+const cut = (text, from, to) => (/[\ud800-\udbff]/.test(text) ? [...text].slice(from, to).join("") : text.slice(from, to));
+
+/** The text of a document. */
+export class Source {
+  /**
+   * @param {string} base
+   * @param {number} document
+   * @param {Text_ | null} first
+   */
+  constructor(base, document, first) {
+    this.path = `${at(base, "documents", document)}/text`;
+    this.box = byId("source");
+    this.place = byId("text");
+    /** @type {Part[]} */
+    this.parts = [];
+    /** @type {Range | null} */
+    this.range = null;
+    this.generation = 0;
+    this.length = 0;
+    this.loading = false;
+    this.earlier = el("button", { type: "button", class: "more", hidden: true, onclick: () => this.more(true) }, t("document.earlier"));
+    this.later = el("button", { type: "button", class: "more", hidden: true, onclick: () => this.more(false) }, t("document.later"));
+    this.place.before(this.earlier);
+    this.place.after(this.later);
+    if (first) this.begin(first);
+    new IntersectionObserver((seen) => seen.some((one) => one.isIntersecting) && this.more(false), { root: this.box }).observe(this.later);
+  }
+
+  /** @returns {number} */
+  get start() {
+    return this.parts[0]?.start ?? 0;
+  }
+
+  /** @returns {number} */
+  get end() {
+    return this.parts[this.parts.length - 1]?.end ?? 0;
+  }
+
+  /** Show a text from this part on, and forget the parts before. @param {Text_} text */
+  begin(text) {
+    this.parts = [];
+    this.place.replaceChildren();
+    this.add(text, false);
+  }
+
+  /** @param {Text_} text @param {boolean} before */
+  add(text, before) {
+    const part = { start: text.start, end: text.start + length(text.text), text: text.text, shown: el("span") };
+    this.generation = text.generation;
+    this.length = text.length;
+    if (before) this.parts.unshift(part);
+    else this.parts.push(part);
+    this.paint(part);
+    if (before) this.place.prepend(part.shown);
+    else this.place.append(part.shown);
+    this.earlier.hidden = this.start <= 0;
+    this.later.hidden = this.end >= this.length;
+    byId("no-text").hidden = true;
+  }
+
+  /**
+   * Load a part; null where there is none now.
+   * @param {number} start
+   * @param {number} count
+   * @returns {Promise<Text_ | null>}
+   */
+  async load(start, count) {
+    if (this.loading) return null;
+    this.loading = true;
+    try {
+      return (await tried(() => get(this.path, { start, length: count }))) ?? null;
+    } finally {
+      this.loading = false;
+    }
+  }
+
+  /** Load what stands before or behind. @param {boolean} before */
+  async more(before) {
+    const start = before ? Math.max(0, this.start - PART) : this.end;
+    const text = await this.load(start, before ? this.start - start : PART);
+    if (!text) return;
+    if (text.generation !== this.generation) return this.again();
+    const height = this.box.scrollHeight;
+    this.add(text, before);
+    if (before) this.box.scrollTop += this.box.scrollHeight - height;
+  }
+
+  /** Load the text anew: the document was built again. */
+  async again() {
+    const text = await get(this.path, { start: 0, length: PART }).catch(() => null);
+    if (!text) return;
+    this.range = null;
+    this.begin(text);
+    this.box.scrollTop = 0;
+  }
+
+  /** Mark a range and bring it into view. @param {Range} range */
+  async show(range) {
+    this.range = range;
+    if (range.start < this.start || range.end > this.end) {
+      const start = Math.max(0, range.start - BEFORE);
+      const text = await this.load(start, Math.max(PART, range.end - start + BEFORE));
+      if (!text || this.range !== range) return;
+      this.begin(text);
+    } else {
+      for (const part of this.parts) this.paint(part);
+    }
+    const mark = this.place.querySelector("mark");
+    if (mark) this.box.scrollTop = mark.offsetTop - this.box.clientHeight / 5;
+  }
+
+  /** Write a part: what is in the range is marked, and what its neighbours repeat, too. @param {Part} part */
+  paint(part) {
+    const range = this.range;
+    if (!range || range.end <= part.start || range.start >= part.end) return part.shown.replaceChildren(part.text);
+    const places = [part.start, part.end, range.start, range.end, ...range.overlaps.flat()];
+    const cuts = [...new Set(places)].filter((one) => one >= part.start && one <= part.end).sort((one, other) => one - other);
+    part.shown.replaceChildren(
+      ...cuts.slice(1).map((to, index) => {
+        const from = cuts[index];
+        const text = cut(part.text, from - part.start, to - part.start);
+        if (from < range.start || to > range.end) return text;
+        const twice = range.overlaps.some(([first, last]) => from >= first && to <= last);
+        return el("mark", twice ? { class: "overlap", title: t("document.overlap") } : {}, text);
+      }),
+    );
+  }
+}

@@ -1,0 +1,20 @@
+"""What people do on the page, and where they look."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from playwright.sync_api import FilePayload, Locator, Page
+
+
+def row(page: Page, name: str) -> Locator:
+    """Return the row of a document."""
+    return page.get_by_role("row").filter(has=page.get_by_role("link", name=name, exact=True))
+
+
+def upload(page: Page, name: str, text: str) -> Locator:
+    """Choose a file, as the button does; return its row."""
+    file: FilePayload = {"name": name, "mimeType": "text/markdown", "buffer": text.encode()}
+    page.locator("input[type=file][multiple]").set_input_files([file])
+    return row(page, name)

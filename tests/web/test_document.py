@@ -1,0 +1,241 @@
+"""The page of one document, in a real browser."""
+
+from __future__ import annotations
+
+import json
+import re
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import expect
+
+from tests.support.paid_provider import PaidProvider
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from playwright.sync_api import Page
+
+    from tests.web.conftest import Site
+
+    Put = Callable[[str, str], int]
+
+PLACE = "/bases/handbook/documents"
+HOSTILE = "<img src=x onerror=window.hit=1>"
+WITHOUT_SCRIPTS = {"java_script_enabled": False, "locale": "en-GB"}
+NARROW = {"viewport": {"width": 360, "height": 760}, "locale": "zh-CN", "color_scheme": "dark"}
+
+
+def sections(count: int, word: str = "mooring") -> str:
+    """Write sections that are a chunk each; the first character is one that a browser counts as two."""
+    return "\n\n".join(
+        f"# \U0001d4ae {word} {place}\n\n{f'Line {place} of the {word} log. ' * 12}" for place in range(count)
+    )
+
+
+def speak(request: dict[str, Any]) -> str:
+    """Say what a language model would of the harbour."""
+    if "study cards" in request["messages"][0]["content"]:
+        pair = {"question": "Who keeps the light?", "answer": "The keeper of Northhaven keeps the light"}
+        return json.dumps({"pairs": [pair]})
+    entity = {"name": "Northhaven", "kind": "place", "description": "A harbour."}
+    return json.dumps({"entities": [entity], "relations": []})
+
+
+@pytest.fixture(scope="module")
+def paid() -> Iterator[PaidProvider]:
+    with PaidProvider() as server:
+        server.reply = speak
+        yield server
+
+
+@pytest.fixture(scope="module")
+def environment(paid: PaidProvider) -> dict[str, str]:
+    """A server with a language model."""
+    return {
+        "HOLDFAST_CHAT_URL": paid.url,
+        "HOLDFAST_CHAT_MODEL": paid.chat_model,
+        "HOLDFAST_CHAT_KEY": paid.key,
+    }
+
+
+@pytest.fixture
+def small(site: Site) -> Iterator[str]:
+    """A base with small chunks that overlap."""
+    wanted = {"name": "small", "indexes": ["fulltext"], "chunk_size": 64, "chunk_overlap": 16}
+    site.api.post("/bases", json=wanted).raise_for_status()
+    yield "small"
+    site.api.delete("/bases/small")
+
+
+def live(page: Page, address: str) -> None:
+    """Open a page, and wait until its script has begun."""
+    page.goto(address)
+    expect(page.locator("#live")).to_have_text("Live")
+
+
+def marks(page: Page) -> str:
+    return "".join(page.locator("#text mark").all_text_contents())
+
+
+def test_a_document_tells_how_it_stands_and_what_it_is_made_of(page: Page, put: Put) -> None:
+    document = put("tides.md", "# Tides\n\nThe moon pulls the sea.\n\n# Harbours\n\nShips wait there.")
+    live(page, f"{PLACE}/{document}")
+    expect(page.get_by_role("heading", name="tides.md", level=1)).to_be_visible()
+    standing = page.get_by_role("region", name="How it stands")
+    expect(standing.get_by_text("ready", exact=True)).to_be_visible()
+    expect(standing.get_by_text("Searchable now", exact=True)).to_be_visible()
+    vectors = page.get_by_role("table", name="Indexes").get_by_role("row", name=re.compile("vectors"))
+    expect(vectors).to_contain_text(re.compile(r"ready\s*1 / 1\s*1 / 4\s*1\s*0"))
+    history = page.get_by_role("region", name="History")
+    expect(history).to_contain_text("Generation 1")
+    expect(history).to_contain_text("vectors: ready attempt 1")
+    expect(page.get_by_role("region", name="Cost")).to_contain_text("Nothing was paid for it")
+    expect(page.get_by_role("button", name="Try again: tides.md (Nothing of it failed.)")).to_be_visible()
+    with page.expect_download() as saved:
+        page.get_by_role("button", name="Download the original: tides.md").click()
+    assert saved.value.suggested_filename == "tides.md"
+
+
+def test_a_chunk_is_marked_where_it_stands_in_the_text(page: Page, site: Site, small: str) -> None:
+    document = site.put(small, "log.md", sections(70))
+    chunks = site.api.get(f"/bases/{small}/documents/{document}/chunks", params={"limit": 500}).json()["items"]
+    assert any(one["end"] > other["start"] for one, other in pairwise(chunks))
+    place = f"/bases/{small}/documents/{document}"
+    live(page, place)
+    listed = page.get_by_role("list", name="Chunks").get_by_role("listitem")
+    listed.nth(3).click()
+    expect(listed.nth(3)).to_have_attribute("aria-current", "true")
+    expect(page.locator("#text mark").first).to_be_in_viewport()
+    assert marks(page) == chunks[3]["text"]
+    assert page.url.endswith(f"?chunk={chunks[3]['chunk']}")
+    beside = chunks[2]["end"] - chunks[3]["start"], chunks[3]["end"] - chunks[4]["start"]
+    assert len("".join(page.locator("#text mark.overlap").all_text_contents())) == sum(max(0, one) for one in beside)
+    page.keyboard.press("ArrowDown")
+    expect(listed.nth(4)).to_have_attribute("aria-current", "true")
+    assert marks(page) == chunks[4]["text"]
+
+    # One on another page of chunks, far behind in the text, by either form of the address.
+    late = chunks[-5]
+    for address in (f"{place}?chunk={late['chunk']}", f"{place}#chunk-{late['chunk']}"):
+        page.goto("about:blank")
+        live(page, address)
+        expect(page.locator(f"#chunk-{late['chunk']}")).to_have_attribute("aria-current", "true")
+        expect(page.locator("#text mark").first).to_be_in_viewport()
+        assert marks(page) == late["text"]
+    assert page.locator("#text").inner_text().find("Line 0 of") < 0
+    page.get_by_role("button", name="Earlier text").click()
+    expect(page.locator("#text span").nth(1)).to_contain_text(late["text"][:20])
+
+    page.get_by_role("link", name="First page").click()
+    expect(listed.first).to_contain_text("Line 0 of the mooring log")
+    page.goto(f"{place}?chunk=999999")
+    expect(page.get_by_text("is not there any more: the document has changed since")).to_be_visible()
+
+
+def test_what_happens_to_a_document_is_seen_without_a_reload(page: Page, site: Site, put: Put) -> None:
+    document = put("rope.md", "# Rope\n\nThree strands.")
+    live(page, f"{PLACE}/{document}")
+    page.evaluate("window.here = true")
+    changed = {"name": "rope.md", "on_duplicate": "replace"}
+    site.api.post("/bases/handbook/documents", params=changed, content=b"# Rope\n\nFour strands.").raise_for_status()
+    expect(page.locator("#facts [data-field=generation]")).to_have_text("2 / 2")
+    expect(page.get_by_role("region", name="History")).to_contain_text("Generation 2")
+    expect(page.get_by_role("list", name="Chunks")).to_contain_text("Four strands.")
+    expect(page.get_by_role("region", name="Text as it was read")).to_contain_text("Four strands.")
+
+    site.api.post("/jobs:pause", json={"base": "handbook"}).raise_for_status()
+    page.get_by_role("button", name="Index again: rope.md").click()
+    standing = page.get_by_role("region", name="How it stands")
+    expect(standing).to_contain_text("It is queued")
+    expect(standing).to_contain_text("is paused since")
+    expect(standing).to_contain_text("Searchable now, as generation 2; generation 3 is on its way")
+    site.api.post("/jobs:resume", json={"base": "handbook"}).raise_for_status()
+    expect(standing.get_by_text("Searchable now", exact=True)).to_be_visible()
+
+    site.api.delete(f"/bases/handbook/documents/{document}").raise_for_status()
+    expect(page.get_by_role("alert")).to_contain_text("This document was deleted")
+    assert page.evaluate("window.here")
+    page.get_by_role("alert").get_by_role("link", name="Back to the documents").click()
+    expect(page).to_have_url(re.compile(f"{PLACE}$"))
+
+
+def test_what_a_model_does_for_a_document_is_seen_as_it_comes(page: Page, site: Site, paid: PaidProvider) -> None:
+    site.api.post("/bases", json={"name": "dear", "indexes": ["graph", "questions"]}).raise_for_status()
+    text = "# Light\n\nThe keeper of Northhaven keeps the light that leads each ship into the harbour at night."
+    paid.stall()
+    try:
+        put = site.api.post("/bases/dear/documents", params={"name": "light.md"}, content=text.encode()).json()
+        live(page, f"/bases/dear/documents/{put['replies'][0]['document']}")
+        standing = page.get_by_role("region", name="How it stands")
+        expect(standing).to_contain_text("Being built now: graph, questions.")
+        expect(page.get_by_role("row", name=re.compile("graph"))).to_contain_text("extracting 0 of 1")
+        expect(page.get_by_text("No questions were written for it.")).to_be_visible()
+    finally:
+        paid.release()
+    expect(standing.get_by_text("ready", exact=True)).to_be_visible()
+    expect(page.get_by_role("region", name="Entities").get_by_role("link", name="Northhaven")).to_be_visible()
+    expect(page.get_by_role("table", name="Cost")).to_contain_text(re.compile(r"entities and relations\s*1\s*\d+"))
+    cards = page.get_by_role("region", name="Questions it answers")
+    cards.get_by_text("Who keeps the light?").click()
+    cards.get_by_role("link", name="Open the passage").click()
+    expect(page.locator("#text mark")).to_contain_text("The keeper of Northhaven")
+    site.api.delete("/bases/dear")
+
+
+def test_what_failed_is_explained_with_and_without_scripts(page: Page, site: Site, base: str) -> None:
+    document = site.put(base, "broken.pdf", b"%PDF-1.4 nonsense")
+    live(page, f"{PLACE}/{document}")
+    standing = page.get_by_role("region", name="How it stands")
+    expect(standing.get_by_text("Not searchable", exact=True)).to_be_visible()
+    expect(standing).to_contain_text("text and chunks: given up at attempt 1 of 4. The file could not be read")
+    expect(standing).to_contain_text("“Try again” builds only what failed or is missing.")
+    expect(page.get_by_role("row", name=re.compile("vectors"))).to_contain_text("What it is built from failed.")
+    expect(page.get_by_text("Its chunks are listed when it is indexed.")).to_be_visible()
+    expect(page.get_by_role("button", name="Try again: broken.pdf", exact=True)).to_be_enabled()
+    painted = re.search(
+        r'<ul class="reasons" id="why">(.*?)</ul>', site.api.get(f"{site.url}{PLACE}/{document}").text, re.DOTALL
+    )
+    assert painted
+    sentences = re.findall(r"<li>(.*?)</li>", painted[1])
+    assert sentences == standing.locator("#why li").all_text_contents()
+
+
+@pytest.mark.parametrize("look", [WITHOUT_SCRIPTS])
+def test_a_passage_is_opened_without_scripts(page: Page, site: Site, small: str) -> None:
+    document = site.put(small, "log.md", sections(70))
+    late = site.api.get(f"/bases/{small}/documents/{document}/chunks", params={"limit": 500}).json()["items"][-2]
+    page.goto(f"/bases/{small}/documents/{document}?chunk={late['chunk']}")
+    assert marks(page) == late["text"]
+    expect(page.locator(f"#chunk-{late['chunk']}")).to_have_attribute("aria-current", "true")
+    page.get_by_role("link", name="Previous page").click()
+    expect(page.get_by_role("list", name="Chunks")).not_to_contain_text("Line 69 of")
+
+
+def test_hostile_names_and_texts_are_only_ever_text(page: Page, site: Site, base: str) -> None:
+    links = "[x](javascript:window.hit=1) [y](https://example.org) ![a map](https://example.org/x.png)"
+    text = f"# {HOSTILE}\n\n{links} {HOSTILE}"
+    document = site.put(base, f"{HOSTILE}.md", text)
+    page.goto(f"{PLACE}/{document}")
+    expect(page.get_by_role("heading", level=1)).to_contain_text(HOSTILE)
+    expect(page.get_by_role("region", name="Text as it was read")).to_contain_text(HOSTILE)
+    page.get_by_role("link", name="Read as a page").click()
+    article = page.get_by_role("article")
+    expect(article.get_by_role("heading", name=HOSTILE)).to_be_visible()
+    expect(article.get_by_role("link")).to_have_count(1)
+    expect(article.get_by_role("link", name="y")).to_have_attribute("rel", "noopener noreferrer nofollow")
+    expect(article).to_contain_text("a map")
+    expect(article.locator("img")).to_have_count(0)
+    assert page.evaluate("window.hit") is None
+
+
+@pytest.mark.parametrize("look", [{"color_scheme": "light", "locale": "en-GB"}, NARROW], ids=["wide", "narrow"])
+def test_everybody_can_use_the_page_of_a_document(page: Page, put: Put) -> None:
+    document = put("tides.md", sections(3))
+    for address in (f"{PLACE}/{document}", f"{PLACE}/{document}/reading"):
+        page.goto(address)
+        expect(page.get_by_role("heading", level=1)).to_be_visible()
+        assert [one["id"] for one in Axe().run(page).response["violations"]] == []
+        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")

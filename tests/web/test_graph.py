@@ -1,0 +1,245 @@
+"""The graph of a base, in a real browser."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from playwright.sync_api import expect
+
+from tests.support.paid_provider import PaidProvider
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from playwright.sync_api import Browser, Locator, Page
+
+    from tests.web.conftest import Site
+
+TEXTS = {
+    "anchors.md": "# Anchors\n\nThe Danforth Anchor holds in mud. Tomas Brandt used it at Port Ellery.",
+    "harbour.md": "# Port Ellery\n\nA harbour in the Grey Sound. Tomas Brandt was its pilot.",
+    "charts.md": "# Sea Charts\n\nTomas Brandt drew the Grey Sound and Port Ellery.",
+    "odd.md": "# <img src=x onerror=alert(1)>\n\nPort Ellery is named here, too.",
+}
+PLACE = "/bases/coast/graph"
+
+# A layout of many nodes, and how long a tick of it takes at best.
+COST = """async () => {
+  const { Layout } = await import("/static/js/force.js");
+  const cost = (count) => {
+    const sources = Int32Array.from({ length: 3 * count }, (_, edge) => edge % count);
+    const targets = Int32Array.from({ length: 3 * count }, (_, edge) => (edge * 7919 + 1) % count);
+    const layout = new Layout(count, sources, targets);
+    for (let tick = 0; tick < 20; tick++) layout.tick();
+    let best = Infinity;
+    for (let tick = 0; tick < 30; tick++) {
+      const began = performance.now();
+      layout.tick();
+      best = Math.min(best, performance.now() - began);
+    }
+    return best;
+  };
+  cost(200);
+  return cost(4000) / cost(1000);
+}"""
+# A graph on the stage until it rests, and the frames that are drawn while nothing happens then.
+RESTING = """async (count) => {
+  const { Stage } = await import("/static/js/stage.js");
+  const old = document.getElementById("canvas");
+  const canvas = old.cloneNode();
+  old.replaceWith(canvas);
+  const stage = new Stage(canvas, { chosen() {}, joined() {} });
+  const node = (place) => ({ key: `k${place}`, name: `N ${place}`, kind: "", documents: 1, mentions: 1 });
+  const edge = (from, to) => ({ source: `k${from % count}`, target: `k${to % count}`, weight: 1, kind: "" });
+  const nodes = Array.from({ length: count }, (_, place) => node(place));
+  const edges = Array.from({ length: 3 * count }, (_, place) => edge(place, place * 7919 + 1));
+  stage.show(nodes, edges, new Map());
+  const frame = () => new Promise(requestAnimationFrame);
+  while (canvas.dataset.state !== "resting") await frame();
+  const drawn = stage.frames;
+  for (let more = 0; more < 10; more++) await frame();
+  const { x, y } = stage.network.layout;
+  const apart = new Set([...x].map((one, place) => `${one.toFixed(1)} ${y[place].toFixed(1)}`)).size;
+  return { drawn, more: stage.frames - drawn, apart };
+}"""
+
+
+def speak(prompt: dict[str, Any]) -> str:
+    """Find two entities and what joins them."""
+    if "knowledge graph" not in prompt["messages"][0]["content"]:
+        return json.dumps({"description": "A pilot who drew charts."})
+    entities = [
+        {"name": "Tomas Brandt", "kind": "person", "description": "A pilot of the Grey Sound."},
+        {"name": "Grey Sound", "kind": "place", "description": "A narrow water."},
+    ]
+    relation = {"source": "Tomas Brandt", "target": "Grey Sound", "label": "drew", "description": "He drew its chart."}
+    return json.dumps({"entities": entities, "relations": [relation]})
+
+
+@pytest.fixture(scope="module")
+def paid() -> Iterator[PaidProvider]:
+    with PaidProvider() as provider:
+        provider.reply = speak
+        yield provider
+
+
+@pytest.fixture(scope="module")
+def environment(paid: PaidProvider) -> dict[str, str]:
+    return {"HOLDFAST_CHAT_URL": paid.url, "HOLDFAST_CHAT_MODEL": paid.chat_model, "HOLDFAST_CHAT_KEY": paid.key}
+
+
+@pytest.fixture(scope="module")
+def coast(site: Site) -> str:
+    """A base whose graph is made by rules."""
+    made = {"name": "coast", "indexes": ["vector", "fulltext", "graph"], "chat": "none"}
+    site.api.post("/bases", json=made).raise_for_status()
+    for name, text in TEXTS.items():
+        site.put("coast", name, text)
+    return "coast"
+
+
+def entity(page: Page, name: str) -> Locator:
+    return page.locator("#entities").get_by_role("link", name=re.compile(rf"^{re.escape(name)}(\s|$)"))
+
+
+def details(page: Page) -> Locator:
+    return page.get_by_role("region", name="Details")
+
+
+def rested(page: Page) -> None:
+    expect(page.locator("#canvas")).to_have_attribute("data-state", "resting")
+
+
+@pytest.mark.usefixtures("base")
+def test_a_base_without_a_graph_says_how_to_have_one(page: Page) -> None:
+    page.goto("/bases/handbook/graph")
+    expect(page.get_by_text("This base has no graph")).to_be_visible()
+    expect(page.get_by_text("holdfast base set handbook indexes=vector,fulltext,graph")).to_be_visible()
+    expect(page.get_by_role("main").get_by_role("link", name="Settings")).to_have_attribute("href", "/settings")
+
+
+@pytest.mark.usefixtures("coast")
+def test_everything_can_be_done_by_keys(page: Page) -> None:
+    page.goto(PLACE)
+    expect(page.get_by_text("without a language model")).to_be_visible()
+    rested(page)
+    entity(page, "Port Ellery").focus()
+    page.keyboard.press("ArrowDown")
+    expect(entity(page, "Tomas Brandt")).to_be_focused()
+    page.keyboard.press("Enter")
+    expect(details(page).get_by_role("heading", name="Tomas Brandt")).to_be_visible()
+    expect(details(page).get_by_text("in 3 documents")).to_be_visible()
+    expect(page).to_have_url(re.compile(r"entity=tomas\+brandt"))
+    expect(entity(page, "Tomas Brandt")).to_have_attribute("aria-current", "true")
+
+    details(page).get_by_role("button", name="Passages that name Tomas Brandt and Grey Sound").press("Enter")
+    expect(details(page).get_by_text("Tomas Brandt drew the Grey Sound and Port Ellery.")).to_be_visible()
+    expect(details(page).get_by_role("link", name="charts.md")).to_have_attribute(
+        "href", re.compile(r"/bases/coast/documents/\d+\?chunk=\d+$")
+    )
+    page.keyboard.press("Escape")
+    expect(details(page).get_by_text("Choose an entity")).to_be_visible()
+
+    page.keyboard.press("/")
+    page.keyboard.type("danf")
+    expect(page.locator("#entities li")).to_have_count(1)
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("Enter")
+    expect(details(page).get_by_role("heading", name="Danforth Anchor")).to_be_visible()
+    page.get_by_role("searchbox", name="Find an entity").fill("xyz")
+    expect(page.get_by_text("No entity begins with these words.")).to_be_visible()
+
+
+@pytest.mark.usefixtures("coast")
+def test_what_is_drawn_can_be_pointed_at_chosen_dragged_and_zoomed(page: Page) -> None:
+    page.goto(f"{PLACE}?entity=port+ellery")
+    expect(details(page).get_by_role("heading", name="Port Ellery")).to_be_visible()
+    rested(page)  # and what was chosen stands in the middle
+    box = page.locator("#canvas").bounding_box()
+    assert box is not None
+    x, y = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
+    page.keyboard.press("Escape")
+    expect(details(page).get_by_role("heading")).to_have_count(0)
+    page.mouse.move(x, y)
+    expect(page.locator("#canvas")).to_have_class("pointing")
+    page.mouse.click(x, y)
+    expect(details(page).get_by_role("heading", name="Port Ellery")).to_be_visible()
+    rested(page)
+
+    page.mouse.move(x, y)
+    page.mouse.down()
+    page.mouse.move(x + 90, y + 60, steps=4)
+    page.mouse.up()
+    page.keyboard.press("Escape")
+    expect(details(page).get_by_role("heading")).to_have_count(0)
+    for name in ("Zoom in", "Zoom out", "Fit everything in"):
+        page.get_by_role("button", name=name).click()
+    page.mouse.wheel(0, -300)
+    rested(page)
+    page.mouse.click(box["x"] + 5, box["y"] + 5)  # nothing stands there
+    expect(details(page).get_by_text("Choose an entity")).to_be_visible()
+
+
+def test_the_drawing_and_the_list_follow_what_happens(page: Page, site: Site, coast: str) -> None:
+    page.goto(PLACE)
+    rested(page)
+    expect(entity(page, "Ellery Bridge")).to_have_count(0)
+    made = site.put(coast, "bridge.md", "# Ellery Bridge\n\nIt crosses the Grey Sound at Port Ellery.")
+    expect(entity(page, "Ellery Bridge")).to_be_visible()
+    rested(page)
+    entity(page, "Ellery Bridge").click()
+    details(page).get_by_role("button", name="Expand the neighbourhood").click()
+    expect(page.get_by_text("Everything around “Ellery Bridge” is shown already")).to_be_visible()
+    site.api.delete(f"/bases/{coast}/documents/{made}")
+    expect(entity(page, "Ellery Bridge")).to_have_count(0)
+    assert page.evaluate("performance.getEntriesByType('navigation').length") == 1
+    expect(page.locator("#entities img")).to_have_count(0)
+    expect(entity(page, "<img src=x onerror=alert(1)>")).to_be_visible()
+
+
+def test_what_a_model_has_found_is_told_apart(page: Page, site: Site) -> None:
+    site.api.post("/bases", json={"name": "told", "indexes": ["fulltext", "graph"]}).raise_for_status()
+    site.put("told", "charts.md", "# Sea Charts\n\nTomas Brandt drew the Grey Sound.")
+    page.goto("/bases/told/graph?entity=tomas+brandt")
+    expect(page.get_by_text("was found by a language model; the rest are titles")).to_be_visible()
+    expect(page.get_by_role("list", name="Kinds")).to_contain_text("person")
+    expect(details(page).get_by_text("A pilot")).to_be_visible()
+    details(page).get_by_role("button", name=re.compile("Tomas Brandt ↔ Grey Sound|Grey Sound ↔ Tomas Brandt")).click()
+    expect(details(page).get_by_text("drew · 1 passages")).to_be_visible()
+    site.api.delete("/bases/told")
+
+
+@pytest.mark.usefixtures("coast")
+def test_many_nodes_cost_little_more_each_and_nothing_at_rest(page: Page, browser: Browser, site: Site) -> None:
+    page.goto(PLACE)
+    assert page.evaluate(COST) < 9  # four times as many; every node against every other would be sixteen
+    found = page.evaluate(RESTING, 100)
+    assert found["more"] == 0
+    assert found["drawn"] > 50
+    calm = browser.new_context(base_url=site.url, reduced_motion="reduce")
+    still = calm.new_page()
+    still.goto(PLACE)
+    found = still.evaluate(RESTING, 1000)
+    assert found["drawn"] < 5
+    assert found["apart"] == 1000
+    calm.close()
+
+
+@pytest.mark.usefixtures("coast")
+def test_the_list_leads_everywhere_without_scripts(browser: Browser, site: Site) -> None:
+    context = browser.new_context(base_url=site.url, java_script_enabled=False)
+    page = context.new_page()
+    page.goto(PLACE)
+    entity(page, "Tomas Brandt").click()
+    expect(details(page).get_by_role("heading", name="Tomas Brandt")).to_be_visible()
+    details(page).get_by_role("link", name="3 passages").first.click()
+    expect(details(page).get_by_text("Tomas Brandt drew the Grey Sound and Port Ellery.")).to_be_visible()
+    page.get_by_role("searchbox", name="Find an entity").fill("sea")
+    page.get_by_role("button", name="Search").click()
+    expect(page.locator("#entities li")).to_have_count(1)
+    page.goto(f"{PLACE}?entity=nobody&around=nothing")
+    expect(page.get_by_text("No document speaks of")).to_be_visible()
+    context.close()

@@ -1,0 +1,190 @@
+"""The overview and the first run, in a real browser."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import expect
+
+from tests.support.paid_provider import NO_MODEL, PaidProvider
+from tests.web.conftest import Site
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from playwright.sync_api import Browser, Locator, Page
+
+SAMPLES = 10
+
+
+def tile(page: Page, state: str) -> Locator:
+    return page.locator(".states li").filter(has=page.get_by_text(state, exact=True)).locator("data")
+
+
+@pytest.fixture
+def gone(site: Site) -> Iterator[None]:
+    """No base is left behind."""
+    yield
+    for base in site.api.get("/bases").json():
+        site.api.delete(f"/bases/{base['name']}")
+
+
+@pytest.mark.usefixtures("gone")
+def test_the_first_run_goes_from_nothing_to_a_searched_sample(page: Page) -> None:
+    page.goto("/")
+    expect(page.get_by_role("heading", name="Welcome to Holdfast")).to_be_visible()
+    page.get_by_role("button", name="Try it").click()
+    found = page.get_by_role("list", name="What was found")
+    expect(found.get_by_role("listitem").first).to_be_visible()
+    expect(found).to_contain_text("Danforth Anchor")
+    expect(page.get_by_text(re.compile(f"All {SAMPLES} can be searched, after [0-9]+ seconds?"))).to_be_visible()
+    rows = page.get_by_role("list", name="Documents of the sample").get_by_role("listitem")
+    expect(rows).to_have_count(SAMPLES)
+    expect(rows.get_by_text("ready", exact=True)).to_have_count(SAMPLES)
+
+    box = page.get_by_role("searchbox", name="Ask something")
+    box.fill("绿茶 水温")
+    box.press("Enter")
+    expect(found.get_by_role("listitem").first).to_contain_text("绿茶")
+    expect(found.get_by_role("link").first).to_have_attribute(
+        "href", re.compile(r"/bases/sample/documents/\d+\?chunk=\d+$")
+    )
+
+    page.goto("/")
+    expect(tile(page, "ready")).to_have_text(str(SAMPLES))
+    expect(page.get_by_role("img", name=re.compile("Jobs that ended"))).to_be_visible()
+
+
+@pytest.mark.usefixtures("gone")
+def test_a_base_is_made_by_its_name_and_whoever_looks_on_sees_it(page: Page, site: Site, browser: Browser) -> None:
+    watching = browser.new_page(base_url=site.url)
+    watching.goto("/")
+    expect(watching.locator("#live")).to_have_attribute("data-state", "on")
+    page.goto("/")
+    page.get_by_role("textbox", name="Name of the base").fill("logbook & <b>")
+    page.get_by_role("button", name="Make a base").click()
+    expect(page).to_have_url(re.compile(r"/bases/logbook%20%26%20%3Cb%3E/documents$", re.IGNORECASE))
+    expect(watching.get_by_role("rowheader", name="logbook & <b>")).to_be_visible()
+    watching.close()
+
+
+def test_the_overview_follows_what_happens_and_asks_at_most_once_a_second(
+    page: Page, site: Site, put: Callable[[str, str], int]
+) -> None:
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url) if "/api/v1/overview" in request.url else None)
+    page.goto("/")
+    expect(page.locator("#live")).to_have_attribute("data-state", "on")
+    begun = page.evaluate("performance.now()")
+    for number in range(6):
+        put(f"note-{number}.md", f"# Note {number}\n\nSomething.")
+    put("broken.pdf", "%PDF-1.4 nothing")
+    expect(tile(page, "ready")).to_have_text("6")
+    expect(tile(page, "failed")).to_have_text("1")
+    assert len(asked) <= 2 + (page.evaluate("performance.now()") - begun) / 1000
+    assert page.evaluate("performance.getEntriesByType('navigation').length") == 1
+
+    line = page.get_by_role("row").filter(has=page.get_by_role("rowheader", name="handbook"))
+    expect(line.get_by_role("link", name="handbook, failed: 1")).to_have_attribute(
+        "href", "/bases/handbook/documents?status=failed"
+    )
+    steps = site.api.get("/overview").json()["series"]
+    ended = sum(count for step in steps for name, count in step.items() if name != "at")
+    expect(page.get_by_role("img", name=re.compile(f"^Jobs that ended: {ended} in all"))).to_be_visible()
+    page.get_by_text("As a table").first.click()
+    newest = page.get_by_role("table", name="Jobs that ended").locator("tbody tr").last
+    expect(newest.get_by_role("cell").nth(1)).to_have_text(str(steps[-1]["success"]))
+
+    site.api.post("/jobs:pause", json={"base": "handbook"}).raise_for_status()
+    expect(page.get_by_text("Nothing new begins in: handbook.")).to_be_visible()
+    page.get_by_role("button", name="Resume handbook").click()
+    expect(page.get_by_text("Nothing new begins in: handbook.")).to_be_hidden()
+
+
+def test_a_request_that_made_no_new_work_is_counted(page: Page, site: Site, put: Callable[[str, str], int]) -> None:
+    put("rope.md", "# Rope")
+    page.goto("/")
+    before = int(page.locator('[data-number="duplicates"]').inner_text())
+    assert site.api.post("/bases/handbook/documents", params={"name": "rope.md"}, content=b"# Rope").status_code == 409
+    page.reload()
+    expect(page.locator('[data-number="duplicates"]')).to_have_text(str(before + 1))
+
+
+def test_all_of_it_is_readable_without_scripts(browser: Browser, site: Site) -> None:
+    context = browser.new_context(base_url=site.url, java_script_enabled=False)
+    page = context.new_page()
+    page.goto("/")
+    expect(page.get_by_text("holdfast base create handbook")).to_be_visible()
+    expect(page.get_by_text("This needs scripts")).to_be_visible()
+    expect(page.get_by_role("button", name="Try it")).to_be_hidden()
+    site.api.post("/bases", json={"name": "plain"}).raise_for_status()
+    site.put("plain", "rope.md", "# Rope\n\nThree strands.")
+    page.goto("/")
+    expect(tile(page, "ready")).to_have_text("1")
+    expect(page.get_by_role("table", name="Jobs that ended")).to_be_visible()
+    site.api.delete("/bases/plain")
+    context.close()
+
+
+@pytest.fixture(scope="module")
+def paid() -> Iterator[PaidProvider]:
+    with PaidProvider() as provider:
+        yield provider
+
+
+@pytest.fixture(scope="module")
+def other(tmp_path_factory: pytest.TempPathFactory, paid: PaidProvider) -> Iterator[Site]:
+    """A server that pays somebody, and whose doors may be locked."""
+    names = {"URL": paid.url, "MODEL": paid.embedding_model, "KEY": paid.key}
+    found = Site(
+        tmp_path_factory.mktemp("other") / "home", {f"HOLDFAST_EMBEDDING_{name}": one for name, one in names.items()}
+    )
+    yield found
+    found.close()
+
+
+def test_a_base_that_failed_says_why_and_can_be_repaired(browser: Browser, other: Site, paid: PaidProvider) -> None:
+    other.api.post("/bases", json={"name": "handbook"}).raise_for_status()
+    page = browser.new_page(base_url=other.url)
+    page.goto("/")
+    expect(page.locator("#live")).to_have_attribute("data-state", "on")
+    paid.always(NO_MODEL)
+    other.put("handbook", "rope.md", "# Rope\n\nThree strands.")
+    banner = page.get_by_role("alert").filter(has_text="handbook")
+    expect(banner).to_contain_text("Nothing can be indexed in this base until it is repaired.")
+    paid.always(None)
+    banner.get_by_role("button", name="Repair").click()
+    expect(page.get_by_role("alert")).to_have_count(0)
+    page.close()
+    other.api.delete("/bases/handbook")
+
+
+def test_who_may_only_read_is_told_so(browser: Browser, other: Site) -> None:
+    secret = other.api.post("/keys", json={"name": "looks", "scope": "read"}).json()["secret"]
+    context = browser.new_context(base_url=other.url, extra_http_headers={"X-API-Key": secret})
+    page = context.new_page()
+    page.goto("/")
+    expect(page.get_by_text("Your key cannot make a base.")).to_be_visible()
+    expect(page.get_by_text(re.compile("It has the scope read; bases are made with the scope admin"))).to_be_visible()
+    expect(page.get_by_role("button", name="Try it")).to_have_count(0)
+    expect(page.get_by_role("button", name="Make a base")).to_have_count(0)
+    context.close()
+
+
+@pytest.mark.parametrize(("width", "scheme"), [(360, "dark"), (1280, "light")])
+def test_the_first_run_can_be_used_by_anybody(browser: Browser, site: Site, width: int, scheme: str) -> None:
+    context = browser.new_context(
+        base_url=site.url,
+        viewport={"width": width, "height": 800},
+        color_scheme="dark" if scheme == "dark" else "light",
+        bypass_csp=True,  # the checker is a script that it puts into the page
+    )
+    page = context.new_page()
+    page.goto("/")
+    expect(page.get_by_role("heading", name="Welcome to Holdfast")).to_be_visible()
+    assert Axe().run(page).response["violations"] == []
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    context.close()

@@ -1,0 +1,195 @@
+"""The queue, in a real browser."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import expect
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from playwright.sync_api import Browser, Locator, Page
+
+    from tests.web.conftest import Site
+
+
+@pytest.fixture
+def paused(site: Site, base: str) -> Iterator[str]:
+    """A base in which nothing begins."""
+    site.api.post("/jobs:pause", json={"base": base}).raise_for_status()
+    yield base
+    site.api.post("/jobs:resume", json={"base": base})
+
+
+def ask(site: Site, base: str, *names: str) -> dict[str, str]:
+    """Add documents, and return their jobs."""
+    found = {}
+    for name in names:
+        answer = site.api.post(f"/bases/{base}/documents", params={"name": name}, content=f"# {name}".encode())
+        found[name] = answer.json()["replies"][0]["job"]
+    return found
+
+
+def row(page: Page, name: str) -> Locator:
+    return page.get_by_role("row").filter(has=page.get_by_role("link", name=name, exact=True))
+
+
+def group(page: Page, name: str) -> Locator:
+    """The group of a priority, or of what ended."""
+    return page.get_by_role("rowgroup").filter(has=page.get_by_role("rowheader", name=name))
+
+
+def names(where: Locator) -> Locator:
+    return where.locator('[data-field="about"]')
+
+
+def priority(site: Site, job: str) -> int:
+    found: int = site.api.get(f"/jobs/{job}").json()["priority"]
+    return found
+
+
+def test_a_row_that_is_dragged_into_a_group_gets_its_priority(page: Page, site: Site, paused: str) -> None:
+    jobs = ask(site, paused, "a.md", "b.md", "c.md")
+    page.goto("/queue")
+    expect(names(group(page, "Priority 5"))).to_have_text(["a.md", "b.md", "c.md"])
+    expect(row(page, "a.md")).to_contain_text("This base is paused.")
+    expect(group(page, "Priority 0")).to_be_hidden()
+    row(page, "c.md").locator("[data-drag]").hover()
+    page.mouse.down()
+    page.mouse.move(300, 400, steps=3)
+    first = page.locator('tbody[data-priority="0"]')  # every priority can be chosen while something is dragged
+    expect(first).to_be_visible()
+    first.hover()
+    first.hover()
+    expect(first).to_have_class("over")
+    page.mouse.up()
+    expect(names(group(page, "Priority 0"))).to_have_text(["c.md"])
+    expect(page.locator("#said")).to_have_text("c.md: priority 0")
+    expect(row(page, "c.md").get_by_label("Priority of c.md")).to_have_value("0")
+    expect(names(page.locator("#queue"))).to_have_text(["c.md", "a.md", "b.md"])
+    page.wait_for_function("() => !document.querySelector('.dragging')")
+    ask(site, paused, "d.md")
+    expect(row(page, "d.md")).to_be_visible()  # as the server says by now
+    assert priority(site, jobs["c.md"]) == 0
+
+
+def test_keys_and_a_choice_rank_a_job_and_the_focus_goes_along(page: Page, site: Site, paused: str) -> None:
+    jobs = ask(site, paused, "a.md", "b.md", "c.md")
+    page.goto("/queue")
+    row(page, "a.md").focus()
+    page.keyboard.press("ArrowDown")
+    expect(row(page, "b.md")).to_be_focused()
+    page.keyboard.press("+")
+    page.keyboard.press("Alt+ArrowUp")
+    expect(page.locator("#said")).to_have_text("b.md: priority 3")
+    expect(names(group(page, "Priority 3"))).to_have_text(["b.md"])
+    expect(row(page, "b.md")).to_be_focused()
+    ask(site, paused, "d.md")
+    expect(row(page, "d.md")).to_be_visible()
+    expect(row(page, "b.md")).to_be_focused()
+    assert priority(site, jobs["b.md"]) == 3
+
+    with page.expect_response(re.compile(":prioritise$")):
+        row(page, "a.md").get_by_label("Priority of a.md").select_option("9")
+    expect(names(group(page, "Priority 9"))).to_have_text(["a.md"])
+    assert priority(site, jobs["a.md"]) == 9
+    row(page, "a.md").focus()
+    page.keyboard.press("-")
+    expect(page.locator("#said")).to_contain_text("a.md has priority 9 already")
+
+
+def test_it_is_paused_resumed_and_stopped_after_saying_how_many(page: Page, site: Site, base: str) -> None:
+    site.put(base, "done.md", "# Done")
+    page.goto(f"/queue?base={base}")
+    expect(names(group(page, "Ended"))).to_have_text(["done.md"])
+    expect(row(page, "done.md")).to_contain_text(re.compile(r"ready.*took", re.DOTALL))
+    expect(row(page, "done.md").get_by_role("button", name=re.compile("^Cancel"))).to_have_attribute(
+        "title", "Cancel: The job has ended."
+    )
+    page.get_by_role("button", name="Pause handbook").click()
+    expect(page.get_by_text("Paused: handbook.")).to_be_visible()
+    ask(site, base, "one.md", "two.md", "three.md")
+    expect(names(group(page, "Priority 5"))).to_have_text(["one.md", "two.md", "three.md"])
+    expect(page.locator('#states [data-state="queued"] data')).to_have_text("3")
+
+    page.get_by_role("button", name="Cancel: one.md").click()
+    expect(names(group(page, "Ended"))).to_have_text(["one.md", "done.md"])
+    page.get_by_role("button", name="Stop all").click()
+    dialog = page.get_by_role("dialog")
+    expect(dialog).to_contain_text("Cancel 2 jobs of handbook?")
+    dialog.get_by_role("button", name="Stop all").click()
+    expect(page.get_by_text("2 of 2 accepted")).to_be_visible()
+    expect(group(page, "Ended").locator('[data-field="status"]')).to_have_text(["cancelled"] * 3 + ["ready"])
+    page.get_by_role("button", name="Resume handbook").click()
+    expect(page.get_by_text("Paused: handbook.")).to_be_hidden()
+    assert site.api.get("/jobs/overview").json()["paused_bases"] == []
+
+
+def test_a_failed_job_tells_why_and_is_tried_again(page: Page, site: Site, base: str) -> None:
+    site.put(base, "broken.pdf", b"%PDF-1.4 nothing")
+    failed = site.api.get("/jobs", params={"state": "failed"}).json()["items"][0]
+    page.goto("/queue?state=failed")
+    expect(names(page.locator("#queue"))).to_have_text(["broken.pdf"])
+    page.get_by_role("button", name="Try again: broken.pdf").click()
+    expect(page.locator(".toast")).to_have_count(1)
+    expect(names(page.locator("#queue"))).to_have_text(["broken.pdf", "broken.pdf"])  # it failed once more
+    assert site.api.get("/jobs", params={"state": "failed"}).json()["total"] == 2
+
+    page.goto(f"/queue#job-{failed['id']}")  # as others lead to a job
+    dialog = page.get_by_role("dialog", name="New content: broken.pdf")
+    expect(dialog).to_contain_text(failed["id"])
+    expect(dialog).to_contain_text("text and chunks: failed")
+    dialog.get_by_role("button", name="Close").click()
+    expect(dialog).to_have_count(0)
+
+
+def test_progress_and_hostile_names_and_gone_documents_are_shown_live(page: Page, site: Site, base: str) -> None:
+    hostile = "<img src=x onerror=alert(1)>.md"
+    page.goto(f"/queue?base={base}")
+    document = site.put(base, hostile, "# Hostile")
+    expect(row(page, hostile).get_by_text("ready", exact=True)).to_be_visible()
+    assert page.locator("main img").count() == 0
+    site.api.delete(f"/bases/{base}/documents/{document}")
+    expect(names(group(page, "Ended"))).to_have_text([f"deleted document #{document}"] * 2)
+    assert page.evaluate("performance.getEntriesByType('navigation').length") == 1
+
+
+def test_pages_are_the_servers(page: Page, site: Site, paused: str) -> None:
+    ask(site, paused, *(f"n{number:02}.md" for number in range(53)))
+    page.goto("/queue?base=handbook&page=2")
+    expect(page.get_by_text(re.compile("^51.53 of 53$"))).to_be_visible()
+    expect(names(page.locator("#queue"))).to_have_text(["n50.md", "n51.md", "n52.md"])
+    page.get_by_label("Previous page").click()
+    expect(page.get_by_text(re.compile("^1.50 of 53$"))).to_be_visible()
+    expect(names(page.locator("#queue")).first).to_have_text("n00.md")
+    site.api.post("/jobs:cancel", json={"base": paused})
+    expect(group(page, "Ended").locator('[data-field="about"]')).to_have_count(50)
+
+
+def test_a_paused_queue_can_be_used_on_a_phone(browser: Browser, site: Site, paused: str) -> None:
+    ask(site, paused, "a.md", "a-very-long-name-" * 8 + ".md")
+    context = browser.new_context(base_url=site.url, viewport={"width": 360, "height": 800}, locale="zh-CN")
+    page = context.new_page()
+    page.goto("/queue")
+    expect(page.get_by_role("button", name="暂停队列")).to_be_visible()
+    expect(page.get_by_label("a.md 的优先级", exact=True)).to_be_visible()
+    assert page.evaluate("document.documentElement.scrollWidth") <= 360
+    assert Axe().run(page).response["violations"] == []
+    context.close()
+
+
+def test_it_is_readable_without_scripts(browser: Browser, site: Site, paused: str) -> None:
+    ask(site, paused, "rope.md")
+    context = browser.new_context(base_url=site.url, java_script_enabled=False, locale="en")
+    page = context.new_page()
+    page.goto("/queue?base=handbook&state=queued")
+    expect(row(page, "rope.md")).to_contain_text("This base is paused.")
+    expect(group(page, "Priority 5 · the usual one")).to_contain_text("rope.md")
+    page.get_by_role("combobox", name="Base").select_option("")
+    page.get_by_role("button", name="Filter").click()
+    expect(page).to_have_url(re.compile("state=queued&base=$"))
+    context.close()

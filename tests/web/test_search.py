@@ -1,0 +1,215 @@
+"""Searching and asking, in a real browser."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import expect
+
+from tests.support.paid_provider import PaidProvider
+from tests.unit.test_web_marking import CASES
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from playwright.sync_api import Page, Route
+
+    from tests.web.conftest import Site
+
+    Put = Callable[[str, str], int]
+
+PLACE = "/bases/handbook"
+ANSWER = "The keeper writes down each ship [1]. <b>Nobody</b> else does [1].\n\nThat is all."
+LIGHT = "# Light\n\nThe keeper of the light writes down each ship that enters the harbour."
+SHIPS = "# Ships\n\nA ship waits for the tide before it leaves."
+WITHOUT_SCRIPTS = {"java_script_enabled": False, "locale": "en-GB"}
+NARROW = {"viewport": {"width": 360, "height": 760}, "locale": "zh-CN", "color_scheme": "dark"}
+
+
+@pytest.fixture(scope="module")
+def paid() -> Iterator[PaidProvider]:
+    with PaidProvider() as server:
+        server.reply = lambda _request: ANSWER
+        yield server
+
+
+@pytest.fixture(scope="module")
+def environment(paid: PaidProvider) -> dict[str, str]:
+    """A server with a language model."""
+    return {
+        "HOLDFAST_CHAT_URL": paid.url,
+        "HOLDFAST_CHAT_MODEL": paid.chat_model,
+        "HOLDFAST_CHAT_KEY": paid.key,
+    }
+
+
+def live(page: Page, address: str) -> None:
+    """Open a page, and wait until its script has begun."""
+    page.goto(address)
+    expect(page.locator("#live")).to_have_text("Live")
+
+
+def question(page: Page, asked: str) -> None:
+    """Open the page where questions are asked, and write one."""
+    page.goto(f"{PLACE}/ask")
+    expect(page.get_by_role("button", name="Ask")).to_be_visible()
+    page.get_by_role("textbox", name="Question about handbook").fill(asked)
+
+
+def test_hits_show_how_each_channel_ranked_them_and_open_their_passage(page: Page, put: Put) -> None:
+    put("light.md", LIGHT)
+    put("ships.md", SHIPS)
+    live(page, f"{PLACE}/search")
+    expect(page.get_by_text("Ask for words, names or a whole question")).to_be_visible()
+    page.keyboard.type("ships in the harbour")
+    page.keyboard.press("Enter")
+    hits = page.get_by_role("list", name="What was found").locator("> li")
+    expect(hits).to_have_count(2)
+    expect(hits.first).to_contain_text(re.compile(r"light\.md.*score \d\.\d{3} · generation 1", re.DOTALL))
+    expect(hits.first.locator("mark")).to_have_text(["harbour"])
+    expect(hits.first.locator("[data-channel=fulltext]")).to_contain_text(re.compile(r"by words\d+\.\d{3} #1"))
+    expect(hits.first.locator("[data-channel=vector]")).to_have_attribute("title", re.compile(r"by meaning: score \d"))
+    expect(page.get_by_text(re.compile(r"2 found in [\d,]+ ms"))).to_be_visible()
+    expect(page).to_have_url(re.compile(r"\?q=ships\+in\+the\+harbour"))
+
+    page.get_by_label("by meaning").uncheck()
+    expect(hits.first.locator("[data-channel=vector]")).to_have_count(0)
+    expect(page).to_have_url(re.compile(r"channel=fulltext"))
+    graph = page.get_by_label("by names")
+    expect(graph).to_be_disabled()
+    expect(graph).to_have_accessible_description(re.compile("does not have this index"))
+
+    page.get_by_role("searchbox").focus()
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("ArrowDown")
+    expect(hits.nth(1).get_by_role("link")).to_be_focused()
+    page.keyboard.press("ArrowUp")
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("heading", name="light.md", level=1)).to_be_visible()
+    expect(page.locator("#text mark")).to_contain_text("The keeper of the light")
+    page.go_back()
+    expect(page.get_by_role("searchbox")).to_have_value("ships in the harbour")
+    expect(hits.first).to_contain_text("light.md")
+    expect(page.get_by_label("by meaning")).not_to_be_checked()
+
+
+def test_an_earlier_search_never_replaces_a_later_one(page: Page, put: Put) -> None:
+    put("light.md", LIGHT)
+    live(page, f"{PLACE}/search")
+    held: list[Route] = []
+    page.route("**/api/v1/**/search", lambda route: route.continue_() if held else held.append(route))
+    box = page.get_by_role("searchbox")
+    box.fill("nothing of this")
+    with page.expect_event("requestfailed"):
+        box.press("Enter")
+        box.fill("harbour")
+        box.press("Enter")
+    expect(page.get_by_role("list", name="What was found")).to_contain_text("harbour")
+    expect(page.locator(".toast")).to_have_count(0)
+
+
+def test_what_is_deleted_leaves_the_hits_and_the_rest_can_be_searched_again(page: Page, site: Site, put: Put) -> None:
+    first = put("light.md", LIGHT)
+    put("ships.md", SHIPS)
+    live(page, f"{PLACE}/search?q=ship")
+    hits = page.get_by_role("list", name="What was found").locator("> li")
+    expect(hits).to_have_count(2)
+    site.api.delete(f"/bases/handbook/documents/{first}").raise_for_status()
+    expect(hits).to_have_count(1)
+    page.get_by_role("button", name="The base has changed since; search again").click()
+    expect(page.get_by_text(re.compile("1 found in"))).to_be_visible()
+
+
+@pytest.mark.parametrize("look", [WITHOUT_SCRIPTS])
+def test_a_search_works_without_scripts(page: Page, site: Site, base: str) -> None:
+    page.goto(f"{PLACE}/search?q=ship")
+    expect(page.get_by_text("Nothing in this base can be searched yet")).to_be_visible()
+    site.put(base, "light.md", LIGHT)
+    site.put(base, "notes.md", "# 笔记\n\n知识图谱用于检索。")
+    page.goto(f"{PLACE}/search")
+    page.get_by_role("searchbox").fill("知识图谱")
+    page.get_by_label("by meaning").uncheck()
+    page.get_by_role("button", name="Search").click()
+    hits = page.get_by_role("list", name="What was found").locator("> li")
+    expect(hits).to_have_count(1)
+    expect(hits.locator("mark")).to_have_text(["知识图谱"])
+    hits.get_by_role("link").click()
+    expect(page.locator("#text mark")).to_contain_text("知识图谱用于检索")
+    page.goto(f"{PLACE}/search?q=zzqq&channel=fulltext")
+    expect(page.get_by_text("Nothing was found")).to_be_visible()
+    asking = site.api.get(f"{site.url}{PLACE}/ask", params={"q": "why"}).text
+    assert "An answer is streamed by a script. Without scripts, search" in asking
+
+
+def test_script_and_server_mark_the_same_words(page: Page, base: str) -> None:
+    page.goto(f"/bases/{base}/search")
+    drawn = page.evaluate(
+        """async (cases) => {
+            const { marked } = await import("/static/js/marking.js");
+            const draw = (one) => (typeof one === "string" ? one : `[${one.textContent}]`);
+            return cases.map(([query, text]) => marked(text, query).map(draw).join(""));
+        }""",
+        CASES,
+    )
+    assert drawn == [said for _, _, said in CASES]
+
+
+def test_an_answer_cites_passages_and_is_only_ever_text(page: Page, put: Put) -> None:
+    put("light.md", LIGHT)
+    question(page, "Who writes down ships?")
+    page.get_by_label("Passages What words").check()
+    page.get_by_role("textbox", name="Question about handbook").press("Enter")
+    answer = page.locator("#answer")
+    expect(page.get_by_text("Answered by the language model from the passages")).to_be_visible()
+    expect(answer).to_contain_text("<b>Nobody</b> else does")
+    expect(answer.locator("b")).to_have_count(0)
+    cited = answer.get_by_role("link", name="Citation 1: light.md")
+    expect(cited).to_have_count(2)
+    expect(page.get_by_text("Passages that were used: 1")).to_be_visible()
+    expect(page).to_have_url(re.compile("mode=naive"))
+
+    cited.first.click()
+    dialog = page.get_by_role("dialog", name="Passage of light.md")
+    expect(dialog.locator("mark")).to_contain_text("The keeper of the light")
+    dialog.get_by_role("link", name="Open in the document").click()
+    expect(page.get_by_role("heading", name="light.md", level=1)).to_be_visible()
+    expect(page.locator("#text mark")).to_contain_text("The keeper of the light")
+
+
+def test_an_answer_can_be_stopped_and_nothing_is_told_as_an_error(page: Page, put: Put, paid: PaidProvider) -> None:
+    put("light.md", LIGHT)
+    page.goto(f"{PLACE}/ask?q=Who+writes+down+ships")
+    box = page.get_by_role("textbox", name="Question about handbook")
+    expect(box).to_have_value("Who writes down ships")  # a link asks nothing by itself
+    expect(page.locator("#said")).to_be_hidden()
+    paid.stall()
+    try:
+        page.get_by_role("button", name="Ask").click()
+        paid.await_calls(1)
+        page.get_by_role("button", name="Stop").click()
+        expect(page.get_by_text("Stopped.")).to_be_visible()
+        expect(page.locator(".toast")).to_have_count(0)
+    finally:
+        paid.release()
+
+
+def test_without_a_language_model_the_best_passages_are_shown(page: Page, site: Site, put: Put) -> None:
+    put("light.md", LIGHT)
+    site.api.patch("/bases/handbook", json={"chat": "none"}).raise_for_status()
+    question(page, "Who writes down ships?")
+    page.get_by_role("button", name="Ask").click()
+    expect(page.get_by_text("No language model is set, so these are the best passages, not an answer.")).to_be_visible()
+    expect(page.locator("#citations")).to_contain_text("The keeper of the light writes down each ship")
+
+
+@pytest.mark.parametrize("look", [{"color_scheme": "light", "locale": "en-GB"}, NARROW], ids=["wide", "narrow"])
+def test_everybody_can_search_and_ask(page: Page, put: Put) -> None:
+    put("light.md", LIGHT)
+    for address in ("search?q=ship", "search", "ask"):
+        page.goto(f"{PLACE}/{address}")
+        expect(page.get_by_role("heading", level=1)).to_be_attached()
+        assert [one["id"] for one in Axe().run(page).response["violations"]] == []
+        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")

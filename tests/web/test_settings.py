@@ -1,0 +1,301 @@
+"""The settings, in a real browser, beside a provider that can fail."""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from dataclasses import fields
+from typing import TYPE_CHECKING
+
+import pytest
+from playwright.sync_api import expect
+
+from holdfast.knowledge.findings import SENTENCES
+from holdfast.settings import Settings
+from holdfast.web.words import words
+from tests.support.paid_provider import BAD_KEY, NO_MODEL, PaidProvider
+from tests.web.conftest import Site
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from playwright.sync_api import Browser, Locator, Page
+
+PLACE = "/settings?base=handbook"
+
+
+@pytest.fixture(scope="module")
+def paid() -> Iterator[PaidProvider]:
+    with PaidProvider() as provider:
+        yield provider
+
+
+@pytest.fixture(autouse=True)
+def healed(paid: PaidProvider) -> Iterator[None]:
+    """What a test did to the provider ends with it."""
+    yield
+    paid.always(None)
+    paid.release()
+
+
+@pytest.fixture(scope="module")
+def environment(paid: PaidProvider) -> dict[str, str]:
+    return {
+        "HOLDFAST_EMBEDDING_URL": paid.url,
+        "HOLDFAST_EMBEDDING_MODEL": paid.embedding_model,
+        "HOLDFAST_EMBEDDING_KEY": paid.key,
+    }
+
+
+def row(page: Page, name: str) -> Locator:
+    return page.get_by_role("row").filter(has_text=name)
+
+
+def test_a_base_is_made_and_a_name_that_is_taken_is_told_beside_the_field(page: Page, site: Site, base: str) -> None:
+    page.goto("/settings")
+    page.get_by_role("button", name="New base").click()
+    dialog = page.get_by_role("dialog")
+    dialog.get_by_label("Name").fill(base)
+    dialog.get_by_label("graph").check()
+    dialog.get_by_role("button", name="Create").click()
+    expect(dialog.get_by_role("alert")).to_contain_text("handbook")
+    dialog.get_by_label("Name").fill("<i>log<i>book")
+    dialog.get_by_role("button", name="Create").click()
+    expect(page.get_by_role("heading", name="<i>log<i>book")).to_be_visible()
+    assert site.api.get("/bases/<i>log<i>book").json()["settings"]["indexes"] == ["fulltext", "graph", "vector"]
+    site.api.delete("/bases/<i>log<i>book")
+    expect(page).to_have_url(re.compile("tab=bases"))  # it is gone, so its page is left
+    expect(row(page, "handbook")).to_be_visible()
+
+
+def test_the_list_of_bases_is_live(page: Page, site: Site, put: Callable[[str, str], int]) -> None:
+    page.goto("/settings")
+    expect(row(page, "handbook").locator("[data-field=documents]")).to_have_text("0")
+    put("tides.md", "# Tides\n\nThe moon pulls the sea.")
+    expect(row(page, "handbook").locator("[data-field=documents]")).to_have_text("1")
+    site.api.patch("/bases/handbook", json={"name": "manual"})
+    expect(row(page, "manual")).to_be_visible()
+    site.api.patch("/bases/manual", json={"name": "handbook"})
+    expect(row(page, "manual")).to_have_count(0)
+
+
+def test_documents_are_seen_to_follow_what_was_set_and_nothing_else_is_written(
+    page: Page, site: Site, paid: PaidProvider, put: Callable[[str, str], int]
+) -> None:
+    text = " ".join(f"The tide number {number} comes and goes again." for number in range(60))
+    put("tides.md", f"# Tides\n\n{text}")
+    page.goto(PLACE)
+    page.get_by_label("Size of a chunk").fill("5")
+    page.get_by_role("button", name="Save").click()
+    expect(page.locator("#saved")).to_have_class(re.compile("trouble"))  # what cannot be is said beside the button
+
+    site.api.patch("/bases/handbook", json={"jobs_per_day": 500})  # by somebody else, meanwhile
+    paid.stall()
+    page.get_by_label("Size of a chunk").fill("100")
+    page.get_by_label("Overlap of chunks").fill("10")
+    page.get_by_role("checkbox", name="questions").check()
+    page.get_by_role("button", name="Save").click()
+    expect(page.locator("#saved")).to_have_text("Saved.")
+    expect(page.locator("#rollout")).to_contain_text("1 are still being built. What they have is found meanwhile.")
+    expect(page.get_by_text("Not possible here: Questions are written by a language model")).to_be_visible()
+    paid.release()
+    expect(page.locator("#rollout")).to_be_hidden()
+    settings = site.api.get("/bases/handbook").json()["settings"]
+    assert (settings["chunk_size"], settings["chunk_overlap"], settings["jobs_per_day"]) == (100, 10, 500)
+    assert settings["missing_share"] == 0.05
+    page.get_by_role("button", name="Save").click()
+    expect(page.locator("#saved")).to_have_text("Nothing was changed.")
+
+
+def test_what_cannot_be_undone_needs_the_name_to_be_typed(
+    page: Page, site: Site, put: Callable[[str, str], int]
+) -> None:
+    put("tides.md", "# Tides\n\nThe moon pulls the sea.")
+    page.goto(PLACE)
+    page.get_by_role("button", name="Clear…").click()
+    dialog = page.get_by_role("dialog")
+    yes = dialog.get_by_role("button", name="Clear")
+    expect(dialog).to_contain_text("All 1 documents of handbook")
+    expect(yes).to_have_attribute("aria-disabled", "true")
+    dialog.get_by_role("textbox").fill("Handbook")
+    dialog.get_by_role("textbox").press("Enter")
+    expect(dialog.get_by_role("alert")).to_have_text("Type the name first.")
+    assert site.api.get("/bases/handbook/counts").json()["documents"] == 1
+    dialog.get_by_role("textbox").fill("handbook")
+    yes.click()
+    expect(page.locator("#documents")).to_have_text("0")
+
+    page.get_by_role("button", name="Rename…").click()
+    dialog.get_by_label("New name").fill("manual")
+    dialog.get_by_role("button", name="Rename").click()
+    expect(page.get_by_role("heading", name="manual")).to_be_visible()
+    page.get_by_role("button", name="Delete…").click()
+    dialog.get_by_role("textbox").fill("manual")
+    dialog.get_by_role("button", name="Delete").click()
+    expect(page.get_by_text("No base yet")).to_be_visible()
+    assert site.api.get("/bases").json() == []
+
+
+def test_a_base_that_failed_says_why_and_is_repaired(
+    page: Page, site: Site, paid: PaidProvider, put: Callable[[str, str], int]
+) -> None:
+    page.goto("/settings")
+    paid.always(NO_MODEL)
+    put("tides.md", "# Tides\n\nThe moon pulls the sea.")
+    expect(row(page, "handbook").get_by_text("failed", exact=True)).to_be_visible()
+    row(page, "handbook").get_by_role("button", name="Repair handbook").click()
+    expect(page.locator(".toast.bad")).to_be_visible()  # it still cannot be
+    page.goto(PLACE)
+    banner = page.get_by_role("alert").filter(has_text="Nothing can be indexed in this base")
+    expect(banner).to_be_visible()
+    paid.always(None)
+    banner.get_by_role("button", name="Repair").click()
+    expect(banner).to_have_count(0)
+    expect(page.locator("#standing")).to_have_text("ready")
+
+
+@pytest.mark.usefixtures("base")
+def test_a_test_of_the_connection_says_how_long_it_took_or_what_is_wrong(page: Page, paid: PaidProvider) -> None:
+    page.goto("/settings?tab=providers")
+    panel = page.get_by_role("region", name="handbook")
+    expect(panel).to_contain_text("127.0.0.1 · embedder")
+    test = panel.get_by_role("button", name="Test the connections of handbook")
+    test.click()
+    expect(panel.get_by_role("status")).to_contain_text(
+        re.compile(r"Embeds · 127\.0\.0\.1 · embedder.*answers after [\d,.]+ ms")
+    )
+    expect(panel.get_by_role("status")).to_contain_text("No language model is asked")
+    paid.always(BAD_KEY)
+    test.click()
+    expect(panel.locator("[data-ok=false]")).to_contain_text(re.compile("does not work: .*key", re.IGNORECASE))
+
+
+def test_an_archive_is_taken_out_and_put_in(
+    page: Page, site: Site, put: Callable[[str, str], int], tmp_path: Path
+) -> None:
+    put("tides.md", "# Tides\n\nThe moon pulls the sea.")
+    page.goto(PLACE)
+    with page.expect_download() as download:
+        page.get_by_role("link", name="Export", exact=True).click()
+    archive = tmp_path / "handbook.zip"
+    download.value.save_as(archive)
+    page.goto("/settings")
+    page.get_by_role("button", name="Import an archive").click()
+    dialog = page.get_by_role("dialog")
+    dialog.get_by_label("Archive (").set_input_files(archive)
+    dialog.get_by_role("button", name="Import").click()
+    expect(dialog.get_by_role("alert")).to_contain_text("handbook")  # the name is taken, and nothing is lost
+    dialog.get_by_label("Name of the base").fill("copy")
+    dialog.get_by_role("button", name="Import").click()
+    expect(page.get_by_text("1 documents were imported into copy.")).to_be_visible()
+    expect(row(page, "copy").locator("[data-field=documents]")).to_have_text("1")
+    site.api.delete("/bases/copy")
+
+
+def test_a_webhook_is_made_with_a_secret_told_once_and_disabled_and_removed(page: Page, site: Site) -> None:
+    page.goto("/settings?tab=webhooks")
+    expect(page.get_by_text("No webhook yet")).to_be_visible()
+    page.get_by_role("button", name="New webhook").click()
+    dialog = page.get_by_role("dialog")
+    dialog.get_by_label("Address").fill("https://hooks.example.org/in")
+    dialog.get_by_label("cards.*").check()
+    dialog.get_by_label("Single types").fill("job.nonsense")
+    dialog.get_by_role("button", name="Create the webhook").click()
+    expect(dialog.get_by_role("alert")).to_contain_text("job.nonsense")
+    dialog.get_by_label("Single types").fill("queue.paused")
+    dialog.get_by_role("button", name="Create the webhook").click()
+    first = dialog.get_by_label("Secret").input_value()
+    assert first.startswith("whsec_")
+    page.mouse.click(5, 5)  # beside it: that loses nothing
+    expect(dialog.get_by_label("Secret")).to_be_visible()
+    dialog.get_by_role("button", name="I have kept it").click()
+
+    hook = row(page, "https://hooks.example.org/in")
+    expect(hook).to_contain_text("cards.*, queue.paused")
+    expect(hook.get_by_role("link", name="Deliveries")).to_have_attribute(
+        "href", re.compile(r"view=deliveries&webhook=\d+")
+    )
+    hook.get_by_role("button", name=re.compile("^Disable")).click()
+    expect(hook).to_contain_text("disabled somebody disabled it")
+    expect(hook.get_by_role("button", name=re.compile("^Enable"))).to_be_focused()
+    hook.get_by_role("button", name=re.compile("^Enable")).click()
+    expect(hook).to_contain_text("sending")
+    hook.get_by_role("button", name=re.compile("^Replace the secret")).click()
+    dialog.get_by_role("button", name="Replace the secret").click()
+    expect(dialog.get_by_label("Secret")).not_to_have_value(first)
+    dialog.get_by_role("button", name="I have kept it").click()
+    hook.get_by_role("button", name=re.compile("^Remove")).click()
+    dialog.get_by_role("button", name="Remove").click()
+    expect(hook).to_have_count(0)
+    assert site.api.get("/webhooks").json() == []
+
+
+def test_the_doctor_tells_what_it_finds_and_repairs_it(page: Page, site: Site) -> None:
+    left = site.home / "files" / "a" / f"{'a' * 64}-{'0' * 16}"
+    left.parent.mkdir(parents=True, exist_ok=True)
+    left.write_text("Nobody names this.")
+    os.utime(left, (time.time() - 200_000,) * 2)
+    page.goto("/settings?tab=server")
+    expect(row(page, "HOLDFAST_EMBEDDING_MODEL")).to_contain_text("embedder")
+    expect(page.get_by_text("HOLDFAST_EMBEDDING_KEY")).to_have_count(0)
+    page.get_by_role("button", name="Check now").click()
+    expect(page.locator("#findings")).to_contain_text("1 files are named by no document.")
+    page.get_by_role("button", name="Repair what can be").click()
+    expect(page.locator("#findings")).to_contain_text("1 of 1 repaired")
+    assert not left.exists()
+    page.get_by_role("button", name="Check now").click()
+    expect(page.locator("#verdict")).to_have_text("All is well: nothing is left over, and nothing is missing.")
+
+
+def test_the_first_key_signs_this_browser_in_and_its_secret_is_told_once(browser: Browser, tmp_path: Path) -> None:
+    site = Site(tmp_path / "home")
+    context = browser.new_context(base_url=site.url, locale="en-GB")
+    page = context.new_page()
+    page.goto("/settings?tab=keys")
+    page.get_by_role("button", name="New key").click()
+    dialog = page.get_by_role("dialog")
+    expect(dialog).to_contain_text("From then on everybody needs one")
+    expect(dialog.get_by_label("Scope").locator("option")).to_have_text(["admin: everything"])
+    dialog.get_by_label("Name").fill("first")
+    dialog.get_by_role("button", name="Create the key").click()
+    secret = dialog.get_by_label("Secret").input_value()
+    page.keyboard.press("Escape")
+    expect(dialog).to_contain_text("it is told only this once")
+    assert site.api.get("/bases").status_code == 401
+    assert site.api.get("/bases", headers={"Authorization": f"Bearer {secret}"}).status_code == 200
+    dialog.get_by_role("button", name="I have kept it").click()
+    expect(row(page, "first")).to_contain_text("this browser")
+    expect(row(page, "first")).to_contain_text(f"{secret[:11]}…")
+    assert secret not in page.content()
+    page.reload()
+    expect(row(page, "first")).to_be_visible()
+    context.close()
+    site.close()
+
+
+def test_it_is_readable_without_scripts_and_in_chinese(browser: Browser, site: Site, base: str) -> None:
+    context = browser.new_context(base_url=site.url, java_script_enabled=False, locale="zh-CN")
+    page = context.new_page()
+    for tab, text in {
+        "bases": base,
+        "providers": "127.0.0.1 · embedder",
+        "keys": "还没有密钥",
+        "server": "工作进程数",
+    }.items():
+        page.goto(f"/settings?tab={tab}")
+        expect(page.locator("main")).to_contain_text(text)
+    page.goto(PLACE)
+    expect(page.get_by_label("分块大小")).to_have_value("512")
+    expect(page.get_by_label("分块大小")).to_be_disabled()  # nothing could be sent, so nothing pretends to
+    expect(page.get_by_role("link", name="导出")).to_be_visible()
+    context.close()
+
+
+def test_every_setting_and_finding_is_told_as_the_server_tells_it() -> None:
+    english = words("en").texts
+    told = {one.name: one.metadata["meaning"] for one in fields(Settings) if one.repr}
+    assert {key.removeprefix("setting."): text for key, text in english.items() if key.startswith("setting.")} == told
+    found = {key.removeprefix("finding."): text for key, text in english.items() if key.startswith("finding.")}
+    assert found == SENTENCES

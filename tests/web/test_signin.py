@@ -1,0 +1,182 @@
+"""Signing in to a server that needs a key, in a real browser."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+from playwright.sync_api import expect
+
+from holdfast.web.pages.signin import inside
+from tests.web.conftest import Site
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from playwright.sync_api import Browser, Page
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("site") / "home"
+
+
+@pytest.fixture(scope="module")
+def secret(home: Path) -> str:
+    """A key of an administrator, made as the page says."""
+    command = [
+        sys.executable,
+        "-m",
+        "holdfast.cli",
+        "--home",
+        str(home),
+        "keys",
+        "create",
+        "captain",
+        "--scope",
+        "admin",
+    ]
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
+
+
+@pytest.fixture(scope="module")
+def site(home: Path, secret: str) -> Iterator[Site]:
+    """A server that needs a key; the client of the tests shows it."""
+    found = Site(home, {"HOLDFAST_KEYS": "on"})
+    found.api.headers["Authorization"] = f"Bearer {secret}"
+    found.api.post("/bases", json={"name": "logbook"}).raise_for_status()
+    yield found
+    found.close()
+
+
+def sign_in(page: Page, secret: str) -> None:
+    page.get_by_label("Key").fill(secret)
+    page.get_by_label("Key").press("Enter")
+
+
+def test_a_key_opens_the_page_that_was_asked_for_and_signing_out_closes_it(page: Page, site: Site, secret: str) -> None:
+    page.goto("/bases/logbook/documents?text=tide")
+    expect(page).to_have_url(re.compile(r"/signin\?next=%2Fbases%2Flogbook"))
+    expect(page.get_by_text("holdfast keys create NAME --scope admin")).to_be_visible()
+    field = page.get_by_label("Key")
+    expect(field).to_be_focused()
+    expect(field).to_have_attribute("type", "password")
+    sign_in(page, "hf_" + "x" * 43)
+    expect(page.get_by_role("alert")).to_have_text("This key is not known, was revoked or has expired.")
+    expect(field).to_be_focused()
+
+    sign_in(page, secret)
+    expect(page).to_have_url(f"{site.url}/bases/logbook/documents?text=tide")
+    expect(page.locator("#live")).to_have_text("Live")
+    assert secret not in page.evaluate("document.cookie")
+    kept = next(one for one in page.context.cookies() if one["name"] == "holdfast_key")
+    assert (kept["httpOnly"], kept["sameSite"]) == (True, "Strict")
+
+    page.locator("input[type=file][multiple]").set_input_files(
+        [{"name": "tide.md", "mimeType": "text/markdown", "buffer": b"# Tide\n\nIt rises."}]
+    )
+    row = page.get_by_role("row").filter(has=page.get_by_role("link", name="tide.md", exact=True))
+    expect(row.get_by_text("ready", exact=True)).to_be_visible()
+    row.get_by_role("button", name=re.compile("^Index again")).click()
+    expect(page.locator(".toast").first).to_be_visible()
+
+    page.locator("summary[aria-label*='Language']").click()
+    page.get_by_role("button", name="Sign out").click()
+    expect(page).to_have_url(re.compile("/signin"))
+    assert "holdfast_key" not in {one["name"] for one in page.context.cookies()}
+    page.goto("/settings?tab=keys")
+    expect(page).to_have_url(re.compile(r"/signin\?next=%2Fsettings%3Ftab%3Dkeys"))
+
+
+@pytest.mark.parametrize("place", ["//evil.example", "/\\evil.example", "https://evil.example", "/\t/evil.example"])
+def test_only_a_page_of_this_site_is_gone_to(page: Page, site: Site, secret: str, place: str) -> None:
+    context = page.context
+    context.add_cookies([{"name": "holdfast_key", "value": secret, "url": site.url}])
+    answer = context.request.get("/signin", params={"next": place}, max_redirects=0)
+    assert (answer.status, answer.headers["location"]) == (303, "/")
+    context.clear_cookies()
+    assert f'"next": "{inside(place)}"' in context.request.get("/signin", params={"next": place}).text()
+
+
+def test_an_address_elsewhere_is_not_followed_after_signing_in(page: Page, site: Site, secret: str) -> None:
+    page.goto("/signin?next=//evil.example/settings")
+    sign_in(page, secret)
+    expect(page).to_have_url(f"{site.url}/")
+
+
+def test_where_to_go_on_is_a_path_of_this_site() -> None:
+    for place in ("/", "/settings?tab=keys", "/bases/a%2Fb/documents?text=//x"):
+        assert inside(place) == place
+    for place in ("", "settings", "//x", "/\\x", "/a\\b", "/\n/x", "/ /x", "javascript:alert(1)", "/signin?next=/"):
+        assert inside(place) == "/"
+
+
+def test_a_revoked_key_leads_to_sign_in(page: Page, site: Site, secret: str) -> None:
+    page.goto("/settings?tab=keys")
+    sign_in(page, secret)
+    page.get_by_role("button", name="New key").click()
+    dialog = page.get_by_role("dialog")
+    dialog.get_by_label("Name", exact=True).fill("mate")
+    dialog.get_by_label("Scope").select_option("admin")
+    dialog.get_by_role("button", name="Create the key").click()
+    mate = dialog.get_by_label("Secret").input_value()
+    dialog.get_by_role("button", name="I have kept it").click()
+    row = page.get_by_role("row").filter(has_text="mate")
+    expect(row.get_by_text("valid")).to_be_visible()
+
+    other = page.context.browser.new_context(base_url=site.url)  # type: ignore[union-attr]
+    theirs = other.new_page()
+    theirs.goto("/settings?tab=bases")
+    sign_in(theirs, mate)
+    expect(theirs.get_by_role("button", name="New base")).to_be_visible()
+    row.get_by_role("button", name="Revoke mate").click()
+    expect(dialog).to_contain_text("Revoke the key mate?")
+    dialog.get_by_role("button", name="Revoke").click()
+    expect(row.get_by_text("revoked", exact=True)).to_be_visible()
+    expect(row.get_by_role("button", name=re.compile("Revoke mate"))).to_have_attribute("aria-disabled", "true")
+    theirs.get_by_role("button", name="New base").click()
+    theirs.get_by_role("dialog").get_by_label("Name").fill("theirs")
+    theirs.get_by_role("dialog").get_by_role("button", name="Create").click()
+    expect(theirs).to_have_url(re.compile("/signin"))
+    other.close()
+
+
+def test_a_lesser_key_is_told_what_each_part_needs(page: Page, site: Site) -> None:
+    reader = site.api.post("/keys", json={"name": "reader"}).json()["secret"]
+    page.goto("/settings")
+    sign_in(page, reader)
+    needs = page.get_by_text("needs a key with the scope admin; yours has read")
+    for tab in ("bases", "providers", "keys", "webhooks", "server"):
+        page.goto(f"/settings?tab={tab}")
+        expect(needs.first).to_be_visible()
+        expect(page.locator("main").get_by_role("button", name=re.compile("New|Import|Check"))).to_have_count(0)
+    page.goto("/settings?tab=providers")
+    expect(page.get_by_role("button", name=re.compile("^Test the connections of logbook"))).to_have_attribute(
+        "aria-disabled", "true"
+    )
+    page.goto("/settings?base=logbook")
+    expect(page.get_by_label("Size of a chunk")).to_be_disabled()
+    expect(page.get_by_role("button", name=re.compile("Save|Delete|Clear"))).to_have_count(0)
+    limited = {"name": "limited", "scope": "admin", "bases": ["logbook"]}
+    keeper = site.api.post("/keys", json=limited).json()["secret"]
+    page.context.add_cookies([{"name": "holdfast_key", "value": keeper, "url": site.url}])
+    page.goto("/settings?tab=keys")
+    expect(page.get_by_text("needs an admin key for all of them; yours is limited to some")).to_be_visible()
+    page.goto("/settings?base=logbook")
+    page.get_by_label("Jobs a day").fill("40")
+    page.get_by_role("button", name="Save").click()
+    expect(page.locator("#saved")).to_have_text("Saved.")
+
+
+def test_without_scripts_it_says_that_it_needs_them(browser: Browser, site: Site) -> None:
+    context = browser.new_context(base_url=site.url, java_script_enabled=False, locale="zh-CN")
+    page = context.new_page()
+    page.goto("/settings")
+    expect(page.locator("noscript .warn")).to_be_visible()
+    expect(page.locator("noscript .warn")).to_contain_text("登录需要脚本")
+    expect(page.get_by_label("密钥")).to_be_hidden()
+    context.close()
