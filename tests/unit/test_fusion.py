@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.search.fusion import PRIOR, Channel, Sample, Standing, add, calibrate, fuse
+from holdfast.search.fusion import PRIOR, Channel, Sample, Standing, calibrate, fuse
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable
 
     from holdfast.search.fusion import Fused
 
@@ -25,7 +25,7 @@ def channel(name: str, scores: dict[int, float], floor: float = 0.0, **more: dic
     return Channel(name=name, hits=hits, floor=floor, **more)
 
 
-def order(fused: Sequence[Fused]) -> list[int]:
+def order(fused: Iterable[Fused]) -> list[int]:
     return [one.chunk for one in fused]
 
 
@@ -62,7 +62,7 @@ def test_a_channel_without_evidence_changes_nothing(
 ) -> None:
     channels = [channel("fulltext", text), channel("vector", vector)]
     weights = BOTH | {"questions": 9.0}
-    assert fuse([*channels, channel("questions", silent)], weights) == fuse(channels, weights)
+    assert list(fuse([*channels, channel("questions", silent)], weights)) == list(fuse(channels, weights))
 
 
 @given(SCORES, SCORES)
@@ -83,17 +83,17 @@ def test_the_order_of_channels_does_not_matter_and_scores_stay_within_bounds(
 ) -> None:
     channels = [channel("fulltext", text), channel("vector", vector), channel("other", other)]
     weights = {"fulltext": 0.5, "vector": 0.3, "other": 0.2}
-    fused = fuse(channels, weights)
-    assert fused == fuse(channels[::-1], weights)
+    fused = list(fuse(channels, weights))
+    assert fused == list(fuse(channels[::-1], weights))
     assert all(0 <= one.score <= 1 + 1e-9 for one in fused)
 
 
 def test_what_is_added_stands_on_the_same_scale() -> None:
     fused = fuse([channel("fulltext", {1: 10.0, 2: 8.0})], BOTH)
-    joined = add(fused, channel("graph", {2: 0.5, 3: 0.4}))
+    joined = list(fused.add(channel("graph", {2: 0.5, 3: 0.4})))
     assert [(one.chunk, one.score) for one in joined] == [(2, 1.3), (1, 1.0), (3, 0.4)]
     assert joined[0].channels == {"fulltext": Standing(8.0, 2), "graph": Standing(0.5, 1)}
-    assert add(fused, channel("graph", {})) == fused
+    assert list(fused.add(channel("graph", {}))) == list(fused)
 
 
 # --- calibration ----------------------------------------------------------------------------------------------------
@@ -149,6 +149,6 @@ def test_calibrated_fusion_is_not_worse_than_its_best_channel() -> None:
     for skill in (0.0, 1.5, 6.0):
         measured, asked = samples(200, fulltext=3.0, vector=skill)[:100], samples(200, fulltext=3.0, vector=skill)[100:]
         weights = calibrate(measured, ["fulltext", "vector"])
-        alone = [sum(fuse([one.channels[place]], weights)[0].chunk == 0 for one in asked) for place in (0, 1)]
-        joined = sum(fuse(one.channels, weights)[0].chunk == 0 for one in asked)
+        alone = [sum(order(fuse([one.channels[place]], weights))[0] == 0 for one in asked) for place in (0, 1)]
+        joined = sum(order(fuse(one.channels, weights))[0] == 0 for one in asked)
         assert joined >= max(alone) - 2, "two in a hundred are chance"

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 EXACT = 10_000
 RESCORED = 2_000  # the best by signs, of which all are compared exactly
 ROOM = 1_024  # rows a new matrix has room for
+TOGETHER = 256  # rows that are copied out to be compared: so few stay in the cache until they are
 
 
 @cache
@@ -104,8 +105,14 @@ class Rows:
         return float(self._sum @ query) / norm / len(self._places)
 
     def _best(self, places: NDArray[np.int64], query: Vector, limit: int) -> list[tuple[int, float]]:
-        # Without the library that multiplies: waking its threads, or holding them, costs more than these few rows.
-        return self._ranked(places, np.einsum("ij,j->i", self._vectors[places], query), limit)
+        # Row by row: a product of matrices would wake threads, which costs more than these few rows.
+        scores = np.empty(len(places), dtype=np.float32)
+        room = np.empty((min(TOGETHER, len(places)), self.dimension), dtype=np.float32)
+        for first in range(0, len(places), TOGETHER):
+            some = places[first : first + TOGETHER]
+            rows = self._vectors.take(some, axis=0, out=room[: len(some)], mode="clip")
+            np.vecdot(rows, query, out=scores[first : first + TOGETHER])
+        return self._ranked(places, scores, limit)
 
     def _ranked(self, places: NDArray[np.int64], scores: Vector, limit: int) -> list[tuple[int, float]]:
         """Sort the best; equal scores in the order of their chunks, so that the same query gives the same answer."""
@@ -125,8 +132,8 @@ class Rows:
             distance += np.bitwise_count(theirs ^ word)
         if len(self._places) < self._used:
             distance[~self._alive[: self._used]] = 1 + self.dimension
-        farthest = int(np.searchsorted(np.cumsum(np.bincount(distance)), min(count, len(self._places))))
-        return np.flatnonzero(distance <= farthest)
+        last = min(count, len(self._places)) - 1
+        return np.flatnonzero(distance <= np.partition(distance, last)[last])
 
     def _sign(self) -> None:
         """Take the signs of what is new; of all anew, around a new mean, when the rows have doubled."""
@@ -139,8 +146,9 @@ class Rows:
     def _packed(self, vectors: Matrix) -> NDArray[np.uint64]:
         """Return the signs of the numbers around the mean, 64 to a word; the first words of all, then the second."""
         bits = np.packbits(vectors > self._mean, axis=1)
-        spare = -bits.shape[1] % 8
-        return np.ascontiguousarray(np.ascontiguousarray(np.pad(bits, ((0, 0), (0, spare)))).view(np.uint64).T)
+        whole = np.zeros((len(bits), 8 * len(self._signs)), dtype=np.uint8)
+        whole[:, : bits.shape[1]] = bits
+        return np.ascontiguousarray(whole.view(np.uint64).T)
 
     def _grow(self, room: int) -> None:
         more = room - len(self._chunks)

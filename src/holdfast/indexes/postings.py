@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     Chunks = NDArray[np.int64]
 
 COST = 12  # bytes
+EVERY = 16  # one sum of so many is looked at first
 CHANGED_SHARE = 0.05  # of chunks that came or went, above which a copy is begun anew
 
 
@@ -38,7 +39,8 @@ class Postings:
     """The words of a number of chunks, in ascending order, each with its length in words."""
 
     def __init__(self, chunks: Chunks, lengths: NDArray[np.int64]) -> None:
-        self._chunks = chunks
+        self._ending = np.append(chunks, -1)  # what is past them all is none of them
+        self._chunks = self._ending[:-1]
         usual = max(float(lengths.mean()), 1.0) if len(lengths) else 1.0
         self._norms = (K1 * (1 - B + B * lengths / usual)).astype(np.float32)
         self._alive = np.ones(len(chunks), dtype=np.bool_)
@@ -61,14 +63,23 @@ class Postings:
         self.late = frozenset(came.tolist())
         return len(self._gone) + len(came) <= CHANGED_SHARE * len(self._chunks)
 
-    def keep(self, word: Hashable, headings: Chunks, bodies: Chunks) -> None:
-        """Keep who says a word, as often as it is said: in headings, and in the text. Late chunks are left out."""
-        said, where = np.unique(np.concatenate([headings, bodies]), return_inverse=True)
-        times = np.bincount(where, weights=np.repeat([HEADINGS, BODY], [len(headings), len(bodies)]))
+    def keep(self, word: Hashable, said: Chunks, *, headed: NDArray[np.bool_]) -> None:
+        """Keep who says a word, as often as it is said, and which of these times in headings. Late chunks are left out.
+
+        Whoever says it once more follows at once; in which order chunks come does not matter otherwise.
+        """
+        begins = np.ones(len(said), dtype=np.bool_)
+        np.not_equal(said[1:], said[:-1], out=begins[1:])
+        firsts = np.flatnonzero(begins)
+        times = np.add.reduceat(np.where(headed, HEADINGS, BODY), firsts) if len(said) else np.zeros(0)
+        said = said[firsts]
+        if (said[1:] <= said[:-1]).any():  # several words that begin alike
+            said, where = np.unique(said, return_inverse=True)
+            times = np.bincount(where, weights=times)
         places = np.searchsorted(self._chunks, said)
-        known = places < len(self._chunks)
-        known[known] = self._chunks[places[known]] == said[known]
-        places, times = places[known], times[known]
+        known = self._ending[places] == said
+        if not known.all():
+            places, times = places[known], times[known]
         weight = rarity(len(said), len(self._chunks)) * (K1 + 1)
         scores = weight * times / (times + self._norms[places])
         self._words[word] = Said(places, scores.astype(np.float32))
@@ -93,8 +104,22 @@ class Postings:
             sums[self._gone] = 0
         if within is not None:
             sums[~np.isin(self._chunks, np.fromiter(within, dtype=np.int64))] = 0
-        count = min(limit, len(sums))
-        least = float(np.partition(sums, len(sums) - count)[len(sums) - count]) if count else 0.0
-        places = np.flatnonzero(sums >= least) if least > 0 else np.flatnonzero(sums)
+        places = _highest(sums, limit)
         order = places[np.lexsort((places, -sums[places]))[:limit]]
         return list(zip(self._chunks[order].tolist(), sums[order].tolist(), strict=True))
+
+
+def _highest(sums: NDArray[np.float32], limit: int) -> NDArray[np.intp]:
+    """Return where the highest sums stand, at least so many where there are; zero is none.
+
+    What is too low even among a few of the sums is too low among all, so most are never sorted.
+    """
+    least = _last(sums[::EVERY], limit)
+    places = np.flatnonzero(sums >= least) if least > 0 else np.flatnonzero(sums)
+    return places[sums[places] >= _last(sums[places], limit)]
+
+
+def _last(sums: NDArray[np.float32], limit: int) -> float:
+    """Return the lowest of the highest sums; zero if there are fewer."""
+    past = len(sums) - limit
+    return float(np.partition(sums, past)[past]) if limit > 0 and past >= 0 else 0.0

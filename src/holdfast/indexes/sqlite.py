@@ -10,7 +10,6 @@ import sqlite3
 import threading
 import time
 from collections import OrderedDict
-from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -160,7 +159,7 @@ class SqliteTexts:
         self._counts: dict[tuple[int, Term | None], tuple[int, float]] = {}
         self._room = int(memory * 2**20 / COST)
         self._stemmed = Stemming()
-        self._token = lru_cache(REMEMBERED)(Tokenizer().token)
+        self._tokenizer = Tokenizer()
         self._copies: OrderedDict[int, tuple[list[tuple[bytes]], Postings]] = OrderedDict()
         self._mutex = threading.Lock()
 
@@ -200,7 +199,7 @@ class SqliteTexts:
             with self._mutex:
                 words = self._current(tx, recipe)
                 stemmed = self._stemmed(tx, recipe)
-                tokens = [token for term in query if (token := self._token(term, stemmed=stemmed))]
+                tokens = [token for token in self._tokenizer.tokens(query, stemmed=stemmed) if token]
                 if words is not None and len(tokens) == len(query):
                     found = self._remembered(tx, recipe, words, tokens, limit=limit, within=within)
                     if words.late:
@@ -259,23 +258,23 @@ class SqliteTexts:
         within: Sequence[int] | None,
     ) -> list[Found]:
         """Add up what is in memory; words that are not yet there are read."""
-        for token in tokens:
-            if token not in words:
-                words.keep(token, *self._places(tx, recipe, token))
+        if unread := {token for token in tokens if token not in words}:
+            tx.plain(PLACES.format(table=self._tables.name(recipe)))
+        for token in unread:
+            said = self._places(tx, recipe, token)
+            words.keep(token, np.abs(said), headed=said < 0)
         found = words.find(tokens, limit, within)
         self._make_room(recipe)
         return [Found(*one) for one in found]
 
-    def _places(self, tx: Transaction, recipe: int, token: Token) -> list[NDArray[np.int64]]:
-        """Read who says a word, as often as it is said: in headings, and in the text."""
-        table = self._tables.name(recipe)
-        tx.plain(PLACES.format(table=table))
-        rows = tx.plain(
-            "SELECT group_concat(iif(col = 'headings', doc, NULL)), group_concat(iif(col = 'body', doc, NULL)) "
-            f"FROM temp.{table}_places WHERE term >= ? AND term <= ?",
-            [token.first, token.last],
+    def _places(self, tx: Transaction, recipe: int, token: Token) -> NDArray[np.int64]:
+        """Read who says a word, as often as it is said; below zero where it is said in headings."""
+        sql = (
+            f"SELECT group_concat(iif(col = 'body', doc, -doc)) FROM temp.{self._tables.name(recipe)}_places "
+            "WHERE term >= ? AND term <= ?"
         )
-        return [_numbers(joined) for joined in rows[0]]
+        ((joined,),) = tx.plain(sql, [token.first, token.last])
+        return _numbers(joined)
 
     def _current(self, tx: Transaction, recipe: int) -> Postings | None:
         """Bring the copy of a recipe up to date, and return it; None where there is to be none."""
@@ -339,24 +338,36 @@ class Token(NamedTuple):
 
 
 class Tokenizer:
-    """Makes of a word what FTS5 makes of it, by asking FTS5."""
+    """Makes of words what FTS5 makes of them, by asking FTS5, and remembers it."""
 
     def __init__(self) -> None:
         self._scratch = sqlite3.connect(":memory:", check_same_thread=False, isolation_level=None)
+        self._known: dict[bool, dict[Term, Token | None]] = {True: {}, False: {}}
         for stemmed in (True, False):
             for statement in (TEXTS, PLACES):
                 self._scratch.execute(statement.format(table=SCRATCH[stemmed], words=tokenizer(stemmed=stemmed)))
 
-    def token(self, term: Term, *, stemmed: bool = True) -> Token | None:
-        """Return what a word of a query asks for; None if it is not one word for FTS5."""
+    def tokens(self, query: Sequence[Term], *, stemmed: bool = True) -> list[Token | None]:
+        """Return what each word of a query asks for; None where it is not one word for FTS5."""
+        known = self._known[stemmed]
+        if len(known) > REMEMBERED:
+            known.clear()
+        if new := [term for term in query if term not in known]:
+            known.update(zip(new, self._asked(new, SCRATCH[stemmed]), strict=True))
+        return [known[term] for term in query]
+
+    def _asked(self, terms: Sequence[Term], table: str) -> list[Token | None]:
         self._scratch.execute("BEGIN")
-        self._scratch.execute(f"INSERT INTO {SCRATCH[stemmed]} (body) VALUES (?)", [term.text])
-        found = self._scratch.execute(f"SELECT term FROM temp.{SCRATCH[stemmed]}_places").fetchall()
+        rows = enumerate(term.text for term in terms)
+        self._scratch.executemany(f"INSERT INTO {table} (rowid, body) VALUES (?, ?)", rows)
+        found: list[list[str]] = [[] for _ in terms]
+        for place, token in self._scratch.execute(f"SELECT doc, term FROM temp.{table}_places"):
+            found[place].append(token)
         self._scratch.execute("ROLLBACK")
-        if len(found) != 1:
-            return None
-        ((token,),) = found
-        return Token(token, token + LAST if term.prefix else token)
+        return [
+            Token(some[0], some[0] + LAST if term.prefix else some[0]) if len(some) == 1 else None
+            for term, some in zip(terms, found, strict=True)
+        ]
 
 
 class _Copy:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 FULLTEXT, VECTOR, QUESTIONS, GRAPH, HYBRID = "fulltext", "vector", "questions", "graph", "hybrid"
 PRIOR = 0.25  # share of a channel beside the first, before anything was measured
@@ -60,32 +60,51 @@ class Sample(NamedTuple):
     channels: Sequence[Channel]
 
 
-def fuse(channels: Iterable[Channel], weights: Mapping[str, float]) -> list[Fused]:
-    """Return every chunk found, best first, with scores from 0 to 1.
+class Ranking:
+    """Every chunk found, with scores from 0 to 1.
+
+    Most are only counted and never shown, so whoever wants them in order, best first, iterates, and stops when there
+    are enough. Equal scores are decided by the best rank, then by the chunk.
+    """
+
+    def __init__(self, scores: Mapping[int, float], channels: Sequence[Channel]) -> None:
+        self.scores = scores
+        self._channels = channels
+
+    def __iter__(self) -> Iterator[Fused]:
+        known = {channel.name: _standings(channel) for channel in self._channels}
+        ranks: dict[int, float] = {}
+        for channel in self._channels:
+            for rank, (chunk, _) in enumerate(channel.hits, start=1):
+                if rank < ranks.get(chunk, math.inf):
+                    ranks[chunk] = rank
+        for _, _, chunk in sorted((-score, ranks.get(chunk, math.inf), chunk) for chunk, score in self.scores.items()):
+            standings = {name: Standing(*found[chunk]) for name, found in known.items() if chunk in found}
+            yield Fused(chunk, self.scores[chunk], standings)
+
+    def add(self, channel: Channel) -> Ranking:
+        """Return the ranking with a channel whose scores are on its scale already, as those of a walk are."""
+        scores = dict(self.scores)
+        for chunk, score in channel.hits:
+            scores[chunk] = scores.get(chunk, 0.0) + score
+        return Ranking(scores, [*self._channels, channel])
+
+
+def fuse(channels: Iterable[Channel], weights: Mapping[str, float]) -> Ranking:
+    """Make one ranking of what channels found.
 
     A channel that found nothing, or nothing better than its floor, changes nothing. One channel alone keeps its order.
-    Equal scores are decided by the best rank, then by the chunk. The order of the channels does not matter.
+    The order of the channels does not matter.
     """
     speaking = sorted((one for one in channels if one.speaks), key=lambda one: one.name)
-    trusted = [one for one in speaking if weights.get(one.name, 0.0) > 0.0] or speaking
-    total = math.fsum(weights.get(one.name, 0.0) for one in trusted)
+    trusted = [max(weights.get(one.name, 0.0), 0.0) for one in speaking]
+    total = math.fsum(trusted)
     scores: dict[int, float] = {}
-    for one in trusted:
-        weight = weights[one.name] / total if total else 1 / len(trusted)
+    for one, trust in zip(speaking, trusted, strict=True):
+        weight = trust / total if total else 1 / len(speaking)
         for chunk, score in _measured(one).items():
             scores[chunk] = scores.get(chunk, 0.0) + weight * score
-    return _ranked(scores, _standings(speaking, scores))
-
-
-def add(fused: Sequence[Fused], channel: Channel) -> list[Fused]:
-    """Return the ranking with a channel whose scores are on its scale already, as those of a walk are."""
-    scores = {one.chunk: one.score for one in fused}
-    for chunk, score in channel.hits:
-        scores[chunk] = scores.get(chunk, 0.0) + score
-    standings = {one.chunk: dict(one.channels) for one in fused}
-    for chunk, standing in _standings([channel], scores).items():
-        standings.setdefault(chunk, {}).update(standing)
-    return _ranked(scores, standings)
+    return Ranking(scores, speaking)
 
 
 def calibrate(samples: Sequence[Sample], names: Sequence[str]) -> dict[str, float]:
@@ -161,24 +180,8 @@ def _measured(channel: Channel) -> dict[int, float]:
     }
 
 
-def _standings(channels: Iterable[Channel], chunks: Iterable[int]) -> dict[int, dict[str, Standing]]:
-    found: dict[int, dict[str, Standing]] = {chunk: {} for chunk in chunks}
-    for channel in channels:
-        for chunk, score in channel.others.items():
-            found.setdefault(chunk, {})[channel.name] = Standing(score, 0)
-        for rank, (chunk, score) in enumerate(channel.hits, start=1):
-            found.setdefault(chunk, {})[channel.name] = Standing(score, rank)
+def _standings(channel: Channel) -> dict[int, tuple[float, int]]:
+    """Return the score and rank of all that a channel knows."""
+    found = {chunk: (score, 0) for chunk, score in channel.others.items()}
+    found.update((chunk, (score, rank)) for rank, (chunk, score) in enumerate(channel.hits, start=1))
     return found
-
-
-def _ranked(scores: Mapping[int, float], standings: Mapping[int, Mapping[str, Standing]]) -> list[Fused]:
-    ranking = [Fused(chunk, scores.get(chunk, 0.0), standing) for chunk, standing in standings.items()]
-    return sorted(ranking, key=lambda one: (-one.score, _best_rank(one), one.chunk))
-
-
-def _best_rank(one: Fused) -> float:
-    best = math.inf
-    for standing in one.channels.values():
-        if 0 < standing.rank < best:
-            best = standing.rank
-    return best

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple, cast
 
 from holdfast.errors import WorkError
@@ -24,15 +25,15 @@ from holdfast.search.fusion import (
     VECTOR,
     Channel,
     Fused,
+    Ranking,
     Standing,
-    add,
     fuse,
 )
 from holdfast.search.tying import Ties
 from holdfast.search.walking import walk
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from holdfast.indexes.base import Found
     from holdfast.indexes.fulltext import FulltextIndex
@@ -120,7 +121,7 @@ class Searching:
             walked = self._walk(look, fused)
             channels = look.direct().values()
             found = {one.name: look.hits(alone(one)) for one in [*channels, *([walked] if walked else [])]}
-            found[HYBRID] = look.hits(add(fused, walked) if walked else fused)
+            found[HYBRID] = look.hits(fused.add(walked) if walked else fused)
         return found
 
     def forget(self) -> None:
@@ -128,21 +129,21 @@ class Searching:
         self._calibrations.forget()
         self._ties.clear()
 
-    def _together(self, look: Look, channels: Collection[str]) -> list[Fused]:
+    def _together(self, look: Look, channels: Collection[str]) -> Iterable[Fused]:
         """Make one ranking of some channels; the graph goes on from what the others find, wanted or not."""
         direct = [kind for kind in DIRECT if kind in channels]
         fused = self._fuse(look, direct or DIRECT)
         walked = self._walk(look, fused) if GRAPH in channels else None
         if not direct:
             return alone(walked) if walked else []
-        return add(fused, walked) if walked else fused
+        return fused.add(walked) if walked else fused
 
     def measured(self, base: Base) -> Measured:
         """Return how far each channel is trusted on this base."""
         with self._database.sharing() as tx:
             return self._measured(Look(tx, self._indexes, base, ""))
 
-    def _fuse(self, look: Look, kinds: Collection[str] = DIRECT) -> list[Fused]:
+    def _fuse(self, look: Look, kinds: Collection[str] = DIRECT) -> Ranking:
         """Make one ranking of channels that look at the query itself."""
         known = look.direct(kinds)
         if VECTOR in known:
@@ -150,19 +151,18 @@ class Searching:
             known[VECTOR] = look.with_others(known[VECTOR], others)
         return fuse(known.values(), self._measured(look).weights)
 
-    def _walk(self, look: Look, fused: Sequence[Fused]) -> Channel | None:
+    def _walk(self, look: Look, fused: Ranking) -> Channel | None:
         """Follow names from the best hits and from the query; None where there is no graph."""
         ties = self._tied(look)
         if ties is None:
             return None
         measured = self._measured(look)
-        seeds = {one.chunk: one.score for one in fused}
-        walked = walk(seeds, ties.asked(look.query), ties.of, chunks=measured.chunks, trusted=measured.ties)
+        walked = walk(fused.scores, ties.asked(look.query), ties.of, chunks=measured.chunks, trusted=measured.ties)
         shown = look.confirm(GRAPH, look.recipes(GRAPH)[0], [chunk for chunk, _ in walked if look.wants(chunk)])
         return Channel(name=GRAPH, hits=[(chunk, score) for chunk, score in walked if chunk in shown])
 
     def _measured(self, look: Look) -> Measured:
-        recipes = {kind: look.recipes(kind)[0] for kind in (*DIRECT, GRAPH) if look.recipes(kind)}
+        recipes = {kind: some[0] for kind in CHANNELS if (some := look.recipes(kind))}
         return self._calibrations.of(look.base, recipes, self._tied(look))
 
     def _tied(self, look: Look) -> Ties | None:
@@ -245,13 +245,13 @@ class Look:
 
     def confirm(self, kind: str, recipe: Recipe, chunks: Sequence[int]) -> Mapping[int, Confirmed]:
         """Return those of the chunks that may be shown; what is shown in several generations is shown in the newest."""
-        found = confirmed(self._tx, self.base.key, kind, recipe.id, chunks)
+        found = confirmed(self._tx, self.base.key, kind, recipe.id, sorted(chunks))  # neighbours lie side by side
         for chunk, one in found.items():
             if chunk not in self._shown or self._shown[chunk].standing[1:] < one[1:]:
                 self._shown[chunk] = Shown(one, kind, recipe.id)
         return found
 
-    def hits(self, fused: Sequence[Fused], limit: int = DEPTH) -> list[Hit]:
+    def hits(self, fused: Iterable[Fused], limit: int = DEPTH) -> list[Hit]:
         """Return the best hits; of a document that is served by two lists at this moment only those of the newer.
 
         An index that was built later from the same list hides nothing of the others.
@@ -260,7 +260,7 @@ class Look:
         for one in self._shown.values():
             document, _, build = one.standing
             newest[document] = max(build, newest.get(document, 0))
-        best = [one for one in fused if self._newest(one.chunk, newest)][:limit]
+        best = list(islice((one for one in fused if self._newest(one.chunk, newest)), limit))
         read = self._read([one.chunk for one in best])
         return [Hit(served=read[one.chunk], score=one.score, channels=one.channels) for one in best]
 
@@ -309,5 +309,5 @@ def alone(channel: Channel) -> list[Fused]:
 
 def together(kind: str, parts: Sequence[Channel]) -> Channel:
     """Make one channel of what an index finds by several recipes, whose scores do not compare."""
-    hits = {one.chunk: one.score for part in parts for one in fuse([part], {})}
+    hits = {chunk: score for part in parts for chunk, score in fuse([part], {}).scores.items()}
     return Channel(name=kind, hits=sorted(hits.items(), key=lambda one: (-one[1], one[0])))

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import math
 from enum import Enum
+from heapq import nsmallest
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
@@ -80,8 +81,8 @@ def walk(
         _spread(reached, tie, believed * _strength(tie, chunks))
     known: dict[int, Sequence[Tie]] = {}
     for _ in range(STEPS if trusted > 0 else 0):
-        strengths = {chunk: seeds.get(chunk, 0.0) + reached.get(chunk, 0.0) for chunk in seeds.keys() | reached.keys()}
-        front = sorted(strengths.items(), key=lambda one: (-one[1], one[0]))[:BREADTH]
+        below = ((-seeds.get(chunk, 0.0) - reached.get(chunk, 0.0), chunk) for chunk in seeds.keys() | reached.keys())
+        front = [(chunk, -strength) for strength, chunk in nsmallest(BREADTH, below)]
         if new := [chunk for chunk, _ in front if chunk not in known]:
             found = ties(new)
             known.update((chunk, found.get(chunk, ())) for chunk in new)
