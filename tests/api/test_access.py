@@ -273,7 +273,13 @@ def test_the_first_key_makes_keys_needed_and_a_wrong_one_never_helps(site: HttpS
 
 
 def test_a_secret_setting_is_never_told(open_site: Any) -> None:
-    site = open_site(chat_url="http://127.0.0.1:9", chat_model="m", chat_key="sk-canary")
+    site = open_site(
+        chat_url="http://127.0.0.1:9",
+        chat_model="m",
+        chat_key="sk-canary",
+        database="postgresql+psycopg://ann:sk-canary@db/x",
+    )
     told = site.http.get("/about")
     assert "chat_model" in told.text
+    assert "ann:***@db" in told.text
     assert "sk-canary" not in told.text

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from holdfast.access.callers import Caller, Scope
+from holdfast.core.clock import SystemClock
+from holdfast.core.rules import Rules
 from holdfast.core.slot import Progress
 from holdfast.core.states import Status
 from holdfast.errors import BadRequest, UnknownBase, UnknownEntity, UnknownItem
@@ -18,8 +20,10 @@ from holdfast.library.catalogue import BaseSettings
 from holdfast.library.memos import Bill
 from holdfast.library.statements import NOTE_MISSING
 from holdfast.providers.openai import Endpoint, OpenAIProvider
+from holdfast.runtime.heartbeat import Heartbeat
 from holdfast.stores.base import Beat
 from tests.support.paid_provider import BROKEN, PaidProvider
+from tests.support.processes import until
 from tests.support.question_rig import QuestionRig, sections
 from tests.support.rig import Rig
 
@@ -188,7 +192,7 @@ def test_what_was_replaced_or_deleted_is_counted_as_other(rig: Rig) -> None:
     assert sum(one.other for one in front.overview().series) == 1
 
 
-def test_those_are_counted_as_workers_who_hold_work_with_a_lease_that_has_not_run_out(
+def test_those_are_counted_as_working_who_hold_work_with_a_lease_that_has_not_run_out(
     rig: Rig, clock: FakeClock
 ) -> None:
     rig.library.catalogue.create_base("attic", BaseSettings(indexes=("fulltext",)))
@@ -196,11 +200,36 @@ def test_those_are_counted_as_workers_who_hold_work_with_a_lease_that_has_not_ru
         rig.put(f"{name}.md", f"# {name}")
     for holder in ("one", "one", "two"):
         assert rig.store.claim_next(["content"], holder, 1)
-    assert Local(rig.library, me()).overview().workers == 2
-    assert seen_by_key(rig, "shelf").overview().workers == 2
-    assert seen_by_key(rig, "attic").overview().workers == 0
+    assert Local(rig.library, me()).overview().working == 2
+    assert seen_by_key(rig, "shelf").overview().working == 2
+    assert seen_by_key(rig, "attic").overview().working == 0
     clock.advance(HOUR)
-    assert Local(rig.library, me()).overview().workers == 0
+    assert Local(rig.library, me()).overview().working == 0
+
+
+def test_a_worker_is_counted_from_its_first_word_until_it_goes_or_falls_silent(rig: Rig, clock: FakeClock) -> None:
+    front, lease = Local(rig.library, me()), rig.store.rules.lease
+    for holder in ("one", "two", "three", "one"):
+        rig.store.attend(holder)
+    assert (front.overview().workers, front.overview().working) == (3, 0)
+    rig.store.depart("two")
+    assert front.overview().workers == 2
+    clock.advance(lease / 2)
+    rig.store.attend("three")
+    clock.advance(lease / 2)
+    assert front.overview().workers == 1  # the first was killed, and could not say goodbye
+    clock.advance(lease * 10)
+    rig.store.attend("four")
+    with rig.store.database.reading() as tx:
+        assert tx.plain("SELECT holder FROM workers") == [("four",)]  # the silent leave no rows behind
+
+
+def test_a_heartbeat_says_that_its_worker_is_there_and_when_it_goes(rig: Rig) -> None:
+    heartbeat = Heartbeat(rig.store, SystemClock(), Rules(heartbeat=timedelta(milliseconds=10)), "ann")
+    heartbeat.start()
+    until(rig.store.workers, "the first word of the worker")
+    heartbeat.stop()
+    assert rig.store.workers() == 0
 
 
 # ---------------------------------------------------------------- the graph, drawn

@@ -106,7 +106,7 @@ def test_an_event_is_shown_the_same_everywhere() -> None:
         "id": "5-9",
         "type": "base.renamed",
         "at": "2027-01-15T08:00:00.123+00:00",
-        "base": "3",
+        "base": 3,
         "document": None,
         "owner": "",
         "kind": None,

@@ -72,7 +72,7 @@ def test_a_base_is_made_by_its_name_and_whoever_looks_on_sees_it(page: Page, sit
 
 
 def test_the_overview_follows_what_happens_and_asks_at_most_once_a_second(
-    page: Page, site: Site, put: Callable[[str, str], int]
+    put: Callable[[str, str], int], page: Page, site: Site
 ) -> None:
     asked: list[str] = []
     page.on("request", lambda request: asked.append(request.url) if "/api/v1/overview" in request.url else None)
@@ -104,7 +104,7 @@ def test_the_overview_follows_what_happens_and_asks_at_most_once_a_second(
     expect(page.get_by_text("Nothing new begins in: handbook.")).to_be_hidden()
 
 
-def test_a_request_that_made_no_new_work_is_counted(page: Page, site: Site, put: Callable[[str, str], int]) -> None:
+def test_a_request_that_made_no_new_work_is_counted(put: Callable[[str, str], int], page: Page, site: Site) -> None:
     put("rope.md", "# Rope")
     page.goto("/")
     before = int(page.locator('[data-number="duplicates"]').inner_text())

@@ -9,12 +9,31 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import expect
 
+from tests.support.paid_provider import DOWN, PaidProvider
+from tests.support.question_rig import crustaceans, sections
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from playwright.sync_api import Browser, Locator, Page
 
     from tests.web.conftest import Site
+
+
+@pytest.fixture(scope="module")
+def paid() -> Iterator[PaidProvider]:
+    with PaidProvider() as found:
+        found.reply = crustaceans
+        yield found
+
+
+@pytest.fixture(scope="module")
+def environment(paid: PaidProvider) -> dict[str, str]:
+    return {
+        "HOLDFAST_CHAT_URL": paid.url,
+        "HOLDFAST_CHAT_MODEL": paid.chat_model,
+        "HOLDFAST_CHAT_KEY": paid.key,
+    }
 
 
 @pytest.fixture
@@ -147,7 +166,24 @@ def test_a_failed_job_tells_why_and_is_tried_again(page: Page, site: Site, base:
     expect(dialog).to_have_count(0)
 
 
-def test_progress_and_hostile_names_and_gone_documents_are_shown_live(page: Page, site: Site, base: str) -> None:
+def test_it_is_seen_how_far_work_is_and_why_it_waits(page: Page, site: Site, paid: PaidProvider) -> None:
+    wanted = {"name": "sea", "indexes": ["fulltext", "questions"], "chunk_size": 48, "chunk_overlap": 0}
+    site.api.post("/bases", json=wanted).raise_for_status()
+    paid.stall()
+    page.goto("/queue?base=sea")
+    site.api.post("/bases/sea/documents", params={"name": "krill.md"}, content=sections(5).encode())
+    expect(row(page, "krill.md")).to_contain_text(re.compile(r"indexing.*writing questions", re.DOTALL))
+    paid.release()
+    expect(row(page, "krill.md").get_by_text("ready", exact=True)).to_be_visible()
+    paid.always(DOWN)
+    site.api.post("/bases/sea/documents", params={"name": "prawn.md"}, content=sections(5, word="prawn").encode())
+    expect(row(page, "prawn.md")).to_contain_text("is tried again at", timeout=20_000)  # as the API explains it
+    assert "is tried again at" in page.request.get("/queue?base=sea").text()  # painted, too
+    paid.always(None)
+    site.api.delete("/bases/sea")
+
+
+def test_hostile_names_and_gone_documents_are_shown_live(page: Page, site: Site, base: str) -> None:
     hostile = "<img src=x onerror=alert(1)>.md"
     page.goto(f"/queue?base={base}")
     document = site.put(base, hostile, "# Hostile")

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from playwright.sync_api import Browser, Page
+    from playwright.sync_api import Browser, FilePayload, Page
 
 
 @pytest.fixture(scope="module")
@@ -53,9 +53,14 @@ def site(home: Path, secret: str) -> Iterator[Site]:
     found.close()
 
 
-def sign_in(page: Page, secret: str) -> None:
+def show_key(page: Page, secret: str) -> None:
     page.get_by_label("Key").fill(secret)
     page.get_by_label("Key").press("Enter")
+
+
+def sign_in(page: Page, secret: str) -> None:
+    show_key(page, secret)
+    expect(page).not_to_have_url(re.compile("/signin"))
 
 
 def test_a_key_opens_the_page_that_was_asked_for_and_signing_out_closes_it(page: Page, site: Site, secret: str) -> None:
@@ -65,7 +70,7 @@ def test_a_key_opens_the_page_that_was_asked_for_and_signing_out_closes_it(page:
     field = page.get_by_label("Key")
     expect(field).to_be_focused()
     expect(field).to_have_attribute("type", "password")
-    sign_in(page, "hf_" + "x" * 43)
+    show_key(page, "hf_" + "x" * 43)
     expect(page.get_by_role("alert")).to_have_text("This key is not known, was revoked or has expired.")
     expect(field).to_be_focused()
 
@@ -76,9 +81,8 @@ def test_a_key_opens_the_page_that_was_asked_for_and_signing_out_closes_it(page:
     kept = next(one for one in page.context.cookies() if one["name"] == "holdfast_key")
     assert (kept["httpOnly"], kept["sameSite"]) == (True, "Strict")
 
-    page.locator("input[type=file][multiple]").set_input_files(
-        [{"name": "tide.md", "mimeType": "text/markdown", "buffer": b"# Tide\n\nIt rises."}]
-    )
+    tide: FilePayload = {"name": "tide.md", "mimeType": "text/markdown", "buffer": b"# Tide\n\nIt rises."}
+    page.locator("input[type=file][multiple]").set_input_files([tide])
     row = page.get_by_role("row").filter(has=page.get_by_role("link", name="tide.md", exact=True))
     expect(row.get_by_text("ready", exact=True)).to_be_visible()
     row.get_by_role("button", name=re.compile("^Index again")).click()

@@ -23,7 +23,7 @@ Bases = Annotated[list[str] | None, Field(description="names of bases; null: all
 class WantedKey(BaseModel):
     """A key to be made."""
 
-    model_config = ConfigDict(extra="forbid", json_schema_extra={"examples": [{"name": "reports", "scope": "read"}]})
+    model_config = ConfigDict(extra="forbid")
 
     name: str = Field(min_length=1, max_length=200)
     scope: Scope = Scope.READ
@@ -34,9 +34,7 @@ class WantedKey(BaseModel):
 class WantedWebhook(BaseModel):
     """A webhook to be made."""
 
-    model_config = ConfigDict(
-        extra="forbid", json_schema_extra={"examples": [{"url": "https://example.org/hook", "types": ["job.*"]}]}
-    )
+    model_config = ConfigDict(extra="forbid")
 
     url: str = Field(min_length=1, max_length=4000)
     types: list[str] = Field(default_factory=lambda: ["*"], min_length=1, max_length=100)

@@ -29,6 +29,7 @@ from holdfast.api import (
     system,
 )
 from holdfast.api.doors import COOKIE, HERE, Doors
+from holdfast.api.examples import illustrate
 
 if TYPE_CHECKING:
     from holdfast.events.feed import Feed
@@ -117,7 +118,7 @@ def make_app(served: Served) -> FastAPI:
 
 
 def _described(app: FastAPI) -> dict[str, Any]:
-    """Describe the API, with the same problems on every route."""
+    """Describe the API, with examples and the same problems on every route."""
     if app.openapi_schema is None:
         described = get_openapi(title=app.title, version=app.version, summary=app.summary, routes=app.routes)
         schemas = described["components"]["schemas"]
@@ -127,6 +128,7 @@ def _described(app: FastAPI) -> dict[str, Any]:
         problem = {problems.MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/ProblemDetails"}}}
         for route in described["paths"].values():
             for operation in route.values():
+                illustrate(operation)
                 answers = operation["responses"]
                 answers |= {code: {"description": text, "content": problem} for code, text in PROBLEMS.items()}
         described["components"]["securitySchemes"] = {

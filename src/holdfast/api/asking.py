@@ -30,9 +30,7 @@ PART: TypeAdapter[str | Answer] = TypeAdapter(str | Answer)
 class Asked(BaseModel):
     """A search."""
 
-    model_config = ConfigDict(
-        extra="forbid", json_schema_extra={"examples": [{"query": "how long is parental leave", "limit": 5}]}
-    )
+    model_config = ConfigDict(extra="forbid")
 
     query: str = Field(max_length=10_000)
     limit: int = Field(10, ge=1, le=100)
@@ -52,7 +50,7 @@ class Found(BaseModel):
 class Question(BaseModel):
     """A question."""
 
-    model_config = ConfigDict(extra="forbid", json_schema_extra={"examples": [{"question": "Who signed the charter?"}]})
+    model_config = ConfigDict(extra="forbid")
 
     question: str = Field(max_length=10_000)
     mode: Mode = Mode.MIX

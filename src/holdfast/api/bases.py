@@ -15,13 +15,13 @@ from holdfast.front.values import Balance, Base, Counts, OnDuplicate, Waiting
 router = APIRouter(prefix="/bases", tags=["bases"], route_class=RepeatableRoute)
 
 ItemId = Annotated[int, Field(ge=1, lt=2**63)]
-Name = Annotated[str, Path(description="the name of a base", examples=["handbook"], max_length=200)]
+Name = Annotated[str, Path(description="the name of a base", max_length=200)]
 
 
 class Changes(BaseModel):
     """How a base is set; what is left out stays as it is."""
 
-    model_config = ConfigDict(extra="forbid", json_schema_extra={"examples": [{"indexes": ["vector", "fulltext"]}]})
+    model_config = ConfigDict(extra="forbid")
 
     indexes: list[str] | None = Field(None, description="which indexes its documents have", max_length=50)
     chunk_size: int | None = Field(None, description="tokens of a chunk, at most")
@@ -47,7 +47,7 @@ class Changes(BaseModel):
 class NewBase(Changes):
     """A base to be made."""
 
-    name: str = Field(min_length=1, max_length=200, examples=["handbook"])
+    name: str = Field(min_length=1, max_length=200)
 
 
 class ChangedBase(Changes):

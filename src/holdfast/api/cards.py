@@ -15,6 +15,8 @@ from holdfast.front.values import Card, Cards, Page, Reply
 router = APIRouter(prefix="/bases/{base}", tags=["cards"], route_class=RepeatableRoute)
 
 TYPES = {"csv": "text/csv", "json": "application/json", "anki": "text/plain"}
+TEXT = {"type": "string"}
+CARDS = {"type": "array", "items": {"type": "object"}}
 
 
 @router.get("/cards")
@@ -49,7 +51,9 @@ def cancel_cards(front: Front, base: Name) -> Reply:
 @router.get(
     "/cards/export",
     response_class=Response,
-    responses={200: {"content": {type_: {"schema": {"type": "string"}} for type_ in TYPES.values()}}},
+    responses={
+        200: {"content": {type_: {"schema": CARDS if form == "json" else TEXT} for form, type_ in TYPES.items()}}
+    },
 )
 def export_cards(front: Front, base: Name, form: Literal["csv", "json", "anki"] = "csv") -> Response:
     """Return all cards as a file for a spreadsheet, a program or Anki."""

@@ -77,9 +77,7 @@ class Note(BaseModel):
 class Source(BaseModel):
     """A place that is looked at: a page, a sitemap, a folder of the server."""
 
-    model_config = ConfigDict(
-        extra="forbid", json_schema_extra={"examples": [{"kind": "url", "source": "https://example.org/"}]}
-    )
+    model_config = ConfigDict(extra="forbid")
 
     kind: Literal["url", "sitemap", "directory"]
     source: str = Field(min_length=1, max_length=4000, description="an address, or the path of a folder")
@@ -111,10 +109,7 @@ class Filter(BaseModel):
 class Selected(BaseModel):
     """Some documents by their ids, or all that a filter lets through."""
 
-    model_config = ConfigDict(
-        extra="forbid",
-        json_schema_extra={"examples": [{"documents": [1, 2]}, {"filter": {"status": ["failed"]}, "dry_run": True}]},
-    )
+    model_config = ConfigDict(extra="forbid")
 
     documents: list[ItemId] | None = Field(None, max_length=MOST)
     filter: Filter | None = None

@@ -7,6 +7,7 @@ the browser itself, so by one nothing is changed unless the request says that it
 
 from __future__ import annotations
 
+import logging
 import re
 from http import HTTPStatus
 from typing import TYPE_CHECKING
@@ -14,15 +15,17 @@ from urllib.parse import urlsplit
 from uuid import uuid4
 
 from starlette.datastructures import Headers, MutableHeaders
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 
-from holdfast.api.problems import Refused, respond
+from holdfast.api.problems import Refused, respond, route_of, told
 
 if TYPE_CHECKING:
     from collections.abc import Collection
     from threading import Event
 
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+log = logging.getLogger("holdfast")
 
 SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
 HERE = frozenset({"localhost", "127.0.0.1", "::1"})
@@ -54,8 +57,12 @@ class Doors:
         given = request.headers.get("x-request-id", "")
         request.state.request_id = given if REQUEST_ID.fullmatch(given) else uuid4().hex
 
+        begun = False
+
         async def send_hardened(message: Message) -> None:
+            nonlocal begun
             if message["type"] == "http.response.start":
+                begun = True
                 headers = MutableHeaders(scope=message)
                 headers["X-Request-ID"] = request.state.request_id
                 for name, value in HARDENING.items():
@@ -68,6 +75,12 @@ class Doors:
         except Refused as refused:
             answer = respond(request, refused.status_code, refused.code, str(refused.detail), headers=refused.headers)
             await answer(scope, receive, send_hardened)
+        except ClientDisconnect:  # what was begun for whoever left is given up already
+            log.debug("api.left request=%s route=%s", request.state.request_id, route_of(request))
+        except Exception as error:
+            if begun:  # the answer cannot be taken back
+                raise
+            await told(request, error)(scope, receive, send_hardened)
 
     def _check(self, request: Request) -> None:
         host = _host(request.headers.get("host", ""))

@@ -17,6 +17,8 @@ from holdfast.events.stream import MEDIA_TYPE, opening, text_of
 from holdfast.front.values import Event, Page
 
 if TYPE_CHECKING:
+    from starlette.types import Receive, Scope, Send
+
     from holdfast.events.feed import Message, Subscription
 
 router = APIRouter(prefix="/events", tags=["events"])
@@ -97,27 +99,36 @@ async def follow_events(
         topics=topic,
         wake=lambda: wake(loop, woken),
     )
-    return StreamingResponse(_texts(subscription, woken), media_type=MEDIA_TYPE, headers=UNBUFFERED)
+    return _Stream(subscription, woken)
+
+
+class _Stream(StreamingResponse):
+    """Looks on until it ends, and no longer: also if whoever asked left before its first word."""
+
+    def __init__(self, subscription: Subscription, woken: asyncio.Event) -> None:
+        super().__init__(_texts(subscription, woken), media_type=MEDIA_TYPE, headers=UNBUFFERED)
+        self._subscription = subscription
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        with self._subscription:
+            await super().__call__(scope, receive, send)
 
 
 async def _texts(subscription: Subscription, woken: asyncio.Event) -> AsyncIterator[str]:
     """Write what there is, wait until there is more, and now and then say that somebody is here."""
-    try:
-        yield opening()
-        while True:
-            woken.clear()
-            messages = await run_in_threadpool(_ready, subscription)
-            if messages is None:
-                return
-            if messages:
-                yield "".join(map(text_of, messages))
-            else:
-                try:
-                    await asyncio.wait_for(woken.wait(), HEARTBEAT)
-                except TimeoutError:
-                    yield text_of(Heartbeat())
-    finally:
-        subscription.close()
+    yield opening()
+    while True:
+        woken.clear()
+        messages = await run_in_threadpool(_ready, subscription)
+        if messages is None:
+            return
+        if messages:
+            yield "".join(map(text_of, messages))
+        else:
+            try:
+                await asyncio.wait_for(woken.wait(), HEARTBEAT)
+            except TimeoutError:
+                yield text_of(Heartbeat())
 
 
 def _ready(subscription: Subscription) -> list[Message] | None:

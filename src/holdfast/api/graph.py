@@ -12,7 +12,7 @@ from holdfast.front.values import GraphView, Place
 
 router = APIRouter(prefix="/bases/{base}/graph", tags=["search"])
 
-Key = Annotated[str, Query(min_length=1, max_length=500, description="the key of an entity", examples=["grey island"])]
+Key = Annotated[str, Query(min_length=1, max_length=500, description="the key of an entity")]
 
 
 @router.get("")

@@ -207,9 +207,14 @@ def _refused(request: Request, error: HTTPException) -> JSONResponse:
 
 
 def _unforeseen(request: Request, error: Exception) -> JSONResponse:
-    log.error("api.failed path=%s", request.url.path, exc_info=error)
+    log.error("api.failed request=%s route=%s", request.state.request_id, route_of(request), exc_info=error)
     detail = "Something went wrong that was not foreseen; the server's log has it under the id of this request."
     return respond(request, HTTPStatus.INTERNAL_SERVER_ERROR, "internal_error", detail)
+
+
+def route_of(request: Request) -> str:
+    """Name the route of a request as it is described: the path itself may hold the words of a document."""
+    return f"{request.method} {getattr(request.scope.get('route'), 'path', '')}"
 
 
 def _escaped(part: str) -> str:

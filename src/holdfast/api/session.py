@@ -20,7 +20,7 @@ router = APIRouter(prefix="/session", tags=["session"])
 class SignIn(BaseModel):
     """A key to be kept."""
 
-    model_config = ConfigDict(extra="forbid", json_schema_extra={"examples": [{"key": "hf_…"}]})
+    model_config = ConfigDict(extra="forbid")
 
     key: Annotated[str, Field(min_length=1, max_length=200, description="the secret of a key")]
 

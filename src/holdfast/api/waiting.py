@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 
 from fastapi import Query
 from fastapi.concurrency import run_in_threadpool
+from starlette.requests import ClientDisconnect
 
 from holdfast.api.callers import served
 from holdfast.api.events import wake
@@ -22,7 +23,7 @@ Wait = Annotated[float, Query(ge=0, le=60, description="seconds to wait until it
 
 
 async def rested(request: Request, read: Callable[[], T], resting: Callable[[T], bool], seconds: float) -> T:
-    """Read something, and again whenever something happened, until it rests or the time is over."""
+    """Read something, and again whenever something happened, until it rests, the time is over, or nobody waits."""
     found = await run_in_threadpool(read)
     if resting(found) or not seconds:
         return found
@@ -30,6 +31,8 @@ async def rested(request: Request, read: Callable[[], T], resting: Callable[[T],
     loop, woken = asyncio.get_running_loop(), asyncio.Event()
     ends = loop.time() + seconds
     subscription = await run_in_threadpool(here.feed.subscribe, wake=lambda: wake(loop, woken))
+    leaving = asyncio.create_task(_left(request))
+    leaving.add_done_callback(lambda _: woken.set())
     try:
         while True:
             woken.clear()
@@ -37,9 +40,18 @@ async def rested(request: Request, read: Callable[[], T], resting: Callable[[T],
             left = ends - loop.time()
             if resting(found) or left <= 0 or here.draining.is_set():
                 return found
+            if leaving.done():
+                raise leaving.exception() or ClientDisconnect
             try:
                 await asyncio.wait_for(woken.wait(), left)
             except TimeoutError:
                 ends = loop.time()
     finally:
+        leaving.cancel()
         subscription.close()
+
+
+async def _left(request: Request) -> None:
+    """Return when whoever asked has left."""
+    while (await request.receive())["type"] != "http.disconnect":
+        pass

@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from holdfast.errors import BadRequest
+from holdfast.library.catalogue import number
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -111,7 +112,7 @@ class PublicEvent:
             "id": self.id,
             "type": self.type,
             "at": datetime.fromtimestamp(self.at / 1_000_000, UTC).isoformat(timespec="milliseconds"),
-            "base": self.base,
+            "base": self.base if self.base is None else number(self.base) or self.base,
             "document": self.document,
             "owner": self.owner,
             "kind": self.kind,

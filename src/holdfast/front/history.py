@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from holdfast.events.catalogue import Cursor, Filter, types_of
 from holdfast.front.sentences import when
 from holdfast.front.values import Event, Page
+from holdfast.library.catalogue import number
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -70,7 +71,7 @@ def _event(one: PublicEvent) -> Event:
         id=one.id,
         type=one.type,
         at=when(one.at),
-        base=None if one.base is None else int(one.base),
+        base=None if one.base is None else number(one.base),
         document=one.document,
         owner=one.owner,
         kind=one.kind,

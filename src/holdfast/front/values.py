@@ -708,7 +708,8 @@ class Overview:
     bases: int
     documents: Counts
     queue: Queue
-    workers: int  # that hold work of these bases now, with a lease that has not run out; idle ones are not known
+    workers: int  # that are there, at work or waiting for it, whatever base that is of
+    working: int  # that hold work of these bases now, with a lease that has not run out
     tokens_spent: int  # as far back as the ledger goes, as all that follows
     tokens_saved: int
     price_spent: float | None

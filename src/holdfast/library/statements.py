@@ -175,44 +175,42 @@ _is_number = func.substr(owners.c.owner, 1, 1).in_([literal_column(f"'{digit}'")
 _item_id = case((_is_number, cast(owners.c.owner, BigInteger)))
 
 _row = batch(chunk=int)
-_lacks = select(missing.c.chunk_id).where(missing.c.slot_id == slots.c.id, missing.c.chunk_id == chunks.c.id).exists()
-_served = (
-    _row.join(chunks, chunks.c.id == _row.c.chunk)
-    .join(slots, and_(slots.c.owner_id == chunks.c.owner_id, slots.c.kind == word("kind")))
-    .join(owners, owners.c.id == slots.c.owner_id)
-    .join(
-        lists,
-        and_(
-            lists.c.owner_id == chunks.c.owner_id,
-            lists.c.chunk_id == chunks.c.id,
-            lists.c.build == slots.c.source,
-        ),
+_owned = batch(chunk=int, owner_id=int)
+
+
+def _if_served(proposed: Any, chunk: Any, owner: Any, *columns: Any) -> Any:
+    """Read something of chunks that may be shown; how they are proposed and what is asked changes nothing about who is.
+
+    `proposed` are chunks and their owners. That a list of this owner has the chunk says that it is theirs.
+    """
+    lacks = select(missing.c.chunk_id).where(missing.c.slot_id == slots.c.id, missing.c.chunk_id == chunk).exists()
+    served = (
+        proposed.join(slots, and_(slots.c.owner_id == owner, slots.c.kind == word("kind")))
+        .join(owners, owners.c.id == slots.c.owner_id)
+        .join(lists, and_(lists.c.owner_id == owner, lists.c.chunk_id == chunk, lists.c.build == slots.c.source))
+        .join(builds, and_(builds.c.owner_id == lists.c.owner_id, builds.c.build == lists.c.build))
+        .join(items, items.c.id == _item_id)
+        .join(bases, bases.c.id == items.c.base_id)
     )
-    .join(builds, and_(builds.c.owner_id == lists.c.owner_id, builds.c.build == lists.c.build))
-    .join(items, items.c.id == _item_id)
-    .join(bases, bases.c.id == items.c.base_id)
-)
-
-
-def _if_served(*columns: Any) -> Any:
-    """Read something of chunks that may be shown; what is asked changes nothing about who is."""
     return (
-        select(chunks.c.id, owners.c.owner, slots.c.built, *columns)
-        .select_from(_served)
+        select(chunk, owners.c.owner, slots.c.built, *columns)
+        .select_from(served)
         .where(
             owners.c.base == word("base"),
             OPEN,
             VISIBLE,
             serves(slots),
             slots.c.recipe == number("recipe"),
-            ~_lacks,
+            ~lacks,
         )
     )
 
 
-SERVED = _if_served()
-CONFIRMED = _if_served(slots.c.source)
+_of_chunks = (_row.join(chunks, chunks.c.id == _row.c.chunk), chunks.c.id, chunks.c.owner_id)
+SERVED = _if_served(*_of_chunks)
+CONFIRMED = _if_served(_owned, _owned.c.chunk, _owned.c.owner_id, slots.c.source)
 SERVED_PASSAGES = _if_served(
+    *_of_chunks,
     lists.c.ordinal,
     lists.c.start,
     lists.c.body,

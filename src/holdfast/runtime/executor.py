@@ -77,7 +77,7 @@ class Executor:
         self.store = store
         self.indexers = indexers
         self.holder = holder
-        self.heartbeat = Heartbeat(store, clock, rules)
+        self.heartbeat = Heartbeat(store, clock, rules, holder)
         self._clock = clock
         self._rules = rules
         self._chance = chance

@@ -49,10 +49,11 @@ class _Hand:
 
 
 class Heartbeat:
-    """The leases of one worker."""
+    """The leases of one worker, and that it is there."""
 
-    def __init__(self, store: Store, clock: Clock, rules: Rules) -> None:
+    def __init__(self, store: Store, clock: Clock, rules: Rules, holder: str = "") -> None:
         self._store = store
+        self._holder = holder
         self._clock = clock
         self._rules = rules
         self._patience = rules.patience.total_seconds()
@@ -132,10 +133,11 @@ class Heartbeat:
         self._thread.start()
 
     def stop(self) -> None:
-        """End the thread."""
+        """End the thread, and say goodbye."""
         self._ended.set()
         if self._thread is not None:
             self._thread.join()
+            self._say(self._store.depart)
 
     def _hand(self, ticket: Ticket) -> _Hand | None:
         """Find a ticket in hand; a later one for the same slot, in another thread, is not it."""
@@ -199,16 +201,25 @@ class Heartbeat:
             except (StaleLease, StoreError) as error:
                 log.warning("heartbeat.give_back error=%s", error)
 
+    def _say(self, word: Callable[[str], None]) -> None:
+        """Say that this worker is there, or goes; nothing depends on being heard."""
+        try:
+            word(self._holder)
+        except StoreError as error:
+            log.warning("heartbeat.unheard error=%s", error)
+
     def _run(self) -> None:
         period = self._rules.heartbeat.total_seconds()
         tick = min(TELL_SECONDS, period)
         beaten = time.monotonic()
+        self._say(self._store.attend)
         while not self._ended.wait(tick):
             due = time.monotonic() - beaten >= period - tick / 2
             try:
                 if due:
                     beaten = time.monotonic()
                     self.beat()
+                    self._say(self._store.attend)
                 else:
                     self.tell()
             except Exception:

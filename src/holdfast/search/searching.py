@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 from holdfast.errors import WorkError
 from holdfast.library import statements as sql
 from holdfast.library.builds import Builds
-from holdfast.library.serving import Confirmed, confirmed, served, served_recipes
+from holdfast.library.serving import Confirmed, Owners, confirmed, served, served_recipes
 from holdfast.search.calibration import Calibrations
 from holdfast.search.fusion import (
     FULLTEXT,
@@ -70,6 +70,7 @@ class Searching:
         self._database = database
         self._indexes = indexes
         self._builds = Builds(database)
+        self._owners = Owners()
         self._calibrations = Calibrations(database, indexes)
         self._ties: dict[tuple[int, int | None], Ties] = {}
 
@@ -87,13 +88,13 @@ class Searching:
         `documents` and `channels` name the only ones that count; without them all of the base do.
         """
         with self._database.sharing() as tx:
-            look = Look(tx, self._indexes, base, query, _chunks_of(tx, base, documents))
+            look = Look(tx, self._indexes, self._owners, base, query, _chunks_of(tx, base, documents))
             return look.hits(self._together(look, CHANNELS if channels is None else channels), limit)
 
     def direct(self, base: Base, query: str, limit: int = 10) -> list[Hit]:
         """Return what words, meaning and questions find together, without following names."""
         with self._database.sharing() as tx:
-            look = Look(tx, self._indexes, base, query)
+            look = Look(tx, self._indexes, self._owners, base, query)
             return look.hits(self._fuse(look), limit)
 
     def shown(self, base: Base, kind: str, chunks: Sequence[int]) -> dict[int, Served]:
@@ -107,7 +108,7 @@ class Searching:
     def channel(self, base: Base, kind: str, query: str, limit: int = DEPTH) -> list[Hit]:
         """Return what one channel finds."""
         with self._database.sharing() as tx:
-            look = Look(tx, self._indexes, base, query)
+            look = Look(tx, self._indexes, self._owners, base, query)
             if kind == GRAPH:
                 walked = self._walk(look, self._fuse(look))
                 return look.hits(alone(walked), limit) if walked else []
@@ -116,7 +117,7 @@ class Searching:
     def compare(self, base: Base, query: str) -> dict[str, list[Hit]]:
         """Return what each channel finds, and as `hybrid` what they find together."""
         with self._database.sharing() as tx:
-            look = Look(tx, self._indexes, base, query)
+            look = Look(tx, self._indexes, self._owners, base, query)
             fused = self._fuse(look)
             walked = self._walk(look, fused)
             channels = look.direct().values()
@@ -127,6 +128,7 @@ class Searching:
     def forget(self) -> None:
         """Forget what was measured and read of all bases; the next query does it again."""
         self._calibrations.forget()
+        self._owners = Owners()
         self._ties.clear()
 
     def _together(self, look: Look, channels: Collection[str]) -> Iterable[Fused]:
@@ -141,7 +143,7 @@ class Searching:
     def measured(self, base: Base) -> Measured:
         """Return how far each channel is trusted on this base."""
         with self._database.sharing() as tx:
-            return self._measured(Look(tx, self._indexes, base, ""))
+            return self._measured(Look(tx, self._indexes, self._owners, base, ""))
 
     def _fuse(self, look: Look, kinds: Collection[str] = DIRECT) -> Ranking:
         """Make one ranking of channels that look at the query itself."""
@@ -190,7 +192,13 @@ class Look:
     """One query in one snapshot: what was proposed, and what of it may be shown."""
 
     def __init__(
-        self, tx: Transaction, indexes: Indexes, base: Base, query: str, within: Sequence[int] | None = None
+        self,
+        tx: Transaction,
+        indexes: Indexes,
+        owners: Owners,
+        base: Base,
+        query: str,
+        within: Sequence[int] | None = None,
     ) -> None:
         self.base = base
         self.query = query
@@ -198,6 +206,7 @@ class Look:
         self._among = None if within is None else frozenset(within)
         self._tx = tx
         self._indexes = indexes
+        self._owners = owners
         self._shown: dict[int, Shown] = {}
         self._recipes: dict[str, list[Recipe]] = {}
         self._channels: dict[tuple[str, int], Channel] = {}
@@ -245,7 +254,7 @@ class Look:
 
     def confirm(self, kind: str, recipe: Recipe, chunks: Sequence[int]) -> Mapping[int, Confirmed]:
         """Return those of the chunks that may be shown; what is shown in several generations is shown in the newest."""
-        found = confirmed(self._tx, self.base.key, kind, recipe.id, sorted(chunks))  # neighbours lie side by side
+        found = confirmed(self._tx, self.base.key, kind, recipe.id, chunks, self._owners)
         for chunk, one in found.items():
             if chunk not in self._shown or self._shown[chunk].standing[1:] < one[1:]:
                 self._shown[chunk] = Shown(one, kind, recipe.id)

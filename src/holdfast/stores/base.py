@@ -285,6 +285,14 @@ class Store(Protocol):
         """Renew the leases and write the progress."""
         ...
 
+    def attend(self, holder: str) -> None:
+        """Note that a worker is there, and forget those who have been silent for long."""
+        ...
+
+    def depart(self, holder: str) -> None:
+        """Note that a worker has gone."""
+        ...
+
     def complete(self, completions: Sequence[Completion], write: Writer | None = None) -> None:
         """Publish builds: they are served from now on, and what waited for them is queued.
 
@@ -385,6 +393,10 @@ class Store(Protocol):
 
     def overview(self, base: str | None = None, window: timedelta = timedelta(days=1)) -> Overview:
         """Count what is active and what ended within the window, of a base or of all."""
+        ...
+
+    def workers(self) -> int:
+        """Count those who work or wait for work; one that was killed counts until its leases would have run out."""
         ...
 
     def explain(self, base: str, owner: str) -> list[Reason]:

@@ -83,6 +83,12 @@ class Listing(Desk):
             rows = tx.run(queue.ended_by_time(scope), **_of(base), since=since, width=micros(width))
         return {(Moment(at), outcome): many for at, outcome, many in rows}
 
+    def workers(self) -> int:
+        """Count those who work or wait for work; one that was killed counts until its leases would have run out."""
+        with self.database.reading() as tx:
+            count: int = tx.run(queue.COUNT_WORKERS, silence=micros(self.rules.lease))[0][0]
+            return count
+
     def at_work(self) -> list[tuple[str, str]]:
         """Name the bases and who holds something of each; a worker that waits for work is not seen."""
         with self.database.reading() as tx:

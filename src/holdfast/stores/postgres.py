@@ -113,4 +113,11 @@ def postgres_engine(url: str) -> Engine:
     """Open a pool of connections."""
     # A process that is stopped inside a transaction must not keep the others waiting for ever.
     timeouts = f"-c lock_timeout={WAIT_MS} -c idle_in_transaction_session_timeout={2 * WAIT_MS}"
-    return create_engine(url, pool_pre_ping=True, pool_size=8, max_overflow=64, connect_args={"options": timeouts})
+    return create_engine(
+        url,
+        pool_pre_ping=True,
+        pool_size=8,
+        max_overflow=64,
+        connect_args={"options": timeouts},
+        hide_parameters=True,  # an error that is logged must not hold the words of a document
+    )

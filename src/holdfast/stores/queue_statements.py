@@ -9,10 +9,11 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sqlalchemy import Text, and_, case, delete, func, insert, literal_column, not_, or_, select, update
+from sqlalchemy.dialects.postgresql import insert as upsert
 
 from holdfast.core.states import Operation, SlotState, Status
 from holdfast.stores.batch import LIMIT, NOW, batch, number, word
-from holdfast.stores.tables import BROKEN, duplicates, events, jobs, owners, pauses, quotas, slots
+from holdfast.stores.tables import BROKEN, duplicates, events, jobs, owners, pauses, quotas, slots, workers
 
 if TYPE_CHECKING:
     from sqlalchemy import ColumnElement
@@ -275,6 +276,11 @@ HOLDERS = (
     .where(slots.c.holder.is_not(None), slots.c.until > NOW)
     .distinct()
 )
+_seen = upsert(workers).values(holder=word("holder"), seen_at=NOW)
+ATTEND = _seen.on_conflict_do_update(index_elements=[workers.c.holder], set_={"seen_at": _seen.excluded.seen_at})
+DEPART = delete(workers).where(workers.c.holder == word("holder"))
+FORGET_SILENT = delete(workers).where(workers.c.seen_at <= NOW - number("silence"))
+COUNT_WORKERS = select(func.count()).where(workers.c.seen_at > NOW - number("silence"))
 _row = batch(owner_id=int)
 PROGRESS_OF = (
     select(slots.c.job, slots.c.stage, slots.c.step, slots.c.steps, slots.c.done, slots.c.total)

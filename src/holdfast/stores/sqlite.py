@@ -273,9 +273,10 @@ def sqlite_engine(path: Path | None, clock: Clock) -> Engine:
             poolclass=QueuePool,
             pool_size=8,
             max_overflow=-1,
+            hide_parameters=True,  # an error that is logged must not hold the words of a document
         )
     else:
-        engine = create_engine(url, connect_args=connect_args, poolclass=StaticPool)
+        engine = create_engine(url, connect_args=connect_args, poolclass=StaticPool, hide_parameters=True)
 
     @event.listens_for(engine, "connect")
     def _prepare(raw: sqlite3.Connection, _record: Any) -> None:

@@ -240,6 +240,13 @@ erasures = Table(
     CheckConstraint("0 <= erased AND erased <= removed", name="erased"),
 )
 
+workers = Table(
+    "workers",
+    metadata,
+    Column("holder", Text, primary_key=True),
+    Column("seen_at", BigInteger, nullable=False),
+)
+
 counters = Table(
     "counters",
     metadata,

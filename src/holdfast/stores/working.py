@@ -11,6 +11,7 @@ from holdfast.core.effects import Change
 from holdfast.core.slot import OwnerId, SlotId, Ticket
 from holdfast.core.states import SlotState, Verb
 from holdfast.errors import BadRequest, StaleLease
+from holdfast.stores import queue_statements as queue
 from holdfast.stores import statements as sql
 from holdfast.stores.desk import Desk, Snapshot, fault_cells, plain, raise_stale, ticket_row
 
@@ -134,6 +135,19 @@ class Working(Desk):
         with self.database.reading() as tx:
             called = {slot for (slot,) in tx.run(sql.CALLED_BACK, [[ticket.slot] for ticket in tickets])}
         return [ticket for ticket in tickets if ticket.slot in called]
+
+    def attend(self, holder: str) -> None:
+        """Note that a worker is there, and forget those who have been silent for long."""
+
+        def work(tx: Transaction) -> None:
+            tx.run(queue.ATTEND, holder=holder)
+            tx.run(queue.FORGET_SILENT, silence=micros(self.rules.lease) * 10)
+
+        self.database.write(work, durable=False)
+
+    def depart(self, holder: str) -> None:
+        """Note that a worker has gone."""
+        self.database.write(lambda tx: tx.run(queue.DEPART, holder=holder), durable=False)
 
     def complete(self, completions: Sequence[Completion], write: Writer | None = None) -> None:
         """Publish builds: they are served from now on, and what waited for them is queued."""

@@ -124,7 +124,7 @@ def paint(
             base=base or _recent(request, bases),
             chosen=base,
             page=template.removesuffix(".html"),
-            script={"base": base.name if base else None, **(script or {})},
+            script={"base": base.name if base else None, "base_failed": bool(base and base.problem), **(script or {})},
             **shown,
         )
     )

@@ -51,7 +51,7 @@ def graph_page(
         portrait = asking.entity(base, entity) if entity else None
     except UnknownEntity:
         gone, portrait = entity, None
-    kinds = _kinds(one.kind for one in (*view.nodes, *found))
+    kinds = _kinds([*(one.kind for one in view.nodes), *(one.kind for one in found)])
     asked = {"text": text, "around": around, "entity": entity if portrait else "", "beside": beside}
     return visit.paint(
         "graph.html",

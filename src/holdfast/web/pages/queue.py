@@ -30,7 +30,6 @@ CHIPS = (
     Outcome.SUCCESS,
     Outcome.CANCELLED,
 )
-WAITS = ("queued", "deleting")
 
 
 # What a script clones a row from.
@@ -80,8 +79,8 @@ def queue_page(
 
 
 def _explained(front: Local, job: Job) -> Job:
-    """Add why a job waits; lists do not tell it."""
-    if job.state in WAITS:
+    """Add why a job is not worked on now; lists do not tell it."""
+    if job.outcome is None and job.progress is None:
         with suppress(UnknownJob):  # its base was deleted meanwhile
             return replace(job, waiting_for=front.jobs.get(job.id).waiting_for)
     return job

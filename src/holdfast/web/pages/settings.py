@@ -67,7 +67,12 @@ def settings_page(
     front = visit.front
     caller = front.reception.caller
     admin = caller.may(Scope.ADMIN)
-    common = {"tabs": list(Tab), "tab": tab, "admin": admin, "everywhere": admin and caller.bases is None}
+    common: dict[str, Any] = {
+        "tabs": list(Tab),
+        "tab": tab,
+        "admin": admin,
+        "everywhere": admin and caller.bases is None,
+    }
     if tab is Tab.BASES and base:
         return visit.paint("settings.html", part="base", base=front.bases.get(base), **common, **_one(front, base))
     shown = _shown(tab, front, request, everywhere=common["everywhere"])

@@ -41,6 +41,7 @@ const menuItem = (name, text, used) => el("button", { type: "button", class: "pl
 /** @param {string} base @param {number | null} parent @param {() => void} added */
 function dropping(base, parent, added) {
   const zone = byId("main");
+  byId("drop").dataset.drop = t("documents.drop", { base });
   let depth = 0;
   /** @param {boolean} on */
   const over = (on) => byId("drop").classList.toggle("over", on);

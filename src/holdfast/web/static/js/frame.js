@@ -10,6 +10,7 @@ const MINUTE = 60_000; // milliseconds
 const PAGES = { o: "overview", d: "documents", s: "search", a: "ask", g: "graph", c: "cards", q: "queue", t: "activity", e: "settings" };
 
 localise(document);
+document.querySelector(".side [aria-current]")?.scrollIntoView({ block: "nearest", inline: "center" }); // on a phone they are a strip
 setInterval(() => document.hidden || tellTimes(document), MINUTE / 4);
 
 /** @param {string} name @param {string} value */

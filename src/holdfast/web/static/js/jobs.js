@@ -141,7 +141,7 @@ export class JobRows {
   why(job) {
     if (job.state === "queued" && this.queue.paused) return t("queue.held");
     if (job.state === "queued" && this.queue.paused_bases.includes(job.base)) return t("queue.held_base");
-    if (job.state === "queued" || job.state === "deleting") return job.waiting_for[0] ?? "";
+    if (!job.outcome) return job.progress ? "" : (job.waiting_for[0] ?? "");
     const error = Object.values(job.results).find((one) => one.error)?.error;
     return error ? known(`problem.${error}`, error) : "";
   }

@@ -84,25 +84,25 @@ export class Picture {
   drawEdges(network, light, lit) {
     const { pen } = this;
     const { sources, targets, x, y } = network.layout;
-    const thin = new Path2D();
-    const thick = new Path2D();
+    const faint = new Path2D();
+    const strong = new Path2D();
     const bright = new Path2D();
     for (let edge = 0; edge < sources.length; edge++) {
       const from = sources[edge];
       const to = targets[edge];
       const shining = edge === light.edge || (light.node >= 0 && (from === light.node || to === light.node));
-      const path = shining ? bright : network.edges[edge].weight > 2 || network.edges[edge].kind ? thick : thin;
+      const path = shining ? bright : network.edges[edge].weight > 2 || network.edges[edge].kind ? strong : faint;
       path.moveTo(x[from], y[from]);
       path.lineTo(x[to], y[to]);
     }
     pen.strokeStyle = this.line;
+    // One pixel of the device is drawn as a hair, which costs a tenth of anything wider; so strength is shown by tone.
+    pen.lineWidth = 0.99 / (this.scale * this.dpr);
     const crowd = Math.min(1, 1200 / (sources.length + 1));
-    pen.globalAlpha = (lit ? 0.1 : 0.16 + 0.24 * crowd);
-    pen.lineWidth = 0.8 / this.scale;
-    pen.stroke(thin);
-    pen.globalAlpha = lit ? 0.15 : 0.25 + 0.35 * crowd;
-    pen.lineWidth = 1.4 / this.scale;
-    pen.stroke(thick);
+    pen.globalAlpha = lit ? 0.12 : 0.18 + 0.27 * crowd;
+    pen.stroke(faint);
+    pen.globalAlpha = lit ? 0.2 : 0.35 + 0.45 * crowd;
+    pen.stroke(strong);
     pen.globalAlpha = 0.9;
     pen.strokeStyle = this.accent;
     pen.lineWidth = 1.6 / this.scale;

@@ -32,6 +32,7 @@ export function paintProgress(within, progress) {
   else bar.value = progress.share;
   const stage = part.querySelector(".stage");
   if (stage) stage.textContent = stageOf(progress);
+  part.title = progress.steps > 1 ? t("progress.step", { step: progress.step, steps: progress.steps }) : "";
 }
 
 /** @param {Progress} progress */

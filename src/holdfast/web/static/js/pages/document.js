@@ -78,10 +78,7 @@ follow(
   {
     event: (event) => {
       if (event.type === "base.failed" || event.type === "base.repaired") location.reload();
-      else if (event.type === "base.deleted" || event.type === "base.cleared") gone();
-      else if (event.document !== doc.id) return;
-      else if (event.type === "document.deleted" || event.type === "document.removed") gone();
-      else soon();
+      else if (event.document === doc.id || event.type.startsWith("base.")) soon();
     },
     progress: (told) => {
       if (told.document !== doc.id || (doc.status !== "indexing" && doc.status !== "queued")) return;

@@ -1,17 +1,18 @@
 // The queue: live, in the order in which it is served, and what people do to it.
 
 import { get, post, search } from "../api.js";
-import { confirmed, notice, show, tried } from "../dialog.js";
+import { confirmed, notice, tried } from "../dialog.js";
 import { byId, data, el, field, icon } from "../html.js";
-import { called, JobRows } from "../jobs.js";
+import { details } from "../job.js";
+import { JobRows } from "../jobs.js";
 import { paging, paintPager } from "../paging.js";
 import { Ranking } from "../ranking.js";
 import { progressOf } from "../standing.js";
 import { follow } from "../stream.js";
-import { date, known, number, t } from "../words.js";
+import { number, t } from "../words.js";
 
 const SETTLE = 240; // milliseconds in which what happens is shown together
-const EXPLAINED = 10_000; // milliseconds after which it is asked again why a job waits
+const AGAIN = 5000; // milliseconds after which it is looked again at what is under way
 const asked = data.asked;
 const base = asked.base || null;
 const table = byId("queue");
@@ -78,7 +79,7 @@ follow(
   base ? { base } : {},
 );
 
-/** @type {Map<string, number>} when it was asked why a job waits */
+/** @type {Map<string, number>} when it was asked why a job waits in its state */
 const explained = new Map();
 let explaining = false;
 
@@ -89,15 +90,19 @@ async function explain() {
   for (const row of rows.rows) {
     const job = rows.jobs.get(row.dataset.id ?? "");
     const place = row.getBoundingClientRect();
-    if (!job || job.state !== "queued" || rows.queue.paused || place.bottom < 0 || place.top > innerHeight || document.hidden) continue;
-    if (Date.now() - (explained.get(job.id) ?? 0) < EXPLAINED) continue;
-    explained.set(job.id, Date.now());
+    if (!job || job.outcome || job.progress || (job.state === "queued" && rows.queue.paused) || place.bottom < 0 || place.top > innerHeight || document.hidden) continue;
+    const now = `${job.id} ${job.state}`;
+    if (Date.now() - (explained.get(now) ?? 0) < AGAIN) continue;
+    explained.set(now, Date.now());
     const found = await get(`/jobs/${encodeURIComponent(job.id)}`).catch(() => null);
     if (found && !found.outcome) rows.patch({ id: job.id, waiting_for: found.waiting_for });
   }
   explaining = false;
 }
 addEventListener("scrollend", explain);
+
+// That an attempt failed and is made again later is no event, so what is under way is looked at now and then.
+setInterval(() => document.hidden || [...rows.jobs.values()].every((job) => job.outcome) || soon(), AGAIN);
 
 // ---------------------------------------------------------------- where in the queue
 
@@ -126,29 +131,6 @@ async function act(action, job) {
   if (!reply) return;
   notice(reply.message || t("done.accepted"));
   soon();
-}
-
-/** @param {string} id */
-async function details(id) {
-  /** @type {Job | undefined} */
-  const job = await tried(() => get(`/jobs/${encodeURIComponent(id)}`));
-  if (!job) return;
-  const results = Object.entries(job.results).map(([kind, one]) =>
-    el("li", {}, `${known(`index.${kind}`, kind)}: ${known(`slot.${one.state}`, one.state)}`, one.missing ? `, ${t("queue.detail.missing", { count: number(one.missing) })}` : "", one.error ? ` (${known(`problem.${one.error}`, one.error)})` : ""));
-  const lines = [
-    ["queue.state", t(`status.${job.state}`)],
-    ["base", job.base],
-    ["queue.detail.id", el("span", { class: "mono" }, job.id)],
-    ["queue.detail.cause", job.cause],
-    ["queue.priority", number(job.priority)],
-    ["queue.detail.generation", number(job.generation)],
-    ["queue.detail.created", date(job.created_at)],
-    job.finished_at ? ["queue.detail.finished", date(job.finished_at)] : null,
-    job.waiting_for.length ? ["queue.detail.waiting", el("ul", {}, ...job.waiting_for.map((one) => el("li", {}, one)))] : null,
-    results.length ? ["queue.detail.results", el("ul", {}, ...results)] : null,
-  ];
-  const list = el("dl", { class: "facts" }, ...lines.filter((one) => one !== null).flatMap(([key, value]) => [el("dt", {}, t(/** @type {string} */ (key))), el("dd", {}, value)]));
-  show(`${t(`queue.operation.${job.operation}`)}: ${called(job)}`, [list]);
 }
 
 /** A job that the address names, as a link from elsewhere does. */

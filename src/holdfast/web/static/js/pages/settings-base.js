@@ -116,14 +116,13 @@ async function moved() {
 }
 
 const soon = () => (waiting ||= setTimeout(refresh, TOGETHER));
-follow(
-  {
-    event: (event) => (event.type === "base.renamed" || event.type === "base.deleted" ? moved() : soon()),
-    progress: (told) => told.owner === "rollout" && soon(),
-    reset: soon,
-  },
-  { base: name },
-);
+// All bases are followed: a stream of this one alone could not be opened once it is gone.
+const mine = (/** @type {{base: any}} */ told) => Number(told.base) === data.one.id;
+follow({
+  event: (event) => mine(event) && (event.type === "base.renamed" || event.type === "base.deleted" ? moved() : soon()),
+  progress: (told) => mine(told) && told.owner === "rollout" && soon(),
+  reset: soon,
+});
 
 // ---------------------------------------------------------------- the base as a whole
 
