@@ -195,7 +195,7 @@ def test_an_answer_that_nobody_hears_is_not_spoken_to_its_end(
         site = HttpSite(rig)
         site.index("whales.md", WHALES)
         body = json.dumps({"question": "What does the blue whale eat?"}).encode()
-        line = asked(site, "POST", f"{API}/bases/shelf/answers:stream", body, **{"content-type": "application/json"})
+        line = asked(site, "POST", f"{API}/bases/shelf/answers:stream", body, content_type="application/json")
         heard(line, b"first words")
         leave(line)
         speaker.go_on.set()

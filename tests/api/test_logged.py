@@ -35,7 +35,7 @@ WHALES = f"# Whales\n\nThe {TEXT} whale eats krill with Xylotext Whale Company.\
 
 
 @pytest.fixture
-def lines(caplog: pytest.LogCaptureFixture) -> Iterator[pytest.LogCaptureFixture]:
+def lines(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
     """All that anybody logs, in every detail."""
     caplog.set_level(logging.DEBUG)
     caplog.set_level(logging.DEBUG, "holdfast")
@@ -59,9 +59,7 @@ def unwell() -> Iterator[Site]:
 
 
 @pytest.fixture
-def site(
-    database_url: str, tmp_path: Path, clock: FakeClock, model: PaidProvider, unwell: Site
-) -> Iterator[HttpSite]:
+def site(database_url: str, tmp_path: Path, clock: FakeClock, model: PaidProvider, unwell: Site) -> Iterator[HttpSite]:
     """A server whose language model answers, and whose embeddings fail."""
     speaker = OpenAIProvider(Endpoint(base_url=model.url, key=model.key, chat_model=model.chat_model))
     embedder = OpenAIProvider(Endpoint(base_url=unwell.url("/v1"), key="sk-xylokey", embedding_model="m"))

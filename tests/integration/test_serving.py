@@ -136,8 +136,8 @@ def test_a_hit_by_another_recipe_than_the_served_one_is_not_shown(
         rig,
         kind,
         monkeypatch,
-        '            slots.c.recipe == number("recipe"),\n            ~_lacks',
-        instead="~_lacks",
+        '            slots.c.recipe == number("recipe"),\n            ~lacks',
+        instead="~lacks",
     )
 
 
@@ -150,7 +150,7 @@ def test_a_hit_that_is_not_in_the_served_list_is_not_shown(
     hits = [hit for hit in rig.find("krill", kind) if hit.served.name == "whales.md"]
     assert not [hit for hit in hits if "krill" in hit.served.passage.text]
     with monkeypatch.context() as unguarded:
-        unguarded.setattr(serving, "sql", changed({",\n            lists.c.build == slots.c.source": ""}))
+        unguarded.setattr(serving, "sql", changed({", lists.c.build == slots.c.source": ""}))
         shown = [hit.served.passage.text for hit in rig.find("krill", kind) if hit.served.name == "whales.md"]
         assert [text for text in shown if "krill" in text]
     audit(rig)
@@ -175,7 +175,7 @@ def test_a_row_of_content_that_is_not_published_yet_is_not_shown(
     texts = [hit.served.passage.text for hit in rig.find("krill", kind) if hit.served.name == "whales.md"]
     assert not [text for text in texts if "krill" in text]
     with monkeypatch.context() as unguarded:
-        unguarded.setattr(serving, "sql", changed({",\n            lists.c.build == slots.c.source": ""}))
+        unguarded.setattr(serving, "sql", changed({", lists.c.build == slots.c.source": ""}))
         shown = [hit.served.passage.chunk for hit in rig.find("krill", kind)]
         assert new in shown
     audit(rig)
@@ -195,7 +195,7 @@ def test_a_hit_among_what_its_slot_lacks_is_not_shown(rig: Rig, kind: str, monke
     chunk = max(rig.rows(kind))
     slot = rig.slot("whales.md", kind).id
     change(rig, f"INSERT INTO library_missing (slot_id, chunk_id, reason) VALUES ({slot}, {chunk}, '{{}}')")
-    assert_only(rig, kind, monkeypatch, ",\n            ~_lacks")
+    assert_only(rig, kind, monkeypatch, ",\n            ~lacks")
     other = next(one for one in CHANNELS if one != kind)
     assert names(rig, other) == ["stones.md", "whales.md"]  # another index of the document does not lack it
 
@@ -204,7 +204,7 @@ def test_a_hit_without_its_document_is_not_shown(rig: Rig, kind: str, monkeypatc
     rig.index("stones.md", STONES)
     rig.index("whales.md", KRILL)
     change(rig, "DELETE FROM library_items WHERE name = 'whales.md'")
-    join = ".join(items, items.c.id == _item_id)\n    .join(bases"
+    join = ".join(items, items.c.id == _item_id)\n        .join(bases"
     guards = {join: join.replace(".join", ".outerjoin"), "            OPEN,\n            VISIBLE,\n": ""}
     assert_only_by(rig, kind, monkeypatch, guards)
 

@@ -11,6 +11,7 @@ PAGES = {
     "overview": "/",
     "documents": "/bases/{name}/documents",
     "document": "/bases/{name}/documents/{document}",
+    "reading": "/bases/{name}/documents/{document}/reading",
     "search": "/bases/{name}/search?q=tide",
     "ask": "/bases/{name}/ask",
     "graph": "/bases/{name}/graph",
@@ -20,9 +21,12 @@ PAGES = {
     "duplicates": "/activity?view=duplicates",
     "deliveries": "/activity?view=deliveries",
     "settings": "/settings",
+    "base": "/settings?base={name}",
+    "providers": "/settings?tab=providers",
     "keys": "/settings?tab=keys",
     "webhooks": "/settings?tab=webhooks",
     "server": "/settings?tab=server",
+    "signin": "/signin",
     "problem": "/bases/nowhere/documents",
 }
 TEXTS = {

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 COST = 12  # bytes
 EVERY = 16  # one sum of so many is looked at first
+DENSE = 2  # ids for each chunk, up to which it is noted of every id where it stands; else it is looked for
 CHANGED_SHARE = 0.05  # of chunks that came or went, above which a copy is begun anew
 
 
@@ -48,6 +49,11 @@ class Postings:
         self._words: OrderedDict[Hashable, Said] = OrderedDict()
         self.size = len(chunks)  # how much is kept: chunks, and chunks of words
         self.late: frozenset[int] = frozenset()  # chunks that came after it was begun
+        self._first = int(chunks[0]) if len(chunks) else 0
+        self._table: NDArray[np.int32] | None = None
+        if len(chunks) and chunks[-1] - self._first < DENSE * len(chunks):
+            self._table = np.zeros(chunks[-1] - self._first + 1, dtype=np.int32)
+            self._table[chunks - self._first] = np.arange(len(chunks))
 
     def __contains__(self, word: Hashable) -> bool:
         return word in self._words
@@ -76,7 +82,7 @@ class Postings:
         if (said[1:] <= said[:-1]).any():  # several words that begin alike
             said, where = np.unique(said, return_inverse=True)
             times = np.bincount(where, weights=times)
-        places = np.searchsorted(self._chunks, said)
+        places = self._supposed(said)
         known = self._ending[places] == said
         if not known.all():
             places, times = places[known], times[known]
@@ -84,6 +90,12 @@ class Postings:
         scores = weight * times / (times + self._norms[places])
         self._words[word] = Said(places, scores.astype(np.float32))
         self.size += len(places)
+
+    def _supposed(self, said: Chunks) -> NDArray[np.intp]:
+        """Return where chunks stand if they are there; where another stands, or none, if they are not."""
+        if self._table is None:
+            return np.searchsorted(self._chunks, said)
+        return self._table.take(said - self._first, mode="clip").astype(np.intp)
 
     def forget_one(self) -> bool:
         """Forget the word that was not asked for the longest; tell whether there was one."""

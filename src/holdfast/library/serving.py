@@ -92,7 +92,7 @@ class Owners:
 
 
 def confirmed(
-    tx: Transaction, base: str, kind: str, recipe: int, chunks: Sequence[int], owners: Owners | None = None
+    tx: Transaction, base: str, kind: str, recipe: int, chunks: Sequence[int], *, owners: Owners | None = None
 ) -> dict[int, Confirmed]:
     """Return those of the proposed chunks that may be shown, and nothing of what they say.
 

@@ -88,13 +88,13 @@ class Searching:
         `documents` and `channels` name the only ones that count; without them all of the base do.
         """
         with self._database.sharing() as tx:
-            look = Look(tx, self._indexes, self._owners, base, query, _chunks_of(tx, base, documents))
+            look = self._look(tx, base, query, _chunks_of(tx, base, documents))
             return look.hits(self._together(look, CHANNELS if channels is None else channels), limit)
 
     def direct(self, base: Base, query: str, limit: int = 10) -> list[Hit]:
         """Return what words, meaning and questions find together, without following names."""
         with self._database.sharing() as tx:
-            look = Look(tx, self._indexes, self._owners, base, query)
+            look = self._look(tx, base, query)
             return look.hits(self._fuse(look), limit)
 
     def shown(self, base: Base, kind: str, chunks: Sequence[int]) -> dict[int, Served]:
@@ -108,7 +108,7 @@ class Searching:
     def channel(self, base: Base, kind: str, query: str, limit: int = DEPTH) -> list[Hit]:
         """Return what one channel finds."""
         with self._database.sharing() as tx:
-            look = Look(tx, self._indexes, self._owners, base, query)
+            look = self._look(tx, base, query)
             if kind == GRAPH:
                 walked = self._walk(look, self._fuse(look))
                 return look.hits(alone(walked), limit) if walked else []
@@ -117,7 +117,7 @@ class Searching:
     def compare(self, base: Base, query: str) -> dict[str, list[Hit]]:
         """Return what each channel finds, and as `hybrid` what they find together."""
         with self._database.sharing() as tx:
-            look = Look(tx, self._indexes, self._owners, base, query)
+            look = self._look(tx, base, query)
             fused = self._fuse(look)
             walked = self._walk(look, fused)
             channels = look.direct().values()
@@ -143,7 +143,10 @@ class Searching:
     def measured(self, base: Base) -> Measured:
         """Return how far each channel is trusted on this base."""
         with self._database.sharing() as tx:
-            return self._measured(Look(tx, self._indexes, self._owners, base, ""))
+            return self._measured(self._look(tx, base, ""))
+
+    def _look(self, tx: Transaction, base: Base, query: str, within: Sequence[int] | None = None) -> Look:
+        return Look(tx, self._indexes, base, query, within=within, owners=self._owners)
 
     def _fuse(self, look: Look, kinds: Collection[str] = DIRECT) -> Ranking:
         """Make one ranking of channels that look at the query itself."""
@@ -195,10 +198,11 @@ class Look:
         self,
         tx: Transaction,
         indexes: Indexes,
-        owners: Owners,
         base: Base,
         query: str,
+        *,
         within: Sequence[int] | None = None,
+        owners: Owners | None = None,
     ) -> None:
         self.base = base
         self.query = query
@@ -254,7 +258,7 @@ class Look:
 
     def confirm(self, kind: str, recipe: Recipe, chunks: Sequence[int]) -> Mapping[int, Confirmed]:
         """Return those of the chunks that may be shown; what is shown in several generations is shown in the newest."""
-        found = confirmed(self._tx, self.base.key, kind, recipe.id, chunks, self._owners)
+        found = confirmed(self._tx, self.base.key, kind, recipe.id, chunks, owners=self._owners)
         for chunk, one in found.items():
             if chunk not in self._shown or self._shown[chunk].standing[1:] < one[1:]:
                 self._shown[chunk] = Shown(one, kind, recipe.id)

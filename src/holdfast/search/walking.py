@@ -15,6 +15,7 @@ from __future__ import annotations
 import math
 from enum import Enum
 from heapq import nsmallest
+from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
@@ -80,8 +81,11 @@ def walk(
         believed = 1.0 if tie.via is Via.TITLE else trusted
         _spread(reached, tie, believed * _strength(tie, chunks))
     known: dict[int, Sequence[Tie]] = {}
+    best = sorted(seeds, key=lambda chunk: (-seeds[chunk], chunk))
     for _ in range(STEPS if trusted > 0 else 0):
-        below = ((-seeds.get(chunk, 0.0) - reached.get(chunk, 0.0), chunk) for chunk in seeds.keys() | reached.keys())
+        # Of the seeds that are not reached, no others than the best can be among the best of all.
+        some = [*islice((chunk for chunk in best if chunk not in reached), BREADTH), *reached]
+        below = ((-seeds.get(chunk, 0.0) - reached.get(chunk, 0.0), chunk) for chunk in some)
         front = [(chunk, -strength) for strength, chunk in nsmallest(BREADTH, below)]
         if new := [chunk for chunk, _ in front if chunk not in known]:
             found = ties(new)

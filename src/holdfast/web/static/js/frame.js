@@ -76,6 +76,8 @@ function help() {
   show(t("keys.title"), [el("table", {}, el("tbody", {}, ...rows))]);
 }
 
+document.documentElement.dataset.ready = ""; // scripts are at work
+
 // ---------------------------------------------------------------- who is here
 
 if (data.cursor !== undefined) {

@@ -1,0 +1,105 @@
+"""The Python of docs/guard.md is run as it stands there, on a file instead of a server and a broker in memory."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from textwrap import indent
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from celery import Celery
+from sqlalchemy import column, insert, table, text
+from starlette.responses import JSONResponse
+
+from holdfast.guard import Finished, Guard, Run
+from holdfast.guard.celery import GuardedTask, guarded
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+TEXT = (Path(__file__).resolve().parents[2] / "docs/guard.md").read_text()
+DECLARED, ASKED, LOOKED, ROWS, OUTSIDE, TOLD, _LOCKED = re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL)
+(SAID,) = re.findall(r"```json\n(.*?)```", TEXT, re.DOTALL)
+PLACE = "postgresql+psycopg://app@db/app"
+
+
+def run(words: str, known: dict[str, Any]) -> None:
+    """Run some lines of the document, by those who know what they speak of."""
+    exec(words, known)  # noqa: S102 - what the document says is what is tried
+
+
+@pytest.fixture
+def shop(sqlite_url: str) -> Iterator[dict[str, Any]]:
+    """The module `shop.tasks` of somebody who has pasted the five lines."""
+    app = Celery("shop", broker="memory://", set_as_current=False)
+    known: dict[str, Any] = {"__name__": "shop.tasks", "app": app, "chunks": ["one", "two"]}
+    assert PLACE in DECLARED
+    run(DECLARED.replace(PLACE, sqlite_url), known)
+    yield known
+    with app.connection_for_read() as connection, connection.SimpleQueue("celery") as waiting:
+        waiting.clear()  # the broker's memory outlives the app
+    known["guard"].close()
+    app.close()
+
+
+def test_a_second_click_is_answered_as_the_document_says(shop: dict[str, Any]) -> None:
+    shop["JSONResponse"] = JSONResponse
+    run("def ask():\n" + indent(ASKED, "    "), shop)
+    assert shop["ask"]() is None
+    again = shop["ask"]()
+    assert again.status_code == 409
+    told, said = json.loads(again.body), json.loads(SAID)
+    assert told.keys() == said.keys()
+    assert {name: told[name] for name in ("key", "verdict", "reason")} == {
+        name: said[name] for name in ("key", "verdict", "reason")
+    }
+
+
+def test_work_is_looked_at_and_cancelled(shop: dict[str, Any]) -> None:
+    asked = shop["index_document"].delay(42, user_id=7)
+    run(LOOKED, shop)
+    assert shop["work"].history("42")[0].id == asked.id
+    assert str(shop["work"].status("42").status) == "not_indexed"
+
+
+def test_what_is_declared_does_its_work_and_publishes(shop: dict[str, Any]) -> None:
+    guard: Guard = shop["guard"]
+    kept: dict[str, Any] = {}
+    answers = table("answers", column("said"))
+    guard.store.database.write(lambda tx: tx.plain("CREATE TABLE answers (said TEXT)"), durable=True)
+    inside, reader = OUTSIDE.splitlines()
+
+    class Store:
+        get, set = staticmethod(kept.get), staticmethod(kept.__setitem__)
+
+    def generate(task: Run, document_id: str) -> None:
+        known = {"run": task, "insert": insert, "answers": answers, "rows": [{"said": "krill"}]}
+        run(inside, known | {"store": Store, "document_id": document_id, "cards": ["one"]})
+        run(ROWS, known)
+
+    task: GuardedTask = guarded(shop["app"], guard, key="document_id", name="generate")(generate)
+    asked = task.delay("42")
+    task.apply(("42",), task_id=asked.id).get()
+    known = {"store": Store, "document_id": "42", "work": guard.works["generate"]}
+    run(f"found = {reader}", known)
+    assert known["found"] == ["one"]
+    with guard.store.database.reading() as tx:
+        assert tx.connection.execute(text("SELECT said FROM answers")).scalars().all() == ["krill"]
+
+
+def test_whoever_asked_is_told_of_the_end(shop: dict[str, Any]) -> None:
+    posted: list[Any] = []
+
+    class Client:
+        @staticmethod
+        def post(address: str, *, json: Any) -> None:  # noqa: ARG004 - as a client has it
+            posted.append(json)
+
+    shop |= {"Finished": Finished, "httpx": Client, "BACKEND": "http://backend.example"}
+    run(TOLD.replace("): ...", "):\n    return 'made'"), shop)
+    task: GuardedTask = shop["generate_cards"]
+    asked = task.delay("7")
+    task.apply(("7",), task_id=asked.id).get()
+    assert posted == [{"key": "7", "job": asked.id, "outcome": "success"}]
