@@ -18,7 +18,6 @@ from tests.support.http_site import HttpSite, problem
 from tests.support.paid_provider import PaidProvider
 from tests.support.receiver import Receiver, say
 from tests.support.rig import Rig
-from tests.support.site import Site, reply
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -50,16 +49,19 @@ def model() -> Iterator[PaidProvider]:
 
 
 @pytest.fixture
-def unwell() -> Iterator[Site]:
+def unwell() -> Iterator[Receiver]:
     """A provider that repeats in its errors what it was sent."""
-    with Site() as site:
-        said = json.dumps({"error": {"message": f"not {TEXT} {REASON}", "code": None, "type": "invalid_request_error"}})
-        site.says("/v1/embeddings", reply(said.encode(), status=400, mime="application/json"))
-        yield site
+    error = {"message": f"not {TEXT} {REASON}", "code": None, "type": "invalid_request_error"}
+    refusal = say(400, json.dumps({"error": error}).encode(), content_type="application/json")
+    with Receiver() as provider:
+        provider.before = lambda _: provider.answers.append(refusal)
+        yield provider
 
 
 @pytest.fixture
-def site(database_url: str, tmp_path: Path, clock: FakeClock, model: PaidProvider, unwell: Site) -> Iterator[HttpSite]:
+def site(
+    database_url: str, tmp_path: Path, clock: FakeClock, model: PaidProvider, unwell: Receiver
+) -> Iterator[HttpSite]:
     """A server whose language model answers, and whose embeddings fail."""
     speaker = OpenAIProvider(Endpoint(base_url=model.url, key=model.key, chat_model=model.chat_model))
     embedder = OpenAIProvider(Endpoint(base_url=unwell.url("/v1"), key="sk-xylokey", embedding_model="m"))

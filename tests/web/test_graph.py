@@ -155,8 +155,8 @@ def test_everything_can_be_done_by_keys(page: Page) -> None:
 
 @pytest.mark.usefixtures("coast")
 def test_what_is_drawn_can_be_pointed_at_chosen_dragged_and_zoomed(page: Page) -> None:
-    page.goto(f"{PLACE}?entity=port+ellery")
-    expect(details(page).get_by_role("heading", name="Port Ellery")).to_be_visible()
+    page.goto(f"{PLACE}?entity=danforth+anchor")
+    expect(details(page).get_by_role("heading", name="Danforth Anchor")).to_be_visible()
     rested(page)  # and what was chosen stands in the middle
     box = page.locator("#canvas").bounding_box()
     assert box is not None
@@ -166,7 +166,7 @@ def test_what_is_drawn_can_be_pointed_at_chosen_dragged_and_zoomed(page: Page) -
     page.mouse.move(x, y)
     expect(page.locator("#canvas")).to_have_class("pointing")
     page.mouse.click(x, y)
-    expect(details(page).get_by_role("heading", name="Port Ellery")).to_be_visible()
+    expect(details(page).get_by_role("heading", name="Danforth Anchor")).to_be_visible()
     rested(page)
 
     page.mouse.move(x, y)
