@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from holdfast.library import serving
 from holdfast.library.catalogue import BaseSettings
 from holdfast.providers.offline import OfflineProvider
 from holdfast.settings import Settings
@@ -146,6 +147,36 @@ def test_a_deleted_document_is_found_by_no_channel(open_rig: Callable[..., Rig])
     rig.delete("island.md")
     for hits in rig.library.searching.compare(rig.base, "Grey Island lighthouse").values():
         assert "island.md" not in [hit.served.name for hit in hits]
+
+
+def test_who_remembers_the_owners_of_chunks_finds_what_one_finds_who_reads_them(
+    open_rig: Callable[..., Rig], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(serving, "NEW", 1)
+    rig = open_rig(SEA)
+    other = Library(rig.store, Settings(data=str(tmp_path / "blobs"))).searching  # nobody tells its copies of a change
+
+    def found() -> set[str]:
+        shown = set()
+        for query in ("Grey Island lighthouse", "who signed the harbour charter", "rope load knot"):
+            remembering = other.compare(rig.base, query)
+            with monkeypatch.context() as forgetful:
+                forgetful.setattr(other, "_owners", None)
+                assert other.compare(rig.base, query) == remembering
+            shown |= {hit.served.name for hits in remembering.values() for hit in hits}
+        return shown
+
+    assert found() == set(SEA)
+    rig.delete("island.md")
+    assert found() == SEA.keys() - {"island.md"}
+    rig.put("ropes.md", "# Ropes\n\nSteel wire does not stretch and does not rot, but it rusts under load.\n")
+    while rig.worker.run_next(1):
+        assert found() == SEA.keys() - {"island.md"}
+    rig.sweep()
+    assert found() == SEA.keys() - {"island.md"}
+    for number in range(4):  # the first of them are few enough to be read one by one
+        rig.index(f"knot-{number}.md", f"# Knot {number}\n\nA knot number {number} holds its load.\n")
+        assert found() == {*SEA, *(f"knot-{one}.md" for one in range(number + 1))} - {"island.md"}
 
 
 def test_only_the_documents_that_were_named_are_searched(open_rig: Callable[..., Rig]) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from holdfast.core.states import Operation
 from holdfast.knowledge.adding import Upload
-from holdfast.library import serving
+from holdfast.library import serving, statements
 from holdfast.library.catalogue import BaseSettings
 from tests.support.rig import Rig
 from tests.support.rig_audit import audit, audit_quiet, changed
@@ -227,6 +227,51 @@ def test_a_hit_that_only_another_index_of_the_document_serves_is_not_shown(
     change(rig, f"UPDATE slots SET recipe = {mine.recipe} WHERE id = {rig.slot('whales.md', other).id}")
     unpublish(rig, kind)
     assert_only(rig, kind, monkeypatch, ', slots.c.kind == word("kind"))', instead=")")
+
+
+def test_a_hit_that_is_taken_for_somebody_elses_is_not_shown(rig: Rig, kind: str) -> None:
+    rig.index("stones.md", STONES)
+    rig.index("whales.md", KRILL)
+    recipe = rig.slot("whales.md", kind).recipe
+    with rig.store.database.reading() as tx:
+        owned = tx.run(statements.CHUNKS_OF_BASE, base=rig.base.key)
+        others = {chunk: next(one for _, one in owned if one != owner) for chunk, owner in owned}
+        asked = {"base": rig.base.key, "kind": kind, "recipe": recipe}
+        assert len(tx.run(statements.CONFIRMED, owned, **asked)) == len(owned)
+        assert tx.run(statements.CONFIRMED, list(others.items()), **asked) == []
+
+
+def test_the_owners_of_a_base_are_read_again_when_many_chunks_are_new_and_not_for_what_is_gone(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(serving, "NEW", 2)
+    owners = serving.Owners()
+
+    def known() -> serving.Owned:
+        with rig.store.database.reading() as tx:
+            everybody = tx.run(statements.CHUNKS_OF_BASE, base=rig.base.key)
+            asked = [chunk for chunk, _ in everybody]
+            assert sorted(owners.of(tx, rig.base.key, [*asked, 900, 901, 902])) == everybody
+        return owners._bases[rig.base.key]
+
+    first = known()
+    rig.index("stones.md", STONES)
+    assert known() is first  # what was asked for in vain is not waited for
+    with rig.store.database.reading() as tx:
+        assert owners.of(tx, rig.base.key, [998, 999, 1_000]) == []
+    assert known() is not first
+    assert len(known().owners) == len(rig.rows("vector"))
+
+
+def test_the_owners_of_other_bases_are_forgotten_when_there_are_too_many(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(serving, "REMEMBERED", 2)
+    owners = serving.Owners()
+    with rig.store.database.reading() as tx:
+        for base in ("1", "2", "3", "4"):
+            assert owners.of(tx, base, [5]) == []
+    assert list(owners._bases) == ["2", "3", "4"]
 
 
 def test_a_recipe_that_no_document_is_served_by_is_not_asked(rig: Rig, kind: str) -> None:

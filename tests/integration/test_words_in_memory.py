@@ -73,11 +73,12 @@ def made(database: Database) -> tuple[SqliteTexts, SqliteTexts]:
     return SqliteTexts(database), SqliteTexts(database, memory=0)
 
 
-def test_words_in_memory_rank_as_fts5_does(database: Database) -> None:
+@pytest.mark.parametrize("apart", [1, postings.DENSE, 50])
+def test_words_in_memory_rank_as_fts5_does(database: Database, apart: int) -> None:
     shelf, plain = made(database)
-    put(shelf, database, range(1, 400))
+    put(shelf, database, range(apart, 400 * apart, apart))
     assert_same(shelf, plain)
-    assert_same(shelf, plain, within=[5, 300, 77, 1_000])
+    assert_same(shelf, plain, within=[5 * apart, 300 * apart, 77 * apart, 1_000 * apart])
     assert_same(shelf, plain, within=[])
     assert shelf._copies
     assert not plain._copies

@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 import pytest
 from playwright.sync_api import expect, sync_playwright
 
+from tests.support.paid_provider import PaidProvider, echo
 from tests.support.serving import PATIENCE, Serving
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 FLAGS = [
     "--no-sandbox",
     "--disable-gpu",
+    "--disable-dev-shm-usage",
     "--disable-background-networking",
     "--disable-component-update",
     "--disable-sync",
@@ -74,6 +76,40 @@ class Site:
         document: int = answer.json()["replies"][0]["document"]
         self.api.get(f"/bases/{base}/documents/{document}", params={"wait": PATIENCE})
         return document
+
+
+@pytest.fixture(scope="module")
+def reply() -> Callable[[dict[str, Any]], str]:
+    """What the language model of a module says."""
+    return echo
+
+
+@pytest.fixture(scope="module")
+def paid(reply: Callable[[dict[str, Any]], str]) -> Iterator[PaidProvider]:
+    """A provider that a module may name in its environment."""
+    with PaidProvider() as provider:
+        provider.reply = reply
+        yield provider
+
+
+@pytest.fixture(scope="module")
+def speaking(paid: PaidProvider) -> dict[str, str]:
+    """The settings of a server with a language model."""
+    return {
+        "HOLDFAST_CHAT_URL": paid.url,
+        "HOLDFAST_CHAT_MODEL": paid.chat_model,
+        "HOLDFAST_CHAT_KEY": paid.key,
+    }
+
+
+@pytest.fixture(scope="module")
+def embedding(paid: PaidProvider) -> dict[str, str]:
+    """The settings of a server whose embeddings are paid for."""
+    return {
+        "HOLDFAST_EMBEDDING_URL": paid.url,
+        "HOLDFAST_EMBEDDING_MODEL": paid.embedding_model,
+        "HOLDFAST_EMBEDDING_KEY": paid.key,
+    }
 
 
 @pytest.fixture(scope="module")

@@ -35,7 +35,7 @@ TEXTS = {
     "anchors.md": "# Anchors\n\nAn anchor holds a ship against wind and tide. The Admiralty pattern has a wooden stock."
     "\n\n"
     "## Holding ground\n\nClay holds well, rock badly. See Tides for how the ship swings.",
-    "lighthouses.md": "# Lighthouses\n\nThe Eddystone Lighthouse was built by John Smeaton. Its light is seen for miles."
+    "lighthouses.md": "# Lighthouses\n\nThe Eddystone Lighthouse was built by John Smeaton. Its light is seen far off."
     "\n\n"
     "## Lenses\n\nAugustin Fresnel made a lens of rings that throws the light far over the sea.",
     "锚与潮汐.md": "# 锚与潮汐\n\n月亮牵引海水，形成潮汐。锚使船在风浪中保持不动。",

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import expect
 
-from tests.support.paid_provider import PaidProvider
 from tests.support.question_rig import crustaceans, sections
 from tests.support.serving import PATIENCE
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from playwright.sync_api import Browser, Page
 
@@ -25,19 +24,13 @@ QUESTIONS = {"indexes": ["fulltext", "questions"], "chunk_size": 48, "chunk_over
 
 
 @pytest.fixture(scope="module")
-def paid() -> Iterator[PaidProvider]:
-    with PaidProvider() as found:
-        found.reply = crustaceans
-        yield found
+def reply() -> Callable[[dict[str, Any]], str]:
+    return crustaceans
 
 
 @pytest.fixture(scope="module")
-def environment(paid: PaidProvider) -> dict[str, str]:
-    return {
-        "HOLDFAST_CHAT_URL": paid.url,
-        "HOLDFAST_CHAT_MODEL": paid.chat_model,
-        "HOLDFAST_CHAT_KEY": paid.key,
-    }
+def environment(speaking: dict[str, str]) -> dict[str, str]:
+    return speaking
 
 
 @pytest.fixture

@@ -11,13 +11,12 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import expect
 
-from tests.support.paid_provider import PaidProvider
-
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from playwright.sync_api import Page
 
+    from tests.support.paid_provider import PaidProvider
     from tests.web.conftest import Site
 
     Put = Callable[[str, str], int]
@@ -45,20 +44,13 @@ def speak(request: dict[str, Any]) -> str:
 
 
 @pytest.fixture(scope="module")
-def paid() -> Iterator[PaidProvider]:
-    with PaidProvider() as server:
-        server.reply = speak
-        yield server
+def reply() -> Callable[[dict[str, Any]], str]:
+    return speak
 
 
 @pytest.fixture(scope="module")
-def environment(paid: PaidProvider) -> dict[str, str]:
-    """A server with a language model."""
-    return {
-        "HOLDFAST_CHAT_URL": paid.url,
-        "HOLDFAST_CHAT_MODEL": paid.chat_model,
-        "HOLDFAST_CHAT_KEY": paid.key,
-    }
+def environment(speaking: dict[str, str]) -> dict[str, str]:
+    return speaking
 
 
 @pytest.fixture

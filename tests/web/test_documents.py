@@ -141,3 +141,59 @@ def test_a_folder_is_dropped_with_its_paths(page: Page, site: Site, base: str, t
     expect(page.get_by_role("link", name=re.compile("keel.md"))).to_be_visible()
     names = [one["name"] for one in site.api.get(f"/bases/{base}/documents").json()["items"]]
     assert any("keel.md" in name for name in names)
+
+
+def test_rows_come_into_the_servers_order_without_losing_focus_or_selection(
+    page: Page, put: Callable[[str, str], int]
+) -> None:
+    for name in ("anchor.md", "buoy.md"):
+        put(name, f"# {name}")
+    page.goto(PLACE)
+    row(page, "anchor.md").get_by_role("checkbox").check()
+    button = row(page, "anchor.md").get_by_role("button", name=re.compile("^Delete"))
+    button.focus()
+    put("chart.md", "# Chart")
+    expect(page.locator("tbody tr").first).to_contain_text("chart.md")
+    expect(button).to_be_focused()
+    expect(row(page, "anchor.md")).to_have_attribute("aria-selected", "true")
+    expect(page.get_by_text("1 selected")).to_be_visible()
+
+
+def test_a_tab_that_nobody_sees_is_paused_and_reads_on_later(page: Page, put: Callable[[str, str], int]) -> None:
+    page.goto(PLACE)
+    expect(page.locator("#live")).to_have_text("Live")
+    turn = """hidden => {
+        Object.defineProperty(document, "hidden", { value: hidden, configurable: true });
+        document.dispatchEvent(new Event("visibilitychange"));
+    }"""
+    page.evaluate(turn, arg=True)
+    expect(page.locator("#live")).to_have_text("Paused")
+    put("unseen.md", "# Unseen")
+    assert row(page, "unseen.md").count() == 0
+    page.evaluate(turn, arg=False)
+    expect(page.locator("#live")).to_have_text("Live")
+    expect(row(page, "unseen.md").get_by_text("ready", exact=True)).to_be_visible()
+
+
+def test_notes_and_folders_of_the_server_are_added_and_a_folder_opens(page: Page, base: str, tmp_path: Path) -> None:
+    (tmp_path / "ship").mkdir()
+    (tmp_path / "ship" / "keel.md").write_text("# Keel\n\nOak.")
+    page.goto(f"/bases/{base}/documents?parent=0")
+    page.get_by_text("Add", exact=True).click()
+    page.get_by_role("button", name="Note").click()
+    page.get_by_label("Name of the note").fill("Log")
+    page.get_by_role("textbox", name="Text").fill("Calm sea.")
+    page.get_by_role("dialog").get_by_role("button", name="Add").click()
+    expect(row(page, "Log").get_by_text("ready", exact=True)).to_be_visible()
+
+    page.get_by_text("Add", exact=True).click()
+    page.get_by_role("button", name="Folder of the server").click()
+    page.get_by_label("Path of a folder on the server").fill(str(tmp_path / "ship"))
+    page.get_by_role("dialog").get_by_role("button", name="Add").click()
+    folder = page.get_by_role("link", name="ship")
+    expect(folder).to_be_visible()
+    expect(page.get_by_role("link", name="keel.md")).to_have_count(0)  # it stands in the folder
+    folder.click()
+    expect(row(page, "keel.md").get_by_text("ready", exact=True)).to_be_visible()
+    page.get_by_label("One folder up").click()
+    expect(row(page, "Log")).to_be_visible()

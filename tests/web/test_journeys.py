@@ -25,18 +25,8 @@ LONG = "\n\n".join(
 
 
 @pytest.fixture(scope="module")
-def paid() -> Iterator[PaidProvider]:
-    with PaidProvider() as provider:
-        yield provider
-
-
-@pytest.fixture(scope="module")
-def environment(paid: PaidProvider) -> dict[str, str]:
-    return {
-        "HOLDFAST_EMBEDDING_URL": paid.url,
-        "HOLDFAST_EMBEDDING_MODEL": paid.embedding_model,
-        "HOLDFAST_EMBEDDING_KEY": paid.key,
-    }
+def environment(embedding: dict[str, str]) -> dict[str, str]:
+    return embedding
 
 
 @pytest.fixture

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import expect
 
-from tests.support.paid_provider import PaidProvider
 from tests.unit.test_web_marking import CASES
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from playwright.sync_api import Page, Route
 
+    from tests.support.paid_provider import PaidProvider
     from tests.web.conftest import Site
 
     Put = Callable[[str, str], int]
@@ -30,20 +30,13 @@ NARROW = {"viewport": {"width": 360, "height": 760}, "locale": "zh-CN", "color_s
 
 
 @pytest.fixture(scope="module")
-def paid() -> Iterator[PaidProvider]:
-    with PaidProvider() as server:
-        server.reply = lambda _request: ANSWER
-        yield server
+def reply() -> Callable[[dict[str, Any]], str]:
+    return lambda _request: ANSWER
 
 
 @pytest.fixture(scope="module")
-def environment(paid: PaidProvider) -> dict[str, str]:
-    """A server with a language model."""
-    return {
-        "HOLDFAST_CHAT_URL": paid.url,
-        "HOLDFAST_CHAT_MODEL": paid.chat_model,
-        "HOLDFAST_CHAT_KEY": paid.key,
-    }
+def environment(speaking: dict[str, str]) -> dict[str, str]:
+    return speaking
 
 
 def live(page: Page, address: str) -> None:

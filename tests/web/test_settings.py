@@ -26,12 +26,6 @@ if TYPE_CHECKING:
 PLACE = "/settings?base=handbook"
 
 
-@pytest.fixture(scope="module")
-def paid() -> Iterator[PaidProvider]:
-    with PaidProvider() as provider:
-        yield provider
-
-
 @pytest.fixture(autouse=True)
 def healed(paid: PaidProvider) -> Iterator[None]:
     """What a test did to the provider ends with it."""
@@ -41,12 +35,8 @@ def healed(paid: PaidProvider) -> Iterator[None]:
 
 
 @pytest.fixture(scope="module")
-def environment(paid: PaidProvider) -> dict[str, str]:
-    return {
-        "HOLDFAST_EMBEDDING_URL": paid.url,
-        "HOLDFAST_EMBEDDING_MODEL": paid.embedding_model,
-        "HOLDFAST_EMBEDDING_KEY": paid.key,
-    }
+def environment(embedding: dict[str, str]) -> dict[str, str]:
+    return embedding
 
 
 def row(page: Page, name: str) -> Locator:

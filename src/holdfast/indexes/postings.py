@@ -4,7 +4,8 @@ Nothing is read before it is asked for: where a word stands comes from the datab
 and stays while there is room. So a rare word costs little and a common one is read once.
 
 The copy stands for the chunks that were there when it was begun. What came since is looked up in the database; when
-that becomes too much, a new copy is begun. A chunk costs 13 bytes, and each word of it that is kept 12 (`COST`).
+that becomes too much, a new copy is begun. A chunk costs 13 bytes, and 4 for each id up to the next where ids lie close
+(`DENSE`); each word of it that is kept costs 12 (`COST`).
 """
 
 from __future__ import annotations
