@@ -191,7 +191,8 @@ def test_an_answer_that_nobody_hears_is_not_spoken_to_its_end(
     with Site() as model:
         model.answers["/v1/chat/completions"] = speaker
         endpoint = Endpoint(base_url=model.url("/v1"), key="sk-test", chat_model="m")
-        rig = Rig(database_url, tmp_path / "blobs", clock, speaker=OpenAIProvider(endpoint), indexes=("fulltext",))
+        provider = OpenAIProvider(endpoint)
+        rig = Rig(database_url, tmp_path / "blobs", clock, speaker=provider, indexes=("fulltext",))
         site = HttpSite(rig)
         site.index("whales.md", WHALES)
         body = json.dumps({"question": "What does the blue whale eat?"}).encode()
@@ -204,3 +205,4 @@ def test_an_answer_that_nobody_hears_is_not_spoken_to_its_end(
         assert site.http.get("/about").is_success
         site.close()
         rig.close()
+        provider.close()

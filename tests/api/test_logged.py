@@ -72,6 +72,8 @@ def site(
     yield site
     site.close()
     rig.close()
+    speaker.close()
+    embedder.close()
 
 
 def told(caplog: pytest.LogCaptureFixture) -> str:
