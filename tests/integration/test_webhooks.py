@@ -140,7 +140,7 @@ class TestAMessage:
         assert (read["type"], read["timestamp"]) == ("job.success", at)
         data = read["data"]
         assert isinstance(data, dict)
-        assert (data["base"], data["document"], data["job"], data["generation"]) == ("7", 42, "job-1", 3)
+        assert (data["base"], data["document"], data["job"], data["generation"]) == (7, 42, "job-1", 3)
         assert office.states(webhook) == [SENT]
 
     def test_that_was_altered_is_seen_by_the_receiver(self, office: Office, receiver: Receiver) -> None:

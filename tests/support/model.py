@@ -160,7 +160,10 @@ class Model:
             owner = self.owners[name] = ModelOwner()
         status = owner.status if owner.slots else "new"
         if status == "deleting":
-            return "joined" if operation == "delete" else "rejected"
+            if operation == "retry" and self._held_up(owner):
+                self._accept(owner, operation, {}, None, set())
+                return "accepted"
+            return "joined" if operation in ("delete", "retry") else "rejected"
         busy = status in ("queued", "indexing")
         wishes = owner.possible(wishes)
         if operation in ("renew", "drop"):
@@ -189,6 +192,12 @@ class Model:
         complete = owner.slots and wishes.keys() <= owner.slots.keys()
         complete = complete and all(slot.complete for slot in owner.live)
         return "skipped" if complete and operation != "force" else "accepted"
+
+    def _held_up(self, owner: ModelOwner) -> bool:
+        """Its clean-up waits for a later attempt, and nobody is at it."""
+        slots = owner.slots.values()
+        held = any(slot.until is not None and slot.until > self.now for slot in slots)
+        return not held and any(slot.due is not None and slot.due > self.now for slot in slots)
 
     def _stuck(self, owner: ModelOwner) -> bool:
         if self.pauses:
@@ -234,7 +243,7 @@ class Model:
         self.outcomes[self.jobs] = None
         for slot in dropped:  # whoever is active now has what is being removed on its hands
             slot.job = self.jobs
-        if operation in ("delete", "drop"):
+        if operation in ("delete", "drop") or (owner.slots and not owner.live):
             self._remove(owner, owner.going(kinds) if operation == "drop" else set(owner.slots))
         elif operation != "cancel":
             self._build(owner, operation, wishes, kinds)

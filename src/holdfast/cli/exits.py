@@ -52,6 +52,7 @@ MEANINGS: Mapping[str, Meaning] = {
     "BaseFailed": Meaning(Exit.CONFLICT, "base_failed"),
     "NotEnabled": Meaning(Exit.CONFLICT, "not_enabled"),
     "NotNow": Meaning(Exit.CONFLICT, "not_now"),
+    "ChangedMeanwhile": Meaning(Exit.CONFLICT, "changed_meanwhile"),
     "StaleLease": Meaning(Exit.CONFLICT, "stale_lease"),
     "Forbidden": Meaning(Exit.DENIED, "forbidden"),
     "BadAnswer": Meaning(Exit.TEMPORARY, "bad_answer"),

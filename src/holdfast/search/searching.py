@@ -275,7 +275,10 @@ class Look:
             newest[document] = max(build, newest.get(document, 0))
         best = list(islice((one for one in fused if self._newest(one.chunk, newest)), limit))
         read = self._read([one.chunk for one in best])
-        return [Hit(served=read[one.chunk], score=one.score, channels=one.channels) for one in best]
+        # A chunk that is listed and has no row is damage, which the doctor tells of; a search goes on without it.
+        return [
+            Hit(served=read[one.chunk], score=one.score, channels=one.channels) for one in best if one.chunk in read
+        ]
 
     def _newest(self, chunk: int, newest: Mapping[int, int]) -> bool:
         document, _, build = self._shown[chunk].standing

@@ -131,14 +131,18 @@ if (data.scope === "admin") {
   byId("new-base").append(el("button", { type: "button", onclick: newBase }, t("overview.new_base")));
 }
 
+let making = false; // a base of our own, whose page we go to
+
 function newBase() {
   const name = el("input", { type: "text", required: true, maxlength: 200, autofocus: true, pattern: "[^\\/]+", title: t("welcome.name_rule") });
   const form = el("form", {}, el("label", { class: "field" }, el("span", {}, t("welcome.name")), name), el("div", { class: "end" }, el("button", { type: "submit", class: "first" }, t("welcome.make"))));
   show(t("overview.new_base"), [form]);
   form.addEventListener("submit", async (event) => {
     event.preventDefault();
+    making = true;
     const made = await tried(() => post("/bases", { name: name.value }));
     if (made) location.assign(`/bases/${encodeURIComponent(made.name)}/documents`);
+    else making = false;
   });
 }
 
@@ -181,7 +185,7 @@ function gone(error) {
 
 follow({
   event: (event) => {
-    if (RELOADING.has(event.type)) return location.reload();
+    if (RELOADING.has(event.type)) return making || location.reload();
     const base = event.base === null ? null : data.bases[event.base];
     if (base) stirred.add(base);
     soon();

@@ -18,10 +18,13 @@ const FOUND = new Set(["success", "degraded"]);
 byId("make")?.addEventListener("submit", async (/** @type {SubmitEvent} */ event) => {
   event.preventDefault();
   const form = /** @type {HTMLFormElement} */ (event.target);
+  making = true;
   const made = await tried(() => post("/bases", { name: new FormData(form).get("name") }));
   if (made) location.assign(`/bases/${encodeURIComponent(made.name)}/documents`);
+  else making = false;
 });
 
+let making = false; // a base of our own, whose page we go to
 let began = 0; // when the sample was asked for; 0: it was not
 
 byId("try")?.addEventListener("click", async () => {
@@ -83,7 +86,7 @@ async function send(file, name, made) {
 
 follow({
   event: (event) => {
-    if (!began && event.type === "base.created") return location.reload(); // somebody else's: this is not the first run any more
+    if (!began && !making && event.type === "base.created") return location.reload(); // somebody else's: this is not the first run any more
     if (event.document !== null && lines.has(event.document)) stir([event.document]);
   },
   progress: (told) => {
