@@ -301,7 +301,9 @@ class Checker:
         verdict = self._verdict(request, rows, found[1] if found else None, complete=done)
         if verdict == "accepted" and request.operation == "renew" and not named <= wishes.keys():
             verdict = "rejected"
-        return verdict, raised | gone if request.operation != "delete" else set(kinds) | gone
+        if request.operation == "delete" or (rows and len(gone) == len(rows)):
+            return verdict, {row.kind for row in rows}
+        return verdict, raised | gone
 
     @staticmethod
     def _going(named: set[str], live: Sequence[Row]) -> set[str]:
@@ -317,7 +319,9 @@ class Checker:
         if not rows and (operation not in ("index", "force", "change") or not request.slots):
             return "rejected"
         if rows and all(row.state == "deleting" for row in rows):
-            return "joined" if operation == "delete" else "rejected"
+            if operation == "retry" and self._held_up(rows):
+                return "accepted"
+            return "joined" if operation in ("delete", "retry") else "rejected"
         if operation == "change" and request.fingerprint == fingerprint:
             return "joined" if active else "skipped"
         if operation in ("delete", "change"):
@@ -329,6 +333,12 @@ class Checker:
         if active:
             return "accepted" if self._stuck(rows) else "joined"
         return "skipped" if complete and operation != "force" else "accepted"
+
+    def _held_up(self, rows: Sequence[Row]) -> bool:
+        """Tell whether a clean-up waits for a later attempt, and nobody is at it."""
+        now = self.world.clock.now()
+        held = any(row.until is not None and row.until > now for row in rows)
+        return not held and any(row.due_at is not None and row.due_at > now for row in rows)
 
     def paused(self) -> bool:
         """Tell whether people keep the workers from new work; there is only one base here."""
