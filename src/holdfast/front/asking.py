@@ -8,6 +8,7 @@ from holdfast.access.callers import Scope
 from holdfast.errors import BadRequest, UnknownEntity
 from holdfast.front.cursors import place
 from holdfast.front.sentences import accepted, answered, problem, progress
+from holdfast.front.shown import card
 from holdfast.front.values import (
     Answer,
     AnswerOutcome,
@@ -164,19 +165,7 @@ class LocalCards:
     def list(self, base: str, *, cursor: str | None = None, limit: int = 100) -> Page[Card]:
         """Return some of the cards, each with its passage."""
         found = self._cards.page(self._at.open(base), after=place(cursor) or 0, limit=limit)
-        items = [
-            Card(
-                place=one.place,
-                question=one.card.question,
-                answer=one.card.answer,
-                document=one.source.document,
-                name=one.source.name,
-                chunk=one.source.passage.chunk,
-                headings=list(one.source.passage.headings),
-                passage=one.source.passage.text,
-            )
-            for one in found
-        ]
+        items = [card(one.place, one.card.question, one.card.answer, one.source) for one in found]
         return Page(items=items, next_cursor=str(items[-1].place) if len(items) == limit else None)
 
     def export(self, base: str, form: str) -> str:

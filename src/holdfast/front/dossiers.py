@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from holdfast.front.accounts import spent_of
 from holdfast.front.cursors import place
+from holdfast.front.shown import card
 from holdfast.front.timeline import timeline
 from holdfast.front.values import Card, Cost, Mentioned, Page
 from holdfast.library.memos import total
@@ -34,19 +35,7 @@ class LocalDossiers:
         found, more = self._library.dossiers.questions(
             self._at.open(base), document, after=place(cursor) or 0, limit=limit
         )
-        items = [
-            Card(
-                place=one.place,
-                question=one.question,
-                answer=one.answer,
-                document=one.source.document,
-                name=one.source.name,
-                chunk=one.source.passage.chunk,
-                headings=list(one.source.passage.headings),
-                passage=one.source.passage.text,
-            )
-            for one in found
-        ]
+        items = [card(one.place, one.question, one.answer, one.source) for one in found]
         return Page(items=items, next_cursor=None if more is None else str(more))
 
     def usage(self, base: str, document: int) -> Cost:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from holdfast.front.sentences import moment, problem, progress, when
-from holdfast.front.values import Counts, Document, Index, Standing
+from holdfast.front.values import Card, Counts, Document, Index, Standing
 
 if TYPE_CHECKING:
     from holdfast.knowledge.shelves import Counts as Counted
     from holdfast.knowledge.standings import Detail, IndexStanding, Row
+    from holdfast.library.serving import Served
 
 
 def standing(row: Row) -> Standing:
@@ -51,6 +52,20 @@ def index(one: IndexStanding) -> Index:
         queued_at=when(one.queued_at),
         claimed_at=moment(one.claimed_at),
         progress=progress(one.progress),
+    )
+
+
+def card(place: int, question: str, answer: str, source: Served) -> Card:
+    """Return a question with its answer and the passage that both come from."""
+    return Card(
+        place=place,
+        question=question,
+        answer=answer,
+        document=source.document,
+        name=source.name,
+        chunk=source.passage.chunk,
+        headings=list(source.passage.headings),
+        passage=source.passage.text,
     )
 
 

@@ -358,28 +358,19 @@ BASE_OF_RECIPE = select(bases.c.id, bases.c.name, bases.c.settings).where(
     cast(bases.c.id, Text) == select(recipes.c.base).where(recipes.c.id == number("recipe")).scalar_subquery()
 )
 CHARGE = insert(ledger).from_select(["at", *_row.c.keys()], select(NOW, *_row.c))
+_sums = (
+    func.sum(ledger.c.texts),
+    func.sum(ledger.c.tokens_in),
+    func.sum(ledger.c.tokens_out),
+    func.sum(ledger.c.price),
+    func.sum(case((ledger.c.price.is_(None), ledger.c.texts), else_=0)),
+)
 SPENT = (
-    select(
-        ledger.c.kind,
-        ledger.c.paid,
-        func.sum(ledger.c.texts),
-        func.sum(ledger.c.tokens_in),
-        func.sum(ledger.c.tokens_out),
-        func.sum(ledger.c.price),
-        func.sum(case((ledger.c.price.is_(None), ledger.c.texts), else_=0)),
-    )
+    select(ledger.c.kind, ledger.c.paid, *_sums)
     .where(ledger.c.base == word("base"))
     .group_by(ledger.c.kind, ledger.c.paid)
     .order_by(ledger.c.kind, ledger.c.paid)
 )
 _row = batch(owner=str)
 SPENT_ON = SPENT.where(ledger.c.owner.in_(select(_row.c.owner)))
-SPENT_BY_ALL = select(
-    ledger.c.base,
-    ledger.c.paid,
-    func.sum(ledger.c.texts),
-    func.sum(ledger.c.tokens_in),
-    func.sum(ledger.c.tokens_out),
-    func.sum(ledger.c.price),
-    func.sum(case((ledger.c.price.is_(None), ledger.c.texts), else_=0)),
-).group_by(ledger.c.base, ledger.c.paid)
+SPENT_BY_ALL = select(ledger.c.base, ledger.c.paid, *_sums).group_by(ledger.c.base, ledger.c.paid)
