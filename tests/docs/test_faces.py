@@ -176,14 +176,28 @@ def test_the_commands_of_the_first_page_run(tmp_path: Path) -> None:
     text = (ROOT / "README.md").read_text().split("## Start")[1].split("\n## ")[0]
     commands = [line.removeprefix("$ .venv/bin/holdfast ") for line in text.splitlines() if "/holdfast " in line]
     assert len(commands) >= 3
+    said = run_commands(commands, ROOT, tmp_path / "home")
+    assert "lifecycle.md" in said.stdout or "passages" in said.stderr
+
+
+def test_the_commands_of_the_page_of_commands_run(tmp_path: Path) -> None:
+    (block,) = blocks("docs/cli.md", "console")
+    commands = [line.removeprefix("$ holdfast ") for line in block.splitlines()]
+    assert len(commands) == 3
+    said = run_commands(commands, ROOT / "src/holdfast/web/static/samples", tmp_path / "home")
+    assert "anchors.md" in said.stdout
+
+
+def run_commands(commands: list[str], folder: Path, home: Path) -> subprocess.CompletedProcess[str]:
+    """Run commands as they stand on a page, one after the other; return what the last one said."""
     for command in commands:
         said = subprocess.run(
             [sys.executable, "-m", "holdfast.cli", *shlex.split(command)],
-            cwd=ROOT,
-            env=clean() | {"HOLDFAST_HOME": str(tmp_path / "home")},
+            cwd=folder,
+            env=clean() | {"HOLDFAST_HOME": str(home)},
             capture_output=True,
             text=True,
             check=False,
         )
         assert said.returncode == 0, (command, said.stderr)
-    assert "lifecycle.md" in said.stdout or "passages" in said.stderr
+    return said
