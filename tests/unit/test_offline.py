@@ -161,6 +161,7 @@ def test_a_process_may_fork_after_the_table_was_loaded() -> None:
 @pytest.mark.parametrize("missing", ["package", "file"])
 def test_without_the_wheel_people_are_told_what_to_install(missing: str, monkeypatch: pytest.MonkeyPatch) -> None:
     offline._load.cache_clear()
+    offline._release.cache_clear()
     if missing == "package":
         monkeypatch.setattr(offline, "find_spec", lambda _: None)
         monkeypatch.setattr(offline, "PACKAGE", "no-such-package")

@@ -58,10 +58,7 @@ class OfflineProvider:
     @property
     def version(self) -> str:
         """The release of the wheel and our way of reading."""
-        try:
-            return f"{version(PACKAGE)}/{READING}"
-        except PackageNotFoundError:
-            raise _not_installed() from None
+        return f"{_release()}/{READING}"
 
     def embed(self, texts: Sequence[str]) -> Embedded:
         """Embed all texts, in their order; none is ever refused."""
@@ -140,6 +137,15 @@ def _load() -> _Model:
         raise _not_installed()
     meaningful = np.array([MEANINGLESS.fullmatch(word) is None for word in words])
     return _Model(tokenizer, weights.astype(np.float32), meaningful)
+
+
+@cache
+def _release() -> str:
+    """Return the release of the wheel; to ask for it means to search every package there is."""
+    try:
+        return version(PACKAGE)
+    except PackageNotFoundError:
+        raise _not_installed() from None
 
 
 def _file(name: str) -> Path:

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 Rows = Sequence[Sequence[Any]]
 
+# What a process has compiled, by kind of database: the statements are the same for all of a kind.
+_COMPILED: dict[type[SqlDialect], dict[ClauseElement, Compiled]] = {}
 ROUNDS = 5  # how often a transaction is tried again when another one got in its way
 
 
@@ -145,7 +147,7 @@ class Database:
     def __init__(self, engine: Engine, dialect: Dialect) -> None:
         self.engine = engine
         self.dialect = dialect
-        self._compiled: dict[ClauseElement, Compiled] = {}
+        self._compiled = _COMPILED.setdefault(type(engine.dialect), {})
         self._errors: tuple[type[Exception], ...] = (DBAPIError, engine.dialect.loaded_dbapi.Error)
         self._shared = threading.local()  # the read transaction that everybody in this thread joins
         self._bell: Bell | None = None
