@@ -7,6 +7,7 @@ import shutil
 import uuid
 from typing import TYPE_CHECKING
 
+import psycopg
 import pytest
 from hypothesis import settings
 
@@ -65,8 +66,10 @@ def sqlite_pattern(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def databases(postgres: Postgres) -> Databases:
-    """Databases that every table has been made in."""
+    """Databases that every table has been made in, and the extension that the first vector would bring."""
     open_store(postgres.create_database("pattern"), rules=Rules(), clock=SystemClock()).close()
+    with psycopg.connect(postgres.dsn, dbname="pattern") as connection:
+        connection.execute("CREATE EXTENSION vector")
     return Databases(postgres, "pattern")
 
 
