@@ -60,6 +60,7 @@ ROUTES = {
     "read_passage": READ,
     "list_document_entities": READ,
     "list_document_cards": READ,
+    "list_document_missing": READ,
     "read_document_usage": READ,
     "read_document_history": READ,
     "act_on_document": WRITE,

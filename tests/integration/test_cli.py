@@ -13,6 +13,8 @@ from typer.testing import CliRunner
 from holdfast.cli.app import app
 from holdfast.cli.plain import cell
 from holdfast.settings import PREFIX
+from tests.support.paid_provider import REFUSED, PaidProvider
+from tests.support.question_rig import sections
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -123,6 +125,22 @@ def test_what_cannot_be_read_fails_and_is_told_with_the_reason(fresh: Typed) -> 
     assert "holdfast retry --all" in ran.stderr
     assert fresh.json("retry", "--all", "--dry-run")["found"] == 1
     assert fresh.json("retry", "--all", end=1)["documents"][0]["status"] == "failed"
+
+
+def test_what_an_index_lacks_is_named_with_the_reason(fresh: Typed, monkeypatch: pytest.MonkeyPatch) -> None:
+    with PaidProvider() as paid:
+        monkeypatch.setenv(f"{PREFIX}EMBEDDING_URL", paid.url)
+        monkeypatch.setenv(f"{PREFIX}EMBEDDING_MODEL", paid.embedding_model)
+        monkeypatch.setenv(f"{PREFIX}EMBEDDING_KEY", paid.key)
+        paid.refuses["poison"] = REFUSED
+        fresh("base", "create", "default", "indexes=vector", "chunk_size=48", "chunk_overlap=0")
+        fresh("add", fresh.file("parts.md", sections(20, but={4: "A poison."})), end=5)
+        (lacked,) = fresh.json("show", 1)["missing"]
+        assert (lacked["index"], lacked["ordinal"], lacked["problem"]["code"]) == ("vector", 4, "content_refused")
+        told = fresh("show", 1).stdout
+    assert f"missing in\tchunk\tbegins\twhy\nvector\t{lacked['chunk']}\t## Part 4 A poison." in told
+    assert lacked["problem"]["message"] in told
+    assert fresh.json("show", 1, "--chunk", lacked["chunk"])["text"].startswith("## Part 4")
 
 
 def test_what_fits_is_counted_tried_again_reindexed_and_removed(fresh: Typed) -> None:

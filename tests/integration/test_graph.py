@@ -18,7 +18,6 @@ from holdfast.indexes import graph_statements as sql
 from holdfast.indexes.graph import GraphIndex
 from holdfast.indexes.merging import MERGING, OWNER, request, request_due
 from holdfast.knowledge.adding import Upload
-from holdfast.library import statements as library_sql
 from holdfast.library.tables import bases
 from holdfast.providers.offline import OfflineProvider
 from holdfast.providers.openai import Endpoint, OpenAIProvider
@@ -296,10 +295,9 @@ def test_a_chunk_that_is_never_answered_well_is_missing_and_named_and_asked_for_
     rig.paid.reply = lambda prompt: BAD if "number 3" in prompt["messages"][-1]["content"] else speak(prompt)
     assert rig.index("parts.md", text).status is Status.DEGRADED
     slot = rig.slot("parts.md", "graph")
-    with rig.store.database.reading() as tx:
-        ((chunk, reason),) = tx.run(library_sql.READ_MISSING, slot_id=slot.id)
-    assert (slot.missing, json.loads(reason)["code"]) == (1, "bad_answer")
-    assert chunk not in rig.rows("graph")
+    (lacked,) = rig.library.dossiers.missing(rig.base, rig.library.items.find(rig.base, "parts.md").id)
+    assert (slot.missing, lacked.kind, lacked.why.code) == (1, "graph", "bad_answer")
+    assert lacked.chunk not in rig.rows("graph")
     assert "thing 3" not in rig.seen()
     assert "thing 2" in rig.seen()
     before, _ = rig.calls()

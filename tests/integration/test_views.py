@@ -12,7 +12,7 @@ from holdfast.access.callers import Caller, Scope
 from holdfast.core.clock import SystemClock
 from holdfast.core.rules import Rules
 from holdfast.core.slot import Progress
-from holdfast.core.states import Status
+from holdfast.core.states import Operation, Status
 from holdfast.errors import BadRequest, UnknownBase, UnknownEntity, UnknownItem
 from holdfast.front.local import Local
 from holdfast.front.opening import me
@@ -22,7 +22,7 @@ from holdfast.library.statements import NOTE_MISSING
 from holdfast.providers.openai import Endpoint, OpenAIProvider
 from holdfast.runtime.heartbeat import Heartbeat
 from holdfast.stores.base import Beat
-from tests.support.paid_provider import BROKEN, PaidProvider
+from tests.support.paid_provider import BROKEN, REFUSED, PaidProvider
 from tests.support.processes import until
 from tests.support.question_rig import QuestionRig, sections
 from tests.support.rig import Rig
@@ -390,6 +390,66 @@ def test_the_questions_of_a_document_are_read_page_by_page(
     rig.close()
 
 
+def test_what_indexes_lack_is_named_index_by_index_as_it_is_served(
+    database_url: str, tmp_path: Path, clock: FakeClock, paid: PaidProvider
+) -> None:
+    rig = QuestionRig(database_url, tmp_path / "blobs", clock, paid, indexes=("vector", "questions"), missing_share=0.2)
+    dossiers = Local(rig.library, me()).dossiers
+    paid.refuses["poison"] = REFUSED
+    bad = {4: "The poison of part 4 is one of 20.", 11: "More poison."}
+    rig.index("other.md", sections(20, but={3: "Another poison."}, word="squid"))
+    rig.index("parts.md", sections(20, but=bad))
+    item = rig.library.items.find(rig.base, "parts.md").id
+
+    def named() -> list[tuple[str, int]]:
+        return [(one.index, one.ordinal) for one in dossiers.missing("shelf", item)]
+
+    assert named() == [(kind, ordinal) for kind in ("vector", "questions") for ordinal in (4, 11)]
+    assert {one.problem.code for one in dossiers.missing("shelf", item)} == {"content_refused"}
+    assert [one.ordinal for one in dossiers.missing("shelf", item, limit=3)] == [4, 11, 4]
+
+    new = "## Something new\n\n" + "It was not there before. " * 4
+    rig.put("parts.md", sections(20, but=bad).replace("## Part 1\n", f"{new}\n\n## Part 1\n", 1))
+    rig.worker.run_next(1)  # it is read, and both lists have these chunks
+    assert named()[:2] == [("vector", 4), ("vector", 11)], "what is served is the old content"
+    rig.work()
+    assert named()[:2] == [("vector", 5), ("vector", 12)]
+
+    rig.library.bases.change(rig.base, BaseSettings(indexes=("vector",), chunk_size=48, chunk_overlap=0))
+    rig.worker.run_next(1)
+    assert rig.slot("parts.md", "questions").state == "deleting"
+    assert named() == [("vector", 5), ("vector", 12)], "an index that is dropped serves nothing"
+    paid.refuses.clear()
+    rig.ask("parts.md", Operation.RETRY)
+    rig.work()
+    assert named() == []
+    rig.delete("parts.md")
+    with pytest.raises(UnknownItem):
+        named()
+    rig.close()
+
+
+def test_what_is_missing_is_named_by_its_own_words_and_not_by_those_of_the_chunk_before(
+    database_url: str, tmp_path: Path, clock: FakeClock, paid: PaidProvider
+) -> None:
+    settings: dict[str, Any] = {"chunk_size": 64, "chunk_overlap": 16, "missing_share": 1.0}
+    rig = QuestionRig(database_url, tmp_path / "blobs", clock, paid, indexes=("vector",), **settings)
+    paid.refuses["poison"] = REFUSED
+    rig.index("log.md", " ".join(f"Line {n} has {'poison' if n % 9 == 8 else 'nothing'} in it." for n in range(80)))
+    front = Local(rig.library, me())
+    item = rig.library.items.find(rig.base, "log.md").id
+    chunks = front.documents.chunks("shelf", item).items
+    found = front.dossiers.missing("shelf", item)
+    repeated = 0
+    for one in found:
+        before, chunk = chunks[one.ordinal - 1], chunks[one.ordinal]
+        assert (one.chunk, one.start, one.end) == (chunk.chunk, chunk.start, chunk.end)
+        repeated += before.end > chunk.start
+        assert chunk.text[max(0, before.end - chunk.start) :].strip().startswith(one.text)
+    assert repeated
+    rig.close()
+
+
 def test_the_history_of_a_document_tells_requests_attempts_and_ends(
     database_url: str, tmp_path: Path, clock: FakeClock, paid: PaidProvider
 ) -> None:
@@ -447,6 +507,7 @@ def test_nobody_reads_what_is_not_theirs(rig: Rig) -> None:
     calls: list[Callable[[str], Any]] = [
         lambda base: front.dossiers.entities(base, item),
         lambda base: front.dossiers.cards(base, item),
+        lambda base: front.dossiers.missing(base, item),
         lambda base: front.dossiers.usage(base, item),
         lambda base: front.dossiers.history(base, item),
     ]

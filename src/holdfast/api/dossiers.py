@@ -9,7 +9,7 @@ from fastapi import APIRouter, Query
 from holdfast.api.bases import Name
 from holdfast.api.callers import Front
 from holdfast.api.documents import Id
-from holdfast.front.values import Card, Cost, Happening, Mentioned, Page
+from holdfast.front.values import Card, Cost, Happening, Mentioned, Missing, Page
 
 router = APIRouter(prefix="/bases/{base}/documents/{document}", tags=["documents"])
 
@@ -30,6 +30,14 @@ def list_document_cards(
 ) -> Page[Card]:
     """Return the questions that a document answers, each with its answer and the passage both come from."""
     return front.dossiers.cards(base, document, cursor=cursor, limit=limit)
+
+
+@router.get("/missing")
+def list_document_missing(
+    front: Front, base: Name, document: Id, limit: Annotated[int, Query(ge=1, le=500)] = 100
+) -> list[Missing]:
+    """Return the chunks that indexes of a document lack and do not find, each with the reason, and how it begins."""
+    return front.dossiers.missing(base, document, limit=limit)
 
 
 @router.get("/usage")

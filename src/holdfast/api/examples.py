@@ -352,6 +352,22 @@ ANSWERS: dict[str, Any] = {
     ),
     "list_document_entities": [v.Mentioned(key="ada byron", name="Ada Byron", kind="person", mentions=1)],
     "list_document_cards": v.Page(items=[CARD]),
+    "list_document_missing": [
+        v.Missing(
+            index="vector",
+            chunk=1,
+            ordinal=0,
+            start=0,
+            end=len(TEXT),
+            text=TEXT,
+            problem=v.Problem(
+                code="content_refused",
+                message="The provider refuses this content by its policy. Change the content, or choose a provider "
+                "that accepts it.",
+                params={"status": "400", "provider_code": "content_filter"},
+            ),
+        )
+    ],
     "read_document_usage": v.Cost(document=1, name=NAME, spent=SPENT, saved=SAVED, **BY_KIND),
     "read_document_history": [
         v.Happening(

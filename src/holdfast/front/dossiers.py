@@ -1,4 +1,4 @@
-"""All about one document that is not in its text: the names in it, its questions, what it cost, what happened to it."""
+"""All about one document that is not in its text: names, questions, what it lacks, what it cost, what happened."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING
 
 from holdfast.front.accounts import spent_of
 from holdfast.front.cursors import place
+from holdfast.front.sentences import problem_of
 from holdfast.front.shown import card
 from holdfast.front.timeline import timeline
-from holdfast.front.values import Card, Cost, Mentioned, Page
+from holdfast.front.values import Card, Cost, Mentioned, Missing, Page
 from holdfast.library.memos import total
 
 if TYPE_CHECKING:
@@ -37,6 +38,21 @@ class LocalDossiers:
         )
         items = [card(one.place, one.question, one.answer, one.source) for one in found]
         return Page(items=items, next_cursor=None if more is None else str(more))
+
+    def missing(self, base: str, document: int, *, limit: int = 100) -> list[Missing]:
+        """Return the chunks that indexes of a document lack, each with the reason: index by index, in their order."""
+        return [
+            Missing(
+                index=one.kind,
+                chunk=one.chunk,
+                ordinal=one.ordinal,
+                start=one.start,
+                end=one.stop,
+                text=one.text,
+                problem=problem_of(one.why),
+            )
+            for one in self._library.dossiers.missing(self._at.open(base), document, limit=limit)
+        ]
 
     def usage(self, base: str, document: int) -> Cost:
         """Tell what was paid for a document, and what it was spared because an answer was known."""

@@ -36,6 +36,7 @@ from holdfast.front.values import (
     Job,
     Key,
     Mentioned,
+    Missing,
     Mode,
     NewKey,
     NewWebhook,
@@ -452,6 +453,9 @@ class RemoteDossiers:
 
     def cards(self, base: str, document: int, *, cursor: str | None = None, limit: int = 100) -> Page[Card]:
         return self._wire.get(Page[Card], f"{_document(base, document)}/cards", cursor=cursor, limit=limit)
+
+    def missing(self, base: str, document: int, *, limit: int = 100) -> list[Missing]:
+        return self._wire.get(list[Missing], f"{_document(base, document)}/missing", limit=limit)
 
     def usage(self, base: str, document: int) -> Cost:
         return self._wire.get(Cost, f"{_document(base, document)}/usage")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
@@ -11,6 +10,7 @@ from holdfast.errors import Permanent, WorkError
 from holdfast.indexes.base import NotEnabled, Together, Work
 from holdfast.library import statements as sql
 from holdfast.library.builds import Builds
+from holdfast.library.catalogue import fault_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -177,10 +177,7 @@ class ChunkIndexer:
         tx.run(sql.CLEAR_MISSING, slot_id=task.ticket.slot)
         tx.run(
             sql.NOTE_MISSING,
-            [
-                [task.ticket.slot, chunk, json.dumps({"code": error.code, **error.params}, ensure_ascii=False)]
-                for chunk, error in refused.items()
-            ],
+            [[task.ticket.slot, chunk, fault_text(error)] for chunk, error in refused.items()],
         )
 
 

@@ -1,4 +1,4 @@
-"""What is known of one document: the names in it, and the questions it answers; only what is served."""
+"""What is known of one document: the names in it, the questions it answers, what it lacks; only what is served."""
 
 from __future__ import annotations
 
@@ -7,15 +7,19 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from holdfast.indexes import graph_statements, questions_statements
 from holdfast.indexes.questions import KIND as QUESTIONS
 from holdfast.indexes.sayings import GRAPH, Subject, shown
+from holdfast.library import statements as sql
+from holdfast.library.catalogue import fault_of
 from holdfast.library.serving import served
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from holdfast.core.slot import Slot
+    from holdfast.core.slot import Fault, Slot
     from holdfast.knowledge.shelves import Shelves
     from holdfast.library.catalogue import Base
     from holdfast.library.serving import Served
+
+LETTERS = 200  # with which a chunk is named
 
 
 class Mentioned(NamedTuple):
@@ -34,6 +38,18 @@ class Asked(NamedTuple):
     question: str
     answer: str
     source: Served
+
+
+class Lacked(NamedTuple):
+    """A chunk of what an index serves that is not in it, and why."""
+
+    kind: str
+    chunk: int
+    ordinal: int
+    start: int
+    stop: int
+    text: str  # how its own part begins
+    why: Fault
 
 
 class Dossiers:
@@ -73,6 +89,15 @@ class Dossiers:
                 ]
                 return found, after + limit if len(rows) == limit else None
         return [], None
+
+    def missing(self, base: Base, item: int, *, limit: int = 100) -> list[Lacked]:
+        """Return the chunks that the indexes of a document lack: index by index, in the order of its text."""
+        with self._shelves.opened(base, item) as (tx, one, _):
+            rows = tx.run(sql.READ_MISSING, base=base.key, owner=one.key, letters=LETTERS, limit=limit)
+        return [
+            Lacked(kind, chunk, ordinal, start, stop, " ".join(text.split()), fault_of(reason))
+            for kind, chunk, ordinal, start, stop, text, reason in rows
+        ]
 
 
 def _serving(slots: Sequence[Slot], kind: str) -> list[Slot]:

@@ -81,17 +81,23 @@ class BaseSettings:
     def __post_init__(self) -> None:
         """Refuse what no document could be indexed with."""
         if not self.indexes:
-            raise BadSettings("A base without any index finds nothing; name at least one.")
+            raise BadSettings("A base without any index finds nothing; name at least one.", "no_indexes")
         if len(set(self.indexes)) != len(self.indexes):
             raise BadSettings(f"An index is named twice in {list(self.indexes)}; name each once.")
         if self.budget_tokens is not None and self.budget_tokens < 0:
-            raise BadSettings(f"A budget of {self.budget_tokens} tokens cannot be kept; use 0 or more, or none.")
+            raise BadSettings(
+                f"A budget of {self.budget_tokens} tokens cannot be kept; use 0 or more, or none.", "budget_below_zero"
+            )
         if self.jobs_per_day is not None and not 1 <= self.jobs_per_day < 2**31:
             raise BadSettings(
-                f"A quota of {self.jobs_per_day} jobs a day cannot be kept; use 1 or more, or none, or pause the base."
+                f"A quota of {self.jobs_per_day} jobs a day cannot be kept; use 1 or more, or none, or pause the base.",
+                "quota_below_one",
             )
         if not 0 <= self.missing_share <= 1:
-            raise BadSettings(f"The share of chunks that may be missing is from 0 to 1, not {self.missing_share}.")
+            raise BadSettings(
+                f"The share of chunks that may be missing is from 0 to 1, not {self.missing_share}.",
+                "share_out_of_range",
+            )
         self._check_providers()
 
     def _check_providers(self) -> None:
@@ -103,7 +109,9 @@ class BaseSettings:
         for code in self.languages:
             if code not in LANGUAGES:
                 raise BadSettings(
-                    f"There is no language {code!r}; languages are named by two small letters, as in de, en or ja."
+                    f"There is no language {code!r}; languages are named by two small letters, as in de, en or ja.",
+                    "language_unknown",
+                    language=code,
                 )
 
     def written(self) -> str:
@@ -332,7 +340,11 @@ def base_of(row: Sequence[Any]) -> Base:
     """Return the base that a row tells of."""
     id_, name, settings, problem, deleting, _created = row
     return Base(
-        id=id_, name=name, settings=BaseSettings.read(settings), problem=_fault(problem), deleting=bool(deleting)
+        id=id_,
+        name=name,
+        settings=BaseSettings.read(settings),
+        problem=fault_of(problem) if problem else None,
+        deleting=bool(deleting),
     )
 
 
@@ -355,7 +367,7 @@ def item_of(row: Sequence[Any]) -> Item:
         source=source,
         seen=seen,
         every=every,
-        problem=_fault(problem),
+        problem=fault_of(problem) if problem else None,
         deleting=bool(deleting),
         created_at=created_at,
         changed_at=changed_at,
@@ -389,9 +401,7 @@ def fault_text(error: WorkError) -> str:
     return json.dumps({"code": error.code, **error.params}, ensure_ascii=False)
 
 
-def _fault(text: str | None) -> Fault | None:
+def fault_of(text: str) -> Fault:
     """Read a stored reason."""
-    if text is None:
-        return None
     params = json.loads(text)
     return Fault(params.pop("code"), params)

@@ -226,6 +226,7 @@ def allow(memos: Memos, base: Base, tokens: int) -> None:
             "budget_spent",
             f"The base {base.name!r} may spend {budget} tokens, has spent {spent}, and this would need about {tokens} "
             "more. Raise its budget and retry; what was paid for is kept.",
+            params={"budget": str(budget), "spent": str(spent), "tokens": str(tokens)},
         )
 
 

@@ -10,6 +10,7 @@ from typing import Any
 from sqlalchemy import (
     BigInteger,
     ColumnElement,
+    Integer,
     Text,
     and_,
     case,
@@ -235,7 +236,34 @@ NOTE_MISSING = insert(missing).from_select([*_row.c.keys()], select(*_row.c))
 CLEAR_MISSING = delete(missing).where(missing.c.slot_id == number("slot_id"))
 _row = batch(slot_id=int)
 LACKING_SLOTS = select(missing.c.slot_id).where(missing.c.slot_id.in_(select(_row.c.slot_id))).distinct()
-READ_MISSING = select(missing.c.chunk_id, missing.c.reason).where(missing.c.slot_id == number("slot_id"))
+# What the indexes of a document lack of the lists that they serve, with how the own part of each chunk begins.
+READ_MISSING = (
+    select(
+        slots.c.kind,
+        lists.c.chunk_id,
+        lists.c.ordinal,
+        lists.c.start,
+        lists.c.stop,
+        func.substr(chunks.c.text, lists.c.body - lists.c.start + 1, cast(number("letters"), Integer)),
+        missing.c.reason,
+    )
+    .select_from(
+        owners.join(slots, slots.c.owner_id == owners.c.id)
+        .join(missing, missing.c.slot_id == slots.c.id)
+        .join(
+            lists,
+            and_(
+                lists.c.owner_id == slots.c.owner_id,
+                lists.c.chunk_id == missing.c.chunk_id,
+                lists.c.build == slots.c.source,
+            ),
+        )
+        .join(chunks, chunks.c.id == lists.c.chunk_id)
+    )
+    .where(owners.c.base == word("base"), owners.c.owner == word("owner"), serves(slots))
+    .order_by(slots.c.id, lists.c.ordinal)
+    .limit(LIMIT)
+)
 
 # ---------------------------------------------------------------- sweeping
 

@@ -403,6 +403,10 @@ class Store(Protocol):
         """Say of each slot of an owner that is not at rest what it is doing or waiting for."""
         ...
 
+    def listed_job(self, job: str) -> ListedJob:
+        """Read one job as a page of them shows it."""
+        ...
+
     def explain_job(self, job: str) -> list[Reason]:
         """Say the same of the slots of one job; nothing where it has ended."""
         ...

@@ -52,13 +52,21 @@ class Listing(Desk):
             active, ended = reading.count(active=True), reading.count(active=False)
             more = size + 1  # tells whether there is another page
             found = reading.numbered(offset, more, active) if cursor is None else reading.after(cursor, more)
-            shown = reading.progressed(found[:size])
+            shown = _progressed(tx, found[:size])
         return JobPage(
             jobs=shown,
             cursor=_cursor(found[size - 1]) if len(found) > size else None,
             total=active + ended,
             counted=max(active, ended) < COUNTED,
         )
+
+    def listed_job(self, job: str) -> ListedJob:
+        """Read one job as a page of them shows it."""
+        with self.database.reading() as tx:
+            rows = tx.run(queue.LISTED_JOB, job=job)
+            if not rows:
+                raise UnknownJob(job)
+            return _progressed(tx, [_listed(row) for row in rows])[0]
 
     def overview(self, base: str | None = None, window: timedelta = timedelta(days=1)) -> Overview:
         """Count what is active and what ended within the window, of a base or of all."""
@@ -184,27 +192,34 @@ class _Reading:
             found += self._page(limit - len(found), active=False)
         return found
 
-    def progressed(self, listed: Sequence[ListedJob]) -> list[ListedJob]:
-        """Add how far the jobs are that run, in one statement for all of them."""
-        owners = [[one.job.owner_id] for one in listed if one.job.outcome is None]
-        running: dict[str, Progress] = {}
-        for job, stage, step, steps, done, total in self._tx.run(queue.PROGRESS_OF, owners):
-            running.setdefault(job, Progress(stage=stage, step=step, steps=steps, done=done, total=total))
-        return [replace(one, progress=running.get(one.job.id)) for one in listed]
-
     def _page(self, limit: int, *, active: bool, offset: int = 0, **place: Any) -> list[ListedJob]:
         if not self._states[active]:
             return []
         make = queue.active_jobs if active else queue.ended_jobs
         statement = make(self._narrowed(active=active), after=bool(place))
         rows = self._tx.run(statement, self._owners, **self._values, **place, limit=limit, offset=offset)
-        jobs = [(job_of(row[:-1]), row[-1]) for row in rows]
-        return [ListedJob(job=job, state=str(job.outcome or status)) for job, status in jobs]
+        return [_listed(row) for row in rows]
 
     def _narrowed(self, *, active: bool) -> queue.Scope:
         """Name the states only where some are left out: what is asked for in full needs no filter."""
         every = WORKING if active else ENDED
         return self._scope if self._states[active] == every else self._scope._replace(states=self._states[active])
+
+
+def _listed(row: Any) -> ListedJob:
+    """Return a job with what people read of it: its outcome, or how its owner stands."""
+    *columns, status = row
+    job = job_of(columns)
+    return ListedJob(job=job, state=str(job.outcome or status))
+
+
+def _progressed(tx: Transaction, listed: Sequence[ListedJob]) -> list[ListedJob]:
+    """Add how far the jobs are that are at work, in one statement for all of them."""
+    owners = [[one.job.owner_id] for one in listed if one.job.outcome is None]
+    working: dict[str, Progress] = {}
+    for job, stage, step, steps, done, total in tx.run(queue.PROGRESS_OF, owners):
+        working.setdefault(job, Progress(stage=stage, step=step, steps=steps, done=done, total=total))
+    return [replace(one, progress=working.get(one.job.id)) for one in listed]
 
 
 def _cursor(listed: ListedJob) -> str:

@@ -194,6 +194,7 @@ _building = owners.c.status.in_([_text(Status.QUEUED), _text(Status.INDEXING)])
 _state = case((_building, owners.c.status), else_=_text(Status.DELETING))
 _listed = select(*jobs.c, _state).select_from(jobs.outerjoin(owners, owners.c.id == jobs.c.owner_id))
 _ended = jobs.c.finished_at.is_not(None)
+LISTED_JOB = _listed.where(jobs.c.id == word("job"))
 
 
 @cache
@@ -285,7 +286,7 @@ _row = batch(owner_id=int)
 PROGRESS_OF = (
     select(slots.c.job, slots.c.stage, slots.c.step, slots.c.steps, slots.c.done, slots.c.total)
     .select_from(slots.join(_row, slots.c.owner_id == _row.c.owner_id))
-    .where(slots.c.state == _text(SlotState.RUNNING))
+    .where(slots.c.state.in_([_text(SlotState.RUNNING), _text(SlotState.DELETING)]), slots.c.holder.is_not(None))
     .order_by(slots.c.id)
 )
 
