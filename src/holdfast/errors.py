@@ -49,7 +49,15 @@ if TYPE_CHECKING:
 
 
 class HoldfastError(Exception):
-    """Something Holdfast can explain: what happened, why, and what to do next."""
+    """Something Holdfast can explain: what happened, why, and what to do next.
+
+    One code may stand for many mistakes; the subcode tells them apart, and the parameters are what the sentence names.
+    """
+
+    def __init__(self, message: str = "", subcode: str = "", /, **params: object) -> None:
+        super().__init__(message)
+        self.subcode = subcode
+        self.params: Mapping[str, str] = {name: str(value) for name, value in params.items()}
 
 
 class BadSettings(HoldfastError):

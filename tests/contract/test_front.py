@@ -4,18 +4,24 @@ from __future__ import annotations
 
 import inspect
 import io
+from contextlib import contextmanager
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from holdfast import File, errors
+from holdfast.core.slot import Progress
 from holdfast.front import access, accounts, archives, asking, bases, documents, dossiers, history, jobs, remote
 from holdfast.front.local import Local
 from holdfast.front.opening import me
 from holdfast.front.remote import Remote
 from holdfast.front.values import Mode, OnDuplicate, Verdict
+from holdfast.stores.base import Beat, Surrender
 from tests.support.crew import raises
 from tests.support.http_site import HttpSite
+from tests.support.paid_provider import REFUSED, PaidProvider
+from tests.support.question_rig import QuestionRig, sections
 from tests.support.rig import Rig
 
 if TYPE_CHECKING:
@@ -61,9 +67,12 @@ def rig(tmp_path: Path, sqlite_url: str, clock: FakeClock) -> Iterator[Rig]:
     rig.close()
 
 
-@pytest.fixture(params=["local", "remote"])
-def side(request: pytest.FixtureRequest, rig: Rig) -> Iterator[Any]:
-    if request.param == "local":
+SIDES = ("local", "remote")
+
+
+@contextmanager
+def seen_from(where: str, rig: Rig) -> Iterator[Any]:
+    if where == "local":
         yield Local(rig.library, me())
         return
     site = HttpSite(rig)
@@ -71,6 +80,12 @@ def side(request: pytest.FixtureRequest, rig: Rig) -> Iterator[Any]:
     yield far
     far.close()
     site.close()
+
+
+@pytest.fixture(params=SIDES)
+def side(request: pytest.FixtureRequest, rig: Rig) -> Iterator[Any]:
+    with seen_from(request.param, rig) as made:
+        yield made
 
 
 def test_documents_are_added_found_and_deleted(side: Any, rig: Rig, tmp_path: Path) -> None:
@@ -134,6 +149,9 @@ def test_what_is_not_there_is_the_same_error(side: Any) -> None:
         with pytest.raises(error) as caught:
             call()
         assert len(str(caught.value)) > 20
+    with pytest.raises(errors.BadSettings) as overlap:
+        side.bases.create("b", chunk_size=300, chunk_overlap=200)
+    assert (overlap.value.subcode, overlap.value.params["most"]) == ("overlap_too_long", "100")
 
 
 def test_what_changed_meanwhile_is_left_alone(side: Any, rig: Rig) -> None:
@@ -214,10 +232,14 @@ def test_the_queue_is_controlled(side: Any, rig: Rig) -> None:
     assert side.jobs.prioritise(reply.job, 1).reason == "reprioritised"
     (job,) = side.jobs.list("shelf", states=["queued"]).items
     assert (job.id, job.priority, job.document) == (reply.job, 1, reply.document)
-    assert side.jobs.get(job.id).waiting_for
+    assert {one.code for one in side.jobs.get(job.id).waiting_for} == {"next", "blocked"}
     assert side.accounts.waiting("shelf")[0].job == job.id
     assert side.jobs.pause("shelf")
     assert side.jobs.overview().paused_bases == ["shelf"]
+    held, *_ = side.documents.get("shelf", reply.document).waiting_for
+    assert (held.code, held.params["base"]) == ("paused_base", "shelf")
+    assert datetime.fromisoformat(held.params["since"]).tzinfo is not None
+    assert held.message.startswith("The base shelf is paused since ")
     assert side.jobs.resume("shelf")
     assert side.jobs.cancel_all("shelf", dry_run=True).found == 1
     assert side.jobs.cancel_all("shelf").accepted == 1
@@ -226,6 +248,35 @@ def test_the_queue_is_controlled(side: Any, rig: Rig) -> None:
     rig.work()
     assert side.jobs.retry_all("shelf", degraded=True).found == 0
     assert side.jobs.overview("shelf").ended == {"cancelled": 1, "success": 1}
+
+
+def test_a_job_is_told_the_same_alone_and_in_the_list(side: Any, rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    def told(job: str) -> tuple[str, str]:
+        (listed,) = [one for one in side.jobs.list("shelf").items if one.id == job]
+        alone = side.jobs.get(job)
+        assert (alone.state, alone.progress, alone.outcome) == (listed.state, listed.progress, listed.outcome)
+        return alone.state, alone.progress.stage if alone.progress else ""
+
+    note = side.documents.note("shelf", "Whale", "It eats krill.")
+    assert told(note.job) == ("queued", "")
+    (ticket,) = rig.store.claim_next(["content"], "other", 1)
+    rig.store.extend([Beat(ticket=ticket, progress=Progress(stage="reading", done=1, total=4), moved=True)])
+    assert told(note.job) == ("indexing", "reading")
+    rig.store.release([Surrender(ticket=ticket)])
+    with monkeypatch.context() as away:
+        away.setattr(rig.indexers["content"], "build", raises(errors.Transient("away", "It is away.")))
+        rig.work()
+    assert told(note.job) == ("indexing", ""), "one that waits for its next attempt has begun"
+    assert "retry" in [one.code for one in side.jobs.get(note.job).waiting_for]
+    rig.clock.advance(timedelta(hours=1))
+    rig.work()
+    assert told(note.job) == ("success", "")
+
+    deleted = side.documents.delete("shelf", note.document)
+    assert told(deleted.job) == ("deleting", "")
+    (ticket,) = rig.store.claim_next(["fulltext"], "other", 1)
+    rig.store.extend([Beat(ticket=ticket, progress=Progress(stage="removing", done=1, total=4), moved=True)])
+    assert told(deleted.job) == ("deleting", "removing")
 
 
 def test_questions_are_answered_and_entities_shown(side: Any, rig: Rig) -> None:
@@ -288,6 +339,31 @@ def test_all_about_one_document_is_told(side: Any, rig: Rig) -> None:
     assert (standing.name, standing.kind) == ("Keeper", "note")
     with pytest.raises(errors.UnknownItem):
         side.dossiers.history("shelf", 77)
+
+
+@pytest.mark.parametrize("where", SIDES)
+def test_what_an_index_lacks_is_named_with_the_reason(
+    where: str, sqlite_url: str, tmp_path: Path, clock: FakeClock
+) -> None:
+    with PaidProvider() as paid:
+        rig = QuestionRig(sqlite_url, tmp_path / "blobs", clock, paid, indexes=("vector",), missing_share=0.2)
+        paid.refuses["poison"] = REFUSED
+        with seen_from(where, rig) as side:
+            document = side.documents.note(
+                "shelf", "Parts", sections(20, but={4: "A poison.", 9: "More poison."})
+            ).document
+            rig.work()
+            one, other = side.dossiers.missing("shelf", document)
+            assert other.ordinal == 9
+            assert (one.index, one.ordinal, one.text[:21]) == ("vector", 4, "## Part 4 A poison. P")
+            assert side.documents.passage("shelf", document, one.chunk).text.startswith("## Part 4")
+            assert side.documents.text("shelf", document).text[one.start : one.end].startswith("## Part 4")
+            assert (one.problem.code, one.problem.params["provider_code"]) == ("content_refused", "content_filter")
+            assert "choose a provider that accepts it" in one.problem.message
+            assert side.dossiers.missing("shelf", document, limit=1) == [one]
+            with pytest.raises(errors.UnknownItem):
+                side.dossiers.missing("shelf", 77)
+        rig.close()
 
 
 def test_providers_are_tried(side: Any) -> None:

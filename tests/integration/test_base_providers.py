@@ -228,7 +228,7 @@ PARTS = sections(3)
 
 def test_a_base_that_asks_no_model_has_a_graph_by_rules_and_no_questions(rig: QuestionRig, paid: PaidProvider) -> None:
     change(rig, indexes=ALL, chat="none")
-    assert "this base asks none" in rig.library.bases.not_enabled(rig.base)["questions"]
+    assert "this base asks none" in str(rig.library.bases.not_enabled(rig.base)["questions"])
     owner = rig.index("parts.md", PARTS)
     assert (owner.status, owner.slot("questions")) == (Status.SUCCESS, None)
     assert "model" not in specs(rig, "parts.md")["graph"]

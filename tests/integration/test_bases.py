@@ -564,7 +564,7 @@ def test_a_rollout_keeps_to_the_quota_of_the_base(rig: Rig) -> None:
     rig.store.set_quota(rig.base.key, 2)
     change(rig, chunk_size=96)  # the first of the day is the rollout itself
     rig.work()
-    assert (rollout(rig).state, rollout(rig).error_code) == (SlotState.WAITING, "quota_exhausted")
+    assert (rollout(rig).state, rollout(rig).error_code) == (SlotState.WAITING, "daily_quota")
     rig.clock.advance(timedelta(days=1))
     rig.work()
     assert {specs(rig, name)["content"] for name in ("a.md", "b.md")} == {'{"overlap": 0, "size": 96}'}

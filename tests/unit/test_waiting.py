@@ -59,8 +59,8 @@ CASES = [
     Case(
         "running, and nothing was told yet",
         make_slot(S.RUNNING),
-        "running",
-        {"holder": HOLDER, "since": ago(minutes=1), "stage": "the beginning"},
+        "started",
+        {"holder": HOLDER, "since": ago(minutes=1)},
     ),
     Case(
         "its worker is lost",

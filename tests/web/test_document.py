@@ -11,10 +11,12 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import expect
 
+from tests.support.paid_provider import BROKEN, REFUSED
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from playwright.sync_api import Page
+    from playwright.sync_api import Browser, Page
 
     from tests.support.paid_provider import PaidProvider
     from tests.web.conftest import Site
@@ -24,7 +26,7 @@ if TYPE_CHECKING:
 PLACE = "/bases/handbook/documents"
 HOSTILE = "<img src=x onerror=window.hit=1>"
 WITHOUT_SCRIPTS = {"java_script_enabled": False, "locale": "en-GB"}
-NARROW = {"viewport": {"width": 360, "height": 760}, "locale": "zh-CN", "color_scheme": "dark"}
+NARROW: dict[str, Any] = {"viewport": {"width": 360, "height": 760}, "locale": "zh-CN", "color_scheme": "dark"}
 
 
 def sections(count: int, word: str = "mooring") -> str:
@@ -174,7 +176,64 @@ def test_what_a_model_does_for_a_document_is_seen_as_it_comes(page: Page, site: 
     cards.get_by_text("Who keeps the light?").click()
     cards.get_by_role("link", name="Open the passage").click()
     expect(page.locator("#text mark")).to_contain_text("The keeper of Northhaven")
+
+    paid.refuses["Southhaven"] = BROKEN
+    paid.stall()
+    try:
+        changed = text.replace("Northhaven", "Southhaven").encode()
+        site.api.post("/bases/dear/documents", params={"name": "light.md", "on_duplicate": "replace"}, content=changed)
+        expect(standing).to_contain_text("Being built now: graph, questions.")
+    finally:
+        paid.release()
+    expect(standing).to_contain_text("graph: attempt 1 of 4 failed, and the next is at")  # which is no event
+    paid.refuses.clear()
     site.api.delete("/bases/dear")
+
+
+def test_passages_that_an_index_lacks_are_named_and_opened_until_they_are_there(
+    page: Page, browser: Browser, site: Site, paid: PaidProvider
+) -> None:
+    wanted = {"name": "patchy", "indexes": ["fulltext", "questions"], "chunk_size": 64, "chunk_overlap": 0}
+    site.api.post("/bases", json=wanted).raise_for_status()
+    paid.refuses["arsenic"] = REFUSED
+    text = sections(24)
+    document = site.put("patchy", "log.md", text.replace("Line 11 of", "Arsenic is arsenic, says line 11 of", 1))
+    place = f"/bases/patchy/documents/{document}"
+    live(page, place)
+    page.evaluate("window.here = true")
+    table = page.get_by_role("table", name="Missing passages")
+    found = site.api.get(f"{place}/missing").json()
+    assert [one["index"] for one in found] == ["questions"]
+    number, why = found[0]["ordinal"] + 1, "The provider refuses this content"
+    missing = table.get_by_role("row", name=re.compile(f"questions Passage {number} .*Arsenic is arsenic.* {why}"))
+    expect(missing).to_be_visible()
+    missing.get_by_role("link", name=f"Passage {number}").click()
+    expect(page.locator("#text mark")).to_contain_text("Arsenic is arsenic")
+    assert page.evaluate("window.here"), "it was opened where it is"
+
+    narrow = browser.new_context(base_url=site.url, **NARROW)
+    other = narrow.new_page()
+    other.goto(place)
+    expect(other.get_by_role("table", name="缺失的段落").get_by_role("link", name=f"第 {number} 段")).to_be_visible()
+    assert [one["id"] for one in Axe().run(other).response["violations"]] == []
+    assert other.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    narrow.close()
+
+    changed = text.replace("Line 20 of", "No arsenic, says line 20 of", 1).encode()
+    site.api.post(
+        "/bases/patchy/documents", params={"name": "log.md", "on_duplicate": "replace"}, content=changed
+    ).raise_for_status()
+    expect(table).to_contain_text("No arsenic")
+    expect(table).to_contain_text(why)
+    expect(missing).to_have_count(0)
+    table.get_by_role("link").click()
+    expect(page.locator("#text mark")).to_contain_text("No arsenic")
+    paid.refuses.clear()
+    page.get_by_role("button", name="Try again: log.md").click()
+    expect(page.get_by_role("region", name="How it stands").get_by_text("ready", exact=True)).to_be_visible()
+    expect(table).to_be_hidden()
+    assert page.evaluate("window.here")
+    site.api.delete("/bases/patchy")
 
 
 def test_what_failed_is_explained_with_and_without_scripts(page: Page, site: Site, base: str) -> None:
@@ -184,7 +243,7 @@ def test_what_failed_is_explained_with_and_without_scripts(page: Page, site: Sit
     expect(standing.get_by_text("Not searchable", exact=True)).to_be_visible()
     expect(standing).to_contain_text("text and chunks: given up at attempt 1 of 4. The file could not be read")
     expect(standing).to_contain_text("“Try again” builds only what failed or is missing.")
-    expect(page.get_by_role("row", name=re.compile("vectors"))).to_contain_text("What it is built from failed.")
+    expect(page.get_by_role("row", name=re.compile("vectors"))).to_contain_text("It is built from text and chunks, which failed.")
     expect(page.get_by_text("Its chunks are listed when it is indexed.")).to_be_visible()
     expect(page.get_by_role("button", name="Try again: broken.pdf", exact=True)).to_be_enabled()
     painted = re.search(

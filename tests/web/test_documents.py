@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import sqlite3
+from contextlib import closing
 from typing import TYPE_CHECKING
 
 import pytest
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
     from tests.web.conftest import Site
 
 PLACE = "/bases/handbook/documents"
+ENGLISH = re.compile(r"[A-Za-z]{2,} [a-z]{2,}")  # two words in a row
 
 
 @pytest.mark.usefixtures("base")
@@ -84,6 +87,43 @@ def test_many_are_deleted_at_once_also_those_that_are_not_shown(page: Page, site
     expect(page.get_by_text("Nothing matches")).to_be_visible()
     left = site.api.get(f"/bases/{base}/documents").json()
     assert [one["name"] for one in left["items"]] == ["kept.md"]
+
+
+def test_what_is_being_deleted_stands_under_its_own_filter_until_its_clean_up_works(
+    page: Page, site: Site, put: Callable[[str, str], int]
+) -> None:
+    document = put("rope.md", "# Rope\n\nThree strands.")
+    put("sail.md", "# Sail\n\nCanvas.")
+    digest = site.api.get(f"/bases/handbook/documents/{document}").json()["sha256"]
+    (file,) = site.home.rglob(f"{digest}-*")
+    file.unlink()
+    file.mkdir()  # which cannot be removed as a file is
+    page.goto(PLACE)
+    row(page, "rope.md").get_by_role("button", name=re.compile("^Delete")).click()
+    page.get_by_role("dialog").get_by_role("button", name="Delete").click()
+    expect(row(page, "rope.md")).to_have_count(0)
+    expect(row(page, "sail.md")).to_be_visible()
+
+    page.get_by_role("navigation", name="States").get_by_role("link", name="deleting").click()
+    rope = page.get_by_role("row").filter(has_text="rope.md")
+    expect(rope.get_by_text("deleting", exact=True)).to_be_visible()
+    expect(rope.get_by_role("link")).to_have_count(0)  # there is no page of it any more
+    expect(rope).to_contain_text("Is a directory")
+    expect(row(page, "sail.md")).to_have_count(0)
+    delete = rope.get_by_role("button", name=re.compile("^Delete"))
+    expect(delete).to_have_attribute("title", "Delete: It is being deleted.")
+    again = rope.get_by_role("button", name="Try again: rope.md", exact=True)
+    expect(again).not_to_have_attribute("aria-disabled", "true")
+    with closing(sqlite3.connect(site.home / "holdfast.db")) as database, database:  # as one that failed otherwise
+        database.execute("UPDATE slots SET error_params = ? WHERE state = 'deleting'", ['{"message": "It is away."}'])
+    expect(rope).to_contain_text("It is away.")
+
+    file.rmdir()
+    again.click()
+    expect(page.get_by_text("Its clean-up is tried again now.")).to_be_visible()
+    expect(rope).to_have_count(0)
+    expect(page.get_by_text("Nothing matches")).to_be_visible()
+    assert site.api.get("/bases/handbook/documents", params={"deleting": True}).json()["total"] == 0
 
 
 def test_the_page_equals_the_database_after_the_server_was_killed(
@@ -197,3 +237,40 @@ def test_notes_and_folders_of_the_server_are_added_and_a_folder_opens(page: Page
     expect(row(page, "keel.md").get_by_text("ready", exact=True)).to_be_visible()
     page.get_by_label("One folder up").click()
     expect(row(page, "Log")).to_be_visible()
+
+
+@pytest.mark.parametrize("look", [{"locale": "zh-CN"}])
+def test_a_reader_of_chinese_is_told_every_reason_in_chinese(
+    page: Page, site: Site, put: Callable[[str, str], int]
+) -> None:
+    first = put("first.md", "# First\n\nThe same words.")
+    empty = put("empty.md", " \n")
+    page.goto(PLACE)
+    expect(row(page, "empty.md").locator(".why")).to_contain_text("没有文本")
+
+    upload(page, "second.md", "# First\n\nThe same words.")
+    refused = page.locator("#uploads [data-field=result]")
+    expect(refused).to_contain_text("内容相同")
+    assert not ENGLISH.search(refused.inner_text().replace("second.md", ""))
+
+    site.api.post("/jobs:pause", json={})
+    site.api.post(f"/bases/handbook/documents/{first}:reindex")
+    page.goto(f"{PLACE}/{first}")
+    expect(page.locator("#waits")).to_contain_text("队列自")
+    site.api.post("/jobs:resume", json={})
+    expect(page.locator("#standing")).to_contain_text("就绪")
+    page.goto(f"{PLACE}/{empty}")
+    why = page.locator("#why")
+    expect(why).to_contain_text("没有文本")
+    assert not ENGLISH.search(why.inner_text())
+    with page.expect_response("**/*:reindex"):
+        page.locator('[data-action="reindex"]').click()
+    assert not ENGLISH.search(page.locator("#toasts").inner_text())
+
+    page.goto("/settings")
+    page.get_by_role("button", name="新建知识库").click()
+    dialog = page.get_by_role("dialog")
+    dialog.get_by_role("textbox").first.fill("a/b")
+    dialog.locator("button[type=submit]").click()
+    expect(dialog.get_by_role("alert")).to_contain_text("知识库名称")
+    assert not ENGLISH.search(dialog.get_by_role("alert").inner_text())

@@ -5,13 +5,16 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import expect
 
+from holdfast.core.waiting import SENTENCES as WAITING
+from holdfast.front.sentences import FAULTS, SENTENCES
 from holdfast.web.words import LANGUAGES, catalogue
+from tests.web.codes import sites
 from tests.web.samples import PAGES, fill
 
 if TYPE_CHECKING:
@@ -20,7 +23,10 @@ if TYPE_CHECKING:
     from tests.web.conftest import Site
 
 WEB = Path(__file__).parents[2] / "src" / "holdfast" / "web"
+SCHEMES: tuple[Literal["light"], Literal["dark"]] = ("light", "dark")
 NAMED = {"document", "reading"}  # pages with the name of something as their heading
+EXPLAINING = ("problem.", "reply.", "waits.")  # beginnings of texts that go with codes
+UNCODED = {"title", "offline", "request", "refused", "not_enabled"}  # of the page itself, and what any plug-in may say
 CJK = re.compile(r"[\u4e00-\u9fff]")
 
 
@@ -30,27 +36,26 @@ def filled(site: Site) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("width", [1280, 360])
-@pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_every_page_can_be_used_by_anybody_and_fits(
-    browser: Browser, site: Site, filled: dict[str, str], width: int, scheme: str
+    browser: Browser, site: Site, filled: dict[str, str], width: int
 ) -> None:
     context = browser.new_context(
         base_url=site.url,
         viewport={"width": width, "height": 800},
-        color_scheme="dark" if scheme == "dark" else "light",
         bypass_csp=True,  # the checker is a script that it puts into the page
     )
     found: list[str] = []
+    page = context.new_page()
     for name, place in PAGES.items():
-        page = context.new_page()
         page.goto(place.format(**filled))
         expect(page.locator("main h1")).to_be_visible()
         expect(page.locator("html[data-ready]")).to_be_attached()
-        checked = Axe().run(page).response["violations"]
-        found += [f"{name}: {one['id']} {one['nodes'][0]['html'][:150]}" for one in checked]
+        for scheme in SCHEMES:
+            page.emulate_media(color_scheme=scheme)
+            checked = Axe().run(page).response["violations"]
+            found += [f"{name}, {scheme}: {one['id']} {one['nodes'][0]['html'][:150]}" for one in checked]
         if page.evaluate("document.documentElement.scrollWidth") > width:
             found.append(f"{name} is wider than {width}")
-        page.close()
     context.close()
     assert found == []
 
@@ -72,8 +77,36 @@ def test_every_text_is_there_in_every_language() -> None:
     for key, texts in catalogue().items():
         assert set(texts) == set(LANGUAGES), key
         holes = {language: sorted(re.findall(r"\{(\w+)\}", text)) for language, text in texts.items()}
-        assert len({tuple(one) for one in holes.values()}) == 1, f"{key}: {holes}"
+        said_by_the_api = texts["en"] == "{message}"
+        assert said_by_the_api or len({tuple(one) for one in holes.values()}) == 1, f"{key}: {holes}"
         assert all(texts.values()), key
+
+
+def test_every_code_by_which_something_is_explained_is_in_the_catalogue() -> None:
+    explained = {site.code for site in sites()} | set(FAULTS)
+    assert len(explained) > 100
+    assert {f"problem.{code}" for code in explained} - set(catalogue()) == set()
+    assert {f"reply.{reason}" for reason in SENTENCES} - set(catalogue()) == set()
+    assert {f"waits.{code}" for code in WAITING} - set(catalogue()) == set()
+
+
+def test_no_explanation_is_left_over() -> None:
+    there = {key.partition(".")[2] for key in catalogue() if key.startswith("problem.")}
+    assert there - {site.code for site in sites()} - set(FAULTS) == UNCODED
+    assert {key.partition(".")[2] for key in catalogue() if key.startswith("reply.")} == set(SENTENCES)
+    assert {key.partition(".")[2] for key in catalogue() if key.startswith("waits.")} == set(WAITING)
+
+
+def test_an_explanation_names_only_what_its_code_comes_with() -> None:
+    found = catalogue()
+    for site in sites():
+        for language, text in found[f"problem.{site.code}"].items():
+            unknown = set(re.findall(r"\{(\w+)\}", text)) - site.params - {"message"}
+            assert not unknown, f"{site.where}: {site.code} in {language} wants {unknown}"
+    for sentences, prefix in ((WAITING, "waits"), (SENTENCES, "reply"), (FAULTS, "problem")):
+        for code, sentence in sentences.items():
+            for text in found[f"{prefix}.{code}"].values():
+                assert set(re.findall(r"\{(\w+)\}", text)) <= {*re.findall(r"\{(\w+)\}", sentence), "message"}, code
 
 
 def test_every_text_that_is_asked_for_is_in_the_catalogue() -> None:
@@ -90,7 +123,8 @@ def test_no_text_of_the_catalogue_is_left_over() -> None:
     unused = [
         key
         for key in catalogue()
-        if not re.search(rf"""["'`]{re.escape(key)}["'`]""", sources)
+        if not key.startswith(EXPLAINING)
+        and not re.search(rf"""["'`]{re.escape(key)}["'`]""", sources)
         and not any(
             re.search(rf"""["'`]{re.escape(start)}(\$\{{|["'`]\s*(~|\+|\)))""", sources)
             for start in (key[: at + 1] for at, letter in enumerate(key) if letter in "._")

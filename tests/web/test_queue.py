@@ -65,6 +65,12 @@ def priority(site: Site, job: str) -> int:
     return found
 
 
+def stops(site: Site) -> list[bool]:
+    """Return of each pause of the base whether it calls back what runs, the newest first."""
+    events = site.api.get("/events", params={"base": "handbook", "topic": "queue"}).json()["items"]
+    return [one["data"]["stop"] for one in events if one["type"] == "queue.paused"]
+
+
 def test_a_row_that_is_dragged_into_a_group_gets_its_priority(page: Page, site: Site, paused: str) -> None:
     jobs = ask(site, paused, "a.md", "b.md", "c.md")
     page.goto("/queue")
@@ -124,7 +130,12 @@ def test_it_is_paused_resumed_and_stopped_after_saying_how_many(page: Page, site
         "title", "Cancel: The job has ended."
     )
     page.get_by_role("button", name="Pause handbook").click()
+    pausing = page.get_by_role("dialog", name="Pause handbook")
+    pausing.get_by_role("button", name="Back").click()  # and nothing was paused
+    page.get_by_role("button", name="Pause handbook").click()
+    pausing.get_by_role("button", name="Pause handbook").click()
     expect(page.get_by_text("Paused: handbook.")).to_be_visible()
+    assert stops(site) == [False]
     ask(site, base, "one.md", "two.md", "three.md")
     expect(names(group(page, "Priority 5"))).to_have_text(["one.md", "two.md", "three.md"])
     expect(page.locator('#states [data-state="queued"] data')).to_have_text("3")
@@ -140,6 +151,16 @@ def test_it_is_paused_resumed_and_stopped_after_saying_how_many(page: Page, site
     page.get_by_role("button", name="Resume handbook").click()
     expect(page.get_by_text("Paused: handbook.")).to_be_hidden()
     assert site.api.get("/jobs/overview").json()["paused_bases"] == []
+
+    page.get_by_role("button", name="Pause handbook").click()
+    pausing.get_by_label("Also stop what is running").check()
+    assert [one["id"] for one in Axe().run(page).response["violations"]] == []
+    page.keyboard.press("Enter")
+    expect(page.get_by_text("Paused: handbook.")).to_be_visible()
+    expect(pausing).to_have_count(0)
+    assert stops(site) == [True, False]
+    page.get_by_role("button", name="Resume handbook").click()
+    expect(page.get_by_role("button", name="Pause handbook")).to_be_visible()
 
 
 def test_a_failed_job_tells_why_and_is_tried_again(page: Page, site: Site, base: str) -> None:

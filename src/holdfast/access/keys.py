@@ -69,9 +69,16 @@ class Keys:
     ) -> tuple[Key, str]:
         """Make a key; its secret is returned here and never again."""
         if not name.strip() or len(name) > LONGEST_NAME:
-            raise BadRequest(f"A key has a name of 1 to {LONGEST_NAME} characters, so that people know whose it is.")
+            raise BadRequest(
+                f"A key has a name of 1 to {LONGEST_NAME} characters, so that people know whose it is.",
+                "key_name",
+                longest=LONGEST_NAME,
+            )
         if bases is not None and not bases:
-            raise BadRequest("A key for no base opens nothing; name at least one base, or none of them to mean all.")
+            raise BadRequest(
+                "A key for no base opens nothing; name at least one base, or none of them to mean all.",
+                "key_without_base",
+            )
         shown = secrets.token_urlsafe(SECRET_BYTES)
         secret = PREFIX + shown
         rows = self._database.write(

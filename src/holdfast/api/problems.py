@@ -48,6 +48,8 @@ class ProblemDetails:
     code: str
     request_id: str
     retryable: bool
+    subcode: str | None = None  # which of the mistakes that the code stands for
+    params: dict[str, str] = field(default_factory=dict)  # what the sentence names
     instance: str = ""
     errors: list[Pointed] = field(default_factory=list)
     verdict: str | None = None  # of a conflict: joined, skipped or rejected
@@ -151,6 +153,8 @@ def respond(
         "code": code,
         "request_id": getattr(request.state, "request_id", ""),
         "retryable": int(status) in RETRYABLE,
+        "subcode": None,
+        "params": {},
         "instance": request.url.path,
         "errors": [],
         "verdict": None,
@@ -167,7 +171,8 @@ def _explained(request: Request, error: errors.HoldfastError) -> JSONResponse:
     if meaning is None:
         return _unforeseen(request, error)
     status, code, wait = meaning.status, meaning.code, meaning.retry_after
-    more: dict[str, Any] = {}
+    params = {name: value for name, value in error.params.items() if name != "message"}
+    more: dict[str, Any] = {"subcode": error.subcode or None, "params": params}
     if isinstance(error, errors.NotNow):
         code = error.reason
     if isinstance(error, errors.WorkError):
@@ -176,12 +181,13 @@ def _explained(request: Request, error: errors.HoldfastError) -> JSONResponse:
         status = HTTPStatus.SERVICE_UNAVAILABLE
         wait = max(1, int(error.retry_after.total_seconds())) if error.retry_after else A_MOMENT
     if isinstance(error, errors.Conflict):
-        more = {"verdict": error.verdict, "state": error.status, "document": error.document, "job": error.job}
+        more |= {"verdict": error.verdict, "state": error.status, "document": error.document, "job": error.job}
         if error.reason == "quota_exhausted":
             status, wait = HTTPStatus.TOO_MANY_REQUESTS, _till_midnight()
     headers = {"Retry-After": str(wait)} if wait else {}
     if isinstance(error, errors.ChangedMeanwhile):
-        more, headers = {"generation": error.generation}, {"ETag": tag(error.generation)}
+        more |= {"generation": error.generation}
+        headers = {"ETag": tag(error.generation)}
     return respond(request, status, code, str(error), headers=headers, **more)
 
 

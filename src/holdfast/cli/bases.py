@@ -166,6 +166,6 @@ def _shown(face: Face, found: Base, counts: Counts) -> None:
             *((worded(status), number) for status, number in counts.by_status.items() if number),
             ("size", size(counts.bytes)),
             *((name, value) for name, value in asdict(found.settings).items()),
-            *((f"no {kind}", reason) for kind, reason in found.not_enabled.items()),
+            *((f"no {kind}", why.message) for kind, why in found.not_enabled.items()),
         ]
     )

@@ -152,7 +152,7 @@ class OneJob:
 
     def why(self) -> str:
         """Tell why it waits."""
-        return " ".join(self.library.jobs.get(self.job).waiting_for)
+        return " ".join(one.message for one in self.library.jobs.get(self.job).waiting_for)
 
 
 def under(name: str, one: Standing) -> Under:
@@ -162,5 +162,5 @@ def under(name: str, one: Standing) -> Under:
 
 def why_waiting(library: Holdfast, base: str, documents: Sequence[int]) -> str:
     """Tell why a document waits, in sentences."""
-    reasons = [reason for one in documents for reason in library.documents.get(base, one).waiting_for]
+    reasons = [why.message for one in documents for why in library.documents.get(base, one).waiting_for]
     return " ".join(dict.fromkeys(reasons))

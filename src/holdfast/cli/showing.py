@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 PART = 100_000  # characters of a text that are read at once
 JOBS = 3
+BEGINNING = 60  # characters of a chunk that is missing
 
 
 def declare(app: typer.Typer) -> None:
@@ -55,8 +56,7 @@ def show(
         elif original is not None:
             _original(face, library, base, number, original)
         else:
-            found = library.documents.get(base, number)
-            face.show(found, lambda: show_document(face, found))
+            _document(face, library, base, number)
     return Exit.OK
 
 
@@ -70,7 +70,7 @@ def show_document(face: Face, one: Document) -> None:
             ("status", one.status),
             ("why", one.why and one.why.message),
             ("tried again", one.retry_at),
-            ("waits for", " ".join(one.waiting_for)),
+            ("waits for", " ".join(why.message for why in one.waiting_for)),
             ("progress", far(one.progress)),
             ("job", one.job),
             ("queue", None if one.queue_position is None else f"{one.queue_position:,} before it"),
@@ -93,7 +93,7 @@ def show_document(face: Face, one: Document) -> None:
              index.error.message if index.error else far(index.progress))
             for index in one.indexes
         ]
-        + [(kind, "not enabled", "", "", "", reason) for kind, reason in one.not_enabled.items()],
+        + [(kind, "not enabled", "", "", "", why.message) for kind, why in one.not_enabled.items()],
     )  # fmt: skip
 
 
@@ -107,7 +107,7 @@ def show_job(face: Face, one: Job) -> None:
             ("subject", one.subject),
             ("operation", one.operation),
             ("state", one.state),
-            ("waits for", " ".join(one.waiting_for)),
+            ("waits for", " ".join(why.message for why in one.waiting_for)),
             ("progress", far(one.progress)),
             ("priority", one.priority),
             ("asked by", f"{one.requester} ({one.cause})" if one.requester else one.cause),
@@ -124,6 +124,21 @@ def far(one: Progress | None) -> str:
         return ""
     share = "" if one.share is None else f", {one.share:.0%}"
     return f"{one.stage}" + (f" {one.step}/{one.steps}" if one.steps > 1 else "") + share
+
+
+def _document(face: Face, library: Holdfast, base: str, number: int) -> None:
+    """Show all about a document, and name what its indexes lack."""
+    found = library.documents.get(base, number)
+    lacks = library.dossiers.missing(base, number) if any(index.missing for index in found.indexes) else []
+
+    def human() -> None:
+        show_document(face, found)
+        face.terminal.table(
+            ("missing in", "chunk", "begins", "why"),
+            [(one.index, one.chunk, one.text[:BEGINNING], one.problem.message) for one in lacks],
+        )
+
+    face.show(plain(found) | {"missing": lacks}, human)
 
 
 def _text(face: Face, library: Holdfast, base: str, number: int) -> None:

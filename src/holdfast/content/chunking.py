@@ -44,11 +44,20 @@ class Chunking:
 
     def __post_init__(self) -> None:
         if self.size < SMALLEST:
-            raise BadSettings(f"A chunk of {self.size} tokens says nothing; allow {SMALLEST} or more.")
+            raise BadSettings(
+                f"A chunk of {self.size} tokens says nothing; allow {SMALLEST} or more.",
+                "chunk_too_small",
+                size=self.size,
+                least=SMALLEST,
+            )
         if not 0 <= self.overlap <= self.size // 3:
             raise BadSettings(
                 f"Chunks of {self.size} tokens cannot repeat {self.overlap} of the text before them; "
-                f"choose an overlap from 0 to {self.size // 3}, a third of the chunk."
+                f"choose an overlap from 0 to {self.size // 3}, a third of the chunk.",
+                "overlap_too_long",
+                size=self.size,
+                overlap=self.overlap,
+                most=self.size // 3,
             )
 
 

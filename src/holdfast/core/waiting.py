@@ -24,6 +24,7 @@ SENTENCES = {
     "deleting": "It is being deleted.",
     "deleting_failed": "It is being deleted. The last try failed ({error}); the next is at {at}.",
     "blocked": "It waits for {kind}, which is {state}.",
+    "started": "{holder} works on it since {since}.",
     "running": "{holder} works on it since {since}, at {stage}.",
     "worker_lost": "{holder} worked on it until its lease ended at {at}. Another worker takes it over.",
     "leaving": "{holder} still works on an older version of it, until {at} at the latest.",
@@ -82,8 +83,8 @@ def _why(slot: Slot, around: Surroundings, rules: Rules) -> tuple[str, Mapping[s
     if slot.state is SlotState.RUNNING and lease is not None:
         if lease.expired(now):
             return "worker_lost", {"holder": lease.holder, "at": lease.until}
-        stage = slot.stage or "the beginning"
-        return "running", {"holder": lease.holder, "since": slot.claimed_at or now, "stage": stage}
+        begun: dict[str, str | int] = {"holder": lease.holder, "since": slot.claimed_at or now}
+        return ("running", begun | {"stage": slot.stage}) if slot.stage else ("started", begun)
     if slot.state is SlotState.BLOCKED:
         needed = around.neighbours.get(slot.needs or "")
         return "blocked", {"kind": slot.needs or "", "state": str(needed.state) if needed else "missing"}

@@ -38,7 +38,8 @@ def check_secret(secret: str) -> str:
     if not SHORTEST <= len(key) <= LONGEST:
         raise BadRequest(
             f"A secret of a webhook is {PREFIX} and {SHORTEST} to {LONGEST} random bytes in base64. "
-            "Leave it out, and one is made."
+            "Leave it out, and one is made.",
+            "webhook_secret",
         )
     return secret
 

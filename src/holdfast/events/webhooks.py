@@ -177,7 +177,7 @@ class Webhooks:
                 return str(here)
             self._reach.judge(here.host, here.port, address)
         except Permanent as refusal:
-            raise BadRequest(f"Nothing can be sent there. {refusal}") from None
+            raise BadRequest(f"Nothing can be sent there. {refusal}", refusal.code, **refusal.params) from None
         return str(here)
 
 
@@ -188,11 +188,21 @@ def _fits(pattern: str, type_: str) -> bool:
 def _wanted(types: Sequence[str], bases: Collection[int] | None) -> Wanted:
     for pattern in types:
         if not any(_fits(pattern, type_) for type_ in CATALOGUE):
-            raise BadRequest(f"{pattern!r} names no events; write a type such as job.success, job.* or *.")
+            raise BadRequest(
+                f"{pattern!r} names no events; write a type such as job.success, job.* or *.",
+                "event_unknown",
+                pattern=pattern,
+            )
     if not types:
-        raise BadRequest("A webhook that wants no events is told nothing; name types of events, or * for all.")
+        raise BadRequest(
+            "A webhook that wants no events is told nothing; name types of events, or * for all.",
+            "webhook_without_events",
+        )
     if bases is not None and not bases:
-        raise BadRequest("A webhook for no base is told nothing; name at least one base, or none of them to mean all.")
+        raise BadRequest(
+            "A webhook for no base is told nothing; name at least one base, or none of them to mean all.",
+            "webhook_without_base",
+        )
     return Wanted(types=tuple(dict.fromkeys(types)), bases=None if bases is None else frozenset(bases))
 
 

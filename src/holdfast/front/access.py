@@ -39,7 +39,7 @@ class LocalKeys:
         """Make a key; its secret is told here and never again."""
         self._at.everywhere(Scope.ADMIN)
         if days is not None and not 1 <= days <= LONGEST_LIFE:
-            raise BadRequest(f"A key lives 1 to {LONGEST_LIFE} days, or for ever.")
+            raise BadRequest(f"A key lives 1 to {LONGEST_LIFE} days, or for ever.", "key_life", longest=LONGEST_LIFE)
         ids = _ids(self._at, bases)
         ends = None if days is None else Moment(int((datetime.now(UTC) + timedelta(days=days)).timestamp() * 1_000_000))
         key, secret = self._keys.create(name, _scope(scope), ids, ends)

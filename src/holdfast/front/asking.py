@@ -175,7 +175,11 @@ class LocalCards:
 
 def _check(query: str) -> None:
     if len(query) > LONGEST_QUERY:
-        raise BadRequest(f"A question has at most {LONGEST_QUERY} characters, not {len(query)}.")
+        raise BadRequest(
+            f"A question has at most {LONGEST_QUERY} characters, not {len(query)}.",
+            "question_too_long",
+            longest=LONGEST_QUERY,
+        )
 
 
 def _place(one: Served) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.access.callers import Scope
 from holdfast.errors import BadRequest, BadSettings
-from holdfast.front.sentences import problem, progress
+from holdfast.front.sentences import not_enabled, problem, progress
 from holdfast.front.shown import counts
 from holdfast.front.values import Base, BaseSettings, Counts, OnDuplicate, Trial
 
@@ -79,7 +79,7 @@ class LocalBases:
             status=base.status,
             problem=problem(base.problem),
             settings=base.settings,
-            not_enabled=self._bases.not_enabled(base),
+            not_enabled=not_enabled(self._bases.not_enabled(base)),
             rollout=None if rollout is None or rollout.resting else progress(rollout.progress),
         )
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from holdfast.access.callers import Scope
 from holdfast.errors import BadRequest
-from holdfast.front.sentences import accepted, answered, moment, progress, summed, when
+from holdfast.front.sentences import accepted, answered, moment, progress, summed, waiting, when
 from holdfast.front.values import Job, Page, Queue
 from holdfast.knowledge.selecting import refuse_failed
 from holdfast.library.catalogue import number
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from holdfast.front.reception import Reception
     from holdfast.front.values import Reply, Summary
     from holdfast.stores.base import Job as StoredJob
-    from holdfast.stores.base import Overview
+    from holdfast.stores.base import ListedJob, Overview
 
 
 class LocalJobs:
@@ -59,33 +60,15 @@ class LocalJobs:
         )
         found = self._store.list_jobs(filter_, cursor=cursor, page=page, size=size)
         called = self._called(*(one.job for one in found.jobs))
-        items = [
-            _shown(
-                one.job,
-                names.get(one.job.base, ""),
-                one.state,
-                name=called.get(one.job.id, ""),
-                progress=None if one.progress is None else progress(one.progress),
-            )
-            for one in found.jobs
-        ]
+        items = [_shown(one, names.get(one.job.base, ""), called.get(one.job.id, "")) for one in found.jobs]
         return Page(items=items, next_cursor=found.cursor, total=found.total)
 
     def get(self, job: str) -> Job:
-        """Return a job, with how far it is and why it waits."""
-        found, name = self._at.job(job)
+        """Return a job as the list shows it, and why it waits."""
+        found, base = self._at.job(job)
         reasons = self._store.explain_job(job) if found.outcome is None else []
-        slots = self._store.owner(found.base, found.owner).slots if found.outcome is None else ()
-        running = next((slot for slot in slots if slot.job == job and slot.lease is not None), None)
-        state = str(found.outcome) if found.outcome else "indexing" if running else "queued"
-        return _shown(
-            found,
-            name,
-            state,
-            name=self._called(found).get(job, ""),
-            progress=progress(running.progress) if running else None,
-            waiting_for=[reason.sentence for reason in reasons],
-        )
+        shown = _shown(self._store.listed_job(job), base, self._called(found).get(job, ""))
+        return replace(shown, waiting_for=waiting(reasons, base))
 
     def cancel(self, job: str) -> Reply:
         """Cancel a job; what was served stays served."""
@@ -98,7 +81,7 @@ class LocalJobs:
         found, name = self._at.job(job, Scope.WRITE)
         item = number(found.owner)
         if item is None:
-            raise BadRequest("This job is about the base itself; ask for that again instead.")
+            raise BadRequest("This job is about the base itself; ask for that again instead.", "job_of_a_base")
         return self._documents.retry(name, item)
 
     def prioritise(self, job: str, priority: int) -> Reply:
@@ -168,21 +151,23 @@ def queue_of(found: Overview, names: Mapping[str, str]) -> Queue:
     )
 
 
-def _shown(job: StoredJob, base: str, state: str, **more: object) -> Job:
+def _shown(listed: ListedJob, base: str, name: str) -> Job:
+    job = listed.job
     return Job(
         id=job.id,
         base=base,
         document=number(job.owner),
+        name=name,
         subject=job.owner.partition(":")[0] if number(job.owner) is None else "document",
         operation=job.operation,
         cause=job.cause,
         requester=job.requester,
         priority=job.priority,
-        state=state,
+        state=listed.state,
         outcome=job.outcome,
         generation=job.generation,
         created_at=when(job.created_at),
         finished_at=moment(job.finished_at),
         results={kind: dict(result) for kind, result in job.results.items()},
-        **more,  # type: ignore[arg-type]
+        progress=None if listed.progress is None else progress(listed.progress),
     )

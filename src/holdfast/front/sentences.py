@@ -3,24 +3,36 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from holdfast.core.admission import Verdict
+from holdfast.core.clock import Moment
+from holdfast.core.waiting import MOMENTS
 from holdfast.errors import Conflict
 from holdfast.front.values import Problem, Progress, Reply, Summary
 from holdfast.guard.answers import SENTENCES as ADMISSION
 from holdfast.knowledge.standings import share
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from holdfast.core.admission import Answer
-    from holdfast.core.clock import Moment
     from holdfast.core.queue import Summary as Counted
     from holdfast.core.slot import Fault
     from holdfast.core.slot import Progress as SlotProgress
+    from holdfast.core.waiting import Reason
+    from holdfast.indexes.base import NotEnabled
     from holdfast.knowledge.adding import Reply as ItemReply
+
+# Reasons that the guard notes by itself; all others bring their sentence along.
+FAULTS = {
+    "attempts_spent": "It was tried {attempts} times and never came to an end; the last time: {last}. Try again when "
+    "that is mended.",
+    "needed_slot_failed": "It is built from {kind}, which failed.",
+    "no_result": "The indexer gave no result for it, which is a fault of the indexer.",
+}
 
 SENTENCES = {
     **ADMISSION,
@@ -46,11 +58,33 @@ def when(value: Moment) -> datetime:
 
 
 def problem(fault: Fault | None) -> Problem | None:
+    """Return an error as a sentence with its code, where there is one."""
+    return None if fault is None else problem_of(fault)
+
+
+def problem_of(fault: Fault) -> Problem:
     """Return an error as a sentence with its code."""
-    if fault is None:
-        return None
     params = {name: str(value) for name, value in fault.params.items() if name != "message"}
-    return Problem(code=fault.code, message=str(fault.params.get("message", fault.code)), params=params)
+    message = fault.params.get("message") or FAULTS.get(fault.code, fault.code).format_map(params)
+    return Problem(code=fault.code, message=str(message), params=params)
+
+
+def waiting(reasons: Sequence[Reason], base: str) -> list[Problem]:
+    """Return why work in a base is not at rest, each reason once."""
+    found: dict[str, Problem] = {}
+    for one in reasons:
+        reason = replace(one, params={**one.params, "base": base}) if "base" in one.params else one
+        params = {
+            name: when(Moment(int(value))).isoformat() if name in MOMENTS else str(value)
+            for name, value in reason.params.items()
+        }
+        found.setdefault(reason.sentence, Problem(code=reason.code, message=reason.sentence, params=params))
+    return list(found.values())
+
+
+def not_enabled(reasons: Mapping[str, NotEnabled]) -> dict[str, Problem]:
+    """Return why a base cannot have some indexes."""
+    return {kind: Problem(code=one.subcode or one.reason, message=str(one)) for kind, one in reasons.items()}
 
 
 def progress(one: SlotProgress) -> Progress | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from holdfast.front.sentences import moment, problem, progress, when
+from holdfast.front.sentences import moment, not_enabled, problem, progress, waiting, when
 from holdfast.front.values import Card, Counts, Document, Index, Standing
 
 if TYPE_CHECKING:
@@ -27,10 +27,10 @@ def detailed(detail: Detail, base: str) -> Document:
     """Return a document with all that is known of it."""
     return Document(
         **_document(detail.row, base),
-        waiting_for=list(detail.waits),
+        waiting_for=waiting(detail.waits, base),
         chunks=detail.chunks,
         indexes=[index(one) for one in detail.indexes],
-        not_enabled=dict(detail.not_enabled),
+        not_enabled=not_enabled(detail.not_enabled),
         jobs=[job.id for job in detail.jobs],
     )
 

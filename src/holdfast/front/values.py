@@ -46,6 +46,7 @@ __all__ = [
     "Kind",
     "Mention",
     "Mentioned",
+    "Missing",
     "Mode",
     "Neighbour",
     "NewKey",
@@ -155,7 +156,7 @@ class Base:
     status: BaseStatus
     problem: Problem | None
     settings: BaseSettings
-    not_enabled: dict[str, str]  # indexes that it wants and cannot have here, each with the reason
+    not_enabled: dict[str, Problem]  # indexes that it wants and cannot have here, each with the reason
     rollout: Progress | None = None  # how far its documents follow changed settings; None: all did
 
 
@@ -238,10 +239,10 @@ class Document(Standing):
     created_at: datetime
     changed_at: datetime
     # What follows is told where one document is asked for.
-    waiting_for: list[str] = field(default_factory=list)
+    waiting_for: list[Problem] = field(default_factory=list)
     chunks: int | None = None
     indexes: list[Index] = field(default_factory=list)
-    not_enabled: dict[str, str] = field(default_factory=dict)
+    not_enabled: dict[str, Problem] = field(default_factory=dict)
     jobs: list[str] = field(default_factory=list)  # the newest first
 
 
@@ -253,6 +254,19 @@ class Mentioned:
     name: str
     kind: str  # empty where only rules have seen it
     mentions: int  # chunks of the document that name it
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Missing:
+    """A chunk that an index of a document lacks: searches by this index do not find it."""
+
+    index: str
+    chunk: int
+    ordinal: int
+    start: int
+    end: int
+    text: str  # how it begins, behind what it repeats of the chunk before
+    problem: Problem
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -362,7 +376,7 @@ class Job:
     finished_at: datetime | None
     results: dict[str, Any]
     progress: Progress | None = None
-    waiting_for: list[str] = field(default_factory=list)
+    waiting_for: list[Problem] = field(default_factory=list)
 
     @property
     def ended(self) -> bool:

@@ -177,7 +177,9 @@ def _check(answer: httpx2.Response) -> None:
     if not answer.is_error:
         return
     try:
-        told = _told(answer.json())
+        said = answer.json()
+        told = _told(said)
+        told.subcode, told.params = said.get("subcode") or "", said.get("params") or {}
     except (ValueError, KeyError, TypeError):
         raise BadAnswer(
             f"The server at {answer.url.host} answered {answer.status_code}, and not as Holdfast does; see that the "

@@ -32,8 +32,9 @@ WORDS_MEMORY = 60
 class NotEnabled(NotNow):
     """This index cannot run with the providers of the base; it counts neither as failed nor as degraded."""
 
-    def __init__(self, message: str) -> None:
+    def __init__(self, message: str, subcode: str = "") -> None:
         super().__init__("not_enabled", message)
+        self.subcode = subcode
 
 
 class Found(NamedTuple):

@@ -49,15 +49,22 @@ class QuestionsIndex:
     def spec(self, base: Base) -> Mapping[str, Any]:
         """Return who writes the questions and how, and how they are found."""
         if base.settings.chat == NO_CHAT:
-            raise NotEnabled("Questions are written by a language model, and this base asks none: its chat is none.")
+            raise NotEnabled(
+                "Questions are written by a language model, and this base asks none: its chat is none.",
+                "questions_without_chat",
+            )
         if self._tools.speaker.chat_model is None:
             raise NotEnabled(
                 "Questions are written by a language model, and there is none; name an endpoint and its chat model in "
-                "the settings."
+                "the settings.",
+                "questions_without_model",
             )
         embedder = self._embedders.of(base)
         if embedder.provider.embedding_model is None:
-            raise NotEnabled("Questions are found by their meaning, and there is no embedding model; name one.")
+            raise NotEnabled(
+                "Questions are found by their meaning, and there is no embedding model; name one.",
+                "questions_without_embedding",
+            )
         return {
             "model": self._speaker.model,
             "questions": RECIPE,

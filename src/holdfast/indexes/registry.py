@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from datetime import timedelta
+from functools import cache
 from importlib.metadata import entry_points
 from typing import TYPE_CHECKING
 
@@ -15,6 +16,7 @@ from holdfast.library.sweeping import Sweeper
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
+    from importlib.metadata import EntryPoint
 
     from holdfast.indexes.base import Index, Tools
     from holdfast.library.catalogue import Base, Catalogue, Recipe
@@ -25,6 +27,12 @@ GROUP = "holdfast.indexes"
 LATEST = timedelta(days=1)  # after which no worker is expected that was at it when a recipe was doomed
 
 
+@cache
+def _points() -> Mapping[str, EntryPoint]:
+    """Return what the installed packages offer; to look for it takes longer than to open a library."""
+    return {point.name: point for point in entry_points(group=GROUP)}
+
+
 class Indexes:
     """All indexes of a process, by kind."""
 
@@ -33,7 +41,7 @@ class Indexes:
         self._catalogue = catalogue
         self._made: dict[str, Index] = dict(more or {})
         self._round: Iterator[int] = iter(())
-        self._points = {point.name: point for point in entry_points(group=GROUP)}
+        self._points = _points()
 
     @property
     def kinds(self) -> list[str]:
@@ -48,15 +56,16 @@ class Indexes:
             self._made[kind] = point.load()(self._tools)
         return self._made[kind]
 
-    def enabled(self, base: Base) -> tuple[list[str], dict[str, str]]:
+    def enabled(self, base: Base) -> tuple[list[str], dict[str, NotEnabled]]:
         """Return the indexes that the base wants and can have, and why it cannot have the others."""
-        can, cannot = [], {}
+        can: list[str] = []
+        cannot: dict[str, NotEnabled] = {}
         for kind in base.settings.indexes:
             try:
                 self[kind].spec(base)
                 can.append(kind)
             except NotEnabled as reason:
-                cannot[kind] = str(reason)
+                cannot[kind] = reason
         return can, cannot
 
     def recipes(self, base: Base, kind: str) -> list[Recipe]:

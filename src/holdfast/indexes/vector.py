@@ -86,7 +86,9 @@ class VectorIndex:
         """Return the model and the version of the text it is shown."""
         embedder = self._embedders.of(base)
         if embedder.provider.embedding_model is None:
-            raise NotEnabled("There is no embedding model; name one in the settings of the provider.")
+            raise NotEnabled(
+                "There is no embedding model; name one in the settings of the provider.", "no_embedding_model"
+            )
         return {"model": embedder.model, "dimension": embedder.provider.dimension, "version": VERSION}
 
     def absent(self, recipe: Recipe, chunks: Sequence[int]) -> list[int]:

@@ -299,11 +299,17 @@ class Shipment:
             above = found.get(upload.parent)
             if above is not None and above.kind is Kind.DIRECTORY and above.source and _a_folder(upload):
                 raise BadRequest(
-                    f"{above.name!r} is a folder that is synced, and holds what lies in it; add the other beside it."
+                    f"{above.name!r} is a folder that is synced, and holds what lies in it; add the other beside it.",
+                    "synced_folder",
+                    name=above.name,
                 )
         for item in found.values():
             if not item.container:
-                raise BadRequest(f"{item.name!r} is a {item.kind}; only a folder or a sitemap can hold others.")
+                raise BadRequest(
+                    f"{item.name!r} is a {item.kind}; only a folder or a sitemap can hold others.",
+                    "not_a_container",
+                    name=item.name,
+                )
         return base
 
     def _distinct(self, case: Case) -> bool:
@@ -431,7 +437,7 @@ def await_quota(*, held: bool) -> None:
     """Pause work that the quota of its base holds up; it goes on when a new day allows more."""
     if held:
         raise Paused(
-            QUOTA_EXHAUSTED.reason,
+            "daily_quota",
             "As many documents as a day allows were asked for; the others are asked for when it is over.",
             retry_after=MUCH_LATER,
         )
@@ -472,7 +478,9 @@ def _check(upload: Upload) -> None:
     """Refuse a name that nobody could ask for again."""
     if not upload.name.strip() or len(upload.name) > LONGEST_NAME or plain(upload.name) != upload.name:
         raise BadRequest(
-            f"An item needs a name of 1 to {LONGEST_NAME} characters, without zero bytes and halves of characters."
+            f"An item needs a name of 1 to {LONGEST_NAME} characters, without zero bytes and halves of characters.",
+            "document_name",
+            longest=LONGEST_NAME,
         )
 
 

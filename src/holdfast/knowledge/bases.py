@@ -43,6 +43,7 @@ if TYPE_CHECKING:
 
     from holdfast.core.admission import Answer
     from holdfast.core.slot import Fault, Slot
+    from holdfast.indexes.base import NotEnabled
     from holdfast.indexes.registry import Indexes
     from holdfast.knowledge.items import Items
     from holdfast.library.catalogue import Base, Catalogue, Recipe
@@ -99,7 +100,7 @@ class Bases:
             raise UnknownBase(base.name)
         return now
 
-    def not_enabled(self, base: Base) -> dict[str, str]:
+    def not_enabled(self, base: Base) -> dict[str, NotEnabled]:
         """Return the indexes that the base wants and cannot have here, each with the reason."""
         return self._indexes.enabled(base)[1]
 
@@ -315,5 +316,7 @@ def _check_name(name: str) -> None:
     if not name.strip() or len(name) > LONGEST_NAME or plain(name) != name or "/" in name or name in {".", ".."}:
         raise BadRequest(
             f"A base needs a name of 1 to {LONGEST_NAME} characters that can be part of an address: without slashes, "
-            "zero bytes and halves of characters."
+            "zero bytes and halves of characters.",
+            "base_name",
+            longest=LONGEST_NAME,
         )

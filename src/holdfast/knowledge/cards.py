@@ -201,8 +201,9 @@ class Cards:
         can, cannot = self._indexes.enabled(base)
         with self._store.database.reading() as tx:
             if QUESTIONS not in can and not tx.run(sql.SOURCES, base=base.key):
-                why = cannot.get(QUESTIONS, f"The base {base.name!r} has no index `questions`; add it to its indexes.")
-                raise NotEnabled(f"There is nothing to make cards of. {why}")
+                here = f"The base {base.name!r} has no index `questions`; add it to its indexes."
+                why = cannot.get(QUESTIONS) or NotEnabled(here, "no_questions")
+                raise NotEnabled(f"There is nothing to make cards of. {why}", why.subcode)
 
 
 def _shown(tx: Transaction, base: Base, after: int) -> Iterator[Sourced]:

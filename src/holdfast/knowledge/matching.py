@@ -158,9 +158,11 @@ class _Course:
 def _meant(action: Action, filter_: Filter) -> Filter:
     """Return the filter as an action means it; refuse what nobody can mean."""
     if filter_.deleting and action is not Action.RETRY:
-        raise BadRequest("What is being deleted can be tried again, and nothing else.")
+        raise BadRequest("What is being deleted can be tried again, and nothing else.", "only_retry")
     if action is Action.DELETE and filter_.empty:
-        raise BadRequest("A delete needs a filter; to delete every document of a base, clear it.")
+        raise BadRequest(
+            "A delete needs a filter; to delete every document of a base, clear it.", "delete_needs_filter"
+        )
     if action in SWEEPING and filter_.states is not None and filter_.kinds is None:
         return replace(filter_, kinds=frozenset(Kind) - CONTAINERS)
     return filter_

@@ -83,7 +83,11 @@ class Requesting:
         roots = self._roots(base, ids)
         for root in roots:
             if root.source is None:
-                raise BadRequest(f"{root.name!r} was uploaded; there is no place where it could be looked for again.")
+                raise BadRequest(
+                    f"{root.name!r} was uploaded; there is no place where it could be looked for again.",
+                    "not_from_a_source",
+                    name=root.name,
+                )
         return [
             self._gone(base, root, operation, manner)
             if root.deleting

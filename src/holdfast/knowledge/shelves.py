@@ -174,7 +174,7 @@ class Shelves:
                 not_enabled={} if row.item.container else self._indexes.enabled(now)[1],
                 chunks=listed[content.owner_id].get(content.source, 0) if content else 0,
                 jobs=self._jobs(owners.values()),
-                waits=[why.sentence for owner in owners for why in self._store.explain(now.key, owner)],
+                waits=[why for owner in owners for why in self._store.explain(now.key, owner)],
             )
 
     def original(self, base: Base, item: int) -> Original:

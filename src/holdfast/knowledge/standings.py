@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 
     from holdfast.core.clock import Moment
     from holdfast.core.slot import JobId, Slot
+    from holdfast.core.waiting import Reason
+    from holdfast.indexes.base import NotEnabled
     from holdfast.library.catalogue import Item
     from holdfast.stores.base import Job
 
@@ -83,10 +85,10 @@ class Detail:
 
     row: Row
     indexes: Sequence[IndexStanding]
-    not_enabled: Mapping[str, str]  # indexes that the base wants and cannot have here, each with the reason
+    not_enabled: Mapping[str, NotEnabled]  # indexes that the base wants and cannot have here, each with the reason
     chunks: int  # of the text that was read last
     jobs: Sequence[Job]  # newest first
-    waits: Sequence[str] = ()  # why it is not at rest, in sentences
+    waits: Sequence[Reason] = ()  # why it is not at rest
 
 
 def share(progress: Progress) -> float | None:

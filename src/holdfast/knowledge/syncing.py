@@ -86,5 +86,7 @@ def _whole(folder: Path) -> Path:
     """Return the path under which a folder is known, whatever way was written to it."""
     whole = folder.expanduser().absolute()
     if not whole.is_dir():
-        raise BadRequest(f"{str(folder)!r} is not a folder on this machine; name one that is.")
+        raise BadRequest(
+            f"{str(folder)!r} is not a folder on this machine; name one that is.", "no_such_folder", folder=folder
+        )
     return whole.resolve()

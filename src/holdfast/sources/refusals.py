@@ -130,7 +130,7 @@ def gone(status: int) -> Permanent:
     return Permanent(
         "page_gone",
         f"The page is not there (status {status}). Correct its address, or remove it here.",
-        params=_params(status),
+        params={"status": str(status)},
     )
 
 
@@ -139,7 +139,7 @@ def forbidden(status: int) -> Permanent:
     return Permanent(
         "page_forbidden",
         f"The server does not give this page to everybody (status {status}). Save the page and add it as a file.",
-        params=_params(status),
+        params={"status": str(status)},
     )
 
 
@@ -148,7 +148,7 @@ def refused_by_server(status: int) -> Permanent:
     return Permanent(
         "page_refused",
         f"The server refused the request (status {status}). Open the page in a browser, save it and add it as a file.",
-        params=_params(status),
+        params={"status": str(status)},
     )
 
 
@@ -157,7 +157,7 @@ def busy(status: int, retry_after: timedelta | None) -> Transient:
     return Transient(
         "server_busy",
         f"The server cannot give the page now (status {status}). It is tried again.",
-        params=_params(status),
+        params={"status": str(status)},
         retry_after=retry_after,
     )
 
@@ -205,7 +205,3 @@ def robots_refuse() -> Permanent:
         "The site asks programs in its robots.txt not to read this sitemap, so it was left alone. "
         "Add single pages that you need as pages.",
     )
-
-
-def _params(status: int) -> dict[str, str]:
-    return {"status": str(status)}

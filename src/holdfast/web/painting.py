@@ -19,8 +19,10 @@ from starlette.exceptions import HTTPException
 from holdfast import __version__
 from holdfast.api.callers import front as entered
 from holdfast.api.problems import told
+from holdfast.core.waiting import MOMENTS
 from holdfast.errors import HoldfastError
 from holdfast.front.local import Local
+from holdfast.front.values import Problem
 from holdfast.web.words import LANGUAGES, Words, preferred, words, words_address
 
 if TYPE_CHECKING:
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
 
 THEMES = ("system", "light", "dark")
 KILO = 1000
+NAMED = {"kind": "index", "state": "slot", "stage": "stage"}  # parameters that are words of the catalogue
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; font-src 'self'; connect-src 'self'; "
     "manifest-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
@@ -54,7 +57,10 @@ class PageRoute(APIRoute):
             if problem["status"] == HTTPStatus.UNAUTHORIZED:
                 here = request.url.path + (f"?{request.url.query}" if request.url.query else "")
                 return RedirectResponse(f"/signin?{urlencode({'next': here})}", HTTPStatus.SEE_OTHER)
-            return paint(request, "problem.html", status=problem["status"], problem=problem)
+            what = Problem(
+                code=problem["subcode"] or problem["code"], message=problem["detail"], params=problem["params"]
+            )
+            return paint(request, "problem.html", status=problem["status"], problem=what, id_=problem["request_id"])
 
         return painted
 
@@ -168,9 +174,20 @@ class Looks:
         """Write a number."""
         return f"{value:,}"
 
-    def problem(self, code: str, message: str) -> str:
-        """Write what went wrong: in the reader's language where the catalogue has the code."""
-        return self._say.known(f"problem.{code}", message)
+    def told(self, problem: Problem, prefix: str = "problem") -> str:
+        """Write what went wrong, or why something waits: in the reader's language where the catalogue has the code."""
+        values = {name: self._named(name, value) for name, value in problem.params.items()}
+        return self._say.told(f"{prefix}.{problem.code}", problem.message, **values)
+
+    def coded(self, code: str) -> str:
+        """Write what is only known by its code."""
+        return self._say.told(f"problem.{code}", code.replace("_", " "))
+
+    def _named(self, name: str, value: str) -> str:
+        """Write a parameter for people: moments, and the names of indexes, states and stages."""
+        if name in MOMENTS:
+            return self.time(datetime.fromisoformat(value))
+        return self._say.known(f"{NAMED[name]}.{value}", value) if name in NAMED else value
 
 
 def _recent(request: Request, bases: Sequence[Base]) -> Base | None:

@@ -28,6 +28,11 @@ class Words:
         """Return a text with its holes filled; a text that is not there is its key, which a test looks for."""
         return _HOLE.sub(lambda hole: str(values.get(hole[1], hole[0])), self.texts.get(key, key))
 
+    def told(self, key: str, message: str, /, **values: object) -> str:
+        """Return what the API explains by a code, or its own message; what the code comes without is left open."""
+        text = self.texts.get(key, "{message}")
+        return _HOLE.sub(lambda hole: message if hole[1] == "message" else str(values.get(hole[1], "…")), text)
+
     def known(self, key: str, otherwise: str) -> str:
         """Return a text, or another where the catalogue has none: for codes that grow elsewhere."""
         return self.texts.get(key, otherwise)

@@ -16,7 +16,7 @@ from holdfast.web.painting import PageRoute, Visiting
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from holdfast.front.values import Base, Hit
+    from holdfast.front.values import Base, Hit, Problem
 
 router = APIRouter(route_class=PageRoute)
 
@@ -86,9 +86,9 @@ def ask_page(visit: Visiting, base: Name, q: Asked = "", mode: Mode = Mode.MIX) 
     return visit.paint("ask.html", base=visit.front.bases.get(base), q=q, mode=mode, modes=MODES)
 
 
-def _lacking(base: Base) -> dict[str, str]:
-    """Return the channels that a base does not have, each with the reason, empty where nobody asked for it."""
-    return {one: base.not_enabled.get(one, "") for one in CHANNELS if one not in base.settings.indexes} | {
+def _lacking(base: Base) -> dict[str, Problem | None]:
+    """Return the channels that a base does not have, each with the reason, none where nobody asked for it."""
+    return {one: base.not_enabled.get(one) for one in CHANNELS if one not in base.settings.indexes} | {
         one: reason for one, reason in base.not_enabled.items() if one in CHANNELS
     }
 

@@ -11,7 +11,7 @@ from fastapi.responses import HTMLResponse
 from holdfast.api.bases import Name
 from holdfast.api.documents import Id
 from holdfast.errors import BadRequest, NotNow
-from holdfast.front.values import Kind, SlotState, Status
+from holdfast.front.values import Kind, Missing, Problem, SlotState, Status
 from holdfast.web.markdown import is_markdown, rendered
 from holdfast.web.marking import Piece
 from holdfast.web.painting import PageRoute, Visiting
@@ -45,6 +45,9 @@ BLANK_INDEX = {
     "retry_at": None,
     "progress": None,
 }
+BLANK_MISSING = Missing(
+    index="content", chunk=0, ordinal=0, start=0, end=0, text="", problem=Problem(code="", message="")
+)
 BLANK_CHUNK = {"chunk": 0, "ordinal": 0, "start": 0, "end": 0, "tokens": 0, "headings": [], "text": ""}
 
 T = TypeVar("T")
@@ -102,7 +105,9 @@ def document_page(
         entities=front.dossiers.entities(base, document),
         cards=front.dossiers.cards(base, document, limit=CHUNKS).items,
         cost=front.dossiers.usage(base, document),
+        missing=front.dossiers.missing(base, document) if any(one.missing for one in found.indexes) else [],
         blank_index=BLANK_INDEX,
+        blank_missing=BLANK_MISSING,
         blank_chunk=BLANK_CHUNK,
         data={
             "document": found,

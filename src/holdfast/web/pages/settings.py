@@ -14,12 +14,14 @@ from holdfast.access.callers import Scope
 from holdfast.api.callers import served
 from holdfast.api.system import read_about
 from holdfast.events.catalogue import TOPICS
+from holdfast.front.sentences import not_enabled
 from holdfast.front.values import BaseStatus
 from holdfast.library.catalogue import CHATS, EMBEDDINGS, OnDuplicate
 from holdfast.web.painting import PageRoute, Visiting
 
 if TYPE_CHECKING:
     from holdfast.front.local import Local
+    from holdfast.front.values import Problem
 
 router = APIRouter(route_class=PageRoute)
 
@@ -94,13 +96,13 @@ def _one(front: Local, name: str) -> dict[str, Any]:
     }
 
 
-def _reasons(front: Local, name: str) -> dict[str, str]:
+def _reasons(front: Local, name: str) -> dict[str, Problem | None]:
     """Return each index that there is, with the reason why this base could not have it, if there is one."""
     library = front.reception.library
     shelf = front.reception.open(name)
     kinds = list(dict.fromkeys([*shelf.settings.indexes, *library.indexes.kinds]))
     wanting_all = replace(shelf, settings=replace(shelf.settings, indexes=tuple(kinds)))
-    return dict.fromkeys(kinds, "") | library.bases.not_enabled(wanting_all)
+    return dict.fromkeys(kinds) | not_enabled(library.bases.not_enabled(wanting_all))
 
 
 def _shown(tab: Tab, front: Local, request: Request, *, everywhere: bool) -> dict[str, Any]:

@@ -4,7 +4,7 @@ import { at, call, post } from "./api.js";
 import { confirmed, notice, tried } from "./dialog.js";
 import { data, el, icon } from "./html.js";
 import { MOVING } from "./standing.js";
-import { t } from "./words.js";
+import { replied, t } from "./words.js";
 
 /** @typedef {"view" | "download" | "index" | "reindex" | "refresh" | "rescan" | "cancel" | "retry" | "delete"} Action */
 
@@ -29,11 +29,11 @@ export function actionsOf(doc) {
  */
 export function hindrance(action, doc) {
   const active = MOVING.has(doc.status);
+  if (doc.status === "deleting" && !(action === "retry" && doc.why)) return t("why.deleting");
   if (action === "view") return null;
-  if (doc.status === "deleting") return action === "retry" && doc.why ? null : t("why.deleting");
   if (action === "download") return doc.sha256 ? null : t("why.no_original");
   if (data.scope === "read") return t("why.scope");
-  if (action === "delete") return null;
+  if (action === "delete" || doc.status === "deleting") return null;
   if (action === "cancel") return active ? null : t("why.resting");
   if (active) return t("why.active");
   if (data.base_failed) return t("why.base_failed");
@@ -98,7 +98,7 @@ export async function run(action, doc, done) {
     const name = action === "rescan" ? "refresh" : action;
     const reply = await tried(() => (action === "delete" ? call("DELETE", at(doc.base, "documents", doc.id)) : post(`${at(doc.base, "documents", doc.id)}:${name}`)), doc.base);
     if (reply) {
-      notice(reply.message || t("done.accepted"));
+      notice(replied(reply));
       done(action);
     }
   } finally {

@@ -1,9 +1,9 @@
 // Putting in: files and folders by dropping or choosing, notes, pages, sitemaps, folders of the server.
 
-import { at, post, search } from "./api.js";
-import { notice, show, tried } from "./dialog.js";
+import { Refused, at, post, search } from "./api.js";
+import { notice, refused, show, tried } from "./dialog.js";
 import { byId, data, el, icon } from "./html.js";
-import { percent, t } from "./words.js";
+import { percent, replied, t } from "./words.js";
 
 const AT_ONCE = 3; // files that are sent at the same time
 
@@ -162,7 +162,8 @@ function tell(base, name, shown, request) {
   const accepted = request.status < 300;
   const found = accepted ? answer.replies[0].document : answer.document;
   shown.dataset.result = accepted ? "added" : "refused";
-  result.append(accepted ? t("documents.uploaded", { name }) : answer.status === 409 ? t("documents.duplicate", { name, why: answer.detail }) : answer.detail);
+  const why = accepted ? "" : refused(new Refused(answer));
+  result.append(accepted ? t("documents.uploaded", { name }) : answer.status === 409 ? t("documents.duplicate", { name, why }) : why);
   if (found) result.append(" ", el("a", { href: `/bases/${encodeURIComponent(base)}/documents/${found}` }, t("conflict.document")));
 }
 
@@ -190,7 +191,7 @@ function ask(base, parent, name, kind, added) {
     const done = await tried(() => (note ? post(`${path}/notes`, { name: first.value, text: text.value, parent }) : post(`${path}/sources`, { kind, source: first.value })), base);
     if (!done) return;
     dialog.close();
-    notice(done.replies[0].message);
+    notice(replied(done.replies[0]));
     added();
   });
 }

@@ -7,6 +7,11 @@ export class Refused extends Error {
     super(problem.detail);
     this.status = problem.status;
     this.code = problem.code;
+    this.subcode = problem.subcode ?? null;
+    /** @type {Record<string, string>} */
+    this.params = problem.params ?? {};
+    this.verdict = problem.verdict ?? null;
+    this.state = problem.state ?? null;
     this.job = problem.job ?? null;
     this.document = problem.document ?? null;
     this.requestId = problem.request_id ?? "";

@@ -2,7 +2,7 @@
 
 import { Offline, Refused } from "./api.js";
 import { byId, el, icon } from "./html.js";
-import { t } from "./words.js";
+import { t, told } from "./words.js";
 
 const SHOWN = 8000; // milliseconds a notice stays
 
@@ -73,10 +73,15 @@ export async function tried(work, base) {
   } catch (error) {
     if (error instanceof DOMException && error.name === "AbortError") return undefined;
     if (error instanceof Offline) notice(t("problem.offline"), { bad: true });
-    else if (error instanceof Refused) notice(error.message, { bad: true, link: inTheWay(error, base) });
+    else if (error instanceof Refused) notice(refused(error), { bad: true, link: inTheWay(error, base) });
     else throw error;
     return undefined;
   }
+}
+
+/** Return why a request was not carried out. @param {Refused} error */
+export function refused(error) {
+  return error.verdict ? told({ ...error, message: error.message, params: { status: t(`status.${error.state}`) } }, "reply") : told(error);
 }
 
 /** @param {Refused} error @param {string} [base] */

@@ -1,7 +1,7 @@
 // Forms in dialogs: what the server refuses is told beside the fields, and nothing that was typed is lost.
 
 import { Offline, Refused } from "./api.js";
-import { show } from "./dialog.js";
+import { refused, show } from "./dialog.js";
 import { el, icon } from "./html.js";
 import { t } from "./words.js";
 
@@ -50,7 +50,7 @@ export async function refusal(work) {
     await work();
     return "";
   } catch (error) {
-    if (error instanceof Refused) return error.message;
+    if (error instanceof Refused) return refused(error);
     if (error instanceof Offline) return t("problem.offline");
     throw error;
   }

@@ -5,7 +5,7 @@ import { byId, data, el, field, put } from "./html.js";
 import { forget, showDocument } from "./naming.js";
 import { Newest } from "./newest.js";
 import { follow } from "./stream.js";
-import { known, number, t } from "./words.js";
+import { coded, known, number, t } from "./words.js";
 
 const AWAY = 120; // pixels from the top, beyond which new rows would move what is being read
 
@@ -82,5 +82,5 @@ function sentence(event) {
 function error(event) {
   const results = /** @type {{error?: string}[]} */ (Object.values(event.data.results ?? {}));
   const code = event.data.error ?? results.find((one) => one.error)?.error;
-  return code ? known(`problem.${code}`, code) : "";
+  return code ? coded(code) : "";
 }

@@ -4,7 +4,7 @@ import { get } from "./api.js";
 import { show, tried } from "./dialog.js";
 import { el } from "./html.js";
 import { called } from "./jobs.js";
-import { date, known, number, t } from "./words.js";
+import { coded, date, known, number, t, told } from "./words.js";
 
 /** Show a job. @param {string} id */
 export async function details(id) {
@@ -12,7 +12,7 @@ export async function details(id) {
   const job = await tried(() => get(`/jobs/${encodeURIComponent(id)}`));
   if (!job) return;
   const results = Object.entries(job.results).map(([kind, one]) =>
-    el("li", {}, `${known(`index.${kind}`, kind)}: ${known(`slot.${one.state}`, one.state)}`, one.missing ? `, ${t("queue.detail.missing", { count: number(one.missing) })}` : "", one.error ? ` (${known(`problem.${one.error}`, one.error)})` : ""));
+    el("li", {}, `${known(`index.${kind}`, kind)}: ${known(`slot.${one.state}`, one.state)}`, one.missing ? `, ${t("queue.detail.missing", { count: number(one.missing) })}` : "", one.error ? ` (${coded(one.error)})` : ""));
   const lines = [
     ["queue.state", t(`status.${job.state}`)],
     ["base", job.base],
@@ -22,7 +22,7 @@ export async function details(id) {
     ["queue.detail.generation", number(job.generation)],
     ["queue.detail.created", date(job.created_at)],
     job.finished_at ? ["queue.detail.finished", date(job.finished_at)] : null,
-    job.waiting_for.length ? ["queue.detail.waiting", el("ul", {}, ...job.waiting_for.map((one) => el("li", {}, one)))] : null,
+    job.waiting_for.length ? ["queue.detail.waiting", el("ul", {}, ...job.waiting_for.map((one) => el("li", {}, told(one, "waits"))))] : null,
     results.length ? ["queue.detail.results", el("ul", {}, ...results)] : null,
   ];
   const list = el("dl", { class: "facts" }, ...lines.filter((one) => one !== null).flatMap(([key, value]) => [el("dt", {}, t(/** @type {string} */ (key))), el("dd", {}, value)]));

@@ -3,7 +3,7 @@
 import { label } from "./actions.js";
 import { byId, data, el, field, icon, put } from "./html.js";
 import { paintProgress, paintStatus } from "./standing.js";
-import { known, localise, span, t } from "./words.js";
+import { coded, known, localise, span, t, told } from "./words.js";
 
 /** @typedef {"cancel" | "retry" | "details"} JobAction */
 
@@ -141,9 +141,9 @@ export class JobRows {
   why(job) {
     if (job.state === "queued" && this.queue.paused) return t("queue.held");
     if (job.state === "queued" && this.queue.paused_bases.includes(job.base)) return t("queue.held_base");
-    if (!job.outcome) return job.progress ? "" : (job.waiting_for[0] ?? "");
+    if (!job.outcome) return job.progress ? "" : told(job.waiting_for[0] ?? null, "waits");
     const error = Object.values(job.results).find((one) => one.error)?.error;
-    return error ? known(`problem.${error}`, error) : "";
+    return error ? coded(error) : "";
   }
 
   /** Add to a row what only a script can use. @param {HTMLTableRowElement} row @param {Job} job */

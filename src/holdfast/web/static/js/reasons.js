@@ -23,7 +23,7 @@ export function reasons(doc) {
   }
   for (const one of doc.indexes) {
     const values = { index: named(one.kind), attempts: one.attempts, most: one.attempts_max, at: date(one.retry_at), problem: told(one.error), missing: number(one.missing), total: number(one.missing + one.chunks) };
-    if (one.state === "waiting") said.push(t("document.retrying", values));
+    if (one.state === "waiting") said.push(t(one.attempts ? "document.retrying" : "document.put_off", values));
     if (one.state === "failed" && one.error && one.error.code !== "needed_slot_failed") said.push(t("document.failed", values));
     if (one.missing) said.push(t("document.lacks", values));
   }
@@ -52,7 +52,7 @@ export function paintStanding(doc) {
   const waits = byId("waits");
   waits.hidden = !doc.waiting_for.length;
   if (doc.status === "queued") waits.open = true;
-  waits.querySelector("ul").replaceChildren(...[...new Set(doc.waiting_for)].map((one) => el("li", {}, one)));
+  waits.querySelector("ul").replaceChildren(...doc.waiting_for.map((one) => el("li", {}, told(one, "waits"))));
 }
 
 /** Paint what is known of a document beside its text. @param {Doc} doc */

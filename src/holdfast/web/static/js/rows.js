@@ -52,7 +52,7 @@ export class Rows {
     row.dataset.id = String(doc.id);
     const link = /** @type {HTMLAnchorElement} */ (field(row, "name"));
     link.textContent = doc.name;
-    link.href = this.uses.href(doc);
+    if (doc.status !== "deleting") link.href = this.uses.href(doc);
     row.querySelector(".named use")?.setAttribute("href", `/static/icons.svg#${doc.kind}`);
     return row;
   }
@@ -68,6 +68,7 @@ export class Rows {
     paintProgress(row, doc.status === "indexing" || doc.status === "deleting" ? doc.progress : null);
     set(row, "why", told(doc.why));
     const name = field(row, "name");
+    if (doc.status === "deleting") name?.removeAttribute("href"); // it leads nowhere any more
     if (name && name.textContent !== doc.name) name.textContent = doc.name;
     const bytes = field(row, "size");
     if (bytes) bytes.textContent = size(doc.size);

@@ -13,13 +13,13 @@ interface Index {
 }
 interface Doc extends Standing {
   base: string; parent: number | null; size: number; sha256: string | null; source: string | null; every: number | null;
-  metadata: Record<string, unknown>; created_at: string; changed_at: string; waiting_for: string[]; chunks: number | null;
-  indexes: Index[]; not_enabled: Record<string, string>; jobs: string[];
+  metadata: Record<string, unknown>; created_at: string; changed_at: string; waiting_for: Problem[]; chunks: number | null;
+  indexes: Index[]; not_enabled: Record<string, Problem>; jobs: string[];
 }
 interface Job {
   id: string; base: string; document: number | null; name: string; subject: string; operation: string; cause: string; requester: string; priority: number;
   state: string; outcome: string | null; generation: number; created_at: string; finished_at: string | null;
-  results: Record<string, { state: string; missing: number; error?: string }>; progress: Progress | null; waiting_for: string[];
+  results: Record<string, { state: string; missing: number; error?: string }>; progress: Progress | null; waiting_for: Problem[];
 }
 interface Queue { active: Record<string, number>; ended: Record<string, number>; paused: boolean; paused_bases: string[] }
 interface Delivery {
@@ -31,6 +31,7 @@ interface Reply { verdict: string; reason: string; message: string; name: string
 interface Replies { replies: Reply[] }
 interface HoldfastEvent { id: string; type: string; at: string; base: number | null; document: number | null; owner: string; kind: string | null; job: string | null; generation: number | null; data: Record<string, any> }
 interface Chunk { document: number; chunk: number; generation: number; ordinal: number; start: number; end: number; tokens: number; headings: string[]; text: string }
+interface Missing { index: string; chunk: number; ordinal: number; start: number; end: number; text: string; problem: Problem }
 interface Passage { document: number; name: string; generation: number; chunk: number; start: number; end: number; page: number | null; headings: string[]; before: string; text: string; after: string }
 interface Text_ { document: number; generation: number; title: string | null; start: number; length: number; text: string; following: number | null }
 interface Happening {

@@ -23,11 +23,35 @@ export function t(key, values = {}) {
  */
 export const known = (key, otherwise) => texts[key] ?? otherwise;
 
+/** @typedef {{code: string, message: string, params?: Record<string, string>, subcode?: string | null}} Explained */
+
 /**
- * Return what went wrong: in the reader's language where the catalogue has the code.
- * @param {{code: string, message: string} | null} problem
+ * Return what went wrong, or why something waits: in the reader's language where the catalogue has the code.
+ * What a code comes without is left open.
+ * @param {Explained | null} problem
+ * @param {"problem" | "waits" | "reply"} [prefix]
  */
-export const told = (problem) => (problem ? known(`problem.${problem.code}`, problem.message) : "");
+export function told(problem, prefix = "problem") {
+  if (!problem) return "";
+  const text = texts[`${prefix}.${problem.subcode}`] ?? texts[`${prefix}.${problem.code}`] ?? "{message}";
+  const params = problem.params ?? {};
+  return text.replace(/\{(\w+)\}/g, (_, name) => (name === "message" ? problem.message : name in params ? named(name, params[name]) : "…"));
+}
+
+/** Return what is only known by its code. @param {string} code */
+export const coded = (code) => told({ code, message: code.replaceAll("_", " ") });
+
+/** Return what came of a request. @param {Reply} reply */
+export const replied = (reply) => (`reply.${reply.reason}` in texts ? told({ code: reply.reason, message: reply.message, params: { status: t(`status.${reply.status}`) } }, "reply") : t("done.accepted"));
+
+/** @type {Record<string, string>} parameters that are words of the catalogue */
+const NAMED = { kind: "index", state: "slot", stage: "stage" };
+
+/** Write a parameter for people. @param {string} name @param {string} value */
+function named(name, value) {
+  if (name === "at" || name === "since") return date(value);
+  return name in NAMED ? known(`${NAMED[name]}.${value}`, value) : value;
+}
 
 const numbers = new Intl.NumberFormat(locale, { maximumFractionDigits: 1 });
 const shares = new Intl.NumberFormat(locale, { style: "percent", maximumFractionDigits: 0 });

@@ -6,7 +6,7 @@ import { notice, tried } from "../dialog.js";
 import { byId, data, el, field, icon } from "../html.js";
 import { MOVING } from "../standing.js";
 import { follow } from "../stream.js";
-import { known, number, t, told } from "../words.js";
+import { known, number, replied, t, told } from "../words.js";
 
 /** @typedef {{status: string, generation: number, cards: number, job: string | null, progress: Progress | null, error: Problem | null}} CardsStanding */
 /** @typedef {{place: number, question: string, answer: string, document: number, name: string, chunk: number, headings: string[], passage: string}} Card */
@@ -75,7 +75,7 @@ async function ask(what) {
   busy = true;
   const reply = await tried(() => post(`${path}:${what}`), base);
   busy = false;
-  if (reply) notice(reply.message || t("done.accepted"));
+  if (reply) notice(replied(reply));
   load();
 }
 

@@ -6,12 +6,14 @@ import { Chunks } from "../chunks.js";
 import { tried } from "../dialog.js";
 import { loadDossier, loadHistory } from "../dossier.js";
 import { byId, data } from "../html.js";
+import { loadMissing } from "../missing.js";
 import { paintFacts, paintIndexes, paintStanding } from "../reasons.js";
 import { Source } from "../source.js";
 import { MOVING, paintProgress, progressOf } from "../standing.js";
 import { follow } from "../stream.js";
 
 const TOGETHER = 80; // milliseconds in which what happens is asked for together
+const AGAIN = 5000; // milliseconds after which it is looked again at what is under way
 const base = data.base;
 /** @type {Doc} */
 let doc = data.document;
@@ -55,6 +57,7 @@ async function refresh() {
 /** Load what a document is made of. */
 async function load() {
   loadDossier(base, doc.id);
+  loadMissing(base, doc);
   if (!source || !chunks || !doc.chunks) return;
   const generation = source.generation;
   await chunks.turn(data.asked.page, doc.chunks);
@@ -97,6 +100,9 @@ follow(
   { base },
 );
 
+// That an attempt failed and is made again later is no event, so what is under way is looked at now and then.
+setInterval(() => document.hidden || !MOVING.has(doc.status) || soon(), AGAIN);
+
 // ---------------------------------------------------------------- where in the text
 
 /** Go to the passage that the address names; one that is on another page of chunks is opened by the server. */
@@ -116,7 +122,7 @@ if (chunks) {
   }
 }
 document.addEventListener("click", (event) => {
-  const link = /** @type {Element} */ (event.target).closest('#cards a[href*="?chunk="]');
+  const link = /** @type {Element} */ (event.target).closest('#cards a[href*="?chunk="], #missing a');
   const chunk = Number(new URL(/** @type {HTMLAnchorElement | null} */ (link)?.href ?? location.href).searchParams.get("chunk"));
   if (!link || event.ctrlKey || event.metaKey || !chunks?.pick(chunk)) return;
   event.preventDefault();

@@ -6,10 +6,11 @@ import { byId, data, el, field, icon } from "../html.js";
 import { details } from "../job.js";
 import { JobRows } from "../jobs.js";
 import { paging, paintPager } from "../paging.js";
+import { pause, resume } from "../pausing.js";
 import { Ranking } from "../ranking.js";
 import { progressOf } from "../standing.js";
 import { follow } from "../stream.js";
-import { number, t } from "../words.js";
+import { number, replied, t } from "../words.js";
 
 const SETTLE = 240; // milliseconds in which what happens is shown together
 const AGAIN = 5000; // milliseconds after which it is looked again at what is under way
@@ -129,7 +130,7 @@ async function act(action, job) {
   const reply = await tried(() => post(`/jobs/${encodeURIComponent(job.id)}:${action}`), job.base);
   busy.delete(job.id);
   if (!reply) return;
-  notice(reply.message || t("done.accepted"));
+  notice(replied(reply));
   soon();
 }
 
@@ -165,10 +166,10 @@ function paintQueue() {
     ...(paused && data.everywhere ? [{ text: t("queue.resume"), base: null }] : []),
     ...bases.map((one) => ({ text: t("queue.resume_base", { base: one }), base: one })),
   ];
-  replaced(field(banner, "resume"), again.map((one) => button("play", one.text, () => pausing("resume", one.base), { reason: data.scope === "read" ? t("why.scope") : null })));
+  replaced(field(banner, "resume"), again.map((one) => button("play", one.text, () => resume(one.base, load), { reason: data.scope === "read" ? t("why.scope") : null })));
   const already = base ? bases.includes(base) : paused;
   replaced(byId("acts"), [
-    already ? null : button("pause", base ? t("queue.pause_base", { base }) : t("queue.pause"), () => pausing("pause", base)),
+    already ? null : button("pause", base ? t("queue.pause_base", { base }) : t("queue.pause"), () => pause(base, load)),
     button("retry", t("queue.retry_failed"), () => many("retry")),
     button("stop", t("queue.stop"), () => many("cancel"), { danger: true }),
   ]);
@@ -181,11 +182,6 @@ function replaced(bar, some) {
   const made = some.filter((one) => one !== null);
   if (!bar || [...bar.children].map((one) => one.textContent).join("\n") === made.map((one) => one.textContent).join("\n")) return;
   bar.replaceChildren(...made);
-}
-
-/** @param {"pause" | "resume"} what @param {string | null} whose */
-async function pausing(what, whose) {
-  if (await tried(() => post(`/jobs:${what}`, { base: whose }))) load();
 }
 
 /** @param {"cancel" | "retry"} what */

@@ -5,7 +5,7 @@ import { notice } from "../dialog.js";
 import { ask, labelled, refusal, ticked, typed } from "../forms.js";
 import { byId, data, el } from "../html.js";
 import { follow } from "../stream.js";
-import { number, t } from "../words.js";
+import { number, t, told } from "../words.js";
 
 const TOGETHER = 250; // milliseconds in which what happens is asked for together
 const NUMBERS = ["chunk_size", "chunk_overlap", "budget_tokens", "jobs_per_day"];
@@ -56,7 +56,7 @@ function reasons() {
     const why = base.not_enabled[kind];
     if (why || base.settings.indexes.includes(kind)) {
       part.hidden = !why;
-      part.textContent = why ? t("settings.not_enabled", { reason: why }) : "";
+      part.textContent = why ? t("settings.not_enabled", { reason: told(why) }) : "";
     }
   }
 }

@@ -10,7 +10,7 @@ import { number, t, told } from "../words.js";
 
 /** Say what came of a trial. @param {Trial} trial */
 function outcome(trial) {
-  if (!trial.ok) return t("settings.trial_failed", { why: trial.code ? told({ code: trial.code, message: trial.message }) : trial.message });
+  if (!trial.ok) return t("settings.trial_failed", { why: told({ code: trial.code ?? "", message: trial.message }) });
   if (trial.provider === "none") return t("settings.trial_none");
   if (trial.provider === "offline") return t("settings.trial_here");
   return t("settings.trial_ok", { took: t("settings.milliseconds", { count: number(trial.took_ms) }) });

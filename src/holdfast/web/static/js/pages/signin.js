@@ -2,7 +2,7 @@
 
 import { Offline, Refused, post } from "../api.js";
 import { byId, data } from "../html.js";
-import { t } from "../words.js";
+import { t, told } from "../words.js";
 
 const form = byId("signin");
 const input = form.elements.key;
@@ -25,7 +25,7 @@ form.addEventListener("submit", async (/** @type {Event} */ event) => {
     location.replace(data.next);
   } catch (error) {
     if (error instanceof Offline) refuse(t("problem.offline"));
-    else if (error instanceof Refused) refuse(error.status === 401 ? t("signin.wrong") : error.message);
+    else if (error instanceof Refused) refuse(error.status === 401 ? t("signin.wrong") : told(error));
     else throw error;
   } finally {
     busy = false;

@@ -1,0 +1,81 @@
+"""Every code by which something is explained to people, read from the source, with the parameters it comes with."""
+
+from __future__ import annotations
+
+import ast
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from holdfast.api.problems import MEANINGS, REFUSALS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+SOURCE = Path(__file__).parents[2] / "src" / "holdfast"
+CODED = {"Permanent", "Transient", "Outage", "Paused", "WorkError", "Fault", "NotNow"}  # the code comes first
+SUBCODED = {"BadRequest", "BadSettings", "BadArchive", "NotEnabled"}  # the code comes second
+BY_NAME = {"Rule", "Refused", "Meaning"}  # the code has its name
+
+
+class Site(NamedTuple):
+    """One place where a code is used."""
+
+    where: str
+    code: str
+    params: frozenset[str]
+
+
+@cache
+def sites() -> list[Site]:
+    """Find every place that names a code."""
+    return list(_sites())
+
+
+def _sites() -> Iterator[Site]:
+    trees = {file: ast.parse(file.read_text("utf-8")) for file in sorted(SOURCE.rglob("*.py"))}
+    constants = {name: text for tree in trees.values() for name, text in _constants(tree)}
+    for file, tree in trees.items():
+        for call in (node for node in ast.walk(tree) if isinstance(node, ast.Call)):
+            code = _text(_code(call), constants)
+            if code:
+                yield Site(f"{file.relative_to(SOURCE)}:{call.lineno}", code, frozenset(_params(call)))
+    for meaning in [*(one.code for _, one in MEANINGS), *REFUSALS.values()]:
+        yield Site("api/problems.py", meaning, frozenset())
+
+
+def _constants(tree: ast.Module) -> Iterator[tuple[str, str]]:
+    for node in tree.body:
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
+            for target in node.targets:
+                if isinstance(target, ast.Name):
+                    yield target.id, node.value.value
+
+
+def _code(call: ast.Call) -> ast.expr | None:
+    name = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
+    named = next((one.value for one in call.keywords if one.arg == "code"), None)
+    if name in CODED and call.args:
+        return call.args[0]
+    if name in SUBCODED and len(call.args) > 1:
+        return call.args[1]
+    if name == "respond" and len(call.args) > 2:
+        return call.args[2]
+    return named if name in BY_NAME else None
+
+
+def _text(node: ast.expr | None, constants: dict[str, str]) -> str | None:
+    if isinstance(node, ast.Constant) and isinstance(node.value, str):
+        return node.value
+    return constants.get(node.id) if isinstance(node, ast.Name) else None
+
+
+def _params(call: ast.Call) -> Iterator[str]:
+    """Return the names of what is told beside the sentence."""
+    dicts = [one.value for one in call.keywords if one.arg == "params"] + call.args[1:]
+    for one in dicts:
+        if isinstance(one, ast.Dict):
+            yield from (str(key.value) for key in one.keys if isinstance(key, ast.Constant))
+    name = getattr(call.func, "id", "")
+    if name in SUBCODED:
+        yield from (one.arg for one in call.keywords if one.arg)
