@@ -243,7 +243,9 @@ def test_what_failed_is_explained_with_and_without_scripts(page: Page, site: Sit
     expect(standing.get_by_text("Not searchable", exact=True)).to_be_visible()
     expect(standing).to_contain_text("text and chunks: given up at attempt 1 of 4. The file could not be read")
     expect(standing).to_contain_text("“Try again” builds only what failed or is missing.")
-    expect(page.get_by_role("row", name=re.compile("vectors"))).to_contain_text("It is built from text and chunks, which failed.")
+    expect(page.get_by_role("row", name=re.compile("vectors"))).to_contain_text(
+        "It is built from text and chunks, which failed."
+    )
     expect(page.get_by_text("Its chunks are listed when it is indexed.")).to_be_visible()
     expect(page.get_by_role("button", name="Try again: broken.pdf", exact=True)).to_be_enabled()
     painted = re.search(

@@ -67,6 +67,17 @@ RESTING = """async (count) => {
 }"""
 
 
+PICTURE = "document.getElementById('canvas').toDataURL()"
+# Beside the page's own hands: by how much the fingers zoom, all together.
+FEEL = """async () => {
+  const { gestures } = await import("/static/js/gestures.js");
+  window.felt = 1;
+  const nothing = () => {};
+  const hands = { drag: nothing, drop: nothing, pan: nothing, click: nothing, point: nothing, leave: nothing };
+  gestures(document.getElementById("canvas"), { ...hands, take: () => false, zoom: (factor) => { window.felt *= factor; } });
+}"""
+
+
 def speak(prompt: dict[str, Any]) -> str:
     """Find two entities and what joins them."""
     if "knowledge graph" not in prompt["messages"][0]["content"]:
@@ -181,6 +192,18 @@ def test_what_is_drawn_can_be_pointed_at_chosen_dragged_and_zoomed(page: Page) -
     rested(page)
     page.mouse.click(box["x"] + 5, box["y"] + 5)  # nothing stands there
     expect(details(page).get_by_text("Choose an entity")).to_be_visible()
+
+    before = page.evaluate(PICTURE)
+    page.evaluate(FEEL)
+    hand = page.context.new_cdp_session(page)
+    for apart in (40, 80, 120):  # two fingers, farther and farther from each other
+        points = [{"x": x - apart, "y": y, "id": 0}, {"x": x + apart, "y": y, "id": 1}]
+        kind = "touchStart" if apart == 40 else "touchMove"
+        hand.send("Input.dispatchTouchEvent", {"type": kind, "touchPoints": points})
+    hand.send("Input.dispatchTouchEvent", {"type": "touchEnd", "touchPoints": []})
+    assert page.evaluate("window.felt") == pytest.approx(3, rel=0.1)
+    rested(page)
+    assert page.evaluate(PICTURE) != before
 
 
 def test_the_drawing_and_the_list_follow_what_happens(page: Page, site: Site, coast: str) -> None:
