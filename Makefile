@@ -26,7 +26,7 @@ serve: setup ## Serve the page and the API, with workers, on this machine: make 
 	@$(if $(PORT),HOLDFAST_PORT=$(PORT)) $(BIN)/holdfast serve
 
 test: setup browser check sim ## Check, simulate 2,000 runs, run every test
-	$(BIN)/python -m pytest --numprocesses 3 --dist worksteal
+	$(BIN)/python -m pytest --numprocesses 4 --dist worksteal
 
 check: setup scripts ## Lint, types, direction of imports
 	$(BIN)/ruff check .

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import socket
 import threading
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
@@ -12,6 +11,7 @@ import httpx2
 import uvicorn
 
 from holdfast.api.app import Served, make_app
+from holdfast.api.serving import listen
 from holdfast.core.clock import SystemClock
 from holdfast.events.feed import Feed
 from holdfast.settings import Settings
@@ -37,7 +37,7 @@ class HttpSite:
             needs_key=needs_key,
         )
         self.served.feed.start(self.bell)
-        self._listening = socket.create_server(("127.0.0.1", 0))
+        self._listening = listen("127.0.0.1", 0)
         self.address = f"http://127.0.0.1:{self._listening.getsockname()[1]}"
         self.app = make_app(self.served)
         config = uvicorn.Config(self.app, log_config=None, access_log=False, timeout_graceful_shutdown=1)

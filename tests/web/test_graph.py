@@ -74,7 +74,8 @@ FEEL = """async () => {
   window.felt = 1;
   const nothing = () => {};
   const hands = { drag: nothing, drop: nothing, pan: nothing, click: nothing, point: nothing, leave: nothing };
-  gestures(document.getElementById("canvas"), { ...hands, take: () => false, zoom: (factor) => { window.felt *= factor; } });
+  const zoom = (factor) => { window.felt *= factor; };
+  gestures(document.getElementById("canvas"), { ...hands, zoom, take: () => false });
 }"""
 
 
