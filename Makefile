@@ -25,7 +25,8 @@ $(READY): pyproject.toml constraints.txt
 serve: setup ## Serve the page and the API, with workers, on this machine: make serve PORT=7340
 	@$(if $(PORT),HOLDFAST_PORT=$(PORT)) $(BIN)/holdfast serve
 
-test: setup browser check sim ## Check, simulate 2,000 runs, run every test
+test: setup browser ## Check, simulate 2,000 runs, run every test
+	@$(MAKE) --no-print-directory --jobs 2 --output-sync check sim
 	$(BIN)/python -m pytest --numprocesses 4 --dist worksteal
 
 check: setup scripts ## Lint, types, direction of imports

@@ -45,7 +45,7 @@ class HttpSite:
         started = threading.Event()
         self._thread = threading.Thread(target=self._serve, args=(started,), daemon=True)
         self._thread.start()
-        self.http = httpx2.Client(base_url=self.address + API, timeout=30, trust_env=False)
+        self.http = httpx2.Client(base_url=self.address + API, timeout=30, trust_env=False, verify=False)
         with suppress(httpx2.HTTPError):
             self.http.get("/about")  # returns when it serves
 

@@ -43,7 +43,13 @@ class Serving:
         self.address = next(word for word in line.split() if word.startswith("http://")).rstrip(".,")
         # The server ends an idle connection after 5 s; the client must not take one up just then.
         idle = httpx2.Limits(keepalive_expiry=1)
-        self.http = httpx2.Client(base_url=f"{self.address}/api/v1", timeout=PATIENCE, trust_env=False, limits=idle)
+        self.http = httpx2.Client(
+            base_url=f"{self.address}/api/v1",
+            timeout=PATIENCE,
+            trust_env=False,
+            limits=idle,
+            verify=False,
+        )
 
     def _drain(self) -> None:
         assert self.process.stderr is not None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cache
 from threading import Event
 from typing import TYPE_CHECKING, Any
 
@@ -32,6 +33,9 @@ from holdfast.api.doors import COOKIE, HERE, Doors
 from holdfast.api.examples import illustrate
 
 if TYPE_CHECKING:
+    from fastapi.routing import APIRoute
+    from starlette.routing import BaseRoute
+
     from holdfast.events.feed import Feed
     from holdfast.settings import Settings
     from holdfast.wiring import Library
@@ -96,16 +100,12 @@ def make_app(served: Served) -> FastAPI:
         summary="Indexes every document once, keeps what it indexed, and never lets old work overwrite new.",
         openapi_url=f"{API}/openapi.json",
         docs_url=None,
-        generate_unique_id_function=lambda route: route.name,
+        generate_unique_id_function=_name,
         redoc_url=None,
     )
     app.state.served = served
     problems.install(app)
-    api = APIRouter(prefix=API)
-    for router in ROUTERS:
-        api.include_router(router)
-    app.include_router(api)
-    app.include_router(system.health)
+    app.router.routes.extend(_routes())
     named = {name.strip() for name in served.settings.hosts.split(",") if name.strip()}
     app.add_middleware(
         Doors,
@@ -115,6 +115,22 @@ def make_app(served: Served) -> FastAPI:
     )
     app.openapi = lambda: _described(app)  # type: ignore[method-assign]
     return app
+
+
+@cache
+def _routes() -> list[BaseRoute]:
+    """Make the routes: all apps of a process have the same, and they take longer to make than all the rest."""
+    whole = FastAPI(openapi_url=None, generate_unique_id_function=_name)
+    api = APIRouter(prefix=API)
+    for router in ROUTERS:
+        api.include_router(router)
+    whole.include_router(api)
+    whole.include_router(system.health)
+    return whole.router.routes
+
+
+def _name(route: APIRoute) -> str:
+    return route.name
 
 
 def _described(app: FastAPI) -> dict[str, Any]:

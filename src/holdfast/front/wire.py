@@ -53,7 +53,10 @@ class Wire:
 
     def __init__(self, address: str, key: str | None) -> None:
         headers = {"Authorization": f"Bearer {key}"} if key else {}
-        self._client = httpx2.Client(base_url=address.rstrip("/") + API, headers=headers, timeout=SECONDS)
+        secure = not address.startswith("http://")  # whom to trust is read only where it is asked
+        self._client = httpx2.Client(
+            base_url=address.rstrip("/") + API, headers=headers, timeout=SECONDS, verify=secure
+        )
 
     def close(self) -> None:
         """Ask no more."""

@@ -1,0 +1,20 @@
+"""How a server is spoken to."""
+
+from __future__ import annotations
+
+import ssl
+
+import pytest
+
+from holdfast.front.wire import Wire
+
+
+@pytest.mark.parametrize(
+    ("address", "trust"),
+    [("https://holdfast.example", ssl.CERT_REQUIRED), ("HTTPS://holdfast.example/", ssl.CERT_REQUIRED)],
+)
+def test_a_server_behind_tls_has_to_prove_who_it_is(address: str, trust: ssl.VerifyMode) -> None:
+    wire = Wire(address, None)
+    pool = wire._client._transport._pool  # type: ignore[attr-defined]
+    assert pool._ssl_context.verify_mode is trust
+    wire.close()
