@@ -13,7 +13,9 @@ from playwright.sync_api import expect
 
 from holdfast.core.waiting import SENTENCES as WAITING
 from holdfast.front.sentences import FAULTS, SENTENCES
-from holdfast.web.words import LANGUAGES, catalogue
+from holdfast.front.values import Problem
+from holdfast.web.painting import Looks
+from holdfast.web.words import LANGUAGES, catalogue, words
 from tests.web.codes import sites
 from tests.web.samples import PAGES, fill
 
@@ -88,6 +90,12 @@ def test_every_code_by_which_something_is_explained_is_in_the_catalogue() -> Non
     assert {f"problem.{code}" for code in explained} - set(catalogue()) == set()
     assert {f"reply.{reason}" for reason in SENTENCES} - set(catalogue()) == set()
     assert {f"waits.{code}" for code in WAITING} - set(catalogue()) == set()
+
+
+def test_a_plug_in_may_name_its_parameters_as_it_likes() -> None:
+    fault = Problem(code="too_slow", message="It took long.", params={"at": "noon", "kind": "mine", "seconds": "3"})
+    assert "3 秒" in Looks(words("zh")).told(fault)
+    assert Looks(words("en")).told(fault) == "It took long."
 
 
 def test_no_explanation_is_left_over() -> None:

@@ -176,7 +176,11 @@ class Looks:
 
     def told(self, problem: Problem, prefix: str = "problem") -> str:
         """Write what went wrong, or why something waits: in the reader's language where the catalogue has the code."""
-        values = {name: self._named(name, value) for name, value in problem.params.items()}
+        moments = MOMENTS if prefix == "waits" else frozenset()  # elsewhere a plug-in may mean anything by these names
+        values = {
+            name: self.time(datetime.fromisoformat(value)) if name in moments else self._named(name, value)
+            for name, value in problem.params.items()
+        }
         return self._say.told(f"{prefix}.{problem.code}", problem.message, **values)
 
     def coded(self, code: str) -> str:
@@ -184,9 +188,7 @@ class Looks:
         return self._say.told(f"problem.{code}", code.replace("_", " "))
 
     def _named(self, name: str, value: str) -> str:
-        """Write a parameter for people: moments, and the names of indexes, states and stages."""
-        if name in MOMENTS:
-            return self.time(datetime.fromisoformat(value))
+        """Write a parameter for people: indexes, states and stages by their names."""
         return self._say.known(f"{NAMED[name]}.{value}", value) if name in NAMED else value
 
 

@@ -78,3 +78,12 @@ function show(state) {
   badge.dataset.state = state;
   badge.textContent = t(`live.${state}`);
 }
+
+export const LOOK = 5000; // milliseconds after which it is looked again at what is under way
+
+/**
+ * Look now and then while something is under way: that an attempt or a clean-up failed and is made again later is no event.
+ * @param {() => boolean} moving
+ * @param {() => void} look
+ */
+export const lookAgain = (moving, look) => setInterval(() => document.hidden || !moving() || look(), LOOK);

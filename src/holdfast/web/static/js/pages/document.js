@@ -10,10 +10,9 @@ import { loadMissing } from "../missing.js";
 import { paintFacts, paintIndexes, paintStanding } from "../reasons.js";
 import { Source } from "../source.js";
 import { MOVING, paintProgress, progressOf } from "../standing.js";
-import { follow } from "../stream.js";
+import { follow, lookAgain } from "../stream.js";
 
 const TOGETHER = 80; // milliseconds in which what happens is asked for together
-const AGAIN = 5000; // milliseconds after which it is looked again at what is under way
 const base = data.base;
 /** @type {Doc} */
 let doc = data.document;
@@ -100,8 +99,7 @@ follow(
   { base },
 );
 
-// That an attempt failed and is made again later is no event, so what is under way is looked at now and then.
-setInterval(() => document.hidden || !MOVING.has(doc.status) || soon(), AGAIN);
+lookAgain(() => MOVING.has(doc.status), soon);
 
 // ---------------------------------------------------------------- where in the text
 

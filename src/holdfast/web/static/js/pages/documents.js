@@ -8,12 +8,11 @@ import { paging, paintPager } from "../paging.js";
 import { Picking } from "../picking.js";
 import { Rows } from "../rows.js";
 import { MOVING, progressOf } from "../standing.js";
-import { follow } from "../stream.js";
+import { follow, lookAgain } from "../stream.js";
 import { number, t } from "../words.js";
 
 const SETTLE = 240; // milliseconds after which rows that came to rest are brought into order
 const TOGETHER = 80; // milliseconds in which what happens is asked for together
-const AGAIN = 5000; // milliseconds after which it is looked again at what is under way
 const base = data.base;
 const asked = data.asked;
 const table = byId("documents");
@@ -99,8 +98,7 @@ follow(
   { base },
 );
 
-// That an attempt or a clean-up failed and is made again later is no event, so what is under way is looked at now and then.
-setInterval(() => document.hidden || [...rows.docs.values()].every((doc) => !MOVING.has(doc.status)) || soon(), AGAIN);
+lookAgain(() => [...rows.docs.values()].some((doc) => MOVING.has(doc.status)), soon);
 
 async function counts() {
   const found = await get(`${at(base)}/counts`).catch(() => null);

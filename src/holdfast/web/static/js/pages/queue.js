@@ -9,11 +9,10 @@ import { paging, paintPager } from "../paging.js";
 import { pause, resume } from "../pausing.js";
 import { Ranking } from "../ranking.js";
 import { progressOf } from "../standing.js";
-import { follow } from "../stream.js";
+import { LOOK, follow, lookAgain } from "../stream.js";
 import { number, replied, t } from "../words.js";
 
 const SETTLE = 240; // milliseconds in which what happens is shown together
-const AGAIN = 5000; // milliseconds after which it is looked again at what is under way
 const asked = data.asked;
 const base = asked.base || null;
 const table = byId("queue");
@@ -93,7 +92,7 @@ async function explain() {
     const place = row.getBoundingClientRect();
     if (!job || job.outcome || job.progress || (job.state === "queued" && rows.queue.paused) || place.bottom < 0 || place.top > innerHeight || document.hidden) continue;
     const now = `${job.id} ${job.state}`;
-    if (Date.now() - (explained.get(now) ?? 0) < AGAIN) continue;
+    if (Date.now() - (explained.get(now) ?? 0) < LOOK) continue;
     explained.set(now, Date.now());
     const found = await get(`/jobs/${encodeURIComponent(job.id)}`).catch(() => null);
     if (found && !found.outcome) rows.patch({ id: job.id, waiting_for: found.waiting_for });
@@ -102,8 +101,7 @@ async function explain() {
 }
 addEventListener("scrollend", explain);
 
-// That an attempt failed and is made again later is no event, so what is under way is looked at now and then.
-setInterval(() => document.hidden || [...rows.jobs.values()].every((job) => job.outcome) || soon(), AGAIN);
+lookAgain(() => [...rows.jobs.values()].some((job) => !job.outcome), soon);
 
 // ---------------------------------------------------------------- where in the queue
 
