@@ -30,6 +30,7 @@ def test_an_upload_is_seen_to_become_ready_and_the_same_again_is_explained(page:
     expect(page.get_by_text("Nothing is in this base yet")).to_be_visible()
     upload(page, "tides.md", "# Tides\n\nThe moon pulls the sea.")
     expect(row(page, "tides.md").get_by_text("ready", exact=True)).to_be_visible()
+    expect(row(page, "tides.md").get_by_text("32B", exact=True)).to_be_visible()
     expect(page.get_by_text("1–1 of 1")).to_be_visible()
 
     upload(page, "tides.md", "# Tides\n\nThe moon pulls the sea.")

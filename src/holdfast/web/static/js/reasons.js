@@ -2,7 +2,7 @@
 
 import { byId, el, field } from "./html.js";
 import { MOVING, paintProgress, paintStatus } from "./standing.js";
-import { date, known, localise, number, size, t, told } from "./words.js";
+import { date, known, localise, number, t, told } from "./words.js";
 
 /** @param {string} kind */
 const named = (kind) => known(`index.${kind}`, kind);
@@ -58,7 +58,7 @@ export function paintStanding(doc) {
 /** Paint what is known of a document beside its text. @param {Doc} doc */
 export function paintFacts(doc) {
   const facts = byId("facts");
-  put(facts, "size", size(doc.size));
+  field(facts, "size")?.setAttribute("value", String(doc.size));
   put(facts, "generation", `${doc.generation} / ${doc.built}`);
   put(facts, "priority", doc.priority === null ? "–" : String(doc.priority));
   put(facts, "sha256", doc.sha256 ?? "");

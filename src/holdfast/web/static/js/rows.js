@@ -71,6 +71,7 @@ export class Rows {
     if (doc.status === "deleting") name?.removeAttribute("href"); // it leads nowhere any more
     if (name && name.textContent !== doc.name) name.textContent = doc.name;
     const bytes = field(row, "size");
+    bytes?.setAttribute("value", String(doc.size)); // from which it is written anew with the rest of the row
     if (bytes) bytes.textContent = size(doc.size);
     const changed = field(row, "changed");
     if (changed && changed.getAttribute("datetime") !== doc.changed_at) {
