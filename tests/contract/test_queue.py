@@ -955,7 +955,7 @@ def test_each_slot_that_is_not_at_rest_is_explained(books: SqlStore, clock: Fake
     books.fail([failed(take(books, "vector"), MINUTE, code="timeout")])
     (retry, _) = books.explain_job(job)
     assert retry.params == {"error": "timeout", "at": START + micros(MINUTE)}
-    assert retry.sentence == "It failed (timeout) and is tried again at 2027-01-15 08:01:00 UTC."
+    assert retry.sentence("shelf") == "It failed (timeout) and is tried again at 2027-01-15 08:01:00 UTC."
     assert why(books) == {"vector": "retry", "graph": "next"}
     books.pause("shelf")
     assert why(books) == {"vector": "paused_base", "graph": "paused_base"}
@@ -1004,7 +1004,10 @@ def test_that_nobody_works_is_said_after_a_minute_without_a_sign_of_life(books: 
     assert why(books) == {"cards": "next"}
     clock.advance(MINUTE)
     assert why(books) == {"cards": "no_worker"}
-    assert books.explain("shelf", "doc")[0].sentence == "No worker was seen since 2027-01-15 08:00:00 UTC. Start one."
+    assert (
+        books.explain("shelf", "doc")[0].sentence("shelf")
+        == "No worker was seen since 2027-01-15 08:00:00 UTC. Start one."
+    )
     content = take(books, "content", "other", holder="ann")
     assert why(books) == {"cards": "kind_unclaimed"}, "somebody is there, but takes other work"
     job_for(books, "another")

@@ -953,7 +953,7 @@ def test_what_is_not_at_rest_is_told_with_the_reason_and_nothing_else(rig: Rig, 
     }  # fmt: skip
     rig.store.pause(rig.base.key)
     (one,) = doctor.waiting(rig.base)
-    assert "is paused since" in one.reasons[0].sentence
+    assert "is paused since" in one.reasons[0].sentence("shelf")
     rig.store.resume(rig.base.key)
     rig.work()
     rig.delete("stones.md")

@@ -148,7 +148,7 @@ def test_a_queued_document_tells_its_job_its_priority_and_how_many_are_before_it
     detail = rig.library.shelves.detail(rig.base, first)
     assert one.job == detail.jobs[0].id
     assert len(detail.waits) == 3
-    assert "before it" in detail.waits[0].sentence
+    assert "before it" in detail.waits[0].sentence("shelf")
     assert all(row.standing.ahead is None for row in rig.library.shelves.list(rig.base).rows)
 
 
@@ -217,7 +217,7 @@ def test_a_document_that_waits_for_another_attempt_says_when_and_why(
     detail = rig.library.shelves.detail(rig.base, item)
     vector = next(index for index in detail.indexes if index.kind == "vector")
     assert (vector.state, vector.retry_at, vector.attempts) == (SlotState.WAITING, one.retry_at, 1)
-    assert any("tried again" in why.sentence for why in detail.waits)
+    assert any("tried again" in why.sentence("shelf") for why in detail.waits)
 
 
 def test_missing_chunks_are_the_reason_where_nothing_failed(rig: Rig) -> None:

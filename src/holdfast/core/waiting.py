@@ -49,11 +49,10 @@ class Reason:
     code: str
     params: Mapping[str, str | int] = field(default_factory=dict)
 
-    @property
-    def sentence(self) -> str:
-        """The reason for people, its moments in UTC."""
-        told = {name: _moment(value) if name in MOMENTS else value for name, value in self.params.items()}
-        return SENTENCES[self.code].format_map(told)
+    def sentence(self, base: str) -> str:
+        """Return the reason as a sentence, with times in UTC and with `base`, the name that users gave their base."""
+        shown = {name: _moment(value) if name in MOMENTS else value for name, value in self.params.items()}
+        return SENTENCES[self.code].format_map({**shown, "base": base})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,7 +90,7 @@ def _why(slot: Slot, around: Surroundings, rules: Rules) -> tuple[str, Mapping[s
     pause = around.pauses.on(slot.base)
     if pause is not None:
         whole = pause.base == EVERYTHING
-        return ("paused_queue" if whole else "paused_base"), {"base": slot.base, "since": pause.since}
+        return ("paused_queue" if whole else "paused_base"), {"since": pause.since}
     if lease is not None and not lease.expired(now):
         return "leaving", {"holder": lease.holder, "at": lease.until}
     if slot.state is SlotState.WAITING and slot.due_at is not None and slot.due_at > now:

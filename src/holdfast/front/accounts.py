@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from holdfast.access.callers import Scope
 from holdfast.front.cursors import place
-from holdfast.front.sentences import when
+from holdfast.front.sentences import waiting, when
 from holdfast.front.values import Balance, Finding, Page, Refusal, Refused, Spent, Waiting
 from holdfast.library.catalogue import number
 
@@ -97,7 +97,7 @@ class LocalAccounts:
                 base=shelf.name,
                 document=one.item,
                 name=one.name,
-                reasons=[reason.sentence for reason in one.reasons],
+                reasons=[reason.message for reason in waiting(one.reasons, shelf.name)],
             )
             for one in self._library.doctor.waiting(shelf)
         ]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
@@ -72,13 +71,13 @@ def problem_of(fault: Fault) -> Problem:
 def waiting(reasons: Sequence[Reason], base: str) -> list[Problem]:
     """Return why work in a base is not at rest, each reason once."""
     found: dict[str, Problem] = {}
-    for one in reasons:
-        reason = replace(one, params={**one.params, "base": base}) if "base" in one.params else one
+    for reason in reasons:
         params = {
             name: when(Moment(int(value))).isoformat() if name in MOMENTS else str(value)
             for name, value in reason.params.items()
         }
-        found.setdefault(reason.sentence, Problem(code=reason.code, message=reason.sentence, params=params))
+        message = reason.sentence(base)
+        found.setdefault(message, Problem(code=reason.code, message=message, params={**params, "base": base}))
     return list(found.values())
 
 

@@ -90,7 +90,8 @@ class SlotChecks:
         found = []
         for job in (one.job for one in page.jobs):
             reasons = [reason for reason in self._store.explain_job(job.id) if reason.code in STUCK]
-            found += [Trouble(self._named(job.base), f"{job.id}: {one.sentence}", job.id) for one in reasons[:1]]
+            base = self._named(job.base)
+            found += [Trouble(base, f"{job.id}: {one.sentence(base)}", job.id) for one in reasons[:1]]
         yield Portion(len(page.jobs), found)
 
     def _not_erased(self) -> Iterator[Portion]:
