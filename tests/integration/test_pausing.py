@@ -130,8 +130,8 @@ def test_people_read_which_provider_is_not_asked_and_why_and_until_when(
         assert (error.params["provider"], error.params["status"]) == ("embedder", "503")
         assert error.params["until"] == "2027-01-15 08:01:00 UTC"
         assert error.params["message"] == (
-            "embedder is not asked until 2027-01-15 08:01:00 UTC. The provider cannot be reached or is down. The work "
-            "waits and goes on by itself when the provider is back."
+            "embedder is not asked until 2027-01-15 08:01:00 UTC. The provider cannot be reached or is down. If this "
+            "lasts, check its address and its status page."
         )
 
 

@@ -136,7 +136,7 @@ def file_unavailable() -> Transient:
     """Put off what the disk or the network drive did not give us."""
     return Transient(
         "file_unavailable",
-        "The file could not be read from its disk or network drive. It is tried again; check the drive if it lasts.",
+        "The file could not be read from its disk or network drive. If this lasts, check the drive.",
     )
 
 
@@ -144,8 +144,8 @@ def reader_unavailable() -> Transient:
     """Put off what we had no reader for; the file is not to blame."""
     return Transient(
         "reader_unavailable",
-        "The process that reads files could not be started, or was stopped from outside. It is tried again; "
-        "check memory and process limits of this machine if it lasts.",
+        "The process that reads files could not be started, or was stopped from outside. If this lasts, check the "
+        "memory and process limits of this machine.",
     )
 
 

@@ -198,8 +198,8 @@ def require_length(part: Embedded, length: int | None) -> None:
     if part.places and length is not None and part.vectors.shape[1] != length:
         raise Transient(
             OTHER_LENGTH,
-            f"The vectors have {part.vectors.shape[1]} numbers now, and those of this index {length}. The work is "
-            "tried again later; if this lasts, the provider has another model under the same name.",
+            f"The vectors have {part.vectors.shape[1]} numbers now, and those of this index {length}. If this "
+            "lasts, the provider has another model under the same name.",
         )
 
 

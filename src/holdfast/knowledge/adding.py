@@ -438,7 +438,7 @@ def await_quota(*, held: bool) -> None:
     if held:
         raise Paused(
             "daily_quota",
-            "As many documents as a day allows were asked for; the others are asked for when it is over.",
+            "The base has reached its limit of documents for today. The limit is the setting jobs_per_day.",
             retry_after=MUCH_LATER,
         )
 

@@ -139,7 +139,7 @@ class RolloutIndexer:
         if left:
             raise Paused(
                 "documents_at_work",
-                f"{left} documents are at work; they are looked at again when they have had time to end.",
+                f"{left} documents are still being indexed, so they do not have the new settings yet.",
                 params={"documents": str(left)},
                 retry_after=LATER,
             )

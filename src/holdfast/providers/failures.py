@@ -93,7 +93,7 @@ NO_MODEL = (
     "The provider does not know this model or address. Check the name of the model and the address of the provider, "
     "then ask for the work again."
 )
-DOWN = "The provider cannot be reached or is down. The work waits and goes on by itself when the provider is back."
+DOWN = "The provider cannot be reached or is down. If this lasts, check its address and its status page."
 
 RULES = (
     Rule(
@@ -108,8 +108,8 @@ RULES = (
         code="rate_limited",
         meaning=Transient,
         statuses=frozenset({429}),
-        message="The provider takes no more requests for the moment. The work is tried again later; if this lasts, "
-        "run fewer workers or ask the provider for a higher limit.",
+        message="The provider takes no more requests for the moment. If this lasts, run fewer workers or ask the "
+        "provider for a higher limit.",
     ),
     Rule(
         code="content_refused",
@@ -154,15 +154,13 @@ RULES = (
         code="provider_busy",
         meaning=Transient,
         statuses=frozenset({408, 409, 425, *range(500, 600)}),
-        message="The provider failed on its side or is overloaded. The work is tried again later; nothing needs to "
-        "be done unless this lasts.",
+        message="The provider failed on its side or is overloaded. If this lasts, check its status page.",
     ),
     Rule(
         code="provider_timeout",
         meaning=Transient,
         names=("*Timeout*",),
-        message="The provider did not answer in time. The work is tried again later; if this lasts, send smaller "
-        "parts or allow more time.",
+        message="The provider did not answer in time. If this lasts, send smaller parts or allow more time.",
     ),
     Rule(
         code="provider_down",
@@ -194,8 +192,8 @@ def bad_answer(what: str) -> Transient:
     """Say that the provider answered and the answer cannot be used; `what` holds nothing of the answer."""
     return Transient(
         "bad_answer",
-        "The provider gave an answer that cannot be used. The work is tried again later; if this lasts, check that "
-        "the model and its address fit together.",
+        "The provider gave an answer that cannot be used. If this lasts, check that the model and its address fit "
+        "together.",
         params={"what": what},
     )
 
@@ -209,8 +207,8 @@ def failure_of(error: Exception) -> WorkError:
     """Say what an error means that is known to come from a provider, even if it is of no known kind."""
     return categorise(error) or Transient(
         "provider_error",
-        "The provider failed in a way that is not known here. The work is tried again later; if this lasts, the "
-        "provider finds more under the id of the request.",
+        "The provider failed in a way that is not known here. If this lasts, the provider finds more under the id of "
+        "the request.",
         params=_read(error).params,
     )
 

@@ -20,7 +20,7 @@ def folder_missing() -> Transient:
     return Transient(
         "folder_missing",
         "The folder is not there: it was moved or deleted, or its drive is not connected. Nothing found there before "
-        "is removed. It is tried again; bring it back, or remove it here if it is gone for good.",
+        "is removed. Bring the folder back, or remove it here if it is gone for good.",
     )
 
 
@@ -49,7 +49,7 @@ def file_changed() -> Transient:
     """Put off a file that somebody writes."""
     return Transient(
         "file_changed",
-        "The file was changed while it was read, so what was read may be half old and half new. It is tried again.",
+        "The file was changed while it was read, so what was read may be half old and half new. Retry later.",
     )
 
 
@@ -84,7 +84,7 @@ def unknown_host(host: str) -> Transient:
     """Put off a name that does not resolve now."""
     return Transient(
         "unknown_host",
-        f"The name {host} could not be resolved. It is tried again; check the spelling and the network if it lasts.",
+        f"The name {host} could not be resolved. Check the spelling; if this lasts, check the network.",
         params={"host": host},
     )
 
@@ -93,7 +93,7 @@ def unreachable(host: str) -> Transient:
     """Put off a server that does not answer."""
     return Transient(
         "unreachable",
-        f"The server {host} does not answer or broke off. It is tried again; open the page in a browser if it lasts.",
+        f"The server {host} does not answer or broke off. If this lasts, open the page in a browser.",
         params={"host": host},
     )
 
@@ -112,7 +112,7 @@ def fetched_too_slowly(seconds: float) -> Transient:
     """Put off a page that did not arrive in time."""
     return Transient(
         "too_slow",
-        f"The page did not arrive within {seconds:g} seconds. It is tried again; raise the time if it is large.",
+        f"The page did not arrive within {seconds:g} seconds. If it is large, raise the time.",
         params={"seconds": f"{seconds:g}"},
     )
 
@@ -156,7 +156,7 @@ def busy(status: int, retry_after: timedelta | None) -> Transient:
     """Put off a server that has too much to do."""
     return Transient(
         "server_busy",
-        f"The server cannot give the page now (status {status}). It is tried again.",
+        f"The server cannot give the page now (status {status}). If this lasts, open the page in a browser.",
         params={"status": str(status)},
         retry_after=retry_after,
     )
@@ -166,8 +166,8 @@ def bad_answer(host: str) -> Transient:
     """Put off an answer that is no proper HTTP."""
     return Transient(
         "bad_answer",
-        f"The server {host} sent an answer that is cut off or makes no sense. It is tried again; open the page in a "
-        "browser if it lasts.",
+        f"The server {host} sent an answer that is cut off or makes no sense. If this lasts, open the page in "
+        "a browser.",
         params={"host": host},
     )
 
