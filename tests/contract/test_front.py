@@ -17,6 +17,7 @@ from holdfast.front.local import Local
 from holdfast.front.opening import me
 from holdfast.front.remote import Remote
 from holdfast.front.values import Mode, OnDuplicate, Verdict
+from holdfast.providers.failures import failure_of
 from holdfast.stores.base import Beat, Surrender
 from tests.support.crew import raises
 from tests.support.http_site import HttpSite
@@ -240,6 +241,8 @@ def test_the_queue_is_controlled(side: Any, rig: Rig) -> None:
     assert (held.code, held.params["base"]) == ("paused_base", "shelf")
     assert datetime.fromisoformat(held.params["since"]).tzinfo is not None
     assert held.message.startswith("The base shelf is paused since ")
+    reasons = side.accounts.waiting("shelf")[0].reasons
+    assert held.message in reasons, "a list of what waits shows the name of the base, like the document does"
     assert side.jobs.resume("shelf")
     assert side.jobs.cancel_all("shelf", dry_run=True).found == 1
     assert side.jobs.cancel_all("shelf").accepted == 1
@@ -248,6 +251,75 @@ def test_the_queue_is_controlled(side: Any, rig: Rig) -> None:
     rig.work()
     assert side.jobs.retry_all("shelf", degraded=True).found == 0
     assert side.jobs.overview("shelf").ended == {"cancelled": 1, "success": 1}
+
+
+def test_a_settings_change_is_shown_from_the_moment_it_is_accepted(side: Any, rig: Rig) -> None:
+    side.documents.note("shelf", "n", "text")
+    rig.work()
+    assert side.bases.get("shelf").rollout is None
+    changed = side.bases.change("shelf", chunk_size=300)
+    assert (changed.rollout.stage, changed.rollout.share) == ("queued", None)
+    assert side.bases.get("shelf").rollout == changed.rollout
+    rig.store.claim_next(["rollout"], "other", 1)
+    assert side.bases.get("shelf").rollout.stage == "running"
+    rig.clock.advance(timedelta(hours=1))
+    rig.work()
+    assert side.bases.get("shelf").rollout is None
+
+
+def test_only_an_index_that_is_being_built_shows_progress(side: Any, rig: Rig) -> None:
+    def shares() -> dict[str, float | None]:
+        shown = side.documents.get("shelf", note.document).indexes
+        return {one.kind: one.progress and one.progress.share for one in shown}
+
+    note = side.documents.note("shelf", "Whale", "It eats krill.")
+    (ticket,) = rig.store.claim_next(["content"], "other", 1)
+    rig.store.extend([Beat(ticket=ticket, progress=Progress(stage="reading", done=28, total=100), moved=True)])
+    assert shares()["content"] == 0.28
+    rig.store.release([Surrender(ticket=ticket)])
+    rig.work()
+    assert set(shares().values()) == {None}
+    side.documents.reindex("shelf", note.document)
+    (ticket,) = rig.store.claim_next(["content"], "other", 1)
+    rig.store.extend([Beat(ticket=ticket, progress=Progress(stage="reading", done=28, total=100), moved=True)])
+    side.documents.cancel("shelf", note.document)
+    assert set(shares().values()) == {None}
+    deleted = side.documents.delete("shelf", note.document)
+    (ticket,) = rig.store.claim_next(["content"], "other", 1)
+    rig.store.extend([Beat(ticket=ticket, progress=Progress(stage="removing"), moved=True)])
+    assert side.jobs.get(deleted.job).progress.share is None, "a clean-up does not show how far the build was"
+
+
+def test_a_cancelled_document_does_not_say_that_it_is_tried_again(
+    side: Any, rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    note = side.documents.note("shelf", "Whale", "It eats krill.")
+    with monkeypatch.context() as away:
+        away.setattr(rig.indexers["content"], "build", raises(failure_of(TimeoutError())))
+        rig.work()
+    waits = side.documents.get("shelf", note.document)
+    assert (waits.status, waits.why.code, waits.retry_at is None) == ("indexing", "provider_timeout", False)
+    side.documents.cancel("shelf", note.document)
+    found = side.documents.get("shelf", note.document)
+    assert (found.status, found.why.code, found.retry_at) == ("not_indexed", "cancelled", None)
+    assert {one.retry_at for one in found.indexes} == {None}
+
+
+def test_a_served_document_whose_newer_version_was_cancelled_is_ready_and_says_so(side: Any, rig: Rig) -> None:
+    note = side.documents.note("shelf", "Whale", "It eats krill.")
+    rig.work()
+    side.documents.note("shelf", "Whale", "It eats plankton.", on_duplicate=OnDuplicate.REPLACE)
+    side.documents.cancel("shelf", note.document)
+    found = side.documents.get("shelf", note.document)
+    assert (found.status, found.searchable, found.why.code) == ("success", True, "newer_cancelled")
+    assert (found.built, found.generation) == (1, 2)
+    assert [one.text for one in side.asking.search("shelf", "krill", channels=["fulltext"])]
+    assert side.documents.retry("shelf", note.document).accepted
+    rig.work()
+    found = side.documents.get("shelf", note.document)
+    assert (found.status, found.why, found.built) == ("success", None, 3)
+    assert side.asking.search("shelf", "plankton", channels=["fulltext"])
+    assert not side.asking.search("shelf", "krill", channels=["fulltext"])
 
 
 def test_a_job_is_told_the_same_alone_and_in_the_list(side: Any, rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,6 +17,7 @@ from sqlalchemy.engine import Engine
 from holdfast.access import tables as _access  # noqa: F401 - declares its tables
 from holdfast.core.clock import SystemClock
 from holdfast.core.rules import Rules
+from holdfast.core.status import status_of
 from holdfast.events import webhook_tables as _webhooks  # noqa: F401 - declares its tables
 from holdfast.indexes import graph_tables as _graph  # noqa: F401 - declares its tables
 from holdfast.indexes import questions_tables as _questions  # noqa: F401 - declares its tables
@@ -390,6 +391,47 @@ def test_items_of_before_there_were_lists_are_listed_as_they_stand(database_url:
     database.close()
     assert listed == [(1, 0, "success"), (2, 0, "degraded"), (3, 1, None), (5, 0, "not_indexed")]
     assert names == [(f"strasse ä {number}", 700 + number) for number in range(1, 6)]
+
+
+def test_what_was_cancelled_before_is_shown_as_it_would_be_now(database_url: str) -> None:
+    database = open_database(database_url, SystemClock())
+    database.prepare()
+    config = Config()
+    config.set_main_option("script_location", "holdfast:stores/migrations")
+    config.set_main_option("path_separator", "os")
+    slots = {  # of each owner: state, built, missing
+        "served": [("cancelled", 1, 0), ("cancelled", 1, 0)],
+        "dropping": [("cancelled", 1, 0), ("deleting", 0, 1)],
+        "lacking": [("cancelled", 1, 1), ("cancelled", 1, 0)],
+        "half": [("ready", 2, 0), ("cancelled", 0, 0)],
+        "failed": [("ready", 2, 0), ("failed", 1, 0)],
+    }
+    with database.writing(durable=True) as tx:
+        config.attributes["connection"] = tx.connection
+        command.upgrade(config, "0010")
+        for number, (owner, some) in enumerate(slots.items(), 1):
+            tx.plain(
+                "INSERT INTO owners (id, base, owner, generation, status, created_at) "  # noqa: S608 - our own words
+                f"VALUES ({number}, 'shelf', '{owner}', 2, 'degraded', 1)"
+            )
+            for kind, (state, built, missing) in enumerate(some):
+                due = 1 if state == "deleting" else "NULL"
+                columns = "owner_id, kind, job, wanted, built, missing, state, priority, queued_at, due_at"
+                values = f"{number}, 'kind {kind}', 'job', 2, {built}, {missing}, '{state}', 5, 1, {due}"
+                tx.plain(
+                    f"INSERT INTO slots ({columns}, error_code, error_params) "  # noqa: S608 - our own words
+                    f"VALUES ({values}, 'provider_busy', '{{}}')"
+                )
+    database.close()
+    open_plainly(database_url)
+    store = open_store(database_url, rules=Rules(), clock=SystemClock())
+    owners = {owner: store.owner("shelf", owner) for owner in slots}
+    store.close()
+    shown = {name: str(owner.status) for name, owner in owners.items()}
+    assert shown == dict.fromkeys(slots, "degraded") | {"served": "success", "dropping": "success"}
+    assert [owner.status is status_of(owner.slots) for owner in owners.values()] == [True] * len(owners)
+    errors = {(slot.state == "cancelled", slot.error_code) for owner in owners.values() for slot in owner.slots}
+    assert errors == {(True, None), (False, "provider_busy")}
 
 
 def test_an_app_that_uses_alembic_in_the_same_database_is_left_alone(database_url: str) -> None:

@@ -740,7 +740,7 @@ def test_a_cancel_ends_the_job_raises_the_fence_and_keeps_what_is_served(books: 
     before = {slot.key.kind: slot for slot in books.owner("shelf", "doc").slots}
     clock.advance(SECOND)
     answer = ask(books, operation=O.CANCEL)
-    assert (answer.verdict, answer.job, answer.status) == (V.ACCEPTED, job, Status.DEGRADED)
+    assert (answer.verdict, answer.job, answer.status) == (V.ACCEPTED, job, Status.SUCCESS)
     for slot in books.owner("shelf", "doc").slots:
         old = before[slot.key.kind]
         assert (slot.state, slot.fence) == (S.CANCELLED, old.fence + 1)
@@ -761,11 +761,28 @@ def test_a_cancel_stops_what_is_not_built_and_leaves_what_is(books: SqlStore) ->
     assert states(books) == {"content": "ready", "vector": "ready", "graph": "cancelled"}
 
 
+@pytest.mark.parametrize("named", [(), DOCUMENT], ids=["what it has", "by name"])
+@pytest.mark.parametrize("operation", [O.INDEX, O.RETRY])
+def test_a_cancelled_newer_version_can_be_asked_for_again(
+    books: SqlStore, operation: Operation, named: tuple[SlotSpec, ...]
+) -> None:
+    ask(books)
+    build(books, "content", "vector", "graph")
+    ask(books, operation=O.CHANGE, fingerprint="newer")
+    assert ask(books, operation=O.CANCEL).status is Status.SUCCESS
+    answer = ask(books, operation=operation, slots=named)
+    assert (answer.verdict, answer.reason, answer.generation) == (V.ACCEPTED, "not_complete", 3)
+    build(books, "content", "vector", "graph")
+    assert {slot.built for slot in books.owner("shelf", "doc").slots} == {3}
+    assert ask(books, operation=operation, slots=named).reason == "already_indexed"
+
+
 def test_a_cancel_stops_what_waits_for_a_retry(books: SqlStore) -> None:
     ask(books)
     books.fail([failed(take(books, "content"), MINUTE)])
     assert ask(books, operation=O.CANCEL).status is Status.NOT_INDEXED
     assert set(states(books).values()) == {"cancelled"}
+    assert {slot.error for slot in books.owner("shelf", "doc").slots} == {None}, "nothing is tried again"
 
 
 def test_a_new_request_after_a_cancel_is_accepted_and_claimed_at_once(books: SqlStore) -> None:

@@ -237,7 +237,8 @@ class Checker:
             return "indexing"
         if active:
             return "indexing" if any(row.state in REST and row.job in active for row in rows) else "queued"
-        if all(row.state == "ready" and row.missing == 0 for row in rows):
+        serving = [row.state == "ready" or (row.state == "cancelled" and row.built > 0) for row in rows]
+        if all(serving) and not any(row.missing for row in rows):
             return "success"
         needed = {row.needs for row in rows}
         if any(row.built for row in rows if row.kind not in needed):  # what others are made from is not searched

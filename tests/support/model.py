@@ -33,6 +33,11 @@ class ModelSlot:
     def complete(self) -> bool:
         return self.state == "ready" and self.missing == 0
 
+    @property
+    def whole(self) -> bool:
+        """It serves a complete result: the newest, or an older one whose replacement was cancelled."""
+        return self.missing == 0 and (self.state == "ready" or (self.state == "cancelled" and self.built > 0))
+
     def rest(self, state: str, *, fenced: bool = False) -> None:
         self.state, self.until, self.due = state, None, None
         self.fence += fenced
@@ -89,7 +94,7 @@ class ModelOwner:
         if working:
             settled = any(slot.job in working and slot.state not in ACTIVE for slot in slots)
             return "indexing" if settled or states & {"running", "waiting"} else "queued"
-        if all(slot.complete for slot in slots):
+        if all(slot.whole for slot in slots):
             return "success"
         needed = {slot.needs for slot in slots}
         if any(slot.built for slot in slots if slot.kind not in needed):

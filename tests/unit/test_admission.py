@@ -38,7 +38,7 @@ PAIRS = [
     if pair[1] not in (S.SAME_ACTIVE, S.SAME_RESTING) or pair[0] is O.CHANGE
 ]
 
-# DESIGN.md, "Admission", told a second time, pair by pair.
+# docs/lifecycle.md, "Admission", written a second time, pair by pair.
 TABLE: dict[tuple[Operation, Situation], tuple[Verdict, str, Scope]] = {
     # index | not_indexed, failed, degraded, cancelled -> new generation for what lacks something
     (O.INDEX, S.LACKING): (V.ACCEPTED, "not_complete", Scope.LACKING),
@@ -164,6 +164,7 @@ class Standing:
 
 def standings() -> list[Standing]:
     ready, lacking = make_slot(St.READY), make_slot(St.READY, missing=1)
+    stopped = make_slot(St.CANCELLED, wanted=2, built=1)
     cases = [
         *[Standing(f"nothing is known, {o}", o, S.UNKNOWN) for o in O],
         *[Standing(f"{o} makes no owner", o, S.UNKNOWN, asked=CARDS) for o in O if o not in CREATES],
@@ -183,6 +184,12 @@ def standings() -> list[Standing]:
         *[
             Standing(f"{state}, {o}", o, S.LACKING, (make_slot(state),))
             for state in (St.FAILED, St.CANCELLED)
+            for o in O
+            if o is not O.DROP
+        ],
+        *[
+            Standing(f"served, and a newer version was cancelled, {o}, {bool(asked)}", o, S.LACKING, (stopped,), asked)
+            for asked in ((), CARDS)
             for o in O
             if o is not O.DROP
         ],

@@ -54,11 +54,16 @@ def expected_status(slots: Sequence[Slot]) -> Status:
         return Status.QUEUED
     if not slots:
         return Status.NOT_INDEXED
-    if not [slot for slot in settled if slot.state != "ready" or slot.missing > 0]:
+    if all(whole(slot) for slot in settled):
         return Status.SUCCESS
     if searchable(settled):
         return Status.DEGRADED
     return Status.FAILED if "failed" in [slot.state for slot in settled] else Status.NOT_INDEXED
+
+
+def whole(slot: Slot) -> bool:
+    """Tell whether a slot serves a complete result: its newest build, or an older one while a newer was cancelled."""
+    return slot.missing == 0 and (slot.state == "ready" or (slot.state == "cancelled" and slot.built > 0))
 
 
 def searchable(slots: Sequence[Slot]) -> bool:
@@ -127,6 +132,18 @@ def test_a_document_whose_indexes_all_failed_is_failed_although_its_content_was_
     assert (status_of(served), outcome_of(served)) == (Status.DEGRADED, Outcome.DEGRADED)
     stopped = [content, *(slot._replace(state=S.CANCELLED) for slot in indexes)]
     assert status_of(stopped) is Status.NOT_INDEXED
+
+
+def test_a_served_document_whose_newer_version_was_cancelled_is_ready() -> None:
+    stopped = [
+        make_slot(S.CANCELLED, "content", wanted=2, built=1),
+        make_slot(S.CANCELLED, "vector", needs="content", wanted=2, built=1),
+    ]
+    assert status_of(stopped) is Status.SUCCESS
+    assert status_of([stopped[0], stopped[1]._replace(missing=1)]) is Status.DEGRADED
+    assert status_of([stopped[0], stopped[1]._replace(built=0)]) is Status.NOT_INDEXED
+    new_index = make_slot(S.CANCELLED, "graph", needs="content")
+    assert status_of([*stopped, new_index]) is Status.DEGRADED
 
 
 @pytest.mark.parametrize("state", sorted(frozenset(S) - {S.DELETING}))

@@ -48,8 +48,8 @@ class Situation(StrEnum):
     SAME_RESTING = "same_resting"  # at rest, and the request brings the content it has
     STUCK = "stuck"  # active, but nothing moves
     ACTIVE = "active"
-    COMPLETE = "complete"  # everything asked for is ready, or gone where that was asked for
-    LACKING = "lacking"  # at rest and something is not ready, or was never built
+    COMPLETE = "complete"  # the newest version of everything asked for is ready, or gone where that was asked for
+    LACKING = "lacking"  # at rest and something is not ready, was never built, or its newest version was cancelled
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,7 +114,7 @@ _REST = _when(_S.COMPLETE, _S.LACKING)
 # A clean-up that failed is asked for again: the same slots, in a new generation that is due now.
 CLEAN_UP_AGAIN = Row(_ops(_O.RETRY), _when(_S.HELD_UP), _V.ACCEPTED, "clean_up_again", Scope.ALL)
 
-# DESIGN.md, "Admission", row by row. Every pair of operation and situation matches exactly one row.
+# docs/lifecycle.md, "Admission", row by row. Every pair of operation and situation matches exactly one row.
 ADMISSION: tuple[Row, ...] = (
     Row(frozenset(_O), _when(_S.ENDED), _V.SKIPPED, "nothing_active"),
     Row(frozenset(_O), _when(_S.UNKNOWN), _V.REJECTED, "unknown_owner"),
@@ -187,8 +187,10 @@ def situation_of(
     asked = askable(request.slots, slots)
     if request.operation is Operation.RENEW and not {spec.kind for spec in asked}.issuperset(request.kinds):
         return Situation.ACTIVE  # what it names is just being removed
-    more = any(lacking(spec, have.get(spec.kind)) for spec in asked)
-    return Situation.COMPLETE if status is Status.SUCCESS and not more else Situation.LACKING
+    unbuilt = any(lacking(spec, have.get(spec.kind)) for spec in asked)
+    # Not the status decides: an owner whose newer version was cancelled is ready, and that version can be asked for.
+    newest = all(slot.complete for slot in slots if slot.state is not SlotState.DELETING)
+    return Situation.COMPLETE if newest and not unbuilt else Situation.LACKING
 
 
 def held_up(slots: Sequence[Slot], now: Moment) -> bool:

@@ -20,7 +20,7 @@ class Facts(NamedTuple):
     moving: bool  # a slot is running or waiting
     active: bool
     halfway: bool  # some of the active job have settled, others have not
-    complete: bool
+    complete: bool  # every slot serves a whole result, even where a newer one was cancelled
     served: bool  # something can be searched: a slot that is built, and not only for other slots to build upon
     failed: bool
 
@@ -46,6 +46,13 @@ class View(NamedTuple):
     built: bool
     needed: bool  # other slots are built from it, and it is not searched itself
     job: int  # which of the owner's jobs, in the order met
+
+    @property
+    def whole(self) -> bool:
+        """Nothing is missing in what it serves; a cancelled rebuild leaves the older result in place."""
+        return not self.missing and (
+            self.state is SlotState.READY or (self.state is SlotState.CANCELLED and self.built)
+        )
 
 
 def status_of(slots: Iterable[Slot]) -> Status:
@@ -94,7 +101,7 @@ def _facts(slots: Sequence[View]) -> Facts:
         moving=SlotState.RUNNING in states or SlotState.WAITING in states,
         active=bool(jobs),
         halfway=bool(jobs) and any(slot.job in jobs for slot in slots if slot.state in RESTING),
-        complete=states == {SlotState.READY} and not any(slot.missing for slot in slots),
+        complete=bool(slots) and all(slot.whole for slot in slots),
         served=any(slot.built for slot in slots if not slot.needed),
         failed=SlotState.FAILED in states,
     )

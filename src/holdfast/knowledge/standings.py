@@ -24,7 +24,14 @@ _TELLING = (SlotState.RUNNING, SlotState.WAITING, SlotState.QUEUED, SlotState.BL
 _TROUBLED = (SlotState.FAILED, SlotState.WAITING, SlotState.DELETING, SlotState.CANCELLED)
 
 NOT_ASKED = Fault("not_asked", {"message": "Nobody has asked for it to be indexed."})
-CANCELLED = Fault("cancelled", {"message": "It was cancelled before it was complete; ask for it again."})
+CANCELLED = Fault("cancelled", {"message": "It was cancelled before it was complete. Retry it to build the rest."})
+NEWER_CANCELLED = Fault(
+    "newer_cancelled",
+    {
+        "message": "The newest version was cancelled before it was built; the version before it stays searchable. "
+        "Retry it to build the newest version."
+    },
+)
 BELOW = Fault("below", {"message": "Something that stands below it is not as wanted."})
 
 
@@ -150,19 +157,25 @@ def _why(item: Item, status: Status, slots: Sequence[Slot]) -> tuple[Fault | Non
     """Tell what is wrong, and when it is tried again by itself."""
     if item.problem is not None:
         return item.problem, None
-    troubled = [slot for slot in slots if slot.state in _TROUBLED and (slot.error or slot.state is SlotState.CANCELLED)]
-    if troubled:
+    if troubled := list(filter(_troubled, slots)):
         worst = min(troubled, key=lambda slot: (_TROUBLED.index(slot.state), slot.needs is not None, slot.id))
-        return worst.error or CANCELLED, worst.due_at if worst.state in (
-            SlotState.WAITING,
-            SlotState.DELETING,
-        ) else None
+        again = worst.due_at if worst.state in (SlotState.WAITING, SlotState.DELETING) else None
+        return (CANCELLED if worst.state is SlotState.CANCELLED else worst.error), again
     lacking = next((slot for slot in slots if slot.missing), None)
     if lacking is not None:
         return _lacks(lacking), None
+    if any(slot.state is SlotState.CANCELLED for slot in slots if slot.owner == item.key):
+        return NEWER_CANCELLED, None
     if item.container and status in (Status.FAILED, Status.DEGRADED):
         return BELOW, None
     return (NOT_ASKED if status is Status.NOT_INDEXED and not item.container else None), None
+
+
+def _troubled(slot: Slot) -> bool:
+    """Tell whether a slot is not as wanted; one that serves an older version while a newer was cancelled is."""
+    if slot.state is SlotState.CANCELLED:
+        return not slot.served
+    return slot.state in _TROUBLED and slot.error is not None
 
 
 def _lacks(slot: Slot) -> Fault:

@@ -57,6 +57,7 @@ def _state(state: SlotState) -> ColumnElement[str]:
 
 
 NO_LEASE: dict[str, Any] = {"holder": None, "until": None, "rung_at": None}
+NO_PROGRESS: dict[str, Any] = {"stage": "", "step": 0, "steps": 0, "done": 0, "total": 0}
 
 # What a worker or a reconciler shows of a slot, as one row of the batch.
 TICKET = {"slot": int, "generation": int, "fence": int, "state": str}
@@ -377,11 +378,7 @@ RAISE_SLOTS = (
         attempts=0,
         error_code=None,
         error_params=None,
-        stage="",
-        step=0,
-        steps=0,
-        done=0,
-        total=0,
+        **NO_PROGRESS,
     )
     .where(slots.c.id == _row.c.slot)
     .returning(*slots.c)
@@ -403,6 +400,7 @@ MARK_DELETING = (
         attempts=0,
         error_code=None,
         error_params=None,
+        **NO_PROGRESS,
     )
     .where(slots.c.id == _row.c.slot)
     .returning(*slots.c)
@@ -415,7 +413,14 @@ CARRY = update(slots).values(job=_row.c.job).where(slots.c.owner_id == _row.c.ow
 _row = batch(owner=int)
 CANCEL = (
     update(slots)
-    .values(state=_state(S.CANCELLED), fence=slots.c.fence + 1, due_at=None, **NO_LEASE)
+    .values(
+        state=_state(S.CANCELLED),
+        fence=slots.c.fence + 1,
+        due_at=None,
+        error_code=None,  # nothing is tried again, so the failure of an earlier attempt explains nothing any more
+        error_params=None,
+        **NO_LEASE,
+    )
     .where(stoppable(_row))
     .returning(*slots.c)
 )

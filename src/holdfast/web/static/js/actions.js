@@ -37,9 +37,10 @@ export function hindrance(action, doc) {
   if (action === "cancel") return active ? null : t("why.resting");
   if (active) return t("why.active");
   if (data.base_failed) return t("why.base_failed");
-  if (action === "index") return doc.status === "not_indexed" || doc.status === "failed" || doc.status === "degraded" ? null : t("why.indexed");
+  const lacks = doc.status === "failed" || doc.status === "degraded" || doc.why?.code === "newer_cancelled";
+  if (action === "index") return doc.status === "not_indexed" || lacks ? null : t("why.indexed");
   if (action === "reindex") return doc.status === "not_indexed" ? t("why.not_indexed") : null;
-  if (action === "retry") return doc.status === "failed" || doc.status === "degraded" ? null : t("why.not_failed");
+  if (action === "retry") return lacks ? null : t("why.not_failed");
   if (action === "refresh" || action === "rescan") return doc.source ? null : t("why.no_source");
   return null;
 }

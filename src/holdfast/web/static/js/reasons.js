@@ -18,7 +18,7 @@ export function reasons(doc) {
   if (doc.status === "deleting") said.push(t("why.deleting"));
   if (doc.status === "queued") said.push(doc.queue_position ? t("document.behind", { count: number(doc.queue_position) }) : t("document.next"));
   for (const [state, key] of [["running", "document.building"], ["blocked", "document.blocked"], ["cancelled", "document.cancelled"]]) {
-    const kinds = doc.indexes.filter((one) => one.state === state).map((one) => named(one.kind));
+    const kinds = doc.indexes.filter((one) => one.state === state && !(state === "cancelled" && one.built)).map((one) => named(one.kind));
     if (kinds.length) said.push(t(key, { indexes: kinds.join(t("document.and")) }));
   }
   for (const one of doc.indexes) {

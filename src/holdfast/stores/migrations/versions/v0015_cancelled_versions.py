@@ -1,0 +1,21 @@
+"""What was cancelled: a served owner is ready, and a cancelled slot has no error of an earlier attempt."""
+
+from alembic import op
+
+revision = "0015"
+down_revision = "0010"
+
+
+def upgrade() -> None:
+    """Correct what earlier versions stored: `degraded` owners, and errors that promise another attempt."""
+    op.execute("UPDATE slots SET error_code = NULL, error_params = NULL WHERE state = 'cancelled'")
+    op.execute(
+        """
+        UPDATE owners SET status = 'success'
+        WHERE status = 'degraded' AND NOT EXISTS (
+          SELECT 1 FROM slots
+          WHERE slots.owner_id = owners.id AND slots.state <> 'deleting'
+          AND (slots.missing > 0 OR NOT (slots.state = 'ready' OR (slots.state = 'cancelled' AND slots.built > 0)))
+        )
+        """
+    )
