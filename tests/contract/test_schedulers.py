@@ -163,6 +163,16 @@ def test_an_admitted_document_is_built_and_a_deleted_one_removed(yard: Yard) -> 
         yard.status("doc")
 
 
+@everywhere
+def test_a_failed_attempt_is_followed_by_another_when_that_is_due_and_not_after_the_period(yard: Yard) -> None:
+    yard.settings = replace(yard.settings, backoff=timedelta(milliseconds=100))  # the period is ten minutes
+    yard.faults = (Fault(point="build doc", action="fail"),)
+    yard.begin()
+    yard.add("doc")
+    until(lambda: yard.built("doc"), "the document is not tried again")
+    assert yard.events("postponed").count("doc") >= 1
+
+
 def test_a_ring_carried_twice_is_built_once(yard: Yard) -> None:
     yard.begin(tend=False)
     yard.add("doc")

@@ -254,6 +254,22 @@ def test_what_waits_is_rung_when_it_is_due(store: SqlStore, clock: FakeClock) ->
     assert worker(store, clock).run(carrier.carried[0])
 
 
+def test_a_failed_attempt_wakes_the_reconcilers_which_learn_when_the_next_is_due(
+    store: SqlStore, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bell = MemoryBell()
+    asleep = bell.listen()
+    monkeypatch.setattr(store, "wake", bell.ring)
+    add(store, "doc")
+    asleep.wait(0)
+    assert tender(store).tend() is None, "nothing is due, so it sleeps for its whole period"
+    clock.advance(timedelta(seconds=7))
+    worker(store, clock, raises(Transient("timeout"))).run_next(1)
+    assert asleep.wait(0)
+    assert tender(store).tend() == MINUTE
+    asleep.close()
+
+
 def test_a_worker_that_looks_itself_is_woken_and_no_other_reconciler_with_it(store: SqlStore) -> None:
     bell = MemoryBell()
     beside, elsewhere = bell.listen(), bell.listen()

@@ -17,6 +17,7 @@ from sqlalchemy import text
 
 from holdfast.core.slot import Built
 from holdfast.core.states import SlotState
+from holdfast.errors import Transient
 from holdfast.wiring import Recipe
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ class Fault:
     """What happens at a named point: the n-th time it is passed, or every time for 0."""
 
     point: str
-    action: str  # kill or stop this process, or meet: wait until the test opens the gate
+    action: str  # kill or stop this process, fail the attempt, or meet: wait until the test opens the gate
     nth: int = 1
 
 
@@ -68,6 +69,8 @@ class Points:
     def _suffer(self, fault: Fault) -> None:
         if fault.action == "meet":
             (self._folder / fault.point).read_bytes()  # blocks until the test opens the other end
+        elif fault.action == "fail":
+            raise Transient("away", "It is away.")
         elif fault.action == "kill":
             os.kill(os.getpid(), signal.SIGKILL)
         else:

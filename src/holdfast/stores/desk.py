@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("holdfast")
 
-CLAIMABLE = frozenset({SlotState.QUEUED, SlotState.DELETING})
+# A worker may claim these now, or a reconciler must learn when they are due.
+WAKING = frozenset({SlotState.QUEUED, SlotState.WAITING, SlotState.DELETING})
 
 
 class Snapshot:
@@ -102,7 +103,7 @@ class Desk:
             )  # fmt: skip
 
     def _report(self, changes: Sequence[Change]) -> None:
-        """After the commit: log each move and wake whoever waits for work."""
+        """After the commit: log each move, and wake workers and reconcilers if there is work now or at a known time."""
         for change in changes if log.isEnabledFor(logging.DEBUG) else ():
             slot = change.slot
             before = change.before
@@ -112,7 +113,7 @@ class Desk:
                 slot.holder or (before.holder if before else None),
                 before.state if before else None, change.after.state if change.after else None,
             )  # fmt: skip
-        if any(change.after is not None and change.after.state in CLAIMABLE for change in changes):
+        if any(change.after is not None and change.after.state in WAKING for change in changes):
             self.wake()
 
 
