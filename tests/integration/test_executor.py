@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
@@ -283,3 +284,57 @@ def test_a_removal_that_fails_stays_until_it_succeeds(store: SqlStore, clock: Fa
     assert worker(store, clock).run_next(1) == 1
     with pytest.raises(UnknownOwner):
         store.owner("shelf", "doc")
+
+
+# ---------------------------------------------------------------- a batch of which much is deleted or cancelled
+
+
+def levels(caplog: pytest.LogCaptureFixture) -> list[str]:
+    """Return the levels of the lines about refused writes, debug lines left out."""
+    records = [one for one in caplog.records if one.name == "holdfast" and one.levelno > logging.DEBUG]
+    assert {one.getMessage().partition(" ")[0] for one in records} <= {"stale_write_rejected"}
+    return [one.levelname for one in records]
+
+
+@pytest.mark.parametrize("writes", [False, True], ids=["when it publishes", "when it writes"])
+@pytest.mark.parametrize("operation", [Operation.DELETE, Operation.CANCEL])
+def test_a_worker_whose_batch_was_deleted_or_cancelled_stops_at_the_first_checkpoint_and_says_so_once(
+    store: SqlStore, clock: FakeClock, caplog: pytest.LogCaptureFixture, operation: Operation, *, writes: bool
+) -> None:
+    caplog.set_level(logging.DEBUG, "holdfast")
+    names = [f"doc {n}" for n in range(22)]
+    add(store, *names, "kept")
+    begun: list[str] = []
+
+    def build(task: Task) -> Built:
+        begun.append(task.ticket.key.owner)
+        if len(begun) == 1:
+            store.admit([request(name, operation, slots=()) for name in names])
+            clock.advance(timedelta(seconds=1))  # so that the result is written before the next is begun
+        if writes:
+            with task.guarded():
+                pass
+        return Built()
+
+    executor = worker(store, clock, build)
+    executor.run_next(100)
+    assert begun == ["doc 0", "kept"]
+    assert levels(caplog) == ["INFO"] * 2, "one line for what was late, one for all others that stopped"
+    assert cards(store, "kept").state is SlotState.READY
+    if operation is Operation.DELETE:
+        executor.run_next(100)
+        assert events(store).count("slot.forgotten") == len(names)
+
+
+def test_a_write_after_a_takeover_is_a_warning(
+    store: SqlStore, clock: FakeClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    add(store, "doc")
+
+    def build(_: Task) -> Built:
+        clock.advance(timedelta(hours=1))
+        assert store.claim_next(("cards",), "other", 1)
+        return Built()
+
+    worker(store, clock, build).run_next(1)
+    assert levels(caplog) == ["WARNING"]

@@ -137,6 +137,8 @@ class Executor:
                 continue
             try:
                 begin(tasks)
+            except StaleLease as stale:
+                self._look_again(stale)
             except (StopWork, HoldfastError) as error:
                 log.info("work.begun_in_part kind=%s reason=%s", kind, error)
             except Exception:
@@ -161,6 +163,8 @@ class Executor:
                 return Failure(ticket=ticket, fault=Fault("no_result"))
             return Completion(ticket=ticket, built=built)
         except (StopWork, StaleLease) as stop:
+            if isinstance(stop, StaleLease):
+                self._look_again(stop)
             log.debug("work.stopped key=%s fence=%d reason=%s", ticket.key, ticket.fence, stop)
             return Surrender(ticket=ticket, refund=isinstance(stop, StopWork) and stop.refund)
         except Exception as error:
@@ -231,9 +235,15 @@ class Executor:
             verb(batch)
         except StaleLease as stale:
             self._free([Surrender(ticket=ticket) for ticket in stale.tickets])
+            self._look_again(stale)
         except StoreError:
             # Whether it was kept is known to the database alone; if not, the lease runs out and the work is redone.
             log.exception("settle.unknown")
+
+    def _look_again(self, stale: StaleLease) -> None:
+        """Renew what else is in hand: a delete or cancel rarely concerns one slot, and the others stop at once."""
+        self.heartbeat.let_go(stale.tickets)
+        self.heartbeat.beat()
 
     def _free(self, surrenders: Sequence[Surrender]) -> None:
         """Give slots back; one that somebody else has taken over is free of us already."""

@@ -125,7 +125,8 @@ class Heartbeat:
         """Write the progress of work that takes long and has moved, for whoever looks on, and renew its leases."""
         long_ago = self._clock.monotonic() - TELL_SECONDS
         with self._beating:
-            self._renew(lambda hand: hand.moved and hand.begun and hand.began <= long_ago)
+            if not self._renew(lambda hand: hand.moved and hand.begun and hand.began <= long_ago):
+                self._renew()  # what ended one may have ended the others
 
     def start(self) -> None:
         """Beat in a thread of its own."""
@@ -150,12 +151,13 @@ class Heartbeat:
             if hand is not None:
                 hand.silent = silent
 
-    def _renew(self, chosen: Callable[[_Hand], bool] = lambda _: True) -> None:
+    def _renew(self, chosen: Callable[[_Hand], bool] = lambda _: True) -> bool:
+        """Renew leases in hand; return whether none of them was refused."""
         with self._mutex:
             hands = [hand for hand in self._hands.values() if not hand.lost and not hand.silent and chosen(hand)]
             beats = [Beat(ticket=hand.ticket, progress=hand.progress, moved=hand.moved) for hand in hands]
         if not hands:
-            return
+            return True
         sent = self._clock.monotonic()
         refused: set[Ticket] = set()
         try:
@@ -164,7 +166,7 @@ class Heartbeat:
             refused = set(error.tickets)
         except StoreError as error:
             log.warning("heartbeat.missed error=%s", error)
-            return
+            return True
         with self._mutex:
             for hand, beat in zip(hands, beats, strict=True):
                 if hand.ticket in refused:
@@ -173,6 +175,7 @@ class Heartbeat:
                 hand.renewed = sent
                 if hand.progress is beat.progress:  # what was noted meanwhile goes with the next beat
                     hand.moved = False
+        return not refused
 
     def _obey(self) -> None:
         """Learn which of the work in hand a pause calls back."""

@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from holdfast.core.effects import Change, Event, happenings, overlay, settlements, statuses
-from holdfast.core.states import SlotState, Status
+from holdfast.core.states import SlotState, Status, Verb
 from holdfast.errors import StaleLease
 from holdfast.stores import statements as sql
 from holdfast.stores.values import named_slot_of, slot_of
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 
     from holdfast.core.rules import Rules
     from holdfast.core.slot import OwnerId, Slot, SlotId, Ticket
-    from holdfast.core.states import Verb
     from holdfast.stores.database import Database, Transaction
 
 log = logging.getLogger("holdfast")
 
 # A worker may claim these now, or a reconciler must learn when they are due.
 WAKING = frozenset({SlotState.QUEUED, SlotState.WAITING, SlotState.DELETING})
+TAKEN_OVER = "taken_over"
 
 
 class Snapshot:
@@ -92,14 +92,23 @@ class Desk:
         return Aftermath(slots=after, statuses=fresh)
 
     def _refuse(self, tx: Transaction, verb: Verb | str, stale: Sequence[Ticket]) -> None:
-        """Count refused writes; the counter is in the database, for all processes to see."""
+        """Count refused writes in the database, for all processes to see, and log one line for each reason.
+
+        After a delete, a cancel or a newer request refused writes are expected; after a takeover they are not.
+        """
         if not stale:
             return
         tx.run(sql.COUNT, counter=f"stale_write_rejected.{verb}", amount=len(stale))
+        now = Snapshot(tx, {ticket.owner for ticket in stale}).slots
+        refused: dict[str, list[Ticket]] = {}
         for ticket in stale:
-            log.warning(
-                "stale_write_rejected verb=%s key=%s job=%s generation=%d fence=%d",
-                verb, ticket.key, ticket.job, ticket.generation, ticket.fence,
+            refused.setdefault(_superseded_by(ticket, now.get(ticket.slot)), []).append(ticket)
+        for reason, some in refused.items():
+            level = logging.WARNING if reason == TAKEN_OVER else logging.INFO
+            log.log(
+                logging.DEBUG if verb is Verb.RELEASE else level,  # what is not ours needs no release
+                "stale_write_rejected verb=%s reason=%s slots=%d first=%s job=%s generation=%d fence=%d",
+                verb, reason, len(some), some[0].key, some[0].job, some[0].generation, some[0].fence,
             )  # fmt: skip
 
     def _report(self, changes: Sequence[Change]) -> None:
@@ -115,6 +124,15 @@ class Desk:
             )  # fmt: skip
         if any(change.after is not None and change.after.state in WAKING for change in changes):
             self.wake()
+
+
+def _superseded_by(ticket: Ticket, slot: Slot | None) -> str:
+    """Tell what came between a claim and its write: a person's request, or another worker."""
+    if not ticket.removing and (slot is None or slot.state is SlotState.DELETING):
+        return "deleted"
+    if slot is not None and slot.state is SlotState.CANCELLED:
+        return "cancelled"
+    return "superseded" if slot is not None and slot.wanted > ticket.generation else TAKEN_OVER
 
 
 def record(tx: Transaction, events: Sequence[Event]) -> None:
