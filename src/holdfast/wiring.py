@@ -168,6 +168,7 @@ class Library:
         clock: Clock | None = None,
     ) -> None:
         self.store = store
+        self._home = Path(settings.home)
         self.catalogue = Catalogue(store.database)
         self.blobs = Blobs(Path(settings.data))
         self.erasing = Erasing(store.database)
@@ -245,7 +246,7 @@ class Library:
     def indexers(self) -> Mapping[str, Indexer]:
         """Return what builds each kind of slot."""
         database = self.store.database
-        content = ContentIndexer(database, self.catalogue, self.blobs, self.indexes.sweeper())
+        content = ContentIndexer(database, self.catalogue, self.blobs, self.indexes.sweeper(), self._home)
         return {
             CONTENT: content,
             SOURCE: SourceIndexer(self.store, self.catalogue, self.items, self.world),

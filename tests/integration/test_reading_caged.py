@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 import resource
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
+import zipfile
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -112,8 +117,20 @@ class TestConfinement:
     def test_a_child_knows_nothing_of_us(self, cage: Cage, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("SECRET", "x")
         told = ask(cage, "tell").head
-        assert not set(told["environment"]) - {"LC_CTYPE"}  # which Python sets itself
-        assert told["directory"] is None  # removed when it had started
+        assert set(told["environment"]) - {"LC_CTYPE"} == {"HOME", "TMPDIR"}  # Python sets LC_CTYPE itself
+        assert not Path(told["environment"]["HOME"]).exists()  # removed when it had started
+        assert told["environment"]["TMPDIR"] == told["environment"]["HOME"]
+        assert told["directory"] is None
+
+    def test_a_child_prepares_in_our_temporary_folder_and_leaves_nothing_there(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+        with Cage(TARGET, prepare="tests.support.inmates:prepare") as cage:
+            told = ask(cage, "tell").head
+        assert Path(told["environment"]["TMPDIR"]).parent == tmp_path
+        assert told["limits"]["file"] == NOTE_BYTES
+        assert list(tmp_path.iterdir()) == []
 
     @pytest.mark.usefixtures("dumping")
     def test_a_child_has_its_limits(self, cage: Cage) -> None:
@@ -223,6 +240,32 @@ class TestCrashes:
         pid(cage)
         assert pid(cage) != first
         until(lambda: gone(first), "the worn child lives")
+
+
+class TestBrokenChildren:
+    def test_a_child_that_blames_every_file_is_replaced_and_the_file_read(self, cage: Cage, tmp_path: Path) -> None:
+        ask(cage, "spoil")
+        before = pid(cage)
+        told = ask(cage, "judge", damaged=False, sign=str(tmp_path / "sign")).head
+        assert told["pid"] != before
+        assert gone(before)
+
+    def test_a_file_is_called_damaged_when_a_new_child_says_so_too(self, cage: Cage, tmp_path: Path) -> None:
+        before, sign = pid(cage), tmp_path / "sign"
+        assert code(lambda: ask(cage, "judge", damaged=True, sign=str(sign))) == "unreadable"
+        assert sign.read_text().split() == [str(before), str(pid(cage))]
+
+    def test_a_new_child_is_believed_at_once(self, cage: Cage, tmp_path: Path) -> None:
+        sign = tmp_path / "sign"
+        assert code(lambda: ask(cage, "judge", damaged=True, sign=str(sign))) == "unreadable"
+        assert sign.read_text().split() == [str(pid(cage))]
+
+    def test_a_child_that_says_that_it_is_broken_is_replaced(self, cage: Cage) -> None:
+        before = pid(cage)
+        error = refusal(lambda: ask(cage, "confess"))
+        assert (type(error), error.code) == (Transient, "reader_broken")
+        assert error.params["library"] == "PDFium"
+        assert pid(cage) != before
 
 
 class TestSharing:
@@ -383,6 +426,7 @@ SAMPLES = {
     "a.odp": odp("First", SENTENCE),
     "a.epub": epub("Herons", SENTENCE),
     "a.pdf": pdf("First", SENTENCE),
+    "a.doc": samples.doc(f"First. {SENTENCE}"),
     "a.rtf": b"{\\rtf1\\ansi First\\par " + SENTENCE.encode() + b"\\par}",
     "a.html": f"<html><body><p>First<p>{SENTENCE}".encode(),
     "a.ipynb": notebook(("markdown", SENTENCE), ("code", "1")),
@@ -480,6 +524,97 @@ class TestDocuments:
             assert code(lambda: read(tmp_path / "x", "x.pdf", cage=cage)) == "reader_missing"
 
 
+LIBRARY = Path("kreuzberg-pdfium", "libpdfium.so")  # below the temporary folder, on every machine and for every user
+
+READ_ON_A_MOUNT = """
+import json, subprocess, sys, tempfile
+from pathlib import Path
+from holdfast.content.reading import open_cage, read
+from holdfast.errors import WorkError
+options, folder, spare, *files = sys.argv[1:]
+mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", options, "tmpfs", folder], capture_output=True, text=True)
+if mounted.returncode:
+    print(json.dumps({"refused": mounted.stderr}))
+    sys.exit()
+tempfile.tempdir = folder
+
+def outcome(file):
+    try:
+        return read(Path(file), file, cage=cage, spare=Path(spare) if spare else None).text
+    except WorkError as error:
+        return [type(error).__name__, error.code]
+
+with open_cage() as cage:
+    told = [outcome(file) for file in files]
+    subprocess.run(["umount", "--lazy", folder], check=True)
+    print(json.dumps({"mounted": told, "afterwards": outcome(files[0])}))
+"""
+
+
+def read_on_a_mount(options: str, folder: Path, spare: Path | str) -> dict[str, Any]:
+    """Read a PDF and a Word document while the temporary folder is mounted with these options, and the PDF after it."""
+    missing = [tool for tool in ("unshare", "mount") if shutil.which(tool) is None]
+    if missing:
+        assert os.environ.get("CI") != "true", f"install {missing}: continuous integration must mount a folder"
+        pytest.skip(f"there is no {missing[0]}")
+    (temporary := folder / "tmp").mkdir()
+    for name in ("a.pdf", "a.docx"):
+        (folder / name).write_bytes(SAMPLES[name])
+    words = [options, temporary, spare, folder / "a.pdf", folder / "a.docx"]
+    command = ["unshare", "-rm", sys.executable, "-c", READ_ON_A_MOUNT, *map(str, words)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    told: dict[str, Any] = json.loads(done.stdout) if done.stdout else {}
+    if "refused" in told or (done.returncode and done.stderr.startswith("unshare:")):
+        pytest.skip(f"this kernel does not let us mount a folder: {told.get('refused') or done.stderr}")
+    assert done.returncode == 0, done.stderr
+    return told
+
+
+class TestFreshMachine:
+    """kreuzberg unpacks PDFium on first use, for which the temporary folder may be unsuitable in many ways."""
+
+    @pytest.fixture
+    def temporary(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+        """An empty temporary folder."""
+        (folder := tmp_path / "tmp").mkdir()
+        monkeypatch.setattr(tempfile, "tempdir", str(folder))
+        return folder
+
+    def test_a_pdf_is_read_and_nothing_is_left_in_the_temporary_folder(self, temporary: Path, tmp_path: Path) -> None:
+        with open_cage() as cage:
+            assert SENTENCE in Desk(cage, tmp_path)("a.pdf", SAMPLES["a.pdf"]).text
+        assert list(temporary.iterdir()) == []
+
+    def test_processes_that_start_at_the_same_time_read_pdf_files(self, temporary: Path, tmp_path: Path) -> None:
+        (tmp_path / "blob").write_bytes(SAMPLES["a.pdf"])
+        with open_cage(children=3) as cage, ThreadPoolExecutor(3) as threads:
+            found = list(threads.map(lambda _: read(tmp_path / "blob", "a.pdf", cage=cage).text, range(3)))
+        assert all(SENTENCE in text for text in found)
+        assert list(temporary.iterdir()) == []
+
+    def test_a_library_that_somebody_else_left_is_not_loaded(self, temporary: Path, tmp_path: Path) -> None:
+        (temporary / LIBRARY).parent.mkdir()
+        (temporary / LIBRARY).write_bytes(b"cut off")
+        with open_cage() as cage:
+            assert SENTENCE in Desk(cage, tmp_path)("a.pdf", SAMPLES["a.pdf"]).text
+        assert (temporary / LIBRARY).read_bytes() == b"cut off"
+
+    @pytest.mark.parametrize("options", ["ro", "noexec", "size=1m"])
+    def test_a_folder_of_ours_serves_where_the_temporary_folder_does_not(self, tmp_path: Path, options: str) -> None:
+        (spare := tmp_path / "home").mkdir()
+        told = read_on_a_mount(options, tmp_path, spare)
+        assert all(SENTENCE in text for text in told["mounted"])
+        assert list(spare.iterdir()) == []
+
+    @pytest.mark.parametrize("options", ["noexec", "size=1m"])
+    def test_without_pdfium_a_pdf_waits_and_is_read_when_the_cause_is_gone(self, tmp_path: Path, options: str) -> None:
+        told = read_on_a_mount(options, tmp_path, "")
+        pdf_file, word_file = told["mounted"]
+        assert pdf_file == ["Transient", "reader_broken"]
+        assert SENTENCE in word_file
+        assert SENTENCE in told["afterwards"]
+
+
 class TestRefusals:
     def test_a_page_limit_is_kept(self, desk: Desk) -> None:
         three = pdf("one", "two", "three")
@@ -540,6 +675,32 @@ class TestRefusals:
         data = pdf(SENTENCE, objects={9: lock}).replace(b"/Root 1 0 R", b"/Root 1 0 R/Encrypt 9 0 R/ID[(a)(a)]")
         assert code(lambda: desk("a.pdf", data)) == "encrypted"
 
+    def test_an_old_word_document_whose_table_is_longer_than_the_file_is_read(self, desk: Desk) -> None:
+        assert desk("a.doc", samples.doc(SENTENCE, unused=samples.END)).text == SENTENCE
+
+    def test_a_whole_file_that_the_reader_does_not_understand_is_not_called_damaged(self, desk: Desk) -> None:
+        assert code(lambda: desk("a.doc", samples.compound("WordDocument", "1Table"))) == "reader_failed"
+        assert code(lambda: desk("a.docx", docx("<broken"))) == "reader_failed"
+
+    @pytest.mark.parametrize("place", [28, 48, 512])  # byte order, directory, allocation table
+    def test_an_old_word_document_with_zeroed_bytes_is_called_damaged(self, desk: Desk, place: int) -> None:
+        whole = samples.doc(SENTENCE)
+        broken = whole[:place] + bytes(16) + whole[place + 16 :]
+        assert code(lambda: desk("a.doc", broken)) == "unreadable"
+
+    def test_an_old_word_document_that_was_cut_off_is_called_damaged(self, desk: Desk) -> None:
+        assert code(lambda: desk("a.doc", samples.doc(SENTENCE, unused=samples.END)[:-512])) == "unreadable"
+
+    def test_a_changed_byte_in_a_zip_is_called_damage(self, desk: Desk) -> None:
+        data = packed({"word/document.xml": f"<w:document>{SENTENCE}"}, zipfile.ZIP_STORED)
+        assert code(lambda: desk("a.docx", data.replace(b"heron", b"Heron"))) == "unreadable"
+
+    def test_a_changed_byte_in_a_picture_does_not_cost_the_text(self, desk: Desk) -> None:
+        picture = b"\x89PNG" + os.urandom(64)
+        data = docx(SENTENCE, extra={"word/media/image1.png": picture})
+        assert picture in data
+        assert desk("a.docx", data.replace(picture, picture[::-1])).text == SENTENCE
+
     def test_an_archive_is_refused(self, desk: Desk) -> None:
         assert code(lambda: desk("a.zip", packed({"a.txt": SENTENCE}))) == "unsupported_format"
 
@@ -582,7 +743,7 @@ class TestHostileFiles:
 
     @pytest.mark.parametrize("name", ["laughs.docx", "outside.docx"])
     def test_declared_entities_are_refused(self, desk: Desk, name: str) -> None:
-        assert code(lambda: desk(name, HOSTILE_SAMPLES[name])) == "unreadable"
+        assert code(lambda: desk(name, HOSTILE_SAMPLES[name])) == "reader_failed"
 
     def test_a_zip_bomb_is_refused(self, desk: Desk) -> None:
         assert code(lambda: desk("bomb.docx", HOSTILE_SAMPLES["bomb.docx"])) == "too_large"
@@ -599,7 +760,7 @@ class TestHostileFiles:
             except Permanent as refused:
                 unread[path.name] = refused.code
         assert len(unread) <= len(GOOD) * UNREAD, unread
-        assert set(unread.values()) <= {"no_text", "unreadable"}
+        assert set(unread.values()) <= {"no_text", "reader_failed"}
 
     @pytest.mark.skipif(not HOSTILE, reason="the collection of hostile documents is not here")
     def test_no_hostile_document_does_harm(self, readers: Cage) -> None:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     Answer = tuple[Mapping[str, Any], bytes]
 
+spoiled = False
 LIMITS = {
     "core": resource.RLIMIT_CORE,
     "cpu": resource.RLIMIT_CPU,
@@ -25,6 +26,11 @@ LIMITS = {
     "file": resource.RLIMIT_FSIZE,
     "descriptors": resource.RLIMIT_NOFILE,
 }
+
+
+def prepare() -> None:
+    """Write a file longer than a child may write later, in the temporary folder that the environment names."""
+    Path(os.environ["TMPDIR"], "library").write_bytes(bytes(1 << 20))
 
 
 def answer(question: Mapping[str, Any]) -> Answer:
@@ -54,6 +60,26 @@ def refuse(_: Mapping[str, Any]) -> Answer:
 def put_off(_: Mapping[str, Any]) -> Answer:
     """Refuse for now."""
     raise refusals.file_unavailable()
+
+
+def spoil(_: Mapping[str, Any]) -> Answer:
+    """Answer, and blame every file from now on."""
+    globals()["spoiled"] = True
+    return {}, b""
+
+
+def judge(question: Mapping[str, Any]) -> Answer:
+    """Blame a file that is damaged, and any file once this process is spoiled; note who judged."""
+    with Path(question["sign"]).open("a") as sign:
+        sign.write(f"{os.getpid()}\n")
+    if question["damaged"] or spoiled:
+        raise refusals.unreadable()
+    return {"pid": os.getpid()}, b""
+
+
+def confess(_: Mapping[str, Any]) -> Answer:
+    """Say that this process is broken."""
+    raise refusals.reader_broken("PDFium", "it is gone")
 
 
 def fail(_: Mapping[str, Any]) -> Answer:

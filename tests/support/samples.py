@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import io
 import json
+import struct
 import zipfile
 import zlib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 SENTENCE = "The heron waits in shallow water."
 OFFICE = "http://schemas.openxmlformats.org"
@@ -14,6 +19,7 @@ WORD = f'xmlns:w="{OFFICE}/wordprocessingml/2006/main"'
 DRAWING = f'xmlns:a="{OFFICE}/drawingml/2006/main" xmlns:p="{OFFICE}/presentationml/2006/main"'
 LINKS = f'xmlns:r="{OFFICE}/officeDocument/2006/relationships"'
 SHEET = f'xmlns="{OFFICE}/spreadsheetml/2006/main"'
+NONE, END, TABLE = 0xFFFFFFFF, 0xFFFFFFFE, 0xFFFFFFFD  # what an allocation table of an OLE container says of a sector
 DECLARATION = '<?xml version="1.0" encoding="UTF-8"?>'
 
 
@@ -174,24 +180,53 @@ def notebook(*cells: tuple[str, str], outputs: list[dict[str, object]] | None = 
     ).encode()
 
 
-def compound(*names: str) -> bytes:
-    """Write an OLE container with empty streams of these names."""
-    none, end, table = 0xFFFFFFFF, 0xFFFFFFFE, 0xFFFFFFFD
-    entries = [_entry("Root Entry", 5, child=1 if names else none)]
-    for number, name in enumerate(names, 1):
-        entries.append(_entry(name, 2, right=number + 1 if number < len(names) else none))
-    sectors = (len(entries) + 3) // 4
-    directory = b"".join(entries).ljust(sectors * 512, b"\0")
-    allocation = [table] + [2 + place if place + 1 < sectors else end for place in range(sectors)]
-    header = bytearray(b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1".ljust(512, b"\0"))
-    fields = {24: 0x3E, 26: 3, 28: 0xFFFE, 30: 9, 32: 6}
-    for place, value in fields.items():
-        header[place : place + 2] = value.to_bytes(2, "little")
-    longs = {44: 1, 48: 1, 56: 4096, 60: end, 68: end, 76: 0} | {80 + 4 * n: none for n in range(108)}
-    for place, value in longs.items():
-        header[place : place + 4] = value.to_bytes(4, "little")
-    fat = b"".join(value.to_bytes(4, "little") for value in allocation).ljust(512, b"\xff")
-    return bytes(header) + fat + directory
+def compound(*names: str, streams: Mapping[str, bytes] | None = None, unused: int = NONE) -> bytes:
+    """Write an OLE container with empty streams of these names, and with short streams that have content.
+
+    The entries that the allocation table has for sectors beyond the end of the file are `unused`.
+    """
+    contents = sorted({**dict.fromkeys(names, b""), **(streams or {})}.items(), key=lambda one: (len(one[0]), one[0]))
+    mini, mini_table, entries = b"", list[int](), list[bytes]()
+    for number, (name, content) in enumerate(contents, 2):
+        first, count = len(mini) // 64, -(-len(content) // 64)
+        after = number if number <= len(contents) else NONE
+        entries.append(_entry(name, 2, right=after, start=first if count else END, size=len(content)))
+        mini_table += [*range(first + 1, first + count), END] if count else []
+        mini += content.ljust(count * 64, b"\0")
+    mini = mini.ljust(-(-len(mini) // 512) * 512, b"\0")
+    directory = (len(entries) + 4) // 4
+    table_at = 1 + directory
+    mini_at = table_at + bool(mini)
+    root = _entry("Root Entry", 5, child=1 if entries else NONE, start=mini_at if mini else END, size=len(mini))
+    table = [TABLE, *range(2, table_at), END, *[END][: bool(mini)]]
+    table += [*range(mini_at + 1, mini_at + len(mini) // 512), END] if mini else []
+    header = struct.pack(
+        "<8s16x5H10x8I109I",
+        *(b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", 0x3E, 3, 0xFFFE, 9, 6),
+        *(1, 1, 0, 4096, table_at if mini else END, bool(mini), END, 0),
+        *(0, *[NONE] * 108),
+    )
+    return (
+        header
+        + struct.pack("<128I", *table, *[unused] * (128 - len(table)))
+        + b"".join([root, *entries]).ljust(directory * 512, b"\0")
+        + b"".join(number.to_bytes(4, "little") for number in mini_table).ljust(512 * bool(mini), b"\xff")
+        + mini
+    )
+
+
+def doc(text: str, unused: int = NONE) -> bytes:
+    """Write an old Word document: its text is one piece, which a second stream says where to find."""
+    start = 1024
+    pieces = struct.pack("<IIHIH", 0, len(text), 0, start * 2 | 1 << 30, 0)
+    where = struct.pack("<BI", 2, len(pieces)) + pieces
+    stream = bytearray(start)
+    struct.pack_into("<HH", stream, 0, 0xA5EC, 0xC1)
+    struct.pack_into("<H", stream, 10, 0x200)  # the second stream is 1Table
+    struct.pack_into("<H28xH", stream, 32, 14, 22)
+    struct.pack_into("<I", stream, 76, len(text))
+    struct.pack_into("<H264xII", stream, 152, 93, 0, len(where))
+    return compound(streams={"WordDocument": bytes(stream) + text.encode("cp1252"), "1Table": where}, unused=unused)
 
 
 def deflated(content: bytes, times: int) -> bytes:
@@ -201,11 +236,9 @@ def deflated(content: bytes, times: int) -> bytes:
     return content
 
 
-def _entry(name: str, kind: int, *, right: int = 0xFFFFFFFF, child: int = 0xFFFFFFFF) -> bytes:
+def _entry(name: str, kind: int, *, right: int = NONE, child: int = NONE, start: int = 0, size: int = 0) -> bytes:
     encoded = name.encode("utf-16-le")
-    numbers = b"".join(number.to_bytes(4, "little") for number in (0xFFFFFFFF, right, child))
-    head = encoded.ljust(64, b"\0") + (len(encoded) + 2).to_bytes(2, "little") + bytes([kind, 1])
-    return (head + numbers).ljust(128, b"\0")
+    return struct.pack("<64sHBB3I36xIQ", encoded, len(encoded) + 2, kind, 1, NONE, right, child, start, size)
 
 
 def _main(part: str, kind: str, others: list[str] | None = None) -> dict[str, str | bytes]:

@@ -424,7 +424,7 @@ class TestArchives:
         bomb = "x" * archives.PIECE + '<!DOCTYPE x [<!ENTITY a "aaaa">]>'
         for padding in (0, 4, 9):  # the declaration may lie across two pieces
             entry = bomb[padding + 20 :].encode(encoding)
-            refused(lambda entry=entry: self.inspect(tmp_path, docx(extra={"word/x.xml": entry})), "unreadable")  # type: ignore[misc]
+            refused(lambda entry=entry: self.inspect(tmp_path, docx(extra={"word/x.xml": entry})), "reader_failed")  # type: ignore[misc]
 
     def test_pictures_may_say_what_they_like(self, tmp_path: Path) -> None:
         assert self.inspect(tmp_path, docx(extra={"word/media/x.svg": b'<!ENTITY a "b">'})) == kinds.DOCX
@@ -438,11 +438,25 @@ class TestArchives:
 
     @pytest.mark.parametrize("method", [zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
     def test_packing_that_documents_do_not_use_is_refused(self, tmp_path: Path, method: int) -> None:
-        refused(lambda: self.inspect(tmp_path, packed({"word/document.xml": "<x/>"}, method)), "unreadable")
+        refused(lambda: self.inspect(tmp_path, packed({"word/document.xml": "<x/>"}, method)), "reader_failed")
 
     @pytest.mark.parametrize("length", [4, 30, 100, 500])
     def test_what_is_cut_off_is_refused(self, tmp_path: Path, length: int) -> None:
         refused(lambda: self.inspect(tmp_path, docx(SENTENCE)[:length]), "unreadable")
+
+    @pytest.mark.parametrize("place", [b"\xff\xff\xff\x7f", bytes(4)], ids=["behind", "before"])
+    def test_a_position_outside_the_file_is_damage_and_no_fault_of_the_disk(self, tmp_path: Path, place: bytes) -> None:
+        """The place of the list says how far all entries are shifted: a wrong one puts them outside the file."""
+        data = bytearray(b"shifted" + docx(SENTENCE))
+        end = data.rfind(b"PK\x05\x06")
+        data[end + 16 : end + 20] = place
+        refused(lambda: self.inspect(tmp_path, bytes(data)), "unreadable")
+
+    @pytest.mark.parametrize("place", [8, 24])  # flags, size
+    def test_an_entry_that_is_described_in_two_ways_is_damaged(self, tmp_path: Path, place: int) -> None:
+        data = bytearray(docx(SENTENCE))
+        data[data.find(b"PK\x01\x02") + place + (3 if place == 24 else 0)] |= 0x41  # protected, or 1 GiB
+        refused(lambda: self.inspect(tmp_path, bytes(data)), "unreadable")
 
     @given(st.integers(0, 700), st.binary(min_size=1, max_size=8))
     def test_broken_archives_are_refused_in_an_orderly_way(self, place: int, damage: bytes) -> None:

@@ -1,9 +1,13 @@
 """Questions answered by a child process that may be killed: hostile input ends there.
 
 A child is warm: it answers one question after the other, and is killed with its whole process group and replaced when
-a question takes too long, takes too much memory or crashes it. It starts with an empty environment, in a directory
-that is removed at once, so that nothing can be left there, and with what `caged` gives up. Its answers are a short
-JSON head and a body of bounded length.
+a question takes too long, takes too much memory or crashes it. It starts in a private folder (see `scratch`) which is
+also all that its environment names. The folder is removed when the child is ready, so a file can leave nothing there.
+Then the child accepts the limits that `caged` sets. Its answers are a short JSON head and a body of bounded length.
+
+A broken child must not make good files look damaged. A child that calls itself broken (`reader_broken`) is replaced. An
+answer that blames the file or the child (`DOUBTFUL`) counts only from a child that has read nothing else: after such an
+answer from any other child, a new child is asked the same question.
 
 A cage may be asked from many threads; as many questions run at once as it has children. After a fork the new process
 starts children of its own. All children end with the process, however it ends.
@@ -15,7 +19,6 @@ import atexit
 import json
 import os
 import select
-import shutil
 import signal
 import socket
 import subprocess
@@ -30,8 +33,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from holdfast.content import refusals
 from holdfast.content.caged import NOTE_BYTES, READY
+from holdfast.content.scratch import private_folder
 from holdfast.content.wire import OverlongFrame, receive, send
-from holdfast.errors import Permanent, Transient
+from holdfast.errors import Permanent, Transient, WorkError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -48,11 +52,13 @@ OUTSIDERS = (
 )  # sent by people and the kernel, not by files
 OUT_OF_MEMORY = (b"memory allocation of", b"bad_alloc", b"MemoryError", b"allocate memory")
 GLANCE_SECONDS = 0.05  # how often a child at work is looked at
+BROKEN = frozenset({"reader_broken"})  # what a child says of itself
+DOUBTFUL = BROKEN | {"unreadable", "reader_failed", "reader_crashed", "file_unavailable"}
 FULL = 0.5  # of the memory it may take: a child that was seen there before it died, died of it
 PAGE = os.sysconf("SC_PAGE_SIZE")
 BOOT = (
-    "import sys; channel, lifeline, target, *sys.path = sys.argv[1:];"
-    "from holdfast.content.caged import serve; serve(int(channel), int(lifeline), target)"
+    "import sys; channel, lifeline, target, prepare, *sys.path = sys.argv[1:];"
+    "from holdfast.content.caged import serve; serve(int(channel), int(lifeline), target, prepare)"
 )
 
 
@@ -64,10 +70,14 @@ class Answer(NamedTuple):
 
 
 class Cage:
-    """Up to `children` processes that answer questions by calling `target`, given as `module:function`."""
+    """Up to `children` processes that answer questions by calling `target`, given as `module:function`.
 
-    def __init__(self, target: str, *, children: int = 1) -> None:
+    Each process first calls `prepare`, given in the same way, while it may still write long files.
+    """
+
+    def __init__(self, target: str, *, prepare: str = "", children: int = 1) -> None:
         self._target = target
+        self._prepare = prepare
         self._size = children
         self._closed = False
         self._idle: list[_Child] = []
@@ -75,22 +85,36 @@ class Cage:
         self._start_over()
         _cages.add(self)
 
-    def ask(self, question: Mapping[str, Any], *, seconds: float, memory: int, most: int) -> Answer:
+    def ask(
+        self, question: Mapping[str, Any], *, seconds: float, memory: int, most: int, spare: Path | None = None
+    ) -> Answer:
         """Ask one question; the answer's body has at most `most` bytes. Waiting for a free child is not counted.
 
+        A new child starts in `spare` if the temporary folder is not suitable.
         Raises what the target refused with, and `Permanent` as too_slow, too_much_memory or reader_crashed.
         """
         with self._turns:
-            child = self._take()
-            healthy = False
+            child = self._take(spare)
+            new = not child.used
             try:
-                answer = child.ask(question, seconds, memory, most)
-                healthy = not child.worn
-            except Refused as refused:
-                healthy = not child.worn
-                raise refused.error from None
-            finally:
-                self._give_back(child, healthy=healthy)
+                return self._asked(child, question, seconds, memory, most)
+            except WorkError as error:
+                if new or error.code not in DOUBTFUL:
+                    raise
+            return self._asked(self._started(spare), question, seconds, memory, most)
+
+    def _asked(self, child: _Child, question: Mapping[str, Any], seconds: float, memory: int, most: int) -> Answer:
+        """Ask this child, and keep it for the next question if it can be trusted."""
+        distrusted = DOUBTFUL if child.used else BROKEN
+        healthy = False
+        try:
+            answer = child.ask(question, seconds, memory, most)
+            healthy = not child.worn
+        except Refused as refused:
+            healthy = refused.error.code not in distrusted and not child.worn
+            raise refused.error from None
+        finally:
+            self._give_back(child, healthy=healthy)
         return answer
 
     def close(self) -> None:
@@ -110,16 +134,20 @@ class Cage:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _take(self) -> _Child:
-        """Take a child that lives, or start one."""
+    def _take(self, spare: Path | None) -> _Child:
+        """Take an idle child that lives, or start one."""
         with self._mutex:
             if self._closed:
                 raise refusals.reader_unavailable()
             child = self._idle.pop() if self._idle else None
-        if child is not None and not child.alive:
+        if child is not None and child.alive and self._enlist(child):
+            return child
+        if child is not None:
             child.kill()
-            child = None
-        child = child or _Child(self._target)
+        return self._started(spare)
+
+    def _started(self, spare: Path | None) -> _Child:
+        child = _Child(self._target, self._prepare, spare)
         if not self._enlist(child):
             child.kill()
             raise refusals.reader_unavailable()
@@ -165,21 +193,34 @@ class Refused(Exception):
 class _Child:
     """One process in the cage, seen from outside. Used by one thread at a time."""
 
-    def __init__(self, target: str) -> None:
+    def __init__(self, target: str, prepare: str, spare: Path | None) -> None:
         self._answers = 0
         self._fullest = 0
-        self._notes = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the child
+        try:
+            with private_folder(spare) as folder:
+                self._launch(folder, target, prepare)
+        except OSError:
+            raise refusals.reader_unavailable() from None
+
+    def _launch(self, folder: Path, target: str, prepare: str) -> None:
+        """Start the process, and wait until it is ready."""
+        self._notes = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115 - lives as long as the child
         self._channel, theirs = socket.socketpair()
         lifeline, self._lifeline = os.pipe()
         try:
-            self._process = _start(target, theirs.fileno(), lifeline, self._notes.fileno())
+            self._process = _start(folder, [target, prepare], theirs.fileno(), lifeline, self._notes.fileno())
         except OSError:
             self._close()
-            raise refusals.reader_unavailable() from None
+            raise
         finally:
             theirs.close()
             os.close(lifeline)
         self._await_start()
+
+    @property
+    def used(self) -> bool:
+        """Whether the child has answered before."""
+        return self._answers > 0
 
     @property
     def alive(self) -> bool:
@@ -274,23 +315,19 @@ class _Child:
             self._lifeline = -1
 
 
-def _start(target: str, channel: int, lifeline: int, notes: int) -> subprocess.Popen[bytes]:
+def _start(folder: Path, calls: list[str], channel: int, lifeline: int, notes: int) -> subprocess.Popen[bytes]:
     """Start a child that imports what we would import, and knows nothing else of us."""
-    directory = tempfile.mkdtemp(prefix="holdfast-cage-")
     paths = [str(Path(entry).absolute()) for entry in sys.path if entry]
-    try:
-        return subprocess.Popen(  # noqa: S603 - our own interpreter and code
-            [sys.executable, "-I", "-S", "-X", "utf8", "-c", BOOT, str(channel), str(lifeline), target, *paths],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=notes,
-            pass_fds=(channel, lifeline),
-            env={},
-            cwd=directory,
-            start_new_session=True,
-        )
-    finally:
-        shutil.rmtree(directory, ignore_errors=True)
+    return subprocess.Popen(  # noqa: S603 - our own interpreter and code
+        [sys.executable, "-I", "-S", "-X", "utf8", "-c", BOOT, str(channel), str(lifeline), *calls, *paths],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=notes,
+        pass_fds=(channel, lifeline),
+        env={"HOME": str(folder), "TMPDIR": str(folder)},
+        cwd=folder,
+        start_new_session=True,
+    )
 
 
 def _checked(answer: Answer, memory: int) -> Answer:
@@ -301,7 +338,8 @@ def _checked(answer: Answer, memory: int) -> Answer:
     if code == "too_much_memory":
         raise refusals.too_much_memory(memory)
     error = Permanent if answer.head.get("lasting", True) else Transient
-    raise Refused(error(str(code), str(answer.head.get("message", ""))))
+    params = {str(name): str(value) for name, value in answer.head.get("params", {}).items()}
+    raise Refused(error(str(code), str(answer.head.get("message", "")), params=params))
 
 
 class Memory(NamedTuple):

@@ -1,6 +1,7 @@
 """The child in the cage: it answers one question after the other until it is killed or nobody asks any more.
 
-It confines itself before it meets a file: no core dumps, no files longer than a note to stderr, few descriptors, the
+It first prepares what its libraries unpack and load, for which it may have to write long files. Before it opens a file
+of a user it gives up what no reader needs: no core dumps, no files longer than a note to stderr, few descriptors, the
 lowest claim to memory when the machine runs out of it, and for each question a share of processor time and memory.
 Memory is limited as RLIMIT_DATA, private writable memory. RLIMIT_AS would also count what native threads reserve and
 never touch, 0.4 GiB before the first file.
@@ -42,8 +43,8 @@ NICENESS = 10
 KILL_ME_FIRST = "1000"
 
 
-def serve(channel_descriptor: int, lifeline: int, target: str) -> None:
-    """Answer questions until the parent closes the channel.
+def serve(channel_descriptor: int, lifeline: int, target: str, prepare: str) -> None:
+    """Call `prepare`, if one is named; then answer questions with `target` until the parent closes the channel.
 
     The process ends here and at once: the parent takes a closed channel as the sign that the child is dead, so the
     interpreter must not close it on the way out.
@@ -52,15 +53,22 @@ def serve(channel_descriptor: int, lifeline: int, target: str) -> None:
     channel = socket.socket(fileno=channel_descriptor)  # held here: a frame that unwinds would close it early
     try:
         _tie(lifeline)
+        if prepare:
+            _named(prepare)()
         _confine()
-        module, _, function = target.partition(":")
-        _converse(channel, getattr(import_module(module), function))
+        _converse(channel, _named(target))
     except EOFError:
         status = 0
     except BaseException:  # noqa: BLE001 - a panic in native code is no Exception, and this process ends anyway
         traceback.print_exc()
     finally:
         os._exit(status)
+
+
+def _named(name: str) -> Any:
+    """Import a function given as `module:function`."""
+    module, _, function = name.partition(":")
+    return getattr(import_module(module), function)
 
 
 def _converse(channel: socket.socket, answerer: Answerer) -> NoReturn:
@@ -76,7 +84,8 @@ def _answer(channel: socket.socket, answerer: Answerer, question: Mapping[str, A
         head, body = answerer(question)
     except WorkError as refused:
         lasting = not isinstance(refused, Transient)
-        head, body = {"refused": refused.code, "message": str(refused), "lasting": lasting}, b""
+        said = {"message": str(refused), "params": dict(refused.params)}
+        head, body = {"refused": refused.code, "lasting": lasting, **said}, b""
     except MemoryError:
         resource.setrlimit(resource.RLIMIT_DATA, resource.getrlimit(resource.RLIMIT_DATA)[1:] * 2)  # room to say so
         head, body = {"refused": "too_much_memory"}, b""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from holdfast.content import refusals
 from holdfast.content.cage import Answer, Cage
 from holdfast.content.readers.base import MIB, Limits, Reader, Reading
-from holdfast.content.readers.choosing import TARGET, question, read_as
+from holdfast.content.readers.choosing import PREPARE, TARGET, question, read_as
 from holdfast.content.readers.files import explained, measured
 from holdfast.content.readers.kinds import FETCHED, HEAD_BYTES, HTML, identify
 
@@ -24,13 +24,22 @@ AT_ONCE = 4 * MIB  # plain text up to here is decoded in this process
 UTF8_BYTES = 4  # a character has at most
 SPARE = 1 << 16
 USUAL = Limits()
-SHARED = Cage(TARGET)  # starts its child when it is first asked
+SHARED = Cage(TARGET, prepare=PREPARE)  # starts its child when it is first asked
 
 
-def read(path: Path, name: str, limits: Limits = USUAL, *, cage: Cage | None = None, fetched: bool = False) -> Reading:
+def read(
+    path: Path,
+    name: str,
+    limits: Limits = USUAL,
+    *,
+    cage: Cage | None = None,
+    fetched: bool = False,
+    spare: Path | None = None,
+) -> Reading:
     """Read the file at `path`, which people call `name`; without a `cage`, in the one child this process shares.
 
-    Of a web page that was `fetched` only the main part is read, without menus and footers.
+    Of a web page that was `fetched` only the main part is read, without menus and footers. The reader unpacks its
+    libraries in `spare` if the temporary folder is not suitable.
     Raises `Permanent` if the file cannot be read, `Transient` if it could not be read now.
     """
     with explained():
@@ -42,13 +51,13 @@ def read(path: Path, name: str, limits: Limits = USUAL, *, cage: Cage | None = N
             return read_as(kind, path, name, limits)
     most = limits.text * UTF8_BYTES + SPARE
     asked = question(kind, path, name, limits)
-    answer = (cage or SHARED).ask(asked, seconds=limits.seconds, memory=limits.memory, most=most)
+    answer = (cage or SHARED).ask(asked, seconds=limits.seconds, memory=limits.memory, most=most, spare=spare)
     return _reading(answer, limits)
 
 
 def open_cage(children: int = 1) -> Cage:
     """Open a cage in which this many files are read at once; its owner closes it."""
-    return Cage(TARGET, children=children)
+    return Cage(TARGET, prepare=PREPARE, children=children)
 
 
 def _reading(answer: Answer, limits: Limits) -> Reading:

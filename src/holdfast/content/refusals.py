@@ -99,6 +99,27 @@ def reader_crashed() -> Permanent:
     )
 
 
+def reader_failed() -> Permanent:
+    """Refuse what our reader does not understand although the file shows no damage."""
+    return Permanent(
+        "reader_failed",
+        "The reader could not read the file. No damage was found in it, so it probably uses a feature or a variant of "
+        "its format that the reader does not support. Save it as PDF or in the newest format of its program, or add "
+        "it as plain text.",
+    )
+
+
+def reader_broken(library: str, why: str) -> Transient:
+    """Put off what our own reader could not read although the file is not at fault."""
+    return Transient(
+        "reader_broken",
+        f"{library}, which reads files of this format, does not work in the process that reads files: {why}. "
+        "The file is not at fault. It is tried again in a new process; if this lasts, set TMPDIR to a folder with free "
+        "space in which files can be written and libraries loaded (not mounted noexec), and restart.",
+        params={"library": library, "why": why},
+    )
+
+
 def reader_missing() -> Permanent:
     """Refuse what needs a library that is not installed."""
     return Permanent(

@@ -15,6 +15,7 @@ from holdfast.stores.desk import record
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
+    from pathlib import Path
 
     from sqlalchemy import Connection
 
@@ -33,11 +34,14 @@ CONTENT = "content"
 class ContentIndexer:
     """Reads a document once for all its indexes."""
 
-    def __init__(self, database: Database, catalogue: Catalogue, blobs: Blobs, sweeper: Sweeper) -> None:
+    def __init__(
+        self, database: Database, catalogue: Catalogue, blobs: Blobs, sweeper: Sweeper, home: Path | None = None
+    ) -> None:
         self._database = database
         self._catalogue = catalogue
         self._blobs = blobs
         self._sweeper = sweeper
+        self._home = home  # where a reader unpacks its libraries if the temporary folder is not suitable
         self._builds = Builds(database)
         self._begun: dict[Ticket, tuple[Base, Item, Recipe]] = {}
 
@@ -55,7 +59,7 @@ class ContentIndexer:
         task.checkpoint(stage="reading")
         fetched = document.kind is Kind.URL  # its name is what people call it; the file has one of its own
         name = str(document.metadata.get("file", document.name)) if fetched else document.name
-        reading = read(self._blobs.path(document.blob), name, fetched=fetched)
+        reading = read(self._blobs.path(document.blob), name, fetched=fetched, spare=self._home)
         task.checkpoint(stage="chunking")
         rules = Chunking(size=base.settings.chunk_size, overlap=base.settings.chunk_overlap)
         facts = Facts(reading.title, reading.pages, reading.metadata, reading.warnings, len(reading.text))

@@ -4,6 +4,10 @@ Headers lie, so every entry is unpacked here, in small pieces that are counted a
 that unpack to more than the limit, that shrink further than documents do, that have absurdly many entries, whose
 entries share their bytes, that unpack to more than they declare, and whose XML declares entities. What is nested
 inside is counted as it lies there, packed, because no reader opens it.
+
+Each entry is described twice, in the list at the end of the file and before its bytes, and has a checksum. Where these
+disagree the file is damaged, and nothing else that it says of itself (a password, a huge size) is believed. Only the
+checksums of pictures and the like are not compared: a damaged picture does not change the text.
 """
 
 from __future__ import annotations
@@ -15,6 +19,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from holdfast.content import refusals
+from holdfast.content.readers.files import ParsedFile
 from holdfast.content.readers.kinds import Kind, zip_kind
 
 if TYPE_CHECKING:
@@ -27,38 +32,34 @@ if TYPE_CHECKING:
 MOST_ENTRIES = 10_000
 MOST_SHRINKING = 200  # times; text shrinks 5 to 20 times, repetitive sheets 100 times, a bomb 1000 times
 SHRINKING_FROM = 8 << 20  # bytes: what is smaller may shrink as it likes
-LOCAL_HEADER = struct.Struct("<4s22xHH")
+LOCAL_HEADER = struct.Struct("<4s2xHH8x2IHH")  # signature, flags, method, packed size, size, lengths of name and extra
 PIECE = 1 << 18
 XML_NAMES = (".xml", ".rels", ".opf", ".ncx", ".xhtml", ".html", ".htm")
+TEXT_NAMES = (*XML_NAMES, ".bin")  # binary workbooks keep their sheets in .bin
 ENTITIES = (b"<!ENTITY", "<!ENTITY".encode("utf-16-le"), "<!ENTITY".encode("utf-16-be"))
 LONGEST_ENTITY_MARK = max(len(mark) for mark in ENTITIES)
 ENCRYPTED_FLAG = 0x1
+SIZES_FOLLOW_FLAG = 0x8  # the sizes stand behind the bytes
+SIZE_ELSEWHERE = 0xFFFFFFFF  # the size has more than 32 bits and stands in the extra field
 
 
 def inspect(path: Path, limits: Limits) -> Kind:
     """Say what a zip container holds; refuse it if it is dangerous, damaged or protected."""
     try:
-        with path.open("rb") as file, zipfile.ZipFile(file) as archive:
+        with ParsedFile(path) as file, zipfile.ZipFile(file) as archive:
             entries = archive.infolist()
-            _check_sizes(entries, limits)
+            if len(entries) > MOST_ENTRIES:
+                raise refusals.too_much_inside(limits.expanded)
             _check_places(entries, file)
+            _check_sizes(entries, limits)
             for entry in entries:
                 _check_content(entry, file)
             mime = archive.read("mimetype") if "mimetype" in archive.namelist() else b""
-    except (zipfile.BadZipFile, zlib.error, struct.error, EOFError, ValueError, NotImplementedError):
+    except NotImplementedError:
+        raise refusals.reader_failed() from None
+    except (zipfile.BadZipFile, zlib.error, struct.error, EOFError, ValueError):
         raise refusals.unreadable() from None
     return zip_kind([entry.filename for entry in entries], mime)
-
-
-def _check_sizes(entries: list[zipfile.ZipInfo], limits: Limits) -> None:
-    """Judge by what is declared; that it is true is checked later."""
-    if any(entry.flag_bits & ENCRYPTED_FLAG for entry in entries):
-        raise refusals.encrypted()
-    swollen = any(
-        entry.file_size > SHRINKING_FROM and entry.file_size > entry.compress_size * MOST_SHRINKING for entry in entries
-    )
-    if swollen or len(entries) > MOST_ENTRIES or sum(entry.file_size for entry in entries) > limits.expanded:
-        raise refusals.too_much_inside(limits.expanded)
 
 
 def _check_places(entries: list[zipfile.ZipInfo], file: BinaryIO) -> None:
@@ -68,17 +69,31 @@ def _check_places(entries: list[zipfile.ZipInfo], file: BinaryIO) -> None:
         raise refusals.unreadable()
 
 
+def _check_sizes(entries: list[zipfile.ZipInfo], limits: Limits) -> None:
+    """Judge by what is declared; that it is true is checked later."""
+    if any(entry.flag_bits & ENCRYPTED_FLAG for entry in entries):
+        raise refusals.encrypted()
+    swollen = any(
+        entry.file_size > SHRINKING_FROM and entry.file_size > entry.compress_size * MOST_SHRINKING for entry in entries
+    )
+    if swollen or sum(entry.file_size for entry in entries) > limits.expanded:
+        raise refusals.too_much_inside(limits.expanded)
+
+
 def _check_content(entry: zipfile.ZipInfo, file: BinaryIO) -> None:
     """Unpack one entry and drop it; refuse it if it is not what was declared, or could grow when parsed."""
-    size, tail = 0, b""
+    size, checksum, tail = 0, 0, b""
     is_xml = entry.filename.lower().endswith(XML_NAMES)
     for piece in _unpacked(entry, file):
         size += len(piece)
+        checksum = zlib.crc32(piece, checksum)
         if size > entry.file_size:
             raise refusals.unreadable()
         if is_xml and any(mark in tail + piece for mark in ENTITIES):
-            raise refusals.unreadable()
+            raise refusals.reader_failed()
         tail = piece[-LONGEST_ENTITY_MARK:]
+    if checksum != entry.CRC and entry.filename.lower().endswith(TEXT_NAMES):
+        raise refusals.unreadable()
 
 
 def _unpacked(entry: zipfile.ZipInfo, file: BinaryIO) -> Iterator[bytes]:
@@ -109,9 +124,18 @@ def _packed(entry: zipfile.ZipInfo, file: BinaryIO) -> Iterator[bytes]:
 
 
 def _start(entry: zipfile.ZipInfo, file: BinaryIO) -> int:
-    """Find where the packed bytes of an entry begin."""
+    """Find where the packed bytes of an entry begin; refuse an entry that is described in two different ways."""
     file.seek(entry.header_offset)
-    signature, name_length, extra_length = LOCAL_HEADER.unpack(file.read(LOCAL_HEADER.size))
-    if signature != b"PK\x03\x04":
+    signature, flags, method, packed, size, name_length, extra_length = LOCAL_HEADER.unpack(
+        file.read(LOCAL_HEADER.size)
+    )
+    sizes = {entry.compress_size, entry.file_size} if flags & SIZES_FOLLOW_FLAG else {packed, size}
+    same = (
+        signature == b"PK\x03\x04"
+        and method == entry.compress_type
+        and not (flags ^ entry.flag_bits) & ENCRYPTED_FLAG
+        and (SIZE_ELSEWHERE in sizes or sizes == {entry.compress_size, entry.file_size})
+    )
+    if not same:
         raise zipfile.BadZipFile
     return entry.header_offset + LOCAL_HEADER.size + int(name_length) + int(extra_length)

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 from holdfast.content import refusals
 from holdfast.content.readers import archives
 from holdfast.content.readers.base import Limits, Reader, Reading
-from holdfast.content.readers.documents import DocumentReader, PageReader
-from holdfast.content.readers.files import explained
+from holdfast.content.readers.documents import DocumentReader, PageReader, pdf_fault
+from holdfast.content.readers.files import ParsedFile, explained
 from holdfast.content.readers.kinds import FETCHED, HTML, MAIL, NOTEBOOK, ODP, OLE, PPTX, ZIP, Kind, ole_kind
 from holdfast.content.readers.mail import MailReader
 from holdfast.content.readers.notebooks import NotebookReader
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 TARGET = f"{__name__}:answer"
+PREPARE = f"{__name__}:prepare"
 
 
 def read_as(kind: Kind, path: Path, name: str, limits: Limits) -> Reading:
@@ -31,7 +32,7 @@ def read_as(kind: Kind, path: Path, name: str, limits: Limits) -> Reading:
     try:
         reading = first.read(path, name)
     except Permanent as refused:
-        if refused.code != "unreadable" or not others:
+        if refused.code not in {"unreadable", "reader_failed"} or not others:
             raise
         reading = replace(others[0].read(path, name), warnings=("The file is damaged; only its words were read.",))
     if len(reading.text) > limits.text:
@@ -42,6 +43,11 @@ def read_as(kind: Kind, path: Path, name: str, limits: Limits) -> Reading:
 def question(kind: Kind, path: Path, name: str, limits: Limits) -> dict[str, Any]:
     """Put into words what the cage shall read."""
     return {"kind": asdict(kind), "path": str(path.absolute()), "name": name, "limits": asdict(limits)}
+
+
+def prepare() -> None:
+    """Load PDFium, which unpacks itself into the temporary folder. If that fails, only PDF files are not read."""
+    pdf_fault()
 
 
 def answer(asked: Mapping[str, Any]) -> tuple[dict[str, Any], bytes]:
@@ -57,7 +63,7 @@ def _opened(kind: Kind, path: Path, name: str, limits: Limits) -> Kind:
     if kind == ZIP:
         return archives.inspect(path, limits)
     if kind == OLE:
-        with path.open("rb") as file:
+        with ParsedFile(path) as file:
             return ole_kind(file, name)
     return kind
 

@@ -1,4 +1,7 @@
-"""The directory of an OLE compound file, in which old Office documents, Outlook messages and encrypted ones live.
+"""OLE compound files, in which old Office documents, Outlook messages and encrypted ones live.
+
+A compound file is a small file system: sectors, an allocation table that chains them, a directory, and for short
+streams a stream of mini sectors with a table of its own.
 
 Only the names directly under the root tell what a file is: deeper ones belong to what is embedded in it. Broken
 files give the names that can be found, and may give none.
@@ -6,62 +9,195 @@ files give the names that can be found, and may give none.
 
 from __future__ import annotations
 
+import io
+import os
 import struct
-from typing import TYPE_CHECKING
+from contextlib import suppress
+from itertools import islice
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from typing import BinaryIO
 
-HEADER = struct.Struct("<30xH16xI24x109I")  # sector shift, first directory sector, places of the allocation table
+HEADER = "<28xHH12xII4xIIIII436s"
 HEADER_BYTES = 512
-ENTRY_BYTES = 128
-ENTRY = struct.Struct("<64sH2x3I")  # name, its length, left sibling, right sibling, first child
+BYTE_ORDER = 0xFFFE
+ENTRY = struct.Struct("<64sHBx3I36xII4x")
+STREAM, ROOT = 2, 5  # types of entries that have bytes
+MINI_BYTES = 64
 SECTOR_SHIFTS = (9, 12)
-MOST_SECTORS = 4096
+BROKEN = (struct.error, ValueError, IndexError)  # what following the tables of a broken file raises
+NONE = 0xFFFFFFFF  # no entry
+UNUSED = 0xFFFFFFF0  # this number and higher ones name no sector
+
+
+class Header(NamedTuple):
+    """Where the parts of a container are."""
+
+    order: int
+    shift: int
+    tables: int  # how many sectors the allocation table has
+    directory: int
+    cutoff: int  # a stream of this length is not kept in mini sectors
+    mini_table: int
+    mini_tables: int
+    more: int  # first sector of a list of further table sectors
+    more_count: int
+
+
+class Entry(NamedTuple):
+    """One line of the directory."""
+
+    name: bytes
+    length: int
+    type: int
+    left: int
+    right: int
+    child: int
+    start: int
+    size: int
+
+
+class Container:
+    """An open compound file."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        *fields, first = struct.unpack(HEADER, file.read(HEADER_BYTES))
+        self.header = Header(*fields)
+        if self.header.shift not in SECTOR_SHIFTS:
+            raise ValueError("no such sector size")
+        self._file = file
+        self._each = (1 << self.header.shift) // 4
+        self._tables = [number for (number,) in struct.iter_unpack("<I", first)]  # the first table sectors
+        self._read: dict[int, tuple[int, ...]] = {}
+
+    def after(self, number: int) -> int:
+        """Return the sector that follows in the chain."""
+        return self._numbers(self._tables[number // self._each])[number % self._each]
+
+    def chain(self, number: int) -> Iterator[int]:
+        """Follow a chain of sectors to its end."""
+        seen: set[int] = set()
+        while number < UNUSED:
+            if number in seen:
+                raise ValueError("the chain is a loop")
+            seen.add(number)
+            yield number
+            number = self.after(number)
+
+    def entries(self) -> Iterator[Entry]:
+        """Read the directory."""
+        for number in self.chain(self.header.directory):
+            sector = self._sector(number)
+            for fields in ENTRY.iter_unpack(sector[: len(sector) // ENTRY.size * ENTRY.size]):
+                yield Entry(*fields)
+
+    def read_all_tables(self, sectors: int) -> None:
+        """Read the list of further table sectors, which only files of more than 7 MB have, and check the whole list."""
+        number = self.header.more
+        for count in range(self.header.more_count):
+            if count != len(self._read):
+                raise ValueError("the list is a loop")
+            *tables, number = self._numbers(number)
+            self._tables += tables
+        used, unused = self._tables[: self.header.tables], self._tables[self.header.tables :]
+        if any(table >= sectors for table in used) or any(table < UNUSED for table in unused):
+            raise ValueError("the list of tables does not fit the file")
+
+    def mini_table(self) -> list[int]:
+        """Read the table of the mini sectors."""
+        places = islice(self.chain(self.header.mini_table), self.header.mini_tables)
+        return [number for place in places for number in self._numbers(place)]
+
+    def _numbers(self, place: int) -> tuple[int, ...]:
+        if place not in self._read:
+            self._read[place] = struct.unpack(f"<{self._each}I", self._sector(place))
+        return self._read[place]
+
+    def _sector(self, number: int) -> bytes:
+        self._file.seek((number + 1) << self.header.shift)
+        return self._file.read(1 << self.header.shift)
 
 
 def root_names(file: BinaryIO) -> frozenset[str]:
-    """Name the streams and storages directly under the root."""
-    try:
-        entries = _entries(b"".join(_directory(file)))
-    except (struct.error, ValueError):
-        return frozenset()
+    """Name the streams and storages directly under the root, as far as the directory can be read."""
+    entries: list[Entry] = []
+    with suppress(*BROKEN):
+        for entry in Container(file).entries():
+            entries.append(entry)  # noqa: PERF402 - what was read before it broke is kept
     return frozenset(_children(entries))
 
 
-def _directory(file: BinaryIO) -> Iterator[bytes]:
-    """Follow the chain of sectors that hold the directory."""
-    shift, sector, *tables = HEADER.unpack(file.read(HEADER_BYTES)[: HEADER.size])
-    if shift not in SECTOR_SHIFTS:
-        raise ValueError
-    each = (1 << shift) // 4
-    for _ in range(MOST_SECTORS):
-        if sector // each >= len(tables):
-            return
-        yield _sector(file, shift, sector)
-        (sector,) = struct.unpack_from("<I", _sector(file, shift, tables[sector // each]), sector % each * 4)
+def intact(file: BinaryIO) -> bool:
+    """Tell whether all tables lie inside the file, and every stream is there and as long as the directory says."""
+    length = file.seek(0, os.SEEK_END)
+    file.seek(0)
+    try:
+        container = Container(file)
+        sectors = -(-(length - HEADER_BYTES) >> container.header.shift)
+        container.read_all_tables(sectors)
+        entries = list(container.entries())
+        mini_table = container.mini_table()
+        long = _Room(container.after, 1 << container.header.shift, sectors)
+        short = _Room(mini_table.__getitem__, MINI_BYTES, -(-entries[0].size // MINI_BYTES))
+        streams = [entry for entry in entries if entry.type in {STREAM, ROOT}]
+        whole = all(
+            (long if entry.type == ROOT or entry.size >= container.header.cutoff else short).holds(entry)
+            for entry in streams
+        )
+    except BROKEN:
+        return False
+    return whole and _linked(entries) and container.header.order == BYTE_ORDER
 
 
-def _sector(file: BinaryIO, shift: int, number: int) -> bytes:
-    file.seek((number + 1) << shift)
-    return file.read(1 << shift)
+def padded(data: bytes) -> bytes:
+    """Add the sectors that the allocation table has entries for; the entries do not use them.
+
+    Some programs write a table that covers more than the file has, and kreuzberg refuses such files.
+    """
+    header = Container(io.BytesIO(data)).header
+    each = (1 << header.shift) // 4
+    missing = ((header.tables * each + 1) << header.shift) - len(data)
+    return data + bytes(missing) if 0 < missing < each << header.shift else data
 
 
-def _entries(directory: bytes) -> list[tuple[bytes, int, int, int, int]]:
-    whole = range(0, len(directory) - ENTRY_BYTES + 1, ENTRY_BYTES)
-    return [ENTRY.unpack_from(directory, place) for place in whole]
+def _linked(entries: list[Entry]) -> bool:
+    """Tell whether the directory begins with its root, and every entry in use refers only to entries in use."""
+    used = {NONE, *(number for number, entry in enumerate(entries) if entry.type)}
+    links = {link for entry in entries if entry.type for link in (entry.left, entry.right, entry.child)}
+    childless = all(entry.child == NONE for entry in entries if entry.type == STREAM)
+    return entries[0].type == ROOT and links <= used and childless
 
 
-def _children(entries: list[tuple[bytes, int, int, int, int]]) -> Iterator[str]:
+class _Room(NamedTuple):
+    """Sectors or mini sectors: how they are chained, how long one is, and how many there are."""
+
+    after: Callable[[int], int]
+    unit: int
+    many: int
+
+    def holds(self, stream: Entry) -> bool:
+        """Tell whether the chain of a stream has room for its size."""
+        number, needed = stream.start, -(-stream.size // self.unit)
+        if needed > self.many:
+            return False
+        for _ in range(needed):
+            if number >= self.many:
+                return False
+            number = self.after(number)
+        return True
+
+
+def _children(entries: list[Entry]) -> Iterator[str]:
     """Walk the tree of siblings below the root."""
     seen: set[int] = set()
-    ahead = [entries[0][4]] if entries else []
+    ahead = [entries[0].child] if entries else []
     while ahead:
         number = ahead.pop()
         if number in seen or number >= len(entries):
             continue
         seen.add(number)
-        name, length, left, right, _ = entries[number]
-        ahead += [left, right]
-        yield name[: max(length - 2, 0)].decode("utf-16-le", "replace")
+        entry = entries[number]
+        ahead += [entry.left, entry.right]
+        yield entry.name[: max(entry.length - 2, 0)].decode("utf-16-le", "replace")

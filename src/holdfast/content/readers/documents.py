@@ -17,11 +17,13 @@ from holdfast.content import refusals
 from holdfast.content.readers.articles import main_part
 from holdfast.content.readers.base import Limits, Reading
 from holdfast.content.readers.cleaning import clean, close_gaps, first_heading, given, has_words, short
+from holdfast.content.readers.compound import intact, padded
 from holdfast.content.readers.decoding import decode
-from holdfast.content.readers.files import contents
+from holdfast.content.readers.files import ParsedFile, contents
 from holdfast.content.readers.kinds import DOC, EPUB, HTML, MSG, ODS, PDF, PPT, PPTX, XLS, XLSX, Kind
 from holdfast.content.readers.pages import page_starts
 from holdfast.content.readers.plain import doubts
+from holdfast.errors import Permanent
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
 PLAIN_OUTPUT = (DOC, MSG)
 SLIDES = (PPT, PPTX)
 SHEETS = (XLS, XLSX, ODS)
+COMPOUND = (DOC, MSG, PPT, XLS)
 MARKER = "\ue000slide {page_num}\ue000"
 MARKERS = re.compile(r"\ue000slide \d+\ue000")
 SLIDE_RULE = re.compile(r"^-{5}$", re.MULTILINE)
@@ -45,6 +48,14 @@ SCRIPT_LINK = re.compile(rf"{WORDS}(?=\(\s*(?:javascript|vbscript|data):){TARGET
 PICTURE_NAME = re.compile(r"\S+\.(?:png|jpe?g|gif|bmp|tiff?|svg|emf|wmf|webp)", re.IGNORECASE)
 # kreuzberg turns the head of each chapter into a block of lines `key: value` between rules.
 CHAPTER_HEAD = re.compile(r"^---\n(?=(?:[\w:.-]+: .*\n)*?(?:meta-|title:))(?:[\w:.-]+: .*\n)+---\n", re.MULTILINE)
+
+PROBE_WORD = "heron"
+PROBE = (
+    b"%PDF-1.4\n1 0 obj<</Type/Catalog/Pages 2 0 R>>endobj\n2 0 obj<</Type/Pages/Kids[3 0 R]/Count 1>>endobj\n"
+    b"3 0 obj<</Type/Page/Parent 2 0 R/MediaBox[0 0 200 200]/Contents 4 0 R/Resources<</Font<</F 5 0 R>>>>>>endobj\n"
+    b"4 0 obj<</Length 38>>stream\nBT /F 12 Tf 20 100 Td (heron) Tj ET   \nendstream endobj\n"
+    b"5 0 obj<</Type/Font/Subtype/Type1/BaseFont/Helvetica>>endobj\ntrailer<</Root 1 0 R>>\n%%EOF"
+)
 
 DECLARED = re.compile(rb"""<(?:meta|\?xml)\b[^>]*?(?:charset|encoding)\s*=\s*["']?\s*([\w.:-]+)""", re.IGNORECASE)
 DECLARED_WITHIN = 4096
@@ -65,18 +76,29 @@ class DocumentReader:
         kreuzberg = _library()
         try:
             return self._reading(self._extracted(kreuzberg, path))
-        except (kreuzberg.KreuzbergError, RuntimeError, ValueError) as error:
-            raise _refusal(error, self._limits) from None
+        except (kreuzberg.KreuzbergError, RuntimeError, ValueError, OSError) as error:
+            raise self._refusal(error, path) from None
 
     def _extracted(self, kreuzberg: Any, path: Path) -> Any:
         mime, config = self._kind.mime, self._config(kreuzberg)
-        if self._kind in SHEETS:  # without an extension, kreuzberg tells a protected sheet from a broken one only so
-            return kreuzberg.extract_bytes_sync(contents(path, self._limits), mime, config)
+        if self._kind in (*COMPOUND, *SHEETS):  # only so kreuzberg tells a protected sheet from a broken one
+            data = contents(path, self._limits)
+            if self._kind in COMPOUND and _intact(path):
+                data = padded(data)
+            return kreuzberg.extract_bytes_sync(data, mime, config)
         with path.open("rb") as file:
             place = f"/dev/fd/{file.fileno()}"  # kreuzberg takes no path that is not UTF-8
             if self._kind == PDF:
                 self._check_pages(len(kreuzberg.PdfPageIterator(place)))
             return kreuzberg.extract_file_sync(place, mime, config)
+
+    def _refusal(self, error: Exception, path: Path) -> Exception:
+        """Tell whether the disk, our reader or the file is at fault. Zip containers were found intact before."""
+        contents(path, self._limits)  # raises if the disk is at fault
+        if self._kind == PDF and (fault := pdf_fault()):
+            return refusals.reader_broken("PDFium", fault)
+        damaged = self._kind == PDF or (self._kind in COMPOUND and not _intact(path))
+        return _refusal(error, self._limits, damaged=damaged)
 
     def _check_pages(self, count: int) -> None:
         if count > self._limits.pages:
@@ -139,6 +161,21 @@ class PageReader:
         )
 
 
+def pdf_fault() -> str | None:
+    """Read a PDF of our own, which loads PDFium; return why that failed, or None if PDFium works.
+
+    Words of kreuzberg are not compared: a failure counts as ours whatever a later version calls it.
+    """
+    try:
+        kreuzberg = _library()
+        found = kreuzberg.extract_bytes_sync(PROBE, PDF.mime, _config(kreuzberg, "plain")).content
+    except Permanent:  # kreuzberg is not installed, which has a message of its own
+        return None
+    except (kreuzberg.KreuzbergError, RuntimeError, ValueError, OSError) as error:
+        return short(str(error))
+    return None if PROBE_WORD in found else "a known file was read without its text"
+
+
 def markdown(page: str, limits: Limits) -> str:
     """Make Markdown of HTML, without scripts, styles and pictures."""
     kreuzberg = _library()
@@ -146,7 +183,7 @@ def markdown(page: str, limits: Limits) -> str:
     try:
         result = kreuzberg.extract_bytes_sync(body, HTML.mime, _config(kreuzberg, "markdown"))
     except (kreuzberg.KreuzbergError, RuntimeError, ValueError) as error:
-        raise _refusal(error, limits) from None
+        raise _refusal(error, limits, damaged=False) from None
     return close_gaps(_polished(result.content, HTML))
 
 
@@ -182,11 +219,18 @@ def _config(kreuzberg: Any, output: str) -> Any:
     return config
 
 
-def _refusal(error: Exception, limits: Limits) -> Exception:
+def _refusal(error: Exception, limits: Limits, *, damaged: bool) -> Exception:
     """Tell from its words why kreuzberg gave up; the words themselves may quote the file."""
     if OVER_ITS_LIMIT.search(str(error)):
         return refusals.too_much_inside(limits.expanded)
-    return refusals.encrypted() if PROTECTED.search(str(error)) else refusals.unreadable()
+    if PROTECTED.search(str(error)):
+        return refusals.encrypted()
+    return refusals.unreadable() if damaged else refusals.reader_failed()
+
+
+def _intact(path: Path) -> bool:
+    with ParsedFile(path) as file:
+        return intact(file)
 
 
 def _polished(text: str, kind: Kind) -> str:

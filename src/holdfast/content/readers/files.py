@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import errno
+import io
+import os
 import stat
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -16,6 +18,25 @@ if TYPE_CHECKING:
     from holdfast.content.readers.base import Limits
 
 USUAL = 1 << 18  # bytes that most files do not have: room for more is made only where it is needed
+
+
+class ParsedFile(io.BufferedReader):
+    """A file whose own bytes say where to read next.
+
+    The system reports a position that it cannot seek to as an error of the disk. Here it is a `ValueError`, because
+    only a damaged file names a position outside itself.
+    """
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(io.FileIO(path))
+        self.size = os.fstat(self.fileno()).st_size
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET, /) -> int:
+        """Move to a position inside the file."""
+        start = {os.SEEK_SET: 0, os.SEEK_CUR: self.tell(), os.SEEK_END: self.size}[whence]
+        if not 0 <= start + offset <= self.size:
+            raise ValueError("the position is outside the file")
+        return super().seek(offset, whence)
 
 
 def measured(path: Path, limits: Limits) -> int:

@@ -13,6 +13,7 @@ from xml.etree import ElementTree as ET
 from holdfast.content import refusals
 from holdfast.content.readers.base import Reading
 from holdfast.content.readers.cleaning import clean, has_words
+from holdfast.content.readers.files import ParsedFile
 from holdfast.content.readers.kinds import ODP, Kind
 
 if TYPE_CHECKING:
@@ -34,9 +35,9 @@ class SlideReader:
     def read(self, path: Path, name: str) -> Reading:  # noqa: ARG002 - the kind is known
         """Join the slides."""
         try:
-            with zipfile.ZipFile(path) as archive:
+            with ParsedFile(path) as file, zipfile.ZipFile(file) as archive:
                 slides = _open_slides(archive) if self._kind == ODP else _powerpoint_slides(archive)
-        except (zipfile.BadZipFile, KeyError, ET.ParseError):
+        except (zipfile.BadZipFile, KeyError, ValueError, ET.ParseError):
             raise refusals.unreadable() from None
         starts, text = [], ""
         for slide in slides:
