@@ -6,6 +6,8 @@ import json
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
+import pytest
+
 from tests.support.http_site import API, HttpSite, problem
 
 if TYPE_CHECKING:
@@ -176,3 +178,54 @@ def test_a_refused_change_of_a_base_changes_neither_its_name_nor_its_settings(si
     assert [base["name"] for base in site.http.get("/bases").json()] == ["shelf"]
     changed = site.http.patch("/bases/shelf", json={"name": "other", "chunk_size": 300}).json()
     assert (changed["name"], changed["settings"]["chunk_size"]) == ("other", 300)
+
+
+DAMAGED = {
+    "nested too deeply": ("metadata", json.dumps(nested(DEEP))),
+    "not JSON": ("metadata", "{"),
+    "not a map": ("metadata", "[1]"),
+    "a lone surrogate": ("metadata", '{"a": "\\ud800"}'),
+    "a NUL": ("metadata", '{"a": "\\u0000"}'),
+    "no number": ("metadata", '{"a": NaN}'),
+    "a problem that is not JSON": ("problem", "oops"),
+    "a problem without a code": ("problem", "{}"),
+    "a time beyond all years": ("changed_at", 2**62),
+}
+
+
+@pytest.mark.parametrize("how", DAMAGED)
+def test_a_row_that_cannot_be_shown_spoils_no_list_and_can_be_deleted(site: HttpSite, how: str) -> None:
+    column, value = DAMAGED[how]
+    good = site.index("good.md", "# Good\n\nThe blue whale eats krill.")
+    bad = site.index("bad.md", "# Bad\n\nThe grey whale eats krill.")
+    with_author = {"name": "note", "text": "krill", "metadata": {"author": "Ada"}}
+    note = site.http.post("/bases/shelf/documents/notes", json=with_author).json()["replies"][0]["document"]
+    site.rig.work()
+    with site.rig.store.database.engine.begin() as connection:
+        connection.exec_driver_sql(
+            f"UPDATE library_items SET {column} = '{value}' WHERE id = {bad}"  # noqa: S608 - a test's own
+        )
+
+    listed = {one["id"]: one for one in site.http.get("/bases/shelf/documents").json()["items"]}
+    assert listed.keys() == {good, bad, note}
+    assert {id_: one["why"] and one["why"]["code"] for id_, one in listed.items() if id_ != bad} == {
+        good: None,
+        note: None,
+    }
+    assert listed[bad]["why"]["code"] == "document_damaged"
+    statuses = site.http.post("/bases/shelf/documents/status", json={"documents": [good, bad]}).json()
+    assert [one["why"] is not None for one in statuses] == [False, True]
+    shown = site.http.get(f"/bases/shelf/documents/{bad}")
+    assert (shown.status_code, problem(shown)["code"]) == (409, "document_damaged")
+    assert column in problem(shown)["detail"]
+    assert site.http.get(f"/bases/shelf/documents/{good}").status_code == 200
+
+    def search(**narrowed: Any) -> set[int]:
+        answer = site.http.post("/bases/shelf/search", json={"query": "krill", **narrowed})
+        return {hit["document"] for hit in answer.json()["hits"]}
+
+    assert search() >= {good, note}
+    assert search(metadata={"author": "Ada"}) == {note}
+    assert site.http.delete(f"/bases/shelf/documents/{bad}").status_code == 202
+    site.rig.work()
+    assert site.http.get("/bases/shelf/documents").json()["total"] == 2
