@@ -284,3 +284,22 @@ def test_a_secret_setting_is_never_told(open_site: Any) -> None:
     assert "chat_model" in told.text
     assert "ann:***@db" in told.text
     assert "sk-canary" not in told.text
+
+
+def test_an_admin_key_of_one_base_can_neither_rename_it_nor_set_its_tenant(site: HttpSite) -> None:
+    for name, tenant in (("alpha", "us"), ("beta", "them")):
+        site.http.post("/bases", json={"name": name, "tenant": tenant})
+    key = site.key("admin", "alpha")
+    answers = [
+        site.http.patch("/bases/alpha", json=changes, headers=key)
+        for changes in ({"name": "beta"}, {"name": "free"}, {"name": "beta", "chunk_size": 300}, {"tenant": "them"})
+    ]
+    assert [problem(answer)["code"] for answer in answers] == ["forbidden"] * 4
+    taken, free, *_ = (problem(answer)["detail"] for answer in answers)
+    assert taken == free  # so nobody learns which names are taken
+    same = site.http.patch("/bases/alpha", json={"name": "alpha", "tenant": "us", "chunk_size": 300}, headers=key)
+    assert (same.status_code, same.json()["settings"]["chunk_size"]) == (200, 300)
+    everywhere = site.key("admin")
+    bases = {one["name"]: one["settings"]["tenant"] for one in site.http.get("/bases", headers=everywhere).json()}
+    assert bases == {"alpha": "us", "beta": "them", "shelf": ""}
+    assert site.http.patch("/bases/alpha", json={"name": "gamma"}, headers=everywhere).status_code == 200

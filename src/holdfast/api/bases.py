@@ -80,9 +80,9 @@ def get_base(front: Front, base: Name) -> Base:
 def change_base(front: Front, base: Name, changes: ChangedBase) -> Base:
     """Set a base otherwise; its documents follow in the background, and what they have is served until then."""
     given = changes.given()
-    if changes.name is not None and changes.name != base:
-        base = front.bases.rename(base, changes.name).name
-    return front.bases.change(base, **given) if given else front.bases.get(base)
+    if given:
+        return front.bases.change(base, to=changes.name, **given)
+    return front.bases.get(base) if changes.name is None else front.bases.rename(base, changes.name)
 
 
 @router.delete("/{base}", status_code=status.HTTP_202_ACCEPTED)

@@ -5,6 +5,7 @@ One table maps errors to statuses. An error that nobody foresaw is logged with i
 
 from __future__ import annotations
 
+import json
 import logging
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -114,6 +115,16 @@ PLAIN = {
 }
 
 
+class ProblemResponse(JSONResponse):
+    """A problem as JSON; what is not valid Unicode in the words of a request is written as an escape."""
+
+    media_type = MEDIA_TYPE
+
+    def render(self, content: Any) -> bytes:
+        """Write the body."""
+        return json.dumps(content, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "backslashreplace")
+
+
 class Refused(HTTPException):
     """A request that is refused before it reaches what it is about."""
 
@@ -163,7 +174,7 @@ def respond(
         "job": None,
         "generation": None,
     }
-    return JSONResponse(body | more, int(status), dict(headers or {}), media_type=MEDIA_TYPE)
+    return ProblemResponse(body | more, int(status), dict(headers or {}))
 
 
 def _explained(request: Request, error: errors.HoldfastError) -> JSONResponse:

@@ -64,8 +64,8 @@ def _metadata(given: Any) -> dict[str, Any]:
         return {}
     try:
         read = json.loads(given)
-    except (TypeError, ValueError) as error:
-        raise BadRequest(f"`metadata` is not JSON: {error}.") from error
+    except (TypeError, ValueError, RecursionError) as error:
+        raise BadRequest(f"`metadata` is not JSON that can be read: {error}.") from error
     if not isinstance(read, dict):
         raise BadRequest("`metadata` must be a JSON object.")
     return read

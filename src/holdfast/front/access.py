@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from holdfast.access.callers import Scope
 from holdfast.core.clock import Moment
 from holdfast.errors import BadRequest
+from holdfast.front.checking import Checked
 from holdfast.front.cursors import place
 from holdfast.front.sentences import moment, when
 from holdfast.front.values import Delivery, Key, NewKey, NewWebhook, Page, Webhook
@@ -26,7 +27,7 @@ Shown = list[Key]
 Hooks = list[Webhook]
 
 
-class LocalKeys:
+class LocalKeys(Checked):
     """The keys of a database; only for who may do anything everywhere."""
 
     def __init__(self, reception: Reception) -> None:
@@ -69,7 +70,7 @@ class LocalKeys:
         )
 
 
-class LocalWebhooks:
+class LocalWebhooks(Checked):
     """The webhooks of a database; only for who may do anything everywhere."""
 
     def __init__(self, reception: Reception) -> None:

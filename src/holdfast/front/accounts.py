@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from holdfast.access.callers import Scope
+from holdfast.front.checking import Checked
 from holdfast.front.cursors import place
 from holdfast.front.sentences import waiting, when
 from holdfast.front.values import Balance, Finding, Page, Refusal, Refused, Spent, Waiting
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from holdfast.library.memos import Spent as Summed
 
 
-class LocalAccounts:
+class LocalAccounts(Checked):
     """The books of a database."""
 
     def __init__(self, reception: Reception) -> None:

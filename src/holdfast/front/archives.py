@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, BinaryIO
 
 from holdfast.access.callers import Scope
+from holdfast.front.checking import Checked
 from holdfast.front.values import Exported, Restored
 from holdfast.knowledge.archives import Restoring
 
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
     from holdfast.front.reception import Reception
 
 
-class LocalArchives:
+class LocalArchives(Checked):
     """Bases of a database as files, and back."""
 
     def __init__(self, reception: Reception) -> None:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from holdfast.access.callers import Scope
 from holdfast.errors import BadRequest, UnknownEntity
+from holdfast.front.checking import Checked
 from holdfast.front.cursors import place
 from holdfast.front.sentences import accepted, answered, problem, progress
 from holdfast.front.shown import card
@@ -47,7 +48,7 @@ MOST_NODES, MOST_EDGES, DEEPEST = 1000, 5000, 3
 MOST_PLACES = 500
 
 
-class LocalAsking:
+class LocalAsking(Checked):
     """Searches and answers on a database."""
 
     def __init__(self, reception: Reception) -> None:
@@ -135,7 +136,7 @@ class LocalAsking:
         return [Place(**_place(one)) for one in found]
 
 
-class LocalCards:
+class LocalCards(Checked):
     """The study cards of bases."""
 
     def __init__(self, reception: Reception) -> None:

@@ -6,7 +6,9 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from holdfast.access.callers import Scope
-from holdfast.errors import BadRequest, BadSettings
+from holdfast.core.wellformed import nfc
+from holdfast.errors import BadRequest, BadSettings, Forbidden
+from holdfast.front.checking import Checked
 from holdfast.front.sentences import not_enabled, problem, progress
 from holdfast.front.shown import counts
 from holdfast.front.values import Base, BaseSettings, Counts, OnDuplicate, Progress, Trial
@@ -21,7 +23,7 @@ if TYPE_CHECKING:
 Trials = list[Trial]
 
 
-class LocalBases:
+class LocalBases(Checked):
     """The bases of a database."""
 
     def __init__(self, reception: Reception) -> None:
@@ -45,15 +47,22 @@ class LocalBases:
         """Count the documents of a base by their status."""
         return counts(self._at.library.shelves.counts(self._at.open(name)))
 
-    def change(self, name: str, **settings: Any) -> Base:
-        """Set a base otherwise; its documents follow in the background while the old index serves."""
+    def change(self, name: str, *, to: str | None = None, **settings: Any) -> Base:
+        """Change settings of a base, and its name where `to` is given; all of it or nothing.
+
+        Its documents follow in the background while the old index serves.
+        """
         base = self._at.open(name, Scope.ADMIN)
-        changed = self._bases.change(base, set_otherwise(base.settings, settings), requester=self._at.requester)
+        wanted = set_otherwise(base.settings, settings)
+        self._require_all_bases(base, wanted, to)
+        changed = self._bases.change(base, wanted, name=to, requester=self._at.requester)
         return self._shown(changed.base)
 
     def rename(self, name: str, to: str) -> Base:
         """Give a base another name."""
-        return self._shown(self._bases.rename(self._at.open(name, Scope.ADMIN), to))
+        base = self._at.open(name, Scope.ADMIN)
+        self._require_all_bases(base, base.settings, to)
+        return self._shown(self._bases.rename(base, to))
 
     def repair(self, name: str) -> Base:
         """Try again what made a base fail, and build what is missing."""
@@ -71,6 +80,24 @@ class LocalBases:
     def delete(self, name: str) -> None:
         """Delete a base with all that is in it; its name is free at once."""
         self._bases.delete(self._at.open(name, Scope.ADMIN), requester=self._at.requester)
+
+    def _require_all_bases(self, base: Shelf, settings: BaseSettings, name: str | None) -> None:
+        """Refuse a key that is limited to some bases what concerns the others, whether or not they exist.
+
+        Whether a name is free tells which bases there are; a tenant shares the paid answers of all its bases.
+        """
+        if self._at.caller.bases is None:
+            return
+        if name is not None and nfc(name) != base.name:
+            raise Forbidden(
+                "Renaming a base needs a key for all bases, and yours is limited to some. Nothing was changed; ask "
+                "somebody with such a key."
+            )
+        if settings.tenant != base.settings.tenant:
+            raise Forbidden(
+                "Changing the tenant of a base needs a key for all bases, and yours is limited to some. Nothing was "
+                "changed; ask somebody with such a key."
+            )
 
     def _shown(self, base: Shelf) -> Base:
         rollout = self._bases.rollout(base)

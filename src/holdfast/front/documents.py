@@ -14,6 +14,7 @@ from holdfast.access.callers import Scope
 from holdfast.core.admission import DEFAULT_PRIORITY
 from holdfast.core.states import Operation
 from holdfast.errors import BadRequest
+from holdfast.front.checking import Checked
 from holdfast.front.cursors import places
 from holdfast.front.sentences import only, reply, summed
 from holdfast.front.shown import detailed, document, standing
@@ -107,7 +108,7 @@ class OneByOne(ABC):
         return only(self.many(base, action, [document], priority=priority, unless_changed=unless_changed))
 
 
-class LocalDocuments(OneByOne):
+class LocalDocuments(Checked, OneByOne):
     """The documents of a database."""
 
     def __init__(self, reception: Reception) -> None:

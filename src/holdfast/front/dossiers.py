@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from holdfast.front.accounts import spent_of
+from holdfast.front.checking import Checked
 from holdfast.front.cursors import place
 from holdfast.front.sentences import problem_of
 from holdfast.front.shown import card
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 MOST = 500  # jobs and lines of the log that a history is made of
 
 
-class LocalDossiers:
+class LocalDossiers(Checked):
     """The documents of a database, each by itself."""
 
     def __init__(self, reception: Reception) -> None:

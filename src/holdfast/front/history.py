@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from holdfast.events.catalogue import Cursor, Filter, types_of
+from holdfast.front.checking import Checked
 from holdfast.front.sentences import when
 from holdfast.front.values import Event, Page
 from holdfast.library.catalogue import number
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from holdfast.front.reception import Reception
 
 
-class LocalEvents:
+class LocalEvents(Checked):
     """The event log of a database, as far as the caller may see it."""
 
     def __init__(self, reception: Reception) -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from holdfast.access.callers import Scope
 from holdfast.errors import BadRequest
+from holdfast.front.checking import Checked
 from holdfast.front.sentences import accepted, answered, moment, progress, summed, waiting, when
 from holdfast.front.values import Job, Page, Queue
 from holdfast.knowledge.selecting import refuse_failed
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from holdfast.stores.base import ListedJob, Overview
 
 
-class LocalJobs:
+class LocalJobs(Checked):
     """The jobs of a database."""
 
     def __init__(self, reception: Reception, documents: LocalDocuments) -> None:

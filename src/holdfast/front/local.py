@@ -9,6 +9,7 @@ from holdfast.front.accounts import LocalAccounts
 from holdfast.front.archives import LocalArchives
 from holdfast.front.asking import LocalAsking, LocalCards
 from holdfast.front.bases import LocalBases
+from holdfast.front.checking import Checked
 from holdfast.front.documents import LocalDocuments
 from holdfast.front.dossiers import LocalDossiers
 from holdfast.front.history import LocalEvents
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from holdfast.wiring import Library
 
 
-class Local:
+class Local(Checked):
     """All that can be done, in groups; cheap enough to be made for every request."""
 
     def __init__(self, library: Library, caller: Caller) -> None:

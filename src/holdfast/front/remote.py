@@ -14,6 +14,7 @@ from pydantic import TypeAdapter
 from holdfast.core.admission import DEFAULT_PRIORITY
 from holdfast.errors import BadRequest, Conflict
 from holdfast.front.access import ALL
+from holdfast.front.checking import Checked
 from holdfast.front.documents import File, OneByOne, saving
 from holdfast.front.values import (
     Answer,
@@ -79,7 +80,7 @@ Trials = list[Trial]
 Hooks = list[Webhook]
 
 
-class Remote:
+class Remote(Checked):
     """All that can be done, at a server."""
 
     def __init__(self, address: str, key: str | None = None) -> None:
@@ -102,7 +103,7 @@ class Remote:
         return self._wire.get(Overview, "/overview", hours=hours)
 
 
-class RemoteBases:
+class RemoteBases(Checked):
     """As `LocalBases`."""
 
     def __init__(self, wire: Wire) -> None:
@@ -120,8 +121,8 @@ class RemoteBases:
     def counts(self, name: str) -> Counts:
         return self._wire.get(Counts, f"{_base(name)}/counts")
 
-    def change(self, name: str, **settings: Any) -> Base:
-        return self._wire.patch(Base, _base(name), settings)
+    def change(self, name: str, *, to: str | None = None, **settings: Any) -> Base:
+        return self._wire.patch(Base, _base(name), settings if to is None else {"name": to, **settings})
 
     def rename(self, name: str, to: str) -> Base:
         return self._wire.patch(Base, _base(name), {"name": to})
@@ -139,7 +140,7 @@ class RemoteBases:
         self._wire.delete(Nothing, _base(name))
 
 
-class RemoteDocuments(OneByOne):
+class RemoteDocuments(Checked, OneByOne):
     """As `LocalDocuments`."""
 
     def __init__(self, wire: Wire) -> None:
@@ -314,7 +315,7 @@ class RemoteDocuments(OneByOne):
             return _reply(conflict, str(body.get("name") or body.get("source")))
 
 
-class RemoteJobs:
+class RemoteJobs(Checked):
     """As `LocalJobs`."""
 
     def __init__(self, wire: Wire) -> None:
@@ -371,7 +372,7 @@ class RemoteJobs:
         return self._wire.get(Queue, "/jobs/overview", base=base, hours=max(1, round(window / AN_HOUR)))
 
 
-class RemoteAsking:
+class RemoteAsking(Checked):
     """As `LocalAsking`."""
 
     def __init__(self, wire: Wire) -> None:
@@ -420,7 +421,7 @@ class RemoteAsking:
         return self._wire.get(list[Place], f"{_base(base)}/graph/edges", **asked)
 
 
-class RemoteCards:
+class RemoteCards(Checked):
     """As `LocalCards`."""
 
     def __init__(self, wire: Wire) -> None:
@@ -442,7 +443,7 @@ class RemoteCards:
         return self._wire.text(f"{_base(base)}/cards/export", form=form)
 
 
-class RemoteDossiers:
+class RemoteDossiers(Checked):
     """As `LocalDossiers`."""
 
     def __init__(self, wire: Wire) -> None:
@@ -464,7 +465,7 @@ class RemoteDossiers:
         return self._wire.get(list[Happening], f"{_document(base, document)}/history", limit=limit)
 
 
-class RemoteAccounts:
+class RemoteAccounts(Checked):
     """As `LocalAccounts`."""
 
     def __init__(self, wire: Wire) -> None:
@@ -486,7 +487,7 @@ class RemoteAccounts:
         return self._wire.get(list[Waiting], f"{_base(base)}/waiting")
 
 
-class RemoteArchives:
+class RemoteArchives(Checked):
     """As `LocalArchives`."""
 
     def __init__(self, wire: Wire) -> None:
@@ -502,7 +503,7 @@ class RemoteArchives:
             return self._wire.put_in(Restored, "/archives", file, name=name)
 
 
-class RemoteEvents:
+class RemoteEvents(Checked):
     """As `LocalEvents`."""
 
     def __init__(self, wire: Wire) -> None:
@@ -547,7 +548,7 @@ class RemoteEvents:
         )
 
 
-class RemoteKeys:
+class RemoteKeys(Checked):
     """As `LocalKeys`."""
 
     def __init__(self, wire: Wire) -> None:
@@ -566,7 +567,7 @@ class RemoteKeys:
         return self._wire.delete(Key, f"/keys/{key}")
 
 
-class RemoteWebhooks:
+class RemoteWebhooks(Checked):
     """As `LocalWebhooks`."""
 
     def __init__(self, wire: Wire) -> None:

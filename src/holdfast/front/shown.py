@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from holdfast.errors import NotNow
 from holdfast.front.sentences import moment, not_enabled, problem, progress, waiting, when
-from holdfast.front.values import Card, Counts, Document, Index, Standing
+from holdfast.front.values import Card, Counts, Document, Index, Problem, Standing
 
 if TYPE_CHECKING:
     from holdfast.knowledge.shelves import Counts as Counted
     from holdfast.knowledge.standings import Detail, IndexStanding, Row
+    from holdfast.library.catalogue import Item
     from holdfast.library.serving import Served
 
 
@@ -23,8 +25,22 @@ def document(row: Row, base: str) -> Document:
     return Document(**_document(row, base))
 
 
+def damage(item: Item) -> NotNow | None:
+    """Return why a document cannot be shown as it was stored; None where it can."""
+    if item.damage is None:
+        return None
+    return NotNow(
+        "document_damaged",
+        f"Document {item.id} cannot be shown: the stored value of {item.damage!r} is not readable, or is nested too "
+        "deeply. It was written by an older version or another program. Delete the document and add it again.",
+    )
+
+
 def detailed(detail: Detail, base: str) -> Document:
-    """Return a document with all that is known of it."""
+    """Return a document with all that is known of it; one that is damaged raises an error that says so."""
+    damaged = damage(detail.row.item)
+    if damaged is not None:
+        raise damaged
     return Document(
         **_document(detail.row, base),
         waiting_for=waiting(detail.waits, base),
@@ -75,7 +91,7 @@ def counts(one: Counted) -> Counts:
 
 
 def _standing(row: Row) -> dict[str, Any]:
-    one = row.standing
+    one, damaged = row.standing, damage(row.item)
     return {
         "id": one.item,
         "name": row.item.name,
@@ -84,7 +100,7 @@ def _standing(row: Row) -> dict[str, Any]:
         "searchable": one.searchable,
         "generation": one.wanted,
         "built": one.built,
-        "why": problem(one.why),
+        "why": problem(one.why) if damaged is None else Problem(code=damaged.reason, message=str(damaged)),
         "retry_at": moment(one.retry_at),
         "progress": progress(one.progress),
         "priority": one.priority,

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from holdfast.content.chunking import Chunking
 from holdfast.core.admission import Request
 from holdfast.core.states import Operation, SlotState
+from holdfast.core.wellformed import nfc
 from holdfast.errors import (
     BadRequest,
     BadSettings,
@@ -78,9 +79,9 @@ class Bases:
     def create(self, name: str, settings: BaseSettings | None = None, problem: Fault | None = None) -> Base:
         """Create a base; of many who want the same name at once one gets it. With a problem it is not open yet."""
         wanted = settings or BaseSettings()
-        _check_name(name)
+        spelled = _checked_name(name)
         self._check(wanted)
-        return self._catalogue.create_base(name, wanted, problem)
+        return self._catalogue.create_base(spelled, wanted, problem)
 
     def list(self) -> list[Base]:
         """Read all bases, by name."""
@@ -88,7 +89,7 @@ class Bases:
 
     def find(self, name: str) -> Base:
         """Find a base by its name."""
-        base = self._catalogue.find_base(name) if plain(name) == name else None
+        base = self._catalogue.find_base(nfc(name)) if plain(name) == name else None
         if base is None:
             raise UnknownBase(name)
         return base
@@ -115,29 +116,29 @@ class Bases:
 
     def rename(self, base: Base, name: str) -> Base:
         """Give a base another name."""
-        _check_name(name)
+        wanted = _checked_name(name)
 
         def write(tx: Transaction) -> Base:
-            locked(tx, base, building=False)
-            if tx.run(sql.NAMESAKE, id=base.id, name=name):
-                raise NameTaken(name)
-            renamed = base_of(tx.run(sql.RENAME_BASE, id=base.id, name=name)[0])
-            record(tx, [about("renamed", renamed)])
-            return renamed
+            now = locked(tx, base, building=False)
+            return now if now.name == wanted else _rename(tx, base, wanted)
 
         return self._store.database.write(write, durable=True)
 
-    def change(self, base: Base, settings: BaseSettings, *, requester: str = "") -> Changed:
+    def change(self, base: Base, settings: BaseSettings, *, name: str | None = None, requester: str = "") -> Changed:
         """Set a base otherwise; its documents follow in the background, and what they have is served until then.
 
-        In a base that has failed nothing follows before it is repaired.
+        With a name it is also renamed, in the same transaction: both happen or neither. In a base that has failed
+        nothing follows before it is repaired.
         """
+        wanted = None if name is None else _checked_name(name)
         self._check(settings)
         changed = base
 
         def write(tx: Transaction) -> list[Request]:
             nonlocal changed
             before = locked(tx, base, building=False)
+            if wanted is not None and wanted != before.name:
+                _rename(tx, before, wanted)
             stored = tx.run(sql.READ_BASES, [[base.id]])[0][2]
             text = json.dumps({**json.loads(stored), **json.loads(settings.written())}, ensure_ascii=False)
             changed = base_of(tx.run(sql.WRITE_SETTINGS, id=base.id, settings=text)[0])
@@ -312,7 +313,18 @@ class Bases:
             raise BadSettings(f"There is no index {unknown[0]!r}; there are {', '.join(self._indexes.kinds)}.")
 
 
-def _check_name(name: str) -> None:
+def _rename(tx: Transaction, base: Base, name: str) -> Base:
+    """Give a base another name, unless another base has it."""
+    if tx.run(sql.NAMESAKE, id=base.id, name=name):
+        raise NameTaken(name)
+    renamed = base_of(tx.run(sql.RENAME_BASE, id=base.id, name=name)[0])
+    record(tx, [about("renamed", renamed)])
+    return renamed
+
+
+def _checked_name(given: str) -> str:
+    """Return the name of a base in the spelling under which it is stored, if it can have this name."""
+    name = nfc(given)
     if not name.strip() or len(name) > LONGEST_NAME or plain(name) != name or "/" in name or name in {".", ".."}:
         raise BadRequest(
             f"A base needs a name of 1 to {LONGEST_NAME} characters that can be part of an address: without slashes, "
@@ -320,3 +332,4 @@ def _check_name(name: str) -> None:
             "base_name",
             longest=LONGEST_NAME,
         )
+    return name

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
 from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from holdfast.content.tokens import estimate
 from holdfast.core.states import Status
-from holdfast.errors import BadRequest, NotNow, UnknownItem
+from holdfast.core.wellformed import nfc, nfc_json
+from holdfast.errors import NotNow, UnknownItem
 from holdfast.indexes.documents import CONTENT
 from holdfast.knowledge.adding import Adding, Terms
 from holdfast.knowledge.matching import Matching
@@ -18,7 +18,7 @@ from holdfast.knowledge.requesting import USUAL, Requesting
 from holdfast.knowledge.selecting import below, outermost, standing, usable
 from holdfast.library import item_statements as sql
 from holdfast.library.builds import Builds
-from holdfast.library.catalogue import NO_ID, OnDuplicate, item_of
+from holdfast.library.catalogue import NO_ID, OnDuplicate, item_of, stored_map
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -135,21 +135,18 @@ class Items:
     ) -> list[int] | None:
         """Return the documents that a search is about: below these items, and with this metadata; None for all.
 
-        Metadata fits where each of the values is there under its key.
+        Metadata fits where each of the values is there under its key, in whichever Unicode spelling.
         """
-        if any('"' in key or "\\" in key for key in metadata or {}):
-            raise BadRequest("A key of metadata that is searched for has neither quotation marks nor backslashes.")
-        pairs = [[key, json.dumps(value, ensure_ascii=False)] for key, value in (metadata or {}).items()]
-        if not below and not pairs:
+        if not below and not metadata:
             return None
         with self._store.database.reading() as tx:
             found: list[set[int]] = []
             if below:
                 roots = [[item.id] for item in outermost(tx, base, below)]
                 found.append({id_ for (id_,) in tx.run(sql.DOCUMENTS_BELOW, roots, base_id=base.id)})
-            if pairs:
-                fitting = Counter(id_ for (id_,) in tx.run(sql.WITH_METADATA, pairs, base_id=base.id))
-                found.append({id_ for id_, times in fitting.items() if times == len(pairs)})
+            if metadata:
+                rows = tx.run(sql.WITH_METADATA, base_id=base.id)
+                found.append({id_ for id_, text in rows if _fits(text, metadata)})
         return sorted(set.intersection(*found))
 
     def children(self, base: Base, parent: int = 0, *, after: int = 0, limit: int = 100) -> list[Item]:
@@ -192,3 +189,14 @@ class Items:
             first = ordinal + 1 if one.item.id == document else 0
             for passage in self._builds.passages(content.owner_id, content.source, first=first, limit=limit):
                 yield Listed(one.item.id, content.built, estimate(passage.text), passage)
+
+
+def _fits(stored: str, wanted: Mapping[str, Any]) -> bool:
+    """Tell whether stored metadata has all wanted values; what cannot be read has none."""
+    known = _comparable(stored_map(stored) or {})
+    return _comparable(wanted).items() <= known.items()
+
+
+def _comparable(metadata: Mapping[str, Any]) -> dict[str, str]:
+    """Return each value as a text that is equal where the JSON is: 1 is neither true nor 1.0."""
+    return {nfc(key): json.dumps(nfc_json(value), sort_keys=True) for key, value in metadata.items()}

@@ -19,6 +19,7 @@ from hashlib import sha256
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from holdfast.core.slot import Fault
+from holdfast.core.wellformed import DEEPEST_SHOWN, json_flaw
 from holdfast.errors import BadArchive, BadSettings
 from holdfast.knowledge.adding import LONGEST_NAME
 from holdfast.knowledge.packing import BLOBS, FORMAT, ITEMS, MANIFEST, MEMOS, MOST_SHRINKING
@@ -311,9 +312,9 @@ def _settings(told: dict[str, Any]) -> BaseSettings:
 
 def _metadata(told: dict[str, Any], where: str) -> Mapping[str, Any]:
     metadata = _object(told.get("metadata", {}), where)
-    text = json.dumps(metadata, ensure_ascii=False)
-    if plain(text) != text or "\\u0000" in text:
-        _refuse(f"{where}: its metadata holds what is no text.")
+    flaw = json_flaw(metadata, deepest=DEEPEST_SHOWN)
+    if flaw is not None:
+        _refuse(f"{where}: its metadata cannot be stored and shown ({flaw.why}).")
     return metadata
 
 

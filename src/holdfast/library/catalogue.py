@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 from unicodedata import normalize
 
 from holdfast.content.segmenting import LANGUAGES
-from holdfast.core.clock import micros
+from holdfast.core.clock import Moment, micros
 from holdfast.core.effects import Event
 from holdfast.core.slot import Fault
+from holdfast.core.wellformed import DEEPEST_SHOWN, json_flaw
 from holdfast.errors import BadSettings, NameTaken
 from holdfast.library import item_statements as rows
 from holdfast.library import statements as sql
@@ -22,7 +23,6 @@ from holdfast.stores.queueing import keep_quota
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from holdfast.core.clock import Moment
     from holdfast.core.slot import Ticket
     from holdfast.errors import WorkError
     from holdfast.stores.database import Database, Transaction
@@ -36,6 +36,8 @@ INDEXES = ("vector", "fulltext")  # what a base has unless it says otherwise
 AUTO = "auto"  # the endpoint of the settings, if there is one; else this machine embeds, and nobody speaks
 OFFLINE = "offline"  # this machine embeds, although there is an endpoint
 NO_CHAT = "none"  # no language model is ever asked
+SHOWN_TIMES = range(253_402_300_800_000_000)  # microseconds: from 1970 to the year 9999
+DAMAGED = {"code": "document_damaged"}  # in place of a reason that cannot be read
 EMBEDDINGS = (AUTO, OFFLINE)
 CHATS = (AUTO, NO_CHAT)
 
@@ -179,6 +181,7 @@ class Item:
     deleting: bool
     created_at: Moment
     changed_at: Moment  # its content or metadata
+    damage: str | None = None  # the column whose stored value cannot be shown; it is read as empty
 
     @property
     def key(self) -> str:
@@ -349,11 +352,22 @@ def base_of(row: Sequence[Any]) -> Base:
 
 
 def item_of(row: Sequence[Any]) -> Item:
-    """Return the item that a row tells of."""
+    """Return the item that a row tells of.
+
+    A value that cannot be shown (written by an older version, or by another program) is read as empty and noted as
+    damage, so that one such row spoils no list and can still be deleted.
+    """
     (
         id_, base, parent, kind, name, blob, digest, size, metadata, source, seen, every, _look_at, problem, deleting,
         created_at, changed_at, _folded,
     ) = row  # fmt: skip
+    known, fault = stored_map(metadata), stored_map(problem) if problem else {}
+    columns = {
+        "metadata": known is not None,
+        "problem": fault is not None and (not problem or isinstance(fault.get("code"), str)),
+        "created_at": created_at in SHOWN_TIMES,
+        "changed_at": changed_at in SHOWN_TIMES,
+    }
     return Item(
         id=id_,
         base=base,
@@ -363,15 +377,25 @@ def item_of(row: Sequence[Any]) -> Item:
         blob=blob,
         digest=digest,
         size=size,
-        metadata=json.loads(metadata),
+        metadata=known or {},
         source=source,
         seen=seen,
         every=every,
-        problem=fault_of(problem) if problem else None,
+        problem=_fault(fault if columns["problem"] else DAMAGED) if problem else None,
         deleting=bool(deleting),
-        created_at=created_at,
-        changed_at=changed_at,
+        created_at=created_at if columns["created_at"] else Moment(0),
+        changed_at=changed_at if columns["changed_at"] else Moment(0),
+        damage=next((name for name, sound in columns.items() if not sound), None),
     )
+
+
+def stored_map(text: str) -> dict[str, Any] | None:
+    """Read a map that is stored as JSON; None if it is not one, or cannot be shown."""
+    try:
+        read = json.loads(text)
+    except (ValueError, TypeError, RecursionError):
+        return None
+    return read if isinstance(read, dict) and json_flaw(read, deepest=DEEPEST_SHOWN) is None else None
 
 
 def folded(name: str) -> str:
@@ -403,5 +427,8 @@ def fault_text(error: WorkError) -> str:
 
 def fault_of(text: str) -> Fault:
     """Read a stored reason."""
-    params = json.loads(text)
-    return Fault(params.pop("code"), params)
+    return _fault(json.loads(text))
+
+
+def _fault(told: Mapping[str, Any]) -> Fault:
+    return Fault(told["code"], {name: value for name, value in told.items() if name != "code"})

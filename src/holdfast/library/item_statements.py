@@ -10,8 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import BigInteger, Text, and_, cast, delete, func, insert, literal_column, or_, select, update
 from sqlalchemy.dialects.postgresql import insert as upsert
-from sqlalchemy.ext.compiler import compiles
-from sqlalchemy.sql.functions import FunctionElement
 
 from holdfast.library.tables import bases, items, recipes
 from holdfast.stores.batch import LIMIT, NOW, batch, number, word
@@ -19,7 +17,6 @@ from holdfast.stores.tables import jobs, owners, pauses, quotas, slots
 
 if TYPE_CHECKING:
     from sqlalchemy import CTE, ColumnElement, Subquery
-    from sqlalchemy.sql.compiler import SQLCompiler
 
 # Literal, so that partial indexes see it.
 VISIBLE = items.c.deleting == literal_column("0")
@@ -302,33 +299,8 @@ ASKED_OF_BASE = (
 
 # ---------------------------------------------------------------- which documents a search is about
 
-
-class _member(FunctionElement[str]):  # noqa: N801 - reads as a SQL function
-    """What a JSON object has under a key, as JSON."""
-
-    inherit_cache = True
-    type = Text()
-
-
-@compiles(_member, "sqlite")
-def _(element: _member, compiler: SQLCompiler, **kw: Any) -> str:
-    value, key = (compiler.process(clause, **kw) for clause in element.clauses)
-    return f"({value} -> ('$.\"' || {key} || '\"'))"
-
-
-@compiles(_member, "postgresql")
-def _(element: _member, compiler: SQLCompiler, **kw: Any) -> str:
-    value, key = (compiler.process(clause, **kw) for clause in element.clauses)
-    return f"CAST((CAST({value} AS JSONB) -> {key}) AS TEXT)"
-
-
 _document_of = and_(items.c.base_id == number("base_id"), VISIBLE, items.c.digest.is_not(None))
-_row = batch(key=str, value=str)
-WITH_METADATA = (
-    select(items.c.id)
-    .select_from(items.join(_row, _member(items.c.metadata, _row.c.key) == _row.c.value))
-    .where(_document_of)
-)
+WITH_METADATA = select(items.c.id, items.c.metadata).where(_document_of, items.c.metadata != literal_column("'{}'"))
 _row = batch(id=int)
 _subtree = _below(_row)
 DOCUMENTS_BELOW = select(items.c.id).where(_document_of, items.c.id.in_(select(_subtree.c.id)))

@@ -1,0 +1,131 @@
+"""Every operation of every interface checks its arguments at one boundary, before it does anything."""
+
+from __future__ import annotations
+
+import inspect
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast import errors
+from holdfast.core.wellformed import DEEPEST_INPUT, Flaw, Why, json_flaw, nfc, nfc_json, text_flaw
+from holdfast.front import access, accounts, archives, asking, bases, documents, dossiers, history, jobs, local, remote
+from holdfast.front.checking import Checked, check, one_of
+from holdfast.front.documents import File
+
+MODULES = (access, accounts, archives, asking, bases, documents, dossiers, history, jobs, local, remote)
+HOSTILE = {"a NUL": "a\0b", "a lone surrogate": "a\ud800b"}
+
+
+def groups() -> list[type]:
+    """Return the classes whose methods are the operations: on this machine, and at a server."""
+    found = {one for module in MODULES for _, one in inspect.getmembers(module, inspect.isclass)}
+    return sorted((one for one in found if one.__name__.startswith(("Local", "Remote"))), key=lambda one: one.__name__)
+
+
+def operations() -> list[Any]:
+    return [
+        pytest.param(group, name, id=f"{group.__name__}.{name}")
+        for group in groups()
+        for name, _ in inspect.getmembers(group, inspect.isfunction)
+        if not name.startswith("_")
+    ]
+
+
+def takes_text(parameter: inspect.Parameter) -> bool:
+    return any(word in str(parameter.annotation) for word in ("str", "Path", "Any", "File"))
+
+
+@pytest.mark.parametrize(("group", "name"), operations())
+def test_every_operation_refuses_hostile_text_in_every_argument(group: type, name: str) -> None:
+    bare = object.__new__(group)  # it has no database and no server: what is not refused here fails in another way
+    signature = inspect.signature(getattr(group, name))
+    parameters = [one for one in signature.parameters.values() if one.name != "self"]
+    for hostile in HOSTILE.values():
+        for chosen in filter(takes_text, parameters):
+            given = {
+                one.name: "text" for one in parameters if one.default is one.empty and one.kind is not one.VAR_KEYWORD
+            }
+            name_of = "tenant" if chosen.kind is chosen.VAR_KEYWORD else chosen.name
+            with pytest.raises(errors.BadRequest) as refused:
+                getattr(bare, name)(**{**given, name_of: hostile})
+            assert f"`{name_of}`" in str(refused.value)
+            assert refused.value.subcode in ("nul_character", "lone_surrogate")
+
+
+def test_every_group_of_operations_is_checked() -> None:
+    assert len(groups()) == 24
+    assert all(issubclass(group, Checked) for group in groups())
+
+
+@pytest.mark.parametrize(
+    ("value", "field"),
+    [
+        (["plain", "a\0b"], "`x[1]`"),
+        (iter(["plain", "a\ud800b"]), "`x[1]`"),
+        ({"a": {"b": ["fine", "a\0b"]}}, "`x.a.b[1]`"),
+        ({"a": {"bad \ud800": 1}}, "`x.a.bad \\ud800`"),
+        ([File(name="a.md", content=b"", metadata={"team": "a\0b"})], "`x[0].metadata.team`"),
+        ([File(name="a\0.md", content=b"\0")], "`x[0].name`"),
+        (Path("folder/a\0b"), "`x`"),
+        ({"a": object()}, "`x.a`"),
+        ({"a": float("inf")}, "`x.a`"),
+        ({1: "number as a key"}, "`x.1`"),
+        ("x" * 10_000_001, "`x`"),
+        ({"a": "x" * 65_536}, "`x`"),
+    ],
+)
+def test_a_refusal_names_the_part_that_is_wrong(value: Any, field: str) -> None:
+    with pytest.raises(errors.BadRequest) as refused:
+        check("x", value)
+    assert field in str(refused.value)
+    assert "othing was changed" in str(refused.value)
+    str(refused.value).encode()
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "Grüße, 世界 🐋", "", b"\0\xff", ["a", 1, None], {"a": [1, 2.5, True, None, {"b": "c"}]},
+        Path("caf\udce9"), File(name="a", content=Path("caf\udce9/a")), None, 7,
+    ],
+)  # fmt: skip
+def test_what_can_be_stored_passes_unchanged(value: Any) -> None:
+    assert check("x", value) is value
+
+
+def test_an_iterator_is_read_once_and_passed_on() -> None:
+    assert check("x", (one for one in ("a", "b"))) == ["a", "b"]
+
+
+def test_depth_is_counted_without_recursion() -> None:
+    deep: Any = "end"
+    for _ in range(100_000):
+        deep = [deep]
+    found = json_flaw(deep)
+    assert found is not None
+    assert (found.why, len(found.path)) == (Why.TOO_DEEP, DEEPEST_INPUT)
+    assert json_flaw({"a": "\0"}) == Flaw(Why.NUL, ("a",))
+
+
+def test_text_is_judged_by_what_databases_and_encoders_take() -> None:
+    assert [text_flaw(one) for one in ("a", "ä", "a\0", "\ud800", "\U0001f40b")] == [
+        None, None, Why.NUL, Why.SURROGATE, None,
+    ]  # fmt: skip
+
+
+def test_one_spelling_for_the_same_name() -> None:
+    assert nfc("Cafe\u0301") == nfc("Caf\u00e9") == "Caf\u00e9"
+    assert nfc_json({"e\u0301": ["e\u0301", 1]}) == {"é": ["é", 1]}
+
+
+def test_a_choice_may_be_a_string_and_an_unknown_one_is_refused_with_the_choices() -> None:
+    class Colour(StrEnum):
+        RED = "red"
+        BLUE = "blue"
+
+    assert one_of(Colour, "colour", "red") is Colour.RED
+    with pytest.raises(errors.BadRequest, match="`colour` is 'green'; choose one of red, blue"):
+        one_of(Colour, "colour", "green")
