@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 from holdfast.access.callers import Scope
 from holdfast.core.admission import DEFAULT_PRIORITY
 from holdfast.core.states import Operation
-from holdfast.errors import BadRequest
+from holdfast.errors import BadRequest, StoreFull
 from holdfast.front.cursors import places
 from holdfast.front.sentences import only, reply, summed
 from holdfast.front.shown import detailed, document, standing
@@ -22,6 +22,7 @@ from holdfast.knowledge.adding import Terms, Upload
 from holdfast.knowledge.paging import Filter, Order
 from holdfast.knowledge.requesting import Action, Manner
 from holdfast.sources.watching import USUALLY
+from holdfast.stores.disk import reporting_full_disk
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -365,8 +366,12 @@ def saving(to: Path | BinaryIO) -> Iterator[BinaryIO]:
         raise BadRequest(f"{str(to)!r} is there already; name another file, or remove it first.") from error
     except OSError as error:
         raise BadRequest(f"{str(to)!r} cannot be written: {error.strerror}.") from error
-    with file:
-        yield file
+    try:
+        with reporting_full_disk(f"for {str(to)!r}"), file:
+            yield file
+    except StoreFull:
+        to.unlink(missing_ok=True)  # a part of a file is worse than none
+        raise
 
 
 def _action(name: str) -> Action:
