@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from holdfast.access.callers import Scope
 from holdfast.core.clock import Moment
+from holdfast.core.url_secrets import masked
 from holdfast.errors import BadRequest
 from holdfast.front.cursors import place
 from holdfast.front.sentences import moment, when
@@ -128,7 +129,7 @@ class LocalWebhooks:
     def _shown(self, one: StoredWebhook) -> Webhook:
         return Webhook(
             id=one.id,
-            url=one.url,
+            url=masked(one.url),
             types=list(one.types),
             bases=_names(self._at, one.bases),
             enabled=one.enabled,

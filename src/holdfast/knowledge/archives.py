@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from holdfast.core.admission import Request, Verdict
 from holdfast.core.slot import Fault
 from holdfast.core.states import Operation
+from holdfast.core.url_secrets import masked
 from holdfast.errors import BadArchive, HoldfastError, NotNow, UnknownBase
 from holdfast.knowledge.adding import TOGETHER, Terms, Upload
 from holdfast.knowledge.bases import RESTORING
@@ -217,7 +218,7 @@ class _Restore:
             partial(self.unpacker.blob, item.digest) if item.digest else None,
             item.metadata,
             item.kind,
-            item.source,
+            item.source and masked(item.source),
             item.seen,
             item.every,
             item.problem,
