@@ -47,6 +47,7 @@ from holdfast.library.catalogue import Catalogue
 from holdfast.library.leftovers import Leftovers
 from holdfast.library.memos import Memos
 from holdfast.library.prices import Price
+from holdfast.logs import HTTP_CLIENT, log_to_stderr
 from holdfast.providers.offline import OfflineProvider
 from holdfast.providers.openai import PATIENCE, Endpoint, OpenAIProvider
 from holdfast.providers.pausing import Pausing
@@ -72,7 +73,7 @@ if TYPE_CHECKING:
     from holdfast.stores.sql import SqlStore
 
 LOG = "%(asctime)s %(levelname)s %(message)s"
-CHATTY = ("alembic", "uvicorn")  # they tell of every part of themselves
+CHATTY = ("alembic", "uvicorn", HTTP_CLIENT, "httpcore2", "openai")  # below WARNING they log every step or call
 A_TRIAL = timedelta(seconds=8)  # without a byte of answer
 
 
@@ -109,7 +110,7 @@ class Recipe:
 
 def show_log(level: str) -> None:
     """Let this process tell on stderr what happens, in which detail; what is configured already stays so."""
-    logging.basicConfig(level=level.upper(), format=LOG)
+    log_to_stderr(level.upper(), LOG)
     for name in () if level == "debug" else CHATTY:
         logging.getLogger(name).setLevel(logging.WARNING)
 

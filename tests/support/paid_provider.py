@@ -130,6 +130,7 @@ class PaidProvider:
         self.rejects: set[str] = set()  # parameters and kinds of response_format that this endpoint does not know
         self.longest: int | None = None  # characters of a text
         self.most_texts: int | None = None  # of a call
+        self.authorization = f"Bearer {self.key}"  # that every call must show
         self.only_floats = False  # base64 is ignored, as some endpoints do
         self.reply: Callable[[Json], str] = echo
         self._next: deque[Fault] = deque()
@@ -206,7 +207,7 @@ class PaidProvider:
     def rejection(self, path: str, request: Json, key: str) -> Fault | None:
         """Name what is wrong with a call of itself."""
         embedding = path == "/v1/embeddings"
-        if key != f"Bearer {self.key}":
+        if key != self.authorization:
             return BAD_KEY
         if request.get("model") != (self.embedding_model if embedding else self.chat_model):
             return NO_MODEL

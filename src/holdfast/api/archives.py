@@ -14,6 +14,7 @@ from holdfast.api.bases import Name, address
 from holdfast.api.callers import Front
 from holdfast.api.uploads import IN_MEMORY
 from holdfast.front.values import Restored
+from holdfast.stores.disk import TEMPORARY, reporting_full_disk
 
 router = APIRouter(tags=["archives"])
 
@@ -66,7 +67,7 @@ async def restore_base(
     name: Annotated[str | None, Query(min_length=1, max_length=200, description="of the base; else as before")] = None,
 ) -> Restored:
     """Make a base from such a file; its documents are indexed again, from the answers that were paid for."""
-    with SpooledTemporaryFile(max_size=IN_MEMORY) as file:
+    with reporting_full_disk(TEMPORARY), SpooledTemporaryFile(max_size=IN_MEMORY) as file:
         async for block in request.stream():
             file.write(block)
         file.seek(0)

@@ -20,6 +20,7 @@ from holdfast.access.repeats import Answer, Fresh, InFlight, Mismatch, Replay
 from holdfast.api import problems
 from holdfast.api.callers import caller, served
 from holdfast.errors import HoldfastError
+from holdfast.stores.disk import TEMPORARY, reporting_full_disk
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
@@ -46,7 +47,7 @@ class RepeatableRoute(APIRoute):
             if key is None or request.method != "POST":
                 return await answer(request)
             who = await run_in_threadpool(caller, request)
-            with SpooledTemporaryFile(max_size=IN_MEMORY) as body:
+            with reporting_full_disk(TEMPORARY), SpooledTemporaryFile(max_size=IN_MEMORY) as body:
                 digest = hashlib.sha256(f"{request.method} {request.url.path}?{request.url.query}\n".encode())
                 async for block in request.stream():
                     digest.update(block)

@@ -7,11 +7,11 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request
 from pydantic import BaseModel
-from sqlalchemy.engine import make_url
 
 from holdfast import __version__
 from holdfast.access.callers import Scope
 from holdfast.api.callers import Front, served
+from holdfast.core.url_secrets import masked
 from holdfast.front.values import Finding
 
 router = APIRouter(tags=["system"])
@@ -52,7 +52,7 @@ def read_about(front: Front, request: Request) -> About:
         scope=str(caller.scope),
         bases_limited=caller.bases is not None,
         settings=[
-            Setting(name=one.name, value=_plain(one.name, getattr(settings, one.name)), meaning=one.metadata["meaning"])
+            Setting(name=one.name, value=_plain(getattr(settings, one.name)), meaning=one.metadata["meaning"])
             for one in fields(settings)
             if admin and one.repr
         ],
@@ -82,8 +82,8 @@ def is_ready(request: Request) -> Health:
     return Health(status="ok")
 
 
-def _plain(name: str, value: Any) -> Any:
-    """Return a setting as JSON has it; the password in the address of a database is nobody's business."""
-    if name == "database":
-        return make_url(value).render_as_string(hide_password=True)
-    return value if isinstance(value, int | float | str | None) else str(value)
+def _plain(value: Any) -> Any:
+    """Return a setting as JSON has it, without the secrets in addresses."""
+    if isinstance(value, str):
+        return masked(value)
+    return value if isinstance(value, int | float | None) else str(value)

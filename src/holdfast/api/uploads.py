@@ -16,6 +16,7 @@ from starlette.datastructures import UploadFile
 from holdfast.api.problems import Refused
 from holdfast.errors import BadRequest
 from holdfast.front.documents import File
+from holdfast.stores.disk import TEMPORARY, reporting_full_disk
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -30,6 +31,13 @@ FORM = "multipart/form-data"
 @asynccontextmanager
 async def uploaded(request: Request, *, name: str | None, parent: int | None) -> AsyncIterator[list[File]]:
     """Receive files: those of a form, or the body under a name that is told beside it."""
+    with reporting_full_disk(TEMPORARY):
+        async with _uploaded(request, name=name, parent=parent) as files:
+            yield files
+
+
+@asynccontextmanager
+async def _uploaded(request: Request, *, name: str | None, parent: int | None) -> AsyncIterator[list[File]]:
     if request.headers.get("content-type", "").partition(";")[0].strip().lower() == FORM:
         async with request.form(max_files=MOST_FILES, max_fields=MOST_FILES) as form:
             metadata = _metadata(form.get("metadata"))

@@ -14,6 +14,7 @@ import typer
 from holdfast.cli.exits import Exit
 from holdfast.cli.running import Face, command
 from holdfast.errors import BadSettings, HoldfastError
+from holdfast.logs import log_to_stderr
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -58,7 +59,7 @@ def adopt(
 
 def _ending(face: Face, work: Callable[[], None]) -> Exit:
     if not face.common.debug:
-        logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+        log_to_stderr(logging.INFO, "%(asctime)s %(levelname)s %(message)s")
     try:
         work()
     except HoldfastError as error:

@@ -18,6 +18,7 @@ import typer
 from holdfast.cli.exits import Exit, told
 from holdfast.cli.terminal import Terminal
 from holdfast.errors import BadRequest, BadSettings, HoldfastError
+from holdfast.logs import log_to_stderr
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -172,7 +173,7 @@ def _wrapped(function: Callable[..., Any]) -> Callable[..., None]:
 def run_command(common: Common, function: Callable[..., Any], given: dict[str, Any]) -> None:
     """Run a command and end with its exit code."""
     if common.debug:
-        logging.basicConfig(level=logging.DEBUG, format="%(asctime)s %(levelname)s %(name)s %(message)s")
+        log_to_stderr(logging.DEBUG, "%(asctime)s %(levelname)s %(name)s %(message)s")
     face = Face(common)
     try:
         code = function(face, **given)

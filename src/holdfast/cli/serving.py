@@ -11,6 +11,7 @@ import typer
 
 from holdfast.cli.exits import Exit
 from holdfast.cli.running import Face, command
+from holdfast.core.url_secrets import masked
 from holdfast.errors import BadSettings
 from holdfast.settings import Settings
 
@@ -67,7 +68,7 @@ def worker(
     ended = _ended()
     scheduler = open_scheduler(settings)
     scheduler.start(crew(settings))
-    told = {"workers": settings.workers, "database": _masked(settings.database)}
+    told = {"workers": settings.workers, "database": masked(settings.database)}
     face.show(told, lambda: face.terminal.say(f"{settings.workers} workers on {told['database']}; Ctrl-C ends it."))
     try:
         ended.wait()
@@ -110,9 +111,3 @@ def _log(face: Face, settings: Settings) -> Settings:
     level = said or settings.log or "info"
     show_log(level)
     return replace(settings, log=level)
-
-
-def _masked(address: str) -> str:
-    from sqlalchemy.engine import make_url  # noqa: PLC0415 - slow to load
-
-    return make_url(address).render_as_string(hide_password=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 from dataclasses import fields
 from datetime import timedelta
 from typing import TYPE_CHECKING, Annotated, Any
@@ -13,14 +12,13 @@ import typer
 from holdfast.cli.exits import Exit
 from holdfast.cli.plain import lasting
 from holdfast.cli.running import Face, command
+from holdfast.core.url_secrets import MASK, masked
 from holdfast.settings import PREFIX, Settings
 
 if TYPE_CHECKING:
     from holdfast.front.values import Finding
 
 PANEL = "Tending"
-HIDDEN = "********"
-PASSWORD = re.compile(r"(://[^/:@]*:)[^@]*@")
 
 
 def declare(app: typer.Typer, config: typer.Typer) -> None:
@@ -79,9 +77,9 @@ def _setting(face: Face, settings: Settings, one: Any) -> dict[str, Any]:
     if face.where is not None and one.name in ("home", "database", "data"):
         origin = "command line"
     if not one.repr and value:
-        value = HIDDEN
+        value = MASK
     if isinstance(value, str):
-        value = PASSWORD.sub(rf"\1{HIDDEN}@", value)
+        value = masked(value)
     return {"name": name, "value": value, "origin": origin, "meaning": one.metadata["meaning"]}
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from holdfast.access.callers import Scope
 from holdfast.core.clock import Moment
+from holdfast.core.url_secrets import masked
 from holdfast.errors import BadRequest
 from holdfast.front.checking import Checked
 from holdfast.front.cursors import place
@@ -129,7 +130,7 @@ class LocalWebhooks(Checked):
     def _shown(self, one: StoredWebhook) -> Webhook:
         return Webhook(
             id=one.id,
-            url=one.url,
+            url=masked(one.url),
             types=list(one.types),
             bases=_names(self._at, one.bases),
             enabled=one.enabled,

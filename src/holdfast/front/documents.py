@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 from holdfast.access.callers import Scope
 from holdfast.core.admission import DEFAULT_PRIORITY
 from holdfast.core.states import Operation
-from holdfast.errors import BadRequest
+from holdfast.core.url_secrets import masked, secret_in
+from holdfast.errors import BadRequest, StoreFull
 from holdfast.front.checking import Checked
 from holdfast.front.cursors import places
 from holdfast.front.sentences import only, reply, summed
@@ -23,6 +24,7 @@ from holdfast.knowledge.adding import Terms, Upload
 from holdfast.knowledge.paging import Filter, Order
 from holdfast.knowledge.requesting import Action, Manner
 from holdfast.sources.watching import USUALLY
+from holdfast.stores.disk import reporting_full_disk
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -148,11 +150,11 @@ class LocalDocuments(Checked, OneByOne):
 
     def url(self, base: str, address: str, *, name: str | None = None, every: int | None = None) -> Reply:
         """Add a page of the web; `every` so many seconds it is looked at again."""
-        return self._add(base, [Upload(name or address, kind=Kind.URL, source=address, every=every)])[0]
+        return self._add(base, [_source(Kind.URL, address, name, every)])[0]
 
     def sitemap(self, base: str, address: str, *, name: str | None = None, every: int | None = None) -> Reply:
         """Add all pages that a sitemap lists."""
-        return self._add(base, [Upload(name or address, kind=Kind.SITEMAP, source=address, every=every)])[0]
+        return self._add(base, [_source(Kind.SITEMAP, address, name, every)])[0]
 
     def sync(self, base: str, folder: Path | str, *, priority: int = DEFAULT_PRIORITY) -> Reply:
         """Bring a folder of the machine that holds the library up to date; the first time it becomes an item."""
@@ -366,8 +368,31 @@ def saving(to: Path | BinaryIO) -> Iterator[BinaryIO]:
         raise BadRequest(f"{str(to)!r} is there already; name another file, or remove it first.") from error
     except OSError as error:
         raise BadRequest(f"{str(to)!r} cannot be written: {error.strerror}.") from error
-    with file:
-        yield file
+    try:
+        with reporting_full_disk(f"for {str(to)!r}"), file:
+            yield file
+    except StoreFull:
+        to.unlink(missing_ok=True)  # a part of a file is worse than none
+        raise
+
+
+def _source(kind: Kind, address: str, name: str | None, every: int | None) -> Upload:
+    """Name a page or sitemap; an address that holds a secret is refused, because it would be stored and shown."""
+    part = secret_in(address)
+    if part == "user":
+        raise BadRequest(
+            f"The address {masked(address)!r} holds a user name or a password, which would be stored and shown. "
+            "Nothing was stored; write it without them. Holdfast fetches only pages that need no sign-in.",
+            "user_in_address",
+        )
+    if part is not None:
+        raise BadRequest(
+            f"The address {masked(address)!r} holds a secret in its parameter {part!r}, which would be stored and "
+            "shown. Nothing was stored; write it without the parameter.",
+            "secret_in_address",
+            parameter=part,
+        )
+    return Upload(name or address, kind=kind, source=address, every=every)
 
 
 def _action(name: str) -> Action:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from holdfast.core.url_secrets import masked
 from holdfast.errors import NotNow
 from holdfast.front.sentences import moment, not_enabled, problem, progress, waiting, when
 from holdfast.front.values import Card, Counts, Document, Index, Problem, Standing
@@ -116,7 +117,7 @@ def _document(row: Row, base: str) -> dict[str, Any]:
         "parent": item.parent or None,
         "size": item.size,
         "sha256": item.digest,
-        "source": item.source,
+        "source": None if item.source is None else masked(item.source),
         "every": item.every,
         "metadata": dict(item.metadata),
         "created_at": when(item.created_at),

@@ -11,6 +11,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from holdfast import errors
 from holdfast.errors import BadAnswer
+from holdfast.logs import mask_http_client_log
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -54,6 +55,7 @@ class Wire:
     def __init__(self, address: str, key: str | None) -> None:
         headers = {"Authorization": f"Bearer {key}"} if key else {}
         secure = not address.startswith("http://")  # whom to trust is read only where it is asked
+        mask_http_client_log()
         self._client = httpx2.Client(
             base_url=address.rstrip("/") + API, headers=headers, timeout=SECONDS, verify=secure
         )

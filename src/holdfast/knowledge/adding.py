@@ -23,7 +23,7 @@ from holdfast.core.dependencies import SlotSpec
 from holdfast.core.effects import Event
 from holdfast.core.slot import Fault
 from holdfast.core.states import Operation, Status
-from holdfast.errors import BadRequest, Paused, StoreError, UnknownItem, WorkError
+from holdfast.errors import BadRequest, Paused, StoreError, StoreFull, UnknownItem, WorkError
 from holdfast.indexes.documents import CONTENT
 from holdfast.knowledge.selecting import locked, require
 from holdfast.library import item_statements as sql
@@ -131,7 +131,18 @@ class Adding:
 
     def add(self, base: Base, uploads: Iterable[Upload], terms: Terms) -> list[Reply]:
         """Add items to a container, or change those of the same name; each has its own answer, in order."""
-        return [reply for portion in _portions(uploads) for reply in self._add(base, portion, terms)]
+        replies: list[Reply] = []
+        for portion in _portions(uploads):
+            try:
+                replies += self._add(base, portion, terms)
+            except StoreFull as error:
+                if not replies:
+                    raise
+                raise StoreFull(
+                    f"The disk became full. The first {len(replies)} items of this request were processed, nothing of "
+                    "the others was written; free some space and send those again."
+                ) from error
+        return replies
 
     def slots(self, base: Base) -> tuple[SlotSpec, ...]:
         """Return what a document of this base should have."""
@@ -154,6 +165,9 @@ class Adding:
         try:
             answers = self._store.admit_with(shipment.write)
             useless += shipment.useless
+        except StoreFull:  # the transaction was rolled back, so no row names the blobs
+            useless += [case.blob.name for case in cases if case.blob]
+            raise
         except StoreError:
             raise  # whether rows name the blobs is known to the database alone
         except BaseException:

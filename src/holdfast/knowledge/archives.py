@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from holdfast.core.admission import Request, Verdict
 from holdfast.core.slot import Fault
 from holdfast.core.states import Operation
+from holdfast.core.url_secrets import masked
 from holdfast.errors import BadArchive, HoldfastError, NotNow, UnknownBase
 from holdfast.knowledge.adding import TOGETHER, Terms, Upload
 from holdfast.knowledge.bases import RESTORING
@@ -34,6 +35,7 @@ from holdfast.library.holding import Held, Holding
 from holdfast.runtime.liveness import holder_name, known_dead
 from holdfast.stores.base import LARGEST_BATCH
 from holdfast.stores.desk import record
+from holdfast.stores.disk import TEMPORARY, reporting_full_disk
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -111,7 +113,7 @@ class Archives:
         now = bases.read(base)
         if now.problem is not None and now.problem.code == RESTORING:
             raise NotNow(RESTORING, f"{now.name!r} is not whole. {now.problem.params['message']}")
-        with _written(target) as file:
+        with reporting_full_disk("for the archive and in the temporary folder (TMPDIR)"), _written(target) as file:
             counted = _Counted(file)
             packed = Packer(store.database, blobs, now, counted).pack(version, memos=memos)  # type: ignore[arg-type]
         return Exported(documents=packed.documents, bytes=counted.count, memos=packed.memos, left_out=packed.left_out)
@@ -216,7 +218,7 @@ class _Restore:
             partial(self.unpacker.blob, item.digest) if item.digest else None,
             item.metadata,
             item.kind,
-            item.source,
+            item.source and masked(item.source),
             item.seen,
             item.every,
             item.problem,
@@ -343,5 +345,7 @@ def _opened(archive: Path | BinaryIO) -> Iterator[BinaryIO]:
             yield archive
         else:
             copy = stack.enter_context(TemporaryFile())
-            shutil.copyfileobj(archive, copy, BLOCK)
+            with reporting_full_disk(TEMPORARY):
+                shutil.copyfileobj(archive, copy, BLOCK)
+                copy.flush()
             yield copy

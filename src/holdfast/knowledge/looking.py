@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from holdfast.core.admission import Request
 from holdfast.core.slot import Built
 from holdfast.core.states import Operation
+from holdfast.core.url_secrets import masked
 from holdfast.errors import Permanent
 from holdfast.knowledge.adding import Terms, Upload, await_quota
 from holdfast.knowledge.folders import LATER, Folders
@@ -110,7 +111,7 @@ class SourceIndexer:
         upload = Upload(
             item.name,
             page.body,
-            {**item.metadata, "file": page.name, "address": page.url, "type": page.mime},
+            {**item.metadata, "file": page.name, "address": masked(page.url), "type": page.mime},
             Kind.URL,
             item.source,
             json.dumps(asdict(page.known)),

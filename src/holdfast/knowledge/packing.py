@@ -21,6 +21,7 @@ from itertools import groupby
 from tempfile import SpooledTemporaryFile
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
+from holdfast.core.url_secrets import masked
 from holdfast.library import archive_statements as sql
 from holdfast.library.blobs import BLOCK
 from holdfast.library.catalogue import item_of
@@ -193,7 +194,7 @@ def _told(item: Item) -> dict[str, Any]:
         "kind": str(item.kind),
         "name": item.name,
         "metadata": dict(item.metadata),
-        "source": item.source,
+        "source": item.source and masked(item.source),
         "seen": item.seen,
         "every": item.every,
         "digest": item.digest,

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from holdfast.errors import BadRequest
+from holdfast.stores.disk import DATA, reporting_full_disk
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -54,8 +55,13 @@ class Blobs:
     def putting(self) -> Iterator[Callable[[Bytes], Blob]]:
         """Give a function that copies bytes into a new blob; at the end of the block they all survive a power cut.
 
-        A block that fails leaves none of them.
+        A block that fails leaves none of them; on a full disk it raises `StoreFull`.
         """
+        with reporting_full_disk(DATA), self._putting() as put:
+            yield put
+
+    @contextmanager
+    def _putting(self) -> Iterator[Callable[[Bytes], Blob]]:
         self._folder.mkdir(parents=True, exist_ok=True)
         blobs: list[Blob] = []
 

@@ -17,6 +17,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Literal
 
 from holdfast.errors import BadSettings, Permanent
+from holdfast.logs import mask_http_client_log
 from holdfast.providers.base import Completion, gather, never, no_embedding_model, no_language_model, readable
 from holdfast.providers.batches import Batching, embed_in_batches
 from holdfast.providers.dialect import Dialect
@@ -176,6 +177,7 @@ def _client(endpoint: Endpoint) -> OpenAI:
         from openai import OpenAI, Timeout  # noqa: PLC0415 - slow to import, and an extra
     except ImportError:
         raise BadSettings("An endpoint is reached through the openai library: install holdfast[documents].") from None
+    mask_http_client_log()
     seconds = endpoint.timeout.total_seconds()
     return OpenAI(
         base_url=endpoint.base_url,

@@ -20,6 +20,7 @@ from holdfast.errors import (
     StaleLease,
     StopWork,
     StoreError,
+    StoreFull,
     Transient,
     WorkError,
 )
@@ -171,7 +172,7 @@ class Executor:
             if task.published:  # it stands, whatever came after
                 log.exception("work.published_then_failed key=%s fence=%d", ticket.key, ticket.fence)
                 return Settled.PUBLISHED
-            trace = not isinstance(error, WorkError)  # of what an indexer foresaw the sentence says it all
+            trace = not isinstance(error, WorkError | StoreFull)  # of what an indexer foresaw the sentence says it all
             log.info("work.failed key=%s fence=%d error=%s", ticket.key, ticket.fence, error, exc_info=trace)
             return self._failure(ticket, error)
 
@@ -184,10 +185,13 @@ class Executor:
             fault = Fault(error.code, error.params)
             paused = error.retry_after if isinstance(error, Paused) else None
             delay = paused or retry.delay(ticket.attempt, self._chance(), error.retry_after)
+        elif isinstance(error, StoreFull):
+            fault = Fault("disk_full", {"message": str(error)})
+            delay = retry.delay(ticket.attempt, self._chance())
         else:
             fault = Fault("unexpected", {"type": type(error).__name__, "message": str(error)[:500]})
             delay = retry.delay(ticket.attempt, self._chance())
-        if isinstance(error, Outage):
+        if isinstance(error, Outage | StoreFull):  # every document fails the same way, so no attempt is counted
             return Failure(ticket=ticket, fault=fault, delay=delay, refund=True)
         if ticket.removing:  # a clean-up is never given up
             return Failure(ticket=ticket, fault=fault, delay=delay or retry.cap)

@@ -32,8 +32,9 @@ def open_database(url: str, clock: Clock) -> Database:
     try:
         parsed = make_url(url)
     except ArgumentError as error:
+        shown = "This" if "@" in url else repr(url)  # without a scheme it cannot be told where a password is
         raise BadSettings(
-            f"{url!r} is not the address of a database; write sqlite:///path/to/file.db or postgresql+psycopg://…"
+            f"{shown} is not the address of a database; write sqlite:///path/to/file.db or postgresql+psycopg://…"
         ) from error
     backend = parsed.get_backend_name()
     if backend == "sqlite":

@@ -7,7 +7,6 @@ overtakes those who wait; ours is a queue in each process and a file lock betwee
 
 from __future__ import annotations
 
-import errno
 import fcntl
 import os
 import sqlite3
@@ -30,6 +29,7 @@ from holdfast.errors import (
     StoreReadOnly,
     StoreUnavailable,
 )
+from holdfast.stores.disk import FULL, disk_full
 from holdfast.stores.shredding import shred
 
 if TYPE_CHECKING:
@@ -254,8 +254,8 @@ def _unwritable(path: Path, error: OSError) -> StoreError:
         return StoreUnavailable(
             f"The database cannot be opened. Check that its folder exists and may be written. ({error})"
         )
-    if error.errno == errno.ENOSPC:
-        return StoreFull(f"The disk is full. Nothing was written; free some space and try again. ({error})")
+    if error.errno in FULL:
+        return disk_full(error)
     return StoreReadOnly(
         f"The database cannot be written. Nothing was written; check the owner and mode of {path.parent}. ({error})"
     )

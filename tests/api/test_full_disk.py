@@ -1,0 +1,157 @@
+"""A full disk: every way of writing is answered with 507, leaves no file and no row, and works again with room."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import resource
+import shutil
+import subprocess
+import sys
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from holdfast.knowledge.adding import SOURCE, Terms, Upload
+from holdfast.knowledge.looking import World
+from holdfast.library.catalogue import Kind
+from holdfast.sources.reach import Reach
+from tests.support.http_site import problem
+from tests.support.processes import ROOT
+from tests.support.site import Site, reply
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    import httpx2
+
+    from tests.support.http_site import HttpSite
+
+LARGEST_FILE = 900_000
+FITS_IN_MEMORY = 1_000_000  # of the server, so that it fails where the bytes are kept
+SPOOLED = 2_000_000  # fails in the temporary folder already
+DOCUMENTS = "/bases/shelf/documents"
+
+
+@contextmanager
+def full_disk() -> Iterator[None]:
+    """Let this process write no file beyond `LARGEST_FILE`: the disk refuses the bytes as a full one does."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (LARGEST_FILE, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def written(site: HttpSite) -> tuple[list[str], int, int]:
+    files = sorted(path.name for path in site.rig.folder.rglob("*") if path.is_file())
+    return files, site.rig.count("items"), site.rig.count("slots")
+
+
+def upload(site: HttpSite, size: int, **headers: str) -> httpx2.Response:
+    return site.upload("large.txt", "x" * size, headers=headers)
+
+
+def upload_form(site: HttpSite, size: int) -> httpx2.Response:
+    return site.http.post(DOCUMENTS, files={"file": ("form.txt", b"x" * size)})
+
+
+def upload_repeatable(site: HttpSite, size: int) -> httpx2.Response:
+    return upload(site, size, **{"Idempotency-Key": "once"})
+
+
+def add_note(site: HttpSite, size: int) -> httpx2.Response:
+    return site.http.post(f"{DOCUMENTS}/notes", json={"name": "note", "text": "x" * size})
+
+
+WAYS = pytest.mark.parametrize(
+    ("write", "size"),
+    [
+        (upload, FITS_IN_MEMORY),
+        (upload, SPOOLED),
+        (upload_form, FITS_IN_MEMORY),
+        (upload_form, SPOOLED),
+        (upload_repeatable, FITS_IN_MEMORY),
+        (upload_repeatable, SPOOLED),
+        (add_note, SPOOLED),
+    ],
+)
+
+
+@WAYS
+def test_a_write_that_the_disk_refuses_is_answered_with_507_and_leaves_nothing(
+    site: HttpSite, write: Callable[[HttpSite, int], httpx2.Response], size: int
+) -> None:
+    before = written(site)
+    with full_disk():
+        answer = write(site, size)
+    assert answer.status_code == 507, answer.text
+    told = problem(answer)
+    assert told["code"] == "disk_full"
+    assert told["detail"].startswith("The disk is full. Nothing was written; free some space")
+    assert written(site) == before
+    assert write(site, size).status_code == 202
+
+
+@pytest.mark.parametrize("size", [FITS_IN_MEMORY, SPOOLED])
+def test_an_archive_that_does_not_fit_on_the_disk_leaves_no_base(site: HttpSite, size: int) -> None:
+    archive = io.BytesIO()
+    site.rig.library.items.add(site.rig.base, [Upload("kept", os.urandom(size))], Terms(index=False))
+    site.rig.library.archives.export(site.rig.base, archive)
+    before = written(site)
+    with full_disk():
+        answer = site.http.post("/archives", params={"name": "copy"}, content=archive.getvalue())
+    assert (answer.status_code, problem(answer)["code"]) == (507, "disk_full")
+    assert written(site) == before
+    assert [base["name"] for base in site.http.get("/bases").json()] == ["shelf"]
+
+
+def test_a_page_that_does_not_fit_on_the_disk_waits_and_is_fetched_when_there_is_room(site: HttpSite) -> None:
+    rig = site.rig
+    rig.library.world = World(reach=Reach.parse("127.0.0.1"))
+    rig.indexers = rig.library.indexers()
+    worker = rig.hire("fetcher")
+    with Site() as web:
+        web.says("/page", reply(b"<p>" + b"tide " * 200_000 + b"</p>"))
+        rig.library.items.add(rig.base, [Upload("page", kind=Kind.URL, source=web.url("/page"))], Terms())
+        item = rig.library.items.find(rig.base, "page")
+        with full_disk():
+            worker.run_next(1)
+        slot = rig.store.slot(rig.base.key, item.source_key, SOURCE)
+        assert slot.error is not None
+        assert (slot.state, slot.error.code, slot.attempts) == ("waiting", "disk_full", 0)
+        assert written(site)[0] == []
+        rig.clock.advance(timedelta(hours=1))
+        worker.run_next(1)
+        assert len(written(site)[0]) == 1
+
+
+def test_a_request_of_many_files_says_how_many_were_added_before_the_disk_was_full(site: HttpSite) -> None:
+    files = [("file", (f"{number}.txt", b"x" * number)) for number in range(100)]
+    with full_disk():
+        answer = site.http.post(DOCUMENTS, files=[*files, ("file", ("large.txt", b"x" * FITS_IN_MEMORY))])
+    assert answer.status_code == 507
+    assert "The first 100 items of this request were processed" in problem(answer)["detail"]
+    assert written(site)[1] == 100
+
+
+def test_bytes_whose_row_does_not_fit_on_the_disk_are_removed_again(tmp_path: Path) -> None:
+    missing = [tool for tool in ("unshare", "mount") if shutil.which(tool) is None]
+    if missing:
+        assert os.environ.get("CI") != "true", f"install {missing}: continuous integration must fill a disk"
+        pytest.skip(f"there is no {missing[0]} to make a small disk with")
+    command = ["unshare", "-rm", sys.executable, "-m", "tests.support.full_disk", str(tmp_path / "disk")]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=120)
+    told: dict[str, Any] = json.loads(done.stdout) if done.stdout else {}
+    if "refused" in told or (done.returncode and done.stderr.startswith("unshare:")):
+        pytest.skip(f"this kernel lets us make no small disk: {told.get('refused') or done.stderr}")
+    assert done.returncode == 0, done.stderr
+    for said in told["full"].values():
+        assert said.startswith("StoreFull: The disk is full. Nothing was written"), told["full"]
+    assert told["after"] == told["before"]
+    assert set(told["again"].values()) == {"written"}, told["again"]

@@ -1,0 +1,154 @@
+"""Secrets in addresses are in no log, in no list of settings and in no table."""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+import subprocess
+import sys
+import zipfile
+from base64 import b64encode
+from typing import TYPE_CHECKING
+
+import pytest
+
+from holdfast.core.url_secrets import MASK
+from holdfast.errors import BadRequest, BadSettings
+from holdfast.front.local import Local
+from holdfast.front.opening import me
+from holdfast.knowledge.adding import Terms, Upload
+from holdfast.library.catalogue import Kind
+from holdfast.providers.openai import Endpoint, OpenAIProvider
+from holdfast.stores.opening import open_database
+from tests.support.paid_provider import PaidProvider
+from tests.support.processes import ROOT
+from tests.support.rig import Rig
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from tests.support.clock import FakeClock
+
+SWORD = "swordfish"
+
+# Logs as a server and its workers do, calls a provider once, and logs one line of our own.
+SERVE = """
+import logging, sys
+from holdfast.providers.openai import Endpoint, OpenAIProvider
+from holdfast.wiring import show_log
+
+show_log("info")
+provider = OpenAIProvider(Endpoint(base_url=sys.argv[1], key="sk", embedding_model="embedder"))
+provider.embed(["tide"])
+provider.close()
+try:
+    raise ValueError(sys.argv[1])
+except ValueError:
+    logging.getLogger("holdfast").exception("it failed at %s", sys.argv[1])
+"""
+
+
+@pytest.fixture
+def paid() -> Iterator[PaidProvider]:
+    with PaidProvider() as provider:
+        provider.authorization = "Basic " + b64encode(f"reader:{SWORD}".encode()).decode()
+        yield provider
+
+
+@pytest.fixture
+def rig(database_url: str, tmp_path: Path, clock: FakeClock) -> Iterator[Rig]:
+    rig = Rig(database_url, tmp_path / "blobs", clock, settings={"webhook_allow": "127.0.0.1"})
+    yield rig
+    rig.close()
+
+
+@pytest.fixture
+def library(rig: Rig) -> Local:
+    return Local(rig.library, me())
+
+
+def with_user(url: str) -> str:
+    return url.replace("://", f"://reader:{SWORD}@")
+
+
+def test_a_server_logs_nothing_per_call_and_masks_secrets_in_what_it_logs(paid: PaidProvider) -> None:
+    command = [sys.executable, "-c", SERVE, with_user(paid.url)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True, timeout=120)
+    assert paid.bill.texts["tide"] == 1
+    first, *trace = done.stderr.splitlines()
+    assert f"it failed at http://{MASK}@127.0.0.1" in first
+    assert "ValueError" in trace[-1]
+    assert SWORD not in done.stderr
+
+
+def test_the_http_client_logs_no_secret_in_an_application_of_others(
+    paid: PaidProvider, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    provider = OpenAIProvider(Endpoint(base_url=with_user(paid.url), key="sk", embedding_model="embedder"))
+    provider.embed(["tide"])
+    provider.close()
+    assert f"POST http://{MASK}@127.0.0.1" in caplog.text
+    assert SWORD not in caplog.text
+
+
+@pytest.mark.parametrize("kind", ["url", "sitemap"])
+@pytest.mark.parametrize(
+    ("address", "code"),
+    [
+        (f"https://reader:{SWORD}@example.org/page", "user_in_address"),
+        (f"https://{SWORD}@example.org/page", "user_in_address"),
+        (f"https://example.org/page?api-key={SWORD}", "secret_in_address"),
+        (f"https://example.org/page?a=1&password={SWORD}", "secret_in_address"),
+    ],
+)
+def test_a_page_whose_address_holds_a_secret_is_refused_and_not_stored(
+    library: Local, kind: str, address: str, code: str
+) -> None:
+    with pytest.raises(BadRequest) as refused:
+        getattr(library.documents, kind)("shelf", address)
+    assert refused.value.subcode == code
+    assert "Nothing was stored" in str(refused.value)
+    assert SWORD not in str(refused.value)
+    assert library.documents.list("shelf").items == []
+
+
+def test_a_webhook_with_a_token_in_its_address_is_shown_without_it(library: Local) -> None:
+    made = library.webhooks.create(f"http://127.0.0.1/build?token={SWORD}")
+    assert made.webhook.url == f"http://127.0.0.1/build?token={MASK}"
+    assert [one.url for one in library.webhooks.list()] == [made.webhook.url]
+
+
+def test_an_archive_and_a_list_hold_no_secret_of_an_address_that_was_stored_before(rig: Rig, library: Local) -> None:
+    stored = Upload("page", kind=Kind.URL, source=f"https://reader:{SWORD}@example.org/page")
+    rig.library.items.add(rig.base, [stored], Terms(index=False))
+    (shown,) = library.documents.list("shelf").items
+    assert shown.source == f"https://{MASK}@example.org/page"
+    archive = io.BytesIO()
+    rig.library.archives.export(rig.base, archive)
+    with zipfile.ZipFile(archive) as packed:
+        assert not [name for name in packed.namelist() if SWORD.encode() in packed.read(name)]
+
+
+def test_settings_are_shown_without_the_secrets_in_their_addresses(tmp_path: Path) -> None:
+    environment = {
+        "HOLDFAST_HOME": str(tmp_path),
+        "HOLDFAST_EMBEDDING_URL": f"https://example.org/v1?api-key={SWORD}",
+        "HOLDFAST_EMBEDDING_MODEL": "m",
+        "HOLDFAST_CHAT_URL": f"https://example.org/v1?password={SWORD}",
+        "HOLDFAST_CHAT_MODEL": "m",
+        "HOLDFAST_DATABASE": f"postgresql+psycopg://me:{SWORD}@db/holdfast",
+    }
+    command = [sys.executable, "-m", "holdfast.cli", "config", "show", "--json"]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True, timeout=60)
+    shown = {one["name"]: one["value"] for one in json.loads(done.stdout)}
+    assert shown["HOLDFAST_EMBEDDING_URL"] == f"https://example.org/v1?api-key={MASK}"
+    assert SWORD not in done.stdout + done.stderr
+
+
+def test_a_database_address_that_cannot_be_read_is_named_without_its_password(clock: FakeClock) -> None:
+    with pytest.raises(BadSettings) as refused:
+        open_database(f"postgresql//me:{SWORD}@db", clock)
+    assert SWORD not in str(refused.value)
