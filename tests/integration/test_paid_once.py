@@ -174,6 +174,53 @@ def test_one_edited_paragraph_of_a_large_document_pays_for_a_few_texts(
     assert max(paid.bill.texts.values()) == 1
 
 
+@pytest.mark.parametrize(
+    ("before", "after", "most"),
+    [
+        ("## Part 0\n", "## Opening\n", 2),  # the first heading is a sibling of all others
+        ("## Part 50\n", "## Middle\n", 2),
+    ],
+)
+def test_an_edited_heading_pays_for_its_own_section(
+    make: Make, paid: PaidProvider, before: str, after: str, most: int
+) -> None:
+    rig = make(**SMALL)
+    rig.index("parts.md", sections(100))
+    first = paid_texts(paid)
+    assert first >= 100
+    rig.index("parts.md", sections(100).replace(before, after))
+    assert rig.slot("parts.md", "vector").built == 2
+    assert 1 <= paid_texts(paid) - first <= most
+    assert ledger(rig)[True] == paid_texts(paid)
+    assert_right(rig)
+
+
+def test_a_title_beside_a_level_1_heading_pays_for_the_opening_alone(make: Make, paid: PaidProvider) -> None:
+    rig = make(**SMALL)
+    text = f"---\ntitle: Krill\n---\n\n# Of the sea\n\n{sections(50)}"
+    rig.index("parts.md", text)
+    first = paid_texts(paid)
+    rig.index("parts.md", text.replace("Krill", "Plankton"))
+    assert rig.slot("parts.md", "vector").built == 2
+    assert 1 <= paid_texts(paid) - first <= 2
+
+
+@pytest.mark.parametrize(
+    ("text", "paths"),
+    [
+        (sections(3), [(), (), ()]),  # the first heading stands above none of its siblings
+        (f"# The *sea*\n\n{sections(2)}", [(), ("The *sea*",)]),
+        (f"---\ntitle: Krill\n---\n\n{sections(2)}", [("Krill",)] * 3),  # no heading names the document
+        (f"---\ntitle: Krill\n---\n\n# Sea\n\n{sections(2)}", [("Krill",), (), ("Sea",)]),
+    ],
+    ids=["siblings", "marks", "only a title", "title and level 1"],
+)
+def test_chunks_stand_under_their_real_heading_path(make: Make, text: str, paths: list[tuple[str, ...]]) -> None:
+    rig = make(**SMALL)
+    rig.index("parts.md", text)
+    assert [piece.headings for piece in pieces(rig).values()] == paths
+
+
 def test_the_same_file_in_two_documents_is_paid_for_once(make: Make, paid: PaidProvider) -> None:
     rig = make(**SMALL)
     rig.index("one.md", sections(10))
