@@ -274,13 +274,13 @@ def test_adding_an_index_builds_only_that_slot_for_every_document(rig: Rig, monk
     monkeypatch.setattr(rolling, "TOGETHER", 2)
     put(rig, "a.md", "b.md", "c.md", "d.md", "e.md")
     rig.work()
-    before, asked = built(rig, "a.md"), len(rig.library.tools.embedder._provider.asked)  # type: ignore[attr-defined]
+    before, asked = built(rig, "a.md"), len(rig.library.tools.embedder._provider._provider.asked)  # type: ignore[attr-defined]
     assert change(rig, indexes=("vector", "fulltext", "graph")).accepted
     rig.work()
     for name in ("a.md", "b.md", "c.md", "d.md", "e.md"):
         assert built(rig, name) == {**before, "graph": 2}
         assert rig.owner(name).status is Status.SUCCESS
-    assert len(rig.library.tools.embedder._provider.asked) == asked  # type: ignore[attr-defined]
+    assert len(rig.library.tools.embedder._provider._provider.asked) == asked  # type: ignore[attr-defined]
     assert rollout(rig).state is SlotState.READY
     sweep(rig)
     audit_quiet(rig)

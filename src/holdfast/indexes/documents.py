@@ -117,10 +117,10 @@ def _parts(reading: Reading, rules: Chunking) -> Iterator[Part]:
     text = reading.text
     tops = _tops(text, reading.title) if reading.title else None
     for ordinal, chunk in enumerate(split(text, rules)):
-        headings = chunk.headings
+        headings, said = chunk.headings, text[chunk.start : chunk.end]
         if reading.title and tops is not None and (ordinal == 0 or not tops.cover(chunk)):
-            headings = (reading.title, *headings)
-        yield Part(chunk.start, chunk.body, chunk.end, headings, text[chunk.start : chunk.end])
+            headings = headings if said.startswith(reading.title) else (reading.title, *headings)
+        yield Part(chunk.start, chunk.body, chunk.end, headings, said)
 
 
 class _Tops(NamedTuple):

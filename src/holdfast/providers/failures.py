@@ -86,14 +86,20 @@ class Answer:
         return {name: str(value) for name, value in known.items() if value is not None}
 
 
+# What follows for work, and what a person does who waits for an answer instead.
+WAITS = "The work waits and continues by itself when the provider is back."
+LATER = "The work is tried again later"
+AGAIN = "then request the work again"
+FOR_A_QUESTION = {WAITS: "Ask again when the provider is back.", LATER: "Ask again later", AGAIN: "then ask again"}
+
 TOO_LARGE = "The input is larger than the model accepts. Split it into smaller parts or choose a model with more room."
-SPENT = "The account at the provider has no credit left. Top it up or raise its budget, then ask for the work again."
+SPENT = f"The account at the provider has no credit left. Top it up or raise its budget, {AGAIN}."
 REFUSED = "The provider refuses this content by its policy. Change the content, or choose a provider that accepts it."
 NO_MODEL = (
     "The provider does not know this model or address. Check the name of the model and the address of the provider, "
-    "then ask for the work again."
+    f"{AGAIN}."
 )
-DOWN = "The provider cannot be reached or is down. The work waits and goes on by itself when the provider is back."
+DOWN = f"The provider cannot be reached or is down. {WAITS}"
 
 RULES = (
     Rule(
@@ -108,7 +114,7 @@ RULES = (
         code="rate_limited",
         meaning=Transient,
         statuses=frozenset({429}),
-        message="The provider takes no more requests for the moment. The work is tried again later; if this lasts, "
+        message=f"The provider takes no more requests for the moment. {LATER}; if this lasts, "
         "run fewer workers or ask the provider for a higher limit.",
     ),
     Rule(
@@ -123,8 +129,7 @@ RULES = (
         code="provider_key_refused",
         meaning=Permanent,
         statuses=frozenset({401, 403}),
-        message="The provider refuses the key. Check that it is set, valid and allowed to use this model, then ask "
-        "for the work again.",
+        message=f"The provider refuses the key. Check that it is set, valid and allowed to use this model, {AGAIN}.",
     ),
     Rule(
         code="input_too_large",
@@ -154,15 +159,14 @@ RULES = (
         code="provider_busy",
         meaning=Transient,
         statuses=frozenset({408, 409, 425, *range(500, 600)}),
-        message="The provider failed on its side or is overloaded. The work is tried again later; nothing needs to "
-        "be done unless this lasts.",
+        message=f"The provider failed on its side or is overloaded. {LATER}; nothing needs to be done unless this "
+        "lasts.",
     ),
     Rule(
         code="provider_timeout",
         meaning=Transient,
         names=("*Timeout*",),
-        message="The provider did not answer in time. The work is tried again later; if this lasts, send smaller "
-        "parts or allow more time.",
+        message=f"The provider did not answer in time. {LATER}; if this lasts, send smaller parts or allow more time.",
     ),
     Rule(
         code="provider_down",
@@ -182,6 +186,8 @@ RULES = (
 )
 
 
+BUDGET_SPENT = "budget_spent"  # the code of a request that was not sent because of the budget of its base
+
 # Codes that may speak of one text among many; any other failure is everybody's.
 OF_ONE_TEXT = frozenset({"bad_provider_request", "content_refused", "input_too_large"})
 
@@ -194,7 +200,7 @@ def bad_answer(what: str) -> Transient:
     """Say that the provider answered and the answer cannot be used; `what` holds nothing of the answer."""
     return Transient(
         "bad_answer",
-        "The provider gave an answer that cannot be used. The work is tried again later; if this lasts, check that "
+        f"The provider gave an answer that cannot be used. {LATER}; if this lasts, check that "
         "the model and its address fit together.",
         params={"what": what},
     )
@@ -205,11 +211,22 @@ def content_refused() -> Permanent:
     return Permanent("content_refused", REFUSED)
 
 
+def for_a_question(error: WorkError) -> WorkError:
+    """Return a failure in words for a person who waits for an answer, where no work is tried again."""
+    message = str(error)
+    for of_work, of_a_question in FOR_A_QUESTION.items():
+        message = message.replace(of_work, of_a_question)
+    params = {name: value for name, value in error.params.items() if name != "message"}
+    if isinstance(error, Transient):
+        return type(error)(error.code, message, params=params, retry_after=error.retry_after)
+    return type(error)(error.code, message, params=params)
+
+
 def failure_of(error: Exception) -> WorkError:
     """Say what an error means that is known to come from a provider, even if it is of no known kind."""
     return categorise(error) or Transient(
         "provider_error",
-        "The provider failed in a way that is not known here. The work is tried again later; if this lasts, the "
+        f"The provider failed in a way that is not known here. {LATER}; if this lasts, the "
         "provider finds more under the id of the request.",
         params=_read(error).params,
     )

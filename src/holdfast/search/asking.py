@@ -7,25 +7,29 @@ asks is told which of it the answer was made from. Without a language model the 
 
 from __future__ import annotations
 
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
+from holdfast.errors import WorkError
 from holdfast.model.answering import Answer, Context, answer, stream
 from holdfast.model.answering import Fact as Line
 from holdfast.model.citations import Citation, Source
+from holdfast.providers.failures import for_a_question
 from holdfast.search.fusion import GRAPH
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Generator, Iterator, Sequence
 
     from holdfast.indexes.portrait import Fact, Portraits
     from holdfast.library.catalogue import Base
+    from holdfast.library.metering import Metered
     from holdfast.library.serving import Served
     from holdfast.model.turns import Usage
-    from holdfast.providers.base import Provider
     from holdfast.search.searching import Hit, Searching
 
+KIND = "answer"  # on the ledger
 PASSAGES = 12  # of each way to gather
 
 
@@ -72,7 +76,7 @@ class Gathered:
 class Asking:
     """Answers questions about bases."""
 
-    def __init__(self, searching: Searching, portraits: Portraits, speaker_of: Callable[[Base], Provider]) -> None:
+    def __init__(self, searching: Searching, portraits: Portraits, speaker_of: Callable[[Base], Metered]) -> None:
         self._searching = searching
         self._portraits = portraits
         self._speaker_of = speaker_of
@@ -80,14 +84,16 @@ class Asking:
     def ask(self, base: Base, question: str, mode: Mode = Mode.MIX) -> tuple[Reply, Usage]:
         """Answer a question, in one call of the language model or none."""
         context, places = self.context(base, question, mode)
-        said, usage = answer(self._speaker_of(base), context)
+        with _of_a_question():
+            said, usage = answer(self._speaker_of(base).charged(base, KIND), context)
         return Reply(answer=said, places=places), usage
 
-    def stream(self, base: Base, question: str, mode: Mode = Mode.MIX) -> Iterator[str | Citation | Reply]:
+    def stream(self, base: Base, question: str, mode: Mode = Mode.MIX) -> Generator[str | Citation | Reply, None, None]:
         """Answer as the words come: texts, citations where their markers stand, and the reply last."""
         context, places = self.context(base, question, mode)
-        for part in stream(self._speaker_of(base), context):
-            yield Reply(answer=part, places=places) if isinstance(part, Answer) else part
+        with _of_a_question(), closing(stream(self._speaker_of(base).charged(base, KIND), context)) as parts:
+            for part in parts:
+                yield Reply(answer=part, places=places) if isinstance(part, Answer) else part
 
     def context(self, base: Base, question: str, mode: Mode) -> tuple[Context, dict[str, Served]]:
         """Gather what an answer may use, and where each source stands."""
@@ -128,6 +134,15 @@ class Asking:
         if not found:
             return Gathered(_passages(self._searching.channel(base, GRAPH, question, PASSAGES)[:PASSAGES]))
         return Gathered({chunk: found[chunk] for chunk in chunks if chunk in found}, facts)
+
+
+@contextmanager
+def _of_a_question() -> Iterator[None]:
+    """Raise failures of a provider in words for a person who waits: nothing is tried again by itself."""
+    try:
+        yield
+    except WorkError as error:
+        raise for_a_question(error) from error
 
 
 def _passages(hits: Sequence[Hit]) -> dict[int, Served]:
