@@ -404,7 +404,8 @@ def test_a_failed_call_is_waited_out_and_what_was_paid_before_is_kept(
     assert len(stored(rig)) == 32
     assert_right(rig)
     spoilt = 8 if fault.status == 200 else 0
-    assert (paid_texts(paid) - other_texts(paid), ledger(rig)[True]) == (32 + spoilt, 32)
+    assert paid_texts(paid) - other_texts(paid) == 32 + spoilt
+    assert ledger(rig)[True] == paid_texts(paid) - paid.bill.texts["krill"]  # also what was of no use, and probes
 
 
 def other_texts(paid: PaidProvider) -> int:
@@ -428,9 +429,9 @@ def test_a_call_that_takes_too_long_is_waited_out(make: Make, paid: PaidProvider
     rig.work()
     slot = rig.slot("parts.md", "vector")
     assert (slot.state, slot.attempts, stored(rig)) == (SlotState.WAITING, slot.attempts, {})
-    assert slot.due_at == clock.now() + micros(timedelta(seconds=60))
+    assert slot.due_at == clock.now() + micros(timedelta(seconds=1))
     paid.release()
-    clock.advance(timedelta(seconds=60))
+    clock.advance(timedelta(seconds=1))
     rig.work()
     assert rig.owner("parts.md").status is Status.SUCCESS
     assert paid_texts(paid) - other_texts(paid) <= 16 + 8
@@ -756,6 +757,6 @@ def test_a_budget_stops_the_work_before_it_is_exceeded(make: Make, paid: PaidPro
     rig.index("parts.md", sections(16))
     slot = rig.slot("parts.md", "vector")
     assert (slot.state, slot.error_code) == (SlotState.FAILED, "budget_spent")
-    assert "Raise its budget" in (slot.error_params or "")
+    assert "Raise the budget of the base" in (slot.error_params or "")
     assert paid_texts(paid) == before
     assert [hit.served.name for hit in rig.find("krill", "vector")][:1] == ["whales.md"]
