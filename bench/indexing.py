@@ -23,16 +23,16 @@ import numpy as np
 from holdfast.core.clock import SystemClock
 from holdfast.knowledge.adding import Upload
 from holdfast.library.catalogue import BaseSettings
-from holdfast.providers.base import Embedded, never
+from holdfast.providers.base import Embedded, SameModels, never
 from holdfast.runtime.executor import Executor
 from holdfast.settings import Settings
 from holdfast.stores.sqlite import PRAGMAS
 from holdfast.wiring import Library, open_settings
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Generator, Iterator, Sequence
 
-    from holdfast.providers.base import Completion, Prompt
+    from holdfast.providers.base import Completion, Meter, Prompt, Provider
 
 DOCUMENTS = 1_000
 DIMENSION = 256
@@ -54,6 +54,9 @@ class InstantProvider:
         self._pause = pause
         self._pool = np.random.default_rng(7).standard_normal((4096, DIMENSION)).astype(np.float32)
 
+    def metered(self, meter: Meter) -> Provider:
+        return Accounted(self, meter) if self.paid else self
+
     def embed(self, texts: Sequence[str]) -> Embedded:
         return next(self.embed_parts(texts))
 
@@ -66,11 +69,31 @@ class InstantProvider:
     def complete(self, prompt: Prompt) -> Completion:
         raise NotImplementedError(prompt)
 
-    def stream(self, prompt: Prompt) -> Iterator[str]:
+    def stream(self, prompt: Prompt) -> Generator[str | Completion, None, None]:
         raise NotImplementedError(prompt)
 
     def close(self) -> None:
         pass
+
+
+class Accounted(SameModels):
+    """The same provider where every call passes a meter."""
+
+    def __init__(self, provider: InstantProvider, meter: Meter) -> None:
+        super().__init__(provider)
+        self._provider = provider
+        self._meter = meter
+        self.complete = provider.complete
+        self.stream = provider.stream
+
+    def embed(self, texts: Sequence[str]) -> Embedded:
+        return next(self.embed_parts(texts))
+
+    def embed_parts(self, texts: Sequence[str], enough: Callable[[], bool] = never) -> Iterator[Embedded]:
+        with self._meter.request(self._provider.embedding_model, texts) as bill:
+            found = list(self._provider.embed_parts(texts, enough))
+            bill.reported(len(texts), 0)
+        yield from found
 
 
 @dataclass(frozen=True)

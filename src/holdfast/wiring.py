@@ -46,6 +46,7 @@ from holdfast.library.blobs import Blobs
 from holdfast.library.catalogue import Catalogue
 from holdfast.library.leftovers import Leftovers
 from holdfast.library.memos import Memos
+from holdfast.library.metering import Metered
 from holdfast.library.prices import Price
 from holdfast.logs import HTTP_CLIENT, log_to_stderr
 from holdfast.providers.offline import OfflineProvider
@@ -65,7 +66,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from holdfast.core.clock import Clock
-    from holdfast.providers.base import Provider
+    from holdfast.providers.base import Unmetered
     from holdfast.runtime.work import Indexer
     from holdfast.schedulers.base import Scheduler
     from holdfast.settings import Settings
@@ -164,8 +165,8 @@ class Library:
         store: SqlStore,
         settings: Settings,
         *,
-        embedder: Provider | None = None,
-        speaker: Provider | None = None,
+        embedder: Unmetered | None = None,
+        speaker: Unmetered | None = None,
         clock: Clock | None = None,
     ) -> None:
         self.store = store
@@ -178,9 +179,9 @@ class Library:
         self.tools = tools = Tools(
             database=store.database,
             memos=self.memos,
-            embedder=_pausing(embedder or open_embedder(settings), settings.embedding_url, settings, clock),
-            speaker=_pausing(speaker or open_speaker(settings), settings.chat_url, settings, clock),
-            here=OfflineProvider(),
+            embedder=Metered(_pausing(embedder or open_embedder(settings), settings.embedding_url, clock), self.memos),
+            speaker=Metered(_pausing(speaker or open_speaker(settings), settings.chat_url, clock), self.memos),
+            here=Metered(OfflineProvider(), self.memos),
             words_memory=settings.words_memory,
         )
         self.indexes = Indexes(tools, self.catalogue)
@@ -204,8 +205,8 @@ class Library:
         self.trials = Trials(
             replace(
                 tools,
-                embedder=embedder or open_embedder(settings, A_TRIAL),
-                speaker=speaker or open_speaker(settings, A_TRIAL),
+                embedder=Metered(embedder or open_embedder(settings, A_TRIAL), self.memos),
+                speaker=Metered(speaker or open_speaker(settings, A_TRIAL), self.memos),
             ),
             {
                 role: host
@@ -268,7 +269,7 @@ class Library:
         )
 
 
-def open_embedder(settings: Settings, patience: timedelta = PATIENCE) -> Provider:
+def open_embedder(settings: Settings, patience: timedelta = PATIENCE) -> Unmetered:
     """Return what embeds: an endpoint, or this machine."""
     if not settings.embedding_url:
         return OfflineProvider()
@@ -282,7 +283,7 @@ def open_embedder(settings: Settings, patience: timedelta = PATIENCE) -> Provide
     )
 
 
-def open_speaker(settings: Settings, patience: timedelta = PATIENCE) -> Provider:
+def open_speaker(settings: Settings, patience: timedelta = PATIENCE) -> Unmetered:
     """Return what speaks: an endpoint, or nobody."""
     if not settings.chat_url:
         return OfflineProvider()
@@ -299,11 +300,11 @@ def prices(settings: Settings) -> dict[str, Price]:
     }
 
 
-def _pausing(provider: Provider, url: str, settings: Settings, clock: Clock | None) -> Pausing:
+def _pausing(provider: Unmetered, url: str, clock: Clock | None) -> Pausing:
     """Leave a provider alone while it is down; people know it by its models and its address."""
     models = " and ".join(model for model in (provider.embedding_model, provider.chat_model) if model)
     name = " at ".join(part for part in (models, urlsplit(url).hostname) if part)
-    return Pausing(provider, name, clock=clock or SystemClock(), policy=settings.rules.retry)
+    return Pausing(provider, name, clock=clock or SystemClock())
 
 
 def crew(settings: Settings, indexers: str | None = None) -> LocalCrew:

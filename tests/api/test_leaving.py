@@ -202,6 +202,10 @@ def test_an_answer_that_nobody_hears_is_not_spoken_to_its_end(
         speaker.go_on.set()
         until(lambda: at_rest(site), "it is still spoken")
         assert speaker.over.wait(30)
+        (spent,) = site.http.get("/bases/shelf/usage").json()["kinds_spent"]
+        assert (spent["kind"], spent["texts"]) == ("answer", 1)
+        assert 0 < spent["tokens_out"] < 2048  # what was heard, and not the most that was reserved
+        assert spent["estimated"] == spent["tokens_in"] + spent["tokens_out"]
         assert site.http.get("/about").is_success
         site.close()
         rig.close()

@@ -405,7 +405,7 @@ def test_specifications_of_bases_that_say_nothing_are_as_they_were(
     rig = QuestionRig(database_url, tmp_path / "blobs", clock, paid, indexes=ALL)
     written = rig.library.indexes.specs(rig.base)
     assert written == {
-        "content": '{"overlap": 0, "size": 48}',
+        "content": '{"overlap": 0, "size": 48, "version": 2}',
         "fulltext": '{"words": 1}',
         "graph": f'{{"extraction": "{EXTRACTION}", "model": "speaker", "rules": 1, "version": "1"}}',
         "questions": '{"dimension": null, "embedding": "embedder@1", "model": "speaker@1", '

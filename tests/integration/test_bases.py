@@ -31,6 +31,7 @@ from holdfast.knowledge.bases import Bases
 from holdfast.knowledge.rolling import ROLLOUT, RolloutIndexer
 from holdfast.knowledge.selecting import locked
 from holdfast.library.catalogue import Base, BaseSettings, BaseStatus, Kind
+from holdfast.library.memos import Bill
 from holdfast.library.serving import confirmed
 from holdfast.providers.offline import OfflineProvider
 from holdfast.search.searching import Look, alone
@@ -274,13 +275,13 @@ def test_adding_an_index_builds_only_that_slot_for_every_document(rig: Rig, monk
     monkeypatch.setattr(rolling, "TOGETHER", 2)
     put(rig, "a.md", "b.md", "c.md", "d.md", "e.md")
     rig.work()
-    before, asked = built(rig, "a.md"), len(rig.library.tools.embedder._provider.asked)  # type: ignore[attr-defined]
+    before, asked = built(rig, "a.md"), len(rig.library.tools.embedder._provider._provider.asked)  # type: ignore[attr-defined]
     assert change(rig, indexes=("vector", "fulltext", "graph")).accepted
     rig.work()
     for name in ("a.md", "b.md", "c.md", "d.md", "e.md"):
         assert built(rig, name) == {**before, "graph": 2}
         assert rig.owner(name).status is Status.SUCCESS
-    assert len(rig.library.tools.embedder._provider.asked) == asked  # type: ignore[attr-defined]
+    assert len(rig.library.tools.embedder._provider._provider.asked) == asked  # type: ignore[attr-defined]
     assert rollout(rig).state is SlotState.READY
     sweep(rig)
     audit_quiet(rig)
@@ -369,7 +370,7 @@ def test_other_chunk_settings_reindex_everything_while_the_old_index_serves(rig:
         for kind in ("vector", "fulltext"):
             assert {hit.served.name for hit in rig.find("krill", kind)} == {"parts.md", "whales.md"}
     for name in ("parts.md", "whales.md"):
-        assert specs(rig, name)["content"] == '{"overlap": 0, "size": 96}'
+        assert specs(rig, name)["content"] == '{"overlap": 0, "size": 96, "version": 2}'
         assert rig.owner(name).status is Status.SUCCESS
     sweep(rig)
     audit_quiet(rig)
@@ -420,7 +421,7 @@ def test_a_document_at_work_is_left_for_another_round(rig: Rig) -> None:
     rig.clock.advance(rolling.LATER)
     rig.work()
     assert rollout(rig).state is SlotState.READY
-    assert {specs(rig, name)["content"] for name in ("a.md", "b.md")} == {'{"overlap": 0, "size": 96}'}
+    assert {specs(rig, name)["content"] for name in ("a.md", "b.md")} == {'{"overlap": 0, "size": 96, "version": 2}'}
     assert ticket.fence < rig.slot(rig.library.items.children(rig.base)[0].name, "content").fence
     sweep(rig)
     audit_quiet(rig)
@@ -432,7 +433,7 @@ def test_what_is_added_with_an_old_handle_gets_what_the_base_wants_now(rig: Rig)
     rig.base = old
     rig.index("whales.md", WHALES)
     assert set(built(rig, "whales.md")) == {"content", "fulltext"}
-    assert specs(rig, "whales.md")["content"] == '{"overlap": 0, "size": 96}'
+    assert specs(rig, "whales.md")["content"] == '{"overlap": 0, "size": 96, "version": 2}'
     rig.library.items.add(rig.base, [Upload("later.md", STONES.encode())], Terms(index=False))
     rig.ask("later.md", Operation.INDEX)
     assert set(built(rig, "later.md")) == {"content", "fulltext"}
@@ -447,7 +448,7 @@ def test_a_newer_change_supersedes_the_rollout_of_an_older_one(rig: Rig) -> None
     rig.work()
     assert rig.store.job(second.job).outcome == "success"
     for name in ("a.md", "b.md"):
-        assert specs(rig, name)["content"] == '{"overlap": 0, "size": 64}'
+        assert specs(rig, name)["content"] == '{"overlap": 0, "size": 64, "version": 2}'
         assert set(built(rig, name)) == {"content", "vector", "fulltext", "graph"}
 
 
@@ -488,7 +489,7 @@ def test_a_superseded_rollout_asks_for_nothing_more(rig: Rig, monkeypatch: pytes
 
     monkeypatch.setattr(RolloutIndexer, "_target", slow)
     rig.work()
-    assert specs(rig, "whales.md")["content"] == '{"overlap": 0, "size": 64}'
+    assert specs(rig, "whales.md")["content"] == '{"overlap": 0, "size": 64, "version": 2}'
     with rig.store.database.reading() as tx:
         assert tx.plain(f"SELECT count(*) FROM jobs WHERE payload = '{first.job}'") == [(0,)]  # noqa: S608
     assert rig.owner("whales.md").generation == 2
@@ -546,7 +547,7 @@ def test_a_rollout_that_was_interrupted_goes_on_and_asks_for_nothing_twice(
     for n in range(6):
         owner = rig.owner(f"{n}.md")
         assert (owner.generation, owner.status) == (2, Status.SUCCESS)
-        assert specs(rig, f"{n}.md")["content"] == '{"overlap": 0, "size": 96}'
+        assert specs(rig, f"{n}.md")["content"] == '{"overlap": 0, "size": 96, "version": 2}'
     sweep(rig)
     audit_quiet(rig)
 
@@ -567,7 +568,7 @@ def test_a_rollout_keeps_to_the_quota_of_the_base(rig: Rig) -> None:
     assert (rollout(rig).state, rollout(rig).error_code) == (SlotState.WAITING, "daily_quota")
     rig.clock.advance(timedelta(days=1))
     rig.work()
-    assert {specs(rig, name)["content"] for name in ("a.md", "b.md")} == {'{"overlap": 0, "size": 96}'}
+    assert {specs(rig, name)["content"] for name in ("a.md", "b.md")} == {'{"overlap": 0, "size": 96, "version": 2}'}
 
 
 # -------------------------------------------------------------------- failed and repaired
@@ -694,7 +695,7 @@ def test_a_base_that_fails_during_a_rollout_ends_it_and_repair_goes_on(rig: Rig,
     assert (rollout(rig).state, rollout(rig).error_code) == (SlotState.FAILED, "base_not_usable")
     bases(rig).repair(rig.base)
     rig.work()
-    assert {specs(rig, name)["content"] for name in ("a.md", "b.md")} == {'{"overlap": 0, "size": 96}'}
+    assert {specs(rig, name)["content"] for name in ("a.md", "b.md")} == {'{"overlap": 0, "size": 96, "version": 2}'}
 
 
 # -------------------------------------------------------------------- emptied
@@ -796,6 +797,7 @@ def test_nothing_of_a_deleted_base_is_left_and_others_are_untouched(rig: Rig, mo
     other = fill(rig)
     recipes = [recipe.id for _, recipe in rig.library.catalogue.recipes_of(rig.base.key)]
     assert len(tables(rig, recipes)) == 2
+    rig.library.memos.reserve(rig.base, [(None, Bill(kind="answer", model="m@1", texts=1, tokens_in=5))])
     paid = rig.library.memos.spent(rig.base.key)
     monkeypatch.setattr("holdfast.knowledge.bases.LARGEST_BATCH", 2)
     bases(rig).delete(rig.base)

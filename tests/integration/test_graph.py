@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from holdfast.core.slot import Built
     from holdfast.indexes.portrait import Portrait
     from holdfast.knowledge.adding import Reply
-    from holdfast.providers.base import Provider
+    from holdfast.providers.base import Unmetered
     from holdfast.stores.base import Job
     from tests.support.clock import FakeClock
 
@@ -75,7 +75,7 @@ class GraphRig(Rig):
 
     def __init__(self, url: str, folder: Path, clock: FakeClock, paid: PaidProvider | None, **base: Any) -> None:
         self.paid = paid
-        self.speaker: Provider = OfflineProvider()
+        self.speaker: Unmetered = OfflineProvider()
         if paid is not None:
             paid.reply = speak
             self.speaker = OpenAIProvider(Endpoint(base_url=paid.url, key=paid.key, chat_model=paid.chat_model))

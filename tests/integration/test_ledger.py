@@ -2,19 +2,36 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+from threading import Thread
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from holdfast.errors import Permanent, Transient
+from holdfast.core.states import Status
+from holdfast.errors import Permanent, Transient, WorkError
+from holdfast.front.local import Local
+from holdfast.front.opening import me
+from holdfast.front.values import Answer
 from holdfast.indexes.vector import VectorIndex
 from holdfast.library.catalogue import BaseSettings
 from holdfast.library.memos import REMEMBERED, Bill, Memos
+from holdfast.providers.batches import HARMLESS
 from holdfast.providers.openai import Endpoint, OpenAIProvider
 from holdfast.settings import Settings
 from holdfast.wiring import prices
-from tests.support.paid_provider import BROKEN, PaidProvider
-from tests.support.question_rig import QuestionRig, sections
+from tests.support import paid_provider
+from tests.support.paid_provider import (
+    BAD_KEY,
+    BROKEN,
+    DROPPED,
+    FAILED_IN_STREAM,
+    FILTERED,
+    SHORT,
+    Fault,
+    PaidProvider,
+)
+from tests.support.question_rig import QuestionRig, crustaceans, sections
 from tests.support.rig import Rig
 
 if TYPE_CHECKING:
@@ -61,6 +78,10 @@ def rows(rig: Rig) -> list[tuple[Any, ...]]:
         return tx.plain("SELECT kind, owner, paid, texts, tokens_in, price FROM library_ledger ORDER BY id")
 
 
+def charge(memos: Memos, rig: Rig, bill: Bill) -> None:
+    memos.settle([(row, bill) for row in memos.reserve(rig.base, [(None, bill)])])
+
+
 def vectors(rig: Rig) -> tuple[VectorIndex, Recipe]:
     index = rig.library.indexes["vector"]
     assert isinstance(index, VectorIndex)
@@ -89,7 +110,7 @@ def test_a_new_price_changes_nothing_that_was_paid_before(make: Make, paid: Paid
     rig.index("one.md", WHALES)
     tokens = paid.bill.tokens
     dearer = Memos(rig.store.database, prices(Settings(**PRICED | {"embedding_price": 10.0})))
-    dearer.charge(rig.base, Bill(kind="query", model="embedder@1", texts=1, tokens_in=tokens))
+    charge(dearer, rig, Bill(kind="query", model="embedder@1", texts=1, tokens_in=tokens))
     assert dearer.balance(rig.base.key).spent.price == pytest.approx(tokens * (2.0 + 10.0) / MILLION)
 
 
@@ -106,8 +127,8 @@ def test_without_a_price_only_tokens_are_told(make: Make, paid: PaidProvider) ->
 def test_a_sum_tells_how_much_of_it_has_no_price(make: Make) -> None:
     rig = make()
     for model, tokens in (("embedder@1", 500_000), ("embedder@2", 500_000), ("unheard-of@1", 7)):
-        rig.library.memos.charge(rig.base, Bill(kind="query", model=model, texts=3, tokens_in=tokens))
-    rig.library.memos.charge(rig.base, Bill(kind="extraction", model="unheard-of@1", texts=1, price=0.5))
+        charge(rig.library.memos, rig, Bill(kind="query", model=model, texts=3, tokens_in=tokens))
+    charge(rig.library.memos, rig, Bill(kind="extraction", model="unheard-of@1", texts=1, price=0.5))
     balance = rig.library.memos.balance(rig.base.key)
     assert balance.spent.price == pytest.approx(2.5)
     assert (balance.spent.texts, balance.spent.unpriced) == (10, 3)
@@ -190,7 +211,8 @@ def test_a_query_that_failed_is_not_remembered(make: Make, paid: PaidProvider) -
     with pytest.raises(Transient) as failed:
         index.find(recipe, "what do whales eat", 5)
     assert failed.value.code == "provider_busy"
-    assert [row[0] for row in rows(rig)] == ["embedding"]
+    assert [row[0] for row in rows(rig)] == ["embedding", "query"]  # the probe alone, which was answered
+    assert (paid.bill.texts[HARMLESS], rig.library.memos.balance(rig.base.key).spent.tokens_in) == (1, paid.bill.tokens)
     paid.refuses.clear()
     assert index.find(recipe, "what do whales eat", 5)
 
@@ -226,3 +248,144 @@ def test_a_query_that_costs_nothing_is_on_no_ledger(database_url: str, tmp_path:
     assert rig.find("whales", "vector")
     assert rows(rig) == []
     rig.close()
+
+
+# -------------------------------------------------------------------- every paid call
+
+
+@pytest.fixture
+def asking(database_url: str, tmp_path: Path, clock: FakeClock, paid: PaidProvider) -> Iterator[Callable[..., Rig]]:
+    """Make a rig whose language model is paid for; with `embeds` so are its vectors."""
+    made: list[tuple[Rig, OpenAIProvider]] = []
+
+    def make(*, embeds: bool = False, **base: Any) -> Rig:
+        paid.reply = speak
+        endpoint = Endpoint(
+            base_url=paid.url, key=paid.key, embedding_model=paid.embedding_model, chat_model=paid.chat_model
+        )
+        provider = OpenAIProvider(endpoint)
+        settings = {"indexes": ("fulltext",), "chunk_size": 48, "chunk_overlap": 0, **base}
+        embedder = provider if embeds else None
+        rig = Rig(database_url, tmp_path / "blobs", clock, embedder, speaker=provider, **settings)
+        made.append((rig, provider))
+        return rig
+
+    yield make
+    for rig, provider in made:
+        provider.close()
+        rig.close()
+
+
+def speak(request: dict[str, Any]) -> str:
+    """Write questions about a text, and answer those of people."""
+    return crustaceans(request) if "<text " in request["messages"][-1]["content"] else "The krill of part 1 is. [1]"
+
+
+def entries(rig: Rig) -> list[tuple[str, int, int, int]]:
+    """Read what was paid: kind, texts, tokens, and whether they are estimated."""
+    with rig.store.database.reading() as tx:
+        return tx.plain(
+            "SELECT kind, texts, tokens_in + tokens_out, estimated FROM library_ledger WHERE paid = 1 ORDER BY id"
+        )
+
+
+def test_the_ledger_agrees_with_the_provider_after_a_mixed_run(
+    asking: Callable[..., Rig], paid: PaidProvider, clock: FakeClock
+) -> None:
+    rig = asking(embeds=True, indexes=("vector", "fulltext", "questions"))
+    front = Local(rig.library, me()).asking
+    paid.next(SHORT)  # billed, and of no use
+    rig.index("one.md", sections(5))
+    clock.advance(timedelta(minutes=1))
+    rig.work()
+    assert rig.owner("one.md").status is Status.SUCCESS
+    front.search("shelf", "Which crustacean?")
+    assert front.ask("shelf", "What is the krill of part 1?").text
+    *words, last = front.stream("shelf", "What is the krill of part 2?")
+    assert isinstance(last, Answer)
+    assert words
+    whole = paid.bill.tokens
+    left = front.stream("shelf", "What is the krill of part 3?")
+    next(left)
+    left.close()
+    found = entries(rig)
+    assert sum(texts for kind, texts, _, _ in found if kind in ("embedding", "query")) == paid.bill.texts.total()
+    assert sum(texts for kind, texts, _, _ in found if kind in ("questions", "answer")) == paid.bill.prompts.total()
+    *reported, query, aborted = found  # the query of the aborted one was paid as reported
+    assert [one[3] for one in (*reported, query, aborted)] == [0] * (len(found) - 1) + [1]
+    assert sum(tokens for _, _, tokens, _ in reported) == whole
+    assert sum(tokens for _, _, tokens, _ in found) == pytest.approx(paid.bill.tokens, rel=0.2)
+    assert rig.library.memos.balance(rig.base.key).spent.estimated == aborted[2] > 0
+
+
+@pytest.mark.parametrize("way", ["ask", "stream"])
+def test_an_answer_beyond_the_budget_is_not_asked_for(asking: Callable[..., Rig], paid: PaidProvider, way: str) -> None:
+    rig = asking(budget_tokens=50)
+    rig.index("one.md", sections(3))
+    front = Local(rig.library, me()).asking
+    with pytest.raises(Permanent) as refused:
+        list(getattr(front, way)("shelf", "What is the krill of part 1?"))
+    assert refused.value.code == "budget_spent"
+    assert (paid.bill.calls, entries(rig)) == (0, [])
+
+
+def test_answers_at_the_same_time_share_the_budget(asking: Callable[..., Rig], paid: PaidProvider) -> None:
+    rig = asking(budget_tokens=3_500)  # the prompt and the longest answer of one question, and not of two
+    rig.index("one.md", sections(3))
+    front = Local(rig.library, me()).asking
+    said: list[str] = []
+    paid.stall()
+    first = Thread(target=lambda: said.append(front.ask("shelf", "What is the krill of part 1?").text))
+    first.start()
+    paid.await_calls(1)
+    ((_, _, reserved, estimated),) = entries(rig)  # also if this process is killed now
+    assert (reserved > 2048, estimated) == (True, 1)
+    with pytest.raises(Permanent) as refused:
+        front.ask("shelf", "What is the krill of part 2?")
+    paid.release()
+    first.join(30)
+    assert (refused.value.code, len(said)) == ("budget_spent", 1)
+    assert entries(rig) == [("answer", 1, paid.bill.tokens, 0)]
+    assert front.ask("shelf", "What is the krill of part 2?").text
+
+
+@pytest.mark.parametrize(
+    ("fault", "kept"),
+    [(BROKEN, 0), (BAD_KEY, 0), (DROPPED, 1), (FAILED_IN_STREAM, 1), (FILTERED, 1)],
+    ids=["error", "key", "dropped", "failed in the middle", "filtered"],
+)
+def test_a_failed_answer_is_on_the_ledger_if_it_may_be_billed(
+    asking: Callable[..., Rig], paid: PaidProvider, fault: Fault, kept: int
+) -> None:
+    rig = asking()
+    rig.index("one.md", sections(3))
+    paid.next(fault, BAD_KEY)  # the probe after it costs nothing
+    with pytest.raises(WorkError):
+        list(Local(rig.library, me()).asking.stream("shelf", "What is the krill of part 1?"))
+    assert [(kind, tokens > 0) for kind, _, tokens, _ in entries(rig)] == [("answer", True)] * kept
+
+
+def test_a_provider_that_does_not_count_is_paid_by_estimate(
+    asking: Callable[..., Rig], paid: PaidProvider, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(paid_provider, "_usage", lambda *_: {})
+    rig = asking(embeds=True, indexes=("vector",))
+    rig.index("one.md", sections(3))
+    Local(rig.library, me()).asking.ask("shelf", "What is the krill of part 1?")
+    found = entries(rig)
+    assert {(kind, tokens > 0, estimated) for kind, _, tokens, estimated in found} == {
+        (kind, True, 1) for kind in ("embedding", "query", "answer")
+    }
+    usage = Local(rig.library, me()).accounts.usage("shelf").spent
+    assert usage.estimated == usage.tokens_in + usage.tokens_out == sum(tokens for _, _, tokens, _ in found)
+    assert usage.tokens_out > 0
+    assert usage.estimated == pytest.approx(paid.bill.tokens, rel=0.5)  # the provider counts in another way
+
+
+def test_a_probe_of_a_base_that_is_repaired_is_on_its_ledger(make: Make, paid: PaidProvider) -> None:
+    rig = make()
+    rig.index("one.md", WHALES)
+    index, recipe = vectors(rig)
+    before = paid.bill.tokens
+    index.probe(rig.base, recipe)
+    assert rows(rig)[-1][:5] == ("probe", None, 1, 1, paid.bill.tokens - before)

@@ -19,6 +19,7 @@ from holdfast.providers.base import Completion, Embedded, Prompt, Provider, gath
 from holdfast.providers.batches import Batching, _Errand, batches, estimated_tokens
 from holdfast.providers.openai import Endpoint, OpenAIProvider
 from tests.support import paid_provider as paid_faults
+from tests.support.meters import Connected
 from tests.support.paid_provider import (
     AGAINST_POLICY,
     BAD_KEY,
@@ -47,6 +48,7 @@ from tests.support.paid_provider import (
     TOO_LARGE,
     TOO_LONG,
     UNCLEAR,
+    UNFINISHED,
     WRONG_DIMENSION,
     WRONG_INDEXES,
     Fault,
@@ -61,7 +63,7 @@ if TYPE_CHECKING:
 
     from holdfast.providers.base import Matrix
 
-    Connect = Callable[..., OpenAIProvider]
+    Connect = Callable[..., Connected]
 
 TEXTS = [f"text number {number}" for number in range(16)]
 QUESTION = Prompt(text="What holds fast?", system="Be brief.")
@@ -97,9 +99,9 @@ def paid(monkeypatch: pytest.MonkeyPatch) -> Iterator[PaidProvider]:
 @pytest.fixture
 def connect(paid: PaidProvider) -> Iterator[Connect]:
     """Make providers that are closed at the end; the limits of a batch are given by their names."""
-    made: list[OpenAIProvider] = []
+    made: list[Connected] = []
 
-    def connect(**given: Any) -> OpenAIProvider:
+    def connect(**given: Any) -> Connected:
         limits = {name: given.pop(name) for name in ("texts", "tokens", "at_once") if name in given}
         usual: dict[str, Any] = {
             "base_url": paid.url,
@@ -108,7 +110,7 @@ def connect(paid: PaidProvider) -> Iterator[Connect]:
             "chat_model": paid.chat_model,
             "timeout": timedelta(seconds=30),
         }
-        made.append(OpenAIProvider(Endpoint(**(usual | given), batching=Batching(**limits))))
+        made.append(Connected(OpenAIProvider(Endpoint(**(usual | given), batching=Batching(**limits)))))
         return made[-1]
 
     yield connect
@@ -183,8 +185,9 @@ def test_a_closed_provider_opens_itself_again(connect: Connect) -> None:
 FORKED = """
 import os, sys
 from holdfast.providers.openai import Endpoint, OpenAIProvider
+from tests.support.meters import Connected
 
-provider = OpenAIProvider(Endpoint(base_url=sys.argv[1], key="sk-paid", embedding_model="embedder"))
+provider = Connected(OpenAIProvider(Endpoint(base_url=sys.argv[1], key="sk-paid", embedding_model="embedder")))
 before = provider.embed(["a"]).vectors
 child = os.fork()
 after = provider.embed(["a"]).vectors
@@ -243,7 +246,7 @@ def test_an_answer_is_given_out_before_more_is_asked_for(paid: PaidProvider, con
 def test_whoever_stops_early_pays_for_nothing_more(paid: PaidProvider, connect: Connect) -> None:
     parts = connect(texts=1, at_once=2).embed_parts(TEXTS)
     next(parts)
-    parts.close()  # type: ignore[attr-defined]
+    parts.close()
     assert paid.bill.calls <= 2
 
 
@@ -445,7 +448,7 @@ def test_a_prompt_that_the_provider_will_never_answer_is_permanent(
     for ask in (lambda: provider.complete(QUESTION), lambda: list(provider.stream(QUESTION))):
         error = failure(ask)
         assert (error.code, type(error)) == (code, Permanent)
-    assert paid.bill.calls == 2
+    assert paid.bill.calls == 2 + (code == "bad_provider_request")  # a stream is tried again without its usage
 
 
 def test_a_rate_limit_carries_the_pause_that_the_provider_wants(paid: PaidProvider, connect: Connect) -> None:
@@ -666,8 +669,67 @@ def test_an_answer_that_is_not_json_cannot_be_used(text: str) -> None:
 
 def test_words_are_given_out_as_they_come(paid: PaidProvider, connect: Connect) -> None:
     paid.reply = lambda _: "An anchor holds fast."
-    assert list(connect().stream(QUESTION)) == ["An", " anchor", " holds", " fast."]
+    provider = connect()
+    *words, end = provider.stream(QUESTION)
+    assert words == ["An", " anchor", " holds", " fast."]
     assert paid.bill.prompts == {QUESTION.text: 1}
+    assert (end.text, end.cut, end.tokens_in + end.tokens_out) == ("An anchor holds fast.", False, paid.bill.tokens)
+    (request,) = provider.recorder.requests
+    assert (request.usage, request.failed) == ((end.tokens_in, end.tokens_out), False)
+
+
+@pytest.mark.parametrize("fault", [CUT, UNFINISHED], ids=["length", "no reason"])
+def test_a_stream_that_ends_before_the_answer_does_says_so(fault: Fault, paid: PaidProvider, connect: Connect) -> None:
+    paid.next(fault)
+    assert [*connect().stream(QUESTION)][-1].cut
+
+
+@pytest.mark.parametrize("named", [True, False])
+def test_an_endpoint_that_does_not_know_usage_in_streams_still_streams(
+    paid: PaidProvider, connect: Connect, *, named: bool
+) -> None:
+    provider = connect()
+    if named:
+        paid.rejects = {"stream_options"}
+    else:
+        paid.next(UNCLEAR)
+    words = [*provider.stream(QUESTION)]
+    assert (words[-1].cut, words[-1].tokens_in) == (False, 0)
+    rejected, streamed = provider.recorder.requests
+    assert rejected.unbilled
+    assert (streamed.usage, streamed.words) == (None, words[-1].text)
+    before = paid.bill.calls
+    assert [*provider.stream(QUESTION)] == words
+    assert paid.bill.calls == before + 1
+
+
+def test_every_request_passes_the_meter_with_what_it_cost(paid: PaidProvider, connect: Connect) -> None:
+    provider = connect(texts=2, at_once=1)
+    provider.embed(["a", "b", "c"])
+    provider.complete(QUESTION)
+    paid.next(BROKEN)
+    failure(lambda: provider.complete(QUESTION))
+    paid.next(DROPPED)
+    failure(lambda: provider.complete(QUESTION))
+    paid.next(NOT_A_NUMBER)
+    failure(lambda: provider.embed(["d"]))
+    found = [(one.model, len(one.texts), one.usage is not None, one.unbilled) for one in provider.recorder.requests]
+    assert found == [
+        ("embedder", 2, True, False),
+        ("embedder", 1, True, False),
+        ("speaker", 1, True, False),
+        ("speaker", 1, False, True),  # answered with an error, which costs nothing
+        ("speaker", 1, False, False),  # nobody knows
+        ("embedder", 1, True, False),  # paid, and of no use
+    ]
+    assert all(one.ended for one in provider.recorder.requests)
+    assert paid.bill.calls == len(found)
+
+
+def test_a_provider_that_was_never_reached_is_not_paid(connect: Connect) -> None:
+    provider = connect(base_url="http://127.0.0.1:9/v1")
+    failure(lambda: provider.embed(["a"]))
+    assert [one.unbilled for one in provider.recorder.requests] == [True]
 
 
 @pytest.mark.parametrize(
@@ -688,7 +750,7 @@ def test_a_stream_is_one_of_the_calls_at_once_until_it_ends(paid: PaidProvider, 
     words = provider.stream(QUESTION)
     next(words)
     assert not provider._line().room.acquire(blocking=False)
-    words.close()  # type: ignore[attr-defined]
+    words.close()
     assert provider.complete(QUESTION).text
     assert paid.bill.calls == 2
 

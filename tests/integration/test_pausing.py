@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 
 from holdfast.core.clock import micros
-from holdfast.core.retry import RetryPolicy
 from holdfast.core.states import SlotState, Status
 from holdfast.errors import Outage, Paused, Permanent, Transient, WorkError
 from holdfast.knowledge.adding import Upload
@@ -20,19 +19,22 @@ from holdfast.providers.base import Completion, Embedded, Prompt
 from holdfast.providers.batches import HARMLESS
 from holdfast.providers.openai import Endpoint, OpenAIProvider
 from holdfast.providers.pausing import HARMLESS_PROMPT, Pausing
+from tests.support.meters import Recorder
 from tests.support.paid_provider import BAD_KEY, BROKEN, DOWN, DROPPED, Fault, PaidProvider
 from tests.support.question_rig import QuestionRig, sections
 from tests.support.rig import Rig
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Generator, Iterator, Sequence
     from pathlib import Path
 
+    from holdfast.providers.base import Provider
     from tests.support.clock import FakeClock
 
     Make = Callable[..., Rig]
 
 MINUTE = timedelta(minutes=1)
+SECOND = timedelta(seconds=1)
 COME_BACK = Fault(status=429, code="rate_limit_exceeded", retry_after="300")
 DOCUMENTS = 12
 
@@ -91,22 +93,22 @@ def test_an_outage_is_found_out_once_and_everything_waits_for_its_end(
     rig.work()
     assert paid.bill.calls == 2  # of some document, and the harmless one
     assert vectors(rig, names) == {(SlotState.WAITING, 0, code): DOCUMENTS}
-    over = clock.now() + micros(MINUTE)
-    clock.advance(timedelta(seconds=20))
+    over = clock.now() + micros(SECOND)
+    clock.advance(timedelta(milliseconds=400))
     more = put_in(rig, DOCUMENTS + 5)  # what comes meanwhile asks nobody, and waits for the same moment
     rig.work()
     assert paid.bill.calls == 2
     assert vectors(rig, more) == {(SlotState.WAITING, 0, code): DOCUMENTS + 5}
     assert {rig.slot(name, "vector").due_at for name in more} == {over}
-    clock.advance(timedelta(seconds=40))
-    for minutes in (2, 4, 8, 15, 15):  # one question each, and longer and longer
+    clock.advance(timedelta(milliseconds=600))
+    for seconds in (2, 4, 8, 16, 32, 60, 60):  # one probe each, and longer and longer
         before = paid.bill.calls
         rig.work()
         assert paid.bill.calls == before + 1
         assert vectors(rig, more) == {(SlotState.WAITING, 0, code): DOCUMENTS + 5}
-        over = clock.now() + micros(timedelta(minutes=minutes))
+        over = clock.now() + micros(timedelta(seconds=seconds))
         assert {rig.slot(name, "vector").due_at for name in more} == {over}
-        clock.advance(timedelta(minutes=minutes))
+        clock.advance(timedelta(seconds=seconds))
     paid.always(None)
     paid.bill.texts.clear()
     rig.work()
@@ -128,9 +130,9 @@ def test_people_read_which_provider_is_not_asked_and_why_and_until_when(
         assert error is not None
         assert error.code == "provider_down"
         assert (error.params["provider"], error.params["status"]) == ("embedder", "503")
-        assert error.params["until"] == "2027-01-15 08:01:00 UTC"
+        assert error.params["until"] == "2027-01-15 08:00:01 UTC"
         assert error.params["message"] == (
-            "embedder is not asked until 2027-01-15 08:01:00 UTC. The provider cannot be reached or is down. If this "
+            "embedder is not asked until 2027-01-15 08:00:01 UTC. The provider cannot be reached or is down. If this "
             "lasts, check its address and its status page."
         )
 
@@ -209,7 +211,7 @@ def test_what_the_harmless_question_cost_is_on_the_ledger(make: Make, paid: Paid
     clock.advance(MINUTE)
     rig.work()
     (spent,) = rig.library.memos.spent(rig.base.key)
-    assert (spent.texts, spent.tokens_in) == (1, paid.bill.tokens)
+    assert (spent.texts, spent.tokens_in) == (2, paid.bill.tokens)
 
 
 def test_a_language_model_that_is_down_pauses_all_work_that_needs_it(
@@ -248,6 +250,9 @@ class Scripted:
         self.asked: list[str] = []
         self.gate: Callable[[], object] = lambda: None
 
+    def metered(self, meter: object) -> Provider:  # noqa: ARG002 - nothing is paid
+        return self
+
     def embed(self, texts: Sequence[str]) -> Embedded:
         self._answer(texts[0])
         return Embedded(places=(0,), vectors=np.ones((1, 2), dtype=np.float32), tokens=3)
@@ -259,7 +264,7 @@ class Scripted:
         self._answer(prompt.text)
         return Completion(text="yes", tokens_in=5, tokens_out=1)
 
-    def stream(self, prompt: Prompt) -> Iterator[str]:
+    def stream(self, prompt: Prompt) -> Generator[str | Completion, None, None]:
         self._answer(prompt.text)
         yield "yes"
 
@@ -275,7 +280,7 @@ class Scripted:
             raise fault
 
 
-WAYS: dict[str, Callable[[Pausing], object]] = {
+WAYS: dict[str, Callable[[Provider], object]] = {
     "embed": lambda one: one.embed(["krill"]),
     "embed_parts": lambda one: list(one.embed_parts(["krill"])),
     "complete": lambda one: one.complete(Prompt(text="krill")),
@@ -289,19 +294,19 @@ def scripted() -> Scripted:
 
 
 @pytest.fixture
-def pausing(scripted: Scripted, clock: FakeClock) -> Pausing:
-    return Pausing(scripted, "The model", clock=clock, policy=RetryPolicy())
+def pausing(scripted: Scripted, clock: FakeClock) -> Provider:
+    return Pausing(scripted, "The model", clock=clock).metered(Recorder())
 
 
 @pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
 def test_every_way_to_ask_is_closed_by_a_pause(
-    pausing: Pausing, scripted: Scripted, clock: FakeClock, way: Callable[[Pausing], object]
+    pausing: Provider, scripted: Scripted, clock: FakeClock, way: Callable[[Provider], object]
 ) -> None:
     scripted.fault = scripted.harmless = Outage("provider_down", "It is down.")
     for _ in range(3):
         with pytest.raises(Paused) as told:
             way(pausing)
-        assert (told.value.code, told.value.retry_after) == ("provider_down", MINUTE)
+        assert (told.value.code, told.value.retry_after) == ("provider_down", SECOND)
     assert len(scripted.asked) == 2
     clock.advance(MINUTE)
     scripted.fault = scripted.harmless = None
@@ -312,7 +317,7 @@ def test_every_way_to_ask_is_closed_by_a_pause(
 @pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
 @pytest.mark.parametrize("answer", [None, Permanent("provider_key_refused"), Transient("bad_answer")])
 def test_a_failure_while_anything_harmless_is_answered_is_counted_for_whoever_asked(
-    pausing: Pausing, scripted: Scripted, way: Callable[[Pausing], object], answer: WorkError | None
+    pausing: Provider, scripted: Scripted, way: Callable[[Provider], object], answer: WorkError | None
 ) -> None:
     scripted.fault, scripted.harmless = Outage("provider_down", "Down."), answer
     for _ in range(2):
@@ -325,7 +330,7 @@ def test_a_failure_while_anything_harmless_is_answered_is_counted_for_whoever_as
 @pytest.mark.parametrize(
     "error", [Permanent("provider_key_refused"), Transient("bad_answer"), Transient("provider_error")]
 )
-def test_other_failures_are_left_as_they_are(pausing: Pausing, scripted: Scripted, error: WorkError) -> None:
+def test_other_failures_are_left_as_they_are(pausing: Provider, scripted: Scripted, error: WorkError) -> None:
     scripted.fault = error
     with pytest.raises(WorkError) as told:
         pausing.embed(["krill"])
@@ -334,7 +339,7 @@ def test_other_failures_are_left_as_they_are(pausing: Pausing, scripted: Scripte
 
 
 def test_while_one_finds_out_nobody_else_asks(
-    pausing: Pausing, scripted: Scripted, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+    pausing: Provider, scripted: Scripted, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "PATIENCE_SECONDS", 0.1)
     scripted.fault = scripted.harmless = Outage("provider_down")
@@ -366,7 +371,7 @@ def test_while_one_finds_out_nobody_else_asks(
     assert Counter(scripted.asked[before:]) == {"krill": 1, "whales": 1}  # what one has found out holds for all
 
 
-def test_calls_that_fail_together_are_one_pause(pausing: Pausing, scripted: Scripted, clock: FakeClock) -> None:
+def test_calls_that_fail_together_are_one_pause(pausing: Provider, scripted: Scripted, clock: FakeClock) -> None:
     scripted.fault = scripted.harmless = Outage("provider_down")
     together = threading.Barrier(4)
     told: list[timedelta | None] = []
@@ -383,21 +388,61 @@ def test_calls_that_fail_together_are_one_pause(pausing: Pausing, scripted: Scri
         thread.start()
     for thread in threads:
         thread.join(30)
-    assert told == [MINUTE] * 4
+    assert told == [SECOND] * 4
     assert scripted.asked.count(HARMLESS) == 1
 
 
-def test_what_a_harmless_question_cost_is_paid_with_the_next_answer(pausing: Pausing, scripted: Scripted) -> None:
-    scripted.fault = Transient("provider_busy")
-    with pytest.raises(Transient):
-        pausing.complete(Prompt(text="krill"))
-    scripted.fault = None
-    said = [pausing.complete(Prompt(text="krill")) for _ in range(2)]
-    assert [(one.tokens_in, one.tokens_out) for one in said] == [(10, 2), (5, 1)]
+def test_two_wishes_of_the_provider_do_not_lengthen_the_pause_after_them(
+    pausing: Provider, scripted: Scripted, clock: FakeClock
+) -> None:
+    two = timedelta(seconds=2)
+    scripted.fault = scripted.harmless = Transient("rate_limited", retry_after=two)
+    for _ in range(2):
+        with pytest.raises(Paused) as told:
+            pausing.embed(["krill"])
+        assert told.value.retry_after == two
+        clock.advance(two)
+    scripted.fault = scripted.harmless = Outage("provider_down")
+    with pytest.raises(Paused) as told:
+        pausing.embed(["krill"])
+    assert told.value.retry_after == SECOND
+    clock.advance(SECOND)
+    scripted.fault = scripted.harmless = None
+    pausing.embed(["krill"])
+
+
+def test_a_long_outage_is_probed_at_least_every_minute(pausing: Provider, scripted: Scripted, clock: FakeClock) -> None:
+    scripted.fault = scripted.harmless = Outage("provider_down")
+    seconds = []
+    for _ in range(9):
+        with pytest.raises(Paused) as told:
+            pausing.embed(["krill"])
+        assert told.value.retry_after is not None
+        seconds.append(told.value.retry_after.total_seconds())
+        clock.advance(told.value.retry_after)
+    assert seconds == [1, 2, 4, 8, 16, 32, 60, 60, 60]
+    assert scripted.asked.count("krill") == 1  # all others are probes
+
+
+def test_a_probe_that_the_budget_forbids_says_nothing_of_the_provider(
+    pausing: Provider, scripted: Scripted, clock: FakeClock
+) -> None:
+    scripted.fault = scripted.harmless = Outage("provider_down")
+    with pytest.raises(Paused):
+        pausing.embed(["krill"])
+    clock.advance(SECOND)
+    scripted.harmless = Permanent("budget_spent")
+    with pytest.raises(Permanent) as told:
+        pausing.embed(["krill"])
+    assert told.value.code == "budget_spent"
+    scripted.harmless = Outage("provider_down")
+    with pytest.raises(Paused) as paused:
+        pausing.embed(["krill"])
+    assert paused.value.retry_after == timedelta(seconds=2)  # the outage goes on
 
 
 def test_a_pause_is_never_shorter_than_a_second_and_a_later_outage_begins_anew(
-    pausing: Pausing, scripted: Scripted, clock: FakeClock
+    pausing: Provider, scripted: Scripted, clock: FakeClock
 ) -> None:
     scripted.fault = Transient("rate_limited", retry_after=timedelta(milliseconds=1))
     with pytest.raises(Paused) as told:
@@ -409,4 +454,4 @@ def test_a_pause_is_never_shorter_than_a_second_and_a_later_outage_begins_anew(
     scripted.fault = scripted.harmless = Outage("provider_down")
     with pytest.raises(Paused) as told:
         pausing.embed(["krill"])
-    assert told.value.retry_after == MINUTE
+    assert told.value.retry_after == SECOND

@@ -14,6 +14,7 @@ from holdfast.indexes import questions, questions_pairs
 from holdfast.indexes.base import Found
 from holdfast.indexes.embedding import Embedders
 from holdfast.indexes.speaking import AT_ONCE
+from holdfast.library.metering import Metered
 from holdfast.model.questions import Pair
 from holdfast.providers.openai import Endpoint, OpenAIProvider
 from tests.support.paid_provider import BAD_KEY, REFUSED, PaidProvider, texts_of
@@ -147,8 +148,8 @@ def test_no_query_is_an_error(rig: QuestionRig, query: str) -> None:
 def test_a_query_of_another_embedding_model_is_answered_by_words_alone(rig: QuestionRig, paid: PaidProvider) -> None:
     rig.index("parts.md", PARTS)
     before = sum(paid.bill.texts.values())
-    another = Endpoint(base_url=paid.url, key=paid.key, embedding_model="another")
-    rig.questions._embedders = Embedders(replace(rig.library.tools, embedder=OpenAIProvider(another)))
+    another = OpenAIProvider(Endpoint(base_url=paid.url, key=paid.key, embedding_model="another"))
+    rig.questions._embedders = Embedders(replace(rig.library.tools, embedder=Metered(another, rig.library.memos)))
     assert "krill of part 5" in found(rig, "crustacean of part 5")[0]
     assert sum(paid.bill.texts.values()) == before
 

@@ -455,7 +455,7 @@ def test_a_memo_that_is_recalled_while_its_reader_is_removed_is_not_left_behind(
     rig.put("whales.md", sections(1))
     late = claim(rig)  # an old worker, still at it
     first, second = (chunk_of(rig, name) for name in ("whales.md", "stones.md"))
-    rig.library.memos.keep("", [Entry(late._replace(owner=rig.owner("stones.md").id), "key", b"value", [second])], {})
+    rig.library.memos.keep("", [Entry(late._replace(owner=rig.owner("stones.md").id), "key", b"value", [second])])
     living = memos._living
     removal: list[Meanwhile] = []
 
@@ -496,7 +496,7 @@ def test_a_memo_that_is_stored_while_its_chunk_is_swept_is_not_left_behind(
     def between(tx: Transaction, chunks: Sequence[int]) -> None:
         forget(tx, chunks)
         entry = Entry(late, "key", b"value", [old])
-        storing.append(Meanwhile(rig, lambda: rig.library.memos.keep("", [entry], {late: BILL})))
+        storing.append(Meanwhile(rig, lambda: rig.library.memos.keep("", [entry])))
 
     with monkeypatch.context() as patch:
         patch.setattr(sweeping, "forget_uses", between)

@@ -120,7 +120,7 @@ def test_offline_nobody_is_asked(rig: Rig, paid: PaidProvider) -> None:
 
 
 def test_the_budget_of_a_base_holds_for_trials_too(rig: Rig, paid: PaidProvider) -> None:
-    Local(rig.library, me()).bases.change("shelf", budget_tokens=1)
+    Local(rig.library, me()).bases.change("shelf", budget_tokens=0)
     assert {one.code for one in trials(rig).values()} == {"budget_spent"}
     assert paid.bill.calls == 0
 

@@ -137,8 +137,9 @@ def test_an_overview_counts_every_base_that_is_seen_and_no_other(rig: Rig, clock
     rig.put("whale.md", "# Whale")
     rig.put("whale.md", "# Whale")  # makes no new work
     Local(rig.library, me()).documents.note("attic", "n", "text")
-    rig.library.memos.charge(rig.base, Bill(kind="query", model="m@1", texts=1, tokens_in=5, tokens_out=2, price=0.5))
-    rig.library.memos.charge(attic, Bill(kind="query", model="m@1", texts=1, tokens_in=9, paid=False))
+    paid = Bill(kind="query", model="m@1", texts=1, tokens_in=5, tokens_out=2, price=0.5)
+    rig.library.memos.reserve(rig.base, [(None, paid)])
+    rig.library.memos.reserve(attic, [(None, Bill(kind="query", model="m@1", texts=1, tokens_in=9, paid=False))])
     rig.work()
     clock.advance(HOUR)
     rig.put("stone.md", "# Stone")

@@ -84,6 +84,7 @@ RAGGED = Fault(twist="ragged")  # one vector is too short
 FILTERED = Fault(twist="filtered")  # the model stopped itself
 DECLINED = Fault(twist="declined")  # the model refuses in its own words
 CUT = Fault(twist="cut")  # the limit of tokens was reached
+UNFINISHED = Fault(twist="unfinished")  # a stream that ends in good order and never says why
 SILENT = Fault(twist="silent")  # an answer without words
 FAILED_IN_STREAM = Fault(twist="failed_in_stream", code="insufficient_quota", type="insufficient_quota")
 
@@ -93,6 +94,7 @@ class Bill:
     """What the provider was asked and is paid for."""
 
     calls: int = 0  # all, also the rejected
+    paid: int = 0  # calls that were answered, and are paid for
     texts: Counter[str] = field(default_factory=Counter)  # embedded, each as often as it is paid for
     prompts: Counter[str] = field(default_factory=Counter)  # completed, by the text of the user
     tokens: int = 0
@@ -232,6 +234,7 @@ class PaidProvider:
         texts = texts_of("/v1/embeddings", request)
         tokens = sum(tokens_of(text) for text in texts)
         with self._changed:
+            self.bill.paid += 1
             self.bill.texts.update(texts)
             self.bill.tokens += tokens
         dimension = request.get("dimensions", self.dimension)
@@ -247,6 +250,7 @@ class PaidProvider:
         prompt = texts_of("/v1/chat/completions", request)
         paid = sum(tokens_of(one) for one in prompt), tokens_of(text)
         with self._changed:
+            self.bill.paid += 1
             self.bill.prompts.update(prompt[-1:])
             self.bill.tokens += sum(paid)
         message = {"role": "assistant", "content": text, "refusal": None}
@@ -314,7 +318,7 @@ class _Handler(BaseHTTPRequestHandler):
         answer = provider.completion(request)
         _twist_choice(answer["choices"][0], fault.twist if fault else "")
         if request.get("stream"):
-            self._stream(answer, fault)
+            self._stream(request, answer, fault)
         else:
             self._finish(answer, fault.twist if fault else "")
 
@@ -335,12 +339,13 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(body)
 
-    def _stream(self, answer: Json, fault: Fault | None) -> None:
+    def _stream(self, request: Json, answer: Json, fault: Fault | None) -> None:
         self.send_response(200)
         self.send_header("Content-Type", "text/event-stream")
         self.send_header("Transfer-Encoding", "chunked")
         self.end_headers()
-        for event in _events(answer, fault):
+        wants_usage = (request.get("stream_options") or {}).get("include_usage", False)
+        for event in _events(answer, fault, usage=wants_usage):
             data = f"data: {event}\n\n".encode()
             self.wfile.write(b"%x\r\n%s\r\n" % (len(data), data))
         if fault is not None and fault.twist == "dropped":
@@ -405,8 +410,8 @@ def _twist_choice(choice: Json, twist: str) -> None:
         message["content"] = None
 
 
-def _events(answer: Json, fault: Fault | None) -> Iterator[str]:
-    """Return the events of a streamed answer: a word each, then how it ended."""
+def _events(answer: Json, fault: Fault | None, *, usage: bool) -> Iterator[str]:
+    """Return the events of a streamed answer: a word each, how it ended, and what it costs if that is asked for."""
     choice = answer["choices"][0]
     words = (choice["message"]["content"] or "").split(" ")
     twist = fault.twist if fault else ""
@@ -419,7 +424,11 @@ def _events(answer: Json, fault: Fault | None) -> Iterator[str]:
         yield '{"id": '
     elif not spoilt:
         refusal = choice["message"]["refusal"]
-        yield _event(answer, {"refusal": refusal} if refusal else {}, choice["finish_reason"])
+        if twist != "unfinished":
+            yield _event(answer, {"refusal": refusal} if refusal else {}, choice["finish_reason"])
+        if usage:
+            head = {name: answer[name] for name in ("id", "created", "model", "usage")}
+            yield json.dumps({**head, "object": "chat.completion.chunk", "choices": []})
         yield "[DONE]"
 
 

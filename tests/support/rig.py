@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from holdfast.core.slot import Slot
     from holdfast.knowledge.adding import Reply
     from holdfast.library.catalogue import Base
-    from holdfast.providers.base import Provider
+    from holdfast.providers.base import Unmetered
     from holdfast.search.searching import Hit
     from holdfast.stores.base import Owner
     from tests.support.clock import FakeClock
@@ -34,9 +34,9 @@ class Rig:
         url: str,
         folder: Path,
         clock: FakeClock,
-        provider: Provider | None = None,
+        provider: Unmetered | None = None,
         *,
-        speaker: Provider | None = None,
+        speaker: Unmetered | None = None,
         settings: Mapping[str, Any] | None = None,
         **base: Any,
     ) -> None:

@@ -59,9 +59,10 @@ class Speaker:
         self.asked.append(prompt)
         return Completion(text=self.says, tokens_in=11, tokens_out=7, cut=self.cut)
 
-    def stream(self, prompt: Prompt) -> Iterator[str]:
+    def stream(self, prompt: Prompt) -> Iterator[str | Completion]:
         self.asked.append(prompt)
-        return (self.says[place : place + 3] for place in range(0, len(self.says), 3))
+        yield from (self.says[place : place + 3] for place in range(0, len(self.says), 3))
+        yield Completion(text=self.says, cut=self.cut)
 
 
 def provider(says: str | None, *, cut: bool = False) -> Any:

@@ -203,4 +203,3 @@ def test_it_is_a_free_provider() -> None:
         None,
         False,
     )
-    provider.close()

@@ -66,6 +66,7 @@ MEGABYTE = 1_000_000
 PROBLEMS = {
     "400": "the body is not what it says it is",
     "401": "a key is needed, or this one is wrong",
+    "402": "the budget of the base is spent",
     "403": "the key does not allow this, or the request comes from another site",
     "404": "there is no such thing, or the key may not see it",
     "409": "something stands in the way, and is named",

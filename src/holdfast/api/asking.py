@@ -6,13 +6,16 @@ No answer is kept for a repeated request: it would hold the words of documents t
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Generator, Iterable, Iterator
 from itertools import chain
 from typing import Annotated, Any
 
+from anyio import CancelScope
 from fastapi import APIRouter, Path, Query, Request
+from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import StreamingResponse
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
+from starlette.types import Receive, Scope, Send
 
 from holdfast.api.bases import ItemId, Name
 from holdfast.api.callers import Front
@@ -87,10 +90,26 @@ def ask_streaming(front: Front, base: Name, asked: Question, request: Request) -
     """Answer as the words come: events `text`, the whole answer last as `answer`, or `problem` for what went wrong."""
     parts = front.asking.stream(base, asked.question, mode=asked.mode)
     first = next(parts)  # what is refused is refused before anything is sent
-    return StreamingResponse(_texts(request, chain([first], parts)), media_type=MEDIA_TYPE, headers=UNBUFFERED)
+    return _AnswerStream(request, first, parts)
 
 
-def _texts(request: Request, parts: Iterator[str | Answer]) -> Iterator[bytes]:
+class _AnswerStream(StreamingResponse):
+    """Closes the answer when it ends or the client leaves, so that the provider stops and is paid no more."""
+
+    def __init__(self, request: Request, first: str | Answer, parts: Generator[str | Answer, None, None]) -> None:
+        super().__init__(_texts(request, chain([first], parts)), media_type=MEDIA_TYPE, headers=UNBUFFERED)
+        self._parts = parts
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send the stream."""
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            with CancelScope(shield=True):
+                await run_in_threadpool(self._parts.close)
+
+
+def _texts(request: Request, parts: Iterable[str | Answer]) -> Iterator[bytes]:
     try:
         for part in parts:
             name = "text" if isinstance(part, str) else "answer"

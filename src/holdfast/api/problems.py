@@ -17,6 +17,7 @@ from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
 from holdfast import errors
+from holdfast.providers.failures import BUDGET_SPENT
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -188,6 +189,8 @@ def _explained(request: Request, error: errors.HoldfastError) -> JSONResponse:
         code = error.reason
     if isinstance(error, errors.WorkError):
         code = error.code
+        status = HTTPStatus.PAYMENT_REQUIRED if code == BUDGET_SPENT else status
+        more["retryable"] = isinstance(error, errors.Transient)  # a refused key or an unknown model stays so
     if isinstance(error, errors.Transient):
         status = HTTPStatus.SERVICE_UNAVAILABLE
         wait = max(1, int(error.retry_after.total_seconds())) if error.retry_after else A_MOMENT

@@ -113,4 +113,5 @@ def spent_of(one: Summed) -> Spent:
         tokens_out=one.tokens_out,
         price=one.price,
         unpriced=one.unpriced,
+        estimated=one.estimated,
     )

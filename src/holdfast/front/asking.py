@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from typing import TYPE_CHECKING
 
 from holdfast.access.callers import Scope
@@ -28,7 +29,7 @@ from holdfast.model.citations import Citation as Cited
 from holdfast.search.searching import CHANNELS
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Generator, Mapping, Sequence
     from typing import Any
 
     from holdfast.front.reception import Reception
@@ -86,14 +87,10 @@ class LocalAsking(Checked):
         said, _ = self._library.asking.ask(self._at.open(base), question, mode)
         return _answer(said, mode)
 
-    def stream(self, base: str, question: str, *, mode: Mode = Mode.MIX) -> Iterator[str | Answer]:
-        """Answer as the words come; the whole answer last."""
+    def stream(self, base: str, question: str, *, mode: Mode = Mode.MIX) -> Generator[str | Answer, None, None]:
+        """Answer as the words come; the whole answer last. Closing this ends the request to the language model."""
         _check(question)
-        parts = self._library.asking.stream(self._at.open(base), question, mode)
-        return (
-            part if isinstance(part, str) else part.marker if isinstance(part, Cited) else _answer(part, mode)
-            for part in parts
-        )
+        return _told(self._library.asking.stream(self._at.open(base), question, mode), mode)
 
     # ------------------------------------------------------------ the graph
 
@@ -200,6 +197,12 @@ def _place(one: Served) -> dict[str, Any]:
 def _hit(rank: int, hit: Found) -> Hit:
     channels = {kind: Scored(score=one.score, rank=one.rank) for kind, one in hit.channels.items()}
     return Hit(**_place(hit.served), rank=rank, score=hit.score, title=hit.served.title, channels=channels)
+
+
+def _told(parts: Generator[str | Cited | Answered, None, None], mode: Mode) -> Generator[str | Answer, None, None]:
+    with closing(parts):
+        for part in parts:
+            yield part if isinstance(part, str) else part.marker if isinstance(part, Cited) else _answer(part, mode)
 
 
 def _answer(said: Answered, mode: Mode) -> Answer:

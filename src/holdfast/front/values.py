@@ -636,6 +636,7 @@ class Spent:
     tokens_out: int
     price: float | None
     unpriced: int
+    estimated: int = 0  # tokens among these that no provider reported: of requests under way, or that broke off
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

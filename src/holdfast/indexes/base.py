@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from holdfast.library.builds import Piece
     from holdfast.library.catalogue import Base, Recipe
     from holdfast.library.memos import Memos
-    from holdfast.providers.base import Provider
+    from holdfast.library.metering import Metered
     from holdfast.runtime.work import Task
     from holdfast.stores.database import Database, Transaction
 
@@ -50,16 +50,16 @@ class Tools:
 
     database: Database
     memos: Memos
-    embedder: Provider
-    speaker: Provider  # the language model
-    here: Provider  # this machine: it embeds for nothing, and has no language model
+    embedder: Metered
+    speaker: Metered  # the language model
+    here: Metered  # this machine: it embeds for nothing, and has no language model
     words_memory: int = WORDS_MEMORY  # megabytes that are kept of words where that is quicker than the database
 
-    def embedder_of(self, base: Base) -> Provider:
+    def embedder_of(self, base: Base) -> Metered:
         """Return who embeds what is indexed in a base from now on."""
         return self.here if base.settings.embedding == OFFLINE else self.embedder
 
-    def speaker_of(self, base: Base) -> Provider:
+    def speaker_of(self, base: Base) -> Metered:
         """Return the language model that a base may ask; one that is nobody, where it may ask none."""
         return self.here if base.settings.chat == NO_CHAT else self.speaker
 

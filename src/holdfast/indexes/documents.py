@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
+from holdfast.content.blocks import blocks
 from holdfast.content.chunking import Chunking, split
+from holdfast.content.readers.cleaning import unmarked
 from holdfast.content.reading import read
 from holdfast.core.slot import Built
 from holdfast.errors import Permanent
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
 
     from sqlalchemy import Connection
 
+    from holdfast.content.chunking import Chunk
     from holdfast.content.readers.base import Reading
     from holdfast.core.slot import Ticket
     from holdfast.library.blobs import Blobs
@@ -29,6 +32,7 @@ if TYPE_CHECKING:
     from holdfast.stores.database import Database, Transaction
 
 CONTENT = "content"
+VERSION = 2  # of how a text is divided and which headings a chunk stands under
 
 
 class ContentIndexer:
@@ -105,20 +109,42 @@ def _forget(tx: Transaction, item: int) -> None:
 
 def list_spec(base: Base) -> Mapping[str, Any]:
     """Return all that the list of a document's chunks depends on beside its bytes."""
-    return {"size": base.settings.chunk_size, "overlap": base.settings.chunk_overlap}
+    return {"size": base.settings.chunk_size, "overlap": base.settings.chunk_overlap, "version": VERSION}
 
 
 def _parts(reading: Reading, rules: Chunking) -> Iterator[Part]:
-    """Divide a text; a title that is not among the headings stands above them all."""
-    text, title = reading.text, reading.title
-    for chunk in split(text, rules):
-        headings = chunk.headings
-        said = text[chunk.start : chunk.end]
-        if title and title not in headings and not _begins_with(said, title):
-            headings = (title, *headings)
+    """Divide a text into chunks, each under its real heading path.
+
+    A title from the metadata is added only where it is needed: above the opening chunk, and above chunks that stand
+    under no level-1 heading. A level-1 heading names the document itself, so below it an edited title changes nothing.
+    """
+    text = reading.text
+    tops = _tops(text, reading.title) if reading.title else None
+    for ordinal, chunk in enumerate(split(text, rules)):
+        headings, said = chunk.headings, text[chunk.start : chunk.end]
+        if reading.title and tops is not None and (ordinal == 0 or not tops.cover(chunk)):
+            headings = headings if said.startswith(reading.title) else (reading.title, *headings)
         yield Part(chunk.start, chunk.body, chunk.end, headings, said)
 
 
-def _begins_with(text: str, title: str) -> bool:
-    """Tell whether the title is the heading that the text itself begins with."""
-    return text.lstrip("# \n").startswith(title)
+class _Tops(NamedTuple):
+    """The level-1 headings of a text: their places, and their words."""
+
+    starts: set[int]
+    titles: set[str]
+
+    def cover(self, chunk: Chunk) -> bool:
+        """Tell whether a chunk begins with a level-1 heading or stands under one."""
+        return chunk.start in self.starts or bool(chunk.headings and chunk.headings[0] in self.titles)
+
+
+def _tops(text: str, title: str) -> _Tops | None:
+    """Return the level-1 headings; None if the title is a heading of the text itself, where it has its place."""
+    tops = _Tops(set(), set())
+    for block in blocks(text):
+        if block.level and unmarked(block.title) == title:
+            return None
+        if block.level == 1:
+            tops.starts.add(block.start)
+            tops.titles.add(block.title)
+    return tops

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from holdfast.content.tokens import estimate
 from holdfast.errors import Transient
 from holdfast.library.memos import Bill, Entry, Use, allow, memo_key
+from holdfast.library.metering import shares
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
@@ -22,7 +23,8 @@ if TYPE_CHECKING:
     from holdfast.indexes.base import Tools
     from holdfast.library.catalogue import Base
     from holdfast.library.memos import Memos
-    from holdfast.providers.base import Embedded, Provider, Vector
+    from holdfast.library.metering import Metered
+    from holdfast.providers.base import Embedded, Vector
 
 KIND = "embedding"
 OTHER_LENGTH = "vector_length"  # the code of vectors that cannot stand beside those that are there
@@ -69,7 +71,7 @@ class Embedders:
 class Embedder:
     """Embeds for one model of one provider."""
 
-    def __init__(self, provider: Provider, memos: Memos) -> None:
+    def __init__(self, provider: Metered, memos: Memos) -> None:
         self.provider = provider
         self._memos = memos
 
@@ -88,12 +90,7 @@ class Embedder:
 
     def _query(self, recipe: int, text: str) -> Vector | None:
         payer = self._memos.payer(recipe) if self.provider.paid else None
-        if payer is not None:
-            allow(self._memos, payer, estimate(text))
-        answer = self.provider.embed([text])
-        if payer is not None and (answer.places or answer.tokens):
-            bill = Bill(kind=QUERY, model=self.model, texts=len(answer.places), tokens_in=answer.tokens)
-            self._memos.charge(payer, bill)
+        answer = self.provider.charged(payer, QUERY).embed([text])
         return answer.vectors[0] if not answer.refused and answer.vectors[0].any() else None
 
     def embed(
@@ -121,7 +118,7 @@ class Embedder:
         keys = list(keyed)
         for first in range(0, len(keys), PORTION):
             portion = keys[first : first + PORTION]
-            for part in self.provider.embed_parts([keyed[key][0].text for key in portion]):
+            for part in self.provider.charged(None, KIND).embed_parts([keyed[key][0].text for key in portion]):
                 require_length(part, length)
                 yield _spread(keyed, _values(portion, part), _refused(portion, part))
 
@@ -140,47 +137,22 @@ class Embedder:
         texts = [keyed[key][0].text for key in keys]
         allow(self._memos, base, sum(map(estimate, texts)))
         left = threading.Event()
-        for part in self.provider.embed_parts(texts, left.is_set):
+        provider = self.provider.charged(base, KIND, by_text={keyed[key][0].text: keyed[key][0].ticket for key in keys})
+        for part in provider.embed_parts(texts, left.is_set):
             require_length(part, length)
             values, refused = _values(keys, part), _refused(keys, part)
-            shares = _shares(keyed, list(values or refused), part)
+            sizes = [estimate(keyed[key][0].text) for key in values]
+            cost = dict(zip(values, shares(part.tokens, sizes), strict=True))
             entries = [
-                Entry(use.ticket, use.key, values[use.key], use.chunks, tokens_in=shares[use.key])
+                Entry(use.ticket, use.key, values[use.key], use.chunks, tokens_in=cost[use.key])
                 for use in _uses(keyed, values)
             ]
-            stored = self._memos.keep(tenant, entries, self._bills(keyed, shares, paid=bool(part.places)))
+            stored = self._memos.keep(tenant, entries) if entries else {}
             if not left.is_set():
                 try:
                     yield _spread(keyed, {**values, **stored}, refused)
                 except GeneratorExit:
                     left.set()
-
-    def _bills(
-        self, keyed: Mapping[str, Sequence[Want]], shares: Mapping[str, int], *, paid: bool
-    ) -> dict[Ticket, Bill]:
-        """Divide what a call cost among those whose texts it carried.
-
-        A text that was refused is not paid for, but to be sure of it may have cost.
-        """
-        bills: dict[Ticket, Bill] = {}
-        for key, tokens in shares.items() if paid or any(shares.values()) else ():
-            ticket = keyed[key][0].ticket
-            before = bills.get(ticket) or Bill(kind=KIND, model=self.model, texts=0)
-            bills[ticket] = before.shared(int(paid), tokens, 0)
-        return bills
-
-
-def _shares(keyed: Mapping[str, Sequence[Want]], keys: Sequence[str], part: Embedded) -> dict[str, int]:
-    """Divide the tokens of a call among its texts by their length; the shares add up to the whole."""
-    sizes = {key: estimate(keyed[key][0].text) for key in keys}
-    whole = sum(sizes.values()) or 1
-    shares: dict[str, int] = {}
-    read = shared = 0
-    for key in keys:
-        read += sizes[key]
-        upto = part.tokens * read // whole
-        shares[key], shared = upto - shared, upto
-    return shares
 
 
 def _uses(keyed: Mapping[str, Sequence[Want]], only: Mapping[str, object] | None = None) -> Iterator[Use]:

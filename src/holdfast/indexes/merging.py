@@ -27,7 +27,7 @@ from holdfast.library.catalogue import BaseStatus, base_of
 from holdfast.library.item_statements import LOCK_BASE
 from holdfast.library.memos import Entry, Use, allow, memo_key
 from holdfast.model import merging
-from holdfast.model.turns import Usage, converse
+from holdfast.model.turns import converse
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from holdfast.indexes.sayings import Subject
     from holdfast.library.catalogue import Base, Catalogue
     from holdfast.library.memos import Memos
+    from holdfast.library.metering import Metered
     from holdfast.model.turns import Paid
     from holdfast.providers.base import Provider
     from holdfast.runtime.work import Task
@@ -131,7 +132,7 @@ class Look(NamedTuple):
 class Merger(Speaker):
     """Asks a model about subjects; each answer is remembered for all chunks that it was made from."""
 
-    def __init__(self, provider: Provider, memos: Memos) -> None:
+    def __init__(self, provider: Metered, memos: Memos) -> None:
         super().__init__(provider, memos, kind=MERGING, recipe=merging.RECIPE, make=_made)
 
     def name(self, name: str, said: Sequence[str]) -> str:
@@ -142,7 +143,7 @@ class Merger(Speaker):
         """Give out descriptions as they arrive; none comes of what the model refuses, or whose sources are gone."""
         tenant = base.settings.tenant
         uses = [Use(ticket, name, one.sources) for name, one in wanted.items()]
-        known = self._memos.recall(tenant, uses, self._bill(Usage()))
+        known = self._memos.recall(tenant, uses, self._saved)
         yield {name: value.decode() for name, value in known.items()}
         pieces = {
             name: Piece(0, (one.name,), json.dumps(one.said), opening=False)
@@ -150,17 +151,15 @@ class Merger(Speaker):
             if name not in known
         }
         allow(self._memos, base, sum(wanted[name].tokens for name in pieces))
-        for name, said in self._asked(pieces):
-            bills = {ticket: self._bill(said.usage)}
+        for name, said in self._asked(self._provider.charged(base, MERGING, ticket=ticket), pieces):
             if isinstance(said.answer, WorkError):
-                self._memos.keep(tenant, [], bills)
                 yield {}
             else:
                 usage = said.usage
                 entry = Entry(
                     ticket, name, said.answer.encode(), wanted[name].sources, usage.tokens_in, usage.tokens_out
                 )
-                kept = self._memos.keep(tenant, [entry], bills, joint=True)
+                kept = self._memos.keep(tenant, [entry], joint=True)
                 yield {name: value.decode() for name, value in kept.items()}
 
 

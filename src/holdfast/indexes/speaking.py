@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from holdfast.library.builds import Piece
     from holdfast.library.catalogue import Base
     from holdfast.library.memos import Memos
+    from holdfast.library.metering import Metered
     from holdfast.model.turns import Paid
     from holdfast.providers.base import Completion, Provider
 
@@ -46,7 +47,7 @@ class Speaker:
 
     def __init__(
         self,
-        provider: Provider,
+        provider: Metered,
         memos: Memos,
         *,
         kind: str,
@@ -85,22 +86,20 @@ class Speaker:
         """Ask for what is not known yet; whatever arrives is kept before it is used, also if nobody reads on."""
         tenant = base.settings.tenant
         uses = {key: Use(ticket, key, [piece.chunk for piece in some]) for key, some in keyed.items()}
-        known = self._memos.recall(tenant, list(uses.values()), self._bill(Usage()))
+        known = self._memos.recall(tenant, list(uses.values()), self._saved)
         if known:
             yield _spread(keyed, {key: value.decode() for key, value in known.items()}, {})
         wanted = {key: some[0] for key, some in keyed.items() if key not in known}
         allow(self._memos, base, sum(estimate(piece.whole) + ROOM for piece in wanted.values()))
         left = threading.Event()
-        for key, said in self._asked(wanted, left.is_set):
-            bill = {ticket: self._bill(said.usage)}
+        for key, said in self._asked(self._provider.charged(base, self._kind, ticket=ticket), wanted, left.is_set):
             if isinstance(said.answer, WorkError):
-                self._memos.keep(tenant, [], bill)
                 part = _spread(keyed, {}, {key: said.answer})
             else:
                 entry = Entry(
                     ticket, key, said.answer.encode(), uses[key].chunks, said.usage.tokens_in, said.usage.tokens_out
                 )
-                stored = self._memos.keep(tenant, [entry], bill)
+                stored = self._memos.keep(tenant, [entry])
                 part = _spread(keyed, {key: stored.get(key, entry.value).decode()}, {})
             if not left.is_set():
                 try:
@@ -108,7 +107,9 @@ class Speaker:
                 except GeneratorExit:
                     left.set()
 
-    def _asked(self, wanted: Mapping[str, Piece], enough: Callable[[], bool] = never) -> Iterator[tuple[str, _Answer]]:
+    def _asked(
+        self, provider: Provider, wanted: Mapping[str, Piece], enough: Callable[[], bool] = never
+    ) -> Iterator[tuple[str, _Answer]]:
         """Ask several at once, and give out each answer as it arrives; no new call begins after a failure."""
         waiting = iter(wanted.items())
         under_way: dict[Future[_Answer], str] = {}
@@ -116,7 +117,7 @@ class Speaker:
         with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="holdfast-speaker") as pool:
             while True:
                 while failure is None and not enough() and len(under_way) < AT_ONCE and (one := next(waiting, None)):
-                    under_way[pool.submit(self._one, one[1])] = one[0]
+                    under_way[pool.submit(self._one, provider, one[1])] = one[0]
                 if not under_way:
                     break
                 ended, _ = wait(under_way, return_when=FIRST_COMPLETED)
@@ -129,23 +130,19 @@ class Speaker:
         if failure is not None:
             raise failure
 
-    def _one(self, piece: Piece) -> _Answer:
+    def _one(self, provider: Provider, piece: Piece) -> _Answer:
         """Ask about one chunk; what it cost is known even if nothing came of it."""
         bill: list[Completion] = []
         try:
-            answer: str | WorkError = self._make(self._provider, piece, bill.append)
+            answer: str | WorkError = self._make(provider, piece, bill.append)
         except WorkError as error:
             answer = error
         return _Answer(answer, sum(map(usage_of, bill), Usage()))
 
-    def _bill(self, usage: Usage) -> Bill:
-        return Bill(
-            kind=self._kind,
-            model=self.model,
-            texts=usage.calls,
-            tokens_in=usage.tokens_in,
-            tokens_out=usage.tokens_out,
-        )
+    @property
+    def _saved(self) -> Bill:
+        """What a known answer is entered under."""
+        return Bill(kind=self._kind, model=self.model, texts=0)
 
 
 class _Answer(NamedTuple):

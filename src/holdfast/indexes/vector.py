@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from holdfast.stores.database import Transaction
 
 PORTION = 250  # vectors written in one transaction
-PROBE = "probe"  # what a provider is asked only to see whether it answers
+PROBE = "probe"  # what a provider is asked only to see whether it answers; its kind on the ledger
 VERSION = 1  # of how a chunk becomes the text that is embedded
 # What says that the model cannot be used any more, whatever it is asked.
 HOPELESS = frozenset({"model_unknown", "no_embedding_model", OTHER_LENGTH})
@@ -159,18 +159,20 @@ class VectorIndex:
         What it embeds belongs to no document; the length of each vector is one, or zero.
         """
         embedder = self._by(recipe)
-        return None if embedder is None or embedder.provider.paid else partial(_normalized, embedder.provider)
+        if embedder is None or embedder.provider.paid:
+            return None
+        return partial(_normalized, embedder.provider.charged(None, PROBE))
 
     def vectors(self, recipe: Recipe, chunks: Sequence[int]) -> dict[int, Vector]:
         """Return the vectors of chunks, as far as they are known."""
         return self._shelf.vectors(recipe.id, chunks)
 
-    def probe(self, recipe: Recipe) -> None:
+    def probe(self, base: Base, recipe: Recipe) -> None:
         """Ask the provider for one vector; raise a `WorkError` if it gives none, or none that fits the others."""
         embedder = self._by(recipe)
         if embedder is None:
             raise no_embedding_model()
-        answer = embedder.provider.embed([PROBE])
+        answer = embedder.provider.charged(base, PROBE).embed([PROBE])
         for error in answer.refused.values():
             raise error
         require_length(answer, self._shelf.length(recipe.id))

@@ -184,7 +184,7 @@ class Bases:
             if probe is None:
                 continue
             try:
-                probe(self._catalogue.recipe(base, kind, json.loads(specs[kind])))
+                probe(base, self._catalogue.recipe(base, kind, json.loads(specs[kind])))
             except WorkError as error:
                 problem = fault_text(error)
 

@@ -10,7 +10,6 @@ import time
 from typing import TYPE_CHECKING, NamedTuple
 
 from holdfast.errors import HoldfastError, WorkError
-from holdfast.library.memos import Bill, allow
 from holdfast.providers.batches import HARMLESS
 from holdfast.providers.pausing import HARMLESS_PROMPT
 
@@ -19,10 +18,9 @@ if TYPE_CHECKING:
 
     from holdfast.indexes.base import Tools
     from holdfast.library.catalogue import Base
-    from holdfast.providers.base import Provider
+    from holdfast.library.metering import Metered
 
 KIND = "trial"  # on the ledger
-TOKENS = 32  # a trial needs fewer
 EMBEDDING, CHAT = "embedding", "chat"
 OFFLINE, NOBODY = "offline", "none"
 
@@ -53,41 +51,27 @@ class Trials:
     def _embedding(self, base: Base) -> Trial:
         provider = self._tools.embedder_of(base)
 
-        def ask() -> tuple[int, int]:
-            answer = provider.embed([HARMLESS])
-            for why in answer.refused.values():
+        def ask() -> None:
+            for why in provider.charged(base, KIND).embed([HARMLESS]).refused.values():
                 raise why
-            return answer.tokens, 0
 
-        return self._tried(base, EMBEDDING, provider, provider.embedding_model, ask)
+        return self._tried(EMBEDDING, provider, provider.embedding_model, ask)
 
     def _chat(self, base: Base) -> Trial:
         provider = self._tools.speaker_of(base)
         if provider.chat_model is None:
             said = "No language model is set, or the base may not ask one; whatever needs none works without."
             return Trial(CHAT, NOBODY, None, ok=True, took_ms=0.0, message=said, code=None)
+        return self._tried(
+            CHAT, provider, provider.chat_model, lambda: provider.charged(base, KIND).complete(HARMLESS_PROMPT)
+        )
 
-        def ask() -> tuple[int, int]:
-            said = provider.complete(HARMLESS_PROMPT)
-            return said.tokens_in, said.tokens_out
-
-        return self._tried(base, CHAT, provider, provider.chat_model, ask)
-
-    def _tried(
-        self, base: Base, role: str, provider: Provider, model: str | None, ask: Callable[[], tuple[int, int]]
-    ) -> Trial:
+    def _tried(self, role: str, provider: Metered, model: str | None, ask: Callable[[], object]) -> Trial:
         host = self._hosts.get(role, OFFLINE) if provider.paid else OFFLINE
         began = time.perf_counter()
         problem: HoldfastError | None = None
         try:
-            if provider.paid:
-                allow(self._tools.memos, base, TOKENS)
-            read, written = ask()
-            if provider.paid:
-                named = f"{model}@{provider.version}"
-                self._tools.memos.charge(
-                    base, Bill(kind=KIND, model=named, texts=1, tokens_in=read, tokens_out=written)
-                )
+            ask()
         except HoldfastError as error:
             problem = error
         took = round((time.perf_counter() - began) * 1000, 1)

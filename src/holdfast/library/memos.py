@@ -5,8 +5,9 @@ lives as long as a chunk uses it; one that was made from several documents goes 
 a chunk that is still there, of a document that is not being deleted, and nothing else: a worker that was superseded
 still saves what it paid for. One call may carry texts of many documents, so entries name the work they were paid for.
 
-A query belongs to no document: its answer is remembered by the process that asked, and not stored. What it cost is on
-the ledger like everything else.
+A query belongs to no document: its answer is remembered by the process that asked, and not stored.
+
+The ledger is kept here as well: what was paid, written request by request (`library.metering`), and what was saved.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 from holdfast.errors import BadRequest, Permanent
 from holdfast.library import statements as sql
 from holdfast.library.catalogue import Base, BaseSettings
+from holdfast.library.item_statements import LOCK_BASE
+from holdfast.providers.failures import BUDGET_SPENT
 from holdfast.stores.base import LARGEST_BATCH
 
 if TYPE_CHECKING:
@@ -47,6 +50,7 @@ class Bill:
     tokens_out: int = 0
     price: float | None = None  # None where it is not known
     paid: bool = True  # False: the answer was known
+    estimated: bool = False  # the provider did not report its tokens
 
     def shared(self, texts: int, tokens_in: int, tokens_out: int) -> Bill:
         """Return this bill with more on it."""
@@ -69,6 +73,7 @@ class Spent:
     tokens_out: int
     price: float | None  # of those whose price was known
     unpriced: int = 0  # texts whose price was not
+    estimated: int = 0  # tokens among these that no provider reported
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,15 +138,13 @@ class Memos:
                 if use.key in known:
                     before = saved.get(use.ticket) or replace(bill, texts=0, tokens_in=0, tokens_out=0, paid=False)
                     saved[use.ticket] = before.shared(1, known[use.key].tokens_in, known[use.key].tokens_out)
-            tx.run(sql.CHARGE, [self._charge(who, one) for who, one in saved.items()])
+            tx.run(sql.CHARGE, [self._charge(who.key.base, who, one) for who, one in saved.items()])
             return {key: one.value for key, one in known.items()}
 
         return self._database.write(work, durable=False)
 
-    def keep(
-        self, tenant: str, entries: Sequence[Entry], bills: Mapping[Ticket, Bill], *, joint: bool = False
-    ) -> dict[str, bytes]:
-        """Store answers and what they cost; return them as they are now known.
+    def keep(self, tenant: str, entries: Sequence[Entry], *, joint: bool = False) -> dict[str, bytes]:
+        """Store answers; return them as they are now known.
 
         One made from several documents is stored only if all of them are still there.
         """
@@ -153,7 +156,6 @@ class Memos:
             kept = [one for one in entries if one.key not in spoilt and not living.isdisjoint(one.chunks)]
             rows = [[one.key, one.value, int(joint), one.tokens_in, one.tokens_out] for one in kept]
             tx.run(sql.KEEP_MEMOS, rows, tenant=tenant)
-            tx.run(sql.CHARGE, [self._charge(ticket, bill) for ticket, bill in bills.items()])
             stored = _used(tx, tenant, [Use(one.ticket, one.key, one.chunks) for one in entries])
             return {key: one.value for key, one in stored.items()}
 
@@ -179,10 +181,29 @@ class Memos:
                 return Base(id=id_, name=name, settings=BaseSettings.read(settings))
         raise BadRequest("Nothing can be asked of a base that has been deleted.")
 
-    def charge(self, base: Base, bill: Bill) -> None:
-        """Note what was paid for no document."""
-        row = [base.key, None, None, None, *self._told(bill)]
-        self._database.write(lambda tx: tx.run(sql.CHARGE, [row]), durable=True)
+    # ------------------------------------------------------------ the ledger
+
+    def reserve(self, base: Base, bills: Sequence[tuple[Ticket | None, Bill]]) -> list[int]:
+        """Write what a request may cost at most, if the budget allows it; return the rows, in order of the bills."""
+
+        def work(tx: Transaction) -> list[int]:
+            if base.settings.budget_tokens is not None:
+                tx.run(LOCK_BASE, id=base.id)  # others that check the same budget wait here
+                spent = (_spent(row) for row in tx.run(sql.SPENT, base=base.key))
+                _require_budget(base, spent, sum(bill.tokens_in + bill.tokens_out for _, bill in bills))
+            rows = [self._charge(base.key, ticket, bill) for ticket, bill in bills]
+            return sorted(row for (row,) in tx.run(sql.CHARGE, rows))
+
+        return self._database.write(work, durable=False)
+
+    def settle(self, bills: Sequence[tuple[int, Bill]]) -> None:
+        """Replace what was reserved by what it cost."""
+        rows = [[row, *self._cost(bill)] for row, bill in bills]
+        self._database.write(lambda tx: tx.run(sql.SETTLE, rows), durable=True)
+
+    def cancel(self, rows: Sequence[int]) -> None:
+        """Remove what was reserved for a request that cost nothing."""
+        self._database.write(lambda tx: tx.run(sql.CANCEL_CHARGE, [[row] for row in rows]), durable=False)
 
     def spent(self, base: str, owners: Sequence[str] | None = None) -> list[Spent]:
         """Sum up what a base has paid and saved, or what was paid and saved for some of its owners, by kind of work."""
@@ -200,14 +221,15 @@ class Memos:
         with self._database.reading() as tx:
             return total(_spent(("", *row)) for base, *row in tx.run(sql.SPENT_BY_ALL) if base in bases)
 
-    def _charge(self, ticket: Ticket, bill: Bill) -> list[object]:
-        return [ticket.key.base, ticket.key.owner, ticket.job, ticket.generation, *self._told(bill)]
+    def _charge(self, base: str, ticket: Ticket | None, bill: Bill) -> list[object]:
+        work = [None] * 3 if ticket is None else [ticket.key.owner, ticket.job, ticket.generation]
+        return [base, *work, bill.kind, bill.model, int(bill.paid), bill.texts, *self._cost(bill)]
 
-    def _told(self, bill: Bill) -> list[object]:
-        """Return a bill as it is written down, with the price of this moment."""
+    def _cost(self, bill: Bill) -> list[object]:
+        """Return the tokens of a bill and their price at this moment."""
         known = self._prices.get(bill.model.rpartition("@")[0])
         price = known.of(bill.tokens_in, bill.tokens_out) if bill.price is None and known is not None else bill.price
-        return [bill.kind, bill.model, int(bill.paid), bill.texts, bill.tokens_in, bill.tokens_out, price]
+        return [bill.tokens_in, bill.tokens_out, price, int(bill.estimated)]
 
 
 def _owners(tx: Transaction, entries: Sequence[Entry]) -> set[int]:
@@ -216,16 +238,20 @@ def _owners(tx: Transaction, entries: Sequence[Entry]) -> set[int]:
 
 
 def allow(memos: Memos, base: Base, tokens: int) -> None:
-    """Stop before the budget of a base is exceeded: nothing is asked that could cost more than is left."""
-    budget = base.settings.budget_tokens
-    if budget is None:
-        return
-    spent = sum(one.tokens_in + one.tokens_out for one in memos.spent(base.key) if one.paid)
+    """Stop before a work begins that may need more tokens than the budget of its base has left."""
+    if base.settings.budget_tokens is not None:
+        _require_budget(base, memos.spent(base.key), tokens)
+
+
+def _require_budget(base: Base, known: Iterable[Spent], tokens: int) -> None:
+    """Raise `budget_spent` if so many tokens more would exceed the budget."""
+    budget = base.settings.budget_tokens or 0
+    spent = sum(one.tokens_in + one.tokens_out for one in known if one.paid)
     if spent + tokens > budget:
         raise Permanent(
-            "budget_spent",
-            f"The base {base.name!r} may spend {budget} tokens, has spent {spent}, and this would need about {tokens} "
-            "more. Raise its budget and retry; what was paid for is kept.",
+            BUDGET_SPENT,
+            f"The base {base.name!r} may spend {budget} tokens, has spent {spent}, and this would need up to {tokens} "
+            "more. Raise the budget of the base and retry; what was paid for is kept.",
             params={"budget": str(budget), "spent": str(spent), "tokens": str(tokens)},
         )
 
@@ -274,7 +300,7 @@ def total(kinds: Iterable[Spent]) -> Balance:
 
 
 def _spent(row: Sequence[Any]) -> Spent:
-    kind, paid, texts, read, written, price, unpriced = row
+    kind, paid, texts, read, written, price, unpriced, estimated = row
     return Spent(
         kind=kind,
         paid=bool(paid),
@@ -283,6 +309,7 @@ def _spent(row: Sequence[Any]) -> Spent:
         tokens_out=int(written),
         price=price,
         unpriced=int(unpriced),
+        estimated=int(estimated),
     )
 
 
@@ -298,6 +325,7 @@ def _sum(some: Iterable[Spent], *, paid: bool) -> Spent:
         tokens_out=sum(one.tokens_out for one in bills),
         price=sum(prices) if prices else None,
         unpriced=sum(one.unpriced for one in bills),
+        estimated=sum(one.estimated for one in bills),
     )
 
 

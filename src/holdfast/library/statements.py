@@ -381,17 +381,27 @@ _row = batch(
     tokens_in=int,
     tokens_out=int,
     price=float,
+    estimated=int,
 )
 BASE_OF_RECIPE = select(bases.c.id, bases.c.name, bases.c.settings).where(
     cast(bases.c.id, Text) == select(recipes.c.base).where(recipes.c.id == number("recipe")).scalar_subquery()
 )
-CHARGE = insert(ledger).from_select(["at", *_row.c.keys()], select(NOW, *_row.c))
+CHARGE = insert(ledger).from_select(["at", *_row.c.keys()], select(NOW, *_row.c)).returning(ledger.c.id)
+_row = batch(id=int, tokens_in=int, tokens_out=int, price=float, estimated=int)
+SETTLE = (
+    update(ledger)
+    .values(tokens_in=_row.c.tokens_in, tokens_out=_row.c.tokens_out, price=_row.c.price, estimated=_row.c.estimated)
+    .where(ledger.c.id == _row.c.id)
+)
+_row = batch(id=int)
+CANCEL_CHARGE = delete(ledger).where(ledger.c.id.in_(select(_row.c.id)))
 _sums = (
     func.sum(ledger.c.texts),
     func.sum(ledger.c.tokens_in),
     func.sum(ledger.c.tokens_out),
     func.sum(ledger.c.price),
     func.sum(case((ledger.c.price.is_(None), ledger.c.texts), else_=0)),
+    func.sum(case((ledger.c.estimated == 1, ledger.c.tokens_in + ledger.c.tokens_out), else_=0)),
 )
 SPENT = (
     select(ledger.c.kind, ledger.c.paid, *_sums)

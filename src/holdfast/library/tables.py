@@ -280,6 +280,7 @@ ledger = Table(
     Column("tokens_in", BigInteger, nullable=False),
     Column("tokens_out", BigInteger, nullable=False),
     Column("price", Float),  # None where it is not known
+    Column("estimated", Integer, nullable=False, server_default="0"),  # 1: no provider reported the tokens
     Index("library_ledger_base", "base", "owner"),
     sqlite_autoincrement=True,
 )

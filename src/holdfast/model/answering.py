@@ -7,6 +7,7 @@ here they are cut to what fits, numbered and asked about.
 
 from __future__ import annotations
 
+from contextlib import closing
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING
@@ -16,11 +17,11 @@ from holdfast.model.citations import Citation, Source, cite
 from holdfast.model.markers import NOTHING, Reader
 from holdfast.model.turns import BROKEN_OFF, DATA_ONLY, Usage, enclose, usage_of
 from holdfast.model.words import shorten, tidy
-from holdfast.providers.base import Prompt
+from holdfast.providers.base import Completion, Prompt
 from holdfast.providers.failures import bad_answer
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 
     from holdfast.model.turns import Paid
     from holdfast.providers.base import Provider
@@ -81,7 +82,7 @@ class Answer:
     context: Context
     text: str = ""
     citations: tuple[Citation, ...] = ()  # in the order of the answer, or the best passage first
-    cut: bool = False  # at the limit of tokens, before the model had ended
+    cut: bool = False  # before the model had finished: at the limit of tokens, or the stream broke off
 
 
 def fit(context: Context, budget: int = BUDGET) -> Context:
@@ -134,21 +135,27 @@ def answer(
     return _ended(reader, context, cut=completion.cut), usage_of(completion)
 
 
-def stream(provider: Provider, context: Context, *, budget: int = BUDGET) -> Iterator[str | Citation | Answer]:
+def stream(
+    provider: Provider, context: Context, *, budget: int = BUDGET
+) -> Generator[str | Citation | Answer, None, None]:
     """Answer a question as the words come: texts, and citations where their markers stand; the answer comes last.
 
-    What it costs is not told by the provider. A failure in the middle is raised after what came before it.
+    A failure in the middle is raised after what came before it. Closing this ends the request to the provider.
     """
     context = fit(context, budget)
     unasked = without_model(provider, context)
     if unasked is not None:
         yield unasked
         return
-    reader = Reader(context.sources, context.question)
-    for piece in provider.stream(ask(context)):
-        yield from reader.feed(piece)
+    reader, cut = Reader(context.sources, context.question), True  # until the model says that it has finished
+    with closing(provider.stream(ask(context))) as pieces:
+        for piece in pieces:
+            if isinstance(piece, Completion):
+                cut = piece.cut
+            else:
+                yield from reader.feed(piece)
     yield from reader.finish()
-    yield _ended(reader, context)
+    yield _ended(reader, context, cut=cut)
 
 
 def without_model(provider: Provider, context: Context) -> Answer | None:

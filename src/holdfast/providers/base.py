@@ -17,7 +17,8 @@ from holdfast.errors import Permanent
 from holdfast.providers.failures import bad_answer
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+    from contextlib import AbstractContextManager
     from typing import TypeAlias
 
     import numpy as np
@@ -47,7 +48,7 @@ class Embedded:
 
     places: tuple[int, ...]
     vectors: Matrix
-    tokens: int = 0  # what is paid for; 0 where the provider does not say
+    tokens: int = 0  # as the provider reports them; 0 where it does not
     refused: Mapping[int, WorkError] = field(default_factory=dict)
 
 
@@ -68,7 +69,7 @@ class Completion:
     text: str
     tokens_in: int = 0
     tokens_out: int = 0
-    cut: bool = False  # at the limit of tokens, before the model had ended
+    cut: bool = False  # the answer ends before the model had finished: at the limit of tokens, or the stream broke off
 
     def json(self) -> Any:
         """Read the answer as JSON, also out of a fence; whether it follows the schema is not checked."""
@@ -79,8 +80,35 @@ class Completion:
             raise bad_answer("the answer is not JSON") from error
 
 
-class Provider(Protocol):
-    """Embeds texts and completes prompts, from any thread; the properties are what an answer depends on."""
+class Bill(Protocol):
+    """What one request costs, as far as it is known; without any report the cost is estimated."""
+
+    def reported(self, tokens_in: int, tokens_out: int) -> None:
+        """Note what the provider reports; the last report counts, and zero tokens are none."""
+        ...
+
+    def received(self, words: str) -> None:
+        """Note a part of an answer, from which the cost is estimated if it is not reported or a stream breaks off."""
+        ...
+
+    def rejected(self) -> None:
+        """Note that the provider did no work, so that the request costs nothing."""
+        ...
+
+
+class Meter(Protocol):
+    """Accounts for each request to a paid provider: before it is sent, and when its cost is known."""
+
+    def request(self, model: str, texts: Sequence[str], most_out: int = 0) -> AbstractContextManager[Bill]:
+        """Enclose one request: what it sends, and how many tokens the answer may have.
+
+        Entering raises `Permanent("budget_spent")` if nothing may be sent. However it is left, the cost is recorded.
+        """
+        ...
+
+
+class Models(Protocol):
+    """What an answer of a provider depends on."""
 
     @property
     def embedding_model(self) -> str | None:
@@ -107,6 +135,22 @@ class Provider(Protocol):
         """Whether answers are worth keeping: free ones are made again as fast as they are read."""
         ...
 
+
+class Unmetered(Models, Protocol):
+    """A provider that nobody can call yet: every call needs a meter, so that no paid call is missing on the ledger."""
+
+    def metered(self, meter: Meter) -> Provider:
+        """Return what sends requests and accounts for each by this meter."""
+        ...
+
+    def close(self) -> None:
+        """Close the connections of this process; the provider can be used again."""
+        ...
+
+
+class Provider(Models, Protocol):
+    """Embeds texts and completes prompts, from any thread."""
+
     def embed(self, texts: Sequence[str]) -> Embedded:
         """Embed all texts, in their order; if this raises, answers that arrived before are lost."""
         ...
@@ -123,13 +167,44 @@ class Provider(Protocol):
         """Ask the language model; `Permanent("no_language_model")` where there is none."""
         ...
 
-    def stream(self, prompt: Prompt) -> Iterator[str]:
-        """Ask the language model and give out its words as they come; what they cost is not told."""
+    def stream(self, prompt: Prompt) -> Generator[str | Completion, None, None]:
+        """Ask the language model and yield its words as they come; the completion comes last.
+
+        A stream that ends without a completion broke off. Closing the generator ends the request.
+        """
         ...
 
-    def close(self) -> None:
-        """Close the connections of this process; the provider can be used again."""
-        ...
+
+class SameModels:
+    """The models of another provider, for a class that wraps one."""
+
+    def __init__(self, models: Models) -> None:
+        self._models = models
+
+    @property
+    def embedding_model(self) -> str | None:
+        """The model that embeds; None where there is none."""
+        return self._models.embedding_model
+
+    @property
+    def dimension(self) -> int | None:
+        """The length of each vector; None if only the first answer tells."""
+        return self._models.dimension
+
+    @property
+    def chat_model(self) -> str | None:
+        """The model that completes prompts; None where there is none."""
+        return self._models.chat_model
+
+    @property
+    def version(self) -> str:
+        """What else an answer depends on."""
+        return self._models.version
+
+    @property
+    def paid(self) -> bool:
+        """Whether answers are worth keeping."""
+        return self._models.paid
 
 
 def gather(parts: Iterable[Embedded]) -> Embedded:

@@ -37,27 +37,33 @@ class Dialect:
     form: Form = Form.SCHEMA
     limit: str = OLD_LIMIT
     temperature: bool = True
+    usage: bool = True  # streams report at their end what they cost
 
-    def request(self, prompt: Prompt) -> dict[str, Any]:
+    def request(self, prompt: Prompt, *, stream: bool = False) -> dict[str, Any]:
         """Write a prompt as the arguments of a chat request."""
-        written: dict[str, Any] = {"messages": self._messages(prompt), self.limit: prompt.max_tokens}
+        written: dict[str, Any] = {"messages": self.messages(prompt), self.limit: prompt.max_tokens, "stream": stream}
+        if stream and self.usage:
+            written["stream_options"] = {"include_usage": True}
         if self.temperature:
             written["temperature"] = 0
         if prompt.schema is not None and self.form is not Form.WORDS:
             written["response_format"] = self._format(prompt)
         return written
 
-    def without(self, param: str | None, prompt: Prompt) -> Dialect | None:
+    def without(self, param: str | None, prompt: Prompt, *, stream: bool = False) -> Dialect | None:
         """Return the next way to try after a rejection that named this parameter, if any; None when none is left."""
         if param == OLD_LIMIT and self.limit == OLD_LIMIT:
             return replace(self, limit=NEW_LIMIT)
         if param == "temperature" and self.temperature:
             return replace(self, temperature=False)
+        if stream and self.usage:
+            return replace(self, usage=False)
         if prompt.schema is not None and self.form in SIMPLER:
             return replace(self, form=SIMPLER[self.form])
         return None
 
-    def _messages(self, prompt: Prompt) -> list[dict[str, str]]:
+    def messages(self, prompt: Prompt) -> list[dict[str, str]]:
+        """Write what is said to the model."""
         system = prompt.system
         if prompt.schema is not None and self.form is not Form.SCHEMA:
             shape = json.dumps(prompt.schema, ensure_ascii=False)

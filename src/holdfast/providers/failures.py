@@ -86,12 +86,14 @@ class Answer:
         return {name: str(value) for name, value in known.items() if value is not None}
 
 
+AGAIN = "then try again"
+
 TOO_LARGE = "The input is larger than the model accepts. Split it into smaller parts or choose a model with more room."
-SPENT = "The account at the provider has no credit left. Top it up or raise its budget, then ask for the work again."
+SPENT = f"The account at the provider has no credit left. Top it up or raise its budget, {AGAIN}."
 REFUSED = "The provider refuses this content by its policy. Change the content, or choose a provider that accepts it."
 NO_MODEL = (
     "The provider does not know this model or address. Check the name of the model and the address of the provider, "
-    "then ask for the work again."
+    f"{AGAIN}."
 )
 DOWN = "The provider cannot be reached or is down. If this lasts, check its address and its status page."
 
@@ -123,8 +125,7 @@ RULES = (
         code="provider_key_refused",
         meaning=Permanent,
         statuses=frozenset({401, 403}),
-        message="The provider refuses the key. Check that it is set, valid and allowed to use this model, then ask "
-        "for the work again.",
+        message=f"The provider refuses the key. Check that it is set, valid and allowed to use this model, {AGAIN}.",
     ),
     Rule(
         code="input_too_large",
@@ -179,6 +180,8 @@ RULES = (
     ),
 )
 
+
+BUDGET_SPENT = "budget_spent"  # the code of a request that was not sent because of the budget of its base
 
 # Codes that may speak of one text among many; any other failure is everybody's.
 OF_ONE_TEXT = frozenset({"bad_provider_request", "content_refused", "input_too_large"})

@@ -25,13 +25,13 @@ from holdfast.errors import BadSettings
 from holdfast.providers.base import Embedded, gather, never, no_language_model, readable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Generator, Iterator, Sequence
 
     import numpy as np
     from numpy.typing import NDArray
     from tokenizers import Tokenizer
 
-    from holdfast.providers.base import Completion, Matrix, Prompt, Vector
+    from holdfast.providers.base import Completion, Matrix, Meter, Prompt, Provider, Vector
 
 PACKAGE = "wordllama"
 MODEL = "l2_supercat_256"
@@ -60,6 +60,10 @@ class OfflineProvider:
         """The release of the wheel and our way of reading."""
         return f"{_release()}/{READING}"
 
+    def metered(self, meter: Meter) -> Provider:  # noqa: ARG002 - it costs nothing
+        """Return this provider itself."""
+        return self
+
     def embed(self, texts: Sequence[str]) -> Embedded:
         """Embed all texts, in their order; none is ever refused."""
         return gather(self.embed_parts(texts))
@@ -78,7 +82,7 @@ class OfflineProvider:
         """Raise `Permanent`: there is no language model here."""
         raise no_language_model()
 
-    def stream(self, prompt: Prompt) -> Iterator[str]:  # noqa: ARG002 - nobody is asked
+    def stream(self, prompt: Prompt) -> Generator[str | Completion, None, None]:  # noqa: ARG002 - nobody is asked
         """Raise `Permanent`: there is no language model here."""
         raise no_language_model()
 

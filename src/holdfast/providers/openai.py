@@ -3,6 +3,9 @@
 The library's own retries are off and nobody sleeps here: whoever works for a slot raises, and the slot waits. An
 answer is used only if it is whole: one finite vector of the right length for each text, in the order of `index`.
 
+Every request goes through a meter, which is told what it cost: also the repeated ones, and the broken ones that the
+provider may have worked on. A request that is answered with an error status costs nothing.
+
 Celery forks its workers after the import, so the client with its connections belongs to a process id.
 """
 
@@ -14,23 +17,34 @@ import threading
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 from holdfast.errors import BadSettings, Permanent
 from holdfast.logs import mask_http_client_log
-from holdfast.providers.base import Completion, gather, never, no_embedding_model, no_language_model, readable
+from holdfast.providers.base import (
+    Completion,
+    SameModels,
+    gather,
+    never,
+    no_embedding_model,
+    no_language_model,
+    readable,
+)
 from holdfast.providers.batches import Batching, embed_in_batches
 from holdfast.providers.dialect import Dialect
 from holdfast.providers.failures import bad_answer, content_refused, failure_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Generator, Iterator, Sequence
 
-    from openai import OpenAI
+    from openai import OpenAI, OpenAIError
 
-    from holdfast.providers.base import Embedded, Matrix, Prompt, Vector
+    from holdfast.providers.base import Bill, Embedded, Matrix, Meter, Models, Prompt, Provider, Vector
 
 CONNECT_SECONDS = 10.0
+UNREACHED = frozenset({"ConnectError", "ConnectTimeout", "PoolTimeout"})  # causes of errors before anything was sent
+CUT = frozenset({"length", "max_tokens", "model_length"})  # reasons to end that are no end of the answer
 PATIENCE = timedelta(seconds=60)
 
 
@@ -78,6 +92,31 @@ class OpenAIProvider:
         self._endpoint = endpoint
         self._lines: dict[int, _Line] = {}
 
+    def metered(self, meter: Meter) -> Provider:
+        """Return what sends requests and accounts for each by this meter."""
+        return _Metered(self, self._endpoint, self._line, meter)
+
+    def close(self) -> None:
+        """Close the connections of this process; the next call opens new ones."""
+        line = self._lines.pop(os.getpid(), None)
+        if line is not None:
+            line.close()
+
+    def _line(self) -> _Line:
+        """Find or make what belongs to this process; a lock here might be copied locked by a fork."""
+        pid = os.getpid()
+        return self._lines.get(pid) or self._lines.setdefault(pid, _Line(self._endpoint))
+
+
+class _Metered(SameModels):
+    """Sends requests to one endpoint, each through the meter."""
+
+    def __init__(self, models: Models, endpoint: Endpoint, line: Callable[[], _Line], meter: Meter) -> None:
+        super().__init__(models)
+        self._endpoint = endpoint
+        self._line = line
+        self._meter = meter
+
     def embed(self, texts: Sequence[str]) -> Embedded:
         """Embed all texts, in their order; if this raises, answers that arrived before are lost."""
         return gather(self.embed_parts(texts))
@@ -87,7 +126,8 @@ class OpenAIProvider:
         if self.embedding_model is None:
             raise no_embedding_model()
         dimension = self.dimension
-        with closing(embed_in_batches(texts, self._line().embed, self._endpoint.batching, enough)) as parts:
+        ask = partial(self._line().embed, meter=self._meter)
+        with closing(embed_in_batches(texts, ask, self._endpoint.batching, enough)) as parts:
             for part in parts:
                 if part.places:
                     dimension = dimension or part.vectors.shape[1]
@@ -98,30 +138,18 @@ class OpenAIProvider:
         """Ask the chat model; an answer that was cut says so, one that was refused is `Permanent`."""
         line = self._speaking()
         with line.room:
-            return _completion(line.chat(prompt))
+            return line.complete(prompt, self._meter)
 
-    def stream(self, prompt: Prompt) -> Iterator[str]:
-        """Ask the chat model and give out its words as they come; until the end this is one of the calls at once."""
+    def stream(self, prompt: Prompt) -> Generator[str | Completion, None, None]:
+        """Ask the chat model and yield its words as they come; until the end this is one of the calls at once."""
         line = self._speaking()
-        with line.room, _understood():
-            for chunk in line.chat(prompt, stream=True):
-                yield from _words(chunk)
-
-    def close(self) -> None:
-        """Close the connections of this process; the next call opens new ones."""
-        line = self._lines.pop(os.getpid(), None)
-        if line is not None:
-            line.close()
+        with line.room:
+            yield from line.stream(prompt, self._meter)
 
     def _speaking(self) -> _Line:
         if self.chat_model is None:
             raise no_language_model()
         return self._line()
-
-    def _line(self) -> _Line:
-        """Find or make what belongs to this process; a lock here might be copied locked by a fork."""
-        pid = os.getpid()
-        return self._lines.get(pid) or self._lines.setdefault(pid, _Line(self._endpoint))
 
 
 class _Line:
@@ -133,43 +161,90 @@ class _Line:
         self._client = _client(endpoint)
         self._dialect = Dialect()  # as far as the endpoint is known
 
-    def embed(self, texts: Sequence[str]) -> tuple[Matrix, int]:
+    def embed(self, texts: Sequence[str], meter: Meter) -> tuple[Matrix, int]:
         """Ask for one batch; the answer is whole or raises."""
         asked: dict[str, Any] = {"dimensions": self._endpoint.dimension} if self._endpoint.shorten else {}
-        with self.room, _understood():
+        model, sent = str(self._endpoint.embedding_model), [readable(text) for text in texts]
+        with self.room, meter.request(model, sent) as bill, _understood(bill):
             answer = self._client.embeddings.create(
-                input=[readable(text) for text in texts],
-                model=str(self._endpoint.embedding_model),
-                encoding_format=self._endpoint.encoding,
-                **asked,
+                input=sent, model=model, encoding_format=self._endpoint.encoding, **asked
             )
-        return _matrix(answer, len(texts)), _tokens(answer, "prompt_tokens")
+            tokens = _tokens(answer, "prompt_tokens")
+            bill.reported(tokens, 0)
+        return _matrix(answer, len(texts)), tokens
 
-    def chat(self, prompt: Prompt, *, stream: bool = False) -> Any:
+    def complete(self, prompt: Prompt, meter: Meter) -> Completion:
         """Ask in the fullest way that the endpoint understands, and remember which one that was."""
-        create: Any = self._client.chat.completions.create
         dialect = self._dialect
         while True:
             try:
-                with _understood():
-                    answer = create(model=self._endpoint.chat_model, stream=stream, **dialect.request(prompt))
+                with self._request(prompt, dialect, meter) as bill:
+                    answer = self._create(**dialect.request(prompt))
+                    tokens = _tokens(answer, "prompt_tokens"), _tokens(answer, "completion_tokens")
+                    bill.reported(*tokens)
+                    bill.received(_said(answer))
             except Permanent as refusal:
-                simpler = _simpler(dialect, refusal, prompt)
-                if simpler is None:
-                    raise
-                dialect = simpler
+                dialect = _simpler(dialect, refusal, prompt)
             else:
                 self._dialect = dialect
-                return answer
+                return _completion(answer, *tokens)
+
+    def stream(self, prompt: Prompt, meter: Meter) -> Iterator[str | Completion]:
+        """Ask for a stream in the fullest way that the endpoint understands."""
+        dialect, begun = self._dialect, False
+        while True:
+            try:
+                with closing(self._stream(prompt, dialect, meter)) as parts:
+                    for part in parts:
+                        begun = True
+                        yield part
+            except Permanent as refusal:
+                if begun:
+                    raise
+                dialect = _simpler(dialect, refusal, prompt, stream=True)
+            else:
+                return
+
+    def _stream(self, prompt: Prompt, dialect: Dialect, meter: Meter) -> Generator[str | Completion, None, None]:
+        """Yield words as they come, and the completion when the meter has what the stream cost."""
+        said, reason, tokens = [], None, (0, 0)
+        request = dialect.request(prompt, stream=True)
+        with self._request(prompt, dialect, meter) as bill, self._create(**request) as events:
+            self._dialect = dialect
+            for event in events:
+                if getattr(event, "usage", None) is not None:
+                    tokens = _tokens(event, "prompt_tokens"), _tokens(event, "completion_tokens")
+                    bill.reported(*tokens)
+                reason = _reason(event) or reason
+                for words in _words(event):
+                    bill.received(words)
+                    said.append(words)
+                    yield words
+        cut = reason is None or reason in CUT
+        yield Completion(text="".join(said), tokens_in=tokens[0], tokens_out=tokens[1], cut=cut)
+
+    @contextmanager
+    def _request(self, prompt: Prompt, dialect: Dialect, meter: Meter) -> Iterator[Bill]:
+        """Account for one chat request, and raise what its failure means for the work."""
+        sent = "\n".join(message["content"] for message in dialect.messages(prompt))
+        with meter.request(str(self._endpoint.chat_model), [sent], prompt.max_tokens) as bill, _understood(bill):
+            yield bill
+
+    def _create(self, **request: Any) -> Any:
+        create: Any = self._client.chat.completions.create
+        return create(model=self._endpoint.chat_model, **request)
 
     def close(self) -> None:
         self._client.close()
 
 
-def _simpler(dialect: Dialect, refusal: Permanent, prompt: Prompt) -> Dialect | None:
-    if refusal.code != "bad_provider_request":
-        return None
-    return dialect.without(refusal.params.get("provider_param"), prompt)
+def _simpler(dialect: Dialect, refusal: Permanent, prompt: Prompt, *, stream: bool = False) -> Dialect:
+    """Return the next way to ask after a rejection, or raise the rejection if none is left."""
+    known = refusal.code == "bad_provider_request"
+    simpler = dialect.without(refusal.params.get("provider_param"), prompt, stream=stream) if known else None
+    if simpler is None:
+        raise refusal
+    return simpler
 
 
 def _client(endpoint: Endpoint) -> OpenAI:
@@ -188,16 +263,25 @@ def _client(endpoint: Endpoint) -> OpenAI:
 
 
 @contextmanager
-def _understood() -> Iterator[None]:
+def _understood(bill: Bill) -> Iterator[None]:
     """Raise what an error of the library means for the work; errors of our own stay what they are."""
     from openai import OpenAIError  # noqa: PLC0415
 
     try:
         yield
     except OpenAIError as error:
+        if _unbilled(error):
+            bill.rejected()
         raise failure_of(error) from error
     except ValueError as error:  # what the library raises when it cannot read JSON
         raise bad_answer("the answer is not JSON") from error
+
+
+def _unbilled(error: OpenAIError) -> bool:
+    """Tell whether the provider did no work: it answered with an error status, or was never reached."""
+    from openai import APIStatusError  # noqa: PLC0415
+
+    return isinstance(error, APIStatusError) or type(error.__cause__).__name__ in UNREACHED
 
 
 def _matrix(answer: Any, count: int) -> Matrix:
@@ -230,18 +314,31 @@ def _check_dimension(vectors: Matrix, dimension: int) -> None:
         raise bad_answer(f"vectors of {vectors.shape[1]} numbers instead of {dimension}")
 
 
-def _completion(answer: Any) -> Completion:
+def _completion(answer: Any, tokens_in: int, tokens_out: int) -> Completion:
     try:
         choice = answer.choices[0]
-        text, cut = choice.message.content or "", choice.finish_reason == "length"
+        text, cut = choice.message.content or "", choice.finish_reason in CUT
     except (AttributeError, IndexError, TypeError) as error:
         raise bad_answer("no choice") from error
     if choice.finish_reason == "content_filter" or getattr(choice.message, "refusal", None):
         raise content_refused()
     if not isinstance(text, str) or not (text or cut):
         raise bad_answer("no words")
-    tokens_in, tokens_out = _tokens(answer, "prompt_tokens"), _tokens(answer, "completion_tokens")
     return Completion(text=text, tokens_in=tokens_in, tokens_out=tokens_out, cut=cut)
+
+
+def _said(answer: Any) -> str:
+    """Return what was answered, from which the cost is estimated if the endpoint does not report it."""
+    choices = getattr(answer, "choices", None) or ()
+    return "".join(str(getattr(getattr(one, "message", None), "content", None) or "") for one in choices)
+
+
+def _reason(event: Any) -> str | None:
+    """Return why a stream ends, if this event says so."""
+    for choice in getattr(event, "choices", None) or ():
+        if reason := getattr(choice, "finish_reason", None):
+            return str(reason)
+    return None
 
 
 def _words(chunk: Any) -> Iterator[str]:

@@ -7,6 +7,7 @@ asks is told which of it the answer was made from. Without a language model the 
 
 from __future__ import annotations
 
+from contextlib import closing
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
@@ -17,15 +18,16 @@ from holdfast.model.citations import Citation, Source
 from holdfast.search.fusion import GRAPH
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Generator, Sequence
 
     from holdfast.indexes.portrait import Fact, Portraits
     from holdfast.library.catalogue import Base
+    from holdfast.library.metering import Metered
     from holdfast.library.serving import Served
     from holdfast.model.turns import Usage
-    from holdfast.providers.base import Provider
     from holdfast.search.searching import Hit, Searching
 
+KIND = "answer"  # on the ledger
 PASSAGES = 12  # of each way to gather
 
 
@@ -72,7 +74,7 @@ class Gathered:
 class Asking:
     """Answers questions about bases."""
 
-    def __init__(self, searching: Searching, portraits: Portraits, speaker_of: Callable[[Base], Provider]) -> None:
+    def __init__(self, searching: Searching, portraits: Portraits, speaker_of: Callable[[Base], Metered]) -> None:
         self._searching = searching
         self._portraits = portraits
         self._speaker_of = speaker_of
@@ -80,14 +82,15 @@ class Asking:
     def ask(self, base: Base, question: str, mode: Mode = Mode.MIX) -> tuple[Reply, Usage]:
         """Answer a question, in one call of the language model or none."""
         context, places = self.context(base, question, mode)
-        said, usage = answer(self._speaker_of(base), context)
+        said, usage = answer(self._speaker_of(base).charged(base, KIND), context)
         return Reply(answer=said, places=places), usage
 
-    def stream(self, base: Base, question: str, mode: Mode = Mode.MIX) -> Iterator[str | Citation | Reply]:
+    def stream(self, base: Base, question: str, mode: Mode = Mode.MIX) -> Generator[str | Citation | Reply, None, None]:
         """Answer as the words come: texts, citations where their markers stand, and the reply last."""
         context, places = self.context(base, question, mode)
-        for part in stream(self._speaker_of(base), context):
-            yield Reply(answer=part, places=places) if isinstance(part, Answer) else part
+        with closing(stream(self._speaker_of(base).charged(base, KIND), context)) as parts:
+            for part in parts:
+                yield Reply(answer=part, places=places) if isinstance(part, Answer) else part
 
     def context(self, base: Base, question: str, mode: Mode) -> tuple[Context, dict[str, Served]]:
         """Gather what an answer may use, and where each source stands."""

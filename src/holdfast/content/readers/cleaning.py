@@ -54,6 +54,11 @@ def given(value: object) -> str | None:
     return None if not has_words(line) or PLACEHOLDER.fullmatch(line) else line
 
 
+def unmarked(heading: str) -> str:
+    """Return the words of a heading without Markdown marks, as titles are kept."""
+    return short(MARKS.sub("", heading))
+
+
 def first_heading(markdown: str) -> str | None:
     """Find the first heading outside fenced code, as words without marks."""
     fence, above = "", ""
@@ -65,6 +70,6 @@ def first_heading(markdown: str) -> str | None:
             found = HEADING.fullmatch(line)
             words = found[1] if found else above if UNDERLINE.fullmatch(line) else ""
             if has_words(words):
-                return short(MARKS.sub("", words))
+                return unmarked(words)
             above = line.strip()
     return None

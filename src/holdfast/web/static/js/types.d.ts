@@ -40,7 +40,7 @@ interface Happening {
 }
 interface Mentioned { key: string; name: string; kind: string; mentions: number }
 interface Card { place: number; question: string; answer: string; document: number; name: string; chunk: number; headings: string[]; passage: string }
-interface Spent { kind: string; texts: number; tokens_in: number; tokens_out: number; price: number | null; unpriced: number }
+interface Spent { kind: string; texts: number; tokens_in: number; tokens_out: number; price: number | null; unpriced: number; estimated: number }
 interface Cost { document: number; name: string; spent: Spent; saved: Spent; kinds_spent: Spent[]; kinds_saved: Spent[] }
 interface Place { document: number; name: string; chunk: number; generation: number; start: number; end: number; headings: string[]; text: string }
 interface Hit extends Place { rank: number; score: number; title: string | null; channels: Record<string, { score: number; rank: number }> }

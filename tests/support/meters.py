@@ -1,0 +1,63 @@
+"""Meters for tests that call a provider without a ledger."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Self
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from holdfast.providers.base import Unmetered
+
+
+@dataclass(slots=True)
+class Recorded:
+    """One request: what was sent, and what became known of its cost."""
+
+    model: str
+    texts: tuple[str, ...]
+    most_out: int
+    usage: tuple[int, int] | None = None
+    words: str = ""
+    unbilled: bool = False
+    failed: bool = False
+    ended: bool = False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        self.failed, self.ended = kind is not None, True
+
+    def reported(self, tokens_in: int, tokens_out: int) -> None:
+        self.usage = tokens_in, tokens_out
+
+    def received(self, words: str) -> None:
+        self.words += words
+
+    def rejected(self) -> None:
+        self.unbilled = True
+
+
+@dataclass(slots=True)
+class Recorder:
+    """A meter that remembers every request and stops none."""
+
+    requests: list[Recorded] = field(default_factory=list)
+
+    def request(self, model: str, texts: Sequence[str], most_out: int = 0) -> Recorded:
+        self.requests.append(Recorded(model, tuple(texts), most_out))
+        return self.requests[-1]
+
+
+class Connected:
+    """A provider with a recorder as its meter; also has what the provider has that is not called through a meter."""
+
+    def __init__(self, raw: Unmetered) -> None:
+        self.raw = raw
+        self.recorder = Recorder()
+        self.metered = raw.metered(self.recorder)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.metered if hasattr(self.metered, name) else self.raw, name)
