@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -21,7 +21,7 @@ def open_site(database_url: str, tmp_path: Path, clock: FakeClock) -> Iterator[C
     """Open servers; each on the same database."""
     opened: list[HttpSite] = []
 
-    def open_site(*, needs_key: bool = False, indexes: tuple[str, ...] = ("fulltext",), **settings: object) -> HttpSite:
+    def open_site(*, needs_key: bool = False, indexes: tuple[str, ...] = ("fulltext",), **settings: Any) -> HttpSite:
         rig = Rig(database_url, tmp_path / "blobs", clock, indexes=indexes)
         opened.append(HttpSite(rig, needs_key=needs_key, **settings))
         return opened[-1]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import io
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -484,9 +484,25 @@ def test_webhooks_and_keys_are_made_shown_and_removed(side: Any) -> None:
     side.webhooks.delete(made.webhook.id)
     with pytest.raises(errors.UnknownWebhook):
         side.webhooks.get(made.webhook.id)
-    key = side.keys.create("reader", "read", bases=["shelf"], days=3)
+    key = side.keys.create("reader", bases=["shelf"], days=3)
     assert key.secret.startswith("hf_")
     assert (key.key.scope, key.key.bases) == ("read", ["shelf"])
+
+
+def test_the_first_key_may_do_everything_unless_a_scope_is_named_and_later_ones_may_read(rig: Rig) -> None:
+    site = HttpSite(rig)
+    with closing(Remote(site.address)) as far:
+        first = far.keys.create("first")  # from now on every request needs one
+    assert (first.key.scope, first.key.bases) == ("admin", None)
+    with closing(Remote(site.address, first.secret)) as far:
+        assert far.keys.create("second").key.scope == "read"
+    assert Local(rig.library, me()).keys.create("third").key.scope == "read"
+    assert Local(rig.library, me()).keys.create("fourth", "write").key.scope == "write"
+    site.close()
+
+
+def test_a_first_key_gets_the_scope_that_is_named(rig: Rig) -> None:
+    assert Local(rig.library, me()).keys.create("reader", "read").key.scope == "read"
 
 
 def test_a_key_that_was_revoked_opens_nothing(rig: Rig) -> None:

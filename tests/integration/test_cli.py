@@ -327,7 +327,9 @@ def test_keys_and_webhooks_tell_their_secret_once(fresh: Typed) -> None:
     assert made["key"]["bases"] == ["notes"]
     assert made["secret"] not in fresh("keys", "ls").stdout
     assert fresh.json("keys", "revoke", made["key"]["id"])["revoked_at"] is not None
-    assert fresh("keys", "create", "other").stdout.startswith("hf_")
+    other = fresh("keys", "create", "other")
+    assert other.stdout.startswith("hf_")
+    assert "with the scope read" in other.stderr
     hook = fresh.json("webhooks", "create", "https://example.org/hook", "--type", "document.added", "--base", "notes")
     assert hook["webhook"]["types"] == ["document.added"]
     number = hook["webhook"]["id"]

@@ -18,6 +18,10 @@ from holdfast.settings import Settings
 from holdfast.stores.bells import MemoryBell
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from fastapi import FastAPI
+
     from tests.support.rig import Rig
 
 API = "/api/v1"
@@ -26,7 +30,9 @@ API = "/api/v1"
 class HttpSite:
     """A server on a rig's library."""
 
-    def __init__(self, rig: Rig, *, needs_key: bool = False, **settings: Any) -> None:
+    def __init__(
+        self, rig: Rig, *, needs_key: bool = False, pages: Callable[[FastAPI], None] | None = None, **settings: Any
+    ) -> None:
         self.rig = rig
         self.bell = MemoryBell()
         rig.store.database.announce(self.bell)
@@ -40,6 +46,8 @@ class HttpSite:
         self._listening = listen("127.0.0.1", 0)
         self.address = f"http://127.0.0.1:{self._listening.getsockname()[1]}"
         self.app = make_app(self.served)
+        if pages:
+            pages(self.app)
         config = uvicorn.Config(self.app, log_config=None, access_log=False, timeout_graceful_shutdown=1)
         self._server = uvicorn.Server(config)
         started = threading.Event()

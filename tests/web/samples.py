@@ -28,6 +28,7 @@ PAGES = {
     "server": "/settings?tab=server",
     "signin": "/signin",
     "problem": "/bases/nowhere/documents",
+    "wrong address": "/nowhere",
 }
 TEXTS = {
     "tides.md": "# Tides\n\nThe Moon pulls the sea. At Mont Saint-Michel the tide rises by fourteen metres.\n\n"

@@ -189,3 +189,21 @@ def test_a_key_that_may_read_some_bases_sees_those_and_is_told_the_rest(browser:
     expect(page.get_by_text("Your key may not see webhooks")).to_be_visible()
     context.close()
     site.close()
+
+
+def test_two_jobs_of_the_same_second_are_told_apart(page: Page, site: Site, base: str) -> None:
+    site.api.post("/jobs:pause", json={"base": base})
+    sent = [
+        site.api.post(f"/bases/{base}/documents", params={"name": f"{name}.md"}, content=f"# {name}".encode()).json()
+        for name in ("one", "two")
+    ]
+    jobs = [one["replies"][0]["job"] for one in sent]
+    page.goto("/activity?base=handbook&topic=job")
+    shown = page.locator("#list td.job a")
+    expect(shown).to_have_text([job[-8:] for job in reversed(jobs)])
+    expect(shown.first).to_have_attribute("title", jobs[1])
+    assert len(set(shown.all_inner_texts())) == 2
+    expect(page.locator("#live")).to_have_attribute("data-state", "on")
+    site.api.post("/jobs:resume", json={"base": base})
+    for job in jobs:  # the script writes them as the server did
+        expect(shown.filter(has_text=job[-8:])).to_have_count(2)

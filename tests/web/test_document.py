@@ -129,6 +129,57 @@ def test_a_chunk_is_marked_where_it_stands_in_the_text(page: Page, site: Site, s
     expect(page.get_by_text("is not there any more: the document has changed since")).to_be_visible()
 
 
+def test_a_document_that_failed_says_why_once_and_shows_no_empty_box(page: Page, site: Site, base: str) -> None:
+    document = site.put(base, "scan.pdf", b"%PDF-1.4 nothing that could be read")
+    error = site.api.get(f"/bases/{base}/documents/{document}").json()["indexes"][0]["error"]["message"]
+    place = f"{PLACE}/{document}"
+    live(page, place)
+    said = page.get_by_text(error[:40])
+    expect(said).to_have_count(1)
+    expect(page.locator("#why")).to_contain_text(error[:40])
+    expect(page.locator("#why")).to_contain_text("Not built, because text and chunks failed: vectors, full text.")
+    expect(page.locator("#reader")).to_be_hidden()
+    page.get_by_role("button", name="Try again: scan.pdf").click()
+    expect(page.get_by_role("region", name="History")).to_contain_text("Generation 2")
+    expect(page.locator("#facts [data-field=generation]")).to_have_text("2 / 0")
+    expect(page.get_by_role("region", name="How it stands").get_by_text("failed", exact=True)).to_be_visible()
+    expect(said).to_have_count(1)  # the script paints what the server did
+
+    changed = {"name": "scan.pdf", "on_duplicate": "replace"}
+    answer = site.api.post(f"/bases/{base}/documents", params=changed, content=b"# Scan\n\nIt can be read now.")
+    assert answer.status_code == 202
+    expect(page.locator("#reader")).to_be_visible()
+    expect(page.get_by_role("region", name="Text as it was read")).to_contain_text("It can be read now.")
+
+
+@pytest.mark.usefixtures("base")
+def test_a_paused_queue_is_named_where_documents_wait_and_can_be_resumed_there(
+    page: Page, site: Site, put: Put
+) -> None:
+    first = put("rope.md", "# Rope\n\nThree strands.")
+    for paused, told, again in (
+        ({"base": "handbook"}, "The base handbook is paused.", "Resume handbook"),
+        ({}, "The queue is paused.", "Resume the queue"),
+    ):
+        banner = page.get_by_role("status").filter(has_text=told)
+        live(page, PLACE)
+        expect(banner).to_have_count(0)
+        site.api.post("/jobs:pause", json=paused).raise_for_status()
+        site.api.post(f"/bases/handbook/documents/{first}:reindex").raise_for_status()
+        expect(banner).to_be_visible()  # also without a reload
+        waiting = page.get_by_role("button", name=re.compile("^Index again: rope.md"))
+        expect(waiting).to_have_attribute("title", re.compile("It is queued and the queue is paused"))
+        for place in (f"{PLACE}/{first}", "/bases/handbook/cards"):
+            live(page, place)
+            expect(banner).to_be_visible()
+            expect(page.get_by_text("no job comes before it")).to_have_count(0)
+        page.get_by_role("button", name=again).click()
+        expect(banner).to_have_count(0)
+        expect(page.locator("#base-paused")).to_be_hidden()
+        live(page, f"{PLACE}/{first}")
+        expect(page.get_by_role("region", name="How it stands").get_by_text("ready", exact=True)).to_be_visible()
+
+
 def test_what_happens_to_a_document_is_seen_without_a_reload(page: Page, site: Site, put: Put) -> None:
     document = put("rope.md", "# Rope\n\nThree strands.")
     live(page, f"{PLACE}/{document}")

@@ -25,8 +25,7 @@ def test_a_page_of_very_many_documents_is_at_most_twice_as_slow_as_one_of_few(
     database_url: str, tmp_path: Path, clock: FakeClock
 ) -> None:
     rig = Rig(database_url, tmp_path / "blobs", clock, indexes=("fulltext",))
-    site = HttpSite(rig)
-    install(site.app)
+    site = HttpSite(rig, pages=install)
     for name, count in COUNTS.items():
         fill(rig, rig.library.catalogue.create_base(name, BaseSettings(indexes=("fulltext",))), count)
     took: dict[str, list[float]] = {name: [] for name in COUNTS}

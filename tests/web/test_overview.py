@@ -36,13 +36,18 @@ def gone(site: Site) -> Iterator[None]:
 def test_the_first_run_goes_from_nothing_to_a_searched_sample(page: Page) -> None:
     page.goto("/")
     expect(page.get_by_role("heading", name="Welcome to Holdfast")).to_be_visible()
+    expect(page.get_by_text("There is no base yet")).to_be_visible()
     page.get_by_role("button", name="Try it").click()
+    expect(page.get_by_role("list", name="Documents of the sample")).to_be_visible()
+    expect(page.get_by_text("There is no base yet")).to_have_count(0)
+    expect(page.get_by_text(re.compile("The base sample is (being filled|ready)"))).to_be_visible()
     found = page.get_by_role("list", name="What was found")
     expect(found.get_by_role("listitem").first).to_be_visible()
     expect(found).to_contain_text("Danforth Anchor")
     expect(page.get_by_text(re.compile(f"All {SAMPLES} can be searched, after [0-9]+ seconds?"))).to_be_visible()
     rows = page.get_by_role("list", name="Documents of the sample").get_by_role("listitem")
     expect(rows).to_have_count(SAMPLES)
+    expect(page.get_by_text("The base sample is ready.")).to_be_visible()
     expect(rows.get_by_text("ready", exact=True)).to_have_count(SAMPLES)
 
     box = page.get_by_role("searchbox", name="Ask something")

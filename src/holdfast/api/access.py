@@ -26,7 +26,9 @@ class WantedKey(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     name: str = Field(min_length=1, max_length=200)
-    scope: Scope = Scope.READ
+    scope: Scope | None = Field(
+        None, description="null: `admin` for the first key of a server that is not limited to bases, else `read`"
+    )
     bases: Bases = None
     days: int | None = Field(None, ge=1, le=36_500, description="after which it opens nothing; null: never")
 
@@ -49,7 +51,7 @@ def list_keys(front: Front) -> list[Key]:
 
 @keys.post("", status_code=status.HTTP_201_CREATED)
 def create_key(front: Front, key: WantedKey) -> NewKey:
-    """Make a key; its secret is told in this answer and never again. The first key makes keys needed."""
+    """Make a key; its secret is told in this answer and never again. From the first key on, every request needs one."""
     return front.keys.create(key.name, key.scope, bases=key.bases, days=key.days)
 
 

@@ -23,7 +23,9 @@ def declare(app: typer.Typer) -> None:
 def create(
     face: Face,
     name: Annotated[str, typer.Argument(metavar="NAME", help="Whose key it is.")],
-    scope: Annotated[Scope, typer.Option("--scope", help="What it allows.")] = "read",
+    scope: Annotated[
+        Scope | None, typer.Option("--scope", help="What it allows; else admin for the first key, read for later ones.")
+    ] = None,
     base: Annotated[
         list[str] | None,
         typer.Option("--base", "-b", help="Only this base; may be said again.", autocompletion=base_names),
@@ -37,8 +39,8 @@ def create(
     def human() -> None:
         face.terminal.text(made.secret)
         face.terminal.say(
-            f"This is key {made.key.id} for {made.key.name}. Keep it: it cannot be shown again. Commands read it from "
-            "HOLDFAST_KEY or --key-file."
+            f"This is key {made.key.id} for {made.key.name}, with the scope {made.key.scope}. Keep it: it cannot be "
+            "shown again. Commands read it from HOLDFAST_KEY or --key-file."
         )
 
     face.show(made, human)
@@ -58,7 +60,7 @@ def ls(face: Face) -> Exit:
         ]  # fmt: skip
         face.terminal.table(HEADER, rows)
         if not rows:
-            face.terminal.say("There are no keys; make one with: holdfast keys create NAME --scope read")
+            face.terminal.say("There are no keys; make one with: holdfast keys create NAME")
 
     face.show(found, human)
     return Exit.OK

@@ -36,15 +36,25 @@ class LocalKeys(Checked):
         self._keys = reception.library.keys
 
     def create(
-        self, name: str, scope: Scope | str = Scope.READ, *, bases: Sequence[str] | None = None, days: int | None = None
+        self,
+        name: str,
+        scope: Scope | str | None = None,
+        *,
+        bases: Sequence[str] | None = None,
+        days: int | None = None,
     ) -> NewKey:
-        """Make a key; its secret is told here and never again."""
+        """Make a key; its secret is returned here and never again.
+
+        Without a scope the first key of a server is an admin key: from then on every request needs a key, and without
+        an admin key its creator could not even make another one. Later keys, and keys limited to bases, may only read.
+        """
         self._at.everywhere(Scope.ADMIN)
         if days is not None and not 1 <= days <= LONGEST_LIFE:
             raise BadRequest(f"A key lives 1 to {LONGEST_LIFE} days, or for ever.", "key_life", longest=LONGEST_LIFE)
         ids = _ids(self._at, bases)
         ends = None if days is None else Moment(int((datetime.now(UTC) + timedelta(days=days)).timestamp() * 1_000_000))
-        key, secret = self._keys.create(name, _scope(scope), ids, ends)
+        usual = Scope.READ if bases is not None or self._keys.exist() else Scope.ADMIN
+        key, secret = self._keys.create(name, usual if scope is None else _scope(scope), ids, ends)
         return NewKey(key=self._shown(key), secret=secret)
 
     def list(self) -> Shown:

@@ -555,9 +555,14 @@ class RemoteKeys(Checked):
         self._wire = wire
 
     def create(
-        self, name: str, scope: str = "read", *, bases: Sequence[str] | None = None, days: int | None = None
+        self, name: str, scope: str | None = None, *, bases: Sequence[str] | None = None, days: int | None = None
     ) -> NewKey:
-        asked = {"name": name, "scope": str(scope), "bases": None if bases is None else [*bases], "days": days}
+        asked = {
+            "name": name,
+            "scope": None if scope is None else str(scope),
+            "bases": None if bases is None else [*bases],
+            "days": days,
+        }
         return self._wire.post(NewKey, "/keys", asked)
 
     def list(self) -> Keys:

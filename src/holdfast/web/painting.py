@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from datetime import UTC, datetime
 from functools import cache
 from http import HTTPStatus
@@ -11,58 +10,30 @@ from urllib.parse import quote, urlencode
 
 from fastapi import Depends, Request
 from fastapi.encoders import jsonable_encoder
-from fastapi.responses import HTMLResponse, RedirectResponse
-from fastapi.routing import APIRoute
+from fastapi.responses import HTMLResponse
 from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
-from starlette.exceptions import HTTPException
 
 from holdfast import __version__
 from holdfast.api.callers import front as entered
-from holdfast.api.problems import told
+from holdfast.core.queue import EVERYTHING
 from holdfast.core.waiting import MOMENTS
-from holdfast.errors import HoldfastError
 from holdfast.front.local import Local
-from holdfast.front.values import Problem
 from holdfast.web.words import LANGUAGES, Words, preferred, words, words_address
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
-    from starlette.responses import Response
-
-    from holdfast.front.values import Base
+    from holdfast.front.values import Base, Problem
 
 THEMES = ("system", "light", "dark")
 KILO = 1000
+SHORT = 8  # characters of a job's id that a table shows
 NAMED = {"kind": "index", "state": "slot", "stage": "stage"}  # parameters that are words of the catalogue
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; font-src 'self'; connect-src 'self'; "
     "manifest-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 )
 HEADERS = {"Content-Security-Policy": POLICY, "Cache-Control": "no-store", "Vary": "Accept-Language, Cookie"}
-
-
-class PageRoute(APIRoute):
-    """A route whose errors are pages, too, and which lets in who must sign in first."""
-
-    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        """Return what answers a request."""
-        answer = super().get_route_handler()
-
-        async def painted(request: Request) -> Response:
-            try:
-                return await answer(request)
-            except (HoldfastError, HTTPException) as error:
-                problem = json.loads(bytes(told(request, error).body))
-            if problem["status"] == HTTPStatus.UNAUTHORIZED:
-                here = request.url.path + (f"?{request.url.query}" if request.url.query else "")
-                return RedirectResponse(f"/signin?{urlencode({'next': here})}", HTTPStatus.SEE_OTHER)
-            what = Problem(
-                code=problem["subcode"] or problem["code"], message=problem["detail"], params=problem["params"]
-            )
-            return paint(request, "problem.html", status=problem["status"], problem=what, id_=problem["request_id"])
-
-        return painted
 
 
 class Visit:
@@ -90,6 +61,8 @@ class Visit:
         script = {
             "bases": {one.id: one.name for one in bases},
             "scope": str(self.front.reception.caller.scope),
+            "everywhere": self.front.reception.caller.bases is None,
+            "paused": self._paused(base) if base else "",
             "cursor": self._cursor,
             **jsonable_encoder(data or {}),
         }
@@ -97,6 +70,11 @@ class Visit:
         if base is not None:
             painted.set_cookie("holdfast_base", quote(base.name), httponly=True, samesite="strict")
         return painted
+
+    def _paused(self, base: Base) -> str:
+        """Return what keeps the work of a base from starting: a pause of the whole `queue`, or of this `base`."""
+        held = {pause.base for pause in self.front.reception.library.store.pauses()}
+        return "queue" if EVERYTHING in held else "base" if str(base.id) in held else ""
 
 
 Visiting = Annotated[Visit, Depends()]
@@ -173,6 +151,10 @@ class Looks:
     def number(self, value: float) -> str:
         """Write a number."""
         return f"{value:,}"
+
+    def short(self, job: str) -> str:
+        """Write the end of a job's id, which is random: all jobs of the same seconds begin alike."""
+        return job[-SHORT:]
 
     def told(self, problem: Problem, prefix: str = "problem") -> str:
         """Write what went wrong, or why something waits: in the reader's language where the catalogue has the code."""

@@ -10,6 +10,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 from starlette.staticfiles import StaticFiles
 
+from holdfast.web.errorpages import ErrorPages
 from holdfast.web.pages import activity, asking, cards, document, documents, graph, overview, queue, settings, signin
 from holdfast.web.words import LANGUAGES, written
 
@@ -35,7 +36,8 @@ KEPT = {"Cache-Control": "public, max-age=31536000, immutable"}
 
 
 def install(app: FastAPI) -> None:
-    """Add the pages to an app, with their scripts and styles."""
+    """Add the pages to an app, with their scripts and styles, and answer browsers with pages for errors."""
+    app.add_middleware(ErrorPages)
     for router in PAGES:
         app.include_router(router, include_in_schema=False)
     app.get("/words/{language}.json", include_in_schema=False)(texts)

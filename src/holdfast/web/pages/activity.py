@@ -9,14 +9,14 @@ from fastapi import APIRouter, Query
 from fastapi.responses import HTMLResponse
 
 from holdfast.access.callers import Scope
-from holdfast.web.painting import PageRoute, Visiting
+from holdfast.web.painting import Visiting
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from holdfast.front.local import Local
 
-router = APIRouter(route_class=PageRoute)
+router = APIRouter()
 
 LIMIT = 50
 VIEWS = ("events", "duplicates", "deliveries")

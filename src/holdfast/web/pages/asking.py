@@ -11,14 +11,14 @@ from fastapi.responses import HTMLResponse
 from holdfast.api.bases import Name
 from holdfast.front.values import Kind, Mode
 from holdfast.web.marking import marked
-from holdfast.web.painting import PageRoute, Visiting
+from holdfast.web.painting import Visiting
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from holdfast.front.values import Base, Hit, Problem
 
-router = APIRouter(route_class=PageRoute)
+router = APIRouter()
 
 CHANNELS = ("vector", "fulltext", "graph", "questions")
 LIMITS = (5, 10, 20, 50)

@@ -9,9 +9,9 @@ from fastapi.responses import HTMLResponse
 
 from holdfast.api.bases import Name
 from holdfast.api.cards import TYPES
-from holdfast.web.painting import PageRoute, Visiting
+from holdfast.web.painting import Visiting
 
-router = APIRouter(route_class=PageRoute)
+router = APIRouter()
 
 LIMIT = 25
 QUESTIONS = "questions"  # the index that cards are made of

@@ -14,7 +14,7 @@ from holdfast.errors import BadRequest, NotNow
 from holdfast.front.values import Kind, Missing, Problem, SlotState, Status
 from holdfast.web.markdown import is_markdown, rendered
 from holdfast.web.marking import Piece
-from holdfast.web.painting import PageRoute, Visiting
+from holdfast.web.painting import Visiting
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from holdfast.front.local import Local
     from holdfast.front.values import Chunk, Document, Happening, Passage, Text
 
-router = APIRouter(route_class=PageRoute)
+router = APIRouter()
 
 CHUNKS = 50  # of a page
 PART = 10_000  # characters of a text that are shown at once
@@ -50,6 +50,8 @@ BLANK_MISSING = Missing(
 )
 BLANK_CHUNK = {"chunk": 0, "ordinal": 0, "start": 0, "end": 0, "tokens": 0, "headings": [], "text": ""}
 
+TOLD_ABOVE = (SlotState.FAILED, SlotState.WAITING)  # their errors are told at the top of the page, and only there
+
 T = TypeVar("T")
 
 
@@ -59,6 +61,7 @@ class Step(NamedTuple):
     one: Happening
     begin: float
     share: float
+    repeated: bool  # the page has told its problem already
 
 
 class Run(NamedTuple):
@@ -101,7 +104,11 @@ def document_page(
         pieces=_pieces(text, passage) if text else [],
         opened=passage.chunk if passage else None,
         gone=chunk is not None and passage is None,
-        runs=_runs(front.dossiers.history(base, document)),
+        told_above=TOLD_ABOVE,
+        runs=_runs(
+            front.dossiers.history(base, document),
+            [one.error for one in found.indexes if one.error and one.state in TOLD_ABOVE],
+        ),
         entities=front.dossiers.entities(base, document),
         cards=front.dossiers.cards(base, document, limit=CHUNKS).items,
         cost=front.dossiers.usage(base, document),
@@ -171,15 +178,15 @@ def _pieces(text: Text, passage: Passage | None) -> list[Piece]:
     return [Piece(text.text[:first]), Piece(text.text[first:last], marked=True), Piece(text.text[last:])]
 
 
-def _runs(history: Iterable[Happening]) -> list[Run]:
+def _runs(history: Iterable[Happening], told: list[Problem]) -> list[Run]:
     """Gather what happened by the request that it belongs to, the newest request first."""
     found: dict[str, list[Happening]] = {}
     for one in history:
         found.setdefault(one.job or f"{one.what} {one.at}", []).insert(0, one)
-    return [_run(one) for one in found.values()]
+    return [_run(one, told) for one in found.values()]
 
 
-def _run(happened: Sequence[Happening]) -> Run:
+def _run(happened: Sequence[Happening], told: list[Problem]) -> Run:
     """Tell of a request from its beginning on: of each attempt how it ended, or that it has begun."""
     ended = [one for one in happened if one.kind is None][-1:]
     over = {(one.kind, one.attempt) for one in happened if one.kind and one.what != "claimed"}
@@ -192,6 +199,8 @@ def _run(happened: Sequence[Happening]) -> Run:
         until = last if one.what == "claimed" else one.at
         seconds = (last - one.at).total_seconds() if one.what == "claimed" else one.seconds or 0.0
         begin = (until - begun).total_seconds() - seconds
-        steps.append(Step(one, round(100 * begin / whole, 1), max(1.0, round(100 * seconds / whole, 1))))
+        place = round(100 * begin / whole, 1), max(1.0, round(100 * seconds / whole, 1))
+        steps.append(Step(one, *place, repeated=one.problem in told))
+        told += [one.problem] if one.problem else []
     status = ended[0].what if ended else "accepted"
     return Run(happened[0], status, ended[0].seconds if ended else None, steps)

@@ -9,9 +9,9 @@ from fastapi.responses import HTMLResponse
 
 from holdfast.api.bases import Name
 from holdfast.front.values import Kind, Status
-from holdfast.web.painting import PageRoute, Visiting
+from holdfast.web.painting import Visiting
 
-router = APIRouter(route_class=PageRoute)
+router = APIRouter()
 
 PAGE_SIZES = (25, 50, 100, 200)
 CHIPS = (

@@ -10,14 +10,14 @@ from fastapi.responses import HTMLResponse
 from holdfast.api.bases import Name
 from holdfast.errors import UnknownEntity
 from holdfast.front.values import Entity
-from holdfast.web.painting import PageRoute, Visiting
+from holdfast.web.painting import Visiting
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from holdfast.front.values import Node
 
-router = APIRouter(route_class=PageRoute)
+router = APIRouter()
 
 DRAWN = 300  # entities at first
 LISTED = 100  # that begin with some words

@@ -9,9 +9,9 @@ from fastapi.responses import HTMLResponse
 
 from holdfast.access.callers import Scope
 from holdfast.front.values import Status
-from holdfast.web.painting import PageRoute, Visiting
+from holdfast.web.painting import Visiting
 
-router = APIRouter(route_class=PageRoute)
+router = APIRouter()
 
 WINDOWS = (24, 24 * 7, 24 * 30)  # hours
 STATES = (

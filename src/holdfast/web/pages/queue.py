@@ -11,13 +11,13 @@ from fastapi.responses import HTMLResponse
 
 from holdfast.errors import UnknownJob
 from holdfast.front.values import Outcome, Status
-from holdfast.web.painting import PageRoute, Visiting
+from holdfast.web.painting import Visiting
 
 if TYPE_CHECKING:
     from holdfast.front.local import Local
     from holdfast.front.values import Job
 
-router = APIRouter(route_class=PageRoute)
+router = APIRouter()
 
 SIZE = 50
 PRIORITIES = range(10)

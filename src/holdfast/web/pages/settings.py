@@ -17,13 +17,13 @@ from holdfast.events.catalogue import TOPICS
 from holdfast.front.sentences import not_enabled
 from holdfast.front.values import BaseStatus
 from holdfast.library.catalogue import CHATS, EMBEDDINGS, OnDuplicate
-from holdfast.web.painting import PageRoute, Visiting
+from holdfast.web.painting import Visiting
 
 if TYPE_CHECKING:
     from holdfast.front.local import Local
     from holdfast.front.values import Problem
 
-router = APIRouter(route_class=PageRoute)
+router = APIRouter()
 
 KEYBOARD = {"/": "search", "?": "help", "↑ ↓": "move", "Enter": "open", "Space": "select", "Esc": "escape", "g …": "go"}
 

@@ -10,9 +10,9 @@ from fastapi import APIRouter, Query, Request
 from fastapi.responses import RedirectResponse, Response
 
 from holdfast.api.callers import known, locked
-from holdfast.web.painting import PageRoute, paint
+from holdfast.web.painting import paint
 
-router = APIRouter(route_class=PageRoute)
+router = APIRouter()
 
 HOME = "/"
 # A path of this site. Browsers read a backslash as a slash and leave out tabs and breaks, so none may be in it.

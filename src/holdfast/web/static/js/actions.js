@@ -35,7 +35,7 @@ export function hindrance(action, doc) {
   if (data.scope === "read") return t("why.scope");
   if (action === "delete" || doc.status === "deleting") return null;
   if (action === "cancel") return active ? null : t("why.resting");
-  if (active) return t("why.active");
+  if (active) return t(doc.status !== "queued" ? "why.active" : data.paused ? "why.paused" : "why.queued");
   if (data.base_failed) return t("why.base_failed");
   const lacks = doc.status === "failed" || doc.status === "degraded" || doc.why?.code === "newer_cancelled";
   if (action === "index") return doc.status === "not_indexed" || lacks ? null : t("why.indexed");

@@ -3,7 +3,7 @@
 import { Refused, at, post, search } from "./api.js";
 import { notice, refused, show, tried } from "./dialog.js";
 import { byId, data, el, icon } from "./html.js";
-import { percent, replied, t } from "./words.js";
+import { number, percent, replied, t } from "./words.js";
 
 const AT_ONCE = 3; // files that are sent at the same time
 
@@ -27,7 +27,7 @@ export function adding(base, parent, added) {
     input.value = "";
   };
   const other = [["note", "note"], ["url", "url"], ["sitemap", "sitemap"], ...(data.scope === "admin" ? [["folder", "directory"]] : [])];
-  const menu = el("details", { class: "picker", "data-picker": "" }, el("summary", {}, t("documents.add")),
+  const menu = el("details", { class: "picker from-end", "data-picker": "" }, el("summary", {}, t("documents.add")),
     el("ul", {}, el("li", {}, menuItem("folder-plus", "documents.upload_folder", () => folder.click())), ...other.map(([name, kind]) => el("li", {}, menuItem(kind, `documents.add_${name}`, () => ask(base, parent, name, kind, added))))));
   bar.append(files, folder, el("button", { type: "button", class: "first", id: "upload", onclick: () => files.click() }, icon("upload"), t("documents.upload")), menu);
   dropping(base, parent, added);
@@ -103,9 +103,12 @@ export async function upload(base, parent, chosen, added) {
   const list = uploads();
   const waiting = chosen.map((one) => ({ ...one, line: line(one.name) }));
   list.append(...waiting.map((one) => one.line));
+  count(list);
   const lane = async () => {
     for (let one = waiting.shift(); one; one = waiting.shift()) {
       await send(base, parent, one.file, one.name, one.line);
+      if (one.line.dataset.result === "refused") list.prepend(one.line); // the list scrolls: failures stay in sight
+      count(list);
       added();
     }
   };
@@ -116,15 +119,24 @@ export async function upload(base, parent, chosen, added) {
 function uploads() {
   const there = byId("uploads");
   if (there) return there;
-  const list = el("ul", { id: "uploads", class: "uploads" });
+  const list = el("ul", { id: "uploads", class: "uploads", tabindex: 0, "aria-label": t("documents.uploads") });
   const close = el("button", { type: "button", class: "icon-button", "aria-label": t("dismiss"), onclick: () => panel.remove() }, icon("close"));
-  const panel = el("section", { class: "panel", "aria-label": t("documents.uploads") }, el("div", { class: "head" }, el("h2", {}, t("documents.uploads")), el("span", { class: "gap" }), close), list);
+  const panel = el("section", { class: "panel", "aria-label": t("documents.uploads") }, el("div", { class: "head" }, el("h2", {}, t("documents.uploads")), el("span", { id: "uploaded", class: "small dim number", role: "status" }), el("span", { class: "gap" }), close), list);
   byId("drop").before(panel);
   return list;
 }
 
+/** Show how many files are done, and how many of them were not added. @param {HTMLUListElement} list */
+function count(list) {
+  const ended = [...list.children].map((one) => /** @type {HTMLElement} */ (one).dataset.result).filter(Boolean);
+  const refusals = ended.filter((one) => one === "refused").length;
+  const parts = [t("documents.uploads_done", { done: number(ended.length), total: number(list.children.length) }), refusals ? t("documents.uploads_failed", { count: number(refusals) }) : ""];
+  const shown = list.closest("section")?.querySelector("#uploaded"); // also of a panel that was closed meanwhile
+  if (shown) shown.textContent = parts.filter(Boolean).join(" · ");
+}
+
 /** @param {string} name */
-const line = (name) => el("li", {}, el("span", { class: "clip", "data-field": "what" }, name), el("progress", { max: 1, value: 0, "aria-label": t("documents.uploading", { name }) }), el("span", { class: "small dim", "data-field": "result", role: "status" }));
+const line = (name) => el("li", {}, el("span", { class: "clip", title: name, "data-field": "what" }, name), el("progress", { max: 1, value: 0, "aria-label": t("documents.uploading", { name }) }), el("span", { class: "small dim", "data-field": "result" }));
 
 /**
  * Send one file. Only this old way of asking tells how much was sent.
@@ -157,13 +169,13 @@ function send(base, parent, file, name, shown) {
 /** @param {string} base @param {string} name @param {HTMLElement} shown @param {XMLHttpRequest} request */
 function tell(base, name, shown, request) {
   const result = /** @type {HTMLElement} */ (shown.querySelector('[data-field="result"]'));
-  if (!request.status) return result.append(t("problem.offline"));
-  const answer = JSON.parse(request.responseText || "{}");
-  const accepted = request.status < 300;
-  const found = accepted ? answer.replies[0].document : answer.document;
+  const accepted = request.status >= 200 && request.status < 300;
   shown.dataset.result = accepted ? "added" : "refused";
+  if (!request.status) return result.append(t("documents.not_sent"));
+  const answer = JSON.parse(request.responseText || "{}");
+  const found = accepted ? answer.replies[0].document : answer.document;
   const why = accepted ? "" : refused(new Refused(answer));
-  result.append(accepted ? t("documents.uploaded", { name }) : answer.status === 409 ? t("documents.duplicate", { name, why }) : why);
+  result.append(accepted ? t("documents.uploaded") : answer.status === 409 ? t("documents.duplicate", { name, why }) : why);
   if (found) result.append(" ", el("a", { href: `/bases/${encodeURIComponent(base)}/documents/${found}` }, t("conflict.document")));
 }
 

@@ -34,6 +34,7 @@ export class Chunks {
     this.total = total;
     this.list.replaceChildren(...items.map((one) => this.row(one)));
     byId("no-chunks").hidden = items.length > 0;
+    if (items.length) byId("reader").hidden = false;
     paintPager(this.asked, total);
   }
 

@@ -14,7 +14,8 @@ const SHOWN = 8000; // milliseconds a notice stays
  * @returns {HTMLDialogElement}
  */
 export function show(title, body, { buttons = [], wide = false } = {}) {
-  const before = /** @type {HTMLElement | null} */ (document.activeElement);
+  const active = /** @type {HTMLElement | null} */ (document.activeElement);
+  const before = active?.closest("details[data-picker]")?.querySelector("summary") ?? active; // a menu closes when it is used
   const close = el("button", { type: "button", class: "icon-button", "aria-label": t("close"), onclick: () => dialog.close() }, icon("close"));
   const heading = el("h2", { id: "dialog-title" }, title);
   const form = el("div", { class: "body" }, el("div", { class: "head" }, heading, el("span", { class: "gap" }), close), ...body);
@@ -23,7 +24,7 @@ export function show(title, body, { buttons = [], wide = false } = {}) {
   dialog.addEventListener("click", (event) => event.target === dialog && dialog.close());
   dialog.addEventListener("close", () => {
     dialog.remove();
-    if (before?.isConnected) before.focus();
+    if (before?.isConnected) before.focus({ preventScroll: true });
   });
   document.body.append(dialog);
   dialog.showModal();

@@ -2,6 +2,7 @@
 
 import { at, get } from "./api.js";
 import { byId, el, svg } from "./html.js";
+import { toldAbove } from "./reasons.js";
 import { known, localise, number, span, t, told } from "./words.js";
 
 /** @param {string} kind */
@@ -10,11 +11,11 @@ const named = (kind) => known(`index.${kind}`, kind);
 /**
  * Load and paint what happened to a document.
  * @param {string} base
- * @param {number} document
+ * @param {Doc} doc
  */
-export async function loadHistory(base, document) {
+export async function loadHistory(base, doc) {
   /** @type {Happening[] | null} */
-  const found = await get(`${at(base, "documents", document)}/history`).catch(() => null);
+  const found = await get(`${at(base, "documents", doc.id)}/history`).catch(() => null);
   if (!found) return;
   /** @type {Map<string, Happening[]>} */
   const runs = new Map();
@@ -23,12 +24,16 @@ export async function loadHistory(base, document) {
     runs.set(key, [one, ...(runs.get(key) ?? [])]);
   }
   const list = byId("history");
-  list.replaceChildren(...[...runs.values()].map(runOf));
+  const said = new Set(toldAbove(doc)); // the page says each sentence once
+  list.replaceChildren(...[...runs.values()].map((run) => runOf(run, said)));
   localise(list);
 }
 
-/** @param {Happening[]} run what happened to one request, from its beginning on */
-function runOf(run) {
+/**
+ * @param {Happening[]} run what happened to one request, from its beginning on
+ * @param {Set<string>} said
+ */
+function runOf(run, said) {
   const first = run[0];
   const end = run.filter((one) => one.kind === null).at(-1);
   const status = end?.what ?? "accepted";
@@ -39,14 +44,15 @@ function runOf(run) {
     first.requester ? el("span", { class: "dim" }, t("document.by", { name: first.requester })) : null,
     el("span", { class: "gap" }), end && end.seconds !== null ? el("span", {}, span(end.seconds)) : null,
     el("span", { class: "small dim" }, el("time", { datetime: first.at })));
-  return el("li", { class: "run", "data-status": status }, head, el("ol", { class: "steps" }, ...stepsOf(run)));
+  return el("li", { class: "run", "data-status": status }, head, el("ol", { class: "steps" }, ...stepsOf(run, said)));
 }
 
 /**
  * Tell of each attempt how it ended, or that it has begun, and where it stands in the time of its request.
  * @param {Happening[]} run
+ * @param {Set<string>} said
  */
-function stepsOf(run) {
+function stepsOf(run, said) {
   const over = new Set(run.filter((one) => one.kind !== null && one.what !== "claimed").map((one) => `${one.kind} ${one.attempt}`));
   const begun = Date.parse(run[0].at);
   const last = Math.max(...run.map((one) => Date.parse(one.at)));
@@ -57,17 +63,20 @@ function stepsOf(run) {
       const at = Date.parse(one.at);
       const length = one.what === "claimed" ? last - at : (one.seconds ?? 0) * 1000;
       const begin = (one.what === "claimed" ? at : at - length) - begun;
-      return stepOf(one, (100 * begin) / whole, Math.max(1, (100 * length) / whole));
+      return stepOf(one, (100 * begin) / whole, Math.max(1, (100 * length) / whole), said);
     });
 }
 
-/** @param {Happening} one @param {number} begin @param {number} share */
-function stepOf(one, begin, share) {
+/** @param {Happening} one @param {number} begin @param {number} share @param {Set<string>} said */
+function stepOf(one, begin, share, said) {
+  const problem = told(one.problem);
+  const repeated = said.has(problem);
+  said.add(problem);
   const what = el("span", {}, `${named(one.kind ?? "")}: ${t(`document.what.${one.what}`)}`,
     one.attempt ? el("span", { class: "dim" }, ` ${t("document.attempt", { number: one.attempt })}`) : null,
-    one.problem ? el("span", { class: "bad" }, ` ${told(one.problem)}`) : null);
+    problem && !repeated ? el("span", { class: "bad" }, ` ${problem}`) : null);
   const bar = svg("svg", { viewBox: "0 0 100 1", preserveAspectRatio: "none", "aria-hidden": "true" }, svg("rect", { x: begin, width: share, height: 1 }));
-  return el("li", { "data-what": one.what }, what, bar, el("span", { class: "small dim number" }, one.seconds === null ? "" : span(one.seconds)));
+  return el("li", { "data-what": one.what, title: problem || null }, what, bar, el("span", { class: "small dim number" }, one.seconds === null ? "" : span(one.seconds)));
 }
 
 /**

@@ -31,7 +31,7 @@ document.addEventListener("change", (event) => {
 document.addEventListener("click", (event) => {
   const target = /** @type {Element} */ (event.target);
   for (const open of document.querySelectorAll("details[data-picker][open]")) {
-    if (!open.contains(target)) open.removeAttribute("open");
+    if (!open.contains(target) || target.closest("li button")) open.removeAttribute("open");
   }
   const repair = target.closest("[data-repair]");
   if (repair) tried(() => post(`${at(repair.getAttribute("data-repair") ?? "")}:repair`)).then((done) => done && location.reload());
@@ -47,7 +47,10 @@ const typing = (target) => target instanceof HTMLElement && (target.isContentEdi
 document.addEventListener("keydown", (event) => {
   if (event.ctrlKey || event.metaKey || event.altKey || event.isComposing) return;
   if (event.key === "Escape") {
-    for (const open of document.querySelectorAll("details[data-picker][open]")) open.removeAttribute("open");
+    for (const open of document.querySelectorAll("details[data-picker][open]")) {
+      if (open.contains(document.activeElement)) open.querySelector("summary")?.focus();
+      open.removeAttribute("open");
+    }
     if (typing(event.target)) /** @type {HTMLElement} */ (event.target).blur();
     return;
   }

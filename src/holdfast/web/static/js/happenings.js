@@ -5,7 +5,7 @@ import { byId, data, el, field, put } from "./html.js";
 import { forget, showDocument } from "./naming.js";
 import { Newest } from "./newest.js";
 import { follow } from "./stream.js";
-import { coded, known, number, t } from "./words.js";
+import { coded, known, number, short, t } from "./words.js";
 
 const AWAY = 120; // pixels from the top, beyond which new rows would move what is being read
 
@@ -67,7 +67,7 @@ function fill(row, event) {
   put(row, "error", error(event));
   showDocument(/** @type {HTMLElement} */ (field(row, "about")), base, event.document);
   put(row, "base", base ? el("a", { href: `/bases/${encodeURIComponent(base)}/documents` }, base) : event.base !== null ? el("span", { class: "dim" }, t("activity.gone_base", { id: event.base })) : event.type.startsWith("queue.") ? t("activity.whole_queue") : "");
-  put(row, "job", event.job ? el("a", { class: "mono", href: `/queue#job-${encodeURIComponent(event.job)}` }, event.job.slice(0, 8)) : "");
+  put(row, "job", event.job ? el("a", { class: "mono", href: `/queue#job-${encodeURIComponent(event.job)}`, title: event.job }, short(event.job)) : "");
   put(row, "who", event.data.requester === undefined ? "" : event.data.requester || t("queue.nobody"));
 }
 

@@ -22,7 +22,7 @@ export function hindrance(action, job) {
   if (action === "details") return null;
   if (data.scope === "read") return t("why.scope");
   if (action === "retry") {
-    if (!job.outcome) return t("why.active");
+    if (!job.outcome) return t(job.state === "queued" ? "why.queued" : "why.active");
     if (job.outcome !== "failed" && job.outcome !== "degraded") return t("why.not_failed");
     return job.document === null ? t("queue.why_no_document") : job.name ? null : t("queue.why_gone");
   }

@@ -1,11 +1,17 @@
 // How a document stands and why, in sentences: the same ones as the server writes at first.
 
-import { byId, el, field } from "./html.js";
+import { byId, data, el, field } from "./html.js";
 import { MOVING, paintProgress, paintStatus } from "./standing.js";
 import { date, known, localise, number, t, told } from "./words.js";
 
 /** @param {string} kind */
 const named = (kind) => known(`index.${kind}`, kind);
+
+/** States whose errors are told at the top of the page, and therefore nowhere else on it. */
+const TOLD_ABOVE = new Set(["failed", "waiting"]);
+
+/** Return the errors that are told at the top of the page. @param {Doc} doc @returns {string[]} */
+export const toldAbove = (doc) => doc.indexes.filter((one) => TOLD_ABOVE.has(one.state)).map((one) => told(one.error));
 
 /**
  * Say why a document is not as wanted, or what is done about it.
@@ -16,7 +22,7 @@ export function reasons(doc) {
   /** @type {string[]} */
   const said = [];
   if (doc.status === "deleting") said.push(t("why.deleting"));
-  if (doc.status === "queued") said.push(doc.queue_position ? t("document.behind", { count: number(doc.queue_position) }) : t("document.next"));
+  if (doc.status === "queued" && !data.paused) said.push(doc.queue_position ? t("document.behind", { count: number(doc.queue_position) }) : t("document.next"));
   for (const [state, key] of [["running", "document.building"], ["blocked", "document.blocked"], ["cancelled", "document.cancelled"]]) {
     const kinds = doc.indexes.filter((one) => one.state === state && !(state === "cancelled" && one.built)).map((one) => named(one.kind));
     if (kinds.length) said.push(t(key, { indexes: kinds.join(t("document.and")) }));
@@ -26,6 +32,11 @@ export function reasons(doc) {
     if (one.state === "waiting") said.push(t(one.attempts ? "document.retrying" : "document.put_off", values));
     if (one.state === "failed" && one.error && one.error.code !== "needed_slot_failed") said.push(t("document.failed", values));
     if (one.missing) said.push(t("document.lacks", values));
+  }
+  const dependents = doc.indexes.filter((one) => one.state === "failed" && one.error?.code === "needed_slot_failed");
+  for (const needed of new Set(dependents.map((one) => one.error?.params.kind ?? ""))) {
+    const kinds = dependents.filter((one) => (one.error?.params.kind ?? "") === needed).map((one) => named(one.kind));
+    said.push(t("document.dependents", { needed: named(needed), indexes: kinds.join(t("document.and")) }));
   }
   const codes = new Set(["chunks_missing", "cancelled", ...doc.indexes.map((one) => one.error?.code)]);
   if (doc.why && !codes.has(doc.why.code)) said.push(told(doc.why));
@@ -99,7 +110,7 @@ function paintIndex(row, one) {
   put(row, "attempts", `${one.attempts} / ${one.attempts_max}`);
   put(row, "chunks", number(one.chunks));
   put(row, "missing", number(one.missing));
-  put(row, "error", told(one.error));
+  put(row, "error", TOLD_ABOVE.has(one.state) ? "" : told(one.error));
   const retry = /** @type {HTMLElement} */ (field(row, "retry"));
   retry.hidden = !one.retry_at;
   field(row, "retry_at")?.setAttribute("datetime", one.retry_at ?? "");

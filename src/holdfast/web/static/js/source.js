@@ -75,6 +75,7 @@ export class Source {
     this.earlier.hidden = this.start <= 0;
     this.later.hidden = this.end >= this.length;
     byId("no-text").hidden = true;
+    byId("reader").hidden = false;
   }
 
   /**

@@ -76,6 +76,9 @@ export function size(bytes) {
   return "";
 }
 
+/** Return the end of a job's id, which is random; all jobs of the same seconds begin alike. @param {string} id */
+export const short = (id) => id.slice(-8);
+
 /**
  * Return how long something took.
  * @param {number} seconds

@@ -4,8 +4,8 @@ import { label } from "../actions.js";
 import { at, get, post, search } from "../api.js";
 import { notice, tried } from "../dialog.js";
 import { byId, data, el, field, icon } from "../html.js";
+import { followUnlessPaused } from "../pauses.js";
 import { MOVING } from "../standing.js";
-import { follow } from "../stream.js";
 import { known, number, replied, t, told } from "../words.js";
 
 /** @typedef {{status: string, generation: number, cards: number, job: string | null, progress: Progress | null, error: Problem | null}} CardsStanding */
@@ -172,7 +172,7 @@ const soon = () => {
   waiting ||= setTimeout(load, SETTLE);
 };
 
-follow(
+followUnlessPaused(
   {
     event: (event) => {
       // A card is shown only while its passage is, so the end of a document counts, too.
@@ -186,7 +186,8 @@ follow(
     },
     reset: soon,
   },
-  { base },
+  () => MOVING.has(status.status),
+  soon,
 );
 
 paint();

@@ -7,10 +7,11 @@ import { tried } from "../dialog.js";
 import { loadDossier, loadHistory } from "../dossier.js";
 import { byId, data } from "../html.js";
 import { loadMissing } from "../missing.js";
+import { followUnlessPaused } from "../pauses.js";
 import { paintFacts, paintIndexes, paintStanding } from "../reasons.js";
 import { Source } from "../source.js";
 import { MOVING, paintProgress, progressOf } from "../standing.js";
-import { follow, lookAgain } from "../stream.js";
+import { lookAgain } from "../stream.js";
 
 const TOGETHER = 80; // milliseconds in which what happens is asked for together
 const base = data.base;
@@ -49,7 +50,7 @@ async function refresh() {
   const found = await tried(() => get(at(base, "documents", doc.id), {}, signal).catch(missing));
   if (!found || signal.aborted) return;
   paint(found);
-  loadHistory(base, doc.id);
+  loadHistory(base, doc);
   if (!MOVING.has(doc.status) && (MOVING.has(before.status) || before.built !== doc.built)) load();
 }
 
@@ -76,7 +77,9 @@ function gone() {
   byId("standing").hidden = true;
 }
 
-follow(
+const moving = () => MOVING.has(doc.status);
+
+followUnlessPaused(
   {
     event: (event) => {
       if (event.type === "base.failed" || event.type === "base.repaired") location.reload();
@@ -96,10 +99,11 @@ follow(
       load();
     },
   },
-  { base },
+  moving,
+  () => refresh(),
 );
 
-lookAgain(() => MOVING.has(doc.status), soon);
+lookAgain(moving, soon);
 
 // ---------------------------------------------------------------- where in the text
 

@@ -5,10 +5,11 @@ import { adding } from "../adding.js";
 import { confirmed, notice, tried } from "../dialog.js";
 import { byId, data, el } from "../html.js";
 import { paging, paintPager } from "../paging.js";
+import { followUnlessPaused } from "../pauses.js";
 import { Picking } from "../picking.js";
 import { Rows } from "../rows.js";
 import { MOVING, progressOf } from "../standing.js";
-import { follow, lookAgain } from "../stream.js";
+import { lookAgain } from "../stream.js";
 import { number, t } from "../words.js";
 
 const SETTLE = 240; // milliseconds after which rows that came to rest are brought into order
@@ -86,7 +87,9 @@ function happened(event) {
   if (["document.added", "document.deleted", "document.removed"].includes(event.type) || (status && !rows.docs.has(id))) soon();
 }
 
-follow(
+const moving = () => [...rows.docs.values()].some((doc) => MOVING.has(doc.status));
+
+followUnlessPaused(
   {
     event: happened,
     progress: (told) => {
@@ -95,10 +98,11 @@ follow(
     },
     reset: load,
   },
-  { base },
+  moving,
+  () => rows.docs.forEach((doc) => rows.patch(doc)),
 );
 
-lookAgain(() => [...rows.docs.values()].some((doc) => MOVING.has(doc.status)), soon);
+lookAgain(moving, soon);
 
 async function counts() {
   const found = await get(`${at(base)}/counts`).catch(() => null);

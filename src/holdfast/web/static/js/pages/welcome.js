@@ -51,6 +51,7 @@ async function begin() {
   /** @type {{file: string, name: string}[]} */
   const files = await answer.json();
   await post("/bases", { name: BASE, indexes: INDEXES });
+  byId("beginning").textContent = t("welcome.filling", { base: BASE });
   expected = files.length;
   byId("trying").hidden = false;
   paintShare();
@@ -130,6 +131,7 @@ function paintShare() {
   const done = [...states.values()].filter((one) => FOUND.has(one)).length;
   byId("share").value = expected ? done / expected : 0;
   const all = expected > 0 && done === expected;
+  if (all) byId("beginning").textContent = t("welcome.filled", { base: BASE });
   byId("shared").textContent = all
     ? t("welcome.took", { total: number(expected), seconds: number(Math.max(1, Math.round((Date.now() - began) / 1000))) })
     : t("welcome.shared", { done: number(done), total: number(expected) });

@@ -1,0 +1,90 @@
+"""Errors: a page for a browser, problem+json for a program."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from starlette.datastructures import Headers
+
+from holdfast.web.errorpages import prefers_html
+from holdfast.web.site import install
+from tests.support.http_site import HttpSite
+from tests.support.rig import Rig
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from tests.support.clock import FakeClock
+
+BROWSER = {"Accept": "text/html,application/xhtml+xml,application/xml;q=0.9,image/avif,*/*;q=0.8"}
+CHINESE = BROWSER | {"Accept-Language": "zh-CN,zh;q=0.9"}
+WRONG = {
+    "/nowhere": (404, "no_such_address"),
+    "/static/nothing.js": (404, "no_such_address"),
+    "/bases/nowhere/documents": (404, "unknown_base"),
+    "/queue?page=x": (422, "invalid_request"),
+    "/api/v1/bases/nowhere": (404, "unknown_base"),
+    "/api/v1/jobs:pause": (405, "method_not_allowed"),
+}
+
+
+@pytest.fixture
+def site(database_url: str, tmp_path: Path, clock: FakeClock) -> Iterator[HttpSite]:
+    rig = Rig(database_url, tmp_path / "blobs", clock, indexes=("fulltext",))
+    made = HttpSite(rig, pages=install)
+    made.http.post("/bases", json={"name": "logbook"}).raise_for_status()
+    yield made
+    made.close()
+    rig.close()
+
+
+def test_a_browser_gets_a_page_for_every_error_and_a_program_gets_the_problem(site: HttpSite) -> None:
+    for path, (status, code) in WRONG.items():
+        page = site.http.get(site.address + path, headers=BROWSER)
+        assert (page.status_code, page.headers["content-type"]) == (status, "text/html; charset=utf-8"), path
+        assert "<nav" in page.text, path
+        assert 'href="/bases/logbook/documents"' in page.text, path  # the navigation is that of every page
+        assert page.headers["x-request-id"] in page.text, path
+        assert "default-src 'none'" in page.headers["content-security-policy"], path
+        assert 'lang="zh-Hans"' in site.http.get(site.address + path, headers=CHINESE).text, path
+        for accept in ("*/*", "application/json", "application/json, text/html;q=0.5", "text/event-stream"):
+            problem = site.http.get(site.address + path, headers={"Accept": accept})
+            assert (problem.status_code, problem.headers["content-type"]) == (status, "application/problem+json"), path
+            assert problem.json()["code"] == code, path
+
+
+def test_a_page_for_another_host_names_no_base(site: HttpSite) -> None:
+    answer = site.http.get(f"{site.address}/", headers=BROWSER | {"Host": "evil.example"})
+    assert (answer.status_code, answer.headers["content-type"]) == (421, "text/html; charset=utf-8")
+    assert "HOLDFAST_HOSTS" in answer.text
+    assert "logbook" not in answer.text
+
+
+def test_a_browser_without_a_key_goes_to_sign_in_and_learns_no_name(site: HttpSite) -> None:
+    site.key("admin")
+    for path in ("/bases/logbook/documents?page=2", "/api/v1/bases/logbook"):
+        answer = site.http.get(site.address + path, headers=BROWSER)
+        assert answer.status_code == 303
+        assert answer.headers["location"].startswith("/signin?next=%2F")
+        assert site.http.get(site.address + path).status_code == 401
+    assert "logbook" not in site.http.get(f"{site.address}/nowhere", headers=BROWSER).text
+
+
+@pytest.mark.parametrize(
+    ("accept", "html"),
+    [
+        (BROWSER["Accept"], True),
+        ("TEXT/HTML", True),
+        ("text/html;q=0.9, application/json;q=0.5", True),
+        ("text/html, application/problem+json", False),
+        ("text/html;q=0", False),
+        ("text/html;q=none", False),
+        ("*/*", False),
+        ("text/*", False),
+        ("", False),
+    ],
+)
+def test_html_is_sent_only_where_it_is_asked_for_by_name(accept: str, html: bool) -> None:
+    assert prefers_html(Headers({"accept": accept})) is html
