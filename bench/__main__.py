@@ -6,7 +6,7 @@ import json
 import sys
 from statistics import median
 
-from bench import indexing, searching, serving, syncing
+from bench import deleting, indexing, searching, serving, syncing
 from bench.crowd import PROCESSES, THREADS, measure_crowd
 from bench.floor import measure_floor
 from bench.ours import measure_batches, measure_one_by_one
@@ -70,6 +70,7 @@ def main() -> int:
     goals["crowd"] = crowd.turns <= TURNS and crowd.errors == 0
 
     indexed = indexing.report(goals)
+    deleted = deleting.report(goals)
     searched = searching.report(goals)
     synced = syncing.report(goals)
     served = serving.report()
@@ -86,6 +87,7 @@ def main() -> int:
                 "crowd_turns": round(crowd.turns, 1),
                 "crowd_errors": crowd.errors,
                 "indexing": indexed,
+                "deleting": deleted,
                 "searching": searched,
                 "syncing": synced,
                 "serving": served,

@@ -45,7 +45,7 @@ class Settings:
     data: str = _is("", "folder for the bytes of documents; empty: in the home folder")
     scheduler: str = _is("embedded", "how work is carried to workers")
     workers: int = _is(2, "worker processes")
-    claim_batch: int = _is(100, "slots a worker claims at once, at most")
+    claim_batch: int = _is(100, "slots a worker claims at once, at most; of deleted documents, so many of each kind")
 
     lease: timedelta = _is(timedelta(seconds=120), "how long a claim holds without a renewal")
     heartbeat: timedelta = _is(timedelta(seconds=30), "how often a claim is renewed and progress written")

@@ -387,14 +387,15 @@ def test_removing_a_document_is_bounded_and_can_be_stopped_in_between(
         pass
 
     def go_on() -> None:
-        seen.append(rig.count("chunks"))
-        if len(seen) == 3:
+        seen.append(rig.count("chunks") + rig.count("lists"))
+        if len(seen) == 7:
             raise Stop
 
     with pytest.raises(Stop):
-        rig.library.indexes.sweeper().clear(ticket.owner, go_on)
+        rig.library.indexes.sweeper().clear([ticket.owner], go_on)
     assert all(before - after <= 10 for before, after in pairwise(seen))
-    rig.library.indexes.sweeper().clear(ticket.owner, lambda: None)
+    assert seen[0] - seen[-1] > 35  # the list is gone, and some of the chunks
+    rig.library.indexes.sweeper().clear([ticket.owner], lambda: None)
     assert (rig.count("chunks"), rig.count("builds"), len(rig.find("granite"))) == (5, 1, 5)
 
 

@@ -11,6 +11,7 @@ from holdfast.indexes.base import NotEnabled, Together, Work
 from holdfast.library import statements as sql
 from holdfast.library.builds import Builds
 from holdfast.library.catalogue import fault_text
+from holdfast.library.sweeping import own_chunks
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -104,16 +105,24 @@ class ChunkIndexer:
 
     def remove(self, task: Task) -> None:
         """Remove all rows of the document, of every recipe."""
-        ticket = task.ticket
-        recipes = self._catalogue.recipes(ticket.key.base, ticket.key.kind)
-        after = 0
-        while chunks := self._own(task, after):
-            task.checkpoint(stage="removing")
-            for recipe in recipes:
-                self.index.drop(recipe, chunks)
-            after = chunks[-1]
-        with task.guarded() as connection:
-            self._database.within(connection).run(sql.CLEAR_MISSING, slot_id=ticket.slot)
+        self.remove_all([task])
+
+    def remove_all(self, tasks: Sequence[Task]) -> None:
+        """Remove all rows of many documents, of every recipe, in portions that know nothing of documents."""
+        slots = [[task.ticket.slot] for task in tasks]
+        with self._database.reading() as tx:
+            found = own_chunks(tx, [task.ticket.owner for task in tasks])
+            lacking = tx.run(sql.LACKING_SLOTS, slots)
+        for base in {base for _, _, base in found}:
+            chunks = [chunk for chunk, _, one in found if one == base]
+            recipes = self._catalogue.recipes(base, self.index.kind)
+            for first in range(0, len(chunks), PORTION):
+                for task in tasks:
+                    task.checkpoint(stage="removing")
+                for recipe in recipes:
+                    self.index.drop(recipe, chunks[first : first + PORTION])
+        if lacking:
+            self._database.write(lambda tx: tx.run(sql.CLEAR_REMOVED, lacking), durable=False)
 
     def _plan(self, task: Task) -> Plan:
         """Find out what is to be done; nothing ever, where the base can no longer have this index."""
@@ -166,11 +175,6 @@ class ChunkIndexer:
         """Return the slots that lack something now, which a new build would have to take back."""
         with self._database.reading() as tx:
             return {slot for (slot,) in tx.run(sql.LACKING_SLOTS, [[ticket.slot] for ticket in tickets])}
-
-    def _own(self, task: Task, after: int) -> list[int]:
-        with self._database.reading() as tx:
-            rows = tx.run(sql.OWN_CHUNKS, owner_id=task.ticket.owner, after=after, limit=PORTION)
-        return [chunk for (chunk,) in rows]
 
     def _note(self, tx: Transaction, task: Task, refused: Mapping[int, WorkError]) -> None:
         """Write down what is missing, in the transaction that publishes."""

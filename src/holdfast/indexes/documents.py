@@ -94,17 +94,27 @@ class ContentIndexer:
 
     def remove(self, task: Task) -> None:
         """Remove the lists, the chunks with everything made for them, the bytes, and the row last."""
-        ticket = task.ticket
-        self._sweeper.clear(ticket.owner, lambda: task.checkpoint(stage="removing"))
-        _, documents = self._catalogue.keyed([ticket])
+        self.remove_all([task])
+
+    def remove_all(self, tasks: Sequence[Task]) -> None:
+        """Remove all of many documents, each step for all of them."""
+
+        def go_on() -> None:
+            for task in tasks:
+                task.checkpoint(stage="removing")
+
+        tickets = [task.ticket for task in tasks]
+        self._sweeper.clear([ticket.owner for ticket in tickets], go_on)
+        _, documents = self._catalogue.keyed(tickets)
         for document in documents.values():  # before the row, which alone knows its name; that it goes is durable
             if document.blob is not None:
                 self._blobs.remove(document.blob)
-        self._database.write(lambda tx: _forget(tx, int(ticket.key.owner)), durable=True)
+        self._database.write(lambda tx: _forget(tx, [int(ticket.key.owner) for ticket in tickets]), durable=True)
 
 
-def _forget(tx: Transaction, item: int) -> None:
-    record(tx, [removed(base, id_) for base, id_ in tx.run(sql.REMOVE_DOCUMENT, id=item)])
+def _forget(tx: Transaction, items: Sequence[int]) -> None:
+    gone = tx.run(sql.REMOVE_DOCUMENTS, [[item] for item in items])
+    record(tx, [removed(base, id_) for base, id_ in gone])
 
 
 def list_spec(base: Base) -> Mapping[str, Any]:

@@ -74,8 +74,8 @@ class Indexes:
 
     def drop(self, base: str, chunks: Sequence[int]) -> None:
         """Remove the rows of these chunks, of every index and recipe of the base."""
-        for kind in self.kinds:
-            for recipe in self._catalogue.recipes(base, kind):
+        for kind, recipe in self._catalogue.recipes_of(base):
+            if kind in self.kinds:
                 self[kind].drop(recipe, chunks)
 
     def audit(self, limit: int) -> None:

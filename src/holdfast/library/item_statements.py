@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import BigInteger, Text, and_, cast, delete, func, insert, literal_column, or_, select, update
+from sqlalchemy import BigInteger, Text, and_, cast, delete, func, insert, literal_column, select, update
 from sqlalchemy.dialects.postgresql import insert as upsert
 
 from holdfast.library.tables import bases, items, recipes
@@ -215,7 +215,11 @@ CHILDREN = (
 # ---------------------------------------------------------------- what is left of deleted items
 
 _owner = owners.alias("owner_of_item")
-_owned = or_(owner_of(_owner), owner_of(_owner, SOURCE))
+_key = cast(items.c.id, Text)
+# One list of names, and not two conditions joined by OR: SQLite would read all owners of the base for each item.
+_owned = and_(
+    _owner.c.base == cast(items.c.base_id, Text), _owner.c.owner.in_([_key, literal_column(f"'{SOURCE}'") + _key])
+)
 _row = batch(id=int)
 OWNERS_OF_ITEMS = (
     select(_owner.c.base, _owner.c.owner)
@@ -245,7 +249,8 @@ LEFT_ITEMS = (
     .limit(LIMIT)
 )
 _asks = select(_looker.c.id).where(owner_of(_looker, SOURCE)).exists()
-REMOVE_DOCUMENT = delete(items).where(items.c.id == number("id"), DELETING, ~_asks).returning(*_gone)
+_row = batch(id=int)
+REMOVE_DOCUMENTS = delete(items).where(items.c.id.in_(select(_row.c.id)), DELETING, ~_asks).returning(*_gone)
 
 # ---------------------------------------------------------------- all items of a base
 

@@ -139,12 +139,12 @@ _row = batch(id=int)
 READ_CHUNKS = select(chunks.c.id, chunks.c.headings, chunks.c.text, chunks.c.opening).select_from(
     chunks.join(_row, chunks.c.id == _row.c.id)
 )
-OWN_CHUNKS = (
-    select(chunks.c.id)
-    .where(chunks.c.owner_id == number("owner_id"), chunks.c.id > number("after"))
-    .order_by(chunks.c.id)
-    .limit(LIMIT)
+# All chunks of some owners, in two statements: each reads one of the two partial indexes that begin with the owner.
+_row = batch(owner_id=int)
+_own = select(chunks.c.id, chunks.c.owner_id, owners.c.base).select_from(
+    _row.join(owners, owners.c.id == _row.c.owner_id).join(chunks, chunks.c.owner_id == owners.c.id)
 )
+OWN_CHUNKS = (_own.where(STANDS), _own.where(DOOMED))
 
 _of_base = chunks.join(owners, owners.c.id == chunks.c.owner_id)
 COUNT_CHUNKS = select(func.count()).select_from(_of_base).where(owners.c.base == word("base"), STANDS)
@@ -235,6 +235,9 @@ _row = batch(slot_id=int, chunk_id=int, reason=str)
 NOTE_MISSING = insert(missing).from_select([*_row.c.keys()], select(*_row.c))
 CLEAR_MISSING = delete(missing).where(missing.c.slot_id == number("slot_id"))
 _row = batch(slot_id=int)
+_removed = select(slots.c.id).where(slots.c.id == missing.c.slot_id, slots.c.state == literal_column("'deleting'"))
+CLEAR_REMOVED = delete(missing).where(missing.c.slot_id.in_(select(_row.c.slot_id)), _removed.exists())
+_row = batch(slot_id=int)
 LACKING_SLOTS = select(missing.c.slot_id).where(missing.c.slot_id.in_(select(_row.c.slot_id))).distinct()
 # What the indexes of a document lack of the lists that they serve, with how the own part of each chunk begins.
 READ_MISSING = (
@@ -305,9 +308,13 @@ def _some_listed(*conditions: Any) -> Any:
     return select(lists.c.chunk_id).where(*conditions).limit(LIMIT)
 
 
+def _is_deleted(owner: Any) -> Condition:
+    """Hold when every slot of an owner is being deleted."""
+    return ~select(slots.c.id).where(slots.c.owner_id == owner, slots.c.state != literal_column("'deleting'")).exists()
+
+
 UNLIST = delete(lists).where(_in_build, lists.c.chunk_id.in_(_some_listed(_in_build))).returning(lists.c.chunk_id)
 REMOVE_BUILD = delete(builds).where(builds.c.owner_id == number("owner_id"), builds.c.build == number("build"))
-READ_BUILDS = select(builds.c.build).where(builds.c.owner_id == number("owner_id"))
 _row = batch(id=int)
 DOOM = (
     update(chunks)
@@ -321,9 +328,28 @@ _doomed = select(chunks.c.id, chunks.c.owner_id, owners.c.base).select_from(
     chunks.join(owners, owners.c.id == chunks.c.owner_id)
 )
 DOOMED_CHUNKS = _doomed.where(DOOMED).limit(LIMIT)
-DOOMED_OF = _doomed.where(DOOMED, chunks.c.owner_id == number("owner_id")).limit(LIMIT)
 _row = batch(id=int)
 REMOVE_CHUNKS = delete(chunks).where(DOOMED, chunks.c.id.in_(select(_row.c.id)))
+
+# What is left of owners that are being deleted; a build of theirs is refused, so nothing is listed again.
+_row = batch(owner_id=int)
+LIST_SIZES = (
+    select(lists.c.owner_id, func.count())
+    .select_from(lists.join(_row, lists.c.owner_id == _row.c.owner_id))
+    .group_by(lists.c.owner_id)
+)
+_of_one = lists.c.owner_id == number("owner_id")
+UNLIST_SOME = (
+    delete(lists)
+    .where(_of_one, lists.c.chunk_id.in_(_some_listed(_of_one)), _is_deleted(lists.c.owner_id))
+    .returning(lists.c.chunk_id)
+)
+_row = batch(owner_id=int)
+UNLIST_ALL = delete(lists).where(lists.c.owner_id.in_(select(_row.c.owner_id)), _is_deleted(lists.c.owner_id))
+REMOVE_BUILDS = delete(builds).where(builds.c.owner_id.in_(select(_row.c.owner_id)), _is_deleted(builds.c.owner_id))
+_row = batch(id=int)
+REMOVE_OWN_CHUNKS = delete(chunks).where(chunks.c.id.in_(select(_row.c.id)), _is_deleted(chunks.c.owner_id))
+
 _row = batch(id=int)
 ORPHANED_CHUNKS = select(chunks.c.id).where(
     DOOMED, chunks.c.id.in_(select(_row.c.id)), ~select(owners.c.id).where(owners.c.id == chunks.c.owner_id).exists()

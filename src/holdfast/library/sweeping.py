@@ -15,7 +15,7 @@ from holdfast.library.memos import forget_uses
 from holdfast.stores.base import LARGEST_BATCH
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from holdfast.core.slot import OwnerId
     from holdfast.stores.database import Database, Transaction
@@ -55,7 +55,7 @@ class Sweeper:
         with self._database.reading() as tx:
             stale = tx.run(sql.STALE_BUILDS, limit=limit)
         for owner, build in stale:
-            self._unlist(owner, build, only_if_stale=True)
+            self._unlist(owner, build)
         return len(stale) + self._purge(limit) + self._settle(limit)
 
     def audit(
@@ -76,15 +76,51 @@ class Sweeper:
             index.drop(recipe, leftovers)
         return found[-1]
 
-    def clear(self, owner: OwnerId, go_on: Callable[[], None]) -> None:
-        """Remove everything of an owner that is being deleted; `go_on` is called between batches and may raise."""
+    def clear(self, owners: Sequence[OwnerId], go_on: Callable[[], None]) -> None:
+        """Remove everything of owners that are being deleted; `go_on` is called between batches and may raise.
+
+        Their chunks need not be doomed first: no build of a deleted owner is accepted, so none is listed again.
+        """
+        for group in self._unlisted(owners, go_on):
+            go_on()
+            self._database.write(lambda tx, group=group: _forget_lists(tx, group), durable=False)  # type: ignore[misc]
+        for base, own in self._own(owners).items():
+            for first in range(0, len(own), LARGEST_BATCH):
+                go_on()
+                portion = own[first : first + LARGEST_BATCH]
+                self._rows.drop(base, [chunk for chunk, _ in portion])
+                self._database.write(lambda tx, some=portion: _remove(tx, some, own=True), durable=False)  # type: ignore[misc]
+
+    def _unlisted(self, owners: Sequence[OwnerId], go_on: Callable[[], None]) -> Iterator[list[OwnerId]]:
+        """Shorten long lists, and yield the owners in groups whose lists fit into one transaction together."""
         with self._database.reading() as tx:
-            found = [build for (build,) in tx.run(sql.READ_BUILDS, owner_id=owner)]
-        for build in found:
-            go_on()
-            self._unlist(owner, build, only_if_stale=False)
-        while self._purge(LARGEST_BATCH, owner):
-            go_on()
+            sizes = dict(tx.run(sql.LIST_SIZES, [[owner] for owner in owners]))
+
+        def shorten(tx: Transaction) -> int:
+            tx.lock([owner])
+            return len(tx.run(sql.UNLIST_SOME, owner_id=owner, limit=LARGEST_BATCH))
+
+        group: list[OwnerId] = []
+        listed = 0
+        for owner in owners:
+            size = sizes.get(owner, 0)
+            while size > LARGEST_BATCH and (gone := self._database.write(shorten, durable=False)):
+                size -= gone
+                go_on()
+            if group and listed + size > LARGEST_BATCH:
+                yield group
+                group, listed = [], 0
+            group.append(owner)
+            listed += size
+        yield group
+
+    def _own(self, owners: Sequence[OwnerId]) -> dict[str, list[tuple[int, OwnerId]]]:
+        """Return all chunks of some owners, doomed or not, each with its owner, by base."""
+        found: dict[str, list[tuple[int, OwnerId]]] = defaultdict(list)
+        with self._database.reading() as tx:
+            for chunk, owner, base in own_chunks(tx, owners):
+                found[base].append((chunk, owner))
+        return found
 
     def abandon(self, chunks: Sequence[tuple[int, OwnerId]]) -> None:
         """Doom those of the chunks that no list names, and remove those whose owner is gone, which no sweep finds.
@@ -100,12 +136,12 @@ class Sweeper:
 
         self._database.write(work, durable=False)
 
-    def _unlist(self, owner: OwnerId, build: int, *, only_if_stale: bool) -> None:
-        """Remove a list; what stands in no other list is doomed."""
+    def _unlist(self, owner: OwnerId, build: int) -> None:
+        """Remove a list if it is still stale; what stands in no other list is doomed."""
 
         def work(tx: Transaction) -> bool:
             tx.lock([owner])
-            if only_if_stale and not tx.run(sql.STILL_STALE, [[owner, build]]):
+            if not tx.run(sql.STILL_STALE, [[owner, build]]):
                 return False
             gone = tx.run(sql.UNLIST, owner_id=owner, build=build, limit=LARGEST_BATCH)
             tx.run(sql.DOOM, gone)
@@ -128,13 +164,10 @@ class Sweeper:
 
         return self._database.write(work, durable=False) if found else 0
 
-    def _purge(self, limit: int, owner: OwnerId | None = None) -> int:
+    def _purge(self, limit: int) -> int:
         """Remove doomed chunks with all that was made for them; return how many."""
         with self._database.reading() as tx:
-            if owner is None:
-                rows = tx.run(sql.DOOMED_CHUNKS, limit=limit)
-            else:
-                rows = tx.run(sql.DOOMED_OF, owner_id=owner, limit=limit)
+            rows = tx.run(sql.DOOMED_CHUNKS, limit=limit)
         by_base: dict[str, list[tuple[int, OwnerId]]] = defaultdict(list)
         for chunk, owner_id, base in rows:
             by_base[base].append((chunk, owner_id))
@@ -144,9 +177,26 @@ class Sweeper:
         return len(rows)
 
 
-def _remove(tx: Transaction, doomed: Sequence[tuple[int, OwnerId]]) -> None:
-    """Remove chunks and the uses they make of memos; whoever would note another use waits, and finds them gone."""
-    tx.lock({owner for _, owner in doomed})
-    chunks = [chunk for chunk, _ in doomed]
+def own_chunks(tx: Transaction, owners: Sequence[OwnerId]) -> list[tuple[int, OwnerId, str]]:
+    """Return the chunks of some owners, doomed or not: number, owner and base of each."""
+    rows = [[owner] for owner in owners]
+    return [(chunk, owner, base) for statement in sql.OWN_CHUNKS for chunk, owner, base in tx.run(statement, rows)]
+
+
+def _forget_lists(tx: Transaction, owners: Sequence[OwnerId]) -> None:
+    """Remove all lists of owners that are being deleted, with what is known of their texts."""
+    tx.lock(owners)
+    rows = [[owner] for owner in owners]
+    tx.run(sql.UNLIST_ALL, rows)
+    tx.run(sql.REMOVE_BUILDS, rows)
+
+
+def _remove(tx: Transaction, some: Sequence[tuple[int, OwnerId]], *, own: bool = False) -> None:
+    """Remove chunks, doomed ones or (`own`) those of deleted owners, and the uses they make of memos.
+
+    The owners are locked: a transaction that would note another use waits, and then does not find the chunk.
+    """
+    tx.lock({owner for _, owner in some})
+    chunks = [chunk for chunk, _ in some]
     forget_uses(tx, chunks)
-    tx.run(sql.REMOVE_CHUNKS, [[chunk] for chunk in chunks])
+    tx.run(sql.REMOVE_OWN_CHUNKS if own else sql.REMOVE_CHUNKS, [[chunk] for chunk in chunks])

@@ -25,7 +25,7 @@ from holdfast.errors import (
     WorkError,
 )
 from holdfast.runtime.heartbeat import Heartbeat
-from holdfast.runtime.work import Task
+from holdfast.runtime.work import Remover, Task
 from holdfast.stores.base import Completion, Failure, Surrender
 
 if TYPE_CHECKING:
@@ -115,9 +115,10 @@ class Executor:
             flushed = self._clock.monotonic()
             results: list[tuple[Ticket, Result]] = []
             rows = 0
+            removed = self._remove_together(tickets)
             self._begin(tickets)
             for ticket in tickets:
-                if not self.heartbeat.begin(ticket):
+                if ticket in removed or not self.heartbeat.begin(ticket):
                     continue
                 result = self._attempt(ticket)
                 results.append((ticket, result))
@@ -128,6 +129,40 @@ class Executor:
             self._settle(results)
         finally:
             self.heartbeat.let_go(tickets)
+
+    def _remove_together(self, tickets: Sequence[Ticket]) -> set[Ticket]:
+        """Clean up the slots of each kind and base as one set, and write the results; return who is settled.
+
+        A set whose store is away waits as a whole. One that fails in another way is left to be tried slot by slot.
+        """
+        sets: dict[tuple[str, str], list[Ticket]] = {}
+        for ticket in tickets:
+            if ticket.removing:
+                sets.setdefault((ticket.key.kind, ticket.key.base), []).append(ticket)
+        results: list[tuple[Ticket, Result]] = []
+        for (kind, _), some in sets.items():
+            indexer = self.indexers[kind]
+            if isinstance(indexer, Remover) and len(some) >= TOGETHER:
+                results += self._removed(indexer, [ticket for ticket in some if self.heartbeat.begin(ticket)])
+        self._settle(results)
+        return {ticket for ticket, _ in results}
+
+    def _removed(self, indexer: Remover, tickets: Sequence[Ticket]) -> list[tuple[Ticket, Result]]:
+        """Clean up one set; return what came of each slot, nothing where they are left to be tried one by one."""
+        try:
+            for ticket in tickets:
+                self.heartbeat.check(ticket)
+            indexer.remove_all([self._task(ticket) for ticket in tickets])
+        except Transient as error:
+            log.info("removal.failed slots=%d error=%s", len(tickets), error)
+            return [(ticket, self._failure(ticket, error)) for ticket in tickets]
+        except (StopWork, StaleLease) as stop:
+            log.debug("removal.one_by_one slots=%d reason=%s", len(tickets), stop)
+            return []
+        except Exception as error:
+            log.info("removal.one_by_one slots=%d error=%s", len(tickets), error, exc_info=True)
+            return []
+        return [(ticket, Settled.REMOVED) for ticket in tickets]
 
     def _begin(self, tickets: Sequence[Ticket]) -> None:
         """Show a batch to those who do some of their work together; what fails here is done, or fails, one by one."""

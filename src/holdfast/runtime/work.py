@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from holdfast.core.slot import Built, Progress
 from holdfast.stores.base import Completion
@@ -82,6 +82,18 @@ class Indexer(Protocol):
 
     def remove(self, task: Task) -> None:
         """Remove all that was ever built for the slot; it may be partly gone already."""
+        ...
+
+
+@runtime_checkable
+class Remover(Protocol):
+    """An indexer that removes the slots of many owners together, which costs little more than removing one.
+
+    A set that fails is tried slot by slot, so that one owner does not hold up the others.
+    """
+
+    def remove_all(self, tasks: Sequence[Task]) -> None:
+        """Remove all that was ever built for these slots; it may be partly gone already."""
         ...
 
 

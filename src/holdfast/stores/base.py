@@ -278,7 +278,10 @@ class Store(Protocol):
         ...
 
     def claim_next(self, kinds: Sequence[str], holder: str, limit: int) -> list[Ticket]:
-        """Claim the next slots in order of priority and age; one that failed before comes alone."""
+        """Claim the next slots in order of priority and age; one that failed before comes alone.
+
+        At most `limit`; of slots that are deleted at most so many of each kind.
+        """
         ...
 
     def extend(self, beats: Sequence[Beat]) -> None:

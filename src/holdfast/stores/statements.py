@@ -544,7 +544,15 @@ RUNG = select(func.count()).where(
 # ---------------------------------------------------------------- finding work to claim
 
 _unspent = or_(slots.c.attempts < number("attempts"), _is(S.DELETING))
-_candidate = select(slots.c.id, slots.c.owner_id, slots.c.wanted, slots.c.attempts, slots.c.priority, slots.c.queued_at)
+_candidate = select(
+    slots.c.id,
+    slots.c.owner_id,
+    slots.c.wanted,
+    slots.c.attempts,
+    slots.c.priority,
+    slots.c.queued_at,
+    _is(S.DELETING),
+)
 NEXT_QUEUED = (
     _candidate.select_from(_with_owner)
     .where(_is(S.QUEUED), _kind, _free, _unspent, not_(paused(owners.c.base)))

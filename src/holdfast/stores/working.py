@@ -37,6 +37,7 @@ class Candidate(NamedTuple):
     attempts: int
     priority: int
     queued_at: int
+    deleting: bool
 
 
 class Working(Desk):
@@ -51,7 +52,8 @@ class Working(Desk):
         """Claim the next slots in order of priority and age.
 
         A slot that was tried before comes alone: whatever kills its worker again then costs no neighbour an
-        attempt.
+        attempt. `limit` is that of all slots, but of each kind of those that are deleted, so that the slots of many
+        deleted owners are cleaned up as one set.
         """
 
         def choose(tx: Transaction) -> list[Chosen]:
@@ -63,7 +65,8 @@ class Working(Desk):
             ]
             found.sort(key=lambda one: (one.priority, one.queued_at, one.slot))
             alone = found[:1] if found and found[0].attempts else []
-            together = alone or [one for one in found if not one.attempts][:limit]
+            new = [one for one in found if not one.attempts]
+            together = alone or [*new[:limit], *(one for one in new[limit:] if one.deleting)]
             return [(one.owner, one.slot, one.wanted) for one in together]
 
         return self._claim(choose, holder)
