@@ -11,6 +11,7 @@ import errno
 import fcntl
 import os
 import sqlite3
+import stat
 import threading
 from collections import deque
 from contextlib import closing, contextmanager
@@ -231,16 +232,19 @@ def _with_rows(sql: str, count: int, width: int) -> str:
 
 
 def _require_database(path: Path) -> None:
-    """Leave a file alone that is something else, as far as its size tells; SQLite itself sees the rest.
+    """Leave a file alone that is something else, as far as its kind and size tell; SQLite itself sees the rest.
 
     The file is never opened here: closing it would drop every lock that this process holds on it through SQLite, and
     another process would then take the log of a living database for a dead one.
     """
     try:
-        size = path.stat().st_size
+        status = path.stat()
     except OSError:
         return  # SQLite will say what is wrong with it
-    if size % SMALLEST_PAGE:
+    if not stat.S_ISREG(status.st_mode):  # the size of a folder depends on its file system
+        kind = "a folder" if stat.S_ISDIR(status.st_mode) else "not a regular file"
+        raise StoreUnavailable(f"The database cannot be opened: {path} is {kind}. Name a file, such as holdfast.db.")
+    if status.st_size % SMALLEST_PAGE:
         raise StoreError(f"This file is not a SQLite database: {path}. Nothing was changed; choose another path.")
 
 
