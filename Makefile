@@ -3,6 +3,7 @@ PYTHON ?= python3
 VENV ?= .venv
 SEEDS ?= 2000
 BIN := $(VENV)/bin
+SERVABLE := $(VENV)/.servable
 READY := $(VENV)/.ready
 NODE := $(VENV)/node
 TYPESCRIPT := 7.0.2
@@ -16,16 +17,32 @@ help: ## Show what can be done
 
 setup: $(READY) ## Make the virtual environment; does nothing when nothing changed
 
-$(READY): pyproject.toml constraints.txt
-	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	@$(BIN)/python -m pip install --quiet --constraint constraints.txt uv
-	@$(BIN)/uv pip install --quiet --python $(BIN)/python --constraint constraints.txt --editable '.[dev]'
+# Two stages in one environment: what serving needs, and what development needs on top of it. The second includes the
+# first, and installing the first never removes the second.
+$(SERVABLE): pyproject.toml constraints.txt
+	@$(call install,server)
 	@touch $@
 
-serve: setup ## Serve the page and the API, with workers, on this machine: make serve PORT=7340
-	@$(if $(PORT),HOLDFAST_PORT=$(PORT)) $(BIN)/holdfast serve
+$(READY): pyproject.toml constraints.txt
+	@$(call install,dev)
+	@touch $(SERVABLE) $@
 
-test: setup browser ## Check, simulate 2,000 runs, run every test
+define install
+	echo "Installing Holdfast [$(1)] into $(VENV); the first time this takes a minute or two."; \
+	{ test -x $(BIN)/python || $(PYTHON) -m venv $(VENV); } && \
+	{ test -x $(BIN)/uv || $(BIN)/python -m pip install --disable-pip-version-check --constraint constraints.txt uv; } && \
+	$(BIN)/uv pip install --python $(BIN)/python --constraint constraints.txt --editable '.[$(1)]'
+endef
+
+serve: $(SERVABLE) ## Serve the page and the API, with workers, on this machine: make serve PORT=7340
+	@$(if $(PORT),HOLDFAST_PORT=$(PORT)) exec $(BIN)/holdfast serve
+
+test: setup scripts browser ## Check, simulate 2,000 runs, run every test, with an empty temporary folder and HOME
+	@UV_CACHE_DIR="$$($(BIN)/uv cache dir)" PIP_CACHE_DIR="$$($(BIN)/python -m pip cache dir)" \
+	  $(BIN)/python tests/fresh.py $(MAKE) --no-print-directory everything
+
+.PHONY: everything
+everything:
 	@$(MAKE) --no-print-directory --jobs 2 --output-sync check sim
 	$(BIN)/python -m pytest --numprocesses 4 --dist worksteal
 

@@ -186,14 +186,14 @@ def test_a_folder_that_is_not_there_is_not_made(tmp_path: Path) -> None:
 
 def test_a_folder_is_no_database(tmp_path: Path) -> None:
     (folder := tmp_path / "data").mkdir()
-    with pytest.raises(StoreUnavailable, match="The database cannot be opened: .*data is a folder"):
+    with pytest.raises(StoreUnavailable, match=r"The database cannot be opened: .*data is a folder"):
         open_plainly(f"sqlite:///{folder}")
     assert list(tmp_path.iterdir()) == [folder]
 
 
 def test_a_pipe_is_no_database(tmp_path: Path) -> None:
     os.mkfifo(pipe := tmp_path / "holdfast.db")
-    with pytest.raises(StoreUnavailable, match="The database cannot be opened: .* is not a regular file"):
+    with pytest.raises(StoreUnavailable, match=r"The database cannot be opened: .* is not a regular file"):
         open_plainly(f"sqlite:///{pipe}")
 
 

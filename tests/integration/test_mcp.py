@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import socket
 import sys
+import tempfile
 import threading
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -112,7 +113,9 @@ def test_what_changes_something_is_there_only_when_it_was_switched_on(library: H
 def test_the_command_serves_a_client_over_stdio(library: Holdfast, tmp_path: Path) -> None:
     home = str(tmp_path / "home")
     command = StdioServerParameters(
-        command=sys.executable, args=["-m", "holdfast.cli", "mcp"], env={"HOLDFAST_HOME": home, "HOLDFAST_WORKERS": "1"}
+        command=sys.executable,
+        args=["-m", "holdfast.cli", "mcp"],
+        env={"HOLDFAST_HOME": home, "HOLDFAST_WORKERS": "1", "TMPDIR": tempfile.gettempdir()},
     )
 
     async def play(client: Client) -> None:
