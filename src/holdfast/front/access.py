@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from holdfast.access.callers import Scope
 from holdfast.core.clock import Moment
 from holdfast.errors import BadRequest
-from holdfast.front.checking import Checked
+from holdfast.front.checking import Checked, one_of
 from holdfast.front.cursors import place
 from holdfast.front.sentences import moment, when
 from holdfast.front.values import Delivery, Key, NewKey, NewWebhook, Page, Webhook
@@ -43,7 +43,7 @@ class LocalKeys(Checked):
             raise BadRequest(f"A key lives 1 to {LONGEST_LIFE} days, or for ever.", "key_life", longest=LONGEST_LIFE)
         ids = _ids(self._at, bases)
         ends = None if days is None else Moment(int((datetime.now(UTC) + timedelta(days=days)).timestamp() * 1_000_000))
-        key, secret = self._keys.create(name, _scope(scope), ids, ends)
+        key, secret = self._keys.create(name, one_of(Scope, "scope", scope), ids, ends)
         return NewKey(key=self._shown(key), secret=secret)
 
     def list(self) -> Shown:
@@ -138,13 +138,6 @@ class LocalWebhooks(Checked):
             failing_since=moment(one.failing_since),
             created_at=when(one.created_at),
         )
-
-
-def _scope(text: Scope | str) -> Scope:
-    try:
-        return Scope(text)
-    except ValueError:
-        raise BadRequest(f"There is no scope {text!r}; there are {', '.join(Scope)}.") from None
 
 
 def _ids(at: Reception, names: Sequence[str] | None) -> list[int] | None:

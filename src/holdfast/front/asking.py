@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from holdfast.access.callers import Scope
 from holdfast.errors import BadRequest, UnknownEntity
-from holdfast.front.checking import Checked
+from holdfast.front.checking import Checked, one_of
 from holdfast.front.cursors import place
 from holdfast.front.sentences import accepted, answered, problem, progress
 from holdfast.front.shown import card
@@ -80,18 +80,20 @@ class LocalAsking(Checked):
         found = self._library.searching.search(shelf, query, limit, documents=within, channels=channels)
         return [_hit(rank, hit) for rank, hit in enumerate(found, start=1)]
 
-    def ask(self, base: str, question: str, *, mode: Mode = Mode.MIX) -> Answer:
+    def ask(self, base: str, question: str, *, mode: Mode | str = Mode.MIX) -> Answer:
         """Answer a question with citations; without a language model, the best passages."""
         _check(question)
-        said, _ = self._library.asking.ask(self._at.open(base), question, mode)
-        return _answer(said, mode)
+        chosen = one_of(Mode, "mode", mode)
+        said, _ = self._library.asking.ask(self._at.open(base), question, chosen)
+        return _answer(said, chosen)
 
-    def stream(self, base: str, question: str, *, mode: Mode = Mode.MIX) -> Iterator[str | Answer]:
+    def stream(self, base: str, question: str, *, mode: Mode | str = Mode.MIX) -> Iterator[str | Answer]:
         """Answer as the words come; the whole answer last."""
         _check(question)
-        parts = self._library.asking.stream(self._at.open(base), question, mode)
+        chosen = one_of(Mode, "mode", mode)
+        parts = self._library.asking.stream(self._at.open(base), question, chosen)
         return (
-            part if isinstance(part, str) else part.marker if isinstance(part, Cited) else _answer(part, mode)
+            part if isinstance(part, str) else part.marker if isinstance(part, Cited) else _answer(part, chosen)
             for part in parts
         )
 

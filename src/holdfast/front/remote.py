@@ -151,7 +151,7 @@ class RemoteDocuments(Checked, OneByOne):
         base: str,
         files: Iterable[File | Path | str],
         *,
-        on_duplicate: OnDuplicate | None = None,
+        on_duplicate: OnDuplicate | str | None = None,
         index: bool | None = None,
         priority: int = DEFAULT_PRIORITY,
     ) -> Replies:
@@ -174,7 +174,7 @@ class RemoteDocuments(Checked, OneByOne):
         text: str,
         *,
         metadata: Mapping[str, Any] | None = None,
-        on_duplicate: OnDuplicate | None = None,
+        on_duplicate: OnDuplicate | str | None = None,
         parent: int | None = None,
     ) -> Reply:
         body = {"name": name, "text": text, "metadata": dict(metadata or {}), "parent": parent}
@@ -399,10 +399,10 @@ class RemoteAsking(Checked):
         }
         return self._wire.post(_Found, f"{_base(base)}/search", asked).hits
 
-    def ask(self, base: str, question: str, *, mode: Mode = Mode.MIX) -> Answer:
+    def ask(self, base: str, question: str, *, mode: Mode | str = Mode.MIX) -> Answer:
         return self._wire.post(Answer, f"{_base(base)}/answers", {"question": question, "mode": mode})
 
-    def stream(self, base: str, question: str, *, mode: Mode = Mode.MIX) -> Iterator[str | Answer]:
+    def stream(self, base: str, question: str, *, mode: Mode | str = Mode.MIX) -> Iterator[str | Answer]:
         asked = {"question": question, "mode": mode}
         for name, data in self._wire.events(f"{_base(base)}/answers:stream", asked):
             yield data if name == "text" else TypeAdapter(Answer).validate_python(data)
