@@ -18,7 +18,9 @@ from holdfast.front.values import (
     Citation,
     GraphView,
     Hit,
+    Hits,
     Mode,
+    Notice,
     Page,
     Place,
     Portrait,
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
     from typing import Any
 
+    from holdfast.errors import WorkError
     from holdfast.front.reception import Reception
     from holdfast.front.values import Entity, Reply
     from holdfast.library.serving import Served
@@ -65,8 +68,12 @@ class LocalAsking(Checked):
         documents: Collection[int] | None = None,
         below: Sequence[int] = (),
         metadata: Mapping[str, Any] | None = None,
-    ) -> list[Hit]:
-        """Return the best passages; `documents`, `below` and `metadata` narrow what counts."""
+    ) -> Hits:
+        """Return the best passages; `documents`, `below` and `metadata` narrow what counts.
+
+        A channel that fails now, such as one whose provider is down, is left out and named in `notices` of the result.
+        If every channel fails, this raises an error that says why.
+        """
         _check(query)
         if not 1 <= limit <= MOST_HITS:
             raise BadRequest(f"A search returns 1 to {MOST_HITS} hits, not {limit}.")
@@ -78,7 +85,7 @@ class LocalAsking(Checked):
         if documents is not None:
             within = sorted(set(documents) if within is None else set(documents).intersection(within))
         found = self._library.searching.search(shelf, query, limit, documents=within, channels=channels)
-        return [_hit(rank, hit) for rank, hit in enumerate(found, start=1)]
+        return Hits((_hit(rank, hit) for rank, hit in enumerate(found, start=1)), _notices(found.failed))
 
     def ask(self, base: str, question: str, *, mode: Mode | str = Mode.MIX) -> Answer:
         """Answer a question with citations; without a language model, the best passages."""
@@ -204,6 +211,19 @@ def _hit(rank: int, hit: Found) -> Hit:
     return Hit(**_place(hit.served), rank=rank, score=hit.score, title=hit.served.title, channels=channels)
 
 
+def _notices(failed: Mapping[str, WorkError]) -> list[Notice]:
+    """Name the channels that could not be searched."""
+    return [
+        Notice(
+            channel=channel,
+            code=error.code,
+            message=str(error),
+            params={name: value for name, value in error.params.items() if name != "message"},
+        )
+        for channel, error in failed.items()
+    ]
+
+
 def _answer(said: Answered, mode: Mode) -> Answer:
     return Answer(
         outcome=said.answer.outcome,
@@ -214,6 +234,7 @@ def _answer(said: Answered, mode: Mode) -> Answer:
         context=[Place(**_place(said.places[one.id])) for one in said.answer.context.sources if one.id in said.places],
         facts=[one.text for one in said.answer.context.facts],
         cut=said.answer.cut,
+        notices=_notices(said.failed),
     )
 
 
