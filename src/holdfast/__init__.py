@@ -20,8 +20,10 @@ _DOORS = {"Holdfast": "holdfast.front.door", "File": "holdfast.front.documents"}
 logging.getLogger(__name__).addHandler(logging.NullHandler())  # whoever uses a library decides where it speaks
 
 
-def __getattr__(name: str) -> Any:
-    """Load what is asked for, and what it needs, when it is asked for."""
-    if name not in _DOORS:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(_DOORS[name]), name)
+if not TYPE_CHECKING:  # a type checker sees the imports above, and nothing else
+
+    def __getattr__(name: str) -> Any:
+        """Import a public name when it is used for the first time."""
+        if name not in _DOORS:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        return getattr(import_module(_DOORS[name]), name)

@@ -51,8 +51,11 @@ if TYPE_CHECKING:
 class HoldfastError(Exception):
     """Something Holdfast can explain: what happened, why, and what to do next.
 
-    One code may stand for many mistakes; the subcode tells them apart, and the parameters are what the sentence names.
+    The code is the same in every interface. One code may stand for many mistakes; the subcode tells them apart, and the
+    parameters are what the sentence names.
     """
+
+    code = "internal_error"
 
     def __init__(self, message: str = "", subcode: str = "", /, **params: object) -> None:
         super().__init__(message)
@@ -63,9 +66,13 @@ class HoldfastError(Exception):
 class BadSettings(HoldfastError):
     """The settings contradict each other; nothing was started."""
 
+    code = "bad_settings"
+
 
 class BadRequest(HoldfastError):
     """A request that cannot mean anything; nothing was written."""
+
+    code = "bad_request"
 
 
 class BadArchive(BadRequest):
@@ -74,6 +81,8 @@ class BadArchive(BadRequest):
 
 class UnknownOwner(HoldfastError):
     """Nothing is known under this base and owner."""
+
+    code = "unknown_document"
 
     def __init__(self, base: str, owner: str) -> None:
         super().__init__(
@@ -85,6 +94,8 @@ class UnknownOwner(HoldfastError):
 class UnknownSlot(HoldfastError):
     """The owner has no slot of this kind."""
 
+    code = "unknown_index"
+
     def __init__(self, base: str, owner: str, kind: str) -> None:
         super().__init__(
             f"{owner!r} in base {base!r} has no slot {kind!r}. "
@@ -94,6 +105,8 @@ class UnknownSlot(HoldfastError):
 
 class UnknownJob(HoldfastError):
     """No job has this id."""
+
+    code = "unknown_job"
 
     def __init__(self, job: str) -> None:
         super().__init__(
@@ -105,6 +118,8 @@ class UnknownJob(HoldfastError):
 class UnknownBase(HoldfastError):
     """There is no such base, or it is being deleted."""
 
+    code = "unknown_base"
+
     def __init__(self, name: str) -> None:
         super().__init__(f"There is no base {name!r}; it was never created or has been deleted. Create it first.")
 
@@ -112,12 +127,16 @@ class UnknownBase(HoldfastError):
 class NameTaken(HoldfastError):
     """Another base has this name."""
 
+    code = "name_taken"
+
     def __init__(self, name: str) -> None:
         super().__init__(f"There is a base {name!r} already; choose another name. Nothing was changed.")
 
 
 class UnknownItem(HoldfastError):
     """There is no such item in the base."""
+
+    code = "unknown_document"
 
     def __init__(self, base: str, items: Sequence[object]) -> None:
         names = ", ".join(repr(item) for item in items)
@@ -127,6 +146,8 @@ class UnknownItem(HoldfastError):
 class UnknownKey(HoldfastError):
     """There is no such key."""
 
+    code = "unknown_key"
+
     def __init__(self, key: int) -> None:
         super().__init__(f"There is no key {key}; list the keys to see which there are.")
 
@@ -134,12 +155,16 @@ class UnknownKey(HoldfastError):
 class UnknownWebhook(HoldfastError):
     """There is no such webhook."""
 
+    code = "unknown_webhook"
+
     def __init__(self, webhook: int) -> None:
         super().__init__(f"There is no webhook {webhook}; it was never created or has been deleted.")
 
 
 class UnknownDelivery(HoldfastError):
     """There is no such delivery of a webhook."""
+
+    code = "unknown_delivery"
 
     def __init__(self, delivery: int) -> None:
         super().__init__(
@@ -151,12 +176,16 @@ class UnknownDelivery(HoldfastError):
 class UnknownEntity(HoldfastError):
     """No document that is served speaks of it."""
 
+    code = "unknown_entity"
+
     def __init__(self, base: str, key: str) -> None:
         super().__init__(f"No document of base {base!r} speaks of {key!r}; search its entities for another name.")
 
 
 class BaseFailed(HoldfastError):
     """Nothing can be added or indexed in a base until it is repaired; deleting is possible."""
+
+    code = "base_failed"
 
     def __init__(self, base: str, reason: str) -> None:
         super().__init__(f"Base {base!r} has failed: {reason} Repair it, or delete it; nothing was changed.")
@@ -165,9 +194,11 @@ class BaseFailed(HoldfastError):
 class NotNow(HoldfastError):
     """Something cannot be done while things stand as they do."""
 
+    code = "not_now"
+
     def __init__(self, reason: str, message: str) -> None:
         super().__init__(message)
-        self.reason = reason
+        self.code = self.reason = reason
 
 
 class Conflict(NotNow):
@@ -193,6 +224,8 @@ class Conflict(NotNow):
 class ChangedMeanwhile(HoldfastError):
     """A document has another generation than whoever asked has seen; nothing was changed."""
 
+    code = "changed_meanwhile"
+
     def __init__(self, generation: int) -> None:
         super().__init__(f"The document has changed: its generation is {generation} now. Read it again.")
         self.generation = generation
@@ -201,13 +234,19 @@ class ChangedMeanwhile(HoldfastError):
 class Forbidden(HoldfastError):
     """The key does not allow this."""
 
+    code = "forbidden"
+
 
 class BadAnswer(HoldfastError):
     """A server did not answer as Holdfast does, or not at all."""
 
+    code = "bad_answer"
+
 
 class StaleLease(HoldfastError):
     """Writes refused because the worker no longer holds these slots; the others were written."""
+
+    code = "stale_lease"
 
     def __init__(self, verb: str, tickets: Sequence[Ticket]) -> None:
         self.verb = verb
@@ -222,9 +261,13 @@ class StaleLease(HoldfastError):
 class StoreError(HoldfastError):
     """The database did not do what was asked; nothing was half-written."""
 
+    code = "database_failed"
+
 
 class StoreBusy(StoreError):
     """Another program keeps the database locked."""
+
+    code = "database_busy"
 
 
 class StoreReadOnly(StoreError):
@@ -234,9 +277,13 @@ class StoreReadOnly(StoreError):
 class StoreFull(StoreError):
     """The disk is full."""
 
+    code = "disk_full"
+
 
 class StoreUnavailable(StoreError):
     """The database cannot be reached."""
+
+    code = "database_unavailable"
 
 
 class StoreTooNew(StoreError):
@@ -246,9 +293,13 @@ class StoreTooNew(StoreError):
 class WorkFailed(HoldfastError):
     """Guarded work ended as failed; raised so that whoever carried its message shows it so."""
 
+    code = "work_failed"
+
 
 class WorkError(HoldfastError):
     """A reason, as code and parameters, why a build did not come about."""
+
+    code = "provider_failed"
 
     def __init__(self, code: str, message: str = "", *, params: Mapping[str, str] | None = None) -> None:
         super().__init__(message or code)

@@ -94,10 +94,13 @@ class Tools:
             for base in side.bases.list()
         ]
 
-    def search(self, base: str, query: str, context: Context[Any, Any], limit: int = 5) -> list[dict[str, Any]]:
-        """Search a base for the passages that fit a question best; each names its document, chunk and headings."""
+    def search(self, base: str, query: str, context: Context[Any, Any], limit: int = 5) -> dict[str, Any]:
+        """Search a base for the passages that fit a question best: `hits`, each with its document, chunk and headings.
+
+        `notices` names channels that could not be searched now, and why.
+        """
         hits = self._side(context).asking.search(base, query, limit=max(1, min(limit, MOST_HITS)))
-        return [_plain(hit) for hit in hits]
+        return {"hits": [_plain(hit) for hit in hits], "notices": [_plain(notice) for notice in hits.notices]}
 
     def read_document(
         self, base: str, document: int, context: Context[Any, Any], start: int = 0, length: int = 20_000
@@ -157,7 +160,7 @@ def _explained(tool: Callable[P, T]) -> Callable[P, T]:
 
 
 def _told(error: HoldfastError) -> dict[str, Any]:
-    told: dict[str, Any] = {"code": getattr(error, "reason", type(error).__name__), "message": str(error)}
+    told: dict[str, Any] = {"code": error.code, "message": str(error)}
     if isinstance(error, Conflict):
         told |= {"verdict": error.verdict, "status": error.status, "document": error.document, "job": error.job}
     return told

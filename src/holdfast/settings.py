@@ -73,6 +73,7 @@ class Settings:
     upload_limit: int = _is(200, "megabytes of a request, at most")
 
     fetch_allow: str = _is("", "hosts and networks beyond the public web from which pages may be fetched")
+    folder_roots: str = _is("", "folders below which keys may sync folders of the server, with colons; empty: none")
     webhook_allow: str = _is("", "hosts and networks beyond the public web to which webhooks may be sent")
 
     log: str = _is("", "what a server and its workers tell: `debug`, `info` or `warning`; empty: `info`")
@@ -129,10 +130,18 @@ class Settings:
             raise BadSettings(f"{PREFIX}KEYS is {self.keys!r}; write {' or '.join(KEYS)}.")
         if self.log not in LOGS:
             raise BadSettings(f"{PREFIX}LOG is {self.log!r}; write {', '.join(LOGS[1:])}, or nothing.")
+        for root in self.allowed_roots:
+            if not Path(root).is_absolute():
+                raise BadSettings(f"{PREFIX}FOLDER_ROOTS has {root!r}; write absolute paths, with colons between them.")
         for purpose in ("embedding", "chat"):
             if bool(getattr(self, f"{purpose}_url")) != bool(getattr(self, f"{purpose}_model")):
                 name = f"{PREFIX}{purpose.upper()}"
                 raise BadSettings(f"{name}_URL and {name}_MODEL go together: set both or neither.")
+
+    @property
+    def allowed_roots(self) -> list[str]:
+        """The folders below which callers with a key may name folders."""
+        return [part.strip() for part in self.folder_roots.split(os.pathsep) if part.strip()]
 
     @property
     def rules(self) -> Rules:

@@ -57,6 +57,8 @@ from holdfast.runtime.reconciler import Reconciler
 from holdfast.schedulers.base import scheduler
 from holdfast.search.asking import Asking
 from holdfast.search.searching import Searching
+from holdfast.sources.folder import FolderRules
+from holdfast.sources.limits import FolderLimits
 from holdfast.sources.reach import Reach
 from holdfast.stores.bells import FileBell, MemoryBell, PostgresBell
 from holdfast.stores.erasing import Erasing
@@ -190,13 +192,18 @@ class Library:
         self.archives = Archives(ArchiveParts(store, self.blobs, self.bases, self.items, __version__))
         self.shelves = Shelves(store, self.blobs, self.indexes)
         self.dossiers = Dossiers(self.shelves)
-        self.world = World(reach=Reach.parse(settings.fetch_allow))
         self.log = Log(store.database)
         self.keys = Keys(store.database)
+        self.world = World(
+            reach=Reach.parse(settings.fetch_allow),
+            rules=FolderRules(limits=own_data(settings)),
+            roots=tuple(map(Path, settings.allowed_roots)),
+            keyed=self.keys.exist,
+        )
         self.repeats = Repeats(store.database)
         self.webhooks = Webhooks(store.database, self.log, Reach.parse(settings.webhook_allow))
         self.deliveries = Deliveries(store.database, self.log)
-        self.syncing = Syncing(store, self.items, self.world.rules)
+        self.syncing = Syncing(store, self.items, self.world)
         self.cards = Cards(store, self.indexes)
         self.searching = Searching(store.database, self.indexes)
         self.portraits = Portraits(store.database)
@@ -267,6 +274,16 @@ class Library:
             hopeless=HOPELESS if kind == VectorIndex.kind else frozenset(),
             given_up=self.store.rules.retry.given_up,
         )
+
+
+def own_data(settings: Settings) -> FolderLimits:
+    """Return the files and folders that we write ourselves, which are no source of documents."""
+    url = make_url(settings.database)
+    file = url.database if url.get_backend_name() == "sqlite" else None
+    return FolderLimits(
+        folders=(Path(settings.home).absolute(), Path(settings.data).absolute()),
+        files=(Path(file).absolute(),) if file and file != ":memory:" else (),
+    )
 
 
 def open_embedder(settings: Settings, patience: timedelta = PATIENCE) -> Unmetered:

@@ -292,7 +292,7 @@ def test_a_server_answers_the_same_commands(home: Path, tmp_path: Path) -> None:
         copy = tmp_path / "copy.md"
         copy.write_bytes(file.read_bytes())
         assert asked("add", copy, end=4)["replies"][0]["document"] == 1
-        assert asked("search", "buoy")[0]["name"] == "buoys.md"
+        assert asked("search", "buoy")["hits"][0]["name"] == "buoys.md"
         assert asked("ls", "--base", "nope", end=3)["error"]["code"] == "unknown_base"
         assert asked("rm", 1, end=2)["error"]["code"] == "bad_request"
         # In its folder, beside the server: this process asks, and the server's workers work.

@@ -303,3 +303,33 @@ def test_an_admin_key_of_one_base_can_neither_rename_it_nor_set_its_tenant(site:
     bases = {one["name"]: one["settings"]["tenant"] for one in site.http.get("/bases", headers=everywhere).json()}
     assert bases == {"alpha": "us", "beta": "them", "shelf": ""}
     assert site.http.patch("/bases/alpha", json={"name": "gamma"}, headers=everywhere).status_code == 200
+
+
+def test_a_repeated_request_for_a_key_makes_no_second_one_and_never_tells_the_secret_again(site: HttpSite) -> None:
+    admin = site.key("admin", name="operator")
+    repeat = admin | {"Idempotency-Key": "make-reports"}
+    first = site.http.post("/keys", json={"name": "reports"}, headers=repeat)
+    again = site.http.post("/keys", json={"name": "reports"}, headers=repeat)
+    assert (first.status_code, again.status_code) == (201, 201)
+    assert (again.json()["key"]["id"], again.headers["Idempotency-Replayed"]) == (first.json()["key"]["id"], "true")
+    assert (first.json()["note"], again.json()["secret"]) == (None, None)
+    assert "shown again" in again.json()["note"]
+    assert [one["name"] for one in site.http.get("/keys", headers=admin).json()] == ["operator", "reports"]
+    with site.rig.store.database.reading() as tx:
+        ((kept,),) = tx.plain("SELECT body FROM access_repeats WHERE key = 'make-reports'")
+    assert first.json()["secret"].encode() not in bytes(kept)
+    other = site.http.post("/keys", json={"name": "others"}, headers=repeat)
+    assert problem(other)["code"] == "key_reused"
+    unnamed = site.http.post("/keys", json={"name": " "}, headers=admin | {"Idempotency-Key": "wrong"})
+    assert unnamed.status_code == site.http.post("/keys", json={"name": " "}, headers=admin).status_code == 422
+
+
+def test_a_repeated_request_for_a_webhook_never_tells_its_secret_again(site: HttpSite) -> None:
+    repeat = {"Idempotency-Key": "hook"}
+    wanted = {"url": "https://example.org/hook"}
+    first, again = (site.http.post("/webhooks", json=wanted, headers=repeat).json() for _ in range(2))
+    assert (again["webhook"]["id"], again["secret"]) == (first["webhook"]["id"], None)
+    assert len(site.http.get("/webhooks").json()) == 1
+    path = f"/webhooks/{first['webhook']['id']}:rotate"
+    turned, same = (site.http.post(path, headers={"Idempotency-Key": "turn"}).json() for _ in range(2))
+    assert (turned["secret"] is None, same["secret"]) == (False, None)

@@ -548,3 +548,44 @@ def test_what_failed_in_a_base_that_has_failed_is_not_tried_again_before_it_is_r
     with pytest.raises(errors.BaseFailed, match="The model is gone"):
         side.jobs.retry_all("shelf")
     assert side.jobs.retry_all(dry_run=True).found == 0
+
+
+CHOICES = {"OnDuplicate", "Order", "Mode", "Scope"}
+
+
+def choosing() -> list[Any]:
+    """Return each parameter of each operation that takes one of several words."""
+    return [
+        pytest.param(local, name, parameter.name, id=f"{local.__name__}.{name}.{parameter.name}")
+        for local, _ in PAIRS
+        for name, call in inspect.getmembers(local, inspect.isfunction)
+        for parameter in inspect.signature(call).parameters.values()
+        if not name.startswith("_") and CHOICES & set(str(parameter.annotation).replace("|", " ").split())
+    ]
+
+
+def test_every_kind_of_choice_is_tried() -> None:
+    assert {str(one.id).rpartition(".")[2] for one in choosing()} == {"on_duplicate", "order", "mode", "scope"}
+
+
+@pytest.mark.parametrize("where", SIDES)
+@pytest.mark.parametrize(("local", "name", "parameter"), choosing())
+def test_an_unknown_word_for_a_choice_is_refused(rig: Rig, where: str, local: type, name: str, parameter: str) -> None:
+    given = {"base": "shelf", "name": "n", "text": "t", "question": "q", "files": [File(name="f", content=b"f")]}
+    with seen_from(where, rig) as library:
+        groups = {type(group).__name__.replace("Remote", "Local"): group for group in vars(library).values()}
+        call = getattr(groups[local.__name__], name)
+        taken = {one: value for one, value in given.items() if one in inspect.signature(call).parameters}
+        with pytest.raises(errors.BadRequest, match=r"nonsense|should be"):
+            list(call(**taken, **{parameter: "nonsense"}))
+        assert library.documents.list("shelf").total == 0
+
+
+@pytest.mark.parametrize("where", SIDES)
+def test_a_choice_may_be_written_as_a_string(rig: Rig, where: str) -> None:
+    with seen_from(where, rig) as library:
+        (first,) = library.documents.add("shelf", [File(name="a.md", content=b"one")])
+        (second,) = library.documents.add("shelf", [File(name="a.md", content=b"two")], on_duplicate="replace")
+        assert (second.accepted, second.document) == (True, first.document)
+        assert library.documents.note("shelf", "a.md", "three", on_duplicate="rename").name == "a (2).md"
+        assert [one.name for one in library.documents.list("shelf", order="name").items] == ["a (2).md", "a.md"]

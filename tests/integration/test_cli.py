@@ -80,7 +80,7 @@ def test_what_was_added_is_found_shown_asked_and_removed(fresh: Typed) -> None:
     assert "deleted: a.md" in fresh("rm", "a.md", "--yes").stderr
     assert fresh.json("ls") == {"items": [], "next_cursor": None, "total": 0}
     assert fresh.json("ls", "--deleting")["total"] == 0
-    assert fresh.json("search", "buoy") == []
+    assert fresh.json("search", "buoy") == {"hits": [], "notices": []}
 
 
 def test_the_same_file_again_is_no_error_and_the_same_content_under_another_name_is_a_conflict(typed: Typed) -> None:
@@ -290,7 +290,7 @@ def test_a_folder_is_shown_before_it_is_synced(fresh: Typed) -> None:
     assert fresh.json("sync", folder)["counts"]["documents"] == 1
     assert [one["name"] for one in fresh.json("ls", "--tree")["items"]] == ["files", "b.txt"]
     assert "  b.txt" in fresh("ls", "--tree").stdout
-    assert [hit["name"] for hit in fresh.json("search", "Two", "--below", "files")] == ["b.txt"]
+    assert [hit["name"] for hit in fresh.json("search", "Two", "--below", "files")["hits"]] == ["b.txt"]
 
 
 def test_a_base_is_made_set_renamed_emptied_and_deleted(fresh: Typed) -> None:
@@ -348,7 +348,7 @@ def test_a_base_is_taken_along_as_a_file(fresh: Typed) -> None:
     assert fresh.json("export", "default", archive, "--no-memos")["bytes"] == archive.stat().st_size
     assert fresh.json("import", archive, end=4)["error"]["code"] == "name_taken"
     assert fresh.json("import", archive, "--name", "other")["documents"] == 1
-    assert fresh.json("search", "buoy", "--base", "other")[0]["name"] == "a.md"
+    assert fresh.json("search", "buoy", "--base", "other")["hits"][0]["name"] == "a.md"
     assert fresh.json("import", fresh.folder / "nothing", end=2)["error"]["code"] == "bad_request"
     assert fresh.json("export", "nope", fresh.folder / "x", end=3)["error"]["code"] == "unknown_base"
 

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from holdfast.sources.limits import FolderLimits
     from tests.support.clock import FakeClock
 
 
@@ -119,7 +120,7 @@ def test_a_second_look_touches_no_unchanged_row(rig: Rig, books: Path, monkeypat
 
     before = rows()
     opened: list[object] = []
-    monkeypatch.setattr("holdfast.knowledge.folders.open_found", lambda *found: opened.append(found))
+    monkeypatch.setattr("holdfast.knowledge.folders.open_found", lambda *found, **_: opened.append(found))
     look(rig, item)
     after = rows()
     assert opened == []
@@ -175,10 +176,10 @@ def test_a_folder_that_is_not_there_deletes_nothing_and_is_tried_again(rig: Rig,
 def test_a_file_that_cannot_be_read_is_a_failed_item_until_it_can(
     rig: Rig, books: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def forbidden(root: Path, path: str) -> object:
+    def forbidden(root: Path, path: str, limits: FolderLimits) -> object:
         if path == "whales.md":
             raise Permanent("not_permitted", "The file may not be read.")
-        return open_found(root, path)
+        return open_found(root, path, limits)
 
     with monkeypatch.context() as patch:
         patch.setattr("holdfast.knowledge.folders.open_found", forbidden)

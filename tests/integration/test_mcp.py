@@ -79,7 +79,9 @@ def test_a_model_finds_and_reads_what_is_indexed(library: Holdfast) -> None:
     async def play(client: Client) -> None:
         assert {tool.name for tool in (await client.list_tools()).tools} == LOOKING
         assert await call(client, "list_bases") == [{"name": "sea", "status": "ready", "documents": 1}]
-        (hit,) = await call(client, "search", base="sea", query="krill")
+        found = await call(client, "search", base="sea", query="krill")
+        (hit,) = found["hits"]
+        assert found["notices"] == []
         passage = await call(client, "read_passage", base="sea", document=hit["document"], chunk=hit["chunk"])
         assert "krill" in passage["text"]
         text = await call(client, "read_document", base="sea", document=hit["document"])
@@ -91,13 +93,13 @@ def test_a_model_finds_and_reads_what_is_indexed(library: Holdfast) -> None:
 
 def test_an_error_keeps_its_code_job_and_status(library: Holdfast) -> None:
     async def play(client: Client) -> None:
-        assert (await refuse(client, "search", base="none", query="x"))["code"] == "UnknownBase"
+        assert (await refuse(client, "search", base="none", query="x"))["code"] == "unknown_base"
         note = await call(client, "add_note", base="sea", name="Stones", text="Granite is hard.")
         assert note["verdict"] == "accepted"
         again = await call(client, "add_note", base="sea", name="Stones", text="Another text.")
         assert (again["verdict"], again["reason"], again["document"]) == ("rejected", "name_taken", note["document"])
         assert (await call(client, "delete_document", base="sea", document=note["document"]))["verdict"] == "accepted"
-        assert (await refuse(client, "status", base="sea", document=note["document"]))["code"] == "UnknownItem"
+        assert (await refuse(client, "status", base="sea", document=note["document"]))["code"] == "unknown_document"
 
     server = make_server(library, writes=True)
     drive(server, play)
@@ -119,7 +121,7 @@ def test_the_command_serves_a_client_over_stdio(library: Holdfast, tmp_path: Pat
     )
 
     async def play(client: Client) -> None:
-        (hit,) = await call(client, "search", base="sea", query="krill")
+        (hit,) = (await call(client, "search", base="sea", query="krill"))["hits"]
         assert hit["name"] == "Whales"
 
     drive(stdio_client(command), play)
@@ -132,11 +134,11 @@ def test_over_http_a_key_is_needed_where_there_are_keys_and_says_what_is_seen(li
 
         async def play(client: Client) -> None:
             assert [base["name"] for base in await call(client, "list_bases")] == ["sea"]
-            assert (await refuse(client, "search", base="secret", query="x"))["code"] == "UnknownBase"
-            assert (await refuse(client, "add_note", base="sea", name="n", text="t"))["code"] == "Forbidden"
+            assert (await refuse(client, "search", base="secret", query="x"))["code"] == "unknown_base"
+            assert (await refuse(client, "add_note", base="sea", name="n", text="t"))["code"] == "forbidden"
 
         async def refused(client: Client) -> None:
-            assert (await refuse(client, "list_bases"))["code"] == "Forbidden"
+            assert (await refuse(client, "list_bases"))["code"] == "forbidden"
 
         drive_far(address, {"Authorization": f"Bearer {reader.secret}"}, play)
         drive_far(address, {}, refused)

@@ -298,7 +298,7 @@ def test_a_file_that_cannot_be_read_now_keeps_what_was_read_before(
     before = rig.library.items.find(rig.base, "whales.md", rig.library.items.find(rig.base, "books").id)
     write(books / "whales.md", "# Whales\n\nThe humpback sings.\n", age=60)
 
-    def locked(root: Path, relative: str) -> NoReturn:
+    def locked(root: Path, relative: str, **_: object) -> NoReturn:
         raise Transient("file_unreadable", f"{root / relative} cannot be read now.")
 
     with monkeypatch.context() as patch:

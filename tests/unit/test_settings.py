@@ -47,6 +47,7 @@ DEFAULTS = {
     "keys": "auto",
     "upload_limit": 200,
     "fetch_allow": "",
+    "folder_roots": "",
     "webhook_allow": "",
     "log": "",
     "words_memory": 60,
@@ -178,6 +179,8 @@ def test_every_setting_is_read_from_its_own_variable(name: str) -> None:
         text = "29s"
     if name in ("keys", "log"):
         text = {"keys": "on", "log": "debug"}[name]
+    if name == "folder_roots":
+        text = "/srv/docs"
     together = next((pair for pair in PAIRS if name in pair), {name})
     changed = read(**dict.fromkeys(together, text))
     together |= {"database", "data"} if name == "home" else set()
@@ -268,3 +271,10 @@ def test_a_count_below_one_is_refused(name: str, number: int) -> None:
 def test_a_jitter_that_could_make_a_wait_vanish_is_refused(jitter: float) -> None:
     with pytest.raises(BadSettings, match=r"HOLDFAST_BACKOFF_JITTER must be from 0 to below 1"):
         Settings(backoff_jitter=jitter)
+
+
+def test_allowed_roots_are_absolute_folders_with_colons_between_them() -> None:
+    assert Settings(folder_roots="/srv/docs: /mnt/team ").allowed_roots == ["/srv/docs", "/mnt/team"]
+    assert Settings().allowed_roots == []
+    with pytest.raises(BadSettings, match="HOLDFAST_FOLDER_ROOTS has 'docs'; write absolute paths"):
+        Settings(folder_roots="/srv:docs")

@@ -40,7 +40,7 @@ def _sites() -> Iterator[Site]:
             code = _text(_code(call), constants)
             if code:
                 yield Site(f"{file.relative_to(SOURCE)}:{call.lineno}", code, frozenset(_params(call)))
-    for meaning in [*(one.code for _, one in MEANINGS), *REFUSALS.values()]:
+    for meaning in [*(kind.code for kind, _ in MEANINGS), *REFUSALS.values()]:
         yield Site("api/problems.py", meaning, frozenset())
 
 

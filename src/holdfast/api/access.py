@@ -9,11 +9,11 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from holdfast.access.callers import Scope
 from holdfast.api.callers import Front
-from holdfast.api.repeating import RepeatableRoute
-from holdfast.front.values import Delivery, Key, NewKey, NewWebhook, Page, Webhook
+from holdfast.api.repeating import RepeatableRoute, SecretRoute
+from holdfast.front.values import Delivery, Key, Page, Webhook
 
-keys = APIRouter(prefix="/keys", tags=["keys"])  # a secret is told once, so no answer of it is kept
-webhooks = APIRouter(prefix="/webhooks", tags=["webhooks"])
+keys = APIRouter(prefix="/keys", tags=["keys"], route_class=SecretRoute)
+webhooks = APIRouter(prefix="/webhooks", tags=["webhooks"], route_class=SecretRoute)
 deliveries = APIRouter(prefix="/deliveries", tags=["webhooks"], route_class=RepeatableRoute)
 
 Id = Annotated[int, Path(ge=1, lt=2**63)]
@@ -43,6 +43,25 @@ class WantedWebhook(BaseModel):
     bases: Bases = None
 
 
+class Told(BaseModel):
+    """A secret that is shown once."""
+
+    secret: str | None = Field(description="null in the answer to a repeated request")
+    note: str | None = Field(default=None, description="why there is no secret")
+
+
+class MadeKey(Told):
+    """A key that was made, with its secret."""
+
+    key: Key
+
+
+class MadeWebhook(Told):
+    """A webhook with the secret that signs what it is sent."""
+
+    webhook: Webhook
+
+
 @keys.get("")
 def list_keys(front: Front) -> list[Key]:
     """Return all keys, without their secrets."""
@@ -50,9 +69,13 @@ def list_keys(front: Front) -> list[Key]:
 
 
 @keys.post("", status_code=status.HTTP_201_CREATED)
-def create_key(front: Front, key: WantedKey) -> NewKey:
-    """Make a key; its secret is told in this answer and never again. From the first key on, every request needs one."""
-    return front.keys.create(key.name, key.scope, bases=key.bases, days=key.days)
+def create_key(front: Front, key: WantedKey) -> MadeKey:
+    """Create a key. Only this response contains its secret. From the first key on, every request needs one.
+
+    A repeat with the same `Idempotency-Key` creates no second key: it names the first one, without its secret.
+    """
+    made = front.keys.create(key.name, key.scope, bases=key.bases, days=key.days)
+    return MadeKey(key=made.key, secret=made.secret)
 
 
 @keys.delete("/{key}")
@@ -68,9 +91,10 @@ def list_webhooks(front: Front) -> list[Webhook]:
 
 
 @webhooks.post("", status_code=status.HTTP_201_CREATED)
-def create_webhook(front: Front, webhook: WantedWebhook) -> NewWebhook:
+def create_webhook(front: Front, webhook: WantedWebhook) -> MadeWebhook:
     """Tell an address of what happens from now on; the secret is told in this answer and never again."""
-    return front.webhooks.create(webhook.url, webhook.types, bases=webhook.bases)
+    made = front.webhooks.create(webhook.url, webhook.types, bases=webhook.bases)
+    return MadeWebhook(webhook=made.webhook, secret=made.secret)
 
 
 @webhooks.get("/{webhook}")
@@ -98,9 +122,10 @@ def disable_webhook(front: Front, webhook: Id) -> Webhook:
 
 
 @webhooks.post("/{webhook}:rotate")
-def rotate_secret(front: Front, webhook: Id) -> NewWebhook:
+def rotate_secret(front: Front, webhook: Id) -> MadeWebhook:
     """Replace the secret; the old one signs beside the new one for a day."""
-    return front.webhooks.rotate(webhook)
+    made = front.webhooks.rotate(webhook)
+    return MadeWebhook(webhook=made.webhook, secret=made.secret)
 
 
 @webhooks.get("/{webhook}/deliveries")

@@ -23,7 +23,7 @@ from holdfast.api.events import STREAM, UNBUFFERED
 from holdfast.api.problems import told
 from holdfast.errors import HoldfastError
 from holdfast.events.stream import MEDIA_TYPE
-from holdfast.front.values import Answer, Entity, Hit, Mode, Portrait
+from holdfast.front.values import Answer, Entity, Hit, Mode, Notice, Portrait
 
 router = APIRouter(prefix="/bases/{base}", tags=["search"])
 
@@ -48,6 +48,7 @@ class Found(BaseModel):
 
     hits: list[Hit]
     took_ms: float
+    notices: list[Notice] = Field(default_factory=list, description="channels that could not be searched, and why")
 
 
 class Question(BaseModel):
@@ -61,7 +62,10 @@ class Question(BaseModel):
 
 @router.post("/search")
 def search(front: Front, base: Name, asked: Asked) -> Found:
-    """Return the best passages, each with its score and rank in every channel."""
+    """Return the best passages, each with its score and rank in every channel.
+
+    A channel that fails is left out and named in `notices`; if every channel fails, the answer is an error.
+    """
     began = time.perf_counter()
     hits = front.asking.search(
         base,
@@ -72,7 +76,7 @@ def search(front: Front, base: Name, asked: Asked) -> Found:
         below=asked.below,
         metadata=asked.metadata,
     )
-    return Found(hits=hits, took_ms=round((time.perf_counter() - began) * 1000, 2))
+    return Found(hits=hits, took_ms=round((time.perf_counter() - began) * 1000, 2), notices=hits.notices)
 
 
 @router.post("/answers")

@@ -1,6 +1,6 @@
 """Every error as a problem of RFC 9457: what happened, why, what to do next, and a code to branch on.
 
-One table maps errors to statuses. An error that nobody foresaw is logged with its trace and told without it.
+One table maps errors to statuses; their codes are in `holdfast.errors`. An error that nobody foresaw is logged with its trace and told without it.
 """
 
 from __future__ import annotations
@@ -66,33 +66,32 @@ class Meaning:
     """How one kind of error is told."""
 
     status: HTTPStatus
-    code: str
     retry_after: int | None = None  # seconds
 
 
 # The first kind that an error is of tells it.
-MEANINGS: Sequence[tuple[type[Exception], Meaning]] = (
-    (errors.BadSettings, Meaning(HTTPStatus.UNPROCESSABLE_ENTITY, "bad_settings")),
-    (errors.BadRequest, Meaning(HTTPStatus.UNPROCESSABLE_ENTITY, "bad_request")),
-    (errors.UnknownBase, Meaning(HTTPStatus.NOT_FOUND, "unknown_base")),
-    (errors.UnknownItem, Meaning(HTTPStatus.NOT_FOUND, "unknown_document")),
-    (errors.UnknownJob, Meaning(HTTPStatus.NOT_FOUND, "unknown_job")),
-    (errors.UnknownOwner, Meaning(HTTPStatus.NOT_FOUND, "unknown_document")),
-    (errors.UnknownSlot, Meaning(HTTPStatus.NOT_FOUND, "unknown_index")),
-    (errors.UnknownKey, Meaning(HTTPStatus.NOT_FOUND, "unknown_key")),
-    (errors.UnknownWebhook, Meaning(HTTPStatus.NOT_FOUND, "unknown_webhook")),
-    (errors.UnknownDelivery, Meaning(HTTPStatus.NOT_FOUND, "unknown_delivery")),
-    (errors.UnknownEntity, Meaning(HTTPStatus.NOT_FOUND, "unknown_entity")),
-    (errors.NameTaken, Meaning(HTTPStatus.CONFLICT, "name_taken")),
-    (errors.BaseFailed, Meaning(HTTPStatus.CONFLICT, "base_failed")),
-    (errors.NotNow, Meaning(HTTPStatus.CONFLICT, "not_now")),
-    (errors.ChangedMeanwhile, Meaning(HTTPStatus.PRECONDITION_FAILED, "changed_meanwhile")),
-    (errors.Forbidden, Meaning(HTTPStatus.FORBIDDEN, "forbidden")),
-    (errors.StoreFull, Meaning(HTTPStatus.INSUFFICIENT_STORAGE, "disk_full")),
-    (errors.StoreBusy, Meaning(HTTPStatus.SERVICE_UNAVAILABLE, "database_busy", A_MOMENT)),
-    (errors.StoreUnavailable, Meaning(HTTPStatus.SERVICE_UNAVAILABLE, "database_unavailable", A_MOMENT)),
-    (errors.StoreError, Meaning(HTTPStatus.SERVICE_UNAVAILABLE, "database_failed", A_MOMENT)),
-    (errors.WorkError, Meaning(HTTPStatus.BAD_GATEWAY, "provider_failed")),
+MEANINGS: Sequence[tuple[type[errors.HoldfastError], Meaning]] = (
+    (errors.BadSettings, Meaning(HTTPStatus.UNPROCESSABLE_ENTITY)),
+    (errors.BadRequest, Meaning(HTTPStatus.UNPROCESSABLE_ENTITY)),
+    (errors.UnknownBase, Meaning(HTTPStatus.NOT_FOUND)),
+    (errors.UnknownItem, Meaning(HTTPStatus.NOT_FOUND)),
+    (errors.UnknownJob, Meaning(HTTPStatus.NOT_FOUND)),
+    (errors.UnknownOwner, Meaning(HTTPStatus.NOT_FOUND)),
+    (errors.UnknownSlot, Meaning(HTTPStatus.NOT_FOUND)),
+    (errors.UnknownKey, Meaning(HTTPStatus.NOT_FOUND)),
+    (errors.UnknownWebhook, Meaning(HTTPStatus.NOT_FOUND)),
+    (errors.UnknownDelivery, Meaning(HTTPStatus.NOT_FOUND)),
+    (errors.UnknownEntity, Meaning(HTTPStatus.NOT_FOUND)),
+    (errors.NameTaken, Meaning(HTTPStatus.CONFLICT)),
+    (errors.BaseFailed, Meaning(HTTPStatus.CONFLICT)),
+    (errors.NotNow, Meaning(HTTPStatus.CONFLICT)),
+    (errors.ChangedMeanwhile, Meaning(HTTPStatus.PRECONDITION_FAILED)),
+    (errors.Forbidden, Meaning(HTTPStatus.FORBIDDEN)),
+    (errors.StoreFull, Meaning(HTTPStatus.INSUFFICIENT_STORAGE)),
+    (errors.StoreBusy, Meaning(HTTPStatus.SERVICE_UNAVAILABLE, A_MOMENT)),
+    (errors.StoreUnavailable, Meaning(HTTPStatus.SERVICE_UNAVAILABLE, A_MOMENT)),
+    (errors.StoreError, Meaning(HTTPStatus.SERVICE_UNAVAILABLE, A_MOMENT)),
+    (errors.WorkError, Meaning(HTTPStatus.BAD_GATEWAY)),
 )
 # What the framework refuses by itself.
 REFUSALS = {
@@ -182,13 +181,10 @@ def _explained(request: Request, error: errors.HoldfastError) -> JSONResponse:
     meaning = next((one for kind, one in MEANINGS if isinstance(error, kind)), None)
     if meaning is None:
         return _unforeseen(request, error)
-    status, code, wait = meaning.status, meaning.code, meaning.retry_after
+    status, code, wait = meaning.status, error.code, meaning.retry_after
     params = {name: value for name, value in error.params.items() if name != "message"}
     more: dict[str, Any] = {"subcode": error.subcode or None, "params": params}
-    if isinstance(error, errors.NotNow):
-        code = error.reason
     if isinstance(error, errors.WorkError):
-        code = error.code
         status = HTTPStatus.PAYMENT_REQUIRED if code == BUDGET_SPENT else status
         more["retryable"] = isinstance(error, errors.Transient)  # a refused key or an unknown model stays so
     if isinstance(error, errors.Transient):

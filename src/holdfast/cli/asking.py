@@ -13,7 +13,7 @@ from holdfast.cli.plain import many
 from holdfast.cli.running import Face, command
 
 if TYPE_CHECKING:
-    from holdfast.front.values import Answer, Hit
+    from holdfast.front.values import Answer, Hits, Notice
 
 PANEL = "Searching"
 SHOWN = 600  # characters of a passage
@@ -43,7 +43,7 @@ def search(
         found = library.asking.search(
             base, query, limit=limit, channels=channel or None, below=find_all(library, base, below or ())
         )
-    face.show(found, lambda: _hits(face, found, base, whole=whole))
+    face.show({"hits": found, "notices": found.notices}, lambda: _hits(face, found, base, whole=whole))
     return Exit.OK
 
 
@@ -72,7 +72,14 @@ def _mode(mode: str) -> Any:
     return Modes(mode)
 
 
-def _hits(face: Face, found: list[Hit], base: str, *, whole: bool) -> None:
+def _warn(face: Face, notices: list[Notice]) -> None:
+    """Name the channels that could not be searched."""
+    for one in notices:
+        face.terminal.warn(f"The channel {one.channel} could not be searched: {one.message}")
+
+
+def _hits(face: Face, found: Hits, base: str, *, whole: bool) -> None:
+    _warn(face, found.notices)
     if not found:
         face.terminal.say(f"Nothing in base {base!r} fits.")
     for hit in found:
@@ -117,6 +124,7 @@ def _streamed(face: Face, parts: Any) -> Answer:
 
 def _told(face: Face, answer: Answer, base: str) -> None:
     """Tell what an answer rests on."""
+    _warn(face, answer.notices)
     if str(answer.outcome) != "answered" or answer.cut:
         face.terminal.say(answer.message)
     if answer.cut:

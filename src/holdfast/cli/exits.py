@@ -1,7 +1,7 @@
 """How a command ends: one table from errors to exit codes, as the server has one from errors to HTTP.
 
 Errors are told by their names, because some live beside what is slow to load; the first name that an error's class has
-or inherits decides. The codes are those of the server's problems.
+or inherits decides. Their codes are in `holdfast.errors`.
 """
 
 from __future__ import annotations
@@ -36,33 +36,33 @@ class Meaning(NamedTuple):
     code: str
 
 
-MEANINGS: Mapping[str, Meaning] = {
-    "BadSettings": Meaning(Exit.FAILED, "bad_settings"),
-    "BadRequest": Meaning(Exit.USAGE, "bad_request"),
-    "UnknownBase": Meaning(Exit.NOT_FOUND, "unknown_base"),
-    "UnknownItem": Meaning(Exit.NOT_FOUND, "unknown_document"),
-    "UnknownJob": Meaning(Exit.NOT_FOUND, "unknown_job"),
-    "UnknownOwner": Meaning(Exit.NOT_FOUND, "unknown_document"),
-    "UnknownSlot": Meaning(Exit.NOT_FOUND, "unknown_index"),
-    "UnknownEntity": Meaning(Exit.NOT_FOUND, "unknown_entity"),
-    "UnknownKey": Meaning(Exit.NOT_FOUND, "unknown_key"),
-    "UnknownWebhook": Meaning(Exit.NOT_FOUND, "unknown_webhook"),
-    "UnknownDelivery": Meaning(Exit.NOT_FOUND, "unknown_delivery"),
-    "NameTaken": Meaning(Exit.CONFLICT, "name_taken"),
-    "BaseFailed": Meaning(Exit.CONFLICT, "base_failed"),
-    "NotEnabled": Meaning(Exit.CONFLICT, "not_enabled"),
-    "NotNow": Meaning(Exit.CONFLICT, "not_now"),
-    "ChangedMeanwhile": Meaning(Exit.CONFLICT, "changed_meanwhile"),
-    "StaleLease": Meaning(Exit.CONFLICT, "stale_lease"),
-    "Forbidden": Meaning(Exit.DENIED, "forbidden"),
-    "BadAnswer": Meaning(Exit.TEMPORARY, "bad_answer"),
-    "StoreBusy": Meaning(Exit.TEMPORARY, "database_busy"),
-    "StoreUnavailable": Meaning(Exit.TEMPORARY, "database_unavailable"),
-    "StoreFull": Meaning(Exit.FAILED, "disk_full"),
-    "StoreError": Meaning(Exit.FAILED, "database_failed"),
-    "Transient": Meaning(Exit.TEMPORARY, "provider_failed"),
-    "WorkError": Meaning(Exit.FAILED, "provider_failed"),
-    "WorkFailed": Meaning(Exit.FAILED, "work_failed"),
+EXITS: Mapping[str, Exit] = {
+    "BadSettings": Exit.FAILED,
+    "BadRequest": Exit.USAGE,
+    "UnknownBase": Exit.NOT_FOUND,
+    "UnknownItem": Exit.NOT_FOUND,
+    "UnknownJob": Exit.NOT_FOUND,
+    "UnknownOwner": Exit.NOT_FOUND,
+    "UnknownSlot": Exit.NOT_FOUND,
+    "UnknownEntity": Exit.NOT_FOUND,
+    "UnknownKey": Exit.NOT_FOUND,
+    "UnknownWebhook": Exit.NOT_FOUND,
+    "UnknownDelivery": Exit.NOT_FOUND,
+    "NameTaken": Exit.CONFLICT,
+    "BaseFailed": Exit.CONFLICT,
+    "NotEnabled": Exit.CONFLICT,
+    "NotNow": Exit.CONFLICT,
+    "ChangedMeanwhile": Exit.CONFLICT,
+    "StaleLease": Exit.CONFLICT,
+    "Forbidden": Exit.DENIED,
+    "BadAnswer": Exit.TEMPORARY,
+    "StoreBusy": Exit.TEMPORARY,
+    "StoreUnavailable": Exit.TEMPORARY,
+    "StoreFull": Exit.FAILED,
+    "StoreError": Exit.FAILED,
+    "Transient": Exit.TEMPORARY,
+    "WorkError": Exit.FAILED,
+    "WorkFailed": Exit.FAILED,
 }
 UNFORESEEN = Meaning(Exit.FAILED, "internal_error")
 
@@ -71,12 +71,10 @@ LATER = "quota_exhausted"  # the one refusal that time alone lifts
 
 def meaning(error: BaseException) -> Meaning:
     """Return how an error is told."""
-    found = next((MEANINGS[kind.__name__] for kind in type(error).__mro__ if kind.__name__ in MEANINGS), UNFORESEEN)
-    if isinstance(error, errors.NotNow):
-        return Meaning(Exit.TEMPORARY if error.reason == LATER else found.exit, error.reason)
-    if isinstance(error, errors.WorkError):
-        return Meaning(found.exit, error.code)
-    return found
+    if not isinstance(error, errors.HoldfastError):
+        return UNFORESEEN
+    exit_ = next((EXITS[kind.__name__] for kind in type(error).__mro__ if kind.__name__ in EXITS), Exit.FAILED)
+    return Meaning(Exit.TEMPORARY if error.code == LATER else exit_, error.code)
 
 
 def told(error: errors.HoldfastError) -> dict[str, Any]:

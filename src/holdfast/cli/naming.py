@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from holdfast.core.wellformed import nfc
 from holdfast.errors import BadRequest, UnknownBase, UnknownItem
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ def find(library: Holdfast, base: str, word: str) -> int:
     if NUMBER.fullmatch(word):
         return int(word)
     page = library.documents.list(base, text=word, size=LARGEST_PAGE)
-    found = [one for one in page.items if word in (one.name, one.source)]
+    found = [one for one in page.items if nfc(word) in (nfc(one.name), nfc(one.source or ""))]
     if not found:
         raise UnknownItem(base, [word])
     if len(found) > 1:

@@ -9,7 +9,7 @@ from holdfast.access.callers import Scope
 from holdfast.core.clock import Moment
 from holdfast.core.url_secrets import masked
 from holdfast.errors import BadRequest
-from holdfast.front.checking import Checked
+from holdfast.front.checking import Checked, one_of
 from holdfast.front.cursors import place
 from holdfast.front.sentences import moment, when
 from holdfast.front.values import Delivery, Key, NewKey, NewWebhook, Page, Webhook
@@ -54,7 +54,8 @@ class LocalKeys(Checked):
         ids = _ids(self._at, bases)
         ends = None if days is None else Moment(int((datetime.now(UTC) + timedelta(days=days)).timestamp() * 1_000_000))
         usual = Scope.READ if bases is not None or self._keys.exist() else Scope.ADMIN
-        key, secret = self._keys.create(name, usual if scope is None else _scope(scope), ids, ends)
+        chosen = usual if scope is None else one_of(Scope, "scope", scope)
+        key, secret = self._keys.create(name, chosen, ids, ends)
         return NewKey(key=self._shown(key), secret=secret)
 
     def list(self) -> Shown:
@@ -149,13 +150,6 @@ class LocalWebhooks(Checked):
             failing_since=moment(one.failing_since),
             created_at=when(one.created_at),
         )
-
-
-def _scope(text: Scope | str) -> Scope:
-    try:
-        return Scope(text)
-    except ValueError:
-        raise BadRequest(f"There is no scope {text!r}; there are {', '.join(Scope)}.") from None
 
 
 def _ids(at: Reception, names: Sequence[str] | None) -> list[int] | None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from holdfast.access.callers import Scope
 from holdfast.errors import BadRequest, UnknownEntity
-from holdfast.front.checking import Checked
+from holdfast.front.checking import Checked, one_of
 from holdfast.front.cursors import place
 from holdfast.front.sentences import accepted, answered, problem, progress
 from holdfast.front.shown import card
@@ -19,7 +19,9 @@ from holdfast.front.values import (
     Citation,
     GraphView,
     Hit,
+    Hits,
     Mode,
+    Notice,
     Page,
     Place,
     Portrait,
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Generator, Mapping, Sequence
     from typing import Any
 
+    from holdfast.errors import WorkError
     from holdfast.front.reception import Reception
     from holdfast.front.values import Entity, Reply
     from holdfast.library.serving import Served
@@ -66,8 +69,12 @@ class LocalAsking(Checked):
         documents: Collection[int] | None = None,
         below: Sequence[int] = (),
         metadata: Mapping[str, Any] | None = None,
-    ) -> list[Hit]:
-        """Return the best passages; `documents`, `below` and `metadata` narrow what counts."""
+    ) -> Hits:
+        """Return the best passages; `documents`, `below` and `metadata` narrow what counts.
+
+        A channel that fails now, such as one whose provider is down, is left out and named in `notices` of the result.
+        If every channel fails, this raises an error that says why.
+        """
         _check(query)
         if not 1 <= limit <= MOST_HITS:
             raise BadRequest(f"A search returns 1 to {MOST_HITS} hits, not {limit}.")
@@ -79,18 +86,20 @@ class LocalAsking(Checked):
         if documents is not None:
             within = sorted(set(documents) if within is None else set(documents).intersection(within))
         found = self._library.searching.search(shelf, query, limit, documents=within, channels=channels)
-        return [_hit(rank, hit) for rank, hit in enumerate(found, start=1)]
+        return Hits((_hit(rank, hit) for rank, hit in enumerate(found, start=1)), _notices(found.failed))
 
-    def ask(self, base: str, question: str, *, mode: Mode = Mode.MIX) -> Answer:
+    def ask(self, base: str, question: str, *, mode: Mode | str = Mode.MIX) -> Answer:
         """Answer a question with citations; without a language model, the best passages."""
         _check(question)
-        said, _ = self._library.asking.ask(self._at.open(base), question, mode)
-        return _answer(said, mode)
+        chosen = one_of(Mode, "mode", mode)
+        said, _ = self._library.asking.ask(self._at.open(base), question, chosen)
+        return _answer(said, chosen)
 
-    def stream(self, base: str, question: str, *, mode: Mode = Mode.MIX) -> Generator[str | Answer, None, None]:
+    def stream(self, base: str, question: str, *, mode: Mode | str = Mode.MIX) -> Generator[str | Answer, None, None]:
         """Answer as the words come; the whole answer last. Closing this ends the request to the language model."""
         _check(question)
-        return _told(self._library.asking.stream(self._at.open(base), question, mode), mode)
+        chosen = one_of(Mode, "mode", mode)
+        return _told(self._library.asking.stream(self._at.open(base), question, chosen), chosen)
 
     # ------------------------------------------------------------ the graph
 
@@ -205,6 +214,19 @@ def _told(parts: Generator[str | Cited | Answered, None, None], mode: Mode) -> G
             yield part if isinstance(part, str) else part.marker if isinstance(part, Cited) else _answer(part, mode)
 
 
+def _notices(failed: Mapping[str, WorkError]) -> list[Notice]:
+    """Name the channels that could not be searched."""
+    return [
+        Notice(
+            channel=channel,
+            code=error.code,
+            message=str(error),
+            params={name: value for name, value in error.params.items() if name != "message"},
+        )
+        for channel, error in failed.items()
+    ]
+
+
 def _answer(said: Answered, mode: Mode) -> Answer:
     return Answer(
         outcome=said.answer.outcome,
@@ -215,6 +237,7 @@ def _answer(said: Answered, mode: Mode) -> Answer:
         context=[Place(**_place(said.places[one.id])) for one in said.answer.context.sources if one.id in said.places],
         facts=[one.text for one in said.answer.context.facts],
         cut=said.answer.cut,
+        notices=_notices(said.failed),
     )
 
 

@@ -15,11 +15,11 @@ from holdfast.core.admission import DEFAULT_PRIORITY
 from holdfast.core.states import Operation
 from holdfast.core.url_secrets import masked, secret_in
 from holdfast.errors import BadRequest, StoreFull
-from holdfast.front.checking import Checked
+from holdfast.front.checking import Checked, one_of
 from holdfast.front.cursors import places
 from holdfast.front.sentences import only, reply, summed
 from holdfast.front.shown import detailed, document, standing
-from holdfast.front.values import Chunk, Kind, Original, Page, Passage, Preview, Reply, Standing, Text
+from holdfast.front.values import Chunk, Kind, OnDuplicate, Original, Page, Passage, Preview, Reply, Standing, Text
 from holdfast.knowledge.adding import Terms, Upload
 from holdfast.knowledge.paging import Filter, Order
 from holdfast.knowledge.requesting import Action, Manner
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from threading import Event
 
     from holdfast.front.reception import Reception
-    from holdfast.front.values import Document, OnDuplicate, Summary
+    from holdfast.front.values import Document, Summary
     from holdfast.knowledge.adding import Reply as ItemReply
     from holdfast.library.catalogue import Base
 
@@ -125,11 +125,14 @@ class LocalDocuments(Checked, OneByOne):
         base: str,
         files: Iterable[File | Path | str],
         *,
-        on_duplicate: OnDuplicate | None = None,
+        on_duplicate: OnDuplicate | str | None = None,
         index: bool | None = None,
         priority: int = DEFAULT_PRIORITY,
     ) -> Replies:
-        """Add files; each has its own answer, in order."""
+        """Add files; each has its own answer, in order.
+
+        `on_duplicate` is `reject`, `replace` or `rename`; None: as the base has it.
+        """
         given = [one if isinstance(one, File) else File.at(one) for one in files]
         uploads = [Upload(one.name, _content(one.content), one.metadata, parent=one.parent or 0) for one in given]
         return self._add(base, uploads, on_duplicate=on_duplicate, index=index, priority=priority)
@@ -141,7 +144,7 @@ class LocalDocuments(Checked, OneByOne):
         text: str,
         *,
         metadata: Mapping[str, Any] | None = None,
-        on_duplicate: OnDuplicate | None = None,
+        on_duplicate: OnDuplicate | str | None = None,
         parent: int | None = None,
     ) -> Reply:
         """Add a text that was written here."""
@@ -158,18 +161,18 @@ class LocalDocuments(Checked, OneByOne):
 
     def sync(self, base: str, folder: Path | str, *, priority: int = DEFAULT_PRIORITY) -> Reply:
         """Bring a folder of the machine that holds the library up to date; the first time it becomes an item."""
-        shelf = self._at.open(base, Scope.ADMIN)  # whoever may name a folder may read all that the server can
-        return reply(self._library.syncing.sync(shelf, Path(folder), self._manner(priority)))
+        shelf, local = self._for_folders(base)
+        return reply(self._library.syncing.sync(shelf, Path(folder), self._manner(priority), local=local))
 
     def preview(self, base: str, folder: Path | str) -> Preview:
         """Tell what syncing a folder would add, change and remove; nothing is written."""
-        shelf = self._at.open(base, Scope.ADMIN)
-        return Preview(**self._library.syncing.preview(shelf, Path(folder))._asdict())
+        shelf, local = self._for_folders(base)
+        return Preview(**self._library.syncing.preview(shelf, Path(folder), local=local)._asdict())
 
     def watch(self, base: str, folder: Path | str, *, stop: Event, every: timedelta = USUALLY) -> Iterator[Reply]:
         """Sync a folder now, whenever something in it may have changed, and every so often, until `stop` is set."""
-        shelf = self._at.open(base, Scope.ADMIN)
-        return map(reply, self._library.syncing.watch(shelf, Path(folder), stop=stop, every=every))
+        shelf, local = self._for_folders(base)
+        return map(reply, self._library.syncing.watch(shelf, Path(folder), stop=stop, every=every, local=local))
 
     # ------------------------------------------------------------ asking
 
@@ -238,7 +241,7 @@ class LocalDocuments(Checked, OneByOne):
         kinds: Collection[str] | None = None,
         text: str | None = None,
         deleting: bool = False,
-        order: Order = Order.ACTIVE,
+        order: Order | str = Order.ACTIVE,
         reverse: bool = False,
         cursor: str | None = None,
         page: int = 1,
@@ -257,7 +260,7 @@ class LocalDocuments(Checked, OneByOne):
             text=text,
             kinds=kinds,
             deleting=deleting,
-            order=order,
+            order=one_of(Order, "order", order),
             reverse=reverse,
             cursor=cursor,
             page=page,
@@ -344,13 +347,26 @@ class LocalDocuments(Checked, OneByOne):
         base: str,
         uploads: Iterable[Upload],
         *,
-        on_duplicate: OnDuplicate | None = None,
+        on_duplicate: OnDuplicate | str | None = None,
         index: bool | None = None,
         priority: int = DEFAULT_PRIORITY,
     ) -> Replies:
         shelf = self._at.open(base, Scope.WRITE)
-        terms = Terms(on_duplicate=on_duplicate, index=index, requester=self._at.requester, priority=priority)
+        chosen = None if on_duplicate is None else one_of(OnDuplicate, "on_duplicate", on_duplicate)
+        terms = Terms(on_duplicate=chosen, index=index, requester=self._at.requester, priority=priority)
         return [reply(one) for one in self._items.add(shelf, uploads, terms)]
+
+    def _for_folders(self, base: str) -> tuple[Base, bool]:
+        """Open a base for a folder of this machine, and tell whether the local user asks.
+
+        Files of the server belong to no base, so a key that is limited to some bases may not name them. Without keys
+        everybody who reaches the server is the local user.
+        """
+        shelf = self._at.open(base, Scope.ADMIN)
+        local = self._at.caller.key_id is None
+        if not local:
+            self._at.everywhere(Scope.ADMIN)
+        return shelf, local
 
     def _manner(self, priority: int) -> Manner:
         return Manner(requester=self._at.requester, priority=priority)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from holdfast.front.remote import Remote
-    from holdfast.front.values import Answer, Hit, Job, Standing
+    from holdfast.front.values import Answer, Hits, Job, Standing
     from holdfast.wiring import Library
 
 A_GLANCE = 0.1  # seconds between two looks at what is waited for
@@ -83,7 +83,7 @@ class Holdfast:
 
     # ------------------------------------------------------------ what is done most often
 
-    def search(self, base: str, query: str, **how: Any) -> list[Hit]:
+    def search(self, base: str, query: str, **how: Any) -> Hits:
         """Return the best passages of a base; see `asking.search`."""
         return self.asking.search(base, query, **how)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
@@ -34,6 +34,7 @@ from holdfast.front.values import (
     GraphView,
     Happening,
     Hit,
+    Hits,
     Job,
     Key,
     Mentioned,
@@ -41,6 +42,7 @@ from holdfast.front.values import (
     Mode,
     NewKey,
     NewWebhook,
+    Notice,
     Overview,
     Page,
     Passage,
@@ -151,7 +153,7 @@ class RemoteDocuments(Checked, OneByOne):
         base: str,
         files: Iterable[File | Path | str],
         *,
-        on_duplicate: OnDuplicate | None = None,
+        on_duplicate: OnDuplicate | str | None = None,
         index: bool | None = None,
         priority: int = DEFAULT_PRIORITY,
     ) -> Replies:
@@ -174,7 +176,7 @@ class RemoteDocuments(Checked, OneByOne):
         text: str,
         *,
         metadata: Mapping[str, Any] | None = None,
-        on_duplicate: OnDuplicate | None = None,
+        on_duplicate: OnDuplicate | str | None = None,
         parent: int | None = None,
     ) -> Reply:
         body = {"name": name, "text": text, "metadata": dict(metadata or {}), "parent": parent}
@@ -388,7 +390,7 @@ class RemoteAsking(Checked):
         documents: Collection[int] | None = None,
         below: Sequence[int] = (),
         metadata: Mapping[str, Any] | None = None,
-    ) -> list[Hit]:
+    ) -> Hits:
         asked = {
             "query": query,
             "limit": limit,
@@ -397,12 +399,13 @@ class RemoteAsking(Checked):
             "below": [*below],
             "metadata": None if metadata is None else dict(metadata),
         }
-        return self._wire.post(_Found, f"{_base(base)}/search", asked).hits
+        found = self._wire.post(_Found, f"{_base(base)}/search", asked)
+        return Hits(found.hits, found.notices)
 
-    def ask(self, base: str, question: str, *, mode: Mode = Mode.MIX) -> Answer:
+    def ask(self, base: str, question: str, *, mode: Mode | str = Mode.MIX) -> Answer:
         return self._wire.post(Answer, f"{_base(base)}/answers", {"question": question, "mode": mode})
 
-    def stream(self, base: str, question: str, *, mode: Mode = Mode.MIX) -> Iterator[str | Answer]:
+    def stream(self, base: str, question: str, *, mode: Mode | str = Mode.MIX) -> Iterator[str | Answer]:
         asked = {"question": question, "mode": mode}
         for name, data in self._wire.events(f"{_base(base)}/answers:stream", asked):
             yield data if name == "text" else TypeAdapter(Answer).validate_python(data)
@@ -615,6 +618,7 @@ class _Replies:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Found:
     hits: list[Hit]
+    notices: list[Notice] = field(default_factory=list)
 
 
 def _base(name: str) -> str:

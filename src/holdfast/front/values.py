@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -40,6 +41,7 @@ __all__ = [
     "GraphView",
     "Happening",
     "Hit",
+    "Hits",
     "Index",
     "Job",
     "Key",
@@ -52,6 +54,7 @@ __all__ = [
     "NewKey",
     "NewWebhook",
     "Node",
+    "Notice",
     "OnDuplicate",
     "Operation",
     "Original",
@@ -445,6 +448,24 @@ class Hit(Place):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Notice:
+    """A channel that could not be searched, or not in full, and why; the others were."""
+
+    channel: str
+    code: str
+    message: str
+    params: dict[str, str] = field(default_factory=dict)
+
+
+class Hits(list[Hit]):
+    """What a search found, the best first; `notices` names the channels that could not be searched."""
+
+    def __init__(self, hits: Iterable[Hit] = (), notices: Iterable[Notice] = ()) -> None:
+        super().__init__(hits)
+        self.notices = list(notices)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Citation:
     """What a marker in an answer stands for: `quote` is what stands in the document from `start` to `end`."""
 
@@ -470,6 +491,7 @@ class Answer:
     context: list[Place]
     facts: list[str]
     cut: bool = False
+    notices: list[Notice] = field(default_factory=list)  # channels that could not be searched
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

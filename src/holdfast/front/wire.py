@@ -184,7 +184,7 @@ def _check(answer: httpx2.Response) -> None:
     try:
         said = answer.json()
         told = _told(said)
-        told.subcode, told.params = said.get("subcode") or "", said.get("params") or {}
+        told.code, told.subcode, told.params = said["code"], said.get("subcode") or "", said.get("params") or {}
     except (ValueError, KeyError, TypeError):
         raise BadAnswer(
             f"The server at {answer.url.host} answered {answer.status_code}, and not as Holdfast does; see that the "

@@ -11,7 +11,7 @@ from contextlib import closing
 from typing import TYPE_CHECKING, NamedTuple
 
 from holdfast.content.tokens import estimate
-from holdfast.errors import Transient
+from holdfast.errors import Transient, WorkError
 from holdfast.library.memos import Bill, Entry, Use, allow, memo_key
 from holdfast.library.metering import shares
 
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 
     from holdfast.core.slot import Ticket
-    from holdfast.errors import WorkError
     from holdfast.indexes.base import Tools
     from holdfast.library.catalogue import Base
     from holdfast.library.memos import Memos
@@ -80,18 +79,31 @@ class Embedder:
         """What the vectors depend on."""
         return f"{self.provider.embedding_model}@{self.provider.version}"
 
-    def query(self, recipe: int, text: str) -> Vector | None:
-        """Embed a query about rows of a recipe; None where the provider refuses it or understood nothing of it.
+    def query(self, recipe: int, text: str, length: int) -> Vector | None:
+        """Embed a query about rows of a recipe, whose vectors have this length; None if it has no meaning at all.
 
-        It is asked once for all who want it, and its base pays. Where the budget is spent, or the provider is down,
-        this raises a `WorkError` that says so: there is no vector now, and everything else can still be searched.
+        The provider is asked once for a text, and the base pays. Raises a `WorkError` where the budget is spent, the
+        provider is down or refuses the text, or its vectors have another length: there is no vector now, and everything
+        else can still be searched. Only a vector of the right length and a refusal are remembered.
         """
-        return self._memos.remembered((QUERY, self.model, text), lambda: self._query(recipe, text))
+        found = self._memos.remembered((QUERY, self.model, text, length), lambda: self._query(recipe, text, length))
+        if isinstance(found, WorkError):
+            raise found
+        return found
 
-    def _query(self, recipe: int, text: str) -> Vector | None:
+    def _query(self, recipe: int, text: str, length: int) -> Vector | WorkError | None:
         payer = self._memos.payer(recipe) if self.provider.paid else None
         answer = self.provider.charged(payer, QUERY).embed([text])
-        return answer.vectors[0] if not answer.refused and answer.vectors[0].any() else None
+        for refusal in answer.refused.values():
+            return refusal
+        found = answer.vectors.shape[1]
+        if found != length:
+            raise Transient(
+                OTHER_LENGTH,
+                f"The embedding model answers with {found} numbers now, and the vectors of this index have {length}. "
+                "The provider has another model under the same name. Set the one that made the index, or reindex it.",
+            )
+        return answer.vectors[0] if answer.vectors[0].any() else None
 
     def embed(
         self, base: Base, wants: Sequence[Want], go_on: Callable[[int], None], *, length: int | None = None

@@ -110,8 +110,10 @@ class QuestionsIndex:
 
     def find(self, recipe: Recipe, query: str, limit: int, within: Sequence[int] | None = None) -> list[Found]:
         """Return the chunks whose best pair fits the query, by words and meaning together."""
-        embedder = self._embedders.by(json.loads(recipe.spec).get("embedding"))
-        meaning = None if embedder is None or self._left(embedder, recipe) else embedder.query(recipe.id, query)
+        embedder, length = self._embedders.by(json.loads(recipe.spec).get("embedding")), self.pairs.length(recipe.id)
+        meaning = None
+        if embedder is not None and length is not None and not self._left(embedder, recipe):
+            meaning = embedder.query(recipe.id, query, length)
         return self.pairs.find(recipe.id, query, meaning, limit, within)
 
     def scan(self, recipe: Recipe, after: int, limit: int) -> list[int]:

@@ -7,6 +7,7 @@ from contextlib import closing
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
+from holdfast.errors import Permanent
 from holdfast.indexes.base import Found, NotEnabled
 from holdfast.indexes.embedding import OTHER_LENGTH, Embedders, Want, require_length
 from holdfast.providers.base import no_embedding_model
@@ -207,12 +208,28 @@ class VectorIndex:
         return {key[1]: self._ready.pop(key) for key in keys if key in self._ready}
 
     def _queried(self, recipe: Recipe, query: str) -> Vector | None:
-        """Embed a query; None where that says nothing, also because nobody here has the model of this recipe."""
+        """Embed a query; None where it has no meaning, or there is nothing to compare it with."""
+        length = self._shelf.length(recipe.id)
+        if length is None:
+            return None
         embedder = self._by(recipe)
-        return None if embedder is None else embedder.query(recipe.id, query)
+        if embedder is None:
+            raise model_gone(json.loads(recipe.spec).get("model"))
+        return embedder.query(recipe.id, query, length)
 
     def _by(self, recipe: Recipe) -> Embedder | None:
         return self._embedders.by(json.loads(recipe.spec).get("model"))
+
+
+def model_gone(model: str) -> Permanent:
+    """Say that nobody here embeds with the model that made an index."""
+    name = model.rpartition("@")[0]
+    return Permanent(
+        "embedding_model_gone",
+        f"The index was made with the embedding model {name!r}, which this server does not have. Set "
+        "HOLDFAST_EMBEDDING_MODEL to it, or reindex the base with the model that is set.",
+        params={"model": name},
+    )
 
 
 def open_shelf(tools: Tools) -> Shelf:

@@ -23,6 +23,7 @@ from holdfast.core.dependencies import SlotSpec
 from holdfast.core.effects import Event
 from holdfast.core.slot import Fault
 from holdfast.core.states import Operation, Status
+from holdfast.core.wellformed import nfc
 from holdfast.errors import BadRequest, Paused, StoreError, StoreFull, UnknownItem, WorkError
 from holdfast.indexes.documents import CONTENT
 from holdfast.knowledge.selecting import locked, require
@@ -72,6 +73,7 @@ class Upload(NamedTuple):
     every: int | None = None  # seconds after which the source is looked at again
     problem: Fault | None = None  # why it cannot be indexed: it becomes a failed item, and no work
     parent: int = 0  # the container it stands in; 0: none
+    local: bool = False  # the local user named this folder, so HOLDFAST_FOLDER_ROOTS does not limit it
 
     @property
     def place(self) -> tuple[int, str]:
@@ -386,6 +388,7 @@ class Shipment:
             [
                 self.base.id, case.upload.parent, str(case.upload.kind), case.name, *_bytes(case),
                 case.upload.source, case.upload.seen, case.upload.every, _told(case.upload.problem), folded(case.name),
+                int(case.upload.local),
             ]
             for case in cases
         ]  # fmt: skip
@@ -499,9 +502,10 @@ def _check(upload: Upload) -> None:
 
 
 def _portions(uploads: Iterable[Upload]) -> Iterator[list[Upload]]:
-    """Split into transactions: bounded, and each place at most once in each."""
+    """Split into transactions: bounded, and each place at most once in each; names get their one spelling."""
     portion: dict[Place, Upload] = {}
-    for upload in uploads:
+    for given in uploads:
+        upload = given._replace(name=nfc(given.name))
         _check(upload)
         if upload.place in portion or len(portion) == TOGETHER:
             yield list(portion.values())

@@ -10,7 +10,7 @@ import time
 from dataclasses import dataclass, field, replace
 from functools import partial
 from hashlib import sha256
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from holdfast.core.clock import Moment
 from holdfast.errors import WorkError
@@ -18,16 +18,16 @@ from holdfast.knowledge.adding import Terms, Upload, await_quota
 from holdfast.knowledge.requesting import BRINGS
 from holdfast.library import item_statements as sql
 from holdfast.library.catalogue import Kind, OnDuplicate
-from holdfast.sources.folder import FolderRules, Found, Why, open_found, scan
+from holdfast.sources.folder import Found, Why, open_found, scan
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
     from pathlib import Path
 
     from holdfast.knowledge.items import Items
     from holdfast.library.catalogue import Base
     from holdfast.runtime.work import Task
-    from holdfast.sources.folder import Skipped, Stamp
+    from holdfast.sources.folder import FolderRules, Skipped, Stamp
     from holdfast.stores.database import Database
 
 TOGETHER = 100  # items between two checkpoints
@@ -71,6 +71,14 @@ class Preview(NamedTuple):
     removed: list[str]
     unchanged: int
     skipped: dict[str, int]  # files that are left out, by the reason
+
+
+class Part(NamedTuple):
+    """A folder on the disk, how it is read, and the part of it that an item is: empty for the whole."""
+
+    root: Path
+    rules: FolderRules
+    within: str = ""
 
 
 class Synced(NamedTuple):
@@ -137,16 +145,15 @@ def _told(stamp: Stamp) -> str:
 class Folders:
     """Brings the items below a folder up to date."""
 
-    def __init__(self, database: Database, items: Items, rules: FolderRules) -> None:
+    def __init__(self, database: Database, items: Items) -> None:
         self._database = database
         self._items = items
-        self._rules = rules
 
-    def preview(self, item: int | None, root: Path) -> Preview:
+    def preview(self, item: int | None, root: Path, rules: FolderRules) -> Preview:
         """Look at the folder and tell what a sync of an item, which it may become, would do; nothing is written."""
         known = {one.path: one for one in self._known(item)} if item is not None else {}
-        difference = compare(known.values(), scan(root, self._rules))
-        touched = {one.path: digest_of(root, one) for one in difference.touched}
+        difference = compare(known.values(), scan(root, rules))
+        touched = {one.path: digest_of(root, one, rules) for one in difference.touched}
         changed = [path for path, digest in touched.items() if digest != known[path].digest]
         return Preview(
             added=sorted(one.path for one in difference.new),
@@ -156,12 +163,13 @@ class Folders:
             skipped={str(why): number for why, number in difference.skipped.items()},
         )
 
-    def sync(self, task: Task, base: Base, item: int, root: Path, within: str = "") -> Synced:
+    def sync(self, task: Task, base: Base, item: int, part: Part) -> Synced:
         """Look at the folder, and bring what is below an item, which is this part of it, up to date."""
+        root, rules, within = part
         task.checkpoint(stage="scanning")
         now = Moment(time.time_ns() // 1000)
         known = self._known(item)
-        difference = compare(known, scan(root, self._rules), within)
+        difference = compare(known, scan(root, rules), within)
         terms = Terms(
             on_duplicate=OnDuplicate.REPLACE,
             distinct=False,
@@ -175,7 +183,8 @@ class Folders:
         gone = {one.id for one in difference.gone}
         places = {one.path: one.id for one in known if one.container and one.id not in gone} | {within: item}
         self._make(base, difference, terms, places)
-        uploads = self._uploads(task, difference, root, places, now)
+        opener = partial(open_found, root, limits=rules.limits)
+        uploads = self._uploads(task, difference, opener, places, now)
         replies = self._items.add(base, uploads, terms)
         await_quota(held=any(reply.held for reply in replies))
         same = [reply.item for reply in replies if reply.item is not None and not reply.accepted]
@@ -202,7 +211,7 @@ class Folders:
             places |= {path: reply.item for path, reply in zip(paths, replies, strict=True) if reply.item is not None}
 
     def _uploads(
-        self, task: Task, difference: Difference, root: Path, places: dict[str, int], now: Moment
+        self, task: Task, difference: Difference, opener: Callable[[str], Any], places: dict[str, int], now: Moment
     ) -> Iterator[Upload]:
         """Yield the files that are to be read, and look up now and then."""
         found = [*difference.new, *difference.touched]
@@ -212,18 +221,18 @@ class Folders:
             above, _, name = entry.path.rpartition("/")
             yield Upload(
                 name,
-                partial(open_found, root, entry.opens),
+                partial(opener, entry.opens),
                 source=entry.path,
                 seen=_told(entry.stamp) if entry.stamp.settled(now) else None,
                 parent=places[above],
             )
 
 
-def digest_of(root: Path, found: Found) -> str | None:
+def digest_of(root: Path, found: Found, rules: FolderRules) -> str | None:
     """Return what tells the content of a file from others; None where it cannot be read now."""
     digest = sha256()
     try:
-        with open_found(root, found.opens) as file:
+        with open_found(root, found.opens, rules.limits) as file:
             while block := file.read(BLOCK):
                 digest.update(block)
     except WorkError:

@@ -115,8 +115,9 @@ class Items:
     # ------------------------------------------------------------ looking
 
     def find(self, base: Base, name: str, parent: int = 0) -> Item:
-        """Find an item by its name."""
-        item = self._catalogue.items(base, [(parent, name)]).get((parent, name))
+        """Find an item by its name, in whichever Unicode spelling."""
+        place = (parent, nfc(name))
+        item = self._catalogue.items(base, [place]).get(place)
         if item is None:
             raise UnknownItem(base.name, [name])
         return item

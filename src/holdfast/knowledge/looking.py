@@ -7,7 +7,7 @@ changed makes a new generation, in the transaction that keeps the new bytes.
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,7 +17,7 @@ from holdfast.core.states import Operation
 from holdfast.core.url_secrets import masked
 from holdfast.errors import Permanent
 from holdfast.knowledge.adding import Terms, Upload, await_quota
-from holdfast.knowledge.folders import LATER, Folders
+from holdfast.knowledge.folders import LATER, Folders, Part
 from holdfast.knowledge.requesting import AGAIN, Manner
 from holdfast.knowledge.selecting import locked, require, still_there
 from holdfast.library import item_statements as sql
@@ -29,7 +29,7 @@ from holdfast.sources.web import Known, Unchanged, fetch
 from holdfast.stores.base import LARGEST_BATCH
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from holdfast.core.slot import Ticket
     from holdfast.knowledge.items import Items
@@ -45,6 +45,14 @@ class World:
 
     reach: Reach = PUBLIC
     rules: FolderRules = EVERYTHING_USUAL
+    roots: tuple[Path, ...] = ()  # below which callers with a key may name folders
+    keyed: Callable[[], bool] = lambda: False  # whether there are keys: without them everybody is the local user
+
+    def rules_for(self, *, local: bool) -> FolderRules:
+        """Return how a folder is read that the local user named, or somebody with a key."""
+        if local or not self.keyed():
+            return self.rules
+        return replace(self.rules, limits=replace(self.rules.limits, roots=self.roots))
 
 
 class SourceIndexer:
@@ -55,7 +63,7 @@ class SourceIndexer:
         self._catalogue = catalogue
         self._items = items
         self._world = world
-        self._folders = Folders(store.database, items, world.rules)
+        self._folders = Folders(store.database, items)
 
     def build(self, task: Task) -> Built:
         """Look at the source, and bring what changed; asked for `AGAIN`, also index what did not."""
@@ -84,19 +92,19 @@ class SourceIndexer:
 
     def _scan(self, task: Task, base: Base, item: Item) -> list[int]:
         """Bring what is below a folder up to date; return what did not change."""
-        root, within = self._root(item)
-        synced = self._folders.sync(task, base, item.id, root, within)
+        synced = self._folders.sync(task, base, item.id, self._part(item))
         self._see(task.ticket, item, json.dumps({"skipped": synced.difference.skipped}, sort_keys=True))
         return synced.same
 
-    def _root(self, item: Item) -> tuple[Path, str]:
-        """Return the folder on the disk that an item is part of, and the path of the item below it."""
+    def _part(self, item: Item) -> Part:
+        """Return the folder on the disk that an item is part of; whoever named that folder decides how it is read."""
         with self._store.database.reading() as tx:
             above = read_items(tx, {id_ for _, id_ in tx.run(sql.ABOVE, [[item.id]])})
         top = next(
             (one for one in above if one.kind is Kind.DIRECTORY and one.parent not in {o.id for o in above}), None
         )
-        return (Path(item.source or ""), "") if top is None else (Path(top.source or ""), item.source or "")
+        outermost, within = (item, "") if top is None else (top, item.source or "")
+        return Part(Path(outermost.source or ""), self._world.rules_for(local=outermost.local), within)
 
     # ------------------------------------------------------------ pages
 

@@ -181,6 +181,7 @@ class Item:
     deleting: bool
     created_at: Moment
     changed_at: Moment  # its content or metadata
+    local: bool = False  # a folder that the local user named, not a key
     damage: str | None = None  # the column whose stored value cannot be shown; it is read as empty
 
     @property
@@ -359,7 +360,7 @@ def item_of(row: Sequence[Any]) -> Item:
     """
     (
         id_, base, parent, kind, name, blob, digest, size, metadata, source, seen, every, _look_at, problem, deleting,
-        created_at, changed_at, _folded,
+        created_at, changed_at, _folded, local,
     ) = row  # fmt: skip
     known, fault = stored_map(metadata), stored_map(problem) if problem else {}
     columns = {
@@ -381,10 +382,11 @@ def item_of(row: Sequence[Any]) -> Item:
         source=source,
         seen=seen,
         every=every,
-        problem=_fault(fault if columns["problem"] else DAMAGED) if problem else None,
+        problem=_fault(fault if fault and columns["problem"] else DAMAGED) if problem else None,
         deleting=bool(deleting),
         created_at=created_at if columns["created_at"] else Moment(0),
         changed_at=changed_at if columns["changed_at"] else Moment(0),
+        local=bool(local),
         damage=next((name for name, sound in columns.items() if not sound), None),
     )
 

@@ -56,7 +56,7 @@ _usable = and_(OPEN, bases.c.problem.is_(None))
 
 _row = batch(
     base_id=int, parent_id=int, kind=str, name=str, blob=str, digest=str, size=int, metadata=str, source=str, seen=str,
-    every=int, problem=str, folded=str,
+    every=int, problem=str, folded=str, local=int,
 )  # fmt: skip
 CREATE_ITEMS = (
     insert(items)
@@ -87,6 +87,7 @@ _row = batch(id=int, seen=str)
 SEE_ITEMS = (
     update(items).values(seen=_row.c.seen, look_at=NOW + items.c.every * SECOND).where(items.c.id == _row.c.id, VISIBLE)
 )
+ADOPT_FOLDER = update(items).values(local=literal_column("1")).where(items.c.id == number("id"), VISIBLE)
 _row = batch(base_id=int, parent_id=int, name=str)
 FIND_ITEMS = select(items).select_from(
     items.join(

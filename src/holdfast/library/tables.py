@@ -77,6 +77,7 @@ items = Table(
     Column("created_at", BigInteger, nullable=False),
     Column("changed_at", BigInteger, nullable=False, server_default="0"),  # its content or metadata
     Column("folded", Folded, nullable=False, server_default=""),  # its name as lists are ordered and looked through
+    Column("local", Integer, nullable=False, server_default="0"),  # 1: a folder that the local user named, not a key
     CheckConstraint("kind IN ('directory', 'file', 'note', 'sitemap', 'url')", name="kind"),
     CheckConstraint("(blob IS NULL) = (digest IS NULL)", name="bytes"),
     CheckConstraint("deleting IN (0, 1)", name="deleting"),

@@ -8,7 +8,7 @@ asks is told which of it the answer was made from. Without a language model the 
 from __future__ import annotations
 
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
@@ -18,14 +18,15 @@ from holdfast.model.citations import Citation, Source
 from holdfast.search.fusion import GRAPH
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Sequence
+    from collections.abc import Callable, Generator, Mapping
 
+    from holdfast.errors import WorkError
     from holdfast.indexes.portrait import Fact, Portraits
     from holdfast.library.catalogue import Base
     from holdfast.library.metering import Metered
     from holdfast.library.serving import Served
     from holdfast.model.turns import Usage
-    from holdfast.search.searching import Hit, Searching
+    from holdfast.search.searching import Hits, Searching
 
 KIND = "answer"  # on the ledger
 PASSAGES = 12  # of each way to gather
@@ -47,6 +48,7 @@ class Reply:
 
     answer: Answer
     places: dict[str, Served]  # by the source of a citation
+    failed: Mapping[str, WorkError] = field(default_factory=dict)  # channels that could not be searched, and why
 
     def offsets(self, citation: Citation) -> tuple[int, int]:
         """Return where a quote stands in the text of its document."""
@@ -60,6 +62,7 @@ class Gathered:
 
     passages: dict[int, Served]
     facts: tuple[Fact, ...] = ()
+    failed: Mapping[str, WorkError] = field(default_factory=dict)
 
     def __or__(self, other: Gathered) -> Gathered:
         """Let passages of both alternate, so that a budget cuts neither off."""
@@ -68,7 +71,8 @@ class Gathered:
         for place in range(max(len(mine), len(theirs))):
             for some in (mine, theirs):
                 merged.update(some[place : place + 1])
-        return Gathered(merged, (*self.facts, *(one for one in other.facts if one not in self.facts)))
+        facts = (*self.facts, *(one for one in other.facts if one not in self.facts))
+        return Gathered(merged, facts, {**other.failed, **self.failed})
 
 
 class Asking:
@@ -81,24 +85,23 @@ class Asking:
 
     def ask(self, base: Base, question: str, mode: Mode = Mode.MIX) -> tuple[Reply, Usage]:
         """Answer a question, in one call of the language model or none."""
-        context, places = self.context(base, question, mode)
+        context, found = self.context(base, question, mode)
         said, usage = answer(self._speaker_of(base).charged(base, KIND), context)
-        return Reply(answer=said, places=places), usage
+        return _reply(said, found), usage
 
     def stream(self, base: Base, question: str, mode: Mode = Mode.MIX) -> Generator[str | Citation | Reply, None, None]:
         """Answer as the words come: texts, citations where their markers stand, and the reply last."""
-        context, places = self.context(base, question, mode)
+        context, found = self.context(base, question, mode)
         with closing(stream(self._speaker_of(base).charged(base, KIND), context)) as parts:
             for part in parts:
-                yield Reply(answer=part, places=places) if isinstance(part, Answer) else part
+                yield _reply(part, found) if isinstance(part, Answer) else part
 
-    def context(self, base: Base, question: str, mode: Mode) -> tuple[Context, dict[str, Served]]:
+    def context(self, base: Base, question: str, mode: Mode) -> tuple[Context, Gathered]:
         """Gather what an answer may use, and where each source stands."""
         found = self._gather(base, question, mode)
         sources = tuple(_source(chunk, one) for chunk, one in found.passages.items())
         facts = tuple(Line(text=one.sentence, sources=tuple(map(str, one.chunks))) for one in found.facts)
-        places = {str(chunk): one for chunk, one in found.passages.items()}
-        return Context(question=question, sources=sources, facts=facts), places
+        return Context(question=question, sources=sources, facts=facts), found
 
     def _gather(self, base: Base, question: str, mode: Mode) -> Gathered:
         match mode:
@@ -113,11 +116,11 @@ class Asking:
             case Mode.MIX:
                 found = _passages(self._searching.search(base, question, PASSAGES))
                 about = self._known(base, question, ends=1) | self._known(base, question, ends=2)
-                return Gathered(found) | about
+                return found | about
 
     def _naive(self, base: Base, question: str) -> Gathered:
         """Take what words and meaning find, and follow no names."""
-        return Gathered(_passages(self._searching.direct(base, question, PASSAGES)))
+        return _passages(self._searching.direct(base, question, PASSAGES))
 
     def _known(self, base: Base, question: str, *, ends: int) -> Gathered:
         """Take what is said of the entities in the question (one end) or of their relations (two), and by whom.
@@ -129,12 +132,17 @@ class Asking:
         chunks = list(dict.fromkeys(chunk for one in facts for chunk in one.chunks))[:PASSAGES]
         found = self._searching.shown(base, GRAPH, chunks)
         if not found:
-            return Gathered(_passages(self._searching.channel(base, GRAPH, question, PASSAGES)[:PASSAGES]))
+            return _passages(self._searching.channel(base, GRAPH, question, PASSAGES))
         return Gathered({chunk: found[chunk] for chunk in chunks if chunk in found}, facts)
 
 
-def _passages(hits: Sequence[Hit]) -> dict[int, Served]:
-    return {hit.served.passage.chunk: hit.served for hit in hits}
+def _passages(hits: Hits) -> Gathered:
+    return Gathered({hit.served.passage.chunk: hit.served for hit in hits}, failed=hits.failed)
+
+
+def _reply(said: Answer, found: Gathered) -> Reply:
+    places = {str(chunk): one for chunk, one in found.passages.items()}
+    return Reply(answer=said, places=places, failed=found.failed)
 
 
 def _source(chunk: int, one: Served) -> Source:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple, cast
 
-from holdfast.errors import WorkError
+from holdfast.errors import Permanent, Transient, WorkError
 from holdfast.library import statements as sql
 from holdfast.library.builds import Builds
 from holdfast.library.serving import Confirmed, Owners, confirmed, served, served_recipes
@@ -63,6 +63,14 @@ class Hit:
     channels: Mapping[str, Standing] = field(default_factory=dict)
 
 
+class Hits(list[Hit]):
+    """The best passages, and the channels that could not be asked, each with the reason."""
+
+    def __init__(self, hits: Iterable[Hit] = (), failed: Mapping[str, WorkError] | None = None) -> None:
+        super().__init__(hits)
+        self.failed = dict(failed or {})
+
+
 class Searching:
     """Searches the bases of one database."""
 
@@ -82,20 +90,23 @@ class Searching:
         *,
         documents: Collection[int] | None = None,
         channels: Collection[str] | None = None,
-    ) -> list[Hit]:
+    ) -> Hits:
         """Return the best passages for a query, in the judgement of all channels together.
 
-        `documents` and `channels` name the only ones that count; without them all of the base do.
+        `documents` and `channels` name the only ones that count; without them all of the base do. A channel that fails
+        is left out and named; if all of them fail, this raises.
         """
         with self._database.sharing() as tx:
             look = self._look(tx, base, query, _chunks_of(tx, base, documents))
             return look.hits(self._together(look, CHANNELS if channels is None else channels), limit)
 
-    def direct(self, base: Base, query: str, limit: int = 10) -> list[Hit]:
+    def direct(self, base: Base, query: str, limit: int = 10) -> Hits:
         """Return what words, meaning and questions find together, without following names."""
         with self._database.sharing() as tx:
             look = self._look(tx, base, query)
-            return look.hits(self._fuse(look), limit)
+            fused = self._fuse(look)
+            look.require_some(DIRECT)
+            return look.hits(fused, limit)
 
     def shown(self, base: Base, kind: str, chunks: Sequence[int]) -> dict[int, Served]:
         """Return those of the chunks that an index serves now."""
@@ -105,16 +116,16 @@ class Searching:
                 found |= served(tx, base.key, kind, recipe, chunks)
         return found
 
-    def channel(self, base: Base, kind: str, query: str, limit: int = DEPTH) -> list[Hit]:
+    def channel(self, base: Base, kind: str, query: str, limit: int = DEPTH) -> Hits:
         """Return what one channel finds."""
         with self._database.sharing() as tx:
             look = self._look(tx, base, query)
             if kind == GRAPH:
                 walked = self._walk(look, self._fuse(look))
-                return look.hits(alone(walked), limit) if walked else []
+                return look.hits(alone(walked) if walked else [], limit)
             return look.hits(alone(look.channel(kind, limit)), limit)
 
-    def compare(self, base: Base, query: str) -> dict[str, list[Hit]]:
+    def compare(self, base: Base, query: str) -> dict[str, Hits]:
         """Return what each channel finds, and as `hybrid` what they find together."""
         with self._database.sharing() as tx:
             look = self._look(tx, base, query)
@@ -136,6 +147,7 @@ class Searching:
         direct = [kind for kind in DIRECT if kind in channels]
         fused = self._fuse(look, direct or DIRECT)
         walked = self._walk(look, fused) if GRAPH in channels else None
+        look.require_some(channels)
         if not direct:
             return alone(walked) if walked else []
         return fused.add(walked) if walked else fused
@@ -214,6 +226,8 @@ class Look:
         self._shown: dict[int, Shown] = {}
         self._recipes: dict[str, list[Recipe]] = {}
         self._channels: dict[tuple[str, int], Channel] = {}
+        self._failed: dict[str, WorkError] = {}  # channels that find nothing, or not all, and why
+        self._silent: set[str] = set()  # those that find nothing
 
     def wants(self, chunk: int) -> bool:
         """Tell whether a chunk is among those that count."""
@@ -233,18 +247,40 @@ class Look:
         """
         found: dict[str, Channel] = {}
         for kind in kinds:
+            if kind in self._silent or not self.recipes(kind):
+                continue
             try:
-                found |= {kind: self.channel(kind)} if self.recipes(kind) else {}
-            except WorkError as error:
-                log.warning("search.channel_left_out base=%s kind=%s code=%s", self.base.key, kind, error.code)
+                found[kind] = self.channel(kind)
+            except WorkError:
+                self._silent.add(kind)
         return found
 
     def channel(self, kind: str, limit: int = DEPTH) -> Channel:
-        """Return what an index finds, as far as it is served."""
+        """Return what an index finds, as far as it is served.
+
+        A base on its way to another model is searched by both; one of them that fails leaves the other.
+        """
         if (kind, limit) not in self._channels:
-            parts = [self._part(kind, recipe, limit) for recipe in self.recipes(kind)]
+            parts = [part for recipe in self.recipes(kind) if (part := self._tried(kind, recipe, limit)) is not None]
+            if not parts and self.recipes(kind):
+                raise self._failed[kind]
             self._channels[kind, limit] = parts[0] if len(parts) == 1 else together(kind, parts)
         return self._channels[kind, limit]
+
+    def require_some(self, kinds: Collection[str]) -> None:
+        """Raise what went wrong if none of these channels could be asked."""
+        asked = [kind for kind in kinds if self.recipes(kind)]
+        if asked and self._silent.issuperset(asked):
+            raise _all_failed(self.base, {kind: self._failed[kind] for kind in asked})
+
+    def _tried(self, kind: str, recipe: Recipe, limit: int) -> Channel | None:
+        """Ask an index by one recipe; None, and a note, if that fails now."""
+        try:
+            return self._part(kind, recipe, limit)
+        except WorkError as error:
+            log.warning("search.channel_left_out base=%s kind=%s code=%s", self.base.key, kind, error.code)
+            self._failed.setdefault(kind, error)
+            return None
 
     def with_others(self, channel: Channel, chunks: Sequence[int]) -> Channel:
         """Let the vectors also judge what only others found, which is served already."""
@@ -253,7 +289,11 @@ class Look:
             return channel
         (recipe,) = self.recipes(VECTOR)
         known = {chunk for chunk, _ in channel.hits}
-        others, middle = index.scores(recipe, self.query, [chunk for chunk in chunks if chunk not in known])
+        try:
+            others, middle = index.scores(recipe, self.query, [chunk for chunk in chunks if chunk not in known])
+        except WorkError as error:  # the channel has answered; only its opinion of the others is missing
+            self._failed.setdefault(VECTOR, error)
+            return channel
         return replace(channel, floor=middle, others=others)
 
     def confirm(self, kind: str, recipe: Recipe, chunks: Sequence[int]) -> Mapping[int, Confirmed]:
@@ -264,7 +304,7 @@ class Look:
                 self._shown[chunk] = Shown(one, kind, recipe.id)
         return found
 
-    def hits(self, fused: Iterable[Fused], limit: int = DEPTH) -> list[Hit]:
+    def hits(self, fused: Iterable[Fused], limit: int = DEPTH) -> Hits:
         """Return the best hits; of a document that is served by two lists at this moment only those of the newer.
 
         An index that was built later from the same list hides nothing of the others.
@@ -276,9 +316,10 @@ class Look:
         best = list(islice((one for one in fused if self._newest(one.chunk, newest)), limit))
         read = self._read([one.chunk for one in best])
         # A chunk that is listed and has no row is damage, which the doctor tells of; a search goes on without it.
-        return [
-            Hit(served=read[one.chunk], score=one.score, channels=one.channels) for one in best if one.chunk in read
-        ]
+        return Hits(
+            (Hit(served=read[one.chunk], score=one.score, channels=one.channels) for one in best if one.chunk in read),
+            self._failed,
+        )
 
     def _newest(self, chunk: int, newest: Mapping[int, int]) -> bool:
         document, _, build = self._shown[chunk].standing
@@ -305,6 +346,16 @@ class Look:
                 break
             asked *= MORE
         return Channel(name=kind, hits=[(one.chunk, one.score) for one in found if one.chunk in shown][:limit])
+
+
+def _all_failed(base: Base, failed: Mapping[str, WorkError]) -> WorkError:
+    """Return one error for a search of which every channel failed; it may work later if one of them may."""
+    reasons = " ".join(f"{kind}: {error}" for kind, error in failed.items())
+    message = f"Base {base.name!r} cannot be searched now, because every channel failed. {reasons}"
+    later = next((error for error in failed.values() if isinstance(error, Transient)), None)
+    if later is None:
+        return Permanent("search_failed", message)
+    return Transient("search_failed", message, retry_after=later.retry_after)
 
 
 def _chunks_of(tx: Transaction, base: Base, documents: Collection[int] | None) -> list[int] | None:

@@ -16,8 +16,10 @@ from typing import TYPE_CHECKING, BinaryIO, NamedTuple
 
 from holdfast.content.readers.files import explained
 from holdfast.content.refusals import file_missing, not_a_file
+from holdfast.core.wellformed import nfc
 from holdfast.sources import refusals
 from holdfast.sources.ignoring import GIT_FILE, OWN_FILE, USUAL, Ignoring, Patterns
+from holdfast.sources.limits import NO_LIMITS, Fences, FolderLimits, is_own_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -54,6 +56,8 @@ class Why(StrEnum):
     LINK_OUTSIDE = "link_outside"  # a link that leaves the root, or leads nowhere
     SPECIAL = "special"  # a socket, a pipe or a device
     BAD_NAME = "bad_name"  # the name is not UTF-8
+    SAME_NAME = "same_name"  # another file beside it has the same name in another Unicode spelling
+    OWN_DATA = "own_data"  # files of Holdfast itself
     UNREADABLE = "unreadable"  # the system refused to show it
     TOO_DEEP = "too_deep"
     TOO_MANY = "too_many"  # the scan ends here
@@ -94,6 +98,7 @@ class FolderRules:
     links: bool = False  # follow links to files below the root
     files: int = 100_000
     depth: int = 64
+    limits: FolderLimits = NO_LIMITS
 
     @property
     def ignoring(self) -> Ignoring:
@@ -121,13 +126,15 @@ class Opened:
 def scan(root: Path, rules: FolderRules = EVERYTHING_USUAL) -> Iterator[Found | Skipped]:
     """Yield what lies below a folder, in the order of paths part by part; the same tree gives the same order.
 
-    Raises `Transient` if the folder is not there: a drive that is not mounted is no empty folder.
+    Our own data is left out. Raises `Permanent` if the folder itself is our own or not allowed, and `Transient` if it
+    is not there: a drive that is not mounted is no empty folder.
     """
     with ExitStack() as held:
-        descriptor = _open_root(root)
+        fences = Fences(rules.limits)
+        descriptor = _open_root(root, fences)
         held.callback(os.close, descriptor)
         found = 0
-        for one in _Scan(root, rules).walk(descriptor, "", rules.ignoring, 1):
+        for one in _Scan(root, rules, fences).walk(descriptor, "", rules.ignoring, 1):
             if isinstance(one, Found):
                 found += 1
                 if found > rules.files:
@@ -136,21 +143,32 @@ def scan(root: Path, rules: FolderRules = EVERYTHING_USUAL) -> Iterator[Found | 
             yield one
 
 
+def require_allowed(root: Path, limits: FolderLimits) -> None:
+    """Raise what a scan of this folder would raise before it reads anything."""
+    os.close(_open_root(root, Fences(limits)))
+
+
 @contextmanager
-def open_found(root: Path, relative: str) -> Iterator[Opened]:
+def open_found(root: Path, relative: str, limits: FolderLimits = NO_LIMITS) -> Iterator[Opened]:
     """Open a file below the root, and raise `Transient` at the end if it changed while it was open.
 
-    Refuses with `Permanent` what is not below the root, and what is reached through a link or is no regular file.
+    Refuses with `Permanent` what is not below the root, what is reached through a link or is no regular file, and our
+    own data.
     """
     parts = _parts(relative)
+    fences = Fences(limits)
     with ExitStack() as held:
-        folder = _open_root(root)
+        folder = _open_root(root, fences)
         held.callback(os.close, folder)
         with explained():
             for part in parts[:-1]:
                 folder = _step(part, folder)
                 held.callback(os.close, folder)
+                if fences.own(os.fstat(folder)):
+                    raise refusals.own_data()
             file = held.enter_context(os.fdopen(_open_file(parts[-1], folder), "rb"))
+            if fences.own(os.fstat(file.fileno())) or is_own_name(parts[-1], fences.own_names(folder)):
+                raise refusals.own_data()
         before = _regular(file)
         yield Opened(file, before)
         if _regular(file) != before:
@@ -165,8 +183,9 @@ def shown(path: str) -> str:
 class _Scan:
     """One walk below one root."""
 
-    def __init__(self, root: Path, rules: FolderRules) -> None:
+    def __init__(self, root: Path, rules: FolderRules, fences: Fences) -> None:
         self._rules = rules
+        self._fences = fences
         self._real_root = os.path.realpath(root)
 
     def walk(self, folder: int, prefix: str, ignoring: Ignoring, depth: int) -> Iterator[Found | Skipped]:
@@ -178,11 +197,16 @@ class _Scan:
         except OSError:
             yield Skipped(path=shown(prefix.removesuffix("/")), why=Why.UNREADABLE)
             return
+        own, twins = self._fences.own_names(folder), _twins(entries)
         for entry in entries:
             path = prefix + entry.name
             is_folder = _is_folder(entry)
-            if entry.name in ALWAYS_LEFT_OUT or ignoring.ignores(os.fsencode(path), folder=is_folder):
+            if is_own_name(entry.name, own):
+                yield Skipped(path=shown(path), why=Why.OWN_DATA)
+            elif entry.name in ALWAYS_LEFT_OUT or ignoring.ignores(os.fsencode(path), folder=is_folder):
                 yield Skipped(path=shown(path), why=Why.IGNORED)
+            elif entry.name in twins:
+                yield Skipped(path=shown(path), why=Why.SAME_NAME)
             elif not path.isascii() and not _is_text(entry.name):
                 yield Skipped(path=shown(path), why=Why.BAD_NAME)
             elif is_folder:
@@ -202,7 +226,10 @@ class _Scan:
             yield Skipped(path=shown(path), why=Why.UNREADABLE)
             return
         try:
-            yield from self.walk(folder, path + "/", ignoring, depth + 1)
+            if self._fences.own(os.fstat(folder)):
+                yield Skipped(path=shown(path), why=Why.OWN_DATA)
+            else:
+                yield from self.walk(folder, path + "/", ignoring, depth + 1)
         finally:
             os.close(folder)
 
@@ -214,7 +241,9 @@ class _Scan:
         except OSError:
             yield Skipped(path=shown(path), why=Why.UNREADABLE)
             return
-        if stat.S_ISREG(status.st_mode):
+        if self._fences.own(status):
+            yield Skipped(path=shown(path), why=Why.OWN_DATA)
+        elif stat.S_ISREG(status.st_mode):
             yield Found(path=path, stamp=_stamp(status), opens=path)
         elif stat.S_ISLNK(status.st_mode):
             yield self._behind(path)
@@ -235,6 +264,8 @@ class _Scan:
             return Skipped(path=shown(path), why=Why.LINK_OUTSIDE)
         if not stat.S_ISREG(status.st_mode):
             return Skipped(path=shown(path), why=Why.LINK)
+        if self._rules.limits.own(target):
+            return Skipped(path=shown(path), why=Why.OWN_DATA)
         return Found(path=path, stamp=_stamp(status), opens=inside)
 
     def _with_files_of(self, folder: int, prefix: str, entries: list[os.DirEntry[str]], ignoring: Ignoring) -> Ignoring:
@@ -256,7 +287,17 @@ def _patterns(name: str, folder: int, base: bytes) -> Patterns | None:
     return Patterns.read(text, base)
 
 
-def _open_root(root: Path) -> int:
+def _open_root(root: Path, fences: Fences) -> int:
+    descriptor = _open_folder(root)
+    try:
+        fences.require(descriptor)
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def _open_folder(root: Path) -> int:
     try:
         return os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -298,6 +339,13 @@ def _regular(file: BinaryIO) -> Stamp:
     if not stat.S_ISREG(status.st_mode):
         raise not_a_file()
     return _stamp(status)
+
+
+def _twins(entries: list[os.DirEntry[str]]) -> set[str]:
+    """Return names that mean the same as another one here; of several spellings the composed one counts."""
+    names = {entry.name for entry in entries if not entry.name.isascii() and _is_text(entry.name)}
+    kept = {nfc(name): name for name in sorted(names, key=lambda name: (name == nfc(name), name))}
+    return names - set(kept.values())
 
 
 def _is_folder(entry: os.DirEntry[str]) -> bool:

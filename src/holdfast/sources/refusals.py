@@ -37,6 +37,24 @@ def folder_not_permitted() -> Permanent:
     )
 
 
+def own_data() -> Permanent:
+    """Say that the folder is our own."""
+    return Permanent(
+        "own_data",
+        "The folder is, or lies in, a folder where Holdfast keeps its own data (HOLDFAST_HOME, HOLDFAST_DATA or the "
+        "database). Keep your documents in another folder, and sync that one.",
+    )
+
+
+def folder_not_allowed() -> Permanent:
+    """Say that the folder is outside the roots that the operator allows."""
+    return Permanent(
+        "folder_not_allowed",
+        "The folder is not below one that the operator of this server allows. Ask the operator to add it to "
+        "HOLDFAST_FOLDER_ROOTS, or to sync it once on the server itself with `holdfast sync`.",
+    )
+
+
 def outside_folder() -> Permanent:
     """Refuse a path that leaves its folder."""
     return Permanent(

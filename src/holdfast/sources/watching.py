@@ -49,7 +49,7 @@ def watch(
     while not stop.is_set():
         began = time.monotonic()
         watching = began >= again
-        for reported in _session(root, ignoring, stop, watching=watching):
+        for reported in _session(root, rules, ignoring, stop, watching=watching):
             if stop.is_set():
                 return
             now = _identity(root)
@@ -69,10 +69,13 @@ def watch(
                 again = began + every.total_seconds()
 
 
-def _session(root: Path, ignoring: Ignoring, stop: Event, *, watching: bool) -> Iterator[bool]:
-    """Yield whether something was reported, every glance, as long as watching works; at least one glance."""
+def _session(root: Path, rules: FolderRules, ignoring: Ignoring, stop: Event, *, watching: bool) -> Iterator[bool]:
+    """Yield whether something was reported, every glance, as long as watching works; at least one glance.
+
+    What we write ourselves below the root is no news: each sync would report itself.
+    """
     for reports in _reports(root, stop) if watching else ():
-        yield any(_matters(root, path, ignoring) for _, path in reports)
+        yield any(_matters(root, path, ignoring) and not rules.limits.own(path) for _, path in reports)
     yield False
     stop.wait(GLANCE_MS / 1000)
 

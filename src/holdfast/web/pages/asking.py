@@ -9,7 +9,7 @@ from fastapi import APIRouter, Query
 from fastapi.responses import HTMLResponse
 
 from holdfast.api.bases import Name
-from holdfast.front.values import Kind, Mode
+from holdfast.front.values import Hits, Kind, Mode
 from holdfast.web.marking import marked
 from holdfast.web.painting import Visiting
 
@@ -56,7 +56,7 @@ def search_page(
     hits = (
         front.asking.search(base, q, limit=limit, channels=channel or None, below=[below] if below else ())
         if q.strip()
-        else []
+        else Hits()
     )
     took = (time.perf_counter() - began) * 1000
     folders = front.documents.list(base, kinds=[Kind.DIRECTORY, Kind.SITEMAP], size=FOLDERS).items

@@ -44,5 +44,6 @@ interface Spent { kind: string; texts: number; tokens_in: number; tokens_out: nu
 interface Cost { document: number; name: string; spent: Spent; saved: Spent; kinds_spent: Spent[]; kinds_saved: Spent[] }
 interface Place { document: number; name: string; chunk: number; generation: number; start: number; end: number; headings: string[]; text: string }
 interface Hit extends Place { rank: number; score: number; title: string | null; channels: Record<string, { score: number; rank: number }> }
+interface Notice extends Problem { channel: string }
 interface Citation { number: number; document: number; name: string; chunk: number; generation: number; start: number; end: number; quote: string }
-interface Answer { outcome: "answered" | "nothing_found" | "no_language_model"; message: string; mode: string; text: string; citations: Citation[]; context: Place[]; facts: string[]; cut: boolean }
+interface Answer { outcome: "answered" | "nothing_found" | "no_language_model"; message: string; mode: string; text: string; citations: Citation[]; context: Place[]; facts: string[]; cut: boolean; notices: Notice[] }

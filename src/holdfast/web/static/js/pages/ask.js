@@ -4,6 +4,7 @@ import { search } from "../api.js";
 import { answered } from "../answering.js";
 import { tried } from "../dialog.js";
 import { byId, data, el } from "../html.js";
+import { showNotices } from "../notices.js";
 import { openPassage, passageHref } from "../passage.js";
 import { number, t } from "../words.js";
 
@@ -32,6 +33,7 @@ function begin() {
   byId("begin").hidden = true;
   byId("said").hidden = false;
   for (const name of ["answer", "citations", "context"]) byId(name).replaceChildren();
+  showNotices([]);
   byId("answer").setAttribute("aria-busy", "true");
   byId("told").textContent = t("ask.thinking");
   byId("stop").hidden = false;
@@ -47,6 +49,7 @@ function end(told) {
 /** @param {Answer} answer */
 function paint(answer) {
   byId("told").textContent = t(`ask.outcome.${answer.outcome}`) + (answer.cut ? ` ${t("ask.cut")}` : "");
+  showNotices(answer.notices);
   const left = [...answer.citations]; // in the order of their markers; each stands for one of them
   byId("answer").replaceChildren(
     ...answer.text.split(/(\[\d+\])/).map((part) => {

@@ -3,6 +3,7 @@
 import { at, call, search } from "../api.js";
 import { tried } from "../dialog.js";
 import { byId, data, el, field, svg } from "../html.js";
+import { showNotices } from "../notices.js";
 import { marked } from "../marking.js";
 import { passageHref } from "../passage.js";
 import { follow } from "../stream.js";
@@ -29,17 +30,18 @@ async function run() {
   request = new AbortController();
   const signal = request.signal;
   byId("stale").hidden = true;
-  if (!q.trim()) return paint([], 0, q);
+  if (!q.trim()) return paint([], 0, q, []);
   byId("told").textContent = t("search.searching");
   const body = { query: q, limit, channels: channel.length ? channel : null, below: below ? [Number(below)] : [] };
   const found = await tried(() => call("POST", `${at(base)}/search`, { body, signal }));
   if (signal.aborted) return;
-  if (found) paint(found.hits, found.took_ms, q);
+  if (found) paint(found.hits, found.took_ms, q, found.notices);
   else byId("told").textContent = "";
 }
 
-/** @param {Hit[]} hits @param {number} took @param {string} q */
-function paint(hits, took, q) {
+/** @param {Hit[]} hits @param {number} took @param {string} q @param {Notice[]} notices */
+function paint(hits, took, q, notices) {
+  showNotices(notices);
   list.replaceChildren(...hits.map((one) => row(one, q, best(hits))));
   byId("told").textContent = hits.length ? t("search.found", { count: number(hits.length), took: number(Math.round(took)) }) : "";
   byId("begin").hidden = Boolean(q.trim());
