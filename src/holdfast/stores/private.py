@@ -51,7 +51,4 @@ def close_to_others(path: Path) -> None:
 
 
 def _warn(path: str | Path) -> None:
-    log.warning(
-        "files.open_to_others path=%s: other users can read it, and it belongs to another user; run chmod go= there",
-        path,
-    )
+    log.warning("files.open_to_others path=%s: it belongs to another user, who must run chmod go= on it", path)
