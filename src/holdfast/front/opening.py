@@ -18,6 +18,7 @@ from holdfast.errors import BadSettings
 from holdfast.runtime.crew import Shift
 from holdfast.runtime.liveness import holder_name, known_dead
 from holdfast.settings import DATA, DATABASE, Settings
+from holdfast.stores.private import private_file, private_folder
 from holdfast.wiring import Library, Recipe, open_settings
 
 SERVER = "server.json"  # in the home folder: who serves there, and under which address
@@ -39,7 +40,7 @@ def open_library(settings: Settings) -> Library:
     home = Path(settings.home)
     if settings.database == f"sqlite:///{home / DATABASE}":
         try:
-            home.mkdir(mode=0o700, parents=True, exist_ok=True)
+            private_folder(home)
         except OSError as error:
             raise BadSettings(f"The folder {str(home)!r} cannot be made ({error}); name another one.") from error
     return Library(open_settings(settings), settings)
@@ -75,9 +76,10 @@ def me() -> Caller:
 def announce(settings: Settings, address: str) -> None:
     """Note that this process serves the folder."""
     path = Path(settings.home) / SERVER
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    private_folder(path.parent)
     told = json.dumps({"address": address, "holder": holder_name()})
-    path.with_suffix(".new").write_text(told)
+    with open(path.with_suffix(".new"), "w", opener=private_file) as file:
+        file.write(told)
     path.with_suffix(".new").replace(path)
 
 

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from holdfast.errors import BadRequest
 from holdfast.stores.disk import DATA, reporting_full_disk
+from holdfast.stores.private import private_file, private_folder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -62,7 +63,7 @@ class Blobs:
 
     @contextmanager
     def _putting(self) -> Iterator[Callable[[Bytes], Blob]]:
-        self._folder.mkdir(parents=True, exist_ok=True)
+        private_folder(self._folder)
         blobs: list[Blob] = []
 
         def put(source: Bytes) -> Blob:
@@ -84,7 +85,7 @@ class Blobs:
         unfinished = self._folder / f"{id_}{UNFINISHED}"
         digest, size = hashlib.sha256(), 0
         try:
-            with unfinished.open("xb") as file:
+            with open(unfinished, "xb", opener=private_file) as file:
                 while block := source.read(BLOCK):
                     digest.update(block)
                     size += len(block)
@@ -164,7 +165,7 @@ def _rename(file: Path, target: Path) -> None:
     try:
         file.rename(target)
     except FileNotFoundError:
-        target.parent.mkdir(exist_ok=True)
+        private_folder(target.parent)
         file.rename(target)
 
 

@@ -15,6 +15,8 @@ import time
 import uuid
 from typing import TYPE_CHECKING, Any, Protocol
 
+from holdfast.stores.private import FILE, private_folder
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -64,7 +66,7 @@ class PipeListener:
         else:
             # Made under a hidden name: a pipe that is seen before it is opened would be taken for a dead one.
             hidden = path.with_name(HIDDEN + path.name)
-            os.mkfifo(hidden)
+            os.mkfifo(hidden, FILE)
             # Opened for both ways, so that it never reads as ended when a writer closes.
             self._reads = self._writes = os.open(hidden, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
             hidden.rename(path)
@@ -112,7 +114,7 @@ class FileBell:
 
     def listen(self) -> PipeListener:
         """Make a pipe of our own."""
-        self._folder.mkdir(parents=True, exist_ok=True)
+        private_folder(self._folder)
         return PipeListener(self._folder / uuid.uuid4().hex)
 
     def close(self) -> None:

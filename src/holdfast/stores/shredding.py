@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Self
 
 from holdfast.errors import StoreError
 from holdfast.stores import gaps
+from holdfast.stores.private import private_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator
@@ -52,7 +53,7 @@ def shred(path: Path, turn: Turn, words: Collection[str]) -> bool:
 @contextmanager
 def _alone(path: Path) -> Iterator[bool]:
     """Tell whether nobody else shreds; then nobody begins before the end of the block."""
-    with path.open("ab") as file:
+    with open(path, "ab", opener=private_file) as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             alone = True

@@ -13,7 +13,7 @@ import sqlite3
 import stat
 import threading
 from collections import deque
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from functools import lru_cache
 from itertools import chain
 from typing import TYPE_CHECKING, Any
@@ -30,6 +30,7 @@ from holdfast.errors import (
     StoreUnavailable,
 )
 from holdfast.stores.disk import FULL, disk_full
+from holdfast.stores.private import close_to_others, private_file
 from holdfast.stores.shredding import shred
 
 if TYPE_CHECKING:
@@ -89,7 +90,7 @@ class Turns:
     def _descriptor(self, path: Path) -> int:
         if self._file is None:
             try:
-                self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+                self._file = private_file(path, os.O_RDWR | os.O_CREAT)
             except OSError as error:
                 raise _unwritable(path, error) from error
         return self._file
@@ -127,8 +128,12 @@ class SqliteDialect:
         if self._path is None:
             return
         _require_database(self._path)
+        with suppress(OSError):  # it exists, or SQLite reports what is wrong with its folder
+            os.close(private_file(self._path, os.O_RDWR | os.O_CREAT | os.O_EXCL))
         with self._turns.one(), closing(sqlite3.connect(self._path, timeout=BUSY_SECONDS)) as raw:
             raw.execute("PRAGMA journal_mode=WAL")
+            for ending in ("", "-wal", "-shm"):  # SQLite creates the others with the rights of the database file
+                close_to_others(self._path.with_name(self._path.name + ending))
 
     @contextmanager
     def write(self, engine: Engine, *, durable: bool) -> Iterator[Connection]:

@@ -1,0 +1,76 @@
+"""What is stored is for its owner alone, whatever the umask is and whoever created the folder."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from holdfast.front.opening import announce, open_library
+from holdfast.knowledge.adding import Upload
+from holdfast.settings import Settings
+from holdfast.wiring import open_bell, open_news
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+@pytest.fixture(autouse=True)
+def open_to_all() -> Iterator[None]:
+    """Create files that everybody may read and write, unless the code says otherwise."""
+    before = os.umask(0)
+    yield
+    os.umask(before)
+
+
+def rights(folder: Path) -> dict[str, str]:
+    """Return the mode of a folder and of everything in it that other users may touch."""
+    found = [folder, *folder.rglob("*")]
+    modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in found}
+    return {name: oct(mode) for name, mode in modes.items() if mode & 0o077}
+
+
+def use(settings: Settings) -> None:
+    """Do what creates files: add a document, erase, wait for wake-ups, announce a server."""
+    library = open_library(settings)
+    base = library.bases.create("shelf")
+    library.items.put(base, [Upload("a.txt", b"tide")])
+    library.erasing.erase()
+    listeners = [open_bell(settings.database).listen(), open_news(settings.database).listen()]
+    announce(settings, "http://127.0.0.1:1")
+    home = Path(settings.home)
+    names = {path.name for path in home.rglob("*")}
+    assert {"holdfast.db", "holdfast.db-wal", "holdfast.db-shm", "holdfast.db-turn", "server.json"} <= names
+    assert rights(home) == {}
+    for listener in listeners:
+        listener.close()
+    library.store.close()
+
+
+def test_everything_in_a_new_home_folder_is_for_its_owner_alone(tmp_path: Path) -> None:
+    use(Settings(home=str(tmp_path / "home")))
+
+
+def test_a_home_folder_that_others_could_read_is_closed_to_them(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    use(Settings(home=str(home)))
+    for path in (home, *home.rglob("*")):
+        path.chmod(0o777)
+    library = open_library(Settings(home=str(home)))
+    library.items.put(library.bases.find("shelf"), [Upload("b.txt", b"ebb")])
+    library.store.close()
+    assert home.stat().st_mode & 0o077 == 0  # nobody else reaches what lies in it
+    assert rights(home / "holdfast.db") == {}
+    assert (home / "files").stat().st_mode & 0o077 == 0
+
+
+def test_a_folder_that_all_users_share_keeps_its_rights(tmp_path: Path) -> None:
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    shared.chmod(0o1777)
+    open_library(Settings(home=str(shared))).store.close()
+    assert stat.S_IMODE(shared.stat().st_mode) == 0o1777
+    assert rights(shared / "holdfast.db") == {}
