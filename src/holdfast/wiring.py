@@ -187,6 +187,7 @@ class Library:
             words_memory=settings.words_memory,
         )
         self.indexes = Indexes(tools, self.catalogue)
+        store.costs = self.indexes.costs
         self.items = Items(store, self.catalogue, self.blobs, self.indexes)
         self.bases = Bases(store, self.catalogue, self.indexes, self.items)
         self.archives = Archives(ArchiveParts(store, self.blobs, self.bases, self.items, __version__))

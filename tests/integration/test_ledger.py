@@ -14,6 +14,7 @@ from holdfast.front.local import Local
 from holdfast.front.opening import me
 from holdfast.front.values import Answer
 from holdfast.indexes.vector import VectorIndex
+from holdfast.knowledge.adding import Terms, Upload
 from holdfast.library.catalogue import BaseSettings
 from holdfast.library.memos import REMEMBERED, Bill, Memos
 from holdfast.providers.batches import HARMLESS
@@ -27,6 +28,7 @@ from tests.support.paid_provider import (
     DROPPED,
     FAILED_IN_STREAM,
     FILTERED,
+    FINE,
     SHORT,
     Fault,
     PaidProvider,
@@ -389,3 +391,86 @@ def test_a_probe_of_a_base_that_is_repaired_is_on_its_ledger(make: Make, paid: P
     before = paid.bill.tokens
     index.probe(rig.base, recipe)
     assert rows(rig)[-1][:5] == ("probe", None, 1, 1, paid.bill.tokens - before)
+
+
+# -------------------------------------------------------------------- refused duplicates
+
+
+def costs(rig: Rig) -> list[tuple[str, float]]:
+    """Read the refused requests: the reason, and what each would have cost."""
+    found = Local(rig.library, me()).accounts.duplicates("shelf").items
+    return [(one.reason, one.cost) for one in reversed(found)]
+
+
+def copy(rig: Rig, text: str) -> None:
+    """Upload the same content under another name, which is refused."""
+    (reply,) = rig.library.items.adding.add(rig.base, [Upload("copy.md", text.encode())], Terms())
+    assert reply.reason == "content_exists"
+
+
+def test_a_refused_duplicate_costs_what_is_not_paid_for_yet(make: Make, paid: PaidProvider) -> None:
+    rig = make(chunk_size=48, chunk_overlap=0)
+    text = sections(20)
+    rig.put("one.md", text)
+    rig.put("one.md", text)  # before it is read
+    rig.worker.run_next(1)
+    rig.put("one.md", text)  # before anything is paid
+    copy(rig, text)
+    rig.work()
+    whole = paid.bill.tokens * 2.0 / MILLION
+    rig.put("one.md", text)  # all is known
+    copy(rig, text)
+    found = costs(rig)
+    assert [reason for reason, _ in found] == [
+        *["same_content"] * 2,
+        "content_exists",
+        "same_content",
+        "content_exists",
+    ]
+    assert [cost for _, cost in found[:3]] == [pytest.approx(whole, rel=0.5)] * 3
+    assert [cost for _, cost in found[3:]] == [0.0, 0.0]
+
+
+def test_a_refused_duplicate_of_a_document_that_is_half_paid_costs_the_other_half(
+    make: Make, paid: PaidProvider, clock: FakeClock
+) -> None:
+    rig = make(chunk_size=48, chunk_overlap=0)
+    text = sections(128)
+    rig.put("one.md", text)
+    rig.worker.run_next(1)
+    rig.put("one.md", text)
+    paid.next(FINE, BAD_KEY)  # of two batches the second fails
+    rig.work()
+    assert 0 < paid.bill.texts.total() < 128
+    rig.put("one.md", text)
+    copy(rig, text)
+    (_, whole), (_, half), (_, copied) = costs(rig)
+    assert half == copied == pytest.approx(whole / 2, rel=0.1)
+
+
+@pytest.mark.parametrize(
+    ("settings", "base"), [({}, {}), (PRICED, {"embedding": "offline"})], ids=["no price", "nothing to pay"]
+)
+def test_a_refused_duplicate_without_a_price_costs_nothing(
+    make: Make, settings: Mapping[str, Any], base: dict[str, Any]
+) -> None:
+    rig = make(settings=settings, **base)
+    rig.put("one.md", WHALES)
+    rig.put("one.md", WHALES)
+    assert costs(rig) == [("same_content", 0.0)]
+
+
+def test_a_refused_duplicate_counts_what_a_language_model_would_read(
+    database_url: str, tmp_path: Path, clock: FakeClock, paid: PaidProvider
+) -> None:
+    priced = {"chat_url": "http://model", "chat_model": "speaker", "chat_price_read": 1.0, "chat_price_written": 5.0}
+    rig = QuestionRig(database_url, tmp_path / "blobs", clock, paid, settings=priced)
+    rig.put("one.md", sections(10))
+    rig.worker.run_next(1)
+    rig.put("one.md", sections(10))
+    rig.work()
+    rig.put("one.md", sections(10))
+    (_, before), (_, after) = costs(rig)
+    assert before > 10 * 1000 / MILLION  # ten questions with their answers
+    assert after == 0.0
+    rig.close()

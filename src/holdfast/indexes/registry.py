@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from holdfast.errors import BadSettings, StoreError
 from holdfast.indexes.base import NotEnabled
+from holdfast.indexes.costs import Costs
 from holdfast.indexes.documents import CONTENT, list_spec
 from holdfast.library.catalogue import spec_text
 from holdfast.library.sweeping import Sweeper
@@ -42,6 +43,7 @@ class Indexes:
         self._made: dict[str, Index] = dict(more or {})
         self._round: Iterator[int] = iter(())
         self._points = _points()
+        self.costs = Costs(tools)
 
     @property
     def kinds(self) -> list[str]:

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 
     from holdfast.core.admission import Answer
     from holdfast.core.slot import JobId, Ticket
+    from holdfast.indexes.costs import Costs
     from holdfast.indexes.registry import Indexes
     from holdfast.library.blobs import Blob, Blobs, Bytes
     from holdfast.library.catalogue import Base, Catalogue, Place
@@ -130,6 +131,7 @@ class Adding:
         self._catalogue = catalogue
         self._blobs = blobs
         self._indexes = indexes
+        self._costs = indexes.costs
 
     def add(self, base: Base, uploads: Iterable[Upload], terms: Terms) -> list[Reply]:
         """Add items to a container, or change those of the same name; each has its own answer, in order."""
@@ -163,7 +165,7 @@ class Adding:
         cases = [Case(upload, same.get(upload.place)) for upload in uploads]
         with self._blobs.putting() as put:
             useless = [blob.name for case in cases for blob in case.take_bytes(put)]
-        shipment = Shipment(base, terms, self.slots, cases)
+        shipment = Shipment(base, terms, self.slots, cases, self._costs)
         try:
             answers = self._store.admit_with(shipment.write)
             useless += shipment.useless
@@ -258,9 +260,15 @@ class Shipment:
     """Items of different names on their way into one transaction."""
 
     def __init__(
-        self, base: Base, terms: Terms, slots: Callable[[Base], tuple[SlotSpec, ...]], cases: Sequence[Case]
+        self,
+        base: Base,
+        terms: Terms,
+        slots: Callable[[Base], tuple[SlotSpec, ...]],
+        cases: Sequence[Case],
+        costs: Costs,
     ) -> None:
         self.base = base
+        self._costs = costs
         self.terms = terms
         self.slots = slots
         self.specs: tuple[SlotSpec, ...] = ()  # as the base wants them when it is our turn
@@ -352,15 +360,23 @@ class Shipment:
                 case.item, case.reason = None, QUOTA_EXHAUSTED.reason
 
     def _audit(self, tx: Transaction, refused: Sequence[Case]) -> None:
-        """Record what was refused: who asked, and what stood in its way."""
+        """Record what was refused: who asked, what stood in its way, and what it would have cost."""
+        copies = {str(case.number) for case in refused if case.reason == "content_exists"}
+        known = self._costs(tx, [(self.base.key, number) for number in copies])
         rows = [
             [
                 self.base.key, str(case.number or ""), str(_operation(case)), str(case.verdict),
-                case.reason, None, self.terms.requester, 0.0,
+                case.reason, None, self.terms.requester, self._cost(case, known),
             ]
             for case in refused
         ]  # fmt: skip
         tx.run(slots_sql.AUDIT, rows)
+
+    def _cost(self, case: Case, known: Mapping[tuple[str, str], float]) -> float:
+        """Estimate what a refused upload would have cost; answers about the same content are known or on their way."""
+        if case.reason == "content_exists":
+            return known.get((self.base.key, str(case.number)), 0.0)
+        return self._costs.of_bytes(self.base, case.name, case.blob.size) if case.blob else 0.0
 
     def _at_once(self, tx: Transaction, case: Case) -> bool:
         """Tell whether it is indexed now; what was indexed once is kept up to date."""

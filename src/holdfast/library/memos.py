@@ -114,7 +114,7 @@ class Memos:
 
     def __init__(self, database: Database, prices: Mapping[str, Price] = NO_PRICES) -> None:
         self._database = database
-        self._prices = prices
+        self.prices = prices
         self._queries: OrderedDict[Hashable, object] = OrderedDict()
         self._mutex = threading.Lock()
 
@@ -227,7 +227,7 @@ class Memos:
 
     def _cost(self, bill: Bill) -> list[object]:
         """Return the tokens of a bill and their price at this moment."""
-        known = self._prices.get(bill.model.rpartition("@")[0])
+        known = self.prices.get(bill.model.rpartition("@")[0])
         price = known.of(bill.tokens_in, bill.tokens_out) if bill.price is None and known is not None else bill.price
         return [bill.tokens_in, bill.tokens_out, price, int(bill.estimated)]
 

@@ -359,6 +359,20 @@ EXISTING_CHUNKS = select(chunks.c.id).where(chunks.c.id.in_(select(_row.c.id)))
 
 # ---------------------------------------------------------------- memos and the ledger
 
+# Chunks of the newest list that have no more paid answers than `known`, and on each row how many there are.
+_newest = select(func.max(lists.c.build)).where(lists.c.owner_id == owners.c.id).correlate(owners).scalar_subquery()
+_answers = select(func.count()).where(memo_uses.c.chunk_id == chunks.c.id).correlate(chunks).scalar_subquery()
+UNPAID_CHUNKS = (
+    select(chunks.c.text, func.count().over())
+    .select_from(
+        owners.join(lists, and_(lists.c.owner_id == owners.c.id, lists.c.build == _newest)).join(
+            chunks, chunks.c.id == lists.c.chunk_id
+        )
+    )
+    .where(owners.c.base == word("base"), owners.c.owner == word("owner"), _answers <= number("known"))
+    .limit(LIMIT)
+)
+
 _row = batch(id=int)
 _lives = select(slots.c.id).where(slots.c.owner_id == chunks.c.owner_id, slots.c.state != literal_column("'deleting'"))
 LIVING_CHUNKS = select(chunks.c.id).where(chunks.c.id.in_(select(_row.c.id)), _lives.exists())

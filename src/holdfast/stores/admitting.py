@@ -39,7 +39,9 @@ if TYPE_CHECKING:
     from holdfast.core.rules import Rules
     from holdfast.core.slot import Slot
     from holdfast.stores.database import Database, Transaction
-from holdfast.stores.values import OwnerRow
+    from holdfast.stores.values import OwnerRow
+
+    Costs = Callable[[Transaction, Sequence[tuple[str, str]]], Mapping[tuple[str, str], float]]
 
 LOWEST_PRIORITY = 9
 
@@ -102,6 +104,7 @@ class Admitting(Desk):
     ) -> None:
         super().__init__(database, rules, wake)
         self._ids = ids
+        self.costs: Costs = lambda _tx, _owners: {}  # estimates what is left to pay for owners, by base and owner
         self._gathering = Gathering(self._answer_gathered)
 
     def admit(self, requests: Sequence[Request]) -> list[Answer]:
@@ -167,8 +170,26 @@ class Admitting(Desk):
         if counted:
             _count(tx, [case for case in cases.values() if case.accepted and case.request.operation in BUILDS])
         changes = self._accept(tx, [case for case in cases.values() if case.accepted], snapshot)
-        _audit(tx, [case for case in cases.values() if not case.accepted])
+        self._audit(tx, [case for case in cases.values() if not case.accepted])
         return cases, self._follow(tx, snapshot, changes).statuses, changes
+
+    def _audit(self, tx: Transaction, cases: Sequence[Case]) -> None:
+        """Record what made no new work: who asked, what stood in its way, what it would have cost."""
+        unpaid = [
+            (case.request.base, case.request.owner)
+            for case in cases
+            if not case.request.cost and case.request.operation in BUILDS and _unfinished(case)
+        ]
+        costs = self.costs(tx, unpaid) if unpaid else {}
+        rows = [
+            [
+                case.request.base, case.request.owner, case.request.operation, case.row.verdict, case.row.reason,
+                case.job, case.request.requester,
+                costs.get((case.request.base, case.request.owner), case.request.cost),
+            ]
+            for case in cases
+        ]  # fmt: skip
+        tx.run(sql.AUDIT, rows)
 
     def _case(self, look: Look, request: Request, row: OwnerRow | None) -> Case:
         owner = row.id if row is not None else None
@@ -399,13 +420,6 @@ def _count(tx: Transaction, builds: Sequence[Case]) -> None:
     tx.run(sql.SPEND, [[quota.base, quota.day, quota.used] for quota in quotas.values()])
 
 
-def _audit(tx: Transaction, cases: Sequence[Case]) -> None:
-    """Record what made no new work: who asked, what stood in its way, what it would have cost."""
-    rows = [
-        [
-            case.request.base, case.request.owner, case.request.operation, case.row.verdict, case.row.reason,
-            case.job, case.request.requester, case.request.cost,
-        ]
-        for case in cases
-    ]  # fmt: skip
-    tx.run(sql.AUDIT, rows)
+def _unfinished(case: Case) -> bool:
+    """Tell whether something of the owner is not built: what is built costs nothing again."""
+    return any(slot.state is not SlotState.READY for slot in case.live.values())

@@ -1,0 +1,96 @@
+"""Estimates what a refused request would have cost: the tokens that are not paid for yet, at the prices of today.
+
+A document that is indexed costs nothing, because every answer about it is known. Of one that is being indexed, the
+chunks count that have no paid answer yet. Before it is read, a text file counts by its size; the size of other files
+says little about their text, and they count when they have been read. It is an estimate for the list of refused
+requests; nothing is decided by it.
+"""
+
+from __future__ import annotations
+
+import mimetypes
+from typing import TYPE_CHECKING
+
+from holdfast.content.tokens import estimate
+from holdfast.core.states import SlotState
+from holdfast.indexes.documents import CONTENT
+from holdfast.indexes.speaking import ROOM
+from holdfast.library import item_statements as items_sql
+from holdfast.library import statements as sql
+from holdfast.library.catalogue import Kind, base_of, read_items
+from holdfast.library.prices import Price
+from holdfast.providers.batches import BYTES_PER_TOKEN
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from holdfast.indexes.base import Tools
+    from holdfast.library.catalogue import Base, Item
+    from holdfast.providers.base import Models
+    from holdfast.stores.database import Transaction
+
+EMBEDDED = frozenset({"vector"})  # indexes that pay for embeddings of chunks
+SPOKEN = frozenset({"graph", "questions"})  # indexes that ask a language model about chunks
+SAMPLE = 50  # chunks that are weighed; the others count as much on average
+NOT_KNOWN = Price()
+
+
+class Costs:
+    """Estimates costs with the models and prices of this process."""
+
+    def __init__(self, tools: Tools) -> None:
+        self._tools = tools
+
+    def __call__(self, tx: Transaction, owners: Sequence[tuple[str, str]]) -> dict[tuple[str, str], float]:
+        """Estimate what is left to pay for documents, by base and owner; other owners cost nothing."""
+        numbers = {int(owner): (base, owner) for base, owner in owners if owner.isdecimal()}
+        if not numbers:
+            return {}
+        states: dict[int, dict[str, SlotState]] = {}
+        for document, kind, state, *_ in tx.run(items_sql.SLOTS_OF_DOCUMENTS, [[one] for one in numbers]):
+            states.setdefault(document, {})[kind] = SlotState(state)
+        ids = {int(base) for base, _ in numbers.values()}
+        bases = {one.id: one for one in map(base_of, tx.run(items_sql.READ_BASES, [[id_] for id_ in ids]))}
+        return {
+            numbers[item.id]: self._left(tx, bases[item.base], item, states[item.id])
+            for item in read_items(tx, states)
+            if item.base in bases
+        }
+
+    def of_bytes(self, base: Base, item: str, size: int) -> float:
+        """Estimate what a file costs that is not there yet."""
+        if not _is_text(item):
+            return 0.0
+        tokens = size // BYTES_PER_TOKEN + 1
+        return self._price(base, base.settings.indexes, tokens, tokens // base.settings.chunk_size + 1)
+
+    def _left(self, tx: Transaction, base: Base, item: Item, states: Mapping[str, SlotState]) -> float:
+        pending = [kind for kind, state in states.items() if state is not SlotState.READY]
+        if CONTENT in pending:
+            name = "note.txt" if item.kind is Kind.NOTE else item.name
+            return self.of_bytes(base, name, item.size) if any(kind != CONTENT for kind in pending) else 0.0
+        if self._price(base, pending, 1, 1) == 0.0:
+            return 0.0
+        paid = [kind for kind in states if kind not in pending and self._price(base, [kind], 1, 1)]
+        rows = tx.run(sql.UNPAID_CHUNKS, base=base.key, owner=item.key, known=len(paid), limit=SAMPLE)
+        if not rows:
+            return 0.0
+        chunks = int(rows[0][1])
+        tokens = sum(estimate(text) for text, _ in rows) * chunks // len(rows)
+        return self._price(base, pending, tokens, chunks)
+
+    def _price(self, base: Base, kinds: Sequence[str], tokens: int, chunks: int) -> float:
+        """Return the price of chunks with so many tokens for some indexes; 0 where no price is known."""
+        embedder, speaker = self._tools.embedder_of(base), self._tools.speaker_of(base)
+        embedding, chat = self._known(embedder, embedder.embedding_model), self._known(speaker, speaker.chat_model)
+        costs = [embedding.of(tokens, 0) for kind in kinds if kind in EMBEDDED]
+        costs += [chat.of(tokens + ROOM * chunks, 0) for kind in kinds if kind in SPOKEN]
+        return sum(cost or 0.0 for cost in costs)
+
+    def _known(self, models: Models, model: str | None) -> Price:
+        return self._tools.memos.prices.get(model, NOT_KNOWN) if model is not None and models.paid else NOT_KNOWN
+
+
+def _is_text(name: str) -> bool:
+    kind = mimetypes.guess_type(name)[0] or ""
+    return kind.startswith("text/") or kind in {"application/json", "application/xml"}
