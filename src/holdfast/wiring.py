@@ -55,7 +55,7 @@ from holdfast.runtime.reconciler import Reconciler
 from holdfast.schedulers.base import scheduler
 from holdfast.search.asking import Asking
 from holdfast.search.searching import Searching
-from holdfast.sources.reach import Reach
+from holdfast.sources.reach import WEBHOOK_ALLOW, Reach
 from holdfast.stores.bells import FileBell, MemoryBell, PostgresBell
 from holdfast.stores.erasing import Erasing
 from holdfast.stores.opening import open_store
@@ -191,7 +191,7 @@ class Library:
         self.log = Log(store.database)
         self.keys = Keys(store.database)
         self.repeats = Repeats(store.database)
-        self.webhooks = Webhooks(store.database, self.log, Reach.parse(settings.webhook_allow))
+        self.webhooks = Webhooks(store.database, self.log, Reach.parse(settings.webhook_allow, WEBHOOK_ALLOW))
         self.deliveries = Deliveries(store.database, self.log)
         self.syncing = Syncing(store, self.items, self.world.rules)
         self.cards = Cards(store, self.indexes)
