@@ -59,7 +59,7 @@ from holdfast.search.asking import Asking
 from holdfast.search.searching import Searching
 from holdfast.sources.folder import FolderRules
 from holdfast.sources.limits import FolderLimits
-from holdfast.sources.reach import Reach
+from holdfast.sources.reach import WEBHOOK_ALLOW, Reach
 from holdfast.stores.bells import FileBell, MemoryBell, PostgresBell
 from holdfast.stores.erasing import Erasing
 from holdfast.stores.opening import open_store
@@ -202,7 +202,7 @@ class Library:
             keyed=self.keys.exist,
         )
         self.repeats = Repeats(store.database)
-        self.webhooks = Webhooks(store.database, self.log, Reach.parse(settings.webhook_allow))
+        self.webhooks = Webhooks(store.database, self.log, Reach.parse(settings.webhook_allow, WEBHOOK_ALLOW))
         self.deliveries = Deliveries(store.database, self.log)
         self.syncing = Syncing(store, self.items, self.world)
         self.cards = Cards(store, self.indexes)

@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+import ast
 import json
+import re
+import shlex
 import sqlite3
 from contextlib import closing
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
 
+from holdfast import cli
 from holdfast.cli.app import app
 from holdfast.cli.plain import cell
 from holdfast.settings import PREFIX
 from tests.support.paid_provider import REFUSED, PaidProvider
 from tests.support.question_rig import sections
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 ESCAPE = "\x1b"
 
@@ -64,6 +66,75 @@ def typed(tmp_path_factory: pytest.TempPathFactory) -> Typed:
 @pytest.fixture
 def fresh(tmp_path: Path) -> Typed:
     return Typed(tmp_path)
+
+
+# ---------------------------------------------------------------- hints
+
+COMMAND = re.compile(r"(?:: |\t)(holdfast .+)$", re.MULTILINE)
+
+
+def hints(ran: Any) -> list[list[str]]:
+    """Return the commands that a command printed, as a shell would read them."""
+    return [shlex.split(one)[1:] for one in COMMAND.findall(ran.stdout + ran.stderr)]
+
+
+def test_every_hint_can_be_typed_as_it_is_printed(fresh: Typed) -> None:
+    """In a base whose name needs quotes, and for a library that only --home names."""
+    here = ["--home", fresh.folder / "a library"]
+    base = ["--base", "my base"]
+    bad = fresh.file("bad.md", " ")
+    good = fresh.file("good.md", "# Buoys\n\nA buoy floats.")
+    (fresh.folder / "files" / "sub folder").mkdir()
+    typed: list[tuple[list[Any], int]] = [
+        (["base", "ls"], 0),
+        (["ls", *base], 3),
+        (["base", "set", "my base"], 2),
+        (["add", bad, good, *base], 5),
+        (["add", good, fresh.file("c.md", "# C\n\nc."), "--no-wait", *base, "--on-duplicate", "replace"], 0),
+        (["add", fresh.file("d.md", "# D\n\nd."), "--no-wait", *base], 0),
+        (["add", fresh.folder / "files" / "sub folder", *base], 2),
+        (["retry", "1", *base], 1),
+        (["search", "buoy", *base], 0),
+        (["ask", "what floats?", *base], 0),
+        (["show", "99", *base], 3),
+        (["status", "0" * 32, *base], 3),
+        (["cards", "ls", *base], 0),
+        (["keys", "ls"], 0),
+        (["webhooks", "ls"], 0),
+    ]
+    ends = {"retry": 1}  # it is tried, and fails again
+    for words, end in typed:
+        ran = fresh(*here, *words, end=end)
+        found = hints(ran)
+        assert found, f"{words} prints no hint:\n{ran.stdout}{ran.stderr}"
+        for one in found:
+            assert one[:2] == list(map(str, here))
+            fresh(*one, end=ends.get(one[2], 4 if one[2] == "cards" else 0))
+
+
+def test_no_command_is_written_into_a_message_by_hand() -> None:
+    """Only `Face.hint` knows the library and the base that a printed command needs."""
+    for file in sorted(Path(cli.__file__).parent.glob("*.py")):
+        for node in ast.walk(ast.parse(file.read_text())):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str):
+                assert ": holdfast " not in node.value, f"{file.name}:{node.lineno}: {node.value}"
+
+
+def test_a_folder_is_looked_at_again_and_an_upload_is_refused(fresh: Typed) -> None:
+    folder = fresh.folder / "books"
+    folder.mkdir()
+    (folder / "a.md").write_text("# Buoys\n\nA buoy floats.")
+    fresh("sync", folder)
+    (folder / "b.md").write_text("# Bells\n\nA bell rings.")
+    assert fresh.json("search", "bell", "--channel", "fulltext") == []
+    assert "looking again: books" in fresh("refresh", "books").stderr
+    assert [one["name"] for one in fresh.json("search", "bell", "--channel", "fulltext")] == ["b.md"]
+    (folder / "c.md").write_text("# Tides\n\nA tide turns.")
+    assert [one["verdict"] for one in fresh.json("refresh", "--all")["replies"]] == ["accepted"]
+    assert fresh.json("search", "tide", "--channel", "fulltext")
+    fresh("add", fresh.file("u.md", "# Ropes\n\nA rope holds."))
+    assert "was uploaded" in fresh("refresh", "u.md", end=2).stderr
+    assert "say --all" in fresh("refresh", end=2).stderr
 
 
 # ---------------------------------------------------------------- a round

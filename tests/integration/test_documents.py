@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
 import pytest
@@ -14,8 +16,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
+    from holdfast.core.slot import Built
     from holdfast.knowledge.adding import Upload
     from holdfast.library.catalogue import Base
+    from holdfast.runtime.work import Task
     from tests.support.clock import FakeClock
 
 WHALES = "# Whales\n\nThe blue whale is the largest animal.\n\n## Food\n\nIt eats krill, tonnes of it.\n"
@@ -122,6 +126,35 @@ def test_a_cancelled_change_leaves_the_old_content_searchable(rig: Rig) -> None:
     for kind in CHANNELS:
         assert [hit.served.generation for hit in rig.find("krill", kind)] == [1]
         assert rig.find("granite", "fulltext") == []
+
+
+@pytest.mark.parametrize("kind", ["content", *CHANNELS])
+def test_a_batch_that_is_deleted_while_a_worker_is_at_it_stops_without_a_warning(
+    rig: Rig, kind: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    caplog.set_level(logging.INFO, "holdfast")
+    names = [f"{number}.md" for number in range(5)]
+    for name in names:
+        rig.put(name, WHALES + name)
+    if kind != "content":
+        rig.worker.run_next(100)
+    begun: list[str] = []
+    build = rig.indexers[kind].build
+
+    def late(task: Task) -> Built | None:
+        begun.append(task.ticket.key.owner)
+        if len(begun) == 1:
+            rig.delete(*names)
+            rig.clock.advance(timedelta(seconds=1))
+        return build(task)
+
+    monkeypatch.setattr(rig.indexers[kind], "build", late)
+    rig.work()
+    assert len(begun) == 1
+    told = [one.getMessage() for one in caplog.records if one.name == "holdfast"]
+    assert {one.levelname for one in caplog.records if one.name == "holdfast"} == {"INFO"}
+    assert len(told) <= 2, told
+    assert rig.count("items") == 0
 
 
 def test_chinese_is_found_by_a_word_within_a_sentence(rig: Rig) -> None:

@@ -1,4 +1,4 @@
-"""Indexers over DESIGN's model: content writes a list of chunks under its build, the others a row a chunk.
+"""Indexers that build as documents do: content writes a list of chunks under its build, the others a row a chunk.
 
 Every row goes through `Task.guarded`; every chunk is paid for at a provider that can fail.
 """

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import ipaddress
+from dataclasses import fields
 
 import pytest
 
 from holdfast.errors import BadSettings, Permanent
-from holdfast.sources.reach import PUBLIC, Reach
+from holdfast.settings import PREFIX, Settings
+from holdfast.sources.reach import FETCH_ALLOW, PUBLIC, WEBHOOK_ALLOW, Reach
 
 NOT_PUBLIC = [
     "0.0.0.0",  # noqa: S104 - refused here
@@ -133,3 +135,13 @@ def test_ports_that_are_not_of_the_web_are_refused(port: int) -> None:
 def test_a_list_that_cannot_be_read_is_refused(text: str) -> None:
     with pytest.raises(BadSettings):
         Reach.parse(text)
+
+
+@pytest.mark.parametrize("setting", [FETCH_ALLOW, WEBHOOK_ALLOW])
+@pytest.mark.parametrize(("address", "port"), [("10.0.0.1", 443), ("169.254.169.254", 443), ("93.184.216.34", 22)])
+def test_a_refusal_names_the_setting_that_allows_more(setting: str, address: str, port: int) -> None:
+    with pytest.raises(Permanent, match=setting) as refused:
+        Reach.parse("", setting).judge("pages.test", port, ipaddress.ip_address(address))
+    assert refused.value.params["setting"] == setting
+    assert setting.removeprefix(PREFIX).lower() in {one.name for one in fields(Settings)}
+    Reach.parse(f"{address}/32", setting).judge("pages.test", port, ipaddress.ip_address(address))

@@ -63,6 +63,9 @@ def add(
     no_wait: NoWait = False,
 ) -> Exit:
     """Add files, pages or notes, and wait until they are indexed."""
+    for word in what or []:
+        if Path(word).is_dir():
+            raise BadRequest(f"{word!r} is a folder; use: {face.hint('sync', word, base=base)}")
     asked = Asked(what or [], note, name, sitemap=sitemap, every=every)
     terms: dict[str, Any] = {"on_duplicate": on_duplicate, "index": False if no_index else None, "priority": priority}
     with face.open(work=not no_wait) as library:
@@ -95,8 +98,6 @@ class Asked:
         if (self.sitemap or self.every) and not self.pages:
             raise BadRequest("--sitemap and --every are for addresses of the web.")
         for word in self.files:
-            if word != "-" and Path(word).is_dir():
-                raise BadRequest(f"{word!r} is a folder; use: holdfast sync {word}")
             if word != "-" and not Path(word).is_file():
                 raise BadRequest(f"{word!r} is no file. Check the path; nothing was added.")
 
@@ -149,7 +150,7 @@ def sync(
 def _bring(face: Face, library: Holdfast, base: str, reply: Reply) -> Exit:
     """Wait until a folder and all below it have come to rest."""
     followed = WholeBase(library, base, reply.document)
-    follow(face, library, followed, again=looking(base, [reply.document or 0]))
+    follow(face, library, followed, again=looking(face, base, [reply.document or 0]))
     stands = followed.standing
     counts = library.bases.counts(base)
 

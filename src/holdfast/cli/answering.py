@@ -41,12 +41,12 @@ def finish(face: Face, library: Holdfast, base: str, replies: Sequence[Reply], *
     if face.terminal.json:
         face.terminal.document({"base": base, "replies": replies, "documents": standings})
     elif wait:
-        sum_up(face, standings)
+        sum_up(face, base, standings)
     else:
         for one in replies:
             face.terminal.row(one.document, one.name, one.status, one.job)
         if asked:
-            face.terminal.say(f"Not waited for. Look: {looking(base, list(asked))}")
+            face.terminal.say(f"Not waited for. Look: {looking(face, base, list(asked))}")
     refused = [answer(str(one.verdict), one.reason) for one in replies if not one.accepted or not wait]
     return together([*refused, *map(ended_as, standings)])
 
@@ -59,7 +59,7 @@ def settle(face: Face, library: Holdfast, base: str, names: Mapping[int, str]) -
             face.terminal.row(one.id, names[one.id], one.status, one.why.message if one.why else "")
 
     followed = SomeDocuments(library, base, names)
-    follow(face, library, followed, again=looking(base, list(names)), ended=ended)
+    follow(face, library, followed, again=looking(face, base, list(names)), ended=ended)
     return list(followed.standings.values())
 
 
@@ -68,13 +68,12 @@ def ended_as(one: Standing) -> Exit:
     return ENDS.get(str(one.status), Exit.OK)
 
 
-def looking(base: str, documents: Sequence[int]) -> str:
-    """Tell how to see how documents stand."""
-    of = "" if base == "default" else f" --base {base}"
-    return f"holdfast status {documents[0]}{of}" if len(documents) == 1 else f"holdfast ls{of}"
+def looking(face: Face, base: str, documents: Sequence[int]) -> str:
+    """Return the command that shows the status of documents."""
+    return face.hint("status", documents[0], base=base) if len(documents) == 1 else face.hint("ls", base=base)
 
 
-def sum_up(face: Face, standings: Sequence[Standing]) -> None:
+def sum_up(face: Face, base: str, standings: Sequence[Standing]) -> None:
     """Tell how many documents ended how."""
     counted: dict[str, int] = {}
     for one in standings:
@@ -82,7 +81,7 @@ def sum_up(face: Face, standings: Sequence[Standing]) -> None:
     if len(standings) > 1:
         face.terminal.say(", ".join(f"{number:,} {status}" for status, number in sorted(counted.items())))
     if counted.get("failed"):
-        face.terminal.say("Try again what failed: holdfast retry --all")
+        face.terminal.say(f"Try again what failed: {face.hint('retry', '--all', base=base)}")
 
 
 def _called(one: Reply) -> str:

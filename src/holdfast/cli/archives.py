@@ -56,6 +56,6 @@ def restore(
         if done.skipped:
             face.terminal.warn(f"{many(done.skipped, 'document')} can be indexed tomorrow; the quota ends today.")
         if not no_wait:
-            follow(face, library, WholeBase(library, done.base), again=f"holdfast ls --base {done.base}")
+            follow(face, library, WholeBase(library, done.base), again=face.hint("ls", base=done.base))
     face.show(done, lambda: face.terminal.row(done.base, done.documents))
     return Exit.OK

@@ -91,17 +91,18 @@ def _hits(face: Face, found: Hits, base: str, *, whole: bool) -> None:
         face.terminal.text("\n".join(f"   {line}" for line in text.strip().splitlines()) + "\n")
     if found:
         first = found[0]
-        face.terminal.say(f"{many(len(found), 'passage')}. Open one: {opening(base, first.document, first.chunk)}")
+        face.terminal.say(
+            f"{many(len(found), 'passage')}. Open one: {opening(face, base, first.document, first.chunk)}"
+        )
 
 
 def _scored(rank: int, score: float) -> str:
     return f"#{rank} {score:.3f}" if rank else f"{score:.3f}"
 
 
-def opening(base: str, document: int, chunk: int) -> str:
-    """Tell how to open a passage."""
-    of = "" if base == DEFAULT_BASE else f" --base {base}"
-    return f"holdfast show {document} --chunk {chunk}{of}"
+def opening(face: Face, base: str, document: int, chunk: int) -> str:
+    """Return the command that opens a passage."""
+    return face.hint("show", document, "--chunk", chunk, base=base)
 
 
 def _streamed(face: Face, parts: Any) -> Answer:
@@ -132,4 +133,4 @@ def _told(face: Face, answer: Answer, base: str) -> None:
     if answer.citations:
         face.terminal.text("")
     for one in answer.citations:
-        face.terminal.row(f"[{one.number}]", one.name, f'"{one.quote}"', opening(base, one.document, one.chunk))
+        face.terminal.row(f"[{one.number}]", one.name, f'"{one.quote}"', opening(face, base, one.document, one.chunk))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from holdfast.cli.exits import Exit
-from holdfast.cli.options import BaseName, Yes
+from holdfast.cli.options import DEFAULT_BASE, BaseName, Yes
 from holdfast.cli.plain import many, size, worded
 from holdfast.cli.running import Face, command
 from holdfast.cli.showing import far
@@ -54,7 +54,7 @@ def ls(face: Face) -> Exit:
             ],
         )
         if not found:
-            face.terminal.say("There is no base yet; make one with: holdfast base create NAME")
+            face.terminal.say(f"There is no base yet; make one with: {face.hint('base', 'create', DEFAULT_BASE)}")
 
     face.show(found, human)
     return Exit.OK
@@ -82,7 +82,7 @@ def change(face: Face, name: BaseName, given: Given = None) -> Exit:
     Its documents follow in the background while the old index serves.
     """
     if not given:
-        raise BadRequest("Say what to set, as in: holdfast base set NAME chunk_size=400")
+        raise BadRequest(f"Say what to set, as in: {face.hint('base', 'set', name, 'chunk_size=400')}")
     with face.open() as library:
         changed = library.bases.change(name, **read(given))
     face.show(changed, lambda: face.terminal.say(f"Set {', '.join(read(given))} of base {changed.name!r}."))

@@ -52,7 +52,7 @@ def generate(face: Face, base: Base = DEFAULT_BASE, no_wait: NoWait = False) -> 
             face.show(reply, lambda: face.terminal.row(reply.job))
             return Exit.OK
         followed = OneJob(library, reply.job, "cards")
-        follow(face, library, followed, again=f"holdfast cards status --base {base}")
+        follow(face, library, followed, again=face.hint("cards", "status", base=base))
         found = library.cards.status(base)
     face.show(found, lambda: face.terminal.row(found.status, f"{found.cards} cards"))
     if found.error is not None:
@@ -84,7 +84,7 @@ def ls(
             [(one.place, one.question, one.answer, one.name) for one in found.items],
         )
         if not found.items:
-            face.terminal.say("There are no cards; make them with: holdfast cards generate")
+            face.terminal.say(f"There are no cards; make them with: {face.hint('cards', 'generate', base=base)}")
         elif found.next_cursor:
             face.terminal.say(f"More with --cursor {found.next_cursor}")
 

@@ -60,7 +60,7 @@ def ls(face: Face) -> Exit:
         ]  # fmt: skip
         face.terminal.table(HEADER, rows)
         if not rows:
-            face.terminal.say("There are no keys; make one with: holdfast keys create NAME")
+            face.terminal.say(f"There are no keys; see how to make one: {face.hint('keys', 'create', '--help')}")
 
     face.show(found, human)
     return Exit.OK

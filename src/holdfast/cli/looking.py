@@ -153,7 +153,7 @@ def _overview(face: Face, library: Holdfast, base: str | None) -> None:
 
     def human() -> None:
         if not bases:
-            face.terminal.say("There is no base yet; make one with: holdfast add FILE")
+            face.terminal.say(f"There is no base yet; make one with: {face.hint('base', 'create', DEFAULT_BASE)}")
         face.terminal.table(
             ("base", "status", "documents", "size", "of these"),
             [(one.name, one.status, counted[one.name].documents, sized(counted[one.name].bytes),

@@ -1,4 +1,4 @@
-"""`retry`, `cancel`, `rm`, `reindex`: what is done to documents that are there."""
+"""`retry`, `cancel`, `rm`, `reindex`, `refresh`: what is done to documents that are there."""
 
 from __future__ import annotations
 
@@ -53,6 +53,7 @@ def declare(app: typer.Typer) -> None:
     command(app, "cancel", panel=PANEL)(cancel)
     command(app, "rm", panel=PANEL)(rm)
     command(app, "reindex", panel=PANEL)(reindex)
+    command(app, "refresh", panel=PANEL)(refresh)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,6 +148,29 @@ def reindex(
         ids = [one.id for one in _all(library, base, parent=0)] if all_ else find_all(library, base, documents or ())
         replies = _many(library, base, "reindex", ids, priority)
         tell(face, replies, "reindexing")
+        return finish(face, library, base, replies, wait=not no_wait)
+
+
+def refresh(
+    face: Face,
+    documents: Documents = None,
+    all_: Annotated[bool, typer.Option("--all", help="Every folder, sitemap and page of the base.")] = False,
+    priority: Priority = USUAL,
+    base: Base = DEFAULT_BASE,
+    no_wait: NoWait = False,
+) -> Exit:
+    """Look again at folders, sitemaps and pages; index what changed.
+
+    What did not change costs nothing.
+    """
+    if bool(documents) is all_:
+        raise BadRequest("Name folders, sitemaps or pages, or say --all: one of these.")
+    with face.open(work=not no_wait) as library:
+        ids = find_all(library, base, documents or ())
+        if all_:
+            ids = [one.id for one in _all(library, base, parent=0) if one.source is not None]
+        replies = _many(library, base, "refresh", ids, priority)
+        tell(face, replies, "looking again")
         return finish(face, library, base, replies, wait=not no_wait)
 
 
@@ -256,7 +280,7 @@ def _matching(face: Face, library: Holdfast, base: str, which: Which, asked: Ask
 
 def _settled(face: Face, library: Holdfast, base: str, summary: Summary, names: dict[int, str]) -> Exit:
     standings = settle(face, library, base, names)
-    face.show({"base": base, "summary": summary, "documents": standings}, lambda: sum_up(face, standings))
+    face.show({"base": base, "summary": summary, "documents": standings}, lambda: sum_up(face, base, standings))
     return together([ended_as(one) for one in standings])
 
 

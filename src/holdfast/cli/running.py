@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import inspect
 import logging
+import shlex
 import sys
 from dataclasses import dataclass, replace
 from functools import wraps
@@ -16,12 +17,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from holdfast.cli.exits import Exit, told
+from holdfast.cli.options import DEFAULT_BASE
 from holdfast.cli.terminal import Terminal
 from holdfast.errors import BadRequest, BadSettings, HoldfastError
 from holdfast.logs import log_to_stderr
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from holdfast.front.door import Holdfast
     from holdfast.settings import Settings
@@ -32,12 +34,7 @@ UNFORESEEN = (
     "Something went wrong that was not foreseen ({error}). Run it again with --debug to see where, and tell us."
 )
 KEYLESS = f"A key comes from {KEY} or from a file that --key-file names."
-HINTS = {
-    "unknown_base": "See which there are: holdfast base ls. Make one: holdfast base create NAME",
-    "unknown_document": "See which there are: holdfast ls",
-    "unknown_job": "See which there are: holdfast queue ls",
-    "database_busy": "Try again in a moment.",
-}
+LISTS = {"unknown_base": ("base", "ls"), "unknown_document": ("ls",), "unknown_job": ("queue", "ls")}
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing but data and errors.")]
@@ -108,6 +105,13 @@ class Face:
         if self.remote:
             raise BadRequest("This needs a folder or a database, not a server; leave --at away or name another.")
         return settings_for(self.where)
+
+    def hint(self, *words: object, base: str | None = None) -> str:
+        """Return a command that can be typed as it is printed: for the same library and, if one is named, its base."""
+        common = {"--home": self.common.home, "--at": self.common.at, "--key-file": self.common.key_file}
+        where = [str(word) for option, value in common.items() if value for word in (option, value)]
+        of = [] if base in (None, DEFAULT_BASE) else ["--base", str(base)]
+        return shlex.join(["holdfast", *where, *map(str, words), *of])
 
     def show(self, value: Any, human: Callable[[], None]) -> None:
         """Print a value as JSON, or for people."""
@@ -188,12 +192,12 @@ def run_command(common: Common, function: Callable[..., Any], given: dict[str, A
     except Exception as error:
         if common.debug:
             raise
-        raise typer.Exit(_explain(face, error)) from None
+        raise typer.Exit(_explain(face, error, given.get("base"))) from None
     if code:
         raise typer.Exit(code)
 
 
-def _explain(face: Face, error: Exception) -> int:
+def _explain(face: Face, error: Exception, base: object) -> int:
     """Tell what went wrong, and return the exit code."""
     if isinstance(error, ModuleNotFoundError) and not (error.name or "").startswith("holdfast"):
         error = BadSettings(EXTRA.format(name=error.name))
@@ -204,12 +208,24 @@ def _explain(face: Face, error: Exception) -> int:
     stands = {name: said["error"].get(name) for name in ("document", "job", "status")}
     if any((stands["document"], stands["job"])):
         face.terminal.warn("  " + ", ".join(f"{name} {value}" for name, value in stands.items() if value))
-    hint = HINTS.get(said["error"]["code"], KEYLESS if said["error"]["exit"] == Exit.DENIED else None)
-    if hint is not None:
+    for hint in _hints(face, said["error"]["code"], base):
         face.terminal.say(f"  {hint}")
+    if said["error"]["exit"] == Exit.DENIED:
+        face.terminal.say(f"  {KEYLESS}")
     if face.terminal.json:
         face.terminal.document(said)
     return int(said["error"]["exit"])
+
+
+def _hints(face: Face, code: str, base: object) -> Iterator[str]:
+    """Say what can be typed next; `base` is the one that the command was about, if it is one."""
+    named = base if isinstance(base, str) else None
+    if code in LISTS:
+        yield f"See which there are: {face.hint(*LISTS[code], base=None if code == 'unknown_base' else named)}"
+    if code == "unknown_base" and named is not None:
+        yield f"Make it: {face.hint('base', 'create', named)}"
+    if code == "database_busy":
+        yield "Try again in a moment."
 
 
 def _flag(name: str) -> bool:

@@ -51,7 +51,7 @@ def _findings(face: Face, found: list[Finding], *, fix: bool) -> None:
     if not found:
         face.terminal.say("All is as it should be.")
     elif not fix and any(one.fixable for one in found):
-        face.terminal.say("Repair what can be repaired: holdfast doctor --fix")
+        face.terminal.say(f"Repair what can be repaired: {face.hint('doctor', '--fix')}")
 
 
 def show(face: Face) -> Exit:

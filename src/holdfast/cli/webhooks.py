@@ -81,7 +81,9 @@ def ls(face: Face) -> Exit:
             ],
         )  # fmt: skip
         if not found:
-            face.terminal.say("There are no webhooks; make one with: holdfast webhooks create URL")
+            face.terminal.say(
+                f"There are no webhooks; see how to make one: {face.hint('webhooks', 'create', '--help')}"
+            )
 
     face.show(found, human)
     return Exit.OK

@@ -18,6 +18,7 @@ from holdfast.sources.urls import host_name
 Address = IPv4Address | IPv6Address
 Network = IPv4Network | IPv6Network
 
+FETCH_ALLOW, WEBHOOK_ALLOW = "HOLDFAST_FETCH_ALLOW", "HOLDFAST_WEBHOOK_ALLOW"
 WEB_PORTS = frozenset({80, 443, 8080, 8443})
 # Networks of somebody's own, which may be allowed by the name of a host.
 PRIVATE = {
@@ -73,9 +74,10 @@ class Reach:
     hosts: frozenset[str] = frozenset()  # names; one that begins with a dot stands for all below it
     networks: tuple[Network, ...] = ()
     ports: frozenset[int] = WEB_PORTS
+    setting: str = FETCH_ALLOW  # where more can be allowed
 
     @classmethod
-    def parse(cls, text: str) -> Self:
+    def parse(cls, text: str, setting: str = FETCH_ALLOW) -> Self:
         """Read a list as people write it: `wiki.intern, .corp.example, 10.1.0.0/16, 127.0.0.1`."""
         hosts, networks = set(), []
         for word in text.replace(",", " ").split():
@@ -90,7 +92,7 @@ class Reach:
                 hosts.add(dot + host_name(word.removeprefix(".")))
             except Permanent:
                 raise BadSettings(f"{word!r} is neither a host nor an address nor a network.") from None
-        return cls(hosts=frozenset(hosts), networks=tuple(networks))
+        return cls(hosts=frozenset(hosts), networks=tuple(networks), setting=setting)
 
     def judge(self, host: str, port: int, address: Address) -> None:
         """Let a connection pass, or refuse it with the reason."""
@@ -100,9 +102,9 @@ class Reach:
         trusted = self._trusts(host)
         why = self._objection(address, trusted=trusted)
         if why:
-            raise refusals.refused_address(host, why)
+            raise refusals.refused_address(host, why, self.setting)
         if port not in self.ports and not trusted:
-            raise refusals.refused_port(host, port)
+            raise refusals.refused_port(host, port, self.setting)
 
     def _objection(self, address: Address, *, trusted: bool) -> str | None:
         for network, meaning in SPECIAL_NETWORKS:

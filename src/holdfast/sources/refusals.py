@@ -78,23 +78,23 @@ def bad_url(why: str) -> Permanent:
     )
 
 
-def refused_address(host: str, why: str) -> Permanent:
+def refused_address(host: str, why: str, setting: str) -> Permanent:
     """Refuse a server that nobody outside could reach."""
     return Permanent(
         "refused_address",
-        f"The server {host} was not asked: {why}. Only public addresses are fetched, so that nobody can look into this "
-        "network from outside. If it is meant, add the host or its network to the ones that are allowed.",
-        params={"host": host, "why": why},
+        f"The server {host} was not contacted: {why}. Only public addresses are allowed, so that no user can read from "
+        f"this network. To allow it, add its network (or, if it is private, the host) to {setting} and start again.",
+        params={"host": host, "why": why, "setting": setting},
     )
 
 
-def refused_port(host: str, port: int) -> Permanent:
+def refused_port(host: str, port: int, setting: str) -> Permanent:
     """Refuse a port that no web server uses."""
     return Permanent(
         "refused_address",
-        f"The server {host} was not asked: web pages are not served on port {port}. If it is meant, add the host or "
-        "its network to the ones that are allowed.",
-        params={"host": host, "why": f"port {port}"},
+        f"The server {host} was not contacted: web pages are not served on port {port}. To allow it, add the host or "
+        f"its network to {setting} and start again.",
+        params={"host": host, "why": f"port {port}", "setting": setting},
     )
 
 
