@@ -99,7 +99,9 @@ class Slot(NamedTuple):
 
     @property
     def progress(self) -> Progress:
-        """How far its build is."""
+        """How far its build is; nothing once it rests, where the numbers are those of the last heartbeat."""
+        if self.resting:
+            return Progress()
         return Progress(stage=self.stage, step=self.step, steps=self.steps, done=self.done, total=self.total)
 
     @property

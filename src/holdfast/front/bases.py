@@ -9,11 +9,12 @@ from holdfast.access.callers import Scope
 from holdfast.errors import BadRequest, BadSettings
 from holdfast.front.sentences import not_enabled, problem, progress
 from holdfast.front.shown import counts
-from holdfast.front.values import Base, BaseSettings, Counts, OnDuplicate, Trial
+from holdfast.front.values import Base, BaseSettings, Counts, OnDuplicate, Progress, Trial
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from holdfast.core.slot import Slot
     from holdfast.front.reception import Reception
     from holdfast.library.catalogue import Base as Shelf
 
@@ -80,8 +81,13 @@ class LocalBases:
             problem=problem(base.problem),
             settings=base.settings,
             not_enabled=not_enabled(self._bases.not_enabled(base)),
-            rollout=None if rollout is None or rollout.resting else progress(rollout.progress),
+            rollout=None if rollout is None or rollout.resting else _rollout(rollout),
         )
+
+
+def _rollout(slot: Slot) -> Progress:
+    """Return how far a rollout is; one that has not begun shows its state as its stage."""
+    return progress(slot.progress) or Progress(stage=str(slot.state))
 
 
 def set_otherwise(settings: BaseSettings, changes: Mapping[str, Any]) -> BaseSettings:

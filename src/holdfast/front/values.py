@@ -157,7 +157,7 @@ class Base:
     problem: Problem | None
     settings: BaseSettings
     not_enabled: dict[str, Problem]  # indexes that it wants and cannot have here, each with the reason
-    rollout: Progress | None = None  # how far its documents follow changed settings; None: all did
+    rollout: Progress | None = None  # of a settings change that documents still follow, queued or begun; None: no such
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
