@@ -22,7 +22,8 @@ from typer.testing import CliRunner
 from holdfast import Holdfast
 from holdfast.cli.app import app
 from tests.support.paid_provider import PaidProvider
-from tests.support.processes import PATIENCE_SECONDS, ROOT, Running, until
+from tests.support.patience import PATIENCE_SECONDS
+from tests.support.processes import ROOT, Running, until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

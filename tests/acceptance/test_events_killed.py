@@ -19,7 +19,8 @@ from holdfast.events.log import Log
 from holdfast.settings import Settings
 from holdfast.stores.bells import MemoryBell
 from holdfast.wiring import open_news, open_settings
-from tests.support.processes import PATIENCE_SECONDS, ROOT, until
+from tests.support.patience import PATIENCE_SECONDS
+from tests.support.processes import ROOT, until
 from tests.support.stores import request
 
 if TYPE_CHECKING:

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 import httpx2
 import pytest
 
-from tests.support.serving import PATIENCE, Serving
+from tests.support.patience import PATIENCE_SECONDS
+from tests.support.serving import Serving
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -25,7 +26,7 @@ def read_events(address: str, after: str | None, until: int) -> list[tuple[str, 
     found: list[tuple[str, str]] = []
     headers = {"Last-Event-ID": after} if after else {}
     with httpx2.stream(
-        "GET", f"{address}/api/v1/events/stream", headers=headers, timeout=PATIENCE, trust_env=False
+        "GET", f"{address}/api/v1/events/stream", headers=headers, timeout=PATIENCE_SECONDS, trust_env=False
     ) as (answer):
         place = name = ""
         for line in answer.iter_lines():
@@ -69,7 +70,9 @@ def test_ctrl_c_ends_it_cleanly_and_a_second_server_on_the_same_folder_is_refuse
     assert other.address == ""
     assert first.address in "".join(other.errors)
     other.end()
-    with httpx2.stream("GET", f"{first.address}/api/v1/events/stream", timeout=PATIENCE, trust_env=False) as stream:
+    with httpx2.stream(
+        "GET", f"{first.address}/api/v1/events/stream", timeout=PATIENCE_SECONDS, trust_env=False
+    ) as stream:
         lines = stream.iter_lines()
         assert next(lines) == "retry: 2000"
         assert first.end() == 0  # whoever looks on does not hold it up
@@ -99,7 +102,7 @@ def test_a_terminal_is_told_what_failed_and_of_every_move_only_on_request(
     serving.http.post("/bases", json={"name": "sea", "indexes": ["fulltext"]})
     serving.add("whale.md", "# Whale\n\nIt eats krill.")
     (empty,) = serving.http.post("/bases/sea/documents/notes", json={"name": "Empty", "text": " "}).json()["replies"]
-    told = serving.http.get(f"/bases/sea/documents/{empty['document']}", params={"wait": PATIENCE}).json()
+    told = serving.rested(f"/bases/sea/documents/{empty['document']}")
     assert told["status"] == "failed"
     assert serving.end() == 0
     lines = [line for line in serving.errors if line[:4].isdigit()]  # those of the log begin with the time

@@ -10,7 +10,8 @@ import pytest
 
 from holdfast.core.states import Status
 from tests.support.building import Fault, hold, passed
-from tests.support.processes import PATIENCE_SECONDS, ROOT, make_gate, open_gate, until
+from tests.support.patience import PATIENCE_SECONDS
+from tests.support.processes import ROOT, make_gate, open_gate, until
 from tests.support.shop import Shop
 from tests.support.stores import ONE
 

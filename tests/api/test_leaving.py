@@ -14,6 +14,7 @@ import pytest
 
 from holdfast.providers.openai import Endpoint, OpenAIProvider
 from tests.support.http_site import API, HttpSite
+from tests.support.patience import PATIENCE_SECONDS
 from tests.support.processes import until
 from tests.support.rig import Rig
 from tests.support.site import Site
@@ -63,7 +64,7 @@ def threads() -> set[str]:
 def asked(site: HttpSite, method: str, path: str, body: bytes = b"", length: int = 0, **headers: str) -> socket.socket:
     """Begin a request on a line of its own; less than its length may be sent."""
     host, port = site.address.removeprefix("http://").split(":")
-    line = socket.create_connection((host, int(port)), timeout=30)
+    line = socket.create_connection((host, int(port)), timeout=PATIENCE_SECONDS)
     named = {"host": f"{host}:{port}", "content-length": str(length or len(body))} | headers
     head = "".join(f"{name.replace('_', '-')}: {value}\r\n" for name, value in named.items())
     line.sendall(f"{method} {path} HTTP/1.1\r\n{head}\r\n".encode() + body)
@@ -116,7 +117,7 @@ def test_nobody_waits_for_whom_nobody_waits(site: HttpSite, leave: Callable[[soc
     line = asked(site, "GET", f"{API}{path.format(**one)}?wait=60")
     until(lambda: site.served.feed._subscriptions, "nobody waits")
     leave(line)
-    until(lambda: at_rest(site), "somebody still waits", seconds=20)
+    until(lambda: at_rest(site), "somebody still waits")
     site.rig.work()
     assert site.http.get(f"{path.format(**one)}?wait=1").is_success
 
@@ -128,7 +129,7 @@ def test_whoever_follows_events_and_leaves_is_forgotten(site: HttpSite, leave: C
     site.index("whales.md", WHALES)
     heard(line, b"job.success")
     leave(line)
-    until(lambda: at_rest(site), "somebody still looks on", seconds=10)
+    until(lambda: at_rest(site), "somebody still looks on")
     assert site.http.get("/events").is_success
 
 
@@ -170,7 +171,7 @@ class Speaker:
         try:
             yield b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\n"
             yield self.event("The first words. ")
-            self.go_on.wait(30)
+            self.go_on.wait(PATIENCE_SECONDS)
             for _ in range(10_000):
                 yield self.event("And more of them. ")
         finally:
@@ -201,7 +202,7 @@ def test_an_answer_that_nobody_hears_is_not_spoken_to_its_end(
         leave(line)
         speaker.go_on.set()
         until(lambda: at_rest(site), "it is still spoken")
-        assert speaker.over.wait(30)
+        assert speaker.over.wait(PATIENCE_SECONDS)
         (spent,) = site.http.get("/bases/shelf/usage").json()["kinds_spent"]
         assert (spent["kind"], spent["texts"]) == ("answer", 1)
         assert 0 < spent["tokens_out"] < 2048  # what was heard, and not the most that was reserved

@@ -35,6 +35,7 @@ from holdfast.errors import (
 from holdfast.stores.base import Failure
 from holdfast.stores.opening import open_database, open_store
 from tests.contract.steps import ask, beat, everything, ring_of, states, take
+from tests.support.patience import PATIENCE_SECONDS
 from tests.support.stores import ONE, open_test_store, request
 
 if TYPE_CHECKING:
@@ -429,7 +430,7 @@ def test_a_full_disk_is_said_to_be_full_and_nothing_is_half_written(tmp_path: Pa
         assert os.environ.get("CI") != "true", f"install {missing}: continuous integration must fill a disk"
         pytest.skip(f"there is no {missing[0]} to make a small disk with")
     command = ["unshare", "-rm", sys.executable, "-c", FILL, "file system", str(tmp_path)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=PATIENCE_SECONDS)
     told = json.loads(done.stdout) if done.stdout else {}
     if "refused" in told or (done.returncode and done.stderr.startswith("unshare:")):
         pytest.skip(f"this kernel lets us make no small disk: {told.get('refused') or done.stderr}")

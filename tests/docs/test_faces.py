@@ -20,8 +20,9 @@ from holdfast.api.app import Served, make_app
 from holdfast.front import local
 from holdfast.mcp import Tools
 from holdfast.settings import Settings
+from tests.support.patience import PATIENCE_SECONDS
 from tests.support.rig import Rig
-from tests.support.serving import PATIENCE, Serving
+from tests.support.serving import Serving
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -144,7 +145,9 @@ def by_its_words(words: list[str], until: str) -> str:
     body = (ROOT / read.data[1:]).read_bytes() if (read.data or "").startswith("@") else (read.data or "").encode()
     method = "POST" if read.data else "GET"
     said = ""
-    with httpx2.stream(method, read.url, headers=headers, content=body, timeout=PATIENCE, trust_env=False) as answer:
+    with httpx2.stream(
+        method, read.url, headers=headers, content=body, timeout=PATIENCE_SECONDS, trust_env=False
+    ) as answer:
         for piece in answer.iter_text():
             said += piece
             if until in said:
@@ -165,7 +168,7 @@ def test_the_requests_of_the_api_are_answered(ask: Callable[[list[str], str], st
     assert '"name":"handbook"' in ask(made, "}}")
     assert '"verdict":"accepted"' in ask(added, "}]}")
     (document,) = server.http.get("/bases/handbook/documents").json()["items"]
-    server.http.get(f"/bases/handbook/documents/{document['id']}", params={"wait": PATIENCE}).raise_for_status()
+    server.rested(f"/bases/handbook/documents/{document['id']}")
     assert '"name":"guide.md"' in ask(found, "took_ms")
     assert "retry:" in ask(followed, "retry:")
     assert server.end() == 0

@@ -37,6 +37,7 @@ from holdfast.providers.offline import OfflineProvider
 from holdfast.providers.openai import Endpoint, OpenAIProvider
 from holdfast.stores.database import Database, Transaction
 from tests.support.paid_provider import PaidProvider
+from tests.support.patience import PATIENCE_SECONDS
 from tests.support.processes import ROOT
 from tests.support.question_rig import crustaceans
 from tests.support.rig import Rig
@@ -609,7 +610,7 @@ def test_an_archive_may_come_through_a_pipe_and_go_into_one(make: Make) -> None:
     sender.start()
     with os.fdopen(read, "rb") as source:
         base = other.library.archives.restore(source, name="copy").base
-    sender.join(40)
+    sender.join(PATIENCE_SECONDS)
     assert tree(other, base) == tree(rig)
 
 

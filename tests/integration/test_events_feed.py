@@ -24,7 +24,7 @@ from holdfast.stores.base import Beat
 from holdfast.stores.bells import MemoryBell
 from holdfast.stores.desk import record
 from holdfast.wiring import open_news, open_settings
-from tests.support.processes import PATIENCE_SECONDS
+from tests.support.patience import PATIENCE_SECONDS
 from tests.support.stores import request
 
 if TYPE_CHECKING:

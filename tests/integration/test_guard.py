@@ -20,6 +20,7 @@ from holdfast.guard import Finished, Guard, Run, Work
 from holdfast.guard.lock import EarlyLock
 from holdfast.settings import Settings
 from holdfast.stores.opening import open_store
+from tests.support.patience import PATIENCE_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -163,13 +164,13 @@ def test_a_delivery_beside_a_living_one_is_told_to_come_back_and_harms_nobody(ca
 
     def slow(run: Run) -> str:
         begun.set()
-        assert go_on.wait(20)
+        assert go_on.wait(PATIENCE_SECONDS)
         run.checkpoint()
         return "cards"
 
     with ThreadPoolExecutor(1) as pool:
         first = pool.submit(cards.perform, job, slow)
-        assert begun.wait(20)
+        assert begun.wait(PATIENCE_SECONDS)
         held = cards.perform(job, build())
         assert (held.verdict, held.reason, held.again_in) == ("lock_held", "lock_held", SECOND / 5)
         go_on.set()
@@ -337,7 +338,7 @@ def test_a_change_stops_the_older_run_at_its_next_checkpoint(cards: Work) -> Non
 
     def work(run: Run) -> str:
         begun.set()
-        assert changed.wait(20)
+        assert changed.wait(PATIENCE_SECONDS)
         threading.Event().wait(1.1)  # longer than a checkpoint trusts what it knew
         run.checkpoint()
         reached.append("behind the checkpoint")
@@ -345,7 +346,7 @@ def test_a_change_stops_the_older_run_at_its_next_checkpoint(cards: Work) -> Non
 
     with ThreadPoolExecutor(1) as pool:
         running = pool.submit(cards.perform, old, work)
-        assert begun.wait(20)
+        assert begun.wait(PATIENCE_SECONDS)
         new = asked(cards, operation="change", fingerprint="two")
         changed.set()
         stopped = running.result()
@@ -363,14 +364,14 @@ def test_a_cancel_from_another_process_stops_the_run(guard: Guard, database_url:
 
     def work(run: Run) -> str:
         begun.set()
-        assert cancelled.wait(20)
+        assert cancelled.wait(PATIENCE_SECONDS)
         threading.Event().wait(1.1)
         run.checkpoint()
         return "never"
 
     with ThreadPoolExecutor(1) as pool:
         running = pool.submit(cards.perform, job, work)
-        assert begun.wait(20)
+        assert begun.wait(PATIENCE_SECONDS)
         assert elsewhere.cancel("project-7").accepted
         cancelled.set()
         stopped = running.result()

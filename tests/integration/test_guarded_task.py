@@ -19,6 +19,7 @@ from holdfast.errors import BadRequest, BadSettings, Permanent, Transient, WorkF
 from holdfast.guard import Guard, Run
 from holdfast.guard.celery import RECONCILE, GuardedTask, guarded, reconcile_by_beat
 from holdfast.settings import Settings
+from tests.support.patience import PATIENCE_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -273,13 +274,13 @@ def hold(app: Celery, guard: Guard) -> tuple[str, threading.Event, threading.Thr
     @guarded(app, guard, key="document", name="slow")
     def slow(run: Run, document: str) -> str:
         begun.set()
-        assert go_on.wait(20)
+        assert go_on.wait(PATIENCE_SECONDS)
         return document
 
     job = str(slow.delay("doc").id)
     thread = threading.Thread(target=slow.apply, args=(("doc",),), kwargs={"task_id": job})
     thread.start()
-    assert begun.wait(20)
+    assert begun.wait(PATIENCE_SECONDS)
     return job, go_on, thread, slow
 
 

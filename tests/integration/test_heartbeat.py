@@ -17,6 +17,7 @@ from holdfast.runtime import heartbeat as module
 from holdfast.runtime.heartbeat import Heartbeat
 from holdfast.stores.opening import open_store
 from tests.support.crew import Meddling, raises, worker
+from tests.support.patience import PATIENCE_SECONDS
 from tests.support.processes import until
 from tests.support.stores import ONE, request
 
@@ -341,12 +342,12 @@ def test_a_beat_under_way_is_not_refused_because_the_work_is_done(store: SqlStor
 
     def extend(beats: object) -> None:
         sent.set()
-        assert settling.wait(20)
+        assert settling.wait(PATIENCE_SECONDS)
         store.extend(beats)  # type: ignore[arg-type]
 
     def build(_task: Task) -> Built:
         beating.start()
-        assert sent.wait(20)
+        assert sent.wait(PATIENCE_SECONDS)
         return Built()
 
     executor = worker(

@@ -20,6 +20,7 @@ from mcp.client.streamable_http import streamable_http_client
 
 from holdfast import Holdfast
 from holdfast.mcp import PATH, make_server
+from tests.support.patience import PATIENCE_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator
@@ -156,4 +157,4 @@ def serving(server: Any) -> Iterator[str]:
         thread.start()
         yield f"http://127.0.0.1:{listening.getsockname()[1]}{PATH}"
         web.should_exit = True
-        thread.join(10)
+        thread.join(PATIENCE_SECONDS)

@@ -11,7 +11,8 @@ from holdfast.errors import StoreError
 from holdfast.indexes import postgres
 from holdfast.indexes.postgres import PostgresVectors
 from holdfast.indexes.vector import VectorIndex
-from tests.support.processes import PATIENCE_SECONDS, until
+from tests.support.patience import PATIENCE_SECONDS
+from tests.support.processes import until
 from tests.support.rig import Rig
 
 if TYPE_CHECKING:

@@ -37,6 +37,7 @@ from tests.support.paid_provider import (
     PaidProvider,
     vector_of,
 )
+from tests.support.patience import PATIENCE_SECONDS
 from tests.support.rig import Rig
 from tests.support.rig_audit import audit, audit_quiet
 
@@ -422,7 +423,7 @@ def test_vectors_in_another_order_are_put_where_they_belong(make: Make, paid: Pa
 
 
 def test_a_call_that_takes_too_long_is_waited_out(make: Make, paid: PaidProvider, clock: FakeClock) -> None:
-    rig = make(texts=8, at_once=1, timeout=0.3, **SMALL)
+    rig = make(texts=8, at_once=1, timeout=3, **SMALL)  # far more than the calls take that are answered
     rig.put("parts.md", sections(16))
     rig.worker.run_next(1)
     paid.stall()
@@ -501,7 +502,7 @@ class in_flight:  # noqa: N801 - reads as a word
 
     def __exit__(self, *_: object) -> None:
         self._paid.release()
-        self._thread.join(40)
+        self._thread.join(PATIENCE_SECONDS)
         assert not self._thread.is_alive()
         assert self._errors == []
 

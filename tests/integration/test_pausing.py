@@ -21,6 +21,7 @@ from holdfast.providers.openai import Endpoint, OpenAIProvider
 from holdfast.providers.pausing import HARMLESS_PROMPT, Pausing
 from tests.support.meters import Recorder
 from tests.support.paid_provider import BAD_KEY, BROKEN, DOWN, DROPPED, Fault, PaidProvider
+from tests.support.patience import PATIENCE_SECONDS
 from tests.support.question_rig import QuestionRig, sections
 from tests.support.rig import Rig
 
@@ -351,23 +352,23 @@ def test_while_one_finds_out_nobody_else_asks(
 
     def gate() -> None:
         inside.set()
-        assert go_on.wait(30)
+        assert go_on.wait(PATIENCE_SECONDS)
 
     scripted.gate = gate
     first = threading.Thread(target=pausing.embed, args=[["krill"]])
     first.start()
-    assert inside.wait(30)
+    assert inside.wait(PATIENCE_SECONDS)
     before = len(scripted.asked)
     with pytest.raises(Paused) as told:
         pausing.embed(["whales"])
     assert told.value.retry_after == timedelta(seconds=10)
     assert len(scripted.asked) == before
-    monkeypatch.setattr(module, "PATIENCE_SECONDS", 30)
+    monkeypatch.setattr(module, "PATIENCE_SECONDS", PATIENCE_SECONDS)
     second = threading.Thread(target=pausing.embed, args=[["whales"]])
     second.start()
     go_on.set()
     for thread in (first, second):
-        thread.join(30)
+        thread.join(PATIENCE_SECONDS)
     assert Counter(scripted.asked[before:]) == {"krill": 1, "whales": 1}  # what one has found out holds for all
 
 
@@ -382,12 +383,12 @@ def test_calls_that_fail_together_are_one_pause(pausing: Provider, scripted: Scr
         except Paused as paused:
             told.append(paused.retry_after)
 
-    scripted.gate = lambda: None if HARMLESS in scripted.asked else together.wait(30)
+    scripted.gate = lambda: None if HARMLESS in scripted.asked else together.wait(PATIENCE_SECONDS)
     threads = [threading.Thread(target=ask) for _ in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(30)
+        thread.join(PATIENCE_SECONDS)
     assert told == [SECOND] * 4
     assert scripted.asked.count(HARMLESS) == 1
 

@@ -15,6 +15,7 @@ import watchfiles
 from holdfast.sources import watching
 from holdfast.sources.folder import FolderRules
 from holdfast.sources.watching import Stir, watch
+from tests.support.patience import PATIENCE_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
 
 NEVER = timedelta(days=1)
 OFTEN = timedelta(milliseconds=10)
-PATIENCE = 20.0
 
 
 @pytest.fixture
@@ -31,7 +31,7 @@ def stop(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
     monkeypatch.setattr(watching, "CALM_MS", 30)
     monkeypatch.setattr(watching, "GLANCE_MS", 60)
     event = threading.Event()
-    timer = threading.Timer(PATIENCE, event.set)
+    timer = threading.Timer(PATIENCE_SECONDS, event.set)
     timer.start()
     yield event
     timer.cancel()

@@ -30,6 +30,7 @@ from holdfast.events.webhooks import OVERLAP, Webhook, Webhooks
 from holdfast.sources.reach import PUBLIC, Reach
 from holdfast.stores.desk import record
 from tests.contract.steps import ask, build, side_by_side
+from tests.support.patience import PATIENCE_SECONDS
 from tests.support.receiver import Receiver, say
 from tests.support.site import Site, certificate
 from tests.support.stores import open_test_store
@@ -552,12 +553,13 @@ def office_time() -> Any:
 
 
 class TestLimits:
-    QUICK = Line(reach=HERE, seconds=0.3)
+    QUICK = Line(reach=HERE, seconds=0.3)  # for what never answers
+    PATIENT = Line(reach=HERE, seconds=PATIENCE_SECONDS)
 
     def test_a_receiver_that_does_not_answer_is_given_up(self) -> None:
         gate = threading.Event()
         with Site() as site:
-            site.answers["/"] = lambda _: iter([b""] if gate.wait(10) else [])
+            site.answers["/"] = lambda _: iter([b""] if gate.wait(PATIENCE_SECONDS) else [])
             answer = post(self.QUICK, site.url("/"), {}, b"{}", office_time())
             gate.set()
         assert answer == Answer(reason="too_slow")
@@ -573,14 +575,14 @@ class TestLimits:
 
         with Site() as site:
             site.answers["/"] = endless
-            answer = post(Line(reach=HERE, seconds=5), site.url("/"), {}, b"{}", office_time())
+            answer = post(self.PATIENT, site.url("/"), {}, b"{}", office_time())
         assert answer == Answer(status=200)
         assert len(sent) < 500, "no more than fits into the network's buffers"
 
     def test_an_answer_that_makes_no_sense_is_a_failure(self) -> None:
         with Site() as site:
             site.says("/", b"SSH-2.0-OpenSSH_9.2\r\n")
-            answer = post(self.QUICK, site.url("/"), {}, b"{}", office_time())
+            answer = post(self.PATIENT, site.url("/"), {}, b"{}", office_time())
         assert answer == Answer(reason="bad_answer")
 
     def test_a_slow_receiver_does_not_hold_up_others(self, office: Office, receiver: Receiver) -> None:
@@ -588,7 +590,7 @@ class TestLimits:
 
         def hang(_: Message) -> None:
             there.release()
-            gate.wait(10)
+            gate.wait(PATIENCE_SECONDS)
 
         with Receiver(before=hang) as slow:
             stuck, _ = office.webhooks.create(slow.url(), ["*"])
@@ -598,8 +600,8 @@ class TestLimits:
             office.collect()
             office.sender.step()
             for _ in range(AT_ONCE):
-                assert there.acquire(timeout=10)
-            deadline = time.monotonic() + 10
+                assert there.acquire(timeout=PATIENCE_SECONDS)
+            deadline = time.monotonic() + PATIENCE_SECONDS
             while office.states(quick) != [SENT] * 5:
                 assert time.monotonic() < deadline
                 office.sender.step()
@@ -896,7 +898,7 @@ class TestAStep:
         office.happen()
         office.collect()
         sender.step()
-        assert woken.wait(10)
+        assert woken.wait(PATIENCE_SECONDS)
         sender.close()
         assert office.states(hook) == [SENT]
 

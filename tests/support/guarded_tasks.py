@@ -32,7 +32,7 @@ app = celery_app("guarded", BROKER, visibility_timeout=float(os.environ.get("GUA
 guard = Guard(
     Settings(
         database=os.environ["GUARDED_DATABASE"],
-        lease=4 * SECOND,
+        lease=float(os.environ.get("GUARDED_LEASE", "120")) * SECOND,
         heartbeat=SECOND,
         period=SECOND,
         ring_again=2 * SECOND,
@@ -58,19 +58,20 @@ def tell(end: Finished) -> None:
 
 @guarded(app, guard, key="document", name="index", on_finished=tell)
 def index(
-    run: Run, document: str, *, text: str = "", seconds: float = 0.0, deaf: float = 0.0, poison: bool = False
+    run: Run, document: str, *, text: str = "", held: bool = False, deaf: bool = False, poison: bool = False
 ) -> str:
-    """Pay, work for some seconds with checkpoints, then for some without, and write the result."""
+    """Pay, work until the test lets it end, with checkpoints (`held`) or without (`deaf`), and write the result."""
     note("paid", key=document, generation=run.generation, fence=run.fence)
     if poison:
         os.kill(os.getpid(), signal.SIGKILL)
-    steps = round(seconds / STEP_SECONDS)
-    for step in range(steps):
-        run.checkpoint(stage="embedding", done=step, total=steps)
+    released = FOLDER / f"{document}.released"
+    while held and not released.exists():
+        run.checkpoint(stage="embedding")
         time.sleep(STEP_SECONDS)
     if deaf:
         note("deaf", key=document, fence=run.fence)
-        time.sleep(deaf)
+    while deaf and not released.exists():
+        time.sleep(STEP_SECONDS)
     (FOLDER / f"{document}.{run.fence}").write_text(text)
     note("written", key=document, fence=run.fence)
     return "written"

@@ -16,6 +16,7 @@ from holdfast.core.clock import SystemClock
 from holdfast.events.feed import Feed
 from holdfast.settings import Settings
 from holdfast.stores.bells import MemoryBell
+from tests.support.patience import PATIENCE_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -53,7 +54,7 @@ class HttpSite:
         started = threading.Event()
         self._thread = threading.Thread(target=self._serve, args=(started,), daemon=True)
         self._thread.start()
-        self.http = httpx2.Client(base_url=self.address + API, timeout=30, trust_env=False, verify=False)
+        self.http = httpx2.Client(base_url=self.address + API, timeout=PATIENCE_SECONDS, trust_env=False, verify=False)
         with suppress(httpx2.HTTPError):
             self.http.get("/about")  # returns when it serves
 
@@ -86,7 +87,7 @@ class HttpSite:
         self.served.draining.set()
         self.served.feed.close()
         self._server.should_exit = True
-        self._thread.join(10)
+        self._thread.join(PATIENCE_SECONDS)
 
 
 def problem(answer: httpx2.Response) -> dict[str, Any]:

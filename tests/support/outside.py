@@ -15,6 +15,7 @@ from holdfast.indexes.base import Found
 from holdfast.indexes.registry import Indexes
 from holdfast.knowledge.items import Items
 from holdfast.search.searching import Searching
+from tests.support.patience import PATIENCE_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -92,7 +93,7 @@ class OutsideIndex:
         self.closed = True
 
     def _open(self) -> sqlite3.Connection:
-        return sqlite3.connect(self._path, timeout=30)
+        return sqlite3.connect(self._path, timeout=PATIENCE_SECONDS)
 
     def _run(self, sql: str, *values: object) -> list[tuple[Any, ...]]:
         with closing(self._open()) as store, store:

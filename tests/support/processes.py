@@ -13,6 +13,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
+from tests.support.patience import PATIENCE_SECONDS
 from tests.support.servers import Child, log_tail
 
 if TYPE_CHECKING:
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
     from tests.support.building import Fault
 
 ROOT = Path(__file__).resolve().parents[2]
-PATIENCE_SECONDS = 40.0  # far more than anything here takes; reached only when something is broken
 POLL_SECONDS = 0.01
 
 

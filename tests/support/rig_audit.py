@@ -16,7 +16,8 @@ from holdfast.library import statements
 from holdfast.library import tables as library_tables
 from holdfast.library.catalogue import item_of
 from holdfast.library.serving import served
-from tests.support.processes import PATIENCE_SECONDS, until
+from tests.support.patience import PATIENCE_SECONDS
+from tests.support.processes import until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -30,8 +30,9 @@ from typing import Any, ClassVar, Self
 import psycopg
 from psycopg import sql
 
+from tests.support.patience import PATIENCE_SECONDS
+
 HOST = "127.0.0.1"
-PATIENCE_SECONDS = 20.0
 POLL_SECONDS = 0.02
 LOG_TAIL_CHARACTERS = 2000
 # A line means that the child was waited for; until then no stranger can have taken its process id.

@@ -7,15 +7,19 @@ import signal
 import subprocess
 import sys
 import threading
-from typing import TYPE_CHECKING
+import time
+from typing import TYPE_CHECKING, Any
 
 import httpx2
+
+from tests.support.patience import PATIENCE_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-PATIENCE = 60
+MOVING = {"queued", "indexing", "deleting"}
+LONGEST_WAIT = 60  # seconds that one request may wait
 
 
 class Serving:
@@ -36,7 +40,7 @@ class Serving:
         assert self.process.stdout is not None
         line = self.process.stdout.readline()
         if not line:
-            self.process.wait(PATIENCE)
+            self.process.wait(PATIENCE_SECONDS)
             self._said.join()
             self.address = ""
             return
@@ -45,7 +49,7 @@ class Serving:
         idle = httpx2.Limits(keepalive_expiry=1)
         self.http = httpx2.Client(
             base_url=f"{self.address}/api/v1",
-            timeout=PATIENCE,
+            timeout=PATIENCE_SECONDS,
             trust_env=False,
             limits=idle,
             verify=False,
@@ -60,19 +64,28 @@ class Serving:
         answer = self.http.post("/bases/sea/documents", params={"name": name}, content=text.encode())
         assert answer.status_code == 202, answer.text
         document: int = answer.json()["replies"][0]["document"]
-        told = self.http.get(f"/bases/sea/documents/{document}", params={"wait": PATIENCE}).json()
+        told = self.rested(f"/bases/sea/documents/{document}")
         assert told["status"] == "success", told
         return document
+
+    def rested(self, path: str) -> dict[str, Any]:
+        """Wait until a document or a job has come to rest, and return it."""
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while True:
+            told: dict[str, Any] = self.http.get(path, params={"wait": LONGEST_WAIT}).raise_for_status().json()
+            if told.get("status", told.get("state")) not in MOVING:
+                return told
+            assert time.monotonic() < deadline, told
 
     def end(self, number: int = signal.SIGINT) -> int:
         """End it by a signal; return how it ended."""
         if self.address:
             self.http.close()
         self.process.send_signal(number)
-        code = self.process.wait(PATIENCE)
+        code = self.process.wait(PATIENCE_SECONDS)
         assert self.process.stdout is not None
         self.process.stdout.close()
-        self._said.join(PATIENCE)
+        self._said.join(PATIENCE_SECONDS)
         assert self.process.stderr is not None
         self.process.stderr.close()
         return code

@@ -11,12 +11,11 @@ import pytest
 
 from holdfast.errors import StoreFull
 from holdfast.stores.gathering import Gathering
+from tests.support.patience import PATIENCE_SECONDS
 from tests.support.stores import request
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-PATIENCE_SECONDS = 20
 
 
 def gather(owners: list[str], fails: bool = False) -> tuple[list[list[str]], list[Any]]:

@@ -12,7 +12,8 @@ import pytest
 from playwright.sync_api import expect, sync_playwright
 
 from tests.support.paid_provider import PaidProvider, echo
-from tests.support.serving import PATIENCE, Serving
+from tests.support.patience import PATIENCE_SECONDS
+from tests.support.serving import Serving
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -31,7 +32,7 @@ FLAGS = [
     "--disable-sync",
     "--no-first-run",
 ]
-LONGEST = 20_000  # milliseconds that anything may take in a browser, also on a busy machine
+LONGEST = 1000 * PATIENCE_SECONDS  # milliseconds
 expect.set_options(timeout=LONGEST)
 EXPECTED = "Failed to load resource"  # the browser's own word for an answer that says no, or a server that is away
 
@@ -74,8 +75,12 @@ class Site:
         answer = self.api.post(f"/bases/{base}/documents", params={"name": name}, content=content)
         assert answer.status_code == 202, answer.text
         document: int = answer.json()["replies"][0]["document"]
-        self.api.get(f"/bases/{base}/documents/{document}", params={"wait": PATIENCE})
+        self.rested(f"/bases/{base}/documents/{document}")
         return document
+
+    def rested(self, path: str) -> dict[str, Any]:
+        """Wait until a document or a job has come to rest, and return it."""
+        return self._serving.rested(path)
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,6 @@ from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import expect
 
 from tests.support.question_rig import crustaceans, sections
-from tests.support.serving import PATIENCE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -44,7 +43,7 @@ def sea(site: Site) -> Iterator[int]:
 def made(site: Site) -> None:
     """Make cards, and wait for them."""
     job = site.api.post("/bases/sea/cards:generate").json()["job"]
-    site.api.get(f"/jobs/{job}", params={"wait": PATIENCE})
+    site.rested(f"/jobs/{job}")
 
 
 def test_cards_are_made_revealed_leafed_through_and_saved(page: Page, site: Site, sea: int) -> None:

@@ -43,7 +43,13 @@ COST = """async () => {
     return best;
   };
   cost(200);
-  return cost(4000) / cost(1000);
+  // The best of several rounds: whatever else the machine does only makes a round slower.
+  const best = { few: Infinity, many: Infinity };
+  for (let round = 0; round < 20 && !(best.many < 9 * best.few); round++) {
+    best.few = Math.min(best.few, cost(1000));
+    best.many = Math.min(best.many, cost(4000));
+  }
+  return best.many / best.few;
 }"""
 # A graph on the stage until it rests, and the frames that are drawn while nothing happens then.
 RESTING = """async (count) => {

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from playwright.sync_api import expect
 
+from tests.web.samples import PAGES
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
@@ -106,6 +108,15 @@ def test_every_button_of_every_row_can_be_seen_beside_a_readable_name(page: Page
         for name in page.locator("tbody td.name").all():
             assert name.evaluate("one => one.clientWidth") > 100, width
         assert page.locator("html").evaluate("one => one.scrollWidth - one.clientWidth") == 0, width
+
+
+def test_every_page_fits_a_phone_also_with_long_names(page: Page, site: Site, crowded: str) -> None:
+    page.set_viewport_size({"width": 360, "height": 700})
+    document = site.api.get(f"/bases/{crowded}/documents").json()["items"][0]["id"]
+    for name, path in PAGES.items():
+        page.goto(path.format(name=LONG if name == "base" else crowded, document=document))
+        expect(page.locator("main h1")).to_be_visible()
+        assert page.locator("html").evaluate("one => one.scrollWidth - one.clientWidth") == 0, name
 
 
 @pytest.mark.parametrize("look", [WIDE, NARROW])

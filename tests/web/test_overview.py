@@ -140,9 +140,9 @@ def paid() -> Iterator[PaidProvider]:
         yield provider
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def other(tmp_path_factory: pytest.TempPathFactory, paid: PaidProvider) -> Iterator[Site]:
-    """A server that pays somebody, and whose doors may be locked."""
+    """A server of one test, which may lock it, with a provider that can fail."""
     names = {"URL": paid.url, "MODEL": paid.embedding_model, "KEY": paid.key}
     found = Site(
         tmp_path_factory.mktemp("other") / "home", {f"HOLDFAST_EMBEDDING_{name}": one for name, one in names.items()}

@@ -15,13 +15,14 @@ from holdfast.knowledge.findings import SENTENCES
 from holdfast.settings import Settings
 from holdfast.web.words import words
 from tests.support.paid_provider import BAD_KEY, NO_MODEL, PaidProvider
+from tests.support.processes import until
 from tests.web.conftest import Site
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from playwright.sync_api import Browser, Locator, Page
+    from playwright.sync_api import Browser, Locator, Page, Route
 
 PLACE = "/settings?base=handbook"
 
@@ -97,6 +98,30 @@ def test_documents_are_seen_to_follow_what_was_set_and_nothing_else_is_written(
     assert settings["missing_share"] == 0.05
     page.get_by_role("button", name="Save").click()
     expect(page.locator("#saved")).to_have_text("Nothing was changed.")
+
+
+def test_documents_are_seen_to_follow_also_when_their_rollout_ended_before_the_answer_came(
+    page: Page, site: Site, paid: PaidProvider, put: Callable[[str, str], int]
+) -> None:
+    put("tides.md", "# Tides\n\nThe moon pulls the sea.")
+    page.goto(PLACE)
+
+    def answer_late(route: Route) -> None:
+        if route.request.method != "PATCH":
+            return route.fallback()
+        answered = route.fetch()
+        until(lambda: site.api.get("/bases/handbook").json()["rollout"] is None, "the rollout did not end")
+        return route.fulfill(response=answered, json=answered.json() | {"rollout": None})
+
+    page.route("**/api/v1/bases/handbook", answer_late)
+    paid.stall()
+    page.get_by_label("Size of a chunk").fill("100")
+    page.get_by_label("Overlap of chunks").fill("10")
+    page.get_by_role("button", name="Save").click()
+    expect(page.locator("#saved")).to_have_text("Saved.")
+    expect(page.locator("#rollout")).to_contain_text("1 are still being built.")
+    paid.release()
+    expect(page.locator("#rollout")).to_be_hidden()
 
 
 def test_what_cannot_be_undone_needs_the_name_to_be_typed(

@@ -66,7 +66,11 @@ async function save() {
   const given = changes();
   saved.classList.remove("trouble");
   if (!Object.keys(given).length) return (saved.textContent = t("settings.unchanged"));
-  const why = await refusal(async () => (base = await call("PATCH", at(name), { body: given })));
+  const why = await refusal(async () => {
+    base = await call("PATCH", at(name), { body: given });
+    counts = await counted();
+    following = true; // also when the rollout has ended before the answer came, and only documents are left
+  });
   saved.classList.toggle("trouble", Boolean(why));
   saved.textContent = why || t("settings.saved");
   if (why) return;
@@ -94,17 +98,23 @@ function paint() {
   reasons();
 }
 
+/**
+ * Count the documents. Asked after the base: a rollout that has ended by then has queued all its documents, so that
+ * they are counted, or done.
+ */
+const counted = () => get(`${at(name)}/counts`).catch(() => counts);
+
 let following = false; // from a change of the settings until the last document has followed
 let waiting = 0;
 
 async function refresh() {
   waiting = 0;
   const untouched = !Object.keys(changes()).length;
-  const [now, counted] = await Promise.all([get(at(name)), get(`${at(name)}/counts`)]).catch(() => [null, null]);
+  const now = await get(at(name)).catch(() => null);
   if (!now) return;
+  counts = await counted();
   if (Boolean(base.problem) !== Boolean(now.problem)) location.reload();
   base = now;
-  counts = counted;
   if (untouched) fill();
   paint();
 }

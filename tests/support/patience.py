@@ -1,0 +1,9 @@
+"""How long a test waits for something that must happen.
+
+Nothing takes this long on any machine that runs the tests: only a broken program makes a test wait to the end, and the
+test then fails. A test never waits for time to pass, and never asserts how long something took.
+"""
+
+from __future__ import annotations
+
+PATIENCE_SECONDS = 180.0
