@@ -21,6 +21,7 @@ from holdfast.knowledge.adding import Terms, Upload
 from holdfast.library.catalogue import Kind
 from holdfast.providers.openai import Endpoint, OpenAIProvider
 from holdfast.stores.opening import open_database
+from tests.support.meters import Recorder
 from tests.support.paid_provider import PaidProvider
 from tests.support.processes import ROOT
 from tests.support.rig import Rig
@@ -38,10 +39,11 @@ SERVE = """
 import logging, sys
 from holdfast.providers.openai import Endpoint, OpenAIProvider
 from holdfast.wiring import show_log
+from tests.support.meters import Recorder
 
 show_log("info")
 provider = OpenAIProvider(Endpoint(base_url=sys.argv[1], key="sk", embedding_model="embedder"))
-provider.embed(["tide"])
+provider.metered(Recorder()).embed(["tide"])
 provider.close()
 try:
     raise ValueError(sys.argv[1])
@@ -88,7 +90,7 @@ def test_the_http_client_logs_no_secret_in_an_application_of_others(
 ) -> None:
     caplog.set_level(logging.DEBUG)
     provider = OpenAIProvider(Endpoint(base_url=with_user(paid.url), key="sk", embedding_model="embedder"))
-    provider.embed(["tide"])
+    provider.metered(Recorder()).embed(["tide"])
     provider.close()
     assert f"POST http://{MASK}@127.0.0.1" in caplog.text
     assert SWORD not in caplog.text
