@@ -24,4 +24,7 @@ def __getattr__(name: str) -> Any:
     """Load what is asked for, and what it needs, when it is asked for."""
     if name not in _DOORS:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(_DOORS[name]), name)
+    from holdfast.extras import required  # noqa: PLC0415
+
+    with required("documents"):
+        return getattr(import_module(_DOORS[name]), name)

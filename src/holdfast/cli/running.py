@@ -18,6 +18,7 @@ import typer
 from holdfast.cli.exits import Exit, told
 from holdfast.cli.terminal import Terminal
 from holdfast.errors import BadRequest, BadSettings, HoldfastError
+from holdfast.extras import missing_extra
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
     from holdfast.settings import Settings
 
 KEY = "HOLDFAST_KEY"
-EXTRA = "This needs the package {name!r}, which is not installed. Install it with: pip install 'holdfast[server]'"
 UNFORESEEN = (
     "Something went wrong that was not foreseen ({error}). Run it again with --debug to see where, and tell us."
 )
@@ -194,8 +194,8 @@ def run_command(common: Common, function: Callable[..., Any], given: dict[str, A
 
 def _explain(face: Face, error: Exception) -> int:
     """Tell what went wrong, and return the exit code."""
-    if isinstance(error, ModuleNotFoundError) and not (error.name or "").startswith("holdfast"):
-        error = BadSettings(EXTRA.format(name=error.name))
+    if isinstance(error, ModuleNotFoundError):
+        error = missing_extra(error) or error
     if not isinstance(error, HoldfastError):
         error = HoldfastError(UNFORESEEN.format(error=f"{type(error).__name__}: {error}"))
     said = told(error)

@@ -17,6 +17,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Literal
 
 from holdfast.errors import BadSettings, Permanent
+from holdfast.extras import required
 from holdfast.providers.base import Completion, gather, never, no_embedding_model, no_language_model, readable
 from holdfast.providers.batches import Batching, embed_in_batches
 from holdfast.providers.dialect import Dialect
@@ -172,10 +173,8 @@ def _simpler(dialect: Dialect, refusal: Permanent, prompt: Prompt) -> Dialect | 
 
 
 def _client(endpoint: Endpoint) -> OpenAI:
-    try:
-        from openai import OpenAI, Timeout  # noqa: PLC0415 - slow to import, and an extra
-    except ImportError:
-        raise BadSettings("An endpoint is reached through the openai library: install holdfast[documents].") from None
+    with required("documents"):
+        from openai import OpenAI, Timeout  # noqa: PLC0415 - slow to import
     seconds = endpoint.timeout.total_seconds()
     return OpenAI(
         base_url=endpoint.base_url,
