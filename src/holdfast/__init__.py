@@ -23,7 +23,10 @@ logging.getLogger(__name__).addHandler(logging.NullHandler())  # whoever uses a 
 if not TYPE_CHECKING:  # a type checker sees the imports above, and nothing else
 
     def __getattr__(name: str) -> Any:
-        """Import a public name when it is used for the first time."""
+        """Import a public name, and what it needs, when it is used for the first time."""
         if name not in _DOORS:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        return getattr(import_module(_DOORS[name]), name)
+        from holdfast.extras import required  # noqa: PLC0415
+
+        with required("documents"):
+            return getattr(import_module(_DOORS[name]), name)

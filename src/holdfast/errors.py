@@ -2,6 +2,7 @@
 
 HoldfastError
 ├── BadSettings          the settings contradict each other
+│   └── MissingExtra     a package that this needs is not installed; names the extra that installs it
 ├── UnknownOwner         nothing is known under this base and owner
 ├── UnknownSlot          the owner has no slot of this kind
 ├── UnknownJob           no job has this id
@@ -67,6 +68,18 @@ class BadSettings(HoldfastError):
     """The settings contradict each other; nothing was started."""
 
     code = "bad_settings"
+
+
+class MissingExtra(BadSettings):
+    """A package that this needs is not installed."""
+
+    def __init__(self, package: str, extra: str) -> None:
+        super().__init__(
+            f"This needs the package {package!r}, which is not installed. "
+            f"Install it with: pip install 'holdfast[{extra}]'"
+        )
+        self.package = package
+        self.extra = extra
 
 
 class BadRequest(HoldfastError):

@@ -11,15 +11,18 @@ import sys
 from functools import wraps
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
-from mcp.server.mcpserver import Context, MCPServer
-from mcp.server.mcpserver.exceptions import ToolError
-from mcp_types import ToolAnnotations
-from pydantic import TypeAdapter
-
 from holdfast import __version__
 from holdfast.errors import Conflict, Forbidden, HoldfastError
+from holdfast.extras import required
 from holdfast.front.door import Holdfast
-from holdfast.front.local import Local
+
+with required("mcp"):
+    from mcp.server.mcpserver import Context, MCPServer
+    from mcp.server.mcpserver.exceptions import ToolError
+    from mcp_types import ToolAnnotations
+    from pydantic import TypeAdapter
+
+    from holdfast.front.local import Local
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -56,7 +59,7 @@ def run(
             return
         import uvicorn  # noqa: PLC0415 - needed for HTTP alone
 
-        from holdfast.api.serving import listen  # noqa: PLC0415
+        from holdfast.api.listening import listen  # noqa: PLC0415
 
         with listen("127.0.0.1", port) as listening:
             address = f"http://127.0.0.1:{listening.getsockname()[1]}{PATH}"

@@ -152,7 +152,8 @@ def test_what_only_words_find_is_used_by_the_modes_that_search(make: Callable[..
     rig = make({**crowd(), "ropes.md": ROPES})
     question = "does nylon stretch under load"
     used = {
-        one: "ropes.md" in {place.name for place in rig.library.asking.context(rig.base, question, one)[1].passages.values()}
+        one: "ropes.md"
+        in {place.name for place in rig.library.asking.context(rig.base, question, one)[1].passages.values()}
         for one in Mode
     }
     assert used == {Mode.NAIVE: True, Mode.MIX: True, Mode.LOCAL: False, Mode.GLOBAL: False, Mode.HYBRID: False}

@@ -11,7 +11,7 @@ import httpx2
 import uvicorn
 
 from holdfast.api.app import Served, make_app
-from holdfast.api.serving import listen
+from holdfast.api.listening import listen
 from holdfast.core.clock import SystemClock
 from holdfast.events.feed import Feed
 from holdfast.settings import Settings

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import uvicorn
 
 from holdfast.api.app import Served, make_app
+from holdfast.api.listening import listen
 from holdfast.core.clock import SystemClock
 from holdfast.errors import BadSettings
 from holdfast.events.feed import Feed
@@ -35,7 +36,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("holdfast")
 
-TRIES = 20  # ports that are tried, one after the other
 TIDYING = timedelta(minutes=1)
 GRACE = 5  # seconds that requests have to end when the server goes down
 
@@ -156,27 +156,6 @@ def _here(host: str) -> bool:
     with suppress(ValueError):
         return ipaddress.ip_address(host).is_loopback
     return False
-
-
-def listen(host: str, port: int) -> socket.socket:
-    """Listen on the port, or on the next one that is free."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    for number in range(port, port + TRIES) if port else (0,):
-        # The protocol is named so that asyncio knows TCP: only then does it send an answer in two parts without waiting
-        # for the other side to say that the first has come, which takes 40 ms.
-        listening = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
-        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            listening.bind((host, number))
-            listening.listen(1024)
-        except OSError as error:
-            listening.close()
-            reason = error
-        else:
-            return listening
-    raise BadSettings(
-        f"The server cannot listen on {host}, port {port} ({reason}); set HOLDFAST_HOST or HOLDFAST_PORT to another."
-    )
 
 
 def _address(listening: socket.socket) -> str:

@@ -20,6 +20,7 @@ from holdfast.cli.exits import Exit, told
 from holdfast.cli.options import DEFAULT_BASE
 from holdfast.cli.terminal import Terminal
 from holdfast.errors import BadRequest, BadSettings, HoldfastError
+from holdfast.extras import missing_extra
 from holdfast.logs import log_to_stderr
 
 if TYPE_CHECKING:
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
     from holdfast.settings import Settings
 
 KEY = "HOLDFAST_KEY"
-EXTRA = "This needs the package {name!r}, which is not installed. Install it with: pip install 'holdfast[server]'"
 UNFORESEEN = (
     "Something went wrong that was not foreseen ({error}). Run it again with --debug to see where, and tell us."
 )
@@ -199,8 +199,8 @@ def run_command(common: Common, function: Callable[..., Any], given: dict[str, A
 
 def _explain(face: Face, error: Exception, base: object) -> int:
     """Tell what went wrong, and return the exit code."""
-    if isinstance(error, ModuleNotFoundError) and not (error.name or "").startswith("holdfast"):
-        error = BadSettings(EXTRA.format(name=error.name))
+    if isinstance(error, ModuleNotFoundError):
+        error = missing_extra(error) or error
     if not isinstance(error, HoldfastError):
         error = HoldfastError(UNFORESEEN.format(error=f"{type(error).__name__}: {error}"))
     said = told(error)

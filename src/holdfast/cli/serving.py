@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from importlib import import_module
-from importlib.util import find_spec
 from typing import Annotated, Any
 
 import typer
@@ -12,7 +11,7 @@ import typer
 from holdfast.cli.exits import Exit
 from holdfast.cli.running import Face, command
 from holdfast.core.url_secrets import masked
-from holdfast.errors import BadSettings
+from holdfast.extras import required
 from holdfast.settings import Settings
 
 PANEL = "Serving"
@@ -34,11 +33,13 @@ def serve(
     no_workers: Annotated[bool, typer.Option("--no-workers", help="Only answer; others work.")] = False,
 ) -> Exit:
     """Serve HTTP, with workers beside it, until Ctrl-C."""
+    with required("server"):
+        from holdfast.api.serving import serve as serving  # noqa: PLC0415 - slow to load
+        from holdfast.web.site import install  # noqa: PLC0415
+
     given: dict[str, Any] = {"host": host, "port": port}
     settings = replace(face.settings(), **{name: value for name, value in given.items() if value is not None})
     settings = _log(face, settings)
-    from holdfast.api.serving import serve as serving  # noqa: PLC0415 - slow to load
-    from holdfast.web.site import install  # noqa: PLC0415
 
     def ready(address: str) -> None:
         if face.terminal.json:
@@ -59,8 +60,9 @@ def worker(
     ] = None,
 ) -> Exit:
     """Only work: index what others ask for, until Ctrl-C."""
-    from holdfast.front.opening import open_library  # noqa: PLC0415 - slow to load
-    from holdfast.wiring import crew, open_scheduler  # noqa: PLC0415
+    with required("documents"):
+        from holdfast.front.opening import open_library  # noqa: PLC0415 - slow to load
+        from holdfast.wiring import crew, open_scheduler  # noqa: PLC0415
 
     settings = face.settings()
     settings = _log(face, replace(settings, workers=workers or settings.workers))
@@ -85,10 +87,10 @@ def mcp(
     writes: Annotated[bool, typer.Option("--writes", help="Also offer tools that change something.")] = False,
 ) -> Exit:
     """Offer the library to language models, by MCP."""
-    if find_spec("mcp") is None or find_spec("holdfast.mcp") is None:
-        raise BadSettings("This needs the extra `mcp`, which is not installed: pip install 'holdfast[mcp]'")
+    with required("mcp"):
+        tools = import_module("holdfast.mcp")
     _log(face, Settings.from_environment())
-    import_module("holdfast.mcp").run(face.where, key=face.key, http=http, writes=writes, port=port)
+    tools.run(face.where, key=face.key, http=http, writes=writes, port=port)
     return Exit.OK
 
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any, Self
 
-from holdfast.front.local import Local
-from holdfast.front.opening import Worker, me, open_library, server_of, settings_for
+from holdfast.extras import required
 from holdfast.settings import Settings
 
 if TYPE_CHECKING:
@@ -14,6 +13,8 @@ if TYPE_CHECKING:
     from pathlib import Path
     from types import TracebackType
 
+    from holdfast.front.local import Local
+    from holdfast.front.opening import Worker
     from holdfast.front.remote import Remote
     from holdfast.front.values import Answer, Hits, Job, Standing
     from holdfast.wiring import Library
@@ -35,12 +36,23 @@ class Holdfast:
         self._worker: Worker | None = None
         self.local: Library | None = None  # what is behind the calls, where that is on this machine
         if str(where or "").startswith(("http://", "https://")):
-            from holdfast.front.remote import Remote  # noqa: PLC0415 - needs the extra `client`
+            with required("client"):
+                from holdfast.front.remote import Remote  # noqa: PLC0415
 
             far = Remote(str(where), key or Settings.from_environment().key or None)
             side: Local | Remote = far
             self._close: Callable[[], None] = far.close
         else:
+            with required("documents"):
+                from holdfast.front.local import Local  # noqa: PLC0415
+                from holdfast.front.opening import (  # noqa: PLC0415
+                    Worker,
+                    me,
+                    open_library,
+                    server_of,
+                    settings_for,
+                )
+
             settings = settings_for(where)
             library = self.local = open_library(settings)
             side = Local(library, me())

@@ -13,12 +13,14 @@ from contextlib import contextmanager
 from functools import wraps
 from typing import TYPE_CHECKING, Any
 
-from celery import Task
-from celery.result import AsyncResult
-from kombu.exceptions import OperationalError
-
 from holdfast.core.states import Operation, Outcome
 from holdfast.errors import BadRequest, BadSettings, WorkFailed
+from holdfast.extras import required
+
+with required("celery"):
+    from celery import Task
+    from celery.result import AsyncResult
+    from kombu.exceptions import OperationalError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence

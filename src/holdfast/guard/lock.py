@@ -20,6 +20,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from holdfast.errors import BadSettings
+from holdfast.extras import required
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -175,13 +176,11 @@ class _Watch:
 
 def _client(url: str) -> Redis:
     """Make a client that gives up at once: the library's own retries would hold the work up for many seconds."""
-    try:
-        from redis import Redis  # noqa: PLC0415 - an extra
+    with required("celery"):
+        from redis import Redis  # noqa: PLC0415
         from redis.backoff import NoBackoff  # noqa: PLC0415
         from redis.exceptions import RedisError  # noqa: PLC0415
         from redis.retry import Retry  # noqa: PLC0415
-    except ImportError:
-        raise BadSettings("The early lock needs the Redis client: install holdfast[celery].") from None
     try:
         client = Redis.from_url(
             url,

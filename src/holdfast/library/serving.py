@@ -11,14 +11,13 @@ import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
-import numpy as np
-
 from holdfast.library import statements as sql
 from holdfast.library.builds import Passage
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    import numpy as np
     from numpy.typing import NDArray
 
     from holdfast.stores.database import Transaction
@@ -67,6 +66,8 @@ class Owners:
 
     def of(self, tx: Transaction, base: str, chunks: Sequence[int]) -> list[tuple[int, int]]:
         """Return the chunks, each with its owner; of those that are gone some may be left out."""
+        import numpy as np  # noqa: PLC0415 - a client of a server loads this module, and does not have it
+
         asked = np.fromiter(sorted(chunks), dtype=np.int64)  # neighbours lie side by side
         known = self._bases.get(base)
         if known is None or np.count_nonzero(asked > known.last) > NEW:
@@ -80,6 +81,8 @@ class Owners:
 
     def _read(self, tx: Transaction, base: str, asked: NDArray[np.int64]) -> Owned:
         """Read all of a base; what was asked for and is not there then will not be waited for again."""
+        import numpy as np  # noqa: PLC0415
+
         rows = np.array(tx.run(sql.CHUNKS_OF_BASE, base=base), dtype=np.int64).reshape(-1, 2)
         chunks = np.append(rows[:, 0], -1)
         known = Owned(chunks, rows[:, 1].copy(), int(max(chunks.max(), asked.max(initial=0))))

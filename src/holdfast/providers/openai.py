@@ -21,6 +21,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 from holdfast.errors import BadSettings, Permanent
+from holdfast.extras import required
 from holdfast.logs import mask_http_client_log
 from holdfast.providers.base import (
     Completion,
@@ -248,10 +249,8 @@ def _simpler(dialect: Dialect, refusal: Permanent, prompt: Prompt, *, stream: bo
 
 
 def _client(endpoint: Endpoint) -> OpenAI:
-    try:
-        from openai import OpenAI, Timeout  # noqa: PLC0415 - slow to import, and an extra
-    except ImportError:
-        raise BadSettings("An endpoint is reached through the openai library: install holdfast[documents].") from None
+    with required("documents"):
+        from openai import OpenAI, Timeout  # noqa: PLC0415 - slow to import
     mask_http_client_log()
     seconds = endpoint.timeout.total_seconds()
     return OpenAI(

@@ -1,0 +1,52 @@
+"""Which extra installs a package that is missing: the only place that knows."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from holdfast.errors import MissingExtra
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+EXTRA_OF: Mapping[str, str] = {
+    module: extra
+    for extra, modules in {
+        "celery": "celery kombu redis",
+        "client": "httpx2 pydantic pydantic_core",
+        "documents": "httpcore2 idna kreuzberg numpy openai safetensors threadpoolctl tokenizers watchfiles wordllama",
+        "mcp": "mcp mcp_types",
+        "postgres": "psycopg",
+        "server": "fastapi jinja2 markdown_it nh3 python_multipart starlette uvicorn",
+    }.items()
+    for module in modules.split()
+}
+INCLUDED: Mapping[str, frozenset[str]] = {
+    "mcp": frozenset({"client", "documents"}),
+    "server": frozenset({"client", "documents"}),
+}
+
+
+@contextmanager
+def required(extra: str) -> Iterator[None]:
+    """Import packages that an extra installs; raises `MissingExtra` if one of them is not installed."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        missing = missing_extra(error, extra)
+        if missing is None:
+            raise
+        raise missing from error
+
+
+def missing_extra(error: ModuleNotFoundError, wanted: str = "") -> MissingExtra | None:
+    """Return which extra to install, or None if the module belongs to none.
+
+    That is the extra that was `wanted`, if it includes the missing module: nobody has to install one after the other.
+    """
+    module = (error.name or "").partition(".")[0]
+    extra = EXTRA_OF.get(module)
+    if extra is None:
+        return None
+    return MissingExtra(module, wanted if extra in INCLUDED.get(wanted, ()) else extra)
