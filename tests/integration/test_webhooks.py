@@ -20,7 +20,7 @@ from holdfast.core.effects import Event
 from holdfast.core.slot import JobId
 from holdfast.core.states import Operation
 from holdfast.errors import BadRequest, NotNow, UnknownDelivery, UnknownWebhook
-from holdfast.events.attempts import WAITS, Answer, DeliveryState
+from holdfast.events.attempts import LONGEST_PAUSE, WAITS, Answer, DeliveryState, WebhookState
 from holdfast.events.catalogue import Cursor, Filter
 from holdfast.events.deliveries import AT_ONCE, LEASE, PAGE, Attempt, Deliveries
 from holdfast.events.log import Log, Page
@@ -438,13 +438,71 @@ class TestFailures:
         self, office: Office, receiver: Receiver, hook: Webhook
     ) -> None:
         office.happen()
-        for wait in (timedelta(), *WAITS):
-            receiver.answers.append(say(500))
-            office.send(after=wait)
+        office.collect()
+        (refused,) = office.deliveries.of(hook.id)
+
+        def refuse(message: Message) -> None:
+            if message.id == refused.message:
+                receiver.answers.append(say(500))
+
+        receiver.before = refuse
+        office.send()
+        for _ in WAITS:
             office.happen()
-            office.send()
-        assert office.states(hook) == [FAILED] + [SENT] * (len(WAITS) + 1)
+            office.send(after=DAY)
+            office.send(after=LONGEST_PAUSE)
+        assert office.states(hook) == [FAILED] + [SENT] * len(WAITS)
         assert office.webhooks.webhook(hook.id).enabled
+
+    def test_of_a_dead_address_are_few_however_many_messages_wait(
+        self, office: Office, receiver: Receiver, hook: Webhook
+    ) -> None:
+        for _ in range(50):
+            office.happen()
+        receiver.answers += [say(500)] * 1000
+        waited = timedelta()
+        while waited < timedelta(minutes=4):
+            office.send(after=timedelta(seconds=1))
+            office.happen()
+            waited += timedelta(seconds=1)
+        assert len(receiver.got) <= AT_ONCE + 3
+        webhook = office.webhooks.webhook(hook.id)
+        assert (webhook.state, webhook.failures) == (WebhookState.FAILING, len(receiver.got))
+        assert webhook.retry_at is not None
+        assert webhook.retry_at > office.clock.now()
+        assert webhook.waiting == len(office.deliveries.of(hook.id, limit=1000))
+
+    def test_are_followed_by_one_probe_at_a_time_and_the_first_success_sends_the_rest(
+        self, office: Office, other: Office, receiver: Receiver, hook: Webhook
+    ) -> None:
+        receiver.answers += [say(500)] * AT_ONCE
+        for _ in range(10):
+            office.happen()
+        office.send()
+        assert len(receiver.got) == AT_ONCE
+        office.clock.advance(WAITS[0] - TICK)
+        assert office.deliveries.claim(THREADS) == []
+        office.clock.advance(TICK)
+        claims = side_by_side(4, lambda index: (office, other)[index % 2].deliveries.claim(THREADS))
+        (probe,) = [attempt for claim in claims for attempt in claim]
+        office.deliveries.note(probe, Answer.of(204), 0.0)
+        assert office.webhooks.webhook(hook.id).state is WebhookState.HEALTHY
+        office.send(after=WAITS[0])
+        assert set(office.states(hook)) == {SENT}
+        assert office.webhooks.webhook(hook.id).waiting == 0
+
+    def test_lengthen_the_pause_up_to_an_hour(self, office: Office, receiver: Receiver, hook: Webhook) -> None:
+        receiver.answers += [say(500)] * 100
+        office.happen()
+        office.send()
+        for wait in (*WAITS[:5], *[timedelta(hours=1)] * 3):
+            office.happen()
+            sent = len(receiver.got)
+            office.send(after=wait - TICK)
+            assert len(receiver.got) == sent
+            office.send(after=TICK)
+            assert len(receiver.got) == sent + 1
+        assert office.webhooks.webhook(hook.id).failures == len(receiver.got)
 
     def test_of_a_receiver_that_is_not_there_are_told(self, office: Office) -> None:
         with Receiver() as gone:
@@ -801,9 +859,11 @@ class TestAWebhook:
 
 class TestDeliveries:
     def test_are_shown_page_by_page_newest_first(self, office: Office, receiver: Receiver, hook: Webhook) -> None:
-        receiver.answers.append(say(500))
-        for _ in range(5):
+        for _ in range(4):
             office.happen()
+        office.send()
+        receiver.answers.append(say(500))
+        office.happen()
         office.send()
         first = office.deliveries.of(hook.id, limit=2)
         rest = office.deliveries.of(hook.id, before=first[-1].id)

@@ -268,6 +268,9 @@ WEBHOOK = v.Webhook(
     failures=0,
     failing_since=None,
     created_at=AT,
+    state="healthy",
+    retry_at=None,
+    waiting=0,
 )
 SIGNING = v.NewWebhook(webhook=WEBHOOK, secret="whsec_…")  # noqa: S106 - none
 DELIVERY = v.Delivery(

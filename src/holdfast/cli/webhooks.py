@@ -73,10 +73,10 @@ def ls(face: Face) -> Exit:
 
     def human() -> None:
         face.terminal.table(
-            ("id", "url", "types", "bases", "enabled", "failures", "why"),
+            ("id", "url", "types", "bases", "state", "failures", "waiting", "next", "why"),
             [
-                (one.id, one.url, one.types, "all" if one.bases is None else one.bases, one.enabled, one.failures,
-                 one.disabled_reason)
+                (one.id, one.url, one.types, "all" if one.bases is None else one.bases, one.state, one.failures,
+                 one.waiting, one.retry_at, one.disabled_reason)
                 for one in found
             ],
         )  # fmt: skip

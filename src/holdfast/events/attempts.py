@@ -17,6 +17,7 @@ WAITS = tuple(
 )
 JITTER = 0.2
 LONGEST_WAIT = timedelta(days=1)  # that a receiver may ask for
+LONGEST_PAUSE = timedelta(hours=1)  # between probes of a webhook that fails
 PATIENCE = timedelta(days=3)  # with a receiver that never succeeds
 FAILURES = 10  # in a row, at least, before a webhook is disabled
 
@@ -24,6 +25,14 @@ SUCCESS = range(200, 300)
 REDIRECT = range(300, 400)
 GONE = 410
 BUSY = frozenset({429, 503})
+
+
+class WebhookState(StrEnum):
+    """Whether messages reach a webhook."""
+
+    HEALTHY = "healthy"
+    FAILING = "failing"  # the last attempt failed: one message at a time is sent as a probe, the others wait
+    DISABLED = "disabled"  # nothing is sent
 
 
 class DeliveryState(StrEnum):
@@ -79,6 +88,12 @@ def decide(answer: Answer, attempts: int, chance: float) -> Decision:
     wait = WAITS[max(attempts, 1) - 1] * (1 + JITTER * chance)
     asked = min(answer.retry_after or timedelta(), LONGEST_WAIT)
     return Decision(verdict=Verdict.AGAIN, wait=max(wait, asked))
+
+
+def pause(answer: Answer, failures: int, chance: float) -> timedelta:
+    """Return how long nothing is sent to a webhook after so many failures in a row, whatever waits for it."""
+    wait = min(WAITS[min(failures, len(WAITS)) - 1], LONGEST_PAUSE) * (1 + JITTER * chance)
+    return max(wait, min(answer.retry_after or timedelta(), LONGEST_WAIT))
 
 
 def hopeless(failures: int, since: Moment | None, now: Moment) -> bool:

@@ -22,7 +22,7 @@ from holdfast.core.queue import EVERYTHING
 from holdfast.errors import NotNow, UnknownDelivery, UnknownWebhook
 from holdfast.events import signing
 from holdfast.events import webhook_statements as sql
-from holdfast.events.attempts import DeliveryState, Verdict, decide, hopeless
+from holdfast.events.attempts import DeliveryState, Verdict, decide, hopeless, pause
 from holdfast.events.catalogue import Cursor
 from holdfast.events.webhooks import FAILING, GONE, Wanted
 from holdfast.stores.desk import record
@@ -39,6 +39,7 @@ log = logging.getLogger("holdfast")
 
 LEASE = timedelta(seconds=60)  # far longer than an attempt may take
 AT_ONCE = 2  # attempts for one webhook, in all processes together
+PROBES = 1  # attempts for one webhook while it fails
 PAGE = 100  # lines of the log that are looked at for one transaction
 SOON = timedelta(seconds=1)
 NEWEST = 2**62
@@ -151,7 +152,7 @@ class Deliveries:
             else:
                 state = DeliveryState.SENT if decision.verdict is Verdict.SENT else DeliveryState.FAILED
                 tx.run(sql.END_DELIVERY, state=str(state), **told)
-            return _judge(tx, attempt.webhook, decision.verdict)
+            return _judge(tx, attempt.webhook, decision.verdict, answer, chance)
 
         disabled = self._database.write(work, durable=True)
         log.log(
@@ -196,9 +197,10 @@ class Deliveries:
 
         def work(tx: Transaction) -> Delivery:
             found = _read(tx, id_)
-            ((_, *_, disabled_at, _, _),) = tx.run(sql.LOCK_WEBHOOK, id=found.webhook)
+            ((_, *_, disabled_at, _, _, _),) = tx.run(sql.LOCK_WEBHOOK, id=found.webhook)
             if disabled_at is not None:
                 raise NotNow("webhook_disabled", "The webhook is disabled; enable it, then deliver once more.")
+            tx.run(sql.PROBE_NOW, id=found.webhook)
             tx.run(sql.REDELIVER, delivery=id_)
             return _read(tx, id_)
 
@@ -228,8 +230,9 @@ def _claim(tx: Transaction, limit: int) -> list[Attempt]:
     found = tx.run(sql.LOCK_DUE_WEBHOOKS, limit=limit)
     held = dict(tx.run(sql.HELD, [[row[0]] for row in found]))
     attempts: list[Attempt] = []
-    for webhook, url, types, bases, *secrets in found:
-        room = min(AT_ONCE - held.get(webhook, 0), limit - len(attempts))
+    for webhook, url, types, bases, failures, *secrets in found:
+        most = PROBES if failures else AT_ONCE
+        room = min(most - held.get(webhook, 0), limit - len(attempts))
         if room < 1:
             continue
         rows = tx.run(sql.CLAIM, webhook=webhook, limit=room, lease=micros(LEASE))
@@ -254,12 +257,14 @@ def _claim(tx: Transaction, limit: int) -> list[Attempt]:
     return attempts
 
 
-def _judge(tx: Transaction, webhook: int, verdict: Verdict) -> str | None:
-    """Count failures in a row; return why the webhook was disabled, if it was."""
+def _judge(tx: Transaction, webhook: int, verdict: Verdict, answer: Answer, chance: float) -> str | None:
+    """Count failures in a row and pause the webhook; return why it was disabled, if it was."""
     if verdict is Verdict.SENT:
         tx.run(sql.SUCCEEDED, id=webhook)
         return None
     counted = tx.run(sql.FAILED, id=webhook)
+    if counted:
+        tx.run(sql.PAUSE_WEBHOOK, id=webhook, wait=micros(pause(answer, counted[0][0], chance)))
     reason = GONE if verdict is Verdict.GONE else FAILING if counted and hopeless(*counted[0]) else None
     if reason is None or not tx.run(sql.DISABLE_WEBHOOK, id=webhook, reason=reason):
         return None

@@ -15,10 +15,13 @@ from holdfast.stores.batch import LIMIT, NOW, batch, number, word
 _this = and_(webhooks.c.id == number("id"), webhooks.c.deleted_at.is_(None))
 _enabled = and_(webhooks.c.disabled_at.is_(None), webhooks.c.deleted_at.is_(None))
 _waiting = deliveries.c.state == literal_column("'waiting'")  # literal, so that partial indexes see it
+_own = deliveries.c.webhook_id == webhooks.c.id
+_due_webhook = or_(webhooks.c.retry_at.is_(None), webhooks.c.retry_at <= NOW)
 
 SHOWN = (
     webhooks.c.id, webhooks.c.url, webhooks.c.types, webhooks.c.bases, webhooks.c.created_at, webhooks.c.failures,
-    webhooks.c.failing_since, webhooks.c.disabled_at, webhooks.c.disabled_reason, webhooks.c.old_until,
+    webhooks.c.failing_since, webhooks.c.retry_at, webhooks.c.disabled_at, webhooks.c.disabled_reason,
+    webhooks.c.old_until, select(func.count()).where(_own, _waiting).correlate(webhooks).scalar_subquery(),
 )  # fmt: skip
 
 # ---------------------------------------------------------------- webhooks
@@ -42,7 +45,7 @@ DISABLE_WEBHOOK = (
 _cursor = case((word("cursor").is_not(None), word("cursor")), else_=webhooks.c.cursor)
 ENABLE_WEBHOOK = (
     update(webhooks)
-    .values(disabled_at=None, disabled_reason=None, failures=0, failing_since=None, cursor=_cursor)
+    .values(disabled_at=None, disabled_reason=None, failures=0, failing_since=None, retry_at=None, cursor=_cursor)
     .where(_this, webhooks.c.disabled_at.is_not(None))
 )
 DELETE_WEBHOOK = (
@@ -58,13 +61,16 @@ ROTATE = (
     .returning(webhooks.c.id)
 )
 FORGET_OLD_SECRET = update(webhooks).values(old_secret=None, old_until=None).where(_this).returning(webhooks.c.id)
-SUCCEEDED = update(webhooks).values(failures=0, failing_since=None).where(_this, webhooks.c.failures > 0)
+SUCCEEDED = update(webhooks).values(failures=0, failing_since=None, retry_at=None).where(_this, webhooks.c.failures > 0)
 FAILED = (
     update(webhooks)
     .values(failures=webhooks.c.failures + 1, failing_since=func.coalesce(webhooks.c.failing_since, NOW))
     .where(_this)
     .returning(webhooks.c.failures, webhooks.c.failing_since, NOW)
 )
+# Attempts that were under way together fail together: only the first of them lengthens the pause.
+PAUSE_WEBHOOK = update(webhooks).values(retry_at=NOW + number("wait")).where(_this, _due_webhook)
+PROBE_NOW = update(webhooks).values(retry_at=NOW).where(_this, ~_due_webhook)
 
 # ---------------------------------------------------------------- from the log to deliveries
 
@@ -91,7 +97,6 @@ ADD_DELIVERIES = (
 
 _free = or_(deliveries.c.until.is_(None), deliveries.c.until <= NOW)
 _due = and_(_waiting, deliveries.c.next_at <= NOW, _free)
-_own = deliveries.c.webhook_id == webhooks.c.id
 _first_due = select(func.min(deliveries.c.next_at)).where(_own, _due).correlate(webhooks).scalar_subquery()
 LOCK_DUE_WEBHOOKS = (
     select(
@@ -99,10 +104,11 @@ LOCK_DUE_WEBHOOKS = (
         webhooks.c.url,
         webhooks.c.types,
         webhooks.c.bases,
+        webhooks.c.failures,
         webhooks.c.secret,
         case((webhooks.c.old_until > NOW, webhooks.c.old_secret), else_=null()),
     )
-    .where(_enabled, select(deliveries.c.id).where(_own, _due).exists())
+    .where(_enabled, _due_webhook, select(deliveries.c.id).where(_own, _due).exists())
     .order_by(_first_due, webhooks.c.id)
     .limit(LIMIT)
     .with_for_update(skip_locked=True)
@@ -157,7 +163,8 @@ POSTPONE = (
 _row = batch(id=int)
 DROP = delete(deliveries).where(deliveries.c.id.in_(select(_row.c.id)))
 _later = case((deliveries.c.until > deliveries.c.next_at, deliveries.c.until), else_=deliveries.c.next_at)
-NEXT_DUE = select(NOW, func.min(_later)).select_from(webhooks.join(deliveries, _own)).where(_enabled, _waiting)
+_when = case((webhooks.c.retry_at > _later, webhooks.c.retry_at), else_=_later)
+NEXT_DUE = select(NOW, func.min(_when)).select_from(webhooks.join(deliveries, _own)).where(_enabled, _waiting)
 
 # ---------------------------------------------------------------- for people
 

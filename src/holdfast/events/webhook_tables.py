@@ -29,6 +29,7 @@ webhooks = Table(
     Column("disabled_reason", Text),
     Column("deleted_at", BigInteger),
     Column("created_at", BigInteger, nullable=False),
+    Column("retry_at", BigInteger),  # while it fails: before this moment nothing is sent, then one message as a probe
     CheckConstraint("(old_secret IS NULL) = (old_until IS NULL)", name="rotation"),
     CheckConstraint("(failures = 0) = (failing_since IS NULL)", name="failing"),
     CheckConstraint("(disabled_at IS NULL) = (disabled_reason IS NULL)", name="disabled"),

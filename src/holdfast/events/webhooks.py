@@ -17,6 +17,7 @@ from holdfast.core.clock import Moment, micros
 from holdfast.errors import BadRequest, Permanent, UnknownWebhook
 from holdfast.events import signing
 from holdfast.events import webhook_statements as sql
+from holdfast.events.attempts import WebhookState
 from holdfast.events.catalogue import CATALOGUE
 from holdfast.sources.reach import PUBLIC, Reach
 from holdfast.sources.urls import Url
@@ -76,6 +77,8 @@ class Webhook:
     created_at: Moment
     failures: int  # attempts in a row that failed
     failing_since: Moment | None
+    retry_at: Moment | None  # while it fails: when the next message is sent as a probe
+    waiting: int  # messages that are not sent yet
     disabled_at: Moment | None
     disabled_reason: str | None  # asked, gone (the receiver said so), failing (for days)
     old_secret_until: Moment | None  # the secret before signs, too
@@ -84,6 +87,13 @@ class Webhook:
     def enabled(self) -> bool:
         """Something is sent there."""
         return self.disabled_at is None
+
+    @property
+    def state(self) -> WebhookState:
+        """Whether messages reach it."""
+        if not self.enabled:
+            return WebhookState.DISABLED
+        return WebhookState.FAILING if self.failures else WebhookState.HEALTHY
 
 
 class Webhooks:
@@ -214,7 +224,8 @@ def _read(tx: Transaction, id_: int, statement: Any = sql.READ_WEBHOOK) -> Webho
 
 
 def _webhook_of(row: Sequence[Any]) -> Webhook:
-    now, id_, url, types, bases, created_at, failures, failing_since, disabled_at, disabled_reason, old_until = row
+    now, id_, url, types, bases, created_at, failures, failing_since, retry_at, *rest = row
+    disabled_at, disabled_reason, old_until, waiting = rest
     wanted = Wanted.read(types, bases)
     return Webhook(
         id=id_,
@@ -224,6 +235,8 @@ def _webhook_of(row: Sequence[Any]) -> Webhook:
         created_at=created_at,
         failures=failures,
         failing_since=failing_since,
+        retry_at=retry_at,
+        waiting=waiting,
         disabled_at=disabled_at,
         disabled_reason=disabled_reason,
         old_secret_until=old_until if old_until is not None and old_until > now else None,

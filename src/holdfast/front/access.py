@@ -148,6 +148,9 @@ class LocalWebhooks(Checked):
             disabled_reason=one.disabled_reason,
             failures=one.failures,
             failing_since=moment(one.failing_since),
+            state=str(one.state),
+            retry_at=moment(one.retry_at) if one.enabled else None,
+            waiting=one.waiting,
             created_at=when(one.created_at),
         )
 

@@ -580,6 +580,9 @@ class Webhook:
     failures: int  # attempts in a row that failed
     failing_since: datetime | None
     created_at: datetime
+    state: str = "healthy"  # healthy, failing (one message at a time is sent as a probe) or disabled
+    retry_at: datetime | None = None  # while it fails: when the next message is sent
+    waiting: int = 0  # messages that are not sent yet
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -42,10 +42,13 @@ BLANK_KEY: dict[str, Any] = dict.fromkeys(("bases", "created_at", "expires_at", 
     "prefix": "",
     "scope": Scope.READ,
 }
-BLANK_WEBHOOK: dict[str, Any] = dict.fromkeys(("bases", "disabled_reason", "failing_since", "created_at")) | {
+BLANK_WEBHOOK: dict[str, Any] = {
+    **dict.fromkeys(("bases", "disabled_reason", "failing_since", "retry_at", "created_at")),
     "id": "",
     "url": "",
     "types": (),
+    "state": "healthy",
+    "waiting": 0,
     "enabled": True,
     "failures": 0,
 }

@@ -10,7 +10,7 @@ import sqlalchemy as sa
 from alembic import op
 
 revision = "0013"
-down_revision = "0010"
+down_revision = "0012"
 
 TOGETHER = 500
 # Tables with names, and the columns within which a name is unique.

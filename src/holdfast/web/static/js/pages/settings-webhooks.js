@@ -8,7 +8,10 @@ import { Listing, chip, iconButton, moment, put } from "../listing.js";
 import { follow } from "../stream.js";
 import { known, number, t } from "../words.js";
 
-/** @typedef {{id: number, url: string, types: string[], bases: string[] | null, enabled: boolean, disabled_reason: string | null, failures: number, failing_since: string | null, created_at: string}} Webhook */
+/** @typedef {{id: number, url: string, types: string[], bases: string[] | null, enabled: boolean, disabled_reason: string | null, failures: number, failing_since: string | null, state: "healthy" | "failing" | "disabled", retry_at: string | null, waiting: number, created_at: string}} Webhook */
+
+/** How each state looks, and its word. */
+const CHIPS = { healthy: ["ready", "settings.hook_on"], failing: ["degraded", "settings.hook_probing"], disabled: ["failed", "settings.hook_off"] };
 
 /** Paint a webhook. @param {HTMLTableRowElement} row @param {Webhook} hook */
 function paint(row, hook) {
@@ -16,7 +19,10 @@ function paint(row, hook) {
   put(row, "types", hook.types.join(", "));
   put(row, "bases", hook.bases === null ? t("all") : hook.bases.join(", ") || t("none"));
   put(row, "trouble", hook.failures ? t("settings.hook_failures", { count: number(hook.failures) }) : "");
-  chip(row, hook.enabled ? "ready" : "failed", t(hook.enabled ? "settings.hook_on" : "settings.hook_off"));
+  const [look, word] = CHIPS[hook.state];
+  chip(row, look, t(word));
+  put(row, "waits", hook.retry_at ? t("settings.hook_waits", { count: number(hook.waiting) }) : "");
+  moment(row, "retry", hook.retry_at ?? "", "");
   put(row, "reason", hook.enabled ? "" : known(`settings.hook_${hook.disabled_reason}`, hook.disabled_reason ?? ""));
   moment(row, "created", hook.created_at, "");
   const link = /** @type {HTMLAnchorElement} */ (field(row, "deliveries"));
