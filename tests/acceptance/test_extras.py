@@ -90,7 +90,7 @@ def install(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[[
 
 
 def _uv(*words: object) -> None:
-    command = [Path(sys.executable).with_name("uv"), *map(str, words)]
+    command = [str(Path(sys.executable).with_name("uv")), *map(str, words)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
 
@@ -98,7 +98,7 @@ def _uv(*words: object) -> None:
 def _run(program: Path, *words: object, home: Path) -> subprocess.CompletedProcess[str]:
     variables = {name: value for name, value in os.environ.items() if not name.startswith("HOLDFAST_")}
     variables |= {"HOLDFAST_HOME": str(home)}
-    command = [program, *map(str, words)]
+    command = [str(program), *map(str, words)]
     return subprocess.run(
         command, stdin=subprocess.DEVNULL, capture_output=True, text=True, cwd=home, env=variables, check=False
     )
