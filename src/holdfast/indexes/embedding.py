@@ -14,6 +14,7 @@ from holdfast.content.tokens import estimate
 from holdfast.errors import Transient, WorkError
 from holdfast.library.memos import Bill, Entry, Use, allow, memo_key
 from holdfast.library.metering import shares
+from holdfast.providers.base import readable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
@@ -149,7 +150,9 @@ class Embedder:
         texts = [keyed[key][0].text for key in keys]
         allow(self._memos, base, sum(map(estimate, texts)))
         left = threading.Event()
-        provider = self.provider.charged(base, KIND, by_text={keyed[key][0].text: keyed[key][0].ticket for key in keys})
+        provider = self.provider.charged(
+            base, KIND, by_text={readable(keyed[key][0].text): keyed[key][0].ticket for key in keys}
+        )
         for part in provider.embed_parts(texts, left.is_set):
             require_length(part, length)
             values, refused = _values(keys, part), _refused(keys, part)
