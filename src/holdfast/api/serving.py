@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import uvicorn
 
 from holdfast.api.app import Served, make_app
+from holdfast.api.connections import ACCEPTED_AT_ONCE, ConnectionLimits, limited
 from holdfast.core.clock import SystemClock
 from holdfast.errors import BadSettings
 from holdfast.events.feed import Feed
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("holdfast")
 
+QUEUED = 1024  # connections that the kernel keeps until they are accepted
 TRIES = 20  # ports that are tried, one after the other
 TIDYING = timedelta(minutes=1)
 GRACE = 5  # seconds that requests have to end when the server goes down
@@ -113,6 +115,9 @@ class _Server(uvicorn.Server):
         super().__init__(
             uvicorn.Config(
                 app,
+                http=limited(ConnectionLimits.of_process()),
+                ws="none",
+                backlog=ACCEPTED_AT_ONCE,
                 log_config=None,
                 access_log=False,
                 server_header=False,
@@ -135,6 +140,8 @@ class _Server(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Begin to serve."""
         await super().startup(sockets)
+        for listening in sockets or ():
+            listening.listen(QUEUED)  # uvicorn has set it to the number that is accepted at once
         if self.started:
             self._ready()
 
@@ -168,7 +175,7 @@ def listen(host: str, port: int) -> socket.socket:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             listening.bind((host, number))
-            listening.listen(1024)
+            listening.listen(QUEUED)
         except OSError as error:
             listening.close()
             reason = error
