@@ -26,7 +26,16 @@ DATABASE, DATA = "holdfast.db", "files"  # in the home folder
 KEYS = ("auto", "on")
 LOGS = ("", "debug", "info", "warning")
 LASTING = ("heartbeat", "stall", "overtaken", "period", "ring_again", "backoff", "lock_held_delay", "retention")
-COUNTED = ("workers", "claim_batch", "rings_per_worker", "attempts", "lock_held_tries", "upload_limit")
+COUNTED = (
+    "workers",
+    "claim_batch",
+    "rings_per_worker",
+    "attempts",
+    "lock_held_tries",
+    "upload_limit",
+    "streams",
+    "streams_per_key",
+)
 UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 LONGEST = timedelta(days=36_500)  # a hundred years; a database could not count much further
 DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)?")
@@ -71,6 +80,9 @@ class Settings:
     key: str = _is("", "the key by which this program asks a server", secret=True)
     keys: str = _is("auto", "`on`: every request needs a key; `auto`: not on this machine alone")
     upload_limit: int = _is(200, "megabytes of a request, at most")
+
+    streams: int = _is(1000, "event streams that a server process holds open, at most; fewer if it may open few files")
+    streams_per_key: int = _is(100, "of them those of one key, at most; callers without a key count as one key")
 
     fetch_allow: str = _is("", "hosts and networks beyond the public web from which pages may be fetched")
     folder_roots: str = _is("", "folders below which keys may sync folders of the server, with colons; empty: none")

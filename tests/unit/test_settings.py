@@ -46,6 +46,8 @@ DEFAULTS = {
     "key": "",
     "keys": "auto",
     "upload_limit": 200,
+    "streams": 1000,
+    "streams_per_key": 100,
     "fetch_allow": "",
     "folder_roots": "",
     "webhook_allow": "",

@@ -29,8 +29,10 @@ from holdfast.api import (
     session,
     system,
 )
+from holdfast.api.connections import ConnectionLimits
 from holdfast.api.doors import COOKIE, HERE, Doors
 from holdfast.api.examples import illustrate
+from holdfast.api.streams import Streams
 
 if TYPE_CHECKING:
     from fastapi.routing import APIRoute
@@ -105,6 +107,11 @@ def make_app(served: Served) -> FastAPI:
         redoc_url=None,
     )
     app.state.served = served
+    app.state.streams = Streams(
+        connections=ConnectionLimits.of_process().connections,
+        most=served.settings.streams,
+        per_key=served.settings.streams_per_key,
+    )
     problems.install(app)
     app.router.routes.extend(_routes())
     named = {name.strip() for name in served.settings.hosts.split(",") if name.strip()}

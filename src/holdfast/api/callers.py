@@ -19,6 +19,7 @@ from holdfast.front.local import Local
 if TYPE_CHECKING:
     from holdfast.access.keys import Key
     from holdfast.api.app import Served
+    from holdfast.api.streams import Streams
 
 CHALLENGE = {"WWW-Authenticate": 'Bearer realm="holdfast"'}
 
@@ -26,6 +27,12 @@ CHALLENGE = {"WWW-Authenticate": 'Bearer realm="holdfast"'}
 def served(request: Request) -> Served:
     """Return what the server serves."""
     found: Served = request.app.state.served
+    return found
+
+
+def streams_of(request: Request) -> Streams:
+    """Return the count of the event streams of this process."""
+    found: Streams = request.app.state.streams
     return found
 
 

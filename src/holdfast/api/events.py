@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Annotated, Any
 
 from fastapi import APIRouter, Query, Request
 from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import StreamingResponse
 
-from holdfast.api.callers import Front, served
+from holdfast.api.callers import Front, served, streams_of
 from holdfast.events.catalogue import Cursor
 from holdfast.events.feed import Heartbeat
 from holdfast.events.stream import MEDIA_TYPE, opening, text_of
@@ -90,27 +91,31 @@ async def follow_events(
     """Follow what happens, from now on or from behind an event; `reset` says that it is too old, and to look anew."""
     place = request.headers.get("last-event-id") or after
     loop, woken = asyncio.get_running_loop(), asyncio.Event()
-    seen = await run_in_threadpool(front.events.seen, base)
-    subscription = await run_in_threadpool(
-        served(request).feed.subscribe,
-        None if place is None else Cursor.parse(place),
-        bases=seen,
-        document=document,
-        topics=topic,
-        wake=lambda: wake(loop, woken),
-    )
-    return _Stream(subscription, woken)
+    with ExitStack() as held:
+        held.enter_context(streams_of(request).one(request.state.caller.key_id))
+        seen = await run_in_threadpool(front.events.seen, base)
+        subscription = held.enter_context(
+            await run_in_threadpool(
+                served(request).feed.subscribe,
+                None if place is None else Cursor.parse(place),
+                bases=seen,
+                document=document,
+                topics=topic,
+                wake=lambda: wake(loop, woken),
+            )
+        )
+        return _Stream(subscription, woken, held.pop_all())
 
 
 class _Stream(StreamingResponse):
     """Looks on until it ends, and no longer: also if whoever asked left before its first word."""
 
-    def __init__(self, subscription: Subscription, woken: asyncio.Event) -> None:
+    def __init__(self, subscription: Subscription, woken: asyncio.Event, held: ExitStack) -> None:
         super().__init__(_texts(subscription, woken), media_type=MEDIA_TYPE, headers=UNBUFFERED)
-        self._subscription = subscription
+        self._held = held  # the subscription, and its place among the streams of the process
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        with self._subscription:
+        with self._held:
             await super().__call__(scope, receive, send)
 
 

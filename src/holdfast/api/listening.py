@@ -6,6 +6,7 @@ import socket
 
 from holdfast.errors import BadSettings
 
+QUEUED = 1024  # connections that the kernel keeps until they are accepted
 TRIES = 20  # ports that are tried, one after the other
 
 
@@ -19,7 +20,7 @@ def listen(host: str, port: int) -> socket.socket:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             listening.bind((host, number))
-            listening.listen(1024)
+            listening.listen(QUEUED)
         except OSError as error:
             listening.close()
             reason = error

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING
 import uvicorn
 
 from holdfast.api.app import Served, make_app
-from holdfast.api.listening import listen
+from holdfast.api.connections import ACCEPTED_AT_ONCE, ConnectionLimits, limited
+from holdfast.api.listening import QUEUED, listen
 from holdfast.core.clock import SystemClock
 from holdfast.errors import BadSettings
 from holdfast.events.feed import Feed
@@ -113,6 +114,9 @@ class _Server(uvicorn.Server):
         super().__init__(
             uvicorn.Config(
                 app,
+                http=limited(ConnectionLimits.of_process()),
+                ws="none",
+                backlog=ACCEPTED_AT_ONCE,
                 log_config=None,
                 access_log=False,
                 server_header=False,
@@ -135,6 +139,8 @@ class _Server(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Begin to serve."""
         await super().startup(sockets)
+        for listening in sockets or ():
+            listening.listen(QUEUED)  # uvicorn has set it to the number that is accepted at once
         if self.started:
             self._ready()
 

@@ -1,0 +1,182 @@
+"""Connections of the server: how many there are, and how long a client may take to send a request.
+
+uvicorn has no deadline for the first request of a connection and none for bodies, and it accepts connections until no
+file descriptor is left. This protocol closes a connection whose request head is not complete within a fixed time, or
+whose body makes no progress; a slow upload that makes progress is never cut. It also keeps descriptors free for the
+database and for files: at the limit, the connection that has been idle for longest makes room for a new one.
+"""
+
+from __future__ import annotations
+
+import json
+import resource
+from dataclasses import dataclass
+from enum import Enum, auto
+from http import HTTPStatus
+from itertools import count
+from typing import TYPE_CHECKING, Any, cast
+
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from holdfast.api.problems import MEDIA_TYPE
+
+if TYPE_CHECKING:
+    import asyncio
+
+HEAD_SECONDS = 15.0  # for the whole head of a request, from its first byte or from the connection
+BODY_SECONDS = 30.0  # in each of these periods a body must grow by `BODY_BYTES`
+BODY_BYTES = 1024
+RETRY_SECONDS = 2
+# File descriptors of the process that are not for connections: database, files, pipes, providers, webhooks.
+RESERVED, RESERVED_SHARE = 128, 0.25
+MOST_CONNECTIONS = 10_000
+ACCEPTED_AT_ONCE = 32  # connections that are accepted before the first of them is counted
+UNLIMITED = 1 << 20
+_numbers = count()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConnectionLimits:
+    """How many connections there may be, and how long a request may take to arrive."""
+
+    connections: int
+    head_seconds: float = HEAD_SECONDS
+    body_seconds: float = BODY_SECONDS
+    body_bytes: int = BODY_BYTES
+
+    @classmethod
+    def of_process(cls) -> ConnectionLimits:
+        """Return the limits that follow from the file descriptors this process may open."""
+        return cls(connections=connections_within(resource.getrlimit(resource.RLIMIT_NOFILE)[0]))
+
+
+def connections_within(descriptors: int) -> int:
+    """Return how many of the file descriptors connections may use."""
+    usable = UNLIMITED if descriptors < 0 else descriptors  # below zero: no limit
+    reserved = max(RESERVED, int(usable * RESERVED_SHARE))
+    return min(MOST_CONNECTIONS, max(usable - reserved, usable // 3, 1))
+
+
+class Phase(Enum):
+    """What a connection is waiting for."""
+
+    HEAD = auto()
+    BODY = auto()
+    NOTHING = auto()  # of the client: the server answers, or the connection is idle between two requests
+
+
+class LimitedProtocol(H11Protocol):
+    """HTTP/1.1 with deadlines and a limit on connections."""
+
+    limits: ConnectionLimits  # set by `limited`
+
+    def __init__(self, *args: Any, **more: Any) -> None:
+        super().__init__(*args, **more)
+        self._phase = Phase.NOTHING
+        self._deadline: asyncio.TimerHandle | None = None
+        self.made = next(_numbers)  # the order in which connections came
+        self._received = 0  # bytes on this connection
+        self._counted = 0  # of them when the current period began
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Count the connection; at the limit an idle one makes room, or this one is refused."""
+        super().connection_made(transport)
+        if len(self.connections) > self.limits.connections and not self._make_room():
+            self._refuse(
+                HTTPStatus.SERVICE_UNAVAILABLE,
+                "too_many_connections",
+                f"The server has {self.limits.connections} connections open and accepts no more. Try again soon, or "
+                "raise the limit of open files (ulimit -n) of the server.",
+            )
+            return
+        self._enter(Phase.HEAD)
+
+    def data_received(self, data: bytes) -> None:
+        """Receive bytes, and set the deadline for what is still missing."""
+        self._received += len(data)
+        super().data_received(data)
+        phase = self._wanted()
+        if phase is not self._phase:
+            self._enter(phase)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Forget the deadline."""
+        self._enter(Phase.NOTHING)
+        super().connection_lost(exc)
+
+    @property
+    def idle(self) -> bool:
+        """No request is being received or answered: the connection is new, or between two requests."""
+        return self.cycle is None or self.cycle.response_complete
+
+    def _wanted(self) -> Phase:
+        if self.transport.is_closing():
+            return Phase.NOTHING
+        if self.idle:
+            return Phase.HEAD
+        return Phase.BODY if self.cycle.more_body else Phase.NOTHING
+
+    def _enter(self, phase: Phase) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
+        self._phase, self._counted = phase, self._received
+        if phase is not Phase.NOTHING:
+            seconds = self.limits.head_seconds if phase is Phase.HEAD else self.limits.body_seconds
+            self._deadline = self.loop.call_later(seconds, self._too_slow)
+
+    def _too_slow(self) -> None:
+        """Close the connection, unless the body grows or the server itself paused reading it."""
+        phase = self._wanted()
+        enough = self._received - self._counted >= self.limits.body_bytes or self.flow.read_paused
+        if phase is not self._phase or (phase is Phase.BODY and enough):
+            self._enter(phase)
+            return
+        missing = "head" if phase is Phase.HEAD else "body"
+        self._refuse(
+            HTTPStatus.REQUEST_TIMEOUT,
+            "request_too_slow",
+            f"The {missing} of the request did not arrive in time, so the connection was closed. Send it again.",
+        )
+
+    def _make_room(self) -> bool:
+        """Close the connection that has been idle for longest; tell whether there is one."""
+        others = (one for one in self.connections if one is not self and isinstance(one, LimitedProtocol) and one.idle)
+        oldest = min(others, key=lambda one: one.made, default=None)
+        if oldest is None:
+            return False
+        self.connections.discard(oldest)
+        oldest.transport.abort()
+        return True
+
+    def _refuse(self, status: HTTPStatus, code: str, detail: str) -> None:
+        """Answer without the application, as far as an answer is still possible, and close."""
+        self._enter(Phase.NOTHING)
+        if self._received or status is HTTPStatus.SERVICE_UNAVAILABLE:
+            started = not self.idle and self.cycle.response_started
+            if not started:
+                self.transport.write(_problem(status, code, detail))
+        self.transport.close()
+
+
+def limited(limits: ConnectionLimits) -> type[LimitedProtocol]:
+    """Return the protocol with these limits, as uvicorn takes it."""
+    return cast("type[LimitedProtocol]", type("LimitedProtocol", (LimitedProtocol,), {"limits": limits}))
+
+
+def _problem(status: HTTPStatus, code: str, detail: str) -> bytes:
+    body = json.dumps(
+        {
+            "type": f"urn:holdfast:problem:{code}",
+            "title": code.replace("_", " ").capitalize(),
+            "status": int(status),
+            "detail": detail,
+            "code": code,
+            "retryable": True,
+        }
+    ).encode()
+    head = (
+        f"HTTP/1.1 {int(status)} {status.phrase}\r\ncontent-type: {MEDIA_TYPE}\r\ncontent-length: {len(body)}\r\n"
+        f"retry-after: {RETRY_SECONDS}\r\nconnection: close\r\n\r\n"
+    )
+    return head.encode("ascii") + body

@@ -1,0 +1,217 @@
+"""Deadlines and limits of connections, with a clock and a transport of the test's own."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from uvicorn import Config
+from uvicorn.server import ServerState
+
+from holdfast.api.connections import ConnectionLimits, connections_within, limited
+from holdfast.api.problems import Refused
+from holdfast.api.streams import Streams
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from holdfast.api.connections import LimitedProtocol
+
+HEAD, BODY, BYTES = 15.0, 30.0, 1024
+LIMITS = ConnectionLimits(connections=3, head_seconds=HEAD, body_seconds=BODY, body_bytes=BYTES)
+REQUEST = b"GET / HTTP/1.1\r\nHost: here\r\n\r\n"
+UPLOAD = b"POST / HTTP/1.1\r\nHost: here\r\nContent-Length: 100000\r\n\r\n"
+
+
+class Timer:
+    def __init__(self, at: float, call: Callable[[], None]) -> None:
+        self.at, self.call, self.cancelled = at, call, False
+
+    def cancel(self) -> None:
+        self.cancelled = True
+
+
+class Task:
+    def add_done_callback(self, _: object) -> None:
+        """Never ends."""
+
+
+class Clock:
+    """An event loop that runs no task, and whose time passes when a test says so."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.timers: list[Timer] = []
+
+    def call_later(self, delay: float, call: Callable[[], None]) -> Timer:
+        self.timers.append(Timer(self.now + delay, call))
+        return self.timers[-1]
+
+    def create_task(self, coroutine: Any, **_: object) -> Task:
+        coroutine.close()
+        return Task()
+
+    def advance(self, seconds: float) -> None:
+        self.now += seconds
+        due = [timer for timer in self.timers if timer.at <= self.now and not timer.cancelled]
+        self.timers = [timer for timer in self.timers if timer.at > self.now]
+        for timer in due:
+            timer.call()
+
+
+class Transport:
+    """Keeps what was written."""
+
+    def __init__(self) -> None:
+        self.written = b""
+        self.closed = False
+
+    def get_extra_info(self, _: str) -> None:
+        return None
+
+    def write(self, data: bytes) -> None:
+        self.written += data
+
+    def close(self) -> None:
+        self.closed = True
+
+    abort = close
+
+    def is_closing(self) -> bool:
+        return self.closed
+
+    def pause_reading(self) -> None:
+        """Nothing is read here."""
+
+    def resume_reading(self) -> None:
+        """Nothing is read here."""
+
+    @property
+    def answer(self) -> tuple[int, str]:
+        head, _, body = self.written.partition(b"\r\n\r\n")
+        return int(head.split()[1]), json.loads(body)["code"]
+
+
+class Server:
+    """Makes connections."""
+
+    def __init__(self) -> None:
+        self.clock = Clock()
+        self.config = Config(app=lambda: None, http=limited(LIMITS), ws="none", log_config=None)
+        self.config.load()
+        self.state = ServerState()
+
+    def connect(self, data: bytes = b"") -> tuple[LimitedProtocol, Transport]:
+        protocol: Any = self.config.http_protocol_class(
+            config=self.config,  # type: ignore[call-arg]
+            server_state=self.state,
+            app_state={},
+            _loop=self.clock,
+        )
+        transport = Transport()
+        protocol.connection_made(transport)
+        if data:
+            protocol.data_received(data)
+        return protocol, transport
+
+
+@pytest.fixture
+def server() -> Server:
+    return Server()
+
+
+def test_a_head_that_is_not_complete_in_time_is_answered_with_408(server: Server) -> None:
+    protocol, transport = server.connect(b"GET / HTTP/1.1\r\n")
+    for _ in range(int(HEAD) - 1):
+        server.clock.advance(1)
+        protocol.data_received(b"X-Slow: 1\r\n")  # each byte in time does not lengthen the time for all of them
+    assert not transport.is_closing()
+    server.clock.advance(1)
+    assert transport.is_closing()
+    assert transport.answer == (408, "request_too_slow")
+
+
+def test_a_connection_without_a_byte_is_closed_without_an_answer(server: Server) -> None:
+    _, transport = server.connect()
+    server.clock.advance(HEAD)
+    assert (transport.closed, transport.written) == (True, b"")
+
+
+def test_a_body_that_makes_no_progress_is_answered_with_408(server: Server) -> None:
+    protocol, transport = server.connect(UPLOAD + b"x")
+    server.clock.advance(BODY - 1)
+    protocol.data_received(b"x" * (BYTES - 2))
+    server.clock.advance(1)
+    assert transport.closed
+    assert transport.answer == (408, "request_too_slow")
+
+
+def test_an_upload_that_makes_progress_may_take_any_time(server: Server) -> None:
+    protocol, transport = server.connect(UPLOAD)
+    for _ in range(90):
+        server.clock.advance(BODY - 1)
+        protocol.data_received(b"x" * BYTES)
+        server.clock.advance(1)
+    assert not transport.closed
+    protocol.data_received(b"x" * (100_000 - 90 * BYTES))
+    server.clock.advance(10 * BODY)
+    assert not transport.closed
+
+
+def test_a_body_that_the_server_itself_does_not_read_is_not_too_slow(server: Server) -> None:
+    protocol, transport = server.connect(UPLOAD)
+    protocol.flow.pause_reading()
+    server.clock.advance(10 * BODY)
+    assert not transport.closed
+
+
+def test_an_answer_may_take_any_time(server: Server) -> None:
+    _, transport = server.connect(REQUEST)
+    server.clock.advance(100 * BODY)
+    assert not transport.closed
+
+
+def test_at_the_limit_the_connection_that_is_idle_for_longest_makes_room(server: Server) -> None:
+    _, busy = server.connect(REQUEST)
+    _, oldest = server.connect()
+    _, younger = server.connect()
+    _, new = server.connect(REQUEST)
+    assert [one.closed for one in (busy, oldest, younger, new)] == [False, True, False, False]
+
+
+def test_at_the_limit_without_an_idle_connection_a_new_one_is_answered_with_503(server: Server) -> None:
+    busy = [server.connect(REQUEST)[1] for _ in range(3)]
+    _, new = server.connect()
+    assert new.closed
+    assert new.answer == (503, "too_many_connections")
+    assert b"retry-after: " in new.written
+    assert not any(one.closed for one in busy)
+
+
+@pytest.mark.parametrize(
+    ("descriptors", "connections"), [(300, 172), (1024, 768), (64, 21), (1, 1), (-1, 10_000), (1 << 20, 10_000)]
+)
+def test_descriptors_are_kept_for_the_database_and_for_files(descriptors: int, connections: int) -> None:
+    assert connections_within(descriptors) == connections
+
+
+def test_streams_are_limited_by_key_and_by_process() -> None:
+    streams = Streams(connections=1000, most=5, per_key=2)
+    held = [streams.one(key) for key in (1, 1, 2, 2, None)]
+    for one in held:
+        one.__enter__()
+    for key, reason in ((1, "This key has 2"), (3, "The server has 5"), (None, "The server has 5")):
+        with pytest.raises(Refused, match=reason) as refused, streams.one(key):
+            pass
+        assert (refused.value.status_code, refused.value.code) == (429, "too_many_streams")
+        assert refused.value.headers is not None
+        assert int(refused.value.headers["Retry-After"]) > 0
+    held[0].__exit__(None, None, None)
+    with streams.one(1):
+        pass
+
+
+def test_few_connections_mean_few_streams() -> None:
+    streams = Streams(connections=172, most=1000, per_key=100)
+    assert (streams.most, streams.per_key) == (86, 43)
