@@ -18,6 +18,7 @@ from holdfast.access.repeats import Repeats
 from holdfast.core.clock import SystemClock
 from holdfast.errors import BadSettings, HoldfastError
 from holdfast.events.deliveries import Deliveries
+from holdfast.events.encryption import SecretCipher
 from holdfast.events.log import Log
 from holdfast.events.webhooks import Webhooks
 from holdfast.indexes.base import Tools
@@ -192,8 +193,9 @@ class Library:
         self.log = Log(store.database)
         self.keys = Keys(store.database)
         self.repeats = Repeats(store.database)
-        self.webhooks = Webhooks(store.database, self.log, Reach.parse(settings.webhook_allow))
-        self.deliveries = Deliveries(store.database, self.log)
+        cipher = SecretCipher(settings.secret_key, Path(settings.home))
+        self.webhooks = Webhooks(store.database, self.log, cipher, Reach.parse(settings.webhook_allow))
+        self.deliveries = Deliveries(store.database, self.log, cipher)
         self.syncing = Syncing(store, self.items, self.world.rules)
         self.cards = Cards(store, self.indexes)
         self.searching = Searching(store.database, self.indexes)

@@ -86,6 +86,7 @@ MEANINGS: Sequence[tuple[type[Exception], Meaning]] = (
     (errors.NotNow, Meaning(HTTPStatus.CONFLICT, "not_now")),
     (errors.ChangedMeanwhile, Meaning(HTTPStatus.PRECONDITION_FAILED, "changed_meanwhile")),
     (errors.Forbidden, Meaning(HTTPStatus.FORBIDDEN, "forbidden")),
+    (errors.BadSecretKey, Meaning(HTTPStatus.CONFLICT, "secret_key")),
     (errors.StoreFull, Meaning(HTTPStatus.INSUFFICIENT_STORAGE, "disk_full")),
     (errors.StoreBusy, Meaning(HTTPStatus.SERVICE_UNAVAILABLE, "database_busy", A_MOMENT)),
     (errors.StoreUnavailable, Meaning(HTTPStatus.SERVICE_UNAVAILABLE, "database_unavailable", A_MOMENT)),

@@ -54,6 +54,7 @@ MEANINGS: Mapping[str, Meaning] = {
     "NotNow": Meaning(Exit.CONFLICT, "not_now"),
     "ChangedMeanwhile": Meaning(Exit.CONFLICT, "changed_meanwhile"),
     "StaleLease": Meaning(Exit.CONFLICT, "stale_lease"),
+    "BadSecretKey": Meaning(Exit.FAILED, "secret_key"),
     "Forbidden": Meaning(Exit.DENIED, "forbidden"),
     "BadAnswer": Meaning(Exit.TEMPORARY, "bad_answer"),
     "StoreBusy": Meaning(Exit.TEMPORARY, "database_busy"),
