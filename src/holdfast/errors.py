@@ -20,6 +20,7 @@ HoldfastError
 │   └── Conflict         a job or a document stands in the way, and is named
 ├── ChangedMeanwhile     a document is not as whoever asked last saw it
 ├── Forbidden            the key does not allow this
+├── BadSecretKey         webhook secrets cannot be decrypted with the key that is set
 ├── BadAnswer            a server did not answer as Holdfast does
 ├── StaleLease           a write by a worker that no longer holds the slot
 ├── StoreError
@@ -248,6 +249,12 @@ class Forbidden(HoldfastError):
     """The key does not allow this."""
 
     code = "forbidden"
+
+
+class BadSecretKey(HoldfastError):
+    """The key that encrypts webhook secrets is missing or is not the one they were encrypted with."""
+
+    code = "secret_key"
 
 
 class BadAnswer(HoldfastError):

@@ -84,6 +84,7 @@ class Settings:
     streams: int = _is(1000, "event streams that a server process holds open, at most; fewer if it may open few files")
     streams_per_key: int = _is(100, "of them those of one key, at most; callers without a key count as one key")
 
+    secret_key: str = _is("", "encrypts webhook secrets; empty: the key file in the home folder", secret=True)
     fetch_allow: str = _is("", "hosts and networks beyond the public web from which pages may be fetched")
     folder_roots: str = _is("", "folders below which keys may sync folders of the server, with colons; empty: none")
     webhook_allow: str = _is("", "hosts and networks beyond the public web to which webhooks may be sent")

@@ -18,6 +18,7 @@ from holdfast.access.repeats import Repeats
 from holdfast.core.clock import SystemClock
 from holdfast.errors import BadSettings, HoldfastError
 from holdfast.events.deliveries import Deliveries
+from holdfast.events.encryption import SecretCipher
 from holdfast.events.log import Log
 from holdfast.events.webhooks import Webhooks
 from holdfast.indexes.base import Tools
@@ -202,8 +203,10 @@ class Library:
             keyed=self.keys.exist,
         )
         self.repeats = Repeats(store.database)
-        self.webhooks = Webhooks(store.database, self.log, Reach.parse(settings.webhook_allow, WEBHOOK_ALLOW))
-        self.deliveries = Deliveries(store.database, self.log)
+        cipher = SecretCipher(settings.secret_key, Path(settings.home))
+        webhook_reach = Reach.parse(settings.webhook_allow, WEBHOOK_ALLOW)
+        self.webhooks = Webhooks(store.database, self.log, cipher, webhook_reach)
+        self.deliveries = Deliveries(store.database, self.log, cipher)
         self.syncing = Syncing(store, self.items, self.world)
         self.cards = Cards(store, self.indexes)
         self.searching = Searching(store.database, self.indexes)

@@ -9,6 +9,7 @@ import time
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -23,6 +24,7 @@ from holdfast.errors import BadRequest, NotNow, UnknownDelivery, UnknownWebhook
 from holdfast.events.attempts import LONGEST_PAUSE, WAITS, Answer, DeliveryState, WebhookState
 from holdfast.events.catalogue import Cursor, Filter
 from holdfast.events.deliveries import AT_ONCE, LEASE, PAGE, Attempt, Deliveries
+from holdfast.events.encryption import SecretCipher
 from holdfast.events.log import Log, Page
 from holdfast.events.sender import THREADS, Sender
 from holdfast.events.sending import Line, post
@@ -37,7 +39,6 @@ from tests.support.stores import open_test_store
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
-    from pathlib import Path
 
     from holdfast.events.catalogue import PublicEvent
     from holdfast.stores.sql import SqlStore
@@ -49,6 +50,7 @@ OUTSIDE = Reach.parse("127.0.0.2")  # plays the public internet; 127.0.0.1 is th
 SENT, WAITING, FAILED = DeliveryState.SENT, DeliveryState.WAITING, DeliveryState.FAILED
 DAY, TICK = timedelta(days=1), timedelta(microseconds=1)
 KEEP = 30 * DAY
+KEY = "k" * 44
 
 
 @dataclass
@@ -61,8 +63,9 @@ class Office:
 
     def __post_init__(self) -> None:
         log = Log(self.store.database)
-        self.webhooks = Webhooks(self.store.database, log, self.line.reach)
-        self.deliveries = Deliveries(self.store.database, log)
+        cipher = SecretCipher(KEY, Path())
+        self.webhooks = Webhooks(self.store.database, log, cipher, self.line.reach)
+        self.deliveries = Deliveries(self.store.database, log, cipher)
         self.sender = Sender(self.deliveries, self.line, chance=lambda: 0.0)
 
     def happen(self, base: str = "7", type_: str = "job.success", **facts: Any) -> None:
@@ -288,7 +291,7 @@ class TestEvents:
     def test_are_not_lost_when_collecting_breaks_off(self, office: Office, hook: Webhook) -> None:
         office.happen()
         office.happen()
-        torn = Deliveries(office.store.database, TornLog(office.store.database))
+        torn = Deliveries(office.store.database, TornLog(office.store.database), SecretCipher(KEY, Path()))
         with pytest.raises(InterruptedError):
             torn.collect()
         assert office.deliveries.of(hook.id) == []
@@ -581,7 +584,7 @@ class TestForgedRequests:
         ],
     )  # fmt: skip
     def test_an_address_that_cannot_be_meant_is_refused_at_once(self, store: SqlStore, url: str) -> None:
-        webhooks = Webhooks(store.database, Log(store.database), PUBLIC)
+        webhooks = Webhooks(store.database, Log(store.database), SecretCipher(KEY, Path()), PUBLIC)
         with pytest.raises(BadRequest):
             webhooks.create(url, ["*"])
         webhook, _ = webhooks.create("https://example.org/hook", ["*"])

@@ -48,6 +48,7 @@ DEFAULTS = {
     "upload_limit": 200,
     "streams": 1000,
     "streams_per_key": 100,
+    "secret_key": "",
     "fetch_allow": "",
     "folder_roots": "",
     "webhook_allow": "",

@@ -88,6 +88,7 @@ MEANINGS: Sequence[tuple[type[errors.HoldfastError], Meaning]] = (
     (errors.NotNow, Meaning(HTTPStatus.CONFLICT)),
     (errors.ChangedMeanwhile, Meaning(HTTPStatus.PRECONDITION_FAILED)),
     (errors.Forbidden, Meaning(HTTPStatus.FORBIDDEN)),
+    (errors.BadSecretKey, Meaning(HTTPStatus.CONFLICT)),
     (errors.StoreFull, Meaning(HTTPStatus.INSUFFICIENT_STORAGE)),
     (errors.StoreBusy, Meaning(HTTPStatus.SERVICE_UNAVAILABLE, A_MOMENT)),
     (errors.StoreUnavailable, Meaning(HTTPStatus.SERVICE_UNAVAILABLE, A_MOMENT)),

@@ -17,7 +17,7 @@ from holdfast.api.app import Served, make_app
 from holdfast.api.connections import ACCEPTED_AT_ONCE, ConnectionLimits, limited
 from holdfast.api.listening import QUEUED, listen
 from holdfast.core.clock import SystemClock
-from holdfast.errors import BadSettings
+from holdfast.errors import BadSecretKey, BadSettings
 from holdfast.events.feed import Feed
 from holdfast.events.sender import Sender
 from holdfast.events.sending import Line
@@ -86,6 +86,10 @@ def _follow(held: ExitStack, served: Served) -> None:
     news = open_news(settings.database)
     held.callback(news.close)
     listener = held.enter_context(closing(news.listen()))
+    try:
+        library.webhooks.encrypt_plaintext()
+    except BadSecretKey as error:
+        log.error("webhook.secret_key %s", error)  # noqa: TRY400 - the sentence says it; only webhooks are affected
     reach = Reach.parse(settings.webhook_allow)
     sender = Sender(library.deliveries, Line(reach=reach), wake=listener.poke)
     held.callback(sender.close)

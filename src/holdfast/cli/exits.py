@@ -54,6 +54,7 @@ EXITS: Mapping[str, Exit] = {
     "NotNow": Exit.CONFLICT,
     "ChangedMeanwhile": Exit.CONFLICT,
     "StaleLease": Exit.CONFLICT,
+    "BadSecretKey": Exit.FAILED,
     "Forbidden": Exit.DENIED,
     "BadAnswer": Exit.TEMPORARY,
     "StoreBusy": Exit.TEMPORARY,

@@ -12,17 +12,17 @@ from __future__ import annotations
 import json
 import logging
 from collections import defaultdict
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from holdfast.core.clock import Moment, micros
 from holdfast.core.effects import Event
 from holdfast.core.queue import EVERYTHING
-from holdfast.errors import NotNow, UnknownDelivery, UnknownWebhook
+from holdfast.errors import BadSecretKey, NotNow, UnknownDelivery, UnknownWebhook
 from holdfast.events import signing
 from holdfast.events import webhook_statements as sql
-from holdfast.events.attempts import DeliveryState, Verdict, decide, hopeless, pause
+from holdfast.events.attempts import Answer, DeliveryState, Verdict, decide, hopeless, pause
 from holdfast.events.catalogue import Cursor
 from holdfast.events.webhooks import FAILING, GONE, Wanted
 from holdfast.stores.desk import record
@@ -30,8 +30,8 @@ from holdfast.stores.desk import record
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from holdfast.events.attempts import Answer
     from holdfast.events.catalogue import PublicEvent
+    from holdfast.events.encryption import SecretCipher
     from holdfast.events.log import Log, Page
     from holdfast.stores.database import Database, Transaction
 
@@ -88,9 +88,10 @@ class Attempt:
 class Deliveries:
     """The outbox of one database."""
 
-    def __init__(self, database: Database, log: Log) -> None:
+    def __init__(self, database: Database, log: Log, cipher: SecretCipher) -> None:
         self._database = database
         self._log = log
+        self._cipher = cipher
 
     # ---------------------------------------------------------------- from the log
 
@@ -134,7 +135,17 @@ class Deliveries:
         """Take deliveries that are due, at most so many, and at most `AT_ONCE` of a webhook in all processes."""
         if limit < 1:
             return []
-        return self._database.write(lambda tx: _claim(tx, limit), durable=False)
+        claimed = self._database.write(lambda tx: _claim(tx, limit), durable=False)
+        return [attempt for attempt in map(self._decrypted, claimed) if attempt is not None]
+
+    def _decrypted(self, attempt: Attempt) -> Attempt | None:
+        """Return an attempt that can be signed; without its secret it has failed."""
+        try:
+            return replace(attempt, secrets=tuple(map(self._cipher.decrypt, attempt.secrets)))
+        except BadSecretKey as error:
+            log.error("webhook.secret_key webhook=%d: %s", attempt.webhook, error)  # noqa: TRY400 - the sentence says it
+            self.note(attempt, Answer(reason="secret_key"), 0.0)
+            return None
 
     def note(self, attempt: Attempt, answer: Answer, chance: float) -> None:
         """Write down what came of an attempt; of one that somebody took over, only what it tells of the receiver."""

@@ -60,6 +60,12 @@ ROTATE = (
     .where(_this)
     .returning(webhooks.c.id)
 )
+SECRETS = (
+    select(webhooks.c.id, webhooks.c.secret, webhooks.c.old_secret)
+    .where(webhooks.c.deleted_at.is_(None))
+    .order_by(webhooks.c.id)
+)
+SET_SECRETS = update(webhooks).values(secret=word("secret"), old_secret=word("old_secret")).where(_this)
 FORGET_OLD_SECRET = update(webhooks).values(old_secret=None, old_until=None).where(_this).returning(webhooks.c.id)
 SUCCEEDED = update(webhooks).values(failures=0, failing_since=None, retry_at=None).where(_this, webhooks.c.failures > 0)
 FAILED = (

@@ -25,6 +25,7 @@ from holdfast.sources.urls import Url
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
+    from holdfast.events.encryption import SecretCipher
     from holdfast.events.log import Log
     from holdfast.stores.database import Database, Transaction
 
@@ -99,9 +100,10 @@ class Webhook:
 class Webhooks:
     """The webhooks of one database."""
 
-    def __init__(self, database: Database, log: Log, reach: Reach = PUBLIC) -> None:
+    def __init__(self, database: Database, log: Log, cipher: SecretCipher, reach: Reach = PUBLIC) -> None:
         self._database = database
         self._log = log
+        self._cipher = cipher
         self._reach = reach
 
     def create(
@@ -113,7 +115,8 @@ class Webhooks:
         cursor = str(self._log.newest())
 
         def work(tx: Transaction) -> Webhook:
-            ((id_,),) = tx.run(sql.CREATE_WEBHOOK, secret=key, cursor=cursor, **given)
+            stored = self._cipher.encrypt(tx, key)
+            ((id_,),) = tx.run(sql.CREATE_WEBHOOK, secret=stored, cursor=cursor, **given)
             return _read(tx, id_)
 
         return self._database.write(work, durable=True), key
@@ -163,8 +166,22 @@ class Webhooks:
     def rotate(self, id_: int, secret: str | None = None) -> str:
         """Replace the secret and return the new one; both sign for a day, or until `forget_old_secret`."""
         key = signing.new_secret() if secret is None else signing.check_secret(secret)
-        self._write(sql.ROTATE, id_, secret=key, overlap=micros(OVERLAP))
+
+        def work(tx: Transaction) -> None:
+            stored = self._cipher.encrypt(tx, key)
+            if not tx.run(sql.ROTATE, id=id_, secret=stored, overlap=micros(OVERLAP)):
+                raise UnknownWebhook(id_)
+
+        self._database.write(work, durable=True)
         return key
+
+    def encrypt_plaintext(self) -> int:
+        """Encrypt secrets that were stored before secrets were encrypted; return how many webhooks had one."""
+        return self._cipher.encrypt_plaintext(self._database)
+
+    def rotate_key(self) -> int:
+        """Encrypt all secrets with a new key; return how many webhooks there are."""
+        return self._cipher.rotate(self._database)
 
     def forget_old_secret(self, id_: int) -> Webhook:
         """Let only the newest secret sign."""

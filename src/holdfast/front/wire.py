@@ -31,6 +31,7 @@ MEANINGS: Mapping[str, type[errors.HoldfastError]] = {
     "database_unavailable": errors.StoreUnavailable,
     "database_failed": errors.StoreError,
     "disk_full": errors.StoreFull,
+    "secret_key": errors.BadSecretKey,
     "draining": errors.StoreUnavailable,
 }
 # Errors that write their sentence themselves; here it comes from the server.

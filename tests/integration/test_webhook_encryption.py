@@ -1,0 +1,210 @@
+"""Secrets of webhooks are encrypted in the database, under a key that all processes share and a command replaces."""
+
+from __future__ import annotations
+
+import stat
+import threading
+import time
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+import pytest
+
+from holdfast.core.effects import Event
+from holdfast.errors import BadSecretKey, BadSettings
+from holdfast.events.attempts import WebhookState
+from holdfast.events.deliveries import Deliveries
+from holdfast.events.encryption import FILE, SecretCipher
+from holdfast.events.log import Log
+from holdfast.events.sender import Sender
+from holdfast.events.sending import Line
+from holdfast.events.webhooks import Webhooks
+from holdfast.sources.reach import Reach
+from holdfast.stores.desk import record
+from tests.contract.steps import side_by_side
+from tests.support.receiver import Receiver
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from holdfast.stores.sql import SqlStore
+    from tests.support.clock import FakeClock
+
+HERE = Reach.parse("127.0.0.1")
+OLD, NEW = "o" * 44, "n" * 44
+
+
+@pytest.fixture
+def receiver() -> Iterator[Receiver]:
+    with Receiver() as receiver:
+        yield receiver
+
+
+class Process:
+    """One process of a deployment, with the key that it was given or the file in its home folder."""
+
+    def __init__(self, store: SqlStore, home: Path, key: str = "") -> None:
+        self.store = store
+        self.cipher = SecretCipher(key, home)
+        log = Log(store.database)
+        self.webhooks = Webhooks(store.database, log, self.cipher, HERE)
+        self.deliveries = Deliveries(store.database, log, self.cipher)
+
+    def send(self) -> None:
+        event = Event("job.success", "7", "42")
+        self.store.database.write(lambda tx: record(tx, [event]), durable=True)
+        while self.deliveries.collect() is not None:
+            pass
+        sender = Sender(self.deliveries, Line(reach=HERE), chance=lambda: 0.0)
+        sender.step()
+        sender.close()
+
+    def stored(self) -> list[str]:
+        with self.store.database.reading() as tx:
+            rows = tx.plain("SELECT secret, old_secret FROM webhooks ORDER BY id")
+        return [one for row in rows for one in row if one]
+
+    def write_plaintext(self, webhook: int, secret: str) -> None:
+        """Store a secret as versions before this one did."""
+        with self.store.database.writing(durable=True) as tx:
+            tx.plain(f"UPDATE webhooks SET secret = '{secret}' WHERE id = {webhook}")  # noqa: S608 - a test's own
+
+
+@pytest.fixture(autouse=True)
+def real_time(clock: FakeClock) -> None:
+    """Set the clock to the time that receivers compare with."""
+    clock.jump(timedelta(microseconds=time.time_ns() // 1000 - clock.now()))
+
+
+@pytest.fixture
+def process(store: SqlStore, tmp_path: Path) -> Process:
+    return Process(store, tmp_path / "home")
+
+
+def keys(home: Path) -> list[str]:
+    return (home / FILE).read_text().split()
+
+
+def test_the_database_has_no_secret_and_messages_are_signed_with_it(process: Process, receiver: Receiver) -> None:
+    hook, secret = process.webhooks.create(receiver.url(), ["*"])
+    newer = process.webhooks.rotate(hook.id)
+    assert not [one for one in process.stored() if secret in one or newer in one]
+    process.send()
+    (message,) = receiver.got
+    assert message.verified(secret) == message.verified(newer)
+
+
+def test_the_key_file_is_created_on_first_use_for_its_owner_alone(process: Process, tmp_path: Path) -> None:
+    assert not (tmp_path / "home").exists()
+    process.webhooks.create("http://127.0.0.1/", ["*"])
+    assert stat.S_IMODE((tmp_path / "home" / FILE).stat().st_mode) == 0o600
+    assert len(keys(tmp_path / "home")) == 1
+
+
+def test_processes_that_start_at_once_agree_on_one_key(store: SqlStore, tmp_path: Path) -> None:
+    ready = threading.Barrier(4)
+
+    def create(_: int) -> SecretCipher:
+        cipher = SecretCipher("", tmp_path / "home")
+        ready.wait()
+        cipher._create()
+        return cipher
+
+    made = side_by_side(4, create)
+    assert len(keys(tmp_path / "home")) == 1
+    assert [path.name for path in (tmp_path / "home").iterdir()] == [FILE]
+    stored = store.database.write(lambda tx: made[0].encrypt(tx, "whsec_x"), durable=False)
+    assert {one.decrypt(stored) for one in made} == {"whsec_x"}
+
+
+@pytest.mark.parametrize(("key", "reason"), [("", "secret_key_missing"), (NEW, "secret_key_wrong")])
+def test_a_missing_or_wrong_key_is_named_and_nothing_is_written_or_sent(
+    store: SqlStore, tmp_path: Path, receiver: Receiver, key: str, reason: str
+) -> None:
+    right, wrong = Process(store, tmp_path, OLD), Process(store, tmp_path / "other", key)
+    hook, _ = right.webhooks.create(receiver.url(), ["*"])
+    before = right.stored()
+    for write in (
+        lambda: wrong.webhooks.create("http://127.0.0.1/", ["*"]),
+        lambda: wrong.webhooks.rotate(hook.id),
+        wrong.webhooks.rotate_key,
+    ):
+        with pytest.raises(BadSecretKey) as refused:
+            write()
+        assert refused.value.subcode == reason
+        assert "HOLDFAST_SECRET_KEY" in str(refused.value)
+    assert right.stored() == before
+    assert not (tmp_path / "other" / FILE).exists()
+    wrong.send()
+    assert receiver.got == []
+    (delivery,) = wrong.deliveries.of(hook.id)
+    assert (delivery.reason, wrong.webhooks.webhook(hook.id).state) == ("secret_key", WebhookState.FAILING)
+
+
+def test_a_key_that_can_be_guessed_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(BadSettings, match="at least 32 characters"):
+        SecretCipher("short", tmp_path)
+
+
+def test_secrets_that_were_stored_as_plain_text_still_sign_and_are_encrypted(
+    process: Process, receiver: Receiver
+) -> None:
+    hook, secret = process.webhooks.create(receiver.url(), ["*"])
+    process.write_plaintext(hook.id, secret)
+    process.send()
+    assert receiver.got[0].verified(secret)
+    assert process.webhooks.encrypt_plaintext() == 1
+    assert process.webhooks.encrypt_plaintext() == 0
+    assert secret not in process.stored()
+    process.send()
+    assert receiver.got[1].verified(secret)
+
+
+def test_rotating_the_key_file_keeps_every_secret_and_drops_the_old_key(
+    process: Process, store: SqlStore, tmp_path: Path, receiver: Receiver
+) -> None:
+    _, secret = process.webhooks.create(receiver.url(), ["*"])
+    other = Process(store, tmp_path / "home")  # runs all the time, and knows the old key only
+    other.send()
+    before = keys(tmp_path / "home")
+    assert process.webhooks.rotate_key() == 1
+    after = keys(tmp_path / "home")
+    assert len(after) == 1
+    assert after != before
+    other.send()
+    assert [bool(message.verified(secret)) for message in receiver.got] == [True, True]
+    other.webhooks.create(receiver.url(), ["*"])
+    assert len({one.split(":")[1] for one in process.stored()}) == 1
+
+
+@pytest.mark.parametrize("step", ["_store", "_drop_old_keys"])
+def test_a_rotation_that_is_interrupted_loses_nothing_and_can_be_repeated(
+    process: Process, store: SqlStore, tmp_path: Path, step: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    process.webhooks.create("http://127.0.0.1/", ["*"])
+
+    def killed(*_: object) -> int:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(process.cipher, step, killed)
+    with pytest.raises(KeyboardInterrupt):
+        process.webhooks.rotate_key()
+    assert len(keys(tmp_path / "home")) == 2
+    new = Process(store, tmp_path / "home")  # knows nothing but the file
+    assert [new.cipher.decrypt(one)[:6] for one in new.stored()] == ["whsec_"]
+    assert new.webhooks.rotate_key() == 1
+    assert len(keys(tmp_path / "home")) == 1
+    fresh = Process(store, tmp_path / "home")
+    assert [fresh.cipher.decrypt(one)[:6] for one in fresh.stored()] == ["whsec_"]
+
+
+def test_a_key_that_is_set_is_rotated_by_setting_the_new_one_before_the_old(store: SqlStore, tmp_path: Path) -> None:
+    Process(store, tmp_path, OLD).webhooks.create("http://127.0.0.1/", ["*"])
+    both = Process(store, tmp_path, f"{NEW},{OLD}")
+    assert both.webhooks.rotate_key() == 1
+    new = Process(store, tmp_path, NEW)
+    assert [new.cipher.decrypt(one)[:6] for one in new.stored()] == ["whsec_"]
+    with pytest.raises(BadSecretKey):
+        Process(store, tmp_path, OLD).cipher.decrypt(new.stored()[0])
+    assert not (tmp_path / FILE).exists()
