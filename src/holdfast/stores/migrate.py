@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from holdfast.stores.database import Database
 
-HEAD = "0010"
+HEAD = "0011"
 LOCK = 0x686F6C64  # an advisory lock of our own on PostgreSQL
 
 
