@@ -45,6 +45,7 @@ from holdfast.knowledge.syncing import Syncing
 from holdfast.knowledge.trying import Trials
 from holdfast.library.blobs import Blobs
 from holdfast.library.catalogue import Catalogue
+from holdfast.library.file_records import FileRecords
 from holdfast.library.leftovers import Leftovers
 from holdfast.library.memos import Memos
 from holdfast.library.metering import Metered
@@ -54,6 +55,7 @@ from holdfast.providers.offline import OfflineProvider
 from holdfast.providers.openai import PATIENCE, Endpoint, OpenAIProvider
 from holdfast.providers.pausing import Pausing
 from holdfast.runtime.crew import LocalCrew, Parts, no_sweep
+from holdfast.runtime.liveness import holder_name, known_dead
 from holdfast.runtime.reconciler import Reconciler
 from holdfast.schedulers.base import scheduler
 from holdfast.search.asking import Asking
@@ -177,7 +179,8 @@ class Library:
         self.catalogue = Catalogue(store.database)
         self.blobs = Blobs(Path(settings.data))
         self.erasing = Erasing(store.database)
-        self.leftovers = Leftovers(store.database, self.blobs, clock or SystemClock())
+        self.files = FileRecords(store.database, self.blobs, holder=holder_name(), dead=known_dead)
+        self.leftovers = Leftovers(store.database, self.files, clock or SystemClock())
         self.memos = Memos(store.database, prices(settings))
         self.tools = tools = Tools(
             database=store.database,
@@ -189,7 +192,7 @@ class Library:
         )
         self.indexes = Indexes(tools, self.catalogue)
         store.costs = self.indexes.costs
-        self.items = Items(store, self.catalogue, self.blobs, self.indexes)
+        self.items = Items(store, self.catalogue, self.files, self.indexes)
         self.bases = Bases(store, self.catalogue, self.indexes, self.items)
         self.archives = Archives(ArchiveParts(store, self.blobs, self.bases, self.items, __version__))
         self.shelves = Shelves(store, self.blobs, self.indexes)

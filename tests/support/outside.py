@@ -105,7 +105,7 @@ def install(rig: Rig, path: Path) -> OutsideIndex:
     index = OutsideIndex(path)
     library = rig.library
     library.indexes = Indexes(library.indexes._tools, library.catalogue, more={index.kind: index})
-    library.items = Items(rig.store, library.catalogue, library.blobs, library.indexes)
+    library.items = Items(rig.store, library.catalogue, library.files, library.indexes)
     library.searching = Searching(rig.store.database, library.indexes)
     rig.indexers = library.indexers()
     rig.worker = rig.hire("worker")

@@ -256,7 +256,7 @@ def test_the_doctor_tells_what_it_finds_and_repairs_it(page: Page, site: Site) -
     expect(row(page, "HOLDFAST_EMBEDDING_MODEL")).to_contain_text("embedder")
     expect(page.get_by_text("HOLDFAST_EMBEDDING_KEY")).to_have_count(0)
     page.get_by_role("button", name="Check now").click()
-    expect(page.locator("#findings")).to_contain_text("1 files are named by no document.")
+    expect(page.locator("#findings")).to_contain_text("1 files belong to no document")
     page.get_by_role("button", name="Repair what can be").click()
     expect(page.locator("#findings")).to_contain_text("1 of 1 repaired")
     assert not left.exists()

@@ -1,8 +1,8 @@
 """What people put in: files, notes, pages and folders, each with its own answer.
 
-Bytes are safe on the disk before a row names them. Names and contents that are there already are found under the lock
-of the base, in the transaction that writes the rows and admits the work: of many who add the same thing at once, one
-creates it and the others are told of it.
+Bytes are safe on the disk before a row names them, and recorded before they are written (`library.file_records`).
+Names and contents that are there already are found under the lock of the base, in the transaction that writes the rows
+and admits the work: of many who add the same thing at once, one creates it and the others are told of it.
 """
 
 from __future__ import annotations
@@ -24,11 +24,12 @@ from holdfast.core.effects import Event
 from holdfast.core.slot import Fault
 from holdfast.core.states import Operation, Status
 from holdfast.core.wellformed import nfc
-from holdfast.errors import BadRequest, Paused, StoreError, StoreFull, UnknownItem, WorkError
+from holdfast.errors import BadRequest, HoldfastError, Paused, StoreError, StoreFull, UnknownItem, WorkError
 from holdfast.indexes.documents import CONTENT
 from holdfast.knowledge.selecting import locked, require
 from holdfast.library import item_statements as sql
 from holdfast.library.catalogue import Item, Kind, OnDuplicate, folded, item_of, named, read_items
+from holdfast.library.file_records import UploadExpired, id_of, name_files
 from holdfast.library.holding import let_go
 from holdfast.library.leftovers import refuse_condemned
 from holdfast.stores import statements as slots_sql
@@ -43,8 +44,9 @@ if TYPE_CHECKING:
     from holdfast.core.slot import JobId, Ticket
     from holdfast.indexes.costs import Costs
     from holdfast.indexes.registry import Indexes
-    from holdfast.library.blobs import Blob, Blobs, Bytes
+    from holdfast.library.blobs import Blob, Bytes
     from holdfast.library.catalogue import Base, Catalogue, Place
+    from holdfast.library.file_records import FileRecords
     from holdfast.stores.database import Transaction
     from holdfast.stores.sql import SqlStore
 
@@ -126,10 +128,10 @@ class Moved(Exception):
 class Adding:
     """Adds items to bases."""
 
-    def __init__(self, store: SqlStore, catalogue: Catalogue, blobs: Blobs, indexes: Indexes) -> None:
+    def __init__(self, store: SqlStore, catalogue: Catalogue, files: FileRecords, indexes: Indexes) -> None:
         self._store = store
         self._catalogue = catalogue
-        self._blobs = blobs
+        self._files = files
         self._indexes = indexes
         self._costs = indexes.costs
 
@@ -163,23 +165,23 @@ class Adding:
     def _ship(self, base: Base, terms: Terms, uploads: Sequence[Upload], same: Mapping[Place, str]) -> list[Reply]:
         """Make bytes safe, then write rows and admit the work."""
         cases = [Case(upload, same.get(upload.place)) for upload in uploads]
-        with self._blobs.putting() as put:
-            useless = [blob.name for case in cases for blob in case.take_bytes(put)]
-        shipment = Shipment(base, terms, self.slots, cases, self._costs)
+        recorded = self._files.record(sum(case.has_bytes for case in cases))
+        shipment = Shipment(base, terms, self.slots, cases, self._files, self._costs)
+        vain: list[str] = []
+        try:
+            with self._files.blobs.putting(recorded.next_id, recorded.extend) as put:
+                vain += [blob.name for case in cases for blob in case.take_bytes(put)]
+        except BaseException:  # nothing was asked of the database, and no file is left
+            self._files.remove([], recorded.ids)
+            raise
         try:
             answers = self._store.admit_with(shipment.write)
-            useless += shipment.useless
-        except StoreFull:  # the transaction was rolled back, so no row names the blobs
-            useless += [case.blob.name for case in cases if case.blob]
+        except (HoldfastError, Moved) as error:
+            # After other errors of the database the outcome may be unknown: the records are settled when they are due.
+            if isinstance(error, UploadExpired | StoreFull) or not isinstance(error, StoreError):
+                self._files.remove([*vain, *(case.blob.name for case in cases if case.blob)], recorded.ids)
             raise
-        except StoreError:
-            raise  # whether rows name the blobs is known to the database alone
-        except BaseException:
-            useless += [case.blob.name for case in cases if case.blob]
-            raise
-        finally:
-            for name in useless:
-                self._blobs.remove(name)
+        self._files.remove([*vain, *shipment.useless], set(recorded.ids) - shipment.named)
         return shipment.replies(answers)
 
     def _same(self, base: Base, uploads: Sequence[Upload]) -> dict[Place, str]:
@@ -202,12 +204,17 @@ class Case:
         self.item: Item | Case | None = None  # the one it changes or that stands in its way; a case is not written yet
         self.id: int | None = None
 
+    @property
+    def has_bytes(self) -> bool:
+        """It brings bytes that are not there already."""
+        return self.upload.content is not None and self.digest is None
+
     def take_bytes(self, put: Callable[[Bytes], Blob]) -> Iterator[Blob]:
         """Make our bytes safe, unless they are there already; yield what was written in vain.
 
         What cannot be read becomes an item that says so.
         """
-        if self.upload.content is None or self.digest is not None:
+        if self.upload.content is None or not self.has_bytes:
             return
         blob: Blob | None = None
         try:
@@ -265,6 +272,7 @@ class Shipment:
         terms: Terms,
         slots: Callable[[Base], tuple[SlotSpec, ...]],
         cases: Sequence[Case],
+        files: FileRecords,
         costs: Costs,
     ) -> None:
         self.base = base
@@ -274,6 +282,8 @@ class Shipment:
         self.specs: tuple[SlotSpec, ...] = ()  # as the base wants them when it is our turn
         self.cases = cases
         self.useless: list[str] = []  # blobs that no row names after the commit
+        self.named: set[str] = set()  # ids of the blobs that rows name then
+        self._files = files
         self._asked: list[Case] = []
 
     def write(self, tx: Transaction) -> list[Request]:
@@ -294,7 +304,10 @@ class Shipment:
             if case.new and self._distinct(case):
                 copies[case.digest or ""] = case
         self._hold(tx)
-        refuse_condemned(tx, [case.blob.name for case in self.cases if case.blob and case.written])
+        blobs = [case.blob.name for case in self.cases if case.blob and case.written]
+        name_files(tx, blobs)
+        refuse_condemned(tx, blobs)
+        self.named = {id_of(name) for name in blobs}
         self._change(tx, [case for case in self.cases if case.reason == "changed"])
         self._create(tx, [case for case in self.cases if case.new])
         self._see(tx, [case for case in self.cases if case.reason == "same_content"])
@@ -415,9 +428,12 @@ class Shipment:
 
     def _change(self, tx: Transaction, cases: Sequence[Case]) -> None:
         """Write the rows of items that get new content; their old bytes are useless."""
+        replaced = []
         for case in cases:
             assert isinstance(case.item, Item)  # noqa: S101 - only an item that is there is changed
-            self.useless += [case.item.blob] if case.item.blob else []
+            replaced += [case.item.blob] if case.item.blob else []
+        self._files.remove_later(tx, replaced)
+        self.useless += replaced
         tx.run(sql.CHANGE_ITEMS, [[case.number, *_bytes(case), case.upload.source, case.upload.seen] for case in cases])
         let_go(tx, [case.number for case in cases if case.number is not None])
         record(tx, [_event("changed", self.base, case) for case in cases])

@@ -179,16 +179,23 @@ class FileChecks:
         return [*found, Check("file_damaged", lambda: self._items(self._damaged))] if self._deep else found
 
     def _left(self) -> Iterator[Portion]:
-        """Look for old files that no row names; whoever replaces a file removes the old one a moment later."""
+        """Look for files that no row names and no upload is writing, and look again.
+
+        An upload that replaces a file, or fails, removes it a moment after its transaction.
+        """
         after = ""
         while True:
-            names, after = self._leftovers.look(after, LARGEST_BATCH)
-            left = [name for name in names if self._blobs.written_at(name) is not None]
+            before = after
+            names, after = self._leftovers.look(before, LARGEST_BATCH)
+            again = set(self._leftovers.look(before, LARGEST_BATCH)[0]) if names else set()
+            left = [name for name in names if name in again and self._blobs.written_at(name) is not None]
             yield Portion(len(names), [Trouble(FILES, name, name) for name in left])
             if not after:
                 return
 
     def _remove(self, troubles: Sequence[Trouble]) -> int:
+        """Remove files without a row: those of uploads that were given up, then those without a record."""
+        self._leftovers.settle(LARGEST_BATCH)
         return len(self._leftovers.remove([one.key for one in troubles]))
 
     def _given_up(self) -> Iterator[Portion]:

@@ -31,9 +31,9 @@ if TYPE_CHECKING:
     from holdfast.knowledge.paging import Filter
     from holdfast.knowledge.requesting import Action, Manner
     from holdfast.knowledge.selecting import Placed
-    from holdfast.library.blobs import Blobs
     from holdfast.library.builds import Passage
     from holdfast.library.catalogue import Base, Catalogue, Item
+    from holdfast.library.file_records import FileRecords
     from holdfast.stores.database import Transaction
     from holdfast.stores.sql import SqlStore
 
@@ -52,11 +52,11 @@ class Listed(NamedTuple):
 class Items:
     """Items by their ids; a name is unique among its neighbours only."""
 
-    def __init__(self, store: SqlStore, catalogue: Catalogue, blobs: Blobs, indexes: Indexes) -> None:
+    def __init__(self, store: SqlStore, catalogue: Catalogue, files: FileRecords, indexes: Indexes) -> None:
         self._store = store
         self._catalogue = catalogue
-        self.adding = Adding(store, catalogue, blobs, indexes)
-        self._removing = Removing(store, blobs)
+        self.adding = Adding(store, catalogue, files, indexes)
+        self._removing = Removing(store, files.blobs)
         self._requesting = Requesting(store, self.adding)
         self._matching = Matching(store, self._requesting, self._removing)
         self._builds = Builds(store.database)

@@ -8,6 +8,7 @@ who else has it.
 from __future__ import annotations
 
 import hashlib
+import math
 import os
 import re
 import secrets
@@ -20,13 +21,19 @@ from holdfast.stores.disk import DATA, reporting_full_disk
 from holdfast.stores.private import private_file, private_folder
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Collection, Iterator
     from pathlib import Path
 
 BLOCK = 1 << 20
 UNFINISHED = ".part"  # how the name of a file ends that is being written
 SHARD = 1  # letters of the hash that name a folder: few, because each is synced for a batch of blobs
+ID = 16  # letters at the end of a name that no other blob has
 NAME = re.compile(r"[0-9a-f]{64}-[0-9a-f]{16}")
+
+
+def new_id() -> str:
+    """Return an id that no blob has."""
+    return secrets.token_hex(ID // 2)
 
 
 class Bytes(Protocol):
@@ -53,21 +60,24 @@ class Blobs:
         self._folder = folder
 
     @contextmanager
-    def putting(self) -> Iterator[Callable[[Bytes], Blob]]:
+    def putting(
+        self, next_id: Callable[[], str] = new_id, go_on: Callable[[], None] = lambda: None
+    ) -> Iterator[Callable[[Bytes], Blob]]:
         """Give a function that copies bytes into a new blob; at the end of the block they all survive a power cut.
 
-        A block that fails leaves none of them; on a full disk it raises `StoreFull`.
+        A block that fails leaves none of them; on a full disk it raises `StoreFull`. `next_id` gives the id of each, and
+        `go_on` is called after each block of bytes.
         """
-        with reporting_full_disk(DATA), self._putting() as put:
+        with reporting_full_disk(DATA), self._putting(next_id, go_on) as put:
             yield put
 
     @contextmanager
-    def _putting(self) -> Iterator[Callable[[Bytes], Blob]]:
+    def _putting(self, next_id: Callable[[], str], go_on: Callable[[], None]) -> Iterator[Callable[[Bytes], Blob]]:
         private_folder(self._folder)
         blobs: list[Blob] = []
 
         def put(source: Bytes) -> Blob:
-            blobs.append(self._written(source))
+            blobs.append(self._written(source, next_id(), go_on))
             return blobs[-1]
 
         try:
@@ -79,9 +89,8 @@ class Blobs:
                 self.remove(blob.name)
             raise
 
-    def _written(self, source: Bytes) -> Blob:
+    def _written(self, source: Bytes, id_: str, go_on: Callable[[], None]) -> Blob:
         """Write one blob; its name is not safe yet."""
-        id_ = secrets.token_hex(8)
         unfinished = self._folder / f"{id_}{UNFINISHED}"
         digest, size = hashlib.sha256(), 0
         try:
@@ -90,6 +99,7 @@ class Blobs:
                     digest.update(block)
                     size += len(block)
                     file.write(block)
+                    go_on()
                 file.flush()
                 os.fsync(file.fileno())
             name = f"{digest.hexdigest()}-{id_}"
@@ -130,8 +140,8 @@ class Blobs:
             return None
         return digest.hexdigest()
 
-    def unfinished(self, before: float) -> list[str]:
-        """Name the files that were begun and not written to since then."""
+    def unfinished(self, before: float = math.inf) -> list[str]:
+        """Name the files that were begun, or those of them that were not written to since then."""
         found = []
         for name in _listed(self._folder):
             with suppress(FileNotFoundError):
@@ -139,12 +149,19 @@ class Blobs:
                     found.append(name)
         return found
 
-    def remove_unfinished(self, before: float) -> int:
-        """Remove what was begun and not written to since then; return how many."""
-        found = self.unfinished(before)
-        for name in found:
-            (self._folder / name).unlink(missing_ok=True)
-        return len(found)
+    def remove_unfinished(self, name: str) -> None:
+        """Remove a file that was begun and not finished."""
+        (self._folder / name).unlink(missing_ok=True)
+
+    def remove_ids(self, ids: Collection[str]) -> None:
+        """Remove the blobs that have these ids, whatever their bytes are, also those that were not finished."""
+        for id_ in ids:
+            self.remove_unfinished(f"{id_}{UNFINISHED}")
+        for shard in _listed(self._folder):
+            if len(shard) == SHARD:
+                for name in _listed(self._folder / shard):
+                    if name[-ID:] in ids and NAME.fullmatch(name):
+                        self.remove(name)
 
     def remove(self, name: str) -> None:
         """Remove a blob that no row names any more."""

@@ -1,24 +1,30 @@
-"""Files that no row names: whoever wrote them was killed before the row, or before it could remove them.
+"""Files that no item names: those of uploads that came to nothing, and those that no record tells of.
 
-How old a file is only says that it is worth a look: clocks jump, and an upload may be slow. The database decides. In
-one transaction in which nobody adds anything, a blob that no row names is *condemned*: from then on no row can name it,
-and only then the file goes. An upload that comes too late is refused, and has to be made again; it never names a file
-that is not there. The names of condemned blobs are kept, since names are never used twice.
+Recorded files (see `file_records`) are settled as soon as their upload is given up. A file without a record was left by
+an earlier version, or by a process that was stopped for long and went on writing. The sweep removes it when it is a day
+old; the doctor reports it at once. How old a file is only says that it is worth a look: clocks jump, and an upload may
+be slow. The database decides. In one transaction in which nobody adds anything, a blob that no row names is
+*condemned*: from then on no row can name it, and only then the file goes. An upload that comes too late is refused, and
+has to be made again; it never names a file that is not there. The names of condemned blobs are kept, since names are
+never used twice.
 """
 
 from __future__ import annotations
 
+import math
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from holdfast.errors import StoreError
 from holdfast.library import statements as sql
+from holdfast.library.blobs import UNFINISHED
+from holdfast.library.file_records import id_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from holdfast.core.clock import Clock
-    from holdfast.library.blobs import Blobs
+    from holdfast.library.file_records import FileRecords
     from holdfast.stores.database import Database, Transaction
 
 OLD = timedelta(days=1)  # what is younger may still get its row
@@ -27,28 +33,36 @@ OLD = timedelta(days=1)  # what is younger may still get its row
 class Leftovers:
     """Goes round the files of one database, some at a time."""
 
-    def __init__(self, database: Database, blobs: Blobs, clock: Clock) -> None:
+    def __init__(self, database: Database, files: FileRecords, clock: Clock) -> None:
         self._database = database
-        self._blobs = blobs
+        self._files = files
+        self._blobs = files.blobs
         self._clock = clock
         self._after = ""
 
     def sweep(self, limit: int) -> int:
-        """Look at the next files and remove those that no row names; return how many went."""
-        unfinished = self._blobs.remove_unfinished(self._before()) if not self._after else 0
-        left, self._after = self.look(self._after, limit)
-        return unfinished + len(self.remove(left))
+        """Settle records, look at the next files, and remove old ones that no row names; return how many went."""
+        settled = self._files.settle(limit)
+        before = self._clock.now() / 1_000_000 - OLD.total_seconds()
+        unfinished = self.remove_unfinished(before) if not self._after else 0
+        left, self._after = self.look(self._after, limit, before)
+        return settled + unfinished + len(self.remove(left))
 
-    def look(self, after: str, limit: int) -> tuple[list[str], str]:
-        """Name the old files that no row names, among the next from behind `after` on, and where to go on.
+    def settle(self, limit: int) -> int:
+        """Remove the files of uploads that were given up; return how many records were settled."""
+        return self._files.settle(limit)
 
-        That is nowhere when all were seen.
+    def look(self, after: str, limit: int, before: float = math.inf) -> tuple[list[str], str]:
+        """Name the files that no row names, among the next from behind `after` on, and where to go on.
+
+        That is nowhere when all were seen. Files that an upload is writing are not named, nor those that were written
+        to since `before`.
         """
-        before = self._before()
         seen = self._blobs.names(after, limit)
-        old = [name for name in seen if (self._blobs.written_at(name) or before) < before]
+        writing = self._files.in_use()
+        chosen = [name for name in seen if id_of(name) not in writing and self._older(name, before)]
         with self._database.reading() as tx:
-            return _unnamed(tx, old), seen[-1] if len(seen) == limit else ""
+            return _unnamed(tx, chosen), seen[-1] if len(seen) == limit else ""
 
     def remove(self, names: Sequence[str]) -> list[str]:
         """Remove files that no row names and none will; return those that went."""
@@ -57,16 +71,22 @@ class Leftovers:
             self._blobs.remove(name)
         return gone
 
-    def unfinished(self) -> list[str]:
-        """Name the files whose writing was given up long ago."""
-        return self._blobs.unfinished(self._before())
+    def unfinished(self, before: float = math.inf) -> list[str]:
+        """Name the files that were begun and that no upload is writing."""
+        found = self._blobs.unfinished(before)
+        writing = self._files.in_use()
+        still = set(self._blobs.unfinished())  # an upload may have finished one meanwhile
+        return [name for name in found if name in still and name.removesuffix(UNFINISHED) not in writing]
 
-    def remove_unfinished(self) -> int:
+    def remove_unfinished(self, before: float = math.inf) -> int:
         """Remove them; return how many."""
-        return self._blobs.remove_unfinished(self._before())
+        found = self.unfinished(before)
+        for name in found:
+            self._blobs.remove_unfinished(name)
+        return len(found)
 
-    def _before(self) -> float:
-        return self._clock.now() / 1_000_000 - OLD.total_seconds()
+    def _older(self, name: str, before: float) -> bool:
+        return (self._blobs.written_at(name) or before) < before
 
 
 def refuse_condemned(tx: Transaction, names: Sequence[str]) -> None:

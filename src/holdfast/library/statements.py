@@ -19,6 +19,7 @@ from sqlalchemy import (
     func,
     insert,
     literal_column,
+    or_,
     select,
     update,
 )
@@ -31,6 +32,7 @@ from holdfast.library.tables import (
     builds,
     chunks,
     condemned,
+    files,
     items,
     ledger,
     lists,
@@ -104,6 +106,36 @@ CONDEMN = (
 )
 _row = batch(name=str)
 CONDEMNED = select(condemned.c.name).where(condemned.c.name.in_(select(_row.c.name)))
+
+_row = batch(id=str)
+RECORD_FILES = insert(files).from_select(
+    ["holder", "due_at", "id"], select(word("holder"), NOW + number("lease"), _row.c.id)
+)
+_being_written_to = files.c.name.is_(None)
+_row = batch(id=str)
+RENEW_FILES = (
+    update(files)
+    .values(due_at=NOW + number("lease"))
+    .where(files.c.id.in_(select(_row.c.id)), _being_written_to)
+    .returning(files.c.id)
+)
+_row = batch(id=str)
+NAME_FILES = delete(files).where(files.c.id.in_(select(_row.c.id)), _being_written_to).returning(files.c.id)
+_row = batch(id=str, name=str)
+REMOVE_FILES_LATER = insert(files).from_select(
+    ["holder", "due_at", *_row.c.keys()], select(word("holder"), NOW + number("lease"), *_row.c)
+)
+FILE_RECORDS = select(files.c.id, files.c.name, files.c.holder, files.c.due_at <= NOW).order_by(files.c.id)
+_row = batch(id=str, holder=str)
+GIVE_UP_FILES = (
+    update(files)
+    .values(name=literal_column("''"))
+    .where(files.c.id == _row.c.id, files.c.holder == _row.c.holder, _being_written_to)
+    .where(or_(files.c.due_at <= NOW, number("dead") == literal_column("1")))
+    .returning(files.c.id)
+)
+_row = batch(id=str)
+FORGET_FILES = delete(files).where(files.c.id.in_(select(_row.c.id)))
 
 # ---------------------------------------------------------------- builds: lists of chunks
 

@@ -116,6 +116,17 @@ standings = Table(
     Index("library_standings_status_in", "base_id", "parent_id", "status", "item_id", "served"),
 )
 
+# Files that no item names: an upload writes them, or they are to be removed. A row is written before the bytes are, and
+# goes in the transaction in which an item names the file, or after the file is gone.
+files = Table(
+    "library_files",
+    metadata,
+    Column("id", Text, primary_key=True),  # the part of a blob's name that is its own
+    Column("name", Text),  # NULL: an upload may write it; '': that was given up; else the blob that is to be removed
+    Column("holder", Text, nullable=False),  # the process that writes it
+    Column("due_at", BigInteger, nullable=False),  # after which it is settled
+)
+
 condemned = Table(
     "library_condemned",
     metadata,

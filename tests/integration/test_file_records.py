@@ -1,0 +1,239 @@
+"""No upload leaves a file behind: each is recorded before its bytes are written, and settled if it fails."""
+
+from __future__ import annotations
+
+import io
+import signal
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+import pytest
+
+from holdfast.core.states import Status
+from holdfast.errors import BadRequest, StoreError, StoreUnavailable
+from holdfast.knowledge.adding import Upload
+from holdfast.library import file_records, statements
+from holdfast.library.file_records import LEASE, FileRecords
+from holdfast.library.leftovers import Leftovers
+from tests.support.processes import ROOT
+from tests.support.rig import Rig
+from tests.support.rig_audit import Manifest, audit_quiet
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from tests.support.clock import FakeClock
+
+WHALES = "# Whales\n\nThe blue whale eats krill.\n"
+STONES = "# Stones\n\nGranite is hard.\n"
+
+
+@pytest.fixture
+def rig(database_url: str, tmp_path: Path, clock: FakeClock) -> Iterator[Rig]:
+    rig = Rig(database_url, tmp_path / "blobs", clock, indexes=("fulltext",))
+    yield rig
+    rig.close()
+
+
+def files(rig: Rig) -> list[str]:
+    return sorted(path.name for path in rig.folder.rglob("*") if path.is_file())
+
+
+def found(rig: Rig) -> dict[str, int]:
+    return {one.code: one.count for one in rig.library.doctor.check() if one.code.startswith("file_")}
+
+
+def settled(rig: Rig) -> bool:
+    """Tell whether every file is named by a row, and no record is left."""
+    return files(rig) == Manifest(rig).blobs and rig.count("files") == 0
+
+
+@pytest.mark.parametrize("kept", [False, True])
+def test_an_upload_whose_outcome_is_unknown_is_settled_by_what_the_database_kept(
+    rig: Rig, clock: FakeClock, monkeypatch: pytest.MonkeyPatch, *, kept: bool
+) -> None:
+    rig.index("stones.md", STONES)
+    admit = rig.store.admit_with
+
+    def lost(write: Any) -> Any:
+        if kept:
+            admit(write)
+        raise StoreUnavailable("The connection was lost.")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(rig.store, "admit_with", lost)
+        for name in ("whales.md", "stones.md"):  # a new document, and other content of one that is there
+            with pytest.raises(StoreUnavailable):
+                rig.put(name, f"{WHALES}{name}")
+    assert len(files(rig)) == 3  # nobody knows yet which of them are named
+    assert rig.library.files.settle(500) == 0
+    assert len(files(rig)) == 3  # by all that is known the uploads may still go on
+    clock.advance(LEASE)
+    assert found(rig) == {"file_left": 1 if kept else 2}  # they are reported, however young they are
+    rig.library.leftovers.sweep(500)
+    assert settled(rig)
+    assert found(rig) == {}
+    rig.work()
+    assert len(rig.find("krill")) == (2 if kept else 0)
+    rig.sweep()
+    audit_quiet(rig)
+
+
+@pytest.mark.postgres
+def test_a_connection_that_is_cut_at_the_commit_leaves_no_file(
+    postgres_url: str, tmp_path: Path, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rig = Rig(postgres_url, tmp_path / "blobs", clock, indexes=("fulltext",))
+    admit = rig.store.admit_with
+
+    def cut(write: Any) -> Any:
+        def within(tx: Any) -> Any:
+            requests = write(tx)
+            ((pid,),) = tx.plain("SELECT pg_backend_pid()")
+            with psycopg.connect(postgres_url.replace("+psycopg", ""), autocommit=True) as other:
+                other.execute("SELECT pg_terminate_backend(%s, 10000)", [pid])
+            return requests
+
+        return admit(within)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(rig.store, "admit_with", cut)
+        with pytest.raises(StoreUnavailable):
+            rig.put("whales.md", WHALES)
+    assert len(files(rig)) == 1
+    clock.advance(LEASE)
+    rig.library.leftovers.sweep(500)
+    assert files(rig) == []
+    assert settled(rig)
+    rig.close()
+
+
+def test_an_upload_that_is_refused_leaves_neither_file_nor_record(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> Any:
+        raise BadRequest("Not like this.")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(rig.store, "admit_with", refuse)
+        with pytest.raises(BadRequest):
+            rig.put("whales.md", WHALES)
+    assert files(rig) == []
+    assert settled(rig)
+
+    class Full(io.BytesIO):
+        def read(self, size: int | None = -1, /) -> bytes:  # noqa: ARG002 - the disk is full whatever is asked
+            raise OSError(28, "No space left on device")
+
+    with pytest.raises(OSError, match="No space"):
+        rig.library.items.put(rig.base, [Upload("whales.md", Full())])
+    assert files(rig) == []
+    assert settled(rig)
+    assert rig.index("whales.md", WHALES).status is Status.SUCCESS
+    assert settled(rig)
+    rig.index("whales.md", STONES)  # the file of the content before is gone, too
+    assert settled(rig)
+
+
+DIES = """
+import io, os, sys
+from uuid import uuid4
+from holdfast.knowledge.adding import Upload
+from holdfast.library.file_records import FileRecords
+from holdfast.settings import Settings
+from holdfast.wiring import Library
+from tests.support.clock import FakeClock
+from tests.support.stores import open_test_store
+
+_, url, data, point = sys.argv
+clock = FakeClock()
+store = open_test_store(url, clock)
+store._ids = lambda: uuid4().hex
+library = Library(store, Settings(database=url, data=data), clock=clock)
+base = library.catalogue.find_base("shelf")
+
+def die(*_, **__):
+    os.kill(os.getpid(), 9)
+
+class Dying(io.BytesIO):
+    def read(self, *size):
+        return super().read(4) or die()
+
+content = b"# Whales, and nothing else\\n"
+if point == "writing":
+    content = Dying(content)
+elif point == "admitting":
+    store.admit_with = die
+elif point == "removing":
+    FileRecords.remove = die
+library.items.put(base, [Upload("stones.md", content)])
+"""
+
+
+@pytest.mark.parametrize("point", ["writing", "admitting", "removing"])
+def test_what_a_killed_process_left_is_removed_at_the_next_start(rig: Rig, database_url: str, point: str) -> None:
+    rig.index("stones.md", STONES)
+    (before,) = files(rig)
+    command = [sys.executable, "-c", DIES, database_url, str(rig.folder), point]
+    ran = subprocess.run(command, cwd=ROOT, capture_output=True, check=False)
+    assert ran.returncode == -signal.SIGKILL, ran.stderr
+    assert len(files(rig)) == 2
+    assert sum(found(rig).values()) == 1
+    rig.library.sweep(500)  # as the first pass of a worker that starts; the time of the record is not over
+    assert settled(rig)
+    assert (files(rig) == [before]) is (point != "removing")
+    assert found(rig) == {}
+
+
+def test_a_file_that_another_process_writes_is_left_alone(
+    rig: Rig, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = Leftovers(rig.store.database, FileRecords(rig.store.database, rig.library.blobs), clock)
+    monkeypatch.setattr(file_records, "EXTEND_SECONDS", 0.0)
+    seen: list[int] = []
+
+    class Slow(io.BytesIO):
+        def read(self, size: int | None = -1, /) -> bytes:  # noqa: ARG002 - a little at a time
+            clock.advance(LEASE * 0.6)
+            other.sweep(500)
+            seen.append(len(files(rig)))
+            assert found(rig) == {}
+            return super().read(10)
+
+    rig.library.items.put(rig.base, [Upload("whales.md", Slow(WHALES.encode()))])
+    assert set(seen) == {1}
+    assert len(seen) > 3  # longer than the record would last without being extended
+    rig.work()
+    assert rig.owner("whales.md").status is Status.SUCCESS
+    assert settled(rig)
+
+
+def test_an_upload_that_was_given_up_is_refused_and_can_be_made_again(
+    rig: Rig, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    admit = rig.store.admit_with
+
+    def late(write: Any) -> Any:
+        clock.advance(LEASE)
+        rig.library.leftovers.sweep(500)
+        return admit(write)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(rig.store, "admit_with", late)
+        with pytest.raises(StoreError, match="add the file again"):
+            rig.put("whales.md", WHALES)
+    assert files(rig) == []
+    assert settled(rig)
+    assert rig.index("whales.md", WHALES).status is Status.SUCCESS
+
+
+def test_a_record_that_is_extended_between_the_look_and_the_decision_stays(rig: Rig, clock: FakeClock) -> None:
+    records = rig.library.files
+    recorded = records.record(2)
+    clock.advance(LEASE)
+    with rig.store.database.reading() as tx:
+        due = [file_records.Record(*row) for row in tx.run(statements.FILE_RECORDS)]
+    assert [one.due for one in due] == [True, True]
+    records.extend(recorded.ids[:1])
+    assert records._give_up(due) == set(recorded.ids[1:])
