@@ -315,7 +315,7 @@ def test_a_server_that_crashes_does_not_disturb_the_work(
 
 def test_a_server_that_does_not_answer_is_asked_once(caplog: pytest.LogCaptureFixture) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
-        lock = EarlyLock(f"redis://127.0.0.1:{silent.getsockname()[1]}", **STILL)
+        lock = EarlyLock(f"redis://127.0.0.1:{silent.getsockname()[1]}", ttl=60 * SECOND, extend=59 * SECOND)
         with lock.hold("doc-1") as ours:
             assert ours
         lock.close()
