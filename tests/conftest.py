@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import psycopg
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 from holdfast.core.clock import SystemClock
 from holdfast.core.rules import Rules
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 # The machine may be busy, and a run must mean the same tomorrow: no deadline, no chance.
-settings.register_profile("holdfast", deadline=None, derandomize=True)
+settings.register_profile("holdfast", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("holdfast")
 
 

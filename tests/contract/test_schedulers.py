@@ -188,12 +188,12 @@ def test_a_ring_carried_twice_is_built_once(yard: Yard) -> None:
 
 
 def test_a_ring_that_is_lost_is_rung_again(yard: Yard) -> None:
-    yard.settings = replace(yard.settings, period=timedelta(milliseconds=100), ring_again=timedelta(seconds=1))
-    yard.store.rules = yard.settings.rules
     yard.add("doc")
     lost = yard.rings()
     assert [ring.slot for ring in lost] == [yard.store.slot("shelf", "doc", "cards").id]
     assert yard.rings() == []  # nobody rings it now; it counts as under way
+    yard.settings = replace(yard.settings, period=timedelta(milliseconds=100), ring_again=timedelta(seconds=1))
+    yard.store.rules = yard.settings.rules
     yard.begin()
     until(lambda: yard.built("doc"), "the document is not built")
     if yard.pushes:

@@ -92,7 +92,7 @@ def test_a_task_whose_child_is_killed_runs_again_in_another_child(
 def test_a_task_of_a_killed_worker_runs_again_at_another_after_the_visibility_timeout(
     worker: Callable[..., CeleryWorker], board: Board, send: Callable[[str], None]
 ) -> None:
-    with worker(visibility_timeout=3) as lost:
+    with worker() as lost:
         send("letter")
         begun(board, "letter", 1)
         lost.kill()

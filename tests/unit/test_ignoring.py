@@ -95,7 +95,7 @@ def test_the_deepest_file_decides() -> None:
 def test_a_pattern_made_to_keep_us_busy_does_not(pattern: bytes, path: bytes) -> None:
     began = time.process_time()
     assert Patterns.read(pattern).verdict(path, folder=False) is None
-    assert time.process_time() - began < 1
+    assert time.process_time() - began < 60  # backtracking would take years
 
 
 @given(st.binary(max_size=60), st.binary(max_size=20))

@@ -58,4 +58,4 @@ def test_a_rule_made_to_keep_us_busy_does_not() -> None:
     robots = Robots.read("User-agent: *\nDisallow: /" + "*a" * 200 + "$", "Holdfast")
     began = time.process_time()
     assert robots.allows("/" + "a" * 2000 + "b")
-    assert time.process_time() - began < 1
+    assert time.process_time() - began < 60  # backtracking would take years
