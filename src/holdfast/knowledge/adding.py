@@ -166,7 +166,7 @@ class Adding:
         """Make bytes safe, then write rows and admit the work."""
         cases = [Case(upload, same.get(upload.place)) for upload in uploads]
         recorded = self._files.record(sum(case.has_bytes for case in cases))
-        shipment = Shipment(base, terms, self.slots, cases, self._files, self._costs)
+        shipment = Shipment(base, terms, self.slots, cases, files=self._files, costs=self._costs)
         vain: list[str] = []
         try:
             with self._files.blobs.putting(recorded.next_id, recorded.extend) as put:
@@ -272,6 +272,7 @@ class Shipment:
         terms: Terms,
         slots: Callable[[Base], tuple[SlotSpec, ...]],
         cases: Sequence[Case],
+        *,
         files: FileRecords,
         costs: Costs,
     ) -> None:

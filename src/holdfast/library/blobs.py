@@ -65,8 +65,8 @@ class Blobs:
     ) -> Iterator[Callable[[Bytes], Blob]]:
         """Give a function that copies bytes into a new blob; at the end of the block they all survive a power cut.
 
-        A block that fails leaves none of them; on a full disk it raises `StoreFull`. `next_id` gives the id of each, and
-        `go_on` is called after each block of bytes.
+        A block that fails leaves none of them; on a full disk it raises `StoreFull`. `next_id` gives the id of each
+        blob; `go_on` is called after each block of bytes.
         """
         with reporting_full_disk(DATA), self._putting(next_id, go_on) as put:
             yield put
