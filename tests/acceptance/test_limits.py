@@ -8,8 +8,9 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
+from tests.support.patience import PATIENCE_SECONDS
 from tests.support.processes import until
-from tests.support.serving import PATIENCE, Serving
+from tests.support.serving import Serving
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -20,7 +21,7 @@ STREAM = b"GET /api/v1/events/stream HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
 
 def connected(address: str, data: bytes) -> socket.socket:
     parts = urlsplit(address)
-    found = socket.create_connection((parts.hostname or "", parts.port or 0), timeout=PATIENCE)
+    found = socket.create_connection((parts.hostname or "", parts.port or 0), timeout=PATIENCE_SECONDS)
     found.sendall(data)
     return found
 
