@@ -137,7 +137,7 @@ def test_what_only_the_graph_knows_is_used_by_the_mode_that_looks_there(
     rig = make({**crowd(), **known, name: f"# Log\n\n{text} {marked}{'Wind and rain, rain and wind. ' * 30}\n"})
     question = "What is known of Mara Lindqvist?"
     used = {
-        one: name in {place.name for place in rig.library.asking.context(rig.base, question, one)[1].values()}
+        one: name in {place.name for place in rig.library.asking.context(rig.base, question, one)[1].passages.values()}
         for one in Mode
     }
     others = {Mode.LOCAL, Mode.GLOBAL} - {mode}
@@ -152,7 +152,8 @@ def test_what_only_words_find_is_used_by_the_modes_that_search(make: Callable[..
     rig = make({**crowd(), "ropes.md": ROPES})
     question = "does nylon stretch under load"
     used = {
-        one: "ropes.md" in {place.name for place in rig.library.asking.context(rig.base, question, one)[1].values()}
+        one: "ropes.md"
+        in {place.name for place in rig.library.asking.context(rig.base, question, one)[1].passages.values()}
         for one in Mode
     }
     assert used == {Mode.NAIVE: True, Mode.MIX: True, Mode.LOCAL: False, Mode.GLOBAL: False, Mode.HYBRID: False}

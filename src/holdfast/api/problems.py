@@ -1,6 +1,7 @@
 """Every error as a problem of RFC 9457: what happened, why, what to do next, and a code to branch on.
 
-One table maps errors to statuses; their codes are in `holdfast.errors`. An error that nobody foresaw is logged with its trace and told without it.
+One table maps errors to statuses; their codes are in `holdfast.errors`. An error that nobody foresaw is logged with its
+trace and told without it.
 """
 
 from __future__ import annotations

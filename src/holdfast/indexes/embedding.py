@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from holdfast.content.tokens import estimate
 from holdfast.errors import Transient, WorkError
 from holdfast.library.memos import Bill, Entry, Use, allow, memo_key
+from holdfast.providers.batches import EMPTY_TEXT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
@@ -98,7 +99,7 @@ class Embedder:
             bill = Bill(kind=QUERY, model=self.model, texts=len(answer.places), tokens_in=answer.tokens)
             self._memos.charge(payer, bill)
         for refusal in answer.refused.values():
-            return refusal
+            return None if refusal.code == EMPTY_TEXT else refusal
         found = answer.vectors.shape[1]
         if found != length:
             raise Transient(
