@@ -22,7 +22,7 @@ def open_site(database_url: str, tmp_path: Path, clock: FakeClock) -> Iterator[C
     opened: list[HttpSite] = []
 
     def open_site(*, needs_key: bool = False, indexes: tuple[str, ...] = ("fulltext",), **settings: Any) -> HttpSite:
-        rig = Rig(database_url, tmp_path / "blobs", clock, indexes=indexes)
+        rig = Rig(database_url, tmp_path / "blobs", clock, indexes=indexes, settings=settings)
         opened.append(HttpSite(rig, needs_key=needs_key, **settings))
         return opened[-1]
 

@@ -38,7 +38,8 @@ def site(tmp_path_factory: pytest.TempPathFactory, sqlite_pattern: Path) -> Iter
     folder = tmp_path_factory.mktemp("examples")
     path = folder / "holdfast.db"
     path.write_bytes(sqlite_pattern.read_bytes())
-    rig = Rig(f"sqlite:///{path}", folder / "blobs", FakeClock(), indexes=("fulltext",))
+    roots = {"folder_roots": str(tmp_path_factory.getbasetemp())}
+    rig = Rig(f"sqlite:///{path}", folder / "blobs", FakeClock(), indexes=("fulltext",), settings=roots)
     site = HttpSite(rig)
     yield site
     site.close()

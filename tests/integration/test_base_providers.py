@@ -186,8 +186,9 @@ def test_a_base_whose_endpoint_is_gone_is_searched_by_its_words(rig: QuestionRig
     rig.index("whales.md", f"{WHALES}\nIt swims far and wide. It sings to others. It is very large indeed.\n")
     url = rig.store.database.engine.url.render_as_string(hide_password=False)
     alone = Library(rig.store, Settings(database=url, data=str(tmp_path / "blobs")), clock=rig.clock)
-    assert [hit.served.name for hit in alone.searching.search(rig.base, "krill")] == ["whales.md"]
-    assert alone.searching.channel(rig.base, "vector", "krill") == []
+    found = alone.searching.search(rig.base, "krill")
+    assert [hit.served.name for hit in found] == ["whales.md"]
+    assert {kind: error.code for kind, error in found.failed.items()} == {"vector": "embedding_model_gone"}
 
 
 def test_vectors_of_this_machine_are_found_until_those_of_a_new_endpoint_are_there(

@@ -15,6 +15,7 @@ from holdfast.errors import Transient, WorkError
 from holdfast.library.memos import Bill, Entry, Use, allow, memo_key
 from holdfast.library.metering import shares
 from holdfast.providers.base import readable
+from holdfast.providers.batches import EMPTY_TEXT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
@@ -96,7 +97,7 @@ class Embedder:
         payer = self._memos.payer(recipe) if self.provider.paid else None
         answer = self.provider.charged(payer, QUERY).embed([text])
         for refusal in answer.refused.values():
-            return refusal
+            return None if refusal.code == EMPTY_TEXT else refusal
         found = answer.vectors.shape[1]
         if found != length:
             raise Transient(

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 Ask = Callable[[Sequence[str]], "tuple[Matrix, int]"]  # texts -> their vectors, and the tokens paid for
 
+EMPTY_TEXT = "empty_text"  # the code of a text that has no meaning
 HARMLESS = "text"  # what no provider has a reason to reject
 BYTES_PER_TOKEN = 3  # of UTF-8; English has four, Chinese and Japanese three
 
@@ -180,4 +181,4 @@ def _refusal(refused: dict[int, WorkError], tokens: int = 0) -> Embedded:
 
 
 def _empty() -> WorkError:
-    return Permanent("empty_text", "A text without a word has no meaning to embed. Nothing needs to be done.")
+    return Permanent(EMPTY_TEXT, "A text without a word has no meaning to embed. Nothing needs to be done.")
