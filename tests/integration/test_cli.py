@@ -405,6 +405,7 @@ def test_keys_and_webhooks_tell_their_secret_once(fresh: Typed) -> None:
     assert hook["webhook"]["types"] == ["document.added"]
     number = hook["webhook"]["id"]
     assert fresh.json("webhooks", "rotate", number)["secret"] != hook["secret"]
+    assert fresh.json("webhooks", "rotate-key") == {"webhooks": 1}
     assert fresh.json("webhooks", "disable", number)["enabled"] is False
     assert fresh.json("webhooks", "enable", number)["enabled"] is True
     assert fresh.json("webhooks", "deliveries", number)["items"] == []

@@ -199,6 +199,15 @@ def test_a_rotation_that_is_interrupted_loses_nothing_and_can_be_repeated(
     assert [fresh.cipher.decrypt(one)[:6] for one in fresh.stored()] == ["whsec_"]
 
 
+def test_an_old_key_is_kept_as_long_as_a_secret_needs_it(
+    process: Process, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    process.webhooks.create("http://127.0.0.1/", ["*"])
+    monkeypatch.setattr(process.cipher, "_store", lambda *_: 0)  # as if a process wrote one with the old key meanwhile
+    process.webhooks.rotate_key()
+    assert len(keys(tmp_path / "home")) == 2
+
+
 def test_a_key_that_is_set_is_rotated_by_setting_the_new_one_before_the_old(store: SqlStore, tmp_path: Path) -> None:
     Process(store, tmp_path, OLD).webhooks.create("http://127.0.0.1/", ["*"])
     both = Process(store, tmp_path, f"{NEW},{OLD}")
