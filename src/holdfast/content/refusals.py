@@ -114,8 +114,8 @@ def reader_broken(library: str, why: str) -> Transient:
     return Transient(
         "reader_broken",
         f"{library}, which reads files of this format, does not work in the process that reads files: {why}. "
-        "The file is not at fault. It is tried again in a new process; if this lasts, set TMPDIR to a folder with free "
-        "space in which files can be written and libraries loaded (not mounted noexec), and restart.",
+        "The file is not at fault. If this lasts, set TMPDIR to a folder with free space in which files can be written "
+        "and libraries loaded (not mounted noexec), and restart.",
         params={"library": library, "why": why},
     )
 
