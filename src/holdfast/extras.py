@@ -15,7 +15,8 @@ EXTRA_OF: Mapping[str, str] = {
     for extra, modules in {
         "celery": "celery kombu redis",
         "client": "httpx2 pydantic pydantic_core",
-        "documents": "cryptography httpcore2 idna kreuzberg numpy openai safetensors threadpoolctl tokenizers watchfiles wordllama",
+        "documents": "cryptography httpcore2 idna kreuzberg numpy openai safetensors threadpoolctl tokenizers "
+        "watchfiles wordllama",
         "mcp": "mcp mcp_types",
         "postgres": "psycopg",
         "server": "fastapi jinja2 markdown_it nh3 python_multipart starlette uvicorn",
