@@ -157,7 +157,7 @@ def test_clean_ups_that_failed_are_tried_again_together(
     rig.work()
     documents.many("shelf", "delete", items)
     with monkeypatch.context() as away:
-        away.setattr(rig.indexers["content"], "remove", raises(Transient("away", "It is away.")))
+        away.setattr(rig.indexers["content"], "remove_all", raises(Transient("away", "It is away.")))
         rig.work()
     assert documents.matching("shelf", "retry", deleting=True, dry_run=True).found == 5
     summary = documents.matching("shelf", "retry", deleting=True)
