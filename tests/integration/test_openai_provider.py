@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from holdfast.errors import BadSettings, Outage, Permanent, Transient, WorkError
+from holdfast.errors import BadSettings, MissingExtra, Outage, Permanent, Transient, WorkError
 from holdfast.providers.base import Completion, Embedded, Prompt, Provider, gather
 from holdfast.providers.batches import Batching, _Errand, batches, estimated_tokens
 from holdfast.providers.openai import Endpoint, OpenAIProvider
@@ -789,7 +789,7 @@ def test_the_key_is_not_shown() -> None:
 
 def test_without_the_library_people_are_told_what_to_install(connect: Connect, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "openai", None)
-    with pytest.raises(BadSettings, match=r"install holdfast\[documents\]"):
+    with pytest.raises(MissingExtra, match=r"pip install .holdfast\[documents\]"):
         connect().embed(["a"])
 
 
