@@ -43,7 +43,8 @@ class Rig:
         self.clock = clock
         self.store = open_test_store(url, clock)
         self.folder = folder
-        numbers = Settings(home=str(folder.parent / "home"), database=url, data=str(folder), **(settings or {}))
+        usual = {"home": str(folder.parent / "home"), "database": url, "data": str(folder)}
+        numbers = Settings(**{**usual, **(settings or {})})
         self.library = Library(self.store, numbers, embedder=provider, speaker=speaker, clock=clock)
         self.base: Base = self.library.catalogue.create_base("shelf", BaseSettings(**base))
         self.indexers = self.library.indexers()
