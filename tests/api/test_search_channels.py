@@ -83,6 +83,16 @@ def test_a_search_goes_on_when_vectors_get_another_length_and_remembers_no_such_
         assert told(search(site, channels=channels)) == []
 
 
+def test_a_query_vector_is_used_only_for_an_index_of_its_length(site: HttpSite, paid: PaidProvider) -> None:
+    assert told(search(site)) == []  # remembered, with 8 numbers
+    paid.dimension = 5
+    site.http.post("/bases", json={"name": "newer", "indexes": ["fulltext", "vector"]})
+    site.index("whales.md", WHALES, "newer")
+    newer = site.http.post("/bases/newer/search", json={"query": "krill"})
+    assert (newer.status_code, told(newer.json())) == (200, [])
+    assert told(search(site)) == []  # the older base still has its own
+
+
 def test_a_provider_that_is_down_or_refuses_leaves_the_words(site: HttpSite, paid: PaidProvider) -> None:
     paid.refuses["poison"] = REFUSED
     found = search(site, "krill poison")
