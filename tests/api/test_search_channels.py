@@ -44,7 +44,7 @@ def site(database_url: str, tmp_path: Path, clock: FakeClock, paid: PaidProvider
     """A server whose base has words and vectors, the vectors from an endpoint."""
     embedder = OpenAIProvider(Endpoint(base_url=paid.url, key=paid.key, embedding_model=paid.embedding_model))
     rig = Rig(database_url, tmp_path / "blobs", clock, embedder, indexes=("fulltext", "vector"))
-    site = HttpSite(rig)
+    site = HttpSite(rig, pages=install)
     site.index("whales.md", WHALES)
     yield site
     site.close()
@@ -146,7 +146,6 @@ def test_the_library_names_the_channel_on_the_result(site: HttpSite, paid: PaidP
 
 
 def test_the_page_names_the_channel_above_the_hits(site: HttpSite, paid: PaidProvider) -> None:
-    install(site.app)
     paid.dimension = 5
     page = html.unescape(site.http.get(f"{site.address}/bases/shelf/search", params={"q": "krill"}).text)
     assert "Searched without the channel “by meaning”: The embedding model answers with 5 numbers" in page
