@@ -17,6 +17,7 @@ from holdfast.errors import NotNow, Transient, UnknownItem
 from holdfast.knowledge.adding import SOURCE, Terms, Upload
 from holdfast.knowledge.looking import World
 from holdfast.library.catalogue import Kind, OnDuplicate
+from holdfast.library.file_records import LEASE
 from holdfast.sources.reach import Reach
 from holdfast.stores.base import Failure
 from tests.support.crew import raises
@@ -455,6 +456,8 @@ def test_what_breaks_off_before_its_commit_changes_nothing(
         one()
         assert everything(rig) != before
         settle(rig)
+    rig.clock.advance(LEASE)  # the files of the add that broke off: it might have been committed
+    rig.library.files.settle(100)
     audit_quiet(rig)
 
 
