@@ -126,12 +126,12 @@ def test_a_folder_is_looked_at_again_and_an_upload_is_refused(fresh: Typed) -> N
     (folder / "a.md").write_text("# Buoys\n\nA buoy floats.")
     fresh("sync", folder)
     (folder / "b.md").write_text("# Bells\n\nA bell rings.")
-    assert fresh.json("search", "bell", "--channel", "fulltext") == []
+    assert fresh.json("search", "bell", "--channel", "fulltext")["hits"] == []
     assert "looking again: books" in fresh("refresh", "books").stderr
-    assert [one["name"] for one in fresh.json("search", "bell", "--channel", "fulltext")] == ["b.md"]
+    assert [one["name"] for one in fresh.json("search", "bell", "--channel", "fulltext")["hits"]] == ["b.md"]
     (folder / "c.md").write_text("# Tides\n\nA tide turns.")
     assert [one["verdict"] for one in fresh.json("refresh", "--all")["replies"]] == ["accepted"]
-    assert fresh.json("search", "tide", "--channel", "fulltext")
+    assert fresh.json("search", "tide", "--channel", "fulltext")["hits"]
     fresh("add", fresh.file("u.md", "# Ropes\n\nA rope holds."))
     assert "was uploaded" in fresh("refresh", "u.md", end=2).stderr
     assert "say --all" in fresh("refresh", end=2).stderr
