@@ -13,6 +13,7 @@ from holdfast.core.states import Operation, Status
 from holdfast.errors import BadRequest, BaseFailed, NotNow, UnknownBase, UnknownItem
 from holdfast.knowledge.adding import Terms, Upload
 from holdfast.library.catalogue import BaseSettings, Kind, OnDuplicate
+from holdfast.library.file_records import LEASE
 from tests.support.rig import Rig
 from tests.support.rig_audit import audit, audit_quiet
 
@@ -246,6 +247,8 @@ def test_a_creation_that_fails_leaves_no_row_and_no_file(rig: Rig, monkeypatch: 
         patch.setattr(rig.store, "_accept", broken)
         with pytest.raises(RuntimeError):
             add(rig, "whales.md", WHALES)
+    rig.clock.advance(LEASE)  # until then the error might have come after the commit
+    rig.library.files.settle(100)
     assert (rig.count("items"), rig.count("owners"), files(rig)) == (0, 0, [])
     assert add(rig, "whales.md", WHALES).accepted
 
