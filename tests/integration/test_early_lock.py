@@ -541,7 +541,7 @@ def test_an_address_that_cannot_be_read_is_refused_and_not_repeated(url: str) ->
 
 def test_a_missing_client_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "redis", None)
-    with pytest.raises(BadSettings, match=r"install holdfast\[celery\]"):
+    with pytest.raises(BadSettings, match=r"pip install 'holdfast\[celery\]'"):
         EarlyLock("redis://localhost")
 
 
