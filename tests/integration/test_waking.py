@@ -214,8 +214,8 @@ def test_a_pipe_that_nobody_has_opened_yet_is_not_taken_for_a_dead_one(
     made: list[Path] = []
     make = os.mkfifo
 
-    def make_and_ring(path: Path) -> None:
-        make(path)
+    def make_and_ring(path: Path, mode: int) -> None:
+        make(path, mode)
         made.append(path)
         bell.ring()  # somebody rings between the making and the opening
 
