@@ -14,7 +14,7 @@ from tests.support.question_rig import crustaceans, sections
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from playwright.sync_api import Browser, Page
+    from playwright.sync_api import Browser, Page, Route
 
     from tests.web.conftest import Site
 
@@ -116,6 +116,24 @@ def test_a_conflict_leads_to_the_job_in_the_way(page: Page, site: Site, sea: int
     expect(link).to_have_attribute("href", f"/queue#job-{job}")
     page.unroute_all()
     site.api.post("/jobs:resume", json={"base": "sea"})
+
+
+@pytest.mark.usefixtures("sea")
+def test_cards_that_were_leafed_to_stay_when_an_older_look_at_them_ends(page: Page, site: Site) -> None:
+    made(site)
+    page.goto(PLACE)
+    expect(page.locator("#live")).to_have_attribute("data-state", "on")
+    held: list[Route] = []
+    page.route(re.compile(r"/cards\?limit=25$"), held.append)
+    with page.expect_request(re.compile(r"/cards\?limit=25$")):
+        site.put("sea", "more.md", "# More")  # what happens is a reason to look
+    page.get_by_role("link", name="More cards").click()
+    cards = page.locator("#cards > li")
+    expect(cards).to_have_count(30)
+    with page.expect_response(re.compile(r"/cards\?limit=30$")):  # it looks again at all that is shown
+        for route in held:
+            route.continue_()
+    expect(cards).to_have_count(30)
 
 
 @pytest.mark.usefixtures("sea")

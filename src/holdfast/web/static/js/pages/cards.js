@@ -164,6 +164,7 @@ async function load() {
   /** @type {Page<Card> | undefined} */
   const page = await tried(() => get(path, { limit: Math.min(shown, 500) }));
   if (!page) return;
+  if (list.childElementCount > shown) return soon(); // more were loaded meanwhile, and are to stay
   cursor = page.next_cursor;
   show(page.items);
 }
