@@ -22,6 +22,7 @@ from holdfast.providers.openai import Endpoint, OpenAIProvider
 from holdfast.web.site import install
 from tests.support.http_site import HttpSite, problem
 from tests.support.paid_provider import DOWN, REFUSED, PaidProvider
+from tests.support.patience import PATIENCE_SECONDS
 from tests.support.rig import Rig
 
 if TYPE_CHECKING:
@@ -163,7 +164,7 @@ def test_mcp_and_command_line_name_the_channel(
     with Holdfast(tmp_path / "home") as library:
         library.bases.create("default")
         note = library.documents.note("default", "Whales", WHALES)
-        library.wait("default", [note.document], timeout=60)
+        library.wait("default", [note.document], timeout=PATIENCE_SECONDS)
         paid.dimension = 5
 
         async def play() -> None:

@@ -264,7 +264,11 @@ else:
 
 def run(script: str, *arguments: str) -> str:
     done = subprocess.run(
-        [sys.executable, "-c", script, *arguments], capture_output=True, text=True, check=False, timeout=60
+        [sys.executable, "-c", script, *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=PATIENCE_SECONDS,
     )
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()

@@ -26,6 +26,7 @@ from holdfast.stores.migrate import HEAD
 from holdfast.stores.opening import open_database, open_store
 from holdfast.stores.tables import metadata
 from tests.contract.steps import ask
+from tests.support.patience import PATIENCE_SECONDS
 from tests.support.stores import open_test_store
 
 if TYPE_CHECKING:
@@ -253,7 +254,9 @@ open_store(sys.argv[1], rules=Rules(), clock=SystemClock())
 
 
 def test_a_process_killed_in_the_middle_of_an_upgrade_leaves_nothing_behind(database_url: str) -> None:
-    done = subprocess.run([sys.executable, "-c", KILL_YOURSELF_HALFWAY, database_url], check=False, timeout=60)
+    done = subprocess.run(
+        [sys.executable, "-c", KILL_YOURSELF_HALFWAY, database_url], check=False, timeout=PATIENCE_SECONDS
+    )
     assert done.returncode == -signal.SIGKILL
     assert tables_of(database_url) == []
     open_plainly(database_url)

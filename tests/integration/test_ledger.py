@@ -33,6 +33,7 @@ from tests.support.paid_provider import (
     Fault,
     PaidProvider,
 )
+from tests.support.patience import PATIENCE_SECONDS
 from tests.support.question_rig import QuestionRig, crustaceans, sections
 from tests.support.rig import Rig
 
@@ -348,7 +349,7 @@ def test_answers_at_the_same_time_share_the_budget(asking: Callable[..., Rig], p
     with pytest.raises(Permanent) as refused:
         front.ask("shelf", "What is the krill of part 2?")
     paid.release()
-    first.join(30)
+    first.join(PATIENCE_SECONDS)
     assert (refused.value.code, len(said)) == ("budget_spent", 1)
     assert entries(rig) == [("answer", 1, paid.bill.tokens, 0)]
     assert front.ask("shelf", "What is the krill of part 2?").text

@@ -35,7 +35,7 @@ def library(tmp_path: Path) -> Iterator[Holdfast]:
     with Holdfast(tmp_path / "home") as library:
         library.bases.create("sea", indexes=["fulltext"])
         reply = library.documents.note("sea", "Whales", "# Whales\n\nThe blue whale eats krill.")
-        library.wait("sea", [reply.document], timeout=60)
+        library.wait("sea", [reply.document], timeout=PATIENCE_SECONDS)
         yield library
 
 

@@ -23,6 +23,7 @@ from holdfast.providers.openai import Endpoint, OpenAIProvider
 from holdfast.stores.opening import open_database
 from tests.support.meters import Recorder
 from tests.support.paid_provider import PaidProvider
+from tests.support.patience import PATIENCE_SECONDS
 from tests.support.processes import ROOT
 from tests.support.rig import Rig
 
@@ -144,7 +145,9 @@ def test_settings_are_shown_without_the_secrets_in_their_addresses(tmp_path: Pat
         "HOLDFAST_DATABASE": f"postgresql+psycopg://me:{SWORD}@db/holdfast",
     }
     command = [sys.executable, "-m", "holdfast.cli", "config", "show", "--json"]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True, timeout=60)
+    done = subprocess.run(
+        command, env=environment, capture_output=True, text=True, check=True, timeout=PATIENCE_SECONDS
+    )
     shown = {one["name"]: one["value"] for one in json.loads(done.stdout)}
     assert shown["HOLDFAST_EMBEDDING_URL"] == f"https://example.org/v1?api-key={MASK}"
     assert SWORD not in done.stdout + done.stderr
