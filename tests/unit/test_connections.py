@@ -190,7 +190,7 @@ def test_at_the_limit_without_an_idle_connection_a_new_one_is_answered_with_503(
 
 
 @pytest.mark.parametrize(
-    ("descriptors", "connections"), [(300, 172), (1024, 768), (64, 21), (1, 1), (-1, 10_000), (1 << 20, 10_000)]
+    ("descriptors", "connections"), [(300, 140), (1024, 768), (64, 21), (1, 1), (-1, 10_000), (1 << 20, 10_000)]
 )
 def test_descriptors_are_kept_for_the_database_and_for_files(descriptors: int, connections: int) -> None:
     assert connections_within(descriptors) == connections
@@ -213,5 +213,5 @@ def test_streams_are_limited_by_key_and_by_process() -> None:
 
 
 def test_few_connections_mean_few_streams() -> None:
-    streams = Streams(connections=172, most=1000, per_key=100)
-    assert (streams.most, streams.per_key) == (86, 43)
+    streams = Streams(connections=140, most=1000, per_key=100)
+    assert (streams.most, streams.per_key) == (70, 35)

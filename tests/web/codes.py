@@ -59,7 +59,7 @@ def _code(call: ast.Call) -> ast.expr | None:
         return call.args[0]
     if name in SUBCODED and len(call.args) > 1:
         return call.args[1]
-    if name == "_refuse" and len(call.args) > 1:  # a connection that no route sees
+    if name == "_answer_and_close":  # a connection that no route sees
         return call.args[1]
     if name == "respond" and len(call.args) > 2:
         return call.args[2]

@@ -124,7 +124,11 @@ def test_cards_that_were_leafed_to_stay_when_an_older_look_at_them_ends(page: Pa
     page.goto(PLACE)
     expect(page.locator("#live")).to_have_attribute("data-state", "on")
     held: list[Route] = []
-    page.route(re.compile(r"/cards\?limit=25$"), held.append)
+
+    def hold(route: Route) -> None:
+        held.append(route)
+
+    page.route(re.compile(r"/cards\?limit=25$"), hold)
     with page.expect_request(re.compile(r"/cards\?limit=25$")):
         site.put("sea", "more.md", "# More")  # what happens is a reason to look
     page.get_by_role("link", name="More cards").click()

@@ -27,10 +27,14 @@ HEAD_SECONDS = 15.0  # for the whole head of a request, from its first byte or f
 BODY_SECONDS = 30.0  # in each of these periods a body must grow by `BODY_BYTES`
 BODY_BYTES = 1024
 RETRY_SECONDS = 2
-# File descriptors of the process that are not for connections: database, files, pipes, providers, webhooks.
-RESERVED, RESERVED_SHARE = 128, 0.25
+# A burst of connections holds more descriptors than are counted: asyncio accepts some in each turn of its loop, and
+# takes four turns to create, count, refuse and close one.
+ACCEPTED_AT_ONCE = 8
+UNCOUNTED = 4 * ACCEPTED_AT_ONCE
+# File descriptors that are not for counted connections: the database (two for each of 40 threads on SQLite), files,
+# pipes, providers, webhooks, and the connections that are not counted yet.
+RESERVED, RESERVED_SHARE = 128 + UNCOUNTED, 0.25
 MOST_CONNECTIONS = 10_000
-ACCEPTED_AT_ONCE = 32  # connections that are accepted before the first of them is counted
 UNLIMITED = 1 << 20
 _numbers = count()
 
@@ -82,7 +86,7 @@ class LimitedProtocol(H11Protocol):
         """Count the connection; at the limit an idle one makes room, or this one is refused."""
         super().connection_made(transport)
         if len(self.connections) > self.limits.connections and not self._make_room():
-            self._refuse(
+            self._answer_and_close(
                 HTTPStatus.SERVICE_UNAVAILABLE,
                 "too_many_connections",
                 f"The server has {self.limits.connections} connections open and accepts no more. Try again soon, or "
@@ -133,7 +137,7 @@ class LimitedProtocol(H11Protocol):
             self._enter(phase)
             return
         missing = "head" if phase is Phase.HEAD else "body"
-        self._refuse(
+        self._answer_and_close(
             HTTPStatus.REQUEST_TIMEOUT,
             "request_too_slow",
             f"The {missing} of the request did not arrive in time, so the connection was closed. Send it again.",
@@ -149,7 +153,7 @@ class LimitedProtocol(H11Protocol):
         oldest.transport.abort()
         return True
 
-    def _refuse(self, status: HTTPStatus, code: str, detail: str) -> None:
+    def _answer_and_close(self, status: HTTPStatus, code: str, detail: str) -> None:
         """Answer without the application, as far as an answer is still possible, and close."""
         self._enter(Phase.NOTHING)
         if self._received or status is HTTPStatus.SERVICE_UNAVAILABLE:
