@@ -151,7 +151,8 @@ def test_a_map_that_no_interface_could_show_is_refused(site: HttpSite) -> None:
     assert refused(add(nested(DEEP)), "metadata.in.in")["subcode"] == "nested_too_deep"
     assert refused(add(nested(33)), "metadata")["subcode"] == "nested_too_deep"
     assert refused(add({"words": "x" * 70_000}), "metadata")["subcode"] == "map_too_large"
-    assert refused(add({"a": float("nan")}), "metadata.a")["subcode"] == "not_json"
+    for number in (float("nan"), float("inf"), 10**309):
+        assert refused(add({"a": number}), "metadata.a")["subcode"] == "not_json"
     for text, subcode in ((NUL, "nul_character"), (SURROGATE, "lone_surrogate")):
         for metadata in ({"author": text}, {"author": {"names": ["Ada", text]}}, {"author": {text: 1}}):
             assert refused(add(metadata), "metadata.author")["subcode"] == subcode
@@ -159,6 +160,21 @@ def test_a_map_that_no_interface_could_show_is_refused(site: HttpSite) -> None:
     assert add(nested(32)).status_code == 202
     shown = site.http.get("/bases/shelf/documents").json()["items"]
     assert [one["metadata"] for one in shown] == [nested(32)]
+
+
+UNREADABLE = {
+    b'{"name": "n", "text": "t", "metadata": ' + b'{"a":' * 5_000 + b"1" + b"}" * 5_001: "nested too deeply",
+    b"[" * 200_000: "nested too deeply",
+    b'{"name": "n", "text": "\xff"}': "not valid UTF-8",
+    b'{"name": "n", "text": "t", "metadata": {"a": ' + b"9" * 5_000 + b"}}": "too many digits",
+}
+
+
+def test_a_body_that_no_parser_reads_is_refused_with_the_reason(site: HttpSite) -> None:
+    for body, why in UNREADABLE.items():
+        for path in ("/bases/shelf/documents/notes", "/bases/shelf/search", "/bases"):
+            answer = site.http.post(path, content=body, headers={"Content-Type": JSON})
+            assert refused(answer, why)["subcode"] == "unreadable_body"
 
 
 def test_metadata_in_a_form_is_checked_like_any_other(site: HttpSite) -> None:

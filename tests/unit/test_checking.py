@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from collections import deque
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
@@ -72,6 +73,13 @@ def test_every_group_of_operations_is_checked() -> None:
         (Path("folder/a\0b"), "`x`"),
         ({"a": object()}, "`x.a`"),
         ({"a": float("inf")}, "`x.a`"),
+        pytest.param({"a": 10**5000}, "`x.a`", id="a number that cannot be printed in a map"),
+        ({"a": [-(10**309)]}, "`x.a[0]`"),
+        (2**63, "`x`"),
+        pytest.param(-(10**5000), "`x`", id="a number that cannot be printed"),
+        ({2**63}, "`x[0]`"),
+        ({"a": 1, "b\0": 1}.keys(), "`x[1]`"),
+        (deque(["a\ud800"]), "`x[0]`"),
         ({1: "number as a key"}, "`x.1`"),
         ("x" * 10_000_001, "`x`"),
         ({"a": "x" * 65_536}, "`x`"),
@@ -89,6 +97,7 @@ def test_a_refusal_names_the_part_that_is_wrong(value: Any, field: str) -> None:
     "value",
     [
         "Grüße, 世界 🐋", "", b"\0\xff", ["a", 1, None], {"a": [1, 2.5, True, None, {"b": "c"}]},
+        2**63 - 1, {"a": 10**308}, True,
         Path("caf\udce9"), File(name="a", content=Path("caf\udce9/a")), None, 7,
     ],
 )  # fmt: skip

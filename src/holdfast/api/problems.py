@@ -150,7 +150,8 @@ def told(request: Request, error: Exception) -> JSONResponse:
     if isinstance(error, RequestValidationError):
         return _invalid(request, error)
     if isinstance(error, HTTPException):
-        return _refused(request, error)
+        unread = isinstance(error.__cause__, ValueError | RecursionError)
+        return _unreadable(request, error.__cause__) if unread else _refused(request, error)
     return _unforeseen(request, error)
 
 
@@ -215,6 +216,17 @@ def _invalid(request: Request, error: RequestValidationError) -> JSONResponse:
     ]
     detail = "; ".join(f"{one['pointer']}: {one['detail']}" for one in found[:3]) or "The request cannot be read."
     return respond(request, HTTPStatus.UNPROCESSABLE_ENTITY, "invalid_request", detail, errors=found)
+
+
+def _unreadable(request: Request, cause: BaseException | None) -> JSONResponse:
+    """Say why the parser could not read the body as JSON; the framework says only that it could not."""
+    why = "a number in it has too many digits"
+    if isinstance(cause, RecursionError):
+        why = "it is nested too deeply"
+    elif isinstance(cause, UnicodeError):
+        why = "it is not valid UTF-8"
+    detail = f"The body of the request cannot be read as JSON: {why}. Nothing was changed."
+    return respond(request, HTTPStatus.UNPROCESSABLE_ENTITY, "bad_request", detail, subcode="unreadable_body")
 
 
 def _refused(request: Request, error: HTTPException) -> JSONResponse:

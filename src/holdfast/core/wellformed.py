@@ -24,7 +24,7 @@ class Why(StrEnum):
     NUL = "nul"
     SURROGATE = "surrogate"
     TOO_DEEP = "too_deep"
-    NOT_JSON = "not_json"  # neither text, a finite number, true, false, null, a list nor a map with text as keys
+    NOT_JSON = "not_json"  # neither text, a number below 1.8e308, true, false, null, a list nor a map with text as keys
 
 
 class Flaw(NamedTuple):
@@ -70,10 +70,18 @@ def _flaw_of(value: object) -> Why | None:
     """Return what is wrong with a value itself, apart from its parts."""
     if isinstance(value, str):
         return text_flaw(value)
-    if isinstance(value, float):
-        return None if math.isfinite(value) else Why.NOT_JSON
-    known = value is None or isinstance(value, bool | int | list | tuple | Mapping)
+    if isinstance(value, int | float):
+        return None if _is_finite(value) else Why.NOT_JSON
+    known = value is None or isinstance(value, list | tuple | Mapping)
     return None if known else Why.NOT_JSON
+
+
+def _is_finite(number: float) -> bool:
+    """Tell whether a number has a value in every interface: JavaScript reads 1e309 as infinity."""
+    try:
+        return math.isfinite(number)
+    except OverflowError:  # an integer that is larger than every floating-point number
+        return False
 
 
 def _key_flaw(key: object) -> Why | None:

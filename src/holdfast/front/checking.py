@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import fields, is_dataclass
 from enum import StrEnum
 from functools import wraps
@@ -28,6 +28,7 @@ Choice = TypeVar("Choice", bound=StrEnum)
 
 LONGEST_TEXT = 10_000_000  # characters of one string
 LARGEST_MAP = 65_536  # characters of a map, as JSON
+LARGEST_NUMBER = 2**63 - 1  # what every database can compare with an id
 SHOWN = 60  # characters of a field's name in a message
 
 
@@ -67,11 +68,12 @@ def check(field: str, value: Any) -> Any:
     if isinstance(value, str):
         _check_text(field, value)
     elif isinstance(value, PurePath):
-        if "\0" in str(value):
-            raise _refusal(field, Why.NUL)
+        _check_path(field, value)
     elif isinstance(value, Mapping):
         _check_map(field, value)
-    elif isinstance(value, list | tuple | set | frozenset):
+    elif isinstance(value, int):
+        _check_number(field, value)
+    elif isinstance(value, Collection) and not isinstance(value, bytes | bytearray | memoryview):
         for place, one in enumerate(value):
             check(f"{field}[{place}]", one)
     elif is_dataclass(value) and not isinstance(value, type):
@@ -104,6 +106,22 @@ def _check_text(field: str, text: str) -> None:
             "text_too_long",
             field=field,
             longest=LONGEST_TEXT,
+        )
+
+
+def _check_path(field: str, path: PurePath) -> None:
+    if "\0" in str(path):
+        raise _refusal(field, Why.NUL)
+
+
+def _check_number(field: str, number: int) -> None:
+    if abs(number) > LARGEST_NUMBER:
+        raise BadRequest(
+            f"`{field}` is a number of more than 64 bits; use one between {-LARGEST_NUMBER} and {LARGEST_NUMBER}. "
+            "Nothing was changed.",
+            "number_too_large",
+            field=field,
+            largest=LARGEST_NUMBER,
         )
 
 
@@ -146,8 +164,8 @@ def _refusal(field: str, why: Why) -> BadRequest:
             )
         case Why.NOT_JSON:
             return BadRequest(
-                f"`{field}` cannot be written as JSON. Use text, finite numbers, true, false, null, lists, and maps "
-                "with text as keys; nothing was changed.",
+                f"`{field}` cannot be written as JSON. Use text, numbers below 1.8e308, true, false, null, lists, and "
+                "maps with text as keys; nothing was changed.",
                 "not_json",
                 field=field,
             )
