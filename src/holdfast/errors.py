@@ -20,6 +20,7 @@ HoldfastError
 │   └── Conflict         a job or a document stands in the way, and is named
 ├── ChangedMeanwhile     a document is not as whoever asked last saw it
 ├── Forbidden            the key does not allow this
+│   └── Unauthorized     no key was sent, or one that is not known
 ├── BadSecretKey         webhook secrets cannot be decrypted with the key that is set
 ├── BadAnswer            a server did not answer as Holdfast does
 ├── StaleLease           a write by a worker that no longer holds the slot
@@ -249,6 +250,12 @@ class Forbidden(HoldfastError):
     """The key does not allow this."""
 
     code = "forbidden"
+
+
+class Unauthorized(Forbidden):
+    """A key is needed, and none was sent, or one that is not known, was revoked or has expired."""
+
+    code = "unauthorized"
 
 
 class BadSecretKey(HoldfastError):

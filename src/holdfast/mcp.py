@@ -1,18 +1,19 @@
 """A library for language models: the Model Context Protocol, over stdio or HTTP.
 
-Looking is always possible; adding and deleting only where that was switched on. The tools are the calls that every face
-has, and their errors keep code, job and status.
+Looking is always possible; adding and deleting only where that was switched on. The tools are the calls that every
+interface has. Each error of a tool is JSON with the same code as over HTTP, after the words "Error executing tool".
 """
 
 from __future__ import annotations
 
 import json
+import logging
 import sys
 from functools import wraps
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from holdfast import __version__
-from holdfast.errors import Conflict, Forbidden, HoldfastError
+from holdfast.errors import Conflict, HoldfastError, Unauthorized
 from holdfast.extras import required
 from holdfast.front.door import Holdfast
 
@@ -20,13 +21,15 @@ with required("mcp"):
     from mcp.server.mcpserver import Context, MCPServer
     from mcp.server.mcpserver.exceptions import ToolError
     from mcp_types import ToolAnnotations
-    from pydantic import TypeAdapter
+    from pydantic import TypeAdapter, ValidationError
 
     from holdfast.front.local import Local
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
+
+log = logging.getLogger("holdfast")
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -70,7 +73,7 @@ def run(
 
 def make_server(library: Holdfast, *, writes: bool = False) -> MCPServer[Any]:
     """Make a server of a library's tools."""
-    server: MCPServer[Any] = MCPServer("holdfast", instructions=INSTRUCTIONS, version=__version__)
+    server = Server("holdfast", instructions=INSTRUCTIONS, version=__version__)
     tools = Tools(library)
     offered: dict[Callable[..., Any], ToolAnnotations] = dict.fromkeys(
         (tools.list_bases, tools.search, tools.read_document, tools.read_passage, tools.status), LOOKS
@@ -81,6 +84,20 @@ def make_server(library: Holdfast, *, writes: bool = False) -> MCPServer[Any]:
     for tool, kind in offered.items():
         server.add_tool(_explained(tool), name=tool.__name__, annotations=kind)
     return server
+
+
+class Server(MCPServer[Any]):
+    """A server that reports wrong arguments with the code that HTTP has for them."""
+
+    async def call_tool(self, name: str, arguments: dict[str, Any], context: Context[Any, Any] | None = None) -> Any:
+        """Call a tool."""
+        try:
+            return await super().call_tool(name, arguments, context)
+        except ToolError as error:
+            if not isinstance(error.__cause__, ValidationError):
+                raise
+            wrong = [f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.__cause__.errors()]
+            raise ToolError(f"Error executing tool {name}: {_written('invalid_request', '; '.join(wrong))}") from error
 
 
 class Tools:
@@ -145,28 +162,35 @@ class Tools:
         scheme, _, secret = request.headers.get("authorization", "").partition(" ")
         key = library.keys.verify(secret.strip()) if scheme.lower() == "bearer" else None
         if key is None:
-            raise Forbidden("This library has keys; send one as `Authorization: Bearer hf_…`.")
+            raise Unauthorized("This library has keys; send one as `Authorization: Bearer hf_…`.")
         return Local(library, key.caller)
 
 
 def _explained(tool: Callable[P, T]) -> Callable[P, T]:
-    """Let a tool tell its errors as people's other faces do."""
+    """Report the errors of a tool with the codes that every interface has."""
 
     @wraps(tool)
     def explained(*given: P.args, **named: P.kwargs) -> T:
         try:
             return tool(*given, **named)
         except HoldfastError as error:
-            raise ToolError(json.dumps(_told(error), ensure_ascii=False)) from error
+            raise ToolError(_written(error.code, str(error), **_details(error))) from error
+        except Exception as error:
+            log.exception("mcp.failed tool=%s", tool.__name__)
+            raise ToolError(_written("internal_error", "An unexpected error; the log of the server has it.")) from error
 
     return explained
 
 
-def _told(error: HoldfastError) -> dict[str, Any]:
-    told: dict[str, Any] = {"code": error.code, "message": str(error)}
+def _details(error: HoldfastError) -> dict[str, Any]:
+    details: dict[str, Any] = {"subcode": error.subcode} if error.subcode else {}
     if isinstance(error, Conflict):
-        told |= {"verdict": error.verdict, "status": error.status, "document": error.document, "job": error.job}
-    return told
+        details |= {"verdict": error.verdict, "status": error.status, "document": error.document, "job": error.job}
+    return details
+
+
+def _written(code: str, message: str, **details: Any) -> str:
+    return json.dumps({"code": code, "message": message, **details}, ensure_ascii=False)
 
 
 def _plain(value: Any) -> dict[str, Any]:

@@ -19,7 +19,11 @@ from mcp.client.stdio import StdioServerParameters, stdio_client
 from mcp.client.streamable_http import streamable_http_client
 
 from holdfast import Holdfast
+from holdfast.api.app import Served, make_app
+from holdfast.core.clock import SystemClock
+from holdfast.events.feed import Feed
 from holdfast.mcp import PATH, make_server
+from holdfast.settings import Settings
 from tests.support.patience import PATIENCE_SECONDS
 
 if TYPE_CHECKING:
@@ -106,6 +110,61 @@ def test_an_error_keeps_its_code_job_and_status(library: Holdfast) -> None:
     drive(server, play)
 
 
+def test_an_error_has_the_code_that_http_has_for_it(
+    library: Holdfast, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    (whales,) = library.documents.list("sea").items
+    same: list[tuple[str, dict[str, Any], str, str, dict[str, Any]]] = [
+        ("search", {"base": "none", "query": "x"}, "POST", "/bases/none/search", {"query": "x"}),
+        ("search", {"base": "sea", "query": "a\0b"}, "POST", "/bases/sea/search", {"query": "a\0b"}),
+        ("status", {"base": "sea", "document": 777}, "GET", "/bases/sea/documents/777", {}),
+        ("status", {"base": "sea", "document": "x"}, "GET", "/bases/sea/documents/x", {}),
+        ("add_note", {"base": "sea", "name": "x"}, "POST", "/bases/sea/documents/notes", {"name": "x"}),
+        (
+            "retry_document", {"base": "sea", "document": whales.id},
+            "POST", f"/bases/sea/documents/{whales.id}:retry", {},
+        ),
+        ("delete_document", {"base": "sea", "document": 777}, "DELETE", "/bases/sea/documents/777", {}),
+        (
+            "read_passage", {"base": "sea", "document": whales.id, "chunk": 999},
+            "GET", f"/bases/sea/documents/{whales.id}/passages/999", {},
+        ),
+        (
+            "add_url", {"base": "sea", "address": "http://ann:secret@site.example/"},
+            "POST", "/bases/sea/documents/sources", {"kind": "url", "source": "http://ann:secret@site.example/"},
+        ),
+    ]  # fmt: skip
+    assert library.local is not None
+    served = Served(
+        library=library.local,
+        settings=Settings(),
+        feed=Feed(library.local.log, SystemClock()),
+        needs_key=False,
+    )
+    codes: list[str] = []
+
+    async def play(client: Client) -> None:
+        for tool, arguments, method, path, body in same:
+            told = await refuse(client, tool, **arguments)
+            answer = http.request(method, f"/api/v1{path}", json=body or None)
+            assert (told["code"], told.get("subcode")) == (answer.json()["code"], answer.json()["subcode"]), path
+            assert told["message"]
+            codes.append(told["code"])
+        monkeypatch.setattr(library.asking, "search", lambda *_, **__: 1 // 0)
+        assert (await refuse(client, "search", base="sea", query="x"))["code"] == "internal_error"
+
+    with (
+        serving(make_app(served)) as address,
+        httpx2.Client(base_url=address, timeout=PATIENCE_SECONDS, trust_env=False) as http,
+    ):
+        drive(make_server(library, writes=True), play)
+    assert set(codes) == {
+        "unknown_base", "bad_request", "unknown_document", "invalid_request", "already_indexed", "chunk_gone",
+    }  # fmt: skip
+    assert "mcp.failed tool=search" in caplog.text
+    assert "ZeroDivisionError" in caplog.text
+
+
 def test_what_changes_something_is_there_only_when_it_was_switched_on(library: Holdfast) -> None:
     async def names(client: Client) -> None:
         assert {tool.name for tool in (await client.list_tools()).tools} == LOOKING | CHANGING
@@ -131,7 +190,9 @@ def test_the_command_serves_a_client_over_stdio(library: Holdfast, tmp_path: Pat
 def test_over_http_a_key_is_needed_where_there_are_keys_and_says_what_is_seen(library: Holdfast) -> None:
     library.bases.create("secret", indexes=["fulltext"])
     reader = library.keys.create("reader", "read", bases=["sea"])
-    with serving(make_server(library, writes=True)) as address:
+    app = make_server(library, writes=True).streamable_http_app(streamable_http_path=PATH, host="127.0.0.1")
+    with serving(app) as host:
+        address = host + PATH
 
         async def play(client: Client) -> None:
             assert [base["name"] for base in await call(client, "list_bases")] == ["sea"]
@@ -139,7 +200,7 @@ def test_over_http_a_key_is_needed_where_there_are_keys_and_says_what_is_seen(li
             assert (await refuse(client, "add_note", base="sea", name="n", text="t"))["code"] == "forbidden"
 
         async def refused(client: Client) -> None:
-            assert (await refuse(client, "list_bases"))["code"] == "forbidden"
+            assert (await refuse(client, "list_bases"))["code"] == "unauthorized"
 
         drive_far(address, {"Authorization": f"Bearer {reader.secret}"}, play)
         drive_far(address, {}, refused)
@@ -148,13 +209,12 @@ def test_over_http_a_key_is_needed_where_there_are_keys_and_says_what_is_seen(li
 
 
 @contextmanager
-def serving(server: Any) -> Iterator[str]:
+def serving(app: Any) -> Iterator[str]:
     """Serve over HTTP on a free port."""
     with socket.create_server(("127.0.0.1", 0)) as listening:
-        app = server.streamable_http_app(streamable_http_path=PATH, host="127.0.0.1")
         web = uvicorn.Server(uvicorn.Config(app, log_config=None, access_log=False, timeout_graceful_shutdown=1))
         thread = threading.Thread(target=web.run, args=([listening],), daemon=True)
         thread.start()
-        yield f"http://127.0.0.1:{listening.getsockname()[1]}{PATH}"
+        yield f"http://127.0.0.1:{listening.getsockname()[1]}"
         web.should_exit = True
         thread.join(PATIENCE_SECONDS)

@@ -49,6 +49,7 @@ def test_every_error_that_http_tells_has_an_exit_of_its_own() -> None:
         (NotNow("not_terminal", "no"), "not_terminal", Exit.CONFLICT),
         (Conflict("quota_exhausted", "no"), "quota_exhausted", Exit.TEMPORARY),
         (errors.Forbidden("no"), "forbidden", Exit.DENIED),
+        (errors.Unauthorized("who"), "unauthorized", Exit.DENIED),
         (errors.StoreBusy("no"), "database_busy", Exit.TEMPORARY),
         (errors.StoreTooNew("no"), "database_failed", Exit.FAILED),
         (Transient("slow"), "slow", Exit.TEMPORARY),

@@ -87,6 +87,7 @@ MEANINGS: Sequence[tuple[type[errors.HoldfastError], Meaning]] = (
     (errors.BaseFailed, Meaning(HTTPStatus.CONFLICT)),
     (errors.NotNow, Meaning(HTTPStatus.CONFLICT)),
     (errors.ChangedMeanwhile, Meaning(HTTPStatus.PRECONDITION_FAILED)),
+    (errors.Unauthorized, Meaning(HTTPStatus.UNAUTHORIZED)),
     (errors.Forbidden, Meaning(HTTPStatus.FORBIDDEN)),
     (errors.BadSecretKey, Meaning(HTTPStatus.CONFLICT)),
     (errors.StoreFull, Meaning(HTTPStatus.INSUFFICIENT_STORAGE)),

@@ -55,6 +55,7 @@ EXITS: Mapping[str, Exit] = {
     "ChangedMeanwhile": Exit.CONFLICT,
     "StaleLease": Exit.CONFLICT,
     "BadSecretKey": Exit.FAILED,
+    "Unauthorized": Exit.DENIED,
     "Forbidden": Exit.DENIED,
     "BadAnswer": Exit.TEMPORARY,
     "StoreBusy": Exit.TEMPORARY,

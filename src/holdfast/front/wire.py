@@ -26,7 +26,7 @@ MEANINGS: Mapping[str, type[errors.HoldfastError]] = {
     "invalid_request": errors.BadRequest,
     "bad_settings": errors.BadSettings,
     "forbidden": errors.Forbidden,
-    "unauthorized": errors.Forbidden,
+    "unauthorized": errors.Unauthorized,
     "database_busy": errors.StoreBusy,
     "database_unavailable": errors.StoreUnavailable,
     "database_failed": errors.StoreError,
