@@ -76,6 +76,16 @@ def test_no_file_of_ours_is_opened(place: Path, relative: str) -> None:
         assert file.read() == b"docs/a.md"
 
 
+def test_the_files_beside_a_database_that_is_a_link_are_our_own_too(place: Path) -> None:
+    (place / "links").mkdir()
+    (place / "links" / "main.db").symlink_to(place / "db" / "holdfast.db")
+    limits = FolderLimits(files=(place / "links" / "main.db",))
+    assert found(place / "db", FolderRules(usual=False, limits=limits)) == ["b.md"]
+    with pytest.raises(Permanent) as error, open_found(place / "db", "holdfast.db-wal", limits):
+        pass
+    assert error.value.code == "own_data"
+
+
 def test_a_scan_stays_below_the_allowed_roots(place: Path) -> None:
     (place / "docs" / "out").symlink_to(place / "db")
     (place / "docs" / "deep").mkdir()

@@ -50,7 +50,8 @@ class Fences:
 
     def __init__(self, limits: FolderLimits) -> None:
         self._own = frozenset(_found([*limits.folders, *limits.files]))
-        self._beside = [(where, one.name) for one in limits.files for where in _found([one.parent])]
+        files = {path for one in limits.files for path in (one, Path(os.path.realpath(one)))}  # SQLite follows links
+        self._beside = [(where, one.name) for one in files for where in _found([one.parent])]
         self._roots = None if limits.roots is None else frozenset(_found(limits.roots))
 
     def require(self, descriptor: int) -> None:
