@@ -3,17 +3,29 @@
 from __future__ import annotations
 
 import json
+from contextlib import closing
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
+import anyio
 import pytest
+from mcp.client.client import Client
+from typer.testing import CliRunner
 
+from holdfast import Holdfast
+from holdfast.cli.app import app
+from holdfast.mcp import make_server
+from holdfast.web.site import install
 from tests.support.http_site import API, HttpSite, problem
+from tests.support.rig import Rig
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     import httpx2
+
+    from tests.support.clock import FakeClock
 
 JSON = "application/json"
 NUL, SURROGATE = "a\0b", "a\ud800b"
@@ -245,3 +257,36 @@ def test_a_row_that_cannot_be_shown_spoils_no_list_and_can_be_deleted(site: Http
     assert site.http.delete(f"/bases/shelf/documents/{bad}").status_code == 202
     site.rig.work()
     assert site.http.get("/bases/shelf/documents").json()["total"] == 2
+
+
+def test_the_page_the_commands_and_mcp_list_the_good_rows_beside_a_damaged_one(
+    database_url: str, tmp_path: Path, clock: FakeClock
+) -> None:
+    rig = Rig(database_url, tmp_path / "blobs", clock, indexes=("fulltext",))
+    with closing(rig), closing(HttpSite(rig, pages=install)) as site:
+        site.index("good.md", "# Good\n\nThe blue whale eats krill.")
+        bad = site.index("bad.md", "# Bad\n\nThe grey whale eats krill.")
+        with site.rig.store.database.engine.begin() as connection:
+            connection.exec_driver_sql(
+                f"UPDATE library_items SET metadata = '{json.dumps(nested(DEEP))}' WHERE id = {bad}"  # noqa: S608
+            )
+
+        page = site.http.get(f"{site.address}/bases/shelf/documents")
+        assert (page.status_code, "good.md" in page.text, "bad.md" in page.text) == (200, True, True)
+        assert site.http.get(f"{site.address}/bases/shelf/documents/{bad}").status_code == 409
+        for more in ([], ["--json"], ["--tree"]):
+            ran = CliRunner().invoke(app, ["--at", site.address, "ls", "--base", "shelf", *more])
+            assert (ran.exit_code, "good.md" in ran.stdout, "bad.md" in ran.stdout) == (0, True, True), ran.output
+        shown = CliRunner().invoke(app, ["--at", site.address, "show", str(bad), "--base", "shelf", "--json"])
+        assert "document_damaged" in shown.output
+
+        async def play() -> None:
+            async with Client(make_server(library)) as client:
+                found = await client.call_tool("search", {"base": "shelf", "query": "krill"})
+                assert {one["name"] for one in (found.structured_content or {})["hits"]} == {"good.md", "bad.md"}
+                damaged = await client.call_tool("status", {"base": "shelf", "document": bad})
+                assert "document_damaged" in str(damaged.content)
+
+        with Holdfast(site.address) as library:
+            assert {one.name for one in library.documents.list("shelf").items} == {"good.md", "bad.md"}
+            anyio.run(play)

@@ -179,3 +179,6 @@ def test_mcp_and_command_line_name_the_channel(
     assert ran.exit_code == 0, ran.output
     assert "The channel vector could not be searched: The embedding model answers with 5 numbers" in ran.stderr
     assert "Whales" in ran.stdout
+    asked = CliRunner().invoke(app, ["ask", "krill"])
+    assert "The channel vector could not be searched: The embedding model answers with 5 numbers" in asked.stderr
+    assert asked.exit_code == 0, asked.output
