@@ -88,7 +88,7 @@ def test_a_query_vector_is_used_only_for_an_index_of_its_length(site: HttpSite, 
     assert told(search(site)) == []  # remembered, with 8 numbers
     paid.dimension = 5
     site.http.post("/bases", json={"name": "newer", "indexes": ["fulltext", "vector"]})
-    site.index("whales.md", WHALES, "newer")
+    site.index("seals.md", "# Seals\n\nThe seal eats krill.", "newer")  # a text whose vector was not paid for before
     newer = site.http.post("/bases/newer/search", json={"query": "krill"})
     assert (newer.status_code, told(newer.json())) == (200, [])
     assert told(search(site)) == []  # the older base still has its own
