@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import zipfile
 from typing import TYPE_CHECKING, cast
 
 import pytest
@@ -14,6 +16,7 @@ from holdfast.errors import NameTaken
 from holdfast.front.documents import File
 from holdfast.front.local import Local
 from holdfast.front.opening import me
+from holdfast.knowledge.adding import Upload
 from holdfast.stores.opening import open_database
 from tests.support.rig import Rig
 from tests.support.stores import open_test_store
@@ -86,6 +89,25 @@ def test_a_synced_folder_with_decomposed_names_is_stable(rig: Rig, tmp_path: Pat
         items = rig.library.items.tree(rig.base, rig.library.items.find(rig.base, NFC).id)
         assert [one.item.name for one in items] == [NFC, NFC, f"{NFC}.md"]
         assert items[-1].item.changed_at == items[-1].item.created_at
+
+
+@pytest.mark.parametrize("first", [NFC, NFD])
+def test_an_archive_of_an_older_version_with_both_spellings_is_restored(rig: Rig, first: str) -> None:
+    second = NFD if first == NFC else NFC
+    uploads = [Upload(name, content) for name, content in (("a.md", b"one"), ("b.md", b"two"), ("c.md", b"three"))]
+    rig.library.items.add(rig.base, uploads)
+    packed, older = io.BytesIO(), io.BytesIO()
+    rig.library.archives.export(rig.base, packed)
+    with zipfile.ZipFile(packed) as file, zipfile.ZipFile(older, "w") as target:
+        for name in file.namelist():
+            content = file.read(name)
+            if name == "items.jsonl":
+                for before, after in (("a.md", f"{first}.md"), ("b.md", f"{second}.md"), ("c.md", f"{NFD} 2.md")):
+                    content = content.replace(before.encode(), after.encode())
+            target.writestr(name, content)
+    base = rig.library.archives.restore(older, name="copy").base
+    names = {row.item.name for row in rig.library.shelves.list(base).rows}
+    assert names == {f"{NFC}.md", f"{NFC} (2).md", f"{NFC} 2.md"}
 
 
 class TestUpgrade:

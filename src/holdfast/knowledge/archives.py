@@ -11,7 +11,7 @@ import os
 import secrets
 import shutil
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryFile
@@ -21,6 +21,7 @@ from holdfast.core.admission import Request, Verdict
 from holdfast.core.slot import Fault
 from holdfast.core.states import Operation
 from holdfast.core.url_secrets import masked
+from holdfast.core.wellformed import nfc
 from holdfast.errors import BadArchive, HoldfastError, NotNow, UnknownBase
 from holdfast.knowledge.adding import TOGETHER, Terms, Upload
 from holdfast.knowledge.bases import RESTORING
@@ -30,7 +31,7 @@ from holdfast.knowledge.unpacking import ArchiveLimits, Unpacker
 from holdfast.library import archive_statements as sql
 from holdfast.library import item_statements
 from holdfast.library.blobs import BLOCK
-from holdfast.library.catalogue import about, base_of
+from holdfast.library.catalogue import OnDuplicate, about, base_of
 from holdfast.library.holding import Held, Holding
 from holdfast.runtime.liveness import holder_name, known_dead
 from holdfast.stores.base import LARGEST_BATCH
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import IO, BinaryIO
 
+    from holdfast.knowledge.adding import Reply
     from holdfast.knowledge.bases import Bases
     from holdfast.knowledge.items import Items
     from holdfast.knowledge.unpacking import Manifest, Read
@@ -172,6 +174,7 @@ class _Restore:
     how: Restoring
     numbers: dict[int, int] = field(default_factory=dict)  # of the archive -> of this database
     documents: list[int] = field(default_factory=list)  # that can be indexed
+    respelled: set[tuple[int, str]] = field(default_factory=set)  # places of names that had another Unicode spelling
 
     def run(self) -> Restored:
         """Write items, then what was paid for them, then ask for them, and open the base last."""
@@ -205,12 +208,29 @@ class _Restore:
     def _add(self, some: dict[int, Read]) -> None:
         terms = Terms(distinct=False, index=False, requester=self.how.requester, cause=IMPORT, restoring=True)
         replies = self.parts.items.add(self.base, [self._upload(item) for item in some.values()], terms)
-        for item, reply in zip(some.values(), replies, strict=True):
-            if reply.item is None or reply.reason not in ("added", item.problem and item.problem.code):
+        for item, given in zip(some.values(), replies, strict=True):
+            reply = self._renamed(item, terms) if self._respelled(item) and given.reason == "name_taken" else given
+            if reply.item is None or reply.reason not in ("added", "renamed", item.problem and item.problem.code):
                 raise BadArchive(f"The archive has {item.name!r} twice in one place. Nothing was restored.")
             self.numbers[item.id] = reply.item
             if item.digest is not None and item.problem is None:
                 self.documents.append(reply.item)
+
+    def _respelled(self, item: Read) -> bool:
+        """Tell whether this or an earlier item got this name only because names now have one Unicode spelling.
+
+        Older versions took both spellings for two names, so an archive of theirs may have both beside each other.
+        """
+        place = (item.parent, nfc(item.name))
+        if place[1] != item.name:
+            self.respelled.add(place)
+        return place in self.respelled
+
+    def _renamed(self, item: Read, terms: Terms) -> Reply:
+        (reply,) = self.parts.items.add(
+            self.base, [self._upload(item)], replace(terms, on_duplicate=OnDuplicate.RENAME)
+        )
+        return reply
 
     def _upload(self, item: Read) -> Upload:
         return Upload(
