@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from playwright.sync_api import Browser, Locator, Page, Route
 
 PLACE = "/settings?base=handbook"
+# Long enough that another size of chunks makes other chunks, whose vectors have to be paid for.
+TIDES = "# Tides\n\n" + " ".join(f"The tide number {number} comes and goes again." for number in range(60))
 
 
 @pytest.fixture(autouse=True)
@@ -75,14 +77,16 @@ def test_the_list_of_bases_is_live(page: Page, site: Site, put: Callable[[str, s
 def test_documents_are_seen_to_follow_what_was_set_and_nothing_else_is_written(
     page: Page, site: Site, paid: PaidProvider, put: Callable[[str, str], int]
 ) -> None:
-    text = " ".join(f"The tide number {number} comes and goes again." for number in range(60))
-    put("tides.md", f"# Tides\n\n{text}")
+    put("tides.md", TIDES)
     page.goto(PLACE)
     page.get_by_label("Size of a chunk").fill("5")
     page.get_by_role("button", name="Save").click()
     expect(page.locator("#saved")).to_have_class(re.compile("trouble"))  # what cannot be is said beside the button
 
-    site.api.patch("/bases/handbook", json={"jobs_per_day": 500})  # by somebody else, meanwhile
+    with page.expect_response(re.compile(r"/bases/handbook/counts$")):  # the page loads what changed
+        site.api.patch("/bases/handbook", json={"jobs_per_day": 500})  # by somebody else, meanwhile
+    expect(page.get_by_label("Jobs a day")).to_have_value("500")
+    expect(page.get_by_label("Size of a chunk")).to_have_value("5")  # as the user typed it
     paid.stall()
     page.get_by_label("Size of a chunk").fill("100")
     page.get_by_label("Overlap of chunks").fill("10")
@@ -103,7 +107,7 @@ def test_documents_are_seen_to_follow_what_was_set_and_nothing_else_is_written(
 def test_documents_are_seen_to_follow_also_when_their_rollout_ended_before_the_answer_came(
     page: Page, site: Site, paid: PaidProvider, put: Callable[[str, str], int]
 ) -> None:
-    put("tides.md", "# Tides\n\nThe moon pulls the sea.")
+    put("tides.md", TIDES)
     page.goto(PLACE)
 
     def answer_late(route: Route) -> None:

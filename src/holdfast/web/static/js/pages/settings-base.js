@@ -30,23 +30,23 @@ function wanted() {
   };
 }
 
+/** Whether two values of a setting mean the same; the order of indexes does not matter. @param {any} one @param {any} other @param {string} key */
+const same = (one, other, key) => JSON.stringify(key === "indexes" ? [...one].sort() : one) === JSON.stringify(key === "indexes" ? [...other].sort() : other);
+
 /** Return what differs from how the base is set: only this is sent, so what others set meanwhile stays. */
 function changes() {
-  const same = (/** @type {string} */ key, /** @type {any} */ one) => JSON.stringify(sorted(key, one)) === JSON.stringify(sorted(key, base.settings[key]));
-  return Object.fromEntries(Object.entries(wanted()).filter(([key, one]) => !same(key, one)));
+  return Object.fromEntries(Object.entries(wanted()).filter(([key, one]) => !same(one, base.settings[key], key)));
 }
 
-/** @param {string} key @param {any} one */
-const sorted = (key, one) => (key === "indexes" ? [...one].sort() : one);
-
-/** Write into the form how the base is set. */
-function fill() {
+/** Write into the form how the base is set. @param {Record<string, any>} [typed] settings that the user has changed and not saved; their fields stay */
+function fill(typed = {}) {
   const fields = form.elements;
-  for (const one of [...NUMBERS, ...TEXTS]) fields[one].value = base.settings[one] ?? "";
-  fields.missing_share.value = Math.round(base.settings.missing_share * 1e6) / 1e4;
-  fields.languages.value = base.settings.languages.join(", ");
-  fields.auto_index.checked = base.settings.auto_index;
-  for (const box of form.querySelectorAll('[name="indexes"]')) box.checked = base.settings.indexes.includes(box.value);
+  const free = (/** @type {string} */ one) => !(one in typed);
+  for (const one of [...NUMBERS, ...TEXTS].filter(free)) fields[one].value = base.settings[one] ?? "";
+  if (free("missing_share")) fields.missing_share.value = Math.round(base.settings.missing_share * 1e6) / 1e4;
+  if (free("languages")) fields.languages.value = base.settings.languages.join(", ");
+  if (free("auto_index")) fields.auto_index.checked = base.settings.auto_index;
+  if (free("indexes")) for (const box of form.querySelectorAll('[name="indexes"]')) box.checked = base.settings.indexes.includes(box.value);
 }
 
 /** Say which indexes the base wants and cannot have. */
@@ -109,13 +109,15 @@ let waiting = 0;
 
 async function refresh() {
   waiting = 0;
-  const untouched = !Object.keys(changes()).length;
+  const before = base;
   const now = await get(at(name)).catch(() => null);
   if (!now) return;
   counts = await counted();
+  if (base !== before) return soon(); // it was saved meanwhile: this answer is older
   if (Boolean(base.problem) !== Boolean(now.problem)) location.reload();
+  const typed = changes();
   base = now;
-  if (untouched) fill();
+  fill(typed);
   paint();
 }
 
@@ -125,7 +127,7 @@ async function moved() {
   location.replace(found ? `/settings?base=${encodeURIComponent(found.name)}` : "/settings?tab=bases");
 }
 
-const soon = () => (waiting ||= setTimeout(refresh, TOGETHER));
+const soon = () => void (waiting ||= setTimeout(refresh, TOGETHER));
 // All bases are followed: a stream of this one alone could not be opened once it is gone.
 const mine = (/** @type {{base: any}} */ told) => Number(told.base) === data.one.id;
 follow({
