@@ -169,15 +169,45 @@ def test_a_paused_queue_is_named_where_documents_wait_and_can_be_resumed_there(
         expect(banner).to_be_visible()  # also without a reload
         waiting = page.get_by_role("button", name=re.compile("^Index again: rope.md"))
         expect(waiting).to_have_attribute("title", re.compile("It is queued and the queue is paused"))
-        for place in (f"{PLACE}/{first}", "/bases/handbook/cards"):
-            live(page, place)
+        for place in (f"{PLACE}/{first}", *(f"/bases/handbook/{one}" for one in ("search", "ask", "graph", "cards"))):
+            page.goto(place)
             expect(banner).to_be_visible()
             expect(page.get_by_text("no job comes before it")).to_have_count(0)
+        page.goto("/bases/handbook/ask")  # which follows no events
         page.get_by_role("button", name=again).click()
         expect(banner).to_have_count(0)
         expect(page.locator("#base-paused")).to_be_hidden()
         live(page, f"{PLACE}/{first}")
         expect(page.get_by_role("region", name="How it stands").get_by_text("ready", exact=True)).to_be_visible()
+
+
+def test_a_search_names_a_pause_that_begins_and_ends_while_it_is_shown(page: Page, site: Site, put: Put) -> None:
+    put("rope.md", "# Rope\n\nThree strands.")
+    live(page, "/bases/handbook/search?q=rope")
+    banner = page.get_by_role("status").filter(has_text="The base handbook is paused.")
+    site.api.post("/jobs:pause", json={"base": "handbook"}).raise_for_status()
+    expect(banner).to_be_visible()
+    site.api.post("/jobs:resume", json={"base": "handbook"}).raise_for_status()
+    expect(banner).to_have_count(0)
+
+
+@pytest.mark.usefixtures("base")
+def test_the_table_of_indexes_is_shown_whole_at_every_width(page: Page, site: Site, put: Put) -> None:
+    document = put("rope.md", "# Rope\n\nThree strands.")
+    site.api.post("/jobs:pause", json={"base": "handbook"}).raise_for_status()
+    site.api.post(f"/bases/handbook/documents/{document}:reindex").raise_for_status()  # the longest state is shown
+    live(page, f"{PLACE}/{document}")
+    expect(page.locator("#indexes")).to_contain_text("waiting for another part")
+    for width in (1920, 1280, 1150, 1024, 810, 768, 360, 320):
+        page.set_viewport_size({"width": width, "height": 800})
+        for cell in page.locator("#indexes :is(th, td):visible").all():
+            assert (
+                cell.evaluate(
+                    "one => one.getBoundingClientRect().right - one.closest('section').getBoundingClientRect().right"
+                )
+                <= 0
+            ), (width, cell.inner_text())
+    site.api.post("/jobs:resume", json={"base": "handbook"}).raise_for_status()
 
 
 def test_what_happens_to_a_document_is_seen_without_a_reload(page: Page, site: Site, put: Put) -> None:

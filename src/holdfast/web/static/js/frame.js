@@ -79,7 +79,9 @@ function help() {
   show(t("keys.title"), [el("table", {}, el("tbody", {}, ...rows))]);
 }
 
-document.documentElement.dataset.ready = ""; // scripts are at work
+// What needs scripts is shown once they have all run: a click on it before that would do nothing.
+const others = [...document.querySelectorAll('script[type="module"]')].map((one) => /** @type {HTMLScriptElement} */ (one).src).filter((one) => one !== import.meta.url);
+Promise.allSettled(others.map((one) => import(one))).then(() => (document.documentElement.dataset.ready = ""));
 
 // ---------------------------------------------------------------- who is here
 

@@ -9,10 +9,22 @@ import { t } from "./words.js";
 /**
  * Keep the banner of a base right, beside a page that follows the events of that base.
  * @param {import("./stream.js").Follower} follower
- * @param {() => boolean} moving whether the page shows work that has not ended
- * @param {() => void} changed called when a pause began or ended
+ * @param {() => boolean} [moving] whether the page shows work that has not ended
+ * @param {() => void} [changed] called when a pause began or ended
  */
 export function followUnlessPaused(follower, moving, changed) {
+  const look = watchPauses(moving, changed);
+  const event = (/** @type {HoldfastEvent} */ one) => (one.type.startsWith("queue.") ? void look() : follower.event?.(one));
+  follow({ ...follower, event }, { base: data.base });
+}
+
+/**
+ * Keep the banner of a base right while it is paused, on a page that follows no events.
+ * @param {() => boolean} [moving] whether the page shows work that has not ended
+ * @param {() => void} [changed] called when a pause began or ended
+ * @returns {() => Promise<void>} looks now whether it is paused
+ */
+export function watchPauses(moving = () => false, changed = () => {}) {
   const look = async () => {
     /** @type {Queue | null} */
     const queue = await get("/jobs/overview", { base: data.base }).catch(() => null);
@@ -22,10 +34,9 @@ export function followUnlessPaused(follower, moving, changed) {
     paint(look);
     changed();
   };
-  const event = (/** @type {HoldfastEvent} */ one) => (one.type.startsWith("queue.") ? void look() : follower.event?.(one));
-  follow({ ...follower, event }, { base: data.base });
   lookAgain(() => moving() || data.paused !== "", look); // a pause of the whole queue is no event of this base
   paint(look);
+  return look;
 }
 
 /** @param {() => void} look */

@@ -6,6 +6,7 @@ import { tried } from "../dialog.js";
 import { byId, data, el } from "../html.js";
 import { showNotices } from "../notices.js";
 import { openPassage, passageHref } from "../passage.js";
+import { watchPauses } from "../pauses.js";
 import { number, t } from "../words.js";
 
 const base = data.base;
@@ -95,3 +96,4 @@ form.elements.q.addEventListener("keydown", (/** @type {KeyboardEvent} */ event)
 byId("stop").addEventListener("click", () => request?.abort());
 addEventListener("pagehide", () => request?.abort());
 byId("go").hidden = false;
+watchPauses();

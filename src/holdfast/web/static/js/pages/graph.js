@@ -4,9 +4,9 @@ import { at, get, search } from "../api.js";
 import { notice, tried } from "../dialog.js";
 import { Entities, legend } from "../entities.js";
 import { byId, data, el, icon } from "../html.js";
+import { followUnlessPaused } from "../pauses.js";
 import { evidenceOf, portraitOf } from "../portrait.js";
 import { Stage } from "../stage.js";
-import { follow } from "../stream.js";
 import { number, t } from "../words.js";
 
 const AROUND = 60; // entities that are added around one, at most
@@ -195,7 +195,7 @@ let looked = 0;
 let waiting = 0;
 const soon = () => (waiting ||= setTimeout(look, Math.max(200, looked + OFTEN - Date.now())));
 
-follow({ event: (event) => (event.kind === "graph" || MOVING.has(event.type)) && soon(), reset: soon }, { base: data.base });
+followUnlessPaused({ event: (event) => (event.kind === "graph" || MOVING.has(event.type)) && soon(), reset: soon });
 draw();
 if (asked.entity && asked.beside) join(asked.entity, asked.beside);
 else if (asked.entity) choose(asked.entity);

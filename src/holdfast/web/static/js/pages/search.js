@@ -6,7 +6,7 @@ import { byId, data, el, field, svg } from "../html.js";
 import { showNotices } from "../notices.js";
 import { marked } from "../marking.js";
 import { passageHref } from "../passage.js";
-import { follow } from "../stream.js";
+import { followUnlessPaused } from "../pauses.js";
 import { number, t } from "../words.js";
 
 const base = data.base;
@@ -132,16 +132,13 @@ document.addEventListener("keydown", (event) => {
   to.focus();
 });
 
-follow(
-  {
-    event: (event) => {
-      if (!list.childElementCount && byId("nothing").hidden) return;
-      if (event.type === "document.deleted") list.querySelector(`[data-document="${event.document}"]`)?.remove();
-      if (event.type.startsWith("index.") || event.type === "document.deleted" || event.type.startsWith("base.")) byId("stale").hidden = false;
-    },
-    reset: () => (byId("stale").hidden = !list.childElementCount),
+followUnlessPaused({
+  event: (event) => {
+    if (!list.childElementCount && byId("nothing").hidden) return;
+    if (event.type === "document.deleted") list.querySelector(`[data-document="${event.document}"]`)?.remove();
+    if (event.type.startsWith("index.") || event.type === "document.deleted" || event.type.startsWith("base.")) byId("stale").hidden = false;
   },
-  { base },
-);
+  reset: () => (byId("stale").hidden = !list.childElementCount),
+});
 
 show();
