@@ -176,6 +176,26 @@ def test_a_base_that_failed_says_why_and_is_repaired(
 
 
 @pytest.mark.usefixtures("base")
+def test_a_document_of_a_failed_base_is_shown_without_its_chunks(
+    page: Page, site: Site, paid: PaidProvider, put: Callable[[str, str], int]
+) -> None:
+    paid.always(NO_MODEL)
+    document = put("rope.md", "# Rope\n\nThree strands.")
+    place = f"/bases/handbook/documents/{document}"
+    assert site.api.get(f"{place}/chunks").json()["code"] == "base_failed"
+    page.goto(place)
+    expect(page.get_by_role("alert")).to_contain_text("Nothing can be indexed in this base until it is repaired.")
+    expect(page.get_by_role("heading", name="rope.md", level=1)).to_be_visible()
+    expect(page.get_by_role("region", name="Text as it was read")).to_contain_text("Three strands.")
+    chunks = page.get_by_role("list", name="Chunks").get_by_role("listitem")
+    expect(chunks).to_have_count(0)
+    expect(page.locator("#pager [data-field=shown]")).to_be_empty()  # it does not count what it does not list
+    paid.always(None)
+    page.get_by_role("button", name="Repair", exact=True).click()
+    expect(page.get_by_role("alert")).to_have_count(0)
+    expect(chunks).to_have_count(1)
+
+
 def test_a_test_of_the_connection_says_how_long_it_took_or_what_is_wrong(page: Page, paid: PaidProvider) -> None:
     page.goto("/settings?tab=providers")
     panel = page.get_by_role("region", name="handbook")
@@ -310,6 +330,12 @@ def test_it_is_readable_without_scripts_and_in_chinese(browser: Browser, site: S
     expect(page.get_by_label("分块大小")).to_be_disabled()  # nothing could be sent, so nothing pretends to
     expect(page.get_by_role("link", name="导出")).to_be_visible()
     context.close()
+
+
+def test_values_in_the_meaning_of_a_setting_are_marked_up(page: Page) -> None:
+    page.goto("/settings?tab=server")
+    expect(page.locator("td code").filter(has_text=re.compile("^auto$"))).to_be_visible()
+    assert "`" not in page.locator("main").inner_text()
 
 
 def test_every_setting_and_finding_is_told_as_the_server_tells_it() -> None:

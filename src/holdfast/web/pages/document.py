@@ -10,7 +10,7 @@ from fastapi.responses import HTMLResponse
 
 from holdfast.api.bases import Name
 from holdfast.api.documents import Id
-from holdfast.errors import BadRequest, NotNow
+from holdfast.errors import BadRequest, BaseFailed, NotNow
 from holdfast.front.values import Kind, Missing, Problem, SlotState, Status
 from holdfast.web.markdown import is_markdown, rendered
 from holdfast.web.marking import Piece
@@ -147,10 +147,10 @@ def reading_page(
 
 
 def _now(read: Callable[[], T]) -> T | None:
-    """Return what is read, or None where there is nothing to be read at the moment."""
+    """Return what is read, or None where there is nothing to be read at the moment, or not in a base that failed."""
     try:
         return read()
-    except (NotNow, BadRequest):
+    except (NotNow, BadRequest, BaseFailed):
         return None
 
 

@@ -58,7 +58,7 @@ async function refresh() {
 async function load() {
   loadDossier(base, doc.id);
   loadMissing(base, doc);
-  if (!source || !chunks || !doc.chunks) return;
+  if (!source || !chunks || !doc.chunks || data.base_failed) return; // the chunks of a failed base are not listed
   const generation = source.generation;
   await chunks.turn(data.asked.page, doc.chunks);
   if (chunks.items[0]?.generation !== generation) source.again();
@@ -115,7 +115,7 @@ function open() {
 }
 
 if (chunks) {
-  chunks.show(data.chunks ?? [], doc.chunks ?? 0);
+  chunks.show(data.chunks ?? [], data.chunks ? (doc.chunks ?? 0) : 0);
   if (data.opened) {
     if (!chunks.pick(data.opened.chunk)) source?.show({ ...data.opened, overlaps: [] });
     byId("reader").scrollIntoView();
