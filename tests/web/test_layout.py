@@ -19,8 +19,9 @@ if TYPE_CHECKING:
 
 PLACE = "/bases/handbook/documents"
 LONG = "a base with a name that is longer than a phone is wide, and longer than any menu should be"
-WIDTHS = (1280, 1024, 900, 768, 360)
+WIDTHS = (1920, 1280, 1024, 900, 768, 360, 320)
 WIDE: dict[str, Any] = {"viewport": {"width": 1280, "height": 800}, "locale": "en-GB"}
+CHINESE: dict[str, Any] = WIDE | {"locale": "zh-CN"}
 NARROW: dict[str, Any] = {"viewport": {"width": 360, "height": 740}, "locale": "en-GB"}
 FILES = 30
 # How far an element reaches beyond the visible page, to either side or below; and how wide the whole page is.
@@ -49,6 +50,7 @@ def crowded(site: Site, base: str, tmp_path: Path) -> Iterator[str]:
     site.api.delete(f"/bases/{LONG}")
 
 
+@pytest.mark.parametrize("look", [WIDE, CHINESE], ids=["english", "chinese"])
 def test_every_menu_opens_inside_the_page_and_closes_when_it_is_used(page: Page, crowded: str) -> None:
     page.goto(f"/bases/{crowded}/documents")
     menus = page.locator("details[data-picker]")
@@ -64,7 +66,7 @@ def test_every_menu_opens_inside_the_page_and_closes_when_it_is_used(page: Page,
             expect(opened).to_be_hidden()
         adding = menus.last
         adding.locator("summary").click()
-        page.get_by_role("button", name="Note").click()
+        adding.get_by_role("button").nth(1).click()
         expect(page.get_by_role("dialog")).to_be_visible()
         expect(adding).not_to_have_attribute("open", "")
         page.keyboard.press("Escape")
@@ -91,6 +93,7 @@ def test_a_dialog_leaves_the_page_where_it_is(page: Page, crowded: str) -> None:
             assert page.evaluate(WHERE) == before, width
 
 
+@pytest.mark.parametrize("look", [WIDE, CHINESE], ids=["english", "chinese"])
 def test_every_button_of_every_row_can_be_seen_beside_a_readable_name(page: Page, crowded: str) -> None:
     page.goto(f"/bases/{crowded}/documents")
     folder = page.get_by_role("row").filter(has=page.get_by_role("link", name="logs", exact=True))

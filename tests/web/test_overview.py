@@ -15,7 +15,7 @@ from tests.web.conftest import Site
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from playwright.sync_api import Browser, Locator, Page
+    from playwright.sync_api import Browser, Locator, Page, Route
 
 SAMPLES = 10
 
@@ -134,6 +134,17 @@ def test_all_of_it_is_readable_without_scripts(browser: Browser, site: Site) -> 
     context.close()
 
 
+def test_a_chart_is_as_readable_on_a_phone_as_on_a_wide_screen(put: Callable[[str, str], int], page: Page) -> None:
+    put("rope.md", "# Rope")
+    page.goto("/")
+    label = page.locator("[data-chart=throughput] text").filter(has_text="0").first
+    for width in (1920, 1280, 360, 320):
+        page.set_viewport_size({"width": width, "height": 800})
+        drawn = page.locator("[data-chart=throughput] svg")
+        expect(drawn).to_have_js_property("viewBox.baseVal.width", drawn.evaluate("one => one.clientWidth"))
+        assert 10 <= label.evaluate("one => one.getBoundingClientRect().height") <= 20, width
+
+
 @pytest.fixture(scope="module")
 def paid() -> Iterator[PaidProvider]:
     with PaidProvider() as provider:
@@ -165,6 +176,34 @@ def test_a_base_that_failed_says_why_and_can_be_repaired(browser: Browser, other
     expect(page.get_by_role("alert")).to_have_count(0)
     page.close()
     other.api.delete("/bases/handbook")
+
+
+@pytest.mark.parametrize(("place", "script"), [("/", "overview"), ("/bases/handbook/documents", "documents")])
+def test_what_needs_scripts_is_shown_when_they_have_run(
+    browser: Browser, other: Site, paid: PaidProvider, place: str, script: str
+) -> None:
+    """A click on a button that the server painted would do nothing before that."""
+    other.api.post("/bases", json={"name": "handbook"}).raise_for_status()
+    paid.always(NO_MODEL)
+    other.put("handbook", "rope.md", "# Rope\n\nThree strands.")
+    paid.always(None)
+    page = browser.new_page(base_url=other.url)
+    held: list[Route] = []
+
+    def hold(route: Route) -> None:
+        held.append(route)
+
+    page.route(f"**/pages/{script}.js", hold)
+    with page.expect_request(f"**/pages/{script}.js"):
+        page.goto(place, wait_until="commit")
+    repair = page.get_by_role("button", name="Repair", exact=True, include_hidden=True)
+    expect(page.get_by_role("alert")).to_contain_text("until it is repaired")
+    expect(repair).to_be_attached()
+    expect(repair).to_be_hidden()
+    held[0].continue_()
+    repair.click()
+    expect(page.get_by_role("alert")).to_have_count(0)
+    page.close()
 
 
 def test_who_may_only_read_is_told_so(browser: Browser, other: Site) -> None:

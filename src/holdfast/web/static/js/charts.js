@@ -1,8 +1,8 @@
-// Small charts, drawn as SVG: bars that stand on each other, and a line. The numbers stand in a table beside each.
+// Small charts, drawn as SVG: stacked bars, and a line. A table beside each has the numbers. One unit of a drawing is one
+// pixel of the page, so that its texts are as large at every width.
 
 import { svg } from "./html.js";
 
-const WIDTH = 480;
 const HEIGHT = 120;
 const LEFT = 34; // for the numbers of the scale
 const BELOW = 16; // for the times
@@ -22,10 +22,11 @@ const INSIDE = HEIGHT - BELOW - ABOVE;
  * @param {string[]} classes one for each part
  * @param {string} title
  * @param {(value: number) => string} write
+ * @param {number} across pixels
  */
-export function bars(steps, classes, title, write) {
+export function bars(steps, classes, title, write, across) {
   const most = nice(Math.max(1, ...steps.map((step) => sum(step.values))));
-  const width = (WIDTH - LEFT) / steps.length;
+  const width = (across - LEFT) / steps.length;
   const drawn = steps.map((step, place) => {
     let top = HEIGHT - BELOW;
     const parts = step.values.map((value, part) => {
@@ -35,7 +36,7 @@ export function bars(steps, classes, title, write) {
     });
     return svg("g", {}, svg("title", {}, step.title), target(place, width), ...parts.filter((_, part) => step.values[part]));
   });
-  return frame(title, steps, most, width, write, drawn);
+  return frame(title, steps, most, across, write, drawn);
 }
 
 /**
@@ -43,11 +44,12 @@ export function bars(steps, classes, title, write) {
  * @param {Step[]} steps
  * @param {string} title
  * @param {(value: number) => string} write
+ * @param {number} across pixels
  */
-export function line(steps, title, write) {
+export function line(steps, title, write, across) {
   const known = steps.map((step) => step.values[0]).filter((one) => !Number.isNaN(one));
   const most = Math.max(0.1, ...known) > 0.5 ? 1 : Math.max(0.1, Math.ceil(Math.max(0, ...known) * 10) / 10);
-  const width = (WIDTH - LEFT) / steps.length;
+  const width = (across - LEFT) / steps.length;
   /** @type {string[]} */
   const path = [];
   /** @type {Element[]} */
@@ -66,26 +68,27 @@ export function line(steps, title, write) {
     joined = true;
   });
   const targets = steps.map((step, place) => svg("g", {}, svg("title", {}, step.title), target(place, width)));
-  return frame(title, steps, most, width, write, [svg("path", { class: "line", d: path.join(" ") }), ...dots, ...targets]);
+  return frame(title, steps, most, across, write, [svg("path", { class: "line", d: path.join(" ") }), ...dots, ...targets]);
 }
 
 /**
  * @param {string} title
  * @param {Step[]} steps
  * @param {number} most
- * @param {number} width
+ * @param {number} across
  * @param {(value: number) => string} write
  * @param {Element[]} drawn
  */
-function frame(title, steps, most, width, write, drawn) {
+function frame(title, steps, most, across, write, drawn) {
+  const width = (across - LEFT) / steps.length;
   const scale = [0, 0.5, 1].map((share) => {
     const y = HEIGHT - BELOW - share * INSIDE;
     const text = share === 0.5 && most < 2 && most !== 1 ? "" : write(share * most);
-    return svg("g", {}, svg("line", { class: "scale", x1: LEFT, x2: WIDTH, y1: y, y2: y }), svg("text", { x: LEFT - 4, y: y + 3.5, "text-anchor": "end" }, text));
+    return svg("g", {}, svg("line", { class: "scale", x1: LEFT, x2: across, y1: y, y2: y }), svg("text", { x: LEFT - 4, y: y + 3.5, "text-anchor": "end" }, text));
   });
   const times = [0, Math.floor(steps.length / 2), steps.length - 1].map((place, index) =>
     svg("text", { x: round(LEFT + (place + 0.5) * width), y: HEIGHT - 3, "text-anchor": ["start", "middle", "end"][index] }, steps[place].from));
-  return svg("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, role: "img", "aria-label": title }, svg("title", {}, title), ...scale, ...times, ...drawn);
+  return svg("svg", { viewBox: `0 0 ${across} ${HEIGHT}`, role: "img", "aria-label": title }, svg("title", {}, title), ...scale, ...times, ...drawn);
 }
 
 /** What can be pointed at: the whole height of a step. @param {number} place @param {number} width */

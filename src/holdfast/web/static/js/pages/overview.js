@@ -29,6 +29,9 @@ function write(part, value) {
   part.setAttribute("value", String(value ?? ""));
 }
 
+/** @type {any[]} */
+let series = data.overview.series;
+
 /** @param {any} found */
 function paint(found) {
   for (const part of document.querySelectorAll("[data-number]")) {
@@ -36,7 +39,8 @@ function paint(found) {
   }
   paintOldest(found.queue.oldest_queued);
   paintPause(found.queue);
-  paintCharts(found.series);
+  series = found.series;
+  paintCharts(series);
 }
 
 /** @param {string | null} since */
@@ -72,29 +76,30 @@ function paintCharts(series) {
   const totals = ended.map((step) => step.values.reduce((all, one) => all + one, 0));
   const total = totals.reduce((all, one) => all + one, 0);
   const name = t("overview.throughput");
-  chart("throughput", total ? bars(ended, ENDS, t("overview.chart", { name, total: number(total), most: number(Math.max(...totals)) }), number) : null, series);
+  chart("throughput", (across) => total ? bars(ended, ENDS, t("overview.chart", { name, total: number(total), most: number(Math.max(...totals)) }), number, across) : null, series);
   const shares = series.map((step) => {
     const told = step.success + step.degraded + step.failed;
     const share = told ? step.failed / told : NaN;
     return { ...titled(step, told ? percent(share) : ""), values: [share] };
   });
   const known = shares.map((step) => step.values[0]).filter((one) => !Number.isNaN(one));
-  chart("failures", known.length ? line(shares, t("overview.chart_rate", { name: t("overview.failures"), most: percent(Math.max(...known)) }), percent) : null, series);
+  chart("failures", (across) => known.length ? line(shares, t("overview.chart_rate", { name: t("overview.failures"), most: percent(Math.max(...known)) }), percent, across) : null, series);
 }
 
 /** @param {any} step @param {string} what */
 const titled = (step, what) => ({ from: hour.format(new Date(step.at)), title: t("overview.step", { from: hour.format(new Date(step.at)), what: what || "–" }) });
 
-/** @param {string} name @param {Element | null} drawing @param {any[]} series */
-function chart(name, drawing, series) {
+/** @param {string} name @param {(across: number) => Element | null} draw @param {any[]} series */
+function chart(name, draw, series) {
   const panel = document.querySelector(`[data-chart="${name}"]`);
   const details = panel?.querySelector("details");
-  if (!panel || !details) return;
-  const written = JSON.stringify(series);
+  const drawn = panel?.querySelector(".drawn");
+  if (!panel || !details || !drawn) return;
+  const written = JSON.stringify([drawn.clientWidth, series]);
   if (panel.getAttribute("data-series") === written) return;
   if (!panel.hasAttribute("data-series")) details.open = false;
   panel.setAttribute("data-series", written);
-  panel.querySelector(".drawn")?.replaceChildren(drawing ?? el("p", { class: "dim small" }, t("overview.no_jobs")));
+  drawn.replaceChildren(draw(drawn.clientWidth) ?? el("p", { class: "dim small" }, t("overview.no_jobs")));
   const rows = details.querySelectorAll("tbody tr");
   series.forEach((step, place) => {
     const told = step.success + step.degraded + step.failed;
@@ -197,4 +202,5 @@ setInterval(() => {
   localise(document);
   soon();
 }, AGAIN);
+addEventListener("resize", () => paintCharts(series));
 paint(data.overview);
