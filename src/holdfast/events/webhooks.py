@@ -14,6 +14,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any
 
 from holdfast.core.clock import Moment, micros
+from holdfast.core.url_secrets import secret_in
 from holdfast.errors import BadRequest, Permanent, UnknownWebhook
 from holdfast.events import signing
 from holdfast.events import webhook_statements as sql
@@ -195,7 +196,18 @@ class Webhooks:
         return self._database.write(work, durable=True)
 
     def _checked(self, url: str) -> str:
-        """Write an address one way; one that is a number is judged at once, a name each time something is sent."""
+        """Write an address one way and refuse one with a secret.
+
+        An address that is a number is judged at once, a name each time something is sent.
+        """
+        parameter = secret_in(url)
+        if parameter not in (None, "user"):  # a user name is refused below, as in every address
+            raise BadRequest(
+                f"The address holds a secret in its parameter {parameter!r}, which would be stored as plain text. "
+                "Nothing was stored; write it without the parameter, and let the receiver check the signature.",
+                "secret_in_address",
+                parameter=parameter,
+            )
         try:
             here = Url.parse(url)
             try:

@@ -14,7 +14,7 @@ from holdfast.access.callers import Scope
 from holdfast.core.admission import DEFAULT_PRIORITY
 from holdfast.core.states import Operation
 from holdfast.core.url_secrets import masked, secret_in
-from holdfast.errors import BadRequest, StoreFull
+from holdfast.errors import BadRequest, Permanent, StoreFull
 from holdfast.front.checking import Checked, one_of
 from holdfast.front.cursors import places
 from holdfast.front.sentences import only, reply, summed
@@ -23,6 +23,7 @@ from holdfast.front.values import Chunk, Kind, OnDuplicate, Original, Page, Pass
 from holdfast.knowledge.adding import Terms, Upload
 from holdfast.knowledge.paging import Filter, Order
 from holdfast.knowledge.requesting import Action, Manner
+from holdfast.sources.urls import Url
 from holdfast.sources.watching import USUALLY
 from holdfast.stores.disk import reporting_full_disk
 
@@ -393,22 +394,26 @@ def saving(to: Path | BinaryIO) -> Iterator[BinaryIO]:
 
 
 def _source(kind: Kind, address: str, name: str | None, every: int | None) -> Upload:
-    """Name a page or sitemap; an address that holds a secret is refused, because it would be stored and shown."""
+    """Name a page or sitemap; an address that holds a secret or cannot be fetched is refused, and not repeated."""
     part = secret_in(address)
     if part == "user":
         raise BadRequest(
-            f"The address {masked(address)!r} holds a user name or a password, which would be stored and shown. "
-            "Nothing was stored; write it without them. Holdfast fetches only pages that need no sign-in.",
+            "The address holds a user name or a password, which would be stored and shown. Nothing was stored; write "
+            "it without them. Holdfast fetches only pages that need no sign-in.",
             "user_in_address",
         )
     if part is not None:
         raise BadRequest(
-            f"The address {masked(address)!r} holds a secret in its parameter {part!r}, which would be stored and "
-            "shown. Nothing was stored; write it without the parameter.",
+            f"The address holds a secret in its parameter {part!r}, which would be stored and shown. Nothing was "
+            "stored; write it without the parameter.",
             "secret_in_address",
             parameter=part,
         )
-    return Upload(name or address, kind=kind, source=address, every=every)
+    try:
+        Url.parse(address)
+    except Permanent as refusal:
+        raise BadRequest(f"{refusal} Nothing was stored.", refusal.code, **refusal.params) from None
+    return Upload(name or masked(address), kind=kind, source=address, every=every)
 
 
 def _action(name: str) -> Action:
