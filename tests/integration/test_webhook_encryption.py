@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 import stat
 import threading
 import time
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from holdfast.core.effects import Event
-from holdfast.errors import BadSecretKey, BadSettings
+from holdfast.errors import BadSecretKey, BadSettings, StoreFull
 from holdfast.events.attempts import WebhookState
 from holdfast.events.deliveries import Deliveries
 from holdfast.events.encryption import FILE, SecretCipher
@@ -100,6 +101,40 @@ def test_the_key_file_is_created_on_first_use_for_its_owner_alone(process: Proce
     process.webhooks.create("http://127.0.0.1/", ["*"])
     assert stat.S_IMODE((tmp_path / "home" / FILE).stat().st_mode) == 0o600
     assert len(keys(tmp_path / "home")) == 1
+
+
+def test_a_key_file_that_does_not_fit_on_the_disk_is_a_full_disk_and_leaves_nothing(
+    process: Process, tmp_path: Path
+) -> None:
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    for write in (lambda: process.webhooks.create("http://127.0.0.1/", ["*"]), process.webhooks.rotate_key):
+        resource.setrlimit(resource.RLIMIT_FSIZE, (0, before[1]))
+        try:
+            with pytest.raises(StoreFull, match="HOLDFAST_HOME"):
+                # The transaction is given up before the database writes anything.
+                write()
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert process.stored() == []
+    assert list((tmp_path / "home").iterdir()) == []
+
+
+def test_a_key_file_that_cannot_be_written_is_named(store: SqlStore, tmp_path: Path) -> None:
+    (tmp_path / "home").write_text("a file, where the home folder should be")
+    process = Process(store, tmp_path / "home")
+    with pytest.raises(BadSecretKey, match=f"cannot be (written to|read from) {tmp_path}") as refused:
+        process.webhooks.create("http://127.0.0.1/", ["*"])
+    assert refused.value.subcode == "secret_key_missing"
+    assert process.stored() == []
+
+
+def test_an_empty_key_file_is_named(process: Process, tmp_path: Path) -> None:
+    (tmp_path / "home").mkdir()
+    (tmp_path / "home" / FILE).touch()
+    with pytest.raises(BadSecretKey, match="There is no key in") as refused:
+        process.webhooks.create("http://127.0.0.1/", ["*"])
+    assert refused.value.subcode == "secret_key_missing"
+    assert [path.name for path in (tmp_path / "home").iterdir()] == [FILE]
 
 
 def test_processes_that_start_at_once_agree_on_one_key(store: SqlStore, tmp_path: Path) -> None:

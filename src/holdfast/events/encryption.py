@@ -11,6 +11,7 @@ from __future__ import annotations
 import base64
 import os
 import secrets
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
 from hashlib import sha256
@@ -18,10 +19,11 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.errors import BadSecretKey, BadSettings
 from holdfast.events import webhook_statements as sql
+from holdfast.stores.disk import reporting_full_disk, sync_folder
 from holdfast.stores.private import private_file, private_folder
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
     from holdfast.stores.database import Database, Transaction
@@ -184,25 +186,41 @@ class SecretCipher:
 
     def _create(self) -> Key:
         """Create the key file; of two processes that do so at once one wins, and both use its key."""
-        private_folder(self._path.parent)
-        draft = self._path.with_name(f"{FILE}.{secrets.token_hex(4)}.new")
-        try:
-            _write(draft, [Key(_random())])
+        with self._draft([Key(_random())]) as draft, suppress(FileExistsError):  # the other process was first
             self._path.hardlink_to(draft)  # fails if it exists
-        except FileExistsError:
-            pass  # the other process was first
-        finally:
-            draft.unlink(missing_ok=True)
-        return self._load()[0]
+        keys = self._load()
+        if not keys:
+            raise BadSecretKey(
+                f"There is no key in {self._path}. Restore the file from a backup, delete it to create a new key, or "
+                "set HOLDFAST_SECRET_KEY.",
+                "secret_key_missing",
+            )
+        return keys[0]
 
     def _save(self, keys: Sequence[Key]) -> None:
+        with self._draft(keys) as draft:
+            draft.replace(self._path)
+        self._load()
+
+    @contextmanager
+    def _draft(self, keys: Sequence[Key]) -> Iterator[Path]:
+        """Write keys beside the key file; what the block does with them survives a power cut."""
         draft = self._path.with_name(f"{FILE}.{secrets.token_hex(4)}.new")
         try:
-            _write(draft, keys)
-            draft.replace(self._path)
+            with reporting_full_disk("in the home folder (HOLDFAST_HOME)"):
+                private_folder(draft.parent)
+                _write(draft, keys)
+                yield draft
+                sync_folder(draft.parent)
+        except OSError as error:
+            raise BadSecretKey(
+                f"The key of the webhook secrets cannot be written to {self._path} ({error.strerror}). Nothing was "
+                "stored; make the home folder writable, or set HOLDFAST_SECRET_KEY.",
+                "secret_key_missing",
+            ) from error
         finally:
-            draft.unlink(missing_ok=True)
-        self._load()
+            with suppress(OSError):
+                draft.unlink(missing_ok=True)
 
     def _wrong(self, stored: set[str]) -> BadSecretKey:
         names = ", ".join(sorted(stored))

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from holdfast.errors import BadRequest
-from holdfast.stores.disk import DATA, reporting_full_disk
+from holdfast.stores.disk import DATA, reporting_full_disk, sync_folder
 from holdfast.stores.private import private_file, private_folder
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ class Blobs:
         try:
             yield put
             for folder in {self.path(blob.name).parent for blob in blobs} | {self._folder}:
-                _sync(folder)
+                sync_folder(folder)
         except BaseException:
             for blob in blobs:
                 self.remove(blob.name)
@@ -184,12 +184,3 @@ def _rename(file: Path, target: Path) -> None:
     except FileNotFoundError:
         private_folder(target.parent)
         file.rename(target)
-
-
-def _sync(folder: Path) -> None:
-    """Make the names in a folder survive a power cut."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

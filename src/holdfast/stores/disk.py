@@ -1,8 +1,9 @@
-"""Reports a full disk as `StoreFull`, wherever this program writes a file."""
+"""Writing files: a full disk is reported as `StoreFull`, and names are made to survive a power cut."""
 
 from __future__ import annotations
 
 import errno
+import os
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -10,6 +11,7 @@ from holdfast.errors import StoreFull
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
 # No space, a quota, or a limit on the size of one file: in each case the disk does not accept the bytes.
 FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
@@ -32,3 +34,12 @@ def disk_full(error: OSError, place: str = "") -> StoreFull:
     """Describe a full disk; the caller guarantees that nothing was written."""
     where = f" {place}" if place else ""
     return StoreFull(f"The disk is full. Nothing was written; free some space{where} and try again. ({error.strerror})")
+
+
+def sync_folder(folder: Path) -> None:
+    """Make the names in a folder survive a power cut."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
