@@ -67,6 +67,15 @@ def test_a_home_folder_that_others_could_read_is_closed_to_them(tmp_path: Path) 
     assert (home / "files").stat().st_mode & 0o077 == 0
 
 
+def test_a_data_folder_elsewhere_is_closed_to_others_when_it_is_opened(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    data.mkdir(mode=0o755)
+    url = f"sqlite:///{tmp_path / 'other.db'}"
+    open_library(Settings(home=str(tmp_path / "home"), database=url, data=str(data))).store.close()
+    assert stat.S_IMODE(data.stat().st_mode) == 0o700
+    assert rights(tmp_path / "other.db") == {}
+
+
 def test_a_folder_that_all_users_share_keeps_its_rights(tmp_path: Path) -> None:
     shared = tmp_path / "shared"
     shared.mkdir()

@@ -101,6 +101,9 @@ def test_the_key_file_is_created_on_first_use_for_its_owner_alone(process: Proce
     process.webhooks.create("http://127.0.0.1/", ["*"])
     assert stat.S_IMODE((tmp_path / "home" / FILE).stat().st_mode) == 0o600
     assert len(keys(tmp_path / "home")) == 1
+    (tmp_path / "home" / FILE).chmod(0o644)  # as an operator did who copied it
+    Process(process.store, tmp_path / "home").webhooks.create("http://127.0.0.1/", ["*"])
+    assert stat.S_IMODE((tmp_path / "home" / FILE).stat().st_mode) == 0o600
 
 
 def test_a_key_file_that_does_not_fit_on_the_disk_is_a_full_disk_and_leaves_nothing(

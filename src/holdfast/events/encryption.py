@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from holdfast.errors import BadSecretKey, BadSettings
 from holdfast.events import webhook_statements as sql
 from holdfast.stores.disk import reporting_full_disk, sync_folder
-from holdfast.stores.private import private_file, private_folder
+from holdfast.stores.private import close_to_others, private_file, private_folder
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -171,6 +171,7 @@ class SecretCipher:
         """Read the keys as they are now; keys that were known before are still known."""
         keys = self._given
         if not keys:
+            close_to_others(self._path)
             try:
                 keys = tuple(Key(text) for text in _texts(self._path.read_text().splitlines()))
             except FileNotFoundError:

@@ -18,7 +18,7 @@ from holdfast.errors import BadSettings
 from holdfast.runtime.crew import Shift
 from holdfast.runtime.liveness import holder_name, known_dead
 from holdfast.settings import DATA, DATABASE, Settings
-from holdfast.stores.private import private_file, private_folder
+from holdfast.stores.private import close_to_others, private_file, private_folder
 from holdfast.wiring import Library, Recipe, open_settings
 
 SERVER = "server.json"  # in the home folder: who serves there, and under which address
@@ -36,8 +36,10 @@ def settings_for(where: str | Path | None) -> Settings:
 
 
 def open_library(settings: Settings) -> Library:
-    """Open a library, and make its folder if it is a new one."""
+    """Open a library, make its folder if it is a new one, and close its folders to other users."""
     home = Path(settings.home)
+    for folder in (home, Path(settings.data)):
+        close_to_others(folder)
     if settings.database == f"sqlite:///{home / DATABASE}":
         try:
             private_folder(home)
