@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    import uvicorn
+
 log = logging.getLogger("holdfast")
 
 P = ParamSpec("P")
@@ -60,15 +62,23 @@ def run(
         if not http:
             server.run("stdio")
             return
-        import uvicorn  # noqa: PLC0415 - needed for HTTP alone
-
-        from holdfast.api.listening import listen  # noqa: PLC0415
+        from holdfast.api.listening import listen  # noqa: PLC0415 - needed for HTTP alone
 
         with listen("127.0.0.1", port) as listening:
             address = f"http://127.0.0.1:{listening.getsockname()[1]}{PATH}"
             print(f"MCP at {address}", file=sys.stderr, flush=True)  # noqa: T201 - a command that tells its address
-            app = server.streamable_http_app(streamable_http_path=PATH, host="127.0.0.1")
-            uvicorn.Server(uvicorn.Config(app, log_config=None, access_log=False)).run(sockets=[listening])
+            web_server(server).run(sockets=[listening])
+
+
+def web_server(server: MCPServer[Any], **config: Any) -> uvicorn.Server:
+    """Return what serves the tools over HTTP, with the limits and deadlines of every server of ours."""
+    import uvicorn  # noqa: PLC0415 - needed for HTTP alone
+
+    from holdfast.api.connections import ConnectionLimits, limited  # noqa: PLC0415
+
+    app = server.streamable_http_app(streamable_http_path=PATH, host="127.0.0.1")
+    protocol = limited(ConnectionLimits.of_process())
+    return uvicorn.Server(uvicorn.Config(app, **{"http": protocol, "log_config": None, "access_log": False} | config))
 
 
 def make_server(library: Holdfast, *, writes: bool = False) -> MCPServer[Any]:

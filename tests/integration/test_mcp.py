@@ -8,7 +8,9 @@ import sys
 import tempfile
 import threading
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 import anyio
 import httpx2
@@ -20,9 +22,10 @@ from mcp.client.streamable_http import streamable_http_client
 
 from holdfast import Holdfast
 from holdfast.api.app import Served, make_app
+from holdfast.api.connections import ConnectionLimits, limited
 from holdfast.core.clock import SystemClock
 from holdfast.events.feed import Feed
-from holdfast.mcp import PATH, make_server
+from holdfast.mcp import PATH, make_server, web_server
 from holdfast.settings import Settings
 from tests.support.patience import PATIENCE_SECONDS
 
@@ -154,7 +157,7 @@ def test_an_error_has_the_code_that_http_has_for_it(
         assert (await refuse(client, "search", base="sea", query="x"))["code"] == "internal_error"
 
     with (
-        serving(make_app(served)) as address,
+        serving(uvicorn.Server(uvicorn.Config(make_app(served), log_config=None, access_log=False))) as address,
         httpx2.Client(base_url=address, timeout=PATIENCE_SECONDS, trust_env=False) as http,
     ):
         drive(make_server(library, writes=True), play)
@@ -190,8 +193,7 @@ def test_the_command_serves_a_client_over_stdio(library: Holdfast, tmp_path: Pat
 def test_over_http_a_key_is_needed_where_there_are_keys_and_says_what_is_seen(library: Holdfast) -> None:
     library.bases.create("secret", indexes=["fulltext"])
     reader = library.keys.create("reader", "read", bases=["sea"])
-    app = make_server(library, writes=True).streamable_http_app(streamable_http_path=PATH, host="127.0.0.1")
-    with serving(app) as host:
+    with serving(web_server(make_server(library, writes=True))) as host:
         address = host + PATH
 
         async def play(client: Client) -> None:
@@ -208,11 +210,22 @@ def test_over_http_a_key_is_needed_where_there_are_keys_and_says_what_is_seen(li
         assert evil.status_code == 421
 
 
+def test_over_http_a_half_sent_request_is_closed(library: Holdfast) -> None:
+    server = make_server(library)
+    limits = web_server(server).config.http.limits  # type: ignore[union-attr]
+    assert limits == ConnectionLimits.of_process()
+    with serving(web_server(server, http=limited(replace(limits, head_seconds=0.1)))) as address:
+        where = urlsplit(address)
+        with socket.create_connection((where.hostname or "", where.port or 0), PATIENCE_SECONDS) as half:
+            half.sendall(b"POST /mcp HTTP/1.1\r\nHost: 127")
+            assert b"request_too_slow" in half.makefile("rb").read()
+
+
 @contextmanager
-def serving(app: Any) -> Iterator[str]:
+def serving(web: uvicorn.Server) -> Iterator[str]:
     """Serve over HTTP on a free port."""
+    web.config.timeout_graceful_shutdown = 1
     with socket.create_server(("127.0.0.1", 0)) as listening:
-        web = uvicorn.Server(uvicorn.Config(app, log_config=None, access_log=False, timeout_graceful_shutdown=1))
         thread = threading.Thread(target=web.run, args=([listening],), daemon=True)
         thread.start()
         yield f"http://127.0.0.1:{listening.getsockname()[1]}"

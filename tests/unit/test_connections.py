@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
+import h11
 import pytest
 from uvicorn import Config
 from uvicorn.server import ServerState
 
-from holdfast.api.connections import ConnectionLimits, connections_within, limited
+from holdfast.api.connections import STALLED_SECONDS, ConnectionLimits, connections_within, limited
 from holdfast.api.problems import Refused
 from holdfast.api.streams import Streams
 
@@ -43,6 +44,9 @@ class Clock:
     def __init__(self) -> None:
         self.now = 0.0
         self.timers: list[Timer] = []
+
+    def time(self) -> float:
+        return self.now
 
     def call_later(self, delay: float, call: Callable[[], None]) -> Timer:
         self.timers.append(Timer(self.now + delay, call))
@@ -178,6 +182,34 @@ def test_at_the_limit_the_connection_that_is_idle_for_longest_makes_room(server:
     _, younger = server.connect()
     _, new = server.connect(REQUEST)
     assert [one.closed for one in (busy, oldest, younger, new)] == [False, True, False, False]
+
+
+def test_at_the_limit_a_body_that_stalls_makes_room_before_a_new_connection_does(server: Server) -> None:
+    _, stalled = server.connect(UPLOAD)
+    slow, progressing = server.connect(UPLOAD)
+    server.clock.advance(STALLED_SECONDS)
+    slow.data_received(b"x")
+    _, new = server.connect()
+    _, newer = server.connect()
+    assert [one.closed for one in (stalled, progressing, new, newer)] == [True, False, False, False]
+
+
+def test_at_the_limit_a_body_that_the_server_itself_does_not_read_makes_no_room(server: Server) -> None:
+    for _ in range(3):
+        server.connect(UPLOAD)[0].flow.pause_reading()
+    server.clock.advance(STALLED_SECONDS)
+    assert server.connect()[1].answer == (503, "too_many_connections")
+
+
+def test_a_request_that_follows_another_without_a_pause_has_a_deadline_too(server: Server) -> None:
+    protocol, transport = server.connect(REQUEST + UPLOAD + b"x")
+    protocol.conn.send(h11.Response(status_code=204, headers=[]))
+    protocol.conn.send(h11.EndOfMessage())
+    protocol.cycle.response_complete = True
+    protocol.on_response_complete()
+    server.clock.advance(BODY)
+    assert transport.closed
+    assert transport.answer == (408, "request_too_slow")
 
 
 def test_at_the_limit_without_an_idle_connection_a_new_one_is_answered_with_503(server: Server) -> None:

@@ -12,6 +12,7 @@ from fastapi.openapi.utils import get_openapi
 
 from holdfast import __version__
 from holdfast.api import (
+    PROBLEM_JSON,
     access,
     archives,
     asking,
@@ -149,7 +150,7 @@ def _described(app: FastAPI) -> dict[str, Any]:
         for name in ("HTTPValidationError", "ValidationError"):
             schemas.pop(name, None)
         schemas |= _problem_schemas()
-        problem = {problems.MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/ProblemDetails"}}}
+        problem = {PROBLEM_JSON: {"schema": {"$ref": "#/components/schemas/ProblemDetails"}}}
         for route in described["paths"].values():
             for operation in route.values():
                 illustrate(operation)

@@ -3,7 +3,8 @@
 uvicorn has no deadline for the first request of a connection and none for bodies, and it accepts connections until no
 file descriptor is left. This protocol closes a connection whose request head is not complete within a fixed time, or
 whose body makes no progress; a slow upload that makes progress is never cut. It also keeps descriptors free for the
-database and for files: at the limit, the connection that has been idle for longest makes room for a new one.
+database and for files: at the limit, the connection that has been silent for longest makes room for a new one, if it is
+idle or its body has stalled.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from holdfast.api.problems import MEDIA_TYPE
+from holdfast.api import PROBLEM_JSON
 
 if TYPE_CHECKING:
     import asyncio
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 HEAD_SECONDS = 15.0  # for the whole head of a request, from its first byte or from the connection
 BODY_SECONDS = 30.0  # in each of these periods a body must grow by `BODY_BYTES`
 BODY_BYTES = 1024
+STALLED_SECONDS = 5.0  # a body without a byte for so long makes room for a new connection at the limit
 RETRY_SECONDS = 2
 # A burst of connections holds more descriptors than are counted: asyncio accepts some in each turn of its loop, and
 # takes four turns to create, count, refuse and close one.
@@ -81,9 +83,10 @@ class LimitedProtocol(H11Protocol):
         self.made = next(_numbers)  # the order in which connections came
         self._received = 0  # bytes on this connection
         self._counted = 0  # of them when the current period began
+        self.heard = self.loop.time()  # when the last byte arrived, or the connection
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Count the connection; at the limit an idle one makes room, or this one is refused."""
+        """Count the connection; at the limit a silent one makes room, or this one is refused."""
         super().connection_made(transport)
         if len(self.connections) > self.limits.connections and not self._make_room():
             self._answer_and_close(
@@ -98,10 +101,17 @@ class LimitedProtocol(H11Protocol):
     def data_received(self, data: bytes) -> None:
         """Receive bytes, and set the deadline for what is still missing."""
         self._received += len(data)
+        self.heard = self.loop.time()
         super().data_received(data)
         phase = self._wanted()
         if phase is not self._phase:
             self._enter(phase)
+
+    def on_response_complete(self) -> None:
+        """Set the deadline of the next request, if it began to arrive while this one was answered."""
+        super().on_response_complete()
+        if not self.idle:
+            self._enter(self._wanted())
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Forget the deadline."""
@@ -112,6 +122,12 @@ class LimitedProtocol(H11Protocol):
     def idle(self) -> bool:
         """No request is being received or answered: the connection is new, or between two requests."""
         return self.cycle is None or self.cycle.response_complete
+
+    @property
+    def stalled(self) -> bool:
+        """The body of a request is missing, and its client has sent nothing for a while."""
+        silent = self.loop.time() - self.heard >= STALLED_SECONDS
+        return silent and self._wanted() is Phase.BODY and not self.flow.read_paused
 
     def _wanted(self) -> Phase:
         if self.transport.is_closing():
@@ -144,9 +160,10 @@ class LimitedProtocol(H11Protocol):
         )
 
     def _make_room(self) -> bool:
-        """Close the connection that has been idle for longest; tell whether there is one."""
-        others = (one for one in self.connections if one is not self and isinstance(one, LimitedProtocol) and one.idle)
-        oldest = min(others, key=lambda one: one.made, default=None)
+        """Close the idle or stalled connection that has been silent for longest; tell whether there is one."""
+        others = (one for one in self.connections if one is not self and isinstance(one, LimitedProtocol))
+        silent = (one for one in others if one.idle or one.stalled)
+        oldest = min(silent, key=lambda one: (one.heard, one.made), default=None)
         if oldest is None:
             return False
         self.connections.discard(oldest)
@@ -180,7 +197,7 @@ def _problem(status: HTTPStatus, code: str, detail: str) -> bytes:
         }
     ).encode()
     head = (
-        f"HTTP/1.1 {int(status)} {status.phrase}\r\ncontent-type: {MEDIA_TYPE}\r\ncontent-length: {len(body)}\r\n"
+        f"HTTP/1.1 {int(status)} {status.phrase}\r\ncontent-type: {PROBLEM_JSON}\r\ncontent-length: {len(body)}\r\n"
         f"retry-after: {RETRY_SECONDS}\r\nconnection: close\r\n\r\n"
     )
     return head.encode("ascii") + body

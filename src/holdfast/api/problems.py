@@ -18,6 +18,7 @@ from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
 from holdfast import errors
+from holdfast.api import PROBLEM_JSON
 from holdfast.providers.failures import BUDGET_SPENT
 
 if TYPE_CHECKING:
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("holdfast")
 
-MEDIA_TYPE = "application/problem+json"
 RETRYABLE = frozenset({HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE, HTTPStatus.BAD_GATEWAY})
 A_MOMENT = 2  # seconds after which what was busy may be free
 
@@ -121,7 +121,7 @@ PLAIN = {
 class ProblemResponse(JSONResponse):
     """A problem as JSON; what is not valid Unicode in the words of a request is written as an escape."""
 
-    media_type = MEDIA_TYPE
+    media_type = PROBLEM_JSON
 
     def render(self, content: Any) -> bytes:
         """Write the body."""

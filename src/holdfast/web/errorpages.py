@@ -17,9 +17,9 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import RedirectResponse
 
+from holdfast.api import PROBLEM_JSON
 from holdfast.api.callers import caller
 from holdfast.api.callers import front as entered
-from holdfast.api.problems import MEDIA_TYPE
 from holdfast.errors import HoldfastError
 from holdfast.front.values import Problem
 from holdfast.web.painting import paint
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from holdfast.front.values import Base
 
 HTML = "text/html"
-JSON = ("application/json", MEDIA_TYPE)
+JSON = ("application/json", PROBLEM_JSON)
 REPLACED = {"content-type", "content-length", "cache-control"}
 # Errors of a request that was checked and let in. For any other the page names no base: a request for another host may
 # come from a page of another site (DNS rebinding).
@@ -86,7 +86,7 @@ def _weight(text: str) -> float:
 
 
 def _is_problem(start: Message) -> bool:
-    return Headers(raw=start["headers"]).get("content-type", "").startswith(MEDIA_TYPE)
+    return Headers(raw=start["headers"]).get("content-type", "").startswith(PROBLEM_JSON)
 
 
 def _page(request: Request, start: Message, problem: dict[str, Any]) -> Response:
