@@ -18,7 +18,7 @@ from holdfast import cli
 from holdfast.cli.app import app
 from holdfast.cli.plain import cell
 from holdfast.settings import PREFIX
-from tests.support.paid_provider import REFUSED, PaidProvider
+from tests.support.paid_provider import CUT, REFUSED, PaidProvider
 from tests.support.question_rig import sections
 
 ESCAPE = "\x1b"
@@ -196,6 +196,20 @@ def test_what_cannot_be_read_fails_and_is_told_with_the_reason(fresh: Typed) -> 
     assert "holdfast retry --all" in ran.stderr
     assert fresh.json("retry", "--all", "--dry-run")["found"] == 1
     assert fresh.json("retry", "--all", end=1)["documents"][0]["status"] == "failed"
+
+
+def test_an_answer_that_the_model_did_not_finish_says_so(fresh: Typed, monkeypatch: pytest.MonkeyPatch) -> None:
+    with PaidProvider() as paid:
+        paid.reply = lambda _: "A buoy floats. [1]xx"
+        monkeypatch.setenv(f"{PREFIX}CHAT_URL", paid.url)
+        monkeypatch.setenv(f"{PREFIX}CHAT_MODEL", paid.chat_model)
+        monkeypatch.setenv(f"{PREFIX}CHAT_KEY", paid.key)
+        fresh("base", "create", "default", "indexes=fulltext")
+        fresh("add", fresh.file("buoys.md", "# Buoys\n\nA buoy floats."))
+        assert "cut off" not in fresh("ask", "What floats, a buoy?").stderr
+        paid.always(CUT)
+        assert "The answer was cut off" in fresh("ask", "Which buoy floats?").stderr
+        assert fresh.json("ask", "Where does a buoy float?")["cut"]
 
 
 def test_what_an_index_lacks_is_named_with_the_reason(fresh: Typed, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,6 +9,7 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import expect
 
+from tests.support.paid_provider import UNFINISHED
 from tests.unit.test_web_marking import CASES
 
 if TYPE_CHECKING:
@@ -187,6 +188,14 @@ def test_an_answer_can_be_stopped_and_nothing_is_told_as_an_error(page: Page, pu
         assert page.locator(".toast").count() == 0
     finally:
         paid.release()
+
+
+def test_an_answer_that_the_model_did_not_finish_says_so(page: Page, put: Put, paid: PaidProvider) -> None:
+    put("light.md", LIGHT)
+    question(page, "Who writes down each ship?")
+    paid.next(UNFINISHED)
+    page.get_by_role("button", name="Ask").click()
+    expect(page.get_by_text("The answer is not complete: the language model stopped early.")).to_be_visible()
 
 
 def test_without_a_language_model_the_best_passages_are_shown(page: Page, site: Site, put: Put) -> None:
