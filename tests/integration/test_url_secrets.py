@@ -21,6 +21,8 @@ from holdfast.knowledge.adding import Terms, Upload
 from holdfast.library.catalogue import Kind
 from holdfast.providers.openai import Endpoint, OpenAIProvider
 from holdfast.stores.opening import open_database
+from holdfast.web.site import install
+from tests.support.http_site import HttpSite
 from tests.support.meters import Recorder
 from tests.support.paid_provider import PaidProvider
 from tests.support.patience import PATIENCE_SECONDS
@@ -185,6 +187,26 @@ def test_settings_are_shown_without_the_secrets_in_their_addresses(tmp_path: Pat
     shown = {one["name"]: one["value"] for one in json.loads(done.stdout)}
     assert shown["HOLDFAST_EMBEDDING_URL"] == f"https://example.org/v1?api-key={MASK}"
     assert SWORD not in done.stdout + done.stderr
+
+
+def test_a_server_shows_its_settings_without_the_secrets_in_their_addresses(rig: Rig) -> None:
+    site = HttpSite(
+        rig,
+        pages=install,
+        database=f"postgresql+psycopg://me:{SWORD}@db/holdfast?password={SWORD}",
+        embedding_url=f"https://reader:{SWORD}@example.org/v1?api-key={SWORD}",
+        embedding_model="m",
+        key=SWORD,
+        secret_key=SWORD * 4,
+    )
+    try:
+        shown = site.http.get("/about").text
+        pages = [site.http.get(f"{site.address}/settings?tab={tab}").text for tab in ("providers", "server")]
+    finally:
+        site.close()
+    assert f"me:{MASK}@db" in shown
+    assert SWORD not in shown
+    assert not [page for page in pages if SWORD in page or "<html" not in page]
 
 
 def test_a_database_address_that_cannot_be_read_is_named_without_its_password(clock: FakeClock) -> None:
