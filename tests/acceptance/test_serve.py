@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 import httpx2
 import pytest
 
+from holdfast.front.opening import open_library
+from holdfast.settings import Settings
 from tests.support.patience import PATIENCE_SECONDS
 from tests.support.serving import Serving
 
@@ -112,3 +114,16 @@ def test_a_terminal_is_told_what_failed_and_of_every_move_only_on_request(
     if level != "debug":
         assert len(lines) == int(failures)
         assert not any("Traceback" in line for line in serving.errors)
+
+
+def test_a_server_encrypts_webhook_secrets_that_an_older_version_stored_as_plain_text(home: Path) -> None:
+    library = open_library(Settings(home=str(home)))
+    _, secret = library.webhooks.create("https://hooks.example.org/in", ["*"])
+    with library.store.database.writing(durable=True) as tx:
+        tx.plain(f"UPDATE webhooks SET secret = '{secret}'")  # noqa: S608 - a test's own
+    assert Serving(home, "--no-workers").end() == 0
+    with library.store.database.reading() as tx:
+        ((stored,),) = tx.plain("SELECT secret FROM webhooks")
+    library.store.close()
+    assert stored.startswith("enc1:")
+    assert secret not in stored

@@ -19,8 +19,9 @@ from holdfast.knowledge.adding import SOURCE, Terms, Upload
 from holdfast.knowledge.looking import World
 from holdfast.library.catalogue import Kind
 from holdfast.sources.reach import Reach
-from tests.support.http_site import problem
+from tests.support.http_site import HttpSite, problem
 from tests.support.processes import ROOT
+from tests.support.rig import Rig
 from tests.support.site import Site, reply
 
 if TYPE_CHECKING:
@@ -29,12 +30,15 @@ if TYPE_CHECKING:
 
     import httpx2
 
-    from tests.support.http_site import HttpSite
+    from tests.support.clock import FakeClock
 
 LARGEST_FILE = 900_000
 FITS_IN_MEMORY = 1_000_000  # of the server, so that it fails where the bytes are kept
 SPOOLED = 2_000_000  # fails in the temporary folder already
 DOCUMENTS = "/bases/shelf/documents"
+# As PostgreSQL itself does when it cannot extend a table.
+REFUSE_ROWS = """CREATE FUNCTION full_disk() RETURNS trigger LANGUAGE plpgsql AS
+$$ BEGIN RAISE EXCEPTION 'could not extend file' USING ERRCODE = '53100'; END $$"""
 
 
 @contextmanager
@@ -129,6 +133,29 @@ def test_a_page_that_does_not_fit_on_the_disk_waits_and_is_fetched_when_there_is
         rig.clock.advance(timedelta(hours=1))
         worker.run_next(1)
         assert len(written(site)[0]) == 1
+
+
+@pytest.mark.postgres
+def test_a_full_disk_of_postgresql_is_answered_with_507_and_leaves_nothing(
+    postgres_url: str, tmp_path: Path, clock: FakeClock
+) -> None:
+    rig = Rig(postgres_url, tmp_path / "blobs", clock, indexes=("fulltext",))
+    site = HttpSite(rig)
+    try:
+        with rig.store.database.writing(durable=True) as tx:
+            tx.plain(REFUSE_ROWS)
+            tx.plain("CREATE TRIGGER full_disk BEFORE INSERT ON library_items EXECUTE FUNCTION full_disk()")
+        before = written(site)
+        for answer in (upload(site, 1000), upload_form(site, 1000), add_note(site, 1000)):
+            assert (answer.status_code, problem(answer)["code"]) == (507, "disk_full")
+            assert problem(answer)["detail"].startswith("The disk of PostgreSQL is full. Nothing was written")
+        assert written(site) == before
+        with rig.store.database.writing(durable=True) as tx:
+            tx.plain("DROP TRIGGER full_disk ON library_items")
+        assert upload(site, 1000).status_code == 202
+    finally:
+        site.close()
+        rig.close()
 
 
 def test_a_request_of_many_files_says_how_many_were_added_before_the_disk_was_full(site: HttpSite) -> None:
