@@ -18,8 +18,10 @@ from holdfast.errors import BadRequest, BadSettings
 from holdfast.front.local import Local
 from holdfast.front.opening import me
 from holdfast.knowledge.adding import Terms, Upload
+from holdfast.knowledge.looking import World
 from holdfast.library.catalogue import Kind
 from holdfast.providers.openai import Endpoint, OpenAIProvider
+from holdfast.sources.reach import Reach
 from holdfast.stores.opening import open_database
 from holdfast.web.site import install
 from tests.support.http_site import HttpSite
@@ -28,6 +30,7 @@ from tests.support.paid_provider import PaidProvider
 from tests.support.patience import PATIENCE_SECONDS
 from tests.support.processes import ROOT
 from tests.support.rig import Rig
+from tests.support.site import Site, reply
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -131,6 +134,18 @@ def test_a_page_is_not_named_by_what_may_be_a_secret(library: Local) -> None:
     library.documents.url("shelf", f"https://example.org/page?key={SWORD}")
     (shown,) = library.documents.list("shelf").items
     assert (shown.name, shown.source) == (f"https://example.org/page?key={MASK}",) * 2
+
+
+def test_the_address_that_a_page_was_fetched_from_is_kept_without_its_secret(rig: Rig, library: Local) -> None:
+    rig.library.world = World(reach=Reach.parse("127.0.0.1"))
+    rig.indexers = rig.library.indexers()
+    with Site() as web:
+        web.says("/page", reply(b"", status=302, Location=f"/moved?token={SWORD}"))
+        web.says(f"/moved?token={SWORD}", reply(b"<p>The tide turns.</p>"))
+        rig.library.items.add(rig.base, [Upload("page", kind=Kind.URL, source=web.url("/page"))], Terms())
+        rig.hire("fetcher").run_next(1)
+    (shown,) = library.documents.list("shelf").items
+    assert shown.metadata["address"] == web.url(f"/moved?token={MASK}")
 
 
 @pytest.mark.parametrize(
