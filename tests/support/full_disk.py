@@ -73,6 +73,8 @@ def main(folder: Path) -> None:
     (folder / "filler").unlink()
     again = {name: outcome(write) for name, write in ways.items()}
     rig.close()
+    fill(folder)
+    full["open"] = outcome(lambda: Rig(f"sqlite:///{folder / 'holdfast.db'}", folder / "blobs", FakeClock()))
     sys.stdout.write(json.dumps({"before": before, "full": full, "after": after, "again": again}))
 
 

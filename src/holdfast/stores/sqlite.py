@@ -172,7 +172,7 @@ class SqliteDialect:
         code = getattr(error, "sqlite_errorcode", None)
         if code is None:
             return None
-        kind, sentence = _EXPLANATIONS.get(code & 0xFF, (None, ""))
+        kind, sentence = _EXPLANATIONS.get(code) or _EXPLANATIONS.get(code & 0xFF, (None, ""))
         return kind(f"{sentence} ({error})") if kind else None
 
     def collided(self, error: BaseException) -> bool:  # noqa: ARG002 - writers take turns, so they never collide
@@ -188,7 +188,8 @@ class SqliteDialect:
         self._turns.close()
 
 
-_EXPLANATIONS: dict[int, tuple[type[StoreError], str]] = {
+FULL_DISK = "The disk is full. Nothing was written; free some space and try again."
+_EXPLANATIONS: dict[int, tuple[type[StoreError] | None, str]] = {
     sqlite3.SQLITE_BUSY: (
         StoreBusy,
         (
@@ -200,7 +201,8 @@ _EXPLANATIONS: dict[int, tuple[type[StoreError], str]] = {
         StoreReadOnly,
         "The database cannot be written. Nothing was written; check the owner and mode of the file and its folder.",
     ),
-    sqlite3.SQLITE_FULL: (StoreFull, "The disk is full. Nothing was written; free some space and try again."),
+    sqlite3.SQLITE_FULL: (StoreFull, FULL_DISK),
+    sqlite3.SQLITE_IOERR_SHMSIZE: (StoreFull, FULL_DISK),  # the first process that opens the database finds no room
     sqlite3.SQLITE_IOERR: (
         StoreError,
         "The disk did not take the write. Nothing was written; check the disk, its space and its quota.",
