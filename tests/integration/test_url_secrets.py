@@ -17,6 +17,7 @@ from holdfast.core.url_secrets import MASK
 from holdfast.errors import BadRequest, BadSettings
 from holdfast.front.local import Local
 from holdfast.front.opening import me
+from holdfast.knowledge import packing
 from holdfast.knowledge.adding import Terms, Upload
 from holdfast.knowledge.looking import World
 from holdfast.library.catalogue import Kind
@@ -184,6 +185,18 @@ def test_an_archive_and_a_list_hold_no_secret_of_an_address_that_was_stored_befo
     rig.library.archives.export(rig.base, archive)
     with zipfile.ZipFile(archive) as packed:
         assert not [name for name in packed.namelist() if SWORD.encode() in packed.read(name)]
+
+
+def test_a_secret_in_an_archive_of_an_older_version_is_not_stored(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    stored = Upload("page", kind=Kind.URL, source=f"https://example.org/page?token={SWORD}")
+    rig.library.items.add(rig.base, [stored], Terms(index=False))
+    archive = io.BytesIO()
+    monkeypatch.setattr(packing, "masked", str)  # as before secrets were masked
+    rig.library.archives.export(rig.base, archive)
+    rig.library.archives.restore(archive, name="copy")
+    with rig.store.database.reading() as tx:
+        sources = [source for (source,) in tx.plain("SELECT source FROM library_items ORDER BY id")]
+    assert sources == [stored.source, f"https://example.org/page?token={MASK}"]
 
 
 def test_settings_are_shown_without_the_secrets_in_their_addresses(tmp_path: Path) -> None:
