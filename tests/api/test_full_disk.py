@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from holdfast.errors import StoreFull
+from holdfast.front.documents import saving
 from holdfast.knowledge.adding import SOURCE, Terms, Upload
 from holdfast.knowledge.looking import World
 from holdfast.library.catalogue import Kind
@@ -113,6 +115,18 @@ def test_an_archive_that_does_not_fit_on_the_disk_leaves_no_base(site: HttpSite,
     assert (answer.status_code, problem(answer)["code"]) == (507, "disk_full")
     assert written(site) == before
     assert [base["name"] for base in site.http.get("/bases").json()] == ["shelf"]
+
+
+def test_an_archive_or_file_that_does_not_fit_where_it_is_saved_leaves_no_part(
+    site: HttpSite, tmp_path: Path
+) -> None:
+    site.rig.library.items.add(site.rig.base, [Upload("kept", os.urandom(SPOOLED))], Terms(index=False))
+    with full_disk():
+        with pytest.raises(StoreFull, match="for the archive"):
+            site.rig.library.archives.export(site.rig.base, tmp_path / "copy.zip")
+        with pytest.raises(StoreFull, match="saved"), saving(tmp_path / "saved") as file:
+            file.write(bytes(SPOOLED))
+    assert not {"copy.zip", "saved"} & {path.name for path in tmp_path.iterdir()}
 
 
 def test_a_page_that_does_not_fit_on_the_disk_waits_and_is_fetched_when_there_is_room(site: HttpSite) -> None:

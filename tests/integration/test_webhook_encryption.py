@@ -156,6 +156,12 @@ def test_processes_that_start_at_once_agree_on_one_key(store: SqlStore, tmp_path
     assert {one.decrypt(stored) for one in made} == {"whsec_x"}
 
 
+def test_a_process_that_creates_the_key_too_late_keeps_the_one_that_is_there(tmp_path: Path) -> None:
+    first = SecretCipher("", tmp_path)._create()
+    assert SecretCipher("", tmp_path)._create() == first
+    assert keys(tmp_path) == [first.text]
+
+
 @pytest.mark.parametrize(("key", "reason"), [("", "secret_key_missing"), (NEW, "secret_key_wrong")])
 def test_a_missing_or_wrong_key_is_named_and_nothing_is_written_or_sent(
     store: SqlStore, tmp_path: Path, receiver: Receiver, key: str, reason: str
