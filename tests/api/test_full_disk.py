@@ -117,9 +117,7 @@ def test_an_archive_that_does_not_fit_on_the_disk_leaves_no_base(site: HttpSite,
     assert [base["name"] for base in site.http.get("/bases").json()] == ["shelf"]
 
 
-def test_an_archive_or_file_that_does_not_fit_where_it_is_saved_leaves_no_part(
-    site: HttpSite, tmp_path: Path
-) -> None:
+def test_an_archive_or_file_that_does_not_fit_where_it_is_saved_leaves_no_part(site: HttpSite, tmp_path: Path) -> None:
     site.rig.library.items.add(site.rig.base, [Upload("kept", os.urandom(SPOOLED))], Terms(index=False))
     with full_disk():
         with pytest.raises(StoreFull, match="for the archive"):
