@@ -412,7 +412,9 @@ def test_two_wishes_of_the_provider_do_not_lengthen_the_pause_after_them(
     pausing.embed(["krill"])
 
 
-def test_a_long_outage_is_probed_at_least_every_minute(pausing: Provider, scripted: Scripted, clock: FakeClock) -> None:
+def test_a_long_outage_is_probed_at_least_every_minute_and_the_next_one_soon(
+    pausing: Provider, scripted: Scripted, clock: FakeClock
+) -> None:
     scripted.fault = scripted.harmless = Outage("provider_down")
     seconds = []
     for _ in range(9):
@@ -423,6 +425,12 @@ def test_a_long_outage_is_probed_at_least_every_minute(pausing: Provider, script
         clock.advance(told.value.retry_after)
     assert seconds == [1, 2, 4, 8, 16, 32, 60, 60, 60]
     assert scripted.asked.count("krill") == 1  # all others are probes
+    scripted.fault = scripted.harmless = None
+    pausing.embed(["krill"])
+    scripted.fault = scripted.harmless = Outage("provider_down")
+    with pytest.raises(Paused) as told:
+        pausing.embed(["krill"])
+    assert told.value.retry_after == SECOND  # the answer ended the outage, so the next begins with a short pause
 
 
 def test_a_probe_that_the_budget_forbids_says_nothing_of_the_provider(
