@@ -177,7 +177,7 @@ class Library:
         self.store = store
         self._home = Path(settings.home)
         self.catalogue = Catalogue(store.database)
-        self.blobs = Blobs(Path(settings.data))
+        self.blobs = Blobs(Path(settings.data), alone=not _shared(settings))
         self.erasing = Erasing(store.database)
         self.files = FileRecords(store.database, self.blobs, holder=holder_name(), dead=known_dead)
         self.leftovers = Leftovers(store.database, self.files, clock or SystemClock())
@@ -291,6 +291,12 @@ def own_data(settings: Settings) -> FolderLimits:
         folders=(Path(settings.home).absolute(), Path(settings.data).absolute()),
         files=(Path(file).absolute(),) if file and file != ":memory:" else (),
     )
+
+
+def _shared(settings: Settings) -> bool:
+    """Tell whether the folder of documents also contains the home folder or the database."""
+    data, ours = Path(settings.data).absolute(), own_data(settings)
+    return any(path.is_relative_to(data) for path in (Path(settings.home).absolute(), *ours.files))
 
 
 def open_embedder(settings: Settings, patience: timedelta = PATIENCE) -> Unmetered:

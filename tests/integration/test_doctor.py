@@ -9,6 +9,7 @@ from __future__ import annotations
 import io
 import os
 from collections import Counter
+from contextlib import closing
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -25,7 +26,9 @@ from holdfast.knowledge.findings import PEOPLE, SENTENCES, Trouble
 from holdfast.library.catalogue import BaseSettings, Kind
 from holdfast.providers.offline import OfflineProvider
 from holdfast.runtime.work import Task
+from holdfast.settings import Settings
 from holdfast.stores.database import Transaction
+from holdfast.wiring import Library, open_settings
 from tests.support.outside import OutsideIndex, install
 from tests.support.paid_provider import PaidProvider
 from tests.support.question_rig import QuestionRig
@@ -486,6 +489,39 @@ def test_files_that_no_row_names_and_no_upload_writes_go_however_young_they_are(
     assert sorted([*Manifest(rig).blobs, f"{recorded.ids[0]}.part"]) == sorted(
         path.name for path in rig.folder.rglob("*") if path.is_file()
     )
+
+
+def test_files_that_we_did_not_write_are_reported_and_left_alone(rig: Rig) -> None:
+    rig.index("whales.md", WHALES)
+    (blob,) = Manifest(rig).blobs
+    other = "1" if blob.startswith("0") else "0"
+    (rig.folder / other).mkdir()
+    strays = ["a folder", "stray.bin", f"{blob[0]}/{blob}.bak", f"{other}/{blob}"]
+    (rig.folder / "a folder").mkdir()
+    for name in strays[1:]:
+        (rig.folder / name).write_bytes(b"of somebody else")
+    (found,) = rig.library.doctor.check()
+    assert (found.code, found.count, sorted(found.examples)) == ("file_stray", 4, sorted(strays))
+    (found,) = rig.library.doctor.check(fix=True)
+    assert (found.fixable, found.fixed) == (False, 0)
+    assert all((rig.folder / name).exists() for name in strays)
+
+
+@pytest.mark.parametrize(
+    ("home", "database", "codes"),
+    [("home", "db", ["file_stray"]), ("files", "files/db", []), ("home", "files/db", []), ("files/home", "db", [])],
+    ids=["apart", "all in one", "database inside", "home inside"],
+)
+def test_our_own_files_are_no_strays(tmp_path: Path, home: str, database: str, codes: list[str]) -> None:
+    """In a folder that also contains other files of ours, those of somebody else cannot be told from them."""
+    files = tmp_path / "files"
+    (files / "home").mkdir(parents=True) if "files/home" in home else files.mkdir()
+    settings = Settings(home=str(tmp_path / home), database=f"sqlite:///{tmp_path / database}", data=str(files))
+    with closing(open_settings(settings)) as store:
+        library = Library(store, settings)
+        assert library.doctor.check() == []
+        (files / "stray.bin").write_bytes(b"")
+        assert [one.code for one in library.doctor.check()] == codes
 
 
 def test_a_file_that_is_gone_is_told_with_its_document_and_cannot_be_repaired(rig: Rig) -> None:

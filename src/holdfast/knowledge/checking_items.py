@@ -174,6 +174,7 @@ class FileChecks:
         found = [
             Check("file_left", self._left, self._remove),
             Check("file_unfinished", self._given_up, lambda _: self._leftovers.remove_unfinished()),
+            Check("file_stray", self._strays),
             Check("file_lacks", lambda: self._items(self._gone)),
         ]
         return [*found, Check("file_damaged", lambda: self._items(self._damaged))] if self._deep else found
@@ -200,6 +201,10 @@ class FileChecks:
 
     def _given_up(self) -> Iterator[Portion]:
         names = self._leftovers.unfinished()
+        yield Portion(len(names), [Trouble(FILES, name, name) for name in names])
+
+    def _strays(self) -> Iterator[Portion]:
+        names = self._blobs.strays()
         yield Portion(len(names), [Trouble(FILES, name, name) for name in names])
 
     def _items(self, wrong: Callable[[Named], bool]) -> Iterator[Portion]:

@@ -31,6 +31,8 @@ SENTENCES = {
     "row_lacks": "{count} chunks are served without a row in {where}, and not found there. Fix asks for these again.",
     "file_left": "{count} files belong to no document, and no upload is writing them. Fix removes them.",
     "file_unfinished": "{count} files were begun and not finished, and no upload is writing them. Fix removes them.",
+    "file_stray": "{count} files or folders were put among the files of documents by somebody else. They are not used; "
+    "move or delete them.",
     "file_lacks": "The files of {count} documents are not there. Add these documents again, or restore the files.",
     "file_damaged": "The files of {count} documents are not what was added. Add them again, or restore the files.",
     "status_differs": "{count} documents show another status than their slots have. Fix writes the right one.",
@@ -40,7 +42,8 @@ SENTENCES = {
     "not_erased": "{count} deleted documents are not erased from the disk yet. Fix tries it now; whoever reads for "
     "long is in the way.",
 }
-PEOPLE = frozenset({"file_lacks", "file_damaged", "index_away", "nobody_works"})  # what only people can mend
+# What only people can mend.
+PEOPLE = frozenset({"file_stray", "file_lacks", "file_damaged", "index_away", "nobody_works"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -28,6 +28,7 @@ BLOCK = 1 << 20
 UNFINISHED = ".part"  # how the name of a file ends that is being written
 SHARD = 1  # letters of the hash that name a folder: few, because each is synced for a batch of blobs
 ID = 16  # letters at the end of a name that no other blob has
+SHARD_NAME = re.compile(rf"[0-9a-f]{{{SHARD}}}")
 NAME = re.compile(r"[0-9a-f]{64}-[0-9a-f]{16}")
 
 
@@ -54,10 +55,11 @@ class Blob:
 
 
 class Blobs:
-    """A folder of blobs."""
+    """A folder of blobs; `alone` is false if other files of ours are in it, such as the database."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, alone: bool = True) -> None:
         self._folder = folder
+        self._alone = alone
 
     @contextmanager
     def putting(
@@ -148,6 +150,17 @@ class Blobs:
                 if name.endswith(UNFINISHED) and (self._folder / name).stat().st_mtime < before:
                     found.append(name)
         return found
+
+    def strays(self) -> list[str]:
+        """Name the files and folders that we did not write, by their paths in the folder."""
+        found = []
+        for name in _listed(self._folder):
+            if SHARD_NAME.fullmatch(name) and (self._folder / name).is_dir():
+                inside = _listed(self._folder / name)
+                found += [f"{name}/{one}" for one in inside if not (NAME.fullmatch(one) and one.startswith(name))]
+            elif self._alone and not name.endswith(UNFINISHED):
+                found.append(name)
+        return sorted(found)
 
     def remove_unfinished(self, name: str) -> None:
         """Remove a file that was begun and not finished."""
