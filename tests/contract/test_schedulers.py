@@ -165,7 +165,8 @@ def test_an_admitted_document_is_built_and_a_deleted_one_removed(yard: Yard) -> 
 
 @everywhere
 def test_a_failed_attempt_is_followed_by_another_when_that_is_due_and_not_after_the_period(yard: Yard) -> None:
-    yard.settings = replace(yard.settings, backoff=timedelta(milliseconds=100))  # the period is ten minutes
+    # Longer than a worker goes on looking after its failure; the period is ten minutes.
+    yard.settings = replace(yard.settings, backoff=timedelta(seconds=3))
     yard.faults = (Fault(point="build doc", action="fail"),)
     yard.begin()
     yard.add("doc")
