@@ -47,8 +47,13 @@ def serve(
     work: bool = True,
     ready: Callable[[str], None] = print,
     pages: Callable[[FastAPI], None] = lambda _: None,
+    make_key: str = "holdfast keys create admin --scope admin",
 ) -> None:
-    """Serve until SIGINT or SIGTERM; `ready` is told the address once requests are taken, `pages` adds to the app."""
+    """Serve until SIGINT or SIGTERM.
+
+    `ready` is called with the address once requests are accepted, `pages` adds to the app, and `make_key` is the
+    command that creates the first key of this library.
+    """
     other = server_of(settings)
     if other is not None:
         raise BadSettings(f"A server serves {settings.home} already, at {other}. Use it, or set another HOLDFAST_HOME.")
@@ -64,7 +69,7 @@ def serve(
         if served.needs_key and not library.keys.exist():
             raise BadSettings(
                 f"A server on {settings.host} would be open to everybody who can reach it, because there is no key. "
-                "Make one first: holdfast keys create NAME --scope admin."
+                f"Make one first: {make_key}"
             )
         listening = held.enter_context(listen(settings.host, settings.port))
         _follow(held, served)

@@ -48,7 +48,8 @@ def serve(
             face.terminal.text(address)
         face.terminal.say(f"Serving {settings.home}; Ctrl-C ends it.")
 
-    serving(settings, work=not no_workers, ready=ready, pages=install)
+    make_key = face.hint("keys", "create", "admin", "--scope", "admin")
+    serving(settings, work=not no_workers, ready=ready, pages=install, make_key=make_key)
     face.terminal.say("The server ended.")
     return Exit.OK
 

@@ -38,7 +38,7 @@ SENTENCES = {
     "status_differs": "{count} documents show another status than their slots have. Fix writes the right one.",
     "standing_differs": "{count} items are listed otherwise than they stand. Fix lists them rightly.",
     "job_differs": "{count} jobs count other slots than they have, and would never end, or twice. Fix counts again.",
-    "nobody_works": "{count} jobs wait, and nobody takes them. Start a worker: holdfast serve.",
+    "nobody_works": "{count} jobs wait, and nobody takes them. Start a worker with `holdfast serve`.",
     "not_erased": "{count} deleted documents are not erased from the disk yet. Fix tries it now; whoever reads for "
     "long is in the way.",
 }
