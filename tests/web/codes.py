@@ -62,7 +62,7 @@ def _code(call: ast.Call) -> ast.expr | None:
     if name == "_answer_and_close":  # a connection that no route sees
         return call.args[1]
     if name == "respond" and len(call.args) > 2:
-        return call.args[2]
+        return next((one.value for one in call.keywords if one.arg == "subcode"), call.args[2])
     return named if name in BY_NAME else None
 
 
