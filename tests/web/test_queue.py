@@ -192,7 +192,7 @@ def test_it_is_seen_how_far_work_is_and_why_it_waits(page: Page, site: Site, pai
     expect(row(page, "krill.md").get_by_text("ready", exact=True)).to_be_visible()
     paid.always(DOWN)
     site.api.post("/bases/sea/documents", params={"name": "prawn.md"}, content=sections(5, word="prawn").encode())
-    expect(row(page, "prawn.md")).to_contain_text("is tried again at", timeout=20_000)  # as the API explains it
+    expect(row(page, "prawn.md")).to_contain_text("is tried again at")  # as the API explains it
     assert "is tried again at" in page.request.get("/queue?base=sea").text()  # painted, too
     paid.always(None)
     site.api.delete("/bases/sea")
