@@ -117,6 +117,23 @@ def test_an_archive_that_does_not_fit_on_the_disk_leaves_no_base(site: HttpSite,
     assert [base["name"] for base in site.http.get("/bases").json()] == ["shelf"]
 
 
+class Pipe(io.BytesIO):
+    """A stream without places, like standard input."""
+
+    def seekable(self) -> bool:
+        return False
+
+
+def test_a_piped_archive_that_does_not_fit_in_the_temporary_folder_leaves_no_base(site: HttpSite) -> None:
+    archive = io.BytesIO()
+    site.rig.library.items.add(site.rig.base, [Upload("kept", os.urandom(SPOOLED))], Terms(index=False))
+    site.rig.library.archives.export(site.rig.base, archive)
+    before = written(site)
+    with full_disk(), pytest.raises(StoreFull, match="TMPDIR"):
+        site.rig.library.archives.restore(Pipe(archive.getvalue()), name="copy")
+    assert written(site) == before
+
+
 def test_an_archive_or_file_that_does_not_fit_where_it_is_saved_leaves_no_part(site: HttpSite, tmp_path: Path) -> None:
     site.rig.library.items.add(site.rig.base, [Upload("kept", os.urandom(SPOOLED))], Terms(index=False))
     with full_disk():
