@@ -24,7 +24,7 @@ export function show(title, body, { buttons = [], wide = false } = {}) {
   dialog.addEventListener("click", (event) => event.target === dialog && dialog.close());
   dialog.addEventListener("close", () => {
     dialog.remove();
-    if (before?.isConnected) before.focus({ preventScroll: true });
+    if (before?.isConnected) before.focus();
   });
   document.body.append(dialog);
   dialog.showModal();
