@@ -101,6 +101,14 @@ class TestLists:
         options: dict[str, Any] = {"hosts": frozenset({"other.test"}), "resolve": lambda _: ["127.0.0.1"]}
         assert len(expanded(site, **options).pages) == 2
 
+    def test_pages_with_secrets_in_their_addresses_are_left_out_because_addresses_are_stored(self, site: Site) -> None:
+        site.says("/sitemap.xml", xml(urlset("/a?page=2", "/b?token=swordfish")))
+        expansion = expanded(site)
+        assert pages(expansion, site) == ["/a?page=2"]
+        assert list(left(expansion, site).values()) == ["secret_in_address"]
+        assert "swordfish" not in str(expansion)
+        assert expansion.complete
+
     def test_a_part_that_cannot_be_read_leaves_the_rest_and_is_told(self, site: Site) -> None:
         site.says("/sitemap.xml", xml(index("/gone.xml", "/one.xml", "/page.html", "/bad.gz")))
         site.says("/one.xml", xml(urlset("/a")))

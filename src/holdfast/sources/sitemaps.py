@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
+from holdfast.core.url_secrets import masked, secret_in
 from holdfast.errors import Permanent, Transient, WorkError
 from holdfast.sources import refusals
 from holdfast.sources.dialing import Resolve, look_up
@@ -175,6 +176,9 @@ class _Expanding:
             found = here.join(entry.url)
         except Permanent as error:
             self._leave(entry.url, error.code)
+            return None
+        if secret_in(str(found)):  # the address of a page is stored
+            self._leave(masked(str(found)), "secret_in_address")
             return None
         if found.host not in self.hosts:
             self._leave(str(found), "elsewhere")
