@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.core.retry import RetryPolicy
 from holdfast.core.rules import Rules
+from holdfast.core.url_secrets import masked
 from holdfast.errors import BadSettings
 
 if TYPE_CHECKING:
@@ -108,6 +109,10 @@ class Settings:
         self._check_order()
         self._check_numbers()
         self._check_words()
+
+    def __repr__(self) -> str:
+        shown = (f"{one.name}={getattr(self, one.name)!r}" for one in fields(self) if one.repr)
+        return masked(f"Settings({', '.join(shown)})")
 
     def _settle(self) -> None:
         """Fill in what follows from the home folder."""

@@ -12,6 +12,7 @@ import pytest
 
 from holdfast.core.rules import Rules
 from holdfast.errors import BadSettings
+from holdfast.providers.openai import Endpoint
 from holdfast.settings import PREFIX, Settings
 
 NAMES = [one.name for one in fields(Settings)]
@@ -204,8 +205,10 @@ def test_an_endpoint_needs_its_model_and_a_model_its_endpoint(name: str) -> None
 
 
 def test_a_key_is_not_shown() -> None:
-    settings = read(embedding_key="secret-one", chat_key="secret-two")
+    settings = read(embedding_key="secret-one", chat_key="secret-two", database="postgresql://me:secret-three@db/one")
     assert "secret" not in repr(settings)
+    assert "@db/one" in repr(settings)
+    assert "secret" not in repr(Endpoint(base_url="https://me:secret@example.org/v1", embedding_model="m"))
 
 
 def test_an_unknown_variable_is_refused_and_the_known_ones_named() -> None:

@@ -53,7 +53,7 @@ PATIENCE = timedelta(seconds=60)
 class Endpoint:
     """Where the provider is, what it is asked for, and how much at once; all limits are those of one process."""
 
-    base_url: str = "https://api.openai.com/v1"
+    base_url: str = field(default="https://api.openai.com/v1", repr=False)  # may hold a secret
     key: str = field(default="", repr=False)  # some endpoints of one's own need none
     embedding_model: str | None = None
     dimension: int | None = None  # what each vector must have; None takes what the model gives
