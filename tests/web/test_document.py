@@ -16,7 +16,7 @@ from tests.support.paid_provider import BROKEN, REFUSED
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from playwright.sync_api import Browser, Page
+    from playwright.sync_api import Browser, Page, Route
 
     from tests.support.paid_provider import PaidProvider
     from tests.web.conftest import Site
@@ -307,6 +307,7 @@ def test_passages_that_an_index_lacks_are_named_and_opened_until_they_are_there(
     expect(table).to_contain_text("No arsenic")
     expect(table).to_contain_text(why)
     expect(missing).to_have_count(0)
+    expect(page.get_by_role("list", name="Chunks")).to_contain_text("No arsenic")  # so that the link needs no new page
     table.get_by_role("link").click()
     expect(page.locator("#text mark")).to_contain_text("No arsenic")
     paid.refuses.clear()
@@ -315,6 +316,28 @@ def test_passages_that_an_index_lacks_are_named_and_opened_until_they_are_there(
     expect(table).to_be_hidden()
     assert page.evaluate("window.here")
     site.api.delete("/bases/patchy")
+
+
+def test_a_passage_that_is_opened_while_the_new_text_loads_stays_marked(page: Page, site: Site, put: Put) -> None:
+    document = put("rope.md", "# Rope\n\nThree strands.")
+    live(page, f"{PLACE}/{document}")
+    held: list[Route] = []
+
+    def hold(route: Route) -> None:
+        held.append(route)
+
+    page.route(re.compile(r"/text\?"), hold)
+    changed, text = {"name": "rope.md", "on_duplicate": "replace"}, b"# Rope\n\nFour strands."
+    with page.expect_request(re.compile(r"/text\?")):
+        site.api.post("/bases/handbook/documents", params=changed, content=text).raise_for_status()
+    chunk = page.get_by_role("list", name="Chunks").get_by_role("listitem")
+    expect(chunk).to_contain_text("Four strands.")
+    chunk.get_by_role("link").click()
+    expect(page.locator("#text mark")).to_be_visible()
+    with page.expect_response(re.compile(r"/text\?")):
+        for route in held:
+            route.continue_()
+    expect(page.locator("#text mark")).to_contain_text("Four strands.")
 
 
 def test_what_failed_is_explained_with_and_without_scripts(page: Page, site: Site, base: str) -> None:

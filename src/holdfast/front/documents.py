@@ -23,7 +23,6 @@ from holdfast.front.values import Chunk, Kind, OnDuplicate, Original, Page, Pass
 from holdfast.knowledge.adding import Terms, Upload
 from holdfast.knowledge.paging import Filter, Order
 from holdfast.knowledge.requesting import Action, Manner
-from holdfast.sources.urls import Url
 from holdfast.sources.watching import USUALLY
 from holdfast.stores.disk import reporting_full_disk
 
@@ -409,6 +408,8 @@ def _source(kind: Kind, address: str, name: str | None, every: int | None) -> Up
             "secret_in_address",
             parameter=part,
         )
+    from holdfast.sources.urls import Url  # noqa: PLC0415 - it needs a package that a client of a server has not
+
     try:
         Url.parse(address)
     except Permanent as refusal:

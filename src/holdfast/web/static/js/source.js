@@ -105,13 +105,15 @@ export class Source {
     if (before) this.box.scrollTop += this.box.scrollHeight - height;
   }
 
-  /** Load the text anew: the document was built again. */
+  /** Load the text anew: the document was built again. A range that is marked meanwhile stays marked. */
   async again() {
+    const before = this.range;
     const text = await get(this.path, { start: 0, length: PART }).catch(() => null);
     if (!text) return;
-    this.range = null;
+    if (this.range === before) this.range = null;
     this.begin(text);
     this.box.scrollTop = 0;
+    if (this.range) await this.show(this.range);
   }
 
   /** Mark a range and bring it into view. @param {Range} range */
