@@ -19,10 +19,10 @@ O, V = Operation, Verdict  # noqa: E741 - reads as the table does
 SLOTS = (SlotSpec("content"), SlotSpec("vector", "content"), SlotSpec("graph", "content"))
 
 
-def stand(store: SqlStore) -> None:
+def stand(store: SqlStore, owner: str = "doc") -> None:
     """Build a document of three slots."""
-    ask(store, slots=SLOTS)
-    build(store, "content", "vector", "graph")
+    ask(store, owner, slots=SLOTS)
+    build(store, "content", "vector", "graph", owner=owner)
 
 
 def test_a_drop_removes_only_what_it_names_and_the_status_is_that_of_the_others(store: SqlStore) -> None:
@@ -73,6 +73,16 @@ def test_whatever_is_accepted_takes_a_removal_over(store: SqlStore) -> None:
     assert store.job(change.job).outcome is None  # type: ignore[arg-type]
     store.forget([ticket])  # whoever was at it goes on
     assert store.job(change.job).outcome is Outcome.SUCCESS  # type: ignore[arg-type]
+    audit(store)
+
+
+def test_the_removals_of_other_owners_keep_their_jobs(store: SqlStore) -> None:
+    for owner in ("doc", "other"):
+        stand(store, owner)
+    drops = {owner: ask(store, owner, operation=O.DROP, kinds=("graph",)).job for owner in ("doc", "other")}
+    change = ask(store, operation=O.CHANGE, slots=SLOTS, fingerprint="new")
+    assert store.slot("shelf", "doc", "graph").job == change.job
+    assert store.slot("shelf", "other", "graph").job == drops["other"]
     audit(store)
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import threading
 from datetime import timedelta
+from functools import partial
 from itertools import groupby
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
@@ -22,6 +23,7 @@ from holdfast.core.plan import Expire
 from holdfast.core.slot import Fault, JobId, OwnerId, Progress
 from holdfast.core.states import RESTING, Operation, Outcome, SlotState, Status
 from holdfast.errors import BadRequest, StaleLease, UnknownJob, UnknownOwner, UnknownSlot
+from holdfast.stores import statements as sql
 from holdfast.stores import tables
 from holdfast.stores.base import LARGEST_BATCH
 from tests.contract.steps import (
@@ -1335,6 +1337,19 @@ def test_history_past_its_retention_is_removed_a_batch_at_a_time(books: SqlStore
     assert books.sweep(timedelta(days=30), 100) == events - 2 + 1 + 1
     assert books.sweep(timedelta(days=30), 100) == 0
     assert {states(books, str(n))["cards"] for n in range(3)} == {"ready"}, "what is served is no history"
+
+
+def test_the_mark_of_removed_events_moves_forwards_only_and_no_other_mark_with_it(plain: SqlStore) -> None:
+    def marks() -> dict[str, tuple[int, int]]:
+        return {row["name"]: (row["xid"], row["id"]) for row in rows(plain, tables.event_marks)}
+
+    with plain.database.engine.begin() as connection:
+        connection.execute(insert(tables.event_marks).values(name="other", xid=0, id=0))
+    before = marks()
+    steps = {(5, 7): (5, 7), (5, 6): (5, 7), (4, 9): (5, 7), (5, 8): (5, 8), (6, 1): (6, 1)}
+    for (xid, id_), marked in steps.items():
+        plain.database.write(partial(lambda tx, **at: tx.run(sql.MARK_SWEPT, **at), xid=xid, id=id_), durable=False)
+        assert marks() == before | {"swept": marked}
 
 
 def test_what_is_young_or_unfinished_is_kept(books: SqlStore, clock: FakeClock) -> None:

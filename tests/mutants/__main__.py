@@ -27,6 +27,7 @@ TESTS = (
     "tests/contract/test_guards.py",
     "tests/contract/test_store.py",
     "tests/contract/test_queue.py",
+    "tests/contract/test_some_slots.py",
 )
 GUARD = "holdfast.guard"  # the simulation does not meet it
 GUARD_TESTS = (
