@@ -10,7 +10,7 @@ TYPESCRIPT := 7.0.2
 
 unexport PYTHONDONTWRITEBYTECODE # dozens of processes would each compile the same modules again
 
-.PHONY: help setup serve test check scripts browser screenshots bench eval read sim mutants constraints clean
+.PHONY: help setup serve test proof check scripts browser screenshots bench eval read sim mutants constraints clean
 
 help: ## Show what can be done
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -37,14 +37,27 @@ endef
 serve: $(SERVABLE) ## Serve the page and the API, with workers, on this machine: make serve PORT=7340
 	@$(if $(PORT),HOLDFAST_PORT=$(PORT)) exec $(BIN)/holdfast serve
 
-test: setup scripts browser ## Check, simulate 2,000 runs, run every test, with an empty temporary folder and HOME
-	@UV_CACHE_DIR="$$($(BIN)/uv cache dir)" PIP_CACHE_DIR="$$($(BIN)/python -m pip cache dir)" \
-	  $(BIN)/python tests/fresh.py $(MAKE) --no-print-directory everything
+test: setup scripts browser ## Before a commit: check, simulate 300 runs, test everything once
+	@$(FRESH) before-commit
 
-.PHONY: everything
-everything:
-	@$(MAKE) --no-print-directory --jobs 2 --output-sync check sim
-	$(BIN)/python -m pytest --numprocesses 4 --dist worksteal
+proof: setup browser ## After make test: simulate 2,000 runs, test on every database, with every server and browser size
+	@$(FRESH) rest-of-the-proof
+
+# Both run with an empty temporary folder and HOME. Every test is in one of the two: tests/support/selection.py decides.
+FRESH = UV_CACHE_DIR="$$($(BIN)/uv cache dir)" PIP_CACHE_DIR="$$($(BIN)/python -m pip cache dir)" \
+  $(BIN)/python tests/fresh.py $(MAKE) --no-print-directory
+PYTEST = $(BIN)/python -m pytest -p tests.support.forks --forks 4
+
+.PHONY: before-commit rest-of-the-proof few
+before-commit:
+	@$(MAKE) --no-print-directory --jobs 2 --output-sync check few
+	$(PYTEST) -m "not proof"
+
+rest-of-the-proof: sim
+	$(PYTEST) -m proof
+
+few: setup
+	$(BIN)/python -m tests.simulation --seeds 300 --few
 
 check: setup scripts ## Lint, types, direction of imports
 	$(BIN)/ruff check .

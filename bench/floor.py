@@ -16,12 +16,12 @@ from typing import Any
 from unittest.mock import patch
 
 from bench.noop import Noop, request
-from holdfast.core.clock import SystemClock
-from holdfast.core.rules import Rules
-from holdfast.runtime.executor import Executor
-from holdfast.stores.database import Transaction
-from holdfast.stores.opening import open_store
-from holdfast.stores.sqlite import PRAGMAS, SqliteDialect
+from holdfast.clock import SystemClock
+from holdfast.db.database import Transaction
+from holdfast.db.sqlite import PRAGMAS, SqliteDialect
+from holdfast.engine.executor import Executor
+from holdfast.engine.rules import Rules
+from holdfast.engine.store.factory import open_store
 
 CLAIMS = 100
 Step = tuple[str, Any]

@@ -20,19 +20,19 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from holdfast.core.clock import SystemClock
-from holdfast.knowledge.adding import Upload
-from holdfast.library.catalogue import BaseSettings
-from holdfast.providers.base import Embedded, SameModels, never
-from holdfast.runtime.executor import Executor
+from holdfast.catalog.repository import BaseSettings
+from holdfast.clock import SystemClock
+from holdfast.db.sqlite import PRAGMAS
+from holdfast.documents.add import Upload
+from holdfast.engine.executor import Executor
+from holdfast.llm.base import Embedded, SameModels, never
 from holdfast.settings import Settings
-from holdfast.stores.sqlite import PRAGMAS
 from holdfast.wiring import Library, open_settings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator, Sequence
 
-    from holdfast.providers.base import Completion, Meter, Prompt, Provider
+    from holdfast.llm.base import Completion, Meter, Prompt, Provider
 
 DOCUMENTS = 1_000
 DIMENSION = 256
@@ -136,7 +136,7 @@ class Shop:
         )
 
     def put(self, uploads: Sequence[Upload]) -> None:
-        self.library.items.put(self.base, uploads)
+        self.library.adding.put(self.base, uploads)
         while self.worker.run_next(100):
             pass
 

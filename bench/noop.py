@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from holdfast.core.admission import Request
-from holdfast.core.dependencies import SlotSpec
-from holdfast.core.slot import Built
-from holdfast.core.states import Operation
+from holdfast.engine.admission import Request
+from holdfast.engine.dependencies import SlotSpec
+from holdfast.engine.slot import Built
+from holdfast.engine.states import Operation
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from holdfast.runtime.work import Indexer, Task
+    from holdfast.engine.task import Indexer, Task
 
 
 class Noop:

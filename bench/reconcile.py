@@ -10,15 +10,15 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
-from holdfast.core.clock import SystemClock
-from holdfast.core.rules import Rules
-from holdfast.runtime.reconciler import Reconciler
-from holdfast.stores.opening import open_store
+from holdfast.clock import SystemClock
+from holdfast.engine.reconciler import Reconciler
+from holdfast.engine.rules import Rules
+from holdfast.engine.store.factory import open_store
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from holdfast.core.slot import Ring
+    from holdfast.engine.slot import Ring
 
 PASSES = 41
 FILL = """

@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bench.indexing import DIMENSION, InstantProvider, Shop
-from holdfast.knowledge.adding import Upload
-from holdfast.providers.base import Embedded, never
+from holdfast.documents.add import Upload
+from holdfast.llm.base import Embedded, never
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

@@ -8,8 +8,8 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from bench.indexing import InstantProvider, Shop
-from holdfast.knowledge.adding import Upload
-from holdfast.library.catalogue import Kind
+from holdfast.catalog.repository import Kind
+from holdfast.documents.add import Upload
 from holdfast.sources.folder import Found, scan
 
 FILES, FOLDERS = 10_000, 200
@@ -48,12 +48,12 @@ def _fill(root: Path) -> None:
 
 
 def _add(shop: Shop, root: Path) -> None:
-    shop.library.items.add(shop.base, [Upload("folder", kind=Kind.DIRECTORY, source=str(root))])
+    shop.library.adding.add(shop.base, [Upload("folder", kind=Kind.DIRECTORY, source=str(root))])
     _work(shop)
 
 
 def _look(shop: Shop, item: int) -> None:
-    shop.library.items.look(shop.base, [item])
+    shop.library.requesting.look(shop.base, [item])
     _work(shop)
 
 

@@ -15,10 +15,10 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from holdfast.core.clock import SystemClock
-from holdfast.knowledge.adding import Upload
-from holdfast.library.catalogue import BaseSettings
-from holdfast.runtime.executor import Executor
+from holdfast.catalog.repository import BaseSettings
+from holdfast.clock import SystemClock
+from holdfast.documents.add import Upload
+from holdfast.engine.executor import Executor
 from holdfast.search.fusion import HYBRID
 from holdfast.settings import Settings
 from holdfast.wiring import Library, open_settings
@@ -26,7 +26,7 @@ from holdfast.wiring import Library, open_settings
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from holdfast.search.searching import Hit
+    from holdfast.search.results import Hit
 
 CHANNELS = ("fulltext", "vector", "graph", HYBRID)
 CUTS = (2, 5, 10, 100)
@@ -63,7 +63,7 @@ def markdown(document: dict[str, Any]) -> str:
 
 def best_documents(hits: Sequence[Hit]) -> list[str]:
     """Return the documents of the hits, each where its best passage stands."""
-    return list(dict.fromkeys(hit.served.name.removesuffix(".md") for hit in hits))
+    return list(dict.fromkeys(hit.name.removesuffix(".md") for hit in hits))
 
 
 def ndcg(found: Sequence[str], relevant: Mapping[str, int], cut: int = 10) -> float:
@@ -80,7 +80,7 @@ def main(folder: str, most: int | None = None) -> int:
         library = Library(store, settings)
         base = library.catalogue.create_base("eval", BaseSettings(indexes=("vector", "fulltext", "graph")))
         started = time.process_time()
-        library.items.put(base, data.documents)
+        library.adding.put(base, data.documents)
         worker = Executor(store, library.indexers(), holder="eval", clock=SystemClock(), rules=settings.rules)
         while worker.run_next(100):
             pass

@@ -12,11 +12,11 @@ from collections import Counter
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from holdfast.core.clock import SystemClock
-from holdfast.core.states import Status
-from holdfast.knowledge.adding import Upload
-from holdfast.library.catalogue import BaseSettings
-from holdfast.runtime.executor import Executor
+from holdfast.catalog.repository import BaseSettings
+from holdfast.clock import SystemClock
+from holdfast.documents.add import Upload
+from holdfast.engine.executor import Executor
+from holdfast.engine.states import Status
 from holdfast.settings import Settings
 from holdfast.wiring import Library, open_settings
 
@@ -30,7 +30,7 @@ def main(folder: Path) -> int:
         store = open_settings(settings)
         library = Library(store, settings)
         base = library.catalogue.create_base("files", BaseSettings(indexes=("vector", "fulltext", "graph")))
-        library.items.put(base, [Upload(str(file.relative_to(folder)), file.read_bytes()) for file in files])
+        library.adding.put(base, [Upload(str(file.relative_to(folder)), file.read_bytes()) for file in files])
         worker = Executor(store, library.indexers(), holder="files", clock=SystemClock(), rules=settings.rules)
         longest, started = 0.0, time.monotonic()
         while worker.run_next(1):

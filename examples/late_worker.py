@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from holdfast.core.admission import Request
-from holdfast.core.clock import Moment, micros
-from holdfast.core.dependencies import SlotSpec
-from holdfast.core.rules import Rules
-from holdfast.core.slot import Built
-from holdfast.core.states import Operation
+from holdfast.clock import Moment, micros
+from holdfast.engine.admission import Request
+from holdfast.engine.dependencies import SlotSpec
+from holdfast.engine.rules import Rules
+from holdfast.engine.slot import Built
+from holdfast.engine.states import Operation
+from holdfast.engine.store.base import Completion
+from holdfast.engine.store.factory import open_store
 from holdfast.errors import StaleLease
-from holdfast.stores.base import Completion
-from holdfast.stores.opening import open_store
 
 
 class SlowClock:

@@ -12,11 +12,12 @@ import psycopg
 import pytest
 from hypothesis import HealthCheck, settings
 
-from holdfast.core.clock import SystemClock
-from holdfast.core.rules import Rules
-from holdfast.stores.opening import open_store
+from holdfast.clock import SystemClock
+from holdfast.engine.rules import Rules
+from holdfast.engine.store.factory import open_store
 from tests.support.clock import FakeClock
 from tests.support.databases import Databases
+from tests.support.selection import in_proof
 from tests.support.servers import Postgres, Valkey
 from tests.support.stores import open_test_store
 
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from holdfast.stores.sql import SqlStore
+    from holdfast.engine.store.sql_store import SqlStore
 
 
 # The machine may be busy, and a run must mean the same tomorrow: no deadline, no chance.
@@ -32,11 +33,27 @@ settings.register_profile("holdfast", deadline=None, derandomize=True, suppress_
 settings.load_profile("holdfast")
 
 
+@pytest.hookimpl(tryfirst=True)  # before pytest selects by marks
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark the tests that run in `make proof`."""
+    for item in items:
+        if in_proof(item):
+            item.add_marker("proof")
+
+
 def pytest_collection_finish() -> None:
     """Look for garbage seldom, and never among what was collected: thousands of tests stay until the end."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(50_000, 20, 100)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_after_fork(session: pytest.Session, name: str) -> None:
+    """Give each test process a temporary folder of its own."""
+    factory: pytest.TempPathFactory = session.config._tmp_path_factory  # type: ignore[attr-defined]
+    factory._basetemp = folder = factory.getbasetemp() / name
+    folder.mkdir(mode=0o700)
 
 
 @pytest.fixture(scope="session")

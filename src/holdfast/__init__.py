@@ -10,12 +10,12 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from holdfast.front.documents import File as File
-    from holdfast.front.door import Holdfast as Holdfast
+    from holdfast.service.client import Holdfast as Holdfast
+    from holdfast.service.documents import File as File
 
 __version__ = "0.1.0"
 
-_DOORS = {"Holdfast": "holdfast.front.door", "File": "holdfast.front.documents"}
+_DOORS = {"Holdfast": "holdfast.service.client", "File": "holdfast.service.documents"}
 
 logging.getLogger(__name__).addHandler(logging.NullHandler())  # whoever uses a library decides where it speaks
 

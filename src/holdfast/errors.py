@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from datetime import timedelta
 
-    from holdfast.core.slot import Ticket
+    from holdfast.engine import Ticket
 
 
 class HoldfastError(Exception):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
+from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from holdfast.errors import MissingExtra
@@ -27,6 +28,16 @@ INCLUDED: Mapping[str, frozenset[str]] = {
     "mcp": frozenset({"client", "documents"}),
     "server": frozenset({"client", "documents"}),
 }
+
+
+def require(extra: str) -> None:
+    """Raise `MissingExtra` if a package that an extra installs is missing; loads none of them.
+
+    For programs that load most packages later: they say it before they create files or start processes.
+    """
+    for module, home in EXTRA_OF.items():
+        if home == extra and find_spec(module) is None:
+            raise MissingExtra(module, extra)
 
 
 @contextmanager

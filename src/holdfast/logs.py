@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 
-from holdfast.core.url_secrets import masked
+from holdfast.url_secrets import masked
 
 HTTP_CLIENT = "httpx2"  # logs the address of every request
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 from holdfast import __version__
 from holdfast.errors import Conflict, HoldfastError, Unauthorized
 from holdfast.extras import required
-from holdfast.front.door import Holdfast
+from holdfast.service.client import Holdfast
 
 with required("mcp"):
     from mcp.server.mcpserver import Context, MCPServer
@@ -23,7 +23,7 @@ with required("mcp"):
     from mcp_types import ToolAnnotations
     from pydantic import TypeAdapter, ValidationError
 
-    from holdfast.front.local import Local
+    from holdfast.service.local import Local
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -62,7 +62,7 @@ def run(
         if not http:
             server.run("stdio")
             return
-        from holdfast.api.listening import listen  # noqa: PLC0415 - needed for HTTP alone
+        from holdfast.api.listen import listen  # noqa: PLC0415 - needed for HTTP alone
 
         with listen("127.0.0.1", port) as listening:
             address = f"http://127.0.0.1:{listening.getsockname()[1]}{PATH}"

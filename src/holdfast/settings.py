@@ -14,10 +14,9 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from holdfast.core.retry import RetryPolicy
-from holdfast.core.rules import Rules
-from holdfast.core.url_secrets import masked
+from holdfast.engine import RetryPolicy, Rules
 from holdfast.errors import BadSettings
+from holdfast.url_secrets import masked
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -92,6 +91,7 @@ class Settings:
 
     log: str = _is("", "what a server and its workers tell: `debug`, `info` or `warning`; empty: `info`")
 
+    compact_limit: int = _is(512, "megabytes up to which a SQLite database is compacted by itself; 0: only on demand")
     words_memory: int = _is(60, "megabytes of words that a process keeps for searching, on SQLite; 0: none")
 
     embedding_url: str = _is("", "an endpoint in OpenAI's format that embeds; empty: this machine, without a network")
@@ -138,6 +138,8 @@ class Settings:
             price = getattr(self, name)
             if price is not None and not 0 <= price < math.inf:
                 raise BadSettings(f"{PREFIX}{name.upper()} must be a price of 0 or more, not {price}.")
+        if self.compact_limit < 0:
+            raise BadSettings(f"{PREFIX}COMPACT_LIMIT must be 0 or more megabytes, not {self.compact_limit}.")
         if not 0 <= self.backoff_jitter < 1:
             raise BadSettings(f"{PREFIX}BACKOFF_JITTER must be from 0 to below 1, not {self.backoff_jitter}.")
         if not 0 <= self.port < 2**16:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import timedelta
+from functools import cached_property
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,70 +14,61 @@ from urllib.parse import urlsplit
 from sqlalchemy.engine import make_url
 
 from holdfast import __version__
-from holdfast.access.keys import Keys
-from holdfast.access.repeats import Repeats
-from holdfast.core.clock import SystemClock
-from holdfast.errors import BadSettings, HoldfastError
-from holdfast.events.deliveries import Deliveries
-from holdfast.events.encryption import SecretCipher
-from holdfast.events.log import Log
-from holdfast.events.webhooks import Webhooks
-from holdfast.indexes.base import Tools
-from holdfast.indexes.chunked import ChunkIndexer
-from holdfast.indexes.documents import CONTENT, ContentIndexer
-from holdfast.indexes.drawing import Drawings
-from holdfast.indexes.merging import MERGING, MergingIndexer, request_due
-from holdfast.indexes.portrait import Portraits
-from holdfast.indexes.registry import Indexes
-from holdfast.indexes.vector import HOPELESS, VectorIndex
-from holdfast.knowledge.adding import SOURCE
-from holdfast.knowledge.archives import Archives
-from holdfast.knowledge.archives import Parts as ArchiveParts
-from holdfast.knowledge.bases import Bases
-from holdfast.knowledge.cards import CARDS, Cards, CardsIndexer
-from holdfast.knowledge.doctor import Doctor
-from holdfast.knowledge.doctor import Parts as DoctorParts
-from holdfast.knowledge.dossiers import Dossiers
-from holdfast.knowledge.items import Items
-from holdfast.knowledge.looking import SourceIndexer, World
-from holdfast.knowledge.rolling import ROLLOUT, RolloutIndexer
-from holdfast.knowledge.shelves import Shelves
-from holdfast.knowledge.syncing import Syncing
-from holdfast.knowledge.trying import Trials
-from holdfast.library.blobs import Blobs
-from holdfast.library.catalogue import Catalogue
-from holdfast.library.file_records import FileRecords
-from holdfast.library.leftovers import Leftovers
-from holdfast.library.memos import Memos
-from holdfast.library.metering import Metered
-from holdfast.library.prices import Price
+from holdfast.clock import SystemClock
+from holdfast.db.notify import FileBell, MemoryBell, PostgresBell
+from holdfast.engine.store.factory import open_store
+from holdfast.errors import BadSettings
 from holdfast.logs import HTTP_CLIENT, log_to_stderr
-from holdfast.providers.offline import OfflineProvider
-from holdfast.providers.openai import PATIENCE, Endpoint, OpenAIProvider
-from holdfast.providers.pausing import Pausing
-from holdfast.runtime.crew import LocalCrew, Parts, no_sweep
-from holdfast.runtime.liveness import holder_name, known_dead
-from holdfast.runtime.reconciler import Reconciler
-from holdfast.schedulers.base import scheduler
-from holdfast.search.asking import Asking
-from holdfast.search.searching import Searching
-from holdfast.sources.folder import FolderRules
-from holdfast.sources.limits import FolderLimits
-from holdfast.sources.reach import WEBHOOK_ALLOW, Reach
-from holdfast.stores.bells import FileBell, MemoryBell, PostgresBell
-from holdfast.stores.erasing import Erasing
-from holdfast.stores.opening import open_store
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping, Sequence
 
-    from holdfast.core.clock import Clock
-    from holdfast.providers.base import Unmetered
-    from holdfast.runtime.work import Indexer
-    from holdfast.schedulers.base import Scheduler
+    from holdfast.auth.idempotency import Repeats
+    from holdfast.auth.keys import Keys
+    from holdfast.bases.archives import Archives
+    from holdfast.bases.cards import StudyCards
+    from holdfast.bases.lifecycle import Bases
+    from holdfast.bases.probe import Trials
+    from holdfast.catalog.blobs import Blobs
+    from holdfast.catalog.erasure import Erasure
+    from holdfast.catalog.file_records import FileRecords
+    from holdfast.catalog.orphan_blobs import Leftovers
+    from holdfast.catalog.repository import Catalogue
+    from holdfast.clock import Clock
+    from holdfast.db.database import Transaction
+    from holdfast.db.notify import Bell
+    from holdfast.doctor.doctor import Doctor
+    from holdfast.documents.add import Adding
+    from holdfast.documents.bulk import Matching
+    from holdfast.documents.details import Dossiers
+    from holdfast.documents.folder_sync import Syncing
+    from holdfast.documents.items import Items
+    from holdfast.documents.operations import Requesting
+    from holdfast.documents.queries import Shelves
+    from holdfast.documents.remove import Removing
+    from holdfast.documents.source_sync import World
+    from holdfast.engine.reconciler import Reconciler
+    from holdfast.engine.schedulers.base import Scheduler
+    from holdfast.engine.store.sql_store import SqlStore
+    from holdfast.engine.task import Indexer
+    from holdfast.engine.worker import LocalCrew, Parts
+    from holdfast.events.log import Log
+    from holdfast.indexes.base import Tools
+    from holdfast.indexes.graph.graph_queries import Portraits
+    from holdfast.indexes.graph.graph_view import Drawings
+    from holdfast.indexes.index_slot import ChunkIndexer
+    from holdfast.indexes.registry import Indexes
+    from holdfast.llm.base import Unmetered
+    from holdfast.llm.circuit_breaker import Pausing
+    from holdfast.llm.paid_cache import Memos
+    from holdfast.llm.prices import Price
+    from holdfast.search.answers import Asking
+    from holdfast.search.search import Searching
     from holdfast.settings import Settings
-    from holdfast.stores.bells import Bell
-    from holdfast.stores.sql import SqlStore
+    from holdfast.sources.folder_limits import FolderLimits
+    from holdfast.webhooks.deliveries import Deliveries
+    from holdfast.webhooks.encryption import SecretCipher
+    from holdfast.webhooks.endpoints import Webhooks
 
 LOG = "%(asctime)s %(levelname)s %(message)s"
 CHATTY = ("alembic", "uvicorn", HTTP_CLIENT, "httpcore2", "openai")  # below WARNING they log every step or call
@@ -95,6 +87,8 @@ class Recipe:
 
     def __call__(self) -> Parts:
         """Open the database and load the indexers, in the process that uses them."""
+        from holdfast.engine.worker import Parts, no_sweep
+
         settings = self.settings
         if settings.log:
             show_log(settings.log)
@@ -163,7 +157,10 @@ def load_indexers(where: str) -> Mapping[str, Indexer]:
 
 
 class Library:
-    """Documents and their indexes on one store: the parts that whoever adds, builds and searches share."""
+    """The parts that work with documents on one store; each is loaded and made when it is first used.
+
+    A command that lists documents does not pay for a reader of PDF files or for a client of a language model.
+    """
 
     def __init__(
         self,
@@ -175,105 +172,339 @@ class Library:
         clock: Clock | None = None,
     ) -> None:
         self.store = store
-        self._home = Path(settings.home)
-        self.catalogue = Catalogue(store.database)
-        self.blobs = Blobs(Path(settings.data), alone=not _shared(settings))
-        self.erasing = Erasing(store.database)
-        self.files = FileRecords(store.database, self.blobs, holder=holder_name(), dead=known_dead)
-        self.leftovers = Leftovers(store.database, self.files, clock or SystemClock())
-        self.memos = Memos(store.database, prices(settings))
-        self.tools = tools = Tools(
-            database=store.database,
-            memos=self.memos,
-            embedder=Metered(_pausing(embedder or open_embedder(settings), settings.embedding_url, clock), self.memos),
-            speaker=Metered(_pausing(speaker or open_speaker(settings), settings.chat_url, clock), self.memos),
-            here=Metered(OfflineProvider(), self.memos),
-            words_memory=settings.words_memory,
+        self._settings = settings
+        self._embedder = embedder
+        self._speaker = speaker
+        self._clock = clock or SystemClock()
+        store.costs = self._costs
+
+    def _costs(self, tx: Transaction, owners: Sequence[tuple[str, str]]) -> dict[tuple[str, str], float]:
+        return self.indexes.costs(tx, owners)
+
+    # ------------------------------------------------------------ what is stored
+
+    @cached_property
+    def catalogue(self) -> Catalogue:
+        """Bases, items and recipes."""
+        from holdfast.catalog.repository import Catalogue
+
+        return Catalogue(self.store.database)
+
+    @cached_property
+    def blobs(self) -> Blobs:
+        """The files of documents."""
+        from holdfast.catalog.blobs import Blobs
+
+        return Blobs(Path(self._settings.data), alone=not _shared(self._settings))
+
+    @cached_property
+    def files(self) -> FileRecords:
+        """The records of files that no item names."""
+        from holdfast.catalog.file_records import FileRecords
+        from holdfast.engine.liveness import holder_name, known_dead
+
+        return FileRecords(self.store.database, self.blobs, holder=holder_name(), dead=known_dead)
+
+    @cached_property
+    def leftovers(self) -> Leftovers:
+        """The files that are to be removed."""
+        from holdfast.catalog.orphan_blobs import Leftovers
+
+        return Leftovers(self.store.database, self.files, self._clock)
+
+    @cached_property
+    def erasure(self) -> Erasure:
+        """What is deleted and not yet gone from the disk."""
+        from holdfast.catalog.erasure import Erasure
+
+        return Erasure(self.store.database, compact_limit=self._settings.compact_limit * 2**20)
+
+    @cached_property
+    def memos(self) -> Memos:
+        """The cache of paid answers, and the ledger."""
+        from holdfast.llm.paid_cache import Memos
+
+        return Memos(self.store.database, prices(self._settings))
+
+    # ------------------------------------------------------------ indexes and search
+
+    @cached_property
+    def tools(self) -> Tools:
+        """What indexes are made with: providers that pause while they are down, and write on the ledger."""
+        settings = self._settings
+        embedder = self._embedder or open_embedder(settings)
+        speaker = self._speaker or open_speaker(settings)
+        return self._tools(
+            _pausing(embedder, settings.embedding_url, self._clock), _pausing(speaker, settings.chat_url, self._clock)
         )
-        self.indexes = Indexes(tools, self.catalogue)
-        store.costs = self.indexes.costs
-        self.items = Items(store, self.catalogue, self.files, self.indexes)
-        self.bases = Bases(store, self.catalogue, self.indexes, self.items)
-        self.archives = Archives(ArchiveParts(store, self.blobs, self.bases, self.items, __version__))
-        self.shelves = Shelves(store, self.blobs, self.indexes)
-        self.dossiers = Dossiers(self.shelves)
-        self.log = Log(store.database)
-        self.keys = Keys(store.database)
-        self.world = World(
-            reach=Reach.parse(settings.fetch_allow),
-            rules=FolderRules(limits=own_data(settings)),
-            roots=tuple(map(Path, settings.allowed_roots)),
+
+    def _tools(self, embedder: Unmetered, speaker: Unmetered) -> Tools:
+        from holdfast.indexes.base import Tools
+        from holdfast.llm.metering import Metered
+        from holdfast.llm.offline import OfflineProvider
+
+        return Tools(
+            database=self.store.database,
+            memos=self.memos,
+            embedder=Metered(embedder, self.memos),
+            speaker=Metered(speaker, self.memos),
+            here=Metered(OfflineProvider(), self.memos),
+            words_memory=self._settings.words_memory,
+        )
+
+    @cached_property
+    def indexes(self) -> Indexes:
+        """The registry of indexes."""
+        from holdfast.indexes.registry import Indexes
+
+        return Indexes(self.tools, self.catalogue)
+
+    @cached_property
+    def searching(self) -> Searching:
+        """The search."""
+        from holdfast.search.search import Searching
+
+        return Searching(self.store.database, self.indexes)
+
+    @cached_property
+    def portraits(self) -> Portraits:
+        """Entities of the graph."""
+        from holdfast.indexes.graph.graph_queries import Portraits
+
+        return Portraits(self.store.database)
+
+    @cached_property
+    def drawings(self) -> Drawings:
+        """The graph as it is drawn."""
+        from holdfast.indexes.graph.graph_view import Drawings
+
+        return Drawings(self.store.database)
+
+    @cached_property
+    def asking(self) -> Asking:
+        """Answers."""
+        from holdfast.search.answers import Asking
+
+        return Asking(self.searching, self.portraits, self.tools.speaker_of)
+
+    # ------------------------------------------------------------ documents and bases
+
+    @cached_property
+    def items(self) -> Items:
+        """Documents by name, number and metadata."""
+        from holdfast.documents.items import Items
+
+        return Items(self.store, self.catalogue)
+
+    @cached_property
+    def adding(self) -> Adding:
+        """Adding documents."""
+        from holdfast.documents.add import Adding
+
+        return Adding(self.store, self.catalogue, self.files, self.indexes)
+
+    @cached_property
+    def removing(self) -> Removing:
+        """Deleting documents."""
+        from holdfast.documents.remove import Removing
+
+        return Removing(self.store, self.blobs)
+
+    @cached_property
+    def requesting(self) -> Requesting:
+        """Operations on documents: index, retry, cancel, refresh."""
+        from holdfast.documents.operations import Requesting
+
+        return Requesting(self.store, self.adding)
+
+    @cached_property
+    def matching(self) -> Matching:
+        """Operations on everything that matches a filter."""
+        from holdfast.documents.bulk import Matching
+
+        return Matching(self.store, self.requesting, self.removing)
+
+    @cached_property
+    def shelves(self) -> Shelves:
+        """Lists of documents, and single ones."""
+        from holdfast.documents.queries import Shelves
+
+        return Shelves(self.store, self.blobs, self.indexes)
+
+    @cached_property
+    def dossiers(self) -> Dossiers:
+        """What indexes know of a document."""
+        from holdfast.documents.details import Dossiers
+
+        return Dossiers(self.shelves)
+
+    @cached_property
+    def world(self) -> World:
+        """Which folders and servers may be read."""
+        from holdfast.documents.source_sync import World
+        from holdfast.sources.address_policy import Reach
+        from holdfast.sources.folder import FolderRules
+
+        return World(
+            reach=Reach.parse(self._settings.fetch_allow),
+            rules=FolderRules(limits=own_data(self._settings)),
+            roots=tuple(map(Path, self._settings.allowed_roots)),
             keyed=self.keys.exist,
         )
-        self.repeats = Repeats(store.database)
-        cipher = SecretCipher(settings.secret_key, Path(settings.home))
-        webhook_reach = Reach.parse(settings.webhook_allow, WEBHOOK_ALLOW)
-        self.webhooks = Webhooks(store.database, self.log, cipher, webhook_reach)
-        self.deliveries = Deliveries(store.database, self.log, cipher)
-        self.syncing = Syncing(store, self.items, self.world)
-        self.cards = Cards(store, self.indexes)
-        self.searching = Searching(store.database, self.indexes)
-        self.portraits = Portraits(store.database)
-        self.drawings = Drawings(store.database)
-        self.asking = Asking(self.searching, self.portraits, tools.speaker_of)
-        self.trials = Trials(
-            replace(
-                tools,
-                embedder=Metered(embedder or open_embedder(settings, A_TRIAL), self.memos),
-                speaker=Metered(speaker or open_speaker(settings, A_TRIAL), self.memos),
-            ),
-            {
-                role: host
-                for role, url in (("embedding", settings.embedding_url), ("chat", settings.chat_url))
-                if (host := urlsplit(url).hostname)
-            },
+
+    @cached_property
+    def syncing(self) -> Syncing:
+        """Folders that are kept in step with a base."""
+        from holdfast.documents.folder_sync import Syncing
+
+        return Syncing(self.store, self.adding, self.requesting, self.world)
+
+    @cached_property
+    def bases(self) -> Bases:
+        """Creating, changing and deleting bases."""
+        from holdfast.bases.lifecycle import Bases
+
+        return Bases(self.store, self.catalogue, self.indexes, self.removing)
+
+    @cached_property
+    def archives(self) -> Archives:
+        """Export and import of bases."""
+        from holdfast.bases.archives import Archives, Parts
+
+        return Archives(Parts(self.store, self.blobs, self.bases, self.adding, __version__))
+
+    @cached_property
+    def cards(self) -> StudyCards:
+        """Study cards."""
+        from holdfast.bases.cards import StudyCards
+
+        return StudyCards(self.store, self.indexes)
+
+    @cached_property
+    def trials(self) -> Trials:
+        """Tests of providers; they observe no pause and wait less long."""
+        from holdfast.bases.probe import Trials
+
+        settings = self._settings
+        hosts = {"embedding": settings.embedding_url, "chat": settings.chat_url}
+        tools = self._tools(
+            self._embedder or open_embedder(settings, A_TRIAL), self._speaker or open_speaker(settings, A_TRIAL)
         )
+        return Trials(tools, {role: host for role, url in hosts.items() if (host := urlsplit(url).hostname)})
 
     @property
     def doctor(self) -> Doctor:
-        """Whoever compares every store with what should be there, and says why things wait."""
+        """The check of every store."""
+        from holdfast.doctor.doctor import Doctor, Parts
+
         return Doctor(
-            DoctorParts(self.store, self.catalogue, self.blobs, self.leftovers, self.indexes, self.items, self.erasing)
+            Parts(
+                store=self.store,
+                catalogue=self.catalogue,
+                blobs=self.blobs,
+                leftovers=self.leftovers,
+                indexes=self.indexes,
+                adding=self.adding,
+                requesting=self.requesting,
+                erasure=self.erasure,
+            )
         )
 
+    # ------------------------------------------------------------ keys, events, webhooks
+
+    @cached_property
+    def keys(self) -> Keys:
+        """Keys of the server."""
+        from holdfast.auth.keys import Keys
+
+        return Keys(self.store.database)
+
+    @cached_property
+    def repeats(self) -> Repeats:
+        """Answers to requests that are sent again."""
+        from holdfast.auth.idempotency import Repeats
+
+        return Repeats(self.store.database)
+
+    @cached_property
+    def log(self) -> Log:
+        """The event log."""
+        from holdfast.events.log import Log
+
+        return Log(self.store.database)
+
+    @cached_property
+    def _cipher(self) -> SecretCipher:
+        from holdfast.webhooks.encryption import SecretCipher
+
+        return SecretCipher(self._settings.secret_key, Path(self._settings.home))
+
+    @cached_property
+    def webhooks(self) -> Webhooks:
+        """Addresses that receive events."""
+        from holdfast.sources.address_policy import WEBHOOK_ALLOW, Reach
+        from holdfast.webhooks.endpoints import Webhooks
+
+        reach = Reach.parse(self._settings.webhook_allow, WEBHOOK_ALLOW)
+        return Webhooks(self.store.database, self.log, self._cipher, reach)
+
+    @cached_property
+    def deliveries(self) -> Deliveries:
+        """The outbox of webhooks."""
+        from holdfast.webhooks.deliveries import Deliveries
+
+        return Deliveries(self.store.database, self.log, self._cipher)
+
+    # ------------------------------------------------------------ work
+
     def sweep(self, limit: int) -> int:
-        """Remove what nobody needs, and ask for what follows when documents have come to rest."""
-        self.indexes.audit(limit)
-        swept, failed = 0, []
-        parts: list[Callable[[int], int]] = [
-            self.indexes.sweeper().sweep,
-            lambda _: request_due(self.store),
-            self.bases.finish,
-            self.archives.finish,
-            self.items.finish,
-            self.leftovers.sweep,
-        ]
-        for part in parts:
-            try:
-                swept = max(swept, part(limit))
-            except HoldfastError as error:  # an index whose store is away must not hold up the deletes of all others
-                failed.append(error)
-        if swept < limit:  # else there is more, and one pass over the disk does for all of it
-            self.erasing.erase()
-        if failed:
-            raise failed[0]
-        return swept
+        """Run the periodic clean-up once."""
+        from holdfast.bases.cleanup import Cleanup
+
+        return Cleanup(
+            store=self.store,
+            indexes=self.indexes,
+            bases=self.bases,
+            archives=self.archives,
+            removing=self.removing,
+            requesting=self.requesting,
+            leftovers=self.leftovers,
+            erasure=self.erasure,
+        ).run(limit)
 
     def indexers(self) -> Mapping[str, Indexer]:
         """Return what builds each kind of slot."""
-        database = self.store.database
-        content = ContentIndexer(database, self.catalogue, self.blobs, self.indexes.sweeper(), self._home)
+        from holdfast.bases.cards import CARDS, CardsIndexer
+        from holdfast.bases.rollout import ROLLOUT, RolloutIndexer
+        from holdfast.documents.add import SOURCE
+        from holdfast.documents.source_sync import SourceIndexer
+        from holdfast.indexes.base import CONTENT
+        from holdfast.indexes.content_slot import ContentIndexer
+        from holdfast.indexes.graph.merging import MERGING, MergingIndexer
+
+        database, home = self.store.database, Path(self._settings.home)
         return {
-            CONTENT: content,
-            SOURCE: SourceIndexer(self.store, self.catalogue, self.items, self.world),
+            CONTENT: ContentIndexer(database, self.catalogue, self.blobs, self.indexes.sweeper(), home),
+            SOURCE: SourceIndexer(
+                self.store,
+                self.catalogue,
+                self.world,
+                items=self.items,
+                adding=self.adding,
+                removing=self.removing,
+                requesting=self.requesting,
+            ),
             CARDS: CardsIndexer(database),
             MERGING: MergingIndexer(self.tools, self.catalogue),
-            ROLLOUT: RolloutIndexer(self.store, self.catalogue, self.indexes, self.items.adding),
+            ROLLOUT: RolloutIndexer(self.store, self.catalogue, self.indexes, self.adding),
             **{kind: self._chunked(kind) for kind in self.indexes.kinds},
         }
 
     def _chunked(self, kind: str) -> ChunkIndexer:
         """Return what builds an index; a base whose embedding model is gone fails as a whole."""
+        from holdfast.indexes.index_slot import ChunkIndexer
+        from holdfast.indexes.vector.index import HOPELESS, VectorIndex
+
         return ChunkIndexer(
             self.indexes[kind],
             self.store.database,
@@ -285,6 +516,8 @@ class Library:
 
 def own_data(settings: Settings) -> FolderLimits:
     """Return the files and folders that we write ourselves, which are no source of documents."""
+    from holdfast.sources.folder_limits import FolderLimits
+
     url = make_url(settings.database)
     file = url.database if url.get_backend_name() == "sqlite" else None
     return FolderLimits(
@@ -299,54 +532,77 @@ def _shared(settings: Settings) -> bool:
     return any(path.is_relative_to(data) for path in (Path(settings.home).absolute(), *ours.files))
 
 
-def open_embedder(settings: Settings, patience: timedelta = PATIENCE) -> Unmetered:
+def open_embedder(settings: Settings, patience: timedelta | None = None) -> Unmetered:
     """Return what embeds: an endpoint, or this machine."""
     if not settings.embedding_url:
+        from holdfast.llm.offline import OfflineProvider
+
         return OfflineProvider()
+    from holdfast.llm.openai import PATIENCE, Endpoint, OpenAIProvider
+
     return OpenAIProvider(
         Endpoint(
             base_url=settings.embedding_url,
             key=settings.embedding_key,
             embedding_model=settings.embedding_model,
-            timeout=patience,
+            timeout=patience or PATIENCE,
         )
     )
 
 
-def open_speaker(settings: Settings, patience: timedelta = PATIENCE) -> Unmetered:
+def open_speaker(settings: Settings, patience: timedelta | None = None) -> Unmetered:
     """Return what speaks: an endpoint, or nobody."""
     if not settings.chat_url:
+        from holdfast.llm.offline import OfflineProvider
+
         return OfflineProvider()
+    from holdfast.llm.openai import PATIENCE, Endpoint, OpenAIProvider
+
     return OpenAIProvider(
-        Endpoint(base_url=settings.chat_url, key=settings.chat_key, chat_model=settings.chat_model, timeout=patience)
+        Endpoint(
+            base_url=settings.chat_url,
+            key=settings.chat_key,
+            chat_model=settings.chat_model,
+            timeout=patience or PATIENCE,
+        )
     )
 
 
 def prices(settings: Settings) -> dict[str, Price]:
     """Return what the models cost, by their names."""
+    from holdfast.llm.prices import Price
+
     return {
         settings.embedding_model: Price(read=settings.embedding_price),
         settings.chat_model: Price(read=settings.chat_price_read, written=settings.chat_price_written),
     }
 
 
-def _pausing(provider: Unmetered, url: str, clock: Clock | None) -> Pausing:
+def _pausing(provider: Unmetered, url: str, clock: Clock) -> Pausing:
     """Leave a provider alone while it is down; people know it by its models and its address."""
+    from holdfast.llm.circuit_breaker import Pausing
+
     models = " and ".join(model for model in (provider.embedding_model, provider.chat_model) if model)
     name = " at ".join(part for part in (models, urlsplit(url).hostname) if part)
-    return Pausing(provider, name, clock=clock or SystemClock())
+    return Pausing(provider, name, clock=clock)
 
 
 def crew(settings: Settings, indexers: str | None = None) -> LocalCrew:
     """Make a crew that can be handed to any scheduler."""
+    from holdfast.engine.worker import LocalCrew
+
     return LocalCrew(Recipe(settings=settings, indexers=indexers))
 
 
 def open_scheduler(settings: Settings) -> Scheduler:
     """Make the scheduler that the settings name."""
+    from holdfast.engine.schedulers.base import scheduler
+
     return scheduler(settings.scheduler, workers=settings.workers, rings_per_worker=settings.rings_per_worker)
 
 
 def reconciler(store: SqlStore, carrying: Scheduler, kinds: tuple[str, ...], settings: Settings) -> Reconciler:
     """Make a reconciler for a scheduler that is told of its work."""
+    from holdfast.engine.reconciler import Reconciler
+
     return Reconciler(store, carrying, kinds, settings.rules, retention=settings.retention)

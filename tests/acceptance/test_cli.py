@@ -126,6 +126,7 @@ def home(tmp_path: Path) -> Path:
 # ---------------------------------------------------------------- the start
 
 
+@pytest.mark.smoke
 def test_nothing_heavy_is_loaded_before_a_command_runs(home: Path) -> None:
     script = (
         "import sys; from holdfast.cli import main; main(['--help']); "
@@ -275,6 +276,7 @@ def serving(home: Path, log: Path) -> Iterator[str]:
         assert "The server ended." in log.read_text()
 
 
+@pytest.mark.smoke
 def test_a_server_answers_the_same_commands(home: Path, tmp_path: Path) -> None:
     file = tmp_path / "buoys.md"
     file.write_text("# Buoys\n\nA buoy floats.")

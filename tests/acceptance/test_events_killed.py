@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from holdfast.core.clock import SystemClock
-from holdfast.events.catalogue import Cursor, PublicEvent
+from holdfast.clock import SystemClock
+from holdfast.db.notify import MemoryBell
 from holdfast.events.feed import Feed, Heartbeat
 from holdfast.events.log import Log
+from holdfast.events.public_events import Cursor, PublicEvent
 from holdfast.settings import Settings
-from holdfast.stores.bells import MemoryBell
 from holdfast.wiring import open_news, open_settings
 from tests.support.patience import PATIENCE_SECONDS
 from tests.support.processes import ROOT, until
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 # Admits and cancels until it is killed, in transactions of its own.
 WRITER = """
 import itertools, sys
-from holdfast.core.states import Operation
+from holdfast.engine.states import Operation
 from holdfast.settings import Settings
 from holdfast.wiring import open_settings
 from tests.support.stores import request
@@ -42,8 +42,8 @@ for number in itertools.count(1):
 # Follows the log from a place, as a web process does for a browser, and writes down each id it has sent.
 FOLLOWER = """
 import sys
-from holdfast.core.clock import SystemClock
-from holdfast.events.catalogue import Cursor, PublicEvent
+from holdfast.clock import SystemClock
+from holdfast.events.public_events import Cursor, PublicEvent
 from holdfast.events.feed import Feed, Reset
 from holdfast.events.log import Log
 from holdfast.settings import Settings
@@ -86,6 +86,7 @@ def everything(log: Log) -> list[str]:
     return found
 
 
+@pytest.mark.smoke
 def test_a_browser_catches_up_whatever_is_killed(
     database_url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -127,9 +128,9 @@ def test_a_browser_catches_up_whatever_is_killed(
 # Writes an event and stays inside its transaction.
 LINGERER = """
 import pathlib, signal, sys
-from holdfast.core.effects import Event
+from holdfast.engine.effects import Event
 from holdfast.settings import Settings
-from holdfast.stores.desk import record
+from holdfast.engine.store.transitions import record
 from holdfast.wiring import open_settings
 store = open_settings(Settings(database=sys.argv[1]))
 with store.database.writing(durable=True) as tx:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from holdfast.core.states import Outcome, Status
+from holdfast.engine.states import Outcome, Status
 from tests.support.celery_worker import CeleryWorker
 from tests.support.processes import ROOT, until
 from tests.support.servers import Child, Valkey
@@ -139,6 +139,7 @@ def setting(shop: Shop, **variables: str) -> Iterator[None]:
 # ---------------------------------------------------------------- delivered twice
 
 
+@pytest.mark.smoke
 def test_a_message_delivered_three_times_is_paid_once(shop: Shop) -> None:
     job = shop.ask(text="one")
     for _ in range(2):

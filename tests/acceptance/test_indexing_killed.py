@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 import pytest
 from sqlalchemy import text
 
-from holdfast.core.states import SlotState, Status
-from holdfast.knowledge.adding import Upload
-from holdfast.library.catalogue import BaseSettings
-from holdfast.providers.batches import Batching
+from holdfast.catalog.repository import BaseSettings
+from holdfast.documents.add import Upload
+from holdfast.engine.states import SlotState, Status
+from holdfast.llm.batches import Batching
 from holdfast.settings import Settings
 from holdfast.wiring import Library, open_bell, open_settings
 from tests.support.paid_provider import PaidProvider
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from holdfast.stores.base import Owner
+    from holdfast.engine.store.base import Owner
 
 WORK = (
     "from holdfast.settings import Settings\nfrom holdfast.wiring import crew\ncrew(Settings.from_environment()).work()"
@@ -65,7 +65,7 @@ class Desk:
         return Worker(self.folder.parent / f"{name}.log", self.settings | more)
 
     def put(self, content: str) -> None:
-        assert self.library.items.put(self.base, [Upload("book.md", content.encode())])[0].accepted
+        assert self.library.adding.put(self.base, [Upload("book.md", content.encode())])[0].accepted
 
     def owner(self) -> Owner:
         return self.store.owner(self.base.key, self.library.items.find(self.base, "book.md").key)
@@ -142,6 +142,7 @@ def book(sections: int, word: str = "krill", *, edited: int | None = None) -> st
     )
 
 
+@pytest.mark.smoke
 def test_a_worker_killed_in_the_middle_wastes_no_more_than_was_under_way(desk: Desk) -> None:
     paid = desk.paid
     desk.put(book(1_500))
@@ -211,8 +212,8 @@ def assert_new(desk: Desk) -> None:
     """What is found is the new generation, whole and alone."""
     for kind in ("vector", "fulltext"):
         hits = desk.library.searching.channel(desk.base, kind, "section", 1_000)
-        assert {hit.served.generation for hit in hits} == {2}
-        said = [hit.served.passage.text for hit in hits]
+        assert {hit.generation for hit in hits} == {2}
+        said = [hit.text for hit in hits]
         assert len(said) == len(set(said)) == 600
         assert not [one for one in said if "krill of section 10." in one]
         assert [one for one in said if "granite of section 10." in one]

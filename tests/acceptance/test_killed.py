@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from holdfast.core.states import SlotState, Status
+from holdfast.engine.states import SlotState, Status
 from tests.support.building import Fault, hold, journal, passed
 from tests.support.processes import make_gate, open_gate, process_state, until
 from tests.support.shop import Shop
@@ -60,6 +60,7 @@ def test_a_worker_killed_at_any_point_is_replaced_by_another(shop: Shop, mode: s
         shop.assert_built_once(owner)
 
 
+@pytest.mark.smoke
 def test_a_document_that_kills_every_worker_fails_and_its_neighbours_succeed(shop: Shop) -> None:
     neighbours = ["doc-0", "doc-1", "doc-2"]
     shop.add("doc-0", "poison", "doc-1", "doc-2")

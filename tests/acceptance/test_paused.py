@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from holdfast.core.states import Operation, Outcome
+from holdfast.engine.states import Operation, Outcome
 from holdfast.errors import UnknownOwner
 from tests.support.building import WHOLE, Fault, all_rows, visible
 from tests.support.processes import make_gate, open_gate, until
@@ -76,6 +76,7 @@ def test_a_worker_that_wakes_up_after_another_has_committed_changes_nothing(
     shop.audit()
 
 
+@pytest.mark.smoke
 def test_a_worker_that_wakes_up_in_another_generation_changes_nothing(shop: Shop) -> None:
     shop.add("doc", slots=ONE)
     first = shop.store.slot("shelf", "doc", "cards").job

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import httpx2
 import pytest
 
-from holdfast.front.opening import open_library
+from holdfast.service.opening import open_library
 from holdfast.settings import Settings
 from tests.support.patience import PATIENCE_SECONDS
 from tests.support.serving import Serving
@@ -65,6 +65,7 @@ def test_who_looks_on_catches_up_after_the_server_was_killed_and_loses_and_doubl
     assert second.end() == 0
 
 
+@pytest.mark.smoke
 def test_ctrl_c_ends_it_cleanly_and_a_second_server_on_the_same_folder_is_refused(home: Path) -> None:
     first = Serving(home)
     first.http.post("/bases", json={"name": "sea", "indexes": ["fulltext"]})

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from holdfast.core.states import Status
+from holdfast.engine.states import Status
 from tests.support.building import Fault, hold, passed
 from tests.support.patience import PATIENCE_SECONDS
 from tests.support.processes import ROOT, make_gate, open_gate, until
@@ -24,8 +24,8 @@ LONG = {"lease": "120s", "heartbeat": "30s", "period": "30s"}
 CARELESS = """
 import sys
 from pathlib import Path
-from holdfast.runtime.crew import LocalCrew
-from holdfast.schedulers.embedded import EmbeddedScheduler
+from holdfast.engine.worker import LocalCrew
+from holdfast.engine.schedulers.embedded import EmbeddedScheduler
 from holdfast.settings import Settings
 from tests.support.building import Workshop
 workshop = Workshop(settings=Settings(database=sys.argv[1]), folder=Path(sys.argv[2]))
@@ -70,6 +70,7 @@ def test_a_worker_told_to_stop_under_load_gives_everything_back(shop: Shop, mode
     assert (shop.count("slot.completed"), shop.count("slot.expired")) == (20, 0)
 
 
+@pytest.mark.smoke
 def test_two_workers_side_by_side_build_each_document_once(shop: Shop) -> None:
     owners = [f"doc-{number}" for number in range(200)]
     make_gate(shop.folder, "claimed")

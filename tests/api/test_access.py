@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 
-from holdfast.access.callers import Scope
-from holdfast.library.catalogue import BaseSettings
+from holdfast.auth.principal import Scope
+from holdfast.catalog.repository import BaseSettings
 from tests.support.http_site import API, HttpSite, problem
 from tests.support.rig import Rig
 
@@ -113,6 +113,8 @@ ROUTES = {
     "read_overview": READ,
     "read_about": READ,
     "run_doctor": CROSS,
+    "read_erasure": CROSS,
+    "erase": CROSS,
 }
 OPEN_ENDED = {"follow_events"}  # its answer has no end
 UNLOCKED = {"read_session", "sign_in", "sign_out"}  # they are for those who have shown no key yet

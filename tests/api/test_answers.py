@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from holdfast.providers.openai import Endpoint, OpenAIProvider
+from holdfast.llm.openai import Endpoint, OpenAIProvider
 from tests.support.http_site import HttpSite
 from tests.support.paid_provider import (
     BAD_KEY,

@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from holdfast.catalog.repository import Kind
+from holdfast.documents.add import SOURCE, Terms, Upload
+from holdfast.documents.source_sync import World
 from holdfast.errors import StoreFull
-from holdfast.front.documents import saving
-from holdfast.knowledge.adding import SOURCE, Terms, Upload
-from holdfast.knowledge.looking import World
-from holdfast.library.catalogue import Kind
-from holdfast.sources.reach import Reach
+from holdfast.service.documents import saving
+from holdfast.sources.address_policy import Reach
 from tests.support.http_site import HttpSite, problem
 from tests.support.processes import ROOT
 from tests.support.rig import Rig
@@ -107,7 +107,7 @@ def test_a_write_that_the_disk_refuses_is_answered_with_507_and_leaves_nothing(
 @pytest.mark.parametrize("size", [FITS_IN_MEMORY, SPOOLED])
 def test_an_archive_that_does_not_fit_on_the_disk_leaves_no_base(site: HttpSite, size: int) -> None:
     archive = io.BytesIO()
-    site.rig.library.items.add(site.rig.base, [Upload("kept", os.urandom(size))], Terms(index=False))
+    site.rig.library.adding.add(site.rig.base, [Upload("kept", os.urandom(size))], Terms(index=False))
     site.rig.library.archives.export(site.rig.base, archive)
     before = written(site)
     with full_disk():
@@ -126,7 +126,7 @@ class Pipe(io.BytesIO):
 
 def test_a_piped_archive_that_does_not_fit_in_the_temporary_folder_leaves_no_base(site: HttpSite) -> None:
     archive = io.BytesIO()
-    site.rig.library.items.add(site.rig.base, [Upload("kept", os.urandom(SPOOLED))], Terms(index=False))
+    site.rig.library.adding.add(site.rig.base, [Upload("kept", os.urandom(SPOOLED))], Terms(index=False))
     site.rig.library.archives.export(site.rig.base, archive)
     before = written(site)
     with full_disk(), pytest.raises(StoreFull, match="TMPDIR"):
@@ -135,7 +135,7 @@ def test_a_piped_archive_that_does_not_fit_in_the_temporary_folder_leaves_no_bas
 
 
 def test_an_archive_or_file_that_does_not_fit_where_it_is_saved_leaves_no_part(site: HttpSite, tmp_path: Path) -> None:
-    site.rig.library.items.add(site.rig.base, [Upload("kept", os.urandom(SPOOLED))], Terms(index=False))
+    site.rig.library.adding.add(site.rig.base, [Upload("kept", os.urandom(SPOOLED))], Terms(index=False))
     with full_disk():
         with pytest.raises(StoreFull, match="for the archive"):
             site.rig.library.archives.export(site.rig.base, tmp_path / "copy.zip")
@@ -151,7 +151,7 @@ def test_a_page_that_does_not_fit_on_the_disk_waits_and_is_fetched_when_there_is
     worker = rig.hire("fetcher")
     with Site() as web:
         web.says("/page", reply(b"<p>" + b"tide " * 200_000 + b"</p>"))
-        rig.library.items.add(rig.base, [Upload("page", kind=Kind.URL, source=web.url("/page"))], Terms())
+        rig.library.adding.add(rig.base, [Upload("page", kind=Kind.URL, source=web.url("/page"))], Terms())
         item = rig.library.items.find(rig.base, "page")
         with full_disk():
             worker.run_next(1)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from holdfast.providers.openai import Endpoint, OpenAIProvider
+from holdfast.llm.openai import Endpoint, OpenAIProvider
 from tests.support.http_site import API, HttpSite
 from tests.support.patience import PATIENCE_SECONDS
 from tests.support.processes import until

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 import pytest
 from sqlalchemy import text
 
-from holdfast.events.sender import Sender
-from holdfast.events.sending import Line
-from holdfast.providers.openai import Endpoint, OpenAIProvider
-from holdfast.sources.reach import Reach
+from holdfast.llm.openai import Endpoint, OpenAIProvider
+from holdfast.sources.address_policy import Reach
+from holdfast.webhooks.http_post import Line
+from holdfast.webhooks.sender import Sender
 from tests.support.http_site import HttpSite, problem
 from tests.support.paid_provider import PaidProvider
 from tests.support.receiver import Receiver, say

@@ -13,12 +13,12 @@ from typer.testing import CliRunner
 
 from holdfast import Holdfast, errors
 from holdfast.cli.app import app
-from holdfast.front.local import Local
-from holdfast.front.opening import me
-from holdfast.front.remote import Remote
-from holdfast.front.values import Mode
+from holdfast.llm.openai import Endpoint, OpenAIProvider
 from holdfast.mcp import make_server
-from holdfast.providers.openai import Endpoint, OpenAIProvider
+from holdfast.service.local import Local
+from holdfast.service.opening import me
+from holdfast.service.remote import Remote
+from holdfast.service.schemas import Mode
 from holdfast.web.site import install
 from tests.support.http_site import HttpSite, problem
 from tests.support.paid_provider import DOWN, REFUSED, PaidProvider

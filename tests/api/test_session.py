@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from holdfast.access.callers import Scope
-from holdfast.core.clock import Moment, micros
+from holdfast.auth.principal import Scope
+from holdfast.clock import Moment, micros
 from tests.support.http_site import problem
 
 if TYPE_CHECKING:

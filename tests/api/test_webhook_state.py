@@ -8,8 +8,8 @@ import pytest
 from typer.testing import CliRunner
 
 from holdfast.cli.app import app
-from holdfast.events.attempts import Answer
 from holdfast.web.site import install
+from holdfast.webhooks.retry_policy import Answer
 from tests.support.http_site import HttpSite
 from tests.support.rig import Rig
 

@@ -9,20 +9,21 @@ from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Table, delete, insert, select, update
 
-from holdfast.core.slot import Built, Fault, Progress, Ring
-from holdfast.core.states import ACTIVE, Operation, Outcome, SlotState
-from holdfast.core.status import status_of
-from holdfast.stores import tables
-from holdfast.stores.base import Beat, Completion, Failure, Surrender
+from holdfast.db.schema import metadata
+from holdfast.engine.slot import Built, Fault, Progress, Ring
+from holdfast.engine.states import ACTIVE, Operation, Outcome, SlotState
+from holdfast.engine.status import status_of
+from holdfast.engine.store import tables
+from holdfast.engine.store.base import Beat, Completion, Failure, Surrender
 from tests.support.stores import request
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from datetime import timedelta
 
-    from holdfast.core.admission import Answer
-    from holdfast.core.slot import Slot, Ticket
-    from holdfast.stores.sql import SqlStore
+    from holdfast.engine.admission import Answer
+    from holdfast.engine.slot import Slot, Ticket
+    from holdfast.engine.store.sql_store import SqlStore
 
 KINDS = ("content", "vector", "graph", "cards")
 
@@ -133,7 +134,7 @@ def rows(store: SqlStore, table: Table) -> list[dict[str, Any]]:
 
 def everything(store: SqlStore) -> dict[str, list[dict[str, Any]]]:
     """Read every table."""
-    return {table.name: rows(store, table) for table in tables.metadata.sorted_tables}
+    return {table.name: rows(store, table) for table in metadata.sorted_tables}
 
 
 def put(store: SqlStore, table: Table, **columns: Any) -> int:
@@ -174,7 +175,7 @@ def stand(store: SqlStore, *slots: dict[str, Any], name: str = "doc") -> list[in
 def wipe(store: SqlStore) -> None:
     """Make the database as it was when it was new, but for the numbers it has handed out."""
     with store.database.engine.begin() as connection:
-        for table in reversed(tables.metadata.sorted_tables):
+        for table in reversed(metadata.sorted_tables):
             connection.execute(update(table).values(value=0) if table is tables.counters else delete(table))
 
 

@@ -16,11 +16,13 @@ import psycopg
 import pytest
 from sqlalchemy import inspect, text
 
-from holdfast.core.clock import SystemClock
-from holdfast.core.dependencies import SlotSpec
-from holdfast.core.rules import Rules
-from holdfast.core.slot import Fault, SlotId
-from holdfast.core.states import Operation
+from holdfast.clock import SystemClock
+from holdfast.engine.dependencies import SlotSpec
+from holdfast.engine.rules import Rules
+from holdfast.engine.slot import Fault, SlotId
+from holdfast.engine.states import Operation
+from holdfast.engine.store.base import Failure
+from holdfast.engine.store.factory import open_database, open_store
 from holdfast.errors import (
     BadRequest,
     BadSettings,
@@ -32,8 +34,6 @@ from holdfast.errors import (
     UnknownOwner,
     UnknownSlot,
 )
-from holdfast.stores.base import Failure
-from holdfast.stores.opening import open_database, open_store
 from tests.contract.steps import ask, beat, everything, ring_of, states, take
 from tests.support.patience import PATIENCE_SECONDS
 from tests.support.stores import ONE, open_test_store, request
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from holdfast.stores.sql import SqlStore
+    from holdfast.engine.store.sql_store import SqlStore
     from tests.support.clock import FakeClock
 
 O = Operation  # noqa: E741 - reads as the tables do
@@ -243,12 +243,12 @@ def test_a_database_of_a_newer_version_is_refused_and_unchanged(database_url: st
 # Gives up every privilege, so that the modes of files bind even the administrator; then tries to write.
 TRY_TO_WRITE = """
 import ctypes, sys
-from holdfast.core.admission import Request
-from holdfast.core.clock import SystemClock
-from holdfast.core.dependencies import SlotSpec
-from holdfast.core.rules import Rules
-from holdfast.core.states import Operation
-from holdfast.stores.opening import open_store
+from holdfast.engine.admission import Request
+from holdfast.clock import SystemClock
+from holdfast.engine.dependencies import SlotSpec
+from holdfast.engine.rules import Rules
+from holdfast.engine.states import Operation
+from holdfast.engine.store.factory import open_store
 
 header, nothing = (ctypes.c_uint32 * 2)(0x20080522, 0), (ctypes.c_uint32 * 6)()
 assert ctypes.CDLL(None).capset(header, nothing) == 0
@@ -345,13 +345,13 @@ def test_a_user_who_may_not_write_is_told_so(postgres_url: str) -> None:
 FILL = """
 import json, os, resource, sqlite3, subprocess, sys
 from pathlib import Path
-from holdfast.core.admission import Request
-from holdfast.core.clock import SystemClock
-from holdfast.core.dependencies import SlotSpec
-from holdfast.core.rules import Rules
-from holdfast.core.states import Operation
+from holdfast.engine.admission import Request
+from holdfast.clock import SystemClock
+from holdfast.engine.dependencies import SlotSpec
+from holdfast.engine.rules import Rules
+from holdfast.engine.states import Operation
 from holdfast.errors import HoldfastError
-from holdfast.stores.opening import open_store
+from holdfast.engine.store.factory import open_store
 
 room, folder = sys.argv[1], Path(sys.argv[2])
 if room == "file system":
@@ -473,7 +473,7 @@ def locked(path: Path, statement: str) -> Iterator[None]:
 
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("holdfast.stores.sqlite.BUSY_SECONDS", 0.01)
+    monkeypatch.setattr("holdfast.db.sqlite.BUSY_SECONDS", 0.01)
 
 
 @pytest.mark.usefixtures("impatient")
@@ -517,9 +517,9 @@ def test_the_rest_of_a_batch_after_a_bad_request_is_not_written(store: SqlStore)
 
 OTHER = """
 import sys
-from holdfast.core.clock import SystemClock
-from holdfast.core.rules import Rules
-from holdfast.stores.opening import open_store
+from holdfast.clock import SystemClock
+from holdfast.engine.rules import Rules
+from holdfast.engine.store.factory import open_store
 from tests.support.stores import request
 store = open_store(sys.argv[1], rules=Rules(), clock=SystemClock())
 store.admit([request("other")])
@@ -543,7 +543,7 @@ def test_opening_a_file_twice_in_one_process_keeps_its_locks(sqlite_url: str) ->
 
 @pytest.mark.postgres
 def test_whoever_waits_too_long_for_a_lock_is_told_so(postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("holdfast.stores.postgres.WAIT_MS", 200)
+    monkeypatch.setattr("holdfast.db.postgres.WAIT_MS", 200)
     store = open_plainly(postgres_url)
     store.admit([request("doc")])
     with store.database.engine.begin() as connection:

@@ -11,14 +11,33 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from holdfast import File, errors
-from holdfast.core.slot import Progress
-from holdfast.front import access, accounts, archives, asking, bases, documents, dossiers, history, jobs, remote
-from holdfast.front.local import Local
-from holdfast.front.opening import me
-from holdfast.front.remote import Remote
-from holdfast.front.values import Mode, OnDuplicate, Verdict
-from holdfast.providers.failures import failure_of
-from holdfast.stores.base import Beat, Surrender
+from holdfast.engine.slot import Progress
+from holdfast.engine.store.base import Beat, Surrender
+from holdfast.llm.failures import failure_of
+from holdfast.service import (
+    access,
+    archives,
+    bases,
+    documents,
+    jobs,
+    remote,
+)
+from holdfast.service import (
+    details as dossiers,
+)
+from holdfast.service import (
+    event_queries as history,
+)
+from holdfast.service import (
+    search as asking,
+)
+from holdfast.service import (
+    usage as accounts,
+)
+from holdfast.service.local import Local
+from holdfast.service.opening import me
+from holdfast.service.remote import Remote
+from holdfast.service.schemas import Mode, OnDuplicate, Verdict
 from tests.support.crew import raises
 from tests.support.http_site import HttpSite
 from tests.support.paid_provider import REFUSED, PaidProvider
@@ -368,6 +387,7 @@ def test_questions_are_answered_and_entities_shown(side: Any, rig: Rig) -> None:
     assert side.cards.list("shelf").items == []
     assert side.cards.export("shelf", "json").strip() == "[]"
     assert side.accounts.doctor() is not None
+    assert side.accounts.erase() == side.accounts.erasure()
 
 
 def test_all_is_seen_at_a_glance(side: Any, rig: Rig) -> None:
@@ -573,7 +593,8 @@ def test_every_kind_of_choice_is_tried() -> None:
 def test_an_unknown_word_for_a_choice_is_refused(rig: Rig, where: str, local: type, name: str, parameter: str) -> None:
     given = {"base": "shelf", "name": "n", "text": "t", "question": "q", "files": [File(name="f", content=b"f")]}
     with seen_from(where, rig) as library:
-        groups = {type(group).__name__.replace("Remote", "Local"): group for group in vars(library).values()}
+        members = [getattr(library, one) for one in dir(library) if not one.startswith("_")]
+        groups = {type(group).__name__.replace("Remote", "Local"): group for group in members}
         call = getattr(groups[local.__name__], name)
         taken = {one: value for one, value in given.items() if one in inspect.signature(call).parameters}
         with pytest.raises(errors.BadRequest, match=r"nonsense|should be"):

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from sqlalchemy import update
 
-from holdfast.core.clock import Moment, micros
-from holdfast.core.plan import Expire
-from holdfast.core.slot import Ring, SlotId, Ticket
-from holdfast.core.states import ACTIVE, Operation, SlotState
+from holdfast.clock import Moment, micros
+from holdfast.engine.plan import Expire
+from holdfast.engine.slot import Ring, SlotId, Ticket
+from holdfast.engine.states import ACTIVE, Operation, SlotState
+from holdfast.engine.store import statements, tables
 from holdfast.errors import StaleLease
-from holdfast.stores import statements, tables
 from tests.contract.steps import (
     alter,
     ask,
@@ -40,8 +40,8 @@ from tests.support.stores import open_test_store
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from holdfast.core.slot import Slot
-    from holdfast.stores.sql import SqlStore
+    from holdfast.engine.slot import Slot
+    from holdfast.engine.store.sql_store import SqlStore
     from tests.support.servers import Postgres
 
 S = SlotState

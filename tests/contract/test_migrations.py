@@ -14,17 +14,17 @@ from alembic.config import Config
 from sqlalchemy import event, inspect, text
 from sqlalchemy.engine import Engine
 
-from holdfast.access import tables as _access  # noqa: F401 - declares its tables
-from holdfast.core.clock import SystemClock
-from holdfast.core.rules import Rules
-from holdfast.core.status import status_of
-from holdfast.events import webhook_tables as _webhooks  # noqa: F401 - declares its tables
-from holdfast.indexes import graph_tables as _graph  # noqa: F401 - declares its tables
-from holdfast.indexes import questions_tables as _questions  # noqa: F401 - declares its tables
-from holdfast.library import tables as _documents  # noqa: F401 - declares its tables
-from holdfast.stores.migrate import HEAD
-from holdfast.stores.opening import open_database, open_store
-from holdfast.stores.tables import metadata
+from holdfast.auth import tables as _access  # noqa: F401 - declares its tables
+from holdfast.catalog import tables as _documents  # noqa: F401 - declares its tables
+from holdfast.clock import SystemClock
+from holdfast.db.migrate import HEAD
+from holdfast.db.schema import metadata
+from holdfast.engine.rules import Rules
+from holdfast.engine.status import status_of
+from holdfast.engine.store.factory import open_database, open_store
+from holdfast.indexes.graph import tables as _graph  # noqa: F401 - declares its tables
+from holdfast.indexes.questions import tables as _questions  # noqa: F401 - declares its tables
+from holdfast.webhooks import tables as _webhooks  # noqa: F401 - declares its tables
 from tests.contract.steps import ask
 from tests.support.patience import PATIENCE_SECONDS
 from tests.support.stores import open_test_store
@@ -118,6 +118,7 @@ def test_the_migrations_make_what_the_code_declares(database_url: str, declared_
     assert set(metadata.tables) == made.keys() - {"autoincrement"}
 
 
+@pytest.mark.proof
 @pytest.mark.parametrize(
     "statement",
     [
@@ -134,6 +135,7 @@ def test_a_difference_would_be_seen(database_url: str, declared_url: str, statem
     assert schema(database_url) != schema(declared_url)
 
 
+@pytest.mark.proof
 @pytest.mark.parametrize(
     ("index", "wrong"),
     [
@@ -151,6 +153,7 @@ def test_a_difference_within_an_index_would_be_seen(
     assert schema(database_url) != schema(declared_url)
 
 
+@pytest.mark.proof
 @pytest.mark.postgres
 @pytest.mark.parametrize(
     "statement",
@@ -228,6 +231,7 @@ def test_an_upgrade_that_fails_halfway_leaves_nothing_and_can_be_repeated(
 STRIDE = 7  # all of it is one transaction, so one statement stands for its neighbours
 
 
+@pytest.mark.proof
 def test_an_upgrade_can_be_stopped_at_any_statement(database_url: str, declared_url: str) -> None:
     stop = 1
     while True:
@@ -245,9 +249,9 @@ def test_an_upgrade_can_be_stopped_at_any_statement(database_url: str, declared_
 KILL_YOURSELF_HALFWAY = """
 import os, signal, sys
 import alembic.op
-from holdfast.core.clock import SystemClock
-from holdfast.core.rules import Rules
-from holdfast.stores.opening import open_store
+from holdfast.clock import SystemClock
+from holdfast.engine.rules import Rules
+from holdfast.engine.store.factory import open_store
 alembic.op.bulk_insert = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
 open_store(sys.argv[1], rules=Rules(), clock=SystemClock())
 """
@@ -268,10 +272,10 @@ def test_a_process_killed_in_the_middle_of_an_upgrade_leaves_nothing_behind(data
 OPEN_WHEN_TOLD = """
 import sys
 import alembic.command, alembic.config, alembic.script
-from holdfast.core.clock import SystemClock
-from holdfast.core.rules import Rules
-from holdfast.stores import postgres, sqlite
-from holdfast.stores.opening import open_store
+from holdfast.clock import SystemClock
+from holdfast.engine.rules import Rules
+from holdfast.db import postgres, sqlite
+from holdfast.engine.store.factory import open_store
 print("waiting", flush=True)
 for url in sys.stdin:
     try:
@@ -340,7 +344,7 @@ def test_a_database_of_the_first_version_is_brought_up_to_date_with_all_it_holds
     database = open_database(database_url, SystemClock())
     database.prepare()
     config = Config()
-    config.set_main_option("script_location", "holdfast:stores/migrations")
+    config.set_main_option("script_location", "holdfast:db/migrations")
     config.set_main_option("path_separator", "os")
     with database.writing(durable=True) as tx:
         config.attributes["connection"] = tx.connection
@@ -360,7 +364,7 @@ def test_items_of_before_there_were_lists_are_listed_as_they_stand(database_url:
     database = open_database(database_url, SystemClock())
     database.prepare()
     config = Config()
-    config.set_main_option("script_location", "holdfast:stores/migrations")
+    config.set_main_option("script_location", "holdfast:db/migrations")
     config.set_main_option("path_separator", "os")
     with database.writing(durable=True) as tx:
         config.attributes["connection"] = tx.connection
@@ -400,7 +404,7 @@ def test_what_was_cancelled_before_is_shown_as_it_would_be_now(database_url: str
     database = open_database(database_url, SystemClock())
     database.prepare()
     config = Config()
-    config.set_main_option("script_location", "holdfast:stores/migrations")
+    config.set_main_option("script_location", "holdfast:db/migrations")
     config.set_main_option("path_separator", "os")
     slots = {  # of each owner: state, built, missing
         "served": [("cancelled", 1, 0), ("cancelled", 1, 0)],

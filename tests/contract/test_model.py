@@ -19,12 +19,12 @@ from hypothesis.stateful import (
 )
 from sqlalchemy import text
 
-from holdfast.core.dependencies import SlotSpec
-from holdfast.core.slot import Built, Fault, Progress, Ring, Ticket
-from holdfast.core.states import Operation
+from holdfast.engine.dependencies import SlotSpec
+from holdfast.engine.reconciler import Reconciler
+from holdfast.engine.slot import Built, Fault, Progress, Ring, Ticket
+from holdfast.engine.states import Operation
+from holdfast.engine.store.base import Beat, Completion, Failure, Surrender
 from holdfast.errors import StaleLease
-from holdfast.runtime.reconciler import Reconciler
-from holdfast.stores.base import Beat, Completion, Failure, Surrender
 from tests.support.clock import START, FakeClock
 from tests.support.model import LEASE, Model, ModelSlot
 from tests.support.stores import open_test_store, request
@@ -32,7 +32,7 @@ from tests.support.stores import open_test_store, request
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from holdfast.stores.sql import SqlStore
+    from holdfast.engine.store.sql_store import SqlStore
 
 NAMES = ("a", "b")
 KINDS: dict[str, str | None] = {"content": None, "vector": "content", "cards": "vector"}
@@ -298,10 +298,12 @@ def drive(url: str, examples: int) -> None:
     assert clock.now() > START, "the machine never ran"
 
 
-def test_the_store_agrees_with_the_model_on_sqlite() -> None:
-    drive("sqlite://", 200)
+@pytest.mark.parametrize("examples", [40, pytest.param(200, marks=pytest.mark.proof)])
+def test_the_store_agrees_with_the_model_on_sqlite(examples: int) -> None:
+    drive("sqlite://", examples)
 
 
 @pytest.mark.postgres
-def test_the_store_agrees_with_the_model_on_postgres(postgres_url: str) -> None:
-    drive(postgres_url, 50)
+@pytest.mark.parametrize("examples", [10, pytest.param(50, marks=pytest.mark.proof)])
+def test_the_store_agrees_with_the_model_on_postgres(postgres_url: str, examples: int) -> None:
+    drive(postgres_url, examples)

@@ -12,18 +12,20 @@ import pytest
 from sqlalchemy import select
 from sqlalchemy.dialects import sqlite
 
-from holdfast.core.admission import Verdict
-from holdfast.core.clock import Moment, micros
-from holdfast.core.plan import Expire
-from holdfast.core.queue import DAY, EVERYTHING
-from holdfast.core.slot import Built
-from holdfast.core.states import Operation, Outcome, SlotState, Status
+from holdfast.clock import Moment, micros
+from holdfast.db.batches import NOW
+from holdfast.engine.admission import Verdict
+from holdfast.engine.plan import Expire
+from holdfast.engine.queue import DAY, EVERYTHING
+from holdfast.engine.reconciler import Reconciler
+from holdfast.engine.slot import Built
+from holdfast.engine.states import Operation, Outcome, SlotState, Status
+from holdfast.engine.store import queue_control as queueing
+from holdfast.engine.store import queue_queries as listing
+from holdfast.engine.store import queue_statements as statements
+from holdfast.engine.store import tables
+from holdfast.engine.store.base import JobFilter
 from holdfast.errors import BadRequest, StaleLease, StopWork, StoreUnavailable, UnknownJob, UnknownOwner
-from holdfast.runtime.reconciler import Reconciler
-from holdfast.stores import listing, queueing, tables
-from holdfast.stores import queue_statements as statements
-from holdfast.stores.base import JobFilter
-from holdfast.stores.batch import NOW
 from tests.contract.steps import (
     ask,
     audit,
@@ -46,10 +48,10 @@ from tests.support.stores import ONE, open_test_store, request
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from holdfast.core.admission import Answer
-    from holdfast.core.slot import Ticket
-    from holdfast.runtime.work import Task
-    from holdfast.stores.sql import SqlStore
+    from holdfast.engine.admission import Answer
+    from holdfast.engine.slot import Ticket
+    from holdfast.engine.store.sql_store import SqlStore
+    from holdfast.engine.task import Task
     from tests.support.clock import FakeClock
 
 O, S, V = Operation, SlotState, Verdict  # noqa: E741 - reads as the tables do
@@ -1220,3 +1222,20 @@ def test_what_a_page_asks_has_an_index(sqlite_url: str, clock: FakeClock, statem
         plan = tx.plain(f"EXPLAIN QUERY PLAN {compiled}", [values[name] for name in compiled.positiontup or ()])
     assert any(index in str(line[3]) for line in plan), plan
     store.close()
+
+
+def test_a_worker_that_departs_leaves_the_others_counted(store: SqlStore) -> None:
+    for holder in ("one", "two", "three"):
+        store.attend(holder)
+    store.depart("two")
+    assert {row["holder"] for row in rows(store, tables.workers)} == {"one", "three"}
+    assert store.workers() == 2
+
+
+def test_only_workers_that_were_silent_for_ten_leases_are_forgotten(store: SqlStore, clock: FakeClock) -> None:
+    store.attend("killed")
+    clock.advance(store.rules.lease * 9)
+    store.attend("slow")
+    clock.advance(store.rules.lease)
+    store.attend("new")
+    assert {row["holder"] for row in rows(store, tables.workers)} == {"slow", "new"}

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from holdfast.core.states import Operation, SlotState, Status
+from holdfast.db.notify import PipeListener
+from holdfast.engine.loop import Loop
+from holdfast.engine.schedulers.base import scheduler
+from holdfast.engine.states import Operation, SlotState, Status
+from holdfast.engine.worker import LocalCrew
 from holdfast.errors import BadSettings, UnknownOwner
-from holdfast.runtime.crew import LocalCrew
-from holdfast.runtime.loop import Loop
-from holdfast.schedulers.base import scheduler
 from holdfast.settings import Settings
-from holdfast.stores.bells import PipeListener
 from holdfast.wiring import open_bell, open_scheduler, open_settings, reconciler
 from tests.support import threads
 from tests.support.building import KINDS, WHOLE, Fault, Workshop, hold, make_rows_table, passed, visible
@@ -27,10 +27,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
-    from holdfast.core.slot import Ring
-    from holdfast.schedulers.base import Crew, Scheduler
-    from holdfast.stores.bells import Bell
-    from holdfast.stores.sql import SqlStore
+    from holdfast.db.notify import Bell
+    from holdfast.engine.schedulers.base import Crew, Scheduler
+    from holdfast.engine.slot import Ring
+    from holdfast.engine.store.sql_store import SqlStore
 
 WORKERS = 2
 CARRIED = [("inline", "sqlite"), ("threads", "sqlite"), ("embedded", "sqlite")]

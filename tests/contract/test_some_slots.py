@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from holdfast.core.admission import Verdict
-from holdfast.core.dependencies import SlotSpec
-from holdfast.core.states import Operation, Outcome, Status
+from holdfast.engine.admission import Verdict
+from holdfast.engine.dependencies import SlotSpec
+from holdfast.engine.states import Operation, Outcome, Status
 from holdfast.errors import BadRequest
 from tests.contract.steps import ask, audit, build, finished, states, take
 
 if TYPE_CHECKING:
-    from holdfast.stores.sql import SqlStore
+    from holdfast.engine.store.sql_store import SqlStore
 
 O, V = Operation, Verdict  # noqa: E741 - reads as the table does
 SLOTS = (SlotSpec("content"), SlotSpec("vector", "content"), SlotSpec("graph", "content"))

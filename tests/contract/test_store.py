@@ -16,16 +16,16 @@ import pytest
 from sqlalchemy import insert, text
 from sqlalchemy.exc import IntegrityError
 
-from holdfast.core.admission import Verdict
-from holdfast.core.clock import Moment, micros
-from holdfast.core.dependencies import SlotSpec
-from holdfast.core.plan import Expire
-from holdfast.core.slot import Fault, JobId, OwnerId, Progress
-from holdfast.core.states import RESTING, Operation, Outcome, SlotState, Status
+from holdfast.clock import Moment, micros
+from holdfast.engine.admission import Verdict
+from holdfast.engine.dependencies import SlotSpec
+from holdfast.engine.plan import Expire
+from holdfast.engine.slot import Fault, JobId, OwnerId, Progress
+from holdfast.engine.states import RESTING, Operation, Outcome, SlotState, Status
+from holdfast.engine.store import statements as sql
+from holdfast.engine.store import tables
+from holdfast.engine.store.base import LARGEST_BATCH
 from holdfast.errors import BadRequest, StaleLease, UnknownJob, UnknownOwner, UnknownSlot
-from holdfast.stores import statements as sql
-from holdfast.stores import tables
-from holdfast.stores.base import LARGEST_BATCH
 from tests.contract.steps import (
     JOB_ROW,
     KINDS,
@@ -56,8 +56,8 @@ from tests.support.stores import CONTENT, DOCUMENT, ONE, VECTOR, open_test_store
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from holdfast.core.slot import Ticket
-    from holdfast.stores.sql import SqlStore
+    from holdfast.engine.slot import Ticket
+    from holdfast.engine.store.sql_store import SqlStore
     from tests.support.clock import FakeClock
 
 O, S, V = Operation, SlotState, Verdict  # noqa: E741 - reads as the tables do

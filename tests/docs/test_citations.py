@@ -67,7 +67,7 @@ def test_a_citation_of_nothing_would_be_seen(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["`core/lease.py`", "docs/lifecycle.md", "README.md", "lease.py", "https://a.org/b/c.md"]
+    "text", ["`engine/lease.py`", "docs/lifecycle.md", "README.md", "lease.py", "https://a.org/b/c.md"]
 )
 def test_a_citation_of_a_file_is_fine(text: str) -> None:
     assert unknown(text) == []

@@ -10,8 +10,8 @@ import pytest
 from typer.main import get_command
 
 from holdfast.cli.app import app
-from holdfast.cli.exits import Exit
-from holdfast.cli.running import EVERYWHERE
+from holdfast.cli.command import EVERYWHERE
+from holdfast.cli.exit_codes import Exit
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

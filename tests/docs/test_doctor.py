@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.knowledge.findings import EXAMPLES, PEOPLE, SENTENCES, Finding
+from holdfast.doctor.report import EXAMPLES, PEOPLE, SENTENCES, sentence
 
 TEXT = (Path(__file__).resolve().parents[2] / "docs/doctor.md").read_text()
 ROWS = dict(re.findall(r"^\| `(\w+)` \|.*\| ([^|]+) \|$", TEXT, re.MULTILINE))
@@ -24,8 +24,8 @@ def test_whether_it_can_be_repaired_is_said(code: str) -> None:
 
 @pytest.mark.parametrize("code", sorted(SENTENCES))
 def test_every_sentence_says_how_many_or_where(code: str) -> None:
-    sentence = Finding(code=code, where="vector of base 'shelf'", count=3).sentence
-    assert "3 " in sentence or "vector of base 'shelf'" in sentence
+    said = sentence(code, 3, "vector of base 'shelf'")
+    assert "3 " in said or "vector of base 'shelf'" in said
 
 
 def test_as_many_examples_are_promised_as_there_are() -> None:

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from holdfast.api.bases import Changes
-from holdfast.core.admission import ADMISSION
-from holdfast.core.states import TRANSITIONS, SlotState
-from holdfast.library.catalogue import BaseSettings
+from holdfast.catalog.repository import BaseSettings
+from holdfast.engine.admission import ADMISSION
+from holdfast.engine.states import TRANSITIONS, SlotState
 from holdfast.settings import PREFIX, Settings
 
 ROOT = Path(__file__).resolve().parents[2]

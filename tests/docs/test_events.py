@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from holdfast.events.catalogue import CATALOGUE
+from holdfast.events.public_events import CATALOGUE
 
 TEXT = (Path(__file__).resolve().parents[2] / "docs/events.md").read_text()
 

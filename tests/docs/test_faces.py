@@ -10,6 +10,7 @@ import shutil
 import subprocess
 import sys
 from argparse import ArgumentParser
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,8 +18,8 @@ import httpx2
 import pytest
 
 from holdfast.api.app import Served, make_app
-from holdfast.front import local
 from holdfast.mcp import Tools
+from holdfast.service import local
 from holdfast.settings import Settings
 from tests.support.patience import PATIENCE_SECONDS
 from tests.support.rig import Rig
@@ -60,7 +61,8 @@ def test_the_table_of_routes_is_that_of_the_description() -> None:
 
 def test_every_call_of_the_library_is_in_its_table() -> None:
     told = {group.strip("` "): row[1] for row in rows("library.md")[2:] for group in row[0].split(",")}
-    groups = dict(re.findall(r"self\.(\w+) = (Local\w+)\(", inspect.getsource(local.Local)))
+    members = vars(local.Local).items()
+    groups = {name: one.func.__annotations__["return"] for name, one in members if isinstance(one, cached_property)}
     assert groups.keys() == told.keys()
     for group, kind in groups.items():
         if group in ("keys", "webhooks"):

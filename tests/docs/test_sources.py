@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.sources.address_policy import WEB_PORTS
 from holdfast.sources.folder import FolderRules, Why
-from holdfast.sources.reach import WEB_PORTS
 from holdfast.sources.sitemaps import SitemapLimits
 from holdfast.sources.web import MIB, FetchLimits
 
 LONGEST = round(SitemapLimits().seconds / 60)
 ROOT = Path(__file__).resolve().parents[2]
 TEXT = (ROOT / "docs/sources.md").read_text()
-CODES = re.findall(r'(?:Permanent|Transient)\(\s*"(\w+)"', (ROOT / "src/holdfast/sources/refusals.py").read_text())
+CODES = re.findall(r'(?:Permanent|Transient)\(\s*"(\w+)"', (ROOT / "src/holdfast/sources/errors.py").read_text())
 
 
 @pytest.mark.parametrize("name", sorted({*Why, *CODES}))

@@ -7,10 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.access import keys, repeats
-from holdfast.access.callers import Scope
-from holdfast.events import attempts, sending, webhooks
-from holdfast.events.deliveries import AT_ONCE
+from holdfast.auth import idempotency as repeats
+from holdfast.auth import keys
+from holdfast.auth.principal import Scope
+from holdfast.webhooks import endpoints as webhooks
+from holdfast.webhooks import http_post as sending
+from holdfast.webhooks import retry_policy as attempts
+from holdfast.webhooks.deliveries import AT_ONCE
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 WEBHOOKS = " ".join((DOCS / "webhooks.md").read_text().split())

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 from sqlalchemy import create_engine, text
 
-from holdfast.core.states import Status
+from holdfast.engine.states import Status
 from holdfast.errors import BadRequest
 from holdfast.guard import Guard
 from holdfast.guard.adopt import Adopted, Source, adopt

@@ -23,19 +23,19 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from holdfast.core.slot import Fault
-from holdfast.core.states import Operation, Status
+from holdfast.bases.archive_reader import ArchiveLimits
+from holdfast.bases.archive_writer import Packer
+from holdfast.bases.archives import Restoring
+from holdfast.bases.lifecycle import RESTORING
+from holdfast.catalog.repository import BaseSettings, Kind
+from holdfast.db.database import Database, Transaction
+from holdfast.documents.add import TOGETHER, Terms, Upload
+from holdfast.engine.slot import Fault
+from holdfast.engine.states import Operation, Status
 from holdfast.errors import BadArchive, BadSettings, BaseFailed, NameTaken, NotNow, UnknownBase
-from holdfast.knowledge.adding import TOGETHER, Terms, Upload
-from holdfast.knowledge.archives import Restoring
-from holdfast.knowledge.bases import RESTORING
-from holdfast.knowledge.packing import Packer
-from holdfast.knowledge.unpacking import ArchiveLimits
-from holdfast.library.catalogue import BaseSettings, Kind
-from holdfast.library.holding import Holding
-from holdfast.providers.offline import OfflineProvider
-from holdfast.providers.openai import Endpoint, OpenAIProvider
-from holdfast.stores.database import Database, Transaction
+from holdfast.llm.offline import OfflineProvider
+from holdfast.llm.openai import Endpoint, OpenAIProvider
+from holdfast.llm.restored_cache import Holding
 from tests.support.paid_provider import PaidProvider
 from tests.support.patience import PATIENCE_SECONDS
 from tests.support.processes import ROOT
@@ -47,8 +47,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from holdfast.knowledge.archives import Restored
-    from holdfast.library.catalogue import Base, Item
+    from holdfast.bases.archives import Restored
+    from holdfast.catalog.repository import Base, Item
     from tests.support.clock import FakeClock
     from tests.support.databases import Databases
 
@@ -146,11 +146,10 @@ def fill(rig: Rig, folder: Path) -> None:
     below.mkdir(parents=True)
     (below / "disk.md").write_text("# Disk\n\nThe krill of part 90 is from the disk.")
     (folder / "same.md").write_text("# Same\n\nTwice the same text.")
-    items = rig.library.items
-    items.put(rig.base, [Upload(f"{n}.md", ABOUT.format(n).encode(), {"number": n}) for n in range(10)])
-    (shelf,) = items.add(rig.base, [Upload("shelf/../odd", kind=Kind.DIRECTORY)])
-    (box,) = items.add(rig.base, [Upload("box", kind=Kind.DIRECTORY, parent=shelf.item or 0)])
-    items.add(
+    rig.library.adding.put(rig.base, [Upload(f"{n}.md", ABOUT.format(n).encode(), {"number": n}) for n in range(10)])
+    (shelf,) = rig.library.adding.add(rig.base, [Upload("shelf/../odd", kind=Kind.DIRECTORY)])
+    (box,) = rig.library.adding.add(rig.base, [Upload("box", kind=Kind.DIRECTORY, parent=shelf.item or 0)])
+    rig.library.adding.add(
         rig.base,
         [
             Upload("note", b"A note in a box in a shelf.", {"by": "Ann \u2764"}, Kind.NOTE, parent=box.item or 0),
@@ -162,9 +161,11 @@ def fill(rig: Rig, folder: Path) -> None:
     page = b"<html><head><title>Whales</title></head><body><p>A page about whales and granite.</p></body></html>"
     known = json.dumps({"etag": '"1"', "modified": None})
     facts = {"file": "whales.html", "address": "https://example.org/whales", "type": "text/html"}
-    items.add(rig.base, [Upload("Whales", page, facts, Kind.URL, "https://example.org/whales", known, 3600)])
-    items.add(rig.base, [Upload("never", kind=Kind.URL, source=LOOKED_AT, every=60)], Terms(index=False))
-    items.add(rig.base, [Upload("disk", kind=Kind.DIRECTORY, source=str(folder), every=60)])
+    rig.library.adding.add(
+        rig.base, [Upload("Whales", page, facts, Kind.URL, "https://example.org/whales", known, 3600)]
+    )
+    rig.library.adding.add(rig.base, [Upload("never", kind=Kind.URL, source=LOOKED_AT, every=60)], Terms(index=False))
+    rig.library.adding.add(rig.base, [Upload("disk", kind=Kind.DIRECTORY, source=str(folder), every=60)])
     quiet(rig)
 
 
@@ -186,7 +187,7 @@ def found(rig: Rig, base: Base) -> list[Any]:
     """Return what every channel finds, by name, text and score."""
     search = rig.library.searching
     return [
-        Counter((hit.served.name, hit.served.passage.text, round(hit.score, 3)) for hit in hits)
+        Counter((hit.name, hit.text, round(hit.score, 3)) for hit in hits)
         for query in QUERIES
         for hits in (search.channel(base, kind, query, 100) for kind in base.settings.indexes)
     ]
@@ -219,6 +220,10 @@ def restored(rig: Rig, archive: bytes, name: str = "copy", **more: Any) -> Resto
     return rig.library.archives.restore(io.BytesIO(archive), name=name, manner=Restoring(**more))
 
 
+def restored_base(rig: Rig, archive: bytes, name: str = "copy", **more: Any) -> Base:
+    return rig.library.bases.find(restored(rig, archive, name, **more).base)
+
+
 def owners(rig: Rig, base: Base) -> set[Status]:
     with rig.store.database.reading() as tx:
         rows = tx.plain(f"SELECT status FROM owners WHERE base = '{base.id}'")  # noqa: S608 - a test's own
@@ -243,27 +248,27 @@ def test_a_base_is_the_same_elsewhere_and_nothing_is_paid_again(
 
     target = make(there, provider, **ALL)
     result = target.library.archives.restore(path, name="copy")
+    base = target.library.bases.find(result.base)
     assert (result.documents, result.memos, result.skipped) == (15, exported.memos, 0)
-    assert result.base.settings == source.base.settings
-    assert (result.base.name, result.base.problem) == ("copy", None)
+    assert base.settings == source.base.settings
+    assert (base.name, base.problem) == ("copy", None)
     quiet(target)
     assert bill(paid) == first  # nothing was paid again
-    assert owners(target, result.base) == {Status.SUCCESS}
-    assert tree(target, result.base) == tree(source)
+    assert owners(target, base) == {Status.SUCCESS}
+    assert tree(target, base) == tree(source)
     assert target.count("memo_holds") == 0
     assert (target.count("memos"), target.count("memo_uses")) == (source.count("memos"), source.count("memo_uses"))
-    assert cards(target, result.base) == cards(source, source.base) != []
-    assert told(target, result.base) == told(source, source.base)
-    assert any(merged for _, merged, _ in told(target, result.base))
-    assert found(target, result.base) == found(source, source.base)
-    saved = target.library.memos.balance(result.base.key).saved
-    assert saved.texts > 30
-    assert target.library.memos.balance(result.base.key).spent.tokens_in == sum(
-        one.tokens_in for one in target.library.memos.spent(result.base.key) if one.kind == "query"
-    )
+    assert cards(target, base) == cards(source, source.base) != []
+    assert told(target, base) == told(source, source.base)
+    assert any(merged for _, merged, _ in told(target, base))
+    assert found(target, base) == found(source, source.base)
+    account = target.library.memos.account(base.key)
+    assert account.saved.texts > 30
+    by_query = [one for one in (*account.kinds_spent, *account.kinds_saved) if one.kind == "query"]
+    assert account.spent.tokens_in == sum(one.tokens_in for one in by_query)
     audit_quiet(target)
 
-    again = packed_base(target, result.base)
+    again = packed_base(target, base)
     assert zipped(again).keys() == zipped(path.read_bytes()).keys()  # and back: the same contents
 
 
@@ -299,7 +304,7 @@ def test_what_comes_from_elsewhere_is_not_looked_at_before_somebody_asks(
     rig = make(kind, **PLAIN)
     fill(rig, tmp_path / "folder")
     other = make(kind, **PLAIN)
-    base = restored(other, packed(rig)).base
+    base = restored_base(other, packed(rig))
     shutil.rmtree(tmp_path / "folder")
     before = tree(other, base)
     clock.advance(timedelta(days=3))
@@ -311,7 +316,7 @@ def test_what_comes_from_elsewhere_is_not_looked_at_before_somebody_asks(
     disk = other.library.items.find(base, "disk")
     (tmp_path / "folder").mkdir()
     (tmp_path / "folder" / "new.md").write_text("Something new.")
-    other.library.items.look(base, [disk.id])
+    other.library.requesting.look(base, [disk.id])
     quiet(other)
     assert [one.name for one in other.library.items.children(base, disk.id)] == ["new.md"]
     with other.store.database.reading() as tx:  # from now on by its schedule
@@ -323,18 +328,18 @@ def test_paid_answers_wait_for_documents_that_are_indexed_much_later(
     make: Make, paid: PaidProvider, provider: OpenAIProvider, clock: FakeClock, kind: str
 ) -> None:
     rig = make(kind, provider, indexes=("vector",), auto_index=False)
-    (added,) = rig.library.items.put(rig.base, [Upload("1.md", ABOUT.format(1).encode())])
-    rig.library.items.ask(rig.base, [added.item or 0], Operation.INDEX)
+    (added,) = rig.library.adding.put(rig.base, [Upload("1.md", ABOUT.format(1).encode())])
+    rig.library.requesting.ask(rig.base, [added.item or 0], Operation.INDEX)
     rig.work()
     before = bill(paid)
     other = make(kind, provider, **PLAIN)
-    base = restored(other, packed(rig)).base
+    base = restored_base(other, packed(rig))
     clock.advance(timedelta(days=40))
     quiet(other)
     assert (other.count("memos"), other.count("memo_uses"), owners(other, base)) == (1, 0, set())
     assert other.library.doctor.check(deep=True) == []
     item = other.library.items.find(base, "1.md").id
-    other.library.items.ask(base, [item], Operation.INDEX)
+    other.library.requesting.ask(base, [item], Operation.INDEX)
     quiet(other)
     assert (bill(paid), owners(other, base)) == (before, {Status.SUCCESS})
     assert (other.count("memos"), other.count("memo_uses"), other.count("memo_holds")) == (1, 1, 0)
@@ -350,12 +355,12 @@ def test_paid_answers_survive_an_index_that_fails_at_first(
     before = bill(paid)
     archive = packed(rig)
     other = make(kind, None, **PLAIN)  # nobody speaks here, and vectors are free: no answer is asked for
-    base = restored(other, archive).base
+    base = restored_base(other, archive)
     quiet(other)
     assert other.count("memos") == rig.count("memos")
     assert other.count("memo_holds") == 0
     audit_quiet(other)
-    other.library.items.delete(base, [other.library.items.find(base, "1.md").id])
+    other.library.removing.delete(base, [other.library.items.find(base, "1.md").id])
     quiet(other)
     assert (other.count("memos"), other.count("memo_uses")) == (0, 0)
     assert bill(paid) == before
@@ -373,8 +378,8 @@ def test_a_deleted_document_takes_its_paid_answers_along(
         rig.put(f"{number}.md", ABOUT.format(number))
     quiet(rig)
     other = make(kind, provider, **ALL)
-    base = restored(other, packed(rig), index=False).base
-    other.library.items.delete(base, [other.library.items.find(base, "0.md").id])  # before anything is indexed
+    base = restored_base(other, packed(rig), index=False)
+    other.library.removing.delete(base, [other.library.items.find(base, "0.md").id])  # before anything is indexed
     quiet(other)
     assert other.count("memo_uses") == 0
     with other.store.database.reading() as tx:
@@ -382,10 +387,10 @@ def test_a_deleted_document_takes_its_paid_answers_along(
     assert not any(b"part 0" in value or b"fact 0" in value for value in values)
     assert not any(b"Merged of 10" in value for value in values)  # it was made of the deleted one, too
     left = [other.library.items.find(base, f"{number}.md").id for number in range(1, 10)]
-    other.library.items.ask(base, left, Operation.INDEX)
+    other.library.requesting.ask(base, left, Operation.INDEX)
     quiet(other)
     audit_quiet(other)
-    other.library.items.delete(base, left)
+    other.library.removing.delete(base, left)
     quiet(other)
     assert (other.count("memos"), other.count("memo_uses"), other.count("memo_holds")) == (0, 0, 0)
     audit_quiet(other)
@@ -398,12 +403,12 @@ def test_the_original_may_go_before_the_copy_is_indexed(
     rig = make(kind, provider, indexes=("vector",))
     rig.index("1.md", ABOUT.format(1))
     before = bill(paid)
-    base = restored(rig, packed(rig), index=False).base  # in the same database: both share one answer
+    base = restored_base(rig, packed(rig), index=False)  # in the same database: both share one answer
     assert (rig.count("memos"), rig.count("memo_uses"), rig.count("memo_holds")) == (1, 1, 1)
     rig.delete("1.md")
     quiet(rig)
     assert (rig.count("memos"), rig.count("memo_uses"), rig.count("memo_holds")) == (1, 0, 1)
-    rig.library.items.ask(base, [rig.library.items.find(base, "1.md").id], Operation.INDEX)
+    rig.library.requesting.ask(base, [rig.library.items.find(base, "1.md").id], Operation.INDEX)
     quiet(rig)
     assert bill(paid) == before
     audit_quiet(rig)
@@ -414,9 +419,9 @@ def test_other_content_lets_go_of_what_was_held_for_the_old(make: Make, provider
     rig = make(kind, provider, indexes=("vector",))
     rig.index("1.md", ABOUT.format(1))
     other = make(kind, provider, indexes=("vector",))
-    base = restored(other, packed(rig), index=False).base
+    base = restored_base(other, packed(rig), index=False)
     assert other.count("memos") == 1
-    other.library.items.put(base, [Upload("1.md", b"Something else entirely.")])
+    other.library.adding.put(base, [Upload("1.md", b"Something else entirely.")])
     assert (other.count("memos"), other.count("memo_holds")) == (0, 0)
     quiet(other)
     audit_quiet(other)
@@ -427,7 +432,7 @@ def test_a_base_that_is_deleted_at_once_leaves_nothing(make: Make, provider: Ope
     rig = make(kind, provider, **ALL)
     rig.index("1.md", ABOUT.format(1))
     other = make(kind, provider, **ALL)
-    other.library.bases.delete(restored(other, packed(rig)).base)
+    other.library.bases.delete(restored_base(other, packed(rig)))
     quiet(other)
     assert_nothing(other)
 
@@ -504,7 +509,7 @@ def test_a_document_that_goes_while_it_is_packed_is_left_out_and_told_of(make: M
     exported = rig.library.archives.export(rig.base, target)
     assert (exported.documents, exported.left_out) == (2, 1)
     other = make(kind, **PLAIN)
-    assert [path for path, *_ in tree(other, restored(other, target.getvalue()).base)] == [("0.md",), ("2.md",)]
+    assert [path for path, *_ in tree(other, restored_base(other, target.getvalue()))] == [("0.md",), ("2.md",)]
 
 
 # -------------------------------------------------------------------- who may see it, and when
@@ -525,7 +530,7 @@ def test_a_base_that_is_being_restored_says_so_and_takes_nothing_else(
         assert now.problem is not None
         assert now.problem.code == RESTORING
         with pytest.raises(BaseFailed, match="being restored"):
-            other.library.items.put(base, [Upload("mine.md", b"Mine.")])
+            other.library.adding.put(base, [Upload("mine.md", b"Mine.")])
         with pytest.raises(NotNow, match="being restored"):
             other.library.bases.repair(base)
         with pytest.raises(NotNow, match="not whole"):
@@ -536,7 +541,7 @@ def test_a_base_that_is_being_restored_says_so_and_takes_nothing_else(
         seen.append(now.name)
 
     monkeypatch.setattr(Holding, "hold", hold)
-    base = restored(other, archive).base
+    base = restored_base(other, archive)
     assert seen == ["copy"]
     assert other.library.bases.find("copy") == base
     monkeypatch.undo()
@@ -561,7 +566,7 @@ def test_whoever_deletes_while_it_is_restored_is_told_of_and_nothing_is_half(
             case "clear":
                 other.library.bases.clear(base)
             case _:
-                other.library.items.delete(base, [other.library.items.find(base, "1.md").id])
+                other.library.removing.delete(base, [other.library.items.find(base, "1.md").id])
 
     with monkeypatch.context() as patched:
         patched.setattr(Holding, "hold", hold)
@@ -579,7 +584,7 @@ def test_a_name_that_is_taken_is_refused_before_anything_is_written(make: Make, 
         rig.library.archives.restore(io.BytesIO(archive))
     assert rig.count("items") == 1
     assert [base.name for base in rig.library.bases.list()] == ["shelf"]
-    beside = restored(rig, archive, "beside").base  # in the same database, beside the first
+    beside = restored_base(rig, archive, "beside")  # in the same database, beside the first
     quiet(rig)
     assert tree(rig, beside) == tree(rig)
     audit_quiet(rig)
@@ -594,7 +599,7 @@ def test_a_quota_holds_up_what_it_does_not_allow_today(make: Make, kind: str) ->
     other = make(kind, **PLAIN)
     result = restored(other, packed(rig))
     assert (result.documents, result.skipped) == (5, 3)
-    assert len(tree(other, result.base)) == 5
+    assert len(tree(other, other.library.bases.find(result.base))) == 5
 
 
 def test_an_archive_may_come_through_a_pipe_and_go_into_one(make: Make) -> None:
@@ -609,7 +614,7 @@ def test_an_archive_may_come_through_a_pipe_and_go_into_one(make: Make) -> None:
     sender = threading.Thread(target=send)
     sender.start()
     with os.fdopen(read, "rb") as source:
-        base = other.library.archives.restore(source, name="copy").base
+        base = other.library.bases.find(other.library.archives.restore(source, name="copy").base)
     sender.join(PATIENCE_SECONDS)
     assert tree(other, base) == tree(rig)
 
@@ -636,7 +641,7 @@ def test_what_shrinks_beyond_belief_is_stored_so_that_it_can_be_restored(make: M
     archive = packed(rig)
     packing = {entry.compress_type for entry in zipfile.ZipFile(io.BytesIO(archive)).infolist()}
     assert packing == {zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED}
-    assert tree(other, restored(other, archive).base) == tree(rig)
+    assert tree(other, restored_base(other, archive)) == tree(rig)
 
 
 # -------------------------------------------------------------------- archives that somebody else made
@@ -764,11 +769,12 @@ HOSTILE: list[tuple[str, Callable[[dict[str, bytes]], Any], str]] = [
 def whole(make: Make, provider: OpenAIProvider) -> dict[str, bytes]:
     """The entries of a good archive of five items, of which others make what they like."""
     rig = make("sqlite", provider, indexes=("vector",), chunk_size=64, chunk_overlap=8)
-    items = rig.library.items
-    items.put(rig.base, [Upload("1.md", ABOUT.format(1).encode()), Upload("2.md", ABOUT.format(2).encode())])
-    (folder,) = items.add(rig.base, [Upload("folder", kind=Kind.DIRECTORY)])
-    (box,) = items.add(rig.base, [Upload("box", kind=Kind.DIRECTORY, parent=folder.item or 0)])
-    items.add(rig.base, [Upload("note", b"A note.", kind=Kind.NOTE, parent=box.item or 0)])
+    rig.library.adding.put(
+        rig.base, [Upload("1.md", ABOUT.format(1).encode()), Upload("2.md", ABOUT.format(2).encode())]
+    )
+    (folder,) = rig.library.adding.add(rig.base, [Upload("folder", kind=Kind.DIRECTORY)])
+    (box,) = rig.library.adding.add(rig.base, [Upload("box", kind=Kind.DIRECTORY, parent=folder.item or 0)])
+    rig.library.adding.add(rig.base, [Upload("note", b"A note.", kind=Kind.NOTE, parent=box.item or 0)])
     rig.work()
     return zipped(packed(rig))
 
@@ -866,7 +872,7 @@ def test_an_index_that_is_not_installed_here_is_named(make: Make, whole: dict[st
 def test_what_only_a_newer_version_knows_of_settings_is_left_out(make: Make, whole: dict[str, bytes]) -> None:
     rig = make("sqlite", **PLAIN)
     manifest(lambda told: told["base"]["settings"].update(colour="blue"))(whole)
-    assert restored(rig, rezipped(whole)).base.settings.chunk_size == 64
+    assert restored_base(rig, rezipped(whole)).settings.chunk_size == 64
 
 
 def test_answers_that_were_there_first_are_believed(
@@ -891,9 +897,9 @@ KILLED = """
 import os, signal, sys
 from pathlib import Path
 from uuid import uuid4
-from holdfast.knowledge.archives import Archives
+from holdfast.bases.archives import Archives
 from holdfast.settings import Settings
-from holdfast.stores.database import Database
+from holdfast.db.database import Database
 from holdfast.wiring import Library
 from tests.support.clock import FakeClock
 from tests.support.stores import open_test_store
@@ -925,8 +931,8 @@ def test_a_restore_that_is_killed_at_any_point_is_deleted_by_the_next_sweep(
     make: Make, provider: OpenAIProvider, kind: str, tmp_path: Path
 ) -> None:
     rig = make(kind, provider, indexes=("vector",), chunk_size=64, chunk_overlap=8)
-    (folder,) = rig.library.items.add(rig.base, [Upload("folder", kind=Kind.DIRECTORY)])
-    rig.library.items.add(
+    (folder,) = rig.library.adding.add(rig.base, [Upload("folder", kind=Kind.DIRECTORY)])
+    rig.library.adding.add(
         rig.base, [Upload(f"{n}.md", ABOUT.format(n).encode(), parent=folder.item or 0) for n in range(3)]
     )
     rig.work()
@@ -991,7 +997,7 @@ def test_thousands_of_documents_need_little_memory_and_small_transactions(
     rig, other = make("sqlite", **PLAIN, auto_index=False), make("sqlite", **PLAIN)
     count, size = 2_000, 20_000
     for first in range(0, count, 100):
-        rig.library.items.put(
+        rig.library.adding.put(
             rig.base, [Upload(f"{n}.md", os.urandom(size // 2).hex().encode()) for n in range(first, first + 100)]
         )
     largest, writes = 0, 0

@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from holdfast.model.answering import Outcome
-from holdfast.model.citations import Citation
-from holdfast.model.markers import NOTHING
-from holdfast.providers.openai import Endpoint, OpenAIProvider
-from holdfast.search.asking import Mode, Reply
+from holdfast.llm.openai import Endpoint, OpenAIProvider
+from holdfast.search.answer_generation import Outcome
+from holdfast.search.answers import Answer, Mode
+from holdfast.search.citation_stream import NOTHING
 from tests.support.paid_provider import PaidProvider
 from tests.support.rig import Rig
 
@@ -71,43 +70,41 @@ def make(database_url: str, tmp_path: Path, clock: FakeClock, paid: PaidProvider
 def test_a_citation_quotes_what_stands_in_the_document(make: Callable[..., Rig]) -> None:
     rig = make({"ropes.md": ROPES, "tides.md": "# Tides\n\nWater rises twice a day.\n"})
     reply, usage = rig.library.asking.ask(rig.base, "Which rope stretches?")
-    assert (reply.answer.outcome, usage.calls) == (Outcome.ANSWERED, 1)
-    (citation,) = reply.answer.citations
-    start, end = reply.offsets(citation)
-    assert ROPES[start:end] == citation.quote
+    assert (reply.outcome, usage.calls) == (Outcome.ANSWERED, 1)
+    (citation,) = reply.citations
+    assert ROPES[citation.start : citation.end] == citation.quote
     assert "Nylon stretches" in citation.quote
-    assert "[99]" not in reply.answer.text
-    assert reply.places[citation.source].name == "ropes.md"
+    assert "[99]" not in reply.text
+    assert citation.name == "ropes.md"
 
 
 def test_an_answer_streams_and_ends_with_the_same_reply(make: Callable[..., Rig]) -> None:
     rig = make({"ropes.md": ROPES})
     *parts, last = rig.library.asking.stream(rig.base, "Which rope stretches?")
-    assert isinstance(last, Reply)
-    shown = "".join(part.marker if isinstance(part, Citation) else str(part) for part in parts)
-    assert shown.strip() == last.answer.text.strip()
-    assert last.answer.text == rig.library.asking.ask(rig.base, "Which rope stretches?")[0].answer.text
+    assert isinstance(last, Answer)
+    shown = "".join(map(str, parts))
+    assert shown.strip() == last.text.strip()
+    assert last.text == rig.library.asking.ask(rig.base, "Which rope stretches?")[0].text
 
 
 def test_nothing_is_asked_of_a_model_when_nothing_is_found(make: Callable[..., Rig], paid: PaidProvider) -> None:
     rig = make({})
     reply, usage = rig.library.asking.ask(rig.base, "Which rope stretches?")
-    assert (reply.answer.outcome, usage.calls, paid.bill.tokens) == (Outcome.NOTHING_FOUND, 0, 0)
+    assert (reply.outcome, usage.calls, paid.bill.tokens) == (Outcome.NOTHING_FOUND, 0, 0)
 
 
 def test_a_model_that_finds_no_answer_in_the_sources_is_believed(make: Callable[..., Rig]) -> None:
     rig = make({"tides.md": "# Tides\n\nWater rises twice a day.\n"})
     reply, _ = rig.library.asking.ask(rig.base, "Which rope stretches?")
-    assert reply.answer.outcome is Outcome.NOTHING_FOUND
+    assert reply.outcome is Outcome.NOTHING_FOUND
 
 
 def test_without_a_language_model_the_best_passages_are_the_answer(make: Callable[..., Rig]) -> None:
     rig = make({"ropes.md": ROPES}, speaks=False)
     reply, usage = rig.library.asking.ask(rig.base, "Which rope stretches?")
-    assert (reply.answer.outcome, usage.calls) == (Outcome.NO_LANGUAGE_MODEL, 0)
-    best = reply.answer.citations[0]
-    start, end = reply.offsets(best)
-    assert ROPES[start:end] == best.quote
+    assert (reply.outcome, usage.calls) == (Outcome.NO_LANGUAGE_MODEL, 0)
+    best = reply.citations[0]
+    assert ROPES[best.start : best.end] == best.quote
 
 
 def crowd() -> dict[str, str]:

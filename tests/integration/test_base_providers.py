@@ -9,24 +9,24 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 
+from holdfast.bases.rollout import LATER
+from holdfast.catalog.repository import BaseSettings
 from holdfast.cli.bases import read
-from holdfast.core.states import SlotState, Status
+from holdfast.documents.add import Upload
+from holdfast.engine.states import SlotState, Status
+from holdfast.engine.store.base import LARGEST_BATCH, Surrender
 from holdfast.errors import BadRequest, BadSettings
-from holdfast.front.bases import set_otherwise
-from holdfast.indexes.fulltext import FulltextIndex
-from holdfast.indexes.vector import VectorIndex
-from holdfast.knowledge.adding import Upload
-from holdfast.knowledge.rolling import LATER
-from holdfast.library.catalogue import BaseSettings
-from holdfast.model.answering import Outcome
-from holdfast.model.extraction import RECIPE as EXTRACTION
-from holdfast.model.questions import RECIPE as QUESTIONS
-from holdfast.providers.offline import OfflineProvider
-from holdfast.search import sampling
-from holdfast.search.asking import Reply
-from holdfast.search.searching import Look
+from holdfast.indexes.fulltext.index import FulltextIndex
+from holdfast.indexes.graph.extraction import RECIPE as EXTRACTION
+from holdfast.indexes.questions.prompt import RECIPE as QUESTIONS
+from holdfast.indexes.vector.index import VectorIndex
+from holdfast.llm.offline import OfflineProvider
+from holdfast.search import calibration_questions as sampling
+from holdfast.search.answer_generation import Outcome
+from holdfast.search.answers import Answer
+from holdfast.search.search import Look
+from holdfast.service.bases import set_otherwise
 from holdfast.settings import Settings
-from holdfast.stores.base import LARGEST_BATCH, Surrender
 from holdfast.wiring import Library
 from tests.support.paid_provider import BROKEN, PaidProvider
 from tests.support.question_rig import QuestionRig, crustaceans, sections
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from holdfast.library.catalogue import Base
+    from holdfast.catalog.repository import Base
     from tests.support.clock import FakeClock
 
 WHALES = "# Whales\n\nThe blue whale eats krill.\n"
@@ -78,7 +78,7 @@ def built(rig: Rig, name: str) -> dict[str, int]:
 
 
 def named(rig: Rig, query: str, kind: str) -> set[str]:
-    return {hit.served.name for hit in rig.find(query, kind)}
+    return {hit.name for hit in rig.find(query, kind)}
 
 
 def sweep(rig: Rig) -> None:
@@ -94,11 +94,12 @@ def sweep(rig: Rig) -> None:
 
 def test_an_offline_base_pays_nothing_while_another_one_pays(rig: QuestionRig, paid: PaidProvider) -> None:
     offline = rig.library.bases.create("offline", BaseSettings(embedding="offline"))
-    rig.library.items.put(offline, [Upload("whales.md", WHALES.encode()), Upload("stones.md", STONES.encode())])
+    rig.library.adding.put(offline, [Upload("whales.md", WHALES.encode()), Upload("stones.md", STONES.encode())])
     rig.work()
     search = rig.library.searching
-    assert search.channel(offline, "vector", "whale")[0].served.name == "whales.md"
-    assert (paid.bill.calls, rig.library.memos.spent(offline.key)) == (0, [])
+    assert search.channel(offline, "vector", "whale")[0].name == "whales.md"
+    assert (paid.bill.calls, rig.library.memos.account(offline.key).kinds_spent) == (0, [])
+    assert rig.library.memos.account(offline.key).kinds_saved == []
     rig.index("whales.md", WHALES)
     assert (sum(paid.bill.texts.values()), specs(rig, "whales.md")["vector"]["model"]) == (1, "embedder@1")
     assert search.search(offline, "whale")
@@ -187,8 +188,8 @@ def test_a_base_whose_endpoint_is_gone_is_searched_by_its_words(rig: QuestionRig
     url = rig.store.database.engine.url.render_as_string(hide_password=False)
     alone = Library(rig.store, Settings(database=url, data=str(tmp_path / "blobs")), clock=rig.clock)
     found = alone.searching.search(rig.base, "krill")
-    assert [hit.served.name for hit in found] == ["whales.md"]
-    assert {kind: error.code for kind, error in found.failed.items()} == {"vector": "embedding_model_gone"}
+    assert [hit.name for hit in found] == ["whales.md"]
+    assert {one.channel: one.code for one in found.notices} == {"vector": "embedding_model_gone"}
 
 
 def test_vectors_of_this_machine_are_found_until_those_of_a_new_endpoint_are_there(
@@ -236,11 +237,11 @@ def test_a_base_that_asks_no_model_has_a_graph_by_rules_and_no_questions(rig: Qu
     rig.library.sweep(LARGEST_BATCH)
     rig.work()
     reply, usage = rig.library.asking.ask(rig.base, "Where is krill?")
-    assert (reply.answer.outcome, usage.calls) == (Outcome.NO_LANGUAGE_MODEL, 0)
+    assert (reply.outcome, usage.calls) == (Outcome.NO_LANGUAGE_MODEL, 0)
     *_, last = rig.library.asking.stream(rig.base, "Where is krill?")
-    assert isinstance(last, Reply)
-    assert last.answer.outcome is Outcome.NO_LANGUAGE_MODEL
-    assert reply.answer.citations
+    assert isinstance(last, Answer)
+    assert last.outcome is Outcome.NO_LANGUAGE_MODEL
+    assert reply.citations
     assert sum(paid.bill.prompts.values()) == 0
 
 
@@ -302,7 +303,7 @@ def test_questions_that_stay_cost_nothing_in_a_base_that_went_offline(rig: Quest
     rig.work()
     calls = paid.bill.calls
     found = rig.library.searching.search(rig.base, "Which crustacean lives in part 2?")
-    assert "part 2" in found[0].served.passage.text
+    assert "part 2" in found[0].text
     assert "questions" in found[0].channels
     assert paid.bill.calls == calls
 
@@ -334,7 +335,7 @@ def test_words_of_a_german_base_are_not_stemmed_as_english_ones(
     rig = Rig(database_url, tmp_path / "blobs", clock, settings={"words_memory": memory}, indexes=("fulltext",))
     german = rig.library.bases.create("german", BaseSettings(indexes=("fulltext",), languages=("de",)))
     for base in (rig.base, german):
-        rig.library.items.put(base, [Upload("hau.md", HAU.encode()), Upload("haus.md", HAUS.encode())])
+        rig.library.adding.put(base, [Upload("hau.md", HAU.encode()), Upload("haus.md", HAUS.encode())])
     rig.work()
     for told in ASKED:
         assert found(rig, rig.base, told.asked) == told.stemmed
@@ -348,7 +349,7 @@ def test_words_of_a_german_base_are_not_stemmed_as_english_ones(
 
 
 def found(rig: Rig, base: Base, query: str) -> set[str]:
-    return {hit.served.name for hit in rig.library.searching.channel(base, "fulltext", query)}
+    return {hit.name for hit in rig.library.searching.channel(base, "fulltext", query)}
 
 
 def test_other_languages_rebuild_full_text_alone_and_only_if_words_change(rig: QuestionRig) -> None:

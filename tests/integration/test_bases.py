@@ -11,32 +11,24 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from holdfast.core.admission import Request, Verdict
-from holdfast.core.dependencies import SlotSpec
-from holdfast.core.states import Operation, SlotState, Status
-from holdfast.errors import (
-    BadRequest,
-    BadSettings,
-    BaseFailed,
-    NameTaken,
-    Permanent,
-    StoreUnavailable,
-    UnknownBase,
-)
-from holdfast.indexes import merging
-from holdfast.indexes.fulltext import FulltextIndex
-from holdfast.knowledge import rolling
-from holdfast.knowledge.adding import Terms, Upload
-from holdfast.knowledge.bases import Bases
-from holdfast.knowledge.rolling import ROLLOUT, RolloutIndexer
-from holdfast.knowledge.selecting import locked
-from holdfast.library.catalogue import Base, BaseSettings, BaseStatus, Kind
-from holdfast.library.memos import Bill
-from holdfast.library.serving import confirmed
-from holdfast.providers.offline import OfflineProvider
-from holdfast.search.searching import Look, alone
+from holdfast.bases import rollout as rolling
+from holdfast.bases.lifecycle import Bases
+from holdfast.bases.rollout import ROLLOUT, RolloutIndexer
+from holdfast.catalog.repository import Base, BaseSettings, BaseStatus, Kind
+from holdfast.catalog.visibility import confirmed
+from holdfast.documents.add import Terms, Upload
+from holdfast.documents.selection import locked
+from holdfast.engine.admission import Request, Verdict
+from holdfast.engine.dependencies import SlotSpec
+from holdfast.engine.states import Operation, SlotState, Status
+from holdfast.engine.store.base import LARGEST_BATCH, Surrender
+from holdfast.errors import BadRequest, BadSettings, BaseFailed, NameTaken, Permanent, StoreUnavailable, UnknownBase
+from holdfast.indexes.fulltext.index import FulltextIndex
+from holdfast.indexes.graph import merging
+from holdfast.llm.offline import OfflineProvider
+from holdfast.llm.paid_cache import Bill
+from holdfast.search.search import Look, alone
 from holdfast.settings import Settings
-from holdfast.stores.base import LARGEST_BATCH, Surrender
 from holdfast.wiring import Library
 from tests.support.rig import Rig
 from tests.support.rig_audit import Meanwhile, audit, audit_quiet
@@ -45,7 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
-    from holdfast.providers.base import Embedded
+    from holdfast.llm.base import Embedded
     from tests.support.clock import FakeClock
 
 WHALES = "# Whales\n\nThe blue whale eats krill.\n"
@@ -98,7 +90,7 @@ def change(rig: Rig, **settings: Any) -> Any:
 
 
 def put(rig: Rig, *names: str, text: str = WHALES) -> None:
-    rig.library.items.put(rig.base, [Upload(name, f"{text}\nThis is {name}.\n".encode()) for name in names])
+    rig.library.adding.put(rig.base, [Upload(name, f"{text}\nThis is {name}.\n".encode()) for name in names])
 
 
 def sections(count: int, word: str = "krill") -> str:
@@ -224,7 +216,7 @@ def test_of_many_who_want_one_name_at_once_one_gets_it(rig: Rig) -> None:
 def test_a_renamed_base_keeps_all_and_its_old_name_is_free(rig: Rig) -> None:
     rig.index("whales.md", WHALES)
     rig.base = bases(rig).rename(rig.base, "archive")
-    assert [hit.served.name for hit in rig.find("krill")] == ["whales.md"]
+    assert [hit.name for hit in rig.find("krill")] == ["whales.md"]
     assert bases(rig).create("shelf").id != rig.base.id
 
 
@@ -291,11 +283,11 @@ def test_an_index_that_was_built_later_hides_nothing_that_the_others_find(rig: R
     parts = "\n\n".join(f"## Part {n}\n\nThe Blue Whale eats {word}." for n, word in enumerate(WORDS))
     change(rig, indexes=("fulltext",))
     rig.index("parts.md", parts)
-    before = {hit.served.passage.chunk for hit in rig.library.searching.search(rig.base, " ".join(WORDS), 99)}
+    before = {hit.chunk for hit in rig.library.searching.search(rig.base, " ".join(WORDS), 99)}
     change(rig, indexes=("fulltext", "graph"))
     rig.work()
     look = rig.library.searching.search(rig.base, f"Blue Whale {' '.join(WORDS)}", 99)
-    assert {hit.served.passage.chunk for hit in look} == before
+    assert {hit.chunk for hit in look} == before
     assert len(before) == len(WORDS)
     owner = rig.owner("parts.md").slots
     with rig.store.database.reading() as tx:  # one of them is told of by a slot of a later generation
@@ -306,7 +298,7 @@ def test_an_index_that_was_built_later_hides_nothing_that_the_others_find(rig: R
     with rig.store.database.sharing() as view._tx:
         view.confirm("graph", rig.library.indexes.recipes(rig.base, "graph")[0], [chunk])
         found = view.hits(alone(view.channel("fulltext")), 99)
-    assert {hit.served.passage.chunk for hit in found} == before
+    assert {hit.chunk for hit in found} == before
 
 
 def test_a_rollout_tells_how_far_it_is(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -368,7 +360,7 @@ def test_other_chunk_settings_reindex_everything_while_the_old_index_serves(rig:
     while rig.worker.run_next(1):
         audit(rig)
         for kind in ("vector", "fulltext"):
-            assert {hit.served.name for hit in rig.find("krill", kind)} == {"parts.md", "whales.md"}
+            assert {hit.name for hit in rig.find("krill", kind)} == {"parts.md", "whales.md"}
     for name in ("parts.md", "whales.md"):
         assert specs(rig, name)["content"] == '{"overlap": 0, "size": 96, "version": 2}'
         assert rig.owner(name).status is Status.SUCCESS
@@ -434,7 +426,7 @@ def test_what_is_added_with_an_old_handle_gets_what_the_base_wants_now(rig: Rig)
     rig.index("whales.md", WHALES)
     assert set(built(rig, "whales.md")) == {"content", "fulltext"}
     assert specs(rig, "whales.md")["content"] == '{"overlap": 0, "size": 96, "version": 2}'
-    rig.library.items.add(rig.base, [Upload("later.md", STONES.encode())], Terms(index=False))
+    rig.library.adding.add(rig.base, [Upload("later.md", STONES.encode())], Terms(index=False))
     rig.ask("later.md", Operation.INDEX)
     assert set(built(rig, "later.md")) == {"content", "fulltext"}
 
@@ -553,7 +545,7 @@ def test_a_rollout_that_was_interrupted_goes_on_and_asks_for_nothing_twice(
 
 
 def test_what_is_not_indexed_stays_so(rig: Rig) -> None:
-    rig.library.items.add(rig.base, [Upload("later.md", WHALES.encode())], Terms(index=False))
+    rig.library.adding.add(rig.base, [Upload("later.md", WHALES.encode())], Terms(index=False))
     change(rig, chunk_size=96)
     rig.work()
     assert (rig.count("slots"), rollout(rig).state) == (1, SlotState.READY)
@@ -615,10 +607,13 @@ def test_a_failed_base_refuses_whatever_would_build_and_search_stays(rig: Rig, e
     item = items.find(rig.base, "whales.md").id
     page = Upload("page", kind=Kind.URL, source="https://example.org/")
     refused: list[Callable[[], object]] = [
-        lambda: items.add(rig.base, [Upload("new.md", b"new")]),
-        lambda: items.add(rig.base, [page]),
-        *[lambda o=o: items.ask(rig.base, [item], o) for o in (Operation.INDEX, Operation.RETRY, Operation.FORCE)],
-        lambda: items.reindex(rig.base, [item]),
+        lambda: rig.library.adding.add(rig.base, [Upload("new.md", b"new")]),
+        lambda: rig.library.adding.add(rig.base, [page]),
+        *[
+            lambda o=o: rig.library.requesting.ask(rig.base, [item], o)
+            for o in (Operation.INDEX, Operation.RETRY, Operation.FORCE)
+        ],
+        lambda: rig.library.requesting.reindex(rig.base, [item]),
         lambda: items.chunks(rig.base, item),
         lambda: rig.library.cards.generate(
             replace(rig.base, settings=replace(rig.base.settings, indexes=("vector", "questions")))
@@ -630,25 +625,25 @@ def test_a_failed_base_refuses_whatever_would_build_and_search_stays(rig: Rig, e
     rig.library.cards._require_questions = lambda base: None  # type: ignore[method-assign]  # noqa: ARG005
     with pytest.raises(BaseFailed, match="The model is gone"):
         refused[-1]()
-    assert [hit.served.name for hit in rig.find("krill")] == ["whales.md"]
-    assert [hit.served.name for hit in rig.library.searching.search(rig.base, "krill")][:1] == ["whales.md"]
-    assert items.ask(rig.base, [item], Operation.CANCEL)[0].verdict is Verdict.SKIPPED
-    assert items.delete(rig.base, [item])[0].accepted
+    assert [hit.name for hit in rig.find("krill")] == ["whales.md"]
+    assert [hit.name for hit in rig.library.searching.search(rig.base, "krill")][:1] == ["whales.md"]
+    assert rig.library.requesting.ask(rig.base, [item], Operation.CANCEL)[0].verdict is Verdict.SKIPPED
+    assert rig.library.removing.delete(rig.base, [item])[0].accepted
 
 
 def test_sources_of_a_failed_base_are_not_looked_at_by_themselves(rig: Rig, tmp_path: Path) -> None:
     (tmp_path / "books").mkdir()
     books = Upload("books", kind=Kind.DIRECTORY, source=str(tmp_path / "books"), every=60)
-    rig.library.items.add(rig.base, [books])
+    rig.library.adding.add(rig.base, [books])
     rig.work()
     rig.library.catalogue.fail_base(rig.base.key, Permanent("model_unknown", "The model is gone."))
     rig.clock.advance(timedelta(hours=1))
-    assert rig.library.items.finish(10) == 0
+    assert rig.library.removing.finish(10) + rig.library.requesting.look_due(10) == 0
     item = rig.library.items.find(rig.base, "books").id
     with pytest.raises(BaseFailed):
-        rig.library.items.look(rig.base, [item])
+        rig.library.requesting.look(rig.base, [item])
     bases(rig).repair(rig.base)
-    assert rig.library.items.finish(10) == 1
+    assert rig.library.removing.finish(10) + rig.library.requesting.look_due(10) == 1
 
 
 def test_repair_asks_the_provider_once_and_says_why_it_still_fails(rig: Rig, embedder: Embedder) -> None:
@@ -707,13 +702,13 @@ def test_clearing_hides_everything_at_once_and_keeps_name_and_settings(
     put(rig, "a.md", "b.md")
     rig.work()
     put(rig, "c.md")  # on its way
-    monkeypatch.setattr("holdfast.knowledge.removing.LARGEST_BATCH", 2)
+    monkeypatch.setattr("holdfast.documents.remove.LARGEST_BATCH", 2)
     bases(rig).clear(rig.base)
     assert (rig.library.items.children(rig.base), rig.find("krill"), rig.find("krill", "vector")) == ([], [], [])
     assert bases(rig).find("shelf") == rig.base
     put(rig, "a.md")
     rig.work()
-    assert [hit.served.name for hit in rig.find("krill")] == ["a.md"]
+    assert [hit.name for hit in rig.find("krill")] == ["a.md"]
     sweep(rig)
     assert rig.count("items") == 1
     audit_quiet(rig)
@@ -747,14 +742,14 @@ def fill(rig: Rig) -> Base:
     (rig.folder.parent / "books").mkdir()
     (rig.folder.parent / "books" / "c.md").write_text(WHALES)
     books = Upload("books", kind=Kind.DIRECTORY, source=str(rig.folder.parent / "books"))
-    rig.library.items.add(rig.base, [books])
+    rig.library.adding.add(rig.base, [books])
     rig.work()
     own_slots(rig)
     rig.store.set_quota(rig.base.key, 1000)
     rig.store.pause(rig.base.key)
     rig.store.resume(rig.base.key)
     other = bases(rig).create("other", rig.base.settings)
-    rig.library.items.put(other, [Upload("a.md", WHALES.encode())])
+    rig.library.adding.put(other, [Upload("a.md", WHALES.encode())])
     rig.work()
     return other
 
@@ -768,7 +763,7 @@ def assert_gone(rig: Rig, gone: Base, other: Base, recipes: Sequence[int]) -> No
             kept = {recipe for (recipe,) in tx.plain(f"SELECT DISTINCT recipe FROM library_{table}")}  # noqa: S608
             assert not kept & set(recipes), table
     for kind in ("vector", "fulltext"):
-        assert [hit.served.name for hit in rig.library.searching.channel(other, kind, "krill", 9)] == ["a.md"]
+        assert [hit.name for hit in rig.library.searching.channel(other, kind, "krill", 9)] == ["a.md"]
     audit_quiet(rig)
 
 
@@ -798,12 +793,13 @@ def test_nothing_of_a_deleted_base_is_left_and_others_are_untouched(rig: Rig, mo
     recipes = [recipe.id for _, recipe in rig.library.catalogue.recipes_of(rig.base.key)]
     assert len(tables(rig, recipes)) == 2
     rig.library.memos.reserve(rig.base, [(None, Bill(kind="answer", model="m@1", texts=1, tokens_in=5))])
-    paid = rig.library.memos.spent(rig.base.key)
-    monkeypatch.setattr("holdfast.knowledge.bases.LARGEST_BATCH", 2)
+    paid = rig.library.memos.account(rig.base.key)
+    monkeypatch.setattr("holdfast.bases.lifecycle.LARGEST_BATCH", 2)
     bases(rig).delete(rig.base)
     sweep(rig)
     assert_gone(rig, rig.base, other, recipes)
-    assert rig.library.memos.spent(rig.base.key) == paid != []  # money that was spent is history
+    assert paid.kinds_spent != []
+    assert rig.library.memos.account(rig.base.key) == paid  # money that was spent is history
     assert rig.library.sweep(LARGEST_BATCH) == 0
 
 
@@ -833,7 +829,7 @@ def test_a_delete_that_was_interrupted_anywhere_is_finished_by_the_sweep(
         assert rig.worker.run_next(3)  # some are clean, then the worker is gone
     if point == "forgotten":
         rig.work()
-        rig.library.items.finish(LARGEST_BATCH)
+        rig.library.removing.finish(LARGEST_BATCH) + rig.library.requesting.look_due(LARGEST_BATCH)
         with monkeypatch.context() as crash:
             crash.setattr(FulltextIndex, "forget", interrupted)
             with pytest.raises(OSError, match="out"):
@@ -958,15 +954,15 @@ def test_whoever_adds_while_a_base_is_deleted_comes_before_or_is_refused(rig: Ri
 
 
 def test_no_item_is_asked_for_after_it_was_deleted(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    rig.library.items.add(rig.base, [Upload("later.md", WHALES.encode())], Terms(index=False))
+    rig.library.adding.add(rig.base, [Upload("later.md", WHALES.encode())], Terms(index=False))
     item = rig.library.items.find(rig.base, "later.md").id
-    slots = rig.library.items.adding.slots
+    slots = rig.library.adding.slots
 
     def late(base: Base) -> Any:
-        rig.library.items.delete(rig.base, [item])
+        rig.library.removing.delete(rig.base, [item])
         return slots(base)
 
-    monkeypatch.setattr(rig.library.items.adding, "slots", late)
-    assert rig.library.items.ask(rig.base, [item], Operation.INDEX)[0].reason == "nothing_to_do"
+    monkeypatch.setattr(rig.library.adding, "slots", late)
+    assert rig.library.requesting.ask(rig.base, [item], Operation.INDEX)[0].reason == "nothing_to_do"
     sweep(rig)
     audit_quiet(rig)

@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from holdfast.core.admission import Verdict
-from holdfast.core.states import Operation, Outcome, SlotState, Status
-from holdfast.indexes.merging import MERGING, OWNER, request
-from holdfast.knowledge.adding import Terms, Upload
-from holdfast.library.catalogue import Kind
-from holdfast.providers.openai import Endpoint, OpenAIProvider
+from holdfast.catalog.repository import Kind
+from holdfast.documents.add import Terms, Upload
+from holdfast.engine.admission import Verdict
+from holdfast.engine.states import Operation, Outcome, SlotState, Status
+from holdfast.engine.store.base import Surrender
+from holdfast.indexes.graph.merging import MERGING, OWNER, request
+from holdfast.llm.openai import Endpoint, OpenAIProvider
 from holdfast.settings import Settings
-from holdfast.stores.base import Surrender
 from holdfast.wiring import Library
 from tests.support.paid_provider import BAD_KEY, PaidProvider
 from tests.support.rig import Rig
@@ -124,12 +124,12 @@ def test_an_index_that_fails_leaves_the_others_serving_and_is_retried_alone(
 
 def test_one_document_of_a_folder_is_cancelled_alone_and_has_not_failed(make: Make) -> None:
     rig = make()
-    (docs,) = rig.library.items.add(rig.base, [Upload("docs", kind=Kind.DIRECTORY)])
+    (docs,) = rig.library.adding.add(rig.base, [Upload("docs", kind=Kind.DIRECTORY)])
     uploads = [Upload(f"{number}.md", b"krill %d" % number, parent=docs.item or 0) for number in range(3)]
-    one, two, three = rig.library.items.add(rig.base, uploads, Terms())
-    assert rig.library.items.ask(rig.base, [two.item or 0], Operation.CANCEL)[0].accepted
+    one, two, three = rig.library.adding.add(rig.base, uploads, Terms())
+    assert rig.library.requesting.ask(rig.base, [two.item or 0], Operation.CANCEL)[0].accepted
     rig.work()
-    assert sorted(hit.served.document for hit in rig.find("krill")) == [one.item, three.item]
+    assert sorted(hit.document for hit in rig.find("krill")) == [one.item, three.item]
     assert rig.store.job(two.job or "").outcome is Outcome.CANCELLED
     assert rig.library.items.status(rig.base, two.item or 0) is Status.NOT_INDEXED
 
@@ -202,7 +202,7 @@ def test_files_are_read_and_removed_where_they_are_after_their_folder_was_moved(
     assert rig.ask("whales.md", Operation.REINDEX).accepted
     rig.delete("stones.md")
     settle(rig)
-    assert [hit.served.generation for hit in rig.find("krill")] == [2]
+    assert [hit.generation for hit in rig.find("krill")] == [2]
     assert len(files(moved)) == 1
     audit_quiet(rig)
 

@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from holdfast.core.admission import Request, Verdict
-from holdfast.core.states import Operation, Outcome, SlotState, Status
+from holdfast.bases import cards as module
+from holdfast.bases.cards import CARDS, NO_CARDS
+from holdfast.engine.admission import Request, Verdict
+from holdfast.engine.executor import nowhere
+from holdfast.engine.states import Operation, Outcome, SlotState, Status
+from holdfast.engine.task import Task
 from holdfast.errors import BadRequest, Permanent, StaleLease
 from holdfast.indexes.base import NotEnabled
-from holdfast.knowledge import cards as module
-from holdfast.knowledge.cards import CARDS, CardsStatus
-from holdfast.runtime.executor import nowhere
-from holdfast.runtime.work import Task
 from tests.support.paid_provider import PaidProvider
 from tests.support.question_rig import QuestionRig, sections
 
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
-    from holdfast.core.admission import Answer
-    from holdfast.core.slot import Progress, Slot, Ticket
+    from holdfast.engine.admission import Answer
+    from holdfast.engine.slot import Progress, Slot, Ticket
     from tests.support.clock import FakeClock
 
 FIRST = sections(6)
@@ -89,7 +89,7 @@ def interrupted(rig: QuestionRig, at: str, act: Callable[[], None]) -> None:
 
 
 def test_a_base_without_cards_says_so(rig: QuestionRig) -> None:
-    assert rig.cards.status(rig.base) == CardsStatus()
+    assert rig.cards.status(rig.base) == NO_CARDS
     assert rig.cards.list(rig.base) == []
     assert rig.cards.cancel(rig.base).verdict is Verdict.REJECTED
 
@@ -118,15 +118,15 @@ def test_every_card_names_the_passage_it_was_made_from(rig: QuestionRig) -> None
     page = rig.cards.page(rig.base)
     assert [one.place for one in page] == list(range(1, 8))
     for one in page:
-        passage = one.source.passage
-        assert texts[one.source.name][passage.start : passage.stop] == passage.text == one.card.passage
-        assert one.card.document == one.source.name
-        assert one.card.headings == passage.headings
-        assert passage.chunk == rig.chunk(passage.text)
-        assert one.source.document == rig.library.items.find(rig.base, one.source.name).id
-        (part,) = re.findall(r"part (\d+)\?", one.card.question)
-        assert f"of part {part} " in passage.text, "the answer stands in the passage"
-    assert {one.source.name for one in page} == set(texts)
+        assert one.passage in texts[one.name]
+        (passage,) = (chunk for chunk in rig.library.items.chunks(rig.base, one.document) if chunk.chunk == one.chunk)
+        assert (one.passage, one.headings) == (passage.text, passage.headings)
+        assert texts[one.name][passage.start : passage.end] == one.passage
+        assert one.chunk == rig.chunk(one.passage)
+        assert one.document == rig.library.items.find(rig.base, one.name).id
+        (part,) = re.findall(r"part (\d+)\?", one.question)
+        assert f"of part {part} " in one.passage, "the answer stands in the passage"
+    assert {one.name for one in page} == set(texts)
     assert [one.place for one in rig.cards.page(rig.base, after=3, limit=2)] == [4, 5]
 
 
@@ -153,7 +153,7 @@ def test_a_base_without_a_language_model_is_told_why_it_has_no_cards(
     rig.index("first.md", FIRST)
     with pytest.raises(NotEnabled, match="language model"):
         rig.cards.generate(rig.base)
-    assert rig.cards.status(rig.base) == CardsStatus()
+    assert rig.cards.status(rig.base) == NO_CARDS
     rig.close()
 
 
@@ -298,7 +298,7 @@ def test_a_late_worker_writes_nothing_into_the_set_of_its_successor(rig: Questio
 def test_step_and_number_of_pairs_are_live(rig: QuestionRig) -> None:
     rig.index("first.md", FIRST)
     rig.index("second.md", SECOND)
-    seen = []
+    seen: list[tuple[str, int, int, int] | None] = []
     rig.cards.generate(rig.base)
     (ticket,) = rig.store.claim_next((CARDS,), "looker", 1)
     rig.worker.heartbeat.hold([ticket], rig.clock.monotonic())
@@ -306,12 +306,12 @@ def test_step_and_number_of_pairs_are_live(rig: QuestionRig) -> None:
     def look(point: str) -> None:
         rig.worker.heartbeat.beat()
         progress = rig.cards.status(rig.base).progress
-        seen.append((progress.stage, progress.step, progress.steps, progress.done))
+        seen.append((progress.stage, progress.step, progress.steps, progress.done) if progress else None)
         assert point == "checkpoint"
 
     rig.indexers[CARDS].build(Task(ticket, rig.store, rig.worker.heartbeat, look))
     assert list(dict.fromkeys(seen)) == [
-        ("", 0, 0, 0),
+        None,
         ("removing", 0, 0, 0),
         ("collecting cards", 1, 2, 0),
         ("collecting cards", 1, 2, 6),
@@ -374,7 +374,7 @@ def test_a_slot_that_is_deleted_leaves_no_set(rig: QuestionRig, monkeypatch: pyt
     assert asked(rig) == []
     rig.work()
     assert rig.count("cards") == 0
-    assert rig.cards.status(rig.base) == CardsStatus()
+    assert rig.cards.status(rig.base) == NO_CARDS
 
 
 def test_cards_of_another_base_are_not_shown(rig: QuestionRig) -> None:
@@ -382,7 +382,7 @@ def test_cards_of_another_base_are_not_shown(rig: QuestionRig) -> None:
     generate(rig)
     other = rig.library.catalogue.create_base("other", rig.base.settings)
     assert rig.cards.list(other) == []
-    assert rig.cards.status(other) == CardsStatus()
+    assert rig.cards.status(other) == NO_CARDS
 
 
 @pytest.mark.postgres
@@ -410,9 +410,9 @@ def test_cards_go_out_as_files_and_come_back_the_same(rig: QuestionRig) -> None:
     written = json.loads(rig.cards.export(rig.base, "json"))
     for back in (rows, written):
         assert [(one["question"], one["answer"], one["document"], one["passage"]) for one in back] == [
-            (card.question, card.answer, card.document, card.passage) for card in shown
+            (card.question, card.answer, card.name, card.passage) for card in shown
         ]
-    assert [tuple(one["headings"]) for one in written] == [card.headings for card in shown]
+    assert [one["headings"] for one in written] == [card.headings for card in shown]
     lines = [line for line in rig.cards.export(rig.base, "anki").splitlines() if not line.startswith("#")]
     assert [line.split("\t")[0] for line in lines] == [card.question for card in shown]
     with pytest.raises(BadRequest, match="csv, json, anki"):

@@ -60,6 +60,7 @@ def done(board: Board, name: str) -> list[int]:
     return board.told("finished", name)
 
 
+@pytest.mark.smoke
 def test_a_task_runs_in_a_child_and_is_finished_before_a_worker_that_is_asked_to_end(
     worker: Callable[..., CeleryWorker], board: Board, send: Callable[[str], None]
 ) -> None:

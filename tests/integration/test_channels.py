@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from holdfast.providers.offline import OfflineProvider
-from holdfast.providers.openai import Endpoint, OpenAIProvider
+from holdfast.llm.offline import OfflineProvider
+from holdfast.llm.openai import Endpoint, OpenAIProvider
 from holdfast.search import calibration
 from holdfast.search.fusion import PRIOR
-from holdfast.search.searching import DEPTH
+from holdfast.search.search import DEPTH
 from tests.support.paid_provider import PaidProvider
 from tests.support.question_rig import QuestionRig, sections
 from tests.support.rig import Rig
@@ -83,7 +83,7 @@ def make(database_url: str, tmp_path: Path, clock: FakeClock, paid: PaidProvider
 
 
 def names(rig: Rig, query: str, limit: int = 10) -> list[str]:
-    return [hit.served.name for hit in rig.library.searching.search(rig.base, query, limit)]
+    return [hit.name for hit in rig.library.searching.search(rig.base, query, limit)]
 
 
 # -------------------------------------------------------------------- questions
@@ -99,7 +99,7 @@ ASKED = {f"field {n} is": f"((Which meadow floods in march number {n}?|Field {n}
 def test_a_chunk_is_found_by_all_together_through_a_question_that_shares_no_word_with_it(make: Make) -> None:
     rig = make(FIELDS, ASKED)
     best = rig.library.searching.search(rig.base, "meadow floods march number 7")[0]
-    assert best.served.name == "field-7.md"
+    assert best.name == "field-7.md"
     assert best.channels["questions"].rank == 1
     assert set(rig.library.searching.compare(rig.base, "meadow")) == {*ALL, "hybrid"}
 
@@ -140,7 +140,7 @@ def test_where_embedding_costs_money_questions_are_trusted_as_far_as_is_assumed(
     before = sum(paid.bill.texts.values())
     assert rig.library.searching.measured(rig.base).weights["questions"] == PRIOR
     assert sum(paid.bill.texts.values()) == before
-    assert "krill of part 7" in rig.library.searching.search(rig.base, "crustacean part 7")[0].served.passage.text
+    assert "krill of part 7" in rig.library.searching.search(rig.base, "crustacean part 7")[0].text
     rig.close()
 
 
@@ -176,7 +176,7 @@ def test_all_together_are_not_worse_than_the_questions_alone(make: Make) -> None
     asked = {f"{colour}.md": f"which box of {colour} hue" for colour in COLOURS}
     found = {name: rig.library.searching.compare(rig.base, query) for name, query in asked.items()}
     first = {
-        kind: sum(one[kind][0].served.name == name for name, one in found.items() if one[kind])
+        kind: sum(one[kind][0].name == name for name, one in found.items() if one[kind])
         for kind in ("fulltext", "vector", "questions", "hybrid")
     }
     assert first["hybrid"] == max(first.values()) == len(COLOURS)
@@ -204,8 +204,8 @@ def test_a_text_is_reached_through_a_relation_that_a_model_found_and_through_not
     rig = make(SEA, KNOWN, indexes=GRAPH)
     assert names(rig, question)[:2] == ["charter.md", "youth.md"]
     found = rig.library.searching.compare(rig.base, question)
-    assert "youth.md" not in [hit.served.name for hit in found["fulltext"]]
-    assert "youth.md" in [hit.served.name for hit in found["graph"]]
+    assert "youth.md" not in [hit.name for hit in found["fulltext"]]
+    assert "youth.md" in [hit.name for hit in found["graph"]]
 
 
 def test_without_that_relation_the_text_is_not_reached(make: Make) -> None:
@@ -222,7 +222,7 @@ def test_what_a_model_says_a_text_names_leads_to_what_has_that_title(make: Make)
     island = {"island.md": "# Grey Island\n\nThe lighthouse there is painted white every second year.\n"}
     rig = make({**SEA, **island}, KNOWN, indexes=GRAPH)
     found = rig.library.searching.channel(rig.base, "graph", "mend a sail")
-    assert "island.md" in [hit.served.name for hit in found]
+    assert "island.md" in [hit.name for hit in found]
 
 
 def test_a_relation_of_a_deleted_document_leads_nowhere(make: Make) -> None:

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from holdfast.core.admission import Verdict
-from holdfast.core.slot import Fault
-from holdfast.core.states import Operation, Outcome, Status
+from holdfast.catalog.repository import Kind
+from holdfast.documents.add import SOURCE, Upload
+from holdfast.documents.operations import Manner
+from holdfast.engine.admission import Verdict
+from holdfast.engine.slot import Fault
+from holdfast.engine.states import Operation, Outcome, Status
+from holdfast.engine.store.base import Failure
 from holdfast.errors import Transient, UnknownItem
-from holdfast.knowledge.adding import SOURCE, Upload
-from holdfast.knowledge.requesting import Manner
-from holdfast.library.catalogue import Kind
-from holdfast.stores.base import Failure
 from tests.support.crew import raises
 from tests.support.rig import Rig
 from tests.support.rig_audit import audit_quiet
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from holdfast.knowledge.adding import Reply
+    from holdfast.documents.add import Reply
     from tests.support.clock import FakeClock
 
 V = Verdict
@@ -38,7 +38,7 @@ def rig(database_url: str, tmp_path: Path, clock: FakeClock) -> Iterator[Rig]:
 
 
 def put(rig: Rig, name: str, parent: int = 0, **more: object) -> int:
-    (reply,) = rig.library.items.add(rig.base, [Upload(name, more.pop("text", name.encode()), parent=parent, **more)])  # type: ignore[arg-type]
+    (reply,) = rig.library.adding.add(rig.base, [Upload(name, more.pop("text", name.encode()), parent=parent, **more)])  # type: ignore[arg-type]
     assert reply.item is not None
     return reply.item
 
@@ -53,12 +53,12 @@ def fail_clean_up(rig: Rig) -> None:
 
 
 def retry(rig: Rig, item: int, **manner: object) -> Reply:
-    (reply,) = rig.library.items.ask(rig.base, [item], Operation.RETRY, Manner(**manner))  # type: ignore[arg-type]
+    (reply,) = rig.library.requesting.ask(rig.base, [item], Operation.RETRY, Manner(**manner))  # type: ignore[arg-type]
     return reply
 
 
 def going(rig: Rig) -> list[int]:
-    return [row.item.id for row in rig.library.shelves.list(rig.base, deleting=True).rows]
+    return [row.id for row in rig.library.shelves.list(rig.base, deleting=True).items]
 
 
 def settle(rig: Rig) -> None:
@@ -70,7 +70,7 @@ def settle(rig: Rig) -> None:
 def test_a_clean_up_that_failed_is_tried_again_now_and_brings_nothing_back(rig: Rig) -> None:
     item = put(rig, "whales.md")
     rig.work()
-    rig.library.items.delete(rig.base, [item])
+    rig.library.removing.delete(rig.base, [item])
     fail_clean_up(rig)
     rig.work()  # nothing is due for a minute
     assert going(rig) == [item]
@@ -92,7 +92,7 @@ def test_a_clean_up_that_failed_is_tried_again_now_and_brings_nothing_back(rig: 
 def test_a_clean_up_that_runs_is_left_to_whoever_is_at_it(rig: Rig) -> None:
     item = put(rig, "whales.md")
     rig.work()
-    (deleted,) = rig.library.items.delete(rig.base, [item])
+    (deleted,) = rig.library.removing.delete(rig.base, [item])
     (ticket,) = rig.store.claim_next(["fulltext"], "cleaner", 1)
     reply = retry(rig, item)
     assert (reply.verdict, reply.reason, reply.job) == (V.JOINED, "already_deleting", deleted.job)
@@ -118,7 +118,7 @@ def test_a_folder_that_is_being_deleted_is_cleaned_up_with_all_below_it(rig: Rig
     folder = put(rig, "books", text=None, kind=Kind.DIRECTORY, source=str(tmp_path / "books"))
     inner = [put(rig, f"{number}.md", folder) for number in range(3)]
     rig.work()
-    rig.library.items.delete(rig.base, [folder])
+    rig.library.removing.delete(rig.base, [folder])
     fail_clean_up(rig)
     reply = retry(rig, folder)
     assert (reply.verdict, reply.reason, reply.item) == (V.ACCEPTED, "clean_up_again", folder)
@@ -133,14 +133,14 @@ def test_a_clean_up_whose_disk_is_away_succeeds_when_it_is_back_and_somebody_ask
 ) -> None:
     item = put(rig, "whales.md")
     rig.work()
-    rig.library.items.delete(rig.base, [item])
+    rig.library.removing.delete(rig.base, [item])
     with monkeypatch.context() as away:
         away.setattr(rig.indexers["content"], "remove", raises(Transient("away", "It is away.")))
         rig.work()
-    (row,) = rig.library.shelves.list(rig.base, deleting=True).rows
-    assert (row.standing.why and row.standing.why.code, row.standing.retry_at is not None) == ("away", True)
+    (row,) = rig.library.shelves.list(rig.base, deleting=True).items
+    assert (row.why and row.why.code, row.retry_at is not None) == ("away", True)
     assert retry(rig, item).accepted
-    (row,) = rig.library.shelves.list(rig.base, deleting=True).rows
-    assert row.standing.why is None
+    (row,) = rig.library.shelves.list(rig.base, deleting=True).items
+    assert row.why is None
     settle(rig)
     assert rig.count("items") == 0

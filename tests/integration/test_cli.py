@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 
 from holdfast import cli
 from holdfast.cli.app import app
-from holdfast.cli.plain import cell
+from holdfast.cli.format import cell
 from holdfast.settings import PREFIX
 from tests.support.paid_provider import CUT, REFUSED, PaidProvider
 from tests.support.question_rig import sections
@@ -467,6 +467,29 @@ def test_a_doctor_ends_with_an_error_while_something_is_wrong(fresh: Typed) -> N
     assert found[0]["sentence"] in fresh("doctor", end=1).stdout
 
 
+def test_deleted_data_is_erased_on_demand_and_both_stages_are_reported(fresh: Typed) -> None:
+    fresh("add", fresh.file("a.txt", "The qzcanary4 sings."))
+    (fresh.folder / "files" / "a.txt").unlink()
+    fresh("rm", "1", "--yes")
+    assert "does nothing else" in fresh("doctor", "--erase", "--fix", end=2).stderr
+    with closing(sqlite3.connect(fresh.home / "holdfast.db", isolation_level=None)) as reader:
+        reader.execute("BEGIN")
+        reader.execute("SELECT count(*) FROM slots").fetchall()
+        stages = fresh.json("doctor", "--erase", end=1)
+        assert {stages[name]["obstacle"] for name in stages} == {"reader", None}
+        assert not stages["compact"]["complete"]
+        assert "read transaction" in fresh("doctor", "--erase", end=1).stdout
+    ran = fresh("doctor", "--erase")
+    assert [line.split("\t")[:2] for line in ran.stdout.splitlines()] == [
+        ["overwrite", "complete"],
+        ["compact", "complete"],
+    ]
+    stages = fresh.json("doctor", "--erase")
+    assert [stages[name]["complete"] for name in ("overwrite", "compact")] == [True, True]
+    files = [path for path in fresh.home.rglob("*") if path.is_file()]
+    assert not [path for path in files if b"qzcanary4" in path.read_bytes()]
+
+
 def test_cards_need_a_language_model_and_say_so(typed: Typed) -> None:
     assert typed.json("cards", "generate", end=4)["error"]["code"] == "not_enabled"
     assert typed.json("cards", "cancel", end=4)["error"]["code"]
@@ -509,7 +532,7 @@ def test_what_nobody_foresaw_is_told_without_a_trace(fresh: Typed, monkeypatch: 
     def broken(*_: object, **__: object) -> None:
         raise RuntimeError("oh")
 
-    monkeypatch.setattr("holdfast.front.bases.LocalBases.list", broken)
+    monkeypatch.setattr("holdfast.service.bases.LocalBases.list", broken)
     ran = fresh("base", "ls", "--json", end=1)
     assert "RuntimeError: oh" in json.loads(ran.stdout)["error"]["message"]
     assert "--debug" in ran.stderr

@@ -15,19 +15,22 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from holdfast.core.states import Operation, SlotState, Status
+from holdfast.bases.lifecycle import Bases
+from holdfast.catalog.repository import BaseSettings, Kind
+from holdfast.db.database import Transaction
+from holdfast.doctor import check_items as checking_items
+from holdfast.doctor import check_slots as checking_slots
+from holdfast.doctor import report as findings
+from holdfast.doctor.check_items import FileChecks
+from holdfast.doctor.check_rows import RowChecks
+from holdfast.doctor.report import PEOPLE, SENTENCES, Trouble
+from holdfast.documents.add import Terms, Upload
+from holdfast.documents.remove import Removing
+from holdfast.engine.states import Operation, SlotState, Status
+from holdfast.engine.task import Task
 from holdfast.indexes.registry import Indexes
-from holdfast.knowledge import checking_items, checking_slots, findings
-from holdfast.knowledge.adding import Terms, Upload
-from holdfast.knowledge.bases import Bases
-from holdfast.knowledge.checking_items import FileChecks
-from holdfast.knowledge.checking_rows import RowChecks
-from holdfast.knowledge.findings import PEOPLE, SENTENCES, Trouble
-from holdfast.library.catalogue import BaseSettings, Kind
-from holdfast.providers.offline import OfflineProvider
-from holdfast.runtime.work import Task
+from holdfast.llm.offline import OfflineProvider
 from holdfast.settings import Settings
-from holdfast.stores.database import Transaction
 from holdfast.wiring import Library, open_settings
 from tests.support.outside import OutsideIndex, install
 from tests.support.paid_provider import PaidProvider
@@ -40,10 +43,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
+    from holdfast.catalog.repository import Recipe
+    from holdfast.doctor.report import Finding
     from holdfast.indexes.base import Index
-    from holdfast.knowledge.findings import Finding
-    from holdfast.library.catalogue import Recipe
-    from holdfast.providers.base import Embedded
+    from holdfast.llm.base import Embedded
     from tests.support.clock import FakeClock
 
 WHALES = "# Whales\n\nThe blue whale eats krill.\n"
@@ -167,7 +170,7 @@ def test_a_finding_says_what_where_how_many_and_what_to_do(rig: Rig) -> None:
     (finding,) = rig.library.doctor.check()
     document = rig.owner("parts.md").name
     assert (finding.code, finding.where, finding.count) == ("row_lacks", "vector of base 'shelf'", 7)
-    assert finding.examples == tuple(f"chunk {chunk} of document {document}" for chunk in chunks[1:6])
+    assert finding.examples == [f"chunk {chunk} of document {document}" for chunk in chunks[1:6]]
     assert (finding.fixable, finding.fixed) == (True, 0)
     assert "7 chunks" in finding.sentence
     assert "vector of base 'shelf'" in finding.sentence
@@ -187,7 +190,7 @@ def test_a_check_alone_repairs_nothing(rig: Rig) -> None:
 def test_everything_is_read_in_bounded_portions_and_nothing_is_skipped(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    rig.library.items.put(rig.base, [Upload(f"{n}.md", f"# Part {n}\n\nKrill {n}.".encode()) for n in range(9)])
+    rig.library.adding.put(rig.base, [Upload(f"{n}.md", f"# Part {n}\n\nKrill {n}.".encode()) for n in range(9)])
     rig.work()
     index, recipe = the(rig, "fulltext")
     index.drop(recipe, rig.rows("fulltext"))
@@ -203,7 +206,7 @@ def test_everything_is_read_in_bounded_portions_and_nothing_is_skipped(
 
     for module in (findings, checking_items):
         monkeypatch.setattr(module, "LARGEST_BATCH", 4)
-    monkeypatch.setattr("holdfast.knowledge.checking_rows.LARGEST_BATCH", 4)
+    monkeypatch.setattr("holdfast.doctor.check_rows.LARGEST_BATCH", 4)
     monkeypatch.setattr(checking_slots, "TOGETHER", 2)
     monkeypatch.setattr(Transaction, "run", measured)
     assert found(rig) == {"missing_left": 11, "row_lacks": 9, "status_differs": 9}
@@ -236,7 +239,7 @@ def test_rows_of_every_index_whose_chunk_is_gone_are_dropped(rig: Rig) -> None:
     assert {(one.code, one.where, one.count) for one in told} == {
         ("row_left", f"{kind} of base 'all'", 3) for kind in HERE
     }
-    assert {one.examples for one in told} == {tuple(f"chunk {chunk}" for chunk in gone)}
+    assert {tuple(one.examples) for one in told} == {tuple(f"chunk {chunk}" for chunk in gone)}
     fixed = rig.library.doctor.check(fix=True)
     assert [one.fixed for one in fixed] == [3] * 4
     assert {kind: rig.rows(kind) for kind in HERE} == stay
@@ -300,7 +303,7 @@ def test_an_index_that_does_not_answer_is_told_and_holds_up_nothing_else(
         patch.setattr(outside, "absent", away)
         told = rig.library.doctor.check()
     assert {one.code: one.count for one in told if one.where.startswith("outside")} == {"index_away": 1}
-    assert [one.examples for one in told if one.code == "index_away"] == [("nobody there",)]
+    assert [one.examples for one in told if one.code == "index_away"] == [["nobody there"]]
     assert sorted(one.where for one in told if one.code == "row_left") == [
         f"{kind} of base 'all'" for kind in ("fulltext", "graph", "vector")
     ]
@@ -438,7 +441,7 @@ def test_notes_of_what_is_missing_go_with_their_slot(rig: Rig) -> None:
         rig, "INSERT INTO library_missing VALUES (4711, 1, '{}')", "INSERT INTO library_missing VALUES (4711, 2, '{}')"
     )
     (told,) = repaired(rig, missing_left=2)
-    assert told.examples == ("slot 4711 chunk 1", "slot 4711 chunk 2")
+    assert told.examples == ["slot 4711 chunk 1", "slot 4711 chunk 2"]
     assert rig.count("missing") == 0
 
 
@@ -532,7 +535,7 @@ def test_a_file_that_is_gone_is_told_with_its_document_and_cannot_be_repaired(ri
     for fix in (False, True, False):
         (told,) = rig.library.doctor.check(fix=fix, deep=True)
         assert (told.code, told.count, told.fixed, told.fixable) == ("file_lacks", 1, 0, False)
-        assert told.examples == (f"item {item.id} 'whales.md'",)
+        assert told.examples == [f"item {item.id} 'whales.md'"]
         assert "Add these documents again" in told.sentence
     rig.index("whales.md", WHALES + "Again.\n")
     rig.sweep()
@@ -547,7 +550,7 @@ def test_a_file_that_says_something_else_is_found_in_depth_only(rig: Rig) -> Non
     path.write_bytes(path.read_bytes().replace(b"hard", b"soft"))
     assert found(rig) == {}
     (told,) = rig.library.doctor.check(deep=True, fix=True)
-    assert (told.code, told.examples, told.fixed) == ("file_damaged", (f"item {item.id} 'stones.md'",), 0)
+    assert (told.code, told.examples, told.fixed) == ("file_damaged", [f"item {item.id} 'stones.md'"], 0)
     assert not told.fixable
 
 
@@ -564,7 +567,7 @@ def test_the_clean_up_of_hidden_items_that_nobody_asked_for_is_asked_for(rig: Ri
 
 
 def test_rows_of_items_that_are_cleaned_up_go_with_their_files(rig: Rig) -> None:
-    rig.library.items.add(rig.base, [Upload("later.md", WHALES.encode())], Terms(index=False))
+    rig.library.adding.add(rig.base, [Upload("later.md", WHALES.encode())], Terms(index=False))
     change(rig, "UPDATE library_items SET deleting = 1")
     repaired(rig, delete_unfinished=1)
     assert (rig.count("items"), [path for path in rig.folder.rglob("*") if path.is_file()]) == (0, [])
@@ -577,16 +580,16 @@ def test_slots_of_a_document_that_does_not_exist_are_deleted_with_all_they_have(
     change(rig, f"DELETE FROM library_items WHERE id = {item.id}")
     rig.library.blobs.remove(item.blob or "")
     (told,) = repaired(rig, slots_left=1)
-    assert told.examples == (f"owner {item.id}",)
+    assert told.examples == [f"owner {item.id}"]
     assert (rig.count("owners"), rig.count("chunks"), len(rig.rows("vector"))) == (1, 1, 1)
     audit_quiet(rig)
 
 
 def test_documents_that_nobody_asked_for_are_indexed_where_that_is_done_at_once(rig: Rig) -> None:
-    rig.library.items.add(rig.base, [Upload("whales.md", WHALES.encode())], Terms(index=False))
-    rig.library.items.add(rig.base, [Upload("empty", kind=Kind.DIRECTORY)], Terms(index=False))
+    rig.library.adding.add(rig.base, [Upload("whales.md", WHALES.encode())], Terms(index=False))
+    rig.library.adding.add(rig.base, [Upload("empty", kind=Kind.DIRECTORY)], Terms(index=False))
     by_hand = rig.library.catalogue.create_base("by hand", BaseSettings(auto_index=False))
-    rig.library.items.add(by_hand, [Upload("stones.md", STONES.encode())])
+    rig.library.adding.add(by_hand, [Upload("stones.md", STONES.encode())])
     (told,) = repaired(rig, not_asked=1)
     assert told.where == "base 'shelf'"
     assert rig.owner("whales.md").status is Status.SUCCESS
@@ -619,7 +622,7 @@ def test_a_job_that_counts_wrong_counts_again_and_ends_once(rig: Rig, wrong: int
     rig.put("whales.md", WHALES)
     change(rig, f"UPDATE jobs SET open = {wrong}")
     (told,) = rig.library.doctor.check()
-    assert (told.code, told.examples) == ("job_differs", (f"job-1 counts {wrong} and has 4",))
+    assert (told.code, told.examples) == ("job_differs", [f"job-1 counts {wrong} and has 4"])
     assert [one.fixed for one in rig.library.doctor.check(fix=True)] == [1]
     assert read(rig, "SELECT open FROM jobs") == [(4,)]
     rig.work()
@@ -668,18 +671,40 @@ def test_work_that_nobody_takes_is_told_and_is_for_people_to_mend(rig: Rig, cloc
     assert found(rig) == {}
 
 
-def test_what_is_deleted_and_long_not_erased_is_erased(rig: Rig, clock: FakeClock) -> None:
+def deleted_and_seen(rig: Rig) -> None:
+    """Delete a document, and let both stages of erasing see it without completing anything."""
     if rig.store.database.engine.dialect.name != "sqlite":
         pytest.skip("nothing is counted, and nothing promised")
     rig.index("whales.md", WHALES)
     rig.delete("whales.md")
     rig.work()
-    rig.library.erasing._database.write(lambda tx: tx.plain(f"UPDATE erasures SET since = {clock.now()}"), durable=True)
-    assert rig.library.erasing.pending() is not None
+    with rig.store.database.writing(durable=True) as tx:
+        tx.plain("UPDATE erasure_stages SET since = ?", [rig.clock.now()])
+
+
+def test_what_is_not_overwritten_for_long_is_reported_and_overwritten(rig: Rig, clock: FakeClock) -> None:
+    deleted_and_seen(rig)
     assert found(rig) == {}
     clock.advance(timedelta(hours=2))
-    repaired(rig, not_erased=1)
-    assert rig.library.erasing.pending() is None
+    repaired(rig, not_overwritten=1)
+    assert rig.library.erasure.state().overwrite is None
+
+
+def test_what_is_not_compacted_for_long_is_reported_with_the_reason(rig: Rig, clock: FakeClock) -> None:
+    deleted_and_seen(rig)
+    assert rig.library.erasure.overwrite()
+    clock.advance(timedelta(hours=23))
+    assert found(rig) == {}
+    clock.advance(timedelta(hours=1))
+    (told,) = rig.library.doctor.check(fix=True)
+    assert (told.code, told.count, told.fixed, told.fixable) == ("not_compacted", 1, 0, False)
+    assert "no job has been active" in told.examples[0]
+    with rig.store.database.writing(durable=True) as tx:
+        tx.plain("UPDATE erasure_stages SET obstacle = 'too_large' WHERE stage = 'compact'")
+    (told,) = rig.library.doctor.check()
+    assert "HOLDFAST_COMPACT_LIMIT" in told.examples[0]
+    assert rig.library.erasure.run_now() == (None, None)
+    assert found(rig) == {}
 
 
 # -------------------------------------------------------------------- beside those who work
@@ -884,16 +909,17 @@ def test_a_large_delete_that_is_asking_for_its_clean_up_is_no_finding(
 ) -> None:
     rig.index("whales.md", WHALES)
     change(rig, "UPDATE library_items SET deleting = 1")
-    hidden = checking_items.ItemChecks._hidden
+    owners_left = Removing.owners_left
     asked: list[int] = []
 
-    def late(self: Any, statement: Any) -> Any:
-        rows = hidden(self, statement)
+    def late(self: Removing, limit: int = 500) -> Any:
+        rows = owners_left(self, limit)
         if not asked:
-            asked.append(rig.library.items.finish(500))
+            asked.append(0)
+            asked[0] = rig.library.removing.finish(500) + rig.library.requesting.look_due(500)
         return rows
 
-    monkeypatch.setattr(checking_items.ItemChecks, "_hidden", late)
+    monkeypatch.setattr(Removing, "owners_left", late)
     assert found(rig) == {}
     assert asked == [1]
 
@@ -978,7 +1004,7 @@ def test_what_is_not_at_rest_is_told_with_the_reason_and_nothing_else(rig: Rig, 
     rig.index("stones.md", STONES)
     rig.put("whales.md", WHALES)
     other = rig.library.catalogue.create_base("other", BaseSettings())
-    rig.library.items.put(other, [Upload("elsewhere.md", b"text")])
+    rig.library.adding.put(other, [Upload("elsewhere.md", b"text")])
     doctor = rig.library.doctor
     (one,) = doctor.waiting(rig.base)
     assert (one.name, one.item, one.listed.state) == ("whales.md", int(rig.owner("whales.md").name), "queued")
@@ -998,6 +1024,6 @@ def test_what_is_not_at_rest_is_told_with_the_reason_and_nothing_else(rig: Rig, 
 
 
 def test_all_that_waits_is_told_page_by_page(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    rig.library.items.put(rig.base, [Upload(f"{n}.md", str(n).encode()) for n in range(7)])
-    monkeypatch.setattr("holdfast.knowledge.doctor.PAGE", 3)
+    rig.library.adding.put(rig.base, [Upload(f"{n}.md", str(n).encode()) for n in range(7)])
+    monkeypatch.setattr("holdfast.doctor.doctor.PAGE", 3)
     assert [one.name for one in rig.library.doctor.waiting(rig.base)] == [f"{n}.md" for n in range(7)]

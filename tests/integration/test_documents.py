@@ -8,18 +8,18 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from holdfast.core.admission import Verdict
-from holdfast.core.states import Operation, Status
+from holdfast.engine.admission import Verdict
+from holdfast.engine.states import Operation, Status
 from tests.support.rig import Rig
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
-    from holdfast.core.slot import Built
-    from holdfast.knowledge.adding import Upload
-    from holdfast.library.catalogue import Base
-    from holdfast.runtime.work import Task
+    from holdfast.catalog.repository import Base
+    from holdfast.documents.add import Upload
+    from holdfast.engine.slot import Built
+    from holdfast.engine.task import Task
     from tests.support.clock import FakeClock
 
 WHALES = "# Whales\n\nThe blue whale is the largest animal.\n\n## Food\n\nIt eats krill, tonnes of it.\n"
@@ -38,9 +38,8 @@ def test_what_was_put_in_is_found(rig: Rig, kind: str) -> None:
     assert rig.index("whales.md", WHALES).status is Status.SUCCESS
     rig.index("stones.md", "# Stones\n\nGranite is hard.\n")
     hit = rig.find("what krill does it eat", kind)[0]
-    assert (hit.served.name, hit.served.generation) == ("whales.md", 1)
-    passage = hit.served.passage
-    assert WHALES[passage.start : passage.stop] == passage.text
+    assert (hit.name, hit.generation) == ("whales.md", 1)
+    assert WHALES[hit.start : hit.end] == hit.text
 
 
 def test_the_same_content_again_does_nothing(rig: Rig) -> None:
@@ -77,10 +76,10 @@ def test_while_a_document_changes_one_generation_is_found_at_every_step(rig: Rig
     generations = []
     while rig.worker.run_next(1):
         hits = rig.find("krill", kind)
-        (generation,) = {hit.served.generation for hit in hits}
+        (generation,) = {hit.generation for hit in hits}
         generations.append(generation)
-        assert len({hit.served.passage.ordinal for hit in hits}) == len(hits)
-        text = " ".join(hit.served.passage.text for hit in hits)
+        assert len({hit.start for hit in hits}) == len(hits)
+        text = " ".join(hit.text for hit in hits)
         assert ("part 7 is new" in text) == (seen[generation] == "new")
         assert ("part 20 is old" in text) == (seen[generation] == "old")
     assert generations == sorted(generations)
@@ -113,7 +112,7 @@ def test_a_failed_change_leaves_the_old_content_searchable(rig: Rig) -> None:
     assert rig.owner("whales.md").status is Status.DEGRADED
     assert rig.slot("whales.md", "content").error_code == "no_text"
     for kind in CHANNELS:
-        assert [hit.served.generation for hit in rig.find("krill", kind)] == [1]
+        assert [hit.generation for hit in rig.find("krill", kind)] == [1]
 
 
 def test_a_cancelled_change_leaves_the_old_content_searchable(rig: Rig) -> None:
@@ -124,7 +123,7 @@ def test_a_cancelled_change_leaves_the_old_content_searchable(rig: Rig) -> None:
     rig.work()
     rig.sweep()
     for kind in CHANNELS:
-        assert [hit.served.generation for hit in rig.find("krill", kind)] == [1]
+        assert [hit.generation for hit in rig.find("krill", kind)] == [1]
         assert rig.find("granite", "fulltext") == []
 
 
@@ -160,14 +159,14 @@ def test_a_batch_that_is_deleted_while_a_worker_is_at_it_stops_without_a_warning
 def test_chinese_is_found_by_a_word_within_a_sentence(rig: Rig) -> None:
     rig.index("鲸.md", "# 鲸\n\n蓝鲸是世界上最大的动物。\n")
     rig.index("石.md", "# 石\n\n花岗岩很硬。\n")
-    assert [hit.served.name for hit in rig.find("最大动物")] == ["鲸.md"]
+    assert [hit.name for hit in rig.find("最大动物")] == ["鲸.md"]
 
 
 def test_a_document_that_changes_while_its_old_bytes_come_again_gets_them(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rig.index("whales.md", WHALES)
-    adding = rig.library.items.adding
+    adding = rig.library.adding
     look = adding._same
 
     def looked_too_early(base: Base, uploads: Sequence[Upload]) -> dict[tuple[int, str], str]:
@@ -179,5 +178,5 @@ def test_a_document_that_changes_while_its_old_bytes_come_again_gets_them(
     monkeypatch.setattr(adding, "_same", looked_too_early)
     assert rig.put("whales.md", WHALES).accepted
     rig.work()
-    assert [hit.served.generation for hit in rig.find("krill")] == [3]
+    assert [hit.generation for hit in rig.find("krill")] == [3]
     assert rig.find("granite") == []

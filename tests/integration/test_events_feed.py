@@ -9,20 +9,20 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from holdfast.core.clock import SystemClock
-from holdfast.core.effects import Event
-from holdfast.core.slot import Progress as Far
-from holdfast.core.slot import Ticket
-from holdfast.core.states import Operation
+from holdfast.clock import SystemClock
+from holdfast.db.notify import MemoryBell
+from holdfast.engine.effects import Event
+from holdfast.engine.slot import Progress as Far
+from holdfast.engine.slot import Ticket
+from holdfast.engine.states import Operation
+from holdfast.engine.store.base import Beat
+from holdfast.engine.store.transitions import record
 from holdfast.errors import BadRequest
-from holdfast.events.board import Progress
-from holdfast.events.catalogue import Cursor, PublicEvent
 from holdfast.events.feed import Feed, Heartbeat, Reset
 from holdfast.events.log import Log
+from holdfast.events.progress import Progress
+from holdfast.events.public_events import Cursor, PublicEvent
 from holdfast.settings import Settings
-from holdfast.stores.base import Beat
-from holdfast.stores.bells import MemoryBell
-from holdfast.stores.desk import record
 from holdfast.wiring import open_news, open_settings
 from tests.support.patience import PATIENCE_SECONDS
 from tests.support.stores import request
@@ -30,9 +30,9 @@ from tests.support.stores import request
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from holdfast.engine.store.sql_store import SqlStore
     from holdfast.events.feed import Message, Subscription
     from holdfast.events.log import Page
-    from holdfast.stores.sql import SqlStore
     from tests.support.clock import FakeClock
 
 DAY = timedelta(days=1)

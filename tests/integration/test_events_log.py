@@ -8,18 +8,18 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from holdfast.core.effects import Event
+from holdfast.engine.effects import Event
+from holdfast.engine.store.transitions import record
 from holdfast.events import log as module
-from holdfast.events.catalogue import Cursor, Filter
 from holdfast.events.log import Log
-from holdfast.stores.desk import record
+from holdfast.events.public_events import Cursor, Filter
 from tests.support.stores import open_test_store
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from holdfast.stores.database import Transaction
-    from holdfast.stores.sql import SqlStore
+    from holdfast.db.database import Transaction
+    from holdfast.engine.store.sql_store import SqlStore
     from tests.support.clock import FakeClock
 
 DAY = timedelta(days=1)

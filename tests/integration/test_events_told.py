@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from holdfast.core.states import Operation, Status
+from holdfast.catalog.repository import BaseSettings, Kind
+from holdfast.documents.add import Terms, Upload
+from holdfast.engine.states import Operation, Status
 from holdfast.errors import BaseFailed, Permanent
-from holdfast.events.catalogue import CATALOGUE, Cursor, Filter
 from holdfast.events.log import Log
-from holdfast.knowledge.adding import Terms, Upload
-from holdfast.library.catalogue import BaseSettings, Kind
-from holdfast.providers.offline import OfflineProvider
+from holdfast.events.public_events import CATALOGUE, Cursor, Filter
+from holdfast.llm.offline import OfflineProvider
 from tests.support.paid_provider import PaidProvider
 from tests.support.question_rig import QuestionRig, sections
 from tests.support.rig import Rig
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
-    from holdfast.events.catalogue import PublicEvent
-    from holdfast.providers.base import Embedded
+    from holdfast.events.public_events import PublicEvent
+    from holdfast.llm.base import Embedded
     from tests.support.clock import FakeClock
 
 WHALES = "# Whales\n\nThe blue whale eats krill.\n"
@@ -81,7 +81,7 @@ def teller(rig: Rig) -> Teller:
 def finish(rig: Rig) -> None:
     """Work and sweep until nothing is left to do."""
     rig.work()
-    while rig.library.bases.finish() + rig.library.items.finish(500):
+    while rig.library.bases.finish() + rig.library.removing.finish(500) + rig.library.requesting.look_due(500):
         rig.work()
 
 
@@ -220,7 +220,7 @@ def follow_bases(rig: Rig, seen: Seen, embedder: Embedder) -> None:
     seen.expect("base.changed", "index.removed")
     bases.clear(rig.base)
     seen.expect("base.cleared")
-    rig.library.items.add(other, [Upload("a.md", b"a")])
+    rig.library.adding.add(other, [Upload("a.md", b"a")])
     bases.delete(other)
     seen.expect("base.deleted")
     finish(rig)
@@ -252,13 +252,14 @@ def test_cards_are_told(database_url: str, tmp_path: Path, clock: FakeClock, mon
 
 
 def test_all_that_stands_below_a_deleted_folder_is_told(rig: Rig, teller: Teller) -> None:
-    items = rig.library.items
-    (folder,) = items.add(rig.base, [Upload("folder", kind=Kind.DIRECTORY)], Terms(index=False))
+    (folder,) = rig.library.adding.add(rig.base, [Upload("folder", kind=Kind.DIRECTORY)], Terms(index=False))
     assert folder.item is not None
-    replies = items.add(rig.base, [Upload(f"{n}.md", f"text {n}".encode(), parent=folder.item) for n in range(3)])
+    replies = rig.library.adding.add(
+        rig.base, [Upload(f"{n}.md", f"text {n}".encode(), parent=folder.item) for n in range(3)]
+    )
     added = [event for event in teller.news() if event.type == "document.added"]
     assert [event.data["parent"] for event in added] == [None, folder.item, folder.item, folder.item]
-    items.delete(rig.base, [folder.item])
+    rig.library.removing.delete(rig.base, [folder.item])
     everything = {folder.item, *(reply.item for reply in replies)}
     assert {event.document for event in teller.news() if event.type == "document.deleted"} == everything
     finish(rig)
@@ -270,13 +271,13 @@ def test_what_cannot_be_indexed_is_told_with_the_reason(rig: Rig, teller: Teller
     def refuse() -> Any:
         raise Permanent("file_changed", "It changed while it was read.")
 
-    rig.library.items.add(rig.base, [Upload("a.md", refuse)])
+    rig.library.adding.add(rig.base, [Upload("a.md", refuse)])
     assert one(teller.news(), "document.added").data["error"] == "file_changed"
 
 
 def test_an_index_that_lacks_chunks_says_how_many(rig: Rig, teller: Teller) -> None:
-    from holdfast.core.slot import Built  # noqa: PLC0415 - beside its only use
-    from holdfast.stores.base import Completion  # noqa: PLC0415
+    from holdfast.engine.slot import Built  # noqa: PLC0415 - beside its only use
+    from holdfast.engine.store.base import Completion  # noqa: PLC0415
 
     rig.put("whales.md", WHALES)
     rig.worker.run_next(1)
@@ -310,7 +311,7 @@ def test_what_another_base_does_is_not_told(rig: Rig) -> None:
     log = Log(rig.store.database)
     other = rig.library.bases.create("other")
     rig.index("whales.md", WHALES)
-    rig.library.items.put(other, [Upload("stones.md", STONES.encode())])
+    rig.library.adding.put(other, [Upload("stones.md", STONES.encode())])
     rig.work()
     mine = log.read(None, 10_000, only=Filter(bases=frozenset({other.key}))).events
     assert mine

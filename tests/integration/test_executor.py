@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from holdfast.core.slot import Built, Fault, Ring
-from holdfast.core.states import Operation, Outcome, SlotState, Status
+from holdfast.engine.slot import Built, Fault, Ring
+from holdfast.engine.states import Operation, Outcome, SlotState, Status
 from holdfast.errors import Outage, Permanent, StoreUnavailable, Transient, UnknownOwner
 from tests.support.crew import Meddling, raises, worker
 from tests.support.stores import ONE, request
 
 if TYPE_CHECKING:
-    from holdfast.core.slot import Slot
-    from holdfast.runtime.work import Task
-    from holdfast.stores.sql import SqlStore
+    from holdfast.engine.slot import Slot
+    from holdfast.engine.store.sql_store import SqlStore
+    from holdfast.engine.task import Task
     from tests.support.clock import FakeClock
 
 MINUTE = timedelta(minutes=1)

@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 import pytest
 
-from holdfast.core.states import Status
+from holdfast.catalog import file_records
+from holdfast.catalog import file_statements as statements
+from holdfast.catalog.file_records import LEASE, FileRecords
+from holdfast.catalog.orphan_blobs import Leftovers
+from holdfast.documents.add import Upload
+from holdfast.engine.states import Status
 from holdfast.errors import BadRequest, StoreError, StoreFull, StoreUnavailable
-from holdfast.knowledge.adding import Upload
-from holdfast.library import file_records, statements
-from holdfast.library.file_records import LEASE, FileRecords
-from holdfast.library.leftovers import Leftovers
 from tests.support.processes import ROOT
 from tests.support.rig import Rig
 from tests.support.rig_audit import Manifest, audit_quiet
@@ -128,7 +129,7 @@ def test_an_upload_that_is_refused_leaves_neither_file_nor_record(rig: Rig, monk
             raise OSError(28, "No space left on device")
 
     with pytest.raises(StoreFull):
-        rig.library.items.put(rig.base, [Upload("whales.md", Full())])
+        rig.library.adding.put(rig.base, [Upload("whales.md", Full())])
     assert files(rig) == []
     assert settled(rig)
     assert rig.index("whales.md", WHALES).status is Status.SUCCESS
@@ -140,8 +141,8 @@ def test_an_upload_that_is_refused_leaves_neither_file_nor_record(rig: Rig, monk
 DIES = """
 import io, os, sys
 from uuid import uuid4
-from holdfast.knowledge.adding import Upload
-from holdfast.library.file_records import FileRecords
+from holdfast.documents.add import Upload
+from holdfast.catalog.file_records import FileRecords
 from holdfast.settings import Settings
 from holdfast.wiring import Library
 from tests.support.clock import FakeClock
@@ -168,7 +169,7 @@ elif point == "admitting":
     store.admit_with = die
 elif point == "removing":
     FileRecords.remove = die
-library.items.put(base, [Upload("stones.md", content)])
+library.adding.put(base, [Upload("stones.md", content)])
 """
 
 
@@ -206,7 +207,7 @@ def test_a_file_that_another_process_writes_is_left_alone(
             assert found(rig) == {}
             return super().read(10)
 
-    rig.library.items.put(rig.base, [Upload("whales.md", Slow(WHALES.encode()))])
+    rig.library.adding.put(rig.base, [Upload("whales.md", Slow(WHALES.encode()))])
     assert set(seen) == {1}
     assert len(seen) > 3  # longer than the record would last without being extended
     rig.work()

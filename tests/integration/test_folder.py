@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.core.clock import Moment
+from holdfast.clock import Moment
 from holdfast.errors import Permanent, Transient, WorkError
 from holdfast.sources import folder
 from holdfast.sources.folder import FolderRules, Found, Skipped, Stamp, open_found, scan

@@ -9,7 +9,7 @@ import pytest
 
 from holdfast.errors import Permanent
 from holdfast.sources.folder import FolderRules, Found, Skipped, open_found, require_allowed, scan
-from holdfast.sources.limits import FolderLimits
+from holdfast.sources.folder_limits import FolderLimits
 
 if TYPE_CHECKING:
     from pathlib import Path

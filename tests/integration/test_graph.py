@@ -12,16 +12,16 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from sqlalchemy import bindparam, update
 
-from holdfast.core.admission import Request, Verdict
-from holdfast.core.states import Operation, Outcome, SlotState, Status
-from holdfast.indexes import graph_statements as sql
-from holdfast.indexes.graph import GraphIndex
-from holdfast.indexes.merging import MERGING, OWNER, request, request_due
-from holdfast.knowledge.adding import Upload
-from holdfast.library.tables import bases
-from holdfast.providers.offline import OfflineProvider
-from holdfast.providers.openai import Endpoint, OpenAIProvider
-from holdfast.runtime.work import Task
+from holdfast.catalog.tables import bases
+from holdfast.documents.add import Upload
+from holdfast.engine.admission import Request, Verdict
+from holdfast.engine.states import Operation, Outcome, SlotState, Status
+from holdfast.engine.task import Task
+from holdfast.indexes.graph import statements as sql
+from holdfast.indexes.graph.index import GraphIndex
+from holdfast.indexes.graph.merging import MERGING, OWNER, request, request_due
+from holdfast.llm.offline import OfflineProvider
+from holdfast.llm.openai import Endpoint, OpenAIProvider
 from tests.support.paid_provider import OUT_OF_QUOTA, PaidProvider
 from tests.support.processes import until
 from tests.support.rig import Rig
@@ -33,12 +33,12 @@ if TYPE_CHECKING:
 
     from sqlalchemy import Connection
 
-    from holdfast.core.admission import Answer
-    from holdfast.core.slot import Built
-    from holdfast.indexes.portrait import Portrait
-    from holdfast.knowledge.adding import Reply
-    from holdfast.providers.base import Unmetered
-    from holdfast.stores.base import Job
+    from holdfast.documents.add import Reply
+    from holdfast.engine.admission import Answer
+    from holdfast.engine.slot import Built
+    from holdfast.engine.store.base import Job
+    from holdfast.indexes.graph.graph_queries import Portrait
+    from holdfast.llm.base import Unmetered
     from tests.support.clock import FakeClock
 
 ENTITY = re.compile(r"\[\[([^]|>]+)\|([^]|]+)\|([^]|]+)\]\]")
@@ -94,7 +94,7 @@ class GraphRig(Rig):
         return index
 
     def put_all(self, texts: dict[str, str]) -> None:
-        self.library.items.put(self.base, [Upload(name, text.encode()) for name, text in texts.items()])
+        self.library.adding.put(self.base, [Upload(name, text.encode()) for name, text in texts.items()])
         self.work()
 
     def merge(self) -> Answer:
@@ -213,7 +213,7 @@ def test_without_a_model_names_stand_beside_each_other_and_nothing_is_claimed(ru
     }
     assert ruled.portraits.facts(ruled.base, ["iceland", "blue whale"]) == []
     about = ruled.about("iceland")
-    assert (about.description, about.relations) == ("", ())
+    assert (about.description, about.relations) == ("", [])
     assert [one.name for one in about.mentions] == ["a.md", "b.md"]
     assert ruled.count("graph_changes") == 0
     ruled.delete("a.md")
@@ -296,7 +296,7 @@ def test_a_chunk_that_is_never_answered_well_is_missing_and_named_and_asked_for_
     assert rig.index("parts.md", text).status is Status.DEGRADED
     slot = rig.slot("parts.md", "graph")
     (lacked,) = rig.library.dossiers.missing(rig.base, rig.library.items.find(rig.base, "parts.md").id)
-    assert (slot.missing, lacked.kind, lacked.why.code) == (1, "graph", "bad_answer")
+    assert (slot.missing, lacked.index, lacked.problem.code) == (1, "graph", "bad_answer")
     assert lacked.chunk not in rig.rows("graph")
     assert "thing 3" not in rig.seen()
     assert "thing 2" in rig.seen()
@@ -348,7 +348,9 @@ def test_what_is_said_often_is_merged_once_and_not_again_while_it_is_the_same(ri
     assert request_due(rig.store) == 1
     rig.work()
     assert rig.calls() == (10, 3)
-    assert [one.texts for one in rig.library.memos.spent(rig.base.key) if one.kind == MERGING] == [3]  # nor asked for
+    account = rig.library.memos.account(rig.base.key)
+    merging = [one.texts for one in (*account.kinds_spent, *account.kinds_saved) if one.kind == MERGING]
+    assert merging == [3]  # nor asked for
     assert rig.about("krill").merged
     rig.index("new.md", krill([10])["10.md"])
     assert rig.about("krill").merged  # it lacks what is new, and has no word that is not served

@@ -13,19 +13,19 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from sqlalchemy import create_engine, text
 
-from holdfast.core.admission import Request, Verdict
-from holdfast.core.states import Operation, Outcome, Status
+from holdfast.engine.admission import Request, Verdict
+from holdfast.engine.states import Operation, Outcome, Status
+from holdfast.engine.store.factory import open_store
 from holdfast.errors import BadRequest, BadSettings, Permanent, StaleLease, Transient
 from holdfast.guard import Finished, Guard, Run, Work
 from holdfast.guard.lock import EarlyLock
 from holdfast.settings import Settings
-from holdfast.stores.opening import open_store
 from tests.support.patience import PATIENCE_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from holdfast.stores.sql import SqlStore
+    from holdfast.engine.store.sql_store import SqlStore
     from tests.support.servers import Valkey
 
 SECOND = timedelta(seconds=1)

@@ -14,7 +14,7 @@ import pytest
 from celery import Celery
 from kombu.exceptions import OperationalError
 
-from holdfast.core.states import Outcome, Status
+from holdfast.engine.states import Outcome, Status
 from holdfast.errors import BadRequest, BadSettings, Permanent, Transient, WorkFailed
 from holdfast.guard import Guard, Run
 from holdfast.guard.celery import RECONCILE, GuardedTask, guarded, reconcile_by_beat

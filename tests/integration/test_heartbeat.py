@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from holdfast.core.clock import SystemClock
-from holdfast.core.rules import Rules
-from holdfast.core.slot import Built, Progress
-from holdfast.core.states import Operation, Outcome, SlotState
+from holdfast.clock import SystemClock
+from holdfast.engine import heartbeat as module
+from holdfast.engine.heartbeat import Heartbeat
+from holdfast.engine.rules import Rules
+from holdfast.engine.slot import Built, Progress
+from holdfast.engine.states import Operation, Outcome, SlotState
+from holdfast.engine.store.factory import open_store
 from holdfast.errors import StaleLease, StopWork, StoreUnavailable, Transient, UnknownOwner
-from holdfast.runtime import heartbeat as module
-from holdfast.runtime.heartbeat import Heartbeat
-from holdfast.stores.opening import open_store
 from tests.support.crew import Meddling, raises, worker
 from tests.support.patience import PATIENCE_SECONDS
 from tests.support.processes import until
@@ -24,9 +24,9 @@ from tests.support.stores import ONE, request
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from holdfast.core.slot import Slot
-    from holdfast.runtime.work import Task
-    from holdfast.stores.sql import SqlStore
+    from holdfast.engine.slot import Slot
+    from holdfast.engine.store.sql_store import SqlStore
+    from holdfast.engine.task import Task
     from tests.support.clock import FakeClock
 
 SECOND = timedelta(seconds=1)

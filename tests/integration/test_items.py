@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from holdfast.core.admission import Verdict
-from holdfast.core.slot import Fault
-from holdfast.core.states import Operation, Status
+from holdfast.catalog.file_records import LEASE
+from holdfast.catalog.repository import BaseSettings, Kind, OnDuplicate
+from holdfast.documents.add import Terms, Upload
+from holdfast.engine.admission import Verdict
+from holdfast.engine.slot import Fault
+from holdfast.engine.states import Operation, Status
 from holdfast.errors import BadRequest, BaseFailed, NotNow, UnknownBase, UnknownItem
-from holdfast.knowledge.adding import Terms, Upload
-from holdfast.library.catalogue import BaseSettings, Kind, OnDuplicate
-from holdfast.library.file_records import LEASE
 from tests.support.rig import Rig
 from tests.support.rig_audit import audit, audit_quiet
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from holdfast.knowledge.adding import Reply
+    from holdfast.documents.add import Reply
     from tests.support.clock import FakeClock
 
 WHALES = b"# Whales\n\nThe blue whale eats krill.\n"
@@ -37,13 +37,13 @@ def rig(database_url: str, tmp_path: Path, clock: FakeClock) -> Iterator[Rig]:
 
 
 def add(rig: Rig, name: str, content: bytes, *, parent: int = 0, **terms: Any) -> Reply:
-    return rig.library.items.add(rig.base, [Upload(name, content, parent=parent)], Terms(**terms))[0]
+    return rig.library.adding.add(rig.base, [Upload(name, content, parent=parent)], Terms(**terms))[0]
 
 
 def folder(rig: Rig, name: str, parent: int = 0) -> int:
     """Make a container without looking at any source."""
     upload = Upload(name, kind=Kind.DIRECTORY, parent=parent)
-    (reply,) = rig.library.items.add(rig.base, [upload], Terms(index=False))
+    (reply,) = rig.library.adding.add(rig.base, [upload], Terms(index=False))
     assert reply.item is not None
     return reply.item
 
@@ -73,7 +73,7 @@ def test_something_new_is_accepted_and_indexed(rig: Rig) -> None:
     assert told(reply) == (V.ACCEPTED, "content_changed")
     assert reply.job is not None
     rig.work()
-    assert [hit.served.document for hit in rig.find("krill")] == [reply.item]
+    assert [hit.document for hit in rig.find("krill")] == [reply.item]
     audit(rig)
 
 
@@ -103,7 +103,7 @@ def test_a_content_that_is_there_under_another_name_is_rejected_with_the_item_th
 
 
 def test_two_equal_contents_in_one_request_are_one_item(rig: Rig) -> None:
-    one, two = rig.library.items.add(rig.base, [Upload("a.md", WHALES), Upload("b.md", WHALES)])
+    one, two = rig.library.adding.add(rig.base, [Upload("a.md", WHALES), Upload("b.md", WHALES)])
     assert one.accepted
     assert told(two) == (V.REJECTED, "content_exists")
     assert two.item == one.item
@@ -142,10 +142,10 @@ def test_rename_keeps_both_under_a_name_that_is_free(rig: Rig) -> None:
 
 def test_the_setting_of_the_base_decides_unless_the_request_does(rig: Rig) -> None:
     base = rig.library.catalogue.create_base("other", BaseSettings(on_duplicate=OnDuplicate.REPLACE))
-    rig.library.items.add(base, [Upload("a.md", WHALES)])
-    assert rig.library.items.add(base, [Upload("a.md", STONES)])[0].accepted
+    rig.library.adding.add(base, [Upload("a.md", WHALES)])
+    assert rig.library.adding.add(base, [Upload("a.md", STONES)])[0].accepted
     reject = Terms(on_duplicate=OnDuplicate.REJECT)
-    assert told(rig.library.items.add(base, [Upload("a.md", b"third")], reject)[0]) == (V.REJECTED, "name_taken")
+    assert told(rig.library.adding.add(base, [Upload("a.md", b"third")], reject)[0]) == (V.REJECTED, "name_taken")
 
 
 def test_a_file_does_not_replace_a_folder_of_its_name(rig: Rig) -> None:
@@ -199,7 +199,7 @@ def test_without_auto_index_things_wait_until_they_are_asked_for(rig: Rig) -> No
     assert reply.item is not None
     assert rig.library.items.status(rig.base, reply.item) is Status.NOT_INDEXED
     assert rig.find("krill") == []
-    (asked,) = rig.library.items.ask(rig.base, [reply.item], Operation.INDEX)
+    (asked,) = rig.library.requesting.ask(rig.base, [reply.item], Operation.INDEX)
     assert asked.accepted
     rig.work()
     assert rig.library.items.status(rig.base, reply.item) is Status.SUCCESS
@@ -208,7 +208,7 @@ def test_without_auto_index_things_wait_until_they_are_asked_for(rig: Rig) -> No
 
 def test_an_invalid_item_is_failed_and_has_no_job(rig: Rig) -> None:
     bad = Upload("page", kind=Kind.URL, source="ftp://x", problem=Fault("bad_url", {"message": "Only http."}))
-    (reply,) = rig.library.items.add(rig.base, [bad])
+    (reply,) = rig.library.adding.add(rig.base, [bad])
     assert (told(reply), reply.job) == ((V.REJECTED, "bad_url"), None)
     assert reply.item is not None
     assert rig.library.items.status(rig.base, reply.item) is Status.FAILED
@@ -216,9 +216,9 @@ def test_an_invalid_item_is_failed_and_has_no_job(rig: Rig) -> None:
 
 
 def test_nothing_to_add_does_nothing(rig: Rig) -> None:
-    assert rig.library.items.add(rig.base, []) == []
-    assert rig.library.items.delete(rig.base, []) == []
-    assert rig.library.items.reindex(rig.base, []) == []
+    assert rig.library.adding.add(rig.base, []) == []
+    assert rig.library.removing.delete(rig.base, []) == []
+    assert rig.library.requesting.reindex(rig.base, []) == []
 
 
 @pytest.mark.parametrize("name", ["", "  ", "a\0b", "x" * 1001, "half \ud800"])
@@ -234,7 +234,7 @@ def test_a_name_that_nobody_could_ask_for_is_refused(rig: Rig, name: str) -> Non
 def test_a_name_is_data_and_never_a_path(rig: Rig, name: str) -> None:
     reply = add(rig, name, WHALES)
     rig.work()
-    assert [hit.served.name for hit in rig.find("krill")] == [name]
+    assert [hit.name for hit in rig.find("krill")] == [name]
     assert reply.name == name
     audit(rig)
 
@@ -264,17 +264,17 @@ def test_nothing_is_added_to_a_failed_base_but_it_can_be_emptied(rig: Rig) -> No
         add(rig, "stones.md", STONES)
     assert reply.item is not None
     with pytest.raises(BaseFailed):
-        rig.library.items.reindex(rig.base, [reply.item])
+        rig.library.requesting.reindex(rig.base, [reply.item])
     with pytest.raises(BaseFailed):
         rig.library.items.chunks(rig.base, reply.item)
-    assert rig.library.items.delete(rig.base, [reply.item])[0].accepted
+    assert rig.library.removing.delete(rig.base, [reply.item])[0].accepted
     rig.work()
     audit(rig)
 
 
 def test_nothing_is_added_to_a_deleted_base_or_folder_or_into_a_file(rig: Rig) -> None:
     docs = folder(rig, "docs")
-    rig.library.items.delete(rig.base, [docs])
+    rig.library.removing.delete(rig.base, [docs])
     with pytest.raises(UnknownItem):
         add(rig, "whales.md", WHALES, parent=docs)
     file = add(rig, "whales.md", WHALES).item
@@ -295,7 +295,7 @@ def test_deleting_a_folder_deletes_all_below_it_and_nothing_else(rig: Rig) -> No
     below = add(rig, "whales.md", WHALES, parent=deep)
     beside = add(rig, "stones.md", STONES)
     rig.work()
-    (reply,) = rig.library.items.delete(rig.base, [docs])
+    (reply,) = rig.library.removing.delete(rig.base, [docs])
     assert (told(reply), reply.status) == ((V.ACCEPTED, "delete"), Status.DELETING)
     assert rig.find("krill") == []
     assert [item.id for item in rig.library.items.children(rig.base)] == [beside.item]
@@ -314,21 +314,21 @@ def test_a_nested_selection_is_its_outermost_roots_each_once(rig: Rig) -> None:
     assert inner is not None
     assert other is not None
     rig.work()
-    replies = rig.library.items.delete(rig.base, [inner, other, docs, docs, inner])
+    replies = rig.library.removing.delete(rig.base, [inner, other, docs, docs, inner])
     assert [reply.item for reply in replies] == [other, docs]
 
 
 def test_an_item_of_another_base_is_refused_and_nothing_is_deleted(rig: Rig) -> None:
     mine = add(rig, "whales.md", WHALES).item
     other = rig.library.catalogue.create_base("other", BaseSettings())
-    (theirs,) = rig.library.items.add(other, [Upload("stones.md", STONES)])
+    (theirs,) = rig.library.adding.add(other, [Upload("stones.md", STONES)])
     assert mine is not None
     assert theirs.item is not None
     rig.work()
     with pytest.raises(UnknownItem, match=str(theirs.item)):
-        rig.library.items.delete(rig.base, [mine, theirs.item])
+        rig.library.removing.delete(rig.base, [mine, theirs.item])
     with pytest.raises(UnknownItem):
-        rig.library.items.reindex(rig.base, [theirs.item])
+        rig.library.requesting.reindex(rig.base, [theirs.item])
     with pytest.raises(UnknownItem):
         rig.library.items.chunks(rig.base, theirs.item)
     assert rig.find("krill")
@@ -338,29 +338,29 @@ def test_an_upload_during_deleting_is_a_new_item(rig: Rig) -> None:
     first = add(rig, "whales.md", WHALES).item
     assert first is not None
     rig.work()
-    rig.library.items.delete(rig.base, [first])
+    rig.library.removing.delete(rig.base, [first])
     second = add(rig, "whales.md", WHALES)
     assert second.accepted
     assert second.item != first
     rig.work()
-    assert [hit.served.document for hit in rig.find("krill")] == [second.item]
+    assert [hit.document for hit in rig.find("krill")] == [second.item]
     audit(rig)
 
 
 def test_deleting_twice_joins(rig: Rig) -> None:
     item = add(rig, "whales.md", WHALES).item
     assert item is not None
-    rig.library.items.delete(rig.base, [item])
-    assert told(rig.library.items.delete(rig.base, [item])[0]) == (V.JOINED, "already_deleting")
+    rig.library.removing.delete(rig.base, [item])
+    assert told(rig.library.removing.delete(rig.base, [item])[0]) == (V.JOINED, "already_deleting")
 
 
 def test_a_tree_larger_than_a_transaction_is_hidden_at_once_and_goes_in_bounded_ones(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("holdfast.knowledge.removing.LARGEST_BATCH", 10)
+    monkeypatch.setattr("holdfast.documents.remove.LARGEST_BATCH", 10)
     docs = folder(rig, "docs")
     uploads = [Upload(f"{n}.md", f"# {n}\n\nkrill {n}".encode(), parent=docs) for n in range(40)]
-    rig.library.items.add(rig.base, uploads)
+    rig.library.adding.add(rig.base, uploads)
     rig.work()
     sizes: list[int] = []
     real = rig.store.admit
@@ -370,7 +370,7 @@ def test_a_tree_larger_than_a_transaction_is_hidden_at_once_and_goes_in_bounded_
         return real(requests)
 
     monkeypatch.setattr(rig.store, "admit", seen)
-    rig.library.items.delete(rig.base, [docs])
+    rig.library.removing.delete(rig.base, [docs])
     assert rig.find("krill") == []
     assert max(sizes) <= 10
     assert sum(sizes) >= 30
@@ -382,18 +382,18 @@ def test_a_tree_larger_than_a_transaction_is_hidden_at_once_and_goes_in_bounded_
 
 
 def test_a_delete_that_was_interrupted_is_finished_by_the_sweep(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("holdfast.knowledge.removing.LARGEST_BATCH", 10)
+    monkeypatch.setattr("holdfast.documents.remove.LARGEST_BATCH", 10)
     docs = folder(rig, "docs")
-    rig.library.items.add(rig.base, [Upload(f"{n}.md", f"krill {n}".encode(), parent=docs) for n in range(20)])
+    rig.library.adding.add(rig.base, [Upload(f"{n}.md", f"krill {n}".encode(), parent=docs) for n in range(20)])
     rig.work()
 
     def crash(*_: object) -> None:
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(rig.library.items._removing, "_ask", crash)
+        patch.setattr(rig.library.removing, "_ask", crash)
         with pytest.raises(KeyboardInterrupt):
-            rig.library.items.delete(rig.base, [docs])
+            rig.library.removing.delete(rig.base, [docs])
     assert rig.find("krill") == []
     while rig.library.sweep(100):
         rig.work()
@@ -408,11 +408,11 @@ def test_reindex_builds_again_from_rest_and_wipes_nothing_first(rig: Rig) -> Non
     item = add(rig, "whales.md", WHALES).item
     assert item is not None
     rig.work()
-    (reply,) = rig.library.items.reindex(rig.base, [item])
+    (reply,) = rig.library.requesting.reindex(rig.base, [item])
     assert (told(reply), reply.generation) == ((V.ACCEPTED, "reindex"), 2)
-    assert [hit.served.generation for hit in rig.find("krill")] == [1]
+    assert [hit.generation for hit in rig.find("krill")] == [1]
     rig.work()
-    assert [hit.served.generation for hit in rig.find("krill")] == [2]
+    assert [hit.generation for hit in rig.find("krill")] == [2]
 
 
 def test_reindex_is_rejected_for_a_root_that_is_not_at_rest_and_others_proceed(rig: Rig) -> None:
@@ -421,7 +421,7 @@ def test_reindex_is_rejected_for_a_root_that_is_not_at_rest_and_others_proceed(r
     docs = folder(rig, "docs")
     add(rig, "stones.md", STONES, parent=docs)
     assert resting is not None
-    busy, ready = rig.library.items.reindex(rig.base, [docs, resting])
+    busy, ready = rig.library.requesting.reindex(rig.base, [docs, resting])
     assert (told(busy), busy.status) == ((V.REJECTED, "not_terminal"), Status.QUEUED)
     assert busy.job is not None
     assert rig.store.job(busy.job).outcome is None
@@ -434,15 +434,15 @@ def test_reindex_is_rejected_while_anything_below_is_being_deleted(rig: Rig) -> 
     inner = add(rig, "stones.md", STONES, parent=docs).item
     assert inner is not None
     rig.work()
-    rig.library.items.delete(rig.base, [inner])
-    assert told(rig.library.items.reindex(rig.base, [docs])[0]) == (V.REJECTED, "being_deleted")
+    rig.library.removing.delete(rig.base, [inner])
+    assert told(rig.library.requesting.reindex(rig.base, [docs])[0]) == (V.REJECTED, "being_deleted")
 
 
 def test_a_refused_reindex_writes_no_state(rig: Rig) -> None:
     item = add(rig, "whales.md", WHALES).item
     assert item is not None
     before = rig.owner("whales.md")
-    rig.library.items.reindex(rig.base, [item])
+    rig.library.requesting.reindex(rig.base, [item])
     assert rig.owner("whales.md") == before
 
 
@@ -461,7 +461,7 @@ def test_a_container_stands_as_its_live_children_do(rig: Rig) -> None:
     rig.work()
     assert status(rig.base, docs) is Status.DEGRADED
     assert empty is not None
-    rig.library.items.delete(rig.base, [empty])
+    rig.library.removing.delete(rig.base, [empty])
     assert status(rig.base, docs) is Status.SUCCESS
 
 
@@ -470,11 +470,10 @@ def test_chunks_are_listed_as_they_are_served_with_text_offsets_tokens_and_headi
     assert item is not None
     rig.work()
     (chunk,) = rig.library.items.chunks(rig.base, item)
-    passage = chunk.passage
-    assert (chunk.item, chunk.generation) == (item, 1)
-    assert WHALES.decode()[passage.start : passage.stop] == passage.text
+    assert (chunk.document, chunk.generation) == (item, 1)
+    assert WHALES.decode()[chunk.start : chunk.end] == chunk.text
     assert chunk.tokens > 5
-    assert "krill" in passage.text
+    assert "krill" in chunk.text
 
 
 def test_chunks_of_a_container_are_listed_page_by_page(rig: Rig) -> None:
@@ -488,7 +487,7 @@ def test_chunks_of_a_container_are_listed_page_by_page(rig: Rig) -> None:
     paged, after = [], (0, -1)
     while page := rig.library.items.chunks(rig.base, docs, after=after, limit=5):
         paged += page
-        after = (page[-1].item, page[-1].passage.ordinal)
+        after = (page[-1].document, page[-1].ordinal)
     assert paged == whole
 
 
@@ -501,7 +500,7 @@ def test_chunks_are_refused_until_an_item_is_complete_and_while_something_in_it_
     add(rig, "stones.md", STONES, parent=docs)
     rig.work()
     assert len(rig.library.items.chunks(rig.base, docs)) == 2
-    rig.library.items.delete(rig.base, [one])
+    rig.library.removing.delete(rig.base, [one])
     with pytest.raises(NotNow, match="being deleted"):
         rig.library.items.chunks(rig.base, docs)
     with pytest.raises(UnknownItem):
@@ -522,13 +521,13 @@ def test_a_search_can_be_about_a_subtree_and_about_metadata(rig: Rig) -> None:
     ids = {}
     for name, (parent, metadata) in texts.items():
         upload = Upload(name, f"All about krill in {name}.".encode(), metadata, parent=parent)
-        ids[name] = rig.library.items.add(rig.base, [upload])[0].item
+        ids[name] = rig.library.adding.add(rig.base, [upload])[0].item
     rig.work()
 
     def found(**about: Any) -> list[str]:
         documents = rig.library.items.documents(rig.base, **about)
         hits = rig.library.searching.search(rig.base, "krill", 10, documents=documents)
-        return sorted(hit.served.name for hit in hits)
+        return sorted(hit.name for hit in hits)
 
     assert found() == ["here.md", "old.md", "there.md"]
     assert found(below=[docs]) == ["old.md", "there.md"]

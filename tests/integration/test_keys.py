@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 import pytest
 from sqlalchemy import text
 
-from holdfast.access.callers import Scope
-from holdfast.access.keys import Key, Keys
-from holdfast.core.clock import Moment, micros
+from holdfast.auth.keys import Key, Keys
+from holdfast.auth.principal import Scope
+from holdfast.clock import Moment, micros
 from holdfast.errors import BadRequest, UnknownKey
 from tests.contract.test_migrations import statements
 from tests.support.stores import open_test_store
@@ -20,7 +20,7 @@ from tests.support.stores import open_test_store
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from holdfast.stores.sql import SqlStore
+    from holdfast.engine.store.sql_store import SqlStore
     from tests.support.clock import FakeClock
 
 HOUR = timedelta(hours=1)

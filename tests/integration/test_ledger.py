@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from holdfast.core.states import Status
+from holdfast.catalog.repository import BaseSettings
+from holdfast.documents.add import Terms, Upload
+from holdfast.engine.states import Status
 from holdfast.errors import Permanent, Transient, WorkError
-from holdfast.front.local import Local
-from holdfast.front.opening import me
-from holdfast.front.values import Answer
-from holdfast.indexes.vector import VectorIndex
-from holdfast.knowledge.adding import Terms, Upload
-from holdfast.library.catalogue import BaseSettings
-from holdfast.library.memos import REMEMBERED, Bill, Memos
-from holdfast.providers.batches import HARMLESS
-from holdfast.providers.openai import Endpoint, OpenAIProvider
+from holdfast.indexes.vector.index import VectorIndex
+from holdfast.llm.batches import HARMLESS
+from holdfast.llm.openai import Endpoint, OpenAIProvider
+from holdfast.llm.paid_cache import REMEMBERED, Bill, Memos
+from holdfast.service.local import Local
+from holdfast.service.opening import me
+from holdfast.service.schemas import Answer
 from holdfast.settings import Settings
 from holdfast.wiring import prices
 from tests.support import paid_provider
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
 
-    from holdfast.library.catalogue import Recipe
+    from holdfast.catalog.repository import Recipe
     from tests.support.clock import FakeClock
 
     Make = Callable[..., Rig]
@@ -100,7 +100,7 @@ def test_what_was_paid_and_what_was_spared_have_their_price(make: Make, paid: Pa
     tokens = paid.bill.tokens
     assert tokens > 0
     rig.index("two.md", WHALES + " ")  # the same text again
-    balance = rig.library.memos.balance(rig.base.key)
+    balance = rig.library.memos.account(rig.base.key)
     assert (balance.spent.texts, balance.spent.tokens_in) == (1, tokens)
     assert balance.spent.price == pytest.approx(tokens * 2.0 / MILLION)
     assert (balance.saved.texts, balance.saved.tokens_in) == (1, tokens)
@@ -114,14 +114,14 @@ def test_a_new_price_changes_nothing_that_was_paid_before(make: Make, paid: Paid
     tokens = paid.bill.tokens
     dearer = Memos(rig.store.database, prices(Settings(**PRICED | {"embedding_price": 10.0})))
     charge(dearer, rig, Bill(kind="query", model="embedder@1", texts=1, tokens_in=tokens))
-    assert dearer.balance(rig.base.key).spent.price == pytest.approx(tokens * (2.0 + 10.0) / MILLION)
+    assert dearer.account(rig.base.key).spent.price == pytest.approx(tokens * (2.0 + 10.0) / MILLION)
 
 
 def test_without_a_price_only_tokens_are_told(make: Make, paid: PaidProvider) -> None:
     rig = make(settings={})
     rig.index("one.md", WHALES)
     rig.index("two.md", WHALES + " ")
-    balance = rig.library.memos.balance(rig.base.key)
+    balance = rig.library.memos.account(rig.base.key)
     assert (balance.spent.price, balance.spent.unpriced) == (None, 1)
     assert (balance.saved.price, balance.saved.unpriced) == (None, 1)
     assert balance.spent.tokens_in == balance.saved.tokens_in == paid.bill.tokens
@@ -132,11 +132,11 @@ def test_a_sum_tells_how_much_of_it_has_no_price(make: Make) -> None:
     for model, tokens in (("embedder@1", 500_000), ("embedder@2", 500_000), ("unheard-of@1", 7)):
         charge(rig.library.memos, rig, Bill(kind="query", model=model, texts=3, tokens_in=tokens))
     charge(rig.library.memos, rig, Bill(kind="extraction", model="unheard-of@1", texts=1, price=0.5))
-    balance = rig.library.memos.balance(rig.base.key)
+    balance = rig.library.memos.account(rig.base.key)
     assert balance.spent.price == pytest.approx(2.5)
     assert (balance.spent.texts, balance.spent.unpriced) == (10, 3)
     assert (balance.saved.texts, balance.saved.price) == (0, None)
-    assert rig.library.memos.balance("999").spent.texts == 0
+    assert rig.library.memos.account("999").spent.texts == 0
 
 
 def test_a_language_model_is_paid_for_what_it_reads_and_for_what_it_writes(
@@ -145,13 +145,13 @@ def test_a_language_model_is_paid_for_what_it_reads_and_for_what_it_writes(
     priced = {"chat_url": "http://model", "chat_model": "speaker", "chat_price_read": 1.0, "chat_price_written": 5.0}
     rig = QuestionRig(database_url, tmp_path / "blobs", clock, paid, settings=priced)
     rig.index("one.md", sections(3))
-    spent = {one.kind: one for one in rig.library.memos.spent(rig.base.key) if one.paid}
+    spent = {one.kind: one for one in rig.library.memos.account(rig.base.key).kinds_spent}
     asked = spent["questions"]
     assert asked.tokens_out > 0
     assert asked.price == pytest.approx((asked.tokens_in * 1.0 + asked.tokens_out * 5.0) / MILLION)
     assert (spent["embedding"].price, spent["embedding"].unpriced) == (None, 3)  # that model has none
     rig.index("two.md", sections(3) + " ")
-    (spared,) = [one for one in rig.library.memos.spent(rig.base.key) if one.kind == "questions" and not one.paid]
+    (spared,) = [one for one in rig.library.memos.account(rig.base.key).kinds_saved if one.kind == "questions"]
     assert (spared.tokens_in, spared.tokens_out) == (asked.tokens_in, asked.tokens_out)
     assert spared.price == pytest.approx(asked.price)
     rig.close()
@@ -169,7 +169,7 @@ def test_a_query_is_paid_by_its_base_and_for_no_document(make: Make, paid: PaidP
     document, query = rows(rig)
     assert document[:2] == ("embedding", rig.slot("one.md", "vector").owner)
     assert query == ("query", None, 1, 1, tokens, pytest.approx(tokens * 2.0 / MILLION))
-    assert rig.library.memos.balance(rig.base.key).spent.tokens_in == paid.bill.tokens
+    assert rig.library.memos.account(rig.base.key).spent.tokens_in == paid.bill.tokens
 
 
 def test_a_query_that_was_asked_lately_is_not_paid_again(make: Make, paid: PaidProvider) -> None:
@@ -215,7 +215,7 @@ def test_a_query_that_failed_is_not_remembered(make: Make, paid: PaidProvider) -
         index.find(recipe, "what do whales eat", 5)
     assert failed.value.code == "provider_busy"
     assert [row[0] for row in rows(rig)] == ["embedding", "query"]  # the probe alone, which was answered
-    assert (paid.bill.texts[HARMLESS], rig.library.memos.balance(rig.base.key).spent.tokens_in) == (1, paid.bill.tokens)
+    assert (paid.bill.texts[HARMLESS], rig.library.memos.account(rig.base.key).spent.tokens_in) == (1, paid.bill.tokens)
     paid.refuses.clear()
     assert index.find(recipe, "what do whales eat", 5)
 
@@ -239,12 +239,12 @@ def test_each_base_has_its_own_budget_for_queries(make: Make) -> None:
     rig.index("one.md", WHALES)
     index, _ = vectors(rig)
     other = rig.library.catalogue.create_base("other", BaseSettings(indexes=("vector",)))
-    rig.library.items.put(other, [Upload("two.md", WHALES.encode())])
+    rig.library.adding.put(other, [Upload("two.md", WHALES.encode())])
     rig.work()
     recipe = rig.library.catalogue.recipe(other, "vector", index.spec(other))
-    before = rig.library.memos.balance(other.key).spent.texts
+    before = rig.library.memos.account(other.key).spent.texts
     assert index.find(recipe, LONG, 5)
-    assert rig.library.memos.balance(other.key).spent.texts == before + 1
+    assert rig.library.memos.account(other.key).spent.texts == before + 1
     assert rig.library.memos.payer(recipe.id).name == "other"
 
 
@@ -321,7 +321,7 @@ def test_the_ledger_agrees_with_the_provider_after_a_mixed_run(
     assert [one[3] for one in (*reported, query, aborted)] == [0] * (len(found) - 1) + [1]
     assert sum(tokens for _, _, tokens, _ in reported) == whole
     assert sum(tokens for _, _, tokens, _ in found) == pytest.approx(paid.bill.tokens, rel=0.2)
-    assert rig.library.memos.balance(rig.base.key).spent.estimated == aborted[2] > 0
+    assert rig.library.memos.account(rig.base.key).spent.estimated == aborted[2] > 0
 
 
 @pytest.mark.parametrize("way", ["ask", "stream"])
@@ -408,7 +408,7 @@ def costs(rig: Rig) -> list[tuple[str, float]]:
 
 def copy(rig: Rig, text: str) -> None:
     """Upload the same content under another name, which is refused."""
-    (reply,) = rig.library.items.adding.add(rig.base, [Upload("copy.md", text.encode())], Terms())
+    (reply,) = rig.library.adding.add(rig.base, [Upload("copy.md", text.encode())], Terms())
     assert reply.reason == "content_exists"
 
 

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from holdfast.core.states import Operation, Status
+from holdfast.catalog import file_statements, orphan_blobs, recipe_statements, repository
+from holdfast.catalog.file_records import FileRecords
+from holdfast.catalog.orphan_blobs import Leftovers
+from holdfast.documents import add as adding
+from holdfast.engine.states import Operation, Status
 from holdfast.errors import StoreError
-from holdfast.knowledge import adding
-from holdfast.library import catalogue, leftovers
-from holdfast.library.file_records import FileRecords
-from holdfast.library.leftovers import Leftovers
-from holdfast.providers.offline import OfflineProvider
+from holdfast.llm.offline import OfflineProvider
 from tests.support.outside import install
 from tests.support.rig import Rig
 from tests.support.rig_audit import Manifest, Meanwhile, audit_quiet, changed
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from holdfast.library.catalogue import Recipe
+    from holdfast.catalog.repository import Recipe
     from tests.support.clock import FakeClock
 
 WHALES = "# Whales\n\nThe blue whale eats krill.\n"
@@ -151,7 +151,7 @@ def test_without_the_refusal_a_row_would_name_a_file_that_is_not_there(
 
 def test_a_row_that_is_being_written_is_waited_for(rig: Rig, clock: FakeClock, monkeypatch: pytest.MonkeyPatch) -> None:
     """The sweeper has seen the file and no row; then the upload writes its row, and the sweeper comes again."""
-    check = leftovers.refuse_condemned
+    check = orphan_blobs.refuse_condemned
     sweeping: list[Meanwhile] = []
 
     def between(tx: Any, names: Any) -> None:
@@ -175,9 +175,9 @@ def test_without_the_lock_or_the_second_look_that_file_would_go(
 ) -> None:
     if guard == "lock" and rig.store.database.engine.dialect.name == "sqlite":
         pytest.skip("all who write take turns")
-    check = leftovers.refuse_condemned
+    check = orphan_blobs.refuse_condemned
     sweeping: list[Meanwhile] = []
-    unnamed = leftovers._unnamed
+    unnamed = orphan_blobs._unnamed
 
     def between(tx: Any, names: Any) -> None:
         check(tx, names)
@@ -186,7 +186,9 @@ def test_without_the_lock_or_the_second_look_that_file_would_go(
 
     if guard == "lock":
         lock = "HOLD_BASES = select(bases.c.id).order_by(bases.c.id).with_for_update(key_share=True)"
-        monkeypatch.setattr(leftovers, "sql", changed({lock: lock.replace(".with_for_update(key_share=True)", "")}))
+        monkeypatch.setattr(
+            orphan_blobs, "sql", changed(file_statements, {lock: lock.replace(".with_for_update(key_share=True)", "")})
+        )
     else:
         looks: list[int] = []
 
@@ -194,7 +196,7 @@ def test_without_the_lock_or_the_second_look_that_file_would_go(
             looks.append(1)
             return unnamed(tx, names) if len(looks) == 1 else list(names)
 
-        monkeypatch.setattr(leftovers, "_unnamed", first_only)
+        monkeypatch.setattr(orphan_blobs, "_unnamed", first_only)
     monkeypatch.setattr(adding, "refuse_condemned", between)
     monkeypatch.setattr(FileRecords, "settle", lambda *_: 0)  # as if an earlier version had written the file
     rig.put("whales.md", WHALES)
@@ -245,7 +247,7 @@ def test_rows_table_and_name_of_a_recipe_that_nobody_uses_go(rig: Rig, clock: Fa
     go_round(rig, 2)
     assert [one.id for one in recipes(rig)] == [new.id]
     assert tables(rig) & {f"vector_{old.id}", f"vector_{new.id}"} == {f"vector_{new.id}"}
-    assert [hit.served.name for hit in rig.find("krill", "vector")] == ["whales.md"]
+    assert [hit.name for hit in rig.find("krill", "vector")] == ["whales.md"]
     rig.sweep()
     audit_quiet(rig)
 
@@ -278,7 +280,7 @@ def test_a_recipe_stays_while_its_index_is_at_work(
     rig.work()
     go_round(rig, 2)
     assert rig.library.indexes["vector"].scan(old, 0, 10) == []
-    assert [hit.served.name for hit in rig.find("krill", "vector")] == ["whales.md"]
+    assert [hit.name for hit in rig.find("krill", "vector")] == ["whales.md"]
 
 
 def live(rig: Rig) -> list[Recipe]:
@@ -291,7 +293,7 @@ def live(rig: Rig) -> list[Recipe]:
 def doom_blindly(rig: Rig, recipe: Recipe, monkeypatch: pytest.MonkeyPatch) -> None:
     """Doom a recipe as by a look that was taken before anybody used it."""
     with monkeypatch.context() as patch:
-        patch.setattr(catalogue, "sql", changed({NEEDED: BLIND}))
+        patch.setattr(repository, "sql", changed(recipe_statements, {NEEDED: BLIND}))
         rig.library.catalogue.doom(recipe)
 
 
@@ -317,7 +319,7 @@ def test_a_build_that_began_before_its_recipe_was_doomed_is_whole(
     assert rig.owner("whales.md").status is Status.SUCCESS
     clock.advance(2 * DAY)
     go_round(rig, 3)
-    assert [hit.served.name for hit in rig.find("krill", "vector")] == ["whales.md"]
+    assert [hit.name for hit in rig.find("krill", "vector")] == ["whales.md"]
     rig.index("stones.md", STONES)  # and later work makes a recipe of its own
     assert [one.spec for one in recipes(rig)] == [recipe.spec] * 2
     assert rig.owner("stones.md").status is Status.SUCCESS
@@ -327,7 +329,7 @@ def test_a_row_that_a_late_worker_writes_outside_for_a_doomed_recipe_goes_too(
     rig: Rig, tmp_path: Path, clock: FakeClock
 ) -> None:
     outside = install(rig, tmp_path / "outside.db")
-    base = rig.library.catalogue.create_base("other", catalogue.BaseSettings(indexes=("outside",)))
+    base = rig.library.catalogue.create_base("other", repository.BaseSettings(indexes=("outside",)))
     recipe = rig.library.catalogue.recipe(base, "outside", {"words": 0})
     go_round(rig, 2)
     assert rig.library.catalogue.unused(recipe)

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from holdfast.core.states import Operation, Status
+from holdfast.catalog.repository import Kind
+from holdfast.documents.add import Upload
+from holdfast.documents.source_sync import World
+from holdfast.engine.states import Operation, Status
 from holdfast.errors import BadRequest, Permanent
-from holdfast.knowledge.adding import Upload
-from holdfast.knowledge.looking import World
-from holdfast.library.catalogue import Kind
+from holdfast.sources.address_policy import Reach
 from holdfast.sources.folder import open_found
-from holdfast.sources.reach import Reach
 from tests.support.rig import Rig
 from tests.support.rig_audit import audit, audit_quiet
 from tests.support.site import Site
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from holdfast.sources.limits import FolderLimits
+    from holdfast.sources.folder_limits import FolderLimits
     from tests.support.clock import FakeClock
 
 
@@ -55,7 +55,7 @@ def write(path: Path, text: str) -> None:
 
 
 def shelve(rig: Rig, root: Path) -> int:
-    (reply,) = rig.library.items.add(rig.base, [Upload("books", kind=Kind.DIRECTORY, source=str(root))])
+    (reply,) = rig.library.adding.add(rig.base, [Upload("books", kind=Kind.DIRECTORY, source=str(root))])
     assert reply.accepted
     assert reply.item is not None
     rig.work()
@@ -63,7 +63,7 @@ def shelve(rig: Rig, root: Path) -> int:
 
 
 def look(rig: Rig, item: int) -> None:
-    assert rig.library.items.look(rig.base, [item])[0].accepted
+    assert rig.library.requesting.look(rig.base, [item])[0].accepted
     rig.work()
     while rig.library.sweep(100):
         rig.work()
@@ -88,7 +88,7 @@ def test_a_folder_becomes_items_with_nested_folders_and_all_is_found(rig: Rig, b
     item = shelve(rig, books)
     assert paths(rig, item) == ["books", "books/deep", "books/deep/er", "books/deep/er/stones.md", "books/whales.md"]
     assert rig.library.items.status(rig.base, item) is Status.SUCCESS
-    assert [hit.served.name for hit in rig.find("granite")] == ["stones.md"]
+    assert [hit.name for hit in rig.find("granite")] == ["stones.md"]
     audit(rig)
 
 
@@ -120,12 +120,12 @@ def test_a_second_look_touches_no_unchanged_row(rig: Rig, books: Path, monkeypat
 
     before = rows()
     opened: list[object] = []
-    monkeypatch.setattr("holdfast.knowledge.folders.open_found", lambda *found, **_: opened.append(found))
+    monkeypatch.setattr("holdfast.documents.folders.open_found", lambda *found, **_: opened.append(found))
     look(rig, item)
     after = rows()
     assert opened == []
     assert after == before
-    assert [hit.served.generation for hit in rig.find("krill")] == [1]
+    assert [hit.generation for hit in rig.find("krill")] == [1]
 
 
 def test_a_look_adds_what_is_new_changes_what_changed_and_removes_what_left(rig: Rig, books: Path) -> None:
@@ -136,7 +136,7 @@ def test_a_look_adds_what_is_new_changes_what_changed_and_removes_what_left(rig:
     look(rig, item)
     assert paths(rig, item) == ["books", "books/new", "books/new/sand.md", "books/whales.md"]
     assert [len(rig.find(word)) for word in ("krill", "squid", "quartz", "granite")] == [0, 1, 1, 0]
-    assert [hit.served.generation for hit in rig.find("squid")] == [2]
+    assert [hit.generation for hit in rig.find("squid")] == [2]
     audit(rig)
 
 
@@ -144,7 +144,7 @@ def test_a_file_that_was_only_touched_is_read_and_not_indexed_again(rig: Rig, bo
     item = shelve(rig, books)
     os.utime(books / "whales.md")
     look(rig, item)
-    assert [hit.served.generation for hit in rig.find("krill")] == [1]
+    assert [hit.generation for hit in rig.find("krill")] == [1]
 
 
 def test_a_file_that_becomes_a_folder_and_a_folder_that_becomes_a_file(rig: Rig, books: Path) -> None:
@@ -163,7 +163,7 @@ def test_a_file_that_becomes_a_folder_and_a_folder_that_becomes_a_file(rig: Rig,
 def test_a_folder_that_is_not_there_deletes_nothing_and_is_tried_again(rig: Rig, books: Path, clock: FakeClock) -> None:
     item = shelve(rig, books)
     books.rename(books.with_name("elsewhere"))
-    rig.library.items.look(rig.base, [item])
+    rig.library.requesting.look(rig.base, [item])
     rig.work()
     assert len(rig.find("krill")) == 1
     assert rig.library.items.status(rig.base, item) is Status.INDEXING  # it waits
@@ -182,7 +182,7 @@ def test_a_file_that_cannot_be_read_is_a_failed_item_until_it_can(
         return open_found(root, path, limits)
 
     with monkeypatch.context() as patch:
-        patch.setattr("holdfast.knowledge.folders.open_found", forbidden)
+        patch.setattr("holdfast.documents.folders.open_found", forbidden)
         item = shelve(rig, books)
     assert rig.library.items.status(rig.base, item) is Status.DEGRADED
     assert len(rig.find("granite")) == 1
@@ -197,12 +197,12 @@ def test_a_file_that_cannot_be_read_is_a_failed_item_until_it_can(
 def test_reindex_of_a_folder_looks_again_and_indexes_also_what_did_not_change(rig: Rig, books: Path) -> None:
     item = shelve(rig, books)
     write(books / "sand.md", "# Sand\n\nQuartz is common.\n")
-    (reply,) = rig.library.items.reindex(rig.base, [item])
+    (reply,) = rig.library.requesting.reindex(rig.base, [item])
     assert reply.accepted
     assert len(rig.find("krill")) == 1  # nothing is wiped first
     rig.work()
-    assert [hit.served.generation for hit in rig.find("krill")] == [2]
-    assert [hit.served.generation for hit in rig.find("granite")] == [2]
+    assert [hit.generation for hit in rig.find("krill")] == [2]
+    assert [hit.generation for hit in rig.find("granite")] == [2]
     assert len(rig.find("quartz")) == 1
 
 
@@ -211,10 +211,10 @@ def test_reindex_of_a_nested_folder_looks_only_there(rig: Rig, books: Path) -> N
     deep = next(one.item.id for one in rig.library.items.tree(rig.base, item) if one.item.name == "deep")
     write(books / "deep" / "sand.md", "# Sand\n\nQuartz is common.\n")
     write(books / "beside.md", "# Beside\n\nBasalt is dark.\n")
-    assert rig.library.items.reindex(rig.base, [deep])[0].accepted
+    assert rig.library.requesting.reindex(rig.base, [deep])[0].accepted
     rig.work()
-    assert [hit.served.generation for hit in rig.find("granite")] == [2]
-    assert [hit.served.generation for hit in rig.find("krill")] == [1]
+    assert [hit.generation for hit in rig.find("granite")] == [2]
+    assert [hit.generation for hit in rig.find("krill")] == [1]
     assert [len(rig.find(word)) for word in ("quartz", "basalt")] == [1, 0]
 
 
@@ -223,15 +223,15 @@ def test_no_child_is_created_under_a_folder_that_is_being_deleted(
 ) -> None:
     item = shelve(rig, books)
     write(books / "sand.md", "# Sand\n\nQuartz is common.\n")
-    rig.library.items.look(rig.base, [item])
-    real = rig.library.items.add
+    rig.library.requesting.look(rig.base, [item])
+    real = rig.library.adding.add
 
     def deleted_meanwhile(*args: object, **more: object) -> object:
-        monkeypatch.setattr(rig.library.items, "add", real)
-        rig.library.items.delete(rig.base, [item])
+        monkeypatch.setattr(rig.library.adding, "add", real)
+        rig.library.removing.delete(rig.base, [item])
         return real(*args, **more)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(rig.library.items, "add", deleted_meanwhile)
+    monkeypatch.setattr(rig.library.adding, "add", deleted_meanwhile)
     rig.work()
     while rig.library.sweep(100):
         rig.work()
@@ -244,11 +244,11 @@ def test_a_look_that_was_taken_over_brings_nothing_old(
 ) -> None:
     item = shelve(rig, books)
     write(books / "whales.md", "# Whales\n\nThe old text tells of squid.\n")
-    rig.library.items.look(rig.base, [item])
-    real = rig.library.items.add
+    rig.library.requesting.look(rig.base, [item])
+    real = rig.library.adding.add
 
     def overtaken(*args: object, **more: object) -> object:
-        monkeypatch.setattr(rig.library.items, "add", real)
+        monkeypatch.setattr(rig.library.adding, "add", real)
         uploads = list(args[1])  # type: ignore[call-overload]
         content = (books / "whales.md").read_bytes()
         write(books / "whales.md", "# Whales\n\nThe new text tells of plankton and more.\n")
@@ -258,14 +258,14 @@ def test_a_look_that_was_taken_over_brings_nothing_old(
         late = [upload._replace(content=content) for upload in uploads if upload.name == "whales.md"]
         return real(args[0], late, *args[2:], **more)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(rig.library.items, "add", overtaken)
+    monkeypatch.setattr(rig.library.adding, "add", overtaken)
     rig.work()
     assert [len(rig.find(word)) for word in ("squid", "plankton")] == [0, 1]
 
 
 def test_a_deleted_folder_leaves_nothing(rig: Rig, books: Path) -> None:
     item = shelve(rig, books)
-    rig.library.items.delete(rig.base, [item])
+    rig.library.removing.delete(rig.base, [item])
     assert rig.find("krill") == []
     while rig.library.sweep(100):
         rig.work()
@@ -278,7 +278,7 @@ def test_a_deleted_folder_leaves_nothing(rig: Rig, books: Path) -> None:
 
 def test_a_source_is_looked_at_again_when_its_time_has_come(rig: Rig, books: Path, clock: FakeClock) -> None:
     upload = Upload("books", kind=Kind.DIRECTORY, source=str(books), every=3600)
-    rig.library.items.add(rig.base, [upload])
+    rig.library.adding.add(rig.base, [upload])
     rig.work()
     write(books / "sand.md", "# Sand\n\nQuartz is common.\n")
     rig.library.sweep(100)
@@ -305,19 +305,19 @@ def page(text: str, *headers: bytes) -> bytes:
 def test_a_page_is_fetched_and_found_and_unchanged_costs_nothing(rig: Rig) -> None:
     with Site() as site:
         site.says("/whales", page("The blue whale eats krill.", b'ETag: "1"'))
-        (reply,) = rig.library.items.add(rig.base, [Upload("whales", kind=Kind.URL, source=site.url("/whales"))])
+        (reply,) = rig.library.adding.add(rig.base, [Upload("whales", kind=Kind.URL, source=site.url("/whales"))])
         assert reply.item is not None
         rig.work()
-        assert [hit.served.name for hit in rig.find("krill")] == ["whales"]
+        assert [hit.name for hit in rig.find("krill")] == ["whales"]
         assert rig.find("lighthouses") == []  # the menu is not what the page is about
         assert rig.library.items.status(rig.base, reply.item) is Status.SUCCESS
         site.says("/whales", b'HTTP/1.1 304 Not Modified\r\nETag: "1"\r\n\r\n')
         look(rig, reply.item)
         assert site.asked[-1].headers["if-none-match"] == '"1"'
-        assert [hit.served.generation for hit in rig.find("krill")] == [1]
+        assert [hit.generation for hit in rig.find("krill")] == [1]
         site.says("/whales", page("The blue whale eats krill.", b'ETag: "2"'))  # the same bytes under another tag
         look(rig, reply.item)
-        assert [hit.served.generation for hit in rig.find("krill")] == [1]
+        assert [hit.generation for hit in rig.find("krill")] == [1]
         site.says("/whales", page("The sperm whale eats squid."))
         look(rig, reply.item)
     assert (rig.find("krill"), len(rig.find("squid"))) == ([], 1)
@@ -327,11 +327,11 @@ def test_a_page_is_fetched_and_found_and_unchanged_costs_nothing(rig: Rig) -> No
 def test_a_page_that_is_gone_keeps_what_was_indexed_and_says_so(rig: Rig) -> None:
     with Site() as site:
         site.says("/whales", page("The blue whale eats krill."))
-        (reply,) = rig.library.items.add(rig.base, [Upload("whales", kind=Kind.URL, source=site.url("/whales"))])
+        (reply,) = rig.library.adding.add(rig.base, [Upload("whales", kind=Kind.URL, source=site.url("/whales"))])
         assert reply.item is not None
         rig.work()
         site.says("/whales", b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n")
-        rig.library.items.look(rig.base, [reply.item])
+        rig.library.requesting.look(rig.base, [reply.item])
         rig.work()
     assert len(rig.find("krill")) == 1
     assert rig.library.items.status(rig.base, reply.item) is Status.DEGRADED
@@ -341,7 +341,7 @@ def test_a_page_in_a_private_network_is_refused(rig: Rig) -> None:
     rig.library.world = World()
     rig.indexers = rig.library.indexers()
     with Site() as site:
-        (reply,) = rig.library.items.add(rig.base, [Upload("inside", kind=Kind.URL, source=site.url("/secret"))])
+        (reply,) = rig.library.adding.add(rig.base, [Upload("inside", kind=Kind.URL, source=site.url("/secret"))])
         rig.hire("other").run_next(10)
         assert site.asked == []
     assert reply.item is not None
@@ -351,10 +351,10 @@ def test_a_page_in_a_private_network_is_refused(rig: Rig) -> None:
 def test_a_deleted_page_leaves_nothing(rig: Rig) -> None:
     with Site() as site:
         site.says("/whales", page("The blue whale eats krill."))
-        (reply,) = rig.library.items.add(rig.base, [Upload("whales", kind=Kind.URL, source=site.url("/whales"))])
+        (reply,) = rig.library.adding.add(rig.base, [Upload("whales", kind=Kind.URL, source=site.url("/whales"))])
         assert reply.item is not None
         rig.work()
-        rig.library.items.delete(rig.base, [reply.item])
+        rig.library.removing.delete(rig.base, [reply.item])
         assert rig.find("krill") == []
     rig.work()
     while rig.library.sweep(100):
@@ -379,7 +379,7 @@ def test_a_sitemap_becomes_pages_and_follows_them(rig: Rig) -> None:
         site.says("/b", page("Granite is hard."))
         site.says("/sitemap.xml", sitemap(site, "/a", "/b"))
         upload = Upload("site", kind=Kind.SITEMAP, source=site.url("/sitemap.xml"))
-        (reply,) = rig.library.items.add(rig.base, [upload])
+        (reply,) = rig.library.adding.add(rig.base, [upload])
         assert reply.item is not None
         rig.work()
         assert rig.library.items.status(rig.base, reply.item) is Status.SUCCESS
@@ -397,14 +397,14 @@ def test_a_sitemap_becomes_pages_and_follows_them(rig: Rig) -> None:
 def test_what_was_uploaded_cannot_be_looked_for_again(rig: Rig) -> None:
     rig.put("note.md", "krill")
     with pytest.raises(BadRequest, match="was uploaded"):
-        rig.library.items.look(rig.base, [rig.library.items.find(rig.base, "note.md").id])
+        rig.library.requesting.look(rig.base, [rig.library.items.find(rig.base, "note.md").id])
 
 
 def test_asking_for_all_below_a_container_asks_each(rig: Rig, books: Path) -> None:
     item = shelve(rig, books)
-    (reply,) = rig.library.items.ask(rig.base, [item], Operation.FORCE)
+    (reply,) = rig.library.requesting.ask(rig.base, [item], Operation.FORCE)
     assert reply.accepted
-    (stopped,) = rig.library.items.ask(rig.base, [item], Operation.CANCEL)
+    (stopped,) = rig.library.requesting.ask(rig.base, [item], Operation.CANCEL)
     assert stopped.accepted
     rig.work()
-    assert [hit.served.generation for hit in rig.find("krill")] == [1]
+    assert [hit.generation for hit in rig.find("krill")] == [1]

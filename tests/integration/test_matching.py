@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from holdfast.core.states import Status
+from holdfast.catalog import item_statements as sql
+from holdfast.catalog.repository import Kind
+from holdfast.documents import bulk as matching
+from holdfast.documents.add import Upload
+from holdfast.engine.states import Status
 from holdfast.errors import BadRequest, BaseFailed, Transient, UnknownItem
-from holdfast.front.local import Local
-from holdfast.front.opening import me
-from holdfast.knowledge import matching
-from holdfast.knowledge.adding import Upload
-from holdfast.library import item_statements as sql
-from holdfast.library.catalogue import Kind
+from holdfast.service.local import Local
+from holdfast.service.opening import me
 from tests.support.crew import raises
 from tests.support.rig import Rig
 from tests.support.rig_audit import audit_quiet
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from holdfast.front.documents import LocalDocuments
+    from holdfast.service.documents import LocalDocuments
     from tests.support.clock import FakeClock
 
 NO_TEXT = b" \n"
@@ -48,13 +48,13 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def put(rig: Rig, name: str, text: bytes | None = None, parent: int = 0, **more: Any) -> int:
     content = name.encode() if text is None else text
-    (reply,) = rig.library.items.add(rig.base, [Upload(name, content, parent=parent, **more)])
+    (reply,) = rig.library.adding.add(rig.base, [Upload(name, content, parent=parent, **more)])
     assert reply.item is not None
     return reply.item
 
 
 def folder(rig: Rig, name: str, parent: int = 0) -> int:
-    (reply,) = rig.library.items.add(rig.base, [Upload(name, kind=Kind.DIRECTORY, parent=parent)])
+    (reply,) = rig.library.adding.add(rig.base, [Upload(name, kind=Kind.DIRECTORY, parent=parent)])
     assert reply.item is not None
     return reply.item
 
@@ -241,7 +241,7 @@ def test_what_nobody_can_mean_is_refused(rig: Rig, documents: LocalDocuments) ->
         documents.matching("shelf", "explode")
     with pytest.raises(UnknownItem):
         documents.matching("shelf", "cancel", parent=item + 1)
-    rig.library.items.delete(rig.base, [item])
+    rig.library.removing.delete(rig.base, [item])
     with pytest.raises(UnknownItem):
         documents.matching("shelf", "cancel", parent=item)
     assert documents.matching("shelf", "delete", kinds=["sitemap"]).answers == {}

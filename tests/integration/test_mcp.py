@@ -23,7 +23,7 @@ from mcp.client.streamable_http import streamable_http_client
 from holdfast import Holdfast
 from holdfast.api.app import Served, make_app
 from holdfast.api.connections import ConnectionLimits, limited
-from holdfast.core.clock import SystemClock
+from holdfast.clock import SystemClock
 from holdfast.events.feed import Feed
 from holdfast.mcp import PATH, make_server, web_server
 from holdfast.settings import Settings
@@ -187,7 +187,7 @@ def test_the_command_serves_a_client_over_stdio(library: Holdfast, tmp_path: Pat
         (hit,) = (await call(client, "search", base="sea", query="krill"))["hits"]
         assert hit["name"] == "Whales"
 
-    drive(stdio_client(command), play)
+    drive(stdio_client(command, errlog=sys.stderr), play)
 
 
 def test_over_http_a_key_is_needed_where_there_are_keys_and_says_what_is_seen(library: Holdfast) -> None:

@@ -10,18 +10,21 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from holdfast.errors import Permanent, Transient
-from holdfast.model import answering, extraction, merging, questions
-from holdfast.model.answering import Answer, Citation, Context, Outcome, Source
-from holdfast.model.merging import Saying
-from holdfast.model.turns import Usage
-from holdfast.providers.openai import Endpoint, OpenAIProvider
+from holdfast.indexes.graph import extraction
+from holdfast.indexes.graph import merge_prompt as merging
+from holdfast.indexes.graph.merge_prompt import Saying
+from holdfast.indexes.questions import prompt as questions
+from holdfast.llm.openai import Endpoint, OpenAIProvider
+from holdfast.llm.structured_call import Usage
+from holdfast.search import answer_generation as answering
+from holdfast.search.answer_generation import Citation, Context, GeneratedAnswer, Outcome, Source
 from tests.support.meters import Connected
 from tests.support.paid_provider import CUT, DECLINED, DOWN, DROPPED, FINE, UNFINISHED, Fault, PaidProvider, tokens_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from holdfast.providers.base import Completion
+    from holdfast.llm.base import Completion
 
     Talk = Callable[[Connected, Callable[[Completion], object]], tuple[Any, Usage]]
 
@@ -222,7 +225,7 @@ def test_a_stream_gives_words_and_citations_and_the_answer_last(paid: PaidProvid
         " else.",
     ]
     assert isinstance(parts[3], Citation)
-    assert isinstance(parts[-1], Answer)
+    assert isinstance(parts[-1], GeneratedAnswer)
     assert parts[-1].text == "Charles Babbage [1] and nobody else."
     assert not parts[-1].cut
 
@@ -232,7 +235,7 @@ def test_a_streamed_answer_says_that_it_is_cut(paid: PaidProvider, provider: Con
     script(paid, "Charles Babbage designed it. [1]xx")
     paid.next(fault)
     *_, last = answering.stream(provider, CONTEXT)
-    assert isinstance(last, Answer)
+    assert isinstance(last, GeneratedAnswer)
     assert (last.outcome, last.cut) == (Outcome.ANSWERED, True)
 
 

@@ -10,7 +10,7 @@ import pytest
 from holdfast.errors import StoreError
 from holdfast.indexes import postgres
 from holdfast.indexes.postgres import PostgresVectors
-from holdfast.indexes.vector import VectorIndex
+from holdfast.indexes.vector.index import VectorIndex
 from tests.support.patience import PATIENCE_SECONDS
 from tests.support.processes import until
 from tests.support.rig import Rig

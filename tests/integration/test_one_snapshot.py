@@ -12,7 +12,7 @@ from tests.support.stores import open_test_store
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from holdfast.stores.database import Database
+    from holdfast.db.database import Database
     from tests.support.clock import FakeClock
 
 

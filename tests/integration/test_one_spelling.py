@@ -10,14 +10,14 @@ import pytest
 from alembic import command
 from alembic.config import Config
 
-from holdfast.cli.naming import find
-from holdfast.core.clock import SystemClock
+from holdfast.cli.resolve import find
+from holdfast.clock import SystemClock
+from holdfast.documents.add import Upload
+from holdfast.engine.store.factory import open_database
 from holdfast.errors import NameTaken
-from holdfast.front.documents import File
-from holdfast.front.local import Local
-from holdfast.front.opening import me
-from holdfast.knowledge.adding import Upload
-from holdfast.stores.opening import open_database
+from holdfast.service.documents import File
+from holdfast.service.local import Local
+from holdfast.service.opening import me
 from tests.support.rig import Rig
 from tests.support.stores import open_test_store
 
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from holdfast.front.door import Holdfast
-    from holdfast.stores.database import Transaction
+    from holdfast.db.database import Transaction
+    from holdfast.service.client import Holdfast
     from tests.support.clock import FakeClock
 
 NFC, NFD = "Caf\u00e9", "Cafe\u0301"
@@ -95,7 +95,7 @@ def test_a_synced_folder_with_decomposed_names_is_stable(rig: Rig, tmp_path: Pat
 def test_an_archive_of_an_older_version_with_both_spellings_is_restored(rig: Rig, first: str) -> None:
     second = NFD if first == NFC else NFC
     uploads = [Upload(name, content) for name, content in (("a.md", b"one"), ("b.md", b"two"), ("c.md", b"three"))]
-    rig.library.items.add(rig.base, uploads)
+    rig.library.adding.add(rig.base, uploads)
     packed, older = io.BytesIO(), io.BytesIO()
     rig.library.archives.export(rig.base, packed)
     with zipfile.ZipFile(packed) as file, zipfile.ZipFile(older, "w") as target:
@@ -105,8 +105,8 @@ def test_an_archive_of_an_older_version_with_both_spellings_is_restored(rig: Rig
                 for before, after in (("a.md", f"{first}.md"), ("b.md", f"{second}.md"), ("c.md", f"{NFD} 2.md")):
                     content = content.replace(before.encode(), after.encode())
             target.writestr(name, content)
-    base = rig.library.archives.restore(older, name="copy").base
-    names = {row.item.name for row in rig.library.shelves.list(base).rows}
+    base = rig.library.bases.find(rig.library.archives.restore(older, name="copy").base)
+    names = {row.name for row in rig.library.shelves.list(base).items}
     assert names == {f"{NFC}.md", f"{NFC} (2).md", f"{NFC} 2.md"}
 
 
@@ -117,7 +117,7 @@ class TestUpgrade:
 
     def test_names_of_an_older_version_get_one_spelling(self, database_url: str, clock: FakeClock) -> None:
         config = Config()
-        config.set_main_option("script_location", "holdfast:stores/migrations")
+        config.set_main_option("script_location", "holdfast:db/migrations")
         config.set_main_option("path_separator", "os")
         database = open_database(database_url, SystemClock())
         database.prepare()

@@ -12,16 +12,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from holdfast.core.admission import Verdict
-from holdfast.core.clock import micros
-from holdfast.core.slot import Ticket
-from holdfast.core.states import Operation, SlotState, Status
-from holdfast.knowledge.adding import Upload
-from holdfast.library.builds import Builds, Piece
-from holdfast.library.catalogue import BaseSettings
-from holdfast.library.memos import Bill, Entry, Use, memo_key
-from holdfast.providers.batches import HARMLESS, Batching
-from holdfast.providers.openai import Endpoint, OpenAIProvider
+from holdfast.catalog.chunk_lists import Builds, Piece
+from holdfast.catalog.repository import BaseSettings
+from holdfast.clock import micros
+from holdfast.documents.add import Upload
+from holdfast.engine.admission import Verdict
+from holdfast.engine.slot import Ticket
+from holdfast.engine.states import Operation, SlotState, Status
+from holdfast.llm.batches import HARMLESS, Batching
+from holdfast.llm.openai import Endpoint, OpenAIProvider
+from holdfast.llm.paid_cache import Bill, Entry, Use, memo_key
 from tests.support.paid_provider import (
     BAD_KEY,
     BROKEN,
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
 
-    from holdfast.library.catalogue import Base
+    from holdfast.catalog.repository import Base
     from tests.support.clock import FakeClock
 
     Make = Callable[..., Rig]
@@ -98,8 +98,9 @@ def paid_texts(paid: PaidProvider) -> int:
 
 def ledger(rig: Rig, base: Base | None = None) -> dict[bool, int]:
     """Return how many texts of documents were paid for and how many were known, as the ledger says."""
-    spent = rig.library.memos.spent((base or rig.base).key)
-    return {one.paid: one.texts for one in spent if one.kind == "embedding"}
+    account = rig.library.memos.account((base or rig.base).key)
+    kinds = [*((True, one) for one in account.kinds_spent), *((False, one) for one in account.kinds_saved)]
+    return {paid: one.texts for paid, one in kinds if one.kind == "embedding"}
 
 
 def stored(rig: Rig) -> dict[int, list[float]]:
@@ -252,10 +253,10 @@ def test_bases_of_one_tenant_pay_once_and_of_two_tenants_twice(make: Make, paid:
     settings = {"indexes": ("vector",), **SMALL}
     ours = rig.library.catalogue.create_base("ours", BaseSettings(tenant="us", **settings))  # type: ignore[arg-type]
     theirs = rig.library.catalogue.create_base("theirs", BaseSettings(tenant="them", **settings))  # type: ignore[arg-type]
-    rig.library.items.put(ours, [Upload("one.md", sections(5).encode())])
+    rig.library.adding.put(ours, [Upload("one.md", sections(5).encode())])
     rig.work()
     assert (paid_texts(paid), ledger(rig, ours)) == (unique, {False: unique})
-    rig.library.items.put(theirs, [Upload("one.md", sections(5).encode())])
+    rig.library.adding.put(theirs, [Upload("one.md", sections(5).encode())])
     rig.work()
     assert (paid_texts(paid), ledger(rig, theirs)) == (2 * unique, {True: unique})
 
@@ -263,7 +264,7 @@ def test_bases_of_one_tenant_pay_once_and_of_two_tenants_twice(make: Make, paid:
 def test_a_hundred_tiny_documents_share_a_few_calls(make: Make, paid: PaidProvider) -> None:
     rig = make()
     uploads = [Upload(f"note-{number}.md", f"Note {number} about krill.".encode()) for number in range(100)]
-    rig.library.items.put(rig.base, uploads)
+    rig.library.adding.put(rig.base, uploads)
     rig.work()
     assert paid_texts(paid) == 100
     assert paid.bill.calls <= 4
@@ -323,7 +324,7 @@ def test_one_refused_text_among_many_is_named_and_a_retry_pays_for_it_alone(make
     assert sum((paid.bill.texts - before).values()) == 1
     assert (rig.owner("parts.md").status, missing(rig)) == (Status.SUCCESS, [])
     hits = rig.find(pieces(rig)[chunk].whole, "vector", 200)
-    assert (hits[0].served.passage.chunk, len(hits)) == (chunk, 120)
+    assert (hits[0].chunk, len(hits)) == (chunk, 120)
     assert rig.slot("parts.md", "content").built == 1  # the content was left alone
     rig.sweep()
     audit_quiet(rig)
@@ -337,7 +338,7 @@ def missing(rig: Rig) -> list[tuple[int, str]]:
 def test_a_refused_text_sinks_no_document_that_shares_its_call(make: Make, paid: PaidProvider) -> None:
     rig = make(missing_share=0.5)
     paid.refuses["poison"] = REFUSED
-    rig.library.items.put(
+    rig.library.adding.put(
         rig.base,
         [Upload(f"{number}.md", b"poison" if number == 7 else f"krill {number}".encode()) for number in range(20)],
     )
@@ -360,7 +361,7 @@ def test_too_many_refused_texts_fail_the_index_and_leave_the_old_content_served(
     assert (slot.error.params["refused"], slot.error.params["chunks"]) == ("2", "20")
     rig.sweep()
     hits = rig.find("krill", "vector")
-    assert (len(hits), {hit.served.generation for hit in hits}) == (20, {1})
+    assert (len(hits), {hit.generation for hit in hits}) == (20, {1})
     audit(rig)
 
 
@@ -449,7 +450,7 @@ def test_vectors_of_another_length_than_the_others_are_not_kept(
     rig.index("parts.md", sections(16))
     assert stored(rig) == before
     paid.always(None)
-    assert [hit.served.name for hit in rig.find("krill", "vector")][:1] == ["whales.md"]  # search still works
+    assert [hit.name for hit in rig.find("krill", "vector")][:1] == ["whales.md"]  # search still works
     clock.advance(timedelta(hours=1))
     rig.ask("parts.md", Operation.RETRY)
     rig.work()
@@ -716,21 +717,24 @@ def test_the_ledger_tells_what_was_paid_and_what_was_known(make: Make) -> None:
     rig.library.memos.reserve(rig.base, [(one, bill), (ticket(rig, "b.md"), bill)])
     recall(rig, "b.md", "key")
     recall(rig, "b.md", "unknown")
-    spent = {(one.kind, one.paid): one for one in rig.library.memos.spent(rig.base.key)}
-    assert set(spent) == {("extraction", True), ("embedding", False)}
-    whole = spent["extraction", True]
+    account = rig.library.memos.account(rig.base.key)
+    (whole,), (saved,) = account.kinds_spent, account.kinds_saved
+    assert (whole.kind, saved.kind) == ("extraction", "embedding")
     assert (whole.texts, whole.tokens_in, whole.tokens_out, whole.price) == (4, 200, 100, 0.5)
-    assert spent["embedding", False].texts == 1
-    assert rig.library.memos.spent("999") == []
+    assert saved.texts == 1
+    nothing = rig.library.memos.account("999")
+    assert (nothing.kinds_spent, nothing.kinds_saved) == ([], [])
 
 
 def test_tokens_divided_among_documents_add_up_to_the_bill(make: Make, paid: PaidProvider) -> None:
     rig = make(texts=16)
-    rig.library.items.put(
+    rig.library.adding.put(
         rig.base, [Upload(f"{number}.md", b"krill " * (number + 1) + str(number).encode()) for number in range(37)]
     )
     rig.work()
-    (spent,) = rig.library.memos.spent(rig.base.key)
+    account = rig.library.memos.account(rig.base.key)
+    (spent,) = account.kinds_spent
+    assert account.kinds_saved == []
     assert (spent.texts, spent.tokens_in) == (37, paid.bill.tokens)
     with rig.store.database.reading() as tx:
         shares = tx.plain("SELECT owner, sum(texts), sum(tokens_in) FROM library_ledger GROUP BY owner")
@@ -742,7 +746,9 @@ def test_a_refused_text_is_not_on_the_ledger(make: Make, paid: PaidProvider) -> 
     rig = make(missing_share=1.0, **SMALL)
     paid.refuses["poison"] = REFUSED
     rig.index("parts.md", sections(8, but={3: "poison"}))
-    (spent,) = rig.library.memos.spent(rig.base.key)
+    account = rig.library.memos.account(rig.base.key)
+    (spent,) = account.kinds_spent
+    assert account.kinds_saved == []
     assert (spent.texts, spent.tokens_in) == (paid_texts(paid), paid.bill.tokens)
 
 
@@ -752,7 +758,7 @@ def test_a_refused_text_is_not_on_the_ledger(make: Make, paid: PaidProvider) -> 
 def test_a_budget_stops_the_work_before_it_is_exceeded(make: Make, paid: PaidProvider) -> None:
     rig = make(texts=8, at_once=1, budget_tokens=60, **SMALL)
     rig.index("whales.md", WHALES)
-    spent = sum(one.tokens_in for one in rig.library.memos.spent(rig.base.key) if one.paid)
+    spent = rig.library.memos.account(rig.base.key).spent.tokens_in
     assert 0 < spent <= 60
     before = paid_texts(paid)
     rig.index("parts.md", sections(16))
@@ -760,4 +766,4 @@ def test_a_budget_stops_the_work_before_it_is_exceeded(make: Make, paid: PaidPro
     assert (slot.state, slot.error_code) == (SlotState.FAILED, "budget_spent")
     assert "Raise the budget of the base" in (slot.error_params or "")
     assert paid_texts(paid) == before
-    assert [hit.served.name for hit in rig.find("krill", "vector")][:1] == ["whales.md"]
+    assert [hit.name for hit in rig.find("krill", "vector")][:1] == ["whales.md"]

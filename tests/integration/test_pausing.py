@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from holdfast.core.clock import micros
-from holdfast.core.states import SlotState, Status
+from holdfast.clock import micros
+from holdfast.documents.add import Upload
+from holdfast.engine.states import SlotState, Status
 from holdfast.errors import Outage, Paused, Permanent, Transient, WorkError
-from holdfast.knowledge.adding import Upload
-from holdfast.providers import pausing as module
-from holdfast.providers.base import Completion, Embedded, Prompt
-from holdfast.providers.batches import HARMLESS
-from holdfast.providers.openai import Endpoint, OpenAIProvider
-from holdfast.providers.pausing import HARMLESS_PROMPT, Pausing
+from holdfast.llm import circuit_breaker as module
+from holdfast.llm.base import Completion, Embedded, Prompt
+from holdfast.llm.batches import HARMLESS
+from holdfast.llm.circuit_breaker import HARMLESS_PROMPT, Pausing
+from holdfast.llm.openai import Endpoint, OpenAIProvider
 from tests.support.meters import Recorder
 from tests.support.paid_provider import BAD_KEY, BROKEN, DOWN, DROPPED, Fault, PaidProvider
 from tests.support.patience import PATIENCE_SECONDS
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator, Sequence
     from pathlib import Path
 
-    from holdfast.providers.base import Provider
+    from holdfast.llm.base import Provider
     from tests.support.clock import FakeClock
 
     Make = Callable[..., Rig]
@@ -65,7 +65,7 @@ def make(database_url: str, tmp_path: Path, clock: FakeClock, paid: PaidProvider
 
 def put_in(rig: Rig, count: int = DOCUMENTS) -> list[str]:
     names = [f"{number}.md" for number in range(count)]
-    rig.library.items.put(rig.base, [Upload(name, f"All about {name}.".encode()) for name in names])
+    rig.library.adding.put(rig.base, [Upload(name, f"All about {name}.".encode()) for name in names])
     return names
 
 
@@ -211,7 +211,9 @@ def test_what_the_harmless_question_cost_is_on_the_ledger(make: Make, paid: Paid
     rig.index("whales.md", "The blue whale eats krill.")
     clock.advance(MINUTE)
     rig.work()
-    (spent,) = rig.library.memos.spent(rig.base.key)
+    account = rig.library.memos.account(rig.base.key)
+    (spent,) = account.kinds_spent
+    assert account.kinds_saved == []
     assert (spent.texts, spent.tokens_in) == (2, paid.bill.tokens)
 
 
@@ -221,7 +223,7 @@ def test_a_language_model_that_is_down_pauses_all_work_that_needs_it(
     rig = QuestionRig(database_url, tmp_path / "blobs", clock, paid)
     write = paid.reply
     paid.reply = lambda asked: "yes" if asked["messages"][-1]["content"] == HARMLESS_PROMPT.text else write(asked)
-    rig.library.items.put(rig.base, [Upload(f"{n}.md", sections(12, word=f"w{n}").encode()) for n in range(3)])
+    rig.library.adding.put(rig.base, [Upload(f"{n}.md", sections(12, word=f"w{n}").encode()) for n in range(3)])
     paid.always(DOWN)
     rig.work()
     names = [f"{n}.md" for n in range(3)]

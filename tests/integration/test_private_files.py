@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from holdfast.front.opening import announce, open_library
-from holdfast.knowledge.adding import Upload
+from holdfast.documents.add import Upload
+from holdfast.service.opening import announce, open_library
 from holdfast.settings import Settings
 from holdfast.wiring import open_bell, open_news
 
@@ -37,8 +37,8 @@ def use(settings: Settings) -> None:
     """Do what creates files: add a document, erase, wait for wake-ups, announce a server."""
     library = open_library(settings)
     base = library.bases.create("shelf")
-    library.items.put(base, [Upload("a.txt", b"tide")])
-    library.erasing.erase()
+    library.adding.put(base, [Upload("a.txt", b"tide")])
+    library.erasure.run_now()
     listeners = [open_bell(settings.database).listen(), open_news(settings.database).listen()]
     announce(settings, "http://127.0.0.1:1")
     home = Path(settings.home)
@@ -60,7 +60,7 @@ def test_a_home_folder_that_others_could_read_is_closed_to_them(tmp_path: Path) 
     for path in (home, *home.rglob("*")):
         path.chmod(0o777)
     library = open_library(Settings(home=str(home)))
-    library.items.put(library.bases.find("shelf"), [Upload("b.txt", b"ebb")])
+    library.adding.put(library.bases.find("shelf"), [Upload("b.txt", b"ebb")])
     library.store.close()
     assert home.stat().st_mode & 0o077 == 0  # nobody else reaches what lies in it
     assert rights(home / "holdfast.db") == {}

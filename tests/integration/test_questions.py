@@ -8,15 +8,16 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from holdfast.core.states import Operation, SlotState, Status
+from holdfast.engine.states import Operation, SlotState, Status
 from holdfast.errors import StopWork
-from holdfast.indexes import questions, questions_pairs
 from holdfast.indexes.base import Found
-from holdfast.indexes.embedding import Embedders
-from holdfast.indexes.speaking import AT_ONCE
-from holdfast.library.metering import Metered
-from holdfast.model.questions import Pair
-from holdfast.providers.openai import Endpoint, OpenAIProvider
+from holdfast.indexes.llm_calls import AT_ONCE
+from holdfast.indexes.questions import index as questions
+from holdfast.indexes.questions import pairs as questions_pairs
+from holdfast.indexes.questions.prompt import Pair
+from holdfast.indexes.vector.embedding import Embedders
+from holdfast.llm.metering import Metered
+from holdfast.llm.openai import Endpoint, OpenAIProvider
 from tests.support.paid_provider import BAD_KEY, REFUSED, PaidProvider, texts_of
 from tests.support.question_rig import QuestionRig, crustaceans, sections
 
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from holdfast.core.slot import Progress, Ticket
+    from holdfast.engine.slot import Progress, Ticket
     from tests.support.clock import FakeClock
 
     Make = Callable[..., QuestionRig]
@@ -63,7 +64,7 @@ def bill(paid: PaidProvider) -> tuple[int, int]:
 
 
 def found(rig: QuestionRig, query: str) -> list[str]:
-    return [hit.served.passage.text for hit in rig.find(query, "questions")]
+    return [hit.text for hit in rig.find(query, "questions")]
 
 
 # -------------------------------------------------------------------- written and found
@@ -84,9 +85,8 @@ def test_a_chunk_is_found_by_a_word_that_only_its_question_has(rig: QuestionRig)
     assert rig.index("parts.md", PARTS).status is Status.SUCCESS
     assert "crustacean" not in PARTS
     hit = rig.find("the crustacean of part 7", "questions")[0]
-    passage = hit.served.passage
-    assert "krill of part 7" in passage.text
-    assert PARTS[passage.start : passage.stop] == passage.text
+    assert "krill of part 7" in hit.text
+    assert PARTS[hit.start : hit.end] == hit.text
     assert len(found(rig, "crustacean")) == 20
 
 
@@ -113,7 +113,7 @@ def test_a_chunk_with_several_pairs_is_one_hit_and_its_best_pair_counts(
     pairs = rig.questions.pairs.of(recipe.id, rig.rows("questions"))
     assert [len(some) for some in pairs.values()] == [2, 1]
     assert sum(paid.bill.texts.values()) == 3
-    assert rig.find("Which crustacean lives in part 1?", "questions")[0].served.name == "whales.md"
+    assert rig.find("Which crustacean lives in part 1?", "questions")[0].name == "whales.md"
     ids = [one.id for some in pairs.values() for one in some]
     monkeypatch.setattr(rig.questions.pairs, "_scores", lambda *_: dict(zip(ids, scores, strict=True)))
     assert rig.questions.find(recipe, "any", 10) == [Found(rig.chunk("Whales"), 0.9), Found(rig.chunk("Stones"), 0.5)]
@@ -239,14 +239,14 @@ def test_an_answer_that_is_no_use_is_asked_for_once_more_and_then_missing(rig: Q
     assert rig.index("parts.md", sections(20, but={4: bad})).status is Status.DEGRADED
     assert rig.missing() == {rig.chunk("poison"): "bad_answer"}
     assert sum(paid.bill.prompts.values()) == 21
-    (spent,) = [one for one in rig.library.memos.spent(rig.base.key) if one.kind == "questions" and one.paid]
+    (spent,) = [one for one in rig.library.memos.account(rig.base.key).kinds_spent if one.kind == "questions"]
     assert spent.texts == 21, "the ledger knows both turns"
 
 
 def test_a_provider_that_fails_loses_nothing_that_was_answered(
     rig: QuestionRig, paid: PaidProvider, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("holdfast.indexes.speaking.AT_ONCE", 1)
+    monkeypatch.setattr("holdfast.indexes.llm_calls.AT_ONCE", 1)
     asked: list[object] = []
 
     def reply(request: dict[str, Any]) -> str:

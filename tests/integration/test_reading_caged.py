@@ -20,12 +20,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from holdfast.content import cage as cages
 from holdfast.content import reading
-from holdfast.content.cage import Answer, Cage
-from holdfast.content.caged import DESCRIPTORS, KILL_ME_FIRST, NICENESS, NOTE_BYTES
+from holdfast.content import sandbox as cages
 from holdfast.content.readers import documents
 from holdfast.content.reading import Limits, Reading, open_cage, read
+from holdfast.content.sandbox import Answer, Cage
+from holdfast.content.sandbox_child import DESCRIPTORS, KILL_ME_FIRST, NICENESS, NOTE_BYTES
 from holdfast.errors import Permanent, Transient, WorkError
 from tests.support import samples
 from tests.support.inmates import KILLED, OUT_OF_TIME, SEGFAULT
@@ -324,7 +324,7 @@ class TestSharing:
 PROGRAM = f"""
 import os, sys
 sys.path[:0] = [{str(ROOT)!r}]
-from holdfast.content.cage import Cage
+from holdfast.content.sandbox import Cage
 cage = Cage({TARGET!r})
 def ask(**question):
     return cage.ask(question, seconds=600, memory=1 << 30, most=0).head

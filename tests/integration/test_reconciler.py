@@ -7,25 +7,25 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from holdfast.core.slot import Built, Fault, Progress
-from holdfast.core.states import Operation, Outcome, SlotState
+from holdfast.db.notify import MemoryBell
+from holdfast.engine import reconciler as module
+from holdfast.engine.executor import nowhere
+from holdfast.engine.reconciler import Reconciler
+from holdfast.engine.slot import Built, Fault, Progress
+from holdfast.engine.states import Operation, Outcome, SlotState
+from holdfast.engine.store.base import Beat
+from holdfast.engine.worker import _Waker
 from holdfast.errors import Transient
-from holdfast.runtime import reconciler as module
-from holdfast.runtime.crew import _Waker
-from holdfast.runtime.executor import nowhere
-from holdfast.runtime.reconciler import Reconciler
-from holdfast.stores.base import Beat
-from holdfast.stores.bells import MemoryBell
 from tests.support.crew import KINDS, Carrier, raises, worker
 from tests.support.stores import ONE, request
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from holdfast.core.slot import Slot, Ticket
-    from holdfast.runtime.work import Task
-    from holdfast.schedulers.base import Scheduler
-    from holdfast.stores.sql import SqlStore
+    from holdfast.engine.schedulers.base import Scheduler
+    from holdfast.engine.slot import Slot, Ticket
+    from holdfast.engine.store.sql_store import SqlStore
+    from holdfast.engine.task import Task
     from tests.support.clock import FakeClock
 
 MINUTE = timedelta(minutes=1)

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from holdfast.core.states import SlotState, Status
+from holdfast.catalog.repository import BaseSettings
+from holdfast.db.database import Database
+from holdfast.documents.add import Upload
+from holdfast.engine.states import SlotState, Status
 from holdfast.errors import Transient
-from holdfast.knowledge.adding import Upload
-from holdfast.library import sweeping
-from holdfast.library.catalogue import BaseSettings
-from holdfast.stores.database import Database
+from holdfast.indexes import gc, gc_statements
 from tests.support.outside import install
 from tests.support.rig import Rig
 from tests.support.rig_audit import audit_quiet, changed
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from holdfast.library.catalogue import Base
+    from holdfast.catalog.repository import Base
     from tests.support.clock import FakeClock
 
 KINDS = ("vector", "fulltext", "graph")
@@ -36,13 +36,13 @@ def rig(database_url: str, tmp_path: Path, clock: FakeClock) -> Iterator[Rig]:
 def fill(rig: Rig, count: int, word: str = "krill", base: Base | None = None) -> list[int]:
     """Index documents; return their numbers."""
     uploads = [Upload(f"{word} {n}.md", f"# Whale {n}\n\nIt eats {word} number {n}.\n".encode()) for n in range(count)]
-    replies = rig.library.items.put(base or rig.base, uploads)
+    replies = rig.library.adding.put(base or rig.base, uploads)
     rig.work()
     return [reply.item for reply in replies if reply.item is not None]
 
 
 def delete(rig: Rig, ids: list[int], base: Base | None = None) -> None:
-    rig.library.items.delete(base or rig.base, ids)
+    rig.library.removing.delete(base or rig.base, ids)
 
 
 def left(rig: Rig) -> tuple[int, ...]:
@@ -98,8 +98,8 @@ def test_an_index_store_that_is_away_holds_up_only_the_documents_that_use_it(
             faults = {slot.kind: slot.error and slot.error.code for slot in owner.slots}
             assert faults == {"content": "away", "outside": "away"}  # the other index is cleaned up
         assert asked == [5, 5]  # once for the lists and once for the index: nobody waits for it document by document
-        assert {row.item.id for row in rig.library.shelves.list(other, deleting=True).rows} == set(theirs)
-        assert rig.library.shelves.list(rig.base, deleting=True).rows == []
+        assert {row.id for row in rig.library.shelves.list(other, deleting=True).items} == set(theirs)
+        assert rig.library.shelves.list(rig.base, deleting=True).items == []
         assert rig.count("items") == len(theirs)
     clock.advance(rig.store.rules.retry.cap)
     rig.work()
@@ -138,7 +138,7 @@ def test_a_worker_that_goes_down_within_a_set_gives_it_back_and_another_finishes
 ) -> None:
     ids = fill(rig, 8)
     delete(rig, ids)
-    monkeypatch.setattr(sweeping, "LARGEST_BATCH", 3)
+    monkeypatch.setattr(gc, "LARGEST_BATCH", 3)
     index = rig.library.indexes["fulltext"]
     drop = type(index).drop
 
@@ -169,7 +169,7 @@ def test_nothing_of_a_document_that_is_not_deleted_goes_with_a_set(
     monkeypatch.setattr(type(rig.library.indexes), "drop", lambda *_: None)
     rig.library.indexes.sweeper().clear(living, lambda: None)
     assert left(rig) == before
-    monkeypatch.setattr(sweeping, "sql", changed({f"{batch}, _is_deleted({guard}.c.owner_id))": f"{batch})"}))
+    monkeypatch.setattr(gc, "sql", changed(gc_statements, {f"{batch}, _is_deleted({guard}.c.owner_id))": f"{batch})"}))
     rig.library.indexes.sweeper().clear(living, lambda: None)
     assert left(rig) != before
 
@@ -183,7 +183,7 @@ def test_a_claim_takes_so_many_deleted_slots_of_each_kind(rig: Rig) -> None:
 
 def test_work_that_waits_is_claimed_up_to_the_limit_beside_a_clean_up(rig: Rig) -> None:
     delete(rig, fill(rig, 2))
-    rig.library.items.put(rig.base, [Upload(f"new {n}.md", b"Something new.%d" % n) for n in range(5)])
+    rig.library.adding.put(rig.base, [Upload(f"new {n}.md", b"Something new.%d" % n) for n in range(5)])
     tickets = rig.store.claim_next(("content", *KINDS), "worker", 3)
     assert sum(not ticket.removing for ticket in tickets) <= 3
     assert len([ticket for ticket in tickets if ticket.removing]) == 8

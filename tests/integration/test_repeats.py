@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 from sqlalchemy import text
 
-from holdfast.access.callers import EVERYBODY_HERE, Caller, Scope
-from holdfast.access.repeats import (
+from holdfast.auth.idempotency import (
     KEPT,
     LARGEST_BODY,
     LEASE,
@@ -22,10 +21,11 @@ from holdfast.access.repeats import (
     Repeats,
     Replay,
 )
+from holdfast.auth.principal import EVERYBODY_HERE, Caller, Scope
 from holdfast.errors import BadRequest
 
 if TYPE_CHECKING:
-    from holdfast.stores.sql import SqlStore
+    from holdfast.engine.store.sql_store import SqlStore
     from tests.support.clock import FakeClock
 
 ANNA = Caller(key_id=1, name="anna", scope=Scope.WRITE, bases=None)

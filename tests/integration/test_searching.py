@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from holdfast.library import serving
-from holdfast.library.catalogue import BaseSettings
-from holdfast.providers.offline import OfflineProvider
+from holdfast.catalog import visibility as serving
+from holdfast.catalog.repository import BaseSettings
+from holdfast.llm.offline import OfflineProvider
 from holdfast.settings import Settings
 from holdfast.wiring import Library
 from tests.support.rig import Rig
@@ -47,7 +47,7 @@ def open_rig(database_url: str, tmp_path: Path, clock: FakeClock) -> Iterator[Ca
 
 
 def names(rig: Rig, query: str, limit: int = 10) -> list[str]:
-    return [hit.served.name for hit in rig.library.searching.search(rig.base, query, limit)]
+    return [hit.name for hit in rig.library.searching.search(rig.base, query, limit)]
 
 
 def test_a_text_that_shares_no_word_with_the_question_is_found_through_the_name_that_links_it(
@@ -61,11 +61,11 @@ def test_a_text_that_shares_no_word_with_the_question_is_found_through_the_name_
 def test_each_hit_tells_how_every_channel_saw_it(open_rig: Callable[..., Rig]) -> None:
     rig = open_rig(SEA)
     best = rig.library.searching.search(rig.base, "nylon rope and its load")[0]
-    assert best.served.name == "ropes.md"
+    assert best.name == "ropes.md"
     assert best.channels["fulltext"].rank == 1
     assert best.channels["vector"].rank >= 1
     assert best.score > 0
-    assert SEA["ropes.md"][best.served.passage.start : best.served.passage.stop] == best.served.passage.text
+    assert SEA["ropes.md"][best.start : best.end] == best.text
 
 
 def test_the_order_in_which_documents_came_does_not_matter(
@@ -131,10 +131,8 @@ def test_while_channels_serve_two_generations_only_the_newer_is_shown(open_rig: 
     rig.put("ropes.md", "# Ropes\n\nSteel wire does not stretch and does not rot, but it rusts under load.\n")
     seen: list[int] = []
     while rig.worker.run_next(1):
-        hits = [
-            hit for hit in rig.library.searching.search(rig.base, "rope load stretch") if hit.served.name == "ropes.md"
-        ]
-        generations = {hit.served.generation for hit in hits}
+        hits = [hit for hit in rig.library.searching.search(rig.base, "rope load stretch") if hit.name == "ropes.md"]
+        generations = {hit.generation for hit in hits}
         assert len(generations) == 1
         seen += generations
     assert seen == sorted(seen)
@@ -146,7 +144,7 @@ def test_a_deleted_document_is_found_by_no_channel(open_rig: Callable[..., Rig])
     assert "island.md" in names(rig, "Grey Island lighthouse")
     rig.delete("island.md")
     for hits in rig.library.searching.compare(rig.base, "Grey Island lighthouse").values():
-        assert "island.md" not in [hit.served.name for hit in hits]
+        assert "island.md" not in [hit.name for hit in hits]
 
 
 def test_who_remembers_the_owners_of_chunks_finds_what_one_finds_who_reads_them(
@@ -163,7 +161,7 @@ def test_who_remembers_the_owners_of_chunks_finds_what_one_finds_who_reads_them(
             with monkeypatch.context() as forgetful:
                 forgetful.setattr(other, "_owners", None)
                 assert other.compare(rig.base, query) == remembering
-            shown |= {hit.served.name for hits in remembering.values() for hit in hits}
+            shown |= {hit.name for hits in remembering.values() for hit in hits}
         return shown
 
     assert found() == set(SEA)
@@ -185,7 +183,7 @@ def test_only_the_documents_that_were_named_are_searched(open_rig: Callable[...,
     ids = {name: rig.library.items.find(rig.base, name).id for name in SEA}
     found = rig.library.searching.search(rig.base, question, documents=[ids["mara.md"], ids["tides.md"]])
     assert found
-    assert {hit.served.name for hit in found} <= {"mara.md", "tides.md"}
+    assert {hit.name for hit in found} <= {"mara.md", "tides.md"}
     assert rig.library.searching.search(rig.base, question, documents=[]) == []
     assert rig.library.searching.search(rig.base, question, documents=[987_654]) == []
 
@@ -200,8 +198,8 @@ def test_vectors_of_another_model_are_not_compared_with_a_query_of_this_one(
     other = Library(rig.store, Settings(data=str(tmp_path / "blobs")))
     found = other.searching.compare(rig.base, "nylon rope load")
     assert "vector" not in found
-    assert {kind: error.code for kind, error in found["hybrid"].failed.items()} == {"vector": "embedding_model_gone"}
-    assert found["hybrid"][0].served.name == "ropes.md"
+    assert {one.channel: one.code for one in found["hybrid"].notices} == {"vector": "embedding_model_gone"}
+    assert found["hybrid"][0].name == "ropes.md"
     assert rig.library.searching.compare(rig.base, "nylon rope load")["vector"]
 
 

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from holdfast.core.states import Operation
-from holdfast.knowledge.adding import Upload
-from holdfast.library import serving, statements
-from holdfast.library.catalogue import BaseSettings
+from holdfast.catalog import chunk_statements, visibility, visibility_statements
+from holdfast.catalog.repository import BaseSettings
+from holdfast.documents.add import Upload
+from holdfast.engine.states import Operation
 from tests.support.rig import Rig
 from tests.support.rig_audit import audit, audit_quiet, changed
 
@@ -39,7 +39,7 @@ def kind(request: pytest.FixtureRequest) -> str:
 
 
 def names(rig: Rig, kind: str) -> list[str]:
-    return sorted({str(hit.served.name) for hit in rig.find("krill", kind)})
+    return sorted({str(hit.name) for hit in rig.find("krill", kind)})
 
 
 def change(rig: Rig, sql: str) -> None:
@@ -61,7 +61,7 @@ def assert_only(rig: Rig, kind: str, patch: pytest.MonkeyPatch, guard: str, inst
 def assert_only_by(rig: Rig, kind: str, patch: pytest.MonkeyPatch, guards: dict[str, str]) -> None:
     assert names(rig, kind) == ["stones.md"]
     with patch.context() as unguarded:
-        unguarded.setattr(serving, "sql", changed(guards))
+        unguarded.setattr(visibility, "sql", changed(visibility_statements, guards))
         assert len(names(rig, kind)) == 2
     assert names(rig, kind) == ["stones.md"]
 
@@ -72,7 +72,7 @@ def assert_only_by(rig: Rig, kind: str, patch: pytest.MonkeyPatch, guards: dict[
 def test_a_hit_of_another_base_is_not_shown(rig: Rig, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     rig.index("stones.md", STONES)
     other = rig.library.catalogue.create_base("other", BaseSettings())
-    rig.library.items.put(other, [Upload("whales.md", KRILL.encode())])
+    rig.library.adding.put(other, [Upload("whales.md", KRILL.encode())])
     rig.work()
     (mine,) = rig.library.indexes.recipes(rig.base, kind)
     (theirs,) = rig.library.indexes.recipes(other, kind)
@@ -95,7 +95,13 @@ def test_a_hit_whose_slot_never_published_is_not_shown(rig: Rig, kind: str, monk
     rig.index("stones.md", STONES)
     rig.index("whales.md", KRILL)
     unpublish(rig, kind)
-    assert_only(rig, kind, monkeypatch, "and_(slot.c.built > 0, ", instead="and_(")
+    assert_only(
+        rig,
+        kind,
+        monkeypatch,
+        "            serves(slots),\n",
+        instead="            slots.c.state != literal_column(\"'deleting'\"),\n",
+    )
 
 
 def test_a_hit_of_a_document_that_is_being_deleted_is_not_shown(
@@ -105,7 +111,7 @@ def test_a_hit_of_a_document_that_is_being_deleted_is_not_shown(
     rig.index("whales.md", KRILL)
     rig.delete("whales.md")
     change(rig, "UPDATE library_items SET deleting = 0")
-    assert_only(rig, kind, monkeypatch, ", slot.c.state != literal_column(\"'deleting'\"))", instead=")")
+    assert_only(rig, kind, monkeypatch, "            serves(slots),\n", instead="            slots.c.built > 0,\n")
 
 
 def test_a_hit_of_an_item_that_is_hidden_is_not_shown_though_its_slots_are_not_deleted_yet(
@@ -122,7 +128,7 @@ def test_nothing_of_a_base_that_is_being_deleted_is_shown(rig: Rig, kind: str, m
     change(rig, "UPDATE library_bases SET deleting = 1")
     assert rig.find("krill", kind) == []
     with monkeypatch.context() as unguarded:
-        unguarded.setattr(serving, "sql", changed({"            OPEN,\n": ""}))
+        unguarded.setattr(visibility, "sql", changed(visibility_statements, {"            OPEN,\n": ""}))
         assert rig.find("krill", kind)
 
 
@@ -147,11 +153,11 @@ def test_a_hit_that_is_not_in_the_served_list_is_not_shown(
     rig.index("stones.md", STONES)
     rig.index("whales.md", KRILL)
     rig.index("whales.md", "# Whales\n\nThe blue whale is the largest animal.\n")  # the old row is not swept yet
-    hits = [hit for hit in rig.find("krill", kind) if hit.served.name == "whales.md"]
-    assert not [hit for hit in hits if "krill" in hit.served.passage.text]
+    hits = [hit for hit in rig.find("krill", kind) if hit.name == "whales.md"]
+    assert not [hit for hit in hits if "krill" in hit.text]
     with monkeypatch.context() as unguarded:
-        unguarded.setattr(serving, "sql", changed({", lists.c.build == slots.c.source": ""}))
-        shown = [hit.served.passage.text for hit in rig.find("krill", kind) if hit.served.name == "whales.md"]
+        unguarded.setattr(visibility, "sql", changed(visibility_statements, {", lists.c.build == slots.c.source": ""}))
+        shown = [hit.text for hit in rig.find("krill", kind) if hit.name == "whales.md"]
         assert [text for text in shown if "krill" in text]
     audit(rig)
 
@@ -172,11 +178,11 @@ def test_a_row_of_content_that_is_not_published_yet_is_not_shown(
         old = rig.rows(kind)[0]
         tx.plain(f"INSERT INTO {kind}_{recipe} {relabelled(rig, kind, recipe, old, new)}")
     assert new in rig.rows(kind)
-    texts = [hit.served.passage.text for hit in rig.find("krill", kind) if hit.served.name == "whales.md"]
+    texts = [hit.text for hit in rig.find("krill", kind) if hit.name == "whales.md"]
     assert not [text for text in texts if "krill" in text]
     with monkeypatch.context() as unguarded:
-        unguarded.setattr(serving, "sql", changed({", lists.c.build == slots.c.source": ""}))
-        shown = [hit.served.passage.chunk for hit in rig.find("krill", kind)]
+        unguarded.setattr(visibility, "sql", changed(visibility_statements, {", lists.c.build == slots.c.source": ""}))
+        shown = [hit.chunk for hit in rig.find("krill", kind)]
         assert new in shown
     audit(rig)
 
@@ -234,22 +240,22 @@ def test_a_hit_that_is_taken_for_somebody_elses_is_not_shown(rig: Rig, kind: str
     rig.index("whales.md", KRILL)
     recipe = rig.slot("whales.md", kind).recipe
     with rig.store.database.reading() as tx:
-        owned = tx.run(statements.CHUNKS_OF_BASE, base=rig.base.key)
+        owned = tx.run(chunk_statements.CHUNKS_OF_BASE, base=rig.base.key)
         others = {chunk: next(one for _, one in owned if one != owner) for chunk, owner in owned}
         asked = {"base": rig.base.key, "kind": kind, "recipe": recipe}
-        assert len(tx.run(statements.CONFIRMED, owned, **asked)) == len(owned)
-        assert tx.run(statements.CONFIRMED, list(others.items()), **asked) == []
+        assert len(tx.run(visibility_statements.CONFIRMED, owned, **asked)) == len(owned)
+        assert tx.run(visibility_statements.CONFIRMED, list(others.items()), **asked) == []
 
 
 def test_the_owners_of_a_base_are_read_again_when_many_chunks_are_new_and_not_for_what_is_gone(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(serving, "NEW", 2)
-    owners = serving.Owners()
+    monkeypatch.setattr(visibility, "NEW", 2)
+    owners = visibility.Owners()
 
-    def known() -> serving.Owned:
+    def known() -> visibility.Owned:
         with rig.store.database.reading() as tx:
-            everybody = tx.run(statements.CHUNKS_OF_BASE, base=rig.base.key)
+            everybody = tx.run(chunk_statements.CHUNKS_OF_BASE, base=rig.base.key)
             asked = [chunk for chunk, _ in everybody]
             assert sorted(owners.of(tx, rig.base.key, [*asked, 900, 901, 902])) == everybody
         return owners._bases[rig.base.key]
@@ -266,8 +272,8 @@ def test_the_owners_of_a_base_are_read_again_when_many_chunks_are_new_and_not_fo
 def test_the_owners_of_other_bases_are_forgotten_when_there_are_too_many(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(serving, "REMEMBERED", 2)
-    owners = serving.Owners()
+    monkeypatch.setattr(visibility, "REMEMBERED", 2)
+    owners = visibility.Owners()
     with rig.store.database.reading() as tx:
         for base in ("1", "2", "3", "4"):
             assert owners.of(tx, base, [5]) == []
@@ -277,11 +283,11 @@ def test_the_owners_of_other_bases_are_forgotten_when_there_are_too_many(
 def test_a_recipe_that_no_document_is_served_by_is_not_asked(rig: Rig, kind: str) -> None:
     rig.index("whales.md", KRILL)
     with rig.store.database.reading() as tx:
-        assert serving.served_recipes(tx, rig.base.key, kind) == [rig.slot("whales.md", kind).recipe]
-        assert serving.served_recipes(tx, "999", kind) == []
+        assert visibility.served_recipes(tx, rig.base.key, kind) == [rig.slot("whales.md", kind).recipe]
+        assert visibility.served_recipes(tx, "999", kind) == []
     rig.delete("whales.md")
     with rig.store.database.reading() as tx:
-        assert serving.served_recipes(tx, rig.base.key, kind) == []
+        assert visibility.served_recipes(tx, rig.base.key, kind) == []
 
 
 # -------------------------------------------------------------------- the whole
@@ -291,18 +297,18 @@ def test_a_recipe_that_no_document_is_served_by_is_not_asked(rig: Rig, kind: str
 def test_channels_fetch_more_until_enough_are_confirmed(rig: Rig, better: int, limits: tuple[int, ...]) -> None:
     best = [Upload(f"gone-{number}.md", b"krill krill krill") for number in range(better)]
     kept = [Upload(f"kept-{number}.md", f"krill and stone {number} of granite".encode()) for number in range(5)]
-    rig.library.items.put(rig.base, best + kept)
+    rig.library.adding.put(rig.base, best + kept)
     rig.work()
     for kind in CHANNELS:
-        assert {hit.served.name[:4] for hit in rig.find("krill", kind, better)} == {"gone"}
+        assert {hit.name[:4] for hit in rig.find("krill", kind, better)} == {"gone"}
     with rig.store.database.writing(durable=False) as tx:  # all at once, as if they were being deleted
         gone = "SELECT id FROM library_items WHERE substr(name, 1, 4) = 'gone'"
         tx.plain(f"UPDATE slots SET state = 'deleting' WHERE owner_id IN ({owners_of(gone)})")
     for kind in CHANNELS:
         for limit in limits:
             hits = rig.find("krill", kind, limit)
-            assert len({hit.served.name for hit in hits}) == len(hits) == min(limit, 5), f"{kind}, limit {limit}"
-            assert all(hit.served.name.startswith("kept") for hit in hits)
+            assert len({hit.name for hit in hits}) == len(hits) == min(limit, 5), f"{kind}, limit {limit}"
+            assert all(hit.name.startswith("kept") for hit in hits)
 
 
 def owners_of(documents: str) -> str:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from holdfast.errors import Permanent, Transient, WorkError
-from holdfast.sources.reach import Reach
+from holdfast.sources.address_policy import Reach
 from holdfast.sources.sitemaps import Expansion, Listed, SitemapLimits, expand
 from tests.support.site import Site, reply
 

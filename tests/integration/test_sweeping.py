@@ -11,18 +11,19 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from holdfast.core.slot import Built
-from holdfast.core.states import Operation, Status
+from holdfast.catalog import chunk_lists, chunk_statements
+from holdfast.catalog.chunk_lists import Builds, Facts, Part, Portion, numbered
+from holdfast.db.database import Transaction
+from holdfast.documents.add import Upload
+from holdfast.engine.slot import Built
+from holdfast.engine.states import Operation, Status
+from holdfast.engine.store.base import Completion
 from holdfast.errors import StoreUnavailable
-from holdfast.indexes.fulltext import FulltextIndex
-from holdfast.knowledge.adding import Upload
-from holdfast.library import builds, memos, sweeping
-from holdfast.library import statements as sql
-from holdfast.library.builds import Builds, Facts, Part, Portion, numbered
-from holdfast.library.memos import Bill, Entry, Use
-from holdfast.library.sweeping import Sweeper
-from holdfast.stores.base import Completion
-from holdfast.stores.database import Transaction
+from holdfast.indexes import gc, gc_statements
+from holdfast.indexes.fulltext.index import FulltextIndex
+from holdfast.indexes.gc import Sweeper
+from holdfast.llm import paid_cache as memos
+from holdfast.llm.paid_cache import Bill, Entry, Use
 from tests.support.rig import Rig
 from tests.support.rig_audit import Manifest, Meanwhile, audit, audit_quiet, changed
 
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from pathlib import Path
     from types import ModuleType
 
-    from holdfast.core.slot import Ticket
+    from holdfast.engine.slot import Ticket
     from tests.support.clock import FakeClock
 
 WHALES = "# Whales\n\nThe blue whale eats krill.\n"
@@ -41,11 +42,11 @@ FACTS = Facts(None, (), {}, (), 10)
 
 # A reader that was told too much: every build looks stale to it. Only the second look may decide.
 TOLD_TOO_MUCH = {
-    "STALE_BUILDS = select(builds.c.owner_id, builds.c.build).where(_unsettled, ~_shown, ~_being_written)": (
+    "STALE_BUILDS = select(builds.c.owner_id, builds.c.build).where(_unsettled, STALE)": (
         "STALE_BUILDS = select(builds.c.owner_id, builds.c.build)"
     )
 }
-SECOND_LOOK = "    .where(~_shown, ~_being_written)\n)"
+SECOND_LOOK = "    .where(STALE)\n)"
 
 
 @pytest.fixture
@@ -62,7 +63,7 @@ def sections(count: int, word: str = "krill") -> str:
 def sweep_once(rig: Rig, patch: pytest.MonkeyPatch, statements: ModuleType) -> None:
     """Sweep with other statements."""
     with patch.context() as other:
-        other.setattr(sweeping, "sql", statements)
+        other.setattr(gc, "sql", statements)
         rig.library.indexes.sweeper().sweep()
 
 
@@ -87,7 +88,7 @@ def complete(rig: Rig, ticket: Ticket) -> None:
 
 
 def found(rig: Rig, query: str) -> list[str]:
-    return sorted(hit.served.name for hit in rig.find(query))
+    return sorted(hit.name for hit in rig.find(query))
 
 
 # -------------------------------------------------------------------- what is in use stays
@@ -98,7 +99,7 @@ def test_a_build_that_is_being_written_stays(rig: Rig, monkeypatch: pytest.Monke
     ticket = claim(rig)
     write(rig, ticket, "krill")
     rig.sweep()
-    sweep_once(rig, monkeypatch, changed(TOLD_TOO_MUCH))
+    sweep_once(rig, monkeypatch, changed(gc_statements, TOLD_TOO_MUCH))
     assert (rig.count("builds"), rig.count("lists"), rig.count("chunks")) == (1, 1, 1)
     complete(rig, ticket)
     rig.work()
@@ -112,18 +113,18 @@ def test_without_the_second_look_a_build_that_is_being_written_would_go(
 ) -> None:
     rig.put("whales.md", WHALES)
     write(rig, claim(rig), "krill")
-    unguarded = SECOND_LOOK.replace(", ~_being_written", "")
-    sweep_once(rig, monkeypatch, changed(TOLD_TOO_MUCH | {SECOND_LOOK: unguarded}))
+    unguarded = SECOND_LOOK.replace("STALE", "STALE.clauses[0]")  # only: nothing shows it
+    sweep_once(rig, monkeypatch, changed(gc_statements, TOLD_TOO_MUCH | {SECOND_LOOK: unguarded}))
     assert (rig.count("builds"), rig.count("lists")) == (0, 0)
 
 
 def test_what_is_shown_stays_whatever_a_reader_was_told(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     rig.index("whales.md", WHALES)
-    sweep_once(rig, monkeypatch, changed(TOLD_TOO_MUCH))
+    sweep_once(rig, monkeypatch, changed(gc_statements, TOLD_TOO_MUCH))
     assert found(rig, "krill") == ["whales.md"]
     audit(rig)
-    unguarded = SECOND_LOOK.replace("~_shown, ", "")
-    sweep_once(rig, monkeypatch, changed(TOLD_TOO_MUCH | {SECOND_LOOK: unguarded}))
+    unguarded = SECOND_LOOK.replace("STALE", "STALE.clauses[1]")  # only: nobody writes it
+    sweep_once(rig, monkeypatch, changed(gc_statements, TOLD_TOO_MUCH | {SECOND_LOOK: unguarded}))
     assert found(rig, "krill") == []  # the guard alone kept it
 
 
@@ -159,7 +160,7 @@ def test_only_the_list_of_that_build_of_that_document_goes(rig: Rig, monkeypatch
 
     rig.index("whales.md", sections(6))
     outer = "delete(lists).where(_in_build, lists.c.chunk_id.in_"
-    sweep_once(rig, monkeypatch, changed({outer: "delete(lists).where(lists.c.chunk_id.in_"}))
+    sweep_once(rig, monkeypatch, changed(gc_statements, {outer: "delete(lists).where(lists.c.chunk_id.in_"}))
     assert len(rig.find("krill")) < 6  # what both builds list would go
 
 
@@ -172,7 +173,7 @@ def test_without_its_name_another_list_would_go(rig: Rig, monkeypatch: pytest.Mo
     loose = {"UNLIST = delete(lists).where(_in_build, lists.c.chunk_id.in_(_some_listed(_in_build)))": (
         f"UNLIST = delete(lists).where({other}, lists.c.chunk_id.in_(_some_listed({other})))"
     )}  # fmt: skip
-    sweep_once(rig, monkeypatch, changed(loose))
+    sweep_once(rig, monkeypatch, changed(gc_statements, loose))
     lost = rig.find("granite") if column == "build" else rig.find("plankton")
     assert lost == []
 
@@ -185,7 +186,7 @@ def test_a_chunk_that_another_build_lists_is_not_doomed(rig: Rig, monkeypatch: p
         "lists.c.chunk_id == chunks.c.id).exists(),\n"
     )
     with monkeypatch.context() as other:  # the first batch only dooms: see what it would have taken
-        other.setattr(sweeping, "sql", changed({listed: ""}))
+        other.setattr(gc, "sql", changed(gc_statements, {listed: ""}))
         other.setattr(Sweeper, "_purge", lambda *_: 0)
         rig.library.indexes.sweeper().sweep()
     with rig.store.database.reading() as tx:
@@ -202,11 +203,11 @@ def test_a_chunk_that_stands_is_not_removed(rig: Rig, monkeypatch: pytest.Monkey
     rig.index("whales.md", sections(4))
     owner = rig.owner("whales.md").id
     standing = [(chunk, owner) for chunk in Manifest(rig).chunks]
-    rig.store.database.write(lambda tx: sweeping._remove(tx, standing), durable=False)
+    rig.store.database.write(lambda tx: gc._remove(tx, standing), durable=False)
     assert len(rig.find("krill")) == 4
     with monkeypatch.context() as other:
-        other.setattr(sweeping, "sql", changed({"delete(chunks).where(DOOMED, ": "delete(chunks).where("}))
-        rig.store.database.write(lambda tx: sweeping._remove(tx, standing), durable=False)
+        other.setattr(gc, "sql", changed(gc_statements, {"delete(chunks).where(DOOMED, ": "delete(chunks).where("}))
+        rig.store.database.write(lambda tx: gc._remove(tx, standing), durable=False)
     assert rig.find("krill") == []
 
 
@@ -245,7 +246,7 @@ def test_a_swept_text_that_comes_back_is_a_new_chunk(rig: Rig, monkeypatch: pyte
     doom_only(rig)
     rig.index("whales.md", WHALES)
     (hit,) = rig.find("krill")
-    assert hit.served.passage.chunk != old
+    assert hit.chunk != old
     rig.sweep()
     assert old not in rig.rows("fulltext")
     assert found(rig, "krill") == ["whales.md"]
@@ -255,7 +256,11 @@ def test_a_swept_text_that_comes_back_is_a_new_chunk(rig: Rig, monkeypatch: pyte
     doom_only(rig)
     with monkeypatch.context() as other:
         other.setattr(
-            builds, "sql", changed({"chunks.c.digest == _row.c.digest, STANDS)": "chunks.c.digest == _row.c.digest)"})
+            chunk_lists,
+            "sql",
+            changed(
+                chunk_statements, {"chunks.c.digest == _row.c.digest, STANDS)": "chunks.c.digest == _row.c.digest)"}
+            ),
         )
         rig.index("whales.md", WHALES)
     rig.sweep()
@@ -290,9 +295,9 @@ def test_rows_go_before_their_chunk_so_that_a_store_that_was_away_is_swept_later
 
 def test_after_quiet_every_store_equals_the_lists(database_url: str, tmp_path: Path, clock: FakeClock) -> None:
     rig = Rig(database_url, tmp_path / "all", clock, **SMALL)  # all indexes
-    rig.library.items.put(rig.base, [Upload(f"{n}.md", sections(n + 1).encode()) for n in range(6)])
+    rig.library.adding.put(rig.base, [Upload(f"{n}.md", sections(n + 1).encode()) for n in range(6)])
     rig.work()
-    rig.library.items.put(rig.base, [Upload(f"{n}.md", sections(n + 1, "plankton").encode()) for n in range(0, 6, 2)])
+    rig.library.adding.put(rig.base, [Upload(f"{n}.md", sections(n + 1, "plankton").encode()) for n in range(0, 6, 2)])
     rig.work()
     rig.delete("5.md")
     rig.put("4.md", b"\n \n")  # fails
@@ -356,13 +361,13 @@ def test_sweeping_is_bounded_in_every_transaction(rig: Rig, monkeypatch: pytest.
 
     def counting(self: Transaction, statement: Any, batch: Any = None, **params: Any) -> Any:
         answer = run(self, statement, batch, **params)
-        if statement in (sql.UNLIST, sql.REMOVE_CHUNKS):
+        if statement in (gc_statements.UNLIST, gc_statements.REMOVE_CHUNKS):
             kept.append(self)
             rows[id(self)] = rows.get(id(self), 0) + len(batch or answer)
         return answer
 
     monkeypatch.setattr(Transaction, "run", counting)
-    monkeypatch.setattr(sweeping, "LARGEST_BATCH", 10)
+    monkeypatch.setattr(gc, "LARGEST_BATCH", 10)
     sweeper = rig.library.indexes.sweeper()
     before = rig.count("chunks")
     while sweeper.sweep(limit=10):
@@ -376,7 +381,7 @@ def test_sweeping_is_bounded_in_every_transaction(rig: Rig, monkeypatch: pytest.
 def test_removing_a_document_is_bounded_and_can_be_stopped_in_between(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sweeping, "LARGEST_BATCH", 10)
+    monkeypatch.setattr(gc, "LARGEST_BATCH", 10)
     rig.index("whales.md", sections(35))
     rig.index("stones.md", sections(5, "granite"))
     rig.delete("whales.md")
@@ -500,7 +505,7 @@ def test_a_memo_that_is_stored_while_its_chunk_is_swept_is_not_left_behind(
         storing.append(Meanwhile(rig, lambda: rig.library.memos.keep("", [entry])))
 
     with monkeypatch.context() as patch:
-        patch.setattr(sweeping, "forget_uses", between)
+        patch.setattr(gc, "forget_uses", between)
         rig.library.indexes.sweeper().sweep()
     assert storing[0].waits
     storing[0].end()

@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, NoReturn
 
 import pytest
 
-from holdfast.core.admission import Verdict
-from holdfast.core.states import Status
+from holdfast.catalog.repository import BaseSettings, Kind, OnDuplicate
+from holdfast.documents.add import Upload
+from holdfast.documents.folders import Preview
+from holdfast.engine.admission import Verdict
+from holdfast.engine.states import Status
 from holdfast.errors import BadRequest, BadSettings, Transient
-from holdfast.knowledge.adding import Upload
-from holdfast.library.catalogue import BaseSettings, Kind, OnDuplicate
 from tests.support.rig import Rig
 from tests.support.rig_audit import audit_quiet
 
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.support.clock import FakeClock
+
+NOTHING = Preview(added=[], changed=[], removed=[], unchanged=2, skipped={})
 
 
 @pytest.fixture
@@ -79,7 +82,7 @@ def test_a_preview_tells_what_a_sync_would_add_change_and_remove_and_writes_noth
     assert rig.library.items.children(rig.base) == []
 
     sync(rig, books)
-    assert rig.library.syncing.preview(rig.base, books)._replace(skipped={}) == ([], [], [], 2, {})
+    assert replace(rig.library.syncing.preview(rig.base, books), skipped={}) == NOTHING
 
     write(books / "whales.md", "# Whales\n\nThe humpback sings.\n")
     write(books / "new.md", "# New\n\nSomething.\n")
@@ -93,11 +96,11 @@ def test_a_preview_tells_what_a_sync_would_add_change_and_remove_and_writes_noth
         0,
     )
     assert rig.store.events() == before
-    assert {hit.served.name for hit in rig.find("granite")} == {"stones.md"}
+    assert {hit.name for hit in rig.find("granite")} == {"stones.md"}
 
     item = sync(rig, books)
     assert names(rig, item) == {"books", "whales.md", "new.md"}
-    assert rig.library.syncing.preview(rig.base, books)._replace(skipped={}) == ([], [], [], 2, {})
+    assert replace(rig.library.syncing.preview(rig.base, books), skipped={}) == NOTHING
 
 
 def test_a_file_that_was_only_touched_is_unchanged_in_a_preview(rig: Rig, books: Path) -> None:
@@ -138,7 +141,7 @@ def test_what_stirs_during_a_look_is_looked_at_after_it(rig: Rig, books: Path) -
     item = sync(rig, books)
     first = rig.library.syncing.sync(rig.base, books)
     (ring,) = rig.store.claim_next(["source"], "slow", 1)
-    (reply,) = rig.library.items.look(rig.base, [item], stirred=True)
+    (reply,) = rig.library.requesting.look(rig.base, [item], stirred=True)
     assert (reply.verdict, reply.job == first.job) == (Verdict.ACCEPTED, False)
     assert rig.store.job(ring.job).outcome == "superseded"
 
@@ -164,7 +167,7 @@ def test_a_watched_folder_is_synced_at_once_and_when_it_changes(rig: Rig, books:
 
 
 def add(rig: Rig, *texts: str) -> list[tuple[Verdict, str]]:
-    replies = rig.library.items.add(rig.base, [Upload(f"{text}.md", text.encode()) for text in texts])
+    replies = rig.library.adding.add(rig.base, [Upload(f"{text}.md", text.encode()) for text in texts])
     return [(reply.verdict, reply.reason) for reply in replies]
 
 
@@ -189,19 +192,19 @@ def test_content_beyond_the_quota_leaves_the_old_served_and_comes_in_on_the_next
     add(rig, "whale")
     rig.work()
     changed = Upload("whale.md", b"A completely different sentence about granite.")
-    (reply,) = rig.library.items.add(rig.base, [changed])
+    (reply,) = rig.library.adding.add(rig.base, [changed])
     assert (reply.reason, reply.item) == ("quota_exhausted", rig.library.items.find(rig.base, "whale.md").id)
-    assert [hit.served.name for hit in rig.find("whale")] == ["whale.md"]
+    assert [hit.name for hit in rig.find("whale")] == ["whale.md"]
     clock.advance(timedelta(days=1))
-    assert rig.library.items.add(rig.base, [changed])[0].accepted
+    assert rig.library.adding.add(rig.base, [changed])[0].accepted
     rig.work()
-    assert [hit.served.name for hit in rig.find("granite")] == ["whale.md"]
+    assert [hit.name for hit in rig.find("granite")] == ["whale.md"]
 
 
 def test_a_refused_upload_is_in_the_audit_with_who_asked(rig: Rig) -> None:
     add(rig, "whale")
-    rig.library.items.add(rig.base, [Upload("whale.md", b"other")])
-    rig.library.items.add(rig.base, [Upload("copy.md", b"whale")])
+    rig.library.adding.add(rig.base, [Upload("whale.md", b"other")])
+    rig.library.adding.add(rig.base, [Upload("copy.md", b"whale")])
     item = str(rig.library.items.find(rig.base, "whale.md").id)
     assert [(one.owner, one.verdict, one.reason) for one in rig.store.refusals()] == [
         (item, "rejected", "name_taken"),
@@ -251,13 +254,13 @@ def test_a_quota_of_nothing_is_refused() -> None:
 
 def test_a_note_is_an_item_with_a_name_and_text_and_can_be_rewritten(rig: Rig) -> None:
     note = Upload("Shopping", b"Buy krill for the whale.", kind=Kind.NOTE)
-    (reply,) = rig.library.items.add(rig.base, [note])
+    (reply,) = rig.library.adding.add(rig.base, [note])
     rig.work()
     assert reply.item is not None
     assert rig.library.items.tree(rig.base, reply.item)[0].item.kind is Kind.NOTE
-    rig.library.items.put(rig.base, [note._replace(content=b"Buy granite.")])
+    rig.library.adding.put(rig.base, [note._replace(content=b"Buy granite.")])
     rig.work()
-    assert [hit.served.name for hit in rig.find("granite")] == ["Shopping"]
+    assert [hit.name for hit in rig.find("granite")] == ["Shopping"]
     assert rig.find("krill") == []
 
 
@@ -269,13 +272,13 @@ def test_another_folder_of_the_disk_is_not_put_into_one_that_is_synced(rig: Rig,
     other = tmp_path / "other"
     write(other / "a.md", "# A\n\nalpha\n")
     with pytest.raises(BadRequest, match="beside it"):
-        rig.library.items.add(rig.base, [Upload("other", kind=Kind.DIRECTORY, source=str(other), parent=item)])
+        rig.library.adding.add(rig.base, [Upload("other", kind=Kind.DIRECTORY, source=str(other), parent=item)])
 
 
 def test_an_index_whose_store_is_away_does_not_hold_up_the_deletes_of_others(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    rig.library.items.add(rig.base, [Upload("box", kind=Kind.DIRECTORY)])
+    rig.library.adding.add(rig.base, [Upload("box", kind=Kind.DIRECTORY)])
     rig.delete("box")
     rig.work()
     assert rig.count("items") == 1, "it had no slots, so only a sweep removes its row"
@@ -302,7 +305,7 @@ def test_a_file_that_cannot_be_read_now_keeps_what_was_read_before(
         raise Transient("file_unreadable", f"{root / relative} cannot be read now.")
 
     with monkeypatch.context() as patch:
-        patch.setattr("holdfast.knowledge.folders.open_found", locked)
+        patch.setattr("holdfast.documents.folders.open_found", locked)
         item = sync(rig, books)
     kept = rig.library.items.find(rig.base, "whales.md", item)
     assert (kept.blob, kept.digest, kept.problem) == (before.blob, before.digest, None)

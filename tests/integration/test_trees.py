@@ -18,18 +18,18 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
-from holdfast.core.states import Operation, Status
+from holdfast.catalog.repository import Kind, OnDuplicate
+from holdfast.documents.add import Terms, Upload
+from holdfast.documents.operations import TERMINAL
+from holdfast.engine.executor import Executor
+from holdfast.engine.states import Operation, Status
 from holdfast.errors import UnknownItem
-from holdfast.knowledge.adding import Terms, Upload
-from holdfast.knowledge.requesting import TERMINAL
-from holdfast.library.catalogue import Kind, OnDuplicate
-from holdfast.runtime.executor import Executor
 from tests.support.clock import FakeClock
 from tests.support.rig import Rig
 from tests.support.rig_audit import audit, audit_quiet
 
 if TYPE_CHECKING:
-    from holdfast.knowledge.selecting import Placed
+    from holdfast.documents.selection import Placed
 
 PATHS = ("a.md", "b.md", "deep/a.md", "deep/er/c.md", "other/a.md", "a.md/d.md")
 NAMES = ("note.md", "report.md", "a.md")
@@ -78,7 +78,7 @@ class Machine(RuleBasedStateMachine):
     @rule()
     def add_folder(self) -> None:
         upload = Upload("folder", kind=Kind.DIRECTORY, source=str(self.root))
-        (reply,) = self.rig.library.items.add(self.rig.base, [upload])
+        (reply,) = self.rig.library.adding.add(self.rig.base, [upload])
         self.folder = reply.item
 
     @rule(path=st.sampled_from(PATHS))
@@ -109,12 +109,12 @@ class Machine(RuleBasedStateMachine):
     @rule()
     def look(self) -> None:
         if self.folder is not None:
-            self.rig.library.items.look(self.rig.base, [self.folder])
+            self.rig.library.requesting.look(self.rig.base, [self.folder])
 
     @rule(name=st.sampled_from(NAMES), policy=st.sampled_from(list(OnDuplicate)))
     def upload(self, name: str, policy: OnDuplicate) -> None:
         word, content = self.content()
-        (reply,) = self.rig.library.items.add(self.rig.base, [Upload(name, content)], Terms(on_duplicate=policy))
+        (reply,) = self.rig.library.adding.add(self.rig.base, [Upload(name, content)], Terms(on_duplicate=policy))
         if reply.accepted:
             self.uploads[reply.name] = word
 
@@ -124,20 +124,20 @@ class Machine(RuleBasedStateMachine):
         found = self.rig.library.catalogue.items(self.rig.base, [(0, name)])
         for item in found.values():
             before = items.status(self.rig.base, item.id)
-            (reply,) = items.reindex(self.rig.base, [item.id])
+            (reply,) = self.rig.library.requesting.reindex(self.rig.base, [item.id])
             assert reply.accepted == (before in TERMINAL)
 
     @rule(name=st.sampled_from(NAMES))
     def delete(self, name: str) -> None:
         found = self.rig.library.catalogue.items(self.rig.base, [(0, name)])
         for item in found.values():
-            self.rig.library.items.delete(self.rig.base, [item.id])
+            self.rig.library.removing.delete(self.rig.base, [item.id])
             self.uploads.pop(name, None)
 
     @rule()
     def delete_the_folder(self) -> None:
         if self.folder is not None:
-            self.rig.library.items.delete(self.rig.base, [self.folder])
+            self.rig.library.removing.delete(self.rig.base, [self.folder])
             self.folder = None
 
     @rule()
@@ -156,12 +156,12 @@ class Machine(RuleBasedStateMachine):
                 parent = self.rig.library.items.find(self.rig.base, part, parent).id
         except UnknownItem:
             return
-        self.rig.library.items.delete(self.rig.base, [parent])
+        self.rig.library.removing.delete(self.rig.base, [parent])
 
     @rule(operation=st.sampled_from([Operation.FORCE, Operation.RETRY, Operation.INDEX]))
     def ask_of_all(self, operation: Operation) -> None:
         if self.folder is not None:
-            self.rig.library.items.ask(self.rig.base, [self.folder], operation)
+            self.rig.library.requesting.ask(self.rig.base, [self.folder], operation)
 
     # ---------------------------------------------------------------- what happens to them
 
@@ -198,7 +198,7 @@ class Machine(RuleBasedStateMachine):
 
         store.admit_with = die
         try:
-            self.rig.library.items.add(self.rig.base, [Upload(name, self.content()[1])])
+            self.rig.library.adding.add(self.rig.base, [Upload(name, self.content()[1])])
         except Killed:
             pass
         finally:
@@ -227,13 +227,13 @@ class Machine(RuleBasedStateMachine):
         rig = self.rig
         if self.folder is not None:
             self.quiet()
-            rig.library.items.look(rig.base, [self.folder])
+            rig.library.requesting.look(rig.base, [self.folder])
         self.quiet()
         found = {}
         for word in self.words:
             for hit in rig.find(word):
-                if word in hit.served.passage.text:
-                    found[hit.served.document] = word
+                if word in hit.text:
+                    found[hit.document] = word
         names = {item.name for item in rig.library.items.children(rig.base)}
         assert names == {*self.uploads, *(["folder"] if self.folder is not None else [])}
         expected = sorted([*self.uploads.values(), *self.on_disk()])

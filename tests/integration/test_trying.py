@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from holdfast.access.callers import Caller, Scope
+from holdfast.auth.principal import Caller, Scope
+from holdfast.catalog.repository import BaseSettings
 from holdfast.errors import Forbidden
-from holdfast.front.local import Local
-from holdfast.front.opening import me
-from holdfast.library.catalogue import BaseSettings
+from holdfast.service.local import Local
+from holdfast.service.opening import me
 from tests.support.paid_provider import BAD_KEY, NO_MODEL, OUT_OF_QUOTA, RATE_LIMITED, PaidProvider
 from tests.support.patience import PATIENCE_SECONDS
 from tests.support.rig import Rig
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from holdfast.front.values import Trial
+    from holdfast.service.schemas import Trial
     from tests.support.clock import FakeClock
     from tests.support.paid_provider import Fault
 

@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from sqlalchemy.exc import DBAPIError
 
-from holdfast.core.admission import Request
-from holdfast.core.states import Operation, Status
+from holdfast.documents import operations as requesting
+from holdfast.documents import remove as removing
+from holdfast.documents import selection as selecting
+from holdfast.engine.admission import Request
+from holdfast.engine.states import Operation, Status
 from holdfast.errors import ChangedMeanwhile
-from holdfast.front.local import Local
-from holdfast.front.opening import me
-from holdfast.knowledge import removing, requesting, selecting
+from holdfast.service.local import Local
+from holdfast.service.opening import me
 from tests.support.http_site import HttpSite
 from tests.support.rig import Rig
 
@@ -157,7 +159,7 @@ def test_what_is_not_there_is_unknown_and_not_changed(site: HttpSite) -> None:
 
 def test_a_clean_up_keeps_the_tag_of_what_is_being_deleted(rig: Rig, site: HttpSite) -> None:
     document = site.index("whales.md", "The blue whale eats krill.")
-    rig.library.items.delete(rig.base, [document])
+    rig.library.removing.delete(rig.base, [document])
     path = f"/bases/shelf/documents/{document}:retry"
     refused = site.http.post(path, headers={"If-Match": '"g1"'})
     assert (refused.status_code, refused.headers["etag"]) == (412, '"g2"')

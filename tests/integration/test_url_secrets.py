@@ -13,17 +13,17 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from holdfast.core.url_secrets import MASK
+from holdfast.bases import archive_writer as packing
+from holdfast.catalog.repository import Kind
+from holdfast.documents.add import Terms, Upload
+from holdfast.documents.source_sync import World
+from holdfast.engine.store.factory import open_database
 from holdfast.errors import BadRequest, BadSettings
-from holdfast.front.local import Local
-from holdfast.front.opening import me
-from holdfast.knowledge import packing
-from holdfast.knowledge.adding import Terms, Upload
-from holdfast.knowledge.looking import World
-from holdfast.library.catalogue import Kind
-from holdfast.providers.openai import Endpoint, OpenAIProvider
-from holdfast.sources.reach import Reach
-from holdfast.stores.opening import open_database
+from holdfast.llm.openai import Endpoint, OpenAIProvider
+from holdfast.service.local import Local
+from holdfast.service.opening import me
+from holdfast.sources.address_policy import Reach
+from holdfast.url_secrets import MASK
 from holdfast.web.site import install
 from tests.support.http_site import HttpSite
 from tests.support.meters import Recorder
@@ -44,7 +44,7 @@ SWORD = "swordfish"
 # Logs as a server and its workers do, calls a provider once, and logs one line of our own.
 SERVE = """
 import logging, sys
-from holdfast.providers.openai import Endpoint, OpenAIProvider
+from holdfast.llm.openai import Endpoint, OpenAIProvider
 from holdfast.wiring import show_log
 from tests.support.meters import Recorder
 
@@ -143,7 +143,7 @@ def test_the_address_that_a_page_was_fetched_from_is_kept_without_its_secret(rig
     with Site() as web:
         web.says("/page", reply(b"", status=302, Location=f"/moved?token={SWORD}"))
         web.says(f"/moved?token={SWORD}", reply(b"<p>The tide turns.</p>"))
-        rig.library.items.add(rig.base, [Upload("page", kind=Kind.URL, source=web.url("/page"))], Terms())
+        rig.library.adding.add(rig.base, [Upload("page", kind=Kind.URL, source=web.url("/page"))], Terms())
         rig.hire("fetcher").run_next(1)
     (shown,) = library.documents.list("shelf").items
     assert shown.metadata["address"] == web.url(f"/moved?token={MASK}")
@@ -178,7 +178,7 @@ def test_a_webhook_that_was_stored_with_a_token_in_its_address_is_shown_without_
 
 def test_an_archive_and_a_list_hold_no_secret_of_an_address_that_was_stored_before(rig: Rig, library: Local) -> None:
     stored = Upload("page", kind=Kind.URL, source=f"https://reader:{SWORD}@example.org/page")
-    rig.library.items.add(rig.base, [stored], Terms(index=False))
+    rig.library.adding.add(rig.base, [stored], Terms(index=False))
     (shown,) = library.documents.list("shelf").items
     assert shown.source == f"https://{MASK}@example.org/page"
     archive = io.BytesIO()
@@ -189,7 +189,7 @@ def test_an_archive_and_a_list_hold_no_secret_of_an_address_that_was_stored_befo
 
 def test_a_secret_in_an_archive_of_an_older_version_is_not_stored(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     stored = Upload("page", kind=Kind.URL, source=f"https://example.org/page?token={SWORD}")
-    rig.library.items.add(rig.base, [stored], Terms(index=False))
+    rig.library.adding.add(rig.base, [stored], Terms(index=False))
     archive = io.BytesIO()
     monkeypatch.setattr(packing, "masked", str)  # as before secrets were masked
     rig.library.archives.export(rig.base, archive)

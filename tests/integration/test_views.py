@@ -8,20 +8,20 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from holdfast.access.callers import Caller, Scope
-from holdfast.core.clock import SystemClock
-from holdfast.core.rules import Rules
-from holdfast.core.slot import Progress
-from holdfast.core.states import Operation, Status
+from holdfast.auth.principal import Caller, Scope
+from holdfast.catalog.repository import BaseSettings
+from holdfast.clock import SystemClock
+from holdfast.engine.heartbeat import Heartbeat
+from holdfast.engine.rules import Rules
+from holdfast.engine.slot import Progress
+from holdfast.engine.states import Operation, Status
+from holdfast.engine.store.base import Beat
 from holdfast.errors import BadRequest, UnknownBase, UnknownEntity, UnknownItem
-from holdfast.front.local import Local
-from holdfast.front.opening import me
-from holdfast.library.catalogue import BaseSettings
-from holdfast.library.memos import Bill
-from holdfast.library.statements import NOTE_MISSING
-from holdfast.providers.openai import Endpoint, OpenAIProvider
-from holdfast.runtime.heartbeat import Heartbeat
-from holdfast.stores.base import Beat
+from holdfast.indexes.statements import NOTE_MISSING
+from holdfast.llm.openai import Endpoint, OpenAIProvider
+from holdfast.llm.paid_cache import Bill
+from holdfast.service.local import Local
+from holdfast.service.opening import me
 from tests.support.paid_provider import BROKEN, REFUSED, PaidProvider
 from tests.support.processes import until
 from tests.support.question_rig import QuestionRig, sections

@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING
 import psycopg
 import pytest
 
+from holdfast.db.notify import FileBell, MemoryBell, PipeListener, PostgresBell, PostgresListener
+from holdfast.engine.loop import Loop
 from holdfast.errors import StoreUnavailable
-from holdfast.runtime.loop import Loop
 from holdfast.settings import Settings
-from holdfast.stores.bells import FileBell, MemoryBell, PipeListener, PostgresBell, PostgresListener
 from holdfast.wiring import open_bell, open_settings
 from tests.support.patience import PATIENCE_SECONDS
 from tests.support.processes import ROOT, until
@@ -198,7 +198,7 @@ def test_a_ring_that_cannot_be_rung_leaves_the_listener_its_pipe(folder: Path, m
         raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
 
     with monkeypatch.context() as patched:
-        patched.setattr("holdfast.stores.bells.os.open", no_descriptor_left)
+        patched.setattr("holdfast.db.notify.os.open", no_descriptor_left)
         bell.ring()
     assert len(tried) == 1
     assert not listener.wait(0)
@@ -219,7 +219,7 @@ def test_a_pipe_that_nobody_has_opened_yet_is_not_taken_for_a_dead_one(
         made.append(path)
         bell.ring()  # somebody rings between the making and the opening
 
-    monkeypatch.setattr("holdfast.stores.bells.os.mkfifo", make_and_ring)
+    monkeypatch.setattr("holdfast.db.notify.os.mkfifo", make_and_ring)
     listener = bell.listen()
     assert len(made) == 1
     bell.ring()

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import watchfiles
 
-from holdfast.sources import watching
+from holdfast.sources import watch as watching
 from holdfast.sources.folder import FolderRules
-from holdfast.sources.watching import Stir, watch
+from holdfast.sources.watch import Stir, watch
 from tests.support.patience import PATIENCE_SECONDS
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ import pytest
 
 from holdfast.content.reading import read
 from holdfast.errors import Permanent, Transient, WorkError
-from holdfast.sources.reach import PUBLIC, Reach
+from holdfast.sources.address_policy import PUBLIC, Reach
 from holdfast.sources.web import FetchLimits, Known, Page, Unchanged, fetch
 from tests.support.patience import PATIENCE_SECONDS
 from tests.support.site import Site, certificate, reply

@@ -11,17 +11,17 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from holdfast.core.effects import Event
+from holdfast.engine.effects import Event
+from holdfast.engine.store.transitions import record
 from holdfast.errors import BadSecretKey, BadSettings, StoreFull
-from holdfast.events.attempts import WebhookState
-from holdfast.events.deliveries import Deliveries
-from holdfast.events.encryption import FILE, SecretCipher
 from holdfast.events.log import Log
-from holdfast.events.sender import Sender
-from holdfast.events.sending import Line
-from holdfast.events.webhooks import Webhooks
-from holdfast.sources.reach import Reach
-from holdfast.stores.desk import record
+from holdfast.sources.address_policy import Reach
+from holdfast.webhooks.deliveries import Deliveries
+from holdfast.webhooks.encryption import FILE, SecretCipher
+from holdfast.webhooks.endpoints import Webhooks
+from holdfast.webhooks.http_post import Line
+from holdfast.webhooks.retry_policy import WebhookState
+from holdfast.webhooks.sender import Sender
 from tests.contract.steps import side_by_side
 from tests.support.receiver import Receiver
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from holdfast.stores.sql import SqlStore
+    from holdfast.engine.store.sql_store import SqlStore
     from tests.support.clock import FakeClock
 
 HERE = Reach.parse("127.0.0.1")

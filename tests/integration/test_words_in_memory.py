@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from holdfast.content.segmenting import Term, segmented, terms
-from holdfast.indexes import postings, sqlite
-from holdfast.indexes.fulltext import FulltextIndex
-from holdfast.indexes.postings import COST, Postings
-from holdfast.indexes.questions import QuestionsIndex
+from holdfast.content.tokenize import Term, segmented, terms
+from holdfast.indexes import sqlite
+from holdfast.indexes.fulltext import bm25_cache as postings
+from holdfast.indexes.fulltext.bm25_cache import COST, Postings
+from holdfast.indexes.fulltext.index import FulltextIndex
+from holdfast.indexes.questions.index import QuestionsIndex
 from holdfast.indexes.sqlite import SqliteTexts
 from holdfast.settings import Settings
 from holdfast.wiring import Library
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
-    from holdfast.stores.database import Database
+    from holdfast.db.database import Database
     from tests.support.clock import FakeClock
 
 RECIPE = 7

@@ -1,9 +1,9 @@
 """Generate mutants from the source itself, so that a new guard is tried without anybody listing it.
 
-- `stores/statements.py`, `stores/queue_statements.py`: each conjunct and each alternative of the shared predicates, and
-  each condition of every UPDATE and DELETE.
-- `core/plan.py`, `core/queue.py`: each branch, each conjunct, each side of a choice.
-- `core/admission.py`: each row of the table, each branch and conjunct of the functions that read the situation.
+- `engine/store/statements.py`, `engine/store/queue_statements.py`: each conjunct and each alternative of the shared
+  predicates, and each condition of every UPDATE and DELETE.
+- `engine/plan.py`, `engine/queue.py`: each branch, each conjunct, each side of a choice.
+- `engine/admission.py`: each row of the table, each branch and conjunct of the functions that read the situation.
 - `guard/`: each branch, each conjunct, each side of a choice in what answers deliveries and publishes.
 """
 
@@ -103,11 +103,11 @@ def _methods(tree: ast.Module) -> Iterator[Edit]:
 
 
 EDITS = {
-    "holdfast.stores.statements": _statements,
-    "holdfast.stores.queue_statements": _statements,
-    "holdfast.core.plan": _plan,
-    "holdfast.core.queue": _methods,
-    "holdfast.core.admission": _admission,
+    "holdfast.engine.store.statements": _statements,
+    "holdfast.engine.store.queue_statements": _statements,
+    "holdfast.engine.plan": _plan,
+    "holdfast.engine.queue": _methods,
+    "holdfast.engine.admission": _admission,
     "holdfast.guard.work": _methods,
     "holdfast.guard.run": _methods,
     "holdfast.guard.guard": _methods,

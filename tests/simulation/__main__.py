@@ -13,8 +13,8 @@ from collections import Counter
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 
-from holdfast.core.admission import ADMISSION
-from holdfast.core.states import TRANSITIONS
+from holdfast.engine.admission import ADMISSION
+from holdfast.engine.states import TRANSITIONS
 from tests.simulation.checker import Violation
 from tests.simulation.world import Stage, World
 
@@ -87,6 +87,7 @@ def main() -> int:
     parser.add_argument("--seeds", type=int, default=2000)
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--processes", type=int, default=os.cpu_count())
+    parser.add_argument("--few", action="store_true", help="succeed even if a fault, a move or a row never occurred")
     options = parser.parse_args()
     started = time.monotonic()
     chunk = 50
@@ -113,7 +114,8 @@ def main() -> int:
         "runs_per_second": round(report.runs / (time.monotonic() - started), 1),
     }
     print(json.dumps(summary))
-    return 1 if report.violations or any(missing.values()) else 0
+    incomplete = any(missing.values()) and not options.few
+    return 1 if report.violations or incomplete else 0
 
 
 if __name__ == "__main__":

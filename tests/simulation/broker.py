@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from holdfast.core.slot import Ring
+    from holdfast.engine.slot import Ring
     from tests.simulation.world import World
 
 

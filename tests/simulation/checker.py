@@ -9,13 +9,13 @@ import json
 from collections import Counter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from holdfast.core.states import TRANSITIONS
+from holdfast.engine.states import TRANSITIONS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from holdfast.core.admission import Answer, Request
-    from holdfast.core.slot import Ticket
+    from holdfast.engine.admission import Answer, Request
+    from holdfast.engine.slot import Ticket
     from tests.simulation.world import World
 
 ACTIVE = {"blocked", "queued", "running", "waiting", "deleting"}

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING
 
 from sqlalchemy import text
 
-from holdfast.core.slot import Built
+from holdfast.engine.slot import Built
 from holdfast.errors import Outage, Permanent, Transient
 
 if TYPE_CHECKING:
-    from holdfast.runtime.work import Task
+    from holdfast.engine.task import Task
     from tests.simulation.world import World
 
 TABLES = (

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 from greenlet import getcurrent, greenlet
 
+from holdfast.engine.executor import Executor
+from holdfast.engine.reconciler import Reconciler
 from holdfast.errors import StaleLease, StoreUnavailable
-from holdfast.runtime.executor import Executor
-from holdfast.runtime.reconciler import Reconciler
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from holdfast.core.slot import Ticket
+    from holdfast.engine.slot import Ticket
     from tests.simulation.broker import Message
     from tests.simulation.world import World
 

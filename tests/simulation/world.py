@@ -8,12 +8,12 @@ from collections import Counter
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from holdfast.core.admission import Request
-from holdfast.core.dependencies import SlotSpec
-from holdfast.core.retry import RetryPolicy
-from holdfast.core.rules import Rules
-from holdfast.core.states import Operation
-from holdfast.stores.opening import open_store
+from holdfast.engine.admission import Request
+from holdfast.engine.dependencies import SlotSpec
+from holdfast.engine.retry import RetryPolicy
+from holdfast.engine.rules import Rules
+from holdfast.engine.states import Operation
+from holdfast.engine.store.factory import open_store
 from tests.simulation.broker import Broker
 from tests.simulation.checker import Checker, Violation
 from tests.simulation.indexers import TABLES, Content, Rows
@@ -21,9 +21,9 @@ from tests.simulation.process import Process, Tender, Worker
 from tests.support.clock import FakeClock
 
 if TYPE_CHECKING:
-    from holdfast.core.admission import Answer
-    from holdfast.core.slot import OwnerId, Ticket
-    from holdfast.stores.sql import SqlStore
+    from holdfast.engine.admission import Answer
+    from holdfast.engine.slot import OwnerId, Ticket
+    from holdfast.engine.store.sql_store import SqlStore
 
 STEPS = 100
 OWNERS = ("alpha", "beta", "gamma")

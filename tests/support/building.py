@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 from sqlalchemy import text
 
-from holdfast.core.slot import Built
-from holdfast.core.states import SlotState
+from holdfast.engine.slot import Built
+from holdfast.engine.states import SlotState
 from holdfast.errors import Transient
 from holdfast.wiring import Recipe
 
@@ -24,12 +24,12 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from holdfast.core.slot import Slot
-    from holdfast.runtime.crew import Parts
-    from holdfast.runtime.work import Indexer, Task
+    from holdfast.engine.slot import Slot
+    from holdfast.engine.store.base import Store
+    from holdfast.engine.store.sql_store import SqlStore
+    from holdfast.engine.task import Indexer, Task
+    from holdfast.engine.worker import Parts
     from holdfast.settings import Settings
-    from holdfast.stores.base import Store
-    from holdfast.stores.sql import SqlStore
 
 KINDS = ("content", "vector", "graph", "cards")
 ROWS = 3  # of each build

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from holdfast.core.clock import Moment, micros
+from holdfast.clock import Moment, micros
 
 if TYPE_CHECKING:
     from datetime import timedelta

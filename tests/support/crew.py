@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, cast
 
-from holdfast.core.slot import Built
-from holdfast.runtime.executor import Executor, nowhere
+from holdfast.engine.executor import Executor, nowhere
+from holdfast.engine.slot import Built
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from holdfast.core.clock import Clock
-    from holdfast.core.slot import Ring
-    from holdfast.runtime.work import Task
-    from holdfast.schedulers.base import Crew
-    from holdfast.stores.base import Store
-    from holdfast.stores.sql import SqlStore
+    from holdfast.clock import Clock
+    from holdfast.engine.schedulers.base import Crew
+    from holdfast.engine.slot import Ring
+    from holdfast.engine.store.base import Store
+    from holdfast.engine.store.sql_store import SqlStore
+    from holdfast.engine.task import Task
 
 KINDS = ("content", "vector", "graph", "cards")
 

@@ -7,9 +7,9 @@ import re
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-from holdfast.indexes.merging import MERGING
-from holdfast.knowledge.adding import Upload
-from holdfast.providers.openai import Endpoint, OpenAIProvider
+from holdfast.documents.add import Upload
+from holdfast.indexes.graph.merging import MERGING
+from holdfast.llm.openai import Endpoint, OpenAIProvider
 from tests.support.rig import Rig
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ class WholeRig(Rig):
         )
 
     def put_all(self, texts: dict[str, str]) -> None:
-        self.library.items.put(self.base, [Upload(name, text.encode()) for name, text in texts.items()])
+        self.library.adding.put(self.base, [Upload(name, text.encode()) for name, text in texts.items()])
         self.work()
 
     def tend(self) -> None:
@@ -90,7 +90,8 @@ class WholeRig(Rig):
             self.work()
 
     def merged(self) -> int:
-        return sum(one.texts for one in self.library.memos.spent(self.base.key) if one.kind == MERGING)
+        account = self.library.memos.account(self.base.key)
+        return sum(one.texts for one in (*account.kinds_spent, *account.kinds_saved) if one.kind == MERGING)
 
     def close(self) -> None:
         self.provider.close()

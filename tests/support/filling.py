@@ -6,8 +6,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from holdfast.library.catalogue import Base
-    from holdfast.stores.database import Transaction
+    from holdfast.catalog.repository import Base
+    from holdfast.db.database import Transaction
     from tests.support.rig import Rig
 
 # Of every hundred two failed and one is queued.

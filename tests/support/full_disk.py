@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from holdfast.errors import HoldfastError
-from holdfast.front.local import Local
-from holdfast.front.opening import me
+from holdfast.service.local import Local
+from holdfast.service.opening import me
 from tests.support.clock import FakeClock
 from tests.support.rig import Rig
 

@@ -11,11 +11,11 @@ import httpx2
 import uvicorn
 
 from holdfast.api.app import Served, make_app
-from holdfast.api.listening import listen
-from holdfast.core.clock import SystemClock
+from holdfast.api.listen import listen
+from holdfast.clock import SystemClock
+from holdfast.db.notify import MemoryBell
 from holdfast.events.feed import Feed
 from holdfast.settings import Settings
-from holdfast.stores.bells import MemoryBell
 from tests.support.patience import PATIENCE_SECONDS
 
 if TYPE_CHECKING:

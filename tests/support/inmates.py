@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from holdfast.content import refusals
+from holdfast.content import errors as refusals
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

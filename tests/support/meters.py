@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Self
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from holdfast.providers.base import Unmetered
+    from holdfast.llm.base import Unmetered
 
 
 @dataclass(slots=True)

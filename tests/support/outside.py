@@ -11,19 +11,21 @@ import sqlite3
 from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
+from holdfast.documents.add import Adding
+from holdfast.documents.bulk import Matching
+from holdfast.documents.operations import Requesting
 from holdfast.indexes.base import Found
 from holdfast.indexes.registry import Indexes
-from holdfast.knowledge.items import Items
-from holdfast.search.searching import Searching
+from holdfast.search.search import Searching
 from tests.support.patience import PATIENCE_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
+    from holdfast.catalog.repository import Base, Recipe
     from holdfast.errors import WorkError
     from holdfast.indexes.base import Work
-    from holdfast.library.catalogue import Base, Recipe
     from tests.support.rig import Rig
 
 WORD = re.compile(r"\w+")
@@ -105,7 +107,9 @@ def install(rig: Rig, path: Path) -> OutsideIndex:
     index = OutsideIndex(path)
     library = rig.library
     library.indexes = Indexes(library.indexes._tools, library.catalogue, more={index.kind: index})
-    library.items = Items(rig.store, library.catalogue, library.files, library.indexes)
+    library.adding = Adding(rig.store, library.catalogue, library.files, library.indexes)
+    library.requesting = Requesting(rig.store, library.adding)
+    library.matching = Matching(rig.store, library.requesting, library.removing)
     library.searching = Searching(rig.store.database, library.indexes)
     rig.indexers = library.indexers()
     rig.worker = rig.hire("worker")

@@ -6,10 +6,10 @@ import json
 import re
 from typing import TYPE_CHECKING, Any
 
-from holdfast.indexes.questions import QuestionsIndex
-from holdfast.indexes.questions_pairs import VECTORS, WORDS
-from holdfast.providers.offline import OfflineProvider
-from holdfast.providers.openai import Endpoint, OpenAIProvider
+from holdfast.indexes.questions.index import QuestionsIndex
+from holdfast.indexes.questions.pairs import VECTORS, WORDS
+from holdfast.llm.offline import OfflineProvider
+from holdfast.llm.openai import Endpoint, OpenAIProvider
 from tests.support.rig import Rig
 
 if TYPE_CHECKING:

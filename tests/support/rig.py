@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from holdfast.core.states import Operation
-from holdfast.knowledge.adding import Upload
-from holdfast.library.catalogue import BaseSettings
-from holdfast.runtime.executor import Executor
+from holdfast.catalog.repository import BaseSettings
+from holdfast.db.schema import metadata
+from holdfast.documents.add import Upload
+from holdfast.engine.executor import Executor
+from holdfast.engine.states import Operation
 from holdfast.settings import Settings
-from holdfast.stores.tables import metadata
 from holdfast.wiring import Library
 from tests.support.stores import open_test_store
 
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from holdfast.core.slot import Slot
-    from holdfast.knowledge.adding import Reply
-    from holdfast.library.catalogue import Base
-    from holdfast.providers.base import Unmetered
-    from holdfast.search.searching import Hit
-    from holdfast.stores.base import Owner
+    from holdfast.catalog.repository import Base
+    from holdfast.documents.add import Reply
+    from holdfast.engine.slot import Slot
+    from holdfast.engine.store.base import Owner
+    from holdfast.llm.base import Unmetered
+    from holdfast.search.results import Hit
     from tests.support.clock import FakeClock
 
 
@@ -64,7 +64,7 @@ class Rig:
     def put(self, name: str, text: str | bytes, **more: Any) -> Reply:
         """Put in one document."""
         content = text.encode() if isinstance(text, str) else text
-        return self.library.items.put(self.base, [Upload(name, content)], **more)[0]
+        return self.library.adding.put(self.base, [Upload(name, content)], **more)[0]
 
     def work(self, batch: int = 100) -> None:
         """Work until there is nothing to do now."""
@@ -79,14 +79,14 @@ class Rig:
 
     def delete(self, *names: str) -> list[Reply]:
         """Delete documents."""
-        return self.library.items.delete(self.base, [self.library.items.find(self.base, name).id for name in names])
+        return self.library.removing.delete(self.base, [self.library.items.find(self.base, name).id for name in names])
 
     def ask(self, name: str, operation: Operation) -> Reply:
         """Ask for something about a document that is there."""
         items = [self.library.items.find(self.base, name).id]
         if operation is Operation.REINDEX:
-            return self.library.items.reindex(self.base, items)[0]
-        return self.library.items.ask(self.base, items, operation)[0]
+            return self.library.requesting.reindex(self.base, items)[0]
+        return self.library.requesting.ask(self.base, items, operation)[0]
 
     def owner(self, name: str) -> Owner:
         """Read what is known of a document."""

@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING, Protocol
 
 from sqlalchemy import select, text
 
-from holdfast.core.states import Status
-from holdfast.knowledge.selecting import Placed
-from holdfast.library import statements
-from holdfast.library import tables as library_tables
-from holdfast.library.catalogue import item_of
-from holdfast.library.serving import served
+from holdfast.catalog import tables as library_tables
+from holdfast.catalog.repository import item_of
+from holdfast.catalog.visibility import served
+from holdfast.documents.selection import Placed
+from holdfast.engine.states import Status
 from tests.support.patience import PATIENCE_SECONDS
 from tests.support.processes import until
 
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
 
-    from holdfast.stores.sql import SqlStore
+    from holdfast.engine.store.sql_store import SqlStore
     from holdfast.wiring import Library
     from tests.support.rig import Rig
 
@@ -142,14 +141,14 @@ def audit_quiet(rig: Stand) -> None:
     assert rig.library.doctor.check(deep=True) == [], "the doctor finds what is not there"
 
 
-def changed(replacements: Mapping[str, str]) -> ModuleType:
-    """Make the statements of the library anew with some of their text replaced; each must be there, once."""
+def changed(statements: ModuleType, replacements: Mapping[str, str]) -> ModuleType:
+    """Make a module of statements anew with some of their text replaced; each must be there, once."""
     source = inspect.getsource(statements)
     for old, new in replacements.items():
         assert source.count(old) == 1, f"{source.count(old)} times in the statements: {old}"
         source = source.replace(old, new)
     made = ModuleType(statements.__name__)
-    exec(compile(source, statements.__file__, "exec"), made.__dict__)  # noqa: S102 - our own module, with one change
+    exec(compile(source, str(statements.__file__), "exec"), made.__dict__)  # noqa: S102 - our own module, with one change
     return made
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import text
 
-from holdfast.core.states import SlotState
+from holdfast.engine.states import SlotState
 from holdfast.settings import Settings
 from holdfast.wiring import open_bell, open_settings
 from tests.support.building import WHOLE, make_rows_table, visible

@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import event, text
 
-from holdfast.core.admission import Request
-from holdfast.core.dependencies import SlotSpec
-from holdfast.core.rules import Rules
-from holdfast.core.states import Operation
-from holdfast.stores.opening import open_store
+from holdfast.engine.admission import Request
+from holdfast.engine.dependencies import SlotSpec
+from holdfast.engine.rules import Rules
+from holdfast.engine.states import Operation
+from holdfast.engine.store.factory import open_store
 
 if TYPE_CHECKING:
-    from holdfast.core.clock import Clock
-    from holdfast.stores.sql import SqlStore
+    from holdfast.clock import Clock
+    from holdfast.engine.store.sql_store import SqlStore
 
 CONTENT = SlotSpec("content")
 VECTOR = SlotSpec("vector", "content")

@@ -14,10 +14,10 @@ import threading
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from holdfast.runtime.crew import LocalCrew
-from holdfast.runtime.loop import Loop
-from holdfast.runtime.reconciler import Reconciler
-from holdfast.schedulers.inline import InlineScheduler
+from holdfast.engine.loop import Loop
+from holdfast.engine.reconciler import Reconciler
+from holdfast.engine.schedulers.inline import InlineScheduler
+from holdfast.engine.worker import LocalCrew
 from holdfast.settings import Settings
 from holdfast.wiring import open_scheduler
 from tests.support.building import Fault, Workshop, note

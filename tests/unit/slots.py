@@ -8,10 +8,10 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from holdfast.core.clock import Moment, micros
-from holdfast.core.rules import Rules
-from holdfast.core.slot import Fault, JobId, OwnerId, Progress, Slot, SlotId, SlotKey
-from holdfast.core.states import ACTIVE, SlotState
+from holdfast.clock import Moment, micros
+from holdfast.engine.rules import Rules
+from holdfast.engine.slot import Fault, JobId, OwnerId, Progress, Slot, SlotId, SlotKey
+from holdfast.engine.states import ACTIVE, SlotState
 
 NOW = Moment(1_800_000_000_000_000)
 RULES = Rules()

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from holdfast.core.admission import (
+from holdfast.clock import Moment, micros
+from holdfast.engine.admission import (
     ADMISSION,
     CREATES,
     QUOTA_EXHAUSTED,
@@ -22,11 +23,10 @@ from holdfast.core.admission import (
     situation_of,
     stalled,
 )
-from holdfast.core.clock import Moment, micros
-from holdfast.core.dependencies import Scope, SlotSpec
-from holdfast.core.rules import Rules
-from holdfast.core.slot import JobId, Slot, SlotId
-from holdfast.core.states import Operation, SlotState, Status
+from holdfast.engine.dependencies import Scope, SlotSpec
+from holdfast.engine.rules import Rules
+from holdfast.engine.slot import JobId, Slot, SlotId
+from holdfast.engine.states import Operation, SlotState, Status
 from tests.unit.slots import NOW, RULES, ago, later, make_slot
 
 O, S, V = Operation, Situation, Verdict  # noqa: E741 - reads as the table does

@@ -10,14 +10,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.content.tokens import estimate
+from holdfast.content.token_estimate import estimate
 from holdfast.errors import Transient
-from holdfast.model import answering, citations
-from holdfast.model.answering import (
-    Answer,
+from holdfast.llm.base import Completion, Prompt
+from holdfast.llm.structured_call import Usage
+from holdfast.search import answer_generation as answering
+from holdfast.search import citations
+from holdfast.search.answer_generation import (
     Citation,
     Context,
     Fact,
+    GeneratedAnswer,
     Outcome,
     Source,
     answer,
@@ -26,10 +29,8 @@ from holdfast.model.answering import (
     passages,
     stream,
 )
-from holdfast.model.citations import cite, last_sentence, sentences
-from holdfast.model.markers import NOTHING, Reader
-from holdfast.model.turns import Usage
-from holdfast.providers.base import Completion, Prompt
+from holdfast.search.citation_stream import NOTHING, Reader
+from holdfast.search.citations import cite, last_sentence, sentences
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -457,7 +458,7 @@ def test_an_answer_with_a_citation_is_one_even_if_the_model_also_declines() -> N
 
 def test_the_agreed_word_is_never_shown_while_it_streams() -> None:
     parts = list(stream(provider(f"{NOTHING}"), Context(question="Who?", sources=SOURCES)))
-    assert [type(part) for part in parts] == [Answer]
+    assert [type(part) for part in parts] == [GeneratedAnswer]
     assert parts[0].outcome is Outcome.NOTHING_FOUND  # type: ignore[union-attr]
 
 
@@ -467,7 +468,7 @@ def test_a_stream_ends_with_the_answer_it_gave() -> None:
     whole, _ = answer(provider("Babbage drew the plans. [1] Truly [8]."), context)
     assert last == whole
     assert "".join(
-        part if isinstance(part, str) else part.marker for part in parts if not isinstance(part, Answer)
+        part if isinstance(part, str) else part.marker for part in parts if not isinstance(part, GeneratedAnswer)
     ) == ("Babbage drew the plans. [1] Truly.")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import tracemalloc
 
 import pytest
 from hypothesis import given
@@ -133,6 +134,27 @@ def test_a_page_made_to_keep_us_busy_does_not(piece: str) -> None:
     began = time.process_time()
     main_part(piece * 10_000)
     assert time.process_time() - began < 30
+
+
+@pytest.mark.parametrize(
+    "page",
+    [
+        # An HTML5 parser opens all formatting elements again in each paragraph: a thousand times a thousand.
+        "<p>" + "".join(f"<b id={number}>" for number in range(3_000)) + "</p>" + "<p>x</p>" * 3_000 + f"<p>{TEXT}</p>",
+        "<p " + " ".join(f"a{number}=1" for number in range(60_000)) + f">{TEXT}</p>",
+        "<i><div></i>" * 10_000 + f"<p>{TEXT}</p>",
+    ],
+)
+def test_a_hostile_page_is_read_in_memory_of_its_own_size(page: str) -> None:
+    tracemalloc.start()
+    try:
+        part = main_part(page)
+        most = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert TEXT.strip() in part
+    assert len(part) <= 3 * len(page)
+    assert most < 100 << 20
 
 
 @given(st.text(alphabet="<>/=pdivmainul\"' &;!-x", max_size=200))

@@ -11,10 +11,20 @@ import pytest
 from standardwebhooks import Webhook as Verifier
 from standardwebhooks.webhooks import WebhookVerificationError
 
-from holdfast.core.clock import Moment, micros
+from holdfast.clock import Moment, micros
 from holdfast.errors import BadRequest
-from holdfast.events.attempts import FAILURES, JITTER, PATIENCE, WAITS, Answer, Decision, Verdict, decide, hopeless
-from holdfast.events.signing import PREFIX, check_secret, new_message_id, new_secret, sign
+from holdfast.webhooks.retry_policy import (
+    FAILURES,
+    JITTER,
+    PATIENCE,
+    WAITS,
+    Answer,
+    Decision,
+    Verdict,
+    decide,
+    hopeless,
+)
+from holdfast.webhooks.signing import PREFIX, check_secret, new_message_id, new_secret, sign
 
 AGAIN, GIVEN_UP, SENT, GONE = Verdict.AGAIN, Verdict.GIVEN_UP, Verdict.SENT, Verdict.GONE
 DAY, HOUR = timedelta(days=1), timedelta(hours=1)

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from holdfast.catalog.blobs import BLOCK, Blob, Blobs
 from holdfast.errors import BadRequest
-from holdfast.library.blobs import BLOCK, Blob, Blobs
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.access.callers import EVERYBODY_HERE, Caller, Scope
+from holdfast.auth.principal import EVERYBODY_HERE, Caller, Scope
 
 READ, WRITE, ADMIN = Scope.READ, Scope.WRITE, Scope.ADMIN
 

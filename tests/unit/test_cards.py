@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.model.cards import Card, to_anki, to_csv, to_json
+from holdfast.bases.card_export import CardRow, to_anki, to_csv, to_json
 
-CARD = Card(
+CARD = CardRow(
     question="Who designed it?",
     answer="Charles Babbage",
     document="Engines.md",
@@ -28,7 +28,7 @@ nasty = st.text(
     st.sampled_from("ab =+-@'\"\t\r\n,;#<>&[]\ufeff\0") | st.characters(exclude_categories=["Cs"]), max_size=12
 )
 cards = st.builds(
-    Card,
+    CardRow,
     question=nasty,
     answer=nasty,
     document=nasty,
@@ -83,7 +83,7 @@ def test_a_spreadsheet_gets_a_header_and_a_row_for_each_card() -> None:
 
 
 @given(st.lists(cards, max_size=4))
-def test_csv_gives_back_what_was_written(many: list[Card]) -> None:
+def test_csv_gives_back_what_was_written(many: list[CardRow]) -> None:
     found = rows(to_csv(many))
     assert [(plain(row["question"]), plain(row["answer"]), plain(row["document"])) for row in found] == [
         (card.question, card.answer, card.document) for card in many
@@ -109,7 +109,7 @@ def test_csv_gives_back_what_was_written(many: list[Card]) -> None:
     ],
 )
 def test_no_cell_begins_as_a_formula(formula: str) -> None:
-    card = Card(
+    card = CardRow(
         question=formula, answer=formula, document=formula, headings=(formula,), passage=formula, tags=(formula,)
     )
     (row,) = rows(to_csv([card]))
@@ -119,14 +119,15 @@ def test_no_cell_begins_as_a_formula(formula: str) -> None:
 
 @given(nasty)
 def test_no_cell_of_any_text_begins_with_what_a_spreadsheet_computes(text: str) -> None:
-    (row,) = rows(to_csv([Card(question=text, answer="x", document="x", tags=(text,))]))
+    (row,) = rows(to_csv([CardRow(question=text, answer="x", document="x", tags=(text,))]))
     for cell in (row["question"], row["tags"]):
         assert cell.lstrip("\ufeff \t\r\n\0")[:1] not in tuple("=+-@")
 
 
 def test_an_apostrophe_of_the_text_is_told_from_ours() -> None:
     cells = [
-        row["question"] for row in rows(to_csv(Card(question=q, answer="", document="") for q in ("=1", "'=1", "'x")))
+        row["question"]
+        for row in rows(to_csv(CardRow(question=q, answer="", document="") for q in ("=1", "'=1", "'x")))
     ]
     assert cells == ["'=1", "''=1", "'x"]
 
@@ -135,9 +136,9 @@ def test_an_apostrophe_of_the_text_is_told_from_ours() -> None:
 
 
 @given(st.lists(cards, max_size=4))
-def test_json_gives_back_the_cards(many: list[Card]) -> None:
+def test_json_gives_back_the_cards(many: list[CardRow]) -> None:
     found = [
-        Card(**(one | {"headings": tuple(one["headings"]), "tags": tuple(one["tags"])}))
+        CardRow(**(one | {"headings": tuple(one["headings"]), "tags": tuple(one["tags"])}))
         for one in json.loads(to_json(many))
     ]
     assert found == many
@@ -155,7 +156,7 @@ def test_anki_gets_three_headers_and_a_line_for_each_card() -> None:
 
 
 @given(st.lists(cards, max_size=4))
-def test_anki_imports_exactly_the_cards(many: list[Card]) -> None:
+def test_anki_imports_exactly_the_cards(many: list[CardRow]) -> None:
     written = to_anki(many)
     assert written.count("\n") == 3 + len(many)
     assert '"' not in written
@@ -182,19 +183,19 @@ def test_anki_imports_exactly_the_cards(many: list[Card]) -> None:
     ],
 )
 def test_anki_takes_no_text_for_anything_else(text: str) -> None:
-    written = to_anki([Card(question=text, answer=text, document=text)])
+    written = to_anki([CardRow(question=text, answer=text, document=text)])
     ((front, back, tags),) = imported(written)
     assert (front, back, tags) == (text, text, [])
     assert not re.search(r"\[(sound:|latex\]|/latex\]|/?\$)", written)
 
 
 def test_tags_are_words_each_once() -> None:
-    card = Card(question="q", answer="a", document="d", tags=("two words", "two words", '"x"', " ", "a\tb\nc"))
+    card = CardRow(question="q", answer="a", document="d", tags=("two words", "two words", '"x"', " ", "a\tb\nc"))
     assert imported(to_anki([card]))[0][2] == ["two_words", "x", "a_b_c"]
 
 
 def test_halves_of_characters_do_not_stop_an_export() -> None:
-    card = Card(question="\ud800?", answer="\udfff", document="d", tags=("\ud800",))
+    card = CardRow(question="\ud800?", answer="\udfff", document="d", tags=("\ud800",))
     for written in (to_csv([card]), to_json([card]), to_anki([card])):
         written.encode()
 

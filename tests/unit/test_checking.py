@@ -11,10 +11,30 @@ from typing import Any
 import pytest
 
 from holdfast import errors
-from holdfast.core.wellformed import DEEPEST_INPUT, Flaw, Why, json_flaw, nfc, nfc_json, text_flaw
-from holdfast.front import access, accounts, archives, asking, bases, documents, dossiers, history, jobs, local, remote
-from holdfast.front.checking import Checked, check, one_of
-from holdfast.front.documents import File
+from holdfast.service import (
+    access,
+    archives,
+    bases,
+    documents,
+    jobs,
+    local,
+    remote,
+)
+from holdfast.service import (
+    details as dossiers,
+)
+from holdfast.service import (
+    event_queries as history,
+)
+from holdfast.service import (
+    search as asking,
+)
+from holdfast.service import (
+    usage as accounts,
+)
+from holdfast.service.documents import File
+from holdfast.service.validation import Checked, check, one_of
+from holdfast.wellformed import DEEPEST_INPUT, Flaw, Why, json_flaw, nfc, nfc_json, text_flaw
 
 MODULES = (access, accounts, archives, asking, bases, documents, dossiers, history, jobs, local, remote)
 HOSTILE = {"a NUL": "a\0b", "a lone surrogate": "a\ud800b"}

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer
 
 from holdfast.content.chunking import Chunk, Chunking, estimate, split
-from holdfast.content.tokens import scale, weigh
+from holdfast.content.token_estimate import scale, weigh
 from holdfast.errors import BadSettings
 
 if TYPE_CHECKING:

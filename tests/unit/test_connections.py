@@ -12,7 +12,7 @@ from uvicorn.server import ServerState
 
 from holdfast.api.connections import STALLED_SECONDS, ConnectionLimits, connections_within, limited
 from holdfast.api.problems import Refused
-from holdfast.api.streams import Streams
+from holdfast.api.stream_limits import Streams
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -9,15 +9,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.core.dependencies import Scope, SlotSpec, check_specs, dependents, raised
-from holdfast.core.states import SlotState
+from holdfast.engine.dependencies import Scope, SlotSpec, check_specs, dependents, raised
+from holdfast.engine.states import SlotState
 from holdfast.errors import BadRequest
 from tests.unit.slots import make_slot
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from holdfast.core.slot import Slot
+    from holdfast.engine.slot import Slot
 
 S = SlotState
 CONTENT, VECTOR, GRAPH = SlotSpec("content"), SlotSpec("vector", "content"), SlotSpec("graph", "content")

@@ -8,21 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from holdfast.core.effects import (
-    Change,
-    Event,
-    job_event,
-    overlay,
-    settlements,
-    slot_event,
-    statuses,
-)
-from holdfast.core.slot import Fault, JobId, OwnerId, SlotId
-from holdfast.core.states import RESTING, TRANSITIONS, Outcome, SlotState, Status, Verb
+from holdfast.engine.effects import Change, Event, job_event, overlay, settlements, slot_event, statuses
+from holdfast.engine.slot import Fault, JobId, OwnerId, SlotId
+from holdfast.engine.states import RESTING, TRANSITIONS, Outcome, SlotState, Status, Verb
 from tests.unit.slots import make_slot
 
 if TYPE_CHECKING:
-    from holdfast.core.slot import Slot
+    from holdfast.engine.slot import Slot
 
 S = SlotState
 MOVES = sorted(TRANSITIONS, key=str)

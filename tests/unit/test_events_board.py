@@ -8,8 +8,8 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.events.board import Board, Progress, Running
-from holdfast.events.catalogue import EVERYTHING, Filter
+from holdfast.events.progress import Board, Progress, Running
+from holdfast.events.public_events import EVERYTHING, Filter
 
 
 def part(owner: str = "1", kind: str = "vector", base: str = "3", **more: Any) -> Running:

@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.core.clock import Moment
-from holdfast.core.effects import Event
-from holdfast.core.slot import JobId
-from holdfast.core.states import TRANSITIONS, Outcome
+from holdfast.clock import Moment
+from holdfast.engine.effects import Event
+from holdfast.engine.slot import JobId
+from holdfast.engine.states import TRANSITIONS, Outcome
+from holdfast.engine.store.base import LoggedEvent
 from holdfast.errors import BadRequest
-from holdfast.events.catalogue import CATALOGUE, LOST, TOPICS, Cursor, Filter, PublicEvent, told, types_of
-from holdfast.stores.base import LoggedEvent
+from holdfast.events.public_events import CATALOGUE, LOST, TOPICS, Cursor, Filter, PublicEvent, told, types_of
 
 
 def line(type_: str, *, base: str = "3", owner: str = "42", kind: str | None = None, **data: Any) -> LoggedEvent:

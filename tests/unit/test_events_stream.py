@@ -7,10 +7,10 @@ import json
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.core.clock import Moment
-from holdfast.events.board import Progress, Running
-from holdfast.events.catalogue import Cursor, PublicEvent
+from holdfast.clock import Moment
 from holdfast.events.feed import Heartbeat, Reset
+from holdfast.events.progress import Progress, Running
+from holdfast.events.public_events import Cursor, PublicEvent
 from holdfast.events.stream import opening, text_of
 
 

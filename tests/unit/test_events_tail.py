@@ -5,10 +5,10 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.core.clock import Moment
-from holdfast.events.catalogue import Cursor, PublicEvent
+from holdfast.clock import Moment
+from holdfast.events.buffer import Tail
 from holdfast.events.log import Page
-from holdfast.events.tail import Tail
+from holdfast.events.public_events import Cursor, PublicEvent
 
 
 def event(number: int) -> PublicEvent:

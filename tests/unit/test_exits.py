@@ -7,17 +7,17 @@ from typing import get_args
 import pytest
 
 from holdfast import errors
-from holdfast.access.callers import Scope
 from holdfast.api import problems
-from holdfast.cli import exits, options
-from holdfast.cli.exits import Exit, answer, meaning, together, told
-from holdfast.core.admission import Verdict
+from holdfast.auth.principal import Scope
+from holdfast.bases.cards import FORMS
+from holdfast.catalog.repository import Kind, OnDuplicate
+from holdfast.cli import exit_codes as exits
+from holdfast.cli import options
+from holdfast.cli.exit_codes import Exit, answer, meaning, together, told
+from holdfast.documents.lists import Order
+from holdfast.engine.admission import Verdict
 from holdfast.errors import BadRequest, Conflict, HoldfastError, NotNow, Outage, Permanent, Transient
-from holdfast.knowledge.cards import FORMS
-from holdfast.knowledge.paging import Order
-from holdfast.library.catalogue import Kind, OnDuplicate
-from holdfast.search.asking import Mode
-from holdfast.search.searching import CHANNELS
+from holdfast.search.answers import Mode
 
 
 def kinds(kind: type[HoldfastError] = HoldfastError) -> list[type[HoldfastError]]:
@@ -111,4 +111,3 @@ def test_the_words_that_options_allow_are_those_of_the_library() -> None:
     assert get_args(options.Scope) == tuple(Scope)
     assert get_args(options.CardForm) == tuple(FORMS)
     assert [str(one) for one in options.Kind] == list(Kind)
-    assert [str(one) for one in options.Channel] == list(CHANNELS)

@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.model import extraction, turns
-from holdfast.model.extraction import Entity, Extraction, Relation, ask, read, repair
+from holdfast.indexes.graph import extraction
+from holdfast.indexes.graph.extraction import Entity, Extraction, Relation, ask, read, repair
+from holdfast.llm import structured_call as turns
 
 ADA = {"name": "Ada Lovelace", "kind": "person", "description": "Wrote the first program."}
 ENGINE = {"name": "Analytical Engine", "kind": "product", "description": "A machine of brass."}

@@ -24,7 +24,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.errors import Outage, Permanent, StaleLease, StopWork, StoreUnavailable, Transient, WorkError
-from holdfast.providers.failures import RULES, bad_answer, categorise, content_refused, failure_of
+from holdfast.llm.failures import RULES, bad_answer, categorise, content_refused, failure_of
 
 SECRET = "sk-proj-4f9a1Zx0 of patient Doe"  # noqa: S105 - made up
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.search.fusion import PRIOR, Channel, Sample, Standing, calibrate, fuse
+from holdfast.search.fusion import PRIOR, Channel, Sample, Scored, calibrate, fuse
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -40,8 +40,8 @@ def test_each_hit_keeps_its_standing_in_every_channel() -> None:
     text = channel("fulltext", {1: 20.0, 2: 10.0})
     vector = channel("vector", {2: 0.9}, others={1: 0.2})
     by_chunk = {one.chunk: one.channels for one in fuse([text, vector], BOTH)}
-    assert by_chunk[1] == {"fulltext": Standing(20.0, 1), "vector": Standing(0.2, 0)}
-    assert by_chunk[2] == {"fulltext": Standing(10.0, 2), "vector": Standing(0.9, 1)}
+    assert by_chunk[1] == {"fulltext": Scored(score=20.0, rank=1), "vector": Scored(score=0.2, rank=0)}
+    assert by_chunk[2] == {"fulltext": Scored(score=10.0, rank=2), "vector": Scored(score=0.9, rank=1)}
 
 
 def test_agreement_wins_over_one_voice() -> None:
@@ -92,7 +92,7 @@ def test_what_is_added_stands_on_the_same_scale() -> None:
     fused = fuse([channel("fulltext", {1: 10.0, 2: 8.0})], BOTH)
     joined = list(fused.add(channel("graph", {2: 0.5, 3: 0.4})))
     assert [(one.chunk, one.score) for one in joined] == [(2, 1.3), (1, 1.0), (3, 0.4)]
-    assert joined[0].channels == {"fulltext": Standing(8.0, 2), "graph": Standing(0.5, 1)}
+    assert joined[0].channels == {"fulltext": Scored(score=8.0, rank=2), "graph": Scored(score=0.5, rank=1)}
     assert list(fused.add(channel("graph", {}))) == list(fused)
 
 

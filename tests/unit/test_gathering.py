@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from holdfast.engine.store.group_commit import Gathering
 from holdfast.errors import StoreFull
-from holdfast.stores.gathering import Gathering
 from tests.support.patience import PATIENCE_SECONDS
 from tests.support.stores import request
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.sources.ignoring import USUAL, Ignoring, Patterns
+from holdfast.sources.gitignore import USUAL, Ignoring, Patterns
 
 
 @pytest.mark.parametrize(
@@ -55,6 +55,21 @@ from holdfast.sources.ignoring import USUAL, Ignoring, Patterns
 def test_a_pattern_means_what_git_says(lines: str, path: str, ignored: bool | None) -> None:
     patterns = Patterns.read(lines.encode())
     assert patterns.verdict(path.rstrip("/").encode(), folder=path.endswith("/")) is ignored
+
+
+@pytest.mark.parametrize(
+    ("pattern", "path", "ignored"),
+    [
+        (b"\xe9*", b"\xe9t\xe9", True),  # Latin-1: no UTF-8 at all
+        (b"\xe9*", b"\xe8t", None),
+        (b"[\xe8-\xea]", b"\xe9", True),
+        (b"?", "é".encode(), None),  # git counts bytes
+        (b"??", "é".encode(), True),
+        (b"[!a]b", b"\xffb", True),
+    ],
+)
+def test_names_are_bytes_as_in_git(pattern: bytes, path: bytes, ignored: bool | None) -> None:
+    assert Patterns.read(pattern).verdict(path, folder=False) is ignored
 
 
 @pytest.mark.parametrize(

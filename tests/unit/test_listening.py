@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 
-from holdfast.api.listening import listen
+from holdfast.api.listen import listen
 
 
 def test_an_answer_is_sent_at_once_also_its_second_part() -> None:

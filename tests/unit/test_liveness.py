@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from holdfast.runtime.liveness import holder_name, host_id, known_dead, started
+from holdfast.engine.liveness import holder_name, host_id, known_dead, started
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 NAME_AND_WAIT = (
-    "import sys; from holdfast.runtime.liveness import holder_name; print(holder_name(), flush=True); sys.stdin.read()"
+    "import sys; from holdfast.engine.liveness import holder_name; print(holder_name(), flush=True); sys.stdin.read()"
 )
 
 
@@ -101,7 +101,7 @@ def test_of_another_host_nothing_is_known() -> None:
 def test_without_a_name_for_this_host_nothing_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
     dead = part(holder_name(), START, "1")
     assert known_dead(dead)
-    monkeypatch.setattr("holdfast.runtime.liveness.host_id", lambda: "")
+    monkeypatch.setattr("holdfast.engine.liveness.host_id", lambda: "")
     assert not known_dead(dead)
     assert not known_dead(part(dead, HOST, ""))
 
@@ -109,7 +109,7 @@ def test_without_a_name_for_this_host_nothing_is_known(monkeypatch: pytest.Monke
 def test_who_cannot_see_the_processes_of_others_knows_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     dead = part(holder_name(), START, "1")
     assert known_dead(dead)
-    monkeypatch.setattr("holdfast.runtime.liveness.started", lambda pid: "" if pid != os.getpid() else "7")
+    monkeypatch.setattr("holdfast.engine.liveness.started", lambda pid: "" if pid != os.getpid() else "7")
     assert not known_dead(dead)
 
 
@@ -125,7 +125,7 @@ def test_of_a_holder_without_a_process_id_nothing_is_known(pid: str) -> None:
 
 def test_a_process_may_be_called_anything() -> None:
     rename = (
-        "import sys; from holdfast.runtime.liveness import holder_name; "
+        "import sys; from holdfast.engine.liveness import holder_name; "
         "open('/proc/self/comm', 'wb').write({}); print(holder_name(), flush=True); sys.stdin.read()"
     )
     with child(rename.format(repr(b"a) Z 1 (b"))) as (process, holder):

@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.indexes import matrix
-from holdfast.indexes.matrix import Rows
+from holdfast.indexes.vector import vector_cache as matrix
+from holdfast.indexes.vector.vector_cache import Rows
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from holdfast.providers.base import Matrix, Vector
+    from holdfast.llm.base import Matrix, Vector
 
 DIMENSION = 5
 NUMBERS = st.integers(-3, 3).map(float)  # few values: equal scores and zero vectors are common

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.content.tokens import estimate
-from holdfast.model import merging
-from holdfast.model.extraction import Entity, Extraction, Relation
-from holdfast.model.merging import Saying, ask, digest, gather, joined, merge, needs_model, read, texts
-from holdfast.model.turns import Usage, recipe
+from holdfast.content.token_estimate import estimate
+from holdfast.indexes.graph import merge_prompt as merging
+from holdfast.indexes.graph.extraction import Entity, Extraction, Relation
+from holdfast.indexes.graph.merge_prompt import Saying, ask, digest, gather, joined, merge, needs_model, read, texts
+from holdfast.llm.structured_call import Usage, recipe
 
 sayings = st.lists(
     st.builds(Saying, document=st.sampled_from(["a", "b", "c"]), text=st.text("abc X.", max_size=12)), max_size=8

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 import holdfast
-from holdfast.library.catalogue import Base, BaseSettings
-from holdfast.library.metering import Metered, shares
-from holdfast.providers.base import Provider
-from holdfast.providers.openai import Endpoint, OpenAIProvider
+from holdfast.catalog.repository import Base, BaseSettings
+from holdfast.llm.base import Provider
+from holdfast.llm.metering import Metered, shares
+from holdfast.llm.openai import Endpoint, OpenAIProvider
 
 SOURCE = Path(holdfast.__file__).parent
 CALLS = ("embed", "embed_parts", "complete", "stream")
@@ -31,7 +31,7 @@ def test_a_provider_can_be_called_with_a_meter_only() -> None:
 
 
 def test_only_the_ledger_gives_providers_a_meter() -> None:
-    assert places(r"\.metered\(") == {"library/metering.py", "providers/pausing.py"}
+    assert places(r"\.metered\(") == {"llm/metering.py", "llm/circuit_breaker.py"}
     assert places(r"\bOpenAIProvider\(") == {"wiring.py"}
 
 

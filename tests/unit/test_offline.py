@@ -14,12 +14,12 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from holdfast.errors import BadSettings, Permanent
-from holdfast.providers import offline
-from holdfast.providers.base import Prompt, Provider
-from holdfast.providers.offline import DIMENSION, LONGEST, PART, OfflineProvider
+from holdfast.llm import offline
+from holdfast.llm.base import Prompt, Provider
+from holdfast.llm.offline import DIMENSION, LONGEST, PART, OfflineProvider
 
 if TYPE_CHECKING:
-    from holdfast.providers.base import Vector
+    from holdfast.llm.base import Vector
 
 PROVIDER = OfflineProvider()
 WEATHER = "The storm brought heavy rain and strong wind to the coast."
@@ -125,10 +125,10 @@ import socket, sys
 def nothing(*args, **kwargs):
     raise OSError("there is no network")
 
-socket.socket = socket.create_connection = socket.getaddrinfo = nothing
-from holdfast.providers.base import Prompt
+socket.socket.connect = socket.create_connection = socket.getaddrinfo = nothing
+from holdfast.llm.base import Prompt
 assert "numpy" not in sys.modules, "the protocol is light"
-from holdfast.providers.offline import OfflineProvider
+from holdfast.llm.offline import OfflineProvider
 provider = OfflineProvider()
 assert not {"numpy", "tokenizers", "safetensors"} & set(sys.modules), "loaded when needed"
 vectors = provider.embed([sys.argv[1]]).vectors
@@ -144,7 +144,7 @@ def test_another_process_without_any_network_gets_the_same_bits() -> None:
 
 FORKED = """
 import os, sys
-from holdfast.providers.offline import OfflineProvider
+from holdfast.llm.offline import OfflineProvider
 before = OfflineProvider().embed([sys.argv[1]]).vectors
 child = os.fork()
 if child == 0:

@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from hypothesis import example, given
 
-from holdfast.core.clock import Moment, micros
-from holdfast.core.plan import Action, Expire, GiveUp, Rest, Ring, Wait, plan
-from holdfast.core.retry import RetryPolicy
-from holdfast.core.rules import Rules
-from holdfast.core.states import SlotState
+from holdfast.clock import Moment, micros
+from holdfast.engine.plan import Action, Expire, GiveUp, Rest, Ring, Wait, plan
+from holdfast.engine.retry import RetryPolicy
+from holdfast.engine.rules import Rules
+from holdfast.engine.states import SlotState
 from tests.unit.slots import NOW, RULES, ago, any_slot, later, leased, make_slot
 
 if TYPE_CHECKING:
-    from holdfast.core.slot import Slot
+    from holdfast.engine.slot import Slot
 
 S = SlotState
 DEAD = frozenset({"dead"})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.library.prices import Price
+from holdfast.llm.prices import Price
 
 
 @pytest.mark.parametrize(

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.model import questions
-from holdfast.model.cards import Card
-from holdfast.model.questions import Pair, ask, asks, distinct, from_json, read, supports, to_json, wanted
-from holdfast.model.turns import recipe
+from holdfast.bases.card_export import CardRow
+from holdfast.indexes.questions import prompt as questions
+from holdfast.indexes.questions.prompt import Pair, ask, asks, distinct, from_json, read, supports, to_json, wanted
+from holdfast.llm.structured_call import recipe
 
 TEXT = (
     "The Analytical Engine was designed by Charles Babbage in 1837. Its store held one thousand numbers of fifty "
@@ -162,7 +162,7 @@ def test_the_same_question_is_kept_once_and_the_order_stays() -> None:
 
 
 def test_cards_of_many_chunks_are_made_distinct_in_the_same_way() -> None:
-    one, other = (Card(question=asked, answer="x", document="d") for asked in ("Who?", "WHO ?"))
+    one, other = (CardRow(question=asked, answer="x", document="d") for asked in ("Who?", "WHO ?"))
     assert distinct([one, other]) == (one,)
 
 

@@ -6,10 +6,10 @@ from datetime import timedelta
 
 import pytest
 
-from holdfast.core.admission import Answer, Verdict
-from holdfast.core.clock import Moment, micros
-from holdfast.core.queue import DAY, EVERYTHING, NO_PAUSES, Pause, Pauses, Quota, summary
-from holdfast.core.states import Status
+from holdfast.clock import Moment, micros
+from holdfast.engine.admission import Answer, Verdict
+from holdfast.engine.queue import DAY, EVERYTHING, NO_PAUSES, Pause, Pauses, Quota, summary
+from holdfast.engine.states import Status
 
 MIDNIGHT = Moment(20_000 * DAY)
 

@@ -9,7 +9,7 @@ import pytest
 
 from holdfast.errors import BadSettings, Permanent
 from holdfast.settings import PREFIX, Settings
-from holdfast.sources.reach import FETCH_ALLOW, PUBLIC, WEBHOOK_ALLOW, Reach
+from holdfast.sources.address_policy import FETCH_ALLOW, PUBLIC, WEBHOOK_ALLOW, Reach
 
 NOT_PUBLIC = [
     "0.0.0.0",  # noqa: S104 - refused here

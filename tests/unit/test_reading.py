@@ -16,8 +16,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.content import reading, refusals
-from holdfast.content.cage import Answer
+from holdfast.content import errors as refusals
+from holdfast.content import reading
 from holdfast.content.readers import archives, cleaning, decoding, files, kinds
 from holdfast.content.readers.choosing import read_as
 from holdfast.content.readers.cleaning import clean, first_heading, short
@@ -26,6 +26,7 @@ from holdfast.content.readers.kinds import Kind, identify
 from holdfast.content.readers.pages import page_starts
 from holdfast.content.readers.slides import SlideReader
 from holdfast.content.reading import Limits, read
+from holdfast.content.sandbox import Answer
 from holdfast.errors import Permanent, Transient, WorkError
 from tests.support.samples import SENTENCE, compound, docx, notebook, odp, packed, pptx
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.core.clock import Moment
-from holdfast.core.slot import JobId
-from holdfast.core.states import SlotState
-from holdfast.knowledge.rolling import Need, Standing, Target, need
+from holdfast.bases.rollout import Need, Standing, Target, need
+from holdfast.clock import Moment
+from holdfast.engine.slot import JobId
+from holdfast.engine.states import SlotState
 
 S = SlotState
 TARGET = Target(

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.content.segmenting import MOST, Term, segmented, terms, words
+from holdfast.content.tokenize import MOST, Term, segmented, terms, words
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from holdfast.core.rules import Rules
+from holdfast.engine.rules import Rules
 from holdfast.errors import BadSettings
-from holdfast.providers.openai import Endpoint
+from holdfast.llm.openai import Endpoint
 from holdfast.settings import PREFIX, Settings
 
 NAMES = [one.name for one in fields(Settings)]
@@ -54,6 +54,7 @@ DEFAULTS = {
     "folder_roots": "",
     "webhook_allow": "",
     "log": "",
+    "compact_limit": 512,
     "words_memory": 60,
     "embedding_url": "",
     "embedding_model": "",

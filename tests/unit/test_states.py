@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.core.states import ACTIVE, RESTING, TRANSITIONS, SlotState, Verb
+from holdfast.engine.states import ACTIVE, RESTING, TRANSITIONS, SlotState, Verb
 
 S = SlotState
 LIVE = frozenset(S) - {S.DELETING}

@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from holdfast.core.slot import JobId, SlotId
-from holdfast.core.states import RESTING, Outcome, SlotState, Status
-from holdfast.core.status import STATUS_TABLE, TERMINAL, outcome_of, status_of
+from holdfast.engine.slot import JobId, SlotId
+from holdfast.engine.states import RESTING, Outcome, SlotState, Status
+from holdfast.engine.status import STATUS_TABLE, TERMINAL, outcome_of, status_of
 from tests.unit.slots import make_slot
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from holdfast.core.slot import Slot
+    from holdfast.engine.slot import Slot
 
 S = SlotState
 

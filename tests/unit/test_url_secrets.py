@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.core.url_secrets import MASK, masked, secret_in
+from holdfast.url_secrets import MASK, masked, secret_in
 
 
 @pytest.mark.parametrize(

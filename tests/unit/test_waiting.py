@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from hypothesis import given
 
-from holdfast.core.queue import EVERYTHING, Pause, Pauses
-from holdfast.core.slot import Fault, Progress, Slot
-from holdfast.core.states import SlotState
-from holdfast.core.waiting import SENTENCES, Reason, Surroundings, explain
+from holdfast.engine.queue import EVERYTHING, Pause, Pauses
+from holdfast.engine.slot import Fault, Progress, Slot
+from holdfast.engine.states import SlotState
+from holdfast.engine.waiting import SENTENCES, Reason, Surroundings, explain
 from tests.unit.slots import HOLDER, NOW, RULES, ago, any_slot, later, leased, make_slot
 
 S = SlotState

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.search.walking import BREADTH, HUB, STEPS, Tie, Via, rarity, trust, walk
+from holdfast.search.graph_walk import BREADTH, HUB, STEPS, Tie, Via, rarity, trust, walk
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

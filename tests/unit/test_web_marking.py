@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.web.marking import marked
+from holdfast.web.highlight import marked
 
 CASES = [
     ("late worker", "A late Worker and two workers.", "A [late] [Worker] and two [workers]."),

@@ -6,7 +6,7 @@ import ssl
 
 import pytest
 
-from holdfast.front.wire import Wire
+from holdfast.service.http_client import Wire
 
 
 @pytest.mark.parametrize(

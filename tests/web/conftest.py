@@ -141,8 +141,20 @@ def browser() -> Iterator[Browser]:
         pytest.skip("there is no Chromium; `make browser` installs it where it can")
     with sync_playwright() as playwright:
         launched = playwright.chromium.launch(executable_path=path, args=FLAGS)
+        launched.new_context = patient(launched.new_context)  # type: ignore[method-assign]
         yield launched
         launched.close()
+
+
+def patient(new_context: Callable[..., BrowserContext]) -> Callable[..., BrowserContext]:
+    """Make contexts in which nothing fails because the machine is busy."""
+
+    def made(**options: Any) -> BrowserContext:
+        context = new_context(**options)
+        context.set_default_timeout(LONGEST)
+        return context
+
+    return made
 
 
 class Watch:
@@ -184,9 +196,7 @@ def context(browser: Browser, site: Site, look: dict[str, Any]) -> Iterator[Brow
 @pytest.fixture
 def page(context: BrowserContext) -> Page:
     """One tab."""
-    made = context.new_page()
-    made.set_default_timeout(LONGEST)
-    return made
+    return context.new_page()
 
 
 @pytest.fixture

@@ -9,11 +9,11 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import expect
 
-from holdfast.events.catalogue import CATALOGUE
-from holdfast.events.catalogue import TOPICS as EVERY_TOPIC
+from holdfast.events.public_events import CATALOGUE
+from holdfast.events.public_events import TOPICS as EVERY_TOPIC
 from holdfast.guard.answers import SENTENCES
+from holdfast.web.i18n import catalogue
 from holdfast.web.pages.activity import TOPICS
-from holdfast.web.words import catalogue
 from tests.support.receiver import Receiver, say
 from tests.web.conftest import Site
 

@@ -385,6 +385,7 @@ def test_hostile_names_and_texts_are_only_ever_text(page: Page, site: Site, base
     assert page.evaluate("window.hit") is None
 
 
+@pytest.mark.smoke
 @pytest.mark.parametrize("look", [{"color_scheme": "light", "locale": "en-GB"}, NARROW], ids=["wide", "narrow"])
 def test_everybody_can_use_the_page_of_a_document(page: Page, put: Put) -> None:
     document = put("tides.md", sections(3))

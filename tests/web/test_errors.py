@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 from starlette.datastructures import Headers
 
-from holdfast.web.errorpages import prefers_html
+from holdfast.web.error_pages import prefers_html
 from holdfast.web.site import install
 from tests.support.http_site import HttpSite
 from tests.support.rig import Rig

@@ -11,11 +11,11 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import expect
 
-from holdfast.core.waiting import SENTENCES as WAITING
-from holdfast.front.sentences import FAULTS, SENTENCES
-from holdfast.front.values import Problem
-from holdfast.web.painting import Looks
-from holdfast.web.words import LANGUAGES, catalogue, words
+from holdfast.engine.problems import FAULTS, Problem
+from holdfast.engine.waiting import SENTENCES as WAITING
+from holdfast.service.messages import SENTENCES
+from holdfast.web.i18n import LANGUAGES, catalogue, words
+from holdfast.web.render import Looks
 from tests.web.codes import sites
 from tests.web.samples import PAGES, fill
 
@@ -62,6 +62,7 @@ def test_every_page_can_be_used_by_anybody_and_fits(
     assert found == []
 
 
+@pytest.mark.smoke
 def test_every_page_speaks_the_language_of_the_reader(browser: Browser, site: Site, filled: dict[str, str]) -> None:
     context = browser.new_context(base_url=site.url, locale="zh-CN")
     for name, place in PAGES.items():

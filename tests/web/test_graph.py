@@ -26,30 +26,30 @@ TEXTS = {
 }
 PLACE = "/bases/coast/graph"
 
-# A layout of many nodes, and how long a tick of it takes at best.
+# How many milliseconds a tick of a layout of a thousand nodes takes at best.
 COST = """async () => {
   const { Layout } = await import("/static/js/force.js");
-  const cost = (count) => {
-    const sources = Int32Array.from({ length: 3 * count }, (_, edge) => edge % count);
-    const targets = Int32Array.from({ length: 3 * count }, (_, edge) => (edge * 7919 + 1) % count);
-    const layout = new Layout(count, sources, targets);
-    for (let tick = 0; tick < 20; tick++) layout.tick();
-    let best = Infinity;
-    for (let tick = 0; tick < 30; tick++) {
-      const began = performance.now();
-      layout.tick();
-      best = Math.min(best, performance.now() - began);
-    }
-    return best;
-  };
-  cost(200);
-  // The best of several rounds: whatever else the machine does only makes a round slower.
-  const best = { few: Infinity, many: Infinity };
-  for (let round = 0; round < 20 && !(best.many < 9 * best.few); round++) {
-    best.few = Math.min(best.few, cost(1000));
-    best.many = Math.min(best.many, cost(4000));
+  const count = 1000;
+  const sources = Int32Array.from({ length: 3 * count }, (_, edge) => edge % count);
+  const targets = Int32Array.from({ length: 3 * count }, (_, edge) => (edge * 7919 + 1) % count);
+  const layout = new Layout(count, sources, targets);
+  let best = Infinity;
+  // The best of many: whatever else the machine does only makes a tick slower.
+  for (let tick = 0; tick < 200 && !(tick > 20 && best < 7); tick++) {
+    const began = performance.now();
+    layout.tick();
+    best = Math.min(best, performance.now() - began);
   }
-  return best.many / best.few;
+  return best;
+}"""
+# Whether nodes at one place come apart.
+APART = """async () => {
+  const { Layout } = await import("/static/js/force.js");
+  const layout = new Layout(3, new Int32Array(0), new Int32Array(0));
+  layout.x.fill(5);
+  layout.y.fill(5);
+  for (let tick = 0; tick < 50; tick++) layout.tick();
+  return new Set(layout.x).size;
 }"""
 # A graph on the stage until it rests, and the frames that are drawn while nothing happens then.
 RESTING = """async (count) => {
@@ -243,9 +243,12 @@ def test_what_a_model_has_found_is_told_apart(page: Page, site: Site) -> None:
 
 
 @pytest.mark.usefixtures("coast")
-def test_many_nodes_cost_little_more_each_and_nothing_at_rest(page: Page, browser: Browser, site: Site) -> None:
+def test_a_thousand_nodes_move_within_a_frame_and_cost_nothing_at_rest(
+    page: Page, browser: Browser, site: Site
+) -> None:
     page.goto(PLACE)
-    assert page.evaluate(COST) < 9  # four times as many; every node against every other would be sixteen
+    assert page.evaluate(COST) < 7  # the part of a frame that the layout may take; the page draws 300 at first
+    assert page.evaluate(APART) == 3
     found = page.evaluate(RESTING, 100)
     assert found["more"] == 0
     assert found["drawn"] > 50

@@ -37,6 +37,7 @@ def held(paid: PaidProvider) -> Iterator[PaidProvider]:
     paid.release()
 
 
+@pytest.mark.smoke
 @pytest.mark.usefixtures("base")
 def test_from_a_file_to_the_passage_that_answers(page: Page, held: PaidProvider) -> None:
     page.goto(PLACE)

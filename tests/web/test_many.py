@@ -5,7 +5,7 @@ from __future__ import annotations
 from time import perf_counter
 from typing import TYPE_CHECKING
 
-from holdfast.library.catalogue import BaseSettings
+from holdfast.catalog.repository import BaseSettings
 from holdfast.web.site import install
 from tests.support.filling import fill
 from tests.support.http_site import HttpSite

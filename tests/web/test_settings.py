@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 import pytest
 from playwright.sync_api import expect
 
-from holdfast.knowledge.findings import SENTENCES
+from holdfast.doctor.report import SENTENCES
 from holdfast.settings import Settings
-from holdfast.web.words import words
+from holdfast.web.i18n import words
 from tests.support.paid_provider import BAD_KEY, NO_MODEL, PaidProvider, unpaid
 from tests.support.processes import until
 from tests.web.conftest import Site

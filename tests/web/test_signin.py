@@ -63,6 +63,7 @@ def sign_in(page: Page, secret: str) -> None:
     expect(page).not_to_have_url(re.compile("/signin"))
 
 
+@pytest.mark.smoke
 def test_a_key_opens_the_page_that_was_asked_for_and_signing_out_closes_it(page: Page, site: Site, secret: str) -> None:
     page.goto("/bases/logbook/documents?text=tide")
     expect(page).to_have_url(re.compile(r"/signin\?next=%2Fbases%2Flogbook"))

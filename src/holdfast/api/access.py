@@ -7,10 +7,10 @@ from typing import Annotated
 from fastapi import APIRouter, Path, Query, status
 from pydantic import BaseModel, ConfigDict, Field
 
-from holdfast.access.callers import Scope
-from holdfast.api.callers import Front
-from holdfast.api.repeating import RepeatableRoute, SecretRoute
-from holdfast.front.values import Delivery, Key, Page, Webhook
+from holdfast.api.auth import Front
+from holdfast.api.idempotency import RepeatableRoute, SecretRoute
+from holdfast.auth import Scope
+from holdfast.service.schemas import Delivery, Key, Page, Webhook
 
 keys = APIRouter(prefix="/keys", tags=["keys"], route_class=SecretRoute)
 webhooks = APIRouter(prefix="/webhooks", tags=["webhooks"], route_class=SecretRoute)

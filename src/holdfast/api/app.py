@@ -15,11 +15,10 @@ from holdfast.api import (
     PROBLEM_JSON,
     access,
     archives,
-    asking,
     bases,
     cards,
+    details,
     documents,
-    dossiers,
     duplicates,
     events,
     graph,
@@ -27,13 +26,14 @@ from holdfast.api import (
     overview,
     problems,
     providers,
+    search,
     session,
     system,
 )
 from holdfast.api.connections import ConnectionLimits
-from holdfast.api.doors import COOKIE, HERE, Doors
 from holdfast.api.examples import illustrate
-from holdfast.api.streams import Streams
+from holdfast.api.middleware import COOKIE, HERE, Doors
+from holdfast.api.stream_limits import Streams
 
 if TYPE_CHECKING:
     from fastapi.routing import APIRoute
@@ -48,8 +48,8 @@ ROUTERS = (
     bases.router,
     providers.router,
     documents.router,
-    dossiers.router,
-    asking.router,
+    details.router,
+    search.router,
     graph.router,
     cards.router,
     archives.router,
@@ -153,7 +153,7 @@ def _described(app: FastAPI) -> dict[str, Any]:
         problem = {PROBLEM_JSON: {"schema": {"$ref": "#/components/schemas/ProblemDetails"}}}
         for route in described["paths"].values():
             for operation in route.values():
-                illustrate(operation)
+                illustrate(operation, schemas)
                 answers = operation["responses"]
                 answers |= {code: {"description": text, "content": problem} for code, text in PROBLEMS.items()}
         described["components"]["securitySchemes"] = {

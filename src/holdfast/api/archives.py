@@ -10,11 +10,11 @@ from fastapi import APIRouter, Query, Request, Response, status
 from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import StreamingResponse
 
+from holdfast.api.auth import Front
 from holdfast.api.bases import Name, address
-from holdfast.api.callers import Front
 from holdfast.api.uploads import IN_MEMORY
-from holdfast.front.values import Restored
-from holdfast.stores.disk import TEMPORARY, reporting_full_disk
+from holdfast.disk import TEMPORARY, reporting_full_disk
+from holdfast.service.schemas import Restored
 
 router = APIRouter(tags=["archives"])
 

@@ -8,9 +8,9 @@ from urllib.parse import quote
 from fastapi import APIRouter, Path, Response, status
 from pydantic import BaseModel, ConfigDict, Field
 
-from holdfast.api.callers import Front
-from holdfast.api.repeating import RepeatableRoute
-from holdfast.front.values import Balance, Base, Counts, OnDuplicate, Waiting
+from holdfast.api.auth import Front
+from holdfast.api.idempotency import RepeatableRoute
+from holdfast.service.schemas import Balance, Base, Counts, OnDuplicate, Waiting
 
 router = APIRouter(prefix="/bases", tags=["bases"], route_class=RepeatableRoute)
 

@@ -7,10 +7,10 @@ from typing import Annotated, Literal
 from fastapi import APIRouter, Query
 from fastapi.responses import Response
 
+from holdfast.api.auth import Front
 from holdfast.api.bases import Name
-from holdfast.api.callers import Front
-from holdfast.api.repeating import RepeatableRoute
-from holdfast.front.values import Card, Cards, Page, Reply
+from holdfast.api.idempotency import RepeatableRoute
+from holdfast.service.schemas import Card, Cards, Page, Reply
 
 router = APIRouter(prefix="/bases/{base}", tags=["cards"], route_class=RepeatableRoute)
 

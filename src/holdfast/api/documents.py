@@ -5,21 +5,22 @@ from __future__ import annotations
 import re
 from functools import partial
 from http import HTTPStatus
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from fastapi import APIRouter, Depends, Header, Path, Query, Request, Response
 from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import FileResponse
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from holdfast.api.auth import Front
 from holdfast.api.bases import ItemId, Name, address
-from holdfast.api.callers import Front
+from holdfast.api.idempotency import RepeatableRoute
+from holdfast.api.long_poll import Wait, rested
 from holdfast.api.problems import tag
-from holdfast.api.repeating import RepeatableRoute
 from holdfast.api.uploads import uploaded
-from holdfast.api.waiting import Wait, rested
-from holdfast.front.sentences import accepted
-from holdfast.front.values import (
+from holdfast.documents import Action, Order
+from holdfast.service.messages import accepted
+from holdfast.service.schemas import (
     Chunk,
     Document,
     Kind,
@@ -33,12 +34,14 @@ from holdfast.front.values import (
     Summary,
     Text,
 )
-from holdfast.knowledge.paging import Order
 
 router = APIRouter(prefix="/bases/{base}/documents", tags=["documents"], route_class=RepeatableRoute)
 
 Id = Annotated[int, Path(description="the id of a document", ge=1, lt=2**63)]
-Action = Literal["index", "reindex", "refresh", "retry", "force", "cancel", "delete"]
+if TYPE_CHECKING:
+    Act = str
+else:
+    Act = Literal[tuple(map(str, Action))]  # the framework reads the choices at run time
 ANY = "*"
 TAG = re.compile(r'"g(\d{1,18})"')
 MOST = 1000
@@ -311,7 +314,7 @@ def act_on_document(
     front: Front,
     base: Name,
     document: Id,
-    action: Action,
+    action: Act,
     unless_changed: UnlessChanged,
     priority: Annotated[int, Query(ge=0, le=9)] = 5,
 ) -> Reply:
@@ -330,7 +333,7 @@ def delete_document(front: Front, base: Name, document: Id, unless_changed: Unle
 
 
 @router.post(":{action}", status_code=HTTPStatus.ACCEPTED)
-def act_on_documents(front: Front, base: Name, action: Action, selected: Selected) -> Replies | Summary:
+def act_on_documents(front: Front, base: Name, action: Act, selected: Selected) -> Replies | Summary:
     """Do the same to many documents: to some, each with its own answer, or to all that a filter lets through."""
     meant = selected.filter
     if meant is None:

@@ -6,8 +6,8 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query
 
-from holdfast.api.callers import Front
-from holdfast.front.values import Page, Refusal, Refused
+from holdfast.api.auth import Front
+from holdfast.service.schemas import Page, Refusal, Refused
 
 router = APIRouter(prefix="/duplicates", tags=["duplicates"])
 

@@ -11,11 +11,11 @@ from fastapi import APIRouter, Query, Request
 from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import StreamingResponse
 
-from holdfast.api.callers import Front, served, streams_of
-from holdfast.events.catalogue import Cursor
+from holdfast.api.auth import Front, served, streams_of
+from holdfast.events import Cursor
 from holdfast.events.feed import Heartbeat
 from holdfast.events.stream import MEDIA_TYPE, opening, text_of
-from holdfast.front.values import Event, Page
+from holdfast.service.schemas import Event, Page
 
 if TYPE_CHECKING:
     from starlette.types import Receive, Scope, Send

@@ -6,9 +6,9 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query
 
+from holdfast.api.auth import Front
 from holdfast.api.bases import Name
-from holdfast.api.callers import Front
-from holdfast.front.values import GraphView, Place
+from holdfast.service.schemas import GraphView, Place
 
 router = APIRouter(prefix="/bases/{base}/graph", tags=["search"])
 

@@ -9,10 +9,10 @@ from typing import Annotated
 from fastapi import APIRouter, Path, Query, Request
 from pydantic import BaseModel, ConfigDict, Field
 
-from holdfast.api.callers import Front
-from holdfast.api.repeating import RepeatableRoute
-from holdfast.api.waiting import Wait, rested
-from holdfast.front.values import Job, Page, Queue, Reply, Summary
+from holdfast.api.auth import Front
+from holdfast.api.idempotency import RepeatableRoute
+from holdfast.api.long_poll import Wait, rested
+from holdfast.service.schemas import Job, Page, Queue, Reply, Summary
 
 router = APIRouter(prefix="/jobs", tags=["jobs"], route_class=RepeatableRoute)
 

@@ -6,8 +6,8 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query
 
-from holdfast.api.callers import Front
-from holdfast.front.values import Overview
+from holdfast.api.auth import Front
+from holdfast.service.schemas import Overview
 
 router = APIRouter(prefix="/overview", tags=["system"])
 

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from fastapi import APIRouter
 
+from holdfast.api.auth import Front
 from holdfast.api.bases import Name
-from holdfast.api.callers import Front
-from holdfast.front.values import Trial
+from holdfast.service.schemas import Trial
 
 router = APIRouter(prefix="/bases/{base}/providers", tags=["bases"])
 

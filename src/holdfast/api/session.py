@@ -11,8 +11,8 @@ from typing import Annotated
 from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from holdfast.api.callers import forgotten, known, locked, served, unknown_key
-from holdfast.api.doors import COOKIE
+from holdfast.api.auth import forgotten, known, locked, served, unknown_key
+from holdfast.api.middleware import COOKIE
 
 router = APIRouter(prefix="/session", tags=["session"])
 

@@ -9,10 +9,10 @@ from fastapi import APIRouter, Query, Request
 from pydantic import BaseModel
 
 from holdfast import __version__
-from holdfast.access.callers import Scope
-from holdfast.api.callers import Front, served
-from holdfast.core.url_secrets import masked
-from holdfast.front.values import Finding
+from holdfast.api.auth import Front, served
+from holdfast.auth import Scope
+from holdfast.service.schemas import Erasure, Finding
+from holdfast.url_secrets import masked
 
 router = APIRouter(tags=["system"])
 health = APIRouter(tags=["system"])
@@ -44,7 +44,7 @@ class Health(BaseModel):
 @router.get("/about")
 def read_about(front: Front, request: Request) -> About:
     """Tell the version, what the key may do, and for administrators the settings; secrets are never told."""
-    caller = front.reception.caller
+    caller = front.authorization.caller
     admin = caller.may(Scope.ADMIN) and caller.bases is None
     settings = served(request).settings
     return About(
@@ -67,6 +67,18 @@ def run_doctor(
 ) -> list[Finding]:
     """Compare every store with what should be there."""
     return front.accounts.doctor(fix=fix, deep=deep)
+
+
+@router.get("/erasure")
+def read_erasure(front: Front) -> Erasure:
+    """Tell how much of the deleted data is removed from the disk."""
+    return front.accounts.erasure()
+
+
+@router.post("/erasure")
+def erase(front: Front) -> Erasure:
+    """Remove deleted data from the disk now, in both stages."""
+    return front.accounts.erase()
 
 
 @health.get("/healthz", include_in_schema=False)

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any, BinaryIO, cast
 from starlette.datastructures import UploadFile
 
 from holdfast.api.problems import Refused
+from holdfast.disk import TEMPORARY, reporting_full_disk
 from holdfast.errors import BadRequest
-from holdfast.front.documents import File
-from holdfast.stores.disk import TEMPORARY, reporting_full_disk
+from holdfast.service.documents import File
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

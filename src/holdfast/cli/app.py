@@ -9,22 +9,22 @@ from typer.core import TyperGroup
 
 from holdfast import __version__
 from holdfast.cli import (
-    adding,
+    add,
     archives,
-    asking,
     bases,
     cards,
+    doctor,
     guard,
     keys,
-    looking,
+    ls,
+    operations,
     queue,
-    requesting,
-    serving,
-    showing,
-    tending,
+    search,
+    serve,
+    show,
     webhooks,
 )
-from holdfast.cli.running import At, Common, Debug, Home, Json, KeyFile, Quiet
+from holdfast.cli.command import At, Common, Debug, Home, Json, KeyFile, Quiet
 
 if TYPE_CHECKING:
     from typer._click import Context, HelpFormatter
@@ -59,15 +59,15 @@ def make() -> typer.Typer:
     """Make the app."""
     made = _typer("Index every document once, keep it, and search and ask it.")
     made.callback()(everywhere)
-    adding.declare(made)
-    asking.declare(made)
-    looking.declare(made)
-    showing.declare(made)
-    requesting.declare(made)
+    add.declare(made)
+    search.declare(made)
+    ls.declare(made)
+    show.declare(made)
+    operations.declare(made)
     archives.declare(made)
     config = _typer("What is set.")
-    tending.declare(made, config)
-    serving.declare(made)
+    doctor.declare(made, config)
+    serve.declare(made)
     made.add_typer(config, name="config", rich_help_panel="Tending")
     for name, (module, panel, meaning) in GROUPS.items():
         group = _typer(meaning)

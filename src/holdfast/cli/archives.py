@@ -7,12 +7,12 @@ from typing import Annotated
 
 import typer
 
-from holdfast.cli.exits import Exit
-from holdfast.cli.following import WholeBase
+from holdfast.cli.command import Face, command
+from holdfast.cli.exit_codes import Exit
+from holdfast.cli.format import many, size
 from holdfast.cli.options import NoWait, base_names
-from holdfast.cli.plain import many, size
-from holdfast.cli.running import Face, command
-from holdfast.cli.waiting import follow
+from holdfast.cli.progress import follow
+from holdfast.cli.wait_targets import WholeBase
 from holdfast.errors import BadRequest
 
 PANEL = "Tending"

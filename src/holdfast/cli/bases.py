@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from holdfast.cli.exits import Exit
+from holdfast.cli.command import Face, command
+from holdfast.cli.exit_codes import Exit
+from holdfast.cli.format import many, size, worded
 from holdfast.cli.options import DEFAULT_BASE, BaseName, Yes
-from holdfast.cli.plain import many, size, worded
-from holdfast.cli.running import Face, command
-from holdfast.cli.showing import far
+from holdfast.cli.show import far
 from holdfast.errors import BadRequest
 
 if TYPE_CHECKING:
-    from holdfast.front.values import Base, Counts
+    from holdfast.service.schemas import Base, Counts
 
 NewName = Annotated[str, typer.Argument(metavar="NAME", help="A name that is free.")]
 Given = Annotated[

@@ -7,12 +7,12 @@ from typing import Annotated
 
 import typer
 
-from holdfast.cli.exits import Exit
-from holdfast.cli.following import OneJob
+from holdfast.cli.command import Face, command
+from holdfast.cli.exit_codes import Exit
 from holdfast.cli.options import DEFAULT_BASE, Base, CardForm, Cursor, NoWait
-from holdfast.cli.running import Face, command
-from holdfast.cli.showing import far
-from holdfast.cli.waiting import follow
+from holdfast.cli.progress import follow
+from holdfast.cli.show import far
+from holdfast.cli.wait_targets import OneJob
 from holdfast.errors import BadSettings
 
 

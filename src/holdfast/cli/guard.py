@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from holdfast.cli.exits import Exit
-from holdfast.cli.running import Face, command
+from holdfast.cli.command import Face, command
+from holdfast.cli.exit_codes import Exit
 from holdfast.errors import BadSettings, HoldfastError
 from holdfast.logs import log_to_stderr
 

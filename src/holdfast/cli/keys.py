@@ -6,9 +6,9 @@ from typing import Annotated
 
 import typer
 
-from holdfast.cli.exits import Exit
+from holdfast.cli.command import Face, command
+from holdfast.cli.exit_codes import Exit
 from holdfast.cli.options import Scope, base_names
-from holdfast.cli.running import Face, command
 
 HEADER = ("id", "name", "scope", "bases", "begins", "created", "expires", "revoked", "last used")
 

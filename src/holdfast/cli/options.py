@@ -13,7 +13,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from holdfast.core.states import Status
+from holdfast.engine import Status
 from holdfast.settings import DATABASE, Settings
 
 DEFAULT_BASE = "default"
@@ -33,15 +33,6 @@ class Kind(StrEnum):
     URL = "url"
     DIRECTORY = "directory"
     SITEMAP = "sitemap"
-
-
-class Channel(StrEnum):
-    """What can be asked for passages."""
-
-    FULLTEXT = "fulltext"
-    VECTOR = "vector"
-    QUESTIONS = "questions"
-    GRAPH = "graph"
 
 
 def base_names(context: typer.Context, incomplete: str) -> list[str]:

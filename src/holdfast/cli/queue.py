@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from holdfast.cli.exits import Exit
-from holdfast.cli.naming import LARGEST_PAGE
+from holdfast.cli.command import Face, command
+from holdfast.cli.exit_codes import Exit
+from holdfast.cli.format import lasting
 from holdfast.cli.options import AnyBase, Cursor
-from holdfast.cli.plain import lasting
-from holdfast.cli.running import Face, command
+from holdfast.cli.resolve import LARGEST_PAGE
 
 if TYPE_CHECKING:
-    from holdfast.front.values import Job, Page
+    from holdfast.service.schemas import Job, Page
 
 HEADER = ("job", "state", "operation", "base", "document", "priority", "asked by", "asked at", "took")
 

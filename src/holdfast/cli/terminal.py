@@ -9,7 +9,7 @@ import os
 import sys
 from typing import TYPE_CHECKING, Any
 
-from holdfast.cli.plain import block, cell, written, written_line
+from holdfast.cli.format import block, cell, written, written_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

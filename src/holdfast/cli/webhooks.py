@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from holdfast.cli.exits import Exit
+from holdfast.cli.command import Face, command
+from holdfast.cli.exit_codes import Exit
 from holdfast.cli.options import Cursor, Yes, base_names
-from holdfast.cli.running import Face, command
 
 if TYPE_CHECKING:
-    from holdfast.front.values import NewWebhook, Webhook
+    from holdfast.service.schemas import NewWebhook, Webhook
 
 Id = Annotated[int, typer.Argument(metavar="ID", help="The webhook's number.")]
 
@@ -65,7 +65,7 @@ def rotate_key(face: Face) -> Exit:
     Run it on a machine of the deployment; receivers notice nothing. With HOLDFAST_SECRET_KEY put the new key first.
     """
     settings = face.settings()
-    from holdfast.front.opening import open_library  # noqa: PLC0415 - slow to load
+    from holdfast.service.opening import open_library  # noqa: PLC0415 - slow to load
 
     library = open_library(settings)
     try:

@@ -22,7 +22,7 @@ from itertools import pairwise
 from operator import attrgetter
 from typing import TYPE_CHECKING, NamedTuple
 
-from holdfast.content.tokens import TOKEN, estimate
+from holdfast.content.token_estimate import TOKEN, estimate
 from holdfast.content.units import Rank, Unit, Units, sentence_starts
 from holdfast.errors import BadSettings
 

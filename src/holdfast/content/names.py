@@ -18,7 +18,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
 from holdfast.content.blocks import Kind, blocks
-from holdfast.content.segmenting import words
+from holdfast.content.tokenize import words
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

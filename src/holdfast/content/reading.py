@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from holdfast.content import refusals
-from holdfast.content.cage import Answer, Cage
+from holdfast.content import errors
 from holdfast.content.readers.base import MIB, Limits, Reader, Reading
 from holdfast.content.readers.choosing import PREPARE, TARGET, question, read_as
 from holdfast.content.readers.files import explained, measured
 from holdfast.content.readers.kinds import FETCHED, HEAD_BYTES, HTML, identify
+from holdfast.content.sandbox import Answer, Cage
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -73,7 +73,7 @@ def _reading(answer: Answer, limits: Limits) -> Reading:
             warnings=tuple(str(warning) for warning in head["warnings"]),
         )
     except (KeyError, TypeError, ValueError, AttributeError):
-        raise refusals.reader_crashed() from None
+        raise errors.reader_crashed() from None
     if len(text) > limits.text:
-        raise refusals.too_much_text(limits.text)
+        raise errors.too_much_text(limits.text)
     return reading

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from zlib import crc32
 
 from holdfast.content.blocks import Block, Kind, blocks
-from holdfast.content.tokens import HEAVIEST, TOKEN, added, scale
+from holdfast.content.token_estimate import HEAVIEST, TOKEN, added, scale
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

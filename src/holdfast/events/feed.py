@@ -15,19 +15,19 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Self
 
-from holdfast.events.board import SPACING, Board, Progress
-from holdfast.events.catalogue import LOST, PROGRESS, Cursor, Filter, PublicEvent, types_of
+from holdfast.engine.loop import Loop
+from holdfast.events.buffer import Portion, Tail
 from holdfast.events.log import PAGE
-from holdfast.events.tail import Portion, Tail
-from holdfast.runtime.loop import Loop
+from holdfast.events.progress import SPACING, Board, Progress
+from holdfast.events.public_events import LOST, PROGRESS, Cursor, Filter, PublicEvent, types_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
     from types import TracebackType
 
-    from holdfast.core.clock import Clock
+    from holdfast.clock import Clock
+    from holdfast.db import Bell
     from holdfast.events.log import Log
-    from holdfast.stores.bells import Bell
 
 ROOM = 2000  # events kept in memory, for all together
 PERIOD = timedelta(seconds=2)  # the net for a bell that was not heard

@@ -9,17 +9,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from holdfast.engine.store import event_of
 from holdfast.events import statements as sql
-from holdfast.events.board import Running
-from holdfast.events.catalogue import EVERYTHING, Cursor, told
-from holdfast.stores.values import event_of
+from holdfast.events.progress import Running
+from holdfast.events.public_events import EVERYTHING, Cursor, told
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from holdfast.events.catalogue import Filter, PublicEvent
-    from holdfast.stores.base import LoggedEvent
-    from holdfast.stores.database import Database, Transaction
+    from holdfast.db import Database, Transaction
+    from holdfast.engine.store import LoggedEvent
+    from holdfast.events.public_events import Filter, PublicEvent
 
 PAGE = 500  # lines read at once
 FAR = 20_000  # lines looked through for one page of history

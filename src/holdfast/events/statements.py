@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 from sqlalchemy import BigInteger, Select, and_, func, literal_column, select, tuple_, update
 
-from holdfast.stores.batch import LIMIT, batch, number, word
-from holdfast.stores.tables import event_marks, events, owners, slots
+from holdfast.db import LIMIT, batch, number, word
+from holdfast.engine.store import event_marks, events, owners, slots
 
 READABLE = literal_column("(SELECT CAST(CAST(pg_snapshot_xmin(pg_current_snapshot()) AS TEXT) AS BIGINT))", BigInteger)
 NEXT_XID = literal_column("(SELECT CAST(CAST(pg_snapshot_xmax(pg_current_snapshot()) AS TEXT) AS BIGINT))", BigInteger)

@@ -9,9 +9,9 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, assert_never
 
-from holdfast.events.board import Progress
-from holdfast.events.catalogue import PROGRESS, Cursor, PublicEvent
 from holdfast.events.feed import Heartbeat, Reset
+from holdfast.events.progress import Progress
+from holdfast.events.public_events import PROGRESS, Cursor, PublicEvent
 
 if TYPE_CHECKING:
     from holdfast.events.feed import Message

@@ -12,11 +12,9 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import column, create_engine, literal_column, select, table
 from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError
 
-from holdfast.core.admission import Request
-from holdfast.core.dependencies import SlotSpec
-from holdfast.core.states import Operation
+from holdfast.engine import Operation, Request, SlotSpec
+from holdfast.engine.store import LARGEST_BATCH
 from holdfast.errors import BadRequest
-from holdfast.stores.base import LARGEST_BATCH
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

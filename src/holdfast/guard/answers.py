@@ -6,15 +6,13 @@ from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
-from holdfast.core.admission import Verdict
+from holdfast.engine import Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from datetime import timedelta
 
-    from holdfast.core.admission import Answer
-    from holdfast.core.slot import Fault, Progress
-    from holdfast.core.states import Outcome, Status
+    from holdfast.engine import Answer, Fault, Outcome, Progress, Status
 
 SENTENCES = {
     "already_in_progress": "The same work is already {status}; wait for it or cancel it.",

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from functools import wraps
 from typing import TYPE_CHECKING, Any
 
-from holdfast.core.states import Operation, Outcome
+from holdfast.engine import Operation, Outcome
 from holdfast.errors import BadRequest, BadSettings, WorkFailed
 from holdfast.extras import required
 
@@ -27,10 +27,10 @@ if TYPE_CHECKING:
 
     from celery import Celery
 
+    from holdfast.engine.store import Job
     from holdfast.guard.answers import Admission, Finished
     from holdfast.guard.guard import Guard
     from holdfast.guard.work import Work
-    from holdfast.stores.base import Job
 
 log = logging.getLogger("holdfast")
 

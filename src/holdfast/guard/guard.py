@@ -7,23 +7,23 @@ import os
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from holdfast.core.clock import SystemClock
-from holdfast.core.states import Operation
+from holdfast.clock import SystemClock
+from holdfast.engine import Operation
+from holdfast.engine.reconciler import Reconciler
+from holdfast.engine.store import LARGEST_BATCH
+from holdfast.engine.store.factory import open_store
 from holdfast.errors import BadSettings
 from holdfast.guard.work import Work
-from holdfast.runtime.reconciler import Reconciler
 from holdfast.settings import Settings
-from holdfast.stores.base import LARGEST_BATCH
-from holdfast.stores.opening import open_store
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from datetime import timedelta
 
-    from holdfast.core.slot import Ring
+    from holdfast.engine import Ring
+    from holdfast.engine.store import SqlStore
     from holdfast.guard.answers import Finished
     from holdfast.guard.lock import EarlyLock
-    from holdfast.stores.sql import SqlStore
 
 log = logging.getLogger("holdfast")
 

@@ -1,12 +1,12 @@
 """The early lock: a cheap refusal before any work begins, for pipelines that already have a Redis.
 
-Truth is kept by the fence in the database: a worker that comes late is refused there, whatever Redis believes.
-This lock only saves the money of work that would be refused in the end. So it may be absent, lost, expired or
-flushed, and nothing worse happens than work done twice and written once. Whatever Redis does, the work goes on: the
-lock neither raises into it nor stops it.
+The fence in the database decides what is written; this lock only saves the cost of work that the fence would refuse. It
+may be absent, lost, expired or flushed: then work is done twice and written once. An error of Redis neither reaches the
+work nor stops it.
 
-A held lock is extended by one thread for each process, until it is let go; a holder that dies loses its lock after
-the time to live. Celery forks its workers after the import, so client, mutex and thread belong to a process id.
+The lock itself is redis-py's. This module adds what redis-py lacks: one thread in each process that renews held locks,
+safety across forks (Celery forks its workers after the import, so client, mutex and thread belong to a process id), and
+work that goes on while Redis does not answer. A holder that dies loses its lock after the time to live.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ SHORTEST = timedelta(milliseconds=1)  # Redis counts in milliseconds
 
 
 class EarlyLock:
-    """Names that are in work somewhere; not re-entrant, and nobody ever waits for one."""
+    """A lock for each name that is being worked on: not re-entrant, and never waited for."""
 
     def __init__(
         self,
@@ -77,7 +77,7 @@ class EarlyLock:
             watch.stop()
 
     def _watch(self) -> _Watch:
-        """Find or make what belongs to this process; a mutex here might be copied locked by a fork."""
+        """Return the watch of this process. Without a mutex: a fork could copy a mutex while it is locked."""
         pid = os.getpid()
         watch = self._watches.get(pid)
         return watch or self._watches.setdefault(pid, _Watch(_client(self._url), self._ttl, self._extend))
@@ -112,7 +112,7 @@ class _Watch:
         return lock
 
     def take(self, lock: Lock) -> bool:
-        """Tell whether work may begin; a lock that Redis did not answer about may come true later."""
+        """Return whether work may begin. A lock that Redis did not answer for may be taken later, so it is watched."""
         try:
             if not lock.acquire(token=lock.local.token):
                 return False
@@ -126,7 +126,7 @@ class _Watch:
         return True
 
     def let_go(self, lock: Lock) -> None:
-        """Release what is ours; never what became somebody else's, nor what the parent of this process holds."""
+        """Release the lock, unless another holder took it over or the parent of this process holds it."""
         if self._pid != os.getpid():
             return
         known = self._forget(lock)
@@ -157,7 +157,7 @@ class _Watch:
                 self._prolong(lock)
 
     def _prolong(self, lock: Lock) -> None:
-        """Give a lock its whole time to live again, or find out that it is no longer ours."""
+        """Renew the time to live; forget the lock if another holder took it over."""
         try:
             lock.reacquire()
         except self._lost:
@@ -167,7 +167,7 @@ class _Watch:
             log.warning("lock.not_extended key=%r error=%s", lock.name, error)
 
     def _forget(self, lock: Lock) -> bool:
-        """Extend it no more; tell whether it was held until now."""
+        """Stop renewing it; return whether it was held until now."""
         with self._mutex:
             known = lock in self._held
             self._held.discard(lock)
@@ -175,7 +175,7 @@ class _Watch:
 
 
 def _client(url: str) -> Redis:
-    """Make a client that gives up at once: the library's own retries would hold the work up for many seconds."""
+    """Return a client that does not retry: the work waits for its answer."""
     with required("celery"):
         from redis import Redis  # noqa: PLC0415
         from redis.backoff import NoBackoff  # noqa: PLC0415

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
     from sqlalchemy import Connection
 
-    from holdfast.runtime.work import Task
+    from holdfast.engine.task import Task
 
 LOOK_SECONDS = 1.0  # a checkpoint asks the database at most this often
 

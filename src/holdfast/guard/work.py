@@ -8,26 +8,22 @@ from contextlib import nullcontext
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from holdfast.core.admission import BUILDS, DEFAULT_PRIORITY, Request
-from holdfast.core.dependencies import SlotSpec
-from holdfast.core.queue import Pauses
-from holdfast.core.slot import Built, Ring
-from holdfast.core.states import Operation, Outcome, Status
+from holdfast.engine import BUILDS, DEFAULT_PRIORITY, Built, Operation, Outcome, Pauses, Request, Ring, SlotSpec, Status
+from holdfast.engine.executor import Executor
+from holdfast.engine.liveness import holder_name
 from holdfast.errors import BadRequest, UnknownJob, UnknownOwner, UnknownSlot, WorkError
 from holdfast.guard.answers import Admission, Done, Finished, Standing
 from holdfast.guard.run import Run
-from holdfast.providers.failures import categorise
-from holdfast.runtime.executor import Executor
-from holdfast.runtime.liveness import holder_name
+from holdfast.llm.failures import categorise
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from contextlib import AbstractContextManager
 
-    from holdfast.core.slot import Slot
+    from holdfast.engine import Slot
+    from holdfast.engine.store import Job, Refusal
+    from holdfast.engine.task import Task
     from holdfast.guard.guard import Guard
-    from holdfast.runtime.work import Task
-    from holdfast.stores.base import Job, Refusal
 
 log = logging.getLogger("holdfast")
 

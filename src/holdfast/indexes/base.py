@@ -1,7 +1,7 @@
 """What Holdfast asks of an index, in its own database or in any store outside.
 
 Rows belong to a chunk and a recipe and are written if absent: a late worker writes the same row or none. An index
-need not know which of its rows are served; whoever searches checks each hit (`library.serving`). So it may answer
+need not know which of its rows are served; whoever searches checks each hit (`catalog.visibility`). So it may answer
 from caches, and rows that nobody needs any more only cost room until they are swept.
 """
 
@@ -11,22 +11,28 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 
+from holdfast.catalog import NO_CHAT, OFFLINE
+from holdfast.engine import Problem
 from holdfast.errors import NotNow
-from holdfast.library.catalogue import NO_CHAT, OFFLINE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
+    from holdfast.catalog import Base, Piece, Recipe
+    from holdfast.db import Database, Transaction
+    from holdfast.engine.task import Task
     from holdfast.errors import WorkError
-    from holdfast.library.builds import Piece
-    from holdfast.library.catalogue import Base, Recipe
-    from holdfast.library.memos import Memos
-    from holdfast.library.metering import Metered
-    from holdfast.runtime.work import Task
-    from holdfast.stores.database import Database, Transaction
+    from holdfast.llm import Memos, Metered
 
 
+CONTENT = "content"  # the slot that the slots of all indexes need
+LIST_VERSION = 2  # of how a text is divided and which headings a chunk stands under
 WORDS_MEMORY = 60
+
+
+def list_spec(base: Base) -> Mapping[str, Any]:
+    """Return all that the list of a document's chunks depends on beside its bytes."""
+    return {"size": base.settings.chunk_size, "overlap": base.settings.chunk_overlap, "version": LIST_VERSION}
 
 
 class NotEnabled(NotNow):
@@ -35,6 +41,11 @@ class NotEnabled(NotNow):
     def __init__(self, message: str, subcode: str = "") -> None:
         super().__init__("not_enabled", message)
         self.subcode = subcode
+
+
+def problems_of(not_enabled: Mapping[str, NotEnabled]) -> dict[str, Problem]:
+    """Return why a base cannot have some indexes, by their kinds."""
+    return {kind: Problem(code=one.subcode or one.reason, message=str(one)) for kind, one in not_enabled.items()}
 
 
 class Found(NamedTuple):
@@ -97,8 +108,21 @@ class Together(Protocol):
         ...
 
 
+@runtime_checkable
+class Rescores(Protocol):
+    """An index that can also score chunks that only other channels found, such as one by similarity."""
+
+    def scores(self, recipe: Recipe, query: str, chunks: Sequence[int]) -> tuple[Mapping[int, float], float]:
+        """Return the scores of these chunks, and the score that means nothing, such as the mean over the base."""
+        ...
+
+
 class Index(Protocol):
-    """Keeps rows by recipe and chunk, and finds them."""
+    """Keeps rows by recipe and chunk, and finds them.
+
+    Each index is a channel of the search: a package that registers one under the entry point `holdfast.indexes` needs
+    to do nothing else to be built, searched, listed and offered in API, CLI and page.
+    """
 
     kind: str
 

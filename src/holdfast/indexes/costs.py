@@ -11,23 +11,21 @@ from __future__ import annotations
 import mimetypes
 from typing import TYPE_CHECKING
 
-from holdfast.content.tokens import estimate
-from holdfast.core.states import SlotState
-from holdfast.indexes.documents import CONTENT
-from holdfast.indexes.speaking import ROOM
-from holdfast.library import item_statements as items_sql
-from holdfast.library import statements as sql
-from holdfast.library.catalogue import Kind, base_of, read_items
-from holdfast.library.prices import Price
-from holdfast.providers.batches import BYTES_PER_TOKEN
+from holdfast.catalog import Kind, read_bases, read_items, slots_of_documents
+from holdfast.content.token_estimate import estimate
+from holdfast.engine import SlotState
+from holdfast.indexes import statements as sql
+from holdfast.indexes.base import CONTENT
+from holdfast.indexes.llm_calls import ROOM
+from holdfast.llm import BYTES_PER_TOKEN, Price
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from holdfast.catalog import Base, Item
+    from holdfast.db import Transaction
     from holdfast.indexes.base import Tools
-    from holdfast.library.catalogue import Base, Item
-    from holdfast.providers.base import Models
-    from holdfast.stores.database import Transaction
+    from holdfast.llm import Models
 
 EMBEDDED = frozenset({"vector"})  # indexes that pay for embeddings of chunks
 SPOKEN = frozenset({"graph", "questions"})  # indexes that ask a language model about chunks
@@ -47,10 +45,10 @@ class Costs:
         if not numbers:
             return {}
         states: dict[int, dict[str, SlotState]] = {}
-        for document, kind, state, *_ in tx.run(items_sql.SLOTS_OF_DOCUMENTS, [[one] for one in numbers]):
+        for document, kind, state, *_ in slots_of_documents(tx, numbers):
             states.setdefault(document, {})[kind] = SlotState(state)
         ids = {int(base) for base, _ in numbers.values()}
-        bases = {one.id: one for one in map(base_of, tx.run(items_sql.READ_BASES, [[id_] for id_ in ids]))}
+        bases = {one.id: one for one in read_bases(tx, ids)}
         return {
             numbers[item.id]: self._left(tx, bases[item.base], item, states[item.id])
             for item in read_items(tx, states)

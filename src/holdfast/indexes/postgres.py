@@ -16,15 +16,15 @@ import numpy as np
 
 from holdfast.errors import Permanent
 from holdfast.indexes.base import Found
-from holdfast.indexes.fulltext import K1, B, Stemming, rarity
-from holdfast.indexes.shelving import Tables
+from holdfast.indexes.fulltext.index import K1, B, Stemming, rarity
+from holdfast.indexes.recipe_tables import Tables
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from holdfast.content.segmenting import Term
-    from holdfast.providers.base import Vector
-    from holdfast.stores.database import Database, Transaction
+    from holdfast.content.tokenize import Term
+    from holdfast.db import Database, Transaction
+    from holdfast.llm import Vector
 
 LOCK = 0x68666978  # an advisory lock of our own, so that two who make the same table wait for each other
 CANDIDATES = 2_000  # chunks that are ranked for one query

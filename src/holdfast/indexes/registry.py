@@ -8,19 +8,18 @@ from functools import cache
 from importlib.metadata import entry_points
 from typing import TYPE_CHECKING
 
+from holdfast.catalog import spec_text
 from holdfast.errors import BadSettings, StoreError
-from holdfast.indexes.base import NotEnabled
+from holdfast.indexes.base import CONTENT, NotEnabled, list_spec
 from holdfast.indexes.costs import Costs
-from holdfast.indexes.documents import CONTENT, list_spec
-from holdfast.library.catalogue import spec_text
-from holdfast.library.sweeping import Sweeper
+from holdfast.indexes.gc import Sweeper
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from importlib.metadata import EntryPoint
 
+    from holdfast.catalog import Base, Catalogue, Recipe
     from holdfast.indexes.base import Index, Tools
-    from holdfast.library.catalogue import Base, Catalogue, Recipe
 
 log = logging.getLogger("holdfast")
 

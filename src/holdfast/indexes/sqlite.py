@@ -14,21 +14,21 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from holdfast.catalog import note_removal
 from holdfast.indexes.base import WORDS_MEMORY, Found
-from holdfast.indexes.fulltext import BODY, HEADINGS, Stemming, match, tokenizer
-from holdfast.indexes.matrix import Rows
-from holdfast.indexes.postings import COST, Postings
-from holdfast.indexes.shelving import Tables
-from holdfast.stores.erasing import note_removal
+from holdfast.indexes.fulltext.bm25_cache import COST, Postings
+from holdfast.indexes.fulltext.index import BODY, HEADINGS, Stemming, match, tokenizer
+from holdfast.indexes.recipe_tables import Tables
+from holdfast.indexes.vector.vector_cache import Rows
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from numpy.typing import NDArray
 
-    from holdfast.content.segmenting import Term
-    from holdfast.providers.base import Vector
-    from holdfast.stores.database import Database, Transaction
+    from holdfast.content.tokenize import Term
+    from holdfast.db import Database, Transaction
+    from holdfast.llm import Vector
 
 LOADED = 5_000  # vectors read at once
 COUNTED_SECONDS = 60.0  # how often rows are counted, to see whether many in memory are gone

@@ -1,7 +1,8 @@
 """How far each channel is trusted on a base, measured on questions that the base itself answers.
 
-What the channels make of these questions, among a sample of chunks, tells their weights (`search.sampling`). How far
-names lead anywhere is measured on the graph itself. Measured once in a process, and again when a base has doubled.
+What the channels make of these questions, among a sample of chunks, tells their weights
+(`search.calibration_questions`). How far names lead anywhere is measured on the graph itself. Measured once in a
+process, and again when a base has doubled.
 
 Where embedding costs money nothing is asked: the weights are then what is assumed before anything is measured.
 """
@@ -14,23 +15,23 @@ import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, cast
 
+from holdfast.catalog import Builds, chunks_of_base, owners_of
 from holdfast.indexes.fulltext import stemmed
-from holdfast.indexes.graph_rows import NAMED
-from holdfast.library import statements as sql
-from holdfast.library.builds import Builds
-from holdfast.search.fusion import FULLTEXT, QUESTIONS, VECTOR, calibrate, join
-from holdfast.search.sampling import SEED, Pool
-from holdfast.search.walking import trust
+from holdfast.indexes.graph import NAMED
+from holdfast.search import statements as sql
+from holdfast.search.calibration_questions import SEED, Pool
+from holdfast.search.fusion import FULLTEXT, GRAPH, QUESTIONS, VECTOR, calibrate, join
+from holdfast.search.graph_walk import trust
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from holdfast.catalog import Base, Recipe
+    from holdfast.db import Database
+    from holdfast.indexes import Indexes
     from holdfast.indexes.questions import QuestionsIndex
-    from holdfast.indexes.registry import Indexes
-    from holdfast.indexes.vector import VectorIndex
-    from holdfast.library.catalogue import Base, Recipe
-    from holdfast.search.tying import Ties
-    from holdfast.stores.database import Database
+    from holdfast.indexes.vector.index import VectorIndex
+    from holdfast.search.graph_links import Ties
 
 POOL = 2_000  # chunks among which the answers are looked for
 DOCUMENTS = 200  # that are looked at for whether another one names them
@@ -73,7 +74,7 @@ class Calibrations:
         else:
             sample = self._sample(base)
             known = Measured(
-                weights=self._weights(sample, recipes),
+                weights=_with_others(self._weights(sample, recipes), recipes),
                 ties=self._trust(sample, ties),
                 recipes=dict(recipes),
                 chunks=chunks,
@@ -90,7 +91,7 @@ class Calibrations:
     def _sample(self, base: Base) -> dict[int, int]:
         """Choose some chunks, always the same of the same base; return whose each is."""
         with self._database.reading() as tx:
-            rows = tx.run(sql.CHUNKS_OF_BASE, base=base.key)
+            rows = chunks_of_base(tx, base.key)
         chance = random.Random(SEED)  # noqa: S311 - the same sample each time is what is wanted
         return dict(chance.sample(rows, min(POOL, len(rows))))
 
@@ -134,13 +135,20 @@ class Calibrations:
         asked = dict(list(chosen.items())[:DOCUMENTS])
         naming = ties.naming([one for some in asked.values() for one in some])
         with self._database.reading() as tx:
-            rows = tx.run(sql.OWNERS_OF, [[chunk] for chunk in {one for some in naming.values() for one in some}])
-        owners = dict(rows)
+            owners = dict(owners_of(tx, {one for some in naming.values() for one in some}))
         named = sum(
             any(owners.get(chunk, owner) != owner for one in some for chunk in naming[one])
             for owner, some in asked.items()
         )
         return trust(named, len(asked))
+
+
+def _with_others(weights: Mapping[str, float], recipes: Mapping[str, Recipe]) -> Mapping[str, float]:
+    """Give the channels of other packages the share that is assumed before anything is measured."""
+    for name in recipes:
+        if name not in weights and name != GRAPH:
+            weights = join(weights, name, [])
+    return weights
 
 
 def _alike(recipes: Mapping[str, Recipe]) -> bool:

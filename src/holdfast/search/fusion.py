@@ -38,11 +38,12 @@ class Channel:
         return bool(self.hits) and self.hits[0][1] > self.floor
 
 
-class Standing(NamedTuple):
-    """Where a chunk stands in one channel."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scored:
+    """Where one channel has a hit; rank 0 if it scored it without having found it."""
 
     score: float
-    rank: int  # 1 is best; 0 if the channel scored it without having found it
+    rank: int
 
 
 class Fused(NamedTuple):
@@ -50,7 +51,7 @@ class Fused(NamedTuple):
 
     chunk: int
     score: float
-    channels: Mapping[str, Standing]  # by name, of every channel that knows it
+    channels: Mapping[str, Scored]  # by name, of every channel that knows it
 
 
 class Sample(NamedTuple):
@@ -79,8 +80,12 @@ class Ranking:
                 if rank < ranks.get(chunk, math.inf):
                     ranks[chunk] = rank
         for _, _, chunk in sorted((-score, ranks.get(chunk, math.inf), chunk) for chunk, score in self.scores.items()):
-            standings = {name: Standing(*found[chunk]) for name, found in known.items() if chunk in found}
-            yield Fused(chunk, self.scores[chunk], standings)
+            channels = {
+                name: Scored(score=found[chunk][0], rank=found[chunk][1])
+                for name, found in known.items()
+                if chunk in found
+            }
+            yield Fused(chunk, self.scores[chunk], channels)
 
     def add(self, channel: Channel) -> Ranking:
         """Return the ranking with a channel whose scores are on its scale already, as those of a walk are."""

@@ -14,18 +14,18 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, BinaryIO, NamedTuple
 
+from holdfast.content.errors import file_missing, not_a_file
 from holdfast.content.readers.files import explained
-from holdfast.content.refusals import file_missing, not_a_file
-from holdfast.core.wellformed import nfc
-from holdfast.sources import refusals
-from holdfast.sources.ignoring import GIT_FILE, OWN_FILE, USUAL, Ignoring, Patterns
-from holdfast.sources.limits import NO_LIMITS, Fences, FolderLimits, is_own_name
+from holdfast.sources import errors
+from holdfast.sources.folder_limits import NO_LIMITS, Fences, FolderLimits, is_own_name
+from holdfast.sources.gitignore import GIT_FILE, OWN_FILE, USUAL, Ignoring, Patterns
+from holdfast.wellformed import nfc
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from holdfast.core.clock import Moment
+    from holdfast.clock import Moment
 
 ALWAYS_LEFT_OUT = frozenset({".git", ".hg", ".svn"})  # no pattern brings them back
 IGNORE_FILE_BYTES = 1 << 20
@@ -165,14 +165,14 @@ def open_found(root: Path, relative: str, limits: FolderLimits = NO_LIMITS) -> I
                 folder = _step(part, folder)
                 held.callback(os.close, folder)
                 if fences.own(os.fstat(folder)):
-                    raise refusals.own_data()
+                    raise errors.own_data()
             file = held.enter_context(os.fdopen(_open_file(parts[-1], folder), "rb"))
             if fences.own(os.fstat(file.fileno())) or is_own_name(parts[-1], fences.own_names(folder)):
-                raise refusals.own_data()
+                raise errors.own_data()
         before = _regular(file)
         yield Opened(file, before)
         if _regular(file) != before:
-            raise refusals.file_changed()
+            raise errors.file_changed()
 
 
 def shown(path: str) -> str:
@@ -301,13 +301,13 @@ def _open_folder(root: Path) -> int:
     try:
         return os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except FileNotFoundError:
-        raise refusals.folder_missing() from None
+        raise errors.folder_missing() from None
     except (NotADirectoryError, ValueError):
-        raise refusals.not_a_folder() from None
+        raise errors.not_a_folder() from None
     except PermissionError:
-        raise refusals.folder_not_permitted() from None
+        raise errors.folder_not_permitted() from None
     except OSError:
-        raise refusals.folder_missing() from None
+        raise errors.folder_missing() from None
 
 
 def _open_file(name: str, folder: int) -> int:
@@ -320,14 +320,14 @@ def _open_file(name: str, folder: int) -> int:
 def _step(name: str, folder: int) -> int:
     """Go one folder down, and through no link."""
     if stat.S_ISLNK(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode):
-        raise refusals.outside_folder()
+        raise errors.outside_folder()
     return os.open(name, FOLDER, dir_fd=folder)
 
 
 def _parts(relative: str) -> list[str]:
     parts = relative.split("/")
     if "\0" in relative or not {"", ".", ".."}.isdisjoint(parts):  # an absolute path begins with an empty part
-        raise refusals.outside_folder()
+        raise errors.outside_folder()
     if not _is_text(relative) or any(len(part.encode()) > LONGEST_NAME for part in parts):
         raise file_missing()
     return parts

@@ -13,16 +13,16 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
-from holdfast.core.url_secrets import masked, secret_in
 from holdfast.errors import Permanent, Transient, WorkError
-from holdfast.sources import refusals
-from holdfast.sources.dialing import Resolve, look_up
-from holdfast.sources.listing import Entry, entries
-from holdfast.sources.reach import PUBLIC, Reach
+from holdfast.sources import errors
+from holdfast.sources.address_policy import PUBLIC, Reach
+from holdfast.sources.gunzip import MAGIC, BadGzip, gathered, unpacked
 from holdfast.sources.robots import MOST_BYTES, Robots
-from holdfast.sources.unpacking import MAGIC, BadGzip, gathered, unpacked
+from holdfast.sources.safe_transport import Resolve, look_up
+from holdfast.sources.sitemap_xml import Entry, entries
 from holdfast.sources.urls import Url
 from holdfast.sources.web import AGENT, MIB, FetchLimits, Page, fetch
+from holdfast.url_secrets import masked, secret_in
 
 if TYPE_CHECKING:
     import ssl
@@ -115,7 +115,7 @@ class _Expanding:
         """Read one list after the other."""
         self.end = time.monotonic() + self.limits.seconds
         if not self._welcome(self.first):
-            raise refusals.robots_refuse()
+            raise errors.robots_refuse()
         lists: deque[tuple[Url, int]] = deque([(self.first, 1)])
         seen = {self.first}
         while lists:
@@ -157,14 +157,14 @@ class _Expanding:
             try:
                 body = gathered(unpacked([body], most), most)
             except BadGzip:
-                raise refusals.not_a_sitemap() from None
+                raise errors.not_a_sitemap() from None
         self.read += len(body)
         return body
 
     def _time_left(self) -> float:
         left = self.end - time.monotonic()
         if left <= 0:
-            raise refusals.fetched_too_slowly(self.limits.seconds)
+            raise errors.fetched_too_slowly(self.limits.seconds)
         return left
 
     def _list(self, found: Url, entry: Entry) -> None:

@@ -14,7 +14,7 @@ from urllib.parse import quote, urljoin, urlsplit
 
 import idna
 
-from holdfast.sources import refusals
+from holdfast.sources import errors
 
 PORTS = {"http": 80, "https": 443}
 LONGEST = 4096
@@ -43,20 +43,20 @@ class Url:
         """Read what a person typed or a server sent; refuses with `Permanent`."""
         text = text.strip()
         if len(text) > LONGEST:
-            raise refusals.bad_url(f"has more than {LONGEST} characters")
+            raise errors.bad_url(f"has more than {LONGEST} characters")
         if FORBIDDEN.search(text):
-            raise refusals.bad_url("holds a blank, a backslash or a control character")
+            raise errors.bad_url("holds a blank, a backslash or a control character")
         try:
             parts = urlsplit(text)
             port = parts.port
         except ValueError:
-            raise refusals.bad_url("is not written as one") from None
+            raise errors.bad_url("is not written as one") from None
         if parts.scheme not in PORTS:
-            raise refusals.bad_url("does not begin with http:// or https://")
+            raise errors.bad_url("does not begin with http:// or https://")
         if "@" in parts.netloc:
-            raise refusals.bad_url("holds a user name or a password, which would be kept and shown")
+            raise errors.bad_url("holds a user name or a password, which would be kept and shown")
         if port == 0:
-            raise refusals.bad_url("names port 0")
+            raise errors.bad_url("names port 0")
         return cls(
             scheme=parts.scheme,
             host=_host(parts.netloc),
@@ -70,7 +70,7 @@ class Url:
         try:
             return Url.parse(urljoin(str(self), location.strip()))
         except ValueError:
-            raise refusals.bad_url("is not written as one") from None
+            raise errors.bad_url("is not written as one") from None
 
     @property
     def authority(self) -> str:
@@ -92,7 +92,7 @@ def _host(netloc: str) -> str:
     if netloc.startswith("["):
         inside, bracket, behind = netloc[1:].partition("]")
         if not bracket or (behind and not behind.startswith(":")):
-            raise refusals.bad_url("has a host that is not written as one")
+            raise errors.bad_url("has a host that is not written as one")
         return _ipv6(inside)
     return host_name(netloc.partition(":")[0])
 
@@ -106,7 +106,7 @@ def host_name(name: str) -> str:
     if NUMBER.fullmatch(labels[-1]):
         return _ipv4(name)
     if len(name) > HOST_LENGTH or not all(LABEL.fullmatch(label) for label in labels):
-        raise refusals.bad_url("has a host that is not written as one")
+        raise errors.bad_url("has a host that is not written as one")
     return name
 
 
@@ -114,7 +114,7 @@ def _in_ascii(name: str) -> str:
     try:
         return idna.encode(name, uts46=True).decode("ascii").removesuffix(".")
     except ValueError:  # what idna raises
-        raise refusals.bad_url("has a host that no name can be") from None
+        raise errors.bad_url("has a host that no name can be") from None
 
 
 def _ipv4(text: str) -> str:
@@ -122,16 +122,16 @@ def _ipv4(text: str) -> str:
     try:
         return str(ipaddress.IPv4Address(text))
     except ValueError:
-        raise refusals.bad_url("has a number for a host that is not written as 192.0.2.1") from None
+        raise errors.bad_url("has a number for a host that is not written as 192.0.2.1") from None
 
 
 def _ipv6(text: str) -> str:
     try:
         address = ipaddress.IPv6Address(text)
     except ValueError:
-        raise refusals.bad_url("has brackets without an IPv6 address") from None
+        raise errors.bad_url("has brackets without an IPv6 address") from None
     if address.scope_id:
-        raise refusals.bad_url("names an interface of this machine")
+        raise errors.bad_url("names an interface of this machine")
     return address.compressed
 
 

@@ -20,11 +20,11 @@ import httpcore2
 
 from holdfast.content.readers.decoding import is_text
 from holdfast.content.readers.kinds import HEAD_BYTES, SIGNATURES
-from holdfast.sources import refusals
-from holdfast.sources.dialing import Deadline, Dialer, Resolve, address_of, explained, look_up, trusted
-from holdfast.sources.reach import PUBLIC, Reach
-from holdfast.sources.replies import headers_of, retry_after
-from holdfast.sources.unpacking import BadGzip, gathered, unpacked
+from holdfast.sources import errors
+from holdfast.sources.address_policy import PUBLIC, Reach
+from holdfast.sources.gunzip import BadGzip, gathered, unpacked
+from holdfast.sources.headers import headers_of, retry_after
+from holdfast.sources.safe_transport import Deadline, Dialer, Resolve, address_of, explained, look_up, trusted
 from holdfast.sources.urls import Url
 
 if TYPE_CHECKING:
@@ -122,7 +122,7 @@ def fetch(
             if answer.status not in REDIRECTS or "location" not in headers:
                 return _result(here, known, answer, headers, limits)
         here = here.join(_as_sent(headers["location"]))
-    raise refusals.too_many_redirects(limits.redirects)
+    raise errors.too_many_redirects(limits.redirects)
 
 
 def _result(
@@ -133,7 +133,7 @@ def _result(
     _check_status(here, answer.status, headers)
     mime, charset = _media(headers.get("content-type", ""))
     if mime.startswith(WITHOUT_TEXT):
-        raise refusals.not_text(mime)
+        raise errors.not_text(mime)
     body = _body(here, answer.iter_stream(), headers, limits.bytes)
     return Page(
         url=str(here),
@@ -149,26 +149,26 @@ def _check_status(here: Url, status: int, headers: dict[str, str]) -> None:
     if status in WHOLE:
         return
     if status in GONE:
-        raise refusals.gone(status)
+        raise errors.gone(status)
     if status in FORBIDDEN:
-        raise refusals.forbidden(status)
+        raise errors.forbidden(status)
     if status in BUSY or status >= SERVER_ERRORS:
-        raise refusals.busy(status, retry_after(headers.get("retry-after", ""), datetime.now(UTC)))
-    raise refusals.refused_by_server(status) if status >= CLIENT_ERRORS else refusals.bad_answer(here.host)
+        raise errors.busy(status, retry_after(headers.get("retry-after", ""), datetime.now(UTC)))
+    raise errors.refused_by_server(status) if status >= CLIENT_ERRORS else errors.bad_answer(here.host)
 
 
 def _body(here: Url, pieces: Iterable[bytes], headers: dict[str, str], most: int) -> bytes:
     """Read to the end, and never more than `most` bytes, packed or not."""
     if headers.get("content-length", "").isdecimal() and int(headers["content-length"][:20]) > most:
-        raise refusals.too_big(most)
+        raise errors.too_big(most)
     coding = headers.get("content-encoding", "identity").strip().lower()
     if coding in {"gzip", "x-gzip"}:
         try:
             return gathered(unpacked(pieces, most), most)
         except BadGzip:
-            raise refusals.bad_answer(here.host) from None
+            raise errors.bad_answer(here.host) from None
     if coding not in {"identity", ""}:  # we asked for gzip or nothing
-        raise refusals.bad_answer(here.host)
+        raise errors.bad_answer(here.host)
     return gathered(pieces, most)
 
 

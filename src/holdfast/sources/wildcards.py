@@ -1,7 +1,7 @@
-"""Wildcards of git become regular expressions over bytes.
+"""Translates the wildcards of git into regular expressions over bytes.
 
-They never scan back: between two stars the first place that fits is as good as any other, so each stretch is atomic.
-A pattern made to keep a scanner busy costs no more than any other.
+The expressions do not backtrack: between two stars the first match is as good as any later one, so each part is an
+atomic group. A hostile pattern takes no longer than any other.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ NAMED_CLASSES = {
 NAMED_CLASS = re.compile(rb"\[:([^\]]*):\]")
 
 
-class Hopeless(Exception):
-    """The pattern matches nothing, as git has it: a bracket without an end, an unknown class."""
+class InvalidPattern(Exception):
+    """The pattern matches nothing in git either: a bracket without an end, an unknown class."""
 
 
 def translated(pattern: bytes) -> bytes:
-    """Translate a pattern for a whole path, whose parts are divided by `/`."""
+    """Translate a pattern for a whole path."""
     if not pattern:
-        raise Hopeless
+        raise InvalidPattern
     stretches: list[list[bytes]] = [[]]
     for part in _parts(pattern):
         if part.strip(b"*") or len(part) < len(b"**"):
@@ -49,7 +49,7 @@ def translated(pattern: bytes) -> bytes:
 
 
 def _parts(pattern: bytes) -> list[bytes]:
-    """Divide at slashes; one in brackets does not divide."""
+    """Split at slashes, except in brackets."""
     parts = [b""]
     place = 0
     while place < len(pattern):
@@ -67,7 +67,7 @@ def _parts(pattern: bytes) -> list[bytes]:
 
 
 def _name(pattern: bytes) -> bytes:
-    """Translate a pattern for one part of a path. Only the last `*` may give back what it took."""
+    """Translate a pattern for one part of a path. Only the last `*` may backtrack."""
     chunks = [b""]
     place = 0
     while place < len(pattern):
@@ -82,7 +82,7 @@ def _name(pattern: bytes) -> bytes:
             chunks[-1] += translated
         elif sign == b"\\":
             if place == len(pattern):
-                raise Hopeless
+                raise InvalidPattern
             chunks[-1] += re.escape(pattern[place : place + 1])
             place += 1
         else:
@@ -95,7 +95,7 @@ def _name(pattern: bytes) -> bytes:
 
 
 def _bracket(pattern: bytes, place: int) -> tuple[bytes, int]:
-    """Translate what stands in brackets; return it and the place behind."""
+    """Translate a bracket expression; return it and the position behind it."""
     negated = pattern[place : place + 1] in {b"!", b"^"}
     place += negated
     members: list[bytes] = []
@@ -104,7 +104,7 @@ def _bracket(pattern: bytes, place: int) -> tuple[bytes, int]:
         named = NAMED_CLASS.match(pattern, place)
         if named:
             if named[1] not in NAMED_CLASSES:
-                raise Hopeless
+                raise InvalidPattern
             members.append(NAMED_CLASSES[named[1]])
             place = named.end()
             continue
@@ -121,10 +121,10 @@ def _bracket(pattern: bytes, place: int) -> tuple[bytes, int]:
 
 
 def _member(pattern: bytes, place: int) -> tuple[bytes, int]:
-    """Take one byte of a bracket, which a backslash may stand before."""
+    """Read one byte of a bracket expression, with or without a backslash."""
     place += pattern[place : place + 1] == b"\\"
     if place >= len(pattern):
-        raise Hopeless
+        raise InvalidPattern
     return pattern[place : place + 1], place + 1
 
 

@@ -10,9 +10,20 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 from starlette.staticfiles import StaticFiles
 
-from holdfast.web.errorpages import ErrorPages
-from holdfast.web.pages import activity, asking, cards, document, documents, graph, overview, queue, settings, signin
-from holdfast.web.words import LANGUAGES, written
+from holdfast.web.error_pages import ErrorPages
+from holdfast.web.i18n import LANGUAGES, written
+from holdfast.web.pages import (
+    activity,
+    cards,
+    document,
+    documents,
+    graph,
+    overview,
+    queue,
+    search,
+    settings,
+    signin,
+)
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
@@ -22,7 +33,7 @@ PAGES = (
     overview.router,
     documents.router,
     document.router,
-    asking.router,
+    search.router,
     graph.router,
     cards.router,
     queue.router,

@@ -18,7 +18,7 @@ import zlib
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from holdfast.content import refusals
+from holdfast.content import errors
 from holdfast.content.readers.files import ParsedFile
 from holdfast.content.readers.kinds import Kind, zip_kind
 
@@ -49,16 +49,16 @@ def inspect(path: Path, limits: Limits) -> Kind:
         with ParsedFile(path) as file, zipfile.ZipFile(file) as archive:
             entries = archive.infolist()
             if len(entries) > MOST_ENTRIES:
-                raise refusals.too_much_inside(limits.expanded)
+                raise errors.too_much_inside(limits.expanded)
             _check_places(entries, file)
             _check_sizes(entries, limits)
             for entry in entries:
                 _check_content(entry, file)
             mime = archive.read("mimetype") if "mimetype" in archive.namelist() else b""
     except NotImplementedError:
-        raise refusals.reader_failed() from None
+        raise errors.reader_failed() from None
     except (zipfile.BadZipFile, zlib.error, struct.error, EOFError, ValueError):
-        raise refusals.unreadable() from None
+        raise errors.unreadable() from None
     return zip_kind([entry.filename for entry in entries], mime)
 
 
@@ -66,18 +66,18 @@ def _check_places(entries: list[zipfile.ZipInfo], file: BinaryIO) -> None:
     """Refuse entries that lie over each other: the same bytes would be unpacked many times."""
     places = sorted((entry.header_offset, _start(entry, file) + entry.compress_size) for entry in entries)
     if any(after < end for (_, end), (after, _) in pairwise(places)):
-        raise refusals.unreadable()
+        raise errors.unreadable()
 
 
 def _check_sizes(entries: list[zipfile.ZipInfo], limits: Limits) -> None:
     """Judge by what is declared; that it is true is checked later."""
     if any(entry.flag_bits & ENCRYPTED_FLAG for entry in entries):
-        raise refusals.encrypted()
+        raise errors.encrypted()
     swollen = any(
         entry.file_size > SHRINKING_FROM and entry.file_size > entry.compress_size * MOST_SHRINKING for entry in entries
     )
     if swollen or sum(entry.file_size for entry in entries) > limits.expanded:
-        raise refusals.too_much_inside(limits.expanded)
+        raise errors.too_much_inside(limits.expanded)
 
 
 def _check_content(entry: zipfile.ZipInfo, file: BinaryIO) -> None:
@@ -88,12 +88,12 @@ def _check_content(entry: zipfile.ZipInfo, file: BinaryIO) -> None:
         size += len(piece)
         checksum = zlib.crc32(piece, checksum)
         if size > entry.file_size:
-            raise refusals.unreadable()
+            raise errors.unreadable()
         if is_xml and any(mark in tail + piece for mark in ENTITIES):
-            raise refusals.reader_failed()
+            raise errors.reader_failed()
         tail = piece[-LONGEST_ENTITY_MARK:]
     if checksum != entry.CRC and entry.filename.lower().endswith(TEXT_NAMES):
-        raise refusals.unreadable()
+        raise errors.unreadable()
 
 
 def _unpacked(entry: zipfile.ZipInfo, file: BinaryIO) -> Iterator[bytes]:

@@ -6,7 +6,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from holdfast.content import refusals
+from holdfast.content import errors
 from holdfast.content.readers import archives
 from holdfast.content.readers.base import Limits, Reader, Reading
 from holdfast.content.readers.documents import DocumentReader, PageReader, pdf_fault
@@ -36,7 +36,7 @@ def read_as(kind: Kind, path: Path, name: str, limits: Limits) -> Reading:
             raise
         reading = replace(others[0].read(path, name), warnings=("The file is damaged; only its words were read.",))
     if len(reading.text) > limits.text:
-        raise refusals.too_much_text(limits.text)
+        raise errors.too_much_text(limits.text)
     return reading
 
 

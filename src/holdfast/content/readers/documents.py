@@ -13,7 +13,7 @@ import re
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from holdfast.content import refusals
+from holdfast.content import errors
 from holdfast.content.readers.articles import main_part
 from holdfast.content.readers.base import Limits, Reading
 from holdfast.content.readers.cleaning import clean, close_gaps, first_heading, given, has_words, short
@@ -96,13 +96,13 @@ class DocumentReader:
         """Tell whether the disk, our reader or the file is at fault. Zip containers were found intact before."""
         contents(path, self._limits)  # raises if the disk is at fault
         if self._kind == PDF and (fault := pdf_fault()):
-            return refusals.reader_broken("PDFium", fault)
+            return errors.reader_broken("PDFium", fault)
         damaged = self._kind == PDF or (self._kind in COMPOUND and not _intact(path))
         return _refusal(error, self._limits, damaged=damaged)
 
     def _check_pages(self, count: int) -> None:
         if count > self._limits.pages:
-            raise refusals.too_many_pages(count, self._limits.pages)
+            raise errors.too_many_pages(count, self._limits.pages)
 
     def _config(self, kreuzberg: Any) -> Any:
         slides = kreuzberg.PageConfig(insert_page_markers=True, marker_format=f"\n\n{MARKER}\n\n")
@@ -116,7 +116,7 @@ class DocumentReader:
         first, *slides = parts
         text = close_gaps("\n\n".join(part for part in parts if part))
         if not has_words(text):
-            raise refusals.no_text()
+            raise errors.no_text()
         pages = page_starts(text, result.document["nodes"]) if self._kind == PDF else _slide_starts(slides, first)
         self._check_pages(len(pages))
         return Reading(
@@ -151,7 +151,7 @@ class PageReader:
         page = main_part(_without_furniture(decoded.text)) if self._main else decoded.text
         text = markdown(page, self._limits)
         if not has_words(text):
-            raise refusals.no_text()
+            raise errors.no_text()
         title = TITLE.search(decoded.text)
         return Reading(
             text=text,
@@ -204,7 +204,7 @@ def _library() -> Any:
     try:
         return import_module("kreuzberg")
     except ModuleNotFoundError:
-        raise refusals.reader_missing() from None
+        raise errors.reader_missing() from None
 
 
 def _config(kreuzberg: Any, output: str) -> Any:
@@ -222,10 +222,10 @@ def _config(kreuzberg: Any, output: str) -> Any:
 def _refusal(error: Exception, limits: Limits, *, damaged: bool) -> Exception:
     """Tell from its words why kreuzberg gave up; the words themselves may quote the file."""
     if OVER_ITS_LIMIT.search(str(error)):
-        return refusals.too_much_inside(limits.expanded)
+        return errors.too_much_inside(limits.expanded)
     if PROTECTED.search(str(error)):
-        return refusals.encrypted()
-    return refusals.unreadable() if damaged else refusals.reader_failed()
+        return errors.encrypted()
+    return errors.unreadable() if damaged else errors.reader_failed()
 
 
 def _intact(path: Path) -> bool:

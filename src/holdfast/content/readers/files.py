@@ -9,7 +9,7 @@ import stat
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from holdfast.content import refusals
+from holdfast.content import errors
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -44,13 +44,13 @@ def measured(path: Path, limits: Limits) -> int:
     try:
         status = path.stat()
     except ValueError:  # a NUL in the path
-        raise refusals.file_missing() from None
+        raise errors.file_missing() from None
     if not stat.S_ISREG(status.st_mode):
-        raise refusals.not_a_file()
+        raise errors.not_a_file()
     if status.st_size > limits.bytes:
-        raise refusals.too_many_bytes(status.st_size, limits.bytes)
+        raise errors.too_many_bytes(status.st_size, limits.bytes)
     if status.st_size == 0:
-        raise refusals.no_text()
+        raise errors.no_text()
     return status.st_size
 
 
@@ -61,7 +61,7 @@ def contents(path: Path, limits: Limits) -> bytes:
         if len(data) == USUAL:
             data += file.read(limits.bytes + 1 - USUAL)
     if len(data) > limits.bytes:
-        raise refusals.too_many_bytes(len(data), limits.bytes)
+        raise errors.too_many_bytes(len(data), limits.bytes)
     return data
 
 
@@ -71,8 +71,8 @@ def explained() -> Iterator[None]:
     try:
         yield
     except (FileNotFoundError, NotADirectoryError):
-        raise refusals.file_missing() from None
+        raise errors.file_missing() from None
     except PermissionError:
-        raise refusals.not_permitted() from None
+        raise errors.not_permitted() from None
     except OSError as error:
-        raise refusals.not_a_file() if error.errno == errno.ELOOP else refusals.file_unavailable() from None
+        raise errors.not_a_file() if error.errno == errno.ELOOP else errors.file_unavailable() from None

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import PurePath
 from typing import TYPE_CHECKING
 
-from holdfast.content import refusals
+from holdfast.content import errors
 from holdfast.content.readers.compound import root_names
 from holdfast.content.readers.decoding import is_text
 
@@ -182,7 +182,7 @@ def identify(head: bytes, name: str) -> Kind:
     if extension == "pdf" and any(mark in head for mark in PDF_MARKS):
         return PDF
     if not is_text(head):
-        raise refusals.unreadable() if extension in PARSED_NAMES else refusals.unsupported("binary data")
+        raise errors.unreadable() if extension in PARSED_NAMES else errors.unsupported("binary data")
     return _text_kind(head, extension)
 
 
@@ -195,20 +195,20 @@ def zip_kind(names: Collection[str], mime: bytes) -> Kind:
             return kind
     if "META-INF/container.xml" in names:
         return EPUB
-    raise refusals.unsupported("an archive")
+    raise errors.unsupported("an archive")
 
 
 def ole_kind(file: BinaryIO, name: str) -> Kind:
     """Say what an OLE container holds, by the names under its root; where those are lost, believe the name."""
     names = root_names(file)
     if names & PROTECTED_STREAMS:
-        raise refusals.encrypted()
+        raise errors.encrypted()
     for stream, kind in OLE_STREAMS:
         if stream in names:
             return kind
     named = {"doc": DOC, "xls": XLS, "ppt": PPT, "pps": PPT, "msg": MSG}.get(_extension(name))
     if named is None:
-        raise refusals.unsupported("an OLE container of an unknown program")
+        raise errors.unsupported("an OLE container of an unknown program")
     return named
 
 

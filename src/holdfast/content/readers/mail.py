@@ -9,7 +9,7 @@ import email
 import email.policy
 from typing import TYPE_CHECKING, cast
 
-from holdfast.content import refusals
+from holdfast.content import errors
 from holdfast.content.readers.base import Limits, Reading
 from holdfast.content.readers.cleaning import clean, given, has_words, short
 from holdfast.content.readers.decoding import decode
@@ -37,9 +37,9 @@ class MailReader:
             headers = {key: short(message[key]) for key in HEADERS if message[key]}
             body = _body(message, self._limits)
         except (ValueError, LookupError, TypeError, AttributeError, RecursionError):  # what bad headers make it raise
-            raise refusals.unreadable() from None
+            raise errors.unreadable() from None
         if not has_words(headers.get("Subject", "") + body):
-            raise refusals.no_text()
+            raise errors.no_text()
         return Reading(
             text=clean("\n".join(f"{key}: {value}" for key, value in headers.items()) + "\n\n" + body),
             title=given(headers.get("Subject")),

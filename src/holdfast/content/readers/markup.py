@@ -1,6 +1,7 @@
-"""The tags of a web page become a tree, as forgiving as pages need it, in time that grows with their length alone.
+"""Parses a web page into a tree, tolerant of broken HTML, in time and memory linear in the length of the page.
 
-Not the parser of the standard library: some versions of it take a minute for a page of 60 KB that never ends a tag.
+Other parsers are not linear on hostile pages: html.parser takes a minute for 60 KB of tags that never end, and an HTML5
+parser such as lexbor needs more than 3 GB for 54 KB of formatting tags (docs/decisions/0017).
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ def words(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
-DEEPEST = 200  # elements below stand side by side
+DEEPEST = 200  # deeper elements become siblings
 VOID = words("area base br col embed hr img input link meta param source track wbr")
 BLOCKS = words(
     "address article aside blockquote details dialog div dl fieldset figure footer form h1 h2 h3 h4 h5 h6 header hr "

@@ -9,7 +9,7 @@ import json
 import re
 from typing import TYPE_CHECKING, Any
 
-from holdfast.content import refusals
+from holdfast.content import errors
 from holdfast.content.readers.base import Limits, Reading
 from holdfast.content.readers.cleaning import clean, first_heading, has_words, short
 from holdfast.content.readers.decoding import decode
@@ -37,9 +37,9 @@ class NotebookReader:
             language = short(notebook.get("metadata", {}).get("kernelspec", {}).get("language", ""))
             text = clean("\n\n".join(part for cell in notebook["cells"] for part in _parts(cell, language)))
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-            raise refusals.unreadable() from None
+            raise errors.unreadable() from None
         if not has_words(text):
-            raise refusals.no_text()
+            raise errors.no_text()
         metadata = NOTEBOOK.metadata | ({"programming_language": language} if language else {})
         return Reading(text=text, title=first_heading(text), metadata=metadata)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from holdfast.content import refusals
+from holdfast.content import errors
 from holdfast.content.readers.base import Limits, Reading
 from holdfast.content.readers.cleaning import clean, first_heading, given, has_words
 from holdfast.content.readers.decoding import Decoded, decode
@@ -34,7 +34,7 @@ class PlainReader:
         decoded = decode(contents(path, self._limits))
         text = clean(decoded.text)
         if not has_words(text):
-            raise refusals.no_text()
+            raise errors.no_text()
         return Reading(
             text=text,
             title=_title(text) if self._kind == MARKDOWN else None,

@@ -10,7 +10,7 @@ import zipfile
 from typing import TYPE_CHECKING
 from xml.etree import ElementTree as ET
 
-from holdfast.content import refusals
+from holdfast.content import errors
 from holdfast.content.readers.base import Reading
 from holdfast.content.readers.cleaning import clean, has_words
 from holdfast.content.readers.files import ParsedFile
@@ -38,14 +38,14 @@ class SlideReader:
             with ParsedFile(path) as file, zipfile.ZipFile(file) as archive:
                 slides = _open_slides(archive) if self._kind == ODP else _powerpoint_slides(archive)
         except (zipfile.BadZipFile, KeyError, ValueError, ET.ParseError):
-            raise refusals.unreadable() from None
+            raise errors.unreadable() from None
         starts, text = [], ""
         for slide in slides:
             text += "\n\n" if text and slide else ""
             starts.append(len(text))
             text += slide
         if not has_words(text):
-            raise refusals.no_text()
+            raise errors.no_text()
         return Reading(text=text, pages=tuple(starts), metadata=self._kind.metadata)
 
 

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from fastapi import APIRouter, Query
 from fastapi.responses import HTMLResponse
 
-from holdfast.access.callers import Scope
-from holdfast.web.painting import Visiting
+from holdfast.auth import Scope
+from holdfast.web.render import Visiting
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from holdfast.front.local import Local
+    from holdfast.service.local import Local
 
 router = APIRouter()
 
@@ -45,7 +45,7 @@ def activity_page(
 ) -> HTMLResponse:
     """Show a view of what happened."""
     front = visit.front
-    caller = front.reception.caller
+    caller = front.authorization.caller
     allowed = caller.may(Scope.ADMIN) and caller.bases is None
     shown: dict[str, Any] = {"found": None, "counts": [], "webhooks": [], "names": {}}
     if view == "events":

@@ -9,7 +9,7 @@ from fastapi.responses import HTMLResponse
 
 from holdfast.api.bases import Name
 from holdfast.api.cards import TYPES
-from holdfast.web.painting import Visiting
+from holdfast.web.render import Visiting
 
 router = APIRouter()
 

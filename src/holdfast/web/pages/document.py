@@ -11,16 +11,16 @@ from fastapi.responses import HTMLResponse
 from holdfast.api.bases import Name
 from holdfast.api.documents import Id
 from holdfast.errors import BadRequest, BaseFailed, NotNow
-from holdfast.front.values import Kind, Missing, Problem, SlotState, Status
+from holdfast.service.schemas import Kind, Missing, Problem, SlotState, Status
+from holdfast.web.highlight import Piece
 from holdfast.web.markdown import is_markdown, rendered
-from holdfast.web.marking import Piece
-from holdfast.web.painting import Visiting
+from holdfast.web.render import Visiting
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from holdfast.front.local import Local
-    from holdfast.front.values import Chunk, Document, Happening, Passage, Text
+    from holdfast.service.local import Local
+    from holdfast.service.schemas import Chunk, Document, Happening, Passage, Text
 
 router = APIRouter()
 

@@ -8,8 +8,8 @@ from fastapi import APIRouter, Query
 from fastapi.responses import HTMLResponse
 
 from holdfast.api.bases import Name
-from holdfast.front.values import Kind, Status
-from holdfast.web.painting import Visiting
+from holdfast.service.schemas import Kind, Status
+from holdfast.web.render import Visiting
 
 router = APIRouter()
 

@@ -9,13 +9,13 @@ from fastapi.responses import HTMLResponse
 
 from holdfast.api.bases import Name
 from holdfast.errors import UnknownEntity
-from holdfast.front.values import Entity
-from holdfast.web.painting import Visiting
+from holdfast.service.schemas import Entity
+from holdfast.web.render import Visiting
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from holdfast.front.values import Node
+    from holdfast.service.schemas import Node
 
 router = APIRouter()
 

@@ -7,9 +7,9 @@ from typing import Annotated
 from fastapi import APIRouter, Query
 from fastapi.responses import HTMLResponse
 
-from holdfast.access.callers import Scope
-from holdfast.front.values import Status
-from holdfast.web.painting import Visiting
+from holdfast.auth import Scope
+from holdfast.service.schemas import Status
+from holdfast.web.render import Visiting
 
 router = APIRouter()
 
@@ -30,7 +30,7 @@ def overview_page(visit: Visiting, hours: Annotated[int, Query(ge=1, le=24 * 30)
     """Show how everything does; without any base, offer to make one."""
     front = visit.front
     bases = front.bases.list()
-    caller = front.reception.caller
+    caller = front.authorization.caller
     makes = caller.bases is None and caller.may(Scope.ADMIN)
     if not bases:
         return visit.paint("overview.html", makes=makes, limited=caller.bases is not None, scope=str(caller.scope))

@@ -10,12 +10,12 @@ from fastapi import APIRouter, Query
 from fastapi.responses import HTMLResponse
 
 from holdfast.errors import UnknownJob
-from holdfast.front.values import Outcome, Status
-from holdfast.web.painting import Visiting
+from holdfast.service.schemas import Outcome, Status
+from holdfast.web.render import Visiting
 
 if TYPE_CHECKING:
-    from holdfast.front.local import Local
-    from holdfast.front.values import Job
+    from holdfast.service.local import Local
+    from holdfast.service.schemas import Job
 
 router = APIRouter()
 
@@ -72,9 +72,9 @@ def queue_page(
         blank=BLANK,
         chips=CHIPS,
         priorities=PRIORITIES,
-        everywhere=front.reception.caller.bases is None,
+        everywhere=front.authorization.caller.bases is None,
         asked=asked,
-        data={"jobs": jobs, "queue": queue, "asked": asked, "everywhere": front.reception.caller.bases is None},
+        data={"jobs": jobs, "queue": queue, "asked": asked, "everywhere": front.authorization.caller.bases is None},
     )
 
 

@@ -10,18 +10,18 @@ from urllib.parse import urlsplit
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import HTMLResponse
 
-from holdfast.access.callers import Scope
-from holdfast.api.callers import served
+from holdfast.api.auth import served
 from holdfast.api.system import read_about
-from holdfast.events.catalogue import TOPICS
-from holdfast.front.sentences import not_enabled
-from holdfast.front.values import BaseStatus
-from holdfast.library.catalogue import CHATS, EMBEDDINGS, OnDuplicate
-from holdfast.web.painting import Visiting
+from holdfast.auth import Scope
+from holdfast.catalog import CHATS, EMBEDDINGS, OnDuplicate
+from holdfast.events import TOPICS
+from holdfast.indexes import problems_of
+from holdfast.service.schemas import BaseStatus
+from holdfast.web.render import Visiting
 
 if TYPE_CHECKING:
-    from holdfast.front.local import Local
-    from holdfast.front.values import Problem
+    from holdfast.service.local import Local
+    from holdfast.service.schemas import Problem
 
 router = APIRouter()
 
@@ -70,7 +70,7 @@ def settings_page(
 ) -> HTMLResponse:
     """Show one part of the settings; of the bases one, where it is named."""
     front = visit.front
-    caller = front.reception.caller
+    caller = front.authorization.caller
     admin = caller.may(Scope.ADMIN)
     common: dict[str, Any] = {
         "tabs": list(Tab),
@@ -101,11 +101,11 @@ def _one(front: Local, name: str) -> dict[str, Any]:
 
 def _reasons(front: Local, name: str) -> dict[str, Problem | None]:
     """Return each index that there is, with the reason why this base could not have it, if there is one."""
-    library = front.reception.library
-    shelf = front.reception.open(name)
+    library = front.authorization.library
+    shelf = front.authorization.open(name)
     kinds = list(dict.fromkeys([*shelf.settings.indexes, *library.indexes.kinds]))
     wanting_all = replace(shelf, settings=replace(shelf.settings, indexes=tuple(kinds)))
-    return dict.fromkeys(kinds) | not_enabled(library.bases.not_enabled(wanting_all))
+    return dict.fromkeys(kinds) | problems_of(library.bases.not_enabled(wanting_all))
 
 
 def _shown(tab: Tab, front: Local, request: Request, *, everywhere: bool) -> dict[str, Any]:
@@ -113,7 +113,7 @@ def _shown(tab: Tab, front: Local, request: Request, *, everywhere: bool) -> dic
     match tab:
         case Tab.BASES:
             rows = [(base, front.bases.counts(base.name)) for base in front.bases.list()]
-            kinds = front.reception.library.indexes.kinds
+            kinds = front.authorization.library.indexes.kinds
             return {"rows": rows, "blank": BLANK_BASE, "data": {"kinds": kinds, "list": [base for base, _ in rows]}}
         case Tab.PROVIDERS:
             return {"rows": front.bases.list(), "endpoints": _endpoints(request) if everywhere else None}

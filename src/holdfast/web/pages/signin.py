@@ -9,8 +9,8 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import RedirectResponse, Response
 
-from holdfast.api.callers import known, locked
-from holdfast.web.painting import paint
+from holdfast.api.auth import known, locked
+from holdfast.web.render import paint
 
 router = APIRouter()
 

@@ -7,11 +7,12 @@ import { showNotices } from "../notices.js";
 import { marked } from "../marking.js";
 import { passageHref } from "../passage.js";
 import { followUnlessPaused } from "../pauses.js";
-import { number, t } from "../words.js";
+import { known, number, t } from "../words.js";
 
 const base = data.base;
 const form = byId("search");
 const list = byId("hits");
+const channels = /** @type {HTMLInputElement[]} */ ([...form.querySelectorAll(`[name="channel"]`)]).map((box) => box.value);
 
 /** What the form asks for. */
 function asked() {
@@ -79,7 +80,7 @@ function row(one, q, most) {
     headings: [one.headings.join(" › ")],
     facts: [`${t("search.score", { score: one.score.toFixed(3) })} · ${t("search.generation", { number: one.generation })}`],
     passage: marked(one.text, q),
-    channels: ["vector", "fulltext", "graph", "questions"].filter((kind) => kind in one.channels).map((kind) => standing(kind, one.channels[kind], most[kind])),
+    channels: channels.filter((kind) => kind in one.channels).map((kind) => standing(kind, one.channels[kind], most[kind])),
   };
   for (const [name, nodes] of Object.entries(parts)) field(made, name)?.replaceChildren(...nodes);
   return made;
@@ -87,7 +88,7 @@ function row(one, q, most) {
 
 /** @param {string} kind @param {{score: number, rank: number}} one @param {number} most */
 function standing(kind, one, most) {
-  const name = t(`search.channel.${kind}`);
+  const name = known(`search.channel.${kind}`, kind);
   const score = one.score.toFixed(3);
   const bar = svg("svg", { viewBox: "0 0 100 1", preserveAspectRatio: "none", "aria-hidden": "true" }, svg("rect", { width: most ? Math.max(0, (100 * one.score) / most) : 0, height: 1 }));
   return el("li", { "data-channel": kind, title: t(one.rank ? "search.ranked" : "search.unranked", { channel: name, score, rank: one.rank }) }, el("span", {}, name), bar, el("span", { class: "number" }, score, one.rank ? el("strong", {}, ` #${one.rank}`) : null));

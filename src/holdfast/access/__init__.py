@@ -1,1 +1,0 @@
-"""Who may do what over HTTP: keys, callers, and answers kept for requests that are repeated."""

@@ -1,0 +1,172 @@
+"""Keys: a secret that is shown once, of which only a digest is kept.
+
+A key is looked up for each request and nothing is remembered, so a key that was revoked or has expired is refused by
+the very next request of every process. When a key was last used is gathered in memory and written for many at once,
+by whoever calls `note_uses` now and then: no request waits for it, and a crash forgets a minute of it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+import re
+import secrets
+import threading
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from holdfast.auth import statements as sql
+from holdfast.auth.principal import Caller, Scope
+from holdfast.clock import Moment, micros
+from holdfast.engine.store import plain
+from holdfast.errors import BadRequest, UnknownKey
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Sequence
+
+    from holdfast.db import Database
+
+PREFIX = "hf_"
+SECRET_BYTES = 32
+SHOWN = 8  # characters of the secret that people may see
+FORM = re.compile(rb"hf_([A-Za-z0-9_-]{8})[A-Za-z0-9_-]{35}")  # 32 bytes are 43 characters
+USES_SPACING = timedelta(minutes=1)
+LONGEST_NAME = 200
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Key:
+    """What is known of a key; its secret is not."""
+
+    id: int
+    name: str
+    prefix: str  # how its secret begins, behind `hf_`
+    scope: Scope
+    bases: frozenset[int] | None  # None: all, also later ones
+    created_at: Moment
+    expires_at: Moment | None
+    revoked_at: Moment | None
+    used_at: Moment | None  # to the minute
+
+    @property
+    def caller(self) -> Caller:
+        """Who asks by this key."""
+        return Caller(key_id=self.id, name=self.name, scope=self.scope, bases=self.bases)
+
+
+class Keys:
+    """The keys of one database."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._mutex = threading.Lock()
+        self._used: dict[int, Moment] = {}  # what is not written yet
+
+    def create(
+        self, name: str, scope: Scope, bases: Collection[int] | None = None, expires_at: Moment | None = None
+    ) -> tuple[Key, str]:
+        """Make a key; its secret is returned here and never again."""
+        if not name.strip() or len(name) > LONGEST_NAME:
+            raise BadRequest(
+                f"A key has a name of 1 to {LONGEST_NAME} characters, so that people know whose it is.",
+                "key_name",
+                longest=LONGEST_NAME,
+            )
+        if bases is not None and not bases:
+            raise BadRequest(
+                "A key for no base opens nothing; name at least one base, or none of them to mean all.",
+                "key_without_base",
+            )
+        shown = secrets.token_urlsafe(SECRET_BYTES)
+        secret = PREFIX + shown
+        rows = self._database.write(
+            lambda tx: tx.run(
+                sql.CREATE_KEY,
+                name=plain(name),
+                prefix=shown[:SHOWN],
+                digest=_digest(secret.encode()),
+                scope=str(Scope(scope)),
+                bases=None if bases is None else json.dumps(sorted(set(bases))),
+                expires_at=expires_at,
+            ),
+            durable=True,
+        )
+        return _key_of(rows[0]), secret
+
+    def verify(self, secret: str | bytes) -> Key | None:
+        """Return the key of this secret; `None` if there is none, or it is revoked or has expired. Never raises for it.
+
+        One read, and nothing is written.
+        """
+        given = secret.encode("utf-8", "replace") if isinstance(secret, str) else secret
+        form = FORM.fullmatch(given)
+        if form is None:
+            return None
+        digest = _digest(given).encode()
+        with self._database.reading() as tx:
+            rows = tx.run(sql.FIND_KEYS, prefix=form[1].decode())
+        found: Key | None = None
+        for now, *row in rows:
+            if hmac.compare_digest(digest, str(row[3]).encode()):
+                found = _key_of(row)
+                self._note(found, now)
+        return found
+
+    def revoke(self, id_: int) -> Key:
+        """Let a key open nothing from now on; a second time changes nothing."""
+        self._database.write(lambda tx: tx.run(sql.REVOKE_KEY, id=id_), durable=True)
+        return self.key(id_)
+
+    def key(self, id_: int) -> Key:
+        """Read a key, or raise `UnknownKey`."""
+        with self._database.reading() as tx:
+            rows = tx.run(sql.READ_KEY, id=id_)
+        if not rows:
+            raise UnknownKey(id_)
+        return _key_of(rows[0])
+
+    def all(self) -> list[Key]:
+        """Read all keys, oldest first; those that are revoked or have expired, too."""
+        with self._database.reading() as tx:
+            return [_key_of(row) for row in tx.run(sql.LIST_KEYS)]
+
+    def exist(self) -> bool:
+        """Tell whether there was ever a key: then everybody needs one, also when the last was revoked."""
+        with self._database.reading() as tx:
+            return bool(tx.run(sql.ANY_KEY))
+
+    def note_uses(self) -> int:
+        """Write which keys were used since the last time, each at most once a minute; return how many there were."""
+        with self._mutex:
+            used, self._used = self._used, {}
+        if used:
+            rows = [[id_, at] for id_, at in sorted(used.items())]
+            spacing = micros(USES_SPACING)
+            self._database.write(lambda tx: tx.run(sql.NOTE_USES, rows, spacing=spacing), durable=False)
+        return len(used)
+
+    def _note(self, key: Key, now: Moment) -> None:
+        if key.used_at is None or key.used_at <= now - micros(USES_SPACING):
+            with self._mutex:
+                self._used[key.id] = now
+
+
+def _digest(secret: bytes) -> str:
+    return hashlib.sha256(secret).hexdigest()
+
+
+def _key_of(row: Sequence[Any]) -> Key:
+    id_, name, prefix, _digest, scope, bases, created_at, expires_at, revoked_at, used_at = row
+    return Key(
+        id=id_,
+        name=name,
+        prefix=prefix,
+        scope=Scope(scope),
+        bases=None if bases is None else frozenset(json.loads(bases)),
+        created_at=created_at,
+        expires_at=expires_at,
+        revoked_at=revoked_at,
+        used_at=used_at,
+    )

@@ -1,0 +1,47 @@
+"""The schema of keys and of answers that are kept for repeated requests."""
+
+from __future__ import annotations
+
+from sqlalchemy import BigInteger, CheckConstraint, Column, Index, Integer, LargeBinary, Table, Text, UniqueConstraint
+
+from holdfast.auth.principal import Scope
+from holdfast.db import Id, metadata, one_of
+
+keys = Table(
+    "access_keys",
+    metadata,
+    Column("id", Id, primary_key=True),
+    Column("name", Text, nullable=False),
+    Column("prefix", Text, nullable=False),  # what people may see of the secret
+    Column("digest", Text, nullable=False),  # SHA-256 of the secret, which is kept nowhere
+    Column("scope", Text, nullable=False),
+    Column("bases", Text),  # JSON: ids; NULL: all, also later ones
+    Column("created_at", BigInteger, nullable=False),
+    Column("expires_at", BigInteger),
+    Column("revoked_at", BigInteger),
+    Column("used_at", BigInteger),  # to the minute
+    UniqueConstraint("digest"),
+    CheckConstraint(one_of("scope", Scope), name="scope"),
+    Index("access_keys_prefix", "prefix"),
+    sqlite_autoincrement=True,
+)
+
+repeats = Table(
+    "access_repeats",
+    metadata,
+    Column("id", Id, primary_key=True),
+    Column("caller", BigInteger, nullable=False),  # id of a key; 0: nobody needs one
+    Column("key", Text, nullable=False),
+    Column("fingerprint", Text, nullable=False),  # of the request
+    Column("fence", BigInteger, nullable=False),  # rises when somebody else takes over
+    Column("until", BigInteger, nullable=False),  # when whoever answers is taken for dead
+    Column("begun_at", BigInteger, nullable=False),
+    Column("status", Integer),  # of the answer; NULL: there is none yet
+    Column("headers", Text),
+    Column("body", LargeBinary),  # NULL: too large to be kept
+    UniqueConstraint("caller", "key"),
+    CheckConstraint("(status IS NULL) = (headers IS NULL)", name="answer"),
+    CheckConstraint("status IS NOT NULL OR body IS NULL", name="body"),
+    Index("access_repeats_begun", "begun_at"),
+    sqlite_autoincrement=True,
+)

@@ -1,0 +1,1 @@
+"""Bases: settings, rollouts, study cards, archives."""

@@ -1,0 +1,378 @@
+"""Reading an archive that anybody may have made: every name, number and byte is doubted.
+
+Names of entries are compared with those that an archive has and never become paths. What is unpacked is counted and
+hashed while it is read, in blocks; a line that is not as it should be is named. The format is in `packing`.
+"""
+
+from __future__ import annotations
+
+import binascii
+import json
+import re
+import struct
+import zipfile
+import zlib
+from base64 import b64decode
+from contextlib import contextmanager
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from holdfast.bases.archive_writer import BLOBS, FORMAT, ITEMS, MANIFEST, MEMOS, MOST_SHRINKING
+from holdfast.catalog import CONTAINERS, BaseSettings, Kind
+from holdfast.documents import LONGEST_NAME
+from holdfast.engine import Fault
+from holdfast.engine.store import plain
+from holdfast.errors import BadArchive, BadSettings
+from holdfast.wellformed import DEEPEST_SHOWN, json_flaw
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+    from typing import IO, BinaryIO, NoReturn, Self
+
+NAMES = frozenset({MANIFEST, ITEMS, MEMOS})
+BLOB = re.compile(rf"{BLOBS}[0-9a-f]{{64}}")
+HEX = re.compile(r"[0-9a-f]{64}")
+CHUNK = re.compile(r"[0-9a-f]{32}")
+ENCRYPTED = 0x1
+ENTRY_LENGTH = 200  # bytes in the directory of a ZIP file; ours have 144 at most
+LARGEST_NUMBER = 2**53
+DAMAGE = (zipfile.BadZipFile, zlib.error, struct.error, EOFError, NotImplementedError, ValueError)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArchiveLimits:
+    """How much of an archive is believed."""
+
+    entries: int = 1_000_000
+    bytes: int = 256 << 30  # of all documents, each counted as often as it occurs
+    line: int = 64 << 20
+    manifest: int = 1 << 20
+    shrinking: int = MOST_SHRINKING
+
+
+class Manifest(NamedTuple):
+    """What an archive says of itself."""
+
+    name: str
+    settings: BaseSettings
+    items: int
+    documents: int
+    memos: int
+
+
+class Read(NamedTuple):
+    """An item as an archive tells of it."""
+
+    id: int
+    parent: int  # 0: none
+    kind: Kind
+    name: str
+    metadata: Mapping[str, Any]
+    source: str | None
+    seen: str | None
+    every: int | None
+    digest: str | None
+    size: int
+    problem: Fault | None
+
+
+class Paid(NamedTuple):
+    """A paid answer as an archive tells of it, and the chunks of an item that use it."""
+
+    item: int
+    chunks: Sequence[str]
+    key: str
+    value: bytes | None  # None: a line before had it
+    joint: bool
+    tokens_in: int
+    tokens_out: int
+
+
+class Unpacker:
+    """Reads one archive."""
+
+    def __init__(self, file: BinaryIO, limits: ArchiveLimits) -> None:
+        self._limits = limits
+        self._size = file.seek(0, 2)
+        file.seek(0)
+        with _sound("The file"):
+            self._zip = zipfile.ZipFile(_Doubted(file, self._size, limits.entries * ENTRY_LENGTH))
+        self._entries = self._checked()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._zip.close()
+
+    def _checked(self) -> dict[str, zipfile.ZipInfo]:
+        """Look through the directory before anything is unpacked."""
+        found: dict[str, zipfile.ZipInfo] = {}
+        for entry in self._zip.infolist():
+            name = entry.orig_filename
+            if name not in NAMES and not BLOB.fullmatch(name):
+                _refuse(f"It has an entry {name[:100]!r}, which no archive of ours has.")
+            if name in found:
+                _refuse(f"It has the entry {name!r} twice.")
+            if entry.flag_bits & ENCRYPTED or entry.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+                _refuse(f"The entry {name!r} is encrypted, or packed in a way that we do not use.")
+            if entry.file_size > entry.compress_size * self._limits.shrinking:
+                _refuse(f"The entry {name!r} would become more than {self._limits.shrinking} times as large.")
+            found[name] = entry
+        if len(found) > self._limits.entries:
+            _refuse(f"It has {len(found)} entries, and {self._limits.entries} is the most.")
+        if sum(entry.compress_size for entry in found.values()) > self._size:
+            _refuse("Its entries lie over each other.")
+        if missing := sorted(NAMES - found.keys()):
+            _refuse(f"It has no entry {missing[0]!r}.")
+        return found
+
+    # ------------------------------------------------------------ the manifest
+
+    def manifest(self) -> Manifest:
+        """Read what the archive says of itself; what only a newer version can read is refused."""
+        if self._entries[MANIFEST].file_size > self._limits.manifest:
+            _refuse(f"{MANIFEST!r} is too large.")
+        with _sound(MANIFEST):
+            told = _object(_parsed(self._zip.read(MANIFEST), MANIFEST), MANIFEST)
+        number = _number(told, "format", MANIFEST, least=1)
+        if number > FORMAT:
+            raise BadArchive(
+                f"This archive was made by a newer Holdfast (format {number}, this version knows {FORMAT}). Nothing "
+                "was restored; install that version or a newer one."
+            )
+        base = _object(told.get("base"), f"{MANIFEST}, base")
+        counts = _object(told.get("counts"), f"{MANIFEST}, counts")
+        return Manifest(
+            _text(base, "name", MANIFEST) or "",
+            _settings(_object(base.get("settings"), f"{MANIFEST}, settings")),
+            *(_number(counts, name, f"{MANIFEST}, counts") for name in ("items", "documents", "memos")),
+        )
+
+    # ------------------------------------------------------------ lines
+
+    def items(self) -> Iterator[Read]:
+        """Read the tree, an item at a time: numbers rise, and a container comes before what stands in it."""
+        last, containers, total = 0, set[int](), 0
+        for where, told in self._lines(ITEMS):
+            item = self._item(told, where)
+            total += item.size
+            if item.id <= last:
+                _refuse(f"{where}: its number {item.id} is not larger than that of the line before.")
+            if item.parent and item.parent not in containers:
+                _refuse(f"{where}: it stands in {item.parent}, which is no container on a line before.")
+            if total > self._limits.bytes:
+                _refuse(f"{where}: up to here its documents have more than {self._limits.bytes} bytes.")
+            if item.kind in CONTAINERS:
+                containers.add(item.id)
+            last = item.id
+            yield item
+
+    def _item(self, told: dict[str, Any], where: str) -> Read:
+        name, kind = _text(told, "name", where) or "", _text(told, "kind", where)
+        if kind not in set(Kind):
+            _refuse(f"{where}: {str(kind)[:100]!r} is no kind of item.")
+        if not name.strip() or len(name) > LONGEST_NAME:
+            _refuse(f"{where}: an item needs a name of 1 to {LONGEST_NAME} characters.")
+        digest = _text(told, "digest", where)
+        if digest is not None and not HEX.fullmatch(digest):
+            _refuse(f"{where}: {digest[:100]!r} is no digest.")
+        size = _number(told, "size", where) if digest else 0
+        entry = self._entries.get(f"{BLOBS}{digest}")
+        if digest and (entry is None or entry.file_size != size):
+            _refuse(f"{where}: its bytes are not in the archive, or not {size} of them.")
+        return Read(
+            id=_number(told, "id", where, least=1),
+            parent=_number(told, "parent", where) if "parent" in told else 0,
+            kind=Kind(str(kind)),
+            name=name,
+            metadata=_metadata(told, where),
+            source=_text(told, "source", where),
+            seen=_text(told, "seen", where),
+            every=_number(told, "every", where, least=1) if "every" in told else None,
+            digest=digest,
+            size=size,
+            problem=_problem(told, where),
+        )
+
+    def memos(self) -> Iterator[Paid]:
+        """Read paid answers, each with its uses by one item."""
+        for where, told in self._lines(MEMOS):
+            item = _number(told, "item", where, least=1)
+            for one in _list(told, "memos", where):
+                yield _memo(item, _object(one, where), where)
+
+    def _lines(self, name: str) -> Iterator[tuple[str, dict[str, Any]]]:
+        """Read an entry line by line; none is longer than the limit."""
+        with _sound(name), self._zip.open(self._entries[name]) as file:
+            number = 0
+            while line := file.readline(self._limits.line + 1):
+                number += 1
+                where = f"{name}, line {number}"
+                if len(line) > self._limits.line:
+                    _refuse(f"{where}: it is longer than {self._limits.line} bytes.")
+                if not line.endswith(b"\n"):
+                    _refuse(f"{where}: it has no end.")
+                yield where, _object(_parsed(line, where), where)
+
+    # ------------------------------------------------------------ bytes
+
+    @contextmanager
+    def blob(self, digest: str) -> Iterator[Checked]:
+        """Open the bytes of a document; whoever reads to their end knows that they are what they should be."""
+        name = f"{BLOBS}{digest}"
+        with _sound(name):
+            file = self._zip.open(self._entries[name])
+        with file:
+            yield Checked(file, digest)
+
+
+class Checked:
+    """Bytes that are hashed while they are read, and refused at their end if they are others."""
+
+    def __init__(self, file: IO[bytes], digest: str) -> None:
+        self._file = file
+        self._wanted = digest
+        self._digest = sha256()
+
+    def read(self, size: int, /) -> bytes:
+        """Read on, at most so many."""
+        with _sound(f"{BLOBS}{self._wanted}"):
+            block = self._file.read(size)
+        self._digest.update(block)
+        if not block and self._digest.hexdigest() != self._wanted:
+            _refuse(f"The bytes of {BLOBS}{self._wanted} are not those that were packed.")
+        return block
+
+
+class _Doubted:
+    """A file of which nobody reads much at once, whatever the file says of its own length."""
+
+    def __init__(self, file: BinaryIO, size: int, most: int) -> None:
+        self._file = file
+        self._size = size
+        self._most = most
+
+    def read(self, size: int = -1, /) -> bytes:
+        if size > self._most:
+            _refuse("Its directory is larger than that of any archive.")
+        there = self._size - self._file.tell()  # a read of more would take the memory for it
+        return self._file.read(max(0, min(there, self._most if size < 0 else size)))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._file, name)
+
+
+# -------------------------------------------------------------------- values
+
+
+def _memo(item: int, told: dict[str, Any], where: str) -> Paid:
+    key = _text(told, "key", where) or ""
+    chunks = _list(told, "chunks", where)
+    if not HEX.fullmatch(key) or not chunks or not all(isinstance(one, str) and CHUNK.fullmatch(one) for one in chunks):
+        _refuse(f"{where}: a paid answer has no key, or names no chunk.")
+    if "value" not in told:
+        return Paid(item, chunks, key, None, joint=False, tokens_in=0, tokens_out=0)
+    try:
+        value = b64decode(_text(told, "value", where) or "", validate=True)
+    except (binascii.Error, ValueError):
+        _refuse(f"{where}: a paid answer is not written as base64.")
+    if not isinstance(told.get("joint"), bool):
+        _refuse(f"{where}: 'joint' is true or false.")
+    return Paid(
+        item,
+        chunks,
+        key,
+        value,
+        joint=told["joint"],
+        tokens_in=_number(told, "tokens_in", where),
+        tokens_out=_number(told, "tokens_out", where),
+    )
+
+
+def _settings(told: dict[str, Any]) -> BaseSettings:
+    """Read settings, whose kinds of values are those of the usual ones; what only a newer version knows is left out."""
+    usual = json.loads(BaseSettings().written())
+    known = {name: value for name, value in told.items() if name in usual}
+    for name, value in known.items():
+        like = usual[name]
+        fits = (int, str, type(None)) if like is None else (int, float) if isinstance(like, float) else (type(like),)
+        if type(value) not in fits:
+            _refuse(f"{MANIFEST}: the setting {name!r} is not {json.dumps(value)[:100]}.")
+    lists = [one for name in ("indexes", "languages") for one in known.get(name, [])]
+    texts = [*lists, *(value for value in known.values() if isinstance(value, str))]
+    if not all(isinstance(one, str) and plain(one) == one for one in texts):
+        _refuse(f"{MANIFEST}: a setting is no text that can be kept.")
+    try:
+        return BaseSettings.read(json.dumps(usual | known))
+    except (BadSettings, ValueError) as error:
+        raise BadArchive(f"The settings of the archive cannot be used. {error} Nothing was restored.") from error
+
+
+def _metadata(told: dict[str, Any], where: str) -> Mapping[str, Any]:
+    metadata = _object(told.get("metadata", {}), where)
+    flaw = json_flaw(metadata, deepest=DEEPEST_SHOWN)
+    if flaw is not None:
+        _refuse(f"{where}: its metadata cannot be stored and shown ({flaw.why}).")
+    return metadata
+
+
+def _problem(told: dict[str, Any], where: str) -> Fault | None:
+    if "problem" not in told:
+        return None
+    problem = _object(told["problem"], where)
+    params = _object(problem.get("params", {}), where)
+    code = _text(problem, "code", where)
+    if not code or "code" in params:
+        _refuse(f"{where}: its problem has no code.")
+    return Fault(code, {name: _text(params, name, where) or "" for name in params})
+
+
+def _parsed(text: bytes, where: str) -> Any:
+    try:
+        return json.loads(text, parse_constant=lambda _: _refuse(f"{where}: a number is no number."))
+    except (ValueError, RecursionError):
+        _refuse(f"{where}: it is not JSON.")
+
+
+def _object(value: Any, where: str) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        _refuse(f"{where}: an object is missing.")
+    return value
+
+
+def _list(told: dict[str, Any], name: str, where: str) -> list[Any]:
+    if not isinstance(told.get(name), list):
+        _refuse(f"{where}: {name!r} is a list.")
+    return list(told[name])
+
+
+def _text(told: dict[str, Any], name: str, where: str) -> str | None:
+    """Return a text that both databases keep as it is; None if there is none."""
+    value = told.get(name)
+    if value is not None and (not isinstance(value, str) or plain(value) != value):
+        _refuse(f"{where}: {name!r} is no text that can be kept.")
+    return value
+
+
+def _number(told: dict[str, Any], name: str, where: str, *, least: int = 0) -> int:
+    value = told.get(name)
+    if type(value) is not int or not least <= value < LARGEST_NUMBER:
+        _refuse(f"{where}: {name!r} is a number from {least} on.")
+    return int(value)
+
+
+@contextmanager
+def _sound(where: str) -> Iterator[None]:
+    """Say of a damaged file where it is damaged."""
+    try:
+        yield
+    except DAMAGE as error:
+        raise BadArchive(
+            f"This is no archive, or it is cut off or damaged: {where} cannot be read ({error}). Nothing was restored."
+        ) from error
+
+
+def _refuse(sentence: str) -> NoReturn:
+    raise BadArchive(f"This archive cannot be restored, nothing of it is kept. {sentence}")

@@ -1,0 +1,219 @@
+"""The study cards of a base: one set, made of the questions that its documents serve, and replaced as a whole.
+
+A set is a list of pairs, named by the fence of the worker that wrote it. The slot `cards` of the base says which one is
+served, so the old set is shown until the new one is complete. A card is shown only while its passage is: what a
+deleted or changed document said vanishes at once, whatever set it stands in. Making a set asks no language model.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import islice
+from typing import TYPE_CHECKING, NamedTuple
+
+from holdfast.bases import card_statements as sql
+from holdfast.bases.card_export import CardRow, to_anki, to_csv, to_json
+from holdfast.catalog import Builds, served
+from holdfast.documents import Progress, locked, progress_of
+from holdfast.documents.details import Card, card_of
+from holdfast.engine import DEFAULT_PRIORITY, Built, Operation, Problem, Request, SlotSpec, Status, problem_of
+from holdfast.engine.store import LARGEST_BATCH
+from holdfast.errors import BadRequest, UnknownOwner
+from holdfast.indexes import NotEnabled
+from holdfast.indexes.questions import KIND as QUESTIONS
+from holdfast.indexes.questions import Pairs, distinct
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from holdfast.catalog import Base
+    from holdfast.db import Database, Transaction
+    from holdfast.engine import Answer, OwnerId
+    from holdfast.engine.store import SqlStore
+    from holdfast.engine.task import Task
+    from holdfast.indexes import Indexes
+
+CARDS = "cards"  # the kind of the slot, and the name of its owner in the base
+PORTION = 200  # cards written in one transaction
+CHUNKS = 100  # whose pairs are read at once
+PAGE = 200  # cards read and confirmed at once
+FORMS = {"csv": to_csv, "json": to_json, "anki": to_anki}
+
+
+class Source(NamedTuple):
+    """A document whose questions are served: the list of its chunks, and the recipe of their pairs."""
+
+    owner: OwnerId
+    build: int
+    recipe: int
+
+
+class Chosen(NamedTuple):
+    """A pair that may become a card."""
+
+    id: int
+    question: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cards:
+    """How the study cards of a base stand."""
+
+    status: Status  # of the newest request
+    generation: int  # of the set that is served; 0: there is none
+    cards: int  # in that set; those whose passage is not served any more are not shown
+    job: str | None
+    progress: Progress | None
+    error: Problem | None
+
+
+NO_CARDS = Cards(status=Status.NOT_INDEXED, generation=0, cards=0, job=None, progress=None, error=None)
+
+
+class CardsIndexer:
+    """Builds the slot `cards` of a base."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._builds = Builds(database)
+        self._pairs = Pairs(database)
+
+    def build(self, task: Task) -> Built | None:
+        """Collect what is served, each question once, and write it as a new set; None if there is nothing."""
+        with self._database.reading() as tx:
+            shown = next((build for _, build in tx.run(sql.SERVED_SET, base=task.ticket.key.base)), 0)
+            sources = [Source(*row) for row in tx.run(sql.SOURCES, base=task.ticket.key.base)]
+        self._clear(task, keep=shown)
+        chosen = distinct(self._collect(task, sources))
+        for first in range(0, len(chosen), PORTION):
+            task.checkpoint(stage="publishing", step=len(sources), steps=len(sources), done=len(chosen))
+            self._write(task, first, chosen[first : first + PORTION])
+        return Built() if chosen else None
+
+    def remove(self, task: Task) -> None:
+        """Remove all sets."""
+        self._clear(task, keep=0)
+
+    def _collect(self, task: Task, sources: Sequence[Source]) -> Iterator[Chosen]:
+        """Read the pairs that are served, document by document; tell how many there are so far."""
+        pairs = 0
+        for step, source in enumerate(sources, 1):
+            task.checkpoint(stage="collecting cards", step=step, steps=len(sources), done=pairs)
+            chunks = self._builds.listed([(source.owner, source.build)])[source.owner]
+            for first in range(0, len(chunks), CHUNKS):
+                for some in self._pairs.of(source.recipe, chunks[first : first + CHUNKS]).values():
+                    pairs += len(some)
+                    yield from (Chosen(one.id, one.pair.question) for one in some)
+                task.checkpoint(stage="collecting cards", step=step, steps=len(sources), done=pairs)
+
+    def _write(self, task: Task, first: int, chosen: Sequence[Chosen]) -> None:
+        ticket = task.ticket
+        rows = [[ticket.owner, ticket.fence, place, one.id] for place, one in enumerate(chosen, first + 1)]
+        with task.guarded() as connection:
+            self._database.within(connection).run(sql.PUT_CARDS, rows)
+
+    def _clear(self, task: Task, *, keep: int) -> None:
+        """Remove the sets that nobody will see again, a batch at a time."""
+        gone = LARGEST_BATCH
+        while gone == LARGEST_BATCH:
+            task.checkpoint(stage="removing")
+            with task.guarded() as connection:
+                tx = self._database.within(connection)
+                gone = len(tx.run(sql.CLEAR_OTHERS, owner_id=task.ticket.owner, build=keep, limit=LARGEST_BATCH))
+
+
+class StudyCards:
+    """The cards of all bases: asked for, shown and handed out."""
+
+    def __init__(self, store: SqlStore, indexes: Indexes) -> None:
+        self._store = store
+        self._indexes = indexes
+
+    def generate(self, base: Base, *, requester: str = "", priority: int = DEFAULT_PRIORITY) -> Answer:
+        """Ask for a new set; while one is being made, it is joined. `NotEnabled` where there can be no questions."""
+        self._require_questions(base)
+        return self._admit(base, Operation.FORCE, (SlotSpec(CARDS),), requester=requester, priority=priority)
+
+    def cancel(self, base: Base, *, requester: str = "") -> Answer:
+        """Stop making a set; the one that is served stays."""
+        return self._admit(base, Operation.CANCEL, (), requester=requester, priority=DEFAULT_PRIORITY)
+
+    def status(self, base: Base) -> Cards:
+        """Tell what is served and how far the next set is."""
+        try:
+            owner = self._store.owner(base.key, CARDS)
+        except UnknownOwner:
+            return NO_CARDS
+        (slot,) = owner.slots
+        with self._store.database.reading() as tx:
+            ((count,),) = tx.run(sql.COUNT_CARDS, owner_id=owner.id, build=slot.source or 0)
+        return Cards(
+            status=owner.status,
+            generation=slot.built,
+            cards=count,
+            job=slot.job,
+            progress=progress_of(slot.progress),
+            error=problem_of(slot.error),
+        )
+
+    def page(self, base: Base, *, after: int = 0, limit: int = PAGE) -> list[Card]:
+        """Return some of the cards that may be shown, from behind a place on, each with its source."""
+        with self._store.database.reading() as tx:
+            return list(islice(_shown(tx, base, after), limit))
+
+    def export(self, base: Base, form: str) -> str:
+        """Write all cards as a file for a spreadsheet, a program or Anki."""
+        if form not in FORMS:
+            raise BadRequest(f"Cards cannot be written as {form!r}; choose one of {', '.join(FORMS)}.")
+        return FORMS[form](map(_row, self.list(base)))
+
+    def list(self, base: Base) -> Sequence[Card]:
+        """Return all cards that may be shown, in their order."""
+        with self._store.database.reading() as tx:
+            return list(_shown(tx, base, 0))
+
+    def _admit(
+        self, base: Base, operation: Operation, slots: tuple[SlotSpec, ...], *, requester: str, priority: int
+    ) -> Answer:
+        request = Request(
+            base=base.key, owner=CARDS, operation=operation, slots=slots, requester=requester, priority=priority
+        )
+
+        def write(tx: Transaction) -> list[Request]:
+            locked(tx, base, building=operation is not Operation.CANCEL)
+            return [request]
+
+        return self._store.admit_with(write)[0]
+
+    def _require_questions(self, base: Base) -> None:
+        """Refuse a base whose documents have no questions and cannot have any."""
+        can, cannot = self._indexes.enabled(base)
+        with self._store.database.reading() as tx:
+            if QUESTIONS not in can and not tx.run(sql.SOURCES, base=base.key):
+                here = f"The base {base.name!r} has no index `questions`; add it to its indexes."
+                why = cannot.get(QUESTIONS) or NotEnabled(here, "no_questions")
+                raise NotEnabled(f"There is nothing to make cards of. {why}", why.subcode)
+
+
+def _shown(tx: Transaction, base: Base, after: int) -> Iterator[Card]:
+    """Read the served set in its order, as far as the passages of its cards are served, all in one snapshot."""
+    for owner, build in tx.run(sql.SERVED_SET, base=base.key):
+        while rows := tx.run(sql.READ_CARDS, owner_id=owner, build=build, after=after, limit=PAGE):
+            after = rows[-1][0]
+            sources = {
+                recipe: served(tx, base.key, QUESTIONS, recipe, list({row[2] for row in rows if row[1] == recipe}))
+                for recipe in {row[1] for row in rows}
+            }
+            for place, recipe, chunk, question, answer in rows:
+                if chunk in sources[recipe]:
+                    yield card_of(place, question, answer, sources[recipe][chunk])
+
+
+def _row(card: Card) -> CardRow:
+    return CardRow(
+        question=card.question,
+        answer=card.answer,
+        document=card.name,
+        headings=tuple(card.headings),
+        passage=card.passage,
+    )

@@ -1,0 +1,65 @@
+"""The periodic clean-up: which garbage collectors run, and in which order.
+
+The order matters. Lists, index rows and paid answers go before the bases and documents they belong to; a document goes
+before its file; and the disk is overwritten once, after everything else.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from holdfast.errors import HoldfastError
+from holdfast.indexes.graph.merging import request_due
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from holdfast.bases.archives import Archives
+    from holdfast.bases.lifecycle import Bases
+    from holdfast.catalog import Erasure, Leftovers
+    from holdfast.documents import Removing, Requesting
+    from holdfast.engine.store import SqlStore
+    from holdfast.indexes import Indexes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cleanup:
+    """Removes what nothing needs any more, in portions."""
+
+    store: SqlStore
+    indexes: Indexes
+    bases: Bases
+    archives: Archives
+    removing: Removing
+    requesting: Requesting
+    leftovers: Leftovers
+    erasure: Erasure
+
+    def run(self, limit: int) -> int:
+        """Run every collector once; return how much the busiest one removed, so that `limit` means there is more.
+
+        A collector that fails holds up no other, such as one of an index whose store is down. The first error is
+        raised at the end.
+        """
+        self.indexes.audit(limit)
+        removed, failed = 0, []
+        collectors: list[Callable[[int], int]] = [
+            self.indexes.sweeper().sweep,
+            lambda _: request_due(self.store),
+            self.bases.finish,
+            self.archives.finish,
+            self.removing.finish,
+            self.requesting.look_due,
+            self.leftovers.sweep,
+        ]
+        for collect in collectors:
+            try:
+                removed = max(removed, collect(limit))
+            except HoldfastError as error:
+                failed.append(error)
+        if removed < limit:  # else more is removed soon, and is erased together with this
+            self.erasure.run_due()
+        if failed:
+            raise failed[0]
+        return removed

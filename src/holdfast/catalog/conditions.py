@@ -1,0 +1,43 @@
+"""Conditions that statements of several packages share: what is visible, what is served, what is garbage."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import ColumnElement, Text, and_, cast, literal_column, select
+
+from holdfast.catalog.tables import bases, builds, chunks, items
+from holdfast.engine.store import slots
+
+SOURCE = "source:"  # how the owner begins that looks at an item's source
+
+# Literals, so that partial indexes are used.
+VISIBLE = items.c.deleting == literal_column("0")
+DELETING = items.c.deleting == literal_column("1")
+OPEN = bases.c.deleting == literal_column("0")
+STANDS = chunks.c.doomed == literal_column("0")
+DOOMED = chunks.c.doomed == literal_column("1")
+
+_of_owner = slots.c.owner_id == builds.c.owner_id
+SHOWN = select(slots.c.id).where(_of_owner, slots.c.source == builds.c.build).exists()
+_being_written = (
+    select(slots.c.id)
+    .where(_of_owner, slots.c.needs.is_(None), slots.c.state == literal_column("'running'"))
+    .where(slots.c.fence == builds.c.build)
+    .exists()
+)
+STALE = and_(~SHOWN, ~_being_written)  # a build that no slot serves and no worker writes
+
+
+def owner_of(owner: Any, prefix: str = "") -> ColumnElement[bool]:
+    """Hold for the owner of slots that belongs to the item."""
+    key = cast(items.c.id, Text)
+    return and_(
+        owner.c.base == cast(items.c.base_id, Text),
+        owner.c.owner == (literal_column(f"'{prefix}'") + key if prefix else key),
+    )
+
+
+def serves(slot: Any) -> ColumnElement[bool]:
+    """Hold when this slot shows something: a generation was published, and it is not being deleted."""
+    return and_(slot.c.built > 0, slot.c.state != literal_column("'deleting'"))

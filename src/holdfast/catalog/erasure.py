@@ -1,0 +1,220 @@
+"""Removes deleted data from the disk, in two stages, and records in the database how far each stage is.
+
+SQLite counts removals by triggers, in the transactions that remove, so a crash loses none. A stage is complete when its
+count has reached that of the removals; it is repeated until then. Each stage runs once for many deletes:
+
+- *Overwrite* runs when the clean-up of deleted documents has come to rest.
+- *Compact* follows in a quiet moment: nothing is queued, running or being cleaned up, and has not been for a while. It
+  blocks writers, so it runs at most once an hour, and by itself only up to a size of the database.
+
+`holdfast.db.secure_delete` has the two stages themselves. On PostgreSQL nothing is counted and nothing is done: VACUUM
+removes dead rows from tables and indexes, and its administrator decides about WAL and backups.
+"""
+
+from __future__ import annotations
+
+import logging
+from datetime import timedelta
+from typing import TYPE_CHECKING, NamedTuple
+
+from holdfast.catalog import erasure_statements as sql
+from holdfast.clock import micros
+from holdfast.db import Obstacle, Stage
+from holdfast.errors import StoreError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from holdfast.clock import Moment
+    from holdfast.db import Database, Transaction
+
+log = logging.getLogger("holdfast")
+
+SPACING = timedelta(minutes=1)  # between two attempts to overwrite, of all processes
+PATIENCE = timedelta(minutes=5)  # how long a clean-up that continues is waited for
+QUIET = timedelta(minutes=5)  # without a job, before the file is compacted
+COMPACT_SPACING = timedelta(hours=1)  # between two compactions
+COMPACT_RETRY = timedelta(minutes=10)  # after an attempt that was prevented
+NOT_FTS = frozenset({sql.ROWS, sql.DOCUMENTS})  # all other places are FTS5 tables
+
+
+class Pending(NamedTuple):
+    """Deletes that a stage has not completed."""
+
+    documents: int  # deleted or changed; 0: only rows of documents that are counted already
+    since: Moment | None  # when the first was seen; None: not yet
+    obstacle: Obstacle | None = None  # what prevented the last attempt
+    blocked_since: Moment | None = None  # since when attempts are prevented
+
+
+class State(NamedTuple):
+    """What each stage has still to do; None: it is complete."""
+
+    overwrite: Pending | None
+    compact: Pending | None
+
+
+class _Count(NamedTuple):
+    removed: int
+    overwritten: int
+    compacted: int
+
+
+class _Times(NamedTuple):
+    since: Moment | None
+    tried_at: Moment | None
+    done_at: Moment | None
+    obstacle: str | None
+    blocked_since: Moment | None
+
+
+class _Records(NamedTuple):
+    counts: dict[str, _Count]
+    stages: dict[str, _Times]
+
+    def left(self, stage: Stage) -> dict[str, int]:
+        """Return the places where a stage is not complete, and which count completes it."""
+        if stage is Stage.OVERWRITE:
+            return {place: one.removed for place, one in self.counts.items() if one.removed > one.overwritten}
+        return {place: one.removed for place, one in self.counts.items() if one.removed > one.compacted}
+
+
+class _Activity(NamedTuple):
+    now: Moment
+    cleaning: int  # 1: deleted documents are being cleaned up
+    working: int  # 1: a job is queued or running
+    finished_at: Moment | None  # when the last job ended
+
+
+class Erasure:
+    """Erases deleted data of one database; `compact_limit` is the size in bytes up to which it compacts by itself."""
+
+    def __init__(self, database: Database, *, compact_limit: int | None = None) -> None:
+        self._database = database
+        self._compact_limit = compact_limit
+
+    def state(self) -> State:
+        """Return what each stage has still to do."""
+        with self._database.reading() as tx:
+            records = _read(tx)
+        return State(_pending(records, Stage.OVERWRITE), _pending(records, Stage.COMPACT))
+
+    def run_due(self) -> None:
+        """Run the stages that are due. Never raises for a database that refuses: it is tried again later."""
+        state = self.state()
+        if state.overwrite is not None:
+            self._overwrite(at_once=False)
+        elif state.compact is not None:
+            self._compact(at_once=False)
+
+    def run_now(self) -> State:
+        """Run both stages now, whatever the size of the database; return what is left."""
+        if self.state().overwrite is None or self._overwrite(at_once=True):
+            self._compact(at_once=True)
+        return self.state()
+
+    def overwrite(self) -> bool:
+        """Run the first stage now; return whether it is complete."""
+        return self._overwrite(at_once=True) and self.state().overwrite is None
+
+    def _overwrite(self, *, at_once: bool) -> bool:
+        due = self._claim(Stage.OVERWRITE, at_once=at_once)
+        if due is None:
+            return False
+        try:
+            obstacle = self._database.overwrite(sorted(due.keys() - NOT_FTS))
+        except (OSError, StoreError):
+            log.exception("erase.overwrite_failed")
+            obstacle = Obstacle.FAILED
+        return self._record(Stage.OVERWRITE, due, obstacle)
+
+    def _compact(self, *, at_once: bool) -> bool:
+        """Compact; what was removed but not yet overwritten is left for the next time."""
+        due = self._claim(Stage.COMPACT, at_once=at_once)
+        if due is None:
+            return False
+        try:
+            obstacle = self._database.compact(None if at_once else self._compact_limit)
+        except (OSError, StoreError):
+            log.exception("erase.compact_failed")
+            obstacle = Obstacle.FAILED
+        return self._record(Stage.COMPACT, due, obstacle)
+
+    def _claim(self, stage: Stage, *, at_once: bool) -> dict[str, int] | None:
+        """Return the counts that an attempt completes, if it is due; then no process tries for a while."""
+        if not at_once:
+            with self._database.reading() as tx:
+                records, activity = _read(tx), _activity(tx)
+            if records.stages[stage].since is not None and not _due(stage, records, activity):
+                return None
+
+        def work(tx: Transaction) -> dict[str, int] | None:
+            if _read(tx).left(stage):
+                tx.run(sql.SEE, stage=stage)
+            records = _read(tx)
+            if not at_once and not _due(stage, records, _activity(tx)):
+                return None
+            tx.run(sql.TRY, stage=stage)
+            if stage is Stage.OVERWRITE:
+                return records.left(stage)
+            return {place: one.overwritten for place, one in records.counts.items()}
+
+        return self._database.write(work, durable=False)
+
+    def _record(self, stage: Stage, due: Mapping[str, int], obstacle: Obstacle | None) -> bool:
+        """Record how an attempt ended; return whether it was completed."""
+
+        def work(tx: Transaction) -> None:
+            if obstacle is not None:
+                tx.run(sql.BLOCK, stage=stage, obstacle=obstacle)
+                return
+            counted = sql.OVERWRITTEN if stage is Stage.OVERWRITE else sql.COMPACTED
+            tx.run(counted, [list(one) for one in due.items()])
+            tx.run(sql.COMPLETE, stage=stage, since=_activity(tx).now if _read(tx).left(stage) else None)
+
+        self._database.write(work, durable=True)
+        log.debug("erase.%s %s removals=%d", stage, obstacle or "done", sum(due.values()))
+        return obstacle is None
+
+
+def note_removal(tx: Transaction, place: str) -> None:
+    """Count a removal from an FTS5 table, which has no triggers, in the transaction that removes."""
+    tx.run(sql.NOTE_REMOVAL, place=place)
+
+
+def _read(tx: Transaction) -> _Records:
+    return _Records(
+        {place: _Count(*row) for place, *row in tx.run(sql.READ_COUNTS)},
+        {stage: _Times(*row) for stage, *row in tx.run(sql.READ_STAGES)},
+    )
+
+
+def _activity(tx: Transaction) -> _Activity:
+    ((now, cleaning, working, finished_at),) = tx.run(sql.READ_ACTIVITY)
+    return _Activity(now, cleaning, working, finished_at)
+
+
+def _pending(records: _Records, stage: Stage) -> Pending | None:
+    left = records.left(stage)
+    if not left:
+        return None
+    documents, times = records.counts[sql.DOCUMENTS], records.stages[stage]
+    done = documents.overwritten if stage is Stage.OVERWRITE else documents.compacted
+    obstacle = None if times.obstacle is None else Obstacle(times.obstacle)
+    return Pending(documents.removed - done, times.since, obstacle, times.blocked_since)
+
+
+def _due(stage: Stage, records: _Records, activity: _Activity) -> bool:
+    """Decide whether it is time for a stage."""
+    times, now = records.stages[stage], activity.now
+    if stage is Stage.OVERWRITE:
+        early = activity.cleaning and _within(times.since, now, PATIENCE)
+        return not early and not _within(times.tried_at, now, SPACING)
+    busy = activity.cleaning or activity.working or _within(activity.finished_at, now, QUIET)
+    rested = not _within(times.done_at, now, COMPACT_SPACING) and not _within(times.tried_at, now, COMPACT_RETRY)
+    return not busy and rested and not _within(times.since, now, QUIET)
+
+
+def _within(moment: Moment | None, now: Moment, span: timedelta) -> bool:
+    """Return whether a moment was less than so long ago; a clock that was set back does not count."""
+    return moment is not None and moment <= now < moment + micros(span)

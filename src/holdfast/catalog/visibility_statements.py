@@ -1,0 +1,86 @@
+"""Statements about what may be shown.
+
+`SERVED` is the promise to whoever searches: what it does not return is not shown.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import (
+    BigInteger,
+    ColumnElement,
+    and_,
+    case,
+    cast,
+    func,
+    literal_column,
+    select,
+)
+
+from holdfast.catalog.conditions import OPEN, VISIBLE, serves
+from holdfast.catalog.tables import bases, builds, chunks, items, lists, missing, recipes
+from holdfast.db import batch, number, word
+from holdfast.engine.store import owners, slots
+
+Condition = ColumnElement[bool]
+
+
+# An owner that is no document has a name that is no number, and a plan may look at it before it knows.
+_is_number = func.substr(owners.c.owner, 1, 1).in_([literal_column(f"'{digit}'") for digit in range(10)])
+_item_id = case((_is_number, cast(owners.c.owner, BigInteger)))
+
+_row = batch(chunk=int)
+_owned = batch(chunk=int, owner_id=int)
+
+
+def _if_served(proposed: Any, chunk: Any, owner: Any, *columns: Any) -> Any:
+    """Read something of chunks that may be shown; how they are proposed and what is asked changes nothing about who is.
+
+    `proposed` are chunks and their owners. That a list of this owner has the chunk says that it is theirs.
+    """
+    lacks = select(missing.c.chunk_id).where(missing.c.slot_id == slots.c.id, missing.c.chunk_id == chunk).exists()
+    served = (
+        proposed.join(slots, and_(slots.c.owner_id == owner, slots.c.kind == word("kind")))
+        .join(owners, owners.c.id == slots.c.owner_id)
+        .join(lists, and_(lists.c.owner_id == owner, lists.c.chunk_id == chunk, lists.c.build == slots.c.source))
+        .join(builds, and_(builds.c.owner_id == lists.c.owner_id, builds.c.build == lists.c.build))
+        .join(items, items.c.id == _item_id)
+        .join(bases, bases.c.id == items.c.base_id)
+    )
+    return (
+        select(chunk, owners.c.owner, slots.c.built, *columns)
+        .select_from(served)
+        .where(
+            owners.c.base == word("base"),
+            OPEN,
+            VISIBLE,
+            serves(slots),
+            slots.c.recipe == number("recipe"),
+            ~lacks,
+        )
+    )
+
+
+_of_chunks = (_row.join(chunks, chunks.c.id == _row.c.chunk), chunks.c.id, chunks.c.owner_id)
+SERVED = _if_served(*_of_chunks)
+CONFIRMED = _if_served(_owned, _owned.c.chunk, _owned.c.owner_id, slots.c.source)
+SERVED_PASSAGES = _if_served(
+    *_of_chunks,
+    lists.c.ordinal,
+    lists.c.start,
+    lists.c.stop,
+    chunks.c.headings,
+    chunks.c.text,
+    items.c.name,
+    builds.c.title,
+)
+SERVED_RECIPES = (
+    select(recipes.c.id)
+    .where(
+        recipes.c.base == word("base"),
+        recipes.c.kind == word("kind"),
+        select(slots.c.id).where(slots.c.recipe == recipes.c.id, serves(slots)).exists(),
+    )
+    .order_by(recipes.c.id.desc())
+)

@@ -1,0 +1,210 @@
+"""`add`, `sync`, `watch`: things go in."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import threading
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, cast
+
+import typer
+
+from holdfast.cli.command import Face, command
+from holdfast.cli.exit_codes import Exit, answer, together
+from holdfast.cli.format import cell, many, worded
+from holdfast.cli.options import DEFAULT_BASE, Base, NoWait, OnDuplicate, Priority
+from holdfast.cli.progress import follow
+from holdfast.cli.resolve import ensure_base
+from holdfast.cli.results import finish, looking, tell
+from holdfast.cli.wait_targets import WholeBase
+from holdfast.errors import BadRequest
+
+if TYPE_CHECKING:
+    from holdfast.service.client import Holdfast
+    from holdfast.service.documents import LocalDocuments
+    from holdfast.service.schemas import Preview, Reply
+
+PANEL = "Putting in"
+USUAL = 5
+WEB = ("http://", "https://")
+
+DirArgument = Annotated[Path, typer.Argument(metavar="DIR", help="A folder of the machine that holds the library.")]
+
+
+def declare(app: typer.Typer) -> None:
+    """Declare the commands."""
+    command(app, "add", panel=PANEL)(add)
+    command(app, "sync", panel=PANEL)(sync)
+    command(app, "watch", panel=PANEL)(watch)
+
+
+def add(
+    face: Face,
+    what: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="PATH|URL|-", help="Files, pages of the web, or - for stdin.", show_default=False),
+    ] = None,
+    note: Annotated[str | None, typer.Option("--note", metavar="TEXT", help="Add this text as a note.")] = None,
+    name: Annotated[str | None, typer.Option("--name", help="What a note, stdin or one page is called.")] = None,
+    on_duplicate: Annotated[
+        OnDuplicate | None, typer.Option("--on-duplicate", help="If name or content is there; else as the base has it.")
+    ] = None,
+    no_index: Annotated[bool, typer.Option("--no-index", help="Keep it, and do not index it yet.")] = False,
+    sitemap: Annotated[
+        bool, typer.Option("--sitemap", help="The addresses are sitemaps: add all pages they list.")
+    ] = False,
+    every: Annotated[
+        int | None, typer.Option("--every", metavar="SECONDS", min=60, help="Look at pages again so often.")
+    ] = None,
+    priority: Priority = USUAL,
+    base: Base = DEFAULT_BASE,
+    no_wait: NoWait = False,
+) -> Exit:
+    """Add files, pages or notes, and wait until they are indexed."""
+    for word in what or []:
+        if Path(word).is_dir():
+            raise BadRequest(f"{word!r} is a folder; use: {face.hint('sync', word, base=base)}")
+    asked = Asked(what or [], note, name, sitemap=sitemap, every=every)
+    terms: dict[str, Any] = {"on_duplicate": on_duplicate, "index": False if no_index else None, "priority": priority}
+    with face.open(work=not no_wait) as library:
+        ensure_base(face, library, base)
+        replies = asked.put(library, base, terms)
+        tell(face, replies, "added")
+        return finish(face, library, base, replies, wait=not no_wait)
+
+
+class Asked:
+    """What somebody wants to add, looked at before anything is opened."""
+
+    def __init__(
+        self, words: list[str], note: str | None, name: str | None, *, sitemap: bool, every: int | None
+    ) -> None:
+        self.note, self.name, self.sitemap, self.every = note, name, sitemap, every
+        self.pages = [word for word in words if word.startswith(WEB)]
+        self.files = [word for word in words if not word.startswith(WEB)]
+        self._check(words)
+
+    def _check(self, words: list[str]) -> None:
+        if not words and self.note is None:
+            raise BadRequest("Name what is to be added: files, addresses, - for stdin, or --note TEXT.")
+        if (self.note is not None or "-" in self.files) and not self.name:
+            raise BadRequest("A note, and what comes from stdin, needs a name: say --name NAME.")
+        if self.name and len(words) + (self.note is not None) > 1:
+            raise BadRequest("--name is for one thing only; files are called as they are.")
+        if self.name and self.files and "-" not in self.files:
+            raise BadRequest("A file is called as it is; --name is for a note, for stdin or for one page.")
+        if (self.sitemap or self.every) and not self.pages:
+            raise BadRequest("--sitemap and --every are for addresses of the web.")
+        for word in self.files:
+            if word != "-" and not Path(word).is_file():
+                raise BadRequest(f"{word!r} is no file. Check the path; nothing was added.")
+
+    def put(self, library: Holdfast, base: str, terms: dict[str, Any]) -> list[Reply]:
+        """Add it all."""
+        from holdfast.service.documents import File  # noqa: PLC0415 - slow to load
+
+        replies: list[Reply] = []
+        if self.files:
+            files = [
+                File(name=self.name or "", content=sys.stdin.buffer.read()) if word == "-" else File.at(word)
+                for word in self.files
+            ]
+            replies += library.documents.add(base, files, **terms)
+        page = library.documents.sitemap if self.sitemap else library.documents.url
+        replies += [page(base, address, name=self.name, every=self.every) for address in self.pages]
+        if self.note is not None:
+            replies.append(library.documents.note(base, self.name or "", self.note, on_duplicate=terms["on_duplicate"]))
+        return replies
+
+
+def sync(
+    face: Face,
+    folder: DirArgument,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be done, and do nothing.")] = False,
+    priority: Priority = USUAL,
+    base: Base = DEFAULT_BASE,
+    no_wait: NoWait = False,
+) -> Exit:
+    """Bring a folder up to date.
+
+    New files go in, changed ones are indexed again, missing ones go out.
+    """
+    if face.remote and not folder.is_absolute():
+        raise BadRequest(f"The folder is one of the server's; write its whole path, not {str(folder)!r}.")
+    with face.open(work=not no_wait and not dry_run) as library:
+        if dry_run:
+            found = library.documents.preview(base, folder)
+            face.show(found, lambda: _foretell(face, found))
+            return Exit.OK
+        ensure_base(face, library, base)
+        reply = library.documents.sync(base, folder, priority=priority)
+        tell(face, [reply], "syncing")
+        if no_wait or reply.document is None:
+            face.show({"base": base, "replies": [reply], "documents": []}, lambda: None)
+            return answer(str(reply.verdict), reply.reason)
+        return _bring(face, library, base, reply)
+
+
+def _bring(face: Face, library: Holdfast, base: str, reply: Reply) -> Exit:
+    """Wait until a folder and all below it have come to rest."""
+    followed = WholeBase(library, base, reply.document)
+    follow(face, library, followed, again=looking(face, base, [reply.document or 0]))
+    stands = followed.standing
+    counts = library.bases.counts(base)
+
+    def human() -> None:
+        if stands is not None:
+            face.terminal.row(stands.id, reply.name, stands.status, stands.why.message if stands.why else "")
+        told = [f"{number:,} {worded(status)}" for status, number in counts.by_status.items() if number]
+        face.terminal.say(f"{many(counts.documents, 'document')} in base {base!r}: {', '.join(told) or 'none'}")
+
+    face.show({"base": base, "replies": [reply], "documents": [stands] if stands else [], "counts": counts}, human)
+    failed = stands is not None and str(stands.status) in ("failed", "degraded")
+    return together([Exit.PARTLY if failed else Exit.OK])
+
+
+def _foretell(face: Face, found: Preview) -> None:
+    for word, paths in (("added", found.added), ("changed", found.changed), ("removed", found.removed)):
+        for path in paths:
+            face.terminal.row(word, path)
+    skipped = ", ".join(f"{number:,} {why}" for why, number in found.skipped.items())
+    face.terminal.say(
+        f"{len(found.added):,} to add, {len(found.changed):,} to change, {len(found.removed):,} to remove, "
+        f"{found.unchanged:,} unchanged" + (f"; left out: {skipped}" if skipped else "") + ". Nothing was done."
+    )
+
+
+def watch(
+    face: Face,
+    folder: DirArgument,
+    every: Annotated[
+        int, typer.Option("--every", metavar="SECONDS", min=1, help="Look so often even if nothing is reported.")
+    ] = 300,
+    base: Base = DEFAULT_BASE,
+) -> Exit:
+    """Keep a folder in step until Ctrl-C.
+
+    It is synced at once, and whenever something in it changes.
+    """
+    if face.remote:
+        raise BadRequest("A folder is watched on the machine that holds the library; run this there, without --at.")
+    stop = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stop.set())
+    with face.open(work=True) as library:
+        ensure_base(face, library, base)
+        face.terminal.say(f"Watching {folder}; Ctrl-C ends it.")
+        here = cast("LocalDocuments", library.documents)  # a server was refused above
+        for reply in here.watch(base, folder, stop=stop, every=timedelta(seconds=every)):
+            if face.terminal.json:
+                face.terminal.record(reply)
+            else:
+                face.terminal.row(reply.document, reply.name, _synced(reply), reply.job)
+    face.terminal.say("Watching ended.")
+    return Exit.OK  # a watch has no other end
+
+
+def _synced(reply: Reply) -> str:
+    return "syncing" if reply.accepted else cell(reply.message)

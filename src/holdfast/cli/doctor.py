@@ -1,0 +1,107 @@
+"""`doctor` and `config`: whether all is as it should be, and what is set."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import fields
+from datetime import timedelta
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from holdfast.cli.command import Face, command
+from holdfast.cli.exit_codes import Exit
+from holdfast.cli.format import lasting
+from holdfast.errors import BadRequest
+from holdfast.settings import PREFIX, Settings
+from holdfast.url_secrets import MASK, masked
+
+if TYPE_CHECKING:
+    from holdfast.service.client import Holdfast
+    from holdfast.service.schemas import Finding
+
+PANEL = "Tending"
+
+
+def declare(app: typer.Typer, config: typer.Typer) -> None:
+    """Declare the commands."""
+    command(app, "doctor", panel=PANEL)(doctor)
+    command(config, "show")(show)
+
+
+def doctor(
+    face: Face,
+    fix: Annotated[bool, typer.Option("--fix", help="Repair what can be repaired.")] = False,
+    deep: Annotated[bool, typer.Option("--deep", help="Also read every file.")] = False,
+    erase: Annotated[bool, typer.Option("--erase", help="Only remove deleted data from the disk, now.")] = False,
+) -> Exit:
+    """Compare every store with what should be there.
+
+    Ends with 1 while something is wrong. With `--erase`, deleted data is removed from the disk in two stages, and
+    writers wait meanwhile; it ends with 1 if a stage is not complete.
+    """
+    if erase and (fix or deep):
+        raise BadRequest("--erase does nothing else. Run it without --fix and --deep.")
+    with face.open() as library:
+        if erase:
+            return _erase(face, library)
+        found = library.accounts.doctor(fix=fix, deep=deep)
+    face.show(found, lambda: _findings(face, found, fix=fix))
+    return Exit.FAILED if any(one.fixed < one.count for one in found) else Exit.OK
+
+
+def _erase(face: Face, library: Holdfast) -> Exit:
+    erased = library.accounts.erase()
+    stages = {"overwrite": erased.overwrite, "compact": erased.compact}
+
+    def human() -> None:
+        for name, stage in stages.items():
+            face.terminal.row(name, "complete" if stage.complete else "not complete", stage.sentence)
+
+    face.show(erased, human)
+    return Exit.OK if all(stage.complete for stage in stages.values()) else Exit.FAILED
+
+
+def _findings(face: Face, found: list[Finding], *, fix: bool) -> None:
+    for one in found:
+        state = "repaired" if one.fixed >= one.count else "can be repaired" if one.fixable else "for people"
+        face.terminal.row(one.code, state, one.sentence)
+        for example in one.examples:
+            face.terminal.row("", example)
+    if not found:
+        face.terminal.say("All is as it should be.")
+    elif not fix and any(one.fixable for one in found):
+        face.terminal.say(f"Repair what can be repaired: {face.hint('doctor', '--fix')}")
+
+
+def show(face: Face) -> Exit:
+    """Show every setting with its value and origin.
+
+    Secrets are masked.
+    """
+    settings = Settings.from_environment() if face.where is None else face.settings()
+    found = [_setting(face, settings, one) for one in fields(Settings)]
+
+    def human() -> None:
+        rows = [(one["name"], _written(one["value"]), one["origin"], one["meaning"]) for one in found]
+        face.terminal.table(("setting", "value", "from", "meaning"), rows)
+
+    face.show(found, human)
+    return Exit.OK
+
+
+def _setting(face: Face, settings: Settings, one: Any) -> dict[str, Any]:
+    value = getattr(settings, one.name)
+    name = f"{PREFIX}{one.name.upper()}"
+    origin = "environment" if name in os.environ else "default"
+    if face.where is not None and one.name in ("home", "database", "data"):
+        origin = "command line"
+    if not one.repr and value:
+        value = MASK
+    if isinstance(value, str):
+        value = masked(value)
+    return {"name": name, "value": value, "origin": origin, "meaning": one.metadata["meaning"]}
+
+
+def _written(value: Any) -> str:
+    return lasting(value.total_seconds()) if isinstance(value, timedelta) else "" if value is None else str(value)

@@ -1,0 +1,376 @@
+"""Questions answered by a child process that may be killed: hostile input ends there.
+
+A child is warm: it answers one question after the other, and is killed with its whole process group and replaced when
+a question takes too long, takes too much memory or crashes it. It starts in a private folder (see `scratch`) which is
+also all that its environment names. The folder is removed when the child is ready, so a file can leave nothing there.
+Then the child accepts the limits that `caged` sets. Its answers are a short JSON head and a body of bounded length.
+
+A broken child must not make good files look damaged. A child that calls itself broken (`reader_broken`) is replaced. An
+answer that blames the file or the child (`DOUBTFUL`) counts only from a child that has read nothing else: after such an
+answer from any other child, a new child is asked the same question.
+
+A cage may be asked from many threads; as many questions run at once as it has children. After a fork the new process
+starts children of its own. All children end with the process, however it ends.
+"""
+
+from __future__ import annotations
+
+import atexit
+import json
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import weakref
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
+
+from holdfast.content import errors
+from holdfast.content.framing import OverlongFrame, receive, send
+from holdfast.content.sandbox_child import NOTE_BYTES, READY
+from holdfast.content.scratch import private_folder
+from holdfast.errors import Permanent, Transient, WorkError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+START_SECONDS = 60.0  # far more than an import takes, on a busy machine too
+HEAD_BYTES = 1 << 20
+ANSWERS = 200  # then a child is replaced: what its libraries leak ends with it
+SWOLLEN = 256 << 20  # bytes a child may keep after an answer
+OUTSIDERS = (
+    signal.SIGKILL,
+    signal.SIGTERM,
+    signal.SIGINT,
+    signal.SIGHUP,
+)  # sent by people and the kernel, not by files
+OUT_OF_MEMORY = (b"memory allocation of", b"bad_alloc", b"MemoryError", b"allocate memory")
+GLANCE_SECONDS = 0.05  # how often a child at work is looked at
+BROKEN = frozenset({"reader_broken"})  # what a child says of itself
+DOUBTFUL = BROKEN | {"unreadable", "reader_failed", "reader_crashed", "file_unavailable"}
+FULL = 0.5  # of the memory it may take: a child that was seen there before it died, died of it
+PAGE = os.sysconf("SC_PAGE_SIZE")
+BOOT = (
+    "import sys; channel, lifeline, target, prepare, *sys.path = sys.argv[1:];"
+    "from holdfast.content.sandbox_child import serve; serve(int(channel), int(lifeline), target, prepare)"
+)
+
+
+class Answer(NamedTuple):
+    """What a child said: a short head, and a body of bounded length."""
+
+    head: dict[str, Any]
+    body: bytearray
+
+
+class Cage:
+    """Up to `children` processes that answer questions by calling `target`, given as `module:function`.
+
+    Each process first calls `prepare`, given in the same way, while it may still write long files.
+    """
+
+    def __init__(self, target: str, *, prepare: str = "", children: int = 1) -> None:
+        self._target = target
+        self._prepare = prepare
+        self._size = children
+        self._closed = False
+        self._idle: list[_Child] = []
+        self._busy: set[_Child] = set()
+        self._start_over()
+        _cages.add(self)
+
+    def ask(
+        self, question: Mapping[str, Any], *, seconds: float, memory: int, most: int, spare: Path | None = None
+    ) -> Answer:
+        """Ask one question; the answer's body has at most `most` bytes. Waiting for a free child is not counted.
+
+        A new child starts in `spare` if the temporary folder is not suitable.
+        Raises what the target refused with, and `Permanent` as too_slow, too_much_memory or reader_crashed.
+        """
+        with self._turns:
+            child = self._take(spare)
+            new = not child.used
+            try:
+                return self._asked(child, question, seconds, memory, most)
+            except WorkError as error:
+                if new or error.code not in DOUBTFUL:
+                    raise
+            return self._asked(self._started(spare), question, seconds, memory, most)
+
+    def _asked(self, child: _Child, question: Mapping[str, Any], seconds: float, memory: int, most: int) -> Answer:
+        """Ask this child, and keep it for the next question if it can be trusted."""
+        distrusted = DOUBTFUL if child.used else BROKEN
+        healthy = False
+        try:
+            answer = child.ask(question, seconds, memory, most)
+            healthy = not child.worn
+        except Refused as refused:
+            healthy = refused.error.code not in distrusted and not child.worn
+            raise refused.error from None
+        finally:
+            self._give_back(child, healthy=healthy)
+        return answer
+
+    def close(self) -> None:
+        """Kill all children; whoever waits for an answer is told that there is no reader."""
+        with self._mutex:
+            self._closed = True
+            idle, busy = self._idle, self._busy
+            self._idle, self._busy = [], set()
+            for child in busy:  # reaped by the thread that asked
+                child.signal()
+        for child in idle:
+            child.kill()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _take(self, spare: Path | None) -> _Child:
+        """Take an idle child that lives, or start one."""
+        with self._mutex:
+            if self._closed:
+                raise errors.reader_unavailable()
+            child = self._idle.pop() if self._idle else None
+        if child is not None and child.alive and self._enlist(child):
+            return child
+        if child is not None:
+            child.kill()
+        return self._started(spare)
+
+    def _started(self, spare: Path | None) -> _Child:
+        child = _Child(self._target, self._prepare, spare)
+        if not self._enlist(child):
+            child.kill()
+            raise errors.reader_unavailable()
+        return child
+
+    def _enlist(self, child: _Child) -> bool:
+        """Count a child as busy, unless the cage was closed meanwhile."""
+        with self._mutex:
+            if not self._closed:
+                self._busy.add(child)
+            return not self._closed
+
+    def _give_back(self, child: _Child, *, healthy: bool) -> None:
+        with self._mutex:
+            self._busy.discard(child)
+            keep = healthy and not self._closed
+            if keep:
+                self._idle.append(child)
+        if not keep:
+            child.kill()
+
+    def _start_over(self) -> None:
+        """Begin without children and with locks that nobody holds."""
+        self._turns = threading.BoundedSemaphore(self._size)
+        self._mutex = threading.Lock()
+        self._idle, self._busy = [], set()
+
+    def _after_fork(self) -> None:
+        """Leave the children to the process that started them."""
+        for child in (*self._idle, *self._busy):
+            child.disown()
+        self._start_over()
+
+
+class Refused(Exception):
+    """The child is well; the target refused the question."""
+
+    def __init__(self, error: Permanent | Transient) -> None:
+        super().__init__(error.code)
+        self.error = error
+
+
+class _Child:
+    """One process in the cage, seen from outside. Used by one thread at a time."""
+
+    def __init__(self, target: str, prepare: str, spare: Path | None) -> None:
+        self._answers = 0
+        self._fullest = 0
+        try:
+            with private_folder(spare) as folder:
+                self._launch(folder, target, prepare)
+        except OSError:
+            raise errors.reader_unavailable() from None
+
+    def _launch(self, folder: Path, target: str, prepare: str) -> None:
+        """Start the process, and wait until it is ready."""
+        self._notes = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115 - lives as long as the child
+        self._channel, theirs = socket.socketpair()
+        lifeline, self._lifeline = os.pipe()
+        try:
+            self._process = _start(folder, [target, prepare], theirs.fileno(), lifeline, self._notes.fileno())
+        except OSError:
+            self._close()
+            raise
+        finally:
+            theirs.close()
+            os.close(lifeline)
+        self._await_start()
+
+    @property
+    def used(self) -> bool:
+        """Whether the child has answered before."""
+        return self._answers > 0
+
+    @property
+    def alive(self) -> bool:
+        """Whether the process runs."""
+        return self._process.poll() is None
+
+    @property
+    def worn(self) -> bool:
+        """Whether the child has answered enough, or keeps too much memory."""
+        return self._answers >= ANSWERS or _memory(self._process.pid).private > SWOLLEN
+
+    def ask(self, question: Mapping[str, Any], seconds: float, memory: int, most: int) -> Answer:
+        """Ask, and wait for the answer no longer than `seconds`."""
+        deadline = time.monotonic() + seconds
+        self._fullest = 0
+        try:
+            self._channel.settimeout(seconds)
+            send(self._channel, json.dumps({**question, "seconds": seconds, "memory": memory}).encode())
+            self._watch(deadline)
+            head = json.loads(receive(self._channel, HEAD_BYTES, deadline))
+            body = receive(self._channel, most, deadline)
+            answer = Answer(dict(head), body)
+        except TimeoutError:
+            raise errors.too_slow(seconds) from None
+        except (OSError, EOFError):
+            raise self._cause_of_death(seconds, memory) from None
+        except (OverlongFrame, ValueError, TypeError):
+            raise errors.reader_crashed() from None
+        self._answers += 1
+        return _checked(answer, memory)
+
+    def signal(self) -> None:
+        """Tell the whole process group to die; once reaped, it is no longer ours."""
+        if self._process.returncode is not None:
+            return
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.kill()
+
+    def kill(self) -> None:
+        """End the child, and what it started."""
+        self.signal()
+        self._process.wait()
+        self._close()
+
+    def disown(self) -> None:
+        """Forget a child of the process we were forked from."""
+        self._process.returncode = 0
+        self._close()
+
+    def _await_start(self) -> None:
+        try:
+            started = receive(self._channel, len(READY), time.monotonic() + START_SECONDS) == READY
+        except (OSError, EOFError, OverlongFrame):
+            started = False
+        if not started:
+            self.kill()
+            raise errors.reader_unavailable()
+
+    def _watch(self, deadline: float) -> None:
+        """Wait until the child says something, and remember the most memory it was seen with."""
+        ear = select.poll()
+        ear.register(self._channel, select.POLLIN)
+        while not ear.poll(GLANCE_SECONDS * 1000):
+            self._fullest = max(self._fullest, _memory(self._process.pid).writable)
+            if time.monotonic() >= deadline:
+                raise TimeoutError
+
+    def _cause_of_death(self, seconds: float, memory: int) -> Exception:
+        """Tell from the remains why the child died.
+
+        Native code that gets no memory dies in many ways, so what was seen before counts too. The peak that the
+        kernel reports does not: it begins with the memory of the parent.
+        """
+        self.signal()
+        code = self._process.wait()
+        if code == -signal.SIGXCPU:
+            return errors.too_slow(seconds)
+        if self._fullest > memory * FULL or any(word in self._last_notes() for word in OUT_OF_MEMORY):
+            return errors.too_much_memory(memory)
+        return errors.reader_unavailable() if -code in OUTSIDERS else errors.reader_crashed()
+
+    def _last_notes(self) -> bytes:
+        self._notes.seek(0)
+        return self._notes.read(NOTE_BYTES)
+
+    def _close(self) -> None:
+        self._channel.close()
+        self._notes.close()
+        if self._lifeline >= 0:
+            os.close(self._lifeline)
+            self._lifeline = -1
+
+
+def _start(folder: Path, calls: list[str], channel: int, lifeline: int, notes: int) -> subprocess.Popen[bytes]:
+    """Start a child that imports what we would import, and knows nothing else of us."""
+    paths = [str(Path(entry).absolute()) for entry in sys.path if entry]
+    return subprocess.Popen(  # noqa: S603 - our own interpreter and code
+        [sys.executable, "-I", "-S", "-X", "utf8", "-c", BOOT, str(channel), str(lifeline), *calls, *paths],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=notes,
+        pass_fds=(channel, lifeline),
+        env={"HOME": str(folder), "TMPDIR": str(folder)},
+        cwd=folder,
+        start_new_session=True,
+    )
+
+
+def _checked(answer: Answer, memory: int) -> Answer:
+    """Let answers pass; raise what the child refused with."""
+    code = answer.head.get("refused")
+    if code is None:
+        return answer
+    if code == "too_much_memory":
+        raise errors.too_much_memory(memory)
+    error = Permanent if answer.head.get("lasting", True) else Transient
+    params = {str(name): str(value) for name, value in answer.head.get("params", {}).items()}
+    raise Refused(error(str(code), str(answer.head.get("message", "")), params=params))
+
+
+class Memory(NamedTuple):
+    """What a process holds, in bytes: what it has to itself, and what counts against RLIMIT_DATA."""
+
+    private: int
+    writable: int
+
+
+def _memory(pid: int) -> Memory:
+    """Look at the memory of a process; nothing is known where there is no /proc."""
+    try:
+        fields = Path(f"/proc/{pid}/statm").read_text(encoding="ascii").split()
+        _, resident, shared, _, _, data, _ = (int(field) * PAGE for field in fields)
+    except (OSError, ValueError):
+        return Memory(0, 0)
+    return Memory(resident - shared, data)
+
+
+_cages: weakref.WeakSet[Cage] = weakref.WeakSet()
+
+
+def _after_fork() -> None:
+    for cage in list(_cages):
+        cage._after_fork()  # noqa: SLF001 - the hook belongs to the class
+
+
+def _at_exit() -> None:
+    for cage in list(_cages):
+        cage.close()
+
+
+os.register_at_fork(after_in_child=_after_fork)
+atexit.register(_at_exit)

@@ -1,0 +1,61 @@
+"""Bring a database to the schema of this version, or say why not.
+
+The whole upgrade is one transaction on both databases, under the write lock or an advisory lock: killed at any
+statement it leaves the old schema, started twice at once it runs once.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from sqlalchemy import inspect, text
+
+from holdfast.errors import StoreTooNew
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection
+
+    from holdfast.db.database import Database
+
+HEAD = "0016"
+LOCK = 0x686F6C64  # an advisory lock of our own on PostgreSQL
+
+
+def migrate(database: Database) -> None:
+    """Upgrade the schema if needed; a database that is up to date costs one read."""
+    database.prepare()
+    with database.reading() as tx:
+        found = _version(tx.connection)
+    if found == HEAD:
+        return
+    with database.writing(durable=True) as tx:
+        if tx.connection.dialect.name == "postgresql":
+            tx.connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": LOCK})
+        if _version(tx.connection) != HEAD:
+            _upgrade(tx.connection)
+
+
+def _version(connection: Connection) -> str | None:
+    if not inspect(connection).has_table("holdfast_version"):
+        return None
+    version: str | None = connection.execute(text("SELECT version_num FROM holdfast_version")).scalar()
+    return version
+
+
+def _upgrade(connection: Connection) -> None:
+    from alembic import command  # noqa: PLC0415 - needed once in the life of a database, and slow to import
+    from alembic.config import Config  # noqa: PLC0415
+    from alembic.script import ScriptDirectory  # noqa: PLC0415
+
+    config = Config()
+    config.set_main_option("script_location", "holdfast:db/migrations")
+    config.set_main_option("path_separator", "os")
+    config.attributes["connection"] = connection
+    found = _version(connection)
+    known = {script.revision for script in ScriptDirectory.from_config(config).walk_revisions()}
+    if found is not None and found not in known:
+        raise StoreTooNew(
+            f"This database was written by a newer Holdfast (schema {found}, this version knows {HEAD}). "
+            "Nothing was changed; install that version or a newer one."
+        )
+    command.upgrade(config, "head")

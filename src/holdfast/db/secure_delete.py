@@ -1,0 +1,202 @@
+"""Removes deleted data from the files of a SQLite database, in two stages. Only SQLite writes these files.
+
+`overwrite` removes deleted rows from the database file and its write-ahead log:
+
+1. `secure_delete`, which every connection sets, writes zeros over a row in the transaction that deletes it.
+2. FTS5 keeps deleted words in its segments until it merges them. All segments of a table are merged into one, in short
+   transactions; other writers run between them.
+3. The write-ahead log contains earlier versions of pages. A truncating checkpoint copies the log into the file and cuts
+   it to zero bytes. An open read transaction prevents that.
+
+`compact` removes copies that SQLite made. When SQLite splits or merges pages of a table, it moves rows and does not
+overwrite their old place; a later delete does not reach these copies. `VACUUM` writes all living rows into a temporary
+database and copies that over the file. A truncating checkpoint follows.
+
+Copies are made of living rows only. So what was deleted before a stage began is removed when the stage is complete,
+whatever others write meanwhile. What was deleted since is left for the next run.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import sqlite3
+from contextlib import closing, contextmanager, suppress
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from holdfast.private_files import private_file
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterator
+    from contextlib import AbstractContextManager
+
+    Turn = Callable[[], AbstractContextManager[None]]
+
+MERGED_PAGES = 250  # of FTS5, about a megabyte, written in one transaction
+MERGED_ROWS = 2  # FTS5 changes at least this many rows if it merged anything
+READERS_SECONDS = 0.25  # how long a checkpoint waits for readers; writers wait meanwhile
+CHECKPOINTS = 20  # attempts after a VACUUM, which is too expensive to repeat for one short read
+HEADROOM = 1.05  # frames of the log are larger than pages
+# Where SQLite creates temporary files: in the first of these folders that can be written.
+TEMPORARY_SETTINGS = ("SQLITE_TMPDIR", "TMPDIR")
+TEMPORARY_FOLDERS = ("/var/tmp", "/usr/tmp", "/tmp")  # noqa: S108 - SQLite's own list
+
+
+class Stage(StrEnum):
+    """The two stages of erasing, in order."""
+
+    OVERWRITE = "overwrite"
+    COMPACT = "compact"
+
+
+class Obstacle(StrEnum):
+    """Why a stage could not be completed. It is tried again."""
+
+    READER = "reader"  # a read transaction is open, so the log cannot be truncated
+    WRITER = "writer"  # another program holds the write lock
+    ERASER = "eraser"  # another process is erasing
+    NO_SPACE = "no_space"  # VACUUM does not fit on the disk
+    TOO_LARGE = "too_large"  # VACUUM would block writers for too long
+    FAILED = "failed"  # an error, which is in the log of the program
+
+
+def overwrite(path: Path, turn: Turn, fts_tables: Collection[str]) -> Obstacle | None:
+    """Remove deleted rows from the file and its log; return what prevented it, None if it is complete.
+
+    `turn` keeps other writers waiting. `fts_tables` are the FTS5 tables from which rows were deleted.
+    """
+    with _alone(path) as alone:
+        if not alone:
+            return Obstacle.ERASER
+        return _merge_all(path, turn, fts_tables) or _truncate_log(path, turn, 1)
+
+
+def compact(path: Path, turn: Turn, largest: int | None) -> Obstacle | None:
+    """Remove copies of deleted rows from the file; return what prevented it, None if it is complete.
+
+    A file of more than `largest` bytes is left alone. Readers are not blocked; writers wait until VACUUM has ended.
+    """
+    with _alone(path) as alone:
+        if not alone:
+            return Obstacle.ERASER
+        return _vacuum(path, turn, largest) or _truncate_log(path, turn, CHECKPOINTS)
+
+
+@contextmanager
+def _alone(path: Path) -> Iterator[bool]:
+    """Yield whether no other process erases; then none begins before the end of the block."""
+    with open(path.with_name(path.name + "-erase"), "ab", opener=private_file) as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            alone = True
+        except BlockingIOError:
+            alone = False
+        yield alone
+
+
+def _merge_all(path: Path, turn: Turn, fts_tables: Collection[str]) -> Obstacle | None:
+    """Merge the segments of FTS5 tables, a portion in a transaction."""
+    for table in fts_tables:
+        portion = -MERGED_PAGES  # below zero: begin a merge of all segments; above zero: continue it
+        more = True
+        while more:
+            with turn(), closing(_connect(path)) as raw:
+                if not _begun(raw):
+                    return Obstacle.WRITER
+                more = _merge(raw, table, portion)
+                raw.execute("COMMIT")
+            portion = MERGED_PAGES
+    return None
+
+
+def _merge(raw: sqlite3.Connection, table: str, portion: int) -> bool:
+    """Merge a portion; return whether there may be more."""
+    if not raw.execute("SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?", [table]).fetchall():
+        return False
+    before = raw.total_changes
+    raw.execute(f'INSERT INTO "{table}" ("{table}", rank) VALUES (?, ?)', ["merge", portion])  # noqa: S608 - its name
+    return raw.total_changes - before >= MERGED_ROWS
+
+
+def _vacuum(path: Path, turn: Turn, largest: int | None) -> Obstacle | None:
+    """Rewrite the file, unless it is too large, the disk too small, or somebody reads."""
+    with closing(_connect(path)) as raw:
+        size = _living_bytes(raw)
+    if largest is not None and size > largest:
+        return Obstacle.TOO_LARGE
+    if _lacks_space(path.absolute().parent, size):
+        return Obstacle.NO_SPACE
+    # A reader would keep both the old log and that of VACUUM on the disk: then it is not begun.
+    if found := _truncate_log(path, turn, 1):
+        return found
+    with turn(), closing(_connect(path)) as raw:
+        try:
+            raw.execute("VACUUM")
+        except sqlite3.OperationalError as error:
+            with suppress(sqlite3.OperationalError):
+                _truncated(raw)  # give back the space that the failed attempt took
+            if _is(error, sqlite3.SQLITE_BUSY):
+                return Obstacle.WRITER
+            if _is(error, sqlite3.SQLITE_FULL):
+                return Obstacle.NO_SPACE
+            raise
+    return None
+
+
+def _living_bytes(raw: sqlite3.Connection) -> int:
+    """Return how large the file will be at most after VACUUM."""
+    pages, free, size = (
+        raw.execute(f"PRAGMA {name}").fetchone()[0] for name in ("page_count", "freelist_count", "page_size")
+    )
+    return int((pages - free) * size)
+
+
+def _lacks_space(folder: Path, size: int) -> bool:
+    """Return whether the temporary database and the log of VACUUM do not fit on their disks."""
+    needed = int(size * HEADROOM)
+    places = [*(os.environ.get(name, "") for name in TEMPORARY_SETTINGS), *TEMPORARY_FOLDERS]
+    temporary = next((Path(one) for one in places if one and os.access(one, os.W_OK | os.X_OK)), folder)
+    if temporary.stat().st_dev == folder.stat().st_dev:
+        return shutil.disk_usage(folder).free < 2 * needed
+    return min(shutil.disk_usage(one).free for one in (temporary, folder)) < needed
+
+
+def _truncate_log(path: Path, turn: Turn, attempts: int) -> Obstacle | None:
+    """Copy the log into the file and cut it to zero bytes."""
+    with closing(_connect(path)) as raw:
+        raw.execute("PRAGMA wal_checkpoint(PASSIVE)")  # most of the copying, while others read and write
+    for _ in range(attempts):
+        with turn(), closing(_connect(path)) as raw:
+            if _truncated(raw):
+                return None
+    return Obstacle.READER
+
+
+def _truncated(raw: sqlite3.Connection) -> bool:
+    ((busy, _, _),) = raw.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+    return not busy
+
+
+def _connect(path: Path) -> sqlite3.Connection:
+    raw = sqlite3.connect(path, timeout=READERS_SECONDS, isolation_level=None)
+    raw.execute("PRAGMA secure_delete=ON")  # VACUUM sets it on its temporary database, too
+    return raw
+
+
+def _begun(raw: sqlite3.Connection) -> bool:
+    """Begin to write; False if another program writes, which does not take turns."""
+    try:
+        raw.execute("BEGIN IMMEDIATE")
+    except sqlite3.OperationalError as error:
+        if _is(error, sqlite3.SQLITE_BUSY):
+            return False
+        raise
+    return True
+
+
+def _is(error: sqlite3.OperationalError, code: int) -> bool:
+    """Return whether an error has this primary result code."""
+    return error.sqlite_errorcode & 0xFF == code

@@ -1,0 +1,311 @@
+"""What SQLite does in its own way.
+
+Every write transaction is BEGIN IMMEDIATE: without it two writers read the same value and one update is lost.
+Writers take turns before they ask SQLite: its own waiting is a sleep of growing length, in which a newcomer
+overtakes those who wait; ours is a queue in each process and a file lock between processes.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import sqlite3
+import stat
+import threading
+from collections import deque
+from contextlib import closing, contextmanager, suppress
+from functools import lru_cache
+from itertools import chain
+from typing import TYPE_CHECKING, Any
+
+from sqlalchemy import create_engine, event
+from sqlalchemy.pool import QueuePool, StaticPool
+
+from holdfast.db.secure_delete import compact, overwrite
+from holdfast.disk import FULL, disk_full
+from holdfast.errors import HoldfastError, StoreBusy, StoreError, StoreFull, StoreReadOnly, StoreUnavailable
+from holdfast.private_files import close_to_others, private_file
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator
+    from pathlib import Path
+
+    from sqlalchemy import Connection, Engine
+
+    from holdfast.clock import Clock
+    from holdfast.db.database import Compiled, Rows, Transaction
+    from holdfast.db.secure_delete import Obstacle
+
+OLDEST = (3, 38, 0)  # RETURNING, UPDATE FROM and the JSON functions we use
+BUSY_SECONDS = 30
+PRAGMAS = (
+    "foreign_keys=ON",
+    "secure_delete=ON",  # what is deleted is overwritten
+    "synchronous=FULL",
+    "wal_autocheckpoint=4000",  # 16 MB: pages that change often are copied into the file less often
+    "cache_size=-8000",  # 8 MB a connection
+)
+PORTIONS = (64, 16, 4, 1)  # a batch is sent in these sizes, so that SQLite need not parse a text for each length
+SMALLEST_PAGE = 512  # a database is whole pages
+
+
+class Turns:
+    """Writers of one file go one after the other, in the order they came.
+
+    Within a process the order is exact. Between processes the kernel decides among the first of each.
+    """
+
+    def __init__(self, path: Path | None) -> None:
+        self._path = path
+        self._file: int | None = None
+        self._mutex = threading.Lock()
+        self._taken = False
+        self._waiting: deque[threading.Lock] = deque()
+
+    @contextmanager
+    def one(self) -> Iterator[None]:
+        """Wait for a turn, and give it to the next."""
+        self._enter()
+        try:
+            if self._path is not None:
+                fcntl.flock(self._descriptor(self._path), fcntl.LOCK_EX)
+            yield
+        finally:
+            if self._file is not None:
+                fcntl.flock(self._file, fcntl.LOCK_UN)
+            self._leave()
+
+    def close(self) -> None:
+        """Close the lock file."""
+        if self._file is not None:
+            os.close(self._file)
+            self._file = None
+
+    def _descriptor(self, path: Path) -> int:
+        if self._file is None:
+            try:
+                self._file = private_file(path, os.O_RDWR | os.O_CREAT)
+            except OSError as error:
+                raise _unwritable(path, error) from error
+        return self._file
+
+    def _enter(self) -> None:
+        with self._mutex:
+            if not self._taken:
+                self._taken = True
+                return
+            gate = threading.Lock()
+            gate.acquire()
+            self._waiting.append(gate)
+        gate.acquire()  # released by whoever leaves, straight to us
+
+    def _leave(self) -> None:
+        with self._mutex:
+            if self._waiting:
+                self._waiting.popleft().release()
+            else:
+                self._taken = False
+
+
+class SqliteDialect:
+    """Transactions and errors of SQLite."""
+
+    def __init__(self, path: Path | None) -> None:
+        self._path = path
+        self._turns = Turns(path.with_name(path.name + "-turn") if path else None)
+
+    def prepare(self) -> None:
+        """Switch the file to write-ahead logging: once in its life, and one process at a time.
+
+        SQLite refuses the second of two who try at the same moment, without waiting.
+        """
+        if self._path is None:
+            return
+        _require_database(self._path)
+        with suppress(OSError):  # it exists, or SQLite reports what is wrong with its folder
+            os.close(private_file(self._path, os.O_RDWR | os.O_CREAT | os.O_EXCL))
+        with self._turns.one(), closing(sqlite3.connect(self._path, timeout=BUSY_SECONDS)) as raw:
+            raw.execute("PRAGMA journal_mode=WAL")
+            for ending in ("", "-wal", "-shm"):  # SQLite creates the others with the rights of the database file
+                close_to_others(self._path.with_name(self._path.name + ending))
+
+    @contextmanager
+    def write(self, engine: Engine, *, durable: bool) -> Iterator[Connection]:
+        """Open BEGIN IMMEDIATE when it is our turn; `durable` syncs the disk at commit."""
+        with self._turns.one(), engine.connect() as connection:
+            _set_synchronous(connection, "FULL" if durable else "NORMAL")
+            with connection.begin():
+                yield connection
+
+    @contextmanager
+    def read(self, engine: Engine) -> Iterator[Connection]:
+        """Open a deferred transaction: readers never wait and never block."""
+        with engine.connect().execution_options(holdfast_reads=True) as connection, connection.begin():
+            yield connection
+
+    def run(self, cursor: Any, statement: Compiled, rows: Rows | None, values: dict[str, Any]) -> list[tuple[Any, ...]]:
+        """Send the batch as VALUES, a parameter for each cell."""
+        if rows is None:
+            cursor.execute(statement.sql, [values[name] for name in statement.order])
+            return cursor.fetchall()  # type: ignore[no-any-return]
+        place = statement.order.index("rows")
+        before = [values[name] for name in statement.order[:place]]
+        after = [values[name] for name in statement.order[place + 1 :]]
+        found: list[tuple[Any, ...]] = []
+        for portion in _portions(rows):
+            sql = _with_rows(statement.sql, len(portion), len(portion[0]))
+            cursor.execute(sql, [*before, *chain.from_iterable(portion), *after])
+            found += cursor.fetchall()
+        return found
+
+    def lock(self, tx: Transaction, owners: Collection[int]) -> None:
+        """Nothing to lock: BEGIN IMMEDIATE keeps every other writer out."""
+
+    def explain(self, error: BaseException) -> HoldfastError | None:
+        """Say what SQLite's result code means for a person."""
+        code = getattr(error, "sqlite_errorcode", None)
+        if code is None:
+            return None
+        kind, sentence = _EXPLANATIONS.get(code) or _EXPLANATIONS.get(code & 0xFF, (None, ""))
+        return kind(f"{sentence} ({error})") if kind else None
+
+    def collided(self, error: BaseException) -> bool:  # noqa: ARG002 - writers take turns, so they never collide
+        """Tell that another writer was in the way: never, since writers take turns."""
+        return False
+
+    def overwrite(self, fts_tables: Collection[str]) -> Obstacle | None:
+        """Remove deleted rows from the files; a database in memory has none."""
+        return None if self._path is None else overwrite(self._path, self._turns.one, fts_tables)
+
+    def compact(self, largest: int | None) -> Obstacle | None:
+        """Remove copies of deleted rows from the files; a database in memory has none."""
+        return None if self._path is None else compact(self._path, self._turns.one, largest)
+
+    def close(self) -> None:
+        """Close the lock file."""
+        self._turns.close()
+
+
+FULL_DISK = "The disk is full. Nothing was written; free some space and try again."
+_EXPLANATIONS: dict[int, tuple[type[StoreError] | None, str]] = {
+    sqlite3.SQLITE_BUSY: (
+        StoreBusy,
+        (
+            f"Another program has kept the database locked for {BUSY_SECONDS} s. Nothing was written; close it and "
+            "try again."
+        ),
+    ),
+    sqlite3.SQLITE_READONLY: (
+        StoreReadOnly,
+        "The database cannot be written. Nothing was written; check the owner and mode of the file and its folder.",
+    ),
+    sqlite3.SQLITE_FULL: (StoreFull, FULL_DISK),
+    sqlite3.SQLITE_IOERR_SHMSIZE: (StoreFull, FULL_DISK),  # the first process that opens the database finds no room
+    sqlite3.SQLITE_IOERR: (
+        StoreError,
+        "The disk did not take the write. Nothing was written; check the disk, its space and its quota.",
+    ),
+    sqlite3.SQLITE_CANTOPEN: (
+        StoreUnavailable,
+        "The database cannot be opened. Check that its folder exists and may be written.",
+    ),
+    sqlite3.SQLITE_NOTADB: (
+        StoreError,
+        "This file is not a SQLite database. Nothing was changed; choose another path.",
+    ),
+    sqlite3.SQLITE_CORRUPT: (
+        StoreError,
+        "The database file is damaged. Stop all programs that use it and restore it from a backup.",
+    ),
+}
+
+
+def _portions(rows: Rows) -> Iterator[Rows]:
+    """Split a batch into a few sizes that recur."""
+    first = 0
+    for size in PORTIONS:
+        while len(rows) - first >= size:
+            yield rows[first : first + size]
+            first += size
+
+
+@lru_cache(maxsize=1024)
+def _with_rows(sql: str, count: int, width: int) -> str:
+    """Return the statement with room for this many rows."""
+    row = f"({', '.join('?' * width)})"
+    return sql.replace("(VALUES (?))", f"(VALUES {', '.join([row] * count)})")
+
+
+def _require_database(path: Path) -> None:
+    """Leave a file alone that is something else, as far as its kind and size tell; SQLite itself sees the rest.
+
+    The file is never opened here: closing it would drop every lock that this process holds on it through SQLite, and
+    another process would then take the log of a living database for a dead one.
+    """
+    try:
+        status = path.stat()
+    except OSError:
+        return  # SQLite will say what is wrong with it
+    if not stat.S_ISREG(status.st_mode):  # the size of a folder depends on its file system
+        kind = "a folder" if stat.S_ISDIR(status.st_mode) else "not a regular file"
+        raise StoreUnavailable(f"The database cannot be opened: {path} is {kind}. Name a file, such as holdfast.db.")
+    if status.st_size % SMALLEST_PAGE:
+        raise StoreError(f"This file is not a SQLite database: {path}. Nothing was changed; choose another path.")
+
+
+def _unwritable(path: Path, error: OSError) -> StoreError:
+    """Say why the file beside the database, through which writers take turns, cannot be made."""
+    if isinstance(error, FileNotFoundError | NotADirectoryError):
+        return StoreUnavailable(
+            f"The database cannot be opened. Check that its folder exists and may be written. ({error})"
+        )
+    if error.errno in FULL:
+        return disk_full(error)
+    return StoreReadOnly(
+        f"The database cannot be written. Nothing was written; check the owner and mode of {path.parent}. ({error})"
+    )
+
+
+def sqlite_engine(path: Path | None, clock: Clock) -> Engine:
+    """Open a file, or a database in memory for `None`, with everything a connection needs."""
+    if sqlite3.sqlite_version_info < OLDEST:
+        wanted = ".".join(map(str, OLDEST))
+        raise StoreError(
+            f"SQLite {sqlite3.sqlite_version} is too old: Holdfast needs {wanted} or newer. Use a newer Python."
+        )
+    url = f"sqlite:///{path}" if path else "sqlite://"
+    connect_args = {"timeout": BUSY_SECONDS, "check_same_thread": False, "cached_statements": 512}
+    if path:
+        engine = create_engine(
+            url,
+            connect_args=connect_args,
+            poolclass=QueuePool,
+            pool_size=8,
+            max_overflow=-1,
+            hide_parameters=True,  # an error that is logged must not hold the words of a document
+        )
+    else:
+        engine = create_engine(url, connect_args=connect_args, poolclass=StaticPool, hide_parameters=True)
+
+    @event.listens_for(engine, "connect")
+    def _prepare(raw: sqlite3.Connection, _record: Any) -> None:
+        raw.isolation_level = None  # we say BEGIN ourselves
+        for pragma in PRAGMAS:
+            raw.execute(f"PRAGMA {pragma}")
+        raw.create_function("holdfast_now", 0, clock.now)
+
+    @event.listens_for(engine, "begin")
+    def _begin(connection: Connection) -> None:
+        reads = connection.get_execution_options().get("holdfast_reads", False)
+        connection.exec_driver_sql("BEGIN" if reads else "BEGIN IMMEDIATE")
+
+    return engine
+
+
+def _set_synchronous(connection: Connection, level: str) -> None:
+    """Set how a commit is synced; only possible between transactions."""
+    if connection.info.get("synchronous") != level:
+        raw = connection.connection.driver_connection
+        assert isinstance(raw, sqlite3.Connection)  # noqa: S101 - this is the SQLite dialect
+        raw.execute(f"PRAGMA synchronous={level}")
+        connection.info["synchronous"] = level

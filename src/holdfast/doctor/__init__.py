@@ -1,0 +1,1 @@
+"""Compares every store with what should be there, and repairs it."""

@@ -1,0 +1,135 @@
+"""What the doctor finds, as data: a code, where, how much of it, a few examples, and a sentence with what to do."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from holdfast.engine.store import LARGEST_BATCH
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from holdfast.db import Database
+
+EXAMPLES = 5
+
+SENTENCES = {
+    "build_left": "{count} lists of chunks are served by nobody and wait for the sweep, which runs with the workers.",
+    "list_left": "{count} entries of lists belong to no build. Fix removes them.",
+    "chunk_left": "{count} chunks are in no list and wait for the sweep, which runs with the workers.",
+    "missing_left": "{count} notes of missing chunks belong to slots that are gone. Fix removes them.",
+    "use_left": "{count} paid answers are used by chunks that are gone. Fix ends these uses.",
+    "memo_left": "{count} paid answers are used by nothing. Fix removes them.",
+    "delete_unasked": "The clean-up of {count} deleted items was not asked for, as after a crash. Fix asks for it.",
+    "delete_unfinished": "{count} deleted items are cleaned up but for their rows, which wait for the sweep.",
+    "slots_left": "{count} documents are gone and still have slots. Fix deletes what is left of them.",
+    "not_asked": "{count} documents have content and were never indexed, though {where} indexes at once. Fix asks.",
+    "index_away": "{where} does not answer and was not looked through. See that its store runs; the log has the error.",
+    "row_left": "{count} rows in {where} belong to chunks that are gone. Fix drops them.",
+    "list_lacks": "The served lists of {count} documents are not whole, so they are not found. Fix builds them again.",
+    "row_lacks": "{count} chunks are served without a row in {where}, and not found there. Fix asks for these again.",
+    "file_left": "{count} files belong to no document, and no upload is writing them. Fix removes them.",
+    "file_unfinished": "{count} files were begun and not finished, and no upload is writing them. Fix removes them.",
+    "file_stray": "{count} files or folders were put among the files of documents by somebody else. They are not used; "
+    "move or delete them.",
+    "file_lacks": "The files of {count} documents are not there. Add these documents again, or restore the files.",
+    "file_damaged": "The files of {count} documents are not what was added. Add them again, or restore the files.",
+    "status_differs": "{count} documents show another status than their slots have. Fix writes the right one.",
+    "standing_differs": "{count} items are listed otherwise than they stand. Fix lists them rightly.",
+    "job_differs": "{count} jobs count other slots than they have, and would never end, or twice. Fix counts again.",
+    "nobody_works": "{count} jobs wait, and nobody takes them. Start a worker with `holdfast serve`.",
+    "not_overwritten": "{count} deleted documents have not been overwritten on the disk for over an hour. Fix tries it "
+    "now; an open read transaction prevents it.",
+    "not_compacted": "Copies of {count} deleted documents may have been in the database file for over a day. Choose a "
+    "quiet time and run `holdfast doctor --erase`.",
+}
+# What only people can mend.
+PEOPLE = frozenset({"file_stray", "file_lacks", "file_damaged", "index_away", "nobody_works", "not_compacted"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """One kind of trouble in one place, with what to do."""
+
+    code: str
+    where: str
+    count: int
+    sentence: str
+    examples: list[str]
+    fixable: bool
+    fixed: int  # of these, how many were repaired, or asked for
+
+
+class Trouble(NamedTuple):
+    """One thing that is wrong."""
+
+    where: str
+    what: str  # for people
+    key: Any  # for whoever mends it
+
+
+class Portion(NamedTuple):
+    """What one bounded reading has shown."""
+
+    looked: int
+    troubles: Sequence[Trouble] = ()
+
+
+class Check(NamedTuple):
+    """Looks for one kind of trouble, portion by portion, and mends it; `mend` tells how many it repaired."""
+
+    code: str
+    look: Callable[[], Iterator[Portion]]
+    mend: Callable[[Sequence[Trouble]], int] = lambda _: 0
+
+
+def windows(database: Database, statement: Any, *after: str) -> Iterator[list[tuple[Any, ...]]]:
+    """Read a table from end to end, each window in a transaction of its own; its first columns name the place."""
+    place: dict[str, Any] = dict.fromkeys(after, -1)
+    while True:
+        with database.reading() as tx:
+            rows = tx.run(statement, limit=LARGEST_BATCH, **place)
+        if not rows:
+            return
+        yield rows
+        place = dict(zip(after, rows[-1], strict=False))
+
+
+class Tally:
+    """Counts the troubles of one check by where they are."""
+
+    def __init__(self, code: str) -> None:
+        self._code = code
+        self._found: Counter[str] = Counter()
+        self._fixed: Counter[str] = Counter()
+        self._examples: defaultdict[str, list[str]] = defaultdict(list)
+
+    def count(self, where: str, troubles: Sequence[Trouble], fixed: int) -> None:
+        """Add troubles of one place, of which some are repaired."""
+        self._found[where] += len(troubles)
+        self._fixed[where] += fixed
+        examples = dict.fromkeys((*self._examples[where], *(one.what for one in troubles)))
+        self._examples[where] = list(examples)[:EXAMPLES]
+
+    @property
+    def findings(self) -> list[Finding]:
+        """What was found, in order of places."""
+        return [
+            Finding(
+                code=self._code,
+                where=where,
+                count=self._found[where],
+                sentence=sentence(self._code, self._found[where], where),
+                examples=self._examples[where],
+                fixable=self._code not in PEOPLE,
+                fixed=self._fixed[where],
+            )
+            for where in sorted(self._found)
+        ]
+
+
+def sentence(code: str, count: int, where: str) -> str:
+    """Return what a finding is and what to do."""
+    return SENTENCES[code].format(count=count, where=where)

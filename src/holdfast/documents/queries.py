@@ -1,0 +1,295 @@
+"""What lies on the shelves: lists of items, how each of them stands, and all about one. It only reads.
+
+Every reading is one snapshot, of one base that is not being deleted, and shows nothing that is hidden, unless it was
+asked for what is being deleted.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, NamedTuple
+
+from holdfast.catalog import SOURCE, item_of, item_of_owner, read_base
+from holdfast.documents import list_statements as sql
+from holdfast.documents.lists import FURTHEST, LARGEST_PAGE, Filter, Order, containers, place_of, read_ids
+from holdfast.documents.status import damage_of, document_of, index_of, standing_of
+from holdfast.documents.text import Texts
+from holdfast.engine import Status, waiting_for
+from holdfast.engine.store import slot_of
+from holdfast.errors import BadRequest, UnknownBase, UnknownItem
+from holdfast.indexes import CONTENT, problems_of
+from holdfast.paging import Page
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+
+    from holdfast.catalog import Base, Blobs, Item
+    from holdfast.db import Transaction
+    from holdfast.documents.lists import Container
+    from holdfast.documents.status import Document, Standing
+    from holdfast.documents.text import Original, Passage, Text
+    from holdfast.engine import Slot
+    from holdfast.engine.store import Job, SqlStore
+    from holdfast.indexes import Indexes
+
+MOST = 1_000  # items whose status is read at once
+JOBS = 10  # of an item that are shown
+
+
+class Row(NamedTuple):
+    """An item and how it stands."""
+
+    item: Item
+    standing: Standing
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Counts:
+    """How many documents there are, by their status."""
+
+    documents: int  # containers left out
+    by_status: dict[Status, int]
+    containers: int
+    bytes: int
+
+
+class Shelves:
+    """Reads items of all bases."""
+
+    def __init__(self, store: SqlStore, blobs: Blobs, indexes: Indexes) -> None:
+        self._store = store
+        self._indexes = indexes
+        self._texts = Texts(blobs)
+
+    # ------------------------------------------------------------ lists
+
+    def list(
+        self,
+        base: Base,
+        *,
+        parent: int | None = None,
+        states: Collection[str] | None = None,
+        text: str | None = None,
+        kinds: Collection[str] | None = None,
+        deleting: bool = False,
+        order: Order = Order.ACTIVE,
+        reverse: bool = False,
+        cursor: str | None = None,
+        page: int = 1,
+        size: int = 50,
+    ) -> Page[Document]:
+        """Read a page of items, by its number or from where another page of the same list ended.
+
+        Of the whole base, or with `parent` of what stands directly in a container, 0 for the base itself. `text` is
+        part of a name, whatever its case. `deleting` lists what is being deleted, and nothing else.
+        """
+        asked = Filter(parent=parent, states=states, text=text, kinds=kinds, deleting=deleting)
+        offset = (page - 1) * size
+        if not 1 <= size <= LARGEST_PAGE or not 0 <= offset < FURTHEST:
+            raise BadRequest(
+                f"A page has 1 to {LARGEST_PAGE} items. Numbers begin at 1 and reach the first {FURTHEST} items; what "
+                "is behind them is reached by the cursor."
+            )
+        if reverse and (order is Order.ACTIVE or asked.deleting):
+            raise BadRequest("This list has one direction only; order it by name, size or changed to reverse it.")
+        down = reverse if order in (Order.ACTIVE, Order.NAME) else not reverse
+        place = None if cursor is None else place_of(cursor, asked, order, down=down)
+        with self._reading(base) as (tx, now):
+            if asked.parent:
+                self._live(tx, now, asked.parent)
+            found = read_ids(tx, now, asked, order, down=down, place=place, offset=offset, size=size)
+            rows = self._rows(tx, now, found.ids, found.containers, deleting=asked.deleting)
+        return Page(
+            items=[document_of(*rows[id_], now.name) for id_ in found.ids],
+            next_cursor=found.cursor,
+            total=found.total,
+        )
+
+    def names(self, ids: Iterable[int]) -> dict[int, str]:
+        """Return what items of any base are called, also while they are being deleted; not those that are gone."""
+        with self._store.database.reading() as tx:
+            return dict(tx.run(sql.NAMES, ids=json.dumps(sorted(set(ids)))))
+
+    def statuses(self, base: Base, ids: Iterable[int]) -> Sequence[Standing]:
+        """Tell how items stand, in the order asked for; those that are not there, or not any more, are left out."""
+        wanted = list(dict.fromkeys(ids))
+        if len(wanted) > MOST:
+            raise BadRequest(f"Of {len(wanted)} items at once nothing is told; ask for {MOST} at most.")
+        if any(not 0 < id_ < 2**63 for id_ in wanted):
+            raise BadRequest("An item is named by its number, which is 1 or more.")
+        with self._reading(base) as (tx, now):
+            rows = self._rows(tx, now, wanted)
+            placed = self._placed(tx, [row.standing for row in rows.values()])
+        return [placed[id_] for id_ in wanted if id_ in placed]
+
+    def counts(self, base: Base) -> Counts:
+        """Count the documents of a base."""
+        with self._reading(base) as (tx, now):
+            found: Counter[str | None] = Counter(dict(tx.run(sql.COUNT_BASE, base_id=now.id)))
+            found.subtract(dict(tx.run(sql.STILL_IN_BASE, base_id=now.id)))
+            return _counts(found, int(tx.run(sql.BYTES, base_id=now.id)[0][0]))
+
+    def counts_of_all(self) -> dict[int, Counts]:
+        """Count the documents of every base that has items, by the ids of the bases."""
+        found: dict[int, Counter[str | None]] = {}
+        with self._store.database.reading() as tx:
+            for base, status, many in tx.run(sql.COUNT_ALL):
+                found.setdefault(base, Counter())[status] += many
+            for base, status, many in tx.run(sql.HIDDEN_ALL):
+                if base in found:
+                    found[base][status] -= many
+            sizes = dict(tx.run(sql.BYTES_ALL))
+        return {base: _counts(one, int(sizes.get(base, 0))) for base, one in found.items()}
+
+    # ------------------------------------------------------------ one item
+
+    def detail(self, base: Base, item: int) -> Document:
+        """Read all about one item; one that is damaged raises an error that says so."""
+        with self._reading(base) as (tx, now):
+            row, slots = self._one(tx, now, item)
+            damaged = damage_of(row.item)
+            if damaged is not None:
+                raise damaged
+            owners = {slot.owner: slot for slot in slots}
+            (standing,) = self._placed(tx, [row.standing]).values()
+            listed = {slot.owner_id: dict(tx.run(sql.LISTED, owner_id=slot.owner_id)) for slot in owners.values()}
+            recipes = json.dumps([slot.recipe for slot in slots if slot.recipe is not None])
+            specs = {id_: _words(spec) for id_, spec in tx.run(sql.SPECS, ids=recipes)}
+            content = next((slot for slot in slots if slot.kind == CONTENT and slot.served), None)
+            waits = [why for owner in owners for why in self._store.explain(now.key, owner)]
+            return document_of(
+                row.item,
+                standing,
+                now.name,
+                waiting_for=waiting_for(waits, now.name),
+                chunks=listed[content.owner_id].get(content.source, 0) if content else 0,
+                indexes=[
+                    index_of(
+                        slot,
+                        attempts_max=self._store.rules.retry.attempts,
+                        chunks=listed[slot.owner_id].get(slot.source, 0),
+                        recipe=specs.get(slot.recipe),
+                    )
+                    for slot in slots
+                ],
+                not_enabled={} if row.item.container else problems_of(self._indexes.enabled(now)[1]),
+                jobs=[job.id for job in self._jobs(owners.values())],
+            )
+
+    def original(self, base: Base, item: int) -> Original:
+        """Tell where the bytes of a document are, as they were put in or fetched."""
+        with self._reading(base) as (tx, now):
+            return self._texts.original(self._live(tx, now, item).item)
+
+    def text(self, base: Base, item: int, *, start: int = 0, limit: int = 50_000) -> Text:
+        """Read a part of a document's text, as it was read last and is served."""
+        with self._reading(base) as (tx, now):
+            row, slots = self._one(tx, now, item)
+            return self._texts.text(tx, row.item, slots, start=start, limit=limit)
+
+    def passage(self, base: Base, document: int, chunk: int, *, around: int = 1_000) -> Passage:
+        """Open what a hit or a citation names: a chunk that is served, with the text around it."""
+        with self._reading(base) as (tx, now):
+            return self._texts.passage(tx, now, self._live(tx, now, document).item, chunk, around=around)
+
+    # ------------------------------------------------------------ reading
+
+    @contextmanager
+    def opened(self, base: Base, item: int) -> Iterator[tuple[Transaction, Item, Sequence[Slot]]]:
+        """Open one snapshot for what somebody else reads of one item, with the item and its slots; or refuse."""
+        with self._reading(base) as (tx, now):
+            row, slots = self._one(tx, now, item)
+            yield tx, row.item, slots
+
+    @contextmanager
+    def _reading(self, base: Base) -> Iterator[tuple[Transaction, Base]]:
+        """Open one snapshot for all that is read, with the base as it is then."""
+        with self._store.database.sharing() as tx:
+            now = read_base(tx, base.id)
+            if now is None or now.deleting:
+                raise UnknownBase(base.name)
+            yield tx, now
+
+    def _live(self, tx: Transaction, base: Base, item: int) -> Row:
+        """Read one item without its slots, or refuse."""
+        return self._one(tx, base, item)[0]
+
+    def _one(self, tx: Transaction, base: Base, item: int) -> tuple[Row, Sequence[Slot]]:
+        if not 0 < item < 2**63:
+            raise UnknownItem(base.name, [item])
+        slots = _slots(tx, base, [item])
+        rows = self._rows(tx, base, [item], slots=slots)
+        if item not in rows:
+            raise UnknownItem(base.name, [item])
+        return rows[item], slots.get(item, [])
+
+    def _rows(
+        self,
+        tx: Transaction,
+        base: Base,
+        ids: Sequence[int],
+        known: Mapping[int, Container] | None = None,
+        *,
+        deleting: bool = False,
+        slots: Mapping[int, Sequence[Slot]] | None = None,
+    ) -> dict[int, Row]:
+        """Read items with how they stand, by a constant number of statements; what is hidden only if it was asked for.
+
+        `known` are containers, where somebody has read how they stand.
+        """
+        rows = [(item_of(row[:-1]), row[-1]) for row in tx.run(sql.READ_ROWS, base_id=base.id, ids=json.dumps(ids))]
+        there = [(item, status) for item, status in rows if item.deleting == deleting]
+        holding = [item.id for item, _ in there if item.container]
+        if known is None:
+            known = containers(tx, base, holding) if holding and not deleting else {}
+        told = _slots(tx, base, ids) if slots is None else slots
+        found: dict[int, Row] = {}
+        for item, status in there:
+            container = None if deleting else known.get(item.id)
+            stands = container.status if container else Status(status or Status.NOT_INDEXED)
+            standing = standing_of(
+                item,
+                Status.DELETING if deleting else stands,
+                told.get(item.id, []),
+                searchable=container.searchable if container else None,
+            )
+            found[item.id] = Row(item=item, standing=standing)
+        return found
+
+    def _placed(self, tx: Transaction, standings: Sequence[Standing]) -> dict[int, Standing]:
+        """Add how many jobs are before those that are queued."""
+        jobs = [one.job for one in standings if one.status is Status.QUEUED and one.job is not None]
+        ahead = dict(tx.run(sql.AHEAD_OF, jobs=json.dumps(jobs))) if jobs else {}
+        return {
+            one.id: replace(one, queue_position=ahead.get(one.job) if one.status is Status.QUEUED else None)
+            for one in standings
+        }
+
+    def _jobs(self, slots: Iterable[Slot]) -> Sequence[Job]:
+        """Read the newest jobs of an item, of both its owners."""
+        found = [job for slot in slots for job in self._store.jobs(slot.owner_id, JOBS)]
+        return sorted(found, key=lambda job: (job.created_at, job.id), reverse=True)[:JOBS]
+
+
+def _slots(tx: Transaction, base: Base, ids: Sequence[int]) -> dict[int, list[Slot]]:
+    """Read the slots of items, of what is indexed and of what looks at their sources."""
+    owners = [name for id_ in ids for name in (str(id_), f"{SOURCE}{id_}")]
+    found: dict[int, list[Slot]] = {}
+    for *columns, key, owner in tx.run(sql.SLOTS_OF, base=base.key, owners=json.dumps(owners)):
+        found.setdefault(item_of_owner(owner) or 0, []).append(slot_of(columns, key, owner))
+    return found
+
+
+def _counts(found: Counter[str | None], size: int) -> Counts:
+    inside = found.pop(None, 0)
+    by_status = {status: found[str(status)] for status in Status}
+    return Counts(documents=sum(by_status.values()), by_status=by_status, containers=inside, bytes=size)
+
+
+def _words(spec: str) -> str:
+    """Tell how something was made, in words: each part of the recipe that says something."""
+    parts = json.loads(spec)
+    return ", ".join(f"{name} {value}" for name, value in parts.items() if value not in (None, "", [], {}))

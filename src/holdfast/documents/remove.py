@@ -1,0 +1,144 @@
+"""Deleting: at once for everybody who looks, thoroughly for the disk, and never given up.
+
+One transaction hides items with all that stands below them, and asks for their clean-up. The clean-up of very many is
+asked for in portions; whoever is interrupted there leaves hidden items whose owners are not deleted yet, which `finish`
+finds, like rows whose owners are gone.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from holdfast.catalog import about, removed
+from holdfast.documents import statements as sql
+from holdfast.documents.add import Reply
+from holdfast.documents.selection import locked, outermost, unchanged
+from holdfast.engine import Event, Operation, Request, Status, Verdict
+from holdfast.engine.store import LARGEST_BATCH, owners_named, record, require_held
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable, Sequence
+
+    from holdfast.catalog import Base, Blobs, Item
+    from holdfast.db import Transaction
+    from holdfast.engine import Ticket
+    from holdfast.engine.store import SqlStore
+
+
+class Removing:
+    """Deletes items, whatever they are in the middle of."""
+
+    def __init__(self, store: SqlStore, blobs: Blobs) -> None:
+        self._store = store
+        self._blobs = blobs
+
+    def delete(
+        self,
+        base: Base,
+        ids: Iterable[int],
+        *,
+        requester: str = "",
+        ticket: Ticket | None = None,
+        unless_changed: Collection[int] | None = None,
+    ) -> list[Reply]:
+        """Delete items with all that stands below them: from now on they are found nowhere, and their names are free.
+
+        There is an answer for each root of the selection, in order. With the ticket of the work that deletes them,
+        nothing is deleted when it no longer holds; nor when its generation is none of `unless_changed`.
+        """
+        wanted = list(ids)
+        if not wanted:
+            return []
+
+        def roots(tx: Transaction) -> list[Item]:
+            if ticket is not None:
+                require_held(tx, ticket)
+            found = outermost(tx, base, wanted)
+            for item in found:
+                unchanged(tx, base, item, unless_changed)
+            return found
+
+        return self.delete_with(base, roots, requester=requester)
+
+    def delete_with(
+        self, base: Base, choose: Callable[[Transaction], Sequence[Item]], *, requester: str = ""
+    ) -> list[Reply]:
+        """Delete the items that `choose` returns, in the transaction in which it chose them."""
+        roots: list[Item] = []
+        requests: list[Request] = []
+
+        def hide(tx: Transaction) -> list[Request]:
+            locked(tx, base, building=False)
+            roots[:] = choose(tx)
+            hidden = tx.run(sql.HIDE, [[item.id] for item in roots])
+            record(tx, [Event("document.deleted", base.key, str(id_)) for (id_,) in hidden])
+            owned = tx.run(sql.OWNERS_OF_ITEMS, hidden[: LARGEST_BATCH // 2])  # an item has two at most
+            requests[:] = [_request(key, owner, requester) for key, owner in owned]
+            return requests
+
+        answers = self._store.admit_with(hide)
+        jobs = {request.owner: answer.job for request, answer in zip(requests, answers, strict=True)}
+        while self._ask(requester, LARGEST_BATCH):
+            pass
+        return [
+            Reply(
+                verdict=Verdict.JOINED if item.deleting else Verdict.ACCEPTED,
+                reason="already_deleting" if item.deleting else "delete",
+                status=Status.DELETING,
+                name=item.name,
+                item=item.id,
+                job=jobs.get(item.source_key) or jobs.get(item.key),
+            )
+            for item in roots
+        ]
+
+    def clear(self, base: Base, others: Iterable[str] = (), *, requester: str = "") -> None:
+        """Delete all items of a base at once, and `others` of its owners with them; the base stays."""
+
+        def hide(tx: Transaction) -> list[Request]:
+            now = locked(tx, base, building=False)
+            tx.run(sql.HIDE_ALL, base_id=base.id)
+            record(tx, [about("cleared", now)])
+            return [_request(base.key, owner, requester) for owner in owners_named(tx, base.key, others)]
+
+        self._store.admit_with(hide)
+        while self._ask(requester, LARGEST_BATCH):
+            pass
+
+    def finish(self, limit: int = LARGEST_BATCH) -> int:
+        """Go on with interrupted deletes, and remove rows of which nothing else is left; return how much it was."""
+        return self._ask("", limit) + self._sweep(limit)
+
+    def owners_left(self, limit: int = LARGEST_BATCH) -> list[tuple[str, str]]:
+        """Return owners of hidden items whose clean-up nobody has requested, as base and owner."""
+        with self._store.database.reading() as tx:
+            return [(base, owner) for base, owner in tx.run(sql.LEFT_OWNERS, limit=limit)]
+
+    def items_left(self, limit: int = LARGEST_BATCH) -> list[tuple[int, str | None]]:
+        """Return hidden items without slots and children, each with its blob."""
+        with self._store.database.reading() as tx:
+            return [(item, blob) for item, blob in tx.run(sql.LEFT_ITEMS, limit=limit)]
+
+    def _ask(self, requester: str, limit: int) -> int:
+        """Ask for the clean-up of hidden items for which nobody has; return how many."""
+        left = self.owners_left(limit)
+        self._store.admit([_request(key, owner, requester) for key, owner in left])
+        return len(left)
+
+    def _sweep(self, limit: int) -> int:
+        """Remove hidden items that have neither slots nor children any more, and their bytes before them."""
+        left = self.items_left(limit)
+        for _, blob in left:
+            if blob is not None:
+                self._blobs.remove(blob)
+
+        def remove(tx: Transaction) -> None:
+            gone = tx.run(sql.REMOVE_ITEMS, [[id_] for id_, _ in left])
+            record(tx, [removed(base, id_) for base, id_ in gone])
+
+        self._store.database.write(remove, durable=True)
+        return len(left)
+
+
+def _request(base: str, owner: str, requester: str) -> Request:
+    return Request(base=base, owner=owner, operation=Operation.DELETE, requester=requester)

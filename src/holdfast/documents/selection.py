@@ -1,0 +1,136 @@
+"""What a selection of items means: each once, all of one base, and of nested ones only the outermost.
+
+Resolved inside the transaction that writes, so that nothing comes between what was looked at and what is done.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from holdfast.catalog import Item, item_of, item_of_owner, lock_base, read_base, read_items
+from holdfast.documents import statements as sql
+from holdfast.documents.status import generation_of
+from holdfast.engine import Status
+from holdfast.engine.store import snapshot_of
+from holdfast.errors import BaseFailed, ChangedMeanwhile, UnknownBase, UnknownItem
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Sequence
+    from typing import Any
+
+    from holdfast.catalog import Base
+    from holdfast.db import Transaction
+    from holdfast.engine import Request
+
+
+class Placed(NamedTuple):
+    """An item and how its slots stand: those of its content and indexes, and the one that looks at its source."""
+
+    item: Item
+    document: Status | None  # None: it has no such slots
+    source: Status | None
+
+    @property
+    def status(self) -> Status:
+        """Tell how the item itself stands, whatever stands below it."""
+        if self.item.deleting:
+            return Status.DELETING
+        if self.item.problem is not None:
+            return Status.FAILED
+        looking = [self.source] if self.source not in (None, Status.SUCCESS) else []
+        return joined([status for status in (*looking, self.document) if status is not None])
+
+
+# The first that any part has is that of the whole.
+_FIRST = (Status.DELETING, Status.INDEXING, Status.QUEUED)
+
+
+def joined(parts: Sequence[Status]) -> Status:
+    """Tell how a whole stands of which these are the parts, as `engine.status` does for the slots of one owner."""
+    have = set(parts)
+    for status in _FIRST:
+        if status in have:
+            return status
+    if have == {Status.SUCCESS}:
+        return Status.SUCCESS
+    if have & {Status.SUCCESS, Status.DEGRADED}:
+        return Status.DEGRADED
+    return Status.FAILED if Status.FAILED in have else Status.NOT_INDEXED
+
+
+def standing(tree: Sequence[Placed]) -> Status:
+    """Tell how an item stands with all that is below it: as its documents do, and as what looks for more of them."""
+    looking = [one.source for one in tree if one.item.container and one.source is not None]
+    parts = [one.status for one in tree if not one.item.container]
+    return joined([*parts, *(status for status in looking if status is not Status.SUCCESS)] or looking)
+
+
+def locked(tx: Transaction, base: Base, *, building: bool) -> Base:
+    """Take a base's turn for adding and deleting; `building` refuses a base that has failed."""
+    return _open(lock_base(tx, base.id), base, building=building)
+
+
+def usable(tx: Transaction, base: Base) -> Base:
+    """Refuse a base that is gone or has failed."""
+    return _open(read_base(tx, base.id), base, building=True)
+
+
+def _open(now: Base | None, base: Base, *, building: bool) -> Base:
+    """Return the base as it is now."""
+    if now is None or now.deleting:
+        raise UnknownBase(base.name)
+    if building:
+        refuse_failed(now)
+    return now
+
+
+def refuse_failed(base: Base) -> None:
+    """Refuse a base in which nothing can be indexed, with the reason."""
+    if base.problem is not None:
+        raise BaseFailed(base.name, base.problem.params.get("message", base.problem.code))
+
+
+def unchanged(tx: Transaction, base: Base, item: Item, generations: Collection[int] | None) -> None:
+    """Refuse an item whose generation is none of these; from here on nobody raises it until we commit."""
+    if generations is None:
+        return
+    now = generation_of(list(snapshot_of(tx, base.key, (item.key, item.source_key)).slots.values()))
+    if now not in generations:
+        raise ChangedMeanwhile(now)
+
+
+def still_there(tx: Transaction, requests: Sequence[Request]) -> list[Request]:
+    """Return the requests about items that are not deleted, in the transaction that admits them."""
+    ids = {request.owner: item_of_owner(request.owner) for request in requests}
+    live = {item.id for item in read_items(tx, {id_ for id_ in ids.values() if id_ is not None}) if not item.deleting}
+    return [request for request in requests if ids[request.owner] in live]
+
+
+def outermost(tx: Transaction, base: Base, ids: Iterable[int]) -> list[Item]:
+    """Return the items of a selection that stand below no other of it, in the order they were named."""
+    wanted = list(dict.fromkeys(ids))
+    found = {item.id: item for item in read_items(tx, wanted) if item.base == base.id}
+    unknown = [id_ for id_ in wanted if id_ not in found]
+    if unknown:
+        raise UnknownItem(base.name, unknown)
+    above: dict[int, set[int]] = {}
+    for item, ancestor in tx.run(sql.ABOVE, [[id_] for id_ in wanted]):
+        above.setdefault(item, set()).add(ancestor)
+    return [found[id_] for id_ in wanted if not above.get(id_, set()) & found.keys()]
+
+
+def below(tx: Transaction, root: int) -> list[Placed]:
+    """Read an item, first, and all that stand below it; deleted ones too. Nothing if there is none."""
+    tree = [placed(row) for row in tx.run(sql.BELOW, [[root]])]
+    return sorted(tree, key=lambda one: (one.item.id != root, one.item.id))
+
+
+def placed(row: Sequence[Any]) -> Placed:
+    """Return the item that a row tells of, with the states at its end."""
+    *columns, document, source = row
+    return Placed(item_of(columns), document and Status(document), source and Status(source))
+
+
+def with_slots(tx: Transaction, items: Iterable[int]) -> set[int]:
+    """Return those of the items whose content or indexes were requested at least once."""
+    return {id_ for (id_,) in tx.run(sql.OWNED, [[id_] for id_ in items])}

@@ -1,0 +1,173 @@
+"""A document opened: its bytes as they came, its text as it was read, and a passage with what stands around it.
+
+The text itself is not kept, only its chunks with their places. Their own parts follow each other and leave out nothing
+but white space; that is taken from a chunk that repeats it, or else line breaks of the same length stand there. So
+every offset is that of the text that was read.
+"""
+
+from __future__ import annotations
+
+import json
+import mimetypes
+from bisect import bisect_right
+from dataclasses import dataclass
+from pathlib import Path  # noqa: TC003 - schemas are made from the annotations
+from typing import TYPE_CHECKING, NamedTuple
+
+from holdfast.catalog import Kind
+from holdfast.documents import list_statements as sql
+from holdfast.errors import BadRequest, NotNow
+from holdfast.indexes import CONTENT
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from holdfast.catalog import Base, Blobs, Item
+    from holdfast.db import Transaction
+    from holdfast.engine import Slot
+
+LONGEST = 500_000  # characters read at once
+UNKNOWN_TYPE = "application/octet-stream"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Original:
+    """The bytes of a document as they came in, in a file of the library; the name is data, and never a path."""
+
+    path: Path
+    name: str
+    size: int
+    type: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Text:
+    """The text of a document as it was read, or a part of it."""
+
+    document: int
+    generation: int
+    title: str | None
+    start: int
+    length: int  # of the whole
+    text: str
+    following: int | None  # where the next part begins; None after the last
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Passage:
+    """A chunk with what stands around it."""
+
+    document: int
+    name: str
+    generation: int
+    chunk: int
+    start: int
+    end: int
+    page: int | None  # on which its own part begins, from 1 on; None where the text has no pages
+    headings: list[str]
+    before: str
+    text: str
+    after: str
+
+
+class _Build(NamedTuple):
+    """What is known of a text as a whole."""
+
+    owner: int
+    number: int
+    title: str | None
+    pages: Sequence[int]
+    length: int
+
+
+class Texts:
+    """Opens documents."""
+
+    def __init__(self, blobs: Blobs) -> None:
+        self._blobs = blobs
+
+    def original(self, item: Item) -> Original:
+        """Tell where the bytes of a document are."""
+        if item.container:
+            raise BadRequest(f"{item.name!r} is a {item.kind}; it holds others, and has no content of its own.")
+        if item.blob is None or item.digest is None:
+            raise NotNow("no_content", f"{item.name!r} has no content yet; its source was not read so far.")
+        path = self._blobs.path(item.blob)
+        if self._blobs.written_at(item.blob) is None:
+            raise NotNow("file_lacks", f"The file of {item.name!r} is not there. Add it again, or restore the file.")
+        fetched = item.kind is Kind.URL
+        name = str(item.metadata.get("file", item.name)) if fetched else item.name
+        type_ = str(item.metadata.get("type", "")) if fetched else ""
+        return Original(path=path, name=name, size=item.size, type=type_ or _type(item, name))
+
+    def text(self, tx: Transaction, item: Item, slots: Sequence[Slot], *, start: int, limit: int) -> Text:
+        """Read a part of a document's text."""
+        if start < 0 or not 1 <= limit <= LONGEST:
+            raise BadRequest(f"A part of a text begins at 0 or later, and has 1 to {LONGEST} characters.")
+        content = next((slot for slot in slots if slot.kind == CONTENT and slot.served), None)
+        if content is None or content.source is None:
+            raise NotNow("not_read", f"{item.name!r} has no text yet; it is read when it is indexed.")
+        build = _build(tx, content.owner_id, content.source)
+        stop = min(start + limit, build.length)
+        return Text(
+            document=item.id,
+            generation=content.built,
+            title=build.title,
+            start=start,
+            length=build.length,
+            text=_read(tx, build, min(start, stop), stop),
+            following=stop if stop < build.length else None,
+        )
+
+    def passage(self, tx: Transaction, base: Base, item: Item, chunk: int, *, around: int) -> Passage:
+        """Open a chunk that is served."""
+        if not 0 <= around <= LONGEST:
+            raise BadRequest(f"What stands around a passage is 0 to {LONGEST} characters to either side.")
+        known = 0 < chunk < 2**63
+        rows = tx.run(sql.SERVED_CHUNK, base=base.key, owner=item.key, chunk=chunk) if known else []
+        if not rows:
+            raise NotNow("chunk_gone", f"{item.name!r} has no passage {chunk} any more; it was changed since.")
+        owner, number, built, start, body, stop, headings, text = rows[0]
+        build = _build(tx, owner, number)
+        return Passage(
+            document=item.id,
+            name=item.name,
+            generation=built,
+            chunk=chunk,
+            start=start,
+            end=stop,
+            page=bisect_right(build.pages, body) or None,
+            headings=json.loads(headings),
+            before=_read(tx, build, max(0, start - around), start),
+            text=text,
+            after=_read(tx, build, stop, min(build.length, stop + around)),
+        )
+
+
+def _build(tx: Transaction, owner: int, number: int) -> _Build:
+    rows = tx.run(sql.BUILD, owner_id=owner, build=number)
+    if not rows:
+        raise NotNow("not_read", "The list of its chunks is not whole. The doctor finds and repairs that.")
+    title, pages, length = rows[0]
+    return _Build(owner, number, title, json.loads(pages), length)
+
+
+def _read(tx: Transaction, build: _Build, first: int, past: int) -> str:
+    """Put a part of a text together from its chunks: each character once, whoever repeats it."""
+    said: list[str] = []
+    reached = first
+    for start, stop, text in tx.run(sql.PARTS, owner_id=build.owner, build=build.number, first=first, past=past):
+        begin, end = max(reached, start), min(stop, past)
+        if end <= begin:
+            continue
+        said += ["\n" * (begin - reached), text[begin - start : end - start]]
+        reached = end
+    said.append("\n" * (past - reached))
+    return "".join(said)
+
+
+def _type(item: Item, name: str) -> str:
+    guessed, coding = mimetypes.guess_type(name)
+    if guessed is not None and coding is None:
+        return guessed
+    return "text/plain" if item.kind is Kind.NOTE else UNKNOWN_TYPE

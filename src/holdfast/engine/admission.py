@@ -1,0 +1,212 @@
+"""Who gets in: a request and the situation of its owner decide, by one table.
+
+Nothing is queued, written or paid before this answer. Every answer but `accepted` is recorded, with what it
+would have cost.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from functools import cache
+from typing import TYPE_CHECKING
+
+from holdfast.clock import Moment, micros
+from holdfast.engine.dependencies import Scope, SlotSpec, askable, droppable, lacking
+from holdfast.engine.states import Operation, SlotState, Status
+from holdfast.engine.status import status_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from holdfast.engine.rules import Rules
+    from holdfast.engine.slot import JobId, Slot
+
+DEFAULT_PRIORITY = 5
+BUILDS = frozenset(Operation) - {Operation.CANCEL, Operation.DROP, Operation.DELETE}  # ask for something to be built
+CREATES = frozenset({Operation.INDEX, Operation.FORCE, Operation.CHANGE})  # may be the first word about an owner
+_NEVER = Moment(0)
+
+
+class Verdict(StrEnum):
+    """The four answers."""
+
+    ACCEPTED = "accepted"  # a new generation, or the cancellation, is written
+    JOINED = "joined"  # the job named in the answer already does this
+    SKIPPED = "skipped"  # there is nothing to do
+    REJECTED = "rejected"  # it cannot be done now, and the reason says why
+
+
+class Situation(StrEnum):
+    """How an owner stands when a request arrives; the first that fits."""
+
+    ENDED = "ended"  # the job that the request names is not the active one of its owner
+    UNKNOWN = "unknown"  # no such owner, and the request does not make one
+    DELETING = "deleting"
+    HELD_UP = "held_up"  # being deleted, but its clean-up failed and waits for its next attempt
+    SAME_ACTIVE = "same_active"  # active, and the request brings the content that is being indexed
+    SAME_RESTING = "same_resting"  # at rest, and the request brings the content it has
+    STUCK = "stuck"  # active, but nothing moves
+    ACTIVE = "active"
+    COMPLETE = "complete"  # the newest version of everything asked for is ready, or gone where that was asked for
+    LACKING = "lacking"  # at rest and something is not ready, was never built, or its newest version was cancelled
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """One request for one owner."""
+
+    base: str
+    owner: str
+    operation: Operation
+    slots: tuple[SlotSpec, ...] = ()  # what the owner should have; () means what it has
+    kinds: tuple[str, ...] = ()  # what `renew` builds again, or `drop` removes
+    fingerprint: str | None = None  # hash of the content, with `change`
+    priority: int = DEFAULT_PRIORITY
+    cause: str = "user"
+    requester: str = ""
+    cost: float = 0.0  # what the work would cost, for the audit of refused duplicates
+    payload: str | None = None  # kept with the job, for whoever carries its message
+    tell: bool = False  # somebody must be told when the job has ended
+    job: JobId | None = None  # concerns the owner only while this is its active job
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """What came of a request, with the job that does it or stands in its way."""
+
+    verdict: Verdict
+    reason: str
+    status: Status
+    job: JobId | None = None
+    generation: int | None = None
+    again_at: Moment | None = None  # when the quota allows it again
+
+    @property
+    def accepted(self) -> bool:
+        """New work, or a cancellation, was written."""
+        return self.verdict is Verdict.ACCEPTED
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One row of the admission table."""
+
+    operations: frozenset[Operation]
+    situations: frozenset[Situation]
+    verdict: Verdict
+    reason: str
+    scope: Scope = field(default=Scope.NONE)
+
+
+def _ops(*operations: Operation) -> frozenset[Operation]:
+    return frozenset(operations)
+
+
+def _when(*situations: Situation) -> frozenset[Situation]:
+    return frozenset(situations)
+
+
+_O, _S, _V = Operation, Situation, Verdict
+_BUSY = _when(_S.ACTIVE, _S.STUCK)
+_REST = _when(_S.COMPLETE, _S.LACKING)
+
+# A clean-up that failed is asked for again: the same slots, in a new generation that is due now.
+CLEAN_UP_AGAIN = Row(_ops(_O.RETRY), _when(_S.HELD_UP), _V.ACCEPTED, "clean_up_again", Scope.ALL)
+
+# docs/lifecycle.md, "Admission", row by row. Every pair of operation and situation matches exactly one row.
+ADMISSION: tuple[Row, ...] = (
+    Row(frozenset(_O), _when(_S.ENDED), _V.SKIPPED, "nothing_active"),
+    Row(frozenset(_O), _when(_S.UNKNOWN), _V.REJECTED, "unknown_owner"),
+    Row(_ops(_O.DELETE, _O.RETRY), _when(_S.DELETING), _V.JOINED, "already_deleting"),
+    Row(_ops(_O.DELETE), _when(_S.HELD_UP), _V.JOINED, "already_deleting"),
+    CLEAN_UP_AGAIN,
+    Row(_ops(_O.DELETE), _BUSY | _REST, _V.ACCEPTED, "delete", Scope.ALL),
+    Row(frozenset(_O) - {_O.DELETE, _O.RETRY}, _when(_S.DELETING, _S.HELD_UP), _V.REJECTED, "being_deleted"),
+    Row(_ops(_O.CHANGE), _when(_S.SAME_ACTIVE), _V.JOINED, "same_content"),
+    Row(_ops(_O.CHANGE), _when(_S.SAME_RESTING), _V.SKIPPED, "same_content"),
+    Row(_ops(_O.CHANGE), _BUSY | _REST, _V.ACCEPTED, "content_changed", Scope.ALL),
+    Row(_ops(_O.INDEX, _O.RETRY, _O.FORCE), _when(_S.ACTIVE), _V.JOINED, "already_in_progress"),
+    Row(_ops(_O.INDEX, _O.RETRY), _when(_S.STUCK), _V.ACCEPTED, "stuck", Scope.LACKING),
+    Row(_ops(_O.INDEX, _O.RETRY), _when(_S.COMPLETE), _V.SKIPPED, "already_indexed"),
+    Row(_ops(_O.INDEX, _O.RETRY), _when(_S.LACKING), _V.ACCEPTED, "not_complete", Scope.LACKING),
+    Row(_ops(_O.FORCE), _REST | _when(_S.STUCK), _V.ACCEPTED, "forced", Scope.ALL),
+    Row(_ops(_O.REINDEX, _O.RENEW, _O.DROP), _BUSY, _V.REJECTED, "not_terminal"),
+    Row(_ops(_O.REINDEX), _REST, _V.ACCEPTED, "reindex", Scope.ALL),
+    Row(_ops(_O.RENEW), _REST, _V.ACCEPTED, "renew", Scope.NAMED),
+    Row(_ops(_O.DROP), _when(_S.LACKING), _V.ACCEPTED, "drop", Scope.NAMED),
+    Row(_ops(_O.DROP), _when(_S.COMPLETE), _V.SKIPPED, "nothing_to_drop"),
+    Row(_ops(_O.CANCEL), _BUSY, _V.ACCEPTED, "cancel"),
+    Row(_ops(_O.CANCEL), _REST, _V.SKIPPED, "nothing_active"),
+)
+
+# In the place of the row that accepts a build, when the base has no more of them for today.
+QUOTA_EXHAUSTED = Row(BUILDS, frozenset(), Verdict.REJECTED, "quota_exhausted")
+
+
+@cache
+def admit(operation: Operation, situation: Situation) -> Row:
+    """Return the row that decides; the table covers every pair that `situation_of` can give."""
+    return next(row for row in ADMISSION if operation in row.operations and situation in row.situations)
+
+
+def situation_of(
+    request: Request,
+    slots: Sequence[Slot],
+    *,
+    fingerprint: str | None,
+    now: Moment,
+    rules: Rules,
+    overtaken: bool,
+    paused: bool = False,
+) -> Situation:
+    """Tell how an owner stands towards a request.
+
+    `overtaken` says that younger work of the same kind and priority was claimed before one of its queued slots.
+    What is `paused` stands still because a person wants it to, and is never stuck.
+    """
+    if request.job is not None and not any(slot.job == request.job and not slot.resting for slot in slots):
+        return Situation.ENDED
+    if not slots:
+        return Situation.LACKING if request.operation in CREATES and request.slots else Situation.UNKNOWN
+    status = status_of(slots)
+    if status is Status.DELETING:
+        return Situation.HELD_UP if held_up(slots, now) else Situation.DELETING
+    same = request.operation is Operation.CHANGE and request.fingerprint is not None
+    same = same and request.fingerprint == fingerprint
+    if status in (Status.INDEXING, Status.QUEUED):
+        if same:
+            return Situation.SAME_ACTIVE
+        stuck = overtaken or any(stalled(slot, now, rules) for slot in slots)
+        return Situation.STUCK if stuck and not paused else Situation.ACTIVE
+    if same:
+        return Situation.SAME_RESTING
+    have = {slot.kind: slot for slot in slots}
+    if request.operation is Operation.DROP:
+        return Situation.LACKING if droppable(request.kinds, slots) else Situation.COMPLETE
+    asked = askable(request.slots, slots)
+    if not {spec.kind for spec in asked}.issuperset(request.kinds):  # only a renewal names kinds here
+        return Situation.ACTIVE  # what it names is just being removed
+    unbuilt = any(lacking(spec, have.get(spec.kind)) for spec in asked)
+    # Not the status decides: an owner whose newer version was cancelled is ready, and that version can be asked for.
+    newest = all(slot.complete for slot in slots if slot.state is not SlotState.DELETING)
+    return Situation.COMPLETE if newest and not unbuilt else Situation.LACKING
+
+
+def held_up(slots: Sequence[Slot], now: Moment) -> bool:
+    """Tell whether the clean-up of these slots waits for a later attempt, and nobody is at it."""
+    if any(slot.lease is not None and not slot.lease.expired(now) for slot in slots):
+        return False
+    return any(slot.due_at is not None and now < slot.due_at for slot in slots)
+
+
+def stalled(slot: Slot, now: Moment, rules: Rules) -> bool:
+    """Tell whether a claimed slot has made no progress for too long; the timer starts at the claim."""
+    if slot.state is not SlotState.RUNNING or slot.progress_at is None:
+        return False
+    return now >= slot.progress_at + micros(rules.stall)
+
+
+def may_be_overtaken(slot: Slot, now: Moment, rules: Rules, *, resumed_at: Moment = _NEVER) -> bool:
+    """Tell whether a slot has been queued, and not held back, long enough to ask if younger work went first."""
+    return slot.state is SlotState.QUEUED and now >= max(slot.queued_at, resumed_at) + micros(rules.overtaken)

@@ -1,0 +1,62 @@
+"""Errors and reasons for waiting, as every interface shows them: a code, a sentence and its parameters."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, overload
+
+from holdfast.clock import Moment, as_datetime
+from holdfast.engine.waiting import MOMENTS
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from holdfast.engine.slot import Fault
+    from holdfast.engine.waiting import Reason
+
+# Reasons that the guard notes by itself; all others bring their sentence along.
+FAULTS = {
+    "attempts_spent": "It was tried {attempts} times and never came to an end; the last time: {last}. Try again when "
+    "that is mended.",
+    "needed_slot_failed": "It is built from {kind}, which failed.",
+    "no_result": "The indexer gave no result for it, which is a fault of the indexer.",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Problem:
+    """Why something is not as it should be: a code to branch on, and a sentence for people."""
+
+    code: str
+    message: str
+    params: dict[str, str] = field(default_factory=dict)
+
+
+@overload
+def problem_of(fault: Fault) -> Problem: ...
+
+
+@overload
+def problem_of(fault: Fault | None) -> Problem | None: ...
+
+
+def problem_of(fault: Fault | None) -> Problem | None:
+    """Return an error as a sentence with its code; None stays None."""
+    if fault is None:
+        return None
+    params = {name: str(value) for name, value in fault.params.items() if name != "message"}
+    message = fault.params.get("message") or FAULTS.get(fault.code, fault.code).format_map(params)
+    return Problem(code=fault.code, message=str(message), params=params)
+
+
+def waiting_for(reasons: Sequence[Reason], base: str) -> list[Problem]:
+    """Return why work in a base is not at rest, each reason once."""
+    found: dict[str, Problem] = {}
+    for reason in reasons:
+        params = {
+            name: as_datetime(Moment(int(value))).isoformat() if name in MOMENTS else str(value)
+            for name, value in reason.params.items()
+        }
+        message = reason.sentence(base)
+        found.setdefault(message, Problem(code=reason.code, message=message, params={**params, "base": base}))
+    return list(found.values())

@@ -1,0 +1,148 @@
+"""One pass over what needs work: rings, expires, gives up. It never claims and never writes a result.
+
+It finds work by index, asks `plan`, and applies one guarded action to each slot; if the slot moved meanwhile the
+action does nothing. So any number of reconcilers may run side by side, late or twice.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import TYPE_CHECKING, assert_never
+
+from holdfast.clock import SystemClock
+from holdfast.engine.executor import nowhere
+from holdfast.engine.liveness import known_dead
+from holdfast.engine.plan import Expire, GiveUp, Rest, Ring, Wait, plan
+from holdfast.engine.store.base import LARGEST_BATCH
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Sequence
+
+    from holdfast.clock import Clock
+    from holdfast.engine.rules import Rules
+    from holdfast.engine.schedulers.base import Scheduler
+    from holdfast.engine.slot import Slot
+    from holdfast.engine.store.base import Store, Work
+
+log = logging.getLogger("holdfast")
+
+SWEEP_SECONDS = 60.0
+
+
+@dataclass(slots=True)
+class Plans:
+    """The slots of one reading, by what they need."""
+
+    expire: list[tuple[Slot, Expire]] = field(default_factory=list)
+    give_up: list[Slot] = field(default_factory=list)
+    ring: list[Slot] = field(default_factory=list)
+
+
+class Reconciler:
+    """Tends the slots of some kinds for one scheduler."""
+
+    def __init__(
+        self,
+        store: Store,
+        scheduler: Scheduler,
+        kinds: Collection[str],
+        rules: Rules,
+        *,
+        clock: Clock | None = None,
+        retention: timedelta = timedelta(days=30),
+        sweep: Callable[[int], int] = lambda _: 0,
+        dead: Callable[[str], bool] = known_dead,
+        reach: Callable[[str], None] = nowhere,
+    ) -> None:
+        self._store = store
+        self._scheduler = scheduler
+        self._kinds = kinds
+        self._rules = rules
+        self._clock = clock or SystemClock()
+        self._retention = retention
+        self._sweep_rows = sweep
+        self._sweep_at = self._clock.monotonic()
+        self._dead = dead
+        self._reach = reach
+
+    def tend(self) -> timedelta | None:
+        """Do one pass; return how long until something is due, None if nothing is.
+
+        A pass is bounded: when a reading was full there is more, and the answer is zero.
+        """
+        dead = {holder for holder in self._store.holders() if self._dead(holder)}
+        full = bool(dead) and self._apply(self._store.held_by(dead, LARGEST_BATCH), dead)
+        pauses = []
+        for kind in self._kinds:
+            due = self._store.overdue(kind, LARGEST_BATCH)
+            full = self._apply(due, dead) or full
+            self._ring_queued(kind)
+            if due.next_due is not None:
+                pauses.append(timedelta(microseconds=due.next_due - due.now))
+        if self._sweep() or full:
+            return timedelta()
+        return min(pauses, default=None)
+
+    def _sweep(self) -> bool:
+        """Remove old history and rows that nobody needs, now and then; return whether there is more of it."""
+        now = self._clock.monotonic()
+        if now < self._sweep_at:
+            return False
+        swept = (self._store.sweep(self._retention, LARGEST_BATCH), self._sweep_rows(LARGEST_BATCH))
+        more = max(swept) >= LARGEST_BATCH
+        self._sweep_at = now if more else now + SWEEP_SECONDS
+        return more
+
+    def _apply(self, work: Work, dead: Collection[str]) -> bool:
+        """Act on what was read; return whether it moved a full batch, so that more may be waiting."""
+        plans = self._decide(work, dead)
+        self._reach("decided")
+        expired = self._store.expire(plans.expire) if plans.expire else []
+        gone = self._store.give_up(plans.give_up) if plans.give_up else []
+        for kind in {slot.kind for slot in plans.ring}:
+            self._ring(kind, [slot for slot in plans.ring if slot.kind == kind])
+        return len(work.slots) == LARGEST_BATCH and bool(expired or gone)
+
+    def _decide(self, work: Work, dead: Collection[str]) -> Plans:
+        plans = Plans()
+        for slot in work.slots:
+            action = plan(slot, work.now, self._rules, dead, paused=work.paused.on(slot.base) is not None)
+            match action:
+                case Expire():
+                    plans.expire.append((slot, action))
+                case GiveUp():
+                    plans.give_up.append(slot)
+                case Ring():
+                    plans.ring.append(slot)
+                case Rest() | Wait():
+                    pass
+                case _:
+                    assert_never(action)
+        return plans
+
+    def _ring_queued(self, kind: str) -> None:
+        room = self._room(kind)
+        if room is None or room > 0:
+            work = self._store.to_ring(kind, 1 if room is None else min(room, LARGEST_BATCH))
+            if work.slots:
+                plans = self._decide(work, ())
+                self._reach("decided")
+                if plans.give_up:
+                    self._store.give_up(plans.give_up)
+                self._ring(kind, plans.ring)
+
+    def _ring(self, kind: str, slots: Sequence[Slot]) -> None:
+        """Ring as many as the scheduler takes; workers that look for themselves are only woken."""
+        room = self._room(kind)
+        if room is None:
+            if slots:
+                self._scheduler.carry(())
+            return
+        if slots[:room]:
+            self._scheduler.carry(self._store.ring(slots[:room]))
+
+    def _room(self, kind: str) -> int | None:
+        room = self._scheduler.room(kind)
+        return None if room is None else max(0, room - self._store.outstanding(kind))

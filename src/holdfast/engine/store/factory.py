@@ -1,0 +1,74 @@
+"""Open a store by its address."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from sqlalchemy.engine import make_url
+from sqlalchemy.exc import ArgumentError, NoSuchModuleError
+
+from holdfast.db import Database
+from holdfast.db.migrate import migrate
+from holdfast.engine.store.sql_store import SqlStore
+from holdfast.engine.store.statements import LOCK_OWNERS
+from holdfast.errors import BadSettings
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from holdfast.clock import Clock
+    from holdfast.engine.rules import Rules
+
+
+def new_job_id() -> str:
+    """Make an id that nobody can guess and that sorts by time, so that an index grows at its end."""
+    return f"{time.time_ns():016x}{secrets.token_hex(8)}"
+
+
+def open_database(url: str, clock: Clock) -> Database:
+    """Open `sqlite:///path`, `sqlite://` (memory) or `postgresql+psycopg://…`, without looking inside."""
+    try:
+        parsed = make_url(url)
+    except ArgumentError as error:
+        shown = "This" if "@" in url else repr(url)  # without a scheme it cannot be told where a password is
+        raise BadSettings(
+            f"{shown} is not the address of a database; write sqlite:///path/to/file.db or postgresql+psycopg://…"
+        ) from error
+    backend = parsed.get_backend_name()
+    if backend == "sqlite":
+        from holdfast.db.sqlite import SqliteDialect, sqlite_engine  # noqa: PLC0415 - only what is used
+
+        path = Path(parsed.database) if parsed.database and parsed.database != ":memory:" else None
+        return Database(sqlite_engine(path, clock), SqliteDialect(path))
+    if backend == "postgresql":
+        from holdfast.db.postgres import PostgresDialect, postgres_engine  # noqa: PLC0415 - only what is used
+
+        try:
+            return Database(postgres_engine(url), PostgresDialect(LOCK_OWNERS))
+        except (ImportError, NoSuchModuleError) as error:
+            raise BadSettings(
+                f"The driver of {parsed.drivername!r} is not installed ({error}). Write postgresql+psycopg://… and "
+                "install holdfast[postgres]."
+            ) from error
+    raise BadSettings(f"Holdfast keeps its data in SQLite or PostgreSQL, not in {backend!r}; change the address.")
+
+
+def open_store(
+    url: str,
+    *,
+    rules: Rules,
+    clock: Clock,
+    ids: Callable[[], str] = new_job_id,
+    wake: Callable[[], None] = lambda: None,
+) -> SqlStore:
+    """Open a store and bring its schema up to date."""
+    database = open_database(url, clock)
+    try:
+        migrate(database)
+    except BaseException:
+        database.close()
+        raise
+    return SqlStore(database, rules, ids, wake)

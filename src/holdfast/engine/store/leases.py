@@ -1,0 +1,324 @@
+"""The worker's verbs: claim, extend, complete, fail, release, forget."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, NamedTuple
+
+from holdfast.clock import micros
+from holdfast.engine.dependencies import dependents
+from holdfast.engine.effects import Change
+from holdfast.engine.slot import OwnerId, SlotId, Ticket
+from holdfast.engine.states import SlotState, Verb
+from holdfast.engine.store import queue_statements as queue
+from holdfast.engine.store import statements as sql
+from holdfast.engine.store.transitions import Desk, Snapshot, fault_cells, plain, raise_stale, ticket_row
+from holdfast.errors import BadRequest, StaleLease
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from sqlalchemy import Connection
+
+    from holdfast.db import Transaction
+    from holdfast.engine.slot import Ring, Slot
+    from holdfast.engine.store.base import Beat, Completion, Failure, ResultWriter, Surrender
+
+
+Chosen = tuple[OwnerId, SlotId, int]  # what to claim, in which generation
+
+
+class Candidate(NamedTuple):
+    """A slot that looks claimable."""
+
+    slot: SlotId
+    owner: OwnerId
+    wanted: int
+    attempts: int
+    priority: int
+    queued_at: int
+    deleting: bool
+
+
+class Working(Desk):
+    """Every write here shows a ticket; the statement decides whether it still holds."""
+
+    def claim(self, rings: Sequence[Ring], holder: str) -> list[Ticket]:
+        """Claim what these rings name, as far as it may be claimed."""
+        wanted = [(ring.owner, ring.slot, ring.generation) for ring in rings if _possible(ring)]
+        return self._claim(lambda _: wanted, holder)
+
+    def claim_next(self, kinds: Sequence[str], holder: str, limit: int) -> list[Ticket]:
+        """Claim the next slots in order of priority and age.
+
+        A slot that was tried before comes alone: whatever kills its worker again then costs no neighbour an
+        attempt. `limit` is that of all slots, but of each kind of those that are deleted, so that the slots of many
+        deleted owners are cleaned up as one set.
+        """
+
+        def choose(tx: Transaction) -> list[Chosen]:
+            found = [
+                Candidate(*row)
+                for kind in kinds
+                for statement in (sql.NEXT_TIMED, sql.NEXT_QUEUED)
+                for row in tx.run(statement, kind=kind, limit=limit, attempts=self.rules.retry.attempts)
+            ]
+            found.sort(key=lambda one: (one.priority, one.queued_at, one.slot))
+            alone = found[:1] if found and found[0].attempts else []
+            new = [one for one in found if not one.attempts]
+            together = alone or [*new[:limit], *(one for one in new[limit:] if one.deleting)]
+            return [(one.owner, one.slot, one.wanted) for one in together]
+
+        return self._claim(choose, holder)
+
+    def _claim(self, choose: Callable[[Transaction], list[Chosen]], holder: str) -> list[Ticket]:
+        changes, neighbours = self.database.write(lambda tx: self._claimed(tx, choose(tx), holder), durable=False)
+        self._report(changes)
+        return tickets(changes, neighbours)
+
+    def _claimed(
+        self, tx: Transaction, chosen: Sequence[Chosen], holder: str, *, anyway: bool = False
+    ) -> tuple[list[Change], list[Slot]]:
+        """Claim within a transaction; return what moved, and all slots of their owners as they now stand.
+
+        `anyway` passes over a pause, for what is claimed only to be written down as done.
+        """
+        if not chosen:
+            return [], []
+        rules = self.rules
+        snapshot = Snapshot.locked(tx, {owner for owner, _, _ in chosen})
+        rows = tx.run(
+            sql.CLAIM,
+            [[slot, generation] for _, slot, generation in chosen if slot in snapshot.slots],
+            holder=holder,
+            attempts=rules.retry.attempts,
+            anyway=int(anyway),
+            lease=micros(rules.lease),
+            look=micros(min(rules.lease, rules.stall, rules.deadline)),
+        )
+        place = {slot: number for number, (_, slot, _) in enumerate(chosen)}
+        rows.sort(key=lambda row: place[row[0]])  # a worker goes through a batch in the order of the store
+        changes = snapshot.moved(rows, Verb.CLAIM, holder=holder)
+        return changes, self._follow(tx, snapshot, changes).slots
+
+    def extend(self, beats: Sequence[Beat]) -> None:
+        """Renew the leases and write the progress."""
+        rows = [
+            [
+                *ticket_row(beat.ticket), int(beat.moved), plain(beat.progress.stage), beat.progress.step,
+                beat.progress.steps, beat.progress.done, beat.progress.total,
+            ]
+            for beat in beats
+        ]  # fmt: skip
+        rules = self.rules
+
+        def work(tx: Transaction) -> list[Ticket]:
+            tx.lock([beat.ticket.owner for beat in beats])
+            kept = {
+                slot
+                for (slot,) in tx.run(
+                    sql.EXTEND,
+                    rows,
+                    lease=micros(rules.lease),
+                    stall=micros(rules.stall),
+                    deadline=micros(rules.deadline),
+                )
+            }
+            stale = [beat.ticket for beat in beats if beat.ticket.slot not in kept]
+            tx.news = any(beat.moved for beat in beats)
+            self._refuse(tx, "extended", stale)
+            return stale
+
+        stale = self.database.write(work, durable=False)
+        if stale:
+            raise StaleLease("extended", stale)
+
+    def called_back(self, tickets: Sequence[Ticket]) -> list[Ticket]:
+        """Return those of these tickets whose work a pause wants to be given back."""
+        with self.database.reading() as tx:
+            called = {slot for (slot,) in tx.run(sql.CALLED_BACK, [[ticket.slot] for ticket in tickets])}
+        return [ticket for ticket in tickets if ticket.slot in called]
+
+    def attend(self, holder: str) -> None:
+        """Note that a worker is there, and forget those who have been silent for long."""
+
+        def work(tx: Transaction) -> None:
+            tx.run(queue.ATTEND, holder=holder)
+            tx.run(queue.FORGET_SILENT, silence=micros(self.rules.lease) * 10)
+
+        self.database.write(work, durable=False)
+
+    def depart(self, holder: str) -> None:
+        """Note that a worker has gone."""
+        self.database.write(lambda tx: tx.run(queue.DEPART, holder=holder), durable=False)
+
+    def complete(self, completions: Sequence[Completion], write: ResultWriter | None = None) -> None:
+        """Publish builds: they are served from now on, and what waited for them is queued."""
+
+        def work(tx: Transaction) -> tuple[list[Change], list[Ticket]]:
+            changes, stale = self._completed(tx, completions)
+            if write is not None:
+                write(tx.connection, [one for one in completions if one.ticket not in stale])
+            return changes, stale
+
+        changes, stale = self.database.write(work, durable=True)
+        self._report(changes)
+        raise_stale(Verb.COMPLETE, stale)
+
+    @contextmanager
+    def publishing(self, completion: Completion) -> Iterator[Connection]:
+        """Open a transaction for a worker's own rows that publishes its build with them: both or neither."""
+        with self.database.writing(durable=True) as tx:
+            changes, stale = self._completed(tx, [completion])
+            if not stale:
+                yield tx.connection
+        self._report(changes)
+        raise_stale(Verb.COMPLETE, stale)
+
+    def publish_in(self, connection: Connection, completion: Completion) -> None:
+        """Publish a build within somebody else's transaction on the same PostgreSQL database."""
+        with self.database.joining(connection) as tx:
+            _, stale = self._completed(tx, [completion])
+        raise_stale(Verb.COMPLETE, stale)
+
+    def _completed(self, tx: Transaction, completions: Sequence[Completion]) -> tuple[list[Change], list[Ticket]]:
+        """Publish builds within a transaction; return what moved, and the tickets that were refused."""
+        rows = [[*ticket_row(one.ticket), one.built.missing, one.built.recipe] for one in completions]
+
+        def work(tx: Transaction, snapshot: Snapshot) -> list[Change]:
+            changes = snapshot.moved(tx.run(sql.COMPLETE, rows), Verb.COMPLETE)
+            ready = {(change.slot.owner_id, change.slot.kind) for change in changes}
+            freed = [
+                [slot.id]
+                for slot in snapshot.slots.values()
+                if slot.state is SlotState.BLOCKED and (slot.owner_id, slot.needs) in ready
+            ]
+            return changes + snapshot.moved(tx.run(sql.UNBLOCK, freed), Verb.UNBLOCK)
+
+        return self._settled(tx, Verb.COMPLETE, [one.ticket for one in completions], work)
+
+    def fail(self, failures: Sequence[Failure]) -> None:
+        """Record failed attempts; what is final also fails what waited for it.
+
+        A removal is never given up: without a delay it cannot fail, the caller must name one.
+        """
+        if any(one.ticket.removing and one.delay is None for one in failures):
+            raise BadRequest("A clean-up cannot fail for good; name the delay after which it is tried again.")
+        later = [
+            [
+                *ticket_row(one.ticket), micros(one.delay), int(one.refund),
+                *fault_cells(one.fault.code, one.fault.params),
+            ]
+            for one in failures
+            if one.delay is not None
+        ]  # fmt: skip
+        never = [
+            [*ticket_row(one.ticket), *fault_cells(one.fault.code, one.fault.params)]
+            for one in failures
+            if one.delay is None
+        ]
+
+        def work(tx: Transaction, snapshot: Snapshot) -> list[Change]:
+            postponed = snapshot.moved(tx.run(sql.POSTPONE, later), Verb.POSTPONE)
+            failed = snapshot.moved(tx.run(sql.FAIL, never), Verb.FAIL)
+            return postponed + failed + sink(tx, snapshot, failed)
+
+        self._settle(Verb.FAIL, [one.ticket for one in failures], work)
+
+    def release(self, surrenders: Sequence[Surrender]) -> None:
+        """Free slots; the fence alone is checked, so that a superseded worker can do it."""
+        rows = [[one.ticket.slot, one.ticket.fence, int(one.refund)] for one in surrenders]
+
+        def work(tx: Transaction, snapshot: Snapshot) -> list[Change]:
+            return snapshot.moved(tx.run(sql.RELEASE, rows), Verb.RELEASE)
+
+        self._settle(Verb.RELEASE, [one.ticket for one in surrenders], work)
+
+    def forget(self, tickets: Sequence[Ticket]) -> None:
+        """Remove slots that were cleaned up; the owner goes with the last of them."""
+        if not all(ticket.removing for ticket in tickets):
+            raise BadRequest("Only a slot that is being deleted can be forgotten; delete its owner first.")
+        rows = [ticket_row(ticket) for ticket in tickets]
+
+        def work(tx: Transaction, snapshot: Snapshot) -> list[Change]:
+            return [
+                Change(verb=Verb.FORGET, before=snapshot.slots[slot], after=None)
+                for (slot,) in tx.run(sql.FORGET, rows)
+            ]
+
+        self._settle(Verb.FORGET, tickets, work)
+
+    @contextmanager
+    def guarded(self, ticket: Ticket) -> Iterator[Connection]:
+        """Open a transaction for a worker's own rows; it begins by proving that the ticket holds."""
+        with self.database.writing(durable=False) as tx:
+            tx.lock([ticket.owner])
+            if tx.run(sql.STANDING, [ticket_row(ticket)]):
+                yield tx.connection
+                return
+            self._refuse(tx, "guarded", [ticket])
+        raise StaleLease("guarded", [ticket])
+
+    def _settle(
+        self,
+        verb: Verb,
+        tickets: Sequence[Ticket],
+        work: Callable[[Transaction, Snapshot], list[Change]],
+    ) -> None:
+        """Run one verb over tickets in a transaction of its own."""
+        changes, stale = self.database.write(lambda tx: self._settled(tx, verb, tickets, work), durable=True)
+        self._report(changes)
+        raise_stale(verb, stale)
+
+    def _settled(
+        self,
+        tx: Transaction,
+        verb: Verb,
+        tickets: Sequence[Ticket],
+        work: Callable[[Transaction, Snapshot], list[Change]],
+    ) -> tuple[list[Change], list[Ticket]]:
+        """Run one verb over tickets: lock, guarded write, what follows, and the refusals."""
+        snapshot = Snapshot.locked(tx, {ticket.owner for ticket in tickets})
+        changes = work(tx, snapshot)
+        self._follow(tx, snapshot, changes)
+        written = {change.slot.id for change in changes}
+        stale = [ticket for ticket in tickets if ticket.slot not in written]
+        self._refuse(tx, verb, stale)
+        return changes, stale
+
+
+def sink(tx: Transaction, snapshot: Snapshot, failed: Sequence[Change]) -> list[Change]:
+    """Fail whatever waited, near or far, for slots that failed."""
+    rows = [
+        [slot.id, *fault_cells("needed_slot_failed", {"kind": change.slot.kind})]
+        for change in failed
+        for slot in dependents([change.slot.kind], snapshot.of(change.slot.owner_id))
+    ]
+    return snapshot.moved(tx.run(sql.SINK, rows), Verb.FAIL)
+
+
+def _possible(ring: Ring) -> bool:
+    """Tell whether a ring, which comes from outside, can name anything; a database has no larger numbers."""
+    return all(0 < number < 2**63 for number in (ring.owner, ring.slot, ring.generation))
+
+
+def tickets(claimed: Sequence[Change], neighbours: Sequence[Slot]) -> list[Ticket]:
+    """Write the tickets of what was claimed; each names the content build of the slot it needs."""
+    sources = {(slot.owner_id, slot.kind): slot.source for slot in neighbours}
+    slots = [change.slot for change in claimed]
+    return [_ticket(slot, sources.get((slot.owner_id, slot.needs or ""))) for slot in slots]
+
+
+def _ticket(slot: Slot, source: int | None) -> Ticket:
+    return Ticket(
+        slot=slot.id,
+        owner=slot.owner_id,
+        key=slot.key,
+        job=slot.job,
+        generation=slot.wanted,
+        fence=slot.fence,
+        attempt=slot.attempts,
+        removing=slot.state is SlotState.DELETING,
+        source=source,
+        built=slot.built,
+    )

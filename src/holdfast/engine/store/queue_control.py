@@ -1,0 +1,282 @@
+"""The verbs of whoever controls the queue: priorities, pauses, quotas, and asking for many at once.
+
+Work is cancelled and retried through admission like anything else; here it is only named. Many are asked for in
+transactions of at most `LARGEST_BATCH` slots each, so nobody waits long behind them.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+from holdfast.engine.admission import DEFAULT_PRIORITY, Answer, Request, Verdict
+from holdfast.engine.effects import Event
+from holdfast.engine.queue import EVERYTHING, Quota, Summary, summary
+from holdfast.engine.slot import JobId
+from holdfast.engine.states import Operation, Status
+from holdfast.engine.store import queue_statements as queue
+from holdfast.engine.store import statements as sql
+from holdfast.engine.store.admission import Admitting, check_priority
+from holdfast.engine.store.base import LARGEST_BATCH
+from holdfast.engine.store.rows import job_of, pause_of, quota_of
+from holdfast.engine.store.transitions import Snapshot, plain, record
+from holdfast.errors import BadRequest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from holdfast.db import Transaction
+    from holdfast.engine.queue import Pause
+    from holdfast.engine.slot import OwnerId
+    from holdfast.engine.store.base import Job
+
+T = TypeVar("T")
+
+
+class Found(NamedTuple):
+    """An owner that may be asked for, and how many slots it has."""
+
+    id: int
+    size: int
+    base: str
+    owner: str
+
+
+class Queueing(Admitting):
+    """What people say about the queue is written down, and every claim keeps it."""
+
+    # ---------------------------------------------------------------- single jobs
+
+    def reprioritise(self, jobs: Sequence[str], priority: int) -> list[Answer]:
+        """Give active jobs another priority, 0 first and 9 last; what runs goes on."""
+        check_priority(priority)
+        known = self._named(jobs)
+        answers: dict[str, Answer] = {}
+        for portion in sized((job, job.open) for job in known.values()):
+            answers |= self.database.write(lambda tx, portion=portion: _rank(tx, portion, priority), durable=True)  # type: ignore[misc]
+        return [answers.get(job) or _unknown(job) for job in jobs]
+
+    def cancel_jobs(self, jobs: Sequence[str], requester: str = "") -> list[Answer]:
+        """Cancel these jobs, each only while it is the active one of its owner."""
+        known = self._named(jobs)
+        asked = [(id_, known[id_]) for id_ in jobs if id_ in known]
+        answers: dict[str, Answer] = {}
+        for portion in sized((one, one[1].open) for one in asked):
+            requests = [
+                Request(
+                    base=job.base,
+                    owner=job.owner,
+                    operation=Operation.CANCEL,
+                    job=job.id,
+                    cause="queue",
+                    requester=requester,
+                )
+                for _, job in portion
+            ]
+            for (id_, _), answer in zip(portion, self.admit(requests), strict=True):
+                answers.setdefault(id_, answer)
+        return [answers.get(job) or _unknown(job) for job in jobs]
+
+    # ---------------------------------------------------------------- many
+
+    def cancel_all(self, base: str | None = None, *, dry_run: bool = False, requester: str = "") -> Summary:
+        """Cancel every active job of a base, or all; deletes go on.
+
+        What is asked for meanwhile is not touched, so it ends.
+        """
+        scope = queue.Scope(base=base is not None)
+        if dry_run:
+            return self._counted(queue.count_stoppable(scope), base=base)
+        began = self._read(sql.TIME)[0][0]
+        tried: set[str] = set()
+        answers: list[Answer] = []
+        while (
+            fresh := {job for job, _ in self._read(queue.stoppable(scope), base=base, began=began, limit=LARGEST_BATCH)}
+            - tried
+        ):
+            tried |= fresh
+            answers += self.cancel_jobs(sorted(fresh), requester)
+        return summary(answers)
+
+    def retry_all(
+        self,
+        base: str | None = None,
+        *,
+        degraded: bool = False,
+        dry_run: bool = False,
+        priority: int = DEFAULT_PRIORITY,
+        requester: str = "",
+    ) -> Summary:
+        """Ask for a retry of every owner of a base, or of all, that failed, or also of those that lack something."""
+        # What serves something never becomes failed, so nobody is met a second time.
+        statuses = (Status.DEGRADED, Status.FAILED) if degraded else (Status.FAILED,)
+        scope = queue.Scope(base=base is not None)
+        if dry_run:
+            found = sum(self._counted(queue.count_broken(scope), base=base, status=status).found for status in statuses)
+            return Summary(found=found)
+        answers: list[Answer] = []
+        for status in statuses:
+            for portion in self._broken(scope, base, status):
+                answers += self.admit([
+                    Request(
+                        base=one.base,
+                        owner=one.owner,
+                        operation=Operation.RETRY,
+                        priority=priority,
+                        cause="queue",
+                        requester=requester,
+                    )
+                    for one in portion
+                ])  # fmt: skip
+        return summary(answers)
+
+    def _broken(self, scope: queue.Scope, base: str | None, status: Status) -> Iterator[list[Found]]:
+        """Read owners of one status, page by page; each is read once, whatever became of it."""
+        after = 0
+        while page := [
+            Found(*row)
+            for row in self._read(queue.broken(scope), base=base, status=str(status), after=after, limit=LARGEST_BATCH)
+        ]:
+            yield from sized((one, one.size) for one in page)
+            after = page[-1].id
+
+    # ---------------------------------------------------------------- pauses
+
+    def pause(self, base: str | None = None, *, stop: bool = False, requester: str = "") -> bool:
+        """Let nothing of a base, or nothing at all, be claimed; `stop` also calls back what runs.
+
+        Return whether that was new. A claim that is under way at this moment may still succeed.
+        """
+        told: dict[str, Any] = {"base": _checked(base), "stop": int(stop), "requester": plain(requester)}
+
+        def work(tx: Transaction) -> bool:
+            changed = bool(tx.run(queue.PAUSE_AGAIN, **told)) or bool(tx.run(queue.PAUSE, **told))
+            if changed:
+                record(tx, [_queue_event("paused", base, stop=stop, requester=plain(requester))])
+            return changed
+
+        return self.database.write(work, durable=True)
+
+    def resume(self, base: str | None = None) -> bool:
+        """End a pause; return whether there was one. What was rung in vain meanwhile is rung again at once."""
+
+        def work(tx: Transaction) -> bool:
+            changed = bool(tx.run(queue.RESUME, base=_checked(base)))
+            if changed:
+                vain = tx.run(queue.RUNG_IN_VAIN, base=base or EVERYTHING, limit=LARGEST_BATCH)
+                tx.run(queue.UNRING, vain)
+                record(tx, [_queue_event("resumed", base)])
+            return changed
+
+        changed = self.database.write(work, durable=True)
+        if changed:
+            self.wake()
+        return changed
+
+    def pauses(self) -> list[Pause]:
+        """Read the pauses that hold now."""
+        return [pause for pause in map(pause_of, self._read(sql.READ_PAUSES)) if pause.holds]
+
+    # ---------------------------------------------------------------- quotas
+
+    def set_quota(self, base: str, per_day: int | None) -> None:
+        """Let a base start so many build jobs a day (UTC), or any number.
+
+        Counting begins with the first quota; another number keeps what was counted.
+        """
+        if per_day is not None and not 1 <= per_day < 2**31:
+            raise BadRequest(f"A quota of {per_day} jobs a day cannot be kept; name at least 1, or pause the base.")
+
+        self.database.write(lambda tx: keep_quota(tx, _checked(base), per_day), durable=True)
+
+    def quota(self, base: str) -> Quota | None:
+        """Read the quota of a base as it stands today."""
+        with self.database.reading() as tx:
+            now = tx.run(sql.TIME)[0][0]
+            found = [quota_of(row) for row in tx.run(queue.READ_QUOTA, base=base)]
+        return found[0].at(now) if found else None
+
+    # ---------------------------------------------------------------- reading
+
+    def _named(self, jobs: Sequence[str]) -> dict[str, Job]:
+        rows = self._read(queue.NAMED_JOBS, [[plain(job)] for job in dict.fromkeys(jobs)])
+        return {job.id: job for job in map(job_of, rows)}
+
+    def _counted(self, statement: Any, **values: Any) -> Summary:
+        return Summary(found=self._read(statement, **values)[0][0])
+
+    def _read(self, statement: Any, rows: Sequence[Sequence[Any]] | None = None, **values: Any) -> list[Any]:
+        with self.database.reading() as tx:
+            return tx.run(statement, rows, **values)
+
+
+def sized(things: Iterable[tuple[T, int]]) -> Iterator[list[T]]:
+    """Split into portions of at most `LARGEST_BATCH` slots together; what is larger goes alone."""
+    portion: list[T] = []
+    room = LARGEST_BATCH
+    for thing, size in things:
+        if portion and size > room:
+            yield portion
+            portion, room = [], LARGEST_BATCH
+        portion.append(thing)
+        room -= max(1, size)
+    if portion:
+        yield portion
+
+
+def _rank(tx: Transaction, jobs: Sequence[Job], priority: int) -> dict[str, Answer]:
+    """Give jobs another priority, and with them their slots that have not settled."""
+    owners: set[OwnerId] = {job.owner_id for job in jobs}
+    snapshot = Snapshot.locked(tx, owners)
+    before = {job.id: job for job in map(job_of, tx.run(queue.NAMED_JOBS, [[job.id] for job in jobs]))}
+    ranked = {job for (job,) in tx.run(queue.RANK_JOBS, [[job.id, priority] for job in jobs])}
+    unsettled = [slot for slot in snapshot.slots.values() if slot.job in ranked and not slot.resting]
+    tx.run(queue.RANK_SLOTS, [[slot.id, priority] for slot in unsettled])
+    record(tx, [_rank_event(before[job], priority) for job in sorted(ranked)])
+    return {
+        job.id: Answer(
+            verdict=Verdict.ACCEPTED if job.id in ranked else Verdict.SKIPPED,
+            reason="reprioritised" if job.id in ranked else "nothing_active" if job.outcome else "same_priority",
+            status=Status(snapshot.statuses.get(job.owner_id, Status.NOT_INDEXED)),
+            job=job.id,
+            generation=job.generation,
+        )
+        for job in before.values()
+    }
+
+
+def keep_quota(tx: Transaction, base: str, per_day: int | None) -> None:
+    """Write how many build jobs a base may start in a day; None for any number."""
+    if per_day is None:
+        tx.run(queue.DROP_QUOTA, base=base)
+    elif not tx.run(queue.RAISE_QUOTA, base=base, per_day=per_day):
+        tx.run(queue.SET_QUOTA, base=base, per_day=per_day)
+
+
+def quota_left(tx: Transaction, base: str) -> float:
+    """Return how many more jobs a base may start today; nobody else counts on until we commit."""
+    found = [quota_of(row) for row in tx.run(sql.LOCK_QUOTAS, [[base]])]
+    return found[0].left(tx.run(sql.TIME)[0][0]) if found else math.inf
+
+
+def _rank_event(job: Job, priority: int) -> Event:
+    data = json.dumps({"from": job.priority, "to": priority})
+    return Event("job.reprioritised", job.base, job.owner, job=job.id, generation=job.generation, data=data)
+
+
+def _queue_event(what: str, base: str | None, **facts: object) -> Event:
+    return Event(f"queue.{what}", base or EVERYTHING, "", data=json.dumps(facts))
+
+
+def _unknown(job: str) -> Answer:
+    return Answer(verdict=Verdict.REJECTED, reason="unknown_job", status=Status.NOT_INDEXED, job=JobId(job))
+
+
+def _checked(base: str | None) -> str:
+    """Return how the database names a base, or the whole queue."""
+    if base is None:
+        return EVERYTHING
+    if not base or plain(base) != base:
+        raise BadRequest(f"{base!r} is not the name of a base; leave it out to mean the whole queue.")
+    return base

@@ -1,0 +1,646 @@
+"""Every statement of the store, each with a name and a sentence. The proof of Holdfast lies in this file.
+
+A worker's writes share the predicate `held`, the reconciler's share `as_read`. A guarded statement returns the
+rows it changed; only these go on. What moves a slot raises nothing, lowers nothing, unless it says so here.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from sqlalchemy import (
+    ColumnElement,
+    Text,
+    and_,
+    case,
+    delete,
+    func,
+    insert,
+    literal_column,
+    not_,
+    or_,
+    select,
+    update,
+)
+
+from holdfast.db import LIMIT, NOW, XID, batch, largest, number, smallest, word
+from holdfast.engine.states import SlotState
+from holdfast.engine.store.tables import (
+    TIMED,
+    counters,
+    duplicates,
+    event_marks,
+    events,
+    jobs,
+    owners,
+    pauses,
+    quotas,
+    slots,
+)
+
+if TYPE_CHECKING:
+    from sqlalchemy import FromClause
+
+S = SlotState
+Condition = ColumnElement[bool]
+
+
+def _is(*states: SlotState) -> Condition:
+    """Compare with literal states, which partial indexes can see."""
+    if len(states) == 1:
+        return slots.c.state == _state(states[0])
+    return slots.c.state.in_([_state(state) for state in sorted(states)])
+
+
+def _state(state: SlotState) -> ColumnElement[str]:
+    return literal_column(f"'{state}'", Text)
+
+
+NO_LEASE: dict[str, Any] = {"holder": None, "until": None, "rung_at": None}
+NO_PROGRESS: dict[str, Any] = {"stage": "", "step": 0, "steps": 0, "done": 0, "total": 0}
+
+# What a worker or a reconciler shows of a slot, as one row of the batch.
+TICKET = {"slot": int, "generation": int, "fence": int, "state": str}
+READING = {**TICKET, "due_at": int, "holder": str}
+
+
+# ---------------------------------------------------------------- the predicates
+
+_whose = owners.alias("whose")
+BASE = select(_whose.c.base).where(_whose.c.id == slots.c.owner_id).correlate(slots).scalar_subquery()  # of a slot
+
+
+def paused(base: ColumnElement[str], *more: Condition) -> Condition:
+    """Hold while people keep this base, or the whole queue, from being claimed."""
+    concerns = and_(
+        pauses.c.resumed_at.is_(None),
+        or_(pauses.c.base == literal_column("''", Text), pauses.c.base == base),
+        *more,
+    )
+    return select(pauses.c.base).where(concerns).exists()
+
+
+def going(base: ColumnElement[str]) -> Condition:
+    """Hold for what no pause keeps back; a clean-up never waits for one."""
+    return or_(_is(S.DELETING), not_(paused(base)))
+
+
+def claimable(row: FromClause) -> Condition:
+    """Hold when a ring may be answered: the generation it names, work to do, due, free, not paused, attempts left.
+
+    `anyway` is for a claim that starts no work: whoever adopts writes down what is done.
+    """
+    return and_(
+        slots.c.id == row.c.slot,
+        slots.c.wanted == row.c.generation,
+        _is(S.QUEUED, S.WAITING, S.RUNNING, S.DELETING),
+        or_(slots.c.due_at.is_(None), slots.c.due_at <= NOW),
+        or_(slots.c.until.is_(None), slots.c.until <= NOW),
+        or_(slots.c.attempts < number("attempts"), _is(S.DELETING)),
+        or_(going(BASE), number("anyway") == 1),
+    )
+
+
+def held(row: FromClause) -> Condition:
+    """Hold when the worker that shows this ticket is the one that may write."""
+    return and_(
+        slots.c.id == row.c.slot,
+        slots.c.wanted == row.c.generation,
+        slots.c.fence == row.c.fence,
+        slots.c.state == row.c.state,
+    )
+
+
+def as_read(row: FromClause) -> Condition:
+    """Hold when nothing that the reconciler judged has moved since it read the slot."""
+    return and_(
+        slots.c.id == row.c.slot,
+        slots.c.wanted == row.c.generation,
+        slots.c.fence == row.c.fence,
+        slots.c.state == row.c.state,
+        slots.c.due_at.is_not_distinct_from(row.c.due_at),
+        slots.c.holder.is_not_distinct_from(row.c.holder),
+    )
+
+
+def freeable(row: FromClause) -> Condition:
+    """Hold when this fence still keeps the slot from others; the generation may have moved on."""
+    return and_(
+        slots.c.id == row.c.slot,
+        slots.c.fence == row.c.fence,
+        slots.c.holder.is_not(None),
+    )
+
+
+def stoppable(row: FromClause) -> Condition:
+    """Hold for the slots of an owner that a cancel ends."""
+    return and_(slots.c.owner_id == row.c.owner, _is(S.BLOCKED, S.QUEUED, S.RUNNING, S.WAITING))
+
+
+# ---------------------------------------------------------------- a worker's statements
+
+_row = batch(slot=int, generation=int)
+CLAIM = (
+    update(slots)
+    .values(
+        state=case((_is(S.DELETING), _state(S.DELETING)), else_=_state(S.RUNNING)),
+        fence=slots.c.fence + 1,
+        holder=word("holder"),
+        until=NOW + number("lease"),
+        due_at=NOW + number("look"),
+        claimed_at=NOW,
+        progress_at=NOW,
+        rung_at=None,
+        attempts=slots.c.attempts + 1,
+    )
+    .where(claimable(_row))
+    .returning(*slots.c)
+)
+
+_row = batch(**TICKET, moved=int, stage=str, step=int, steps=int, done=int, total=int)
+_progress_at = case((_row.c.moved == 1, NOW), else_=slots.c.progress_at)
+# Whoever begins again after another worker shows nothing until it is as far: what people see never goes back.
+_behind, _ahead = _row.c.step < slots.c.step, _row.c.step > slots.c.step
+
+
+def _furthest(seen: ColumnElement[int], told: ColumnElement[int]) -> ColumnElement[int]:
+    """Return the larger number within a step; a new step counts from its own beginning."""
+    return case((_behind, seen), (_ahead, told), else_=largest(seen, told))
+
+
+EXTEND = (
+    update(slots)
+    .values(
+        until=NOW + number("lease"),
+        due_at=smallest(NOW + number("lease"), _progress_at + number("stall"), slots.c.claimed_at + number("deadline")),
+        progress_at=_progress_at,
+        stage=case((_behind, slots.c.stage), else_=_row.c.stage),
+        step=largest(slots.c.step, _row.c.step),
+        steps=case((_behind, slots.c.steps), else_=_row.c.steps),
+        done=_furthest(slots.c.done, _row.c.done),
+        total=_furthest(slots.c.total, _row.c.total),
+    )
+    .where(held(_row))
+    .returning(slots.c.id)
+)
+
+_row = batch(slot=int)
+CALLED_BACK = select(slots.c.id).select_from(
+    slots.join(
+        _row,
+        and_(slots.c.id == _row.c.slot, not_(_is(S.DELETING)), paused(BASE, pauses.c.stop == literal_column("1"))),
+    )
+)
+
+_row = batch(**TICKET, missing=int, recipe=int)
+_needed = slots.alias("needed")
+COMPLETE = (
+    update(slots)
+    .values(
+        state=_state(S.READY),
+        built=slots.c.wanted,
+        source=case(
+            (slots.c.needs.is_(None), slots.c.fence),
+            else_=select(_needed.c.source)
+            .where(_needed.c.owner_id == slots.c.owner_id, _needed.c.kind == slots.c.needs)
+            .scalar_subquery(),
+        ),
+        missing=_row.c.missing,
+        recipe=_row.c.recipe,
+        due_at=None,
+        error_code=None,
+        error_params=None,
+        **NO_LEASE,
+    )
+    .where(held(_row))
+    .returning(*slots.c)
+)
+
+_row = batch(**TICKET, delay=int, refund=int, code=str, params=str)
+POSTPONE = (
+    update(slots)
+    .values(
+        state=case((_is(S.DELETING), _state(S.DELETING)), else_=_state(S.WAITING)),
+        due_at=NOW + _row.c.delay,
+        attempts=slots.c.attempts - _row.c.refund,
+        error_code=_row.c.code,
+        error_params=_row.c.params,
+        **NO_LEASE,
+    )
+    .where(held(_row))
+    .returning(*slots.c)
+)
+
+_row = batch(**TICKET, code=str, params=str)
+FAIL = (
+    update(slots)
+    .values(state=_state(S.FAILED), due_at=None, error_code=_row.c.code, error_params=_row.c.params, **NO_LEASE)
+    .where(held(_row))
+    .returning(*slots.c)
+)
+
+_row = batch(**TICKET)
+# A subquery names the doomed rows, so that the same predicate guards a delete.
+FORGET = (
+    delete(slots)
+    .where(slots.c.id.in_(select(slots.c.id).select_from(slots.join(_row, held(_row))).correlate(None)))
+    .returning(slots.c.id)
+)
+
+_row = batch(**TICKET)
+STANDING = select(slots.c.id).select_from(slots.join(_row, held(_row)))
+
+_row = batch(slot=int, fence=int, refund=int)
+_running = _is(S.RUNNING)
+RELEASE = (
+    update(slots)
+    .values(
+        state=case((_running, _state(S.QUEUED)), else_=slots.c.state),
+        attempts=case((_running, slots.c.attempts - _row.c.refund), else_=slots.c.attempts),
+        due_at=case((_is(S.DELETING), NOW), else_=None),
+        **NO_LEASE,
+    )
+    .where(freeable(_row))
+    .returning(*slots.c)
+)
+
+# ---------------------------------------------------------------- what follows a worker's write
+
+_row = batch(slot=int)
+UNBLOCK = (
+    update(slots).values(state=_state(S.QUEUED), queued_at=NOW).where(slots.c.id == _row.c.slot).returning(*slots.c)
+)
+
+_row = batch(slot=int, code=str, params=str)
+SINK = (
+    update(slots)
+    .values(
+        state=_state(S.FAILED),
+        fence=slots.c.fence + 1,
+        due_at=None,
+        error_code=_row.c.code,
+        error_params=_row.c.params,
+        **NO_LEASE,
+    )
+    .where(slots.c.id == _row.c.slot)
+    .returning(*slots.c)
+)
+
+_row = batch(job=str, settled=int, outcome=str, results=str)
+_last = jobs.c.open == _row.c.settled
+SETTLE = (
+    update(jobs)
+    .values(
+        open=jobs.c.open - _row.c.settled,
+        outcome=case((_last, _row.c.outcome), else_=None),
+        results=case((_last, _row.c.results), else_=None),
+        finished_at=case((_last, NOW), else_=None),
+    )
+    .where(jobs.c.id == _row.c.job)
+    .returning(jobs.c.id, jobs.c.outcome)
+)
+
+_row = batch(owner=int, status=str)
+SET_STATUS = update(owners).values(status=_row.c.status).where(owners.c.id == _row.c.owner)
+
+_row = batch(type=str, base=str, owner=str, kind=str, job=str, generation=int, fence=int, data=str)
+RECORD = insert(events).from_select(["at", "xid", *_row.c.keys()], select(NOW, XID, *_row.c))
+
+# ---------------------------------------------------------------- admission
+
+_row = batch(base=str, owner=str)
+_found = select(owners).select_from(
+    owners.join(_row, and_(owners.c.base == _row.c.base, owners.c.owner == _row.c.owner))
+)
+NAMED_OWNERS = _found
+FIND_OWNERS = _found.order_by(owners.c.id).with_for_update(of=owners)
+
+_row = batch(base=str, owner=str, fingerprint=str, status=str)
+CREATE_OWNERS = (
+    insert(owners)
+    .from_select(
+        ["base", "owner", "fingerprint", "status", "generation", "created_at"],
+        select(*_row.c, literal_column("1"), NOW),
+    )
+    .returning(owners.c.id, owners.c.base, owners.c.owner)
+)
+
+_row = batch(owner=int, generation=int, fingerprint=str)
+RAISE_OWNERS = (
+    update(owners)
+    .values(generation=_row.c.generation, fingerprint=func.coalesce(_row.c.fingerprint, owners.c.fingerprint))
+    .where(owners.c.id == _row.c.owner)
+)
+
+_row = batch(owner=int, outcome=str)
+END_JOBS = (
+    update(jobs)
+    .values(open=0, outcome=_row.c.outcome, finished_at=NOW)
+    .where(jobs.c.owner_id == _row.c.owner, jobs.c.outcome.is_(None))
+    .returning(jobs.c.id, jobs.c.base, jobs.c.owner, jobs.c.generation, jobs.c.outcome)
+)
+
+_row = batch(
+    id=str,
+    owner_id=int,
+    base=str,
+    owner=str,
+    generation=int,
+    operation=str,
+    cause=str,
+    requester=str,
+    priority=int,
+    open=int,
+    payload=str,
+    untold=int,
+)
+OPEN_JOBS = insert(jobs).from_select(["created_at", *_row.c.keys()], select(NOW, *_row.c))
+
+_row = batch(owner_id=int, kind=str, needs=str, job=str, wanted=int, state=str, priority=int)
+CREATE_SLOTS = insert(slots).from_select(["queued_at", *_row.c.keys()], select(NOW, *_row.c)).returning(*slots.c)
+
+# A new generation of a slot that exists. What was served stays served; a live lease stays until its holder, told
+# by its next renewal that it is superseded, releases it.
+_row = batch(slot=int, needs=str, job=str, wanted=int, state=str, priority=int)
+RAISE_SLOTS = (
+    update(slots)
+    .values(
+        needs=_row.c.needs,
+        job=_row.c.job,
+        wanted=_row.c.wanted,
+        state=_row.c.state,
+        priority=_row.c.priority,
+        due_at=None,
+        queued_at=NOW,
+        claimed_at=None,
+        progress_at=None,
+        rung_at=None,
+        attempts=0,
+        error_code=None,
+        error_params=None,
+        **NO_PROGRESS,
+    )
+    .where(slots.c.id == _row.c.slot)
+    .returning(*slots.c)
+)
+
+_row = batch(slot=int, job=str, wanted=int, priority=int)
+MARK_DELETING = (
+    update(slots)
+    .values(
+        job=_row.c.job,
+        wanted=_row.c.wanted,
+        state=_state(S.DELETING),
+        priority=_row.c.priority,
+        due_at=largest(NOW, func.coalesce(slots.c.until, 0)),
+        queued_at=NOW,
+        claimed_at=None,
+        progress_at=None,
+        rung_at=None,
+        attempts=0,
+        error_code=None,
+        error_params=None,
+        **NO_PROGRESS,
+    )
+    .where(slots.c.id == _row.c.slot)
+    .returning(*slots.c)
+)
+
+# What is being removed goes on as it is, whichever job it belongs to now.
+_row = batch(owner=int, job=str)
+CARRY = update(slots).values(job=_row.c.job).where(slots.c.owner_id == _row.c.owner, _is(S.DELETING))
+
+_row = batch(owner=int)
+CANCEL = (
+    update(slots)
+    .values(
+        state=_state(S.CANCELLED),
+        fence=slots.c.fence + 1,
+        due_at=None,
+        error_code=None,  # nothing is tried again, so the failure of an earlier attempt explains nothing any more
+        error_params=None,
+        **NO_LEASE,
+    )
+    .where(stoppable(_row))
+    .returning(*slots.c)
+)
+
+_row = batch(owner=int)
+REMOVE_OWNERS = delete(owners).where(owners.c.id.in_(select(_row.c.owner)))
+
+
+def _ranked(job: ColumnElement[str]) -> ColumnElement[int]:
+    """Return since when a job has its priority, if a person changed it."""
+    changed = select(jobs.c.prioritised_at).where(jobs.c.id == job).correlate_except(jobs)
+    return func.coalesce(changed.scalar_subquery(), 0)
+
+
+# What was claimed while this slot was held back, or while one of both had another priority, went rightly first.
+_row = batch(slot=int, job=str, kind=str, priority=int, queued_at=int, resumed_at=int)
+OVERTAKEN = select(_row.c.slot).where(
+    select(slots.c.id)
+    .where(
+        slots.c.kind == _row.c.kind,
+        slots.c.priority == _row.c.priority,
+        slots.c.queued_at > _row.c.queued_at,
+        slots.c.claimed_at.is_not(None),
+        slots.c.claimed_at >= largest(_row.c.resumed_at, _ranked(_row.c.job), _ranked(slots.c.job)),
+    )
+    .exists()
+)
+
+_row = batch(base=str)
+LOCK_QUOTAS = (
+    select(quotas).where(quotas.c.base.in_(select(_row.c.base))).order_by(quotas.c.base).with_for_update(of=quotas)
+)
+
+_row = batch(base=str, day=int, used=int)
+SPEND = update(quotas).values(day=_row.c.day, used=_row.c.used).where(quotas.c.base == _row.c.base)
+
+_row = batch(base=str, owner=str, operation=str, verdict=str, reason=str, job=str, requester=str, cost=float)
+AUDIT = insert(duplicates).from_select(["at", *_row.c.keys()], select(NOW, *_row.c))
+
+# ---------------------------------------------------------------- the reconciler's statements
+
+_row = batch(**READING)
+RING = (
+    update(slots)
+    .values(rung_at=NOW)
+    .where(
+        as_read(_row),
+        or_(slots.c.rung_at.is_(None), slots.c.rung_at <= NOW - number("ring_again")),
+        going(BASE),
+    )
+    .returning(slots.c.id)
+)
+
+_row = batch(**READING)
+EXPIRE = (
+    update(slots)
+    .values(
+        state=case((_is(S.RUNNING), _state(S.QUEUED)), else_=slots.c.state),
+        fence=slots.c.fence + 1,
+        due_at=case((_is(S.DELETING), NOW), else_=None),
+        **NO_LEASE,
+    )
+    .where(as_read(_row))
+    .returning(*slots.c)
+)
+
+_row = batch(**READING, code=str, params=str)
+GIVE_UP = (
+    update(slots)
+    .values(
+        state=_state(S.FAILED),
+        fence=slots.c.fence + 1,
+        due_at=None,
+        error_code=_row.c.code,
+        error_params=_row.c.params,
+        **NO_LEASE,
+    )
+    .where(as_read(_row))
+    .returning(*slots.c)
+)
+
+_named = (*slots.c, owners.c.base, owners.c.owner, owners.c.status)
+_with_owner = slots.join(owners, owners.c.id == slots.c.owner_id)
+
+
+def _slots_where(*conditions: Any) -> Any:
+    return select(*_named).select_from(_with_owner).where(*conditions)
+
+
+_kind = slots.c.kind == word("kind")
+# What waits for another attempt and is paused would fill the reading, and nothing can be done about it.
+DUE = (
+    _slots_where(_is(*TIMED), _kind, slots.c.due_at <= NOW, not_(and_(_is(S.WAITING), paused(owners.c.base))))
+    .order_by(slots.c.due_at)
+    .limit(LIMIT)
+)
+NEXT_DUE = select(func.min(slots.c.due_at)).where(_is(*TIMED), _kind, slots.c.due_at > NOW)
+HOLDERS = select(slots.c.holder).where(slots.c.holder.is_not(None)).distinct()
+
+_row = batch(holder=str)
+HELD_BY = _slots_where(slots.c.holder.in_(select(_row.c.holder)), slots.c.holder.is_not(None)).limit(LIMIT)
+
+_free = or_(slots.c.until.is_(None), slots.c.until <= NOW)
+TO_RING = (
+    _slots_where(
+        _is(S.QUEUED),
+        _kind,
+        _free,
+        or_(slots.c.rung_at.is_(None), slots.c.rung_at <= NOW - number("ring_again")),
+        not_(paused(owners.c.base)),
+    )
+    .order_by(slots.c.priority, slots.c.queued_at, slots.c.id)
+    .limit(LIMIT)
+)
+RUNG = select(func.count()).where(
+    slots.c.rung_at.is_not(None),
+    _kind,
+    slots.c.rung_at > NOW - number("ring_again"),
+)
+
+# ---------------------------------------------------------------- finding work to claim
+
+_unspent = or_(slots.c.attempts < number("attempts"), _is(S.DELETING))
+_candidate = select(
+    slots.c.id,
+    slots.c.owner_id,
+    slots.c.wanted,
+    slots.c.attempts,
+    slots.c.priority,
+    slots.c.queued_at,
+    _is(S.DELETING),
+)
+NEXT_QUEUED = (
+    _candidate.select_from(_with_owner)
+    .where(_is(S.QUEUED), _kind, _free, _unspent, not_(paused(owners.c.base)))
+    .order_by(slots.c.priority, slots.c.queued_at, slots.c.id)
+    .limit(LIMIT)
+    .with_for_update(of=owners, skip_locked=True)
+)
+NEXT_TIMED = (
+    _candidate.select_from(_with_owner)
+    .where(_is(*TIMED), _kind, slots.c.due_at <= NOW, _free, _unspent, going(owners.c.base))
+    .order_by(slots.c.due_at)
+    .limit(LIMIT)
+    .with_for_update(of=owners, skip_locked=True)
+)
+
+# ---------------------------------------------------------------- reading
+
+_row = batch(owner=int)
+LOCK_OWNERS = (
+    select(owners).where(owners.c.id.in_(select(_row.c.owner))).order_by(owners.c.id).with_for_update(of=owners)
+)
+LOAD_SLOTS = _slots_where(slots.c.owner_id.in_(select(_row.c.owner)))
+TIME = select(NOW)
+
+_owner_is = and_(owners.c.base == word("base"), owners.c.owner == word("owner"))
+READ_OWNER = select(owners).where(_owner_is)
+READ_SLOTS = _slots_where(_owner_is).order_by(slots.c.id)
+READ_JOB = select(jobs).where(jobs.c.id == word("job"))
+READ_JOBS = select(jobs).where(jobs.c.owner_id == number("owner_id")).order_by(jobs.c.generation.desc()).limit(LIMIT)
+_row = batch(owner=int, generation=int)
+JOBS_OF = select(jobs).select_from(
+    jobs.join(_row, and_(jobs.c.owner_id == _row.c.owner, jobs.c.generation == _row.c.generation))
+)
+UNTOLD = (
+    select(jobs)
+    .where(
+        jobs.c.untold == literal_column("1"),  # literal, so that the partial index is seen
+        jobs.c.base == word("base"),
+        jobs.c.finished_at <= NOW - number("grace"),
+    )
+    .order_by(jobs.c.finished_at)
+    .limit(LIMIT)
+)
+READ_PAUSES = select(pauses)
+_row = batch(job=str)
+TOLD = update(jobs).values(untold=0).where(jobs.c.id == _row.c.job)
+READ_EVENTS = select(events).where(events.c.id > number("after")).order_by(events.c.id).limit(LIMIT)
+READ_DUPLICATES = select(duplicates).where(duplicates.c.id > number("after")).order_by(duplicates.c.id).limit(LIMIT)
+REFUSALS_OF = (
+    select(duplicates)
+    .where(duplicates.c.base == word("base"), duplicates.c.owner == word("owner"))
+    .order_by(duplicates.c.id.desc())
+    .limit(LIMIT)
+)
+READ_COUNTERS = select(counters.c.name, counters.c.value)
+COUNT = update(counters).values(value=counters.c.value + number("amount")).where(counters.c.name == word("counter"))
+
+# ---------------------------------------------------------------- retention
+
+
+def _oldest(table: Any, *told: Any) -> Any:
+    """Look at the oldest rows only, and remove those that are past retention."""
+    first = select(table.c.id, table.c.at).order_by(table.c.id).limit(LIMIT).subquery()
+    old = select(first.c.id).where(first.c.at < NOW - number("keep"))
+    return delete(table).where(table.c.id.in_(old)).returning(*told, table.c.id)
+
+
+SWEEP_EVENTS = _oldest(events, events.c.xid)
+# Whoever has read less than this has missed what was removed.
+MARK_SWEPT = (
+    update(event_marks)
+    .values(xid=number("xid"), id=number("id"))
+    .where(
+        event_marks.c.name == literal_column("'swept'"),
+        or_(
+            event_marks.c.xid < number("xid"), and_(event_marks.c.xid == number("xid"), event_marks.c.id < number("id"))
+        ),
+    )
+)
+SWEEP_DUPLICATES = _oldest(duplicates)
+SWEEP_JOBS = (
+    delete(jobs)
+    .where(
+        jobs.c.id.in_(
+            select(jobs.c.id)
+            .where(jobs.c.finished_at.is_not(None), jobs.c.finished_at < NOW - number("keep"))
+            .limit(LIMIT)
+        )
+    )
+    .returning(jobs.c.id)
+)

@@ -1,0 +1,212 @@
+"""The schema, with the invariants that a database can keep by itself.
+
+Times are `Moment`s (microseconds). Ids of owners and slots are never used twice, so that a ticket or a ring of
+a deleted slot can never match its successor.
+"""
+
+from __future__ import annotations
+
+from sqlalchemy import (
+    BigInteger,
+    CheckConstraint,
+    Column,
+    Float,
+    ForeignKey,
+    Index,
+    Integer,
+    Table,
+    Text,
+    UniqueConstraint,
+)
+
+from holdfast.db import Id, metadata, one_of, only
+from holdfast.engine.states import ACTIVE, Operation, Outcome, SlotState, Status
+
+# The work a reconciler finds by time; also the predicate of its partial index, so they must be the same text.
+TIMED = (SlotState.RUNNING, SlotState.WAITING, SlotState.DELETING)
+IS_QUEUED = "state = 'queued'"
+IS_TIMED = one_of("state", TIMED)
+BROKEN = (Status.FAILED, Status.DEGRADED)  # what a person may wish to try again
+
+owners = Table(
+    "owners",
+    metadata,
+    Column("id", Id, primary_key=True),
+    Column("base", Text, nullable=False),
+    Column("owner", Text, nullable=False),
+    Column("generation", BigInteger, nullable=False),  # the newest number handed out
+    Column("fingerprint", Text),
+    Column("status", Text, nullable=False),
+    Column("created_at", BigInteger, nullable=False),
+    UniqueConstraint("base", "owner"),
+    CheckConstraint("generation >= 0", name="generation"),
+    CheckConstraint(one_of("status", Status), name="status"),
+    Index("owners_broken", "status", "id", **only(one_of("status", BROKEN))),
+    sqlite_autoincrement=True,
+)
+
+slots = Table(
+    "slots",
+    metadata,
+    Column("id", Id, primary_key=True),
+    Column("owner_id", Id, ForeignKey("owners.id"), nullable=False),
+    Column("kind", Text, nullable=False),
+    Column("needs", Text),
+    Column("job", Text, nullable=False),
+    Column("wanted", BigInteger, nullable=False),
+    Column("built", BigInteger, nullable=False, server_default="0"),
+    Column("source", BigInteger),
+    Column("missing", Integer, nullable=False, server_default="0"),
+    Column("state", Text, nullable=False),
+    Column("priority", Integer, nullable=False),
+    Column("fence", BigInteger, nullable=False, server_default="0"),
+    Column("holder", Text),
+    Column("until", BigInteger),
+    Column("due_at", BigInteger),
+    Column("queued_at", BigInteger, nullable=False),
+    Column("claimed_at", BigInteger),
+    Column("progress_at", BigInteger),
+    Column("rung_at", BigInteger),
+    Column("attempts", Integer, nullable=False, server_default="0"),
+    Column("error_code", Text),
+    Column("error_params", Text),
+    Column("stage", Text, nullable=False, server_default=""),
+    Column("step", Integer, nullable=False, server_default="0"),
+    Column("steps", Integer, nullable=False, server_default="0"),
+    Column("done", BigInteger, nullable=False, server_default="0"),
+    Column("total", BigInteger, nullable=False, server_default="0"),
+    Column("recipe", Id),  # of what is served
+    UniqueConstraint("owner_id", "kind"),
+    CheckConstraint("0 <= built AND built <= wanted", name="generations"),
+    CheckConstraint(one_of("state", SlotState), name="state"),
+    CheckConstraint("priority BETWEEN 0 AND 9", name="priority"),
+    CheckConstraint("attempts >= 0", name="attempts"),
+    CheckConstraint("missing >= 0", name="missing"),
+    CheckConstraint("(holder IS NULL) = (until IS NULL)", name="lease"),
+    CheckConstraint(f"holder IS NULL OR {one_of('state', ACTIVE)}", name="rest_has_no_lease"),
+    CheckConstraint("state <> 'running' OR holder IS NOT NULL", name="running_has_lease"),
+    CheckConstraint(
+        f"due_at IS NOT NULL OR NOT ({one_of('state', (SlotState.RUNNING, SlotState.WAITING))})", name="due"
+    ),
+    CheckConstraint("state <> 'ready' OR built = wanted", name="ready"),
+    Index("slots_queued", "kind", "priority", "queued_at", "id", **only(IS_QUEUED)),
+    Index("slots_timed", "kind", "due_at", **only(IS_TIMED)),
+    Index("slots_held", "holder", **only("holder IS NOT NULL")),
+    Index("slots_rung", "kind", "rung_at", **only("rung_at IS NOT NULL")),
+    Index("slots_served", "recipe", **only("recipe IS NOT NULL")),
+    Index("slots_claimed", "kind", "priority", "queued_at", **only("claimed_at IS NOT NULL")),
+    sqlite_autoincrement=True,
+)
+
+jobs = Table(
+    "jobs",
+    metadata,
+    Column("id", Text, primary_key=True),
+    Column("owner_id", Id, nullable=False),  # no foreign key: the history outlives the owner
+    Column("base", Text, nullable=False),
+    Column("owner", Text, nullable=False),
+    Column("generation", BigInteger, nullable=False),
+    Column("operation", Text, nullable=False),
+    Column("cause", Text, nullable=False),
+    Column("requester", Text, nullable=False),
+    Column("priority", Integer, nullable=False),
+    Column("open", Integer, nullable=False),  # its slots that have not settled
+    Column("outcome", Text),
+    Column("results", Text),
+    Column("created_at", BigInteger, nullable=False),
+    Column("finished_at", BigInteger),
+    Column("payload", Text),  # what a carrier of messages needs to send this job's again
+    Column("untold", Integer, nullable=False, server_default="0"),  # 1 until somebody was told of its end
+    Column("prioritised_at", BigInteger),  # when a person last changed its priority
+    UniqueConstraint("owner_id", "generation"),
+    CheckConstraint("open >= 0", name="open"),
+    CheckConstraint(one_of("operation", Operation), name="operation"),
+    CheckConstraint(f"outcome IS NULL OR {one_of('outcome', Outcome)}", name="outcome"),
+    CheckConstraint("(outcome IS NULL) = (finished_at IS NULL)", name="finished"),
+    CheckConstraint("(outcome IS NULL) = (open > 0)", name="ended"),
+    Index("jobs_active", "owner_id", unique=True, **only("outcome IS NULL")),
+    Index("jobs_finished", "finished_at", **only("finished_at IS NOT NULL")),
+    Index("jobs_untold", "base", "finished_at", **only("untold = 1")),
+    Index("jobs_queue", "priority", "created_at", "id", **only("outcome IS NULL")),
+    Index("jobs_ended", "base", "finished_at", "id", **only("finished_at IS NOT NULL")),
+)
+
+pauses = Table(
+    "pauses",
+    metadata,
+    Column("base", Text, primary_key=True),  # empty: the whole queue
+    Column("since", BigInteger, nullable=False),
+    Column("stop", Integer, nullable=False),  # 1: what runs is given back
+    Column("requester", Text, nullable=False),
+    Column("resumed_at", BigInteger),  # the row stays: what was held back is not overtaken
+    CheckConstraint("stop IN (0, 1)", name="stop"),
+)
+
+quotas = Table(
+    "quotas",
+    metadata,
+    Column("base", Text, primary_key=True),
+    Column("per_day", Integer, nullable=False),
+    Column("day", BigInteger, nullable=False),  # the midnight since which was counted
+    Column("used", Integer, nullable=False),
+    CheckConstraint("per_day > 0", name="per_day"),
+    CheckConstraint("used >= 0", name="used"),
+)
+
+events = Table(
+    "events",
+    metadata,
+    Column("id", Id, primary_key=True),
+    Column("at", BigInteger, nullable=False),
+    Column("type", Text, nullable=False),
+    Column("base", Text, nullable=False),
+    Column("owner", Text, nullable=False),
+    Column("kind", Text),
+    Column("job", Text),
+    Column("generation", BigInteger),
+    Column("fence", BigInteger),
+    Column("data", Text, nullable=False),
+    # The transaction that wrote it, on PostgreSQL, where a smaller id may become visible later; 0 on SQLite.
+    Column("xid", BigInteger, nullable=False, server_default="0"),
+    Index("events_order", "xid", "id").ddl_if(dialect="postgresql"),
+    sqlite_autoincrement=True,
+)
+
+event_marks = Table(
+    "event_marks",
+    metadata,
+    Column("name", Text, primary_key=True),
+    Column("xid", BigInteger, nullable=False),
+    Column("id", BigInteger, nullable=False),
+)
+
+duplicates = Table(
+    "duplicates",
+    metadata,
+    Column("id", Id, primary_key=True),
+    Column("at", BigInteger, nullable=False),
+    Column("base", Text, nullable=False),
+    Column("owner", Text, nullable=False),
+    Column("operation", Text, nullable=False),
+    Column("verdict", Text, nullable=False),
+    Column("reason", Text, nullable=False),
+    Column("job", Text),
+    Column("requester", Text, nullable=False),
+    Column("cost", Float, nullable=False),
+    Index("duplicates_owner", "base", "owner"),
+    sqlite_autoincrement=True,
+)
+
+workers = Table(
+    "workers",
+    metadata,
+    Column("holder", Text, primary_key=True),
+    Column("seen_at", BigInteger, nullable=False),
+)
+
+counters = Table(
+    "counters",
+    metadata,
+    Column("name", Text, primary_key=True),
+    Column("value", BigInteger, nullable=False),
+)

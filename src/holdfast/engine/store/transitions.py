@@ -1,0 +1,186 @@
+"""What every verb of the store has in common: load and lock the owners, move slots, write what follows."""
+
+from __future__ import annotations
+
+import json
+import logging
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from holdfast.engine.effects import Change, Event, happenings, overlay, settlements, statuses
+from holdfast.engine.states import SlotState, Status, Verb
+from holdfast.engine.store import statements as sql
+from holdfast.engine.store.rows import named_slot_of, slot_of
+from holdfast.errors import StaleLease
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+
+    from holdfast.db import Database, Transaction
+    from holdfast.engine.rules import Rules
+    from holdfast.engine.slot import OwnerId, Slot, SlotId, Ticket
+
+log = logging.getLogger("holdfast")
+
+# A worker may claim these now, or a reconciler must learn when they are due.
+WAKING = frozenset({SlotState.QUEUED, SlotState.WAITING, SlotState.DELETING})
+TAKEN_OVER = "taken_over"
+
+
+class Snapshot:
+    """The slots of some owners, read under their locks; nobody else can move them until we commit."""
+
+    def __init__(self, tx: Transaction, owners: Collection[OwnerId]) -> None:
+        rows = tx.run(sql.LOAD_SLOTS, [[owner] for owner in owners])
+        self.slots: dict[SlotId, Slot] = {row[0]: named_slot_of(row) for row in rows}
+        self.statuses: dict[OwnerId, str] = {row[1]: row[-1] for row in rows}
+        self.made: set[OwnerId] = set()  # owners that are new
+
+    def of(self, owner: OwnerId | None) -> list[Slot]:
+        """Return the slots of one owner."""
+        return self._by_owner.get(owner, [])
+
+    @cached_property
+    def _by_owner(self) -> dict[OwnerId | None, list[Slot]]:
+        grouped: dict[OwnerId | None, list[Slot]] = {}
+        for slot in self.slots.values():
+            grouped.setdefault(slot.owner_id, []).append(slot)
+        return grouped
+
+    @classmethod
+    def locked(cls, tx: Transaction, owners: Collection[OwnerId]) -> Snapshot:
+        """Lock these owners, then read their slots."""
+        tx.lock(owners)
+        return cls(tx, owners)
+
+    def moved(self, rows: Iterable[Sequence[Any]], verb: Verb, **note: object) -> list[Change]:
+        """Tell what a statement that returns slots has changed."""
+        changes = []
+        for row in rows:
+            before = self.slots[row[0]]
+            changes.append(Change(verb=verb, before=before, after=slot_of(row, before.base, before.owner), note=note))
+        return changes
+
+
+class Aftermath(NamedTuple):
+    """How slots and owners stand after a write."""
+
+    slots: list[Slot]
+    statuses: dict[OwnerId, Status]
+
+
+class Desk:
+    """Holds the database and the rules; the verbs are in the classes that build on it."""
+
+    def __init__(self, database: Database, rules: Rules, wake: Callable[[], None] = lambda: None) -> None:
+        self.database = database
+        self.rules = rules
+        self.wake = wake
+
+    def _follow(self, tx: Transaction, snapshot: Snapshot, changes: Sequence[Change]) -> Aftermath:
+        """Write what follows from the changes: settled jobs, statuses, events."""
+        after = overlay(snapshot.slots.values(), changes)
+        settled = {one.job: one for one in settlements(changes, after)}
+        rows = [[one.job, one.settled, str(one.outcome), one.results] for one in settled.values()]
+        ended = [settled[job] for job, outcome in tx.run(sql.SETTLE, rows) if outcome is not None]
+        fresh = statuses(snapshot.statuses, after)
+        changed = {owner: status for owner, status in fresh.items() if status != snapshot.statuses[owner]}
+        tx.run(sql.SET_STATUS, [[owner, str(status)] for owner, status in changed.items()])
+        gone = [[owner] for owner in snapshot.statuses if owner not in fresh]
+        tx.run(sql.REMOVE_OWNERS, gone)
+        record(tx, happenings(changes, ended, dict.fromkeys(snapshot.made, Status.QUEUED) | changed))
+        return Aftermath(slots=after, statuses=fresh)
+
+    def _refuse(self, tx: Transaction, verb: Verb | str, stale: Sequence[Ticket]) -> None:
+        """Count refused writes in the database, for all processes to see, and log one line for each reason.
+
+        After a delete, a cancel or a newer request refused writes are expected; after a takeover they are not.
+        """
+        if not stale:
+            return
+        tx.run(sql.COUNT, counter=f"stale_write_rejected.{verb}", amount=len(stale))
+        now = Snapshot(tx, {ticket.owner for ticket in stale}).slots
+        refused: dict[str, list[Ticket]] = {}
+        for ticket in stale:
+            refused.setdefault(_superseded_by(ticket, now.get(ticket.slot)), []).append(ticket)
+        for reason, some in refused.items():
+            level = logging.WARNING if reason == TAKEN_OVER else logging.INFO
+            log.log(
+                logging.DEBUG if verb is Verb.RELEASE else level,  # what is not ours needs no release
+                "stale_write_rejected verb=%s reason=%s slots=%d first=%s job=%s generation=%d fence=%d",
+                verb, reason, len(some), some[0].key, some[0].job, some[0].generation, some[0].fence,
+            )  # fmt: skip
+
+    def _report(self, changes: Sequence[Change]) -> None:
+        """After the commit: log each move, and wake workers and reconcilers if there is work now or at a known time."""
+        for change in changes if log.isEnabledFor(logging.DEBUG) else ():
+            slot = change.slot
+            before = change.before
+            log.debug(
+                "slot.%s key=%s job=%s generation=%d fence=%d holder=%s from=%s to=%s",
+                change.verb, slot.key, slot.job, slot.wanted, slot.fence,
+                slot.holder or (before.holder if before else None),
+                before.state if before else None, change.after.state if change.after else None,
+            )  # fmt: skip
+        if any(change.after is not None and change.after.state in WAKING for change in changes):
+            self.wake()
+
+
+def _superseded_by(ticket: Ticket, slot: Slot | None) -> str:
+    """Tell what came between a claim and its write: a person's request, or another worker."""
+    if not ticket.removing and (slot is None or slot.state is SlotState.DELETING):
+        return "deleted"
+    if slot is not None and slot.state is SlotState.CANCELLED:
+        return "cancelled"
+    return "superseded" if slot is not None and slot.wanted > ticket.generation else TAKEN_OVER
+
+
+def record(tx: Transaction, events: Sequence[Event]) -> None:
+    """Append to the event log; whoever looks on is told after the commit."""
+    if events:
+        tx.run(sql.RECORD, events)
+        tx.news = True
+
+
+def plain(text: str) -> str:
+    """Return text that both databases can keep; what is no text, such as half of a file name, becomes a mark."""
+    return text.encode("utf-8", "replace").decode("utf-8").replace("\0", "\N{REPLACEMENT CHARACTER}")
+
+
+def fault_cells(code: str, params: Mapping[str, str]) -> list[Any]:
+    """Show an error to a statement that stores it."""
+    return [plain(code), json.dumps({plain(name): plain(text) for name, text in params.items()})]
+
+
+def raise_stale(verb: Verb, stale: Sequence[Ticket]) -> None:
+    """Tell the caller which tickets were refused."""
+    if stale:
+        raise StaleLease(verb, stale)
+
+
+def ticket_row(ticket: Ticket) -> list[Any]:
+    """Show a ticket to a guarded statement."""
+    state = SlotState.DELETING if ticket.removing else SlotState.RUNNING
+    return [ticket.slot, ticket.generation, ticket.fence, str(state)]
+
+
+def record_refused(tx: Transaction, rows: Sequence[Sequence[Any]]) -> None:
+    """Record refused requests: base, owner, operation, verdict, reason, job in the way, requester, estimated cost."""
+    tx.run(sql.AUDIT, rows)
+
+
+def owners_named(tx: Transaction, base: str, owners: Iterable[str]) -> list[str]:
+    """Return those of the owners that exist."""
+    return [row[2] for row in tx.run(sql.NAMED_OWNERS, [[base, owner] for owner in owners])]
+
+
+def snapshot_of(tx: Transaction, base: str, owners: Iterable[str]) -> Snapshot:
+    """Lock owners by name, where they exist, and read their slots."""
+    return Snapshot(tx, [row[0] for row in tx.run(sql.FIND_OWNERS, [[base, owner] for owner in owners])])
+
+
+def require_held(tx: Transaction, ticket: Ticket) -> None:
+    """Refuse to write for work that another worker, a newer request or a delete has taken over."""
+    tx.lock([ticket.owner])
+    if not tx.run(sql.STANDING, [ticket_row(ticket)]):
+        raise StaleLease("written", [ticket])

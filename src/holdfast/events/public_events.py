@@ -1,0 +1,227 @@
+"""The events that people see: each type with its sentence, and how a line of the log becomes one of them.
+
+The log also keeps every move of every slot, which is the mechanism's own trace. What concerns people is told from these
+lines by a pure function, so that indexing writes no line for it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from datetime import datetime  # noqa: TC003 - schemas are made from the annotations
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
+
+from holdfast.catalog import item_of_owner, number
+from holdfast.clock import as_datetime
+from holdfast.errors import BadRequest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from holdfast.clock import Moment
+    from holdfast.engine.store import LoggedEvent
+
+CATALOGUE: Mapping[str, str] = {
+    "job.accepted": "A request was accepted and is a job from now on; `data` says what, why and for whom.",
+    "job.success": "The job ended: all it asked for is done.",
+    "job.degraded": "The job ended: something can be searched, and something is missing.",
+    "job.failed": "The job ended: nothing came of it; `results` names the error of each part.",
+    "job.superseded": "The job ended: a newer request took its place.",
+    "job.cancelled": "The job ended: somebody stopped it.",
+    "job.deleted": "The job ended: what it was for was deleted.",
+    "job.reprioritised": "A person gave the job another priority; `data` says from which to which.",
+    "index.ready": "An index of a document is built and searched; `missing` counts the chunks it lacks.",
+    "index.failed": "An index of a document was given up; what it served before is still searched.",
+    "index.removed": "An index of a document is gone, with its rows.",
+    "document.added": "A document, page or folder came into a base.",
+    "document.changed": "A document got other content or another source.",
+    "document.status": "The status of a document changed, and no other event tells it.",
+    "document.deleted": "A document was deleted: from now on it is found nowhere.",
+    "document.removed": "The clean-up of a deleted document is done: nothing of it is left.",
+    "base.created": "A base was made.",
+    "base.renamed": "A base has another name.",
+    "base.changed": "The settings of a base were written; its documents follow.",
+    "base.failed": "Nothing can be indexed in the base until it is repaired; `error` says why.",
+    "base.repaired": "A base that had failed can be used again.",
+    "base.cleared": "All documents of a base were deleted at once; none of them is told of by itself.",
+    "base.deleted": "A base was deleted with all that is in it; its documents are not told of by themselves.",
+    "base.removed": "The clean-up of a deleted base is done: nothing of it is left.",
+    "cards.ready": "A new set of study cards of a base is shown.",
+    "cards.failed": "A new set of study cards was given up; the one before is still shown.",
+    "cards.removed": "The study cards of a base are gone.",
+    "queue.paused": "A base, or without a base the whole queue, starts no more work.",
+    "queue.resumed": "A pause is over.",
+    "webhook.disabled": "Nothing more is sent to a webhook; `data` says which, and why: `gone` or `failing`.",
+}
+TOPICS = frozenset(type_.partition(".")[0] for type_ in CATALOGUE)
+PROGRESS = "progress"  # the topic of what is not kept: how far running work is
+
+# Slots that are no index: what indexes are built from, and those that belong to a source or to a base as a whole.
+INNER = frozenset({"content", "source", "merging", "rollout"})
+CARDS = "cards"
+_MOVES = {"slot.completed": "ready", "slot.failed": "failed", "slot.given_up": "failed", "slot.forgotten": "removed"}
+_FACTS = ("error", "missing", "status")
+_REQUEST = ("operation", "cause", "requester", "priority")
+_LARGEST = 2**63
+
+
+class Cursor(NamedTuple):
+    """A place in the log; its text is for whoever reads on later, and says nothing else."""
+
+    xid: int
+    id: int
+
+    def __str__(self) -> str:
+        return f"{self.xid}-{self.id}"
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Read a place; a text that never was one lies before everything, so its reader begins anew."""
+        xid, dash, id_ = text.partition("-")
+        if not (dash and _numeral(xid) and _numeral(id_)):
+            return cls(*LOST)
+        found = cls(int(xid[:20]), int(id_[:20]))
+        return found if max(found) < _LARGEST else cls(*LOST)
+
+
+LOST = (-1, -1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Event:
+    """Something that happened."""
+
+    id: str
+    type: str
+    at: datetime
+    base: int | None  # None: it concerns the whole queue
+    document: int | None
+    owner: str
+    kind: str | None
+    job: str | None
+    generation: int | None
+    data: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PublicEvent:
+    """An event with its place in the log, as the feed and webhooks pass it on; never with the text of a document."""
+
+    cursor: Cursor
+    type: str
+    at: Moment
+    base: str | None  # None: it concerns the whole queue
+    document: int | None
+    owner: str  # what the job or slot is for: a document, `source:` and a document, or a part of the base
+    kind: str | None = None
+    job: str | None = None
+    generation: int | None = None
+    data: Mapping[str, Any]
+
+    @property
+    def id(self) -> str:
+        """Its place in the log; no two events have the same."""
+        return str(self.cursor)
+
+    def event(self) -> Event:
+        """Return it as lists show it."""
+        return Event(
+            id=self.id,
+            type=self.type,
+            at=as_datetime(self.at),
+            base=None if self.base is None else number(self.base),
+            document=self.document,
+            owner=self.owner,
+            kind=self.kind,
+            job=self.job,
+            generation=self.generation,
+            data=dict(self.data),
+        )
+
+    def shown(self) -> dict[str, Any]:
+        """Return it as it is written in JSON, the same for streams, lists and webhooks."""
+        event = self.event()
+        told = {one.name: getattr(event, one.name) for one in fields(Event)}
+        return told | {"at": event.at.isoformat(timespec="milliseconds"), "base": event.base or self.base}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Filter:
+    """Which events somebody wants, or may see; None for all."""
+
+    bases: frozenset[str] | None = None
+    types: frozenset[str] | None = None
+    document: int | None = None
+
+    def admits(self, event: PublicEvent) -> bool:
+        """Tell whether an event is among them; what concerns the whole queue is not for those who see some bases."""
+        return self.concerns(event.base, event.document) and (self.types is None or event.type in self.types)
+
+    def concerns(self, base: str | None, document: int | None) -> bool:
+        """Tell whether a base and document are among those that are asked for."""
+        return (self.bases is None or base in self.bases) and self.document in (None, document)
+
+
+EVERYTHING = Filter()
+
+
+def types_of(topics: Iterable[str]) -> frozenset[str]:
+    """Return the types of some topics; a topic may be a type itself, or `progress`, which has none."""
+    found: set[str] = set()
+    for topic in topics:
+        types = {type_ for type_ in CATALOGUE if topic in (type_, type_.partition(".")[0])}
+        if not types and topic != PROGRESS:
+            known = ", ".join(sorted({*TOPICS, PROGRESS}))
+            raise BadRequest(f"There are no events about {topic!r}; there are {known}, and each type of the catalogue.")
+        found |= types
+    return frozenset(found)
+
+
+def told(row: LoggedEvent) -> PublicEvent | None:
+    """Return what people are told of a line of the log; None if it is of no concern to them."""
+    event = row.event
+    document = document_of(event.base, event.owner)
+    type_ = _type(row, document)
+    if type_ is None:
+        return None
+    facts = event.facts
+    if event.type.startswith("slot."):
+        kept = (*_REQUEST, *_FACTS) if type_ == "job.accepted" else _FACTS
+        facts = {name: facts[name] for name in kept if name in facts}
+    of_slot = type_.partition(".")[0] in ("index", CARDS)
+    return PublicEvent(
+        cursor=Cursor(row.xid, row.id),
+        type=type_,
+        at=row.at,
+        base=event.base or None,
+        document=document,
+        owner=event.owner,
+        kind=event.kind if of_slot else None,
+        job=event.job,
+        generation=event.generation,
+        data=facts,
+    )
+
+
+def document_of(base: str, owner: str) -> int | None:
+    """Return the document that an owner of slots belongs to; None for those of a base, or of other people's work."""
+    return item_of_owner(owner) if _numeral(base) else None
+
+
+def _numeral(text: str) -> bool:
+    return text.isascii() and text.isdecimal()
+
+
+def _type(row: LoggedEvent, document: int | None) -> str | None:
+    event = row.event
+    if event.type in CATALOGUE:
+        return event.type
+    if not event.type.startswith("slot."):
+        return None
+    if '"operation": ' in event.data:  # the first move of a job carries the request; cheaper than to read them all
+        return "job.accepted"
+    what = _MOVES.get(event.type)
+    if what and event.kind == event.owner == CARDS and _numeral(event.base):
+        return f"cards.{what}"
+    if what and document is not None and event.kind not in INNER:
+        return f"index.{what}"
+    return "document.status" if document is not None and '"status": ' in event.data else None

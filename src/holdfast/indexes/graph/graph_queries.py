@@ -1,0 +1,275 @@
+"""The graph of a base for whoever looks at it or answers from it: entities, their descriptions, relations, neighbours.
+
+Only what is served is shown, in one snapshot. A description that a model has merged is shown while every chunk that it
+was made from is served; else what served chunks say is joined, so a deleted document's words vanish with it. A base
+may be served by two recipes for a while: they are read one after the other, and joined by keys.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from holdfast.catalog import served_recipes
+from holdfast.content.names import LONGEST, LONGEST_SPACELESS, bare_words
+from holdfast.indexes.graph import merge_prompt
+from holdfast.indexes.graph import statements as sql
+from holdfast.indexes.graph.evidence import GRAPH, Key, Subject, merged, pair, shown, subjects
+
+if TYPE_CHECKING:
+    from collections.abc import Container, Iterable, Mapping, Sequence
+
+    from holdfast.catalog import Base
+    from holdfast.db import Database, Transaction
+
+MOST = 500  # relations looked at around an entity, and chunks in which its neighbours are counted
+WORDS = 200  # of a text in which names are looked for
+MORE = 4  # times as many are asked for where too few may be shown
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entity:
+    """A name that documents share; without a kind where only rules have seen it."""
+
+    key: str
+    label: str
+    kind: str
+    documents: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mention:
+    """A chunk that speaks of it."""
+
+    document: int
+    name: str
+    chunk: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fact:
+    """Something that chunks say of an entity, or of two that are related; with the chunks that say it."""
+
+    keys: tuple[str, ...]  # one of an entity, two of a relation
+    label: str
+    kind: str  # of a relation, what joins its ends
+    text: str
+    chunks: tuple[int, ...]
+    merged: bool  # by a model; else joined
+
+    @property
+    def sentence(self) -> str:
+        """What an answer can be made from: a relation's text names its ends already."""
+        return self.text if len(self.keys) > 1 else f"{self.label} ({self.kind}): {self.text}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Neighbour:
+    """An entity that stands beside another one."""
+
+    entity: Entity
+    together: int  # chunks that name both
+    labels: tuple[str, ...]  # what joins them, where a model has found a relation
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Portrait:
+    """All that is known of one entity."""
+
+    entity: Entity
+    description: str  # empty where no model has read of it
+    merged: bool
+    relations: list[Fact]
+    mentions: list[Mention]
+    neighbours: list[Neighbour]
+
+
+class Portraits:
+    """Reads the graphs of one database."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def entities(self, base: Base, limit: int = 50, prefix: str = "") -> list[Entity]:
+        """Return the entities that most documents speak of, whose key begins with the words of `prefix`."""
+        with self._database.reading() as tx:
+            return [_entity(one) for one in commonest(tx, base, limit, prefix)]
+
+    def entity(self, base: Base, key: str, *, mentions: int = 100, neighbours: int = 50) -> Portrait | None:
+        """Return all that is known of an entity; None if no document that is served speaks of it."""
+        with self._database.reading() as tx:
+            subject = all_subjects(tx, base, [(key, "")]).get((key, ""))
+            if subject is None:
+                return None
+            told = _facts(tx, base, [subject])
+            relations = _facts(tx, base, all_subjects(tx, base, related(tx, base, [key])).values())
+        places = sorted((place.document, chunk, place.name) for chunk, place in subject.places.items())
+        return Portrait(
+            entity=_entity(subject),
+            description=told[0].text if told else "",
+            merged=bool(told and told[0].merged),
+            relations=relations,
+            mentions=[
+                Mention(document=document, name=name, chunk=chunk) for document, chunk, name in places[:mentions]
+            ],
+            neighbours=self.neighbours(base, key, neighbours),
+        )
+
+    def neighbours(self, base: Base, key: str, limit: int = 50) -> list[Neighbour]:
+        """Return the entities beside this one: first those it is related to, then those named with it most often."""
+        with self._database.reading() as tx:
+            together = _together(tx, base, key)
+            joining: dict[str, list[str]] = {}
+            for ends, subject in all_subjects(tx, base, related(tx, base, [key])).items():
+                joining[ends[0] if ends[1] == key else ends[1]] = sorted(subject.kinds)
+            best = sorted({*together, *joining}, key=lambda one: (one not in joining, -together[one], one))[:limit]
+            found = all_subjects(tx, base, [(one, "") for one in best])
+        return [
+            Neighbour(entity=_entity(found[one, ""]), together=together[one], labels=tuple(joining.get(one, ())))
+            for one in best
+            if (one, "") in found
+        ]
+
+    def keys(self, base: Base, text: str) -> list[str]:
+        """Return the keys of entities whose names stand in a text, of those that overlap the longest."""
+        spans = runs(bare_words(text)[:WORDS])
+        with self._database.reading() as tx:
+            known = _known(tx, base, set(spans.values()))
+        return longest(spans, known)
+
+    def facts(self, base: Base, keys: Sequence[str], limit: int = 100) -> list[Fact]:
+        """Return what is said of these entities, in their order, and then of their relations, first among themselves.
+
+        Where no language model has read the documents there are none: rules claim nothing.
+        """
+        asked = set(keys)
+        with self._database.reading() as tx:
+            entities = all_subjects(tx, base, [(key, "") for key in keys])
+            around = all_subjects(tx, base, related(tx, base, list(dict.fromkeys(keys))))
+            nearest = sorted(around.values(), key=lambda one: (not asked.issuperset(one.key), -one.documents, one.key))
+            return _facts(tx, base, [*entities.values(), *nearest[:limit]])[:limit]
+
+
+def commonest(tx: Transaction, base: Base, limit: int, prefix: str = "") -> list[Subject]:
+    """Return what is said of the entities that most documents speak of, whose key begins with the words of `prefix`."""
+    beginning = _literally(" ".join(bare_words(prefix))) + "%"
+    asked = limit
+    while True:
+        asked *= MORE
+        keys: dict[Key, None] = {}
+        full = False
+        for recipe in served_recipes(tx, base.key, GRAPH):
+            rows = tx.run(sql.COMMONEST, recipe=recipe, beginning=beginning, limit=asked)
+            keys |= {(key, ""): None for key, _ in rows}
+            full = full or len(rows) == asked
+        found = all_subjects(tx, base, keys).values()
+        if len(found) >= limit or not full:
+            return sorted(found, key=lambda one: (-one.documents, one.key))[:limit]
+
+
+def runs(words: Sequence[str]) -> dict[tuple[int, int], str]:
+    """Return all that could be a name in the words of a text: by its first word and how many it has."""
+    most = LONGEST if all(map(str.isascii, words)) else LONGEST_SPACELESS
+    return {
+        (place, length): " ".join(words[place : place + length])
+        for place in range(len(words))
+        for length in range(1, min(most, len(words) - place) + 1)
+    }
+
+
+def longest(spans: Mapping[tuple[int, int], str], known: Container[str]) -> list[str]:
+    """Return those that are known, each once, in their order; of those that overlap the longest."""
+    found: dict[str, None] = {}
+    past = 0
+    for place, length in sorted(spans, key=lambda one: (one[0], -one[1])):
+        if place >= past and spans[place, length] in known:
+            past = place + length
+            found.setdefault(spans[place, length])
+    return list(found)
+
+
+def all_subjects(tx: Transaction, base: Base, keys: Iterable[Key]) -> dict[Key, Subject]:
+    """Return what served chunks say of these, of all recipes together, in the order asked for."""
+    asked = list(dict.fromkeys(keys))
+    found: dict[Key, Subject] = {}
+    for recipe in served_recipes(tx, base.key, GRAPH):
+        for key, one in subjects(tx, base.key, recipe, asked).items():
+            known = found.setdefault(key, one)
+            if known is not one:
+                known.labels += one.labels
+                known.kinds += one.kinds
+                known.said |= one.said
+                known.places |= one.places
+    return {key: found[key] for key in asked if key in found}
+
+
+def _known(tx: Transaction, base: Base, keys: Iterable[str]) -> set[str]:
+    """Return those of the keys that a served chunk names or defines."""
+    found: set[str] = set()
+    for recipe in served_recipes(tx, base.key, GRAPH):
+        rows = tx.run(sql.BY_KEY, [[key] for key in keys], recipe=recipe)
+        places = shown(tx, base.key, recipe, (chunk for _, chunk, _ in rows))
+        found |= {key for key, chunk, _ in rows if chunk in places}
+    return found
+
+
+def _facts(tx: Transaction, base: Base, wanted: Iterable[Subject]) -> list[Fact]:
+    """Return what is said of these, where anything is: as it was merged, if that may be shown, else joined."""
+    known = {one.key: one for one in wanted if one.said}
+    made = _merged(tx, base, list(known))
+    found = []
+    for key, one in known.items():
+        if key in made:
+            text, chunks = made[key]
+        else:
+            said = one.texts()
+            text, chunks = merge_prompt.joined(said), one.sources(said)
+        keys = key if key[1] else key[:1]
+        found.append(
+            Fact(keys=keys, label=one.name, kind=one.kind, text=text, chunks=tuple(chunks), merged=key in made)
+        )
+    return found
+
+
+def _merged(tx: Transaction, base: Base, keys: Sequence[Key]) -> dict[Key, tuple[str, list[int]]]:
+    """Return merged descriptions all of whose sources are served; none where recipes each have their own."""
+    found: dict[Key, list[tuple[str, list[int]]]] = defaultdict(list)
+    recipes = served_recipes(tx, base.key, GRAPH)
+    for recipe in recipes:
+        made = merged(tx, recipe, keys)
+        places = shown(tx, base.key, recipe, (chunk for one in made.values() for chunk in one.sources))
+        for key, one in made.items():
+            if one.sources and one.sources <= places.keys():
+                found[key].append((one.description, sorted(one.sources)))
+    return {key: made[0] for key, made in found.items() if len(recipes) == 1}
+
+
+def related(tx: Transaction, base: Base, keys: Sequence[str]) -> list[Key]:
+    """Name the relations around entities; whether anybody who is served speaks of them is checked later."""
+    rows = [[key] for key in keys]
+    return [
+        pair(*ends)
+        for recipe in served_recipes(tx, base.key, GRAPH)
+        for statement in (sql.RELATED_TO, sql.RELATED_FROM)
+        for ends in tx.run(statement, rows, recipe=recipe, limit=MOST)
+    ]
+
+
+def _together(tx: Transaction, base: Base, key: str) -> Counter[str]:
+    """Count the served chunks that name an entity together with each other one."""
+    counted: Counter[str] = Counter()
+    for recipe in served_recipes(tx, base.key, GRAPH):
+        one = subjects(tx, base.key, recipe, [(key, "")]).get((key, ""))
+        rows = [[chunk] for chunk in sorted(one.places)[:MOST]] if one else []
+        counted.update(other for _, other, _ in tx.run(sql.OF_CHUNKS, rows, recipe=recipe) if other != key)
+    return counted
+
+
+def _entity(subject: Subject) -> Entity:
+    return Entity(key=subject.key[0], label=subject.name, kind=subject.kind, documents=subject.documents)
+
+
+def _literally(text: str) -> str:
+    """Return a text as a pattern that stands for itself."""
+    return text.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")

@@ -1,0 +1,230 @@
+"""What many chunks say of one entity or relation becomes one description.
+
+Most need no model: what is said is short, or always the same. Whether one is needed, and what exactly it is asked,
+follows from the sayings alone and not from their order; so an entity of which nothing new is said has the same digest
+as before and is not paid for again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from holdfast.content.token_estimate import estimate
+from holdfast.llm import (
+    DATA_ONLY,
+    Prompt,
+    Usage,
+    converse,
+    enclose,
+    fold,
+    parsed,
+    recipe,
+    repair,
+    shape,
+    shorten,
+    string,
+    tidy,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from holdfast.indexes.graph.extraction import Extraction, Relation
+    from holdfast.llm import Paid, Provider
+
+__all__ = [
+    "RECIPE",
+    "Gathered",
+    "Saying",
+    "Subject",
+    "ask",
+    "digest",
+    "gather",
+    "joined",
+    "merge",
+    "needs_model",
+    "read",
+    "repair",
+    "stated",
+    "texts",
+]
+
+DESCRIPTION = 1500  # characters of a description, whoever made it
+FEW, SHORT = 8, 400  # sayings, and tokens of them, that are joined without a model
+COMPARED = 100  # sayings of which each is looked for in each
+ROOM = 6000  # tokens of sayings that a model is given
+MAX_TOKENS = 1024
+
+SYSTEM = f"""\
+You are given what several passages say of one subject. Write one description that keeps every fact, names the \
+subject, says nothing twice and can be understood alone. Where the passages contradict each other, say so. Add \
+nothing that you know from elsewhere. Write in the language of most of the passages, in at most {DESCRIPTION} \
+characters.
+
+{DATA_ONLY}"""
+SCHEMA = shape(description={"type": "string"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, order=True)
+class Saying:
+    """What one chunk of a document says of a subject."""
+
+    document: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Subject:
+    """An entity, by its name, or a relation, by the names of its ends; with all that is said of it."""
+
+    key: tuple[str, ...]  # one of an entity, two of a relation
+    name: str  # as it is written most often
+    kind: str  # of an entity its kind, of a relation its label; the most frequent
+    sayings: tuple[Saying, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gathered:
+    """Everything that some chunks say, each entity and each relation once, by their keys."""
+
+    entities: tuple[Subject, ...]
+    relations: tuple[Subject, ...]
+
+
+def gather(found: Iterable[tuple[str, Extraction]], key: Callable[[str], str]) -> Gathered:
+    """Make one of the entities and relations that `key` gives the same name; each extraction comes with its document.
+
+    A relation stands between its two ends in either direction. One whose ends have the same key is none, and what has
+    an empty key has no name.
+    """
+    entities, relations = _Pile(), _Pile()
+    for document, extraction in found:
+        for entity in extraction.entities:
+            if name := key(entity.name):
+                saying = Saying(document=document, text=entity.description)
+                entities.add((name,), entity.name, entity.kind, saying)
+        for relation in extraction.relations:
+            ends = sorted((key(name), name) for name in (relation.source, relation.target))
+            if ends[0][0] and ends[0][0] != ends[1][0]:  # sorted: an empty key comes first
+                names = " ↔ ".join(name for _, name in ends)
+                saying = Saying(document=document, text=stated(relation))
+                relations.add((ends[0][0], ends[1][0]), names, relation.label, saying)
+    return Gathered(entities=entities.subjects(), relations=relations.subjects())
+
+
+def stated(relation: Relation) -> str:
+    """Return what is said by a relation, with who does it to whom: merged, its ends have no order any more."""
+    return f"{relation.source} → {relation.label} → {relation.target}: {relation.description}"
+
+
+class _Pile:
+    """What is said, by the key of the subject it is said of."""
+
+    def __init__(self) -> None:
+        self._names: dict[tuple[str, ...], Counter[str]] = {}
+        self._kinds: dict[tuple[str, ...], Counter[str]] = {}
+        self._sayings: dict[tuple[str, ...], set[Saying]] = {}
+
+    def add(self, key: tuple[str, ...], name: str, kind: str, saying: Saying) -> None:
+        self._names.setdefault(key, Counter())[name] += 1
+        self._kinds.setdefault(key, Counter())[kind] += 1
+        self._sayings.setdefault(key, set()).add(saying)
+
+    def subjects(self) -> tuple[Subject, ...]:
+        return tuple(
+            Subject(key=key, name=most(self._names[key]), kind=most(self._kinds[key]), sayings=tuple(sorted(sayings)))
+            for key, sayings in sorted(self._sayings.items())
+        )
+
+
+def most(counted: Counter[str]) -> str:
+    """Return the most frequent, of several the first by the alphabet."""
+    return min(counted, key=lambda one: (-counted[one], one))
+
+
+def texts(sayings: Iterable[Saying]) -> tuple[str, ...]:
+    """Return what is said, nothing twice, from all documents in turn; among few, nothing that another one contains.
+
+    The order and the number of times it is said make no difference.
+    """
+    heard: dict[str, Saying] = {}
+    for saying in sayings:
+        plain = Saying(document=saying.document, text=tidy(saying.text, DESCRIPTION))
+        key = fold(plain.text)
+        if key and (key not in heard or plain < heard[key]):
+            heard[key] = plain
+    if len(heard) <= COMPARED:
+        heard = {key: heard[key] for key in heard if not any(key != other and key in other for other in heard)}
+    return tuple(_in_turn(heard.values()))
+
+
+def _in_turn(sayings: Iterable[Saying]) -> list[str]:
+    """Return the longest of every document first, then the second of every document, and so on."""
+    rank: Counter[str] = Counter()
+    ranked = []
+    for saying in sorted(sayings, key=lambda one: (-len(one.text), one.text)):
+        ranked.append((rank[saying.document], saying.document, saying.text))
+        rank[saying.document] += 1
+    return [text for _, _, text in sorted(ranked)]
+
+
+def needs_model(said: Sequence[str]) -> bool:
+    """Tell whether so much is said that a language model shall merge it; `said` is what `texts` returned."""
+    return len(said) > FEW or sum(map(estimate, said)) > SHORT
+
+
+def joined(said: Sequence[str]) -> str:
+    """Return what is said as one description without a model, within its bounds."""
+    return shorten("\n".join(said), DESCRIPTION)
+
+
+def digest(name: str, said: Iterable[str]) -> str:
+    """Return the hash under which a merge of this is remembered, whatever the order."""
+    return hashlib.sha256(json.dumps([name, sorted(_fitting(said))]).encode()).hexdigest()
+
+
+def ask(name: str, said: Iterable[str]) -> Prompt:
+    """Return the prompt that merges what is said of one subject; the same for the same digest."""
+    listed = "\n".join(f"- {text}" for text in sorted(_fitting(said)))
+    parts = enclose([("subject", tidy(name, DESCRIPTION)), ("passages", listed)])
+    return Prompt(
+        system=SYSTEM,
+        text=f"{parts}\n\nReturn the one description of the subject as JSON.",
+        schema=SCHEMA,
+        max_tokens=MAX_TOKENS,
+    )
+
+
+def read(answer: str) -> str:
+    """Check an answer and return its description; ValueError says what is wrong."""
+    body: dict[str, Any] = parsed(answer)
+    description = tidy(string(body, "description"), DESCRIPTION)
+    if not description:
+        raise ValueError('"description" is empty')
+    return description
+
+
+def merge(provider: Provider, name: str, sayings: Iterable[Saying], *, paid: Paid | None = None) -> tuple[str, Usage]:
+    """Make one description, by the model only if it is needed; `bad_answer` if neither of its answers can be used."""
+    said = texts(sayings)
+    if not needs_model(said):
+        return joined(said), Usage()
+    return converse(provider, ask(name, said), read, paid=paid)
+
+
+def _fitting(said: Iterable[str]) -> list[str]:
+    """Return as many of the first as a model is given; what is beyond changes nothing and costs nothing."""
+    room, taken = ROOM, []
+    for text in said:
+        room -= estimate(text) + 1
+        if room < 0:
+            break
+        taken.append(text)
+    return taken
+
+
+RECIPE = recipe("merging", ask("subject", ("one", "other")))

@@ -1,0 +1,90 @@
+"""The schema of merged descriptions, and of the list of what changed in a graph.
+
+A subject is an entity, by its key, or a relation, by the keys of its two ends: `other` is empty where there is one. Of
+what is merged the ends are in order; of what changed they stand as the chunk has them.
+"""
+
+from __future__ import annotations
+
+from sqlalchemy import BigInteger, Column, Index, Table, Text
+
+from holdfast.db import Id, metadata, only
+
+merged = Table(
+    "library_merged",
+    metadata,
+    Column("recipe", Id, primary_key=True, autoincrement=False),
+    Column("key", Text, primary_key=True),
+    Column("other", Text, primary_key=True),
+    Column("description", Text, nullable=False),
+    Column("digest", Text, nullable=False),  # of all that it was made from
+    sqlite_with_rowid=False,
+)
+
+merged_sources = Table(
+    "library_merged_sources",
+    metadata,
+    Column("recipe", Id, primary_key=True, autoincrement=False),
+    Column("key", Text, primary_key=True),
+    Column("other", Text, primary_key=True),
+    Column("chunk_id", Id, primary_key=True, autoincrement=False),  # its words are in the description
+    Index("library_merged_sources_chunk", "recipe", "chunk_id"),
+    sqlite_with_rowid=False,
+)
+
+graph_changes = Table(
+    "library_graph_changes",
+    metadata,
+    Column("id", Id, primary_key=True),
+    Column("recipe", Id, nullable=False),
+    Column("key", Text, nullable=False),
+    Column("other", Text, nullable=False),
+    Column("chunk_id", Id, nullable=False),  # that came or went
+    Column("at", BigInteger, nullable=False),
+    Index("library_graph_changes_subject", "recipe", "key", "other"),
+    Index("library_graph_changes_chunk", "recipe", "chunk_id"),
+    sqlite_autoincrement=True,
+)
+
+TABLES = (merged, merged_sources, graph_changes)
+
+graph_chunks = Table(
+    "library_graph_chunks",
+    metadata,
+    Column("recipe", Id, primary_key=True, autoincrement=False),
+    Column("chunk_id", Id, primary_key=True, autoincrement=False),  # its names and relations are written
+    sqlite_with_rowid=False,
+)
+
+names = Table(
+    "library_names",
+    metadata,
+    Column("id", Id, primary_key=True),
+    Column("recipe", Id, nullable=False),
+    Column("chunk_id", Id, nullable=False),
+    Column("key", Text, nullable=False),  # what joins the spellings of a name
+    Column("role", Text, nullable=False),  # what the chunk does with it: title, opening, named
+    Column("label", Text, nullable=False),  # as it was written
+    Column("kind", Text, nullable=False, server_default=""),  # person, place, ...; from a language model only
+    Column("description", Text, nullable=False, server_default=""),
+    Index("library_names_key", "recipe", "key"),
+    Index("library_names_defined", "recipe", "id", **only("role != 'named'")),
+    Index("library_names_chunk", "recipe", "chunk_id"),
+    sqlite_autoincrement=True,
+)
+
+relations = Table(
+    "library_relations",
+    metadata,
+    Column("id", Id, primary_key=True),
+    Column("recipe", Id, nullable=False),
+    Column("chunk_id", Id, nullable=False),
+    Column("source", Text, nullable=False),  # keys of names
+    Column("target", Text, nullable=False),
+    Column("label", Text, nullable=False),
+    Column("description", Text, nullable=False, server_default=""),
+    Index("library_relations_source", "recipe", "source"),
+    Index("library_relations_target", "recipe", "target"),
+    Index("library_relations_chunk", "recipe", "chunk_id"),
+    sqlite_autoincrement=True,
+)

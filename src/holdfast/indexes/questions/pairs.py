@@ -1,0 +1,171 @@
+"""Question-and-answer pairs of chunks, and where they are kept.
+
+A mark says that a chunk has its pairs, also where there are none to have. Words and vectors of a pair stand on shelves
+under its id. Mark, pairs, words and vectors come in one transaction; they go from the shelves first and the mark last,
+so that whatever is left of a chunk is still found by a scan.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from holdfast.content.tokenize import segmented, terms
+from holdfast.indexes.base import WORDS_MEMORY, Found
+from holdfast.indexes.questions import statements as sql
+from holdfast.indexes.questions.prompt import MOST, Pair
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from holdfast.db import Database, Transaction
+    from holdfast.engine import Slot
+    from holdfast.indexes.fulltext import index as fulltext
+    from holdfast.indexes.vector import index as vector
+    from holdfast.llm import Vector
+
+WORDS, VECTORS = "question_words", "question_vectors"  # what the tables of the shelves begin with
+DROPPED = 50  # chunks removed in one transaction
+MEANING = 0.25  # share of the meaning in a score, since nobody has measured how far this model is to be trusted
+
+
+class Numbered(NamedTuple):
+    """A pair with its id."""
+
+    id: int
+    pair: Pair
+
+
+class Pairs:
+    """Keeps pairs by recipe and chunk, and finds them by words and meaning."""
+
+    def __init__(self, database: Database, *, words_memory: int = WORDS_MEMORY) -> None:
+        self._database = database
+        self._words, self._vectors = _open_shelves(database, words_memory)
+
+    def known(self, recipe: int, chunks: Sequence[int]) -> set[int]:
+        """Return those of the chunks that have their pairs."""
+        with self._database.reading() as tx:
+            return {chunk for (chunk,) in tx.run(sql.KNOWN, [[chunk] for chunk in chunks], recipe=recipe)}
+
+    def of(self, recipe: int, chunks: Sequence[int]) -> dict[int, list[Numbered]]:
+        """Return the pairs of each chunk, in their order."""
+        found: dict[int, list[Numbered]] = {chunk: [] for chunk in chunks}
+        with self._database.reading() as tx:
+            rows = tx.run(sql.OF_CHUNKS, [[chunk] for chunk in chunks], recipe=recipe)
+        for id_, chunk, _, question, answer in sorted(rows, key=lambda row: (row[1], row[2])):
+            found[chunk].append(Numbered(id_, Pair(question=question, answer=answer)))
+        return found
+
+    def vectors(self, recipe: int, ids: Sequence[int]) -> dict[int, Vector]:
+        """Return the vectors of questions; their length is one, or zero."""
+        return self._vectors.vectors(recipe, ids)
+
+    def length(self, recipe: int) -> int | None:
+        """Return how many numbers the vector of a question has; None if there is none yet."""
+        return self._vectors.length(recipe)
+
+    def put(self, tx: Transaction, recipe: int, made: Mapping[int, Sequence[tuple[Pair, bytes]]]) -> None:
+        """Keep the pairs of chunks that have none yet, each with the vector of its question."""
+        new = {chunk for (chunk,) in tx.run(sql.MARK, [[recipe, chunk] for chunk in made])}
+        rows = [
+            [recipe, chunk, place, pair.question, pair.answer]
+            for chunk in made
+            if chunk in new
+            for place, (pair, _) in enumerate(made[chunk])
+        ]
+        written = {id_: made[chunk][place] for id_, chunk, place in tx.run(sql.PUT_PAIRS, rows)}
+        if written:
+            texts = {id_: (segmented(pair.question), segmented(pair.answer)) for id_, (pair, _) in written.items()}
+            self._words.put(tx, recipe, texts)
+            self._vectors.put(tx, recipe, {id_: vector for id_, (_, vector) in written.items()})
+
+    def drop(self, recipe: int, chunks: Sequence[int]) -> None:
+        """Remove pairs with their words and vectors, the cards that show them, and the marks last."""
+        known = sorted(self.known(recipe, chunks))
+        for first in range(0, len(known), DROPPED):
+            portion = known[first : first + DROPPED]
+            ids = self._ids(recipe, portion)
+            self._words.drop(recipe, ids)
+            self._vectors.drop(recipe, ids)
+
+            def work(tx: Transaction, portion: Sequence[int] = portion, ids: Sequence[int] = ids) -> None:
+                tx.run(sql.DROP_CARDS, [[id_] for id_ in ids])
+                tx.run(sql.DROP_PAIRS, [[id_] for id_ in ids])
+                tx.run(sql.UNMARK, [[chunk] for chunk in portion], recipe=recipe)
+
+            self._database.write(work, durable=False)
+
+    def find(
+        self, recipe: int, query: str, meaning: Vector | None, limit: int, within: Sequence[int] | None
+    ) -> list[Found]:
+        """Return the chunks whose best pair fits the query; without a vector of its meaning, by its words alone."""
+        allowed = None if within is None else self._ids(recipe, within)
+        scores = self._scores(recipe, query, meaning, limit * MOST, allowed)  # so many are of `limit` chunks at least
+        with self._database.reading() as tx:
+            rows = tx.run(sql.CHUNKS_OF, [[id_] for id_ in scores], recipe=recipe)
+        return [Found(*one) for one in best_of(scores, dict(rows))[:limit]]
+
+    def forget(self, recipe: int) -> None:
+        """Remove the tables of a recipe."""
+        self._words.forget(recipe)
+        self._vectors.forget(recipe)
+
+    def scan(self, recipe: int, after: int, limit: int) -> list[int]:
+        """Name the chunks that have their pairs."""
+        with self._database.reading() as tx:
+            return [chunk for (chunk,) in tx.run(sql.SCAN, recipe=recipe, after=after, limit=limit)]
+
+    def _scores(
+        self, recipe: int, query: str, meaning: Vector | None, limit: int, within: Sequence[int] | None
+    ) -> dict[int, float]:
+        """Add up how well pairs fit by words and by meaning, each from what chance gives to the best of its kind."""
+        said = dict(self._words.find(recipe, terms(query), limit, within))
+        near: dict[int, float] = {}
+        floor = 0.0
+        if meaning is not None and meaning.any():
+            near = dict(self._vectors.find(recipe, meaning, limit, within))
+            others, floor = self._vectors.scores(recipe, meaning, [id_ for id_ in said if id_ not in near])
+            near |= others
+        return fitting(said, near, floor)
+
+    def _ids(self, recipe: int, chunks: Sequence[int]) -> list[int]:
+        return [one.id for some in self.of(recipe, chunks).values() for one in some]
+
+
+def fitting(said: Mapping[int, float], near: Mapping[int, float], floor: float) -> dict[int, float]:
+    """Return how well pairs fit, from 0 to 1: by the words they share with a query, and by how near its meaning is."""
+    words, meanings = _scaled(said, 0.0), _scaled(near, floor)
+    scores = {id_: (1 - MEANING) * words.get(id_, 0.0) + MEANING * meanings.get(id_, 0.0) for id_ in {**said, **near}}
+    return {id_: score for id_, score in scores.items() if score > 0}
+
+
+def best_of(scores: Mapping[int, float], chunks: Mapping[int, int]) -> list[tuple[int, float]]:
+    """Return the chunks of pairs, each with the score of its best pair, best first."""
+    best: dict[int, float] = {}
+    for id_, chunk in chunks.items():
+        best[chunk] = max(scores[id_], best.get(chunk, 0.0))
+    return sorted(best.items(), key=lambda one: (-one[1], one[0]))
+
+
+def _scaled(scores: Mapping[int, float], floor: float) -> dict[int, float]:
+    """Measure scores from what chance gives to the best; nothing if even the best is no better than chance."""
+    span = max(scores.values(), default=floor) - floor
+    return {id_: (score - floor) / span for id_, score in scores.items()} if span > 0 else {}
+
+
+def _open_shelves(database: Database, words_memory: int) -> tuple[fulltext.Shelf, vector.Shelf]:
+    """Return the shelves for the kind of database: words and vectors, under the ids of pairs."""
+    if database.engine.dialect.name == "sqlite":
+        from holdfast.indexes.sqlite import SqliteTexts, SqliteVectors  # noqa: PLC0415 - only what is used
+
+        return SqliteTexts(database, WORDS, memory=words_memory), SqliteVectors(database, VECTORS)
+    from holdfast.indexes.postgres import PostgresTexts, PostgresVectors  # noqa: PLC0415 - only what is used
+
+    return PostgresTexts(database, WORDS), PostgresVectors(database, VECTORS)
+
+
+def pairs_in(tx: Transaction, slot: Slot, after: int, limit: int) -> list[tuple[Any, ...]]:
+    """Read the questions and answers of the chunks that a slot serves, from behind a place on."""
+    return tx.run(
+        sql.ASKED_IN, recipe=slot.recipe, owner_id=slot.owner_id, build=slot.source, offset=after, limit=limit
+    )

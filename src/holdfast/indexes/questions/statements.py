@@ -1,0 +1,88 @@
+"""Every statement about questions and cards, each with a name; the same on both databases."""
+
+from __future__ import annotations
+
+from sqlalchemy import (
+    and_,
+    delete,
+    insert,
+    literal_column,
+    select,
+)
+from sqlalchemy.dialects.postgresql import insert as upsert
+
+from holdfast.catalog import lists
+from holdfast.db import LIMIT, batch, number
+from holdfast.indexes.questions.tables import cards, question_chunks, question_pairs
+
+RECIPE = number("recipe")
+
+# ---------------------------------------------------------------- pairs of chunks
+
+_row = batch(chunk_id=int)
+KNOWN = select(question_chunks.c.chunk_id).select_from(
+    question_chunks.join(_row, and_(question_chunks.c.recipe == RECIPE, question_chunks.c.chunk_id == _row.c.chunk_id))
+)
+# Returns the chunks that nobody has marked before: whoever marks a chunk writes its pairs.
+_row = batch(recipe=int, chunk_id=int)
+MARK = (
+    upsert(question_chunks)
+    .from_select([*_row.c.keys()], select(*_row.c).where(literal_column("true")))
+    .on_conflict_do_nothing()
+    .returning(question_chunks.c.chunk_id)
+)
+_row = batch(recipe=int, chunk_id=int, place=int, question=str, answer=str)
+PUT_PAIRS = (
+    insert(question_pairs)
+    .from_select([*_row.c.keys()], select(*_row.c))
+    .returning(question_pairs.c.id, question_pairs.c.chunk_id, question_pairs.c.place)
+)
+_row = batch(chunk_id=int)
+OF_CHUNKS = select(
+    question_pairs.c.id,
+    question_pairs.c.chunk_id,
+    question_pairs.c.place,
+    question_pairs.c.question,
+    question_pairs.c.answer,
+).select_from(
+    question_pairs.join(_row, and_(question_pairs.c.recipe == RECIPE, question_pairs.c.chunk_id == _row.c.chunk_id))
+)
+_this_list = and_(lists.c.owner_id == number("owner_id"), lists.c.build == number("build"))
+ASKED_IN = (
+    select(question_pairs.c.chunk_id, question_pairs.c.question, question_pairs.c.answer)
+    .select_from(question_pairs.join(lists, lists.c.chunk_id == question_pairs.c.chunk_id))
+    .where(
+        _this_list,
+        question_pairs.c.recipe == RECIPE,
+        question_pairs.c.chunk_id.in_(select(lists.c.chunk_id).where(_this_list)),
+    )
+    .order_by(lists.c.ordinal, question_pairs.c.place)
+    .limit(LIMIT)
+    .offset(number("offset"))
+)
+_row = batch(id=int)
+CHUNKS_OF = select(question_pairs.c.id, question_pairs.c.chunk_id).select_from(
+    question_pairs.join(_row, and_(question_pairs.c.id == _row.c.id, question_pairs.c.recipe == RECIPE))
+)
+SCAN = (
+    select(question_chunks.c.chunk_id)
+    .where(question_chunks.c.recipe == RECIPE, question_chunks.c.chunk_id > number("after"))
+    .order_by(question_chunks.c.chunk_id)
+    .limit(LIMIT)
+)
+
+_row = batch(id=int)
+DROP_CARDS = delete(cards).where(cards.c.pair_id.in_(select(_row.c.id)))
+DROP_PAIRS = delete(question_pairs).where(question_pairs.c.id.in_(select(_row.c.id)))
+# A mark stays while the chunk has a pair, so that whatever is left is found by a scan.
+_row = batch(chunk_id=int)
+_has_pairs = (
+    select(question_pairs.c.id)
+    .where(question_pairs.c.recipe == question_chunks.c.recipe, question_pairs.c.chunk_id == question_chunks.c.chunk_id)
+    .exists()
+)
+UNMARK = delete(question_chunks).where(
+    question_chunks.c.recipe == RECIPE, question_chunks.c.chunk_id.in_(select(_row.c.chunk_id)), ~_has_pairs
+)
+
+# ---------------------------------------------------------------- cards of a base

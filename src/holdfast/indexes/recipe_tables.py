@@ -1,0 +1,48 @@
+"""Tables of one kind of index, one for each recipe, made when the first row comes; the same idea on both databases."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from holdfast.db import Database, Transaction
+
+
+class Tables:
+    """Names the tables and makes them: `found` asks for one by its name, `create` has a place for it."""
+
+    def __init__(self, prefix: str, found: str, create: Sequence[str]) -> None:
+        self._prefix = prefix
+        self._found = found
+        self._create = create
+        self._known: set[int] = set()
+
+    def name(self, recipe: int) -> str:
+        """Return the table of a recipe."""
+        return f"{self._prefix}_{int(recipe)}"
+
+    def exists(self, tx: Transaction, recipe: int) -> bool:
+        """Tell whether anything was ever written by this recipe."""
+        return recipe in self._known or bool(tx.plain(self._found, [self.name(recipe)]))
+
+    def seen(self, tx: Transaction, recipe: int) -> bool:
+        """Tell the same to a reader, who sees only what is committed, and so may remember it."""
+        there = self.exists(tx, recipe)
+        if there:
+            self._known.add(recipe)
+        return there  # and not what another reader has learnt meanwhile: our snapshot may be older
+
+    def forget(self, database: Database, recipe: int) -> None:
+        """Remove the table of a recipe; others who remember it must have no reason to ask for it again."""
+        self._known.discard(recipe)
+        database.write(lambda tx: tx.plain(f"DROP TABLE IF EXISTS {self.name(recipe)}"), durable=False)
+
+    def make(self, tx: Transaction, recipe: int, **more: object) -> str:
+        """Make the table of a recipe if it is new; return its name."""
+        name = self.name(recipe)
+        if not self.exists(tx, recipe):
+            for statement in self._create:
+                tx.plain(statement.format(table=name, **more))
+        return name

@@ -1,0 +1,1 @@
+"""The index `vector`: chunks by their meaning."""

@@ -1,0 +1,157 @@
+"""Vectors of one recipe in memory: a copy of what the database has, made for searching, and never the truth.
+
+Up to `EXACT` rows every vector is compared. Above that the signs of its numbers are compared first, bit by bit, and
+only the best of those are compared exactly; the signs are taken around the mean, which real embeddings are far from.
+
+A row costs its numbers (4 bytes each), their signs (an eighth of a byte each) and about 120 bytes beside them. What is
+new is added to what is there; nothing is made again for it until the rows have doubled.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import TYPE_CHECKING
+
+import numpy as np
+from threadpoolctl import ThreadpoolController
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from holdfast.llm import Matrix, Vector
+
+EXACT = 10_000
+RESCORED = 2_000  # the best by signs, of which all are compared exactly
+ROOM = 1_024  # rows a new matrix has room for
+TOGETHER = 256  # rows that are copied out to be compared: so few stay in the cache until they are
+
+
+@cache
+def _threads() -> ThreadpoolController:
+    """Return the control of the libraries that multiply: two threads on two busy cores wait for each other."""
+    return ThreadpoolController()
+
+
+class Rows:
+    """Vectors by chunk."""
+
+    def __init__(self, dimension: int) -> None:
+        self.dimension = dimension
+        self._vectors: Matrix = np.zeros((ROOM, dimension), dtype=np.float32)
+        self._chunks: NDArray[np.int64] = np.zeros(ROOM, dtype=np.int64)
+        self._alive: NDArray[np.bool_] = np.zeros(ROOM, dtype=np.bool_)
+        self._places: dict[int, int] = {}
+        self._used = 0
+        self._sum: NDArray[np.float64] = np.zeros(dimension, dtype=np.float64)
+        self._mean: Vector = np.zeros(dimension, dtype=np.float32)
+        self._centred = 0  # rows that the mean was taken of
+        self._signs: NDArray[np.uint64] = np.zeros((-(-dimension // 64), 0), dtype=np.uint64)  # by word, not by row
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    def add(self, chunks: Sequence[int], vectors: Matrix) -> None:
+        """Add rows; a chunk that is known is replaced. Vectors are brought to length one; zero stays zero."""
+        self.discard(chunks)
+        first, self._used = self._used, self._used + len(chunks)
+        if self._used > len(self._chunks):
+            self._grow(max(self._used, 2 * len(self._chunks)))
+        norms = np.linalg.norm(vectors, axis=1, keepdims=True)
+        self._vectors[first : self._used] = vectors / np.where(norms == 0, 1, norms)
+        self._chunks[first : self._used] = chunks
+        self._alive[first : self._used] = True
+        self._places.update(zip(chunks, range(first, self._used), strict=True))
+        self._sum += self._vectors[first : self._used].sum(axis=0, dtype=np.float64)
+
+    def discard(self, chunks: Sequence[int]) -> None:
+        """Forget rows, known or not."""
+        places = [place for chunk in chunks if (place := self._places.pop(chunk, None)) is not None]
+        self._alive[places] = False
+        self._sum -= self._vectors[places].sum(axis=0, dtype=np.float64)
+
+    def find(self, query: Vector, limit: int, within: Sequence[int] | None = None) -> list[tuple[int, float]]:
+        """Return the rows nearest to the query by cosine, best first."""
+        norm = float(np.linalg.norm(query))
+        if norm == 0 or not self._places:
+            return []
+        query = (query / norm).astype(np.float32)
+        if within is not None:
+            places = np.fromiter(
+                (self._places[one] for one in dict.fromkeys(within) if one in self._places), dtype=np.int64
+            )
+            return self._best(places, query, limit)
+        if self._used > EXACT:
+            return self._best(self._likely(query, max(RESCORED, 4 * limit)), query, limit)
+        with _threads().limit(limits=1, user_api="blas"):
+            scores = self._vectors[: self._used] @ query
+        scores[~self._alive[: self._used]] = -np.inf
+        return self._ranked(np.arange(self._used), scores, min(limit, len(self._places)))
+
+    def scores(self, query: Vector, chunks: Sequence[int]) -> dict[int, float]:
+        """Return how near the query these chunks are, as far as they are known."""
+        return dict(self.find(query, len(chunks), within=chunks))
+
+    def vectors(self, chunks: Sequence[int]) -> dict[int, Vector]:
+        """Return the vectors of chunks, as far as they are known; their length is one, or zero."""
+        return {chunk: self._vectors[self._places[chunk]].copy() for chunk in chunks if chunk in self._places}
+
+    def middle(self, query: Vector) -> float:
+        """Return how near the query all rows are on average."""
+        norm = float(np.linalg.norm(query))
+        if norm == 0 or not self._places:
+            return 0.0
+        return float(self._sum @ query) / norm / len(self._places)
+
+    def _best(self, places: NDArray[np.int64], query: Vector, limit: int) -> list[tuple[int, float]]:
+        # Row by row: a product of matrices would wake threads, which costs more than these few rows.
+        scores = np.empty(len(places), dtype=np.float32)
+        room = np.empty((min(TOGETHER, len(places)), self.dimension), dtype=np.float32)
+        for first in range(0, len(places), TOGETHER):
+            some = places[first : first + TOGETHER]
+            rows = self._vectors.take(some, axis=0, out=room[: len(some)], mode="clip")
+            np.vecdot(rows, query, out=scores[first : first + TOGETHER])
+        return self._ranked(places, scores, limit)
+
+    def _ranked(self, places: NDArray[np.int64], scores: Vector, limit: int) -> list[tuple[int, float]]:
+        """Sort the best; equal scores in the order of their chunks, so that the same query gives the same answer."""
+        if limit < len(scores):
+            some = np.flatnonzero(scores >= np.partition(scores, len(scores) - limit)[len(scores) - limit])
+            places, scores = places[some], scores[some]
+        chunks = self._chunks[places]
+        order = np.lexsort((chunks, -scores))[:limit]
+        return list(zip(chunks[order].tolist(), scores[order].tolist(), strict=True))
+
+    def _likely(self, query: Vector, count: int) -> NDArray[np.int64]:
+        """Return the places whose signs are most like the query's: so many, and those that are as like as the last."""
+        self._sign()
+        mine = self._packed(query[None, :])[:, 0]
+        distance = np.zeros(self._used, dtype=np.uint16)
+        for theirs, word in zip(self._signs, mine, strict=True):
+            distance += np.bitwise_count(theirs ^ word)
+        if len(self._places) < self._used:
+            distance[~self._alive[: self._used]] = 1 + self.dimension
+        last = min(count, len(self._places)) - 1
+        return np.flatnonzero(distance <= np.partition(distance, last)[last])
+
+    def _sign(self) -> None:
+        """Take the signs of what is new; of all anew, around a new mean, when the rows have doubled."""
+        if self._used > 2 * self._centred:
+            self._mean, self._centred = self._vectors[: self._used].mean(axis=0), self._used
+            self._signs = self._signs[:, :0]
+        if (signed := self._signs.shape[1]) < self._used:
+            self._signs = np.concatenate([self._signs, self._packed(self._vectors[signed : self._used])], axis=1)
+
+    def _packed(self, vectors: Matrix) -> NDArray[np.uint64]:
+        """Return the signs of the numbers around the mean, 64 to a word; the first words of all, then the second."""
+        bits = np.packbits(vectors > self._mean, axis=1)
+        whole = np.zeros((len(bits), 8 * len(self._signs)), dtype=np.uint8)
+        whole[:, : bits.shape[1]] = bits
+        return np.ascontiguousarray(whole.view(np.uint64).T)
+
+    def _grow(self, room: int) -> None:
+        more = room - len(self._chunks)
+        self._vectors = np.concatenate([self._vectors, np.zeros((more, self.dimension), dtype=np.float32)])
+        self._chunks = np.concatenate([self._chunks, np.zeros(more, dtype=np.int64)])
+        self._alive = np.concatenate([self._alive, np.zeros(more, dtype=np.bool_)])

@@ -1,1 +1,0 @@
-"""What people do: put documents in, take them out, look at them."""

@@ -1,0 +1,171 @@
+"""The one way to paid providers: every request is on the ledger of a base, and within its budget.
+
+The raw provider is private here. Whoever wants to call it names who pays (`Metered.charged`) and gets a provider whose
+requests pass a `LedgerMeter`; so a new caller cannot forget the ledger.
+
+A request is written on the ledger before it is sent, as the most it may cost, in the transaction that checks the
+budget. So concurrent requests cannot exceed a budget together, and a killed process leaves its requests on the ledger,
+marked as estimated. When the request ends, the row gets what the provider reported. Without a report it gets an
+estimate from the texts: also for streams that the client left, and for broken answers that the provider may bill. A
+request that the provider rejected is removed.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, NamedTuple, Self
+
+from holdfast.content.token_estimate import estimate
+from holdfast.errors import StoreError
+from holdfast.llm.base import SameModels
+from holdfast.llm.paid_cache import Bill
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from types import TracebackType
+
+    from holdfast.catalog import Base
+    from holdfast.engine import Ticket
+    from holdfast.llm.base import Provider, Unmetered
+    from holdfast.llm.paid_cache import Memos
+
+log = logging.getLogger("holdfast")
+
+
+class Metered(SameModels):
+    """A provider that can be called only on the account of a base."""
+
+    def __init__(self, provider: Unmetered, memos: Memos) -> None:
+        super().__init__(provider)
+        self._provider = provider
+        self._memos = memos
+
+    def charged(
+        self, base: Base | None, kind: str, *, ticket: Ticket | None = None, by_text: Mapping[str, Ticket] | None = None
+    ) -> Provider:
+        """Return the provider for requests of one kind that this base pays.
+
+        `ticket` is the work that the requests are for; `by_text` names it for each text where texts of many documents
+        share a request. Only a provider that costs nothing can do without a base.
+        """
+        if base is None and self.paid:
+            raise ValueError("a request to a paid provider needs a base that pays for it")
+        account = Account(base if self.paid else None, kind, ticket, by_text or {})
+        return self._provider.metered(LedgerMeter(self._memos, account, self.version))
+
+
+class Account(NamedTuple):
+    """Who pays for requests, and for which work."""
+
+    base: Base | None
+    kind: str  # on the ledger
+    ticket: Ticket | None
+    by_text: Mapping[str, Ticket]
+
+    def tickets(self, texts: Sequence[str]) -> dict[Ticket | None, list[str]]:
+        """Return the texts of a request by the work that they are for; a probe is for the first work."""
+        first = self.ticket or next(iter(self.by_text.values()), None)
+        found: dict[Ticket | None, list[str]] = {}
+        for text in texts:
+            found.setdefault(self.by_text.get(text, first), []).append(text)
+        return found
+
+
+class LedgerMeter:
+    """A `Meter` that writes each request on the ledger."""
+
+    def __init__(self, memos: Memos, account: Account, version: str) -> None:
+        self._memos = memos
+        self._account = account
+        self._version = version
+
+    def request(self, model: str, texts: Sequence[str], most_out: int = 0) -> LedgerEntry:
+        """Enclose one request."""
+        return LedgerEntry(self._memos, self._account, f"{model}@{self._version}", texts, most_out)
+
+
+class LedgerEntry:
+    """One request on the ledger, from before it is sent until its cost is known; a row for each work it is for."""
+
+    def __init__(self, memos: Memos, account: Account, model: str, texts: Sequence[str], most_out: int) -> None:
+        self._memos = memos
+        self._account = account
+        self._model = model
+        self._by_ticket = account.tickets(texts)
+        self._sizes = [sum(map(estimate, some)) for some in self._by_ticket.values()]
+        self._most_out = most_out
+        self._rows: list[int] = []
+        self._reported: tuple[int, int] | None = None
+        self._words = 0  # tokens of the answer so far, as estimated
+        self._rejected = False
+
+    def __enter__(self) -> Self:
+        """Reserve the most that the request may cost, or raise `budget_spent`."""
+        if self._account.base is not None:
+            bills = self._bills(sum(self._sizes), self._most_out, estimated=True)
+            self._rows = self._memos.reserve(self._account.base, list(zip(self._by_ticket, bills, strict=True)))
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Write what the request cost; if that fails, the reserved estimate stays."""
+        try:
+            self._settle(failed=kind is not None)
+        except StoreError as problem:
+            log.warning("ledger.not_settled base=%s error=%s", self._account.base and self._account.base.key, problem)
+
+    def reported(self, tokens_in: int, tokens_out: int) -> None:
+        """Note what the provider reports; zero tokens are no report."""
+        if tokens_in or tokens_out:
+            self._reported = tokens_in, tokens_out
+
+    def received(self, words: str) -> None:
+        """Note a part of an answer."""
+        self._words += estimate(words)
+
+    def rejected(self) -> None:
+        """Note that the provider did no work."""
+        self._rejected = True
+
+    def _settle(self, *, failed: bool) -> None:
+        if not self._rows:
+            return
+        if self._rejected:
+            self._memos.cancel(self._rows)
+            return
+        tokens_in, tokens_out = self._reported or (sum(self._sizes), self._words)
+        # A stream that was left in the middle may have reported its beginning only.
+        estimated = self._reported is None or (failed and self._words > 0)
+        tokens_out = max(tokens_out, self._words) if estimated else tokens_out
+        bills = self._bills(tokens_in, tokens_out, estimated=estimated)
+        self._memos.settle(list(zip(self._rows, bills, strict=True)))
+
+    def _bills(self, tokens_in: int, tokens_out: int, *, estimated: bool) -> list[Bill]:
+        """Divide what a request costs among the works it is for, by the size of their texts."""
+        read, written = shares(tokens_in, self._sizes), shares(tokens_out, self._sizes)
+        return [
+            Bill(
+                kind=self._account.kind,
+                model=self._model,
+                texts=len(texts),
+                tokens_in=read[place],
+                tokens_out=written[place],
+                estimated=estimated,
+            )
+            for place, texts in enumerate(self._by_ticket.values())
+        ]
+
+
+def shares(tokens: int, sizes: Sequence[int]) -> list[int]:
+    """Divide tokens by size, or evenly where nothing has a size; the shares add up to the whole."""
+    sizes = sizes if any(sizes) else [1] * len(sizes)
+    whole = sum(sizes)
+    found: list[int] = []
+    passed = given = 0
+    for size in sizes:
+        passed += size
+        upto = tokens * passed // whole
+        found.append(upto - given)
+        given = upto
+    return found

@@ -1,0 +1,348 @@
+"""Any endpoint that speaks OpenAI's wire format: embeddings in checked batches, and chat.
+
+The library's own retries are off and nobody sleeps here: whoever works for a slot raises, and the slot waits. An
+answer is used only if it is whole: one finite vector of the right length for each text, in the order of `index`.
+
+Every request goes through a meter, which is told what it cost: also the repeated ones, and the broken ones that the
+provider may have worked on. A request that is answered with an error status costs nothing.
+
+Celery forks its workers after the import, so the client with its connections belongs to a process id.
+"""
+
+from __future__ import annotations
+
+import base64
+import os
+import threading
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field
+from datetime import timedelta
+from functools import partial
+from typing import TYPE_CHECKING, Any, Literal
+
+from holdfast.errors import BadSettings, Permanent
+from holdfast.extras import required
+from holdfast.llm.base import Completion, SameModels, gather, never, no_embedding_model, no_language_model, readable
+from holdfast.llm.batches import Batching, embed_in_batches
+from holdfast.llm.chat_params import Dialect
+from holdfast.llm.failures import bad_answer, content_refused, failure_of
+from holdfast.logs import mask_http_client_log
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator, Iterator, Sequence
+
+    from openai import OpenAI, OpenAIError
+
+    from holdfast.llm.base import Bill, Embedded, Matrix, Meter, Models, Prompt, Provider, Vector
+
+CONNECT_SECONDS = 10.0
+UNREACHED = frozenset({"ConnectError", "ConnectTimeout", "PoolTimeout"})  # causes of errors before anything was sent
+CUT = frozenset({"length", "max_tokens", "model_length"})  # reasons to end that are no end of the answer
+PATIENCE = timedelta(seconds=60)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Endpoint:
+    """Where the provider is, what it is asked for, and how much at once; all limits are those of one process."""
+
+    base_url: str = field(default="https://api.openai.com/v1", repr=False)  # may hold a secret
+    key: str = field(default="", repr=False)  # some endpoints of one's own need none
+    embedding_model: str | None = None
+    dimension: int | None = None  # what each vector must have; None takes what the model gives
+    shorten: bool = False  # ask the model for that dimension, which only some models can
+    encoding: Literal["base64", "float"] = "base64"  # fewer bytes; an endpoint that knows only floats may ignore it
+    chat_model: str | None = None
+    version: str = "1"  # raise it when the endpoint puts another model behind the same name
+    paid: bool = True
+    batching: Batching = field(default_factory=Batching)
+    timeout: timedelta = PATIENCE  # without a byte of answer
+
+    def __post_init__(self) -> None:
+        """Refuse what could only fail later, when it looks like a fault of the network."""
+        if not self.base_url.startswith(("http://", "https://")):
+            raise BadSettings("The address of the provider must begin with http:// or https://.")
+        if not (self.key.isascii() and self.key.isprintable()) or " " in self.key:
+            raise BadSettings("The key of the provider has characters that no key has. Copy it again, without spaces.")
+        if not (self.embedding_model or self.chat_model):
+            raise BadSettings("The provider has neither an embedding model nor a chat model. Name at least one.")
+        if self.timeout <= timedelta():
+            raise BadSettings("The provider needs time to answer. Set its timeout above zero.")
+        if self.dimension is not None and self.dimension < 1:
+            raise BadSettings("A vector has at least one number. Set the dimension above zero, or leave it out.")
+        if self.shorten and self.dimension is None:
+            raise BadSettings("The model cannot shorten its vectors to an unknown dimension. Name the dimension.")
+
+
+class OpenAIProvider:
+    """The models behind one endpoint; in each process at most so many calls at once as its batching says."""
+
+    def __init__(self, endpoint: Endpoint) -> None:
+        self.embedding_model = endpoint.embedding_model
+        self.dimension = endpoint.dimension
+        self.chat_model = endpoint.chat_model
+        self.version = endpoint.version
+        self.paid = endpoint.paid
+        self._endpoint = endpoint
+        self._lines: dict[int, _Line] = {}
+
+    def metered(self, meter: Meter) -> Provider:
+        """Return what sends requests and accounts for each by this meter."""
+        return _Metered(self, self._endpoint, self._line, meter)
+
+    def close(self) -> None:
+        """Close the connections of this process; the next call opens new ones."""
+        line = self._lines.pop(os.getpid(), None)
+        if line is not None:
+            line.close()
+
+    def _line(self) -> _Line:
+        """Find or make what belongs to this process; a lock here might be copied locked by a fork."""
+        pid = os.getpid()
+        return self._lines.get(pid) or self._lines.setdefault(pid, _Line(self._endpoint))
+
+
+class _Metered(SameModels):
+    """Sends requests to one endpoint, each through the meter."""
+
+    def __init__(self, models: Models, endpoint: Endpoint, line: Callable[[], _Line], meter: Meter) -> None:
+        super().__init__(models)
+        self._endpoint = endpoint
+        self._line = line
+        self._meter = meter
+
+    def embed(self, texts: Sequence[str]) -> Embedded:
+        """Embed all texts, in their order; if this raises, answers that arrived before are lost."""
+        return gather(self.embed_parts(texts))
+
+    def embed_parts(self, texts: Sequence[str], enough: Callable[[], bool] = never) -> Iterator[Embedded]:
+        """Embed all texts and give out each part as it arrives; what arrived comes before a failure is raised."""
+        if self.embedding_model is None:
+            raise no_embedding_model()
+        dimension = self.dimension
+        ask = partial(self._line().embed, meter=self._meter)
+        with closing(embed_in_batches(texts, ask, self._endpoint.batching, enough)) as parts:
+            for part in parts:
+                if part.places:
+                    dimension = dimension or part.vectors.shape[1]
+                    _check_dimension(part.vectors, dimension)
+                yield part
+
+    def complete(self, prompt: Prompt) -> Completion:
+        """Ask the chat model; an answer that was cut says so, one that was refused is `Permanent`."""
+        line = self._speaking()
+        with line.room:
+            return line.complete(prompt, self._meter)
+
+    def stream(self, prompt: Prompt) -> Generator[str | Completion, None, None]:
+        """Ask the chat model and yield its words as they come; until the end this is one of the calls at once."""
+        line = self._speaking()
+        with line.room:
+            yield from line.stream(prompt, self._meter)
+
+    def _speaking(self) -> _Line:
+        if self.chat_model is None:
+            raise no_language_model()
+        return self._line()
+
+
+class _Line:
+    """The client of one process, and how many may use it at once."""
+
+    def __init__(self, endpoint: Endpoint) -> None:
+        self.room = threading.BoundedSemaphore(endpoint.batching.at_once)
+        self._endpoint = endpoint
+        self._client = _client(endpoint)
+        self._dialect = Dialect()  # as far as the endpoint is known
+
+    def embed(self, texts: Sequence[str], meter: Meter) -> tuple[Matrix, int]:
+        """Ask for one batch; the answer is whole or raises."""
+        asked: dict[str, Any] = {"dimensions": self._endpoint.dimension} if self._endpoint.shorten else {}
+        model, sent = str(self._endpoint.embedding_model), [readable(text) for text in texts]
+        with self.room, meter.request(model, sent) as bill, _understood(bill):
+            answer = self._client.embeddings.create(
+                input=sent, model=model, encoding_format=self._endpoint.encoding, **asked
+            )
+            tokens = _tokens(answer, "prompt_tokens")
+            bill.reported(tokens, 0)
+        return _matrix(answer, len(texts)), tokens
+
+    def complete(self, prompt: Prompt, meter: Meter) -> Completion:
+        """Ask in the fullest way that the endpoint understands, and remember which one that was."""
+        dialect = self._dialect
+        while True:
+            try:
+                with self._request(prompt, dialect, meter) as bill:
+                    answer = self._create(**dialect.request(prompt))
+                    tokens = _tokens(answer, "prompt_tokens"), _tokens(answer, "completion_tokens")
+                    bill.reported(*tokens)
+                    bill.received(_said(answer))
+            except Permanent as refusal:
+                dialect = _simpler(dialect, refusal, prompt)
+            else:
+                self._dialect = dialect
+                return _completion(answer, *tokens)
+
+    def stream(self, prompt: Prompt, meter: Meter) -> Iterator[str | Completion]:
+        """Ask for a stream in the fullest way that the endpoint understands."""
+        dialect, begun = self._dialect, False
+        while True:
+            try:
+                with closing(self._stream(prompt, dialect, meter)) as parts:
+                    for part in parts:
+                        begun = True
+                        yield part
+            except Permanent as refusal:
+                if begun:
+                    raise
+                dialect = _simpler(dialect, refusal, prompt, stream=True)
+            else:
+                return
+
+    def _stream(self, prompt: Prompt, dialect: Dialect, meter: Meter) -> Generator[str | Completion, None, None]:
+        """Yield words as they come, and the completion when the meter has what the stream cost."""
+        said, reason, tokens = [], None, (0, 0)
+        request = dialect.request(prompt, stream=True)
+        with self._request(prompt, dialect, meter) as bill, self._create(**request) as events:
+            self._dialect = dialect
+            for event in events:
+                if getattr(event, "usage", None) is not None:
+                    tokens = _tokens(event, "prompt_tokens"), _tokens(event, "completion_tokens")
+                    bill.reported(*tokens)
+                reason = _reason(event) or reason
+                for words in _words(event):
+                    bill.received(words)
+                    said.append(words)
+                    yield words
+        cut = reason is None or reason in CUT
+        yield Completion(text="".join(said), tokens_in=tokens[0], tokens_out=tokens[1], cut=cut)
+
+    @contextmanager
+    def _request(self, prompt: Prompt, dialect: Dialect, meter: Meter) -> Iterator[Bill]:
+        """Account for one chat request, and raise what its failure means for the work."""
+        sent = "\n".join(message["content"] for message in dialect.messages(prompt))
+        with meter.request(str(self._endpoint.chat_model), [sent], prompt.max_tokens) as bill, _understood(bill):
+            yield bill
+
+    def _create(self, **request: Any) -> Any:
+        create: Any = self._client.chat.completions.create
+        return create(model=self._endpoint.chat_model, **request)
+
+    def close(self) -> None:
+        self._client.close()
+
+
+def _simpler(dialect: Dialect, refusal: Permanent, prompt: Prompt, *, stream: bool = False) -> Dialect:
+    """Return the next way to ask after a rejection, or raise the rejection if none is left."""
+    known = refusal.code == "bad_provider_request"
+    simpler = dialect.without(refusal.params.get("provider_param"), prompt, stream=stream) if known else None
+    if simpler is None:
+        raise refusal
+    return simpler
+
+
+def _client(endpoint: Endpoint) -> OpenAI:
+    with required("documents"):
+        from openai import OpenAI, Timeout  # noqa: PLC0415 - slow to import
+    mask_http_client_log()
+    seconds = endpoint.timeout.total_seconds()
+    return OpenAI(
+        base_url=endpoint.base_url,
+        api_key=endpoint.key or "none",  # the library takes a key from the environment if it is given none
+        max_retries=0,
+        timeout=Timeout(seconds, connect=min(seconds, CONNECT_SECONDS)),
+    )
+
+
+@contextmanager
+def _understood(bill: Bill) -> Iterator[None]:
+    """Raise what an error of the library means for the work; errors of our own stay what they are."""
+    from openai import OpenAIError  # noqa: PLC0415
+
+    try:
+        yield
+    except OpenAIError as error:
+        if _unbilled(error):
+            bill.rejected()
+        raise failure_of(error) from error
+    except ValueError as error:  # what the library raises when it cannot read JSON
+        raise bad_answer("the answer is not JSON") from error
+
+
+def _unbilled(error: OpenAIError) -> bool:
+    """Tell whether the provider did no work: it answered with an error status, or was never reached."""
+    from openai import APIStatusError  # noqa: PLC0415
+
+    return isinstance(error, APIStatusError) or type(error.__cause__).__name__ in UNREACHED
+
+
+def _matrix(answer: Any, count: int) -> Matrix:
+    """Return one row for each text, in the order of `index`, or raise `bad_answer`."""
+    import numpy as np  # noqa: PLC0415 - slow to import, and an extra
+
+    try:
+        rows = {item.index: item.embedding for item in answer.data}
+        if len(answer.data) != count or rows.keys() != set(range(count)):
+            raise bad_answer("not one vector for each text")
+        vectors = np.stack([_vector(rows[place]) for place in range(count)])
+    except (AttributeError, TypeError, ValueError) as error:
+        raise bad_answer("no vectors of one length") from error
+    if vectors.ndim != 2 or not vectors.size or not np.isfinite(vectors).all():  # noqa: PLR2004 - rows and columns
+        raise bad_answer("no finite vectors")
+    return vectors
+
+
+def _vector(written: Any) -> Vector:
+    import numpy as np  # noqa: PLC0415
+
+    if isinstance(written, str):
+        return np.frombuffer(base64.b64decode(written, validate=True), dtype="<f4").astype(np.float32)
+    with np.errstate(over="ignore"):  # what is too large becomes infinite, which is checked
+        return np.array(written, dtype=np.float64).astype(np.float32)
+
+
+def _check_dimension(vectors: Matrix, dimension: int) -> None:
+    if vectors.shape[1] != dimension:
+        raise bad_answer(f"vectors of {vectors.shape[1]} numbers instead of {dimension}")
+
+
+def _completion(answer: Any, tokens_in: int, tokens_out: int) -> Completion:
+    try:
+        choice = answer.choices[0]
+        text, cut = choice.message.content or "", choice.finish_reason in CUT
+    except (AttributeError, IndexError, TypeError) as error:
+        raise bad_answer("no choice") from error
+    if choice.finish_reason == "content_filter" or getattr(choice.message, "refusal", None):
+        raise content_refused()
+    if not isinstance(text, str) or not (text or cut):
+        raise bad_answer("no words")
+    return Completion(text=text, tokens_in=tokens_in, tokens_out=tokens_out, cut=cut)
+
+
+def _said(answer: Any) -> str:
+    """Return what was answered, from which the cost is estimated if the endpoint does not report it."""
+    choices = getattr(answer, "choices", None) or ()
+    return "".join(str(getattr(getattr(one, "message", None), "content", None) or "") for one in choices)
+
+
+def _reason(event: Any) -> str | None:
+    """Return why a stream ends, if this event says so."""
+    for choice in getattr(event, "choices", None) or ():
+        if reason := getattr(choice, "finish_reason", None):
+            return str(reason)
+    return None
+
+
+def _words(chunk: Any) -> Iterator[str]:
+    """Return the words of one event of a stream; some events carry none."""
+    for choice in getattr(chunk, "choices", None) or ():
+        delta = getattr(choice, "delta", None)
+        if getattr(choice, "finish_reason", None) == "content_filter" or getattr(delta, "refusal", None):
+            raise content_refused()
+        if words := getattr(delta, "content", None):
+            yield str(words)
+
+
+def _tokens(answer: Any, kind: str) -> int:
+    """Return the tokens to pay for; not every endpoint counts them."""
+    count = getattr(getattr(answer, "usage", None), kind, None)
+    return count if isinstance(count, int) else 0

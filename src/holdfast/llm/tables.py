@@ -1,0 +1,76 @@
+"""The schema of paid answers and of the ledger."""
+
+from __future__ import annotations
+
+from sqlalchemy import (
+    BigInteger,
+    CheckConstraint,
+    Column,
+    Float,
+    ForeignKey,
+    Index,
+    Integer,
+    LargeBinary,
+    Table,
+    Text,
+    UniqueConstraint,
+)
+
+from holdfast.db import Id, metadata
+
+memos = Table(
+    "library_memos",
+    metadata,
+    Column("id", Id, primary_key=True),
+    Column("tenant", Text, nullable=False),
+    Column("key", Text, nullable=False),  # digest of kind, recipe and text
+    Column("value", LargeBinary, nullable=False),
+    Column("joint", Integer, nullable=False, server_default="0"),  # made from several documents
+    Column("tokens_in", BigInteger, nullable=False, server_default="0"),  # what it cost, and spares whoever finds it
+    Column("tokens_out", BigInteger, nullable=False, server_default="0"),
+    Column("created_at", BigInteger, nullable=False),
+    UniqueConstraint("tenant", "key"),
+    CheckConstraint("joint IN (0, 1)", name="joint"),
+    sqlite_autoincrement=True,
+)
+
+memo_uses = Table(
+    "library_memo_uses",
+    metadata,
+    Column("memo_id", Id, ForeignKey("library_memos.id"), primary_key=True, autoincrement=False),
+    Column("chunk_id", Id, primary_key=True, autoincrement=False),
+    Index("library_memo_uses_chunk", "chunk_id"),
+    sqlite_with_rowid=False,
+)
+
+# Paid answers that came with a restored base, each until the chunk is there that uses it.
+memo_holds = Table(
+    "library_memo_holds",
+    metadata,
+    Column("item_id", Id, primary_key=True, autoincrement=False),
+    Column("digest", Text, primary_key=True),  # of the chunk
+    Column("memo_id", Id, ForeignKey("library_memos.id"), primary_key=True, autoincrement=False),
+    Index("library_memo_holds_memo", "memo_id"),
+    sqlite_with_rowid=False,
+)
+
+ledger = Table(
+    "library_ledger",
+    metadata,
+    Column("id", Id, primary_key=True),
+    Column("at", BigInteger, nullable=False),
+    Column("base", Text, nullable=False),
+    Column("owner", Text),  # None where it was paid for no document
+    Column("job", Text),
+    Column("generation", BigInteger),
+    Column("kind", Text, nullable=False),  # embedding, extraction, query, ...
+    Column("model", Text, nullable=False),
+    Column("paid", Integer, nullable=False),  # 1 paid, 0 avoided
+    Column("texts", Integer, nullable=False),
+    Column("tokens_in", BigInteger, nullable=False),
+    Column("tokens_out", BigInteger, nullable=False),
+    Column("price", Float),  # None where it is not known
+    Column("estimated", Integer, nullable=False, server_default="0"),  # 1: no provider reported the tokens
+    Index("library_ledger_base", "base", "owner"),
+    sqlite_autoincrement=True,
+)

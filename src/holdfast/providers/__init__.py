@@ -1,1 +1,0 @@
-"""Embeddings and language models, behind one small protocol."""

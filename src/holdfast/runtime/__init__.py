@@ -1,1 +1,0 @@
-"""Things that move: workers and the reconciler, with thin loops around a single step."""

@@ -1,0 +1,176 @@
+"""Questions that a base itself answers, so that it is known what each channel should have found.
+
+From some chunks of a sample a heading or a sentence is removed and becomes a question; the chunk that lost it is the
+answer. Questions that a language model wrote are asked as they are, each of a chunk that has others: the chunk loses
+the one that is asked, and what is left of it must lead there.
+"""
+
+from __future__ import annotations
+
+import random
+import sqlite3
+from contextlib import closing
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING, NamedTuple
+
+from holdfast.content.tokenize import segmented, terms
+from holdfast.content.units import sentence_starts
+from holdfast.indexes.fulltext import BODY, HEADINGS, columns, headed, match, tokenizer
+from holdfast.indexes.questions import best_of, fitting
+from holdfast.search.fusion import FULLTEXT, QUESTIONS, VECTOR, Channel, Sample
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from holdfast.catalog import Piece
+    from holdfast.indexes.questions import Numbered
+    from holdfast.llm import Vector
+
+ASKED = 100  # questions of each kind
+SEED = 7
+DEPTH = 100
+LONGEST = 300  # characters of a question
+SHORTEST = 4
+ENOUGH = 20  # characters of a sentence that says something
+FEWEST = 3  # sentences of a chunk that can spare one
+
+
+class Question(NamedTuple):
+    """A chunk that lost a part of itself, and that part."""
+
+    asked: str
+    piece: Piece
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pool:
+    """The sample with its words and vectors, to be asked questions whose answer is known.
+
+    The other chunks of the document that is meant are no mistake, and do not count.
+    """
+
+    pieces: Mapping[int, Piece]
+    owners: Mapping[int, int]
+    vectors: Mapping[int, Vector]
+    embed: Callable[[Sequence[str]], list[Vector]]
+    stemmed: bool = True  # as the words of its full text are
+
+    def ask_headings(self) -> Iterator[Sample]:
+        """Ask for chunks by a heading that they lose, one of each document."""
+        return self._ask(list(_headings(self.pieces, self.owners)))
+
+    def ask_sentences(self) -> Iterator[Sample]:
+        """Ask for chunks by a sentence that they lose, one of each document."""
+        return self._ask(list(_sentences(self.pieces, self.owners)))
+
+    def ask_pairs(self, known: Mapping[int, Sequence[Numbered]], vectors: Mapping[int, Vector]) -> Iterator[Sample]:
+        """Ask for chunks by one of their questions, which is then no longer theirs."""
+        pairs = {one.id: one.pair for some in known.values() for one in some}
+        chunks = {one.id: chunk for chunk, some in known.items() for one in some}
+        chosen = list(_spared(known, self.owners))
+        meant = self.embed([pairs[id_].question for id_ in chosen]) if chosen else []
+        texts = {id_: (segmented(pair.question), segmented(pair.answer)) for id_, pair in pairs.items()}
+        with closing(_scratch(_columns(self.pieces), stemmed=self.stemmed)) as words, closing(_scratch(texts)) as asked:
+            for id_, vector in zip(chosen, meant, strict=True):
+                target, query = chunks[id_], pairs[id_].question
+                beside = self._beside(target)
+                left = {one for one in pairs if one != id_ and chunks[one] not in beside}
+                said = {one: score for one, score in _found(asked, query) if one in left}
+                near = {one: float(vectors[one] @ vector) for one in left if one in vectors}
+                fit = fitting(said, near, sum(near.values()) / max(len(near), 1))
+                best = best_of(fit, {one: chunks[one] for one in fit})[:DEPTH]
+                found = self._channels(target, query, vector, words, self.vectors)
+                yield Sample(target, [*found, Channel(name=QUESTIONS, hits=best)])
+
+    def _ask(self, questions: Sequence[Question]) -> Iterator[Sample]:
+        changed = {question.piece.chunk: question.piece for question in questions}
+        meant = self.embed([question.piece.whole for question in questions]) if questions else []
+        near = {**self.vectors, **dict(zip(changed, meant, strict=True))}
+        asked = [question.asked for question in questions]
+        with closing(_scratch(_columns({**self.pieces, **changed}), stemmed=self.stemmed)) as words:
+            for target, query, vector in zip(changed, asked, self.embed(asked) if asked else [], strict=True):
+                yield Sample(target, self._channels(target, query, vector, words, near))
+
+    def _beside(self, target: int) -> set[int]:
+        return {chunk for chunk in self.pieces if self.owners[chunk] == self.owners[target] and chunk != target}
+
+    def _channels(
+        self, target: int, query: str, vector: Vector, words: sqlite3.Connection, vectors: Mapping[int, Vector]
+    ) -> list[Channel]:
+        """Return what words and meaning make of a question."""
+        beside = self._beside(target)
+        near = {chunk: float(one @ vector) for chunk, one in vectors.items() if chunk not in beside}
+        best = sorted(near.items(), key=lambda one: (-one[1], one[0]))
+        said = [hit for hit in _found(words, query) if hit[0] not in beside]
+        others = {chunk: near[chunk] for chunk, _ in said if chunk in near}
+        floor = sum(near.values()) / max(len(near), 1)
+        return [
+            Channel(name=FULLTEXT, hits=said),
+            Channel(name=VECTOR, hits=best[:DEPTH], floor=floor, others=others),
+        ]
+
+
+def _headings(pieces: Mapping[int, Piece], owners: Mapping[int, int]) -> Iterator[Question]:
+    """Ask for chunks by a heading that they lose, one of each document."""
+    seen: set[int] = set()
+    for chunk, piece in pieces.items():
+        if owners[chunk] in seen or len(seen) == ASKED:
+            continue
+        own, body = headed(piece.text)
+        asked = own or (piece.headings[-1] if piece.headings else "")
+        if len(asked) >= SHORTEST:
+            seen.add(owners[chunk])
+            left = piece._replace(text=body) if own else piece._replace(headings=piece.headings[:-1])
+            yield Question(asked[:LONGEST], left)
+
+
+def _sentences(pieces: Mapping[int, Piece], owners: Mapping[int, int]) -> Iterator[Question]:
+    """Ask for chunks by a sentence that they lose, one of each document."""
+    chance = random.Random(SEED)  # noqa: S311 - the same questions each time
+    seen: set[int] = set()
+    for chunk, piece in pieces.items():
+        found = _long_sentences(piece.text)
+        if owners[chunk] in seen or len(seen) == ASKED or len(found) < FEWEST:
+            continue
+        seen.add(owners[chunk])
+        asked = chance.choice(found)
+        yield Question(asked[:LONGEST], piece._replace(text=piece.text.replace(asked, " ", 1)))
+
+
+def _long_sentences(text: str) -> list[str]:
+    """Return the sentences of a text that say enough to be asked for."""
+    starts = [0, *sentence_starts(text, 0, len(text)), len(text)]
+    found = (text[first:past].strip() for first, past in pairwise(starts))
+    return [one for one in found if len(one) > ENOUGH]
+
+
+def _spared(known: Mapping[int, Sequence[Numbered]], owners: Mapping[int, int]) -> Iterator[int]:
+    """Choose questions to be asked, one of each document, of chunks that have others."""
+    chance = random.Random(SEED)  # noqa: S311 - the same questions each time
+    seen: set[int] = set()
+    for chunk, some in known.items():
+        if len(some) > 1 and owners[chunk] not in seen and len(seen) < ASKED:
+            seen.add(owners[chunk])
+            yield chance.choice(some).id
+
+
+def _columns(pieces: Mapping[int, Piece]) -> dict[int, tuple[str, str]]:
+    return {chunk: columns(piece) for chunk, piece in pieces.items()}
+
+
+def _scratch(texts: Mapping[int, tuple[str, str]], *, stemmed: bool = True) -> sqlite3.Connection:
+    """Index texts by their words, in memory."""
+    words = sqlite3.connect(":memory:")
+    words.execute(f"CREATE VIRTUAL TABLE words USING fts5(headings, body, tokenize = '{tokenizer(stemmed=stemmed)}')")
+    rows = [(id_, *text) for id_, text in texts.items()]
+    words.executemany("INSERT INTO words (rowid, headings, body) VALUES (?, ?, ?)", rows)
+    return words
+
+
+def _found(words: sqlite3.Connection, query: str) -> list[tuple[int, float]]:
+    asked = match(terms(query))
+    if not asked:
+        return []
+    sql = "SELECT rowid, -bm25(words, ?, ?) AS score FROM words WHERE words MATCH ? ORDER BY score DESC, rowid LIMIT ?"
+    return words.execute(sql, [HEADINGS, BODY, asked, DEPTH]).fetchall()

@@ -1,0 +1,48 @@
+"""What a search returns: hits, and notices about channels that could not be searched."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from holdfast.catalog import Place
+from holdfast.search.fusion import Scored  # noqa: TC001 - schemas are made from the annotations
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from holdfast.errors import WorkError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hit(Place):
+    """A passage that was found."""
+
+    rank: int
+    score: float
+    title: str | None  # of the document
+    channels: dict[str, Scored]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Notice:
+    """A channel that could not be searched, or not in full, and why; the others were."""
+
+    channel: str
+    code: str
+    message: str
+    params: dict[str, str] = field(default_factory=dict)
+
+
+class Hits(list[Hit]):
+    """What a search found, the best first; `notices` names the channels that could not be searched."""
+
+    def __init__(self, hits: Iterable[Hit] = (), notices: Iterable[Notice] = ()) -> None:
+        super().__init__(hits)
+        self.notices = list(notices)
+
+
+def notice_of(channel: str, error: WorkError) -> Notice:
+    """Name a channel that could not be searched, with the reason."""
+    params = {name: value for name, value in error.params.items() if name != "message"}
+    return Notice(channel=channel, code=error.code, message=str(error), params=params)

@@ -1,0 +1,381 @@
+"""A query goes to every channel, and what they propose is shown only if it is served.
+
+Channels propose from indexes and caches that may be late or hold rows nobody needs. All that they propose is checked
+in one snapshot, and a channel whose proposals fall short is asked for more. Then their rankings become one, each
+trusted as far as it has earned it on this base.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+from itertools import islice
+from typing import TYPE_CHECKING, NamedTuple, cast
+
+from holdfast.catalog import Builds, Confirmed, Owners, confirmed, served, served_recipes
+from holdfast.errors import Permanent, Transient, WorkError
+from holdfast.indexes import Rescores
+from holdfast.search import statements as sql
+from holdfast.search.calibration import Calibrations
+from holdfast.search.fusion import FULLTEXT, GRAPH, HYBRID, QUESTIONS, VECTOR, Channel, Fused, Ranking, Scored, fuse
+from holdfast.search.graph_links import Ties
+from holdfast.search.graph_walk import walk
+from holdfast.search.results import Hit, Hits, notice_of
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Mapping, Sequence
+
+    from holdfast.catalog import Base, Recipe, Served
+    from holdfast.db import Database, Transaction
+    from holdfast.indexes import Found, Indexes
+    from holdfast.indexes.fulltext import FulltextIndex
+    from holdfast.indexes.graph import GraphIndex
+    from holdfast.search.calibration import Measured
+
+log = logging.getLogger("holdfast")
+
+DEPTH = 100  # hits a channel is asked for
+TRIES = 5  # how often a channel that fell short is asked again, each time for more
+MORE = 4
+LISTED_FIRST = (FULLTEXT, VECTOR, QUESTIONS, GRAPH)  # channels of other packages follow, by name
+
+
+class Searching:
+    """Searches the bases of one database."""
+
+    def __init__(self, database: Database, indexes: Indexes) -> None:
+        self._database = database
+        self._indexes = indexes
+        self._builds = Builds(database)
+        self._owners = Owners()
+        self._calibrations = Calibrations(database, indexes)
+        self._ties: dict[tuple[int, int | None], Ties] = {}
+
+    @property
+    def channels(self) -> list[str]:
+        """The channels there are: one for each index that is installed."""
+        kinds = self._indexes.kinds
+        return [
+            *(kind for kind in LISTED_FIRST if kind in kinds),
+            *(kind for kind in kinds if kind not in LISTED_FIRST),
+        ]
+
+    @property
+    def _direct(self) -> list[str]:
+        """The channels that search by the query itself; the graph goes on from their hits."""
+        return [kind for kind in self.channels if kind != GRAPH]
+
+    def search(
+        self,
+        base: Base,
+        query: str,
+        limit: int = 10,
+        *,
+        documents: Collection[int] | None = None,
+        channels: Collection[str] | None = None,
+    ) -> Hits:
+        """Return the best passages for a query, in the judgement of all channels together.
+
+        `documents` and `channels` name the only ones that count; without them all of the base do. A channel that fails
+        is left out and named; if all of them fail, this raises.
+        """
+        with self._database.sharing() as tx:
+            look = self._look(tx, base, query, _chunks_of(tx, base, documents))
+            return look.hits(self._together(look, self.channels if channels is None else channels), limit)
+
+    def direct(self, base: Base, query: str, limit: int = 10) -> Hits:
+        """Return what words, meaning and questions find together, without following names."""
+        with self._database.sharing() as tx:
+            look = self._look(tx, base, query)
+            fused = self._fuse(look)
+            look.require_some(self._direct)
+            return look.hits(fused, limit)
+
+    def shown(self, base: Base, kind: str, chunks: Sequence[int]) -> dict[int, Served]:
+        """Return those of the chunks that an index serves now."""
+        found: dict[int, Served] = {}
+        with self._database.sharing() as tx:
+            for recipe in served_recipes(tx, base.key, kind):
+                found |= served(tx, base.key, kind, recipe, chunks)
+        return found
+
+    def channel(self, base: Base, kind: str, query: str, limit: int = DEPTH) -> Hits:
+        """Return what one channel finds."""
+        with self._database.sharing() as tx:
+            look = self._look(tx, base, query)
+            if kind == GRAPH:
+                walked = self._walk(look, self._fuse(look))
+                return look.hits(alone(walked) if walked else [], limit)
+            return look.hits(alone(look.channel(kind, limit)), limit)
+
+    def compare(self, base: Base, query: str) -> dict[str, Hits]:
+        """Return what each channel finds, and as `hybrid` what they find together."""
+        with self._database.sharing() as tx:
+            look = self._look(tx, base, query)
+            fused = self._fuse(look)
+            walked = self._walk(look, fused)
+            channels = look.direct(self._direct).values()
+            found = {one.name: look.hits(alone(one)) for one in [*channels, *([walked] if walked else [])]}
+            found[HYBRID] = look.hits(fused.add(walked) if walked else fused)
+        return found
+
+    def forget(self) -> None:
+        """Forget what was measured and read of all bases; the next query does it again."""
+        self._calibrations.forget()
+        self._owners = Owners()
+        self._ties.clear()
+
+    def _together(self, look: Look, channels: Collection[str]) -> Iterable[Fused]:
+        """Make one ranking of some channels; the graph goes on from what the others find, wanted or not."""
+        direct = [kind for kind in self._direct if kind in channels]
+        fused = self._fuse(look, direct)
+        walked = self._walk(look, fused) if GRAPH in channels else None
+        look.require_some(channels)
+        if not direct:
+            return alone(walked) if walked else []
+        return fused.add(walked) if walked else fused
+
+    def measured(self, base: Base) -> Measured:
+        """Return how far each channel is trusted on this base."""
+        with self._database.sharing() as tx:
+            return self._measured(self._look(tx, base, ""))
+
+    def _look(self, tx: Transaction, base: Base, query: str, within: Sequence[int] | None = None) -> Look:
+        return Look(tx, self._indexes, base, query, within=within, owners=self._owners)
+
+    def _fuse(self, look: Look, kinds: Collection[str] = ()) -> Ranking:
+        """Make one ranking of channels that search by the query itself; of all of them, if none is named."""
+        known = look.direct(kinds or self._direct)
+        for kind in known:
+            others = [chunk for other, one in known.items() if other != kind for chunk, _ in one.hits]
+            known[kind] = look.with_others(known[kind], others)
+        return fuse(known.values(), self._measured(look).weights)
+
+    def _walk(self, look: Look, fused: Ranking) -> Channel | None:
+        """Follow names from the best hits and from the query; None where there is no graph."""
+        ties = self._tied(look)
+        if ties is None:
+            return None
+        measured = self._measured(look)
+        walked = walk(fused.scores, ties.asked(look.query), ties.of, chunks=measured.chunks, trusted=measured.ties)
+        shown = look.confirm(GRAPH, look.recipes(GRAPH)[0], [chunk for chunk, _ in walked if look.wants(chunk)])
+        return Channel(name=GRAPH, hits=[(chunk, score) for chunk, score in walked if chunk in shown])
+
+    def _measured(self, look: Look) -> Measured:
+        recipes = {kind: some[0] for kind in self.channels if (some := look.recipes(kind))}
+        return self._calibrations.of(look.base, recipes, self._tied(look))
+
+    def _tied(self, look: Look) -> Ties | None:
+        """Return the ties of the newest recipe; rules have versions, but a base is not walked by two of them."""
+        recipes, words = look.recipes(GRAPH), look.recipes(FULLTEXT)
+        if not recipes:
+            return None
+        key = (recipes[0].id, words[0].id if words else None)
+        if key not in self._ties:
+            fulltext = cast("FulltextIndex", self._indexes[FULLTEXT])
+            graph = cast("GraphIndex", self._indexes[GRAPH])
+            self._ties[key] = Ties(graph, recipes[0], self._builds, (fulltext, words[0]) if words else None)
+        return self._ties[key]
+
+
+class Shown(NamedTuple):
+    """A chunk that may be shown, and who said so."""
+
+    standing: Confirmed
+    kind: str
+    recipe: int
+
+
+class Look:
+    """One query in one snapshot: what was proposed, and what of it may be shown."""
+
+    def __init__(
+        self,
+        tx: Transaction,
+        indexes: Indexes,
+        base: Base,
+        query: str,
+        *,
+        within: Sequence[int] | None = None,
+        owners: Owners | None = None,
+    ) -> None:
+        self.base = base
+        self.query = query
+        self._within = within
+        self._among = None if within is None else frozenset(within)
+        self._tx = tx
+        self._indexes = indexes
+        self._owners = owners
+        self._shown: dict[int, Shown] = {}
+        self._recipes: dict[str, list[Recipe]] = {}
+        self._channels: dict[tuple[str, int], Channel] = {}
+        self._failed: dict[str, WorkError] = {}  # channels that find nothing, or not all, and why
+        self._silent: set[str] = set()  # those that find nothing
+
+    def wants(self, chunk: int) -> bool:
+        """Tell whether a chunk is among those that count."""
+        return self._among is None or chunk in self._among
+
+    def recipes(self, kind: str) -> list[Recipe]:
+        """Return the recipes by which documents are served, newest first."""
+        if kind not in self._recipes:
+            serving = set(served_recipes(self._tx, self.base.key, kind))
+            self._recipes[kind] = [one for one in self._indexes.recipes(self.base, kind) if one.id in serving]
+        return self._recipes[kind]
+
+    def direct(self, kinds: Collection[str]) -> dict[str, Channel]:
+        """Return what the channels find that look at the query itself; one whose provider fails now leaves the others.
+
+        So a base whose embedding model is gone can still be searched by words.
+        """
+        found: dict[str, Channel] = {}
+        for kind in kinds:
+            if kind in self._silent or not self.recipes(kind):
+                continue
+            try:
+                found[kind] = self.channel(kind)
+            except WorkError:
+                self._silent.add(kind)
+        return found
+
+    def channel(self, kind: str, limit: int = DEPTH) -> Channel:
+        """Return what an index finds, as far as it is served.
+
+        A base on its way to another model is searched by both; one of them that fails leaves the other.
+        """
+        if (kind, limit) not in self._channels:
+            parts = [part for recipe in self.recipes(kind) if (part := self._tried(kind, recipe, limit)) is not None]
+            if not parts and self.recipes(kind):
+                raise self._failed[kind]
+            self._channels[kind, limit] = parts[0] if len(parts) == 1 else together(kind, parts)
+        return self._channels[kind, limit]
+
+    def require_some(self, kinds: Collection[str]) -> None:
+        """Raise what went wrong if none of these channels could be asked."""
+        asked = [kind for kind in kinds if self.recipes(kind)]
+        if asked and self._silent.issuperset(asked):
+            raise _all_failed(self.base, {kind: self._failed[kind] for kind in asked})
+
+    def _tried(self, kind: str, recipe: Recipe, limit: int) -> Channel | None:
+        """Ask an index by one recipe; None, and a note, if that fails now."""
+        try:
+            return self._part(kind, recipe, limit)
+        except WorkError as error:
+            log.warning("search.channel_left_out base=%s kind=%s code=%s", self.base.key, kind, error.code)
+            self._failed.setdefault(kind, error)
+            return None
+
+    def with_others(self, channel: Channel, chunks: Sequence[int]) -> Channel:
+        """Let an index that can also score what only others found, which is served already."""
+        index = self._indexes[channel.name]
+        if not isinstance(index, Rescores) or len(self.recipes(channel.name)) != 1:
+            return channel
+        (recipe,) = self.recipes(channel.name)
+        known = {chunk for chunk, _ in channel.hits}
+        try:
+            others, middle = index.scores(recipe, self.query, [chunk for chunk in chunks if chunk not in known])
+        except WorkError as error:  # the channel has answered; only its opinion of the others is missing
+            self._failed.setdefault(channel.name, error)
+            return channel
+        return replace(channel, floor=middle, others=others)
+
+    def confirm(self, kind: str, recipe: Recipe, chunks: Sequence[int]) -> Mapping[int, Confirmed]:
+        """Return those of the chunks that may be shown; what is shown in several generations is shown in the newest."""
+        found = confirmed(self._tx, self.base.key, kind, recipe.id, chunks, owners=self._owners)
+        for chunk, one in found.items():
+            if chunk not in self._shown or self._shown[chunk].standing[1:] < one[1:]:
+                self._shown[chunk] = Shown(one, kind, recipe.id)
+        return found
+
+    def hits(self, fused: Iterable[Fused], limit: int = DEPTH) -> Hits:
+        """Return the best hits; of a document that is served by two lists at this moment only those of the newer.
+
+        An index that was built later from the same list hides nothing of the others.
+        """
+        newest: dict[int, int] = {}
+        for one in self._shown.values():
+            document, _, build = one.standing
+            newest[document] = max(build, newest.get(document, 0))
+        best = list(islice((one for one in fused if self._newest(one.chunk, newest)), limit))
+        read = self._read([one.chunk for one in best])
+        # A chunk that is listed and has no row is damage, which the doctor tells of; a search goes on without it.
+        there = [one for one in best if one.chunk in read]
+        return Hits(
+            (_hit(rank, read[one.chunk], one) for rank, one in enumerate(there, start=1)),
+            (notice_of(channel, error) for channel, error in self._failed.items()),
+        )
+
+    def _newest(self, chunk: int, newest: Mapping[int, int]) -> bool:
+        document, _, build = self._shown[chunk].standing
+        return build == newest[document]
+
+    def _read(self, chunks: Sequence[int]) -> dict[int, Served]:
+        """Read what chunks say, each as it was confirmed."""
+        by_recipe: dict[tuple[str, int], list[int]] = {}
+        for chunk in chunks:
+            one = self._shown[chunk]
+            by_recipe.setdefault((one.kind, one.recipe), []).append(chunk)
+        found: dict[int, Served] = {}
+        for (kind, recipe), some in by_recipe.items():
+            found |= served(self._tx, self.base.key, kind, recipe, some)
+        return found
+
+    def _part(self, kind: str, recipe: Recipe, limit: int) -> Channel:
+        """Ask an index for as many as it takes until enough of them are served."""
+        asked = limit
+        for _ in range(TRIES):
+            found: Sequence[Found] = self._indexes[kind].find(recipe, self.query, asked, self._within)
+            shown = self.confirm(kind, recipe, [one.chunk for one in found])
+            if len(shown) >= limit or len(found) < asked:
+                break
+            asked *= MORE
+        return Channel(name=kind, hits=[(one.chunk, one.score) for one in found if one.chunk in shown][:limit])
+
+
+def _hit(rank: int, one: Served, fused: Fused) -> Hit:
+    return Hit(
+        document=one.document,
+        name=one.name,
+        chunk=one.chunk,
+        generation=one.generation,
+        start=one.start,
+        end=one.end,
+        headings=one.headings,
+        text=one.text,
+        rank=rank,
+        score=fused.score,
+        title=one.title,
+        channels=dict(fused.channels),
+    )
+
+
+def _all_failed(base: Base, failed: Mapping[str, WorkError]) -> WorkError:
+    """Return one error for a search of which every channel failed; it may work later if one of them may."""
+    reasons = " ".join(f"{kind}: {error}" for kind, error in failed.items())
+    message = f"Base {base.name!r} cannot be searched now, because every channel failed. {reasons}"
+    later = next((error for error in failed.values() if isinstance(error, Transient)), None)
+    if later is None:
+        return Permanent("search_failed", message)
+    return Transient("search_failed", message, retry_after=later.retry_after)
+
+
+def _chunks_of(tx: Transaction, base: Base, documents: Collection[int] | None) -> list[int] | None:
+    """Return the chunks of some documents of a base; None stands for all."""
+    if documents is None:
+        return None
+    rows = tx.run(sql.CHUNKS_OF_DOCUMENTS, [[str(one)] for one in set(documents)], base=base.key)
+    return [chunk for (chunk,) in rows]
+
+
+def alone(channel: Channel) -> list[Fused]:
+    """Return what one channel found as it found it, however little it thinks of it."""
+    return [
+        Fused(chunk, score, {channel.name: Scored(score=score, rank=rank)})
+        for rank, (chunk, score) in enumerate(channel.hits, start=1)
+    ]
+
+
+def together(kind: str, parts: Sequence[Channel]) -> Channel:
+    """Make one channel of what an index finds by several recipes, whose scores do not compare."""
+    hits = {chunk: score for part in parts for chunk, score in fuse([part], {}).scores.items()}
+    return Channel(name=kind, hits=sorted(hits.items(), key=lambda one: (-one[1], one[0])))

@@ -1,0 +1,18 @@
+"""Statements about the chunks that a search considers."""
+
+from __future__ import annotations
+
+from sqlalchemy import func, select
+
+from holdfast.catalog import STANDS, chunks
+from holdfast.db import batch, word
+from holdfast.engine.store import owners
+
+_of_base = chunks.join(owners, owners.c.id == chunks.c.owner_id)
+COUNT_CHUNKS = select(func.count()).select_from(_of_base).where(owners.c.base == word("base"), STANDS)
+_row = batch(owner=str)
+CHUNKS_OF_DOCUMENTS = (
+    select(chunks.c.id)
+    .select_from(_of_base.join(_row, owners.c.owner == _row.c.owner))
+    .where(owners.c.base == word("base"), STANDS)
+)

@@ -1,0 +1,1 @@
+"""Operations that every interface shares: library, HTTP, CLI, page and MCP."""

@@ -1,0 +1,157 @@
+"""`Holdfast`: the front door of the library."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any, Self, TypeVar
+
+from holdfast.extras import required
+from holdfast.settings import Settings
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
+    from types import TracebackType
+
+    from holdfast.service.local import Local
+    from holdfast.service.opening import Worker
+    from holdfast.service.remote import Remote
+    from holdfast.service.schemas import Answer, Hits, Job, Standing
+    from holdfast.wiring import Library
+
+T = TypeVar("T")
+
+A_GLANCE = 0.1  # seconds between two looks at what is waited for
+WAITING = ("queued", "indexing")
+
+
+class Holdfast:
+    """A library: a folder of this machine, a database, or a server.
+
+    `Holdfast("notes")` opens or makes a folder, `Holdfast("postgresql+psycopg://…")` a database that others share, and
+    `Holdfast("http://…", key="hf_…")` a server; all have the same calls. Close it, or use it in a `with`.
+
+    `work` says whether documents are indexed by this process: usually only in a folder that no server serves.
+    """
+
+    def __init__(self, where: str | Path | None = None, *, key: str | None = None, work: bool | None = None) -> None:
+        self._worker: Worker | None = None
+        self.local: Library | None = None  # what is behind the calls, where that is on this machine
+        if str(where or "").startswith(("http://", "https://")):
+            with required("client"):
+                from holdfast.service.remote import Remote  # noqa: PLC0415
+
+            far = Remote(str(where), key or Settings.from_environment().key or None)
+            side: Local | Remote = far
+            self._close: Callable[[], None] = far.close
+        else:
+            with required("documents"):
+                from holdfast.service.local import Local  # noqa: PLC0415
+                from holdfast.service.opening import (  # noqa: PLC0415
+                    Worker,
+                    me,
+                    open_library,
+                    server_of,
+                    settings_for,
+                )
+
+            settings = settings_for(where)
+            library = self.local = open_library(settings)
+            side = Local(library, me())
+            self._close = library.store.close
+            shared = "://" in str(where or "")
+            if work or (work is None and not shared and server_of(settings) is None):
+                self._worker = Worker(settings)
+        self.bases = side.bases
+        self.documents = side.documents
+        self.jobs = side.jobs
+        self.cards = side.cards
+        self.dossiers = side.dossiers
+        self.accounts = side.accounts
+        self.asking = side.asking
+        self.archives = side.archives
+        self.events = side.events
+        self.keys = side.keys
+        self.webhooks = side.webhooks
+        self.overview = side.overview
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Give back what this process works on, and close the library."""
+        if self._worker is not None:
+            self._worker.stop()
+            self._worker = None
+        self._close()
+
+    @property
+    def works(self) -> bool:
+        """Documents are indexed by this process."""
+        return self._worker is not None
+
+    # ------------------------------------------------------------ what is done most often
+
+    def search(self, base: str, query: str, **how: Any) -> Hits:
+        """Return the best passages of a base; see `asking.search`."""
+        return self.asking.search(base, query, **how)
+
+    def ask(self, base: str, question: str, **how: Any) -> Answer:
+        """Answer a question from a base; see `asking.ask`."""
+        return self.asking.ask(base, question, **how)
+
+    def wait(
+        self,
+        base: str,
+        documents: Sequence[int | None],
+        *,
+        timeout: float | None = None,
+        progress: Callable[[list[Standing]], None] | None = None,
+    ) -> list[Standing]:
+        """Wait until documents have come to rest, and return them; those that were deleted meanwhile are left out.
+
+        `progress` is told how they stand, a few times a second. `TimeoutError` when it took too long.
+        """
+        wanted = [document for document in documents if document is not None]
+        return _poll(
+            lambda: self.documents.statuses(base, wanted),
+            lambda found: all(one.status not in WAITING for one in found),
+            lambda found: f"{sum(one.status in WAITING for one in found)} documents are not at rest yet.",
+            timeout,
+            progress,
+        )
+
+    def wait_for(self, job: str, *, timeout: float | None = None, progress: Callable[[Job], None] | None = None) -> Job:
+        """Wait until a job has ended, and return it."""
+        return _poll(
+            lambda: self.jobs.get(job),
+            lambda found: found.ended,
+            lambda found: f"The job {job} has not ended yet; it is {found.state}.",
+            timeout,
+            progress,
+        )
+
+
+def _poll(
+    read: Callable[[], T],
+    finished: Callable[[T], bool],
+    too_late: Callable[[T], str],
+    timeout: float | None,
+    progress: Callable[[T], None] | None,
+) -> T:
+    """Read something a few times a second until it is finished; raise `TimeoutError` when that took too long."""
+    ends = None if timeout is None else time.monotonic() + timeout
+    while True:
+        found = read()
+        if progress is not None:
+            progress(found)
+        if finished(found):
+            return found
+        if ends is not None and time.monotonic() >= ends:
+            raise TimeoutError(too_late(found))
+        time.sleep(A_GLANCE)

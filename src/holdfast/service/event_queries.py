@@ -1,0 +1,64 @@
+"""What happened: the event log, read back and followed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from holdfast.events import Cursor, Filter, types_of
+from holdfast.service.schemas import Event, Page
+from holdfast.service.validation import Checked
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from holdfast.service.authorization import Authorization
+
+
+class LocalEvents(Checked):
+    """The event log of a database, as far as the caller may see it."""
+
+    def __init__(self, authorization: Authorization) -> None:
+        self._at = authorization
+        self._log = authorization.library.log
+
+    def list(
+        self,
+        base: str | None = None,
+        *,
+        document: int | None = None,
+        topics: Collection[str] | None = None,
+        cursor: str | None = None,
+        limit: int = 100,
+    ) -> Page[Event]:
+        """Return what happened, newest first."""
+        before = None if cursor is None else Cursor.parse(cursor)
+        found = self._log.history(before, limit, only=self.visible(base, document=document, topics=topics))
+        return Page(items=[one.event() for one in found.events], next_cursor=str(found.cursor) if found.more else None)
+
+    def after(
+        self,
+        cursor: str | None,
+        base: str | None = None,
+        *,
+        document: int | None = None,
+        topics: Collection[str] | None = None,
+        limit: int = 100,
+    ) -> Page[Event]:
+        """Return what happened behind a place, oldest first; the cursor is always told, to read on from later."""
+        place = self._log.newest() if cursor is None else Cursor.parse(cursor)
+        found = self._log.read(place, limit, only=self.visible(base, document=document, topics=topics))
+        return Page(items=[one.event() for one in found.events], next_cursor=str(found.cursor))
+
+    def visible(
+        self, base: str | None, *, document: int | None = None, topics: Collection[str] | None = None
+    ) -> Filter:
+        """Return what of the log the caller asks for and may see."""
+        types = None if topics is None else types_of(topics)
+        return Filter(bases=self.seen(base), types=types, document=document)
+
+    def seen(self, base: str | None) -> frozenset[str] | None:
+        """Return the bases that are looked at, by what events call them; None for all."""
+        if base is not None:
+            return frozenset({self._at.open(base).key})
+        bases = self._at.caller.bases
+        return None if bases is None else frozenset(map(str, bases))

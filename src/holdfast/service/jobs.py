@@ -1,0 +1,175 @@
+"""The queue: its jobs, their order, pauses, and asking for many at once."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from holdfast.auth import Scope
+from holdfast.catalog import SOURCE, item_of_owner
+from holdfast.clock import as_datetime
+from holdfast.documents import progress_of, refuse_failed
+from holdfast.engine import waiting_for
+from holdfast.engine.store import JobFilter
+from holdfast.errors import BadRequest
+from holdfast.service.messages import accepted, answered, summed
+from holdfast.service.schemas import Job, Page, Queue
+from holdfast.service.validation import Checked
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+
+    from holdfast.engine.store import Job as StoredJob
+    from holdfast.engine.store import ListedJob, Overview
+    from holdfast.service.authorization import Authorization
+    from holdfast.service.documents import LocalDocuments
+    from holdfast.service.schemas import Reply, Summary
+
+
+class LocalJobs(Checked):
+    """The jobs of a database."""
+
+    def __init__(self, authorization: Authorization, documents: LocalDocuments) -> None:
+        self._at = authorization
+        self._documents = documents
+        self._store = authorization.library.store
+
+    def list(
+        self,
+        base: str | None = None,
+        *,
+        document: int | None = None,
+        states: Collection[str] | None = None,
+        requester: str | None = None,
+        cursor: str | None = None,
+        page: int = 1,
+        size: int = 50,
+    ) -> Page[Job]:
+        """Return jobs: the active ones in the order in which they are served, then those that ended, newest first.
+
+        With `document` those of one document of the base; of one that is gone there are none.
+        """
+        shelf = self._at.one(base)
+        if document is not None and shelf is None:
+            raise BadRequest("A document is one of a base; name the base, too.")
+        names = self._at.names()
+        filter_ = JobFilter(
+            base=shelf.key if shelf else None,
+            requester=requester,
+            states=frozenset(states) if states else None,
+            owners=None if document is None else (str(document), f"{SOURCE}{document}"),
+        )
+        found = self._store.list_jobs(filter_, cursor=cursor, page=page, size=size)
+        called = self._called(*(one.job for one in found.jobs))
+        items = [_shown(one, names.get(one.job.base, ""), called.get(one.job.id, "")) for one in found.jobs]
+        return Page(items=items, next_cursor=found.cursor, total=found.total)
+
+    def get(self, job: str) -> Job:
+        """Return a job as the list shows it, and why it waits."""
+        found, base = self._at.job(job)
+        reasons = self._store.explain_job(job) if found.outcome is None else []
+        shown = _shown(self._store.listed_job(job), base, self._called(found).get(job, ""))
+        return replace(shown, waiting_for=waiting_for(reasons, base))
+
+    def cancel(self, job: str) -> Reply:
+        """Cancel a job; what was served stays served."""
+        found, _ = self._at.job(job, Scope.WRITE)
+        (one,) = self._store.cancel_jobs([job], self._at.requester)
+        return accepted(answered(one, item_of_owner(found.owner)))
+
+    def retry(self, job: str) -> Reply:
+        """Build what a job left failed or lacking."""
+        found, name = self._at.job(job, Scope.WRITE)
+        item = item_of_owner(found.owner)
+        if item is None:
+            raise BadRequest("This job is about the base itself; ask for that again instead.", "job_of_a_base")
+        return self._documents.retry(name, item)
+
+    def prioritise(self, job: str, priority: int) -> Reply:
+        """Give an active job another priority: 0 is served first, 9 last."""
+        found, _ = self._at.job(job, Scope.WRITE)
+        (one,) = self._store.reprioritise([job], priority)
+        return accepted(answered(one, item_of_owner(found.owner)))
+
+    # ------------------------------------------------------------ many at once
+
+    def cancel_all(self, base: str | None = None, *, dry_run: bool = False) -> Summary:
+        """Cancel every active job of a base, or of all; deletes go on."""
+        key = self._key(base)
+        return summed(self._store.cancel_all(key, dry_run=dry_run, requester=self._at.requester), dry_run=dry_run)
+
+    def retry_all(self, base: str | None = None, *, degraded: bool = False, dry_run: bool = False) -> Summary:
+        """Ask for all that failed once more, or also for what lacks something; not in a base that has failed itself."""
+        self._key(base)
+        shelves = self._at.bases() if base is None else [self._at.open(base)]
+        for shelf in shelves if base is not None else ():
+            refuse_failed(shelf)
+        asked = [
+            self._store.retry_all(shelf.key, degraded=degraded, dry_run=dry_run, requester=self._at.requester)
+            for shelf in shelves
+            if shelf.problem is None
+        ]
+        return summed(*asked, dry_run=dry_run)
+
+    def pause(self, base: str | None = None, *, stop: bool = False) -> bool:
+        """Let nothing of a base, or nothing at all, begin; `stop` also calls back what runs."""
+        return self._store.pause(self._key(base), stop=stop, requester=self._at.requester)
+
+    def resume(self, base: str | None = None) -> bool:
+        """End a pause; tell whether there was one."""
+        return self._store.resume(self._key(base))
+
+    def overview(self, base: str | None = None, window: timedelta = timedelta(days=1)) -> Queue:
+        """Tell how the queue does."""
+        shelf = self._at.one(base)
+        return queue_of(self._store.overview(shelf.key if shelf else None, window), self._at.names())
+
+    def _called(self, *some: StoredJob) -> dict[str, str]:
+        """Return the names of the documents that jobs are about, by the jobs, in one query."""
+        about = {job.id: item for job in some if (item := item_of_owner(job.owner)) is not None}
+        names = self._at.library.shelves.names(about.values())
+        return {job: names[item] for job, item in about.items() if item in names}
+
+    def _key(self, base: str | None) -> str | None:
+        """Return what the store calls a base; all of them only for who may do this everywhere."""
+        if base is not None:
+            return self._at.open(base, Scope.WRITE).key
+        self._at.everywhere(Scope.WRITE)
+        return None
+
+
+def queue_of(found: Overview, names: Mapping[str, str]) -> Queue:
+    """Return how the queue does, as people see it who know these bases."""
+    return Queue(
+        active=dict(found.active),
+        ended=dict(found.ended),
+        window_seconds=int(found.window.total_seconds()),
+        per_hour=found.per_hour,
+        failure_rate=found.failure_rate,
+        oldest_queued=as_datetime(found.oldest_queued),
+        paused=any(pause.base == "" for pause in found.pauses),
+        paused_bases=[names[pause.base] for pause in found.pauses if pause.base in names],
+    )
+
+
+def _shown(listed: ListedJob, base: str, name: str) -> Job:
+    job = listed.job
+    return Job(
+        id=job.id,
+        base=base,
+        document=item_of_owner(job.owner),
+        name=name,
+        subject=job.owner.partition(":")[0] if item_of_owner(job.owner) is None else "document",
+        operation=job.operation,
+        cause=job.cause,
+        requester=job.requester,
+        priority=job.priority,
+        state=listed.state,
+        outcome=job.outcome,
+        generation=job.generation,
+        created_at=as_datetime(job.created_at),
+        finished_at=as_datetime(job.finished_at),
+        results={kind: dict(result) for kind, result in job.results.items()},
+        progress=None if listed.progress is None else progress_of(listed.progress),
+    )

@@ -1,0 +1,96 @@
+"""What is told to people: a sentence for each reason."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from holdfast.engine import Verdict
+from holdfast.errors import Conflict
+from holdfast.guard.answers import SENTENCES as ADMISSION
+from holdfast.service.schemas import Reply, Summary
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from holdfast.documents import Reply as ItemReply
+    from holdfast.engine import Answer
+    from holdfast.engine import Summary as Counted
+
+SENTENCES = {
+    **ADMISSION,
+    "already_indexed": "This is indexed; reindex it to do it again.",
+    "unknown_owner": "This was never indexed; index it first.",
+    "name_taken": "Another document has this name; replace it, rename this one, or delete the other.",
+    "content_exists": "A document of this base has the same content already.",
+    "clean_up_again": "Its clean-up is tried again now.",
+    "nothing_to_do": "There is nothing to do.",
+    "unknown_job": "There is no such job.",
+    "same_priority": "It has this priority already.",
+}
+
+
+def reply(one: ItemReply) -> Reply:
+    """Return what came of a request about a document."""
+    return Reply(
+        verdict=one.verdict,
+        reason=one.reason,
+        message=sentence(one.reason, one.verdict, one.status),
+        name=one.name,
+        document=one.item,
+        job=one.job,
+        status=one.status,
+        generation=one.generation,
+    )
+
+
+def answered(one: Answer, document: int | None = None) -> Reply:
+    """Return what came of a request about a job or a base."""
+    return Reply(
+        verdict=one.verdict,
+        reason=one.reason,
+        message=sentence(one.reason, one.verdict, one.status),
+        document=document,
+        job=one.job,
+        status=one.status,
+        generation=one.generation,
+    )
+
+
+def sentence(reason: str, verdict: Verdict, status: str) -> str:
+    """Say what a reason means."""
+    said = SENTENCES.get(reason, "Accepted." if verdict is Verdict.ACCEPTED else reason.replace("_", " "))
+    return said.format(status=status)
+
+
+def accepted(one: Reply) -> Reply:
+    """Return a reply that was accepted; any other is a conflict that names what stands in the way."""
+    if one.accepted:
+        return one
+    raise Conflict(
+        one.reason,
+        one.message,
+        verdict=str(one.verdict),
+        status=str(one.status),
+        document=one.document,
+        job=one.job,
+    )
+
+
+def only(replies: Sequence[Reply]) -> Reply:
+    """Return the reply about one document, if it was accepted."""
+    (one,) = replies
+    return accepted(one)
+
+
+def summed(*some: Counted, dry_run: bool) -> Summary:
+    """Return what came of requests about many, added up."""
+    answers: Counter[str] = Counter()
+    for one in some:
+        answers.update({f"{verdict}: {reason}": times for (verdict, reason), times in one.answers.items()})
+    return Summary(
+        found=sum(one.found for one in some),
+        accepted=sum(one.accepted for one in some),
+        answers=dict(answers),
+        dry_run=dry_run,
+    )

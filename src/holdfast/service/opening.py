@@ -1,0 +1,101 @@
+"""Where a library is: a folder, a database, or a server; and who works there.
+
+A folder is opened with a worker of its own, in this process, unless a server runs there already. A database that others
+share has its own workers.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+
+from holdfast.auth import Caller, Scope
+from holdfast.engine.liveness import holder_name, known_dead
+from holdfast.engine.worker import Shift
+from holdfast.errors import BadSettings
+from holdfast.extras import require
+from holdfast.private_files import close_to_others, private_file, private_folder
+from holdfast.settings import DATA, DATABASE, Settings
+from holdfast.wiring import Library, Recipe, open_settings
+
+SERVER = "server.json"  # in the home folder: who serves there, and under which address
+
+
+def settings_for(where: str | Path | None) -> Settings:
+    """Return the settings of the environment, with the folder or database that is named."""
+    settings = Settings.from_environment()
+    if where is None:
+        return settings
+    if "://" in str(where):
+        return replace(settings, database=str(where))
+    home = Path(where).expanduser().absolute()
+    return replace(settings, home=str(home), database=f"sqlite:///{home / DATABASE}", data=str(home / DATA))
+
+
+def open_library(settings: Settings) -> Library:
+    """Open a library, make its folder if it is a new one, and close its folders to other users."""
+    require("documents")
+    home = Path(settings.home)
+    for folder in (home, Path(settings.data)):
+        close_to_others(folder)
+    if settings.database == f"sqlite:///{home / DATABASE}":
+        try:
+            private_folder(home)
+        except OSError as error:
+            raise BadSettings(f"The folder {str(home)!r} cannot be made ({error}); name another one.") from error
+    return Library(open_settings(settings), settings)
+
+
+class Worker:
+    """A worker in a thread of this process; what it holds is given back when it is stopped."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._shift = Shift(Recipe(settings=settings)())
+        self._thread = threading.Thread(target=self._shift.run, name="holdfast-worker", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Give back what it holds, and end."""
+        self._shift.stop()
+        self._thread.join()
+
+
+def me() -> Caller:
+    """Return who asks by the library: whoever runs this process, and may do anything."""
+    name = ""
+    with suppress(KeyError, OSError, ImportError):
+        import pwd  # noqa: PLC0415 - not everywhere
+
+        name = pwd.getpwuid(os.getuid()).pw_name
+    return Caller(key_id=None, name=name, scope=Scope.ADMIN, bases=None)
+
+
+# ---------------------------------------------------------------- who serves a folder
+
+
+def announce(settings: Settings, address: str) -> None:
+    """Note that this process serves the folder."""
+    path = Path(settings.home) / SERVER
+    private_folder(path.parent)
+    told = json.dumps({"address": address, "holder": holder_name()})
+    with open(path.with_suffix(".new"), "w", opener=private_file) as file:
+        file.write(told)
+    path.with_suffix(".new").replace(path)
+
+
+def withdraw(settings: Settings) -> None:
+    """Note that it does no longer."""
+    (Path(settings.home) / SERVER).unlink(missing_ok=True)
+
+
+def server_of(settings: Settings) -> str | None:
+    """Return the address of the server that serves the folder; None if none is alive."""
+    try:
+        told = json.loads((Path(settings.home) / SERVER).read_text())
+        return None if known_dead(told["holder"]) else str(told["address"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None

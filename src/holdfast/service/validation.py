@@ -1,0 +1,178 @@
+"""The boundary of every interface: the arguments of each public operation are checked here before it runs.
+
+HTTP, library, CLI, MCP and the page call the same operations, on this machine or at a server. A class of operations
+inherits from `Checked`; there is nothing to remember in a single operation.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import fields, is_dataclass
+from enum import StrEnum
+from functools import wraps
+from pathlib import PurePath
+from types import FunctionType
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from holdfast.errors import BadRequest
+from holdfast.wellformed import DEEPEST_INPUT, Why, json_flaw, text_flaw
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from holdfast.wellformed import Flaw
+
+Choice = TypeVar("Choice", bound=StrEnum)
+
+LONGEST_TEXT = 10_000_000  # characters of one string
+LARGEST_MAP = 65_536  # characters of a map, as JSON
+LARGEST_NUMBER = 2**63 - 1  # what every database can compare with an id
+SHOWN = 60  # characters of a field's name in a message
+
+
+class Checked:
+    """Operations whose arguments are checked: every string, at any depth, and every map."""
+
+    def __init_subclass__(cls) -> None:
+        """Wrap the public methods of a subclass."""
+        super().__init_subclass__()
+        for name, method in list(vars(cls).items()):
+            if isinstance(method, FunctionType) and not name.startswith("_"):
+                setattr(cls, name, _checked(method))
+
+
+def _checked(method: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a method that checks its arguments; an iterator among them is read once and passed on as a list."""
+    signature = inspect.signature(method)
+    rest = {one.name for one in signature.parameters.values() if one.kind is one.VAR_KEYWORD}
+
+    @wraps(method)
+    def checked(self: Any, *given: Any, **named: Any) -> Any:
+        bound = signature.bind(self, *given, **named)
+        for name, value in [*bound.arguments.items()][1:]:
+            if name in rest:
+                bound.arguments[name] = {key: check(key, one) for key, one in value.items()}
+            else:
+                bound.arguments[name] = check(name, value)
+        return method(*bound.args, **bound.kwargs)
+
+    return checked
+
+
+def check(field: str, value: Any) -> Any:
+    """Return an argument if it can be stored and shown; else raise `BadRequest` that names the field."""
+    if isinstance(value, Iterator) and not hasattr(value, "read"):
+        value = list(value)
+    if isinstance(value, str):
+        _check_text(field, value)
+    elif isinstance(value, PurePath):
+        _check_path(field, value)
+    elif isinstance(value, Mapping):
+        _check_map(field, value)
+    elif isinstance(value, int):
+        _check_number(field, value)
+    elif isinstance(value, Collection) and not isinstance(value, bytes | bytearray | memoryview):
+        for place, one in enumerate(value):
+            check(f"{field}[{place}]", one)
+    elif is_dataclass(value) and not isinstance(value, type):
+        for one in fields(value):
+            check(f"{field}.{one.name}", getattr(value, one.name))
+    return value
+
+
+def one_of(kind: type[Choice], field: str, value: Choice | str) -> Choice:
+    """Return the choice that a value names; raise `BadRequest` that lists the choices for any other."""
+    try:
+        return kind(value)
+    except ValueError:
+        raise BadRequest(
+            f"`{field}` is {value!r}; choose one of {', '.join(kind)}. Nothing was changed.",
+            "unknown_choice",
+            field=field,
+            choices=", ".join(kind),
+        ) from None
+
+
+def _check_text(field: str, text: str) -> None:
+    why = text_flaw(text)
+    if why is not None:
+        raise _refusal(field, why)
+    if len(text) > LONGEST_TEXT:
+        raise BadRequest(
+            f"`{field}` has {len(text):,} characters, at most {LONGEST_TEXT:,} are accepted. Upload it as a file, or "
+            "split it; nothing was changed.",
+            "text_too_long",
+            field=field,
+            longest=LONGEST_TEXT,
+        )
+
+
+def _check_path(field: str, path: PurePath) -> None:
+    if "\0" in str(path):
+        raise _refusal(field, Why.NUL)
+
+
+def _check_number(field: str, number: int) -> None:
+    if abs(number) > LARGEST_NUMBER:
+        raise BadRequest(
+            f"`{field}` is a number of more than 64 bits; use one between {-LARGEST_NUMBER} and {LARGEST_NUMBER}. "
+            "Nothing was changed.",
+            "number_too_large",
+            field=field,
+            largest=LARGEST_NUMBER,
+        )
+
+
+def _check_map(field: str, value: Mapping[Any, Any]) -> None:
+    flaw = json_flaw(value)
+    if flaw is not None:
+        raise _refusal(_place(field, flaw), flaw.why)
+    size = len(json.dumps(dict(value), ensure_ascii=False))
+    if size > LARGEST_MAP:
+        raise BadRequest(
+            f"`{field}` has {size:,} characters as JSON, at most {LARGEST_MAP:,} are accepted. Leave something out; "
+            "nothing was changed.",
+            "map_too_large",
+            field=field,
+            largest=LARGEST_MAP,
+        )
+
+
+def _refusal(field: str, why: Why) -> BadRequest:
+    match why:
+        case Why.NUL:
+            return BadRequest(
+                f"`{field}` contains a NUL character (U+0000), which cannot be stored. Remove it; nothing was changed.",
+                "nul_character",
+                field=field,
+            )
+        case Why.SURROGATE:
+            return BadRequest(
+                f"`{field}` contains half of a surrogate pair (U+D800 to U+DFFF), which is not valid Unicode. Replace "
+                "it; nothing was changed.",
+                "lone_surrogate",
+                field=field,
+            )
+        case Why.TOO_DEEP:
+            return BadRequest(
+                f"`{field}` is nested more than {DEEPEST_INPUT} levels deep. Make it flatter; nothing was changed.",
+                "nested_too_deep",
+                field=field,
+                deepest=DEEPEST_INPUT,
+            )
+        case Why.NOT_JSON:
+            return BadRequest(
+                f"`{field}` cannot be written as JSON. Use text, numbers below 1.8e308, true, false, null, lists, and "
+                "maps with text as keys; nothing was changed.",
+                "not_json",
+                field=field,
+            )
+
+
+def _place(field: str, flaw: Flaw) -> str:
+    """Name the part of a map, in a form that can be shown: at most so many characters, and none that is broken."""
+    steps = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in flaw.path)
+    shown = steps.encode("utf-8", "backslashreplace").decode().replace("\0", "\\0")
+    return field + (shown if len(shown) <= SHOWN else f"{shown[:SHOWN]}…")

@@ -1,0 +1,128 @@
+"""Which servers may be asked: public ones, and what somebody allowed beyond that.
+
+A page is fetched because somebody typed its address, and that somebody may want this machine to look into its own
+network. The tables are written out: those of Python differ from version to version.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from dataclasses import dataclass
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
+from typing import Self
+
+from holdfast.errors import BadSettings, Permanent
+from holdfast.sources import errors
+from holdfast.sources.urls import host_name
+
+Address = IPv4Address | IPv6Address
+Network = IPv4Network | IPv6Network
+
+FETCH_ALLOW, WEBHOOK_ALLOW = "HOLDFAST_FETCH_ALLOW", "HOLDFAST_WEBHOOK_ALLOW"
+WEB_PORTS = frozenset({80, 443, 8080, 8443})
+# Networks of somebody's own, which may be allowed by the name of a host.
+PRIVATE = {
+    "10.0.0.0/8": "a private network",
+    "172.16.0.0/12": "a private network",
+    "192.168.0.0/16": "a private network",
+    "100.64.0.0/10": "the network of a provider",
+    "127.0.0.0/8": "this machine",
+    "::1/128": "this machine",
+    "fc00::/7": "a private network",
+}
+# Networks where no page is; only naming the network itself allows them.
+SPECIAL = {
+    "0.0.0.0/8": "this machine",
+    "168.63.129.16/32": "the cloud that this machine runs in",
+    "169.254.0.0/16": "the link or the cloud that this machine runs in",
+    "192.0.0.0/24": "reserved",
+    "192.0.2.0/24": "an example",
+    "192.88.99.0/24": "a relay",
+    "198.18.0.0/15": "a test network",
+    "198.51.100.0/24": "an example",
+    "203.0.113.0/24": "an example",
+    "224.0.0.0/4": "a group of machines",
+    "240.0.0.0/4": "reserved",
+    "::/128": "this machine",
+    "64:ff9b::/96": "an IPv4 address in disguise",
+    "64:ff9b:1::/48": "an IPv4 address in disguise",
+    "2001::/23": "reserved, or an IPv4 address in disguise",
+    "2001:db8::/32": "an example",
+    "2002::/16": "an IPv4 address in disguise",
+    "3fff::/20": "an example",
+    "fe80::/10": "the link",
+    "fec0::/10": "a private network",
+    "ff00::/8": "a group of machines",
+}
+PUBLIC_IPV6 = IPv6Network("2000::/3")  # nothing else is given out
+
+
+def _networks(table: dict[str, str]) -> tuple[tuple[Network, str], ...]:
+    return tuple((ipaddress.ip_network(text), meaning) for text, meaning in table.items())
+
+
+PRIVATE_NETWORKS, SPECIAL_NETWORKS = _networks(PRIVATE), _networks(SPECIAL)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reach:
+    """Where we may dial: public addresses on the ports of the web, and what is allowed beyond that.
+
+    An allowed host may be in a private network, and on any port; in an allowed network every address is.
+    """
+
+    hosts: frozenset[str] = frozenset()  # names; one that begins with a dot stands for all below it
+    networks: tuple[Network, ...] = ()
+    ports: frozenset[int] = WEB_PORTS
+    setting: str = FETCH_ALLOW  # where more can be allowed
+
+    @classmethod
+    def parse(cls, text: str, setting: str = FETCH_ALLOW) -> Self:
+        """Read a list as people write it: `wiki.intern, .corp.example, 10.1.0.0/16, 127.0.0.1`."""
+        hosts, networks = set(), []
+        for word in text.replace(",", " ").split():
+            try:
+                networks.append(ipaddress.ip_network(word.strip("[]")))
+                continue
+            except ValueError as error:
+                if "/" in word:
+                    raise BadSettings(f"{word!r} is no network: {error}.") from None
+            try:
+                dot = "." if word.startswith(".") else ""
+                hosts.add(dot + host_name(word.removeprefix(".")))
+            except Permanent:
+                raise BadSettings(f"{word!r} is neither a host nor an address nor a network.") from None
+        return cls(hosts=frozenset(hosts), networks=tuple(networks), setting=setting)
+
+    def judge(self, host: str, port: int, address: Address) -> None:
+        """Let a connection pass, or refuse it with the reason."""
+        address = _undisguised(address)
+        if any(address in network for network in self.networks):
+            return
+        trusted = self._trusts(host)
+        why = self._objection(address, trusted=trusted)
+        if why:
+            raise errors.refused_address(host, why, self.setting)
+        if port not in self.ports and not trusted:
+            raise errors.refused_port(host, port, self.setting)
+
+    def _objection(self, address: Address, *, trusted: bool) -> str | None:
+        for network, meaning in SPECIAL_NETWORKS:
+            if address in network:
+                return f"{address} is {meaning}"
+        for network, meaning in PRIVATE_NETWORKS:
+            if address in network:
+                return None if trusted else f"{address} is {meaning}"
+        given_out = isinstance(address, IPv4Address) or address in PUBLIC_IPV6
+        return None if given_out and address.is_global and not address.is_multicast else f"{address} is not public"
+
+    def _trusts(self, host: str) -> bool:
+        return any(host == one or (one.startswith(".") and host.endswith(one)) for one in self.hosts)
+
+
+PUBLIC = Reach()
+
+
+def _undisguised(address: Address) -> Address:
+    """Return the IPv4 address that an IPv6 socket would connect to."""
+    return (isinstance(address, IPv6Address) and address.ipv4_mapped) or address

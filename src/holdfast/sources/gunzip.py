@@ -1,0 +1,47 @@
+"""Gzip, unpacked piece by piece and never beyond a limit: what is short on the wire can be endless inside."""
+
+from __future__ import annotations
+
+import zlib
+from typing import TYPE_CHECKING
+
+from holdfast.sources import errors
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+GZIP = zlib.MAX_WBITS | 16
+MAGIC = b"\x1f\x8b"
+
+
+class BadGzip(Exception):
+    """The bytes are no gzip, or end too early."""
+
+
+def gathered(pieces: Iterable[bytes], most: int) -> bytes:
+    """Join pieces, and refuse more than `most` bytes."""
+    body = bytearray()
+    for piece in pieces:
+        if len(body) + len(piece) > most:
+            raise errors.too_big(most)
+        body += piece
+    return bytes(body)
+
+
+def unpacked(pieces: Iterable[bytes], most: int) -> Iterator[bytes]:
+    """Unpack one member after the other, no piece longer than one byte above `most`."""
+    member = zlib.decompressobj(GZIP)
+    begun = False
+    for piece in pieces:
+        rest = piece
+        while rest:
+            if member.eof:
+                member = zlib.decompressobj(GZIP)
+            begun = True
+            try:
+                yield member.decompress(rest, most + 1)
+            except zlib.error:
+                raise BadGzip from None
+            rest = member.unconsumed_tail or member.unused_data
+    if begun and not member.eof:
+        raise BadGzip

@@ -1,0 +1,88 @@
+"""The lines of one sitemap: XML without any declarations, or one address a line."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+from xml.parsers import expat
+
+from holdfast.sources import errors
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+MARK = b"\xef\xbb\xbf"
+NAMESPACE_END = "}"
+AT_ONCE = 1 << 20  # bytes; smaller pieces make a parser begin a long word again and again
+DEEPEST = 32
+LONGEST_TEXT = 8192
+LISTS = {"urlset": "url", "sitemapindex": "sitemap"}
+ADDRESSES = ("http://", "https://")
+ENTRY, PART = 2, 3  # depths in the tree
+
+
+class Entry(NamedTuple):
+    """One line of a list: another list, or a page."""
+
+    is_list: bool
+    url: str
+    modified: str | None
+
+
+def entries(body: bytes) -> Iterator[Entry]:
+    """Read a list; refuses what is none."""
+    start = body[:64].removeprefix(MARK).lstrip()
+    if start.startswith(b"<"):
+        yield from _Xml().read(body)
+        return
+    lines = [line for line in body.removeprefix(MARK).decode("utf-8", "replace").split() if line]
+    if not lines or not lines[0].lower().startswith(ADDRESSES):
+        raise errors.not_a_sitemap()
+    for line in lines:
+        yield Entry(is_list=False, url=line, modified=None)
+
+
+class _Xml:
+    """Reads sitemap XML. A document type is refused before anything it declares is read."""
+
+    def __init__(self) -> None:
+        self._parser = expat.ParserCreate(namespace_separator=NAMESPACE_END)
+        self._parser.buffer_text = True
+        self._parser.StartDoctypeDeclHandler = self._declares
+        self._parser.StartElementHandler = self._begin
+        self._parser.EndElementHandler = self._end
+        self._parser.CharacterDataHandler = self._text
+        self._path: list[str] = []
+        self._parts: dict[str, str] = {}
+        self._found: list[Entry] = []
+
+    def read(self, body: bytes) -> Iterator[Entry]:
+        """Yield entries as they come."""
+        try:
+            for start in range(0, len(body), AT_ONCE):
+                self._parser.Parse(body[start : start + AT_ONCE], start + AT_ONCE >= len(body))
+                yield from self._found
+                self._found.clear()
+        except (expat.ExpatError, ValueError, LookupError):  # damaged, or in an encoding that nobody knows
+            raise errors.not_a_sitemap() from None
+
+    def _declares(self, *_: object) -> None:
+        raise errors.not_a_sitemap()
+
+    def _begin(self, name: str, _: object) -> None:
+        self._path.append(name.rpartition(NAMESPACE_END)[2])
+        if len(self._path) > DEEPEST or self._path[0] not in LISTS:
+            raise errors.not_a_sitemap()
+        if len(self._path) == ENTRY:
+            self._parts = {}
+
+    def _text(self, text: str) -> None:
+        if len(self._path) == PART:
+            part = self._path[-1]
+            self._parts[part] = (self._parts.get(part, "") + text)[:LONGEST_TEXT]
+
+    def _end(self, _: str) -> None:
+        root, *rest = self._path
+        if rest == [LISTS[root]] and self._parts.get("loc", "").strip():
+            modified = self._parts.get("lastmod", "").strip()
+            self._found.append(Entry(root == "sitemapindex", self._parts["loc"].strip(), modified or None))
+        self._path.pop()

@@ -1,0 +1,231 @@
+"""A pytest plugin that runs tests in processes forked from one parent: `pytest -p tests.support.forks --forks 4`.
+
+The parent imports and collects once. Processes that start from nothing would each import the same modules and collect
+the same thousands of tests, and in a clean clone each would compile them, too.
+
+The parent hands out batches. A file whose tests share a fixture of the module, such as a server with a browser, is one
+batch. If a test ends its process, that test has failed and a new process does the rest of the batch.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+import warnings
+from collections import deque
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import groupby
+from multiprocessing import Pipe
+from multiprocessing.connection import wait
+from typing import TYPE_CHECKING, Any, NoReturn, cast
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from multiprocessing.connection import Connection
+
+    from _pytest.capture import CaptureManager
+    from _pytest.terminal import TerminalReporter
+
+BATCH = 4  # tests of a file that are handed out together
+
+
+class ForkHooks:
+    """What other plugins can do after the fork."""
+
+    @pytest.hookspec
+    def pytest_after_fork(self, session: pytest.Session, name: str) -> None:
+        """Replace in a test process what it must not share with others."""
+
+
+@dataclass(kw_only=True)
+class Worker:
+    """A test process, as the parent knows it."""
+
+    pid: int
+    link: Connection[Any, Any]
+    batch: deque[int]  # of tests that it has not finished; the first is running
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--forks", type=int, default=0, help="run tests in so many processes forked from this one")
+
+
+def pytest_addhooks(pluginmanager: pytest.PytestPluginManager) -> None:
+    pluginmanager.add_hookspecs(ForkHooks)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtestloop(session: pytest.Session) -> bool | None:
+    config = session.config
+    if not config.option.forks or config.option.collectonly or (session.testsfailed and not session.items):
+        return None  # pytest's own loop does that
+    reporter = cast("TerminalReporter | None", config.pluginmanager.get_plugin("terminalreporter"))
+    if reporter is not None:
+        reporter.showfspath = False  # tests of several files report in turn
+    Parent(session).run(config.option.forks)
+    return True
+
+
+def batches(items: list[pytest.Item]) -> Iterator[deque[int]]:
+    """Divide tests, by their numbers; those that take longest come first, so that short ones fill the end."""
+    files = [list(numbers) for _, numbers in groupby(range(len(items)), lambda number: items[number].path)]
+    whole = [file for file in files if any(shares_its_module(items[number]) for number in file)]
+    yield from map(deque, whole)
+    for file in files:
+        if file not in whole:
+            yield from (deque(file[first : first + BATCH]) for first in range(0, len(file), BATCH))
+
+
+def shares_its_module(item: pytest.Item) -> bool:
+    """Whether a test uses a fixture that lives as long as its module."""
+    known = cast("Any", item)._fixtureinfo.name2fixturedefs
+    return any(found[-1].scope == "module" for found in known.values())
+
+
+class Parent:
+    """Forks the test processes, hands out batches and passes reports on."""
+
+    def __init__(self, session: pytest.Session) -> None:
+        self._session = session
+        self._hook = session.config.hook
+        self._left = deque(batches(session.items))
+        self._workers: dict[Connection[Any, Any], Worker] = {}
+        self._made = 0
+
+    def run(self, processes: int) -> None:
+        """Run every test."""
+        try:
+            for _ in range(min(processes, len(self._left))):
+                self._fork()
+            while self._workers:
+                for link in wait(list(self._workers)):
+                    self._listen(self._workers[cast("Connection[Any, Any]", link)])
+                if self._session.shouldfail:
+                    raise self._session.Failed(self._session.shouldfail)
+                if self._session.shouldstop:
+                    raise self._session.Interrupted(self._session.shouldstop)
+        finally:
+            for worker in self._workers.values():
+                worker.link.close()  # the process ends before its next test
+            for worker in self._workers.values():
+                os.waitpid(worker.pid, 0)
+
+    def _fork(self) -> None:
+        capture = cast("CaptureManager", self._session.config.pluginmanager.getplugin("capturemanager"))
+        capture.stop_global_capturing()  # parent and child would write into the same file
+        ours, theirs = Pipe()
+        self._made += 1
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # about threads; only NumPy's, and it handles forks
+            pid = os.fork()
+        capture.start_global_capturing()
+        capture.suspend_global_capture()  # until a test runs
+        if pid == 0:
+            ours.close()
+            for other in self._workers:
+                other.close()
+            work(self._session, theirs, f"process-{self._made}")
+        theirs.close()
+        self._workers[ours] = Worker(pid=pid, link=ours, batch=deque())
+
+    def _listen(self, worker: Worker) -> None:
+        try:
+            word, value = worker.link.recv()
+        except (EOFError, ConnectionResetError):
+            self._bury(worker)
+            return
+        if word == "more":
+            batch = self._left.popleft() if self._left else deque[int]()
+            worker.batch += batch
+            with suppress(BrokenPipeError):  # it has just ended; then the next word of it is its end
+                worker.link.send(list(batch))
+        elif word == "done":
+            worker.batch.popleft()
+        elif word == "report":
+            report = self._hook.pytest_report_from_serializable(config=self._session.config, data=value)
+            self._hook.pytest_runtest_logreport(report=report)
+        elif word == "warning":
+            self._hook.pytest_warning_recorded.call_historic(kwargs=value)
+        else:
+            raise RuntimeError(f"a test process cannot go on:\n{value}")
+
+    def _bury(self, worker: Worker) -> None:
+        del self._workers[worker.link]
+        _, status = os.waitpid(worker.pid, 0)
+        code = os.waitstatus_to_exitcode(status)
+        if not worker.batch and code == 0:
+            return
+        if not worker.batch:
+            raise RuntimeError(f"a test process ended with {code} after its last test")
+        item = self._session.items[worker.batch.popleft()]
+        ended = f"The test process ended with {code} in the middle of this test."
+        self._hook.pytest_runtest_logreport(
+            report=pytest.TestReport(item.nodeid, item.location, {}, "failed", ended, "call")
+        )
+        if worker.batch:
+            self._left.appendleft(worker.batch)
+        if self._left:
+            self._fork()
+
+
+class Messenger:
+    """Sends what happens in a test process to the parent."""
+
+    def __init__(self, session: pytest.Session, link: Connection[Any, Any]) -> None:
+        self._session = session
+        self._link = link
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        config = self._session.config
+        data = config.hook.pytest_report_to_serializable(config=config, report=report)
+        self._link.send(("report", data))
+
+    def pytest_warning_recorded(self, warning_message: warnings.WarningMessage, **more: Any) -> None:
+        text = warnings.WarningMessage(
+            str(warning_message.message), UserWarning, warning_message.filename, warning_message.lineno
+        )
+        self._link.send(("warning", {"warning_message": text, **more}))
+
+    def more(self) -> list[int]:
+        """Return the next batch; empty at the end."""
+        self._link.send(("more", None))
+        batch: list[int] = self._link.recv()
+        return batch
+
+    def run(self) -> None:
+        """Run batches until there are none left."""
+        items, hook = self._session.items, self._session.config.hook
+        batch = self.more()
+        while batch:
+            following = batch[1:] or self.more()  # the next test decides which fixtures stay
+            item, after = items[batch[0]], items[following[0]] if following else None
+            hook.pytest_runtest_protocol(item=item, nextitem=after)
+            self._link.send(("done", None))
+            batch = following
+
+
+def work(session: pytest.Session, link: Connection[Any, Any], name: str) -> NoReturn:
+    """Be a test process."""
+    config, code = session.config, 1
+    try:
+        config.pluginmanager.unregister(name="terminalreporter")
+        messenger = Messenger(session, link)
+        config.pluginmanager.register(messenger, "messenger")
+        config.hook.pytest_after_fork(session=session, name=name)
+        messenger.run()
+        config.hook.pytest_unconfigure(config=config)  # finds exceptions that garbage raises
+        code = 0
+    except (BrokenPipeError, EOFError, ConnectionResetError):
+        pass  # the parent has ended, or wants no more
+    except BaseException:  # noqa: BLE001 - whatever it is, the parent must say it
+        link.send(("broken", traceback.format_exc()))
+    finally:
+        with suppress(BaseException):  # after an interrupt, fixtures still hold servers
+            cast("Any", session)._setupstate.teardown_exact(None)
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
