@@ -260,7 +260,8 @@ def test_stop_gives_back_what_is_at_work_and_another_start_finishes_it(yard: Yar
     until(lambda: not stopping.is_alive(), "it waits for the work instead of stopping it")
     slot = yard.store.slot("shelf", "doc", "cards")
     assert (slot.state, slot.attempts, slot.holder) == (SlotState.QUEUED, 0, None)
-    assert yard.events("released") == ["doc"]
+    # The other worker may claim it once more before its own signal arrives, and release it again.
+    assert set(yard.events("released")) == {"doc"}
 
     held.unlink()
     yard.begin()
