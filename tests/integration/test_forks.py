@@ -48,13 +48,34 @@ def test_skips():
 """
 
 
+LEAKING_FILE = """
+import gc
+
+class Leaked:
+    def __del__(self):
+        raise RuntimeError("left to the garbage collector")
+
+def test_fails():
+    assert False
+
+def test_leaks():
+    gc.disable()  # until the process looks for garbage at its end
+    leaked = Leaked()
+    leaked.itself = leaked
+"""
+
+
 @pytest.fixture
 def run(tmp_path: Path) -> subprocess.CompletedProcess[str]:
-    (tmp_path / "test_sample.py").write_text(FILE.format(journal=str(tmp_path / "journal")))
+    return run_forked(tmp_path, FILE.format(journal=str(tmp_path / "journal")))
+
+
+def run_forked(tmp_path: Path, tests: str) -> subprocess.CompletedProcess[str]:
+    (tmp_path / "test_sample.py").write_text(tests)
     return subprocess.run(
         [
             sys.executable, "-m", "pytest", "-p", "tests.support.forks", "--forks", "2", "-p", "no:cacheprovider",
-            "-p", "tests.conftest", "-ra", "--rootdir", str(tmp_path), "-c", os.devnull, str(tmp_path),
+            "-p", "tests.conftest", "-ra", "--rootdir", str(tmp_path), "-c", os.devnull, "-W", "error", str(tmp_path),
         ],
         cwd=ROOT,
         capture_output=True,
@@ -89,3 +110,11 @@ def test_a_test_that_ends_its_process_has_failed_and_the_others_run(
     assert re.search(r"^FAILED .*::test_kills_its_process", run.stdout, re.MULTILINE)
     assert "ended with -9 in the middle of this test" in run.stdout
     assert "after it" in (tmp_path / "journal").read_text()
+
+
+def test_garbage_that_a_process_finds_at_its_end_is_reported_beside_the_failed_tests(tmp_path: Path) -> None:
+    run = run_forked(tmp_path, LEAKING_FILE)
+    assert "left to the garbage collector" in run.stdout
+    assert re.search(r"^FAILED .*::test_fails", run.stdout, re.MULTILINE)
+    assert "2 failed, 1 passed" in run.stdout
+    assert run.returncode == 1

@@ -151,7 +151,7 @@ class Parent:
         elif word == "warning":
             self._hook.pytest_warning_recorded.call_historic(kwargs=value)
         else:
-            raise RuntimeError(f"a test process cannot go on:\n{value}")
+            self._report_failure("a test process outside of its tests", ("", None, ""), value)
 
     def _bury(self, worker: Worker) -> None:
         del self._workers[worker.link]
@@ -159,17 +159,20 @@ class Parent:
         code = os.waitstatus_to_exitcode(status)
         if not worker.batch and code == 0:
             return
-        if not worker.batch:
-            raise RuntimeError(f"a test process ended with {code} after its last test")
-        item = self._session.items[worker.batch.popleft()]
-        ended = f"The test process ended with {code} in the middle of this test."
-        self._hook.pytest_runtest_logreport(
-            report=pytest.TestReport(item.nodeid, item.location, {}, "failed", ended, "call")
-        )
+        ended = f"The test process ended with {code}"
+        if worker.batch:
+            item = self._session.items[worker.batch.popleft()]
+            self._report_failure(item.nodeid, item.location, f"{ended} in the middle of this test.")
+        else:
+            self._report_failure("a test process outside of its tests", ("", None, ""), f"{ended} after its last test.")
         if worker.batch:
             self._left.appendleft(worker.batch)
         if self._left:
             self._fork()
+
+    def _report_failure(self, nodeid: str, location: tuple[str, int | None, str], message: str) -> None:
+        report = pytest.TestReport(nodeid, location, {}, "failed", message, "call")
+        self._hook.pytest_runtest_logreport(report=report)
 
 
 class Messenger:
@@ -223,6 +226,7 @@ def work(session: pytest.Session, link: Connection[Any, Any], name: str) -> NoRe
         pass  # the parent has ended, or wants no more
     except BaseException:  # noqa: BLE001 - whatever it is, the parent must say it
         link.send(("broken", traceback.format_exc()))
+        code = 0  # reported
     finally:
         with suppress(BaseException):  # after an interrupt, fixtures still hold servers
             cast("Any", session)._setupstate.teardown_exact(None)

@@ -59,4 +59,4 @@ def publish(folder: Path) -> None:
     package = folder / "thread_scheduler-1.0.dist-info"
     package.mkdir()
     (package / "METADATA").write_text("Metadata-Version: 2.1\nName: thread-scheduler\nVersion: 1.0\n")
-    (package / "entry_points.txt").write_text(f"[holdfast.engine.schedulers]\nthreads = {__name__}:ThreadScheduler\n")
+    (package / "entry_points.txt").write_text(f"[holdfast.schedulers]\nthreads = {__name__}:ThreadScheduler\n")

@@ -1,1 +1,1 @@
-"""Ways to bring work to workers, found by the entry point `holdfast.engine.schedulers`."""
+"""Ways to bring work to workers, found by the entry point `holdfast.schedulers`."""

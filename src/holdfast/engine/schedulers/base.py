@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from holdfast.engine.slot import Ring
 
-GROUP = "holdfast.engine.schedulers"
+GROUP = "holdfast.schedulers"
 
 
 class Crew(Protocol):
