@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from bench.noop import request
 from holdfast.settings import Settings
-from holdfast.wiring import crew, open_scheduler, open_settings
+from holdfast.wiring import make_worker, open_configured_store, open_scheduler
 
 if TYPE_CHECKING:
     from multiprocessing.queues import Queue
@@ -38,10 +38,10 @@ class Crowd:
 def measure_crowd() -> Crowd:
     with TemporaryDirectory() as folder:
         settings = Settings(database=f"sqlite:///{Path(folder) / 'holdfast.db'}", workers=2)
-        store = open_settings(settings)
+        store = open_configured_store(settings)
         alone = sorted(_timed(store, f"alone-{number}") for number in range(400))
         scheduler = open_scheduler(settings)
-        scheduler.start(crew(settings, "bench.noop:indexers"))
+        scheduler.start(make_worker(settings, "bench.noop:indexers"))
         try:
             waits, errors = _crowd(settings)
         finally:
@@ -71,7 +71,7 @@ def _crowd(settings: Settings) -> tuple[list[float], int]:
 
 
 def _clients(settings: Settings, number: int, barrier: Barrier, results: Queue[tuple[list[float], int]]) -> None:
-    store = open_settings(settings)
+    store = open_configured_store(settings)
     waits: list[float] = []
     errors = 0
     mutex = threading.Lock()

@@ -25,7 +25,7 @@ from holdfast.clock import SystemClock
 from holdfast.documents.add import Upload
 from holdfast.engine.executor import Executor
 from holdfast.settings import Settings
-from holdfast.wiring import Library, open_settings
+from holdfast.wiring import Library, open_configured_store
 from tests.support.servers import Postgres
 
 if TYPE_CHECKING:
@@ -60,9 +60,9 @@ class Bench:
     def __init__(self, url: str, folder: Path, cpu: Callable[[], float]) -> None:
         settings = Settings(database=url, data=str(folder / "blobs"))
         self.cpu = cpu
-        self.store = open_settings(settings)
+        self.store = open_configured_store(settings)
         self.library = Library(self.store, settings)
-        self.base = self.library.catalogue.create_base("bench", BaseSettings(indexes=KINDS))
+        self.base = self.library.catalog.create_base("bench", BaseSettings(indexes=KINDS))
         self.worker = Executor(
             self.store, self.library.indexers(), holder="bench", clock=SystemClock(), rules=settings.rules
         )
@@ -74,14 +74,14 @@ class Bench:
     def index(self, uploads: Sequence[Upload]) -> list[int]:
         ids: list[int] = []
         for first in range(0, len(uploads), TOGETHER):
-            replies = self.library.adding.put(self.base, uploads[first : first + TOGETHER])
+            replies = self.library.adder.put(self.base, uploads[first : first + TOGETHER])
             ids += [reply.item for reply in replies if reply.item is not None]
             self.work()
         return ids
 
     def delete(self, ids: Sequence[int]) -> None:
         for first in range(0, len(ids), TOGETHER):
-            self.library.removing.delete(self.base, ids[first : first + TOGETHER])
+            self.library.remover.delete(self.base, ids[first : first + TOGETHER])
         self.work()
         with patch.object(self.library.erasure, "run_due"):  # is measured for itself
             while self.library.sweep(500):
@@ -95,7 +95,7 @@ class Bench:
 
     def count(self, table: str) -> int:
         with self.store.database.reading() as tx:
-            found: int = tx.plain(f"SELECT count(*) FROM {table}")[0][0]  # noqa: S608 - our own table
+            found: int = tx.run_sql(f"SELECT count(*) FROM {table}")[0][0]  # noqa: S608 - our own table
             return found
 
     def measure(self, name: str, uploads: Sequence[Upload]) -> Costs:

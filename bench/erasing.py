@@ -21,7 +21,7 @@ from holdfast.clock import SystemClock
 from holdfast.documents.add import Upload
 from holdfast.engine.executor import Executor
 from holdfast.settings import Settings
-from holdfast.wiring import Library, open_settings
+from holdfast.wiring import Library, open_configured_store
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -48,9 +48,9 @@ class Bench:
     def __init__(self, folder: Path) -> None:
         self.file = folder / "holdfast.db"
         settings = Settings(database=f"sqlite:///{self.file}", data=str(folder / "blobs"))
-        self.store = open_settings(settings)
+        self.store = open_configured_store(settings)
         self.library = Library(self.store, settings)
-        self.base = self.library.catalogue.create_base("b", BaseSettings(indexes=("fulltext", "vector", "graph")))
+        self.base = self.library.catalog.create_base("b", BaseSettings(indexes=("fulltext", "vector", "graph")))
         self.worker = Executor(
             self.store,
             self.library.indexers(),
@@ -76,7 +76,7 @@ class Bench:
                 f"# Document {n}\n\n{MARKED.format(n=n)} " + " ".join(chance.choices(vocabulary, weights, k=600))
                 for n in range(first, first + 100)
             ]
-            self.library.adding.put(
+            self.library.adder.put(
                 self.base, [Upload(f"{first + n}.md", text.encode()) for n, text in enumerate(texts)]
             )
             self.work()
@@ -85,15 +85,15 @@ class Bench:
         items = self.library.items
         words = [f"qz{n}zq".encode() for n in numbers]
         assert self.count(words) > 0
-        self.library.removing.delete(self.base, [items.find(self.base, f"{n}.md").id for n in numbers])
+        self.library.remover.delete(self.base, [items.find(self.base, f"{n}.md").id for n in numbers])
         cleaning = self.work()
-        while self.library.indexes.sweeper().sweep() or self.library.removing.finish(500):
+        while self.library.indexes.garbage_collector().collect() or self.library.remover.continue_deletes(500):
             pass
         overwriting, overwriting_wait = self.timed(self.library.erasure.overwrite)
         left = self.count(words)
         compacting, compacting_wait = self.timed(self.library.erasure.run_now)
         left_at_last = self.count(words)
-        assert self.library.erasure.state() == (None, None)
+        assert self.library.erasure.read_state() == (None, None)
         began = time.perf_counter()
         self.library.erasure.run_due()
         idle = time.perf_counter() - began
@@ -120,7 +120,7 @@ class Bench:
             while not done.wait(0.002):
                 began = time.perf_counter()
                 self.store.database.write(
-                    lambda tx: tx.plain("UPDATE counters SET value = value WHERE name = ''"), durable=False
+                    lambda tx: tx.run_sql("UPDATE counters SET value = value WHERE name = ''"), durable=False
                 )
                 waits.append(time.perf_counter() - began)
 

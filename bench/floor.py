@@ -77,7 +77,7 @@ def run(path: Path, size: int, slots: int) -> float:
 def record(path: Path, size: int, slots: int) -> list[Step]:
     """Run once more and write down what is sent to the database."""
     steps: list[Step] = []
-    original_run, original_write = Transaction.run, SqliteDialect.write
+    original_run, original_write = Transaction.run, SqliteDialect.begin_write
 
     class Recorder:
         def __init__(self, cursor: Any) -> None:
@@ -106,7 +106,7 @@ def record(path: Path, size: int, slots: int) -> list[Step]:
         steps.append(("BEGIN", durable))
         return original_write(self, engine, durable=durable)
 
-    with patch.object(Transaction, "run", run_recorded), patch.object(SqliteDialect, "write", write_recorded):
+    with patch.object(Transaction, "run", run_recorded), patch.object(SqliteDialect, "begin_write", write_recorded):
         run(path, size, slots)
     return [step for step in steps if step[0] != "BEGIN" or isinstance(step[1], bool)]
 

@@ -25,9 +25,9 @@ from holdfast.clock import SystemClock
 from holdfast.db.sqlite import PRAGMAS
 from holdfast.documents.add import Upload
 from holdfast.engine.executor import Executor
-from holdfast.llm.base import Embedded, SameModels, never
+from holdfast.llm.base import DelegatedModelInfo, Embeddings, never_stop
 from holdfast.settings import Settings
-from holdfast.wiring import Library, open_settings
+from holdfast.wiring import Library, open_configured_store
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator, Sequence
@@ -54,17 +54,17 @@ class InstantProvider:
         self._pause = pause
         self._pool = np.random.default_rng(7).standard_normal((4096, DIMENSION)).astype(np.float32)
 
-    def metered(self, meter: Meter) -> Provider:
+    def with_meter(self, meter: Meter) -> Provider:
         return Accounted(self, meter) if self.paid else self
 
-    def embed(self, texts: Sequence[str]) -> Embedded:
+    def embed(self, texts: Sequence[str]) -> Embeddings:
         return next(self.embed_parts(texts))
 
-    def embed_parts(self, texts: Sequence[str], enough: Callable[[], bool] = never) -> Iterator[Embedded]:  # noqa: ARG002
+    def embed_parts(self, texts: Sequence[str], enough: Callable[[], bool] = never_stop) -> Iterator[Embeddings]:  # noqa: ARG002
         self.texts += len(texts)
         time.sleep(self._pause)
         rows = [int.from_bytes(hashlib.blake2b(text.encode(), digest_size=2).digest()) & 4095 for text in texts]
-        yield Embedded(places=tuple(range(len(texts))), vectors=self._pool[rows])
+        yield Embeddings(positions=tuple(range(len(texts))), vectors=self._pool[rows])
 
     def complete(self, prompt: Prompt) -> Completion:
         raise NotImplementedError(prompt)
@@ -76,7 +76,7 @@ class InstantProvider:
         pass
 
 
-class Accounted(SameModels):
+class Accounted(DelegatedModelInfo):
     """The same provider where every call passes a meter."""
 
     def __init__(self, provider: InstantProvider, meter: Meter) -> None:
@@ -86,13 +86,13 @@ class Accounted(SameModels):
         self.complete = provider.complete
         self.stream = provider.stream
 
-    def embed(self, texts: Sequence[str]) -> Embedded:
+    def embed(self, texts: Sequence[str]) -> Embeddings:
         return next(self.embed_parts(texts))
 
-    def embed_parts(self, texts: Sequence[str], enough: Callable[[], bool] = never) -> Iterator[Embedded]:
-        with self._meter.request(self._provider.embedding_model, texts) as bill:
+    def embed_parts(self, texts: Sequence[str], enough: Callable[[], bool] = never_stop) -> Iterator[Embeddings]:
+        with self._meter.open_request(self._provider.embedding_model, texts) as bill:
             found = list(self._provider.embed_parts(texts, enough))
-            bill.reported(len(texts), 0)
+            bill.report_tokens(len(texts), 0)
         yield from found
 
 
@@ -125,10 +125,10 @@ class Shop:
     def __init__(self, folder: Path, kinds: tuple[str, ...], provider: InstantProvider) -> None:
         self.path = folder / "holdfast.db"
         settings = Settings(database=f"sqlite:///{self.path}", data=str(folder / "blobs"))
-        self.store = open_settings(settings)
+        self.store = open_configured_store(settings)
         self.library = Library(self.store, settings, embedder=provider)
-        base = self.library.catalogue.find_base("bench")
-        self.base = base or self.library.catalogue.create_base(
+        base = self.library.catalog.find_base("bench")
+        self.base = base or self.library.catalog.create_base(
             "bench", BaseSettings(indexes=kinds, chunk_size=SIZE, chunk_overlap=OVERLAP)
         )
         self.worker = Executor(
@@ -136,13 +136,13 @@ class Shop:
         )
 
     def put(self, uploads: Sequence[Upload]) -> None:
-        self.library.adding.put(self.base, uploads)
+        self.library.adder.put(self.base, uploads)
         while self.worker.run_next(100):
             pass
 
     def rows(self, sql: str) -> list[Any]:
         with self.store.database.reading() as tx:
-            return tx.plain(sql)
+            return tx.run_sql(sql)
 
 
 def documents(count: int, *, edited: int = 0) -> list[Upload]:
@@ -284,11 +284,11 @@ def measure_query(count: int = DOCUMENTS) -> float:
     with TemporaryDirectory() as folder:
         shop = Shop(Path(folder), ("vector",), InstantProvider())
         shop.put(documents(count))
-        shop.library.searching.channel(shop.base, "vector", "warm up", 10)
+        shop.library.searcher.search_channel(shop.base, "vector", "warm up", 10)
         times = []
         for number in range(50):
             started = time.process_time()
-            shop.library.searching.channel(shop.base, "vector", f"query {number}", 10)
+            shop.library.searcher.search_channel(shop.base, "vector", f"query {number}", 10)
             times.append(time.process_time() - started)
         shop.store.close()
     return 1000 * sorted(times)[len(times) // 2]

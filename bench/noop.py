@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from holdfast.engine.admission import Request
 from holdfast.engine.dependencies import SlotSpec
-from holdfast.engine.slot import Built
+from holdfast.engine.slot import BuildResult
 from holdfast.engine.states import Operation
 
 if TYPE_CHECKING:
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 
 class Noop:
-    def build(self, task: Task) -> Built:  # noqa: ARG002
-        return Built()
+    def build(self, task: Task) -> BuildResult:  # noqa: ARG002
+        return BuildResult()
 
     def remove(self, task: Task) -> None:
         """Nothing was built."""

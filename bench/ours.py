@@ -9,7 +9,7 @@ from tempfile import TemporaryDirectory
 
 from bench.noop import request
 from holdfast.settings import Settings
-from holdfast.wiring import crew, open_scheduler, open_settings
+from holdfast.wiring import make_worker, open_configured_store, open_scheduler
 
 POLL_SECONDS = 0.005
 
@@ -39,8 +39,8 @@ def _measure(mode: str, size: int, jobs: int, workers: int = 1) -> OurResult:
     with TemporaryDirectory() as folder:
         settings = Settings(database=f"sqlite:///{Path(folder) / 'holdfast.db'}", workers=workers, claim_batch=500)
         scheduler = open_scheduler(settings)
-        store = open_settings(settings)
-        scheduler.start(crew(settings, "bench.noop:indexers"))
+        store = open_configured_store(settings)
+        scheduler.start(make_worker(settings, "bench.noop:indexers"))
         try:
             store.admit([request("warm-up")])
             _wait(store)

@@ -20,7 +20,7 @@ import numpy as np
 
 from bench.indexing import DIMENSION, InstantProvider, Shop
 from holdfast.documents.add import Upload
-from holdfast.llm.base import Embedded, never
+from holdfast.llm.base import Embeddings, never_stop
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -44,13 +44,13 @@ class MeaningProvider(InstantProvider):
         super().__init__()
         self._known: dict[str, int] = {}
 
-    def embed_parts(self, texts: Sequence[str], enough: Callable[[], bool] = never) -> Iterator[Embedded]:  # noqa: ARG002
+    def embed_parts(self, texts: Sequence[str], enough: Callable[[], bool] = never_stop) -> Iterator[Embeddings]:  # noqa: ARG002
         known, pool = self._known, self._pool
         vectors = np.zeros((len(texts), DIMENSION), dtype=np.float32)
         for place, text in enumerate(texts):
             words = text.lower().split() or [""]
             vectors[place] = pool[[known.setdefault(word, len(known)) % len(pool) for word in words]].mean(axis=0)
-        yield Embedded(places=tuple(range(len(texts))), vectors=vectors)
+        yield Embeddings(positions=tuple(range(len(texts))), vectors=vectors)
 
 
 class Writer:
@@ -133,14 +133,14 @@ def report(goals: dict[str, bool], folder: Path | None = None) -> dict[str, Any]
         fill(shop, writer)
         ((chunks,),) = shop.rows("SELECT count(*) FROM library_chunks")
         print(f"Searching {chunks:,} chunks, written in {time.process_time() - started:.0f} s of CPU; SQLite")
-        searching = shop.library.searching
+        searching = shop.library.searcher
         queries = writer.queries(CHUNKS // (2 * SECTIONS), 5 * (WARM + ASKED))
         before, started = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.process_time()
         searching.search(shop.base, queries[0])
         first = time.process_time() - started
         print(f"  the first query, which measures the base and fills what is kept in memory: {first:.1f} s of CPU")
         asks: dict[str, Callable[[str], object]] = {
-            kind: lambda query, kind=kind: searching.channel(shop.base, kind, query, 10)  # type: ignore[misc]
+            kind: lambda query, kind=kind: searching.search_channel(shop.base, kind, query, 10)  # type: ignore[misc]
             for kind in KINDS
         }
         asks["hybrid"] = lambda query: searching.search(shop.base, query)

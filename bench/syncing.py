@@ -8,9 +8,9 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from bench.indexing import InstantProvider, Shop
-from holdfast.catalog.repository import Kind
+from holdfast.catalog.repository import ItemKind
 from holdfast.documents.add import Upload
-from holdfast.sources.folder import Found, scan
+from holdfast.sources.folder import FoundFile, scan
 
 FILES, FOLDERS = 10_000, 200
 MOST = 3.0  # times the time of reading the folder
@@ -48,12 +48,12 @@ def _fill(root: Path) -> None:
 
 
 def _add(shop: Shop, root: Path) -> None:
-    shop.library.adding.add(shop.base, [Upload("folder", kind=Kind.DIRECTORY, source=str(root))])
+    shop.library.adder.add(shop.base, [Upload("folder", kind=ItemKind.DIRECTORY, source=str(root))])
     _work(shop)
 
 
 def _look(shop: Shop, item: int) -> None:
-    shop.library.requesting.look(shop.base, [item])
+    shop.library.operations.refresh(shop.base, [item])
     _work(shop)
 
 
@@ -63,7 +63,7 @@ def _work(shop: Shop) -> None:
 
 
 def _read(root: Path) -> int:
-    return sum(1 for entry in scan(root) if isinstance(entry, Found))
+    return sum(1 for entry in scan(root) if isinstance(entry, FoundFile))
 
 
 def _rows(shop: Shop) -> list[Any]:

@@ -21,7 +21,7 @@ from holdfast.documents.add import Upload
 from holdfast.engine.executor import Executor
 from holdfast.search.fusion import HYBRID
 from holdfast.settings import Settings
-from holdfast.wiring import Library, open_settings
+from holdfast.wiring import Library, open_configured_store
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -76,22 +76,22 @@ def main(folder: str, most: int | None = None) -> int:
     data = load(Path(folder))
     with TemporaryDirectory() as where:
         settings = Settings(database=f"sqlite:///{where}/holdfast.db", data=f"{where}/blobs")
-        store = open_settings(settings)
+        store = open_configured_store(settings)
         library = Library(store, settings)
-        base = library.catalogue.create_base("eval", BaseSettings(indexes=("vector", "fulltext", "graph")))
+        base = library.catalog.create_base("eval", BaseSettings(indexes=("vector", "fulltext", "graph")))
         started = time.process_time()
-        library.adding.put(base, data.documents)
+        library.adder.put(base, data.documents)
         worker = Executor(store, library.indexers(), holder="eval", clock=SystemClock(), rules=settings.rules)
         while worker.run_next(100):
             pass
         print(f"{len(data.documents)} documents indexed in {time.process_time() - started:.1f} s of CPU")
         queries = data.queries[:most]
         sums: dict[str, list[float]] = {name: [0.0] * (1 + len(CUTS)) for name in CHANNELS}
-        library.searching.compare(base, queries[0][1])  # measures the base, once
+        library.searcher.compare_channels(base, queries[0][1])  # measures the base, once
         times = []
         for query, text in queries:
             started = time.process_time()
-            found = library.searching.compare(base, text)
+            found = library.searcher.compare_channels(base, text)
             times.append(time.process_time() - started)
             relevant = data.relevant[query]
             for name in CHANNELS:
@@ -99,7 +99,7 @@ def main(folder: str, most: int | None = None) -> int:
                 shares = [sum(one in relevant for one in documents[:cut]) / len(relevant) for cut in CUTS]
                 for place, value in enumerate([ndcg(documents, relevant), *shares]):
                     sums[name][place] += value
-        measured = library.searching.measured(base)
+        measured = library.searcher.get_calibration(base)
         store.close()
     table = {name: [round(value / len(queries), 4) for value in values] for name, values in sums.items()}
     heads = ["nDCG@10", *(f"R@{cut}" for cut in CUTS)]
@@ -108,7 +108,10 @@ def main(folder: str, most: int | None = None) -> int:
         print(f"{name:10}" + "".join(f"{value:10.4f}" for value in values))
     milliseconds = 1000 * sorted(times)[len(times) // 2]
     weights = ", ".join(f"{name} {weight:.2f}" for name, weight in measured.weights.items())
-    print(f"{milliseconds:.1f} ms of CPU a query (median, all channels); trusted: {weights}, ties {measured.ties:.2f}")
+    print(
+        f"{milliseconds:.1f} ms of CPU a query (median, all channels); "
+        f"trusted: {weights}, ties {measured.link_trust:.2f}"
+    )
     result = {name: dict(zip(heads, values, strict=True)) for name, values in table.items()}
     print(json.dumps({"set": Path(folder).name, "queries": len(queries), "ms": round(milliseconds, 1), **result}))
     return 0

@@ -18,7 +18,7 @@ from holdfast.documents.add import Upload
 from holdfast.engine.executor import Executor
 from holdfast.engine.states import Status
 from holdfast.settings import Settings
-from holdfast.wiring import Library, open_settings
+from holdfast.wiring import Library, open_configured_store
 
 ENDED = {Status.SUCCESS, Status.DEGRADED, Status.FAILED}
 
@@ -27,10 +27,10 @@ def main(folder: Path) -> int:
     files = sorted(file for file in folder.rglob("*") if file.is_file())
     with TemporaryDirectory() as where:
         settings = Settings(database=f"sqlite:///{where}/holdfast.db", data=f"{where}/blobs", attempts=1)
-        store = open_settings(settings)
+        store = open_configured_store(settings)
         library = Library(store, settings)
-        base = library.catalogue.create_base("files", BaseSettings(indexes=("vector", "fulltext", "graph")))
-        library.adding.put(base, [Upload(str(file.relative_to(folder)), file.read_bytes()) for file in files])
+        base = library.catalog.create_base("files", BaseSettings(indexes=("vector", "fulltext", "graph")))
+        library.adder.put(base, [Upload(str(file.relative_to(folder)), file.read_bytes()) for file in files])
         worker = Executor(store, library.indexers(), holder="files", clock=SystemClock(), rules=settings.rules)
         longest, started = 0.0, time.monotonic()
         while worker.run_next(1):

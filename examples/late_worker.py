@@ -8,7 +8,7 @@ from holdfast.clock import Moment, micros
 from holdfast.engine.admission import Request
 from holdfast.engine.dependencies import SlotSpec
 from holdfast.engine.rules import Rules
-from holdfast.engine.slot import Built
+from holdfast.engine.slot import BuildResult
 from holdfast.engine.states import Operation
 from holdfast.engine.store.base import Completion
 from holdfast.engine.store.factory import open_store
@@ -43,11 +43,11 @@ def main() -> None:
 
     (bob,) = store.claim_next(["vector"], "bob", 1)
     print(f"bob claims report.pdf with fence {bob.fence}")
-    store.complete([Completion(ticket=bob, built=Built())])
+    store.complete([Completion(ticket=bob, built=BuildResult())])
     print(f"bob has built report.pdf: {store.owner('shelf', 'report.pdf').status}")
 
     try:
-        store.complete([Completion(ticket=alice, built=Built())])
+        store.complete([Completion(ticket=alice, built=BuildResult())])
     except StaleLease:
         print("alice wakes up: refused, the slot was taken over")
 

@@ -26,7 +26,7 @@ if not TYPE_CHECKING:  # a type checker sees the imports above, and nothing else
         """Import a public name, and what it needs, when it is used for the first time."""
         if name not in _DOORS:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        from holdfast.extras import required  # noqa: PLC0415
+        from holdfast.extras import importing_extra  # noqa: PLC0415
 
-        with required("documents"):
+        with importing_extra("documents"):
             return getattr(import_module(_DOORS[name]), name)

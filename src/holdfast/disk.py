@@ -14,9 +14,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 # No space, a quota, or a limit on the size of one file: in each case the disk does not accept the bytes.
-FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
-DATA = "in the data folder (HOLDFAST_DATA)"
-TEMPORARY = "in the temporary folder (TMPDIR)"
+DISK_FULL_ERRNOS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+IN_DATA_FOLDER = "in the data folder (HOLDFAST_DATA)"
+IN_TEMPORARY_FOLDER = "in the temporary folder (TMPDIR)"
 
 
 @contextmanager
@@ -25,12 +25,12 @@ def reporting_full_disk(place: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if error.errno not in FULL:
+        if error.errno not in DISK_FULL_ERRNOS:
             raise
-        raise disk_full(error, place) from error
+        raise make_disk_full_error(error, place) from error
 
 
-def disk_full(error: OSError, place: str = "") -> StoreFull:
+def make_disk_full_error(error: OSError, place: str = "") -> StoreFull:
     """Describe a full disk; the caller guarantees that nothing was written."""
     where = f" {place}" if place else ""
     return StoreFull(f"The disk is full. Nothing was written; free some space{where} and try again. ({error.strerror})")

@@ -206,7 +206,7 @@ class BaseFailed(HoldfastError):
         super().__init__(f"Base {base!r} has failed: {reason} Repair it, or delete it; nothing was changed.")
 
 
-class NotNow(HoldfastError):
+class StateConflict(HoldfastError):
     """Something cannot be done while things stand as they do."""
 
     code = "not_now"
@@ -216,7 +216,7 @@ class NotNow(HoldfastError):
         self.code = self.reason = reason
 
 
-class Conflict(NotNow):
+class Conflict(StateConflict):
     """A request made no new work, because of a job or a document that it names; nothing was changed."""
 
     def __init__(
@@ -236,7 +236,7 @@ class Conflict(NotNow):
         self.job = job
 
 
-class ChangedMeanwhile(HoldfastError):
+class PreconditionFailed(HoldfastError):
     """A document has another generation than whoever asked has seen; nothing was changed."""
 
     code = "changed_meanwhile"
@@ -264,7 +264,7 @@ class BadSecretKey(HoldfastError):
     code = "secret_key"
 
 
-class BadAnswer(HoldfastError):
+class BadResponse(HoldfastError):
     """A server did not answer as Holdfast does, or not at all."""
 
     code = "bad_answer"
@@ -317,7 +317,7 @@ class StoreTooNew(StoreError):
     """The database was written by a newer version of Holdfast."""
 
 
-class WorkFailed(HoldfastError):
+class GuardedWorkFailed(HoldfastError):
     """Guarded work ended as failed; raised so that whoever carried its message shows it so."""
 
     code = "work_failed"
@@ -355,7 +355,7 @@ class Outage(Transient):
     """The provider is down for everybody: wait, and do not hold it against this slot."""
 
 
-class Paused(Outage):
+class RetryLater(Outage):
     """Nobody asks the provider for now: wait exactly `retry_after`, and do not hold it against this slot."""
 
 

@@ -11,7 +11,7 @@ from holdfast.errors import MissingExtra
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-EXTRA_OF: Mapping[str, str] = {
+EXTRA_BY_MODULE: Mapping[str, str] = {
     module: extra
     for extra, modules in {
         "celery": "celery kombu redis",
@@ -24,41 +24,41 @@ EXTRA_OF: Mapping[str, str] = {
     }.items()
     for module in modules.split()
 }
-INCLUDED: Mapping[str, frozenset[str]] = {
+INCLUDED_EXTRAS: Mapping[str, frozenset[str]] = {
     "mcp": frozenset({"client", "documents"}),
     "server": frozenset({"client", "documents"}),
 }
 
 
-def require(extra: str) -> None:
+def require_extra(extra: str) -> None:
     """Raise `MissingExtra` if a package that an extra installs is missing; loads none of them.
 
     For programs that load most packages later: they say it before they create files or start processes.
     """
-    for module, home in EXTRA_OF.items():
+    for module, home in EXTRA_BY_MODULE.items():
         if home == extra and find_spec(module) is None:
             raise MissingExtra(module, extra)
 
 
 @contextmanager
-def required(extra: str) -> Iterator[None]:
+def importing_extra(extra: str) -> Iterator[None]:
     """Import packages that an extra installs; raises `MissingExtra` if one of them is not installed."""
     try:
         yield
     except ModuleNotFoundError as error:
-        missing = missing_extra(error, extra)
+        missing = find_missing_extra(error, extra)
         if missing is None:
             raise
         raise missing from error
 
 
-def missing_extra(error: ModuleNotFoundError, wanted: str = "") -> MissingExtra | None:
+def find_missing_extra(error: ModuleNotFoundError, wanted: str = "") -> MissingExtra | None:
     """Return which extra to install, or None if the module belongs to none.
 
     That is the extra that was `wanted`, if it includes the missing module: nobody has to install one after the other.
     """
     module = (error.name or "").partition(".")[0]
-    extra = EXTRA_OF.get(module)
+    extra = EXTRA_BY_MODULE.get(module)
     if extra is None:
         return None
-    return MissingExtra(module, wanted if extra in INCLUDED.get(wanted, ()) else extra)
+    return MissingExtra(module, wanted if extra in INCLUDED_EXTRAS.get(wanted, ()) else extra)

@@ -14,16 +14,16 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from holdfast import __version__
 from holdfast.errors import Conflict, HoldfastError, Unauthorized
-from holdfast.extras import required
+from holdfast.extras import importing_extra
 from holdfast.service.client import Holdfast
 
-with required("mcp"):
+with importing_extra("mcp"):
     from mcp.server.mcpserver import Context, MCPServer
     from mcp.server.mcpserver.exceptions import ToolError
     from mcp_types import ToolAnnotations
     from pydantic import TypeAdapter, ValidationError
 
-    from holdfast.service.local import Local
+    from holdfast.service.local import LocalService
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -40,12 +40,12 @@ INSTRUCTIONS = (
     "Holdfast holds bases of documents. List the bases, search one of them, and open what a hit names: `document` and "
     "`chunk` of a hit lead to the passage with what stands around it. Say which documents an answer rests on."
 )
-LOOKS = ToolAnnotations(read_only_hint=True, open_world_hint=False)
-CHANGES = ToolAnnotations(read_only_hint=False, destructive_hint=False, idempotent_hint=True)
-REMOVES = ToolAnnotations(read_only_hint=False, destructive_hint=True, idempotent_hint=True)
-MOST_HITS = 20
-LONGEST_READ = 50_000
-PATH = "/mcp"
+READ_ONLY = ToolAnnotations(read_only_hint=True, open_world_hint=False)
+MUTATING = ToolAnnotations(read_only_hint=False, destructive_hint=False, idempotent_hint=True)
+DESTRUCTIVE = ToolAnnotations(read_only_hint=False, destructive_hint=True, idempotent_hint=True)
+MAX_HITS = 20
+MAX_READ_CHARS = 50_000
+HTTP_PATH = "/mcp"
 
 
 def run(
@@ -65,38 +65,38 @@ def run(
         from holdfast.api.listen import listen  # noqa: PLC0415 - needed for HTTP alone
 
         with listen("127.0.0.1", port) as listening:
-            address = f"http://127.0.0.1:{listening.getsockname()[1]}{PATH}"
+            address = f"http://127.0.0.1:{listening.getsockname()[1]}{HTTP_PATH}"
             print(f"MCP at {address}", file=sys.stderr, flush=True)  # noqa: T201 - a command that tells its address
-            web_server(server).run(sockets=[listening])
+            make_http_server(server).run(sockets=[listening])
 
 
-def web_server(server: MCPServer[Any], **config: Any) -> uvicorn.Server:
+def make_http_server(server: MCPServer[Any], **config: Any) -> uvicorn.Server:
     """Return what serves the tools over HTTP, with the limits and deadlines of every server of ours."""
     import uvicorn  # noqa: PLC0415 - needed for HTTP alone
 
-    from holdfast.api.connections import ConnectionLimits, limited  # noqa: PLC0415
+    from holdfast.api.connections import ConnectionLimits, make_limited_protocol  # noqa: PLC0415
 
-    app = server.streamable_http_app(streamable_http_path=PATH, host="127.0.0.1")
-    protocol = limited(ConnectionLimits.of_process())
+    app = server.streamable_http_app(streamable_http_path=HTTP_PATH, host="127.0.0.1")
+    protocol = make_limited_protocol(ConnectionLimits.for_process())
     return uvicorn.Server(uvicorn.Config(app, **{"http": protocol, "log_config": None, "access_log": False} | config))
 
 
 def make_server(library: Holdfast, *, writes: bool = False) -> MCPServer[Any]:
     """Make a server of a library's tools."""
-    server = Server("holdfast", instructions=INSTRUCTIONS, version=__version__)
-    tools = Tools(library)
+    server = ToolServer("holdfast", instructions=INSTRUCTIONS, version=__version__)
+    tools = McpTools(library)
     offered: dict[Callable[..., Any], ToolAnnotations] = dict.fromkeys(
-        (tools.list_bases, tools.search, tools.read_document, tools.read_passage, tools.status), LOOKS
+        (tools.list_bases, tools.search, tools.read_document, tools.read_passage, tools.status), READ_ONLY
     )
     if writes:
-        offered |= dict.fromkeys((tools.add_note, tools.add_url, tools.retry_document), CHANGES)
-        offered[tools.delete_document] = REMOVES
+        offered |= dict.fromkeys((tools.add_note, tools.add_url, tools.retry_document), MUTATING)
+        offered[tools.delete_document] = DESTRUCTIVE
     for tool, kind in offered.items():
-        server.add_tool(_explained(tool), name=tool.__name__, annotations=kind)
+        server.add_tool(_report_errors(tool), name=tool.__name__, annotations=kind)
     return server
 
 
-class Server(MCPServer[Any]):
+class ToolServer(MCPServer[Any]):
     """A server that reports wrong arguments with the code that HTTP has for them."""
 
     async def call_tool(self, name: str, arguments: dict[str, Any], context: Context[Any, Any] | None = None) -> Any:
@@ -107,10 +107,12 @@ class Server(MCPServer[Any]):
             if not isinstance(error.__cause__, ValidationError):
                 raise
             wrong = [f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.__cause__.errors()]
-            raise ToolError(f"Error executing tool {name}: {_written('invalid_request', '; '.join(wrong))}") from error
+            raise ToolError(
+                f"Error executing tool {name}: {_error_json('invalid_request', '; '.join(wrong))}"
+            ) from error
 
 
-class Tools:
+class McpTools:
     """What a language model can do with a library."""
 
     def __init__(self, library: Holdfast) -> None:
@@ -118,7 +120,7 @@ class Tools:
 
     def list_bases(self, context: Context[Any, Any]) -> list[dict[str, Any]]:
         """List the bases: collections of documents that are searched together."""
-        side = self._side(context)
+        side = self._service_for(context)
         return [
             {"name": base.name, "status": base.status, "documents": side.bases.counts(base.name).documents}
             for base in side.bases.list()
@@ -129,54 +131,57 @@ class Tools:
 
         `notices` names channels that could not be searched now, and why.
         """
-        hits = self._side(context).asking.search(base, query, limit=max(1, min(limit, MOST_HITS)))
-        return {"hits": [_plain(hit) for hit in hits], "notices": [_plain(notice) for notice in hits.notices]}
+        hits = self._service_for(context).asking.search(base, query, limit=max(1, min(limit, MAX_HITS)))
+        return {
+            "hits": [_to_jsonable(hit) for hit in hits],
+            "notices": [_to_jsonable(notice) for notice in hits.notices],
+        }
 
     def read_document(
         self, base: str, document: int, context: Context[Any, Any], start: int = 0, length: int = 20_000
     ) -> dict[str, Any]:
         """Read the text of a document, or a part of it; `following` says where the next part begins."""
-        length = max(1, min(length, LONGEST_READ))
-        return _plain(self._side(context).documents.text(base, document, start=start, length=length))
+        length = max(1, min(length, MAX_READ_CHARS))
+        return _to_jsonable(self._service_for(context).documents.text(base, document, start=start, length=length))
 
     def read_passage(self, base: str, document: int, chunk: int, context: Context[Any, Any]) -> dict[str, Any]:
         """Open the passage that a hit names, with what stands around it."""
-        return _plain(self._side(context).documents.passage(base, document, chunk))
+        return _to_jsonable(self._service_for(context).documents.passage(base, document, chunk))
 
     def status(self, base: str, document: int, context: Context[Any, Any]) -> dict[str, Any]:
         """Tell how a document stands: whether it can be searched, how far it is, why it waits, what went wrong."""
-        return _plain(self._side(context).documents.get(base, document))
+        return _to_jsonable(self._service_for(context).documents.get(base, document))
 
     def add_note(self, base: str, name: str, text: str, context: Context[Any, Any]) -> dict[str, Any]:
         """Add a text under a name; the same name with another text is refused."""
-        return _plain(self._side(context).documents.note(base, name, text))
+        return _to_jsonable(self._service_for(context).documents.note(base, name, text))
 
     def add_url(self, base: str, address: str, context: Context[Any, Any]) -> dict[str, Any]:
         """Add a page of the web, which is fetched and indexed."""
-        return _plain(self._side(context).documents.url(base, address))
+        return _to_jsonable(self._service_for(context).documents.url(base, address))
 
     def retry_document(self, base: str, document: int, context: Context[Any, Any]) -> dict[str, Any]:
         """Build what failed or is lacking of a document; of one that is being deleted, try the clean-up again."""
-        return _plain(self._side(context).documents.retry(base, document))
+        return _to_jsonable(self._service_for(context).documents.retry(base, document))
 
     def delete_document(self, base: str, document: int, context: Context[Any, Any]) -> dict[str, Any]:
         """Delete a document with all below it; it cannot be brought back."""
-        return _plain(self._side(context).documents.delete(base, document))
+        return _to_jsonable(self._service_for(context).documents.delete(base, document))
 
-    def _side(self, context: Context[Any, Any]) -> Any:
+    def _service_for(self, context: Context[Any, Any]) -> Any:
         """Return the library as whoever asks sees it: over HTTP by his key, where there are keys."""
         request = context.request_context.request
         library = self._library.local
-        if request is None or library is None or not library.keys.exist():
+        if request is None or library is None or not library.keys.any_created():
             return self._library
         scheme, _, secret = request.headers.get("authorization", "").partition(" ")
         key = library.keys.verify(secret.strip()) if scheme.lower() == "bearer" else None
         if key is None:
             raise Unauthorized("This library has keys; send one as `Authorization: Bearer hf_…`.")
-        return Local(library, key.caller)
+        return LocalService(library, key.caller)
 
 
-def _explained(tool: Callable[P, T]) -> Callable[P, T]:
+def _report_errors(tool: Callable[P, T]) -> Callable[P, T]:
     """Report the errors of a tool with the codes that every interface has."""
 
     @wraps(tool)
@@ -184,25 +189,27 @@ def _explained(tool: Callable[P, T]) -> Callable[P, T]:
         try:
             return tool(*given, **named)
         except HoldfastError as error:
-            raise ToolError(_written(error.code, str(error), **_details(error))) from error
+            raise ToolError(_error_json(error.code, str(error), **_error_details(error))) from error
         except Exception as error:
             log.exception("mcp.failed tool=%s", tool.__name__)
-            raise ToolError(_written("internal_error", "An unexpected error; the log of the server has it.")) from error
+            raise ToolError(
+                _error_json("internal_error", "An unexpected error; the log of the server has it.")
+            ) from error
 
     return explained
 
 
-def _details(error: HoldfastError) -> dict[str, Any]:
+def _error_details(error: HoldfastError) -> dict[str, Any]:
     details: dict[str, Any] = {"subcode": error.subcode} if error.subcode else {}
     if isinstance(error, Conflict):
         details |= {"verdict": error.verdict, "status": error.status, "document": error.document, "job": error.job}
     return details
 
 
-def _written(code: str, message: str, **details: Any) -> str:
+def _error_json(code: str, message: str, **details: Any) -> str:
     return json.dumps({"code": code, "message": message, **details}, ensure_ascii=False)
 
 
-def _plain(value: Any) -> dict[str, Any]:
+def _to_jsonable(value: Any) -> dict[str, Any]:
     plain: dict[str, Any] = TypeAdapter(type(value)).dump_python(value, mode="json")
     return plain

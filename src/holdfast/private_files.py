@@ -12,28 +12,28 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("holdfast")
 
-FOLDER, FILE = 0o700, 0o600
-OTHERS = 0o077
+FOLDER_MODE, FILE_MODE = 0o700, 0o600
+OTHERS_MASK = 0o077
 
 
-def private_folder(path: Path) -> None:
+def make_private_folder(path: Path) -> None:
     """Create a folder of ours for its owner alone, or close one that is open to others."""
-    path.mkdir(mode=FOLDER, parents=True, exist_ok=True)
-    close_to_others(path)
+    path.mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
+    restrict_to_owner(path)
 
 
-def private_file(path: str | Path, flags: int) -> int:
+def open_private_file(path: str | Path, flags: int) -> int:
     """Open a file, as `opener` of `open` does; a new one is for its owner alone."""
-    descriptor = os.open(path, flags | os.O_CLOEXEC, FILE)
-    if os.fstat(descriptor).st_mode & OTHERS:
+    descriptor = os.open(path, flags | os.O_CLOEXEC, FILE_MODE)
+    if os.fstat(descriptor).st_mode & OTHERS_MASK:
         try:
-            os.fchmod(descriptor, FILE)
+            os.fchmod(descriptor, FILE_MODE)
         except PermissionError:
             _warn(path)
     return descriptor
 
 
-def close_to_others(path: Path) -> None:
+def restrict_to_owner(path: Path) -> None:
     """Take away the rights of other users; a folder that all users share (with the sticky bit) stays as it is.
 
     The file is not opened: closing a database file would drop the locks that SQLite holds on it.
@@ -42,10 +42,10 @@ def close_to_others(path: Path) -> None:
         mode = path.stat().st_mode
     except OSError:
         return
-    if not mode & OTHERS or mode & stat.S_ISVTX:
+    if not mode & OTHERS_MASK or mode & stat.S_ISVTX:
         return
     try:
-        path.chmod(stat.S_IMODE(mode) & ~OTHERS)
+        path.chmod(stat.S_IMODE(mode) & ~OTHERS_MASK)
     except PermissionError:
         _warn(path)
 

@@ -16,17 +16,26 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.engine import RetryPolicy, Rules
 from holdfast.errors import BadSettings
-from holdfast.url_secrets import masked
+from holdfast.url_secrets import mask_secrets
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-PREFIX = "HOLDFAST_"
-DATABASE, DATA = "holdfast.db", "files"  # in the home folder
-KEYS = ("auto", "on")
-LOGS = ("", "debug", "info", "warning")
-LASTING = ("heartbeat", "stall", "overtaken", "period", "ring_again", "backoff", "lock_held_delay", "retention")
-COUNTED = (
+ENV_PREFIX = "HOLDFAST_"
+DATABASE_FILE, DATA_FOLDER = "holdfast.db", "files"  # in the home folder
+KEY_MODES = ("auto", "on")
+LOG_LEVELS = ("", "debug", "info", "warning")
+POSITIVE_DURATIONS = (
+    "heartbeat",
+    "stall",
+    "overtaken",
+    "period",
+    "ring_again",
+    "backoff",
+    "lock_held_delay",
+    "retention",
+)
+POSITIVE_COUNTS = (
     "workers",
     "claim_batch",
     "rings_per_worker",
@@ -36,12 +45,12 @@ COUNTED = (
     "streams",
     "streams_per_key",
 )
-UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
-LONGEST = timedelta(days=36_500)  # a hundred years; a database could not count much further
-DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)?")
+UNIT_SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+MAX_DURATION = timedelta(days=36_500)  # a hundred years; a database could not count much further
+DURATION_PATTERN = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)?")
 
 
-def _is(default: Any, meaning: str, *, secret: bool = False) -> Any:
+def _setting(default: Any, meaning: str, *, secret: bool = False) -> Any:
     return field(default=default, metadata={"meaning": meaning}, repr=not secret)
 
 
@@ -49,113 +58,129 @@ def _is(default: Any, meaning: str, *, secret: bool = False) -> Any:
 class Settings:
     """What can be set, with its default and its meaning."""
 
-    home: str = _is("", "folder of everything; empty: `holdfast` in the folder where your programs keep their data")
-    database: str = _is("", "address of the database; empty: a file in the home folder")
-    data: str = _is("", "folder for the bytes of documents; empty: in the home folder")
-    scheduler: str = _is("embedded", "how work is carried to workers")
-    workers: int = _is(2, "worker processes")
-    claim_batch: int = _is(100, "slots a worker claims at once, at most; of deleted documents, so many of each kind")
+    home: str = _setting(
+        "", "folder of everything; empty: `holdfast` in the folder where your programs keep their data"
+    )
+    database: str = _setting("", "address of the database; empty: a file in the home folder")
+    data: str = _setting("", "folder for the bytes of documents; empty: in the home folder")
+    scheduler: str = _setting("embedded", "how work is carried to workers")
+    workers: int = _setting(2, "worker processes")
+    claim_batch: int = _setting(
+        100, "slots a worker claims at once, at most; of deleted documents, so many of each kind"
+    )
 
-    lease: timedelta = _is(timedelta(seconds=120), "how long a claim holds without a renewal")
-    heartbeat: timedelta = _is(timedelta(seconds=30), "how often a claim is renewed and progress written")
-    deadline: timedelta = _is(timedelta(hours=6), "the longest an attempt may take")
-    stall: timedelta = _is(timedelta(minutes=45), "without progress for so long, work is taken over")
-    overtaken: timedelta = _is(timedelta(minutes=10), "queued for so long while younger work was claimed: stuck")
-    period: timedelta = _is(timedelta(seconds=30), "the reconciler looks at least this often")
-    ring_again: timedelta = _is(timedelta(seconds=60), "a ring without an answer is repeated after this time")
-    rings_per_worker: int = _is(2, "rings under way for each worker and kind, at most")
+    lease: timedelta = _setting(timedelta(seconds=120), "how long a claim holds without a renewal")
+    heartbeat: timedelta = _setting(timedelta(seconds=30), "how often a claim is renewed and progress written")
+    deadline: timedelta = _setting(timedelta(hours=6), "the longest an attempt may take")
+    stall: timedelta = _setting(timedelta(minutes=45), "without progress for so long, work is taken over")
+    overtaken: timedelta = _setting(timedelta(minutes=10), "queued for so long while younger work was claimed: stuck")
+    period: timedelta = _setting(timedelta(seconds=30), "the reconciler looks at least this often")
+    ring_again: timedelta = _setting(timedelta(seconds=60), "a ring without an answer is repeated after this time")
+    rings_per_worker: int = _setting(2, "rings under way for each worker and kind, at most")
 
-    attempts: int = _is(4, "attempts in one generation: the first and three more")
-    backoff: timedelta = _is(timedelta(seconds=60), "wait after the first failure; doubles each time")
-    backoff_cap: timedelta = _is(timedelta(minutes=15), "the longest wait between attempts")
-    backoff_jitter: float = _is(0.2, "share by which waits are spread")
-    lock_held_delay: timedelta = _is(timedelta(seconds=15), "guard: wait before asking again for a held lock")
-    lock_held_tries: int = _is(10, "guard: how often it asks before the delivery is skipped")
+    attempts: int = _setting(4, "attempts in one generation: the first and three more")
+    backoff: timedelta = _setting(timedelta(seconds=60), "wait after the first failure; doubles each time")
+    backoff_cap: timedelta = _setting(timedelta(minutes=15), "the longest wait between attempts")
+    backoff_jitter: float = _setting(0.2, "share by which waits are spread")
+    lock_held_delay: timedelta = _setting(timedelta(seconds=15), "guard: wait before asking again for a held lock")
+    lock_held_tries: int = _setting(10, "guard: how often it asks before the delivery is skipped")
 
-    retention: timedelta = _is(timedelta(days=30), "how long finished jobs, events and refusals are kept")
+    retention: timedelta = _setting(timedelta(days=30), "how long finished jobs, events and refusals are kept")
 
-    host: str = _is("127.0.0.1", "address that the server listens on")
-    port: int = _is(7340, "its port; if it is taken, the next free one")
-    hosts: str = _is("", "names beyond those of this machine that the server answers to, with commas")
-    key: str = _is("", "the key by which this program asks a server", secret=True)
-    keys: str = _is("auto", "`on`: every request needs a key; `auto`: not on this machine alone")
-    upload_limit: int = _is(200, "megabytes of a request, at most")
+    host: str = _setting("127.0.0.1", "address that the server listens on")
+    port: int = _setting(7340, "its port; if it is taken, the next free one")
+    hosts: str = _setting("", "names beyond those of this machine that the server answers to, with commas")
+    key: str = _setting("", "the key by which this program asks a server", secret=True)
+    keys: str = _setting("auto", "`on`: every request needs a key; `auto`: not on this machine alone")
+    upload_limit: int = _setting(200, "megabytes of a request, at most")
 
-    streams: int = _is(1000, "event streams that a server process holds open, at most; fewer if it may open few files")
-    streams_per_key: int = _is(100, "of them those of one key, at most; callers without a key count as one key")
+    streams: int = _setting(
+        1000, "event streams that a server process holds open, at most; fewer if it may open few files"
+    )
+    streams_per_key: int = _setting(100, "of them those of one key, at most; callers without a key count as one key")
 
-    secret_key: str = _is("", "encrypts webhook secrets; empty: the key file in the home folder", secret=True)
-    fetch_allow: str = _is("", "hosts and networks beyond the public web from which pages may be fetched")
-    folder_roots: str = _is("", "folders below which keys may sync folders of the server, with colons; empty: none")
-    webhook_allow: str = _is("", "hosts and networks beyond the public web to which webhooks may be sent")
+    secret_key: str = _setting("", "encrypts webhook secrets; empty: the key file in the home folder", secret=True)
+    fetch_allow: str = _setting("", "hosts and networks beyond the public web from which pages may be fetched")
+    folder_roots: str = _setting(
+        "", "folders below which keys may sync folders of the server, with colons; empty: none"
+    )
+    webhook_allow: str = _setting("", "hosts and networks beyond the public web to which webhooks may be sent")
 
-    log: str = _is("", "what a server and its workers tell: `debug`, `info` or `warning`; empty: `info`")
+    log: str = _setting("", "what a server and its workers tell: `debug`, `info` or `warning`; empty: `info`")
 
-    compact_limit: int = _is(512, "megabytes up to which a SQLite database is compacted by itself; 0: only on demand")
-    words_memory: int = _is(60, "megabytes of words that a process keeps for searching, on SQLite; 0: none")
+    compact_limit: int = _setting(
+        512, "megabytes up to which a SQLite database is compacted by itself; 0: only on demand"
+    )
+    words_memory: int = _setting(60, "megabytes of words that a process keeps for searching, on SQLite; 0: none")
 
-    embedding_url: str = _is("", "an endpoint in OpenAI's format that embeds; empty: this machine, without a network")
-    embedding_model: str = _is("", "the model that it embeds with")
-    embedding_key: str = _is("", "its key", secret=True)
-    embedding_price: float | None = _is(None, "what it costs for a million tokens; empty: not known")
-    chat_url: str = _is("", "an endpoint in OpenAI's format with a language model; empty: none")
-    chat_model: str = _is("", "the language model")
-    chat_key: str = _is("", "its key", secret=True)
-    chat_price_read: float | None = _is(None, "what a million tokens cost that it reads; empty: not known")
-    chat_price_written: float | None = _is(None, "what a million tokens cost that it writes; empty: not known")
+    embedding_url: str = _setting(
+        "", "an endpoint in OpenAI's format that embeds; empty: this machine, without a network"
+    )
+    embedding_model: str = _setting("", "the model that it embeds with")
+    embedding_key: str = _setting("", "its key", secret=True)
+    embedding_price: float | None = _setting(None, "what it costs for a million tokens; empty: not known")
+    chat_url: str = _setting("", "an endpoint in OpenAI's format with a language model; empty: none")
+    chat_model: str = _setting("", "the language model")
+    chat_key: str = _setting("", "its key", secret=True)
+    chat_price_read: float | None = _setting(None, "what a million tokens cost that it reads; empty: not known")
+    chat_price_written: float | None = _setting(None, "what a million tokens cost that it writes; empty: not known")
 
     def __post_init__(self) -> None:
-        self._settle()
+        self._fill_defaults()
         self._check_order()
         self._check_numbers()
-        self._check_words()
+        self._check_choices()
 
     def __repr__(self) -> str:
         shown = (f"{one.name}={getattr(self, one.name)!r}" for one in fields(self) if one.repr)
-        return masked(f"Settings({', '.join(shown)})")
+        return mask_secrets(f"Settings({', '.join(shown)})")
 
-    def _settle(self) -> None:
+    def _fill_defaults(self) -> None:
         """Fill in what follows from the home folder."""
-        home = Path(self.home).expanduser() if self.home else usual_home()
-        usual = {"home": str(home), "database": f"sqlite:///{home / DATABASE}", "data": str(home / DATA)}
+        home = Path(self.home).expanduser() if self.home else default_home()
+        usual = {"home": str(home), "database": f"sqlite:///{home / DATABASE_FILE}", "data": str(home / DATA_FOLDER)}
         for name, value in usual.items():
             if not getattr(self, name):
                 object.__setattr__(self, name, value)
 
     def _check_order(self) -> None:
-        self._require(self.heartbeat < self.lease, "heartbeat", "lease", "a claim would end before its renewal")
-        self._require(self.lease < self.deadline, "lease", "deadline", "an attempt would end before its claim")
-        self._require(self.backoff <= self.backoff_cap, "backoff", "backoff_cap", "no wait could be long enough")
+        self._require_shorter(self.heartbeat < self.lease, "heartbeat", "lease", "a claim would end before its renewal")
+        self._require_shorter(self.lease < self.deadline, "lease", "deadline", "an attempt would end before its claim")
+        self._require_shorter(
+            self.backoff <= self.backoff_cap, "backoff", "backoff_cap", "no wait could be long enough"
+        )
 
     def _check_numbers(self) -> None:
-        for name in LASTING:
+        for name in POSITIVE_DURATIONS:
             if getattr(self, name) <= timedelta():
-                raise BadSettings(f"{PREFIX}{name.upper()} must be longer than nothing.")
-        for name in COUNTED:
+                raise BadSettings(f"{ENV_PREFIX}{name.upper()} must be longer than nothing.")
+        for name in POSITIVE_COUNTS:
             if getattr(self, name) < 1:
-                raise BadSettings(f"{PREFIX}{name.upper()} must be at least 1, not {getattr(self, name)}.")
+                raise BadSettings(f"{ENV_PREFIX}{name.upper()} must be at least 1, not {getattr(self, name)}.")
         for name in ("embedding_price", "chat_price_read", "chat_price_written"):
             price = getattr(self, name)
             if price is not None and not 0 <= price < math.inf:
-                raise BadSettings(f"{PREFIX}{name.upper()} must be a price of 0 or more, not {price}.")
+                raise BadSettings(f"{ENV_PREFIX}{name.upper()} must be a price of 0 or more, not {price}.")
         if self.compact_limit < 0:
-            raise BadSettings(f"{PREFIX}COMPACT_LIMIT must be 0 or more megabytes, not {self.compact_limit}.")
+            raise BadSettings(f"{ENV_PREFIX}COMPACT_LIMIT must be 0 or more megabytes, not {self.compact_limit}.")
         if not 0 <= self.backoff_jitter < 1:
-            raise BadSettings(f"{PREFIX}BACKOFF_JITTER must be from 0 to below 1, not {self.backoff_jitter}.")
+            raise BadSettings(f"{ENV_PREFIX}BACKOFF_JITTER must be from 0 to below 1, not {self.backoff_jitter}.")
         if not 0 <= self.port < 2**16:
-            raise BadSettings(f"{PREFIX}PORT must be from 0 to 65535, not {self.port}.")
+            raise BadSettings(f"{ENV_PREFIX}PORT must be from 0 to 65535, not {self.port}.")
 
-    def _check_words(self) -> None:
-        if self.keys not in KEYS:
-            raise BadSettings(f"{PREFIX}KEYS is {self.keys!r}; write {' or '.join(KEYS)}.")
-        if self.log not in LOGS:
-            raise BadSettings(f"{PREFIX}LOG is {self.log!r}; write {', '.join(LOGS[1:])}, or nothing.")
+    def _check_choices(self) -> None:
+        if self.keys not in KEY_MODES:
+            raise BadSettings(f"{ENV_PREFIX}KEYS is {self.keys!r}; write {' or '.join(KEY_MODES)}.")
+        if self.log not in LOG_LEVELS:
+            raise BadSettings(f"{ENV_PREFIX}LOG is {self.log!r}; write {', '.join(LOG_LEVELS[1:])}, or nothing.")
         for root in self.allowed_roots:
             if not Path(root).is_absolute():
-                raise BadSettings(f"{PREFIX}FOLDER_ROOTS has {root!r}; write absolute paths, with colons between them.")
+                raise BadSettings(
+                    f"{ENV_PREFIX}FOLDER_ROOTS has {root!r}; write absolute paths, with colons between them."
+                )
         for purpose in ("embedding", "chat"):
             if bool(getattr(self, f"{purpose}_url")) != bool(getattr(self, f"{purpose}_model")):
-                name = f"{PREFIX}{purpose.upper()}"
+                name = f"{ENV_PREFIX}{purpose.upper()}"
                 raise BadSettings(f"{name}_URL and {name}_MODEL go together: set both or neither.")
 
     @property
@@ -170,11 +195,14 @@ class Settings:
             lease=self.lease,
             heartbeat=self.heartbeat,
             stall=self.stall,
-            overtaken=self.overtaken,
+            overtaken_after=self.overtaken,
             deadline=self.deadline,
             ring_again=self.ring_again,
             retry=RetryPolicy(
-                attempts=self.attempts, first=self.backoff, cap=self.backoff_cap, jitter=self.backoff_jitter
+                max_attempts=self.attempts,
+                first_delay=self.backoff,
+                max_delay=self.backoff_cap,
+                jitter=self.backoff_jitter,
             ),
         )
 
@@ -182,25 +210,27 @@ class Settings:
     def from_environment(cls, environment: Mapping[str, str] | None = None) -> Settings:
         """Read the settings; an unknown or unreadable one is refused, so that a typing error cannot hide."""
         environment = os.environ if environment is None else environment
-        given = {name[len(PREFIX) :].lower(): text for name, text in environment.items() if name.startswith(PREFIX)}
+        given = {
+            name[len(ENV_PREFIX) :].lower(): text for name, text in environment.items() if name.startswith(ENV_PREFIX)
+        }
         known = {one.name: one for one in fields(cls)}
         for name in given.keys() - known.keys():
             raise BadSettings(
-                f"There is no setting {PREFIX}{name.upper()}; known are "
-                + ", ".join(PREFIX + one.upper() for one in known)
+                f"There is no setting {ENV_PREFIX}{name.upper()}; known are "
+                + ", ".join(ENV_PREFIX + one.upper() for one in known)
                 + "."
             )
         return cls(**{name: _parse(name, text, known[name].default) for name, text in given.items()})
 
-    def _require(self, holds: bool, smaller: str, larger: str, why: str) -> None:
+    def _require_shorter(self, holds: bool, smaller: str, larger: str, why: str) -> None:
         if not holds:
             raise BadSettings(
-                f"{PREFIX}{smaller.upper()} ({getattr(self, smaller)}) must be shorter than {PREFIX}{larger.upper()} "
-                f"({getattr(self, larger)}): {why}. Change one of them."
+                f"{ENV_PREFIX}{smaller.upper()} ({getattr(self, smaller)}) must be shorter than "
+                f"{ENV_PREFIX}{larger.upper()} ({getattr(self, larger)}): {why}. Change one of them."
             )
 
 
-def usual_home() -> Path:
+def default_home() -> Path:
     """Return the folder of everything where none is set."""
     kept = os.environ.get("XDG_DATA_HOME")
     return (Path(kept) if kept else Path.home() / ".local" / "share") / "holdfast"
@@ -210,21 +240,21 @@ def _parse(name: str, text: str, default: Any) -> Any:
     """Read a value in the manner of its default."""
     try:
         if isinstance(default, timedelta):
-            return _duration(text)
+            return _parse_duration(text)
         if default is None:
             return float(text) if text else None
         return type(default)(text)
     except ValueError as error:
         wanted = "a duration like 90, 30s, 45m, 6h or 30d" if isinstance(default, timedelta) else "a number"
-        raise BadSettings(f"{PREFIX}{name.upper()} is {text!r}; write {wanted}.") from error
+        raise BadSettings(f"{ENV_PREFIX}{name.upper()} is {text!r}; write {wanted}.") from error
 
 
-def _duration(text: str) -> timedelta:
-    match = DURATION.fullmatch(text.strip())
+def _parse_duration(text: str) -> timedelta:
+    match = DURATION_PATTERN.fullmatch(text.strip())
     if match is None:
         raise ValueError(text)
     number, unit = match.groups()
-    seconds = float(number) * UNITS[unit or "s"]
-    if seconds > LONGEST.total_seconds():
+    seconds = float(number) * UNIT_SECONDS[unit or "s"]
+    if seconds > MAX_DURATION.total_seconds():
         raise ValueError(text)
     return timedelta(seconds=seconds)

@@ -18,13 +18,13 @@ _PASSWORD = re.compile(r"((?!https?:)\b[a-z][\w+.-]*://[^/:@\s]*:)(?:[^/?#\s]*|[
 _KEYS = r"(?:api|access|account|auth|private|secret|shared|subscription|functions)[-_.]?key(?:[-_.]?id)?"
 _WORDS = r"pass|passwd|password|passphrase|pwd|secret|token|credentials?|jwt|bearer"
 _SECRET = rf"(?:[\w.%-]*[-_.])?(?:{_KEYS}|{_WORDS})|[\w.%-]*(?:token|secret|password|apikey|accesskey|signature)"
-_MAYBE = r"key|auth|sig|code|session|sid"  # often secrets, and often not: masked, but not refused
+_AMBIGUOUS_NAMES = r"key|auth|sig|code|session|sid"  # often secrets, and often not: masked, but not refused
 _SECRET_NAME = re.compile(_SECRET, re.IGNORECASE)
-_MASKED_NAME = re.compile(rf"{_SECRET}|{_MAYBE}", re.IGNORECASE)
+_MASKED_NAME = re.compile(rf"{_SECRET}|{_AMBIGUOUS_NAMES}", re.IGNORECASE)
 _PARAMETER = re.compile(r"([?&;#]([^?&;#=\s\"'<>]+)=)[^&;#\s\"'<>]+")
 
 
-def masked(text: str) -> str:
+def mask_secrets(text: str) -> str:
     """Replace the secrets in every address that the text contains."""
     if "://" not in text:
         return text
@@ -38,7 +38,7 @@ def _mask_parameter(match: re.Match[str]) -> str:
     return f"{match[1]}{MASK}" if _MASKED_NAME.fullmatch(unquote_plus(match[2])) else match[0]
 
 
-def secret_in(url: str) -> str | None:
+def find_secret(url: str) -> str | None:
     """Name the part of an address that holds a secret: `user`, or the name of a parameter; None if none does."""
     try:
         parts = urlsplit(url.strip())

@@ -12,13 +12,13 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import Any, NamedTuple
 
-DEEPEST_INPUT = 32  # levels of a map that is accepted
-DEEPEST_SHOWN = 100  # levels of a stored map that every interface can show; older versions accepted more
+MAX_INPUT_DEPTH = 32  # levels of a map that is accepted
+MAX_STORED_DEPTH = 100  # levels of a stored map that every interface can show; older versions accepted more
 
 Step = str | int  # a key of a map, or a place in a list
 
 
-class Why(StrEnum):
+class FlawKind(StrEnum):
     """Why a value is refused."""
 
     NUL = "nul"
@@ -30,24 +30,24 @@ class Why(StrEnum):
 class Flaw(NamedTuple):
     """What is wrong with a value, and in which part of it."""
 
-    why: Why
+    kind: FlawKind
     path: tuple[Step, ...] = ()
 
 
-def text_flaw(text: str) -> Why | None:
+def find_text_flaw(text: str) -> FlawKind | None:
     """Return what is wrong with a string."""
     if "\0" in text:
-        return Why.NUL
+        return FlawKind.NUL
     if text.isascii():
         return None
     try:
         text.encode()
     except UnicodeEncodeError:
-        return Why.SURROGATE
+        return FlawKind.SURROGATE
     return None
 
 
-def json_flaw(value: object, *, deepest: int = DEEPEST_INPUT) -> Flaw | None:
+def find_json_flaw(value: object, *, deepest: int = MAX_INPUT_DEPTH) -> Flaw | None:
     """Return the first thing that is wrong with a JSON value; a map without another one inside has one level."""
     waiting: list[tuple[object, tuple[Step, ...]]] = [(value, ())]
     while waiting:  # a loop: recursion would fail for the very values that this finds
@@ -55,7 +55,7 @@ def json_flaw(value: object, *, deepest: int = DEEPEST_INPUT) -> Flaw | None:
         why = _flaw_of(one)
         parts = _parts(one)
         if why is None and parts and len(path) >= deepest:
-            why = Why.TOO_DEEP
+            why = FlawKind.TOO_DEEP
         if why is not None:
             return Flaw(why, path)
         for step, part in parts:
@@ -66,14 +66,14 @@ def json_flaw(value: object, *, deepest: int = DEEPEST_INPUT) -> Flaw | None:
     return None
 
 
-def _flaw_of(value: object) -> Why | None:
+def _flaw_of(value: object) -> FlawKind | None:
     """Return what is wrong with a value itself, apart from its parts."""
     if isinstance(value, str):
-        return text_flaw(value)
+        return find_text_flaw(value)
     if isinstance(value, int | float):
-        return None if _is_finite(value) else Why.NOT_JSON
+        return None if _is_finite(value) else FlawKind.NOT_JSON
     known = value is None or isinstance(value, list | tuple | Mapping)
-    return None if known else Why.NOT_JSON
+    return None if known else FlawKind.NOT_JSON
 
 
 def _is_finite(number: float) -> bool:
@@ -84,8 +84,8 @@ def _is_finite(number: float) -> bool:
         return False
 
 
-def _key_flaw(key: object) -> Why | None:
-    return text_flaw(key) if isinstance(key, str) else Why.NOT_JSON
+def _key_flaw(key: object) -> FlawKind | None:
+    return find_text_flaw(key) if isinstance(key, str) else FlawKind.NOT_JSON
 
 
 def _parts(value: object) -> list[tuple[Any, object]]:
@@ -95,15 +95,15 @@ def _parts(value: object) -> list[tuple[Any, object]]:
     return list(enumerate(value)) if isinstance(value, list | tuple) else []
 
 
-def nfc(name: str) -> str:
+def to_nfc(name: str) -> str:
     """Return a name in the one spelling under which it is stored and compared."""
     return name if name.isascii() else unicodedata.normalize("NFC", name)
 
 
-def nfc_json(value: Any) -> Any:
+def json_to_nfc(value: Any) -> Any:
     """Return a JSON value with all its strings in that spelling."""
     if isinstance(value, str):
-        return nfc(value)
+        return to_nfc(value)
     if isinstance(value, Mapping):
-        return {nfc(key): nfc_json(part) for key, part in value.items()}
-    return [nfc_json(part) for part in value] if isinstance(value, list | tuple) else value
+        return {to_nfc(key): json_to_nfc(part) for key, part in value.items()}
+    return [json_to_nfc(part) for part in value] if isinstance(value, list | tuple) else value

@@ -15,68 +15,74 @@ from sqlalchemy.engine import make_url
 
 from holdfast import __version__
 from holdfast.clock import SystemClock
-from holdfast.db.notify import FileBell, MemoryBell, PostgresBell
+from holdfast.db.notify import MemoryNotifier, PipeNotifier, PostgresNotifier
 from holdfast.engine.store.factory import open_store
 from holdfast.errors import BadSettings
-from holdfast.logs import HTTP_CLIENT, log_to_stderr
+from holdfast.logs import HTTP_CLIENT_LOGGER, log_to_stderr
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from holdfast.auth.idempotency import Repeats
-    from holdfast.auth.keys import Keys
+    from holdfast.auth.idempotency import IdempotencyStore
+    from holdfast.auth.keys import KeyRepository
     from holdfast.bases.archives import Archives
     from holdfast.bases.cards import StudyCards
     from holdfast.bases.lifecycle import Bases
-    from holdfast.bases.probe import Trials
-    from holdfast.catalog.blobs import Blobs
-    from holdfast.catalog.erasure import Erasure
+    from holdfast.bases.probe import ProviderTester
+    from holdfast.catalog.blobs import BlobStore
+    from holdfast.catalog.erasure import Eraser
     from holdfast.catalog.file_records import FileRecords
-    from holdfast.catalog.orphan_blobs import Leftovers
-    from holdfast.catalog.repository import Catalogue
+    from holdfast.catalog.orphan_blobs import OrphanBlobCollector
+    from holdfast.catalog.repository import Catalog
     from holdfast.clock import Clock
     from holdfast.db.database import Transaction
-    from holdfast.db.notify import Bell
+    from holdfast.db.notify import Notifier
     from holdfast.doctor.doctor import Doctor
-    from holdfast.documents.add import Adding
-    from holdfast.documents.bulk import Matching
-    from holdfast.documents.details import Dossiers
-    from holdfast.documents.folder_sync import Syncing
+    from holdfast.documents.add import DocumentAdder
+    from holdfast.documents.bulk import BulkOperations
+    from holdfast.documents.details import DocumentDetails
+    from holdfast.documents.folder_sync import FolderSync
     from holdfast.documents.items import Items
-    from holdfast.documents.operations import Requesting
-    from holdfast.documents.queries import Shelves
-    from holdfast.documents.remove import Removing
-    from holdfast.documents.source_sync import World
+    from holdfast.documents.operations import DocumentOperations
+    from holdfast.documents.queries import DocumentQueries
+    from holdfast.documents.remove import DocumentRemover
+    from holdfast.documents.source_sync import SourceAccess
     from holdfast.engine.reconciler import Reconciler
     from holdfast.engine.schedulers.base import Scheduler
     from holdfast.engine.store.sql_store import SqlStore
     from holdfast.engine.task import Indexer
-    from holdfast.engine.worker import LocalCrew, Parts
-    from holdfast.events.log import Log
+    from holdfast.engine.worker import LocalWorker, WorkerParts
+    from holdfast.events.log import EventLog
     from holdfast.indexes.base import Tools
-    from holdfast.indexes.graph.graph_queries import Portraits
-    from holdfast.indexes.graph.graph_view import Drawings
+    from holdfast.indexes.graph.graph_queries import GraphQueries
+    from holdfast.indexes.graph.graph_view import GraphViewQueries
     from holdfast.indexes.index_slot import ChunkIndexer
-    from holdfast.indexes.registry import Indexes
-    from holdfast.llm.base import Unmetered
-    from holdfast.llm.circuit_breaker import Pausing
-    from holdfast.llm.paid_cache import Memos
+    from holdfast.indexes.registry import IndexRegistry
+    from holdfast.llm.base import UnmeteredProvider
+    from holdfast.llm.circuit_breaker import CircuitBreaker
+    from holdfast.llm.paid_cache import PaidAnswerCache
     from holdfast.llm.prices import Price
-    from holdfast.search.answers import Asking
-    from holdfast.search.search import Searching
+    from holdfast.search.answers import QuestionAnswerer
+    from holdfast.search.search import Searcher
     from holdfast.settings import Settings
     from holdfast.sources.folder_limits import FolderLimits
-    from holdfast.webhooks.deliveries import Deliveries
+    from holdfast.webhooks.deliveries import DeliveryOutbox
     from holdfast.webhooks.encryption import SecretCipher
-    from holdfast.webhooks.endpoints import Webhooks
+    from holdfast.webhooks.endpoints import WebhookRepository
 
-LOG = "%(asctime)s %(levelname)s %(message)s"
-CHATTY = ("alembic", "uvicorn", HTTP_CLIENT, "httpcore2", "openai")  # below WARNING they log every step or call
-A_TRIAL = timedelta(seconds=8)  # without a byte of answer
+LOG_FORMAT = "%(asctime)s %(levelname)s %(message)s"
+NOISY_LOGGERS = (
+    "alembic",
+    "uvicorn",
+    HTTP_CLIENT_LOGGER,
+    "httpcore2",
+    "openai",
+)  # below WARNING they log every step or call
+PROBE_TIMEOUT = timedelta(seconds=8)  # without a byte of answer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Recipe:
+class WorkerPartsFactory:
     """How a process makes its parts: the settings, and where the indexers come from (`module:callable`).
 
     Without `indexers` it works on documents, with all indexes there are.
@@ -85,19 +91,19 @@ class Recipe:
     settings: Settings
     indexers: str | None = None
 
-    def __call__(self) -> Parts:
+    def __call__(self) -> WorkerParts:
         """Open the database and load the indexers, in the process that uses them."""
-        from holdfast.engine.worker import Parts, no_sweep
+        from holdfast.engine.worker import WorkerParts, no_sweep
 
         settings = self.settings
         if settings.log:
-            show_log(settings.log)
-        bell = open_bell(settings.database)
-        store = open_settings(settings, bell)
+            configure_logging(settings.log)
+        bell = open_work_notifier(settings.database)
+        store = open_configured_store(settings, bell)
         library = None if self.indexers else Library(store, settings)
-        return Parts(
+        return WorkerParts(
             store=store,
-            bell=bell,
+            notifier=bell,
             indexers=library.indexers() if library else load_indexers(self.indexers or ""),
             sweep=library.sweep if library else no_sweep,
             clock=SystemClock(),
@@ -108,39 +114,39 @@ class Recipe:
         )
 
 
-def show_log(level: str) -> None:
+def configure_logging(level: str) -> None:
     """Let this process tell on stderr what happens, in which detail; what is configured already stays so."""
-    log_to_stderr(level.upper(), LOG)
-    for name in () if level == "debug" else CHATTY:
+    log_to_stderr(level.upper(), LOG_FORMAT)
+    for name in () if level == "debug" else NOISY_LOGGERS:
         logging.getLogger(name).setLevel(logging.WARNING)
 
 
-def open_settings(settings: Settings, bell: Bell | None = None) -> SqlStore:
+def open_configured_store(settings: Settings, bell: Notifier | None = None) -> SqlStore:
     """Open the store that the settings name; admissions wake whoever works on it."""
-    waking = open_bell(settings.database) if bell is None else bell
-    store = open_store(settings.database, rules=settings.rules, clock=SystemClock(), wake=waking.ring)
-    store.database.announce(open_news(settings.database), *([waking] if bell is None else []))
+    waking = open_work_notifier(settings.database) if bell is None else bell
+    store = open_store(settings.database, rules=settings.rules, clock=SystemClock(), wake=waking.notify)
+    store.database.set_notifier(open_event_notifier(settings.database), *([waking] if bell is None else []))
     return store
 
 
-def open_bell(url: str) -> Bell:
+def open_work_notifier(url: str) -> Notifier:
     """Return the bell that wakes whoever works on a database."""
-    return _bell(url, "bells", PostgresBell.CHANNEL)
+    return _open_notifier(url, "bells", PostgresNotifier.CHANNEL)
 
 
-def open_news(url: str) -> Bell:
+def open_event_notifier(url: str) -> Notifier:
     """Return the bell that wakes whoever looks on: it rings after every commit that is told of."""
-    return _bell(url, "news", f"{PostgresBell.CHANNEL}_news")
+    return _open_notifier(url, "news", f"{PostgresNotifier.CHANNEL}_news")
 
 
-def _bell(url: str, folder: str, channel: str) -> Bell:
+def _open_notifier(url: str, folder: str, channel: str) -> Notifier:
     parsed = make_url(url)
     if parsed.get_backend_name() == "postgresql":
-        return PostgresBell(url, channel)
+        return PostgresNotifier(url, channel)
     if parsed.database and parsed.database != ":memory:":
         path = Path(parsed.database)
-        return FileBell(path.with_name(f"{path.name}-{folder}"))
-    return MemoryBell()
+        return PipeNotifier(path.with_name(f"{path.name}-{folder}"))
+    return MemoryNotifier()
 
 
 def load_indexers(where: str) -> Mapping[str, Indexer]:
@@ -167,64 +173,64 @@ class Library:
         store: SqlStore,
         settings: Settings,
         *,
-        embedder: Unmetered | None = None,
-        speaker: Unmetered | None = None,
+        embedder: UnmeteredProvider | None = None,
+        speaker: UnmeteredProvider | None = None,
         clock: Clock | None = None,
     ) -> None:
         self.store = store
         self._settings = settings
-        self._embedder = embedder
-        self._speaker = speaker
+        self._embedding_provider = embedder
+        self._chat_provider = speaker
         self._clock = clock or SystemClock()
-        store.costs = self._costs
+        store.estimate_costs = self._estimate_costs
 
-    def _costs(self, tx: Transaction, owners: Sequence[tuple[str, str]]) -> dict[tuple[str, str], float]:
-        return self.indexes.costs(tx, owners)
+    def _estimate_costs(self, tx: Transaction, owners: Sequence[tuple[str, str]]) -> dict[tuple[str, str], float]:
+        return self.indexes.cost_estimator(tx, owners)
 
     # ------------------------------------------------------------ what is stored
 
     @cached_property
-    def catalogue(self) -> Catalogue:
+    def catalog(self) -> Catalog:
         """Bases, items and recipes."""
-        from holdfast.catalog.repository import Catalogue
+        from holdfast.catalog.repository import Catalog
 
-        return Catalogue(self.store.database)
+        return Catalog(self.store.database)
 
     @cached_property
-    def blobs(self) -> Blobs:
+    def blobs(self) -> BlobStore:
         """The files of documents."""
-        from holdfast.catalog.blobs import Blobs
+        from holdfast.catalog.blobs import BlobStore
 
-        return Blobs(Path(self._settings.data), alone=not _shared(self._settings))
+        return BlobStore(Path(self._settings.data), alone=not _data_folder_is_shared(self._settings))
 
     @cached_property
-    def files(self) -> FileRecords:
+    def file_records(self) -> FileRecords:
         """The records of files that no item names."""
         from holdfast.catalog.file_records import FileRecords
-        from holdfast.engine.liveness import holder_name, known_dead
+        from holdfast.engine.liveness import known_dead, make_holder_name
 
-        return FileRecords(self.store.database, self.blobs, holder=holder_name(), dead=known_dead)
+        return FileRecords(self.store.database, self.blobs, holder=make_holder_name(), dead=known_dead)
 
     @cached_property
-    def leftovers(self) -> Leftovers:
+    def orphan_blobs(self) -> OrphanBlobCollector:
         """The files that are to be removed."""
-        from holdfast.catalog.orphan_blobs import Leftovers
+        from holdfast.catalog.orphan_blobs import OrphanBlobCollector
 
-        return Leftovers(self.store.database, self.files, self._clock)
+        return OrphanBlobCollector(self.store.database, self.file_records, self._clock)
 
     @cached_property
-    def erasure(self) -> Erasure:
+    def erasure(self) -> Eraser:
         """What is deleted and not yet gone from the disk."""
-        from holdfast.catalog.erasure import Erasure
+        from holdfast.catalog.erasure import Eraser
 
-        return Erasure(self.store.database, compact_limit=self._settings.compact_limit * 2**20)
+        return Eraser(self.store.database, compact_limit=self._settings.compact_limit * 2**20)
 
     @cached_property
-    def memos(self) -> Memos:
+    def paid_cache(self) -> PaidAnswerCache:
         """The cache of paid answers, and the ledger."""
-        from holdfast.llm.paid_cache import Memos
+        from holdfast.llm.paid_cache import PaidAnswerCache
 
-        return Memos(self.store.database, prices(self._settings))
+        return PaidAnswerCache(self.store.database, prices_by_model(self._settings))
 
     # ------------------------------------------------------------ indexes and search
 
@@ -232,60 +238,61 @@ class Library:
     def tools(self) -> Tools:
         """What indexes are made with: providers that pause while they are down, and write on the ledger."""
         settings = self._settings
-        embedder = self._embedder or open_embedder(settings)
-        speaker = self._speaker or open_speaker(settings)
-        return self._tools(
-            _pausing(embedder, settings.embedding_url, self._clock), _pausing(speaker, settings.chat_url, self._clock)
+        embedder = self._embedding_provider or open_embedding_provider(settings)
+        speaker = self._chat_provider or open_chat_provider(settings)
+        return self._make_tools(
+            _with_circuit_breaker(embedder, settings.embedding_url, self._clock),
+            _with_circuit_breaker(speaker, settings.chat_url, self._clock),
         )
 
-    def _tools(self, embedder: Unmetered, speaker: Unmetered) -> Tools:
+    def _make_tools(self, embedder: UnmeteredProvider, speaker: UnmeteredProvider) -> Tools:
         from holdfast.indexes.base import Tools
-        from holdfast.llm.metering import Metered
+        from holdfast.llm.metering import MeteredProvider
         from holdfast.llm.offline import OfflineProvider
 
         return Tools(
             database=self.store.database,
-            memos=self.memos,
-            embedder=Metered(embedder, self.memos),
-            speaker=Metered(speaker, self.memos),
-            here=Metered(OfflineProvider(), self.memos),
+            memos=self.paid_cache,
+            embedder=MeteredProvider(embedder, self.paid_cache),
+            speaker=MeteredProvider(speaker, self.paid_cache),
+            here=MeteredProvider(OfflineProvider(), self.paid_cache),
             words_memory=self._settings.words_memory,
         )
 
     @cached_property
-    def indexes(self) -> Indexes:
+    def indexes(self) -> IndexRegistry:
         """The registry of indexes."""
-        from holdfast.indexes.registry import Indexes
+        from holdfast.indexes.registry import IndexRegistry
 
-        return Indexes(self.tools, self.catalogue)
+        return IndexRegistry(self.tools, self.catalog)
 
     @cached_property
-    def searching(self) -> Searching:
+    def searcher(self) -> Searcher:
         """The search."""
-        from holdfast.search.search import Searching
+        from holdfast.search.search import Searcher
 
-        return Searching(self.store.database, self.indexes)
+        return Searcher(self.store.database, self.indexes)
 
     @cached_property
-    def portraits(self) -> Portraits:
+    def graph_queries(self) -> GraphQueries:
         """Entities of the graph."""
-        from holdfast.indexes.graph.graph_queries import Portraits
+        from holdfast.indexes.graph.graph_queries import GraphQueries
 
-        return Portraits(self.store.database)
+        return GraphQueries(self.store.database)
 
     @cached_property
-    def drawings(self) -> Drawings:
+    def graph_views(self) -> GraphViewQueries:
         """The graph as it is drawn."""
-        from holdfast.indexes.graph.graph_view import Drawings
+        from holdfast.indexes.graph.graph_view import GraphViewQueries
 
-        return Drawings(self.store.database)
+        return GraphViewQueries(self.store.database)
 
     @cached_property
-    def asking(self) -> Asking:
+    def answerer(self) -> QuestionAnswerer:
         """Answers."""
-        from holdfast.search.answers import Asking
+        from holdfast.search.answers import QuestionAnswerer
 
-        return Asking(self.searching, self.portraits, self.tools.speaker_of)
+        return QuestionAnswerer(self.searcher, self.graph_queries, self.tools.speaker_of)
 
     # ------------------------------------------------------------ documents and bases
 
@@ -294,84 +301,84 @@ class Library:
         """Documents by name, number and metadata."""
         from holdfast.documents.items import Items
 
-        return Items(self.store, self.catalogue)
+        return Items(self.store, self.catalog)
 
     @cached_property
-    def adding(self) -> Adding:
+    def adder(self) -> DocumentAdder:
         """Adding documents."""
-        from holdfast.documents.add import Adding
+        from holdfast.documents.add import DocumentAdder
 
-        return Adding(self.store, self.catalogue, self.files, self.indexes)
+        return DocumentAdder(self.store, self.catalog, self.file_records, self.indexes)
 
     @cached_property
-    def removing(self) -> Removing:
+    def remover(self) -> DocumentRemover:
         """Deleting documents."""
-        from holdfast.documents.remove import Removing
+        from holdfast.documents.remove import DocumentRemover
 
-        return Removing(self.store, self.blobs)
+        return DocumentRemover(self.store, self.blobs)
 
     @cached_property
-    def requesting(self) -> Requesting:
+    def operations(self) -> DocumentOperations:
         """Operations on documents: index, retry, cancel, refresh."""
-        from holdfast.documents.operations import Requesting
+        from holdfast.documents.operations import DocumentOperations
 
-        return Requesting(self.store, self.adding)
+        return DocumentOperations(self.store, self.adder)
 
     @cached_property
-    def matching(self) -> Matching:
+    def bulk_operations(self) -> BulkOperations:
         """Operations on everything that matches a filter."""
-        from holdfast.documents.bulk import Matching
+        from holdfast.documents.bulk import BulkOperations
 
-        return Matching(self.store, self.requesting, self.removing)
+        return BulkOperations(self.store, self.operations, self.remover)
 
     @cached_property
-    def shelves(self) -> Shelves:
+    def document_queries(self) -> DocumentQueries:
         """Lists of documents, and single ones."""
-        from holdfast.documents.queries import Shelves
+        from holdfast.documents.queries import DocumentQueries
 
-        return Shelves(self.store, self.blobs, self.indexes)
+        return DocumentQueries(self.store, self.blobs, self.indexes)
 
     @cached_property
-    def dossiers(self) -> Dossiers:
+    def document_details(self) -> DocumentDetails:
         """What indexes know of a document."""
-        from holdfast.documents.details import Dossiers
+        from holdfast.documents.details import DocumentDetails
 
-        return Dossiers(self.shelves)
+        return DocumentDetails(self.document_queries)
 
     @cached_property
-    def world(self) -> World:
+    def source_policy(self) -> SourceAccess:
         """Which folders and servers may be read."""
-        from holdfast.documents.source_sync import World
+        from holdfast.documents.source_sync import SourceAccess
         from holdfast.sources.address_policy import Reach
         from holdfast.sources.folder import FolderRules
 
-        return World(
+        return SourceAccess(
             reach=Reach.parse(self._settings.fetch_allow),
-            rules=FolderRules(limits=own_data(self._settings)),
+            rules=FolderRules(limits=exclude_own_files(self._settings)),
             roots=tuple(map(Path, self._settings.allowed_roots)),
-            keyed=self.keys.exist,
+            keys_exist=self.keys.any_created,
         )
 
     @cached_property
-    def syncing(self) -> Syncing:
+    def folder_sync(self) -> FolderSync:
         """Folders that are kept in step with a base."""
-        from holdfast.documents.folder_sync import Syncing
+        from holdfast.documents.folder_sync import FolderSync
 
-        return Syncing(self.store, self.adding, self.requesting, self.world)
+        return FolderSync(self.store, self.adder, self.operations, self.source_policy)
 
     @cached_property
     def bases(self) -> Bases:
         """Creating, changing and deleting bases."""
         from holdfast.bases.lifecycle import Bases
 
-        return Bases(self.store, self.catalogue, self.indexes, self.removing)
+        return Bases(self.store, self.catalog, self.indexes, self.remover)
 
     @cached_property
     def archives(self) -> Archives:
         """Export and import of bases."""
-        from holdfast.bases.archives import Archives, Parts
+        from holdfast.bases.archives import ArchiveDependencies, Archives
 
-        return Archives(Parts(self.store, self.blobs, self.bases, self.adding, __version__))
+        return Archives(ArchiveDependencies(self.store, self.blobs, self.bases, self.adder, __version__))
 
     @cached_property
     def cards(self) -> StudyCards:
@@ -381,31 +388,32 @@ class Library:
         return StudyCards(self.store, self.indexes)
 
     @cached_property
-    def trials(self) -> Trials:
+    def provider_probe(self) -> ProviderTester:
         """Tests of providers; they observe no pause and wait less long."""
-        from holdfast.bases.probe import Trials
+        from holdfast.bases.probe import ProviderTester
 
         settings = self._settings
         hosts = {"embedding": settings.embedding_url, "chat": settings.chat_url}
-        tools = self._tools(
-            self._embedder or open_embedder(settings, A_TRIAL), self._speaker or open_speaker(settings, A_TRIAL)
+        tools = self._make_tools(
+            self._embedding_provider or open_embedding_provider(settings, PROBE_TIMEOUT),
+            self._chat_provider or open_chat_provider(settings, PROBE_TIMEOUT),
         )
-        return Trials(tools, {role: host for role, url in hosts.items() if (host := urlsplit(url).hostname)})
+        return ProviderTester(tools, {role: host for role, url in hosts.items() if (host := urlsplit(url).hostname)})
 
     @property
     def doctor(self) -> Doctor:
         """The check of every store."""
-        from holdfast.doctor.doctor import Doctor, Parts
+        from holdfast.doctor.doctor import Doctor, DoctorDependencies
 
         return Doctor(
-            Parts(
+            DoctorDependencies(
                 store=self.store,
-                catalogue=self.catalogue,
+                catalogue=self.catalog,
                 blobs=self.blobs,
-                leftovers=self.leftovers,
+                orphan_blobs=self.orphan_blobs,
                 indexes=self.indexes,
-                adding=self.adding,
-                requesting=self.requesting,
+                adder=self.adder,
+                operations=self.operations,
                 erasure=self.erasure,
             )
         )
@@ -413,25 +421,25 @@ class Library:
     # ------------------------------------------------------------ keys, events, webhooks
 
     @cached_property
-    def keys(self) -> Keys:
+    def keys(self) -> KeyRepository:
         """Keys of the server."""
-        from holdfast.auth.keys import Keys
+        from holdfast.auth.keys import KeyRepository
 
-        return Keys(self.store.database)
+        return KeyRepository(self.store.database)
 
     @cached_property
-    def repeats(self) -> Repeats:
+    def idempotency(self) -> IdempotencyStore:
         """Answers to requests that are sent again."""
-        from holdfast.auth.idempotency import Repeats
+        from holdfast.auth.idempotency import IdempotencyStore
 
-        return Repeats(self.store.database)
+        return IdempotencyStore(self.store.database)
 
     @cached_property
-    def log(self) -> Log:
+    def event_log(self) -> EventLog:
         """The event log."""
-        from holdfast.events.log import Log
+        from holdfast.events.log import EventLog
 
-        return Log(self.store.database)
+        return EventLog(self.store.database)
 
     @cached_property
     def _cipher(self) -> SecretCipher:
@@ -440,20 +448,20 @@ class Library:
         return SecretCipher(self._settings.secret_key, Path(self._settings.home))
 
     @cached_property
-    def webhooks(self) -> Webhooks:
+    def webhooks(self) -> WebhookRepository:
         """Addresses that receive events."""
         from holdfast.sources.address_policy import WEBHOOK_ALLOW, Reach
-        from holdfast.webhooks.endpoints import Webhooks
+        from holdfast.webhooks.endpoints import WebhookRepository
 
         reach = Reach.parse(self._settings.webhook_allow, WEBHOOK_ALLOW)
-        return Webhooks(self.store.database, self.log, self._cipher, reach)
+        return WebhookRepository(self.store.database, self.event_log, self._cipher, reach)
 
     @cached_property
-    def deliveries(self) -> Deliveries:
+    def deliveries(self) -> DeliveryOutbox:
         """The outbox of webhooks."""
-        from holdfast.webhooks.deliveries import Deliveries
+        from holdfast.webhooks.deliveries import DeliveryOutbox
 
-        return Deliveries(self.store.database, self.log, self._cipher)
+        return DeliveryOutbox(self.store.database, self.event_log, self._cipher)
 
     # ------------------------------------------------------------ work
 
@@ -466,17 +474,17 @@ class Library:
             indexes=self.indexes,
             bases=self.bases,
             archives=self.archives,
-            removing=self.removing,
-            requesting=self.requesting,
-            leftovers=self.leftovers,
-            erasure=self.erasure,
+            remover=self.remover,
+            operations=self.operations,
+            orphan_blobs=self.orphan_blobs,
+            eraser=self.erasure,
         ).run(limit)
 
     def indexers(self) -> Mapping[str, Indexer]:
         """Return what builds each kind of slot."""
         from holdfast.bases.cards import CARDS, CardsIndexer
         from holdfast.bases.rollout import ROLLOUT, RolloutIndexer
-        from holdfast.documents.add import SOURCE
+        from holdfast.documents.add import SOURCE_SLOT
         from holdfast.documents.source_sync import SourceIndexer
         from holdfast.indexes.base import CONTENT
         from holdfast.indexes.content_slot import ContentIndexer
@@ -484,124 +492,126 @@ class Library:
 
         database, home = self.store.database, Path(self._settings.home)
         return {
-            CONTENT: ContentIndexer(database, self.catalogue, self.blobs, self.indexes.sweeper(), home),
-            SOURCE: SourceIndexer(
+            CONTENT: ContentIndexer(database, self.catalog, self.blobs, self.indexes.garbage_collector(), home),
+            SOURCE_SLOT: SourceIndexer(
                 self.store,
-                self.catalogue,
-                self.world,
+                self.catalog,
+                self.source_policy,
                 items=self.items,
-                adding=self.adding,
-                removing=self.removing,
-                requesting=self.requesting,
+                adding=self.adder,
+                removing=self.remover,
+                requesting=self.operations,
             ),
             CARDS: CardsIndexer(database),
-            MERGING: MergingIndexer(self.tools, self.catalogue),
-            ROLLOUT: RolloutIndexer(self.store, self.catalogue, self.indexes, self.adding),
-            **{kind: self._chunked(kind) for kind in self.indexes.kinds},
+            MERGING: MergingIndexer(self.tools, self.catalog),
+            ROLLOUT: RolloutIndexer(self.store, self.catalog, self.indexes, self.adder),
+            **{kind: self._make_chunk_indexer(kind) for kind in self.indexes.kinds},
         }
 
-    def _chunked(self, kind: str) -> ChunkIndexer:
+    def _make_chunk_indexer(self, kind: str) -> ChunkIndexer:
         """Return what builds an index; a base whose embedding model is gone fails as a whole."""
         from holdfast.indexes.index_slot import ChunkIndexer
-        from holdfast.indexes.vector.index import HOPELESS, VectorIndex
+        from holdfast.indexes.vector.index import UNUSABLE_MODEL_CODES, VectorIndex
 
         return ChunkIndexer(
             self.indexes[kind],
             self.store.database,
-            self.catalogue,
-            hopeless=HOPELESS if kind == VectorIndex.kind else frozenset(),
-            given_up=self.store.rules.retry.given_up,
+            self.catalog,
+            hopeless=UNUSABLE_MODEL_CODES if kind == VectorIndex.kind else frozenset(),
+            given_up=self.store.rules.retry.exhausted,
         )
 
 
-def own_data(settings: Settings) -> FolderLimits:
+def exclude_own_files(settings: Settings) -> FolderLimits:
     """Return the files and folders that we write ourselves, which are no source of documents."""
     from holdfast.sources.folder_limits import FolderLimits
 
     url = make_url(settings.database)
     file = url.database if url.get_backend_name() == "sqlite" else None
     return FolderLimits(
-        folders=(Path(settings.home).absolute(), Path(settings.data).absolute()),
-        files=(Path(file).absolute(),) if file and file != ":memory:" else (),
+        own_folders=(Path(settings.home).absolute(), Path(settings.data).absolute()),
+        own_files=(Path(file).absolute(),) if file and file != ":memory:" else (),
     )
 
 
-def _shared(settings: Settings) -> bool:
+def _data_folder_is_shared(settings: Settings) -> bool:
     """Tell whether the folder of documents also contains the home folder or the database."""
-    data, ours = Path(settings.data).absolute(), own_data(settings)
-    return any(path.is_relative_to(data) for path in (Path(settings.home).absolute(), *ours.files))
+    data, ours = Path(settings.data).absolute(), exclude_own_files(settings)
+    return any(path.is_relative_to(data) for path in (Path(settings.home).absolute(), *ours.own_files))
 
 
-def open_embedder(settings: Settings, patience: timedelta | None = None) -> Unmetered:
+def open_embedding_provider(settings: Settings, patience: timedelta | None = None) -> UnmeteredProvider:
     """Return what embeds: an endpoint, or this machine."""
     if not settings.embedding_url:
         from holdfast.llm.offline import OfflineProvider
 
         return OfflineProvider()
-    from holdfast.llm.openai import PATIENCE, Endpoint, OpenAIProvider
+    from holdfast.llm.openai import DEFAULT_TIMEOUT, Endpoint, OpenAIProvider
 
     return OpenAIProvider(
         Endpoint(
             base_url=settings.embedding_url,
             key=settings.embedding_key,
             embedding_model=settings.embedding_model,
-            timeout=patience or PATIENCE,
+            timeout=patience or DEFAULT_TIMEOUT,
         )
     )
 
 
-def open_speaker(settings: Settings, patience: timedelta | None = None) -> Unmetered:
+def open_chat_provider(settings: Settings, patience: timedelta | None = None) -> UnmeteredProvider:
     """Return what speaks: an endpoint, or nobody."""
     if not settings.chat_url:
         from holdfast.llm.offline import OfflineProvider
 
         return OfflineProvider()
-    from holdfast.llm.openai import PATIENCE, Endpoint, OpenAIProvider
+    from holdfast.llm.openai import DEFAULT_TIMEOUT, Endpoint, OpenAIProvider
 
     return OpenAIProvider(
         Endpoint(
             base_url=settings.chat_url,
             key=settings.chat_key,
             chat_model=settings.chat_model,
-            timeout=patience or PATIENCE,
+            timeout=patience or DEFAULT_TIMEOUT,
         )
     )
 
 
-def prices(settings: Settings) -> dict[str, Price]:
+def prices_by_model(settings: Settings) -> dict[str, Price]:
     """Return what the models cost, by their names."""
     from holdfast.llm.prices import Price
 
     return {
-        settings.embedding_model: Price(read=settings.embedding_price),
-        settings.chat_model: Price(read=settings.chat_price_read, written=settings.chat_price_written),
+        settings.embedding_model: Price(input_per_million=settings.embedding_price),
+        settings.chat_model: Price(
+            input_per_million=settings.chat_price_read, output_per_million=settings.chat_price_written
+        ),
     }
 
 
-def _pausing(provider: Unmetered, url: str, clock: Clock) -> Pausing:
+def _with_circuit_breaker(provider: UnmeteredProvider, url: str, clock: Clock) -> CircuitBreaker:
     """Leave a provider alone while it is down; people know it by its models and its address."""
-    from holdfast.llm.circuit_breaker import Pausing
+    from holdfast.llm.circuit_breaker import CircuitBreaker
 
     models = " and ".join(model for model in (provider.embedding_model, provider.chat_model) if model)
     name = " at ".join(part for part in (models, urlsplit(url).hostname) if part)
-    return Pausing(provider, name, clock=clock)
+    return CircuitBreaker(provider, name, clock=clock)
 
 
-def crew(settings: Settings, indexers: str | None = None) -> LocalCrew:
+def make_worker(settings: Settings, indexers: str | None = None) -> LocalWorker:
     """Make a crew that can be handed to any scheduler."""
-    from holdfast.engine.worker import LocalCrew
+    from holdfast.engine.worker import LocalWorker
 
-    return LocalCrew(Recipe(settings=settings, indexers=indexers))
+    return LocalWorker(WorkerPartsFactory(settings=settings, indexers=indexers))
 
 
 def open_scheduler(settings: Settings) -> Scheduler:
     """Make the scheduler that the settings name."""
-    from holdfast.engine.schedulers.base import scheduler
+    from holdfast.engine.schedulers.base import make_scheduler
 
-    return scheduler(settings.scheduler, workers=settings.workers, rings_per_worker=settings.rings_per_worker)
+    return make_scheduler(settings.scheduler, workers=settings.workers, rings_per_worker=settings.rings_per_worker)
 
 
-def reconciler(store: SqlStore, carrying: Scheduler, kinds: tuple[str, ...], settings: Settings) -> Reconciler:
+def make_reconciler(store: SqlStore, carrying: Scheduler, kinds: tuple[str, ...], settings: Settings) -> Reconciler:
     """Make a reconciler for a scheduler that is told of its work."""
     from holdfast.engine.reconciler import Reconciler
 

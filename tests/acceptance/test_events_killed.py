@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 from holdfast.clock import SystemClock
-from holdfast.db.notify import MemoryBell
+from holdfast.db.notify import MemoryNotifier
 from holdfast.events.feed import Feed, Heartbeat
-from holdfast.events.log import Log
+from holdfast.events.log import EventLog
 from holdfast.events.public_events import Cursor, PublicEvent
 from holdfast.settings import Settings
-from holdfast.wiring import open_news, open_settings
+from holdfast.wiring import open_configured_store, open_event_notifier
 from tests.support.patience import PATIENCE_SECONDS
 from tests.support.processes import ROOT, until
 from tests.support.stores import request
@@ -76,13 +76,13 @@ def sent(path: Path) -> list[str]:
     return text.split("\n")[:-1]
 
 
-def everything(log: Log) -> list[str]:
+def everything(log: EventLog) -> list[str]:
     found: list[str] = []
     place, more = Cursor(0, 0), True
     while more:
         page = log.read(place)
         found += [event.id for event in page.events if event.type.startswith("job.")]
-        place, more = page.cursor, page.more
+        place, more = page.cursor, page.has_more
     return found
 
 
@@ -90,10 +90,10 @@ def everything(log: Log) -> list[str]:
 def test_a_browser_catches_up_whatever_is_killed(
     database_url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    store = open_settings(Settings(database=database_url), MemoryBell())
-    log = Log(store.database)
+    store = open_configured_store(Settings(database=database_url), MemoryNotifier())
+    log = EventLog(store.database)
     path = tmp_path / "sent"
-    place = str(log.newest())
+    place = str(log.newest_cursor())
     writers = [start(WRITER, database_url, str(number)) for number in range(2)]
     try:
         for round_ in range(3):
@@ -142,15 +142,15 @@ with store.database.writing(durable=True) as tx:
 
 @pytest.mark.postgres
 def test_a_process_killed_inside_a_transaction_holds_others_up_no_longer(postgres_url: str, tmp_path: Path) -> None:
-    store = open_settings(Settings(database=postgres_url), MemoryBell())
-    feed = Feed(Log(store.database), SystemClock())
-    bell = open_news(postgres_url)
+    store = open_configured_store(Settings(database=postgres_url), MemoryNotifier())
+    feed = Feed(EventLog(store.database), SystemClock())
+    bell = open_event_notifier(postgres_url)
     feed.start(bell, period=timedelta(hours=1))
     looking = feed.subscribe(topics=["job"])
     victim = start(LINGERER, postgres_url, str(tmp_path / "inside"))
     until((tmp_path / "inside").exists, "it does not write")
     assert store.admit([request("2", base="3")])[0].accepted
-    until(lambda: feed.log.read(feed.log.newest()).held, "it is not held up")
+    until(lambda: feed.log.read(feed.log.newest_cursor()).has_unreadable, "it is not held up")
     assert isinstance(looking.get(0), Heartbeat)
     kill(victim)
     message = looking.get(PATIENCE_SECONDS)

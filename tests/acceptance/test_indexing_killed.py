@@ -14,9 +14,9 @@ from sqlalchemy import text
 from holdfast.catalog.repository import BaseSettings
 from holdfast.documents.add import Upload
 from holdfast.engine.states import SlotState, Status
-from holdfast.llm.batches import Batching
+from holdfast.llm.batches import BatchLimits
 from holdfast.settings import Settings
-from holdfast.wiring import Library, open_bell, open_settings
+from holdfast.wiring import Library, open_configured_store, open_work_notifier
 from tests.support.paid_provider import PaidProvider
 from tests.support.processes import Running, process_state, until
 from tests.support.rig_audit import audit, audit_quiet
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 WORK = (
     "from holdfast.settings import Settings\nfrom holdfast.wiring import crew\ncrew(Settings.from_environment()).work()"
 )
-IN_FLIGHT = Batching().at_once * Batching().texts  # texts under way at once
+IN_FLIGHT = BatchLimits().concurrency * BatchLimits().texts  # texts under way at once
 # Short enough to see leases end, long enough for a busy machine.
 SHORT = {"lease": "1500ms", "heartbeat": "300ms", "period": "300ms", "backoff": "100ms", "backoff_cap": "1s"}
 
@@ -52,10 +52,10 @@ class Desk:
             "embedding_key": self.paid.key,
         }
         settings = Settings(**self.settings)  # type: ignore[arg-type]
-        self._bell = open_bell(self.url)
-        self.store = open_settings(settings, self._bell)
+        self._bell = open_work_notifier(self.url)
+        self.store = open_configured_store(settings, self._bell)
         self.library = Library(self.store, settings)
-        self.base = self.library.catalogue.create_base("shelf", BaseSettings(chunk_size=64, chunk_overlap=0))
+        self.base = self.library.catalog.create_base("shelf", BaseSettings(chunk_size=64, chunk_overlap=0))
 
     def close(self) -> None:
         self.store.close()
@@ -65,7 +65,7 @@ class Desk:
         return Worker(self.folder.parent / f"{name}.log", self.settings | more)
 
     def put(self, content: str) -> None:
-        assert self.library.adding.put(self.base, [Upload("book.md", content.encode())])[0].accepted
+        assert self.library.adder.put(self.base, [Upload("book.md", content.encode())])[0].accepted
 
     def owner(self) -> Owner:
         return self.store.owner(self.base.key, self.library.items.find(self.base, "book.md").key)
@@ -75,7 +75,7 @@ class Desk:
 
     def count(self, what: str) -> int:
         with self.store.database.reading() as tx:
-            found: int = tx.plain(f"SELECT count(*) FROM {what}")[0][0]  # noqa: S608 - our own words
+            found: int = tx.run_sql(f"SELECT count(*) FROM {what}")[0][0]  # noqa: S608 - our own words
         return found
 
     def refused(self) -> int:
@@ -155,7 +155,7 @@ def test_a_worker_killed_in_the_middle_wastes_no_more_than_was_under_way(desk: D
     slot = desk.owner().slot("vector")
     assert slot is not None
     assert (slot.state, slot.built) == (SlotState.RUNNING, 0)
-    assert desk.library.searching.channel(desk.base, "vector", "krill") == []  # half an index is not shown
+    assert desk.library.searcher.search_channel(desk.base, "vector", "krill") == []  # half an index is not shown
     paid.release()
     with desk.worker("second") as second:
         until(desk.quiet, "the document is not indexed")
@@ -164,7 +164,7 @@ def test_a_worker_killed_in_the_middle_wastes_no_more_than_was_under_way(desk: D
     assert len(paid.bill.texts) == chunks == desk.count("library_memos")
     assert sum(paid.bill.texts.values()) <= chunks + IN_FLIGHT
     expired = [one.event for one in desk.store.events(limit=10_000) if one.event.type == "slot.expired"]
-    assert [event.facts["reason"] for event in expired] == ["holder_died"] * len(expired)
+    assert [event.parsed_data["reason"] for event in expired] == ["holder_died"] * len(expired)
     assert "vector" in [event.kind for event in expired]
     sweep(desk)
     audit_quiet(desk)
@@ -175,7 +175,7 @@ def test_a_worker_stopped_past_its_lease_changes_nothing_when_it_goes_on(desk: D
     desk.put(book(600))
     paid.stall()
     with desk.worker("late", **SHORT) as late:
-        paid.await_calls(Batching().at_once)
+        paid.await_calls(BatchLimits().concurrency)
         late.stop(desk)
         until(lambda: desk.owner().slot("fulltext") is not None, "it has no slots")
         desk.put(book(600, edited=10))
@@ -211,7 +211,7 @@ def rows_of(desk: Desk) -> dict[str, list[int]]:
 def assert_new(desk: Desk) -> None:
     """What is found is the new generation, whole and alone."""
     for kind in ("vector", "fulltext"):
-        hits = desk.library.searching.channel(desk.base, kind, "section", 1_000)
+        hits = desk.library.searcher.search_channel(desk.base, kind, "section", 1_000)
         assert {hit.generation for hit in hits} == {2}
         said = [hit.text for hit in hits]
         assert len(said) == len(set(said)) == 600
@@ -220,6 +220,6 @@ def assert_new(desk: Desk) -> None:
 
 
 def sweep(desk: Desk) -> None:
-    sweeper = desk.library.indexes.sweeper()
-    while sweeper.sweep():
+    sweeper = desk.library.indexes.garbage_collector()
+    while sweeper.collect():
         pass

@@ -101,7 +101,7 @@ def test_work_goes_on_long_before_the_lease_ends_when_everything_was_killed(
         assert parent.finish() == 0
     new = shop.store.events(after=killed)
     expired = [one for one in new if one.event.type == "slot.expired"]
-    assert [(one.event.kind, one.event.facts["reason"]) for one in expired] == [("content", "holder_died")]
+    assert [(one.event.kind, one.event.parsed_data["reason"]) for one in expired] == [("content", "holder_died")]
     claimed = next(one for one in new if one.event.type == "slot.claimed")
     seconds = claimed.at / 1_000_000 - restart
     with capsys.disabled():

@@ -121,10 +121,10 @@ def test_a_server_encrypts_webhook_secrets_that_an_older_version_stored_as_plain
     library = open_library(Settings(home=str(home)))
     _, secret = library.webhooks.create("https://hooks.example.org/in", ["*"])
     with library.store.database.writing(durable=True) as tx:
-        tx.plain(f"UPDATE webhooks SET secret = '{secret}'")  # noqa: S608 - a test's own
+        tx.run_sql(f"UPDATE webhooks SET secret = '{secret}'")  # noqa: S608 - a test's own
     assert Serving(home, "--no-workers").end() == 0
     with library.store.database.reading() as tx:
-        ((stored,),) = tx.plain("SELECT secret FROM webhooks")
+        ((stored,),) = tx.run_sql("SELECT secret FROM webhooks")
     library.store.close()
     assert stored.startswith("enc1:")
     assert secret not in stored

@@ -145,7 +145,7 @@ class Ground:
         self.ours, self.theirs = f"ours-{name}", f"theirs-{name}"
         library = site.rig.library
         for base in (self.ours, self.theirs):
-            library.catalogue.create_base(base, BaseSettings(indexes=("fulltext",)))
+            library.catalog.create_base(base, BaseSettings(indexes=("fulltext",)))
         self.keys = {scope: site.key(scope, self.ours) for scope in RANKS}
         self.keys |= {f"{scope} of all": site.key(scope) for scope in RANKS}
         admin = self.keys["admin of all"]
@@ -319,7 +319,7 @@ def test_a_repeated_request_for_a_key_makes_no_second_one_and_never_tells_the_se
     assert "shown again" in again.json()["note"]
     assert [one["name"] for one in site.http.get("/keys", headers=admin).json()] == ["operator", "reports"]
     with site.rig.store.database.reading() as tx:
-        ((kept,),) = tx.plain("SELECT body FROM access_repeats WHERE key = 'make-reports'")
+        ((kept,),) = tx.run_sql("SELECT body FROM access_repeats WHERE key = 'make-reports'")
     assert first.json()["secret"].encode() not in bytes(kept)
     other = site.http.post("/keys", json={"name": "others"}, headers=repeat)
     assert problem(other)["code"] == "key_reused"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import jsonschema  # type: ignore[import-untyped]  # it has no types
 import pytest
 
-from holdfast.api.examples import JSON, NAME, PARAMETERS, TEXT
+from holdfast.api.examples import DOCUMENT_NAME, DOCUMENT_TEXT, JSON_TYPE, PARAMETERS
 from holdfast.auth.principal import Scope
 from tests.support.http_site import API, HttpSite
 from tests.support.rig import Rig
@@ -71,7 +71,7 @@ def test_every_parameter_has_an_example_of_its_schema(site: HttpSite) -> None:
 
 def test_every_body_has_examples_of_its_schema(site: HttpSite) -> None:
     for _, path, operation in operations(site):
-        body = operation.get("requestBody", {}).get("content", {}).get(JSON)
+        body = operation.get("requestBody", {}).get("content", {}).get(JSON_TYPE)
         if body is not None:
             assert body["examples"], path
             for one in body["examples"].values():
@@ -82,7 +82,7 @@ def test_every_answer_has_an_example_of_its_schema(site: HttpSite) -> None:
     seen = 0
     for _, path, operation in operations(site):
         for code, answer in operation["responses"].items():
-            told = answer.get("content", {}).get(JSON)
+            told = answer.get("content", {}).get(JSON_TYPE)
             if code.startswith("2") and told is not None:
                 assert "example" in told, (path, operation["operationId"])
                 fits(site, told["example"], told["schema"], (path, operation["operationId"]))
@@ -114,7 +114,7 @@ class Readers:
         for base in self.http.get("/bases").json():
             self.http.delete(f"/bases/{base['name']}")
         self.http.post("/bases", json={"name": BASE, "indexes": ["fulltext", "graph"]}).raise_for_status()
-        document = self.site.index(NAME, TEXT, BASE)
+        document = self.site.index(DOCUMENT_NAME, DOCUMENT_TEXT, BASE)
         found = self.http.get(f"/bases/{BASE}/documents/{document}/chunks").json()["items"]
         self.there = {"document": str(document), "chunk": str(found[0]["chunk"])}
 
@@ -122,7 +122,7 @@ class Readers:
         """Tell whether the document is as it was in the beginning, for all that was sent."""
         self.site.rig.work()
         found = self.http.get(f"/bases/{BASE}/documents/{self.there.get('document', 1)}")
-        return found.is_success and (found.json()["name"], found.json()["status"]) == (NAME, "success")
+        return found.is_success and (found.json()["name"], found.json()["status"]) == (DOCUMENT_NAME, "success")
 
     def send(self, method: str, path: str, operation: dict[str, Any], body: Any) -> httpx2.Response:
         """Send the example of a request, about what is really there."""
@@ -170,15 +170,15 @@ def test_what_the_examples_send_is_taken_by_a_server(site: HttpSite, tmp_path: P
         if name in PLACEHOLDERS | ENDLESS:
             continue
         content = operation.get("requestBody", {}).get("content", {})
-        bodies = [one["value"] for one in content[JSON]["examples"].values()] if JSON in content else [None]
+        bodies = [one["value"] for one in content[JSON_TYPE]["examples"].values()] if JSON_TYPE in content else [None]
         for body in bodies:
             answer = readers.send(method, path, operation, deepcopy(body))
             if name in NEEDS_MORE:
                 assert answer.json()["code"] == NEEDS_MORE[name], (name, answer.text)
                 continue
             assert answer.is_success, (name, body, answer.text)
-            told = operation["responses"][str(answer.status_code)].get("content", {}).get(JSON)
-            if told is not None and answer.headers["content-type"] == JSON:
+            told = operation["responses"][str(answer.status_code)].get("content", {}).get(JSON_TYPE)
+            if told is not None and answer.headers["content-type"] == JSON_TYPE:
                 fits(site, answer.json(), told["schema"], name)
                 if answer.json() != [] and body == bodies[0]:  # of several bodies, the example answers the first
                     assert shape(answer.json()) == shape(told["example"]), name

@@ -121,7 +121,7 @@ def test_a_worker_checks_the_folder_again_at_every_look(site: HttpSite, tmp_path
 
 def test_the_local_user_may_adopt_a_folder_that_a_key_may_not_name(site: HttpSite, tmp_path: Path) -> None:
     key = site.key("admin")
-    syncing, base = site.rig.library.syncing, site.rig.base
+    syncing, base = site.rig.library.folder_sync, site.rig.base
     assert add(site, tmp_path / "allowed", key).status_code == 202
     site.rig.work()
     item = syncing.find(base, tmp_path / "allowed")

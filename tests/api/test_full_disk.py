@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from holdfast.catalog.repository import Kind
-from holdfast.documents.add import SOURCE, Terms, Upload
-from holdfast.documents.source_sync import World
+from holdfast.catalog.repository import ItemKind
+from holdfast.documents.add import SOURCE_SLOT, AddOptions, Upload
+from holdfast.documents.source_sync import SourceAccess
 from holdfast.errors import StoreFull
-from holdfast.service.documents import saving
+from holdfast.service.documents import open_for_writing
 from holdfast.sources.address_policy import Reach
 from tests.support.http_site import HttpSite, problem
 from tests.support.processes import ROOT
@@ -107,7 +107,7 @@ def test_a_write_that_the_disk_refuses_is_answered_with_507_and_leaves_nothing(
 @pytest.mark.parametrize("size", [FITS_IN_MEMORY, SPOOLED])
 def test_an_archive_that_does_not_fit_on_the_disk_leaves_no_base(site: HttpSite, size: int) -> None:
     archive = io.BytesIO()
-    site.rig.library.adding.add(site.rig.base, [Upload("kept", os.urandom(size))], Terms(index=False))
+    site.rig.library.adder.add(site.rig.base, [Upload("kept", os.urandom(size))], AddOptions(index=False))
     site.rig.library.archives.export(site.rig.base, archive)
     before = written(site)
     with full_disk():
@@ -126,7 +126,7 @@ class Pipe(io.BytesIO):
 
 def test_a_piped_archive_that_does_not_fit_in_the_temporary_folder_leaves_no_base(site: HttpSite) -> None:
     archive = io.BytesIO()
-    site.rig.library.adding.add(site.rig.base, [Upload("kept", os.urandom(SPOOLED))], Terms(index=False))
+    site.rig.library.adder.add(site.rig.base, [Upload("kept", os.urandom(SPOOLED))], AddOptions(index=False))
     site.rig.library.archives.export(site.rig.base, archive)
     before = written(site)
     with full_disk(), pytest.raises(StoreFull, match="TMPDIR"):
@@ -135,27 +135,27 @@ def test_a_piped_archive_that_does_not_fit_in_the_temporary_folder_leaves_no_bas
 
 
 def test_an_archive_or_file_that_does_not_fit_where_it_is_saved_leaves_no_part(site: HttpSite, tmp_path: Path) -> None:
-    site.rig.library.adding.add(site.rig.base, [Upload("kept", os.urandom(SPOOLED))], Terms(index=False))
+    site.rig.library.adder.add(site.rig.base, [Upload("kept", os.urandom(SPOOLED))], AddOptions(index=False))
     with full_disk():
         with pytest.raises(StoreFull, match="for the archive"):
             site.rig.library.archives.export(site.rig.base, tmp_path / "copy.zip")
-        with pytest.raises(StoreFull, match="saved"), saving(tmp_path / "saved") as file:
+        with pytest.raises(StoreFull, match="saved"), open_for_writing(tmp_path / "saved") as file:
             file.write(bytes(SPOOLED))
     assert not {"copy.zip", "saved"} & {path.name for path in tmp_path.iterdir()}
 
 
 def test_a_page_that_does_not_fit_on_the_disk_waits_and_is_fetched_when_there_is_room(site: HttpSite) -> None:
     rig = site.rig
-    rig.library.world = World(reach=Reach.parse("127.0.0.1"))
+    rig.library.source_policy = SourceAccess(reach=Reach.parse("127.0.0.1"))
     rig.indexers = rig.library.indexers()
     worker = rig.hire("fetcher")
     with Site() as web:
         web.says("/page", reply(b"<p>" + b"tide " * 200_000 + b"</p>"))
-        rig.library.adding.add(rig.base, [Upload("page", kind=Kind.URL, source=web.url("/page"))], Terms())
+        rig.library.adder.add(rig.base, [Upload("page", kind=ItemKind.URL, source=web.url("/page"))], AddOptions())
         item = rig.library.items.find(rig.base, "page")
         with full_disk():
             worker.run_next(1)
-        slot = rig.store.slot(rig.base.key, item.source_key, SOURCE)
+        slot = rig.store.slot(rig.base.key, item.source_key, SOURCE_SLOT)
         assert slot.error is not None
         assert (slot.state, slot.error.code, slot.attempts) == ("waiting", "disk_full", 0)
         assert written(site)[0] == []
@@ -172,15 +172,15 @@ def test_a_full_disk_of_postgresql_is_answered_with_507_and_leaves_nothing(
     site = HttpSite(rig)
     try:
         with rig.store.database.writing(durable=True) as tx:
-            tx.plain(REFUSE_ROWS)
-            tx.plain("CREATE TRIGGER full_disk BEFORE INSERT ON library_items EXECUTE FUNCTION full_disk()")
+            tx.run_sql(REFUSE_ROWS)
+            tx.run_sql("CREATE TRIGGER full_disk BEFORE INSERT ON library_items EXECUTE FUNCTION full_disk()")
         before = written(site)
         for answer in (upload(site, 1000), upload_form(site, 1000), add_note(site, 1000)):
             assert (answer.status_code, problem(answer)["code"]) == (507, "disk_full")
             assert problem(answer)["detail"].startswith("The disk of PostgreSQL is full. Nothing was written")
         assert written(site) == before
         with rig.store.database.writing(durable=True) as tx:
-            tx.plain("DROP TRIGGER full_disk ON library_items")
+            tx.run_sql("DROP TRIGGER full_disk ON library_items")
         assert upload(site, 1000).status_code == 202
     finally:
         site.close()

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from holdfast import Holdfast
 from holdfast.cli.app import app
 from holdfast.mcp import make_server
-from holdfast.web.site import install
+from holdfast.web.site import install_pages
 from tests.support.http_site import API, HttpSite, problem
 from tests.support.rig import Rig
 
@@ -263,7 +263,7 @@ def test_the_page_the_commands_and_mcp_list_the_good_rows_beside_a_damaged_one(
     database_url: str, tmp_path: Path, clock: FakeClock
 ) -> None:
     rig = Rig(database_url, tmp_path / "blobs", clock, indexes=("fulltext",))
-    with closing(rig), closing(HttpSite(rig, pages=install)) as site:
+    with closing(rig), closing(HttpSite(rig, pages=install_pages)) as site:
         site.index("good.md", "# Good\n\nThe blue whale eats krill.")
         bad = site.index("bad.md", "# Bad\n\nThe grey whale eats krill.")
         with site.rig.store.database.engine.begin() as connection:

@@ -12,7 +12,7 @@ from sqlalchemy import text
 
 from holdfast.llm.openai import Endpoint, OpenAIProvider
 from holdfast.sources.address_policy import Reach
-from holdfast.webhooks.http_post import Line
+from holdfast.webhooks.http_post import PostOptions
 from holdfast.webhooks.sender import Sender
 from tests.support.http_site import HttpSite, problem
 from tests.support.paid_provider import PaidProvider
@@ -96,7 +96,7 @@ def test_no_log_has_texts_names_questions_answers_or_secrets(
     with Receiver() as receiver:
         receiver.answers.append(say(500, b"xylobody"))
         reach = Reach.parse("127.0.0.1")
-        sender = Sender(site.rig.library.deliveries, Line(reach=reach), chance=lambda: 0.0)
+        sender = Sender(site.rig.library.deliveries, PostOptions(reach=reach), chance=lambda: 0.0)
         hook, signing = site.rig.library.webhooks.create(receiver.url(f"/{HOOK}"), ["*"])
         document = site.index(f"{NAME}.md", WHALES)
         broken = site.index(f"{NAME}.pdf", f"%PDF-1.4 {TEXT} broken")
@@ -117,7 +117,7 @@ def test_no_log_has_texts_names_questions_answers_or_secrets(
         site.http.post(f"/bases/shelf/documents/{broken}:retry")
         site.rig.work()
         site.rig.sweep()
-        while site.rig.library.deliveries.collect() is not None:
+        while site.rig.library.deliveries.collect_events() is not None:
             pass
         sender.step()
         sender.close()
@@ -134,7 +134,7 @@ def test_what_nobody_foresaw_is_logged_under_the_id_that_was_told(
     def fail(*_: Any, **__: Any) -> None:
         raise RuntimeError("it broke")
 
-    monkeypatch.setattr(site.rig.library.portraits, "entity", fail)
+    monkeypatch.setattr(site.rig.library.graph_queries, "describe_entity", fail)
     answer = site.http.get(f"/bases/shelf/graph/entities/{TEXT}", headers=site.key("admin"))
     assert (answer.status_code, problem(answer)["code"]) == (500, "internal_error")
     (line,) = (one for one in told(lines).splitlines() if "api.failed" in one)

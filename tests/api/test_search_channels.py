@@ -15,11 +15,11 @@ from holdfast import Holdfast, errors
 from holdfast.cli.app import app
 from holdfast.llm.openai import Endpoint, OpenAIProvider
 from holdfast.mcp import make_server
-from holdfast.service.local import Local
-from holdfast.service.opening import me
-from holdfast.service.remote import Remote
+from holdfast.service.local import LocalService
+from holdfast.service.opening import local_caller
+from holdfast.service.remote import RemoteService
 from holdfast.service.schemas import Mode
-from holdfast.web.site import install
+from holdfast.web.site import install_pages
 from tests.support.http_site import HttpSite, problem
 from tests.support.paid_provider import DOWN, REFUSED, PaidProvider
 from tests.support.patience import PATIENCE_SECONDS
@@ -45,7 +45,7 @@ def site(database_url: str, tmp_path: Path, clock: FakeClock, paid: PaidProvider
     """A server whose base has words and vectors, the vectors from an endpoint."""
     embedder = OpenAIProvider(Endpoint(base_url=paid.url, key=paid.key, embedding_model=paid.embedding_model))
     rig = Rig(database_url, tmp_path / "blobs", clock, embedder, indexes=("fulltext", "vector"))
-    site = HttpSite(rig, pages=install)
+    site = HttpSite(rig, pages=install_pages)
     site.index("whales.md", WHALES)
     yield site
     site.close()
@@ -113,9 +113,9 @@ def test_when_every_wanted_channel_fails_the_search_says_why(site: HttpSite, pai
     assert "'shelf'" in problem(answer)["detail"]
     assert "vector: The embedding model answers with 5 numbers" in problem(answer)["detail"]
     with pytest.raises(errors.WorkError) as failed:
-        Local(site.rig.library, me()).asking.search("shelf", "krill", channels=["vector"])
+        LocalService(site.rig.library, local_caller()).asking.search("shelf", "krill", channels=["vector"])
     assert failed.value.code == "search_failed"
-    with closing(Remote(site.address)) as remote, pytest.raises(errors.HoldfastError) as far:
+    with closing(RemoteService(site.address)) as remote, pytest.raises(errors.HoldfastError) as far:
         remote.asking.search("shelf", "krill", channels=["vector"])
     assert far.value.code == "search_failed"
     assert told(search(site, channels=["fulltext"])) == []
@@ -126,7 +126,9 @@ def test_a_base_whose_model_is_not_here_is_searched_by_words_and_says_so(
 ) -> None:
     from holdfast.wiring import Library  # noqa: PLC0415
 
-    library = Local(Library(site.rig.store, site.served.settings, clock=clock), me())  # another process, without it
+    library = LocalService(
+        Library(site.rig.store, site.served.settings, clock=clock), local_caller()
+    )  # another process, without it
     found = library.asking.search("shelf", "krill")
     assert [(one.channel, one.code, one.params["model"]) for one in found.notices] == [
         ("vector", "embedding_model_gone", "embedder")
@@ -137,8 +139,8 @@ def test_a_base_whose_model_is_not_here_is_searched_by_words_and_says_so(
 @pytest.mark.parametrize("where", ["local", "remote"])
 def test_the_library_names_the_channel_on_the_result(site: HttpSite, paid: PaidProvider, where: str) -> None:
     paid.dimension = 5
-    with closing(Remote(site.address)) as remote:
-        library = Local(site.rig.library, me()) if where == "local" else remote
+    with closing(RemoteService(site.address)) as remote:
+        library = LocalService(site.rig.library, local_caller()) if where == "local" else remote
         found = library.asking.search("shelf", "krill")
         assert [(one.channel, one.code) for one in found.notices] == [("vector", "vector_length")]
         assert [hit.name for hit in found] == ["whales.md"]

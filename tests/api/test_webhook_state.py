@@ -8,8 +8,8 @@ import pytest
 from typer.testing import CliRunner
 
 from holdfast.cli.app import app
-from holdfast.web.site import install
-from holdfast.webhooks.retry_policy import Answer
+from holdfast.web.site import install_pages
+from holdfast.webhooks.retry_policy import AttemptResult
 from tests.support.http_site import HttpSite
 from tests.support.rig import Rig
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 @pytest.fixture
 def site(database_url: str, tmp_path: Path, clock: FakeClock) -> Iterator[HttpSite]:
     rig = Rig(database_url, tmp_path / "blobs", clock, indexes=("fulltext",), settings={"webhook_allow": "127.0.0.1"})
-    site = HttpSite(rig, pages=install)
+    site = HttpSite(rig, pages=install_pages)
     yield site
     site.close()
     rig.close()
@@ -34,10 +34,10 @@ def fail_once(site: HttpSite) -> None:
     for name in "abc":
         site.upload(f"{name}.txt", name)
     deliveries = site.rig.library.deliveries
-    while deliveries.collect() is not None:
+    while deliveries.collect_events() is not None:
         pass
     (attempt, *_) = deliveries.claim(1)
-    deliveries.note(attempt, Answer(reason="unreachable"), 0.0)
+    deliveries.record_result(attempt, AttemptResult(reason="unreachable"), 0.0)
 
 
 def test_a_failing_webhook_shows_its_state_everywhere(site: HttpSite) -> None:

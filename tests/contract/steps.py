@@ -10,18 +10,18 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import Table, delete, insert, select, update
 
 from holdfast.db.schema import metadata
-from holdfast.engine.slot import Built, Fault, Progress, Ring
-from holdfast.engine.states import ACTIVE, Operation, Outcome, SlotState
-from holdfast.engine.status import status_of
+from holdfast.engine.slot import BuildResult, Fault, Progress, Ring
+from holdfast.engine.states import ACTIVE_STATES, Operation, Outcome, SlotState
+from holdfast.engine.status import derive_status
 from holdfast.engine.store import tables
-from holdfast.engine.store.base import Beat, Completion, Failure, Surrender
+from holdfast.engine.store.base import Completion, Failure, LeaseRenewal, Release
 from tests.support.stores import request
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from datetime import timedelta
 
-    from holdfast.engine.admission import Answer
+    from holdfast.engine.admission import AdmissionResult
     from holdfast.engine.slot import Slot, Ticket
     from holdfast.engine.store.sql_store import SqlStore
 
@@ -30,7 +30,7 @@ KINDS = ("content", "vector", "graph", "cards")
 # ---------------------------------------------------------------- asking and working
 
 
-def ask(store: SqlStore, owner: str = "doc", operation: Operation = Operation.INDEX, **more: Any) -> Answer:
+def ask(store: SqlStore, owner: str = "doc", operation: Operation = Operation.INDEX, **more: Any) -> AdmissionResult:
     """Make one request and return its answer."""
     (answer,) = store.admit([request(owner, operation, **more)])
     return answer
@@ -48,19 +48,19 @@ def take(store: SqlStore, kind: str, owner: str = "doc", holder: str = "worker")
 
 
 def finished(ticket: Ticket, missing: int = 0) -> Completion:
-    return Completion(ticket=ticket, built=Built(missing=missing))
+    return Completion(ticket=ticket, built=BuildResult(missing=missing))
 
 
 def failed(ticket: Ticket, delay: timedelta | None = None, *, code: str = "timeout", refund: bool = False) -> Failure:
     return Failure(ticket=ticket, fault=Fault(code, {"why": "test"}), delay=delay, refund=refund)
 
 
-def beat(ticket: Ticket, *, moved: bool = True, **progress: Any) -> Beat:
-    return Beat(ticket=ticket, progress=Progress(**progress), moved=moved)
+def beat(ticket: Ticket, *, moved: bool = True, **progress: Any) -> LeaseRenewal:
+    return LeaseRenewal(ticket=ticket, progress=Progress(**progress), progressed=moved)
 
 
-def back(ticket: Ticket, *, refund: bool = False) -> Surrender:
-    return Surrender(ticket=ticket, refund=refund)
+def back(ticket: Ticket, *, refund: bool = False) -> Release:
+    return Release(ticket=ticket, refund=refund)
 
 
 def build(store: SqlStore, *kinds: str, owner: str = "doc", missing: int = 0) -> None:
@@ -165,7 +165,7 @@ def stand(store: SqlStore, *slots: dict[str, Any], name: str = "doc") -> list[in
         put_slot(store, owner, **{"job": f"job of {name}", "kind": f"kind{n}"} | columns)
         for n, columns in enumerate(slots)
     ]
-    active = len([one for one in slots if one.get("state", SlotState.QUEUED) in ACTIVE])
+    active = len([one for one in slots if one.get("state", SlotState.QUEUED) in ACTIVE_STATES])
     ended = {} if active else {"outcome": Outcome.SUCCESS, "finished_at": 0}
     put_job(store, owner, f"job of {name}", open=active, **ended)
     cache_status(store, name)
@@ -181,7 +181,7 @@ def wipe(store: SqlStore) -> None:
 
 def cache_status(store: SqlStore, name: str = "doc") -> None:
     """Write the status that follows from the slots."""
-    status = status_of(store.owner("shelf", name).slots)
+    status = derive_status(store.owner("shelf", name).slots)
     with store.database.engine.begin() as connection:
         connection.execute(update(tables.owners).where(tables.owners.c.owner == name).values(status=status))
 
@@ -202,10 +202,10 @@ def audit(store: SqlStore) -> None:
     for owner in rows(store, tables.owners):
         whole = store.owner(owner["base"], owner["owner"])
         assert whole.slots, "an owner without slots is gone"
-        assert whole.status is status_of(whole.slots), "the cached status is the derived one"
+        assert whole.status is derive_status(whole.slots), "the cached status is the derived one"
         assert all(slot.wanted <= whole.generation for slot in whole.slots)
     jobs = rows(store, tables.jobs)
-    unsettled = Counter(slot["job"] for slot in slots if slot["state"] in ACTIVE)
+    unsettled = Counter(slot["job"] for slot in slots if slot["state"] in ACTIVE_STATES)
     assert unsettled == {job["id"]: job["open"] for job in jobs if job["open"]}, "job.open counts unsettled slots"
     for job in jobs:
         assert (job["outcome"] is None) == (job["open"] > 0) == (job["finished_at"] is None)

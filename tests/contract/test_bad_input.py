@@ -543,7 +543,7 @@ def test_opening_a_file_twice_in_one_process_keeps_its_locks(sqlite_url: str) ->
 
 @pytest.mark.postgres
 def test_whoever_waits_too_long_for_a_lock_is_told_so(postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("holdfast.db.postgres.WAIT_MS", 200)
+    monkeypatch.setattr("holdfast.db.postgres.LOCK_TIMEOUT_MS", 200)
     store = open_plainly(postgres_url)
     store.admit([request("doc")])
     with store.database.engine.begin() as connection:
@@ -558,5 +558,5 @@ def test_whoever_waits_too_long_for_a_lock_is_told_so(postgres_url: str, monkeyp
 def test_a_statement_that_never_left_is_not_a_lost_connection(postgres_url: str, clock: FakeClock) -> None:
     store = open_test_store(postgres_url, clock)
     with pytest.raises(psycopg.ProgrammingError, match="placeholders"), store.database.reading() as tx:
-        tx.plain("SELECT 1 WHERE '%h' = %s", ["x"])
+        tx.run_sql("SELECT 1 WHERE '%h' = %s", ["x"])
     store.close()

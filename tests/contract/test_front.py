@@ -12,8 +12,8 @@ import pytest
 
 from holdfast import File, errors
 from holdfast.engine.slot import Progress
-from holdfast.engine.store.base import Beat, Surrender
-from holdfast.llm.failures import failure_of
+from holdfast.engine.store.base import LeaseRenewal, Release
+from holdfast.llm.failures import to_work_error
 from holdfast.service import (
     access,
     archives,
@@ -34,9 +34,9 @@ from holdfast.service import (
 from holdfast.service import (
     usage as accounts,
 )
-from holdfast.service.local import Local
-from holdfast.service.opening import me
-from holdfast.service.remote import Remote
+from holdfast.service.local import LocalService
+from holdfast.service.opening import local_caller
+from holdfast.service.remote import RemoteService
 from holdfast.service.schemas import Mode, OnDuplicate, Verdict
 from tests.support.crew import raises
 from tests.support.http_site import HttpSite
@@ -54,10 +54,10 @@ PAIRS = [
     (bases.LocalBases, remote.RemoteBases),
     (documents.LocalDocuments, remote.RemoteDocuments),
     (jobs.LocalJobs, remote.RemoteJobs),
-    (asking.LocalAsking, remote.RemoteAsking),
+    (asking.LocalSearch, remote.RemoteSearch),
     (asking.LocalCards, remote.RemoteCards),
-    (dossiers.LocalDossiers, remote.RemoteDossiers),
-    (accounts.LocalAccounts, remote.RemoteAccounts),
+    (dossiers.LocalDocumentDetails, remote.RemoteDocumentDetails),
+    (accounts.LocalUsage, remote.RemoteUsage),
     (archives.LocalArchives, remote.RemoteArchives),
     (history.LocalEvents, remote.RemoteEvents),
     (access.LocalKeys, remote.RemoteKeys),
@@ -93,10 +93,10 @@ SIDES = ("local", "remote")
 @contextmanager
 def seen_from(where: str, rig: Rig) -> Iterator[Any]:
     if where == "local":
-        yield Local(rig.library, me())
+        yield LocalService(rig.library, local_caller())
         return
     site = HttpSite(rig)
-    far = Remote(site.address)
+    far = RemoteService(site.address)
     yield far
     far.close()
     site.close()
@@ -163,7 +163,7 @@ def test_what_is_not_there_is_the_same_error(side: Any) -> None:
         (errors.UnknownJob, lambda: side.jobs.get("none")),
         (errors.BadRequest, lambda: side.documents.list("shelf", cursor="nonsense")),
         (errors.BadSettings, lambda: side.bases.create("b", indexes=["none"])),
-        (errors.NotNow, lambda: side.cards.generate("shelf")),
+        (errors.StateConflict, lambda: side.cards.generate("shelf")),
     ]
     for error, call in cases:
         with pytest.raises(error) as caught:
@@ -180,7 +180,7 @@ def test_what_changed_meanwhile_is_left_alone(side: Any, rig: Rig) -> None:
     seen = side.documents.get("shelf", note.document).generation
     assert side.documents.reindex("shelf", note.document, unless_changed=[seen]).generation == seen + 1
     for ask in (side.documents.index, side.documents.retry, side.documents.cancel, side.documents.delete):
-        with pytest.raises(errors.ChangedMeanwhile) as caught:
+        with pytest.raises(errors.PreconditionFailed) as caught:
             ask("shelf", note.document, unless_changed=[seen])
         assert caught.value.generation == seen + 1
     with pytest.raises(errors.Conflict) as busy:
@@ -293,19 +293,23 @@ def test_only_an_index_that_is_being_built_shows_progress(side: Any, rig: Rig) -
 
     note = side.documents.note("shelf", "Whale", "It eats krill.")
     (ticket,) = rig.store.claim_next(["content"], "other", 1)
-    rig.store.extend([Beat(ticket=ticket, progress=Progress(stage="reading", done=28, total=100), moved=True)])
+    rig.store.extend(
+        [LeaseRenewal(ticket=ticket, progress=Progress(stage="reading", done=28, total=100), progressed=True)]
+    )
     assert shares()["content"] == 0.28
-    rig.store.release([Surrender(ticket=ticket)])
+    rig.store.release([Release(ticket=ticket)])
     rig.work()
     assert set(shares().values()) == {None}
     side.documents.reindex("shelf", note.document)
     (ticket,) = rig.store.claim_next(["content"], "other", 1)
-    rig.store.extend([Beat(ticket=ticket, progress=Progress(stage="reading", done=28, total=100), moved=True)])
+    rig.store.extend(
+        [LeaseRenewal(ticket=ticket, progress=Progress(stage="reading", done=28, total=100), progressed=True)]
+    )
     side.documents.cancel("shelf", note.document)
     assert set(shares().values()) == {None}
     deleted = side.documents.delete("shelf", note.document)
     (ticket,) = rig.store.claim_next(["content"], "other", 1)
-    rig.store.extend([Beat(ticket=ticket, progress=Progress(stage="removing"), moved=True)])
+    rig.store.extend([LeaseRenewal(ticket=ticket, progress=Progress(stage="removing"), progressed=True)])
     assert side.jobs.get(deleted.job).progress.share is None, "a clean-up does not show how far the build was"
 
 
@@ -314,7 +318,7 @@ def test_a_cancelled_document_does_not_say_that_it_is_tried_again(
 ) -> None:
     note = side.documents.note("shelf", "Whale", "It eats krill.")
     with monkeypatch.context() as away:
-        away.setattr(rig.indexers["content"], "build", raises(failure_of(TimeoutError())))
+        away.setattr(rig.indexers["content"], "build", raises(to_work_error(TimeoutError())))
         rig.work()
     waits = side.documents.get("shelf", note.document)
     assert (waits.status, waits.why.code, waits.retry_at is None) == ("indexing", "provider_timeout", False)
@@ -351,9 +355,11 @@ def test_a_job_is_told_the_same_alone_and_in_the_list(side: Any, rig: Rig, monke
     note = side.documents.note("shelf", "Whale", "It eats krill.")
     assert told(note.job) == ("queued", "")
     (ticket,) = rig.store.claim_next(["content"], "other", 1)
-    rig.store.extend([Beat(ticket=ticket, progress=Progress(stage="reading", done=1, total=4), moved=True)])
+    rig.store.extend(
+        [LeaseRenewal(ticket=ticket, progress=Progress(stage="reading", done=1, total=4), progressed=True)]
+    )
     assert told(note.job) == ("indexing", "reading")
-    rig.store.release([Surrender(ticket=ticket)])
+    rig.store.release([Release(ticket=ticket)])
     with monkeypatch.context() as away:
         away.setattr(rig.indexers["content"], "build", raises(errors.Transient("away", "It is away.")))
         rig.work()
@@ -366,7 +372,9 @@ def test_a_job_is_told_the_same_alone_and_in_the_list(side: Any, rig: Rig, monke
     deleted = side.documents.delete("shelf", note.document)
     assert told(deleted.job) == ("deleting", "")
     (ticket,) = rig.store.claim_next(["fulltext"], "other", 1)
-    rig.store.extend([Beat(ticket=ticket, progress=Progress(stage="removing", done=1, total=4), moved=True)])
+    rig.store.extend(
+        [LeaseRenewal(ticket=ticket, progress=Progress(stage="removing", done=1, total=4), progressed=True)]
+    )
     assert told(deleted.job) == ("deleting", "removing")
 
 
@@ -511,24 +519,24 @@ def test_webhooks_and_keys_are_made_shown_and_removed(side: Any) -> None:
 
 def test_the_first_key_may_do_everything_unless_a_scope_is_named_and_later_ones_may_read(rig: Rig) -> None:
     site = HttpSite(rig)
-    with closing(Remote(site.address)) as far:
+    with closing(RemoteService(site.address)) as far:
         first = far.keys.create("first")  # from now on every request needs one
     assert (first.key.scope, first.key.bases) == ("admin", None)
-    with closing(Remote(site.address, first.secret)) as far:
+    with closing(RemoteService(site.address, first.secret)) as far:
         assert far.keys.create("second").key.scope == "read"
-    assert Local(rig.library, me()).keys.create("third").key.scope == "read"
-    assert Local(rig.library, me()).keys.create("fourth", "write").key.scope == "write"
+    assert LocalService(rig.library, local_caller()).keys.create("third").key.scope == "read"
+    assert LocalService(rig.library, local_caller()).keys.create("fourth", "write").key.scope == "write"
     site.close()
 
 
 def test_a_first_key_gets_the_scope_that_is_named(rig: Rig) -> None:
-    assert Local(rig.library, me()).keys.create("reader", "read").key.scope == "read"
+    assert LocalService(rig.library, local_caller()).keys.create("reader", "read").key.scope == "read"
 
 
 def test_a_key_that_was_revoked_opens_nothing(rig: Rig) -> None:
     site = HttpSite(rig)
-    admin = Local(rig.library, me()).keys.create("admin", "admin")
-    far = Remote(site.address, admin.secret)
+    admin = LocalService(rig.library, local_caller()).keys.create("admin", "admin")
+    far = RemoteService(site.address, admin.secret)
     assert [key.name for key in far.keys.list()] == ["admin"]
     far.keys.revoke(admin.key.id)
     with pytest.raises(errors.Forbidden):
@@ -538,7 +546,7 @@ def test_a_key_that_was_revoked_opens_nothing(rig: Rig) -> None:
 
 
 def test_a_server_that_is_not_there_is_told_as_such(tmp_path: Path) -> None:
-    far = Remote("http://127.0.0.1:1")
+    far = RemoteService("http://127.0.0.1:1")
     with pytest.raises(errors.StoreUnavailable, match="does not answer"):
         far.bases.list()
     far.close()
@@ -564,7 +572,7 @@ def test_what_failed_in_a_base_that_has_failed_is_not_tried_again_before_it_is_r
     rig.put("broken.pdf", b"%PDF-1.4 nothing")
     rig.work()
     assert side.jobs.retry_all("shelf", dry_run=True).found == 1
-    rig.library.catalogue.fail_base(rig.base.key, errors.Permanent("model_gone", "The model is gone."))
+    rig.library.catalog.fail_base(rig.base.key, errors.Permanent("model_gone", "The model is gone."))
     with pytest.raises(errors.BaseFailed, match="The model is gone"):
         side.jobs.retry_all("shelf")
     assert side.jobs.retry_all(dry_run=True).found == 0

@@ -17,7 +17,7 @@ from sqlalchemy import update
 from holdfast.clock import Moment, micros
 from holdfast.engine.plan import Expire
 from holdfast.engine.slot import Ring, SlotId, Ticket
-from holdfast.engine.states import ACTIVE, Operation, SlotState
+from holdfast.engine.states import ACTIVE_STATES, Operation, SlotState
 from holdfast.engine.store import statements, tables
 from holdfast.errors import StaleLease
 from tests.contract.steps import (
@@ -329,7 +329,7 @@ def moves(row: Columns) -> dict[str, Columns]:
     due, lease = {"due_at": row["due_at"]}, {"holder": row["holder"], "until": row["until"]}
     elsewhere = {
         # In every other state that the schema allows together with the same due time.
-        f"the state {state}": fit(state) | due | (lease if state in ACTIVE and state is not S.WAITING else FREE)
+        f"the state {state}": fit(state) | due | (lease if state in ACTIVE_STATES and state is not S.WAITING else FREE)
         for state in S
         if state is not row["state"]
         and not (state is S.RUNNING and (row["holder"] is None or row["due_at"] is None))
@@ -404,7 +404,7 @@ def test_a_slot_that_was_rung_within_the_minute_is_not_rung_again(
 
 def stop(store: SqlStore, owner: int) -> set[int]:
     """Run the statement of a cancel alone; admission would ask first."""
-    return {row[0] for row in store.database.write(lambda tx: tx.run(statements.CANCEL, [[owner]]), durable=True)}
+    return {row[0] for row in store.database.write(lambda tx: tx.run(statements.CANCEL_SLOTS, [[owner]]), durable=True)}
 
 
 @pytest.mark.parametrize("state", S)
@@ -532,7 +532,7 @@ def test_what_needs_nothing_is_its_own_source(store: SqlStore) -> None:
 )
 def test_what_is_found_to_be_rung(store: SqlStore, row: Columns, found: bool) -> None:
     stand(store, row)
-    assert len(store.to_ring("kind0", 10).slots) == found
+    assert len(store.find_unrung("kind0", 10).slots) == found
 
 
 @pytest.mark.parametrize(
@@ -546,7 +546,7 @@ def test_what_is_found_to_be_rung(store: SqlStore, row: Columns, found: bool) ->
 )
 def test_what_counts_as_rung_and_not_answered(store: SqlStore, row: Columns, count: int) -> None:
     stand(store, row)
-    assert store.outstanding("kind0") == count
+    assert store.count_outstanding_rings("kind0") == count
 
 
 def test_a_ring_of_a_slot_that_is_gone_claims_nothing(store: SqlStore) -> None:

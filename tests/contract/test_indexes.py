@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from holdfast.catalog.chunk_lists import Builds
+from holdfast.catalog.chunk_lists import ChunkLists
 from holdfast.catalog.repository import Recipe
 from holdfast.documents.add import Upload
-from holdfast.engine.executor import nowhere
+from holdfast.engine.executor import no_failpoint
 from holdfast.engine.states import Operation, Status
 from holdfast.engine.task import Task
 from holdfast.errors import StaleLease
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
-    from holdfast.catalog.chunk_lists import Piece
+    from holdfast.catalog.chunk_lists import ChunkText
     from holdfast.indexes.base import Found, Index
     from tests.support.clock import FakeClock
 
@@ -50,14 +50,14 @@ class Bench:
         rig.worker.run_next(1)
         (self.ticket,) = rig.store.claim_next((kind,), "hand", 1)
         rig.worker.heartbeat.hold([self.ticket], rig.clock.monotonic())
-        self.task = Task(self.ticket, rig.store, rig.worker.heartbeat, nowhere)
-        self.recipe = rig.library.catalogue.recipe(rig.base, kind, self.index.spec(rig.base))
+        self.task = Task(self.ticket, rig.store, rig.worker.heartbeat, no_failpoint)
+        self.recipe = rig.library.catalog.get_or_create_recipe(rig.base, kind, self.index.spec(rig.base))
         listed = Manifest(rig).lists[self.ticket.owner, self.ticket.source or 0]
-        self.pieces = Builds(rig.store.database).pieces([listed[ordinal] for ordinal in sorted(listed)])
+        self.pieces = ChunkLists(rig.store.database).read_texts([listed[ordinal] for ordinal in sorted(listed)])
         self.chunks = sorted(piece.chunk for piece in self.pieces)
         assert len(self.chunks) == len(SAID)
 
-    def work(self, pieces: Sequence[Piece], recipe: Recipe | None = None) -> Work:
+    def work(self, pieces: Sequence[ChunkText], recipe: Recipe | None = None) -> Work:
         return Work(
             task=self.task,
             base=self.rig.base,
@@ -66,7 +66,7 @@ class Bench:
             pieces=pieces,
         )
 
-    def fill(self, pieces: Sequence[Piece] | None = None, recipe: Recipe | None = None) -> None:
+    def fill(self, pieces: Sequence[ChunkText] | None = None, recipe: Recipe | None = None) -> None:
         work = self.work(self.pieces if pieces is None else pieces, recipe)
         assert self.index.fill(work) == {}
 
@@ -357,11 +357,11 @@ def test_a_row_written_outside_after_a_delete_is_never_seen_and_is_swept_from_th
 
 def scrub(rig: Rig, index: Index, limit: int = 500) -> None:
     """Audit the store of an index from its own side."""
-    sweeper = rig.library.indexes.sweeper()
+    sweeper = rig.library.indexes.garbage_collector()
     for recipe in rig.library.indexes.recipes(rig.base, index.kind):
         after: int | None = 0
         while after is not None:
-            after = sweeper.audit(index, recipe, after, limit)
+            after = sweeper.remove_orphan_rows(index, recipe, after, limit)
 
 
 def test_an_audit_of_any_index_takes_nothing_that_is_needed(outside: tuple[Rig, OutsideIndex]) -> None:
@@ -373,8 +373,8 @@ def test_an_audit_of_any_index_takes_nothing_that_is_needed(outside: tuple[Rig, 
     rig.worker.heartbeat.hold([ticket], rig.clock.monotonic())
     recipe = rig.library.indexes.recipes(rig.base, "outside")[0]
     new = max(Manifest(rig).chunks)
-    task = Task(ticket, rig.store, rig.worker.heartbeat, nowhere)
-    pieces = Builds(rig.store.database).pieces([new])
+    task = Task(ticket, rig.store, rig.worker.heartbeat, no_failpoint)
+    pieces = ChunkLists(rig.store.database).read_texts([new])
     index.fill(Work(task=task, base=rig.base, recipe=recipe, database=rig.store.database, pieces=pieces))
     before = {kind: rig.rows(kind) for kind in ("fulltext", "outside")}
     for kind in ("fulltext", "outside"):
@@ -416,6 +416,6 @@ def test_a_preparation_that_fails_in_any_way_costs_nobody_anything(outside: tupl
         raise ValueError("a bug of somebody else")
 
     index.before_prepare = fail
-    rig.library.adding.put(rig.base, [Upload(f"{number}.md", b"krill") for number in range(3)])
+    rig.library.adder.put(rig.base, [Upload(f"{number}.md", b"krill") for number in range(3)])
     rig.work()
     assert {rig.owner(f"{number}.md").status for number in range(3)} == {Status.SUCCESS}

@@ -20,7 +20,7 @@ from holdfast.clock import SystemClock
 from holdfast.db.migrate import HEAD
 from holdfast.db.schema import metadata
 from holdfast.engine.rules import Rules
-from holdfast.engine.status import status_of
+from holdfast.engine.status import derive_status
 from holdfast.engine.store.factory import open_database, open_store
 from holdfast.indexes.graph import tables as _graph  # noqa: F401 - declares its tables
 from holdfast.indexes.questions import tables as _questions  # noqa: F401 - declares its tables
@@ -369,7 +369,7 @@ def test_items_of_before_there_were_lists_are_listed_as_they_stand(database_url:
     with database.writing(durable=True) as tx:
         config.attributes["connection"] = tx.connection
         command.upgrade(config, "0007")
-        tx.plain("INSERT INTO library_bases (id, name, settings, created_at) VALUES (3, 'shelf', '{}', 1)")
+        tx.run_sql("INSERT INTO library_bases (id, name, settings, created_at) VALUES (3, 'shelf', '{}', 1)")
         for number, kind, deleting in (
             (1, "file", 0),
             (2, "url", 0),
@@ -377,7 +377,7 @@ def test_items_of_before_there_were_lists_are_listed_as_they_stand(database_url:
             (4, "file", 1),
             (5, "note", 0),
         ):
-            tx.plain(
+            tx.run_sql(
                 "INSERT INTO library_items (id, base_id, kind, name, deleting, created_at) "  # noqa: S608 - our own words
                 f"VALUES ({number}, 3, '{kind}', 'STRASSE Ä {number}', {deleting}, 70{number})"
             )
@@ -385,7 +385,7 @@ def test_items_of_before_there_were_lists_are_listed_as_they_stand(database_url:
             ("3", "1", "success"), ("3", "2", "success"), ("3", "source:2", "failed"), ("3", "4", "deleting"),
             ("other", "5", "failed"),
         ):  # fmt: skip
-            tx.plain(
+            tx.run_sql(
                 "INSERT INTO owners (base, owner, generation, status, created_at) "  # noqa: S608 - our own words
                 f"VALUES ('{base}', '{owner}', 1, '{status}', 1)"
             )
@@ -393,8 +393,8 @@ def test_items_of_before_there_were_lists_are_listed_as_they_stand(database_url:
     open_plainly(database_url)
     database = open_database(database_url, SystemClock())
     with database.reading() as tx:
-        listed = tx.plain("SELECT item_id, container, status FROM library_standings ORDER BY item_id")
-        names = tx.plain("SELECT folded, changed_at FROM library_items ORDER BY id")
+        listed = tx.run_sql("SELECT item_id, container, status FROM library_standings ORDER BY item_id")
+        names = tx.run_sql("SELECT folded, changed_at FROM library_items ORDER BY id")
     database.close()
     assert listed == [(1, 0, "success"), (2, 0, "degraded"), (3, 1, None), (5, 0, "not_indexed")]
     assert names == [(f"strasse ä {number}", 700 + number) for number in range(1, 6)]
@@ -417,7 +417,7 @@ def test_what_was_cancelled_before_is_shown_as_it_would_be_now(database_url: str
         config.attributes["connection"] = tx.connection
         command.upgrade(config, "0010")
         for number, (owner, some) in enumerate(slots.items(), 1):
-            tx.plain(
+            tx.run_sql(
                 "INSERT INTO owners (id, base, owner, generation, status, created_at) "  # noqa: S608 - our own words
                 f"VALUES ({number}, 'shelf', '{owner}', 2, 'degraded', 1)"
             )
@@ -425,7 +425,7 @@ def test_what_was_cancelled_before_is_shown_as_it_would_be_now(database_url: str
                 due = 1 if state == "deleting" else "NULL"
                 columns = "owner_id, kind, job, wanted, built, missing, state, priority, queued_at, due_at"
                 values = f"{number}, 'kind {kind}', 'job', 2, {built}, {missing}, '{state}', 5, 1, {due}"
-                tx.plain(
+                tx.run_sql(
                     f"INSERT INTO slots ({columns}, error_code, error_params) "  # noqa: S608 - our own words
                     f"VALUES ({values}, 'provider_busy', '{{}}')"
                 )
@@ -436,7 +436,7 @@ def test_what_was_cancelled_before_is_shown_as_it_would_be_now(database_url: str
     store.close()
     shown = {name: str(owner.status) for name, owner in owners.items()}
     assert shown == dict.fromkeys(slots, "degraded") | {"served": "success", "dropping": "success"}
-    assert [owner.status is status_of(owner.slots) for owner in owners.values()] == [True] * len(owners)
+    assert [owner.status is derive_status(owner.slots) for owner in owners.values()] == [True] * len(owners)
     errors = {(slot.state == "cancelled", slot.error_code) for owner in owners.values() for slot in owner.slots}
     assert errors == {(True, None), (False, "provider_busy")}
 

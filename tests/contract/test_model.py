@@ -21,9 +21,9 @@ from sqlalchemy import text
 
 from holdfast.engine.dependencies import SlotSpec
 from holdfast.engine.reconciler import Reconciler
-from holdfast.engine.slot import Built, Fault, Progress, Ring, Ticket
+from holdfast.engine.slot import BuildResult, Fault, Progress, Ring, Ticket
 from holdfast.engine.states import Operation
-from holdfast.engine.store.base import Beat, Completion, Failure, Surrender
+from holdfast.engine.store.base import Completion, Failure, LeaseRenewal, Release
 from holdfast.errors import StaleLease
 from tests.support.clock import START, FakeClock
 from tests.support.model import LEASE, Model, ModelSlot
@@ -130,14 +130,14 @@ class Machine(RuleBasedStateMachine):
 
     @rule(ticket=tickets)
     def extend(self, ticket: Ticket) -> None:
-        beat = Beat(ticket=ticket, progress=Progress(), moved=False)
+        beat = LeaseRenewal(ticket=ticket, progress=Progress(), progressed=False)
         self.write(ticket, lambda: self.store.extend([beat]), self.model.extend)
 
     @rule(ticket=tickets, missing=st.sampled_from([0, 0, 1]))
     def complete(self, ticket: Ticket, missing: int) -> None:
         if ticket.removing:
             return
-        done = Completion(ticket=ticket, built=Built(missing=missing))
+        done = Completion(ticket=ticket, built=BuildResult(missing=missing))
         owner = self.model.owners.get(ticket.key.owner)
         self.write(
             ticket,
@@ -164,7 +164,7 @@ class Machine(RuleBasedStateMachine):
     def release(self, ticket: Ticket, refund: bool) -> None:
         slot = self.standing(ticket)
         frees = slot is not None and slot.fence == ticket.fence and slot.until is not None
-        self.attempt(frees, lambda: self.store.release([Surrender(ticket=ticket, refund=refund)]))
+        self.attempt(frees, lambda: self.store.release([Release(ticket=ticket, refund=refund)]))
         if frees:
             assert slot is not None
             self.model.release(slot, refund=refund)
@@ -208,7 +208,7 @@ class Machine(RuleBasedStateMachine):
 
     @rule()
     def tend(self) -> None:
-        Reconciler(self.store, Silent(), tuple(KINDS), self.store.rules, clock=self.clock).tend()
+        Reconciler(self.store, Silent(), tuple(KINDS), self.store.rules, clock=self.clock).reconcile()
         self.model.tend()
 
     @invariant()

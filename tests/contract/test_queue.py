@@ -16,9 +16,9 @@ from holdfast.clock import Moment, micros
 from holdfast.db.batches import NOW
 from holdfast.engine.admission import Verdict
 from holdfast.engine.plan import Expire
-from holdfast.engine.queue import DAY, EVERYTHING
+from holdfast.engine.queue import DAY, WHOLE_QUEUE
 from holdfast.engine.reconciler import Reconciler
-from holdfast.engine.slot import Built
+from holdfast.engine.slot import BuildResult
 from holdfast.engine.states import Operation, Outcome, SlotState, Status
 from holdfast.engine.store import queue_control as queueing
 from holdfast.engine.store import queue_queries as listing
@@ -48,7 +48,7 @@ from tests.support.stores import ONE, open_test_store, request
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from holdfast.engine.admission import Answer
+    from holdfast.engine.admission import AdmissionResult
     from holdfast.engine.slot import Ticket
     from holdfast.engine.store.sql_store import SqlStore
     from holdfast.engine.task import Task
@@ -92,7 +92,7 @@ def job_for(store: SqlStore, owner: str = "doc", **more: Any) -> str:
     return job
 
 
-def told(answers: list[Answer]) -> list[tuple[str, str]]:
+def told(answers: list[AdmissionResult]) -> list[tuple[str, str]]:
     return [(str(answer.verdict), answer.reason) for answer in answers]
 
 
@@ -114,7 +114,7 @@ def test_a_changed_priority_decides_what_is_claimed_next(books: SqlStore, clock:
         jobs[name] = job_for(books, name)
         clock.advance(SECOND)
     assert told(books.reprioritise([jobs["c"], jobs["d"]], 1)) == [("accepted", "reprioritised")] * 2
-    assert [slot.owner for slot in books.to_ring("cards", 10).slots] == ["c", "d", "a", "b"]
+    assert [slot.owner for slot in books.find_unrung("cards", 10).slots] == ["c", "d", "a", "b"]
     books.reprioritise([jobs["a"]], 9)
     assert order(books.claim_next(["cards"], "ann", 10)) == ["c", "d", "b", "a"]
     assert [books.job(jobs[name]).priority for name in "abcd"] == [9, 5, 1, 1]
@@ -162,7 +162,7 @@ def test_a_change_of_priority_is_one_event_that_tells_both(books: SqlStore) -> N
     books.reprioritise([job or ""], 3)
     (event,) = [one.event for one in books.events() if one.event.type == "job.reprioritised"]
     assert (event.base, event.owner, event.job, event.generation) == ("shelf", "doc", job, 1)
-    assert event.facts == {"from": 5, "to": 3}
+    assert event.parsed_data == {"from": 5, "to": 3}
 
 
 def test_only_an_active_job_gets_another_priority(books: SqlStore) -> None:
@@ -189,14 +189,14 @@ def test_rings_already_sent_may_be_answered_first_and_no_more_than_these(books: 
     for name in "abcd":
         jobs[name] = job_for(books, name)
         clock.advance(SECOND)
-    reconciler.tend()
+    reconciler.reconcile()
     names = {slot["id"]: slot["owner_id"] for slot in rows(books, tables.slots)}
     first = [names[ring.slot] for ring in carrier.carried]
     books.reprioritise([jobs["d"]], 0)
-    reconciler.tend()
+    reconciler.reconcile()
     assert len(carrier.carried) == 2, "there is no room for another ring"
     assert len(books.claim(carrier.carried[:1], "ann")) == 1, "a message that is under way may be answered"
-    reconciler.tend()
+    reconciler.reconcile()
     third = names[carrier.carried[2].slot]
     assert [books.owner("shelf", name).id for name in "abd"] == [*first, third], "the urgent one goes before c"
 
@@ -288,7 +288,7 @@ def test_of_many_who_cancel_one_job_at_once_one_does(several: list[SqlStore]) ->
 def test_an_old_id_never_cancels_the_job_that_just_replaced_it(several: list[SqlStore]) -> None:
     old = [job_for(several[0], f"doc {n}", operation=O.CHANGE, fingerprint="a") for n in range(8)]
 
-    def work(n: int) -> Answer:
+    def work(n: int) -> AdmissionResult:
         store, which = several[n % 4], n // 2
         if n % 2:
             return store.cancel_jobs([old[which]])[0]
@@ -320,11 +320,11 @@ def test_a_worker_learns_of_a_cancel_with_its_next_beat(books: SqlStore, clock: 
 def test_the_result_of_a_worker_that_never_looks_up_is_void(books: SqlStore, clock: FakeClock) -> None:
     job = job_for(books)
 
-    def work(_: Task) -> Built:
+    def work(_: Task) -> BuildResult:
         books.cancel_jobs([job])
         assert ask(books, slots=ONE).accepted
         assert take(books, "cards", holder="another").fence == 3, "nobody waits for the one that does not stop"
-        return Built()
+        return BuildResult()
 
     worker(books, clock, work).run_next(1)
     slot = books.slot("shelf", "doc", "cards")
@@ -358,10 +358,10 @@ def test_a_pause_comes_before_what_waits_for_another_attempt(
     clock.advance(HOUR)
     assert books.claim([ring_of(slot)], "bob") == []
     assert books.claim_next(["cards"], "bob", 10) == []
-    assert books.overdue("cards", 10).slots == []
+    assert books.find_due("cards", 10).slots == []
     assert books.ring([slot]) == []
     books.resume(base)
-    assert len(books.overdue("cards", 10).slots) == 1
+    assert len(books.find_due("cards", 10).slots) == 1
     assert len(books.claim_next(["cards"], "bob", 10)) == 1
 
 
@@ -370,7 +370,7 @@ def test_a_paused_base_is_in_nobodys_way(books: SqlStore, clock: FakeClock) -> N
         job_for(books, name, base=base)
         clock.advance(SECOND)
     books.pause("shelf")
-    assert [slot.owner for slot in books.to_ring("cards", 1).slots] == ["third"]
+    assert [slot.owner for slot in books.find_unrung("cards", 1).slots] == ["third"]
     assert order(books.claim_next(["cards"], "ann", 1)) == ["third"]
 
 
@@ -381,9 +381,9 @@ def test_what_is_paused_and_due_does_not_fill_the_reading_of_what_is_overdue(boo
         books.fail([failed(ticket, MINUTE)])
         clock.advance(SECOND)
     clock.advance(MINUTE)
-    assert [slot.base for slot in books.overdue("cards", 1).slots] == ["shelf"]
+    assert [slot.base for slot in books.find_due("cards", 1).slots] == ["shelf"]
     books.pause("shelf")
-    assert [slot.base for slot in books.overdue("cards", 1).slots] == ["attic"]
+    assert [slot.base for slot in books.find_due("cards", 1).slots] == ["attic"]
     assert [ticket.key.base for ticket in books.claim_next(["cards"], "ann", 1)] == ["attic"]
 
 
@@ -394,10 +394,10 @@ def test_delete_wins_over_a_pause(books: SqlStore, clock: FakeClock, base: str |
     books.pause(base, stop=True)
     ask(books, "a", O.DELETE)
     ask(books, "b", O.DELETE)
-    (first,) = books.overdue("cards", 1).slots
+    (first,) = books.find_due("cards", 1).slots
     (ring,) = books.ring([first])
     (ticket,) = books.claim([ring], "bob")
-    assert books.called_back([ticket]) == []
+    assert books.find_recalled([ticket]) == []
     (other,) = books.claim_next(["cards"], "bob", 10)
     books.fail([failed(other, SECOND)])
     clock.advance(SECOND)
@@ -411,7 +411,7 @@ def test_running_work_goes_on_and_what_it_frees_waits(books: SqlStore) -> None:
     ticket = take(books, "content")
     books.pause()
     books.extend([beat(ticket, done=1)])
-    assert books.called_back([ticket]) == []
+    assert books.find_recalled([ticket]) == []
     books.complete([finished(ticket)])
     assert states(books) == {"content": "ready", "vector": "queued", "graph": "queued"}
     assert books.claim_next(["vector", "graph"], "bob", 10) == []
@@ -444,7 +444,7 @@ def test_a_pause_is_told_once_and_so_is_its_end(books: SqlStore, clock: FakeCloc
     assert [books.pause(), books.pause(), books.pause(requester="bob")] == [True, False, False]
     clock.advance(MINUTE)
     assert books.pause(stop=True), "from now on what runs is given back, too"
-    assert [(one.since, one.stop, one.base) for one in books.pauses()] == [(START, True, EVERYTHING)]
+    assert [(one.since, one.stop, one.base) for one in books.pauses()] == [(START, True, WHOLE_QUEUE)]
     clock.advance(MINUTE)
     assert [books.resume(), books.resume(), books.resume("shelf")] == [True, False, False]
     resumed = rows(books, tables.pauses)[0]["resumed_at"]
@@ -472,7 +472,7 @@ def test_the_whole_queue_and_a_base_are_paused_apart(books: SqlStore) -> None:
     job_for(books, base="attic")
     books.pause()
     books.pause("shelf")
-    assert [one.base for one in sorted(books.pauses(), key=lambda one: one.base)] == [EVERYTHING, "shelf"]
+    assert [one.base for one in sorted(books.pauses(), key=lambda one: one.base)] == [WHOLE_QUEUE, "shelf"]
     books.resume("shelf")
     assert books.claim_next(["cards"], "ann", 10) == [], "the whole queue is still paused"
     books.pause("shelf")
@@ -486,11 +486,11 @@ def test_a_resumed_queue_forgets_the_rings_that_were_answered_in_vain(
 ) -> None:
     job_for(books)
     job_for(books, base="attic")
-    assert len(books.ring(books.to_ring("cards", 10).slots)) == 2
+    assert len(books.ring(books.find_unrung("cards", 10).slots)) == 2
     books.pause(base)
     clock.advance(SECOND)
     books.resume(base)
-    again = [slot.base for slot in books.to_ring("cards", 10).slots]
+    again = [slot.base for slot in books.find_unrung("cards", 10).slots]
     assert sorted(again) == (["attic", "shelf"] if base is None else ["shelf"])
 
 
@@ -530,19 +530,19 @@ def test_a_reconciler_rings_nothing_that_is_paused(books: SqlStore, clock: FakeC
     take(books, "cards", "lost")
     books.pause(base)
     clock.advance(HOUR)
-    reconciler.tend()
-    reconciler.tend()
+    reconciler.reconcile()
+    reconciler.reconcile()
     assert carrier.carried == []
     lost = books.slot("shelf", "lost", "cards")
     assert (lost.state, lost.holder, lost.attempts) == (S.QUEUED, None, 1), "a lost worker gave it back to the queue"
     books.resume(base)
-    reconciler.tend()
+    reconciler.reconcile()
     assert len(carrier.carried) == 3
 
 
 def test_a_slot_that_was_read_before_the_pause_is_not_rung_after_it(books: SqlStore) -> None:
     job_for(books)
-    read = books.to_ring("cards", 10).slots
+    read = books.find_unrung("cards", 10).slots
     books.pause("shelf")
     assert books.ring(read) == []
     books.resume("shelf")
@@ -556,7 +556,7 @@ def test_what_is_spent_is_given_up_under_a_pause_too(books: SqlStore, clock: Fak
     take(books, "cards")
     books.pause()
     clock.advance(LEASE)
-    Reconciler(books, Carrier(), ["cards"], books.rules, clock=clock).tend()
+    Reconciler(books, Carrier(), ["cards"], books.rules, clock=clock).reconcile()
     assert states(books) == {"cards": "failed"}
 
 
@@ -624,7 +624,7 @@ def test_running_work_is_called_back_by_a_pause_that_stops(books: SqlStore, cloc
 def test_work_that_is_called_back_and_resumed_before_it_heard_goes_on(books: SqlStore, clock: FakeClock) -> None:
     job_for(books)
 
-    def work(task: Task) -> Built:
+    def work(task: Task) -> BuildResult:
         books.pause(stop=True)
         books.resume()
         task.renew()
@@ -634,7 +634,7 @@ def test_work_that_is_called_back_and_resumed_before_it_heard_goes_on(books: Sql
         books.resume()
         task.renew()
         task.checkpoint()
-        return Built()
+        return BuildResult()
 
     worker(books, clock, work).run_next(1)
     assert states(books) == {"cards": "ready"}
@@ -645,18 +645,18 @@ def test_work_of_another_base_is_not_called_back(books: SqlStore) -> None:
     job_for(books, base="attic")
     tickets = books.claim_next(["cards"], "ann", 10)
     books.pause("attic", stop=True)
-    assert [ticket.key.base for ticket in books.called_back(tickets)] == ["attic"]
-    assert books.called_back([]) == []
+    assert [ticket.key.base for ticket in books.find_recalled(tickets)] == ["attic"]
+    assert books.find_recalled([]) == []
 
 
 def test_work_goes_on_where_the_store_does_not_say_whether_it_is_paused(books: SqlStore, clock: FakeClock) -> None:
     job_for(books)
     meddling = Meddling(books, called_back=raises(StoreUnavailable("away")))
 
-    def work(task: Task) -> Built:
+    def work(task: Task) -> BuildResult:
         task.renew()
         task.checkpoint()
-        return Built()
+        return BuildResult()
 
     worker(meddling, clock, work).run_next(1)
     assert states(books) == {"cards": "ready"}
@@ -753,8 +753,8 @@ def test_many_are_cancelled_and_retried_in_small_transactions(store: SqlStore, m
 
 
 def test_what_is_larger_than_a_transaction_goes_alone() -> None:
-    assert list(queueing.sized([("a", 600), ("b", 1), ("c", 499), ("d", 1)])) == [["a"], ["b", "c"], ["d"]]
-    assert list(queueing.sized([])) == []
+    assert list(queueing.split_by_size([("a", 600), ("b", 1), ("c", 499), ("d", 1)])) == [["a"], ["b", "c"], ["d"]]
+    assert list(queueing.split_by_size([])) == []
 
 
 def test_what_is_asked_for_while_all_is_cancelled_stays(
@@ -822,7 +822,7 @@ def test_beyond_its_quota_a_base_starts_nothing_more_today(books: SqlStore, cloc
     books.set_quota("shelf", 2)
     assert [ask(books, name, slots=ONE).accepted for name in "ab"] == [True, True]
     refused = ask(books, "c", slots=ONE, requester="ann", cost=2.5)
-    assert (refused.verdict, refused.reason, refused.again_at) == (V.REJECTED, "quota_exhausted", TOMORROW)
+    assert (refused.verdict, refused.reason, refused.retry_at) == (V.REJECTED, "quota_exhausted", TOMORROW)
     assert (refused.status, refused.job) == (Status.NOT_INDEXED, None)
     with pytest.raises(UnknownOwner):
         books.owner("shelf", "c")
@@ -850,7 +850,7 @@ def test_every_kind_of_build_counts_and_nothing_else(books: SqlStore) -> None:
     ask(books, operation=O.CHANGE, slots=ONE, fingerprint="b")
     quota = books.quota("shelf")
     assert quota is not None
-    assert (quota.used, quota.left(clock_of(books))) == (4, 0)
+    assert (quota.used, quota.remaining(clock_of(books))) == (4, 0)
     refused = ask(books, operation=O.CHANGE, slots=ONE, fingerprint="c")
     assert (refused.reason, refused.job) == ("quota_exhausted", books.slot("shelf", "doc", "cards").job)
     assert ask(books, operation=O.CANCEL).accepted
@@ -868,7 +868,7 @@ def test_of_a_batch_the_first_are_accepted(books: SqlStore) -> None:
     books.set_quota("shelf", 2)
     answers = books.admit([request(name, slots=ONE) for name in "abcd"] + [request("e", slots=ONE, base="attic")])
     assert [answer.accepted for answer in answers] == [True, True, False, False, True]
-    assert {answer.again_at for answer in answers if not answer.accepted} == {TOMORROW}
+    assert {answer.retry_at for answer in answers if not answer.accepted} == {TOMORROW}
 
 
 def test_each_base_is_counted_apart(books: SqlStore) -> None:
@@ -890,7 +890,7 @@ def test_another_number_keeps_what_was_counted(books: SqlStore) -> None:
     books.set_quota("shelf", 1)
     quota = books.quota("shelf")
     assert quota is not None
-    assert (quota.used, quota.left(clock_of(books))) == (2, 0)
+    assert (quota.used, quota.remaining(clock_of(books))) == (2, 0)
     books.set_quota("attic", 1)
     books.set_quota("shelf", None)
     assert ask(books, "c", slots=ONE).accepted
@@ -906,7 +906,7 @@ def test_a_clock_that_is_set_back_gives_no_day_twice(books: SqlStore, clock: Fak
     books.set_quota("shelf", 1)
     assert ask(books, "a", slots=ONE).accepted
     clock.jump(-timedelta(days=1))
-    assert ask(books, "b", slots=ONE).again_at == TOMORROW
+    assert ask(books, "b", slots=ONE).retry_at == TOMORROW
 
 
 def test_many_at_once_never_exceed_the_quota(several: list[SqlStore]) -> None:
@@ -925,7 +925,7 @@ def test_batches_over_several_bases_at_once_never_exceed_a_quota_or_wait_in_a_ci
     for base in bases:
         several[0].set_quota(base, 5)
 
-    def work(n: int) -> list[Answer]:
+    def work(n: int) -> list[AdmissionResult]:
         around = bases if n % 2 else bases[::-1]
         return several[n % 4].admit([request(f"doc {n}", slots=ONE, base=base) for base in around])
 
@@ -957,7 +957,7 @@ def test_each_slot_that_is_not_at_rest_is_explained(books: SqlStore, clock: Fake
     books.fail([failed(take(books, "vector"), MINUTE, code="timeout")])
     (retry, _) = books.explain_job(job)
     assert retry.params == {"error": "timeout", "at": START + micros(MINUTE)}
-    assert retry.sentence("shelf") == "It failed (timeout) and is tried again at 2027-01-15 08:01:00 UTC."
+    assert retry.format_message("shelf") == "It failed (timeout) and is tried again at 2027-01-15 08:01:00 UTC."
     assert why(books) == {"vector": "retry", "graph": "next"}
     books.pause("shelf")
     assert why(books) == {"vector": "paused_base", "graph": "paused_base"}
@@ -1007,7 +1007,7 @@ def test_that_nobody_works_is_said_after_a_minute_without_a_sign_of_life(books: 
     clock.advance(MINUTE)
     assert why(books) == {"cards": "no_worker"}
     assert (
-        books.explain("shelf", "doc")[0].sentence("shelf")
+        books.explain("shelf", "doc")[0].format_message("shelf")
         == "No worker was seen since 2027-01-15 08:00:00 UTC. Start one."
     )
     content = take(books, "content", "other", holder="ann")
@@ -1067,7 +1067,7 @@ def test_active_jobs_come_first_in_store_order_and_then_the_newest(shelf: SqlSto
     assert [one.state for one in page.jobs] == [
         "queued", "queued", "indexing", "queued", "deleting", "success", "success", "failed", "success",
     ]  # fmt: skip
-    assert (page.total, page.counted, page.cursor) == (9, True, None)
+    assert (page.total, page.total_is_exact, page.cursor) == (9, True, None)
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 4, 5, 8])
@@ -1129,9 +1129,9 @@ def test_jobs_of_one_moment_are_all_on_some_page(books: SqlStore) -> None:
 
 
 def test_a_list_is_counted_up_to_a_limit(shelf: SqlStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(listing, "COUNTED", 4)
+    monkeypatch.setattr(listing, "MAX_COUNT", 4)
     page = shelf.list_jobs(size=3)
-    assert (page.total, page.counted) == (8, False)
+    assert (page.total, page.total_is_exact) == (8, False)
     with pytest.raises(BadRequest, match="reached by the cursor"):
         shelf.list_jobs(page=3, size=3)
 
@@ -1196,22 +1196,22 @@ def test_the_overview_counts_what_is_active_and_what_ended_in_the_window(shelf: 
     assert shelf.overview(window=HOUR).per_hour == 0.0, "what people stopped did not come to its own end"
 
 
-SCOPE = statements.Scope(base=True)
+SCOPE = statements.StatementFilters(base=True)
 
 
 @pytest.mark.parametrize(
     ("statement", "index"),
     [
-        (statements.active_jobs(statements.Scope(), after=True), "jobs_queue"),
-        (statements.stoppable(statements.Scope()), "jobs_queue"),
-        (statements.ended_jobs(statements.Scope(), after=True), "jobs_finished"),
-        (statements.ended_jobs(SCOPE, after=True), "jobs_ended"),
-        (statements.ended_by_outcome(SCOPE), "jobs_ended"),
-        (statements.ended_by_outcome(statements.Scope()), "jobs_finished"),
-        (statements.broken(statements.Scope()), "owners_broken"),
-        (statements.count_broken(statements.Scope()), "owners_broken"),
-        (statements.AHEAD, "slots_queued"),
-        (statements.AT_WORK, "slots_held"),
+        (statements.select_active_jobs(statements.StatementFilters(), after=True), "jobs_queue"),
+        (statements.select_cancellable_jobs(statements.StatementFilters()), "jobs_queue"),
+        (statements.select_ended_jobs(statements.StatementFilters(), after=True), "jobs_finished"),
+        (statements.select_ended_jobs(SCOPE, after=True), "jobs_ended"),
+        (statements.count_ended_by_outcome(SCOPE), "jobs_ended"),
+        (statements.count_ended_by_outcome(statements.StatementFilters()), "jobs_finished"),
+        (statements.select_retryable_owners(statements.StatementFilters()), "owners_broken"),
+        (statements.count_retryable_owners(statements.StatementFilters()), "owners_broken"),
+        (statements.COUNT_SLOTS_AHEAD, "slots_queued"),
+        (statements.COUNT_HOLDERS_BY_KIND, "slots_held"),
     ],
 )
 def test_what_a_page_asks_has_an_index(sqlite_url: str, clock: FakeClock, statement: Any, index: str) -> None:
@@ -1219,23 +1219,23 @@ def test_what_a_page_asks_has_an_index(sqlite_url: str, clock: FakeClock, statem
     compiled = statement.compile(dialect=sqlite.dialect())
     values = dict.fromkeys(compiled.positiontup or (), 1)
     with store.database.reading() as tx:
-        plan = tx.plain(f"EXPLAIN QUERY PLAN {compiled}", [values[name] for name in compiled.positiontup or ()])
+        plan = tx.run_sql(f"EXPLAIN QUERY PLAN {compiled}", [values[name] for name in compiled.positiontup or ()])
     assert any(index in str(line[3]) for line in plan), plan
     store.close()
 
 
 def test_a_worker_that_departs_leaves_the_others_counted(store: SqlStore) -> None:
     for holder in ("one", "two", "three"):
-        store.attend(holder)
-    store.depart("two")
+        store.register_worker(holder)
+    store.unregister_worker("two")
     assert {row["holder"] for row in rows(store, tables.workers)} == {"one", "three"}
-    assert store.workers() == 2
+    assert store.count_workers() == 2
 
 
 def test_only_workers_that_were_silent_for_ten_leases_are_forgotten(store: SqlStore, clock: FakeClock) -> None:
-    store.attend("killed")
+    store.register_worker("killed")
     clock.advance(store.rules.lease * 9)
-    store.attend("slow")
+    store.register_worker("slow")
     clock.advance(store.rules.lease)
-    store.attend("new")
+    store.register_worker("new")
     assert {row["holder"] for row in rows(store, tables.workers)} == {"slow", "new"}

@@ -12,12 +12,12 @@ import pytest
 
 from holdfast.db.notify import PipeListener
 from holdfast.engine.loop import Loop
-from holdfast.engine.schedulers.base import scheduler
+from holdfast.engine.schedulers.base import make_scheduler
 from holdfast.engine.states import Operation, SlotState, Status
-from holdfast.engine.worker import LocalCrew
+from holdfast.engine.worker import LocalWorker
 from holdfast.errors import BadSettings, UnknownOwner
 from holdfast.settings import Settings
-from holdfast.wiring import open_bell, open_scheduler, open_settings, reconciler
+from holdfast.wiring import make_reconciler, open_configured_store, open_scheduler, open_work_notifier
 from tests.support import threads
 from tests.support.building import KINDS, WHOLE, Fault, Workshop, hold, make_rows_table, passed, visible
 from tests.support.processes import make_gate, open_gate, until
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
-    from holdfast.db.notify import Bell
-    from holdfast.engine.schedulers.base import Crew, Scheduler
+    from holdfast.db.notify import Notifier
+    from holdfast.engine.schedulers.base import Scheduler, Worker
     from holdfast.engine.slot import Ring
     from holdfast.engine.store.sql_store import SqlStore
 
@@ -46,14 +46,14 @@ class Watched:
         self._carrying = carrying
         self._store = store
 
-    def start(self, crew: Crew) -> None:
+    def start(self, crew: Worker) -> None:
         self._carrying.start(crew)
 
     def room(self, kind: str) -> int | None:
         return self._carrying.room(kind)
 
     def carry(self, rings: Sequence[Ring]) -> None:
-        self.under_way.append(self._store.outstanding("cards"))
+        self.under_way.append(self._store.count_outstanding_rings("cards"))
         self._carrying.carry(rings)
 
     def stop(self) -> None:
@@ -67,10 +67,10 @@ class Yard:
     settings: Settings
     folder: Path
     store: SqlStore
-    bell: Bell
+    bell: Notifier
     faults: tuple[Fault, ...] = ()
     _watched: list[Watched] = field(default_factory=list)
-    _ends: list[tuple[Loop, threading.Thread, LocalCrew]] = field(default_factory=list)
+    _ends: list[tuple[Loop, threading.Thread, LocalWorker]] = field(default_factory=list)
 
     @property
     def carrying(self) -> Watched:
@@ -82,12 +82,12 @@ class Yard:
 
     def begin(self, *, tend: bool = True) -> None:
         """Start the scheduler and, unless the test carries by itself, a reconciler."""
-        crew = LocalCrew(Workshop(settings=self.settings, folder=self.folder, faults=self.faults))
+        crew = LocalWorker(Workshop(settings=self.settings, folder=self.folder, faults=self.faults))
         self._watched.append(Watched(open_scheduler(self.settings), self.store))
         self.carrying.start(crew)
-        tending = reconciler(self.store, self.carrying, KINDS, self.settings)
+        tending = make_reconciler(self.store, self.carrying, KINDS, self.settings)
         listener = self.bell.listen() if self.pushes else PipeListener()
-        loop = Loop("reconciler", tending.tend if tend else lambda: None, listener, self.settings.period)
+        loop = Loop("reconciler", tending.reconcile if tend else lambda: None, listener, self.settings.period)
         self._ends.append((loop, loop.start(), crew))
 
     def halt(self) -> None:
@@ -111,7 +111,7 @@ class Yard:
 
     def rings(self) -> list[Ring]:
         """Note in the database that everything queued is rung, as a reconciler does; carry nothing."""
-        return self.store.ring(self.store.to_ring("cards", 100).slots)
+        return self.store.ring(self.store.find_unrung("cards", 100).slots)
 
     def built(self, *owners: str) -> bool:
         return all(self.status(owner) is Status.SUCCESS for owner in owners)
@@ -141,8 +141,8 @@ def yard(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mon
         claim_batch=1,
         period=timedelta(minutes=10),  # nothing here needs the safety net, but for the loss of a ring
     )
-    bell = open_bell(settings.database)
-    store = open_settings(settings, bell)
+    bell = open_work_notifier(settings.database)
+    store = open_configured_store(settings, bell)
     make_rows_table(store)
     yard = Yard(settings=settings, folder=tmp_path, store=store, bell=bell)
     yield yard
@@ -275,12 +275,12 @@ def test_a_scheduler_that_nobody_knows_is_refused_with_those_that_are_known(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with pytest.raises(BadSettings, match="known are embedded, inline"):
-        scheduler("threads", workers=1)
+        make_scheduler("threads", workers=1)
     threads.publish(tmp_path)
     monkeypatch.setattr(sys, "path", [*sys.path, str(tmp_path)])
-    assert isinstance(scheduler("threads", workers=1), threads.ThreadScheduler)
+    assert isinstance(make_scheduler("threads", workers=1), threads.ThreadScheduler)
     with pytest.raises(BadSettings, match=r"no scheduler 'celeri'; known are embedded, inline, threads\."):
-        scheduler("celeri", workers=1)
+        make_scheduler("celeri", workers=1)
 
 
 def _times(yard: Yard, verb: str) -> list[int]:

@@ -21,7 +21,7 @@ from holdfast.engine.admission import Verdict
 from holdfast.engine.dependencies import SlotSpec
 from holdfast.engine.plan import Expire
 from holdfast.engine.slot import Fault, JobId, OwnerId, Progress
-from holdfast.engine.states import RESTING, Operation, Outcome, SlotState, Status
+from holdfast.engine.states import RESTING_STATES, Operation, Outcome, SlotState, Status
 from holdfast.engine.store import statements as sql
 from holdfast.engine.store import tables
 from holdfast.engine.store.base import LARGEST_BATCH
@@ -100,7 +100,7 @@ def check_step(before: dict[str, Any] | None, after: dict[str, Any]) -> None:
     if before["state"] == S.DELETING:
         assert after["state"] == S.DELETING, "delete is absorbing"
     if after["wanted"] == before["wanted"]:
-        assert before["state"] not in RESTING or after["state"] == before["state"], "rest is rest"
+        assert before["state"] not in RESTING_STATES or after["state"] == before["state"], "rest is rest"
         told, seen = ((one["step"], one["done"]) for one in (after, before))
         assert told >= seen, "progress never goes back"
 
@@ -728,7 +728,7 @@ def test_numbers_are_handed_out_by_the_owner_and_may_have_gaps_in_a_slot(books: 
     build(books, "graph")
     ask(books, operation=O.FORCE)
     assert {slot.wanted for slot in books.owner("shelf", "doc").slots} == {3}
-    assert [job.generation for job in books.jobs(books.owner("shelf", "doc").id)] == [3, 2, 1]
+    assert [job.generation for job in books.list_jobs_of_owner(books.owner("shelf", "doc").id)] == [3, 2, 1]
 
 
 # ---------------------------------------------------------------- cancel
@@ -838,7 +838,9 @@ def test_the_owner_goes_with_the_last_of_its_slots(books: SqlStore) -> None:
         assert len(books.owner("shelf", "doc").slots) == books.job(job).open == left
     books.forget([take(books, "graph")])
     assert (rows(books, tables.owners), rows(books, tables.slots)) == ([], [])
-    assert [one.outcome for one in books.jobs(OwnerId(1))] == [Outcome.SUCCESS, Outcome.DELETED], "history stays"
+    assert [one.outcome for one in books.list_jobs_of_owner(OwnerId(1))] == [Outcome.SUCCESS, Outcome.DELETED], (
+        "history stays"
+    )
 
 
 def test_delete_wins_over_every_other_request(books: SqlStore) -> None:
@@ -1131,15 +1133,15 @@ def test_what_is_due_is_found_in_the_order_it_fell_due_with_the_next_moment(book
         ask(books, name, slots=ONE)
         books.fail([failed(take(books, "cards", name), timedelta(seconds=delay))])
     clock.advance(timedelta(seconds=1) - TICK)
-    work = books.overdue("cards", 10)
+    work = books.find_due("cards", 10)
     assert (work.now, work.slots, work.next_due) == (clock.now(), [], moment(seconds=1))
     clock.advance(timedelta(seconds=2) + TICK)
-    work = books.overdue("cards", 10)
+    work = books.find_due("cards", 10)
     assert [slot.key.owner for slot in work.slots] == ["b", "c", "a"]
     assert (work.now, work.next_due) == (moment(seconds=3), moment(seconds=9))
-    assert [slot.key.owner for slot in books.overdue("cards", 2).slots] == ["b", "c"]
+    assert [slot.key.owner for slot in books.find_due("cards", 2).slots] == ["b", "c"]
     clock.advance(timedelta(seconds=6))
-    assert books.overdue("cards", 10).next_due is None
+    assert books.find_due("cards", 10).next_due is None
 
 
 def test_what_runs_waits_or_is_deleted_falls_due_and_nothing_else(plain: SqlStore, clock: FakeClock) -> None:
@@ -1148,16 +1150,16 @@ def test_what_runs_waits_or_is_deleted_falls_due_and_nothing_else(plain: SqlStor
         lease = {"holder": "ann", "until": START} if state is S.RUNNING else {}
         built = {"built": 1} if state is S.READY else {}
         put_slot(plain, owner, kind=state, state=state, due_at=START, **lease, **built)
-    due = {state for state in S if plain.overdue(state, 10).slots}
+    due = {state for state in S if plain.find_due(state, 10).slots}
     assert due == {S.RUNNING, S.WAITING, S.DELETING}
     clock.jump(-SECOND)
-    assert not any(plain.overdue(state, 10).slots for state in S)
+    assert not any(plain.find_due(state, 10).slots for state in S)
 
 
 def test_a_slot_is_read_as_a_whole(books: SqlStore) -> None:
     ask(books)
     books.extend([beat(take(books, "content"), stage="parsing", done=3)])
-    (held,) = books.held_by(["worker"], 10).slots
+    (held,) = books.find_held_by(["worker"], 10).slots
     assert held == books.slot("shelf", "doc", "content")
 
 
@@ -1167,37 +1169,37 @@ def test_queued_slots_are_rung_in_the_order_they_are_served(books: SqlStore, clo
         if name != "b":
             clock.advance(SECOND)
     ask(books, "other kind")
-    work = books.to_ring("cards", 10)
+    work = books.find_unrung("cards", 10)
     assert (work.now, [slot.key.owner for slot in work.slots]) == (clock.now(), ["a", "c", "d", "b", "e"])
-    assert [slot.key.owner for slot in books.to_ring("cards", 2).slots] == ["a", "c"]
+    assert [slot.key.owner for slot in books.find_unrung("cards", 2).slots] == ["a", "c"]
 
 
 def test_only_queued_slots_that_are_free_are_rung(books: SqlStore, clock: FakeClock) -> None:
     ask(books)
-    assert [slot.key.kind for kind in KINDS for slot in books.to_ring(kind, 10).slots] == ["content"]
+    assert [slot.key.kind for kind in KINDS for slot in books.find_unrung(kind, 10).slots] == ["content"]
     take(books, "content")
-    assert books.to_ring("content", 10).slots == []
+    assert books.find_unrung("content", 10).slots == []
     ask(books, operation=O.CHANGE)
-    assert books.to_ring("content", 10).slots == [], "the superseded worker still holds it"
+    assert books.find_unrung("content", 10).slots == [], "the superseded worker still holds it"
     clock.advance(LEASE)
-    assert len(books.to_ring("content", 10).slots) == 1
+    assert len(books.find_unrung("content", 10).slots) == 1
 
 
 def test_a_slot_is_rung_once_a_minute_until_it_is_claimed(books: SqlStore, clock: FakeClock) -> None:
     ask(books)
-    work = books.to_ring("content", 10)
+    work = books.find_unrung("content", 10)
     (ring,) = books.ring(work.slots)
     slot = books.slot("shelf", "doc", "content")
     assert (ring, slot.rung_at) == (ring_of(slot), START)
     assert books.ring(work.slots) == [], "a second reconciler that read the same rings nobody"
     clock.advance(MINUTE - TICK)
-    assert (books.to_ring("content", 10).slots, books.outstanding("content")) == ([], 1)
+    assert (books.find_unrung("content", 10).slots, books.count_outstanding_rings("content")) == ([], 1)
     clock.advance(TICK)
-    assert books.outstanding("content") == 0
-    assert len(books.ring(books.to_ring("content", 10).slots)) == 1
-    assert (books.outstanding("content"), books.outstanding("vector")) == (1, 0)
+    assert books.count_outstanding_rings("content") == 0
+    assert len(books.ring(books.find_unrung("content", 10).slots)) == 1
+    assert (books.count_outstanding_rings("content"), books.count_outstanding_rings("vector")) == (1, 0)
     take(books, "content")
-    assert (books.outstanding("content"), books.slot("shelf", "doc", "content").rung_at) == (0, None)
+    assert (books.count_outstanding_rings("content"), books.slot("shelf", "doc", "content").rung_at) == (0, None)
 
 
 def test_a_ring_leaves_the_slot_as_it_was(books: SqlStore) -> None:
@@ -1211,25 +1213,25 @@ def test_a_ring_leaves_the_slot_as_it_was(books: SqlStore) -> None:
 def test_only_those_that_did_not_move_are_rung(books: SqlStore) -> None:
     for name in "abc":
         ask(books, name, slots=ONE)
-    read = books.to_ring("cards", 10).slots
+    read = books.find_unrung("cards", 10).slots
     take(books, "cards", "b")
     assert [ring.slot for ring in books.ring(read)] == [read[0].id, read[2].id]
 
 
 def test_everybody_who_holds_a_lease_is_named_once(books: SqlStore) -> None:
-    assert books.holders() == []
+    assert books.list_holders() == []
     for name, holder in (("a", "ann"), ("b", "bob"), ("c", "ann")):
         ask(books, name, slots=ONE)
         take(books, "cards", name, holder=holder)
-    assert sorted(books.holders()) == ["ann", "bob"]
-    assert {slot.key.owner for slot in books.held_by({"ann"}, 10).slots} == {"a", "c"}
-    assert len(books.held_by({"ann", "bob"}, 2).slots) == 2
-    assert books.held_by({"ann"}, 10).now == START
-    assert books.held_by({"eve"}, 10).slots == []
+    assert sorted(books.list_holders()) == ["ann", "bob"]
+    assert {slot.key.owner for slot in books.find_held_by({"ann"}, 10).slots} == {"a", "c"}
+    assert len(books.find_held_by({"ann", "bob"}, 2).slots) == 2
+    assert books.find_held_by({"ann"}, 10).now == START
+    assert books.find_held_by({"eve"}, 10).slots == []
     ask(books, "b", O.DELETE)
-    assert sorted(books.holders()) == ["ann", "bob"], "a superseded worker holds it until it lets go"
+    assert sorted(books.list_holders()) == ["ann", "bob"], "a superseded worker holds it until it lets go"
     ask(books, "c", O.CANCEL)
-    assert {slot.key.owner for slot in books.held_by({"ann"}, 10).slots} == {"a"}
+    assert {slot.key.owner for slot in books.find_held_by({"ann"}, 10).slots} == {"a"}
 
 
 def test_an_expired_slot_is_queued_with_a_higher_fence_and_its_attempt_counted(books: SqlStore) -> None:
@@ -1242,7 +1244,7 @@ def test_an_expired_slot_is_queued_with_a_higher_fence_and_its_attempt_counted(b
     assert (after.holder, after.until, after.due_at) == (None, None, None)
     with pytest.raises(StaleLease):
         books.complete([finished(ticket)])
-    assert [(one.event.type, one.event.facts["reason"]) for one in books.events()[-1:]] == [
+    assert [(one.event.type, one.event.parsed_data["reason"]) for one in books.events()[-1:]] == [
         ("slot.expired", "holder_died")
     ]
 
@@ -1316,7 +1318,7 @@ def test_a_clean_up_under_a_superseded_lease_is_looked_at_when_that_lease_ends(
     take(books, "cards")
     ask(books, operation=O.DELETE)
     clock.advance(TICK)
-    assert books.overdue("cards", 10).next_due == moment(seconds=120)
+    assert books.find_due("cards", 10).next_due == moment(seconds=120)
 
 
 # ---------------------------------------------------------------- retention
@@ -1330,12 +1332,12 @@ def test_history_past_its_retention_is_removed_a_batch_at_a_time(books: SqlStore
     events = len(books.events())
     assert events == 12
     clock.advance(timedelta(days=30))
-    assert books.sweep(timedelta(days=30), 100) == 0, "not older than the retention"
+    assert books.delete_old_history(timedelta(days=30), 100) == 0, "not older than the retention"
     clock.advance(TICK)
-    assert books.sweep(timedelta(days=30), 2) == 6
+    assert books.delete_old_history(timedelta(days=30), 2) == 6
     assert [len(rows(books, table)) for table in (tables.events, tables.duplicates, tables.jobs)] == [events - 2, 1, 1]
-    assert books.sweep(timedelta(days=30), 100) == events - 2 + 1 + 1
-    assert books.sweep(timedelta(days=30), 100) == 0
+    assert books.delete_old_history(timedelta(days=30), 100) == events - 2 + 1 + 1
+    assert books.delete_old_history(timedelta(days=30), 100) == 0
     assert {states(books, str(n))["cards"] for n in range(3)} == {"ready"}, "what is served is no history"
 
 
@@ -1359,7 +1361,7 @@ def test_what_is_young_or_unfinished_is_kept(books: SqlStore, clock: FakeClock) 
     build(books, "cards", owner="done")
     ask(books, "done", slots=ONE)
     young = [one.id for one in books.events() if one.at == clock.now()]
-    assert books.sweep(timedelta(days=30), 100) == 1
+    assert books.delete_old_history(timedelta(days=30), 100) == 1
     assert [one.id for one in books.events()] == young
     assert (books.job(active).open, books.job(done).outcome) == (1, Outcome.SUCCESS)
     assert len(books.refusals()) == 1
@@ -1372,11 +1374,11 @@ def test_telling_of_one_end_leaves_the_others_to_be_told(books: SqlStore) -> Non
     for owner in ("one", "two", "three"):
         ask(books, owner, slots=ONE, tell=True)
         build(books, "cards", owner=owner)
-    ended = books.untold("shelf", 10)
+    ended = books.list_unreported_jobs("shelf", 10)
     assert [job.owner for job in ended] == ["one", "two", "three"]
-    books.told([ended[1]])
-    assert [job.owner for job in books.untold("shelf", 10)] == ["one", "three"]
-    assert books.untold("another base", 10) == []
+    books.mark_reported([ended[1]])
+    assert [job.owner for job in books.list_unreported_jobs("shelf", 10)] == ["one", "three"]
+    assert books.list_unreported_jobs("another base", 10) == []
 
 
 # ---------------------------------------------------------------- events
@@ -1385,7 +1387,7 @@ def test_telling_of_one_end_leaves_the_others_to_be_told(books: SqlStore) -> Non
 def told(store: SqlStore, after: int = 0) -> list[tuple[Any, ...]]:
     """Return the log; slots that one statement moved have no order among themselves, so we give them one."""
     log = [
-        (one.event.type, one.event.kind, one.event.facts.get("from"), one.event.facts.get("to"))
+        (one.event.type, one.event.kind, one.event.parsed_data.get("from"), one.event.parsed_data.get("to"))
         for one in store.events(after)
     ]
     return [one for _, together in groupby(log, key=itemgetter(0)) for one in sorted(together, key=str)]
@@ -1464,7 +1466,7 @@ def test_an_event_tells_the_time_the_job_the_generation_and_the_fence(books: Sql
     take(books, "cards", holder="ann")
     event = books.events()[-1]
     assert (event.at, event.event.job, event.event.generation, event.event.fence) == (moment(minutes=1), job, 1, 1)
-    assert (event.event.base, event.event.owner, event.event.facts["holder"]) == ("shelf", "doc", "ann")
+    assert (event.event.base, event.event.owner, event.event.parsed_data["holder"]) == ("shelf", "doc", "ann")
 
 
 def test_events_are_read_from_a_place_on_a_page_at_a_time(books: SqlStore) -> None:
@@ -1492,7 +1494,7 @@ def test_numbers_of_removed_events_are_not_used_again(books: SqlStore, clock: Fa
     ask(books, slots=ONE)
     last = books.events()[-1].id
     clock.advance(HOUR)
-    books.sweep(MINUTE, 100)
+    books.delete_old_history(MINUTE, 100)
     assert books.events() == []
     ask(books, "other", slots=ONE)
     assert all(one.id > last for one in books.events())
@@ -1513,7 +1515,7 @@ def test_what_is_not_there_is_named_in_the_error(books: SqlStore) -> None:
         books.slot("shelf", "doc", "graph")
     with pytest.raises(UnknownJob, match="There is no job 'job-99'"):
         books.job("job-99")
-    assert books.jobs(OwnerId(99)) == []
+    assert books.list_jobs_of_owner(OwnerId(99)) == []
 
 
 def test_an_owner_finds_its_slots_by_kind(books: SqlStore) -> None:
@@ -1527,8 +1529,8 @@ def test_the_jobs_of_an_owner_come_newest_first_and_no_more_than_asked_for(books
     answers = [ask(books), *[ask(books, operation=O.CHANGE) for _ in range(3)]]
     ask(books, "other")
     owner = books.owner("shelf", "doc").id
-    assert [job.id for job in books.jobs(owner)] == [answer.job for answer in reversed(answers)]
-    assert [job.generation for job in books.jobs(owner, limit=2)] == [4, 3]
+    assert [job.id for job in books.list_jobs_of_owner(owner)] == [answer.job for answer in reversed(answers)]
+    assert [job.generation for job in books.list_jobs_of_owner(owner, limit=2)] == [4, 3]
 
 
 def test_the_counters_of_refused_writes_exist_from_the_start(books: SqlStore) -> None:
@@ -1583,7 +1585,7 @@ def test_the_database_refuses_a_second_active_job_for_an_owner(books: SqlStore) 
     with books.database.engine.begin() as connection:
         ended = {"open": 0, "outcome": "success", "finished_at": 0}
         connection.execute(insert(tables.jobs).values(id="ended", **job | ended))
-    assert len(books.jobs(owner)) == 2, "a job that has ended is in nobody's way"
+    assert len(books.list_jobs_of_owner(owner)) == 2, "a job that has ended is in nobody's way"
 
 
 @pytest.mark.parametrize(
@@ -1688,7 +1690,7 @@ def test_fifty_identical_requests_at_once_make_one_generation_and_name_one_job(c
     assert len(accepted) == 1
     joined = [(one.verdict, one.job, one.generation) for one in answers if not one.accepted]
     assert joined == [(V.JOINED, accepted[0].job, 1)] * 49
-    assert len(crowd.jobs(crowd.owner("shelf", "doc").id)) == 1
+    assert len(crowd.list_jobs_of_owner(crowd.owner("shelf", "doc").id)) == 1
     assert [(one.verdict, one.job) for one in crowd.refusals()] == [("joined", accepted[0].job)] * 49
     assert len(rows(crowd, tables.slots)) == 3
     audit(crowd)
@@ -1724,7 +1726,7 @@ def test_workers_side_by_side_never_get_the_same_slot(crowd: SqlStore) -> None:
 def test_workers_that_hear_the_same_ring_never_both_claim_it(crowd: SqlStore) -> None:
     for n in range(5):
         ask(crowd, str(n), slots=ONE)
-    rings = [ring_of(slot) for slot in crowd.to_ring("cards", 10).slots]
+    rings = [ring_of(slot) for slot in crowd.find_unrung("cards", 10).slots]
     claims = side_by_side(8, lambda index: crowd.claim(rings, f"worker {index}"))
     assert sorted(ticket.slot for found in claims for ticket in found) == sorted(ring.slot for ring in rings)
     audit(crowd)
@@ -1733,11 +1735,11 @@ def test_workers_that_hear_the_same_ring_never_both_claim_it(crowd: SqlStore) ->
 def test_reconcilers_side_by_side_act_once(crowd: SqlStore) -> None:
     for n in range(5):
         ask(crowd, str(n), slots=ONE)
-    read = crowd.to_ring("cards", 10).slots
+    read = crowd.find_unrung("cards", 10).slots
     rung = side_by_side(8, lambda _: crowd.ring(read))
     assert sorted(ring.slot for found in rung for ring in found) == sorted(slot.id for slot in read)
     crowd.claim([ring_of(slot) for slot in read], "ann")
-    held = [(slot, Expire("holder_died")) for slot in crowd.held_by(["ann"], 10).slots]
+    held = [(slot, Expire("holder_died")) for slot in crowd.find_held_by(["ann"], 10).slots]
     expired = side_by_side(8, lambda _: crowd.expire(held))
     assert sorted(slot.id for found in expired for slot in found) == sorted(slot.id for slot in read)
     assert {row["fence"] for row in rows(crowd, tables.slots)} == {2}

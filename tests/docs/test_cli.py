@@ -10,8 +10,8 @@ import pytest
 from typer.main import get_command
 
 from holdfast.cli.app import app
-from holdfast.cli.command import EVERYWHERE
-from holdfast.cli.exit_codes import Exit
+from holdfast.cli.command import COMMON_OPTIONS
+from holdfast.cli.exit_codes import ExitCode
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -51,7 +51,7 @@ def test_every_option_is_documented_and_no_other(name: str) -> None:
     options = {
         option
         for one in COMMANDS[name].params
-        if one.param_type_name == "option" and not one.hidden and one.name not in EVERYWHERE and one.name != "help"
+        if one.param_type_name == "option" and not one.hidden and one.name not in COMMON_OPTIONS and one.name != "help"
         for option in one.opts
     }
     assert told(SECTIONS[name]) == options
@@ -72,7 +72,7 @@ def test_the_options_of_all_commands_are_documented() -> None:
 
 def test_every_exit_code_is_documented() -> None:
     rows = re.findall(r"^\| (\d+) \| `(\w+)` \|", TEXT, re.MULTILINE)
-    assert {(int(code), name) for code, name in rows} == {(int(one), one.name.lower()) for one in Exit}
+    assert {(int(code), name) for code, name in rows} == {(int(one), one.name.lower()) for one in ExitCode}
 
 
 @pytest.mark.parametrize("name", COMMANDS)

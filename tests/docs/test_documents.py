@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.api.bases import Changes
+from holdfast.api.bases import BaseSettingsBody
 from holdfast.catalog.repository import BaseSettings
-from holdfast.engine.admission import ADMISSION
+from holdfast.engine.admission import ADMISSION_RULES
 from holdfast.engine.states import TRANSITIONS, SlotState
-from holdfast.settings import PREFIX, Settings
+from holdfast.settings import ENV_PREFIX, Settings
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCUMENTS = [
@@ -57,14 +57,14 @@ def test_every_state_is_explained() -> None:
 
 def test_every_reason_to_refuse_is_documented_or_plain() -> None:
     text = (ROOT / "docs/lifecycle.md").read_text()
-    for row in ADMISSION:
+    for row in ADMISSION_RULES:
         if row.verdict == "rejected":
             assert f"`{row.reason}`" in text
 
 
 def test_every_setting_is_documented_with_its_default() -> None:
     told = {name: default for name, default, _ in rows((ROOT / "docs/settings.md").read_text(), 3)[2:]}
-    assert set(told) == {PREFIX + field.name.upper() for field in fields(Settings)}
+    assert set(told) == {ENV_PREFIX + field.name.upper() for field in fields(Settings)}
     read = Settings.from_environment(told)
     assert read == Settings()
 
@@ -72,7 +72,7 @@ def test_every_setting_is_documented_with_its_default() -> None:
 def test_every_setting_of_a_base_is_documented_and_can_be_set_by_http() -> None:
     text = (ROOT / "docs/bases.md").read_text().split("## Settings")[1].split("\n## ")[0]
     assert [cells[0] for cells in rows(text, 3)[2:]] == [field.name for field in fields(BaseSettings)]
-    assert set(Changes.model_fields) == {field.name for field in fields(BaseSettings)}
+    assert set(BaseSettingsBody.model_fields) == {field.name for field in fields(BaseSettings)}
 
 
 def test_a_changed_default_in_the_document_would_be_seen() -> None:

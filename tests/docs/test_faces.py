@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 import httpx2
 import pytest
 
-from holdfast.api.app import Served, make_app
-from holdfast.mcp import Tools
+from holdfast.api.app import ServerState, make_app
+from holdfast.mcp import McpTools
 from holdfast.service import local
 from holdfast.settings import Settings
 from tests.support.patience import PATIENCE_SECONDS
@@ -49,7 +49,7 @@ def clean() -> dict[str, str]:
 
 def test_the_table_of_routes_is_that_of_the_description() -> None:
     nobody: Any = None
-    app = make_app(Served(library=nobody, settings=Settings(), feed=nobody, needs_key=False))
+    app = make_app(ServerState(library=nobody, settings=Settings(), feed=nobody, needs_key=False))
     described = {
         f"`{method.upper()} {path.removeprefix('/api/v1')}`": operation["description"].splitlines()[0]
         for path, methods in app.openapi()["paths"].items()
@@ -61,7 +61,7 @@ def test_the_table_of_routes_is_that_of_the_description() -> None:
 
 def test_every_call_of_the_library_is_in_its_table() -> None:
     told = {group.strip("` "): row[1] for row in rows("library.md")[2:] for group in row[0].split(",")}
-    members = vars(local.Local).items()
+    members = vars(local.LocalService).items()
     groups = {name: one.func.__annotations__["return"] for name, one in members if isinstance(one, cached_property)}
     assert groups.keys() == told.keys()
     for group, kind in groups.items():
@@ -76,7 +76,7 @@ def test_every_call_of_the_library_is_in_its_table() -> None:
 
 
 def test_every_tool_is_in_its_table() -> None:
-    tools = {name for name, _ in inspect.getmembers(Tools, inspect.isfunction) if not name.startswith("_")}
+    tools = {name for name, _ in inspect.getmembers(McpTools, inspect.isfunction) if not name.startswith("_")}
     assert tools == {name for row in rows("mcp.md")[2:] for name in re.findall(r"`(\w+)`", row[0])}
 
 

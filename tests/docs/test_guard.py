@@ -68,7 +68,7 @@ def test_what_is_declared_does_its_work_and_publishes(shop: dict[str, Any]) -> N
     guard: Guard = shop["guard"]
     kept: dict[str, Any] = {}
     answers = table("answers", column("said"))
-    guard.store.database.write(lambda tx: tx.plain("CREATE TABLE answers (said TEXT)"), durable=True)
+    guard.store.database.write(lambda tx: tx.run_sql("CREATE TABLE answers (said TEXT)"), durable=True)
     inside, reader = OUTSIDE.splitlines()
 
     class Store:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.sources.address_policy import WEB_PORTS
-from holdfast.sources.folder import FolderRules, Why
+from holdfast.sources.folder import FolderRules, SkipReason
 from holdfast.sources.sitemaps import SitemapLimits
 from holdfast.sources.web import MIB, FetchLimits
 
@@ -18,7 +18,7 @@ TEXT = (ROOT / "docs/sources.md").read_text()
 CODES = re.findall(r'(?:Permanent|Transient)\(\s*"(\w+)"', (ROOT / "src/holdfast/sources/errors.py").read_text())
 
 
-@pytest.mark.parametrize("name", sorted({*Why, *CODES}))
+@pytest.mark.parametrize("name", sorted({*SkipReason, *CODES}))
 def test_every_reason_is_explained(name: str) -> None:
     assert re.search(rf"^\|[^|]*`{name}`", TEXT, re.MULTILINE)
 

@@ -13,7 +13,7 @@ from holdfast.auth.principal import Scope
 from holdfast.webhooks import endpoints as webhooks
 from holdfast.webhooks import http_post as sending
 from holdfast.webhooks import retry_policy as attempts
-from holdfast.webhooks.deliveries import AT_ONCE
+from holdfast.webhooks.deliveries import MAX_CONCURRENT_ATTEMPTS
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 WEBHOOKS = " ".join((DOCS / "webhooks.md").read_text().split())
@@ -30,13 +30,23 @@ def _said(seconds: float) -> str:
 @pytest.mark.parametrize(
     "words",
     [
-        ", ".join(_said(wait.total_seconds()) for wait in attempts.WAITS[:-1]) + " and 24 h",
+        ", ".join(_said(wait.total_seconds()) for wait in attempts.RETRY_DELAYS[:-1]) + " and 24 h",
         f"up to {attempts.JITTER:.0%} longer".replace("%", " %"),
-        f"within {sending.SECONDS:g} seconds",
-        f"At most {AT_ONCE} messages",
-        f"at least {attempts.FAILURES} attempts in a row have failed, for {attempts.PATIENCE.days} days",
-        f"for {webhooks.OVERLAP.total_seconds() / 3600:g} hours",
-        *(f"| `{reason}` |" for reason in (webhooks.ASKED, webhooks.GONE, webhooks.FAILING, "refused", "redirected")),
+        f"within {sending.TIMEOUT_SECONDS:g} seconds",
+        f"At most {MAX_CONCURRENT_ATTEMPTS} messages",
+        f"at least {attempts.MIN_FAILURES_TO_DISABLE} attempts in a row have failed, "
+        f"for {attempts.DISABLE_AFTER.days} days",
+        f"for {webhooks.SECRET_OVERLAP.total_seconds() / 3600:g} hours",
+        *(
+            f"| `{reason}` |"
+            for reason in (
+                webhooks.DISABLED_BY_USER,
+                webhooks.DISABLED_GONE,
+                webhooks.DISABLED_FAILING,
+                "refused",
+                "redirected",
+            )
+        ),
     ],
 )
 def test_every_number_and_reason_of_webhooks_is_that_of_the_code(words: str) -> None:
@@ -47,10 +57,10 @@ def test_every_number_and_reason_of_webhooks_is_that_of_the_code(words: str) -> 
     "words",
     [
         f"is {keys.SECRET_BYTES * 8} random bits behind `{keys.PREFIX}`",
-        f"kept for {repeats.KEPT.total_seconds() / 3600:g} hours",
-        f"more than {repeats.LARGEST_BODY >> 20} MiB",
+        f"kept for {repeats.RETENTION.total_seconds() / 3600:g} hours",
+        f"more than {repeats.MAX_BODY_BYTES >> 20} MiB",
         f"after {repeats.LEASE.total_seconds():g} seconds",
-        f"up to {repeats.LONGEST_KEY} printable",
+        f"up to {repeats.MAX_KEY_LENGTH} printable",
     ],
 )
 def test_every_number_of_keys_is_that_of_the_code(words: str) -> None:
@@ -63,4 +73,4 @@ def test_every_scope_is_explained_and_no_other() -> None:
 
 
 def test_every_kept_header_is_named() -> None:
-    assert {header.lower() for header in re.findall(r"`([A-Z][A-Za-z-]+)`", ACCESS)} >= repeats.KEPT_HEADERS
+    assert {header.lower() for header in re.findall(r"`([A-Z][A-Za-z-]+)`", ACCESS)} >= repeats.STORED_HEADERS

@@ -13,7 +13,7 @@ from sqlalchemy import create_engine, text
 from holdfast.engine.states import Status
 from holdfast.errors import BadRequest
 from holdfast.guard import Guard
-from holdfast.guard.adopt import Adopted, Source, adopt
+from holdfast.guard.adopt import AdoptionResult, AdoptionSource, adopt
 from holdfast.settings import Settings
 from tests.support.processes import ROOT
 
@@ -34,7 +34,7 @@ def guard(database_url: str) -> Iterator[Guard]:
 
 
 @pytest.fixture
-def source(database_url: str) -> Source:
+def source(database_url: str) -> AdoptionSource:
     """The table of an app, in the same database."""
     engine = create_engine(database_url)
     with engine.begin() as connection:
@@ -47,11 +47,11 @@ def source(database_url: str) -> Source:
             ],
         )
     engine.dispose()
-    return Source(database=database_url, table="documents")
+    return AdoptionSource(database=database_url, table="documents")
 
 
-def test_active_rows_are_done_and_the_rest_is_not_indexed(guard: Guard, source: Source) -> None:
-    assert adopt(guard, "index", source) == Adopted(success=len(DONE), not_indexed=ROWS - len(DONE), known=0)
+def test_active_rows_are_done_and_the_rest_is_not_indexed(guard: Guard, source: AdoptionSource) -> None:
+    assert adopt(guard, "index", source) == AdoptionResult(success=len(DONE), not_indexed=ROWS - len(DONE), known=0)
     work = guard.works["index"]
     assert {work.status(str(number)).status for number in DONE[:5]} == {Status.SUCCESS}
     assert work.status("1").status is Status.NOT_INDEXED
@@ -60,18 +60,18 @@ def test_active_rows_are_done_and_the_rest_is_not_indexed(guard: Guard, source: 
     assert work.history("0")[0].cause == "adopted"
 
 
-def test_nobody_is_sent_to_do_what_was_adopted(guard: Guard, source: Source) -> None:
+def test_nobody_is_sent_to_do_what_was_adopted(guard: Guard, source: AdoptionSource) -> None:
     adopt(guard, "index", source)
     assert guard.store.claim_next(("index",), "anybody", 10) == []
-    assert guard.store.to_ring("index", 10).slots == []
+    assert guard.store.find_unrung("index", 10).slots == []
 
 
-def test_adopting_again_finds_everything_known(guard: Guard, source: Source) -> None:
+def test_adopting_again_finds_everything_known(guard: Guard, source: AdoptionSource) -> None:
     adopt(guard, "index", source)
-    assert adopt(guard, "index", source) == Adopted(success=0, not_indexed=ROWS - len(DONE), known=len(DONE))
+    assert adopt(guard, "index", source) == AdoptionResult(success=0, not_indexed=ROWS - len(DONE), known=len(DONE))
 
 
-def test_what_the_guard_already_works_on_is_left_alone(guard: Guard, source: Source) -> None:
+def test_what_the_guard_already_works_on_is_left_alone(guard: Guard, source: AdoptionSource) -> None:
     work = guard.works["index"]
     running = work.admit("0")
     failed = work.admit("3")
@@ -85,23 +85,23 @@ def test_what_the_guard_already_works_on_is_left_alone(guard: Guard, source: Sou
 
 
 def test_one_who_came_between_the_look_and_the_write_is_left_alone(
-    guard: Guard, source: Source, monkeypatch: pytest.MonkeyPatch
+    guard: Guard, source: AdoptionSource, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     work = guard.works["index"]
-    look = guard.store.unknown
+    look = guard.store.find_unknown_owners
 
     def late(base: str, owners: list[str]) -> list[str]:
         found = look(base, owners)
         work.admit("0")
         return found
 
-    monkeypatch.setattr(guard.store, "unknown", late)
+    monkeypatch.setattr(guard.store, "find_unknown_owners", late)
     assert adopt(guard, "index", source).success == len(DONE) - 1
     assert work.status("0").status is Status.QUEUED
 
 
 def test_stopped_in_the_middle_it_goes_on_where_it_was(
-    guard: Guard, source: Source, monkeypatch: pytest.MonkeyPatch
+    guard: Guard, source: AdoptionSource, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     calls = iter(range(100))
     write = guard.store.adopt
@@ -119,14 +119,14 @@ def test_stopped_in_the_middle_it_goes_on_where_it_was(
     assert again.known + again.success == len(DONE)
 
 
-def test_a_dry_run_counts_and_writes_nothing(guard: Guard, source: Source) -> None:
+def test_a_dry_run_counts_and_writes_nothing(guard: Guard, source: AdoptionSource) -> None:
     assert adopt(guard, "index", source, dry_run=True).success == len(DONE)
     assert guard.works["index"].status("0").status is Status.NOT_INDEXED
     assert guard.store.events() == []
 
 
-def test_a_condition_may_be_any_the_table_can_answer(guard: Guard, source: Source) -> None:
-    by_state = Source(database=source.database, table="documents", active="state = 'done'")
+def test_a_condition_may_be_any_the_table_can_answer(guard: Guard, source: AdoptionSource) -> None:
+    by_state = AdoptionSource(database=source.database, table="documents", active="state = 'done'")
     assert adopt(guard, "index", by_state).success == len(DONE)
 
 
@@ -134,30 +134,30 @@ def test_a_condition_may_be_any_the_table_can_answer(guard: Guard, source: Sourc
     ("table", "key", "active"), [("nothing", "id", "1=1"), ("documents", "isbn", "1=1"), ("documents", "id", "???")]
 )
 def test_a_table_that_cannot_be_read_is_told_with_its_name(
-    guard: Guard, source: Source, table: str, key: str, active: str
+    guard: Guard, source: AdoptionSource, table: str, key: str, active: str
 ) -> None:
     with pytest.raises(BadRequest, match=f"The table '{table}' cannot be read"):
-        adopt(guard, "index", Source(database=source.database, table=table, key=key, active=active))
+        adopt(guard, "index", AdoptionSource(database=source.database, table=table, key=key, active=active))
 
 
-def test_a_column_that_is_no_key_is_refused(guard: Guard, source: Source) -> None:
+def test_a_column_that_is_no_key_is_refused(guard: Guard, source: AdoptionSource) -> None:
     with pytest.raises(BadRequest, match="name the primary key"):
-        adopt(guard, "index", Source(database=source.database, table="documents", key="state"))
+        adopt(guard, "index", AdoptionSource(database=source.database, table="documents", key="state"))
 
 
-def test_a_row_without_a_key_is_refused(guard: Guard, source: Source) -> None:
+def test_a_row_without_a_key_is_refused(guard: Guard, source: AdoptionSource) -> None:
     engine = create_engine(source.database)
     with engine.begin() as connection:
         connection.execute(text("CREATE TABLE loose (id TEXT, is_active BOOLEAN)"))
         connection.execute(text("INSERT INTO loose VALUES (NULL, TRUE)"))
     engine.dispose()
     with pytest.raises(BadRequest, match="name the primary key"):
-        adopt(guard, "index", Source(database=source.database, table="loose"))
+        adopt(guard, "index", AdoptionSource(database=source.database, table="loose"))
 
 
 def test_an_address_that_is_none_is_refused(guard: Guard) -> None:
     with pytest.raises(BadRequest, match="not the address"):
-        adopt(guard, "index", Source(database="nonsense", table="documents"))
+        adopt(guard, "index", AdoptionSource(database="nonsense", table="documents"))
 
 
 # ---------------------------------------------------------------- the command
@@ -176,7 +176,7 @@ def holdfast(*arguments: str, folder: Path, database: str) -> subprocess.Complet
     )
 
 
-def test_the_command_adopts_and_says_what_it_did(source: Source, tmp_path: Path) -> None:
+def test_the_command_adopts_and_says_what_it_did(source: AdoptionSource, tmp_path: Path) -> None:
     asked = ("adopt", "shop:guard", "index", "--source", source.database, "--table", "documents")
     dry = holdfast(*asked, "--dry-run", folder=tmp_path, database=source.database)
     assert f"{len(DONE)} active rows would be adopted as success" in dry.stdout

@@ -24,18 +24,18 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from holdfast.bases.archive_reader import ArchiveLimits
-from holdfast.bases.archive_writer import Packer
-from holdfast.bases.archives import Restoring
+from holdfast.bases.archive_writer import ArchiveWriter
+from holdfast.bases.archives import RestoreOptions
 from holdfast.bases.lifecycle import RESTORING
-from holdfast.catalog.repository import BaseSettings, Kind
+from holdfast.catalog.repository import BaseSettings, ItemKind
 from holdfast.db.database import Database, Transaction
-from holdfast.documents.add import TOGETHER, Terms, Upload
+from holdfast.documents.add import ITEMS_PER_TRANSACTION, AddOptions, Upload
 from holdfast.engine.slot import Fault
 from holdfast.engine.states import Operation, Status
-from holdfast.errors import BadArchive, BadSettings, BaseFailed, NameTaken, NotNow, UnknownBase
+from holdfast.errors import BadArchive, BadSettings, BaseFailed, NameTaken, StateConflict, UnknownBase
 from holdfast.llm.offline import OfflineProvider
 from holdfast.llm.openai import Endpoint, OpenAIProvider
-from holdfast.llm.restored_cache import Holding
+from holdfast.llm.restored_cache import RestoredAnswers
 from tests.support.paid_provider import PaidProvider
 from tests.support.patience import PATIENCE_SECONDS
 from tests.support.processes import ROOT
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from holdfast.bases.archives import Restored
+    from holdfast.bases.archives import RestoredBase
     from holdfast.catalog.repository import Base, Item
     from tests.support.clock import FakeClock
     from tests.support.databases import Databases
@@ -146,26 +146,28 @@ def fill(rig: Rig, folder: Path) -> None:
     below.mkdir(parents=True)
     (below / "disk.md").write_text("# Disk\n\nThe krill of part 90 is from the disk.")
     (folder / "same.md").write_text("# Same\n\nTwice the same text.")
-    rig.library.adding.put(rig.base, [Upload(f"{n}.md", ABOUT.format(n).encode(), {"number": n}) for n in range(10)])
-    (shelf,) = rig.library.adding.add(rig.base, [Upload("shelf/../odd", kind=Kind.DIRECTORY)])
-    (box,) = rig.library.adding.add(rig.base, [Upload("box", kind=Kind.DIRECTORY, parent=shelf.item or 0)])
-    rig.library.adding.add(
+    rig.library.adder.put(rig.base, [Upload(f"{n}.md", ABOUT.format(n).encode(), {"number": n}) for n in range(10)])
+    (shelf,) = rig.library.adder.add(rig.base, [Upload("shelf/../odd", kind=ItemKind.DIRECTORY)])
+    (box,) = rig.library.adder.add(rig.base, [Upload("box", kind=ItemKind.DIRECTORY, parent=shelf.item or 0)])
+    rig.library.adder.add(
         rig.base,
         [
-            Upload("note", b"A note in a box in a shelf.", {"by": "Ann \u2764"}, Kind.NOTE, parent=box.item or 0),
+            Upload("note", b"A note in a box in a shelf.", {"by": "Ann \u2764"}, ItemKind.NOTE, parent=box.item or 0),
             Upload("same.md", b"# Same\n\nTwice the same text.", parent=box.item or 0),
             Upload("unreadable.pdf", problem=Fault("no_access", {"message": "Nobody may read it."})),
         ],
-        Terms(distinct=False),
+        AddOptions(refuse_copies=False),
     )
     page = b"<html><head><title>Whales</title></head><body><p>A page about whales and granite.</p></body></html>"
     known = json.dumps({"etag": '"1"', "modified": None})
     facts = {"file": "whales.html", "address": "https://example.org/whales", "type": "text/html"}
-    rig.library.adding.add(
-        rig.base, [Upload("Whales", page, facts, Kind.URL, "https://example.org/whales", known, 3600)]
+    rig.library.adder.add(
+        rig.base, [Upload("Whales", page, facts, ItemKind.URL, "https://example.org/whales", known, 3600)]
     )
-    rig.library.adding.add(rig.base, [Upload("never", kind=Kind.URL, source=LOOKED_AT, every=60)], Terms(index=False))
-    rig.library.adding.add(rig.base, [Upload("disk", kind=Kind.DIRECTORY, source=str(folder), every=60)])
+    rig.library.adder.add(
+        rig.base, [Upload("never", kind=ItemKind.URL, source=LOOKED_AT, every=60)], AddOptions(index=False)
+    )
+    rig.library.adder.add(rig.base, [Upload("disk", kind=ItemKind.DIRECTORY, source=str(folder), every=60)])
     quiet(rig)
 
 
@@ -185,11 +187,11 @@ def tree(rig: Rig, base: Base | None = None) -> list[tuple[Any, ...]]:
 
 def found(rig: Rig, base: Base) -> list[Any]:
     """Return what every channel finds, by name, text and score."""
-    search = rig.library.searching
+    search = rig.library.searcher
     return [
         Counter((hit.name, hit.text, round(hit.score, 3)) for hit in hits)
         for query in QUERIES
-        for hits in (search.channel(base, kind, query, 100) for kind in base.settings.indexes)
+        for hits in (search.search_channel(base, kind, query, 100) for kind in base.settings.indexes)
     ]
 
 
@@ -201,8 +203,8 @@ def cards(rig: Rig, base: Base) -> list[tuple[str, str]]:
 
 def told(rig: Rig, base: Base) -> list[Any]:
     """Return what the graph says."""
-    entities = rig.library.portraits.entities(base, 1_000)
-    abouts = [rig.library.portraits.entity(base, one.key) for one in entities]
+    entities = rig.library.graph_queries.list_entities(base, 1_000)
+    abouts = [rig.library.graph_queries.describe_entity(base, one.key) for one in entities]
     return [(one.entity.key, one.merged, one.description) for one in abouts if one is not None]
 
 
@@ -216,8 +218,8 @@ def packed(rig: Rig, **more: Any) -> bytes:
     return target.getvalue()
 
 
-def restored(rig: Rig, archive: bytes, name: str = "copy", **more: Any) -> Restored:
-    return rig.library.archives.restore(io.BytesIO(archive), name=name, manner=Restoring(**more))
+def restored(rig: Rig, archive: bytes, name: str = "copy", **more: Any) -> RestoredBase:
+    return rig.library.archives.restore(io.BytesIO(archive), name=name, manner=RestoreOptions(**more))
 
 
 def restored_base(rig: Rig, archive: bytes, name: str = "copy", **more: Any) -> Base:
@@ -226,7 +228,7 @@ def restored_base(rig: Rig, archive: bytes, name: str = "copy", **more: Any) -> 
 
 def owners(rig: Rig, base: Base) -> set[Status]:
     with rig.store.database.reading() as tx:
-        rows = tx.plain(f"SELECT status FROM owners WHERE base = '{base.id}'")  # noqa: S608 - a test's own
+        rows = tx.run_sql(f"SELECT status FROM owners WHERE base = '{base.id}'")  # noqa: S608 - a test's own
     return {Status(status) for (status,) in rows}
 
 
@@ -262,7 +264,7 @@ def test_a_base_is_the_same_elsewhere_and_nothing_is_paid_again(
     assert told(target, base) == told(source, source.base)
     assert any(merged for _, merged, _ in told(target, base))
     assert found(target, base) == found(source, source.base)
-    account = target.library.memos.account(base.key)
+    account = target.library.paid_cache.summarize_base(base.key)
     assert account.saved.texts > 30
     by_query = [one for one in (*account.kinds_spent, *account.kinds_saved) if one.kind == "query"]
     assert account.spent.tokens_in == sum(one.tokens_in for one in by_query)
@@ -311,16 +313,16 @@ def test_what_comes_from_elsewhere_is_not_looked_at_before_somebody_asks(
     quiet(other)
     assert tree(other, base) == before
     with other.store.database.reading() as tx:
-        assert tx.plain("SELECT count(*) FROM owners WHERE substr(owner, 1, 7) = 'source:'") == [(0,)]
-        assert tx.plain("SELECT count(*) FROM library_items WHERE look_at IS NOT NULL") == [(0,)]
+        assert tx.run_sql("SELECT count(*) FROM owners WHERE substr(owner, 1, 7) = 'source:'") == [(0,)]
+        assert tx.run_sql("SELECT count(*) FROM library_items WHERE look_at IS NOT NULL") == [(0,)]
     disk = other.library.items.find(base, "disk")
     (tmp_path / "folder").mkdir()
     (tmp_path / "folder" / "new.md").write_text("Something new.")
-    other.library.requesting.look(base, [disk.id])
+    other.library.operations.refresh(base, [disk.id])
     quiet(other)
     assert [one.name for one in other.library.items.children(base, disk.id)] == ["new.md"]
     with other.store.database.reading() as tx:  # from now on by its schedule
-        assert tx.plain("SELECT count(*) FROM library_items WHERE look_at IS NOT NULL") == [(1,)]
+        assert tx.run_sql("SELECT count(*) FROM library_items WHERE look_at IS NOT NULL") == [(1,)]
 
 
 @BOTH
@@ -328,8 +330,8 @@ def test_paid_answers_wait_for_documents_that_are_indexed_much_later(
     make: Make, paid: PaidProvider, provider: OpenAIProvider, clock: FakeClock, kind: str
 ) -> None:
     rig = make(kind, provider, indexes=("vector",), auto_index=False)
-    (added,) = rig.library.adding.put(rig.base, [Upload("1.md", ABOUT.format(1).encode())])
-    rig.library.requesting.ask(rig.base, [added.item or 0], Operation.INDEX)
+    (added,) = rig.library.adder.put(rig.base, [Upload("1.md", ABOUT.format(1).encode())])
+    rig.library.operations.request_operation(rig.base, [added.item or 0], Operation.INDEX)
     rig.work()
     before = bill(paid)
     other = make(kind, provider, **PLAIN)
@@ -339,7 +341,7 @@ def test_paid_answers_wait_for_documents_that_are_indexed_much_later(
     assert (other.count("memos"), other.count("memo_uses"), owners(other, base)) == (1, 0, set())
     assert other.library.doctor.check(deep=True) == []
     item = other.library.items.find(base, "1.md").id
-    other.library.requesting.ask(base, [item], Operation.INDEX)
+    other.library.operations.request_operation(base, [item], Operation.INDEX)
     quiet(other)
     assert (bill(paid), owners(other, base)) == (before, {Status.SUCCESS})
     assert (other.count("memos"), other.count("memo_uses"), other.count("memo_holds")) == (1, 1, 0)
@@ -360,7 +362,7 @@ def test_paid_answers_survive_an_index_that_fails_at_first(
     assert other.count("memos") == rig.count("memos")
     assert other.count("memo_holds") == 0
     audit_quiet(other)
-    other.library.removing.delete(base, [other.library.items.find(base, "1.md").id])
+    other.library.remover.delete(base, [other.library.items.find(base, "1.md").id])
     quiet(other)
     assert (other.count("memos"), other.count("memo_uses")) == (0, 0)
     assert bill(paid) == before
@@ -379,18 +381,18 @@ def test_a_deleted_document_takes_its_paid_answers_along(
     quiet(rig)
     other = make(kind, provider, **ALL)
     base = restored_base(other, packed(rig), index=False)
-    other.library.removing.delete(base, [other.library.items.find(base, "0.md").id])  # before anything is indexed
+    other.library.remover.delete(base, [other.library.items.find(base, "0.md").id])  # before anything is indexed
     quiet(other)
     assert other.count("memo_uses") == 0
     with other.store.database.reading() as tx:
-        values = [bytes(value) for (value,) in tx.plain("SELECT value FROM library_memos")]
+        values = [bytes(value) for (value,) in tx.run_sql("SELECT value FROM library_memos")]
     assert not any(b"part 0" in value or b"fact 0" in value for value in values)
     assert not any(b"Merged of 10" in value for value in values)  # it was made of the deleted one, too
     left = [other.library.items.find(base, f"{number}.md").id for number in range(1, 10)]
-    other.library.requesting.ask(base, left, Operation.INDEX)
+    other.library.operations.request_operation(base, left, Operation.INDEX)
     quiet(other)
     audit_quiet(other)
-    other.library.removing.delete(base, left)
+    other.library.remover.delete(base, left)
     quiet(other)
     assert (other.count("memos"), other.count("memo_uses"), other.count("memo_holds")) == (0, 0, 0)
     audit_quiet(other)
@@ -408,7 +410,7 @@ def test_the_original_may_go_before_the_copy_is_indexed(
     rig.delete("1.md")
     quiet(rig)
     assert (rig.count("memos"), rig.count("memo_uses"), rig.count("memo_holds")) == (1, 0, 1)
-    rig.library.requesting.ask(base, [rig.library.items.find(base, "1.md").id], Operation.INDEX)
+    rig.library.operations.request_operation(base, [rig.library.items.find(base, "1.md").id], Operation.INDEX)
     quiet(rig)
     assert bill(paid) == before
     audit_quiet(rig)
@@ -421,7 +423,7 @@ def test_other_content_lets_go_of_what_was_held_for_the_old(make: Make, provider
     other = make(kind, provider, indexes=("vector",))
     base = restored_base(other, packed(rig), index=False)
     assert other.count("memos") == 1
-    other.library.adding.put(base, [Upload("1.md", b"Something else entirely.")])
+    other.library.adder.put(base, [Upload("1.md", b"Something else entirely.")])
     assert (other.count("memos"), other.count("memo_holds")) == (0, 0)
     quiet(other)
     audit_quiet(other)
@@ -482,14 +484,14 @@ def test_answers_for_what_was_deleted_or_changed_after_it_was_packed_stay_out(
     rig = make(kind, provider, **ALL)
     for number in (1, 2, 3):
         rig.index(f"{number}.md", ABOUT.format(number))
-    write = Packer._write_memos
+    write = ArchiveWriter._write_paid_answers
 
-    def meanwhile(packer: Packer, items: Any, paid: Any) -> int:
+    def meanwhile(packer: ArchiveWriter, items: Any, paid: Any) -> int:
         rig.index("1.md", ABOUT.format(7))
         rig.delete("2.md")
         return write(packer, items, paid)
 
-    monkeypatch.setattr(Packer, "_write_memos", meanwhile)
+    monkeypatch.setattr(ArchiveWriter, "_write_paid_answers", meanwhile)
     archive = zipped(packed(rig))
     assert {item["name"] for item in lines(archive["items.jsonl"])} == {"1.md", "2.md", "3.md"}  # as they were
     said = lines(archive["memos.jsonl"])
@@ -525,22 +527,22 @@ def test_a_base_that_is_being_restored_says_so_and_takes_nothing_else(
     other = make(kind, **PLAIN)
     seen: list[str] = []
 
-    def hold(holding: Holding, base: Base, memos: object) -> None:
+    def hold(holding: RestoredAnswers, base: Base, memos: object) -> None:
         now = other.library.bases.find("copy")
         assert now.problem is not None
         assert now.problem.code == RESTORING
         with pytest.raises(BaseFailed, match="being restored"):
-            other.library.adding.put(base, [Upload("mine.md", b"Mine.")])
-        with pytest.raises(NotNow, match="being restored"):
+            other.library.adder.put(base, [Upload("mine.md", b"Mine.")])
+        with pytest.raises(StateConflict, match="being restored"):
             other.library.bases.repair(base)
-        with pytest.raises(NotNow, match="not whole"):
+        with pytest.raises(StateConflict, match="not whole"):
             other.library.archives.export(base, io.BytesIO())
         with pytest.raises(NameTaken):
             restored(other, archive)
-        assert other.library.archives.finish() == 0  # who restores it lives
+        assert other.library.archives.clean_up_restores() == 0  # who restores it lives
         seen.append(now.name)
 
-    monkeypatch.setattr(Holding, "hold", hold)
+    monkeypatch.setattr(RestoredAnswers, "store", hold)
     base = restored_base(other, archive)
     assert seen == ["copy"]
     assert other.library.bases.find("copy") == base
@@ -559,18 +561,18 @@ def test_whoever_deletes_while_it_is_restored_is_told_of_and_nothing_is_half(
     archive = packed(rig)
     other = make(kind, **PLAIN)
 
-    def hold(holding: Holding, base: Base, memos: object) -> None:
+    def hold(holding: RestoredAnswers, base: Base, memos: object) -> None:
         match harm:
             case "delete":
                 other.library.bases.delete(base)
             case "clear":
                 other.library.bases.clear(base)
             case _:
-                other.library.removing.delete(base, [other.library.items.find(base, "1.md").id])
+                other.library.remover.delete(base, [other.library.items.find(base, "1.md").id])
 
     with monkeypatch.context() as patched:
-        patched.setattr(Holding, "hold", hold)
-        with pytest.raises((UnknownBase, NotNow)):
+        patched.setattr(RestoredAnswers, "store", hold)
+        with pytest.raises((UnknownBase, StateConflict)):
             restored(other, archive)
     assert_nothing(other)
 
@@ -769,12 +771,12 @@ HOSTILE: list[tuple[str, Callable[[dict[str, bytes]], Any], str]] = [
 def whole(make: Make, provider: OpenAIProvider) -> dict[str, bytes]:
     """The entries of a good archive of five items, of which others make what they like."""
     rig = make("sqlite", provider, indexes=("vector",), chunk_size=64, chunk_overlap=8)
-    rig.library.adding.put(
+    rig.library.adder.put(
         rig.base, [Upload("1.md", ABOUT.format(1).encode()), Upload("2.md", ABOUT.format(2).encode())]
     )
-    (folder,) = rig.library.adding.add(rig.base, [Upload("folder", kind=Kind.DIRECTORY)])
-    (box,) = rig.library.adding.add(rig.base, [Upload("box", kind=Kind.DIRECTORY, parent=folder.item or 0)])
-    rig.library.adding.add(rig.base, [Upload("note", b"A note.", kind=Kind.NOTE, parent=box.item or 0)])
+    (folder,) = rig.library.adder.add(rig.base, [Upload("folder", kind=ItemKind.DIRECTORY)])
+    (box,) = rig.library.adder.add(rig.base, [Upload("box", kind=ItemKind.DIRECTORY, parent=folder.item or 0)])
+    rig.library.adder.add(rig.base, [Upload("note", b"A note.", kind=ItemKind.NOTE, parent=box.item or 0)])
     rig.work()
     return zipped(packed(rig))
 
@@ -881,12 +883,12 @@ def test_answers_that_were_there_first_are_believed(
     rig = make("sqlite", provider, indexes=("vector",), chunk_size=64, chunk_overlap=8)
     rig.index("mine.md", ABOUT.format(1))
     with rig.store.database.reading() as tx:
-        before = dict(tx.plain("SELECT key, value FROM library_memos"))
+        before = dict(tx.run_sql("SELECT key, value FROM library_memos"))
     wrong = b64encode(b"\0" * 32).decode()
     memo(lambda told: [one.update(value=wrong) for line in told for one in line["memos"]])(whole)
     restored(rig, rezipped(whole))
     with rig.store.database.reading() as tx:
-        after = dict(tx.plain("SELECT key, value FROM library_memos"))
+        after = dict(tx.run_sql("SELECT key, value FROM library_memos"))
     assert {key: after[key] for key in before} == before
     assert len(after) > len(before)
 
@@ -931,8 +933,8 @@ def test_a_restore_that_is_killed_at_any_point_is_deleted_by_the_next_sweep(
     make: Make, provider: OpenAIProvider, kind: str, tmp_path: Path
 ) -> None:
     rig = make(kind, provider, indexes=("vector",), chunk_size=64, chunk_overlap=8)
-    (folder,) = rig.library.adding.add(rig.base, [Upload("folder", kind=Kind.DIRECTORY)])
-    rig.library.adding.add(
+    (folder,) = rig.library.adder.add(rig.base, [Upload("folder", kind=ItemKind.DIRECTORY)])
+    rig.library.adder.add(
         rig.base, [Upload(f"{n}.md", ABOUT.format(n).encode(), parent=folder.item or 0) for n in range(3)]
     )
     rig.work()
@@ -953,7 +955,7 @@ def test_a_restore_that_is_killed_at_any_point_is_deleted_by_the_next_sweep(
         assert left.problem is not None
         assert left.problem.code == RESTORING
         assert_no_hits(other, left)
-        assert other.library.archives.finish() >= 1
+        assert other.library.archives.clean_up_restores() >= 1
         remove_blobs_of_nobody(other)
         assert_nothing(other)
     ran = restore(-8)  # killed when it was done
@@ -966,13 +968,13 @@ def test_a_restore_that_is_killed_at_any_point_is_deleted_by_the_next_sweep(
 
 
 def assert_no_hits(rig: Rig, base: Base) -> None:
-    assert rig.library.searching.search(base, "krill") == []
+    assert rig.library.searcher.search(base, "krill") == []
 
 
 def remove_blobs_of_nobody(rig: Rig) -> None:
     """Do at once what is done after a day: whoever was killed left files that no row names."""
     with rig.store.database.reading() as tx:
-        named = {blob for (blob,) in tx.plain("SELECT blob FROM library_items WHERE blob IS NOT NULL")}
+        named = {blob for (blob,) in tx.run_sql("SELECT blob FROM library_items WHERE blob IS NOT NULL")}
     for path in rig.folder.rglob("*"):
         if path.is_file() and path.name not in named:
             path.unlink()
@@ -982,7 +984,7 @@ def test_who_is_at_it_on_another_machine_is_left_alone(make: Make) -> None:
     rig = make("sqlite", **PLAIN)
     problem = Fault(RESTORING, {"message": "It is being restored.", "holder": "there/boot/1/2/3"})
     base = rig.library.bases.create("copy", None, problem)
-    assert rig.library.archives.finish() == 0
+    assert rig.library.archives.clean_up_restores() == 0
     assert rig.library.bases.read(base) == base
     rig.library.bases.delete(base)  # a person may
     assert_nothing(rig)
@@ -997,7 +999,7 @@ def test_thousands_of_documents_need_little_memory_and_small_transactions(
     rig, other = make("sqlite", **PLAIN, auto_index=False), make("sqlite", **PLAIN)
     count, size = 2_000, 20_000
     for first in range(0, count, 100):
-        rig.library.adding.put(
+        rig.library.adder.put(
             rig.base, [Upload(f"{n}.md", os.urandom(size // 2).hex().encode()) for n in range(first, first + 100)]
         )
     largest, writes = 0, 0
@@ -1020,11 +1022,13 @@ def test_thousands_of_documents_need_little_memory_and_small_transactions(
     tracemalloc.start()
     try:
         assert rig.library.archives.export(rig.base, path).documents == count
-        assert other.library.archives.restore(path, name="copy", manner=Restoring(index=True)).documents == count
+        assert other.library.archives.restore(path, name="copy", manner=RestoreOptions(index=True)).documents == count
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
     assert peak < count * size / 2  # far less than all that passed through
     assert largest <= 500
-    assert writes <= 3 * count / TOGETHER + 10  # of each portion: records of files, documents, what is asked for
+    assert (
+        writes <= 3 * count / ITEMS_PER_TRANSACTION + 10
+    )  # of each portion: records of files, documents, what is asked for
     assert other.count("items") == count

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from holdfast.llm.openai import Endpoint, OpenAIProvider
-from holdfast.search.answer_generation import Outcome
+from holdfast.search.answer_generation import AnswerOutcome
 from holdfast.search.answers import Answer, Mode
-from holdfast.search.citation_stream import NOTHING
+from holdfast.search.citation_stream import NO_ANSWER
 from tests.support.paid_provider import PaidProvider
 from tests.support.rig import Rig
 
@@ -37,7 +37,7 @@ def speak(prompt: dict[str, Any]) -> str:
             for source, label, target, about in RELATION.findall(text)
         ]
         return json.dumps({"entities": entities, "relations": relations})
-    return "Nylon stretches under load. [1] Nobody says more. [99]" if "Nylon" in text else NOTHING
+    return "Nylon stretches under load. [1] Nobody says more. [99]" if "Nylon" in text else NO_ANSWER
 
 
 @pytest.fixture
@@ -69,8 +69,8 @@ def make(database_url: str, tmp_path: Path, clock: FakeClock, paid: PaidProvider
 
 def test_a_citation_quotes_what_stands_in_the_document(make: Callable[..., Rig]) -> None:
     rig = make({"ropes.md": ROPES, "tides.md": "# Tides\n\nWater rises twice a day.\n"})
-    reply, usage = rig.library.asking.ask(rig.base, "Which rope stretches?")
-    assert (reply.outcome, usage.calls) == (Outcome.ANSWERED, 1)
+    reply, usage = rig.library.answerer.ask(rig.base, "Which rope stretches?")
+    assert (reply.outcome, usage.calls) == (AnswerOutcome.ANSWERED, 1)
     (citation,) = reply.citations
     assert ROPES[citation.start : citation.end] == citation.quote
     assert "Nylon stretches" in citation.quote
@@ -80,29 +80,29 @@ def test_a_citation_quotes_what_stands_in_the_document(make: Callable[..., Rig])
 
 def test_an_answer_streams_and_ends_with_the_same_reply(make: Callable[..., Rig]) -> None:
     rig = make({"ropes.md": ROPES})
-    *parts, last = rig.library.asking.stream(rig.base, "Which rope stretches?")
+    *parts, last = rig.library.answerer.stream(rig.base, "Which rope stretches?")
     assert isinstance(last, Answer)
     shown = "".join(map(str, parts))
     assert shown.strip() == last.text.strip()
-    assert last.text == rig.library.asking.ask(rig.base, "Which rope stretches?")[0].text
+    assert last.text == rig.library.answerer.ask(rig.base, "Which rope stretches?")[0].text
 
 
 def test_nothing_is_asked_of_a_model_when_nothing_is_found(make: Callable[..., Rig], paid: PaidProvider) -> None:
     rig = make({})
-    reply, usage = rig.library.asking.ask(rig.base, "Which rope stretches?")
-    assert (reply.outcome, usage.calls, paid.bill.tokens) == (Outcome.NOTHING_FOUND, 0, 0)
+    reply, usage = rig.library.answerer.ask(rig.base, "Which rope stretches?")
+    assert (reply.outcome, usage.calls, paid.bill.tokens) == (AnswerOutcome.NOTHING_FOUND, 0, 0)
 
 
 def test_a_model_that_finds_no_answer_in_the_sources_is_believed(make: Callable[..., Rig]) -> None:
     rig = make({"tides.md": "# Tides\n\nWater rises twice a day.\n"})
-    reply, _ = rig.library.asking.ask(rig.base, "Which rope stretches?")
-    assert reply.outcome is Outcome.NOTHING_FOUND
+    reply, _ = rig.library.answerer.ask(rig.base, "Which rope stretches?")
+    assert reply.outcome is AnswerOutcome.NOTHING_FOUND
 
 
 def test_without_a_language_model_the_best_passages_are_the_answer(make: Callable[..., Rig]) -> None:
     rig = make({"ropes.md": ROPES}, speaks=False)
-    reply, usage = rig.library.asking.ask(rig.base, "Which rope stretches?")
-    assert (reply.outcome, usage.calls) == (Outcome.NO_LANGUAGE_MODEL, 0)
+    reply, usage = rig.library.answerer.ask(rig.base, "Which rope stretches?")
+    assert (reply.outcome, usage.calls) == (AnswerOutcome.NO_LANGUAGE_MODEL, 0)
     best = reply.citations[0]
     assert ROPES[best.start : best.end] == best.quote
 
@@ -134,7 +134,8 @@ def test_what_only_the_graph_knows_is_used_by_the_mode_that_looks_there(
     rig = make({**crowd(), **known, name: f"# Log\n\n{text} {marked}{'Wind and rain, rain and wind. ' * 30}\n"})
     question = "What is known of Mara Lindqvist?"
     used = {
-        one: name in {place.name for place in rig.library.asking.context(rig.base, question, one)[1].passages.values()}
+        one: name
+        in {place.name for place in rig.library.answerer.build_context(rig.base, question, one)[1].passages.values()}
         for one in Mode
     }
     others = {Mode.LOCAL, Mode.GLOBAL} - {mode}
@@ -150,7 +151,7 @@ def test_what_only_words_find_is_used_by_the_modes_that_search(make: Callable[..
     question = "does nylon stretch under load"
     used = {
         one: "ropes.md"
-        in {place.name for place in rig.library.asking.context(rig.base, question, one)[1].passages.values()}
+        in {place.name for place in rig.library.answerer.build_context(rig.base, question, one)[1].passages.values()}
         for one in Mode
     }
     assert used == {Mode.NAIVE: True, Mode.MIX: True, Mode.LOCAL: False, Mode.GLOBAL: False, Mode.HYBRID: False}
@@ -160,7 +161,7 @@ def test_the_words_of_a_deleted_document_are_in_no_context(make: Callable[..., R
     canary = "# Log\n\n[[Mara Lindqvist|person|She kept a xylograph.]] A xylograph hung on her wall.\n"
     rig = make({"canary.md": canary, "other.md": "# Other\n\n[[Mara Lindqvist|person|A pilot.]] She sailed.\n"})
     question = "What hung on the wall of Mara Lindqvist?"
-    assert "xylograph" in str(rig.library.asking.context(rig.base, question, Mode.MIX))
+    assert "xylograph" in str(rig.library.answerer.build_context(rig.base, question, Mode.MIX))
     rig.delete("canary.md")
     for mode in Mode:
-        assert "xylograph" not in str(rig.library.asking.context(rig.base, question, mode))
+        assert "xylograph" not in str(rig.library.answerer.build_context(rig.base, question, mode))

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 
-from holdfast.bases.rollout import LATER
+from holdfast.bases.rollout import RETRY_AFTER
 from holdfast.catalog.repository import BaseSettings
-from holdfast.cli.bases import read
+from holdfast.cli.bases import parse_settings
 from holdfast.documents.add import Upload
 from holdfast.engine.states import SlotState, Status
-from holdfast.engine.store.base import LARGEST_BATCH, Surrender
+from holdfast.engine.store.base import LARGEST_BATCH, Release
 from holdfast.errors import BadRequest, BadSettings
 from holdfast.indexes.fulltext.index import FulltextIndex
 from holdfast.indexes.graph.extraction import RECIPE as EXTRACTION
@@ -22,10 +22,10 @@ from holdfast.indexes.questions.prompt import RECIPE as QUESTIONS
 from holdfast.indexes.vector.index import VectorIndex
 from holdfast.llm.offline import OfflineProvider
 from holdfast.search import calibration_questions as sampling
-from holdfast.search.answer_generation import Outcome
+from holdfast.search.answer_generation import AnswerOutcome
 from holdfast.search.answers import Answer
-from holdfast.search.search import Look
-from holdfast.service.bases import set_otherwise
+from holdfast.search.search import SearchRun
+from holdfast.service.bases import replace_settings
 from holdfast.settings import Settings
 from holdfast.wiring import Library
 from tests.support.paid_provider import BROKEN, PaidProvider
@@ -69,7 +69,7 @@ def change(rig: Rig, **settings: Any) -> Any:
 
 def specs(rig: Rig, name: str) -> dict[str, Any]:
     """Return what each slot of a document was made by."""
-    known = {recipe.id: recipe.spec for _, recipe in rig.library.catalogue.recipes_of(rig.base.key)}
+    known = {recipe.id: recipe.spec for _, recipe in rig.library.catalog.recipes_of(rig.base.key)}
     return {slot.kind: json.loads(known[slot.recipe]) for slot in rig.owner(name).slots if slot.recipe is not None}
 
 
@@ -94,12 +94,12 @@ def sweep(rig: Rig) -> None:
 
 def test_an_offline_base_pays_nothing_while_another_one_pays(rig: QuestionRig, paid: PaidProvider) -> None:
     offline = rig.library.bases.create("offline", BaseSettings(embedding="offline"))
-    rig.library.adding.put(offline, [Upload("whales.md", WHALES.encode()), Upload("stones.md", STONES.encode())])
+    rig.library.adder.put(offline, [Upload("whales.md", WHALES.encode()), Upload("stones.md", STONES.encode())])
     rig.work()
-    search = rig.library.searching
-    assert search.channel(offline, "vector", "whale")[0].name == "whales.md"
-    assert (paid.bill.calls, rig.library.memos.account(offline.key).kinds_spent) == (0, [])
-    assert rig.library.memos.account(offline.key).kinds_saved == []
+    search = rig.library.searcher
+    assert search.search_channel(offline, "vector", "whale")[0].name == "whales.md"
+    assert (paid.bill.calls, rig.library.paid_cache.summarize_base(offline.key).kinds_spent) == (0, [])
+    assert rig.library.paid_cache.summarize_base(offline.key).kinds_saved == []
     rig.index("whales.md", WHALES)
     assert (sum(paid.bill.texts.values()), specs(rig, "whales.md")["vector"]["model"]) == (1, "embedder@1")
     assert search.search(offline, "whale")
@@ -115,7 +115,7 @@ def test_an_offline_base_is_indexed_and_searched_while_the_endpoint_is_down(
     paid.always(BROKEN)
     assert rig.index("whales.md", WHALES).status is Status.SUCCESS
     assert named(rig, "whale", "vector") == {"whales.md"}
-    assert rig.library.searching.search(rig.base, "whale")
+    assert rig.library.searcher.search(rig.base, "whale")
     assert rig.library.bases.read(rig.base).problem is None
     assert paid.bill.calls == 0
 
@@ -133,7 +133,7 @@ def test_a_base_goes_offline_and_back_while_the_old_serves_and_pays_for_no_text_
     assert len(recipes_served(rig)) == 2
     assert named(rig, "rock", "vector") == {"whales.md", "stones.md"}  # each by who made it
     assert paid.bill.texts["rock"] == 1
-    rig.library.searching.search(rig.base, "whale")
+    rig.library.searcher.search(rig.base, "whale")
     rig.work()
     assert specs(rig, "whales.md")["vector"].items() >= OFFLINE_SPEC.items()
     assert (built(rig, "whales.md")["vector"], built(rig, "whales.md")["fulltext"]) == (2, 1)
@@ -151,8 +151,8 @@ def test_a_base_goes_offline_and_back_while_the_old_serves_and_pays_for_no_text_
 
 
 def recipes_served(rig: Rig) -> list[Any]:
-    with rig.store.database.sharing() as tx:
-        return Look(tx, rig.library.indexes, rig.base, "").recipes("vector")
+    with rig.store.database.shared_reading() as tx:
+        return SearchRun(tx, rig.library.indexes, rig.base, "").recipes("vector")
 
 
 def test_auto_and_offline_are_the_same_where_there_is_no_endpoint(
@@ -172,22 +172,22 @@ def test_vectors_that_are_ready_for_one_provider_are_not_kept_for_another(rig: Q
     first = rig.hire("first")
     tickets = rig.store.claim_next(("vector",), "first", 10)
     first.heartbeat.hold(tickets, rig.clock.monotonic())
-    rig.indexers["vector"].begin([first._task(ticket) for ticket in tickets])  # type: ignore[attr-defined]
-    first.heartbeat.let_go(tickets)
-    rig.store.release([Surrender(ticket=ticket, refund=True) for ticket in tickets])
+    rig.indexers["vector"].begin([first._make_task(ticket) for ticket in tickets])  # type: ignore[attr-defined]
+    first.heartbeat.stop_renewing(tickets)
+    rig.store.release([Release(ticket=ticket, refund=True) for ticket in tickets])
     change(rig, embedding="offline")
     rig.worker.indexers = rig.indexers
     rig.work(batch=1)
     index = rig.library.indexes["vector"]
     assert isinstance(index, VectorIndex)
-    assert [index._shelf.length(recipe.id) for recipe in recipes_served(rig)] == [256]
+    assert [index._store.dimension(recipe.id) for recipe in recipes_served(rig)] == [256]
 
 
 def test_a_base_whose_endpoint_is_gone_is_searched_by_its_words(rig: QuestionRig, tmp_path: Path) -> None:
     rig.index("whales.md", f"{WHALES}\nIt swims far and wide. It sings to others. It is very large indeed.\n")
     url = rig.store.database.engine.url.render_as_string(hide_password=False)
     alone = Library(rig.store, Settings(database=url, data=str(tmp_path / "blobs")), clock=rig.clock)
-    found = alone.searching.search(rig.base, "krill")
+    found = alone.searcher.search(rig.base, "krill")
     assert [hit.name for hit in found] == ["whales.md"]
     assert {one.channel: one.code for one in found.notices} == {"vector": "embedding_model_gone"}
 
@@ -236,11 +236,11 @@ def test_a_base_that_asks_no_model_has_a_graph_by_rules_and_no_questions(rig: Qu
     assert "model" not in specs(rig, "parts.md")["graph"]
     rig.library.sweep(LARGEST_BATCH)
     rig.work()
-    reply, usage = rig.library.asking.ask(rig.base, "Where is krill?")
-    assert (reply.outcome, usage.calls) == (Outcome.NO_LANGUAGE_MODEL, 0)
-    *_, last = rig.library.asking.stream(rig.base, "Where is krill?")
+    reply, usage = rig.library.answerer.ask(rig.base, "Where is krill?")
+    assert (reply.outcome, usage.calls) == (AnswerOutcome.NO_LANGUAGE_MODEL, 0)
+    *_, last = rig.library.answerer.stream(rig.base, "Where is krill?")
     assert isinstance(last, Answer)
-    assert last.outcome is Outcome.NO_LANGUAGE_MODEL
+    assert last.outcome is AnswerOutcome.NO_LANGUAGE_MODEL
     assert reply.citations
     assert sum(paid.bill.prompts.values()) == 0
 
@@ -258,7 +258,7 @@ def test_a_base_that_stops_to_ask_keeps_its_questions_and_comes_back_for_nothing
     assert "model" not in specs(rig, "parts.md")["graph"]
     assert len(rig.find("crustacean", "questions")) == 3
     assert rig.owner("parts.md").status is Status.SUCCESS
-    rig.library.asking.ask(rig.base, "Where is krill?")
+    rig.library.answerer.ask(rig.base, "Where is krill?")
     assert change(rig, chat="auto").accepted
     rig.work()
     assert specs(rig, "parts.md")["graph"]["model"] == "speaker"
@@ -283,11 +283,11 @@ def test_questions_that_were_waiting_when_a_base_stopped_to_ask_are_dropped(
     rig.work()
     slot = rig.slot("parts.md", "questions")
     assert (slot.state, slot.error and slot.error.code) == (SlotState.FAILED, "not_enabled")
-    rig.clock.advance(LATER)
+    rig.clock.advance(RETRY_AFTER)
     rig.work()
     assert rig.owner("parts.md").slot("questions") is None
     assert rig.owner("parts.md").status is Status.SUCCESS
-    assert rig.library.bases.rollout(rig.base).state is SlotState.READY  # type: ignore[union-attr]
+    assert rig.library.bases.read_rollout_slot(rig.base).state is SlotState.READY  # type: ignore[union-attr]
     assert paid.bill.calls == 0
     change(rig, chat="auto")
     rig.work()
@@ -302,7 +302,7 @@ def test_questions_that_stay_cost_nothing_in_a_base_that_went_offline(rig: Quest
     change(rig, chat="none", embedding="offline")
     rig.work()
     calls = paid.bill.calls
-    found = rig.library.searching.search(rig.base, "Which crustacean lives in part 2?")
+    found = rig.library.searcher.search(rig.base, "Which crustacean lives in part 2?")
     assert "part 2" in found[0].text
     assert "questions" in found[0].channels
     assert paid.bill.calls == calls
@@ -335,7 +335,7 @@ def test_words_of_a_german_base_are_not_stemmed_as_english_ones(
     rig = Rig(database_url, tmp_path / "blobs", clock, settings={"words_memory": memory}, indexes=("fulltext",))
     german = rig.library.bases.create("german", BaseSettings(indexes=("fulltext",), languages=("de",)))
     for base in (rig.base, german):
-        rig.library.adding.put(base, [Upload("hau.md", HAU.encode()), Upload("haus.md", HAUS.encode())])
+        rig.library.adder.put(base, [Upload("hau.md", HAU.encode()), Upload("haus.md", HAUS.encode())])
     rig.work()
     for told in ASKED:
         assert found(rig, rig.base, told.asked) == told.stemmed
@@ -343,13 +343,13 @@ def test_words_of_a_german_base_are_not_stemmed_as_english_ones(
     index = rig.library.indexes["fulltext"]
     assert isinstance(index, FulltextIndex)
     for base, count in ((rig.base, 2), (german, 1)):
-        assert len(index.phrase(rig.library.indexes.recipes(base, "fulltext")[0], "der hau", 9)) == 1
-        assert len(index.phrase(rig.library.indexes.recipes(base, "fulltext")[0], "hau liegt", 9)) == count
+        assert len(index.find_phrase(rig.library.indexes.recipes(base, "fulltext")[0], "der hau", 9)) == 1
+        assert len(index.find_phrase(rig.library.indexes.recipes(base, "fulltext")[0], "hau liegt", 9)) == count
     rig.close()
 
 
 def found(rig: Rig, base: Base, query: str) -> set[str]:
-    return {hit.name for hit in rig.library.searching.channel(base, "fulltext", query)}
+    return {hit.name for hit in rig.library.searcher.search_channel(base, "fulltext", query)}
 
 
 def test_other_languages_rebuild_full_text_alone_and_only_if_words_change(rig: QuestionRig) -> None:
@@ -372,16 +372,16 @@ def test_how_far_channels_are_trusted_is_measured_by_the_words_of_the_base(
     database_url: str, tmp_path: Path, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen: list[bool] = []
-    scratch = sampling._scratch
+    scratch = sampling._index_in_memory
 
     def watched(texts: Any, *, stemmed: bool = True) -> Any:
         seen.append(stemmed)
         return scratch(texts, stemmed=stemmed)
 
-    monkeypatch.setattr(sampling, "_scratch", watched)
+    monkeypatch.setattr(sampling, "_index_in_memory", watched)
     rig = Rig(database_url, tmp_path / "blobs", clock, languages=("de",))
     rig.index("haus.md", f"# Haus\n\n{HAUS} {HAU} Und der See ist sehr tief und kalt.\n")
-    rig.library.searching.measured(rig.base)
+    rig.library.searcher.get_calibration(rig.base)
     assert seen
     assert not any(seen)
     rig.close()
@@ -414,7 +414,7 @@ def test_specifications_of_bases_that_say_nothing_are_as_they_were(
         f'"questions": "{QUESTIONS}", "words": 1}}',
         "vector": '{"dimension": null, "model": "embedder@1", "version": 1}',
     }
-    assert BaseSettings.read('{"indexes": ["vector"]}') == BaseSettings(indexes=("vector",))
+    assert BaseSettings.from_json('{"indexes": ["vector"]}') == BaseSettings(indexes=("vector",))
     rig.close()
 
 
@@ -430,23 +430,23 @@ def test_specifications_of_bases_that_say_nothing_are_as_they_were(
 )
 def test_a_provider_or_a_language_that_is_none_is_refused_with_a_sentence(settings: dict[str, Any], why: str) -> None:
     with pytest.raises(BadSettings, match=why):
-        set_otherwise(BaseSettings(), settings)
+        replace_settings(BaseSettings(), settings)
 
 
 def test_settings_that_are_no_list_of_languages_are_refused() -> None:
     with pytest.raises(BadRequest, match="cannot be read"):
-        set_otherwise(BaseSettings(), {"languages": None})
+        replace_settings(BaseSettings(), {"languages": None})
     with pytest.raises(BadRequest, match="cannot be read"):
-        set_otherwise(BaseSettings(), {"languages": [["de"]]})
+        replace_settings(BaseSettings(), {"languages": [["de"]]})
 
 
 def test_providers_and_languages_are_set_by_words_on_the_command_line() -> None:
-    given = read(["chat=none", "embedding=offline", "languages=de, fr", "budget_tokens=none"])
+    given = parse_settings(["chat=none", "embedding=offline", "languages=de, fr", "budget_tokens=none"])
     assert given == {"chat": "none", "embedding": "offline", "languages": ["de", "fr"], "budget_tokens": None}
-    assert set_otherwise(BaseSettings(), given).languages == ("de", "fr")
-    assert read(["languages="]) == {"languages": []}
+    assert replace_settings(BaseSettings(), given).languages == ("de", "fr")
+    assert parse_settings(["languages="]) == {"languages": []}
 
 
 def test_settings_are_read_as_they_were_written() -> None:
     settings = BaseSettings(embedding="offline", chat="none", languages=("de", "en"))
-    assert BaseSettings.read(settings.written()) == settings
+    assert BaseSettings.from_json(settings.to_json()) == settings

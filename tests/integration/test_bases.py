@@ -14,20 +14,20 @@ import pytest
 from holdfast.bases import rollout as rolling
 from holdfast.bases.lifecycle import Bases
 from holdfast.bases.rollout import ROLLOUT, RolloutIndexer
-from holdfast.catalog.repository import Base, BaseSettings, BaseStatus, Kind
-from holdfast.catalog.visibility import confirmed
-from holdfast.documents.add import Terms, Upload
-from holdfast.documents.selection import locked
+from holdfast.catalog.repository import Base, BaseSettings, BaseStatus, ItemKind
+from holdfast.catalog.visibility import confirm_chunks
+from holdfast.documents.add import AddOptions, Upload
+from holdfast.documents.selection import lock_open_base
 from holdfast.engine.admission import Request, Verdict
 from holdfast.engine.dependencies import SlotSpec
 from holdfast.engine.states import Operation, SlotState, Status
-from holdfast.engine.store.base import LARGEST_BATCH, Surrender
+from holdfast.engine.store.base import LARGEST_BATCH, Release
 from holdfast.errors import BadRequest, BadSettings, BaseFailed, NameTaken, Permanent, StoreUnavailable, UnknownBase
 from holdfast.indexes.fulltext.index import FulltextIndex
 from holdfast.indexes.graph import merging
 from holdfast.llm.offline import OfflineProvider
-from holdfast.llm.paid_cache import Bill
-from holdfast.search.search import Look, alone
+from holdfast.llm.paid_cache import Charge
+from holdfast.search.search import SearchRun, to_fused_hits
 from holdfast.settings import Settings
 from holdfast.wiring import Library
 from tests.support.rig import Rig
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
-    from holdfast.llm.base import Embedded
+    from holdfast.llm.base import Embeddings
     from tests.support.clock import FakeClock
 
 WHALES = "# Whales\n\nThe blue whale eats krill.\n"
@@ -58,7 +58,7 @@ class Embedder(OfflineProvider):
         self.length: int | None = None
         self.error: Exception | None = None
 
-    def embed_parts(self, texts: Sequence[str], enough: Callable[[], bool] = lambda: False) -> Iterator[Embedded]:
+    def embed_parts(self, texts: Sequence[str], enough: Callable[[], bool] = lambda: False) -> Iterator[Embeddings]:
         self.asked += texts
         if self.error is not None:
             raise self.error
@@ -90,7 +90,7 @@ def change(rig: Rig, **settings: Any) -> Any:
 
 
 def put(rig: Rig, *names: str, text: str = WHALES) -> None:
-    rig.library.adding.put(rig.base, [Upload(name, f"{text}\nThis is {name}.\n".encode()) for name in names])
+    rig.library.adder.put(rig.base, [Upload(name, f"{text}\nThis is {name}.\n".encode()) for name in names])
 
 
 def sections(count: int, word: str = "krill") -> str:
@@ -104,12 +104,12 @@ def built(rig: Rig, name: str) -> dict[str, int]:
 
 def specs(rig: Rig, name: str) -> dict[str, str]:
     """Return what each slot of a document was made by."""
-    known = {recipe.id: recipe.spec for _, recipe in rig.library.catalogue.recipes_of(rig.base.key)}
+    known = {recipe.id: recipe.spec for _, recipe in rig.library.catalog.recipes_of(rig.base.key)}
     return {slot.kind: known[slot.recipe] for slot in rig.owner(name).slots if slot.recipe is not None}
 
 
 def rollout(rig: Rig) -> Any:
-    slot = bases(rig).rollout(rig.base)
+    slot = bases(rig).read_rollout_slot(rig.base)
     assert slot is not None
     return slot
 
@@ -143,9 +143,9 @@ def left_of(rig: Rig, base: Base) -> dict[str, int]:
     with rig.store.database.reading() as tx:
         key, found = base.key, {}
         for table in ("owners", "library_recipes", "quotas", "pauses"):
-            found[table] = tx.plain(f"SELECT count(*) FROM {table} WHERE base = '{key}'")[0][0]  # noqa: S608
-        found["items"] = tx.plain(f"SELECT count(*) FROM library_items WHERE base_id = {base.id}")[0][0]  # noqa: S608
-        found["bases"] = tx.plain(f"SELECT count(*) FROM library_bases WHERE id = {base.id}")[0][0]  # noqa: S608
+            found[table] = tx.run_sql(f"SELECT count(*) FROM {table} WHERE base = '{key}'")[0][0]  # noqa: S608
+        found["items"] = tx.run_sql(f"SELECT count(*) FROM library_items WHERE base_id = {base.id}")[0][0]  # noqa: S608
+        found["bases"] = tx.run_sql(f"SELECT count(*) FROM library_bases WHERE id = {base.id}")[0][0]  # noqa: S608
     return {table: count for table, count in found.items() if count}
 
 
@@ -155,7 +155,7 @@ def tables(rig: Rig, recipes: Sequence[int]) -> list[str]:
     sqlite = rig.store.database.engine.dialect.name == "sqlite"
     listed = "SELECT name FROM sqlite_master" if sqlite else "SELECT tablename FROM pg_tables"
     with rig.store.database.reading() as tx:
-        return sorted(wanted & {name for (name,) in tx.plain(listed)})
+        return sorted(wanted & {name for (name,) in tx.run_sql(listed)})
 
 
 def at_once(*works: Callable[[], object]) -> list[object]:
@@ -240,12 +240,12 @@ def test_settings_that_no_document_could_be_indexed_with_are_refused(
 
 
 def test_settings_of_a_newer_version_are_read_and_kept(rig: Rig) -> None:
-    stored = json.dumps({**json.loads(rig.base.settings.written()), "moods": ["calm"]})
-    rig.store.database.write(lambda tx: tx.plain(f"UPDATE library_bases SET settings = '{stored}'"), durable=True)  # noqa: S608
+    stored = json.dumps({**json.loads(rig.base.settings.to_json()), "moods": ["calm"]})
+    rig.store.database.write(lambda tx: tx.run_sql(f"UPDATE library_bases SET settings = '{stored}'"), durable=True)  # noqa: S608
     assert bases(rig).find("shelf").settings == rig.base.settings
     change(rig, auto_index=False)
     with rig.store.database.reading() as tx:
-        written = json.loads(tx.plain("SELECT settings FROM library_bases")[0][0])
+        written = json.loads(tx.run_sql("SELECT settings FROM library_bases")[0][0])
     assert (written["moods"], written["auto_index"]) == (["calm"], False)
 
 
@@ -264,7 +264,7 @@ def test_settings_that_change_nothing_of_what_is_built_ask_for_no_work(rig: Rig)
 
 
 def test_adding_an_index_builds_only_that_slot_for_every_document(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rolling, "TOGETHER", 2)
+    monkeypatch.setattr(rolling, "DOCUMENTS_PER_TRANSACTION", 2)
     put(rig, "a.md", "b.md", "c.md", "d.md", "e.md")
     rig.work()
     before, asked = built(rig, "a.md"), len(rig.library.tools.embedder._provider._provider.asked)  # type: ignore[attr-defined]
@@ -283,37 +283,37 @@ def test_an_index_that_was_built_later_hides_nothing_that_the_others_find(rig: R
     parts = "\n\n".join(f"## Part {n}\n\nThe Blue Whale eats {word}." for n, word in enumerate(WORDS))
     change(rig, indexes=("fulltext",))
     rig.index("parts.md", parts)
-    before = {hit.chunk for hit in rig.library.searching.search(rig.base, " ".join(WORDS), 99)}
+    before = {hit.chunk for hit in rig.library.searcher.search(rig.base, " ".join(WORDS), 99)}
     change(rig, indexes=("fulltext", "graph"))
     rig.work()
-    look = rig.library.searching.search(rig.base, f"Blue Whale {' '.join(WORDS)}", 99)
+    look = rig.library.searcher.search(rig.base, f"Blue Whale {' '.join(WORDS)}", 99)
     assert {hit.chunk for hit in look} == before
     assert len(before) == len(WORDS)
     owner = rig.owner("parts.md").slots
     with rig.store.database.reading() as tx:  # one of them is told of by a slot of a later generation
         newer = next(slot for slot in owner if slot.kind == "graph")
         chunk = min(before)
-        assert confirmed(tx, rig.base.key, "graph", newer.recipe or 0, [chunk])[chunk].generation == 2
-    view = Look(tx, rig.library.indexes, rig.base, " ".join(WORDS))
-    with rig.store.database.sharing() as view._tx:
+        assert confirm_chunks(tx, rig.base.key, "graph", newer.recipe or 0, [chunk])[chunk].generation == 2
+    view = SearchRun(tx, rig.library.indexes, rig.base, " ".join(WORDS))
+    with rig.store.database.shared_reading() as view._tx:
         view.confirm("graph", rig.library.indexes.recipes(rig.base, "graph")[0], [chunk])
-        found = view.hits(alone(view.channel("fulltext")), 99)
+        found = view.read_hits(to_fused_hits(view.search_channel("fulltext")), 99)
     assert {hit.chunk for hit in found} == before
 
 
 def test_a_rollout_tells_how_far_it_is(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rolling, "TOGETHER", 2)
+    monkeypatch.setattr(rolling, "DOCUMENTS_PER_TRANSACTION", 2)
     put(rig, "a.md", "b.md", "c.md")
     rig.work()
     change(rig, chunk_size=96)
-    ask, seen = RolloutIndexer._ask, []
+    ask, seen = RolloutIndexer._request_batch, []
 
     def beats(self: RolloutIndexer, task: Any, *args: Any, **more: Any) -> Any:
         task.renew()
         seen.append((rollout(rig).done, rollout(rig).total))
         return ask(self, task, *args, **more)
 
-    monkeypatch.setattr(RolloutIndexer, "_ask", beats)
+    monkeypatch.setattr(RolloutIndexer, "_request_batch", beats)
     rig.work()
     assert seen == [(0, 3), (0, 3), (2, 3), (2, 3), (3, 3), (3, 3)]
 
@@ -345,7 +345,7 @@ def test_an_index_that_is_wanted_again_while_it_is_being_removed_is_built_anew(r
     assert (rollout(rig).state, rollout(rig).error_code) == (SlotState.WAITING, "documents_at_work")
     rig.work()
     assert set(built(rig, "whales.md")) == {"content", "fulltext"}
-    rig.clock.advance(rolling.LATER)
+    rig.clock.advance(rolling.RETRY_AFTER)
     rig.work()
     assert rollout(rig).state is SlotState.READY
     assert len(rig.find("krill", "vector")) == 1
@@ -410,7 +410,7 @@ def test_a_document_at_work_is_left_for_another_round(rig: Rig) -> None:
     assert (rollout(rig).attempts, rollout(rig).error.params["documents"]) == (0, "1")
     rig.clock.advance(timedelta(minutes=3))  # the hand is gone
     rig.work()
-    rig.clock.advance(rolling.LATER)
+    rig.clock.advance(rolling.RETRY_AFTER)
     rig.work()
     assert rollout(rig).state is SlotState.READY
     assert {specs(rig, name)["content"] for name in ("a.md", "b.md")} == {'{"overlap": 0, "size": 96, "version": 2}'}
@@ -426,7 +426,7 @@ def test_what_is_added_with_an_old_handle_gets_what_the_base_wants_now(rig: Rig)
     rig.index("whales.md", WHALES)
     assert set(built(rig, "whales.md")) == {"content", "fulltext"}
     assert specs(rig, "whales.md")["content"] == '{"overlap": 0, "size": 96, "version": 2}'
-    rig.library.adding.add(rig.base, [Upload("later.md", STONES.encode())], Terms(index=False))
+    rig.library.adder.add(rig.base, [Upload("later.md", STONES.encode())], AddOptions(index=False))
     rig.ask("later.md", Operation.INDEX)
     assert set(built(rig, "later.md")) == {"content", "fulltext"}
 
@@ -483,7 +483,7 @@ def test_a_superseded_rollout_asks_for_nothing_more(rig: Rig, monkeypatch: pytes
     rig.work()
     assert specs(rig, "whales.md")["content"] == '{"overlap": 0, "size": 64, "version": 2}'
     with rig.store.database.reading() as tx:
-        assert tx.plain(f"SELECT count(*) FROM jobs WHERE payload = '{first.job}'") == [(0,)]  # noqa: S608
+        assert tx.run_sql(f"SELECT count(*) FROM jobs WHERE payload = '{first.job}'") == [(0,)]  # noqa: S608
     assert rig.owner("whales.md").generation == 2
 
 
@@ -516,11 +516,11 @@ def test_a_superseded_change_is_not_forgotten(rig: Rig, embedder: Embedder) -> N
 def test_a_rollout_that_was_interrupted_goes_on_and_asks_for_nothing_twice(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(rolling, "TOGETHER", 2)
+    monkeypatch.setattr(rolling, "DOCUMENTS_PER_TRANSACTION", 2)
     put(rig, *[f"{n}.md" for n in range(6)])
     rig.work()
     change(rig, chunk_size=96)
-    ask, calls = RolloutIndexer._ask, [0]
+    ask, calls = RolloutIndexer._request_batch, [0]
 
     def falls(self: RolloutIndexer, *args: Any, **more: Any) -> Any:
         calls[0] += 1
@@ -528,7 +528,7 @@ def test_a_rollout_that_was_interrupted_goes_on_and_asks_for_nothing_twice(
             raise OSError("the machine fell asleep")
         return ask(self, *args, **more)
 
-    monkeypatch.setattr(RolloutIndexer, "_ask", falls)
+    monkeypatch.setattr(RolloutIndexer, "_request_batch", falls)
     roll(rig)
     assert rollout(rig).state is SlotState.WAITING
     raised = [name for name in map("{}.md".format, range(6)) if rig.owner(name).status is Status.QUEUED]
@@ -545,7 +545,7 @@ def test_a_rollout_that_was_interrupted_goes_on_and_asks_for_nothing_twice(
 
 
 def test_what_is_not_indexed_stays_so(rig: Rig) -> None:
-    rig.library.adding.add(rig.base, [Upload("later.md", WHALES.encode())], Terms(index=False))
+    rig.library.adder.add(rig.base, [Upload("later.md", WHALES.encode())], AddOptions(index=False))
     change(rig, chunk_size=96)
     rig.work()
     assert (rig.count("slots"), rollout(rig).state) == (1, SlotState.READY)
@@ -605,15 +605,15 @@ def test_a_failed_base_refuses_whatever_would_build_and_search_stays(rig: Rig, e
     fail(rig, embedder)
     items = rig.library.items
     item = items.find(rig.base, "whales.md").id
-    page = Upload("page", kind=Kind.URL, source="https://example.org/")
+    page = Upload("page", kind=ItemKind.URL, source="https://example.org/")
     refused: list[Callable[[], object]] = [
-        lambda: rig.library.adding.add(rig.base, [Upload("new.md", b"new")]),
-        lambda: rig.library.adding.add(rig.base, [page]),
+        lambda: rig.library.adder.add(rig.base, [Upload("new.md", b"new")]),
+        lambda: rig.library.adder.add(rig.base, [page]),
         *[
-            lambda o=o: rig.library.requesting.ask(rig.base, [item], o)
+            lambda o=o: rig.library.operations.request_operation(rig.base, [item], o)
             for o in (Operation.INDEX, Operation.RETRY, Operation.FORCE)
         ],
-        lambda: rig.library.requesting.reindex(rig.base, [item]),
+        lambda: rig.library.operations.reindex(rig.base, [item]),
         lambda: items.chunks(rig.base, item),
         lambda: rig.library.cards.generate(
             replace(rig.base, settings=replace(rig.base.settings, indexes=("vector", "questions")))
@@ -626,24 +626,24 @@ def test_a_failed_base_refuses_whatever_would_build_and_search_stays(rig: Rig, e
     with pytest.raises(BaseFailed, match="The model is gone"):
         refused[-1]()
     assert [hit.name for hit in rig.find("krill")] == ["whales.md"]
-    assert [hit.name for hit in rig.library.searching.search(rig.base, "krill")][:1] == ["whales.md"]
-    assert rig.library.requesting.ask(rig.base, [item], Operation.CANCEL)[0].verdict is Verdict.SKIPPED
-    assert rig.library.removing.delete(rig.base, [item])[0].accepted
+    assert [hit.name for hit in rig.library.searcher.search(rig.base, "krill")][:1] == ["whales.md"]
+    assert rig.library.operations.request_operation(rig.base, [item], Operation.CANCEL)[0].verdict is Verdict.SKIPPED
+    assert rig.library.remover.delete(rig.base, [item])[0].accepted
 
 
 def test_sources_of_a_failed_base_are_not_looked_at_by_themselves(rig: Rig, tmp_path: Path) -> None:
     (tmp_path / "books").mkdir()
-    books = Upload("books", kind=Kind.DIRECTORY, source=str(tmp_path / "books"), every=60)
-    rig.library.adding.add(rig.base, [books])
+    books = Upload("books", kind=ItemKind.DIRECTORY, source=str(tmp_path / "books"), every=60)
+    rig.library.adder.add(rig.base, [books])
     rig.work()
-    rig.library.catalogue.fail_base(rig.base.key, Permanent("model_unknown", "The model is gone."))
+    rig.library.catalog.fail_base(rig.base.key, Permanent("model_unknown", "The model is gone."))
     rig.clock.advance(timedelta(hours=1))
-    assert rig.library.removing.finish(10) + rig.library.requesting.look_due(10) == 0
+    assert rig.library.remover.continue_deletes(10) + rig.library.operations.refresh_due(10) == 0
     item = rig.library.items.find(rig.base, "books").id
     with pytest.raises(BaseFailed):
-        rig.library.requesting.look(rig.base, [item])
+        rig.library.operations.refresh(rig.base, [item])
     bases(rig).repair(rig.base)
-    assert rig.library.removing.finish(10) + rig.library.requesting.look_due(10) == 1
+    assert rig.library.remover.continue_deletes(10) + rig.library.operations.refresh_due(10) == 1
 
 
 def test_repair_asks_the_provider_once_and_says_why_it_still_fails(rig: Rig, embedder: Embedder) -> None:
@@ -685,7 +685,7 @@ def test_a_base_that_fails_during_a_rollout_ends_it_and_repair_goes_on(rig: Rig,
     put(rig, "a.md", "b.md")
     rig.work()
     change(rig, chunk_size=96)
-    rig.library.catalogue.fail_base(rig.base.key, Permanent("model_unknown", "The model is gone."))
+    rig.library.catalog.fail_base(rig.base.key, Permanent("model_unknown", "The model is gone."))
     rig.work()
     assert (rollout(rig).state, rollout(rig).error_code) == (SlotState.FAILED, "base_not_usable")
     bases(rig).repair(rig.base)
@@ -720,7 +720,7 @@ def test_clearing_removes_the_cards_and_a_failed_base_can_be_cleared(rig: Rig, e
     bases(rig).clear(rig.base)
     sweep(rig)
     with rig.store.database.reading() as tx:
-        assert {name for (name,) in tx.plain("SELECT owner FROM owners")} == {merging.OWNER}
+        assert {name for (name,) in tx.run_sql("SELECT owner FROM owners")} == {merging.OWNER}
     assert bases(rig).read(rig.base).status is BaseStatus.FAILED
     audit_quiet(rig)
 
@@ -732,7 +732,7 @@ def own_slots(rig: Rig) -> None:
     """Ask for what a base has beside its documents: cards and merged descriptions."""
     request = Request(base=rig.base.key, owner="cards", operation=Operation.FORCE, slots=(SlotSpec("cards"),))
     rig.store.admit([request])
-    merging.request(rig.store, rig.base.key)
+    merging.request_merge(rig.store, rig.base.key)
 
 
 def fill(rig: Rig) -> Base:
@@ -741,15 +741,15 @@ def fill(rig: Rig) -> Base:
     put(rig, "a.md", "b.md")
     (rig.folder.parent / "books").mkdir()
     (rig.folder.parent / "books" / "c.md").write_text(WHALES)
-    books = Upload("books", kind=Kind.DIRECTORY, source=str(rig.folder.parent / "books"))
-    rig.library.adding.add(rig.base, [books])
+    books = Upload("books", kind=ItemKind.DIRECTORY, source=str(rig.folder.parent / "books"))
+    rig.library.adder.add(rig.base, [books])
     rig.work()
     own_slots(rig)
     rig.store.set_quota(rig.base.key, 1000)
     rig.store.pause(rig.base.key)
     rig.store.resume(rig.base.key)
     other = bases(rig).create("other", rig.base.settings)
-    rig.library.adding.put(other, [Upload("a.md", WHALES.encode())])
+    rig.library.adder.put(other, [Upload("a.md", WHALES.encode())])
     rig.work()
     return other
 
@@ -760,10 +760,10 @@ def assert_gone(rig: Rig, gone: Base, other: Base, recipes: Sequence[int]) -> No
     assert tables(rig, recipes) == []
     with rig.store.database.reading() as tx:
         for table in ("names", "graph_chunks", "graph_changes", "merged", "merged_sources"):
-            kept = {recipe for (recipe,) in tx.plain(f"SELECT DISTINCT recipe FROM library_{table}")}  # noqa: S608
+            kept = {recipe for (recipe,) in tx.run_sql(f"SELECT DISTINCT recipe FROM library_{table}")}  # noqa: S608
             assert not kept & set(recipes), table
     for kind in ("vector", "fulltext"):
-        assert [hit.name for hit in rig.library.searching.channel(other, kind, "krill", 9)] == ["a.md"]
+        assert [hit.name for hit in rig.library.searcher.search_channel(other, kind, "krill", 9)] == ["a.md"]
     audit_quiet(rig)
 
 
@@ -772,7 +772,7 @@ def test_a_deleted_base_is_found_nowhere_at_once_and_its_name_is_free(
 ) -> None:
     fill(rig)
     with monkeypatch.context() as crash:
-        crash.setattr(Bases, "_take_down", interrupted)
+        crash.setattr(Bases, "_hide_and_request_clean_up", interrupted)
         with pytest.raises(OSError, match="out"):
             bases(rig).delete(rig.base)
     assert [base.name for base in bases(rig).list()] == ["other"]
@@ -780,7 +780,7 @@ def test_a_deleted_base_is_found_nowhere_at_once_and_its_name_is_free(
         bases(rig).find("shelf")
     for kind in CHANNELS:
         assert rig.find("krill", kind) == []
-    assert rig.library.searching.search(rig.base, "krill") == []
+    assert rig.library.searcher.search(rig.base, "krill") == []
     assert bases(rig).create("shelf").id != rig.base.id
 
 
@@ -790,16 +790,16 @@ def interrupted(*_: object, **__: object) -> int:
 
 def test_nothing_of_a_deleted_base_is_left_and_others_are_untouched(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     other = fill(rig)
-    recipes = [recipe.id for _, recipe in rig.library.catalogue.recipes_of(rig.base.key)]
+    recipes = [recipe.id for _, recipe in rig.library.catalog.recipes_of(rig.base.key)]
     assert len(tables(rig, recipes)) == 2
-    rig.library.memos.reserve(rig.base, [(None, Bill(kind="answer", model="m@1", texts=1, tokens_in=5))])
-    paid = rig.library.memos.account(rig.base.key)
+    rig.library.paid_cache.reserve(rig.base, [(None, Charge(kind="answer", model="m@1", texts=1, tokens_in=5))])
+    paid = rig.library.paid_cache.summarize_base(rig.base.key)
     monkeypatch.setattr("holdfast.bases.lifecycle.LARGEST_BATCH", 2)
     bases(rig).delete(rig.base)
     sweep(rig)
     assert_gone(rig, rig.base, other, recipes)
     assert paid.kinds_spent != []
-    assert rig.library.memos.account(rig.base.key) == paid  # money that was spent is history
+    assert rig.library.paid_cache.summarize_base(rig.base.key) == paid  # money that was spent is history
     assert rig.library.sweep(LARGEST_BATCH) == 0
 
 
@@ -808,8 +808,8 @@ def test_a_delete_that_was_interrupted_anywhere_is_finished_by_the_sweep(
     rig: Rig, monkeypatch: pytest.MonkeyPatch, point: str
 ) -> None:
     other = fill(rig)
-    recipes = [recipe.id for _, recipe in rig.library.catalogue.recipes_of(rig.base.key)]
-    take_down, rounds = Bases._take_down, {"closed": 0, "hidden": 1, "asked": 2}.get(point, 99)
+    recipes = [recipe.id for _, recipe in rig.library.catalog.recipes_of(rig.base.key)]
+    take_down, rounds = Bases._hide_and_request_clean_up, {"closed": 0, "hidden": 1, "asked": 2}.get(point, 99)
     with monkeypatch.context() as crash:
 
         def falls(self: Bases, *args: Any, **more: Any) -> int:
@@ -819,7 +819,7 @@ def test_a_delete_that_was_interrupted_anywhere_is_finished_by_the_sweep(
                 raise OSError("the lights went out")
             return take_down(self, *args, **more)
 
-        crash.setattr(Bases, "_take_down", falls)
+        crash.setattr(Bases, "_hide_and_request_clean_up", falls)
         if rounds < 9:
             with pytest.raises(OSError, match="out"):
                 bases(rig).delete(rig.base)
@@ -829,7 +829,7 @@ def test_a_delete_that_was_interrupted_anywhere_is_finished_by_the_sweep(
         assert rig.worker.run_next(3)  # some are clean, then the worker is gone
     if point == "forgotten":
         rig.work()
-        rig.library.removing.finish(LARGEST_BATCH) + rig.library.requesting.look_due(LARGEST_BATCH)
+        rig.library.remover.continue_deletes(LARGEST_BATCH) + rig.library.operations.refresh_due(LARGEST_BATCH)
         with monkeypatch.context() as crash:
             crash.setattr(FulltextIndex, "forget", interrupted)
             with pytest.raises(OSError, match="out"):
@@ -841,19 +841,19 @@ def test_a_delete_that_was_interrupted_anywhere_is_finished_by_the_sweep(
 
 def test_tables_stay_until_nobody_is_left_who_could_look_into_them(rig: Rig) -> None:
     other = fill(rig)
-    recipes = [recipe.id for _, recipe in rig.library.catalogue.recipes_of(rig.base.key)]
+    recipes = [recipe.id for _, recipe in rig.library.catalog.recipes_of(rig.base.key)]
     bases(rig).delete(rig.base)
     (ticket,) = rig.store.claim_next(("fulltext",), "hand", 1)  # it removes rows, slowly
     sweep(rig)
     assert len(tables(rig, recipes)) == 2
-    rig.store.release([Surrender(ticket=ticket)])
+    rig.store.release([Release(ticket=ticket)])
     sweep(rig)
     assert_gone(rig, rig.base, other, recipes)
 
 
 def test_a_base_stays_closed_as_long_as_an_index_that_is_not_installed_here_may_have_rows_of_it(rig: Rig) -> None:
     rig.index("whales.md", WHALES)
-    rig.library.catalogue.recipe(rig.base, "elsewhere", {"version": 1})
+    rig.library.catalog.get_or_create_recipe(rig.base, "elsewhere", {"version": 1})
     bases(rig).delete(rig.base)
     sweep(rig)
     assert left_of(rig, rig.base) == {"bases": 1, "library_recipes": 1}
@@ -865,7 +865,7 @@ def test_a_base_that_cannot_be_cleaned_up_keeps_trying_and_holds_up_no_other(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     other = fill(rig)
-    recipes = [recipe.id for _, recipe in rig.library.catalogue.recipes_of(rig.base.key)]
+    recipes = [recipe.id for _, recipe in rig.library.catalog.recipes_of(rig.base.key)]
     third = bases(rig).create("third")
     with monkeypatch.context() as broken:
 
@@ -884,7 +884,7 @@ def test_a_base_that_cannot_be_cleaned_up_keeps_trying_and_holds_up_no_other(
 
 def test_a_base_is_deleted_while_documents_are_indexed_a_rollout_runs_and_cards_are_made(rig: Rig) -> None:
     other = fill(rig)
-    recipes = [recipe.id for _, recipe in rig.library.catalogue.recipes_of(rig.base.key)]
+    recipes = [recipe.id for _, recipe in rig.library.catalog.recipes_of(rig.base.key)]
     put(rig, "d.md")
     change(rig, chunk_size=96)
     own_slots(rig)
@@ -893,7 +893,7 @@ def test_a_base_is_deleted_while_documents_are_indexed_a_rollout_runs_and_cards_
     for ticket in tickets:
         assert rig.store.job(ticket.job).outcome == "deleted"
     assert {job.outcome for job in map(rig.store.job, {ticket.job for ticket in tickets})} == {"deleted"}
-    rig.store.release([Surrender(ticket=ticket) for ticket in tickets])
+    rig.store.release([Release(ticket=ticket) for ticket in tickets])
     sweep(rig)
     assert_gone(rig, rig.base, other, recipes)
 
@@ -921,7 +921,7 @@ def test_nothing_is_asked_of_a_deleted_base_with_an_old_handle(rig: Rig) -> None
     asked: list[Callable[[], object]] = [
         lambda: put(rig, "new.md"),
         lambda: rig.library.cards.generate(rig.base),
-        lambda: merging.request(rig.store, rig.base.key),
+        lambda: merging.request_merge(rig.store, rig.base.key),
         lambda: bases(rig).rename(rig.base, "new"),
         lambda: bases(rig).change(rig.base, rig.base.settings),
         lambda: bases(rig).repair(rig.base),
@@ -943,7 +943,7 @@ def test_nothing_is_asked_of_a_deleted_base_with_an_old_handle(rig: Rig) -> None
 
 def test_whoever_adds_while_a_base_is_deleted_comes_before_or_is_refused(rig: Rig) -> None:
     with rig.store.database.writing(durable=True) as tx:
-        locked(tx, rig.base, building=True)  # somebody is adding
+        lock_open_base(tx, rig.base, building=True)  # somebody is adding
         meanwhile = Meanwhile(rig, lambda: bases(rig).delete(rig.base))
         assert meanwhile.waits
     meanwhile.end()
@@ -954,15 +954,15 @@ def test_whoever_adds_while_a_base_is_deleted_comes_before_or_is_refused(rig: Ri
 
 
 def test_no_item_is_asked_for_after_it_was_deleted(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    rig.library.adding.add(rig.base, [Upload("later.md", WHALES.encode())], Terms(index=False))
+    rig.library.adder.add(rig.base, [Upload("later.md", WHALES.encode())], AddOptions(index=False))
     item = rig.library.items.find(rig.base, "later.md").id
-    slots = rig.library.adding.slots
+    slots = rig.library.adder.slot_specs
 
     def late(base: Base) -> Any:
-        rig.library.removing.delete(rig.base, [item])
+        rig.library.remover.delete(rig.base, [item])
         return slots(base)
 
-    monkeypatch.setattr(rig.library.adding, "slots", late)
-    assert rig.library.requesting.ask(rig.base, [item], Operation.INDEX)[0].reason == "nothing_to_do"
+    monkeypatch.setattr(rig.library.adder, "slot_specs", late)
+    assert rig.library.operations.request_operation(rig.base, [item], Operation.INDEX)[0].reason == "nothing_to_do"
     sweep(rig)
     audit_quiet(rig)

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from holdfast.catalog.repository import Kind
-from holdfast.documents.add import Terms, Upload
+from holdfast.catalog.repository import ItemKind
+from holdfast.documents.add import AddOptions, Upload
 from holdfast.engine.admission import Verdict
 from holdfast.engine.states import Operation, Outcome, SlotState, Status
-from holdfast.engine.store.base import Surrender
-from holdfast.indexes.graph.merging import MERGING, OWNER, request
+from holdfast.engine.store.base import Release
+from holdfast.indexes.graph.merging import MERGING, OWNER, request_merge
 from holdfast.llm.openai import Endpoint, OpenAIProvider
 from holdfast.settings import Settings
 from holdfast.wiring import Library
@@ -124,10 +124,10 @@ def test_an_index_that_fails_leaves_the_others_serving_and_is_retried_alone(
 
 def test_one_document_of_a_folder_is_cancelled_alone_and_has_not_failed(make: Make) -> None:
     rig = make()
-    (docs,) = rig.library.adding.add(rig.base, [Upload("docs", kind=Kind.DIRECTORY)])
+    (docs,) = rig.library.adder.add(rig.base, [Upload("docs", kind=ItemKind.DIRECTORY)])
     uploads = [Upload(f"{number}.md", b"krill %d" % number, parent=docs.item or 0) for number in range(3)]
-    one, two, three = rig.library.adding.add(rig.base, uploads, Terms())
-    assert rig.library.requesting.ask(rig.base, [two.item or 0], Operation.CANCEL)[0].accepted
+    one, two, three = rig.library.adder.add(rig.base, uploads, AddOptions())
+    assert rig.library.operations.request_operation(rig.base, [two.item or 0], Operation.CANCEL)[0].accepted
     rig.work()
     assert sorted(hit.document for hit in rig.find("krill")) == [one.item, three.item]
     assert rig.store.job(two.job or "").outcome is Outcome.CANCELLED
@@ -163,7 +163,7 @@ def test_a_document_is_deleted_added_and_changed_while_its_neighbour_is_indexed(
     assert [len(rig.find(word)) for word in ("krill", "granite", "quartz")] == [1, 1, 1]
     assert rig.count("items") == 3
     assert rig.slot("0.md", "content").state is SlotState.RUNNING
-    rig.store.release([Surrender(ticket=held)])
+    rig.store.release([Release(ticket=held)])
     settle(rig)
     audit_quiet(rig)
 
@@ -214,7 +214,7 @@ def test_what_a_document_no_longer_says_is_no_longer_in_the_graph(make: Make) ->
     rig = make("graph")
 
     def names() -> set[str]:
-        return {entity.key for entity in rig.library.portraits.entities(rig.base, 100)}
+        return {entity.key for entity in rig.library.graph_queries.list_entities(rig.base, 100)}
 
     rig.index("people.md", "# Meeting\n\nMara Lindqvist met Olof Palme in Malmö.\n")
     assert "mara lindqvist" in names()
@@ -229,7 +229,7 @@ def test_what_a_document_no_longer_says_is_no_longer_in_the_graph(make: Make) ->
 def test_a_document_is_complete_however_long_descriptions_are_merged(make: Make) -> None:
     rig = make("graph")
     rig.index("one.md", "# Meeting\n\nMara Lindqvist met Olof Palme in Malmö.\n")
-    assert request(rig.store, rig.base.key).accepted
+    assert request_merge(rig.store, rig.base.key).accepted
     assert rig.store.claim_next([MERGING], "somebody", 1)
     rig.index("two.md", "# Letter\n\nMara Lindqvist wrote to Ada Lovelace.\n")
     assert rig.store.slot(rig.base.key, OWNER, MERGING).state is SlotState.RUNNING
@@ -248,7 +248,7 @@ def test_whoever_is_woken_finds_what_he_was_woken_for(
 
     def look() -> None:
         with other.database.reading() as tx:
-            found.append([state for (state,) in tx.plain("SELECT state FROM slots WHERE kind = 'content'")])
+            found.append([state for (state,) in tx.run_sql("SELECT state FROM slots WHERE kind = 'content'")])
 
     monkeypatch.setattr(rig.store, "wake", look)
     rig.put("whales.md", WHALES)

@@ -15,7 +15,7 @@ import pytest
 from holdfast.bases import cards as module
 from holdfast.bases.cards import CARDS, NO_CARDS
 from holdfast.engine.admission import Request, Verdict
-from holdfast.engine.executor import nowhere
+from holdfast.engine.executor import no_failpoint
 from holdfast.engine.states import Operation, Outcome, SlotState, Status
 from holdfast.engine.task import Task
 from holdfast.errors import BadRequest, Permanent, StaleLease
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
-    from holdfast.engine.admission import Answer
+    from holdfast.engine.admission import AdmissionResult
     from holdfast.engine.slot import Progress, Slot, Ticket
     from tests.support.clock import FakeClock
 
@@ -58,7 +58,7 @@ def questions(*parts: int) -> list[str]:
     return [f"Which crustacean lives in part {part}?" for part in parts]
 
 
-def generate(rig: QuestionRig) -> Answer:
+def generate(rig: QuestionRig) -> AdmissionResult:
     answer = rig.cards.generate(rig.base)
     rig.work()
     return answer
@@ -72,7 +72,7 @@ def interrupted(rig: QuestionRig, at: str, act: Callable[[], None]) -> None:
     """Work on what is queued; when a build of cards tells this stage, something happens, once."""
     done: list[str] = []
     worker = rig.hire("interrupted")
-    note = worker.heartbeat.note
+    note = worker.heartbeat.record_progress
 
     def listen(ticket: Ticket, progress: Progress) -> None:
         note(ticket, progress)
@@ -80,7 +80,7 @@ def interrupted(rig: QuestionRig, at: str, act: Callable[[], None]) -> None:
             done.append(at)
             act()
 
-    worker.heartbeat.note = listen  # type: ignore[method-assign]
+    worker.heartbeat.record_progress = listen  # type: ignore[method-assign]
     worker.run_next(1)
     assert done, f"no build came to {at!r}"
 
@@ -172,10 +172,10 @@ def test_a_base_that_does_not_want_questions_is_told_so(
 def test_many_requests_at_once_are_one_job(rig: QuestionRig) -> None:
     rig.index("first.md", FIRST)
     for round_ in (1, 2):
-        answers: list[Answer] = []
+        answers: list[AdmissionResult] = []
         gate = threading.Barrier(6)
 
-        def ask(answers: list[Answer] = answers, gate: threading.Barrier = gate) -> None:
+        def ask(answers: list[AdmissionResult] = answers, gate: threading.Barrier = gate) -> None:
             gate.wait()
             answers.append(rig.cards.generate(rig.base))
 
@@ -193,7 +193,7 @@ def test_many_requests_at_once_are_one_job(rig: QuestionRig) -> None:
 def test_a_request_while_cards_are_made_joins_the_job_that_makes_them(rig: QuestionRig) -> None:
     rig.index("first.md", FIRST)
     first = rig.cards.generate(rig.base)
-    joined: list[Answer] = []
+    joined: list[AdmissionResult] = []
     interrupted(rig, "publishing", lambda: joined.append(rig.cards.generate(rig.base)))
     assert [(one.verdict, one.job) for one in joined] == [(Verdict.JOINED, first.job)]
     assert asked(rig) == questions(*range(6))
@@ -216,12 +216,12 @@ def test_the_old_set_is_served_until_the_new_one_is_published(rig: QuestionRig, 
 
 
 def test_a_set_that_is_half_written_is_not_shown(rig: QuestionRig, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "PORTION", 1)
+    monkeypatch.setattr(module, "CARDS_PER_TRANSACTION", 1)
     rig.index("first.md", FIRST)
     seen: list[tuple[int, list[str]]] = []
     write = module.CardsIndexer._write
 
-    def look(self: module.CardsIndexer, task: Task, first: int, chosen: Sequence[module.Chosen]) -> None:
+    def look(self: module.CardsIndexer, task: Task, first: int, chosen: Sequence[module.CardCandidate]) -> None:
         write(self, task, first, chosen)
         seen.append((rig.count("cards"), asked(rig)))
 
@@ -239,13 +239,13 @@ def test_a_failed_build_leaves_the_old_set_and_the_next_one_removes_its_rows(
     rig.index("shrimp.md", SHRIMP)
     write = module.CardsIndexer._write
 
-    def break_off(self: module.CardsIndexer, task: Task, first: int, chosen: Sequence[module.Chosen]) -> None:
+    def break_off(self: module.CardsIndexer, task: Task, first: int, chosen: Sequence[module.CardCandidate]) -> None:
         if first >= 2:
             raise Permanent("broken", "The disk is broken.")
         write(self, task, first, chosen)
 
     with monkeypatch.context() as broken:
-        broken.setattr(module, "PORTION", 2)
+        broken.setattr(module, "CARDS_PER_TRANSACTION", 2)
         broken.setattr(module.CardsIndexer, "_write", break_off)
         generate(rig)
     assert (slot(rig).state, slot(rig).error_code) == (SlotState.FAILED, "broken")
@@ -262,7 +262,7 @@ def test_a_failed_build_leaves_the_old_set_and_the_next_one_removes_its_rows(
 def test_a_cancelled_build_leaves_the_old_set_and_a_new_request_is_accepted_at_once(
     rig: QuestionRig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "PORTION", 2)
+    monkeypatch.setattr(module, "CARDS_PER_TRANSACTION", 2)
     rig.index("first.md", FIRST)
     generate(rig)
     rig.index("shrimp.md", SHRIMP)
@@ -284,13 +284,13 @@ def test_a_late_worker_writes_nothing_into_the_set_of_its_successor(rig: Questio
     rig.index("first.md", FIRST)
     rig.cards.generate(rig.base)
     (ticket,) = rig.store.claim_next((CARDS,), "late", 1)
-    late = Task(ticket, rig.store, rig.worker.heartbeat, nowhere)
+    late = Task(ticket, rig.store, rig.worker.heartbeat, no_failpoint)
     rig.cards.cancel(rig.base)
     generate(rig)
     indexer = rig.indexers[CARDS]
     assert isinstance(indexer, module.CardsIndexer)
     with pytest.raises(StaleLease):
-        indexer._write(late, 0, [module.Chosen(1, "?")])
+        indexer._write(late, 0, [module.CardCandidate(1, "?")])
     assert rig.count("cards") == 6
     assert asked(rig) == questions(*range(6))
 
@@ -380,7 +380,7 @@ def test_a_slot_that_is_deleted_leaves_no_set(rig: QuestionRig, monkeypatch: pyt
 def test_cards_of_another_base_are_not_shown(rig: QuestionRig) -> None:
     rig.index("first.md", FIRST)
     generate(rig)
-    other = rig.library.catalogue.create_base("other", rig.base.settings)
+    other = rig.library.catalog.create_base("other", rig.base.settings)
     assert rig.cards.list(other) == []
     assert rig.cards.status(other) == NO_CARDS
 
@@ -394,7 +394,7 @@ def test_the_owner_of_cards_does_not_disturb_who_reads_documents(
         generate(rig)
         with rig.store.database.reading() as tx:
             for plan in ("nestloop", "hashjoin"):  # then owners meet documents before anything else is known of them
-                tx.plain(f"SET LOCAL enable_{plan} = off")
+                tx.run_sql(f"SET LOCAL enable_{plan} = off")
             assert len(list(module._shown(tx, rig.base, 0))) == 6
 
 

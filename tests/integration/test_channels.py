@@ -83,7 +83,7 @@ def make(database_url: str, tmp_path: Path, clock: FakeClock, paid: PaidProvider
 
 
 def names(rig: Rig, query: str, limit: int = 10) -> list[str]:
-    return [hit.name for hit in rig.library.searching.search(rig.base, query, limit)]
+    return [hit.name for hit in rig.library.searcher.search(rig.base, query, limit)]
 
 
 # -------------------------------------------------------------------- questions
@@ -98,10 +98,10 @@ ASKED = {f"field {n} is": f"((Which meadow floods in march number {n}?|Field {n}
 
 def test_a_chunk_is_found_by_all_together_through_a_question_that_shares_no_word_with_it(make: Make) -> None:
     rig = make(FIELDS, ASKED)
-    best = rig.library.searching.search(rig.base, "meadow floods march number 7")[0]
+    best = rig.library.searcher.search(rig.base, "meadow floods march number 7")[0]
     assert best.name == "field-7.md"
     assert best.channels["questions"].rank == 1
-    assert set(rig.library.searching.compare(rig.base, "meadow")) == {*ALL, "hybrid"}
+    assert set(rig.library.searcher.compare_channels(rig.base, "meadow")) == {*ALL, "hybrid"}
 
 
 def test_what_the_vectors_think_of_a_hit_of_the_questions_is_asked_too(make: Make) -> None:
@@ -112,7 +112,7 @@ def test_what_the_vectors_think_of_a_hit_of_the_questions_is_asked_too(make: Mak
     }
     notes = {f"field {n} is": f"((Which meadow floods in march?|Field {n} holds the rain.))" for n in range(count)}
     rig = make(texts, notes, indexes=("vector", "questions"))
-    found = rig.library.searching.search(rig.base, "meadow floods march", count)
+    found = rig.library.searcher.search(rig.base, "meadow floods march", count)
     assert len(found) > DEPTH
     assert all("vector" in hit.channels for hit in found)
 
@@ -127,7 +127,7 @@ def test_a_deleted_document_is_no_longer_found_by_its_questions(make: Make) -> N
 def test_a_base_with_questions_is_searched_with_whatever_else_it_has(make: Make, kinds: tuple[str, ...]) -> None:
     rig = make(FIELDS, ASKED, indexes=kinds)
     assert names(rig, "meadow floods march number 3", 1) == ["field-3.md"]
-    weights = rig.library.searching.measured(rig.base).weights
+    weights = rig.library.searcher.get_calibration(rig.base).weights
     assert sum(weights.values()) == pytest.approx(1.0)
     assert set(weights) == set(kinds) - {"graph"}
 
@@ -138,9 +138,9 @@ def test_where_embedding_costs_money_questions_are_trusted_as_far_as_is_assumed(
     rig = QuestionRig(database_url, tmp_path / "blobs", clock, paid, indexes=("vector", "fulltext", "questions"))
     rig.index("parts.md", sections(20))
     before = sum(paid.bill.texts.values())
-    assert rig.library.searching.measured(rig.base).weights["questions"] == PRIOR
+    assert rig.library.searcher.get_calibration(rig.base).weights["questions"] == PRIOR
     assert sum(paid.bill.texts.values()) == before
-    assert "krill of part 7" in rig.library.searching.search(rig.base, "crustacean part 7")[0].text
+    assert "krill of part 7" in rig.library.searcher.search(rig.base, "crustacean part 7")[0].text
     rig.close()
 
 
@@ -166,7 +166,7 @@ def test_questions_weigh_as_much_as_they_help_to_find_their_chunk_by_another_one
     make: Make, shift: int, trusted: bool
 ) -> None:
     rig = make(*lessons(shift))
-    measured = rig.library.searching.measured(rig.base)
+    measured = rig.library.searcher.get_calibration(rig.base)
     assert rig.count("pairs") == 2 * len(COLOURS)
     assert (measured.weights["questions"] > PRIOR) is trusted
 
@@ -174,7 +174,7 @@ def test_questions_weigh_as_much_as_they_help_to_find_their_chunk_by_another_one
 def test_all_together_are_not_worse_than_the_questions_alone(make: Make) -> None:
     rig = make(*lessons(0))
     asked = {f"{colour}.md": f"which box of {colour} hue" for colour in COLOURS}
-    found = {name: rig.library.searching.compare(rig.base, query) for name, query in asked.items()}
+    found = {name: rig.library.searcher.compare_channels(rig.base, query) for name, query in asked.items()}
     first = {
         kind: sum(one[kind][0].name == name for name, one in found.items() if one[kind])
         for kind in ("fulltext", "vector", "questions", "hybrid")
@@ -203,7 +203,7 @@ def test_a_text_is_reached_through_a_relation_that_a_model_found_and_through_not
     question = "who signed the harbour charter"
     rig = make(SEA, KNOWN, indexes=GRAPH)
     assert names(rig, question)[:2] == ["charter.md", "youth.md"]
-    found = rig.library.searching.compare(rig.base, question)
+    found = rig.library.searcher.compare_channels(rig.base, question)
     assert "youth.md" not in [hit.name for hit in found["fulltext"]]
     assert "youth.md" in [hit.name for hit in found["graph"]]
 
@@ -221,7 +221,7 @@ def test_an_entity_in_the_question_leads_to_what_is_stated_of_it(make: Make) -> 
 def test_what_a_model_says_a_text_names_leads_to_what_has_that_title(make: Make) -> None:
     island = {"island.md": "# Grey Island\n\nThe lighthouse there is painted white every second year.\n"}
     rig = make({**SEA, **island}, KNOWN, indexes=GRAPH)
-    found = rig.library.searching.channel(rig.base, "graph", "mend a sail")
+    found = rig.library.searcher.search_channel(rig.base, "graph", "mend a sail")
     assert "island.md" in [hit.name for hit in found]
 
 
@@ -232,9 +232,9 @@ def test_a_relation_of_a_deleted_document_leads_nowhere(make: Make) -> None:
 
 
 def test_relations_are_trusted_as_far_as_documents_share_them(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(calibration, "BELIEVED_SECONDS", 0.0)
+    monkeypatch.setattr(calibration, "CACHE_SECONDS", 0.0)
     rig = make({name: text for name, text in SEA.items() if name != "charter.md"}, KNOWN, indexes=GRAPH)
-    assert rig.library.searching.measured(rig.base).ties == 0.0
+    assert rig.library.searcher.get_calibration(rig.base).link_trust == 0.0
     rig.index("charter.md", SEA["charter.md"])
-    rig.library.searching.forget()
-    assert rig.library.searching.measured(rig.base).ties > 0.5
+    rig.library.searcher.clear_caches()
+    assert rig.library.searcher.get_calibration(rig.base).link_trust > 0.5

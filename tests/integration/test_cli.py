@@ -16,8 +16,8 @@ from typer.testing import CliRunner
 
 from holdfast import cli
 from holdfast.cli.app import app
-from holdfast.cli.format import cell
-from holdfast.settings import PREFIX
+from holdfast.cli.format import format_cell
+from holdfast.settings import ENV_PREFIX
 from tests.support.paid_provider import CUT, REFUSED, PaidProvider
 from tests.support.question_rig import sections
 
@@ -35,7 +35,7 @@ class Typed:
     def __call__(self, *words: object, end: int = 0, given: str | None = None) -> Any:
         """Type a command, and see how it ends."""
         ran = CliRunner().invoke(
-            app, [str(word) for word in words], input=given, env={f"{PREFIX}HOME": str(self.home), "NO_COLOR": None}
+            app, [str(word) for word in words], input=given, env={f"{ENV_PREFIX}HOME": str(self.home), "NO_COLOR": None}
         )
         assert ran.exit_code == end, f"{words}: {ran.exit_code}\n{ran.stdout}\n{ran.stderr}\n{ran.exception!r}"
         assert ESCAPE not in ran.stdout + ran.stderr
@@ -202,9 +202,9 @@ def test_what_cannot_be_read_fails_and_is_told_with_the_reason(fresh: Typed) -> 
 def test_an_answer_that_the_model_did_not_finish_says_so(fresh: Typed, monkeypatch: pytest.MonkeyPatch) -> None:
     with PaidProvider() as paid:
         paid.reply = lambda _: "A buoy floats. [1]xx"
-        monkeypatch.setenv(f"{PREFIX}CHAT_URL", paid.url)
-        monkeypatch.setenv(f"{PREFIX}CHAT_MODEL", paid.chat_model)
-        monkeypatch.setenv(f"{PREFIX}CHAT_KEY", paid.key)
+        monkeypatch.setenv(f"{ENV_PREFIX}CHAT_URL", paid.url)
+        monkeypatch.setenv(f"{ENV_PREFIX}CHAT_MODEL", paid.chat_model)
+        monkeypatch.setenv(f"{ENV_PREFIX}CHAT_KEY", paid.key)
         fresh("base", "create", "default", "indexes=fulltext")
         fresh("add", fresh.file("buoys.md", "# Buoys\n\nA buoy floats."))
         assert "cut off" not in fresh("ask", "What floats, a buoy?").stderr
@@ -215,9 +215,9 @@ def test_an_answer_that_the_model_did_not_finish_says_so(fresh: Typed, monkeypat
 
 def test_what_an_index_lacks_is_named_with_the_reason(fresh: Typed, monkeypatch: pytest.MonkeyPatch) -> None:
     with PaidProvider() as paid:
-        monkeypatch.setenv(f"{PREFIX}EMBEDDING_URL", paid.url)
-        monkeypatch.setenv(f"{PREFIX}EMBEDDING_MODEL", paid.embedding_model)
-        monkeypatch.setenv(f"{PREFIX}EMBEDDING_KEY", paid.key)
+        monkeypatch.setenv(f"{ENV_PREFIX}EMBEDDING_URL", paid.url)
+        monkeypatch.setenv(f"{ENV_PREFIX}EMBEDDING_MODEL", paid.embedding_model)
+        monkeypatch.setenv(f"{ENV_PREFIX}EMBEDDING_KEY", paid.key)
         paid.refuses["poison"] = REFUSED
         fresh("base", "create", "default", "indexes=vector", "chunk_size=48", "chunk_overlap=0")
         fresh("add", fresh.file("parts.md", sections(20, but={4: "A poison."})), end=5)
@@ -358,7 +358,7 @@ def test_a_name_that_several_have_must_be_a_number(fresh: Typed) -> None:
 
 def test_a_name_cannot_steer_the_terminal() -> None:
     strange = "\N{REPLACEMENT CHARACTER}"
-    assert cell("red\x1b[31m\nbell\x07\u202e") == f"red{strange}[31m bell{strange}{strange}"
+    assert format_cell("red\x1b[31m\nbell\x07\u202e") == f"red{strange}[31m bell{strange}{strange}"
 
 
 # ---------------------------------------------------------------- changing
@@ -501,7 +501,7 @@ def test_the_names_of_bases_are_completed_from_the_file(typed: Typed) -> None:
         [],
         prog_name="holdfast",
         env={
-            f"{PREFIX}HOME": str(typed.home),
+            f"{ENV_PREFIX}HOME": str(typed.home),
             "_HOLDFAST_COMPLETE": "complete_bash",
             "COMP_WORDS": "holdfast ls --base de",
             "COMP_CWORD": "3",
@@ -519,7 +519,7 @@ def test_completion_survives_a_library_that_is_none(tmp_path: Path) -> None:
         [],
         prog_name="holdfast",
         env={
-            f"{PREFIX}HOME": str(tmp_path),
+            f"{ENV_PREFIX}HOME": str(tmp_path),
             "_HOLDFAST_COMPLETE": "complete_bash",
             "COMP_WORDS": "holdfast ls --base d",
             "COMP_CWORD": "3",

@@ -16,22 +16,22 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from holdfast.bases.lifecycle import Bases
-from holdfast.catalog.repository import BaseSettings, Kind
+from holdfast.catalog.repository import BaseSettings, ItemKind
 from holdfast.db.database import Transaction
 from holdfast.doctor import check_items as checking_items
 from holdfast.doctor import check_slots as checking_slots
 from holdfast.doctor import report as findings
 from holdfast.doctor.check_items import FileChecks
 from holdfast.doctor.check_rows import RowChecks
-from holdfast.doctor.report import PEOPLE, SENTENCES, Trouble
-from holdfast.documents.add import Terms, Upload
-from holdfast.documents.remove import Removing
+from holdfast.doctor.report import FINDING_MESSAGES, NOT_FIXABLE, Issue
+from holdfast.documents.add import AddOptions, Upload
+from holdfast.documents.remove import DocumentRemover
 from holdfast.engine.states import Operation, SlotState, Status
 from holdfast.engine.task import Task
-from holdfast.indexes.registry import Indexes
+from holdfast.indexes.registry import IndexRegistry
 from holdfast.llm.offline import OfflineProvider
 from holdfast.settings import Settings
-from holdfast.wiring import Library, open_settings
+from holdfast.wiring import Library, open_configured_store
 from tests.support.outside import OutsideIndex, install
 from tests.support.paid_provider import PaidProvider
 from tests.support.question_rig import QuestionRig
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from holdfast.catalog.repository import Recipe
     from holdfast.doctor.report import Finding
     from holdfast.indexes.base import Index
-    from holdfast.llm.base import Embedded
+    from holdfast.llm.base import Embeddings
     from tests.support.clock import FakeClock
 
 WHALES = "# Whales\n\nThe blue whale eats krill.\n"
@@ -62,7 +62,7 @@ class Counting(OfflineProvider):
     def __init__(self) -> None:
         self.texts: list[str] = []
 
-    def embed_parts(self, texts: Sequence[str], *more: Any) -> Iterator[Embedded]:
+    def embed_parts(self, texts: Sequence[str], *more: Any) -> Iterator[Embeddings]:
         self.texts += texts
         return super().embed_parts(texts, *more)
 
@@ -88,14 +88,14 @@ def change(rig: Rig, *statements: str) -> None:
 
     def work(tx: Transaction) -> None:
         for statement in statements:
-            tx.plain(statement)
+            tx.run_sql(statement)
 
     rig.store.database.write(work, durable=False)
 
 
 def read(rig: Rig, statement: str) -> list[tuple[Any, ...]]:
     with rig.store.database.reading() as tx:
-        return tx.plain(statement)
+        return tx.run_sql(statement)
 
 
 def found(rig: Rig, **how: Any) -> dict[str, int]:
@@ -156,7 +156,7 @@ def test_a_healthy_library_has_no_findings_and_every_look_is_told(rig: Rig) -> N
     rig.sweep()
     told: dict[str, int] = {}
     assert rig.library.doctor.check(deep=True, progress=lambda code, looked: told.update({code: looked})) == []
-    assert told.keys() <= SENTENCES.keys()
+    assert told.keys() <= FINDING_MESSAGES.keys()
     assert told["row_lacks"] == told["row_left"] == 18  # six chunks in three indexes
     assert (told["chunk_left"], told["file_damaged"], told["status_differs"]) == (6, 1, 1)
     audit_quiet(rig)
@@ -174,7 +174,7 @@ def test_a_finding_says_what_where_how_many_and_what_to_do(rig: Rig) -> None:
     assert (finding.fixable, finding.fixed) == (True, 0)
     assert "7 chunks" in finding.sentence
     assert "vector of base 'shelf'" in finding.sentence
-    assert SENTENCES.keys() >= PEOPLE
+    assert FINDING_MESSAGES.keys() >= NOT_FIXABLE
 
 
 def test_a_check_alone_repairs_nothing(rig: Rig) -> None:
@@ -190,7 +190,7 @@ def test_a_check_alone_repairs_nothing(rig: Rig) -> None:
 def test_everything_is_read_in_bounded_portions_and_nothing_is_skipped(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    rig.library.adding.put(rig.base, [Upload(f"{n}.md", f"# Part {n}\n\nKrill {n}.".encode()) for n in range(9)])
+    rig.library.adder.put(rig.base, [Upload(f"{n}.md", f"# Part {n}\n\nKrill {n}.".encode()) for n in range(9)])
     rig.work()
     index, recipe = the(rig, "fulltext")
     index.drop(recipe, rig.rows("fulltext"))
@@ -207,7 +207,7 @@ def test_everything_is_read_in_bounded_portions_and_nothing_is_skipped(
     for module in (findings, checking_items):
         monkeypatch.setattr(module, "LARGEST_BATCH", 4)
     monkeypatch.setattr("holdfast.doctor.check_rows.LARGEST_BATCH", 4)
-    monkeypatch.setattr(checking_slots, "TOGETHER", 2)
+    monkeypatch.setattr(checking_slots, "OWNERS_PER_BATCH", 2)
     monkeypatch.setattr(Transaction, "run", measured)
     assert found(rig) == {"missing_left": 11, "row_lacks": 9, "status_differs": 9}
     assert max(largest) == 8  # two owners with four slots each
@@ -225,7 +225,7 @@ def outside(rig: Rig, tmp_path: Path) -> OutsideIndex:
     """An index in a store of its own, beside the others."""
     index = install(rig, tmp_path / "outside.db")
     settings = BaseSettings(indexes=HERE, **SMALL)
-    rig.base = rig.library.catalogue.create_base("all", settings)
+    rig.base = rig.library.catalog.create_base("all", settings)
     return index
 
 
@@ -474,7 +474,7 @@ def test_memos_that_nothing_uses_and_uses_by_nobody_go_and_the_others_stay(rig: 
 
 def orphan(rig: Rig, clock: FakeClock, old: timedelta) -> str:
     """Write a file as an upload does that is killed before its row."""
-    with rig.library.blobs.putting() as put:
+    with rig.library.blobs.write_batch() as put:
         name = put(io.BytesIO(b"nobody's")).name
     at = clock.now() / 1_000_000 - old.total_seconds()
     os.utime(rig.library.blobs.path(name), (at, at))
@@ -485,7 +485,7 @@ def test_files_that_no_row_names_and_no_upload_writes_go_however_young_they_are(
     rig.index("whales.md", WHALES)
     young, old = orphan(rig, clock, timedelta()), orphan(rig, clock, 2 * DAY)
     (rig.folder / "half.part").write_bytes(b"half")
-    recorded = rig.library.files.record(1)
+    recorded = rig.library.file_records.record(1)
     (rig.folder / f"{recorded.next_id()}.part").write_bytes(b"an upload writes this")
     told = repaired(rig, file_left=2, file_unfinished=1)
     assert [sorted(one.examples) for one in told] == [sorted([young, old]), ["half.part"]]
@@ -520,7 +520,7 @@ def test_our_own_files_are_no_strays(tmp_path: Path, home: str, database: str, c
     files = tmp_path / "files"
     (files / "home").mkdir(parents=True) if "files/home" in home else files.mkdir()
     settings = Settings(home=str(tmp_path / home), database=f"sqlite:///{tmp_path / database}", data=str(files))
-    with closing(open_settings(settings)) as store:
+    with closing(open_configured_store(settings)) as store:
         library = Library(store, settings)
         assert library.doctor.check() == []
         (files / "stray.bin").write_bytes(b"")
@@ -567,7 +567,7 @@ def test_the_clean_up_of_hidden_items_that_nobody_asked_for_is_asked_for(rig: Ri
 
 
 def test_rows_of_items_that_are_cleaned_up_go_with_their_files(rig: Rig) -> None:
-    rig.library.adding.add(rig.base, [Upload("later.md", WHALES.encode())], Terms(index=False))
+    rig.library.adder.add(rig.base, [Upload("later.md", WHALES.encode())], AddOptions(index=False))
     change(rig, "UPDATE library_items SET deleting = 1")
     repaired(rig, delete_unfinished=1)
     assert (rig.count("items"), [path for path in rig.folder.rglob("*") if path.is_file()]) == (0, [])
@@ -586,10 +586,10 @@ def test_slots_of_a_document_that_does_not_exist_are_deleted_with_all_they_have(
 
 
 def test_documents_that_nobody_asked_for_are_indexed_where_that_is_done_at_once(rig: Rig) -> None:
-    rig.library.adding.add(rig.base, [Upload("whales.md", WHALES.encode())], Terms(index=False))
-    rig.library.adding.add(rig.base, [Upload("empty", kind=Kind.DIRECTORY)], Terms(index=False))
-    by_hand = rig.library.catalogue.create_base("by hand", BaseSettings(auto_index=False))
-    rig.library.adding.add(by_hand, [Upload("stones.md", STONES.encode())])
+    rig.library.adder.add(rig.base, [Upload("whales.md", WHALES.encode())], AddOptions(index=False))
+    rig.library.adder.add(rig.base, [Upload("empty", kind=ItemKind.DIRECTORY)], AddOptions(index=False))
+    by_hand = rig.library.catalog.create_base("by hand", BaseSettings(auto_index=False))
+    rig.library.adder.add(by_hand, [Upload("stones.md", STONES.encode())])
     (told,) = repaired(rig, not_asked=1)
     assert told.where == "base 'shelf'"
     assert rig.owner("whales.md").status is Status.SUCCESS
@@ -679,7 +679,7 @@ def deleted_and_seen(rig: Rig) -> None:
     rig.delete("whales.md")
     rig.work()
     with rig.store.database.writing(durable=True) as tx:
-        tx.plain("UPDATE erasure_stages SET since = ?", [rig.clock.now()])
+        tx.run_sql("UPDATE erasure_stages SET since = ?", [rig.clock.now()])
 
 
 def test_what_is_not_overwritten_for_long_is_reported_and_overwritten(rig: Rig, clock: FakeClock) -> None:
@@ -687,7 +687,7 @@ def test_what_is_not_overwritten_for_long_is_reported_and_overwritten(rig: Rig, 
     assert found(rig) == {}
     clock.advance(timedelta(hours=2))
     repaired(rig, not_overwritten=1)
-    assert rig.library.erasure.state().overwrite is None
+    assert rig.library.erasure.read_state().overwrite is None
 
 
 def test_what_is_not_compacted_for_long_is_reported_with_the_reason(rig: Rig, clock: FakeClock) -> None:
@@ -700,7 +700,7 @@ def test_what_is_not_compacted_for_long_is_reported_with_the_reason(rig: Rig, cl
     assert (told.code, told.count, told.fixed, told.fixable) == ("not_compacted", 1, 0, False)
     assert "no job has been active" in told.examples[0]
     with rig.store.database.writing(durable=True) as tx:
-        tx.plain("UPDATE erasure_stages SET obstacle = 'too_large' WHERE stage = 'compact'")
+        tx.run_sql("UPDATE erasure_stages SET obstacle = 'too_large' WHERE stage = 'compact'")
     (told,) = rig.library.doctor.check()
     assert "HOLDFAST_COMPACT_LIMIT" in told.examples[0]
     assert rig.library.erasure.run_now() == (None, None)
@@ -759,17 +759,17 @@ def test_a_check_while_a_deleted_document_loses_its_rows_finds_nothing(
     rig.index("parts.md", sections(4))
     rig.index("stones.md", STONES)
     rig.sweep()
-    drop = Indexes.drop
+    drop = IndexRegistry.drop
     said: list[dict[str, int]] = []
 
-    def between(self: Indexes, base: str, chunks: Sequence[int]) -> None:
+    def between(self: IndexRegistry, base: str, chunks: Sequence[int]) -> None:
         if when == "after":
             drop(self, base, chunks)
         said.append(found(rig, deep=True))
         if when == "before":
             drop(self, base, chunks)
 
-    monkeypatch.setattr(Indexes, "drop", between)
+    monkeypatch.setattr(IndexRegistry, "drop", between)
     rig.delete("parts.md")
     rig.work()
     assert said == [{}]
@@ -814,7 +814,7 @@ def test_a_row_that_is_swept_while_its_chunk_is_looked_for_is_no_leftover(
 
     monkeypatch.setattr(RowChecks, "_without_chunk", late)
     if not again:  # and this is what the second look is for
-        monkeypatch.setattr(RowChecks, "_still_there", lambda *args: list(args[-1]))
+        monkeypatch.setattr(RowChecks, "_keep_present", lambda *args: list(args[-1]))
     assert found(rig) == ({} if again else {"row_left": 1})
 
 
@@ -888,7 +888,7 @@ def test_a_file_that_is_replaced_or_deleted_while_it_is_looked_at_is_not_lacking
 
 def test_a_check_in_the_middle_of_deleting_a_base_finds_nothing(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     rig.index("whales.md", WHALES)
-    take_down = Bases._take_down
+    take_down = Bases._hide_and_request_clean_up
     said: list[dict[str, int]] = []
 
     def between(self: Bases, *more: Any) -> int:
@@ -896,7 +896,7 @@ def test_a_check_in_the_middle_of_deleting_a_base_finds_nothing(rig: Rig, monkey
         said.append(found(rig))
         return done
 
-    monkeypatch.setattr(Bases, "_take_down", between)
+    monkeypatch.setattr(Bases, "_hide_and_request_clean_up", between)
     rig.library.bases.delete(rig.base)
     assert said == [{}, {}, {}]  # hidden, asked for, nothing left to do
     while rig.worker.run_next(1):
@@ -909,17 +909,17 @@ def test_a_large_delete_that_is_asking_for_its_clean_up_is_no_finding(
 ) -> None:
     rig.index("whales.md", WHALES)
     change(rig, "UPDATE library_items SET deleting = 1")
-    owners_left = Removing.owners_left
+    owners_left = DocumentRemover.list_unrequested_owners
     asked: list[int] = []
 
-    def late(self: Removing, limit: int = 500) -> Any:
+    def late(self: DocumentRemover, limit: int = 500) -> Any:
         rows = owners_left(self, limit)
         if not asked:
             asked.append(0)
-            asked[0] = rig.library.removing.finish(500) + rig.library.requesting.look_due(500)
+            asked[0] = rig.library.remover.continue_deletes(500) + rig.library.operations.refresh_due(500)
         return rows
 
-    monkeypatch.setattr(Removing, "owners_left", late)
+    monkeypatch.setattr(DocumentRemover, "list_unrequested_owners", late)
     assert found(rig) == {}
     assert asked == [1]
 
@@ -990,7 +990,7 @@ def test_a_repair_looks_again_and_touches_nothing_that_is_whole_by_then(rig: Rig
     before = {table: rig.count(table) for table in tables}
     checks = {check.code: check for check in rig.library.doctor._checks(deep=False)}
     for code, key in keys.items():
-        checks[code].mend([Trouble("", "", key)])
+        checks[code].repair([Issue("", "", key)])
         assert {table: rig.count(table) for table in tables} == before, code
     assert rig.library.blobs.written_at(blob) is not None
     change(rig, "DELETE FROM library_missing")
@@ -1003,8 +1003,8 @@ def test_a_repair_looks_again_and_touches_nothing_that_is_whole_by_then(rig: Rig
 def test_what_is_not_at_rest_is_told_with_the_reason_and_nothing_else(rig: Rig, clock: FakeClock) -> None:
     rig.index("stones.md", STONES)
     rig.put("whales.md", WHALES)
-    other = rig.library.catalogue.create_base("other", BaseSettings())
-    rig.library.adding.put(other, [Upload("elsewhere.md", b"text")])
+    other = rig.library.catalog.create_base("other", BaseSettings())
+    rig.library.adder.put(other, [Upload("elsewhere.md", b"text")])
     doctor = rig.library.doctor
     (one,) = doctor.waiting(rig.base)
     assert (one.name, one.item, one.listed.state) == ("whales.md", int(rig.owner("whales.md").name), "queued")
@@ -1013,7 +1013,7 @@ def test_what_is_not_at_rest_is_told_with_the_reason_and_nothing_else(rig: Rig, 
     }  # fmt: skip
     rig.store.pause(rig.base.key)
     (one,) = doctor.waiting(rig.base)
-    assert "is paused since" in one.reasons[0].sentence("shelf")
+    assert "is paused since" in one.reasons[0].format_message("shelf")
     rig.store.resume(rig.base.key)
     rig.work()
     rig.delete("stones.md")
@@ -1024,6 +1024,6 @@ def test_what_is_not_at_rest_is_told_with_the_reason_and_nothing_else(rig: Rig, 
 
 
 def test_all_that_waits_is_told_page_by_page(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    rig.library.adding.put(rig.base, [Upload(f"{n}.md", str(n).encode()) for n in range(7)])
-    monkeypatch.setattr("holdfast.doctor.doctor.PAGE", 3)
+    rig.library.adder.put(rig.base, [Upload(f"{n}.md", str(n).encode()) for n in range(7)])
+    monkeypatch.setattr("holdfast.doctor.doctor.JOBS_PER_PAGE", 3)
     assert [one.name for one in rig.library.doctor.waiting(rig.base)] == [f"{n}.md" for n in range(7)]

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from holdfast.catalog.repository import Base
     from holdfast.documents.add import Upload
-    from holdfast.engine.slot import Built
+    from holdfast.engine.slot import BuildResult
     from holdfast.engine.task import Task
     from tests.support.clock import FakeClock
 
@@ -140,7 +140,7 @@ def test_a_batch_that_is_deleted_while_a_worker_is_at_it_stops_without_a_warning
     begun: list[str] = []
     build = rig.indexers[kind].build
 
-    def late(task: Task) -> Built | None:
+    def late(task: Task) -> BuildResult | None:
         begun.append(task.ticket.key.owner)
         if len(begun) == 1:
             rig.delete(*names)
@@ -166,16 +166,16 @@ def test_a_document_that_changes_while_its_old_bytes_come_again_gets_them(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rig.index("whales.md", WHALES)
-    adding = rig.library.adding
-    look = adding._same
+    adding = rig.library.adder
+    look = adding._find_unchanged_digests
 
     def looked_too_early(base: Base, uploads: Sequence[Upload]) -> dict[tuple[int, str], str]:
         seen = look(base, uploads)
-        monkeypatch.setattr(adding, "_same", look)
+        monkeypatch.setattr(adding, "_find_unchanged_digests", look)
         rig.index("whales.md", "# Stones\n\nGranite is hard.\n")
         return seen
 
-    monkeypatch.setattr(adding, "_same", looked_too_early)
+    monkeypatch.setattr(adding, "_find_unchanged_digests", looked_too_early)
     assert rig.put("whales.md", WHALES).accepted
     rig.work()
     assert [hit.generation for hit in rig.find("krill")] == [3]

@@ -262,7 +262,7 @@ def test_a_closed_lock_lets_the_work_end_and_can_be_used_again(
 def test_closing_ends_the_connections(server: Valkey, client: redis.Redis) -> None:
     before = len(client.client_list())
     lock = EarlyLock(server.url)
-    watch = lock._watch()  # kept, so that nothing ends by being forgotten
+    watch = lock._renewer()  # kept, so that nothing ends by being forgotten
     assert free(lock)
     assert len(client.client_list()) > before
     lock.close()
@@ -274,8 +274,8 @@ def test_an_extension_that_comes_after_the_release_is_no_loss(
 ) -> None:
     lock = make(**STILL)
     with lock.hold("doc-1"):
-        (held,) = lock._watch()._held
-    lock._watch()._prolong(held)
+        (held,) = lock._renewer()._held
+    lock._renewer()._renew(held)
     assert words(caplog) == []
     assert not client.exists(KEY)
 
@@ -353,7 +353,7 @@ def test_a_lock_that_came_late_into_being_is_held_and_released(
             assert holding.enter_context(lock.hold("doc-1"))
         assert words(caplog) == ["lock.unanswered"]
         until(lambda: client.exists(KEY), "the server forgot the question")
-        assert len(lock._watch()._held) == 1  # to be extended like any other
+        assert len(lock._renewer()._held) == 1  # to be extended like any other
     assert not client.exists(KEY)
 
 
@@ -386,7 +386,7 @@ def test_the_client_gives_up_at_once_whatever_the_address_says_about_reading(
     client: redis.Redis, server: Valkey
 ) -> None:
     lock = EarlyLock(server.url + "?retry_on_timeout=yes&socket_timeout=20")
-    connection: Any = lock._watch()._client.connection_pool.make_connection()
+    connection: Any = lock._renewer()._client.connection_pool.make_connection()
     assert connection.retry.get_retries() == 0
     assert connection.socket_connect_timeout == 1
     lock.close()

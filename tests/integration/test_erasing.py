@@ -15,14 +15,14 @@ from alembic import command
 from alembic.config import Config
 
 from holdfast.catalog.erasure import (
+    CLEANUP_WAIT,
     COMPACT_RETRY,
     COMPACT_SPACING,
-    PATIENCE,
+    OVERWRITE_SPACING,
     QUIET,
-    SPACING,
-    Erasure,
-    Pending,
-    State,
+    Eraser,
+    ErasureState,
+    PendingErasure,
 )
 from holdfast.catalog.repository import BaseSettings
 from holdfast.clock import SystemClock
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
     from pathlib import Path
 
-    from holdfast.llm.base import Embedded
+    from holdfast.llm.base import Embeddings
     from tests.support.clock import FakeClock
 
 SMALL: dict[str, Any] = {"indexes": ("fulltext",), "chunk_size": 64, "chunk_overlap": 0}
@@ -78,7 +78,7 @@ def runs(monkeypatch: pytest.MonkeyPatch) -> list[Sequence[str]]:
     """The FTS5 tables of each run of the first stage."""
     calls: list[Sequence[str]] = []
 
-    def overwrite(path: Path, turn: secure_delete.Turn, fts_tables: Collection[str]) -> Obstacle | None:
+    def overwrite(path: Path, turn: secure_delete.WriterTurn, fts_tables: Collection[str]) -> Obstacle | None:
         calls.append(list(fts_tables))
         return secure_delete.overwrite(path, turn, fts_tables)
 
@@ -91,7 +91,7 @@ def compactions(monkeypatch: pytest.MonkeyPatch) -> list[int | None]:
     """The size limit of each run of the second stage."""
     calls: list[int | None] = []
 
-    def compact(path: Path, turn: secure_delete.Turn, largest: int | None) -> Obstacle | None:
+    def compact(path: Path, turn: secure_delete.WriterTurn, largest: int | None) -> Obstacle | None:
         calls.append(largest)
         return secure_delete.compact(path, turn, largest)
 
@@ -99,14 +99,14 @@ def compactions(monkeypatch: pytest.MonkeyPatch) -> list[int | None]:
     return calls
 
 
-def state(rig: Rig) -> State:
-    return rig.library.erasure.state()
+def state(rig: Rig) -> ErasureState:
+    return rig.library.erasure.read_state()
 
 
 def tend(rig: Rig, clock: FakeClock) -> None:
     """Let time pass and sweep, as a reconciler does: the first stage is complete."""
     rig.work()
-    clock.advance(SPACING)
+    clock.advance(OVERWRITE_SPACING)
     rig.library.sweep(500)
 
 
@@ -130,14 +130,14 @@ def vectors_of(rig: Rig, name: str) -> list[bytes]:
     item = rig.library.items.find(rig.base, name)
     found: list[bytes] = []
     with rig.store.database.reading() as tx:
-        chunks = tx.plain(
+        chunks = tx.run_sql(
             "SELECT library_chunks.id FROM library_chunks JOIN owners ON owners.id = library_chunks.owner_id "
             "WHERE owners.owner = ?",
             [item.key],
         )
         for recipe in rig.library.indexes.recipes(rig.base, "vector"):
             for (chunk,) in chunks:
-                rows = tx.plain(f"SELECT vector FROM vector_{recipe.id} WHERE chunk = ?", [chunk])  # noqa: S608 - ours
+                rows = tx.run_sql(f"SELECT vector FROM vector_{recipe.id} WHERE chunk = ?", [chunk])  # noqa: S608 - ours
                 found += [vector for (vector,) in rows]
     return found
 
@@ -151,7 +151,7 @@ def test_a_deleted_document_is_in_no_byte_of_any_file(whole: WholeRig, clock: Fa
     assert whole.merged() > 0
     assert whole.count("cards") > 0
     for query in ("xwebcanary7", "Yzthing Canaryname8"):
-        assert whole.library.searching.search(whole.base, query)
+        assert whole.library.searcher.search(whole.base, query)
     assert set(found(whole.whole, WORDS)) == set(WORDS)
     vectors = vectors_of(whole, NAME)
     assert vectors
@@ -194,12 +194,12 @@ def test_what_was_said_before_an_edit_goes(rig: Rig, tmp_path: Path, clock: Fake
 
 def test_what_an_error_quotes_goes_with_the_document(tmp_path: Path, clock: FakeClock) -> None:
     class Quoting(OfflineProvider):
-        def embed(self, texts: Sequence[str]) -> Embedded:
+        def embed(self, texts: Sequence[str]) -> Embeddings:
             if any("canary7" in text for text in texts):
                 raise Permanent("bad_text", f"I cannot read: {texts}")
             return super().embed(texts)
 
-        def embed_parts(self, texts: Sequence[str], *_: object) -> Iterator[Embedded]:
+        def embed_parts(self, texts: Sequence[str], *_: object) -> Iterator[Embeddings]:
             yield self.embed(texts)
 
     rig = Rig(f"sqlite:///{tmp_path / 'holdfast.db'}", tmp_path / "blobs", clock, Quoting(), **EMBEDDED)
@@ -229,7 +229,7 @@ def test_a_cancelled_build_leaves_nothing(rig: Rig, tmp_path: Path, clock: FakeC
 
 def test_a_document_deleted_while_it_is_indexed_leaves_nothing(tmp_path: Path, clock: FakeClock) -> None:
     class Meanwhile(OfflineProvider):
-        def embed_parts(self, texts: Sequence[str], *more: Any) -> Iterator[Embedded]:
+        def embed_parts(self, texts: Sequence[str], *more: Any) -> Iterator[Embeddings]:
             yield from super().embed_parts(texts, *more)
             if any("canary7" in text for text in texts):
                 stand.delete(NAME)
@@ -250,7 +250,7 @@ def test_a_table_that_is_dropped_leaves_nothing(rig: Rig, tmp_path: Path, clock:
     rig.work()
     for kind, recipe in recipes:
         rig.library.indexes[kind].forget(recipe)
-        rig.library.catalogue.remove(recipe)
+        rig.library.catalog.remove_recipe(recipe)
     assert rig.library.erasure.run_now() == (None, None)
     assert found(tmp_path, (*WORDS, "basalt")) == {}
 
@@ -259,7 +259,7 @@ def test_a_base_leaves_nothing_when_it_is_cleared_or_deleted(rig: Rig, tmp_path:
     bases = rig.library.bases
     base = bases.create("pxbasename2", BaseSettings(**SMALL))
     for end in (bases.clear, bases.delete):
-        rig.library.adding.put(base, [Upload(NAME, CANARIES.encode())])
+        rig.library.adder.put(base, [Upload(NAME, CANARIES.encode())])
         rig.work()
         assert set(found(tmp_path, ("basename2", *WORDS))) == {"basename2", *WORDS}
         end(base)
@@ -278,14 +278,14 @@ def test_whatever_takes_text_out_of_the_database_is_counted(rig: Rig) -> None:
         "DELETE FROM slots",
     ]
     with rig.store.database.writing(durable=False) as tx:
-        tx.plain("INSERT INTO library_memos (tenant, key, value, created_at) VALUES ('', '', '', 0)")
+        tx.run_sql("INSERT INTO library_memos (tenant, key, value, created_at) VALUES ('', '', '', 0)")
         for statement in [*statements, "DELETE FROM library_memos"]:
-            ((before,),) = tx.plain("SELECT removed FROM erasures WHERE place = 'rows'")
-            tx.plain(statement)
-            assert tx.plain("SELECT removed > ? FROM erasures WHERE place = 'rows'", [before]) == [(1,)], statement
-        ((before,),) = tx.plain("SELECT removed FROM erasures WHERE place = 'rows'")
-        tx.plain("UPDATE library_items SET look_at = 1, name = name")
-        assert tx.plain("SELECT removed FROM erasures WHERE place = 'rows'") == [(before,)]
+            ((before,),) = tx.run_sql("SELECT removed FROM erasures WHERE place = 'rows'")
+            tx.run_sql(statement)
+            assert tx.run_sql("SELECT removed > ? FROM erasures WHERE place = 'rows'", [before]) == [(1,)], statement
+        ((before,),) = tx.run_sql("SELECT removed FROM erasures WHERE place = 'rows'")
+        tx.run_sql("UPDATE library_items SET look_at = 1, name = name")
+        assert tx.run_sql("SELECT removed FROM erasures WHERE place = 'rows'") == [(before,)]
 
 
 @pytest.mark.parametrize("empty", [True])
@@ -300,19 +300,19 @@ def test_counts_and_triggers_of_an_older_database_are_kept(database_url: str) ->
     with database.writing(durable=True) as tx:
         config.attributes["connection"] = tx.connection
         command.upgrade(config, "0015")
-        tx.plain("UPDATE erasures SET removed = 7, erased = 5, since = 1, tried_at = 2, held_since = 3")
-        tx.plain("INSERT INTO erasures (place, removed, erased) VALUES ('fulltext_1', 4, 4)")
+        tx.run_sql("UPDATE erasures SET removed = 7, erased = 5, since = 1, tried_at = 2, held_since = 3")
+        tx.run_sql("INSERT INTO erasures (place, removed, erased) VALUES ('fulltext_1', 4, 4)")
     database.close()
     store = open_store(database_url, rules=Rules(), clock=SystemClock())
     with store.database.writing(durable=True) as tx:
-        counts = tx.plain("SELECT place, removed, overwritten, compacted FROM erasures ORDER BY place")
+        counts = tx.run_sql("SELECT place, removed, overwritten, compacted FROM erasures ORDER BY place")
         assert counts == [("documents", 7, 5, 5), ("fulltext_1", 4, 4, 4), ("rows", 7, 5, 5)]
-        tx.plain("INSERT INTO library_bases (id, name, settings, created_at) VALUES (3, 'shelf', '{}', 1)")
-        tx.plain("DELETE FROM library_bases")
+        tx.run_sql("INSERT INTO library_bases (id, name, settings, created_at) VALUES (3, 'shelf', '{}', 1)")
+        tx.run_sql("DELETE FROM library_bases")
         removed = 8 if database_url.startswith("sqlite") else 7
-        assert tx.plain("SELECT removed FROM erasures WHERE place = 'rows'") == [(removed,)]
+        assert tx.run_sql("SELECT removed FROM erasures WHERE place = 'rows'") == [(removed,)]
     if database_url.startswith("sqlite"):
-        assert Erasure(store.database).run_now() == (None, None)
+        assert Eraser(store.database).run_now() == (None, None)
     store.close()
 
 
@@ -324,7 +324,7 @@ def test_many_deletes_are_erased_together(
 ) -> None:
     names = [f"{n}-{NAME}" for n in range(50)]
     uploads = [Upload(name, CANARIES.replace("xweb", f"{n}xweb").encode()) for n, name in enumerate(names)]
-    rig.library.adding.put(rig.base, uploads)
+    rig.library.adder.put(rig.base, uploads)
     rig.work()
     for first in range(0, 50, 10):
         rig.delete(*names[first : first + 10])
@@ -344,7 +344,7 @@ def test_a_clean_up_that_never_ends_is_not_waited_for(rig: Rig, clock: FakeClock
     rig.delete(NAME)
     rig.work()
     rig.delete("stones.md")
-    for passed in (timedelta(), PATIENCE - timedelta(seconds=1)):
+    for passed in (timedelta(), CLEANUP_WAIT - timedelta(seconds=1)):
         clock.advance(passed)
         rig.library.sweep(500)
         assert runs == []
@@ -387,8 +387,8 @@ def test_only_tables_of_words_from_which_something_went_are_merged(
     assert runs == [[f"fulltext_{recipe.id}"]]
     rig.put("stones.md", STONES.replace("Stones", "Rocks"))
     with rig.store.database.writing(durable=False) as tx:
-        tx.plain("DELETE FROM library_memos")
-        tx.plain("UPDATE library_items SET name = 'rocks.md'")
+        tx.run_sql("DELETE FROM library_memos")
+        tx.run_sql("UPDATE library_items SET name = 'rocks.md'")
     assert rig.library.erasure.overwrite()
     assert runs[1:] == [[]]
 
@@ -481,7 +481,7 @@ def test_a_reader_prevents_both_stages_and_it_is_reported_since_when(
         reader.execute("SELECT count(*) FROM library_chunks").fetchall()
         tend(rig, clock)
         since = clock.now()
-        blocked = Pending(documents=1, since=since, obstacle=Obstacle.READER, blocked_since=since)
+        blocked = PendingErasure(documents=1, since=since, obstacle=Obstacle.READER, blocked_since=since)
         assert state(rig).overwrite == blocked
         assert found(tmp_path, WORDS)
         rig.index("more.md", STONES)  # writers do not wait for readers
@@ -510,7 +510,7 @@ def test_a_reader_prevents_both_stages_and_it_is_reported_since_when(
     assert state(rig) == (None, None)
     rig.delete("more.md")
     rig.work()
-    assert state(rig) == (Pending(documents=1, since=None), Pending(documents=1, since=None))
+    assert state(rig) == (PendingErasure(documents=1, since=None), PendingErasure(documents=1, since=None))
 
 
 def test_what_is_deleted_during_a_stage_is_left_for_the_next_run(
@@ -521,7 +521,7 @@ def test_what_is_deleted_during_a_stage_is_left_for_the_next_run(
     rig.delete("more.md")
     rig.work()
 
-    def overwrite(path: Path, turn: secure_delete.Turn, fts_tables: Collection[str]) -> Obstacle | None:
+    def overwrite(path: Path, turn: secure_delete.WriterTurn, fts_tables: Collection[str]) -> Obstacle | None:
         obstacle = secure_delete.overwrite(path, turn, fts_tables)
         rig.delete(NAME)
         rig.work()
@@ -530,8 +530,8 @@ def test_what_is_deleted_during_a_stage_is_left_for_the_next_run(
     with monkeypatch.context() as patch:
         patch.setattr(sqlite, "overwrite", overwrite)
         left = rig.library.erasure.run_now()
-    assert left.overwrite == Pending(documents=1, since=clock.now())
-    assert left.compact == Pending(documents=1, since=clock.now())  # what was overwritten before is compacted
+    assert left.overwrite == PendingErasure(documents=1, since=clock.now())
+    assert left.compact == PendingErasure(documents=1, since=clock.now())  # what was overwritten before is compacted
     rest(rig, clock)
     assert found(tmp_path, WORDS) == {}
 
@@ -607,8 +607,8 @@ def test_whatever_a_killed_process_has_not_completed_is_repeated(tmp_path: Path,
     arguments = [f"sqlite:///{tmp_path / 'holdfast.db'}", str(tmp_path / "blobs"), NAME, moment]
     ran = subprocess.run([sys.executable, "-c", DIES, *arguments], cwd=ROOT, capture_output=True, check=False)
     assert ran.returncode == -signal.SIGKILL, ran.stderr
-    again = Erasure(rig.store.database)
-    left = again.state()
+    again = Eraser(rig.store.database)
+    left = again.read_state()
     assert (left.overwrite is None) == (moment in ("between", "vacuumed"))
     assert left.compact is not None
     assert left.compact.documents == 1
@@ -649,6 +649,6 @@ def test_two_processes_that_erase_at_once_leave_nothing_and_damage_nothing(tmp_p
     assert set(said) <= {"None", "eraser", "reader", "writer"}
     assert rig.library.erasure.run_now() == (None, None)
     with rig.store.database.reading() as tx:
-        assert tx.plain("PRAGMA integrity_check") == [("ok",)]
+        assert tx.run_sql("PRAGMA integrity_check") == [("ok",)]
     rig.close()
     assert found(tmp_path, WORDS) == {}

@@ -10,20 +10,20 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from holdfast.clock import SystemClock
-from holdfast.db.notify import MemoryBell
+from holdfast.db.notify import MemoryNotifier
 from holdfast.engine.effects import Event
 from holdfast.engine.slot import Progress as Far
 from holdfast.engine.slot import Ticket
 from holdfast.engine.states import Operation
-from holdfast.engine.store.base import Beat
-from holdfast.engine.store.transitions import record
+from holdfast.engine.store.base import LeaseRenewal
+from holdfast.engine.store.transitions import record_events
 from holdfast.errors import BadRequest
 from holdfast.events.feed import Feed, Heartbeat, Reset
-from holdfast.events.log import Log
-from holdfast.events.progress import Progress
+from holdfast.events.log import EventLog
+from holdfast.events.progress import ProgressMessage
 from holdfast.events.public_events import Cursor, PublicEvent
 from holdfast.settings import Settings
-from holdfast.wiring import open_news, open_settings
+from holdfast.wiring import open_configured_store, open_event_notifier
 from tests.support.patience import PATIENCE_SECONDS
 from tests.support.stores import request
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from holdfast.engine.store.sql_store import SqlStore
     from holdfast.events.feed import Message, Subscription
-    from holdfast.events.log import Page
+    from holdfast.events.log import LogPage
     from tests.support.clock import FakeClock
 
 DAY = timedelta(days=1)
@@ -43,12 +43,12 @@ ROOM = 10
 @pytest.fixture
 def feed(store: SqlStore, clock: FakeClock) -> Feed:
     """A feed that follows when a test says so, with little room."""
-    return Feed(Log(store.database), clock, room=ROOM, page=PAGE)
+    return Feed(EventLog(store.database), clock, room=ROOM, page=PAGE)
 
 
 def happen(store: SqlStore, *names: object, base: str = "3", type_: str = "job.success") -> None:
     events = [Event(type_, base, str(name)) for name in names]
-    store.database.write(lambda tx: record(tx, events), durable=True)
+    store.database.write(lambda tx: record_events(tx, events), durable=True)
 
 
 def ready(subscription: Subscription) -> list[Message]:
@@ -82,7 +82,7 @@ def test_whoever_looks_on_is_told_from_now_on_and_in_order(store: SqlStore, feed
 
 def test_a_place_is_replayed_beyond_one_page_and_goes_on_live(store: SqlStore, feed: Feed) -> None:
     happen(store, 0)
-    place = feed.log.newest()
+    place = feed.log.newest_cursor()
     happen(store, *range(1, 101))
     looking = feed.subscribe(place)
     assert told(looking) == list(range(1, 101))
@@ -93,14 +93,14 @@ def test_a_place_is_replayed_beyond_one_page_and_goes_on_live(store: SqlStore, f
 
 def test_a_replay_wakes_whoever_waits_for_it(store: SqlStore, feed: Feed) -> None:
     """The first prototype filled its buffer and woke nobody: the reader stayed stale until the next event."""
-    place = feed.log.newest()
+    place = feed.log.newest_cursor()
     happen(store, 1)
     message = feed.subscribe(place).get(PATIENCE_SECONDS)
     assert isinstance(message, PublicEvent)
     assert message.owner == "1"
 
 
-class Meddling(Log):
+class Meddling(EventLog):
     """A log between whose readings something happens."""
 
     def __init__(self, store: SqlStore) -> None:
@@ -117,15 +117,15 @@ class Meddling(Log):
             finally:
                 self._meddling = False
 
-    def read(self, *args: Any, **more: Any) -> Page:
+    def read(self, *args: Any, **more: Any) -> LogPage:
         self._meddle(self.before)
         page = super().read(*args, **more)
         self._meddle(self.after)
         return page
 
-    def newest(self) -> Cursor:
+    def newest_cursor(self) -> Cursor:
         self._meddle(self.before)
-        found = super().newest()
+        found = super().newest_cursor()
         self._meddle(self.after)
         return found
 
@@ -139,7 +139,7 @@ def test_what_happens_while_a_replay_joins_the_live_tail_is_told_once(
     log = Meddling(store)
     feed = Feed(log, clock, room=ROOM, page=PAGE)
     other = feed.subscribe()
-    place = log.newest()
+    place = log.newest_cursor()
     happen(store, *range(30))
     last = 30
 
@@ -167,16 +167,16 @@ def test_what_happens_while_a_replay_joins_the_live_tail_is_told_once(
     assert told(other) == list(range(last))
 
 
-def counted(monkeypatch: pytest.MonkeyPatch) -> list[Page]:
+def counted(monkeypatch: pytest.MonkeyPatch) -> list[LogPage]:
     """Note each reading of the log."""
-    readings: list[Page] = []
-    read = Log.read
+    readings: list[LogPage] = []
+    read = EventLog.read
 
-    def noting(self: Log, *args: Any, **more: Any) -> Page:
+    def noting(self: EventLog, *args: Any, **more: Any) -> LogPage:
         readings.append(read(self, *args, **more))
         return readings[-1]
 
-    monkeypatch.setattr(Log, "read", noting)
+    monkeypatch.setattr(EventLog, "read", noting)
     return readings
 
 
@@ -197,12 +197,12 @@ def test_a_slow_reader_holds_a_page_and_misses_nothing(store: SqlStore, feed: Fe
         happen(store, number)
         feed.step()
         seen += told(quick)
-        assert len(feed._tail or ()) <= ROOM
-        assert len(slow._ready) <= PAGE
+        assert len(feed._buffer or ()) <= ROOM
+        assert len(slow._pending) <= PAGE
     assert seen == list(range(200))
     first = slow.get(0)
     assert isinstance(first, PublicEvent)
-    assert len(slow._ready) <= PAGE
+    assert len(slow._pending) <= PAGE
     assert [0, *told(slow)] == list(range(200))
 
 
@@ -214,9 +214,9 @@ def test_a_reader_that_is_too_slow_is_told_to_begin_anew(store: SqlStore, feed: 
         feed.step()
     assert told(quick) == list(range(30))
     clock.advance(DAY)
-    store.sweep(timedelta(hours=1), 1000)
+    store.delete_old_history(timedelta(hours=1), 1000)
     reset = slow.get(0)
-    assert reset == Reset(feed.log.newest())
+    assert reset == Reset(feed.log.newest_cursor())
     happen(store, 30)
     feed.step()
     assert (told(slow), told(quick)) == ([30], [30])
@@ -226,10 +226,10 @@ def test_a_place_that_is_too_old_or_never_was_begins_anew_and_goes_on(
     store: SqlStore, feed: Feed, clock: FakeClock
 ) -> None:
     happen(store, 1)
-    place = feed.log.newest()
+    place = feed.log.newest_cursor()
     happen(store, 2)
     clock.advance(DAY)
-    store.sweep(timedelta(hours=1), 1000)
+    store.delete_old_history(timedelta(hours=1), 1000)
     lost = [feed.subscribe(place), feed.subscribe(Cursor.parse("nonsense")), feed.subscribe(Cursor(10**12, 1))]
     happen(store, 3)
     for one in lost:
@@ -245,7 +245,7 @@ def test_the_tail_itself_may_fall_behind_what_is_kept(store: SqlStore, feed: Fee
     looking = feed.subscribe()
     happen(store, 1, 2)
     clock.advance(DAY)
-    store.sweep(timedelta(hours=1), 1000)
+    store.delete_old_history(timedelta(hours=1), 1000)
     feed.step()
     assert isinstance(looking.get(0), Reset)
     happen(store, 3)
@@ -257,7 +257,7 @@ def test_nobody_reads_on_while_nobody_looks_on(store: SqlStore, feed: Feed, monk
     feed.subscribe().close()
     happen(store, *range(50))
     with monkeypatch.context() as patch:
-        patch.setattr(Log, "read", lambda *_, **__: pytest.fail("read"))
+        patch.setattr(EventLog, "read", lambda *_, **__: pytest.fail("read"))
         assert feed.step() is None
     looking = feed.subscribe(topics=["job"])
     readings = counted(monkeypatch)
@@ -273,7 +273,7 @@ def test_nobody_reads_on_while_nobody_looks_on(store: SqlStore, feed: Feed, monk
 
 
 def test_nobody_is_told_anything_of_a_base_that_is_not_theirs(store: SqlStore, feed: Feed, clock: FakeClock) -> None:
-    place = feed.log.newest()
+    place = feed.log.newest_cursor()
     mine = [feed.subscribe(bases={"3"}), feed.subscribe(place, bases={"3"})]
     nobody = feed.subscribe(bases=())
     for number in range(40):
@@ -286,11 +286,11 @@ def test_nobody_is_told_anything_of_a_base_that_is_not_theirs(store: SqlStore, f
     feed.step()
     for one in mine:
         messages = ready(one)
-        assert {message.base for message in messages if isinstance(message, PublicEvent | Progress)} == {"3"}
-        assert any(isinstance(message, Progress) for message in messages)
+        assert {message.base for message in messages if isinstance(message, PublicEvent | ProgressMessage)} == {"3"}
+        assert any(isinstance(message, ProgressMessage) for message in messages)
         assert one.get(0) == Heartbeat(None)  # not even how far the log is
     assert ready(nobody) == []
-    assert feed.subscribe().get(0) == Heartbeat(feed.log.newest()) or feed.subscribe().get(0) is not None
+    assert feed.subscribe().get(0) == Heartbeat(feed.log.newest_cursor()) or feed.subscribe().get(0) is not None
 
 
 def test_a_base_may_be_deleted_while_somebody_looks_on(store: SqlStore, feed: Feed) -> None:
@@ -322,11 +322,11 @@ def claimed(store: SqlStore, *owners: str) -> list[Ticket]:
 
 
 def beat(store: SqlStore, ticket: Ticket, **far: Any) -> None:
-    store.extend([Beat(ticket=ticket, progress=Far(**far), moved=True)])
+    store.extend([LeaseRenewal(ticket=ticket, progress=Far(**far), progressed=True)])
 
 
 def far(messages: list[Message]) -> list[tuple[int | None, int]]:
-    return [(one.document, one.parts[0].done) for one in messages if isinstance(one, Progress)]
+    return [(one.document, one.parts[0].done) for one in messages if isinstance(one, ProgressMessage)]
 
 
 def test_progress_is_told_ten_times_a_second_at_most(store: SqlStore, feed: Feed, clock: FakeClock) -> None:
@@ -399,7 +399,7 @@ def test_whoever_wants_no_progress_costs_no_reading_of_it(
 ) -> None:
     looking = feed.subscribe(topics=["job"])
     claimed(store, "1")
-    monkeypatch.setattr(Log, "look", lambda *_: pytest.fail("looked"))
+    monkeypatch.setattr(EventLog, "read_with_progress", lambda *_: pytest.fail("looked"))
     feed.step()
     assert [one.type for one in ready(looking) if isinstance(one, PublicEvent)] == ["job.accepted"]
 
@@ -409,7 +409,7 @@ def test_whoever_wants_no_progress_costs_no_reading_of_it(
 
 def test_whoever_waits_in_vain_is_told_so(store: SqlStore, feed: Feed) -> None:
     happen(store, 1)
-    assert feed.subscribe().get(0.01) == Heartbeat(feed.log.newest())
+    assert feed.subscribe().get(0.01) == Heartbeat(feed.log.newest_cursor())
 
 
 def test_waiting_ends_with_the_subscription_and_with_the_feed(feed: Feed) -> None:
@@ -436,7 +436,7 @@ def test_others_can_be_woken_instead_of_waiting(store: SqlStore, feed: Feed) -> 
 
 
 def test_a_look_that_found_nothing_on_a_page_says_that_there_is_more(store: SqlStore, feed: Feed) -> None:
-    place = feed.log.newest()
+    place = feed.log.newest_cursor()
     happen(store, *range(20), base="4")
     happen(store, 20, base="3")
     woken: list[int] = []
@@ -453,10 +453,10 @@ def test_a_look_that_found_nothing_on_a_page_says_that_there_is_more(store: SqlS
 
 
 def test_a_commit_in_another_part_of_the_program_is_told_at_once(database_url: str) -> None:
-    writer = open_settings(Settings(database=database_url), MemoryBell())
-    reader = open_settings(Settings(database=database_url), MemoryBell())
-    feed = Feed(Log(reader.database), SystemClock())
-    bell = open_news(database_url)
+    writer = open_configured_store(Settings(database=database_url), MemoryNotifier())
+    reader = open_configured_store(Settings(database=database_url), MemoryNotifier())
+    feed = Feed(EventLog(reader.database), SystemClock())
+    bell = open_event_notifier(database_url)
     feed.start(bell, period=timedelta(hours=1))  # the net is far out of the way
     try:
         looking = feed.subscribe(topics=["job", "document"])
@@ -467,11 +467,11 @@ def test_a_commit_in_another_part_of_the_program_is_told_at_once(database_url: s
             assert (message.type, message.document) == ("job.accepted", number)
         progress = feed.subscribe(topics=["progress"])
         (ticket,) = writer.claim_next(["content"], "worker", 1)
-        while not isinstance(message := progress.get(PATIENCE_SECONDS), Progress):
+        while not isinstance(message := progress.get(PATIENCE_SECONDS), ProgressMessage):
             assert message is not None
         beat(writer, ticket, stage="reading", done=7)
         message = progress.get(PATIENCE_SECONDS)
-        assert isinstance(message, Progress)
+        assert isinstance(message, ProgressMessage)
         assert message.parts[0].done == 7
     finally:
         feed.close()
@@ -482,18 +482,18 @@ def test_a_commit_in_another_part_of_the_program_is_told_at_once(database_url: s
 
 @pytest.mark.postgres
 def test_what_an_older_transaction_held_up_is_told_without_another_bell(postgres_url: str) -> None:
-    writer = open_settings(Settings(database=postgres_url), MemoryBell())
-    feed = Feed(Log(writer.database), SystemClock())
-    bell = open_news(postgres_url)
+    writer = open_configured_store(Settings(database=postgres_url), MemoryNotifier())
+    feed = Feed(EventLog(writer.database), SystemClock())
+    bell = open_event_notifier(postgres_url)
     feed.start(bell, period=timedelta(hours=1))
     try:
         looking = feed.subscribe(topics=["job"])
         held = threading.Event()
         step = feed.log.read
 
-        def noting(*args: Any, **more: Any) -> Page:
+        def noting(*args: Any, **more: Any) -> LogPage:
             page = step(*args, **more)
-            if page.held:
+            if page.has_unreadable:
                 held.set()
             return page
 

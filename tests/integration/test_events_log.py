@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from holdfast.engine.effects import Event
-from holdfast.engine.store.transitions import record
+from holdfast.engine.store.transitions import record_events
 from holdfast.events import log as module
-from holdfast.events.log import Log
-from holdfast.events.public_events import Cursor, Filter
+from holdfast.events.log import EventLog
+from holdfast.events.public_events import Cursor, EventFilter
 from tests.support.stores import open_test_store
 
 if TYPE_CHECKING:
@@ -26,27 +26,27 @@ DAY = timedelta(days=1)
 
 
 @pytest.fixture
-def log(store: SqlStore) -> Log:
-    return Log(store.database)
+def log(store: SqlStore) -> EventLog:
+    return EventLog(store.database)
 
 
 def tell(tx: Transaction, *names: str, base: str = "3", type_: str = "job.success") -> None:
-    record(tx, [Event(type_, base, name) for name in names])
+    record_events(tx, [Event(type_, base, name) for name in names])
 
 
 def happen(store: SqlStore, *names: str, base: str = "3", type_: str = "job.success") -> None:
     store.database.write(lambda tx: tell(tx, *names, base=base, type_=type_), durable=True)
 
 
-def all_of(log: Log, after: Cursor | None = None, limit: int = 3, only: Filter | None = None) -> list[str]:
+def all_of(log: EventLog, after: Cursor | None = None, limit: int = 3, only: EventFilter | None = None) -> list[str]:
     """Read page after page until there is no more."""
     found: list[str] = []
     while True:
-        page = log.read(after, limit, only=only or Filter())
+        page = log.read(after, limit, only=only or EventFilter())
         assert not page.reset
-        assert page.more or page.cursor == after or len(page.events) < limit
+        assert page.has_more or page.cursor == after or len(page.events) < limit
         found += [event.owner for event in page.events]
-        if not page.more:
+        if not page.has_more:
             return found
         after = page.cursor
 
@@ -55,21 +55,21 @@ def numbers(count: int, first: int = 1) -> list[str]:
     return [str(number) for number in range(first, first + count)]
 
 
-def test_a_log_is_read_page_after_page_from_its_beginning_or_from_a_place(store: SqlStore, log: Log) -> None:
+def test_a_log_is_read_page_after_page_from_its_beginning_or_from_a_place(store: SqlStore, log: EventLog) -> None:
     assert list(log.read(None).events) == []
     happen(store, *numbers(10))
     assert all_of(log) == numbers(10)
     place = log.read(None, 4).cursor
     assert all_of(log, place) == numbers(6, 5)
-    assert all_of(log, log.newest()) == []
+    assert all_of(log, log.newest_cursor()) == []
     happen(store, "11")
     page = log.read(log.read(None, 10).cursor)
     assert [event.owner for event in page.events] == ["11"]
-    assert page.cursor == log.newest()
-    assert (page.reset, page.more, page.held) == (False, False, False)
+    assert page.cursor == log.newest_cursor()
+    assert (page.reset, page.has_more, page.has_unreadable) == (False, False, False)
 
 
-def test_ids_are_unique_and_in_the_order_of_the_log(store: SqlStore, log: Log) -> None:
+def test_ids_are_unique_and_in_the_order_of_the_log(store: SqlStore, log: EventLog) -> None:
     for number in numbers(20):
         happen(store, number, f"{number}0")
     events = log.read(None).events
@@ -78,14 +78,14 @@ def test_ids_are_unique_and_in_the_order_of_the_log(store: SqlStore, log: Log) -
     assert [Cursor.parse(event.id) for event in events] == [event.cursor for event in events]
 
 
-def test_a_page_leads_on_also_where_nothing_on_it_is_wanted(store: SqlStore, log: Log) -> None:
+def test_a_page_leads_on_also_where_nothing_on_it_is_wanted(store: SqlStore, log: EventLog) -> None:
     happen(store, *numbers(10), base="4")
     happen(store, "7", base="3")
-    only = Filter(bases=frozenset({"3"}))
+    only = EventFilter(bases=frozenset({"3"}))
     page = log.read(None, 5, only=only)
-    assert (list(page.events), page.more) == ([], True)
+    assert (list(page.events), page.has_more) == ([], True)
     assert all_of(log, only=only) == ["7"]
-    assert all_of(log, only=Filter(types=frozenset({"job.failed"}))) == []
+    assert all_of(log, only=EventFilter(types=frozenset({"job.failed"}))) == []
 
 
 # ---------------------------------------------------------------- order
@@ -94,20 +94,20 @@ def test_a_page_leads_on_also_where_nothing_on_it_is_wanted(store: SqlStore, log
 @pytest.mark.postgres
 def test_a_transaction_that_commits_late_is_not_overtaken(postgres_url: str, clock: FakeClock) -> None:
     store = open_test_store(postgres_url, clock)
-    log = Log(store.database)
+    log = EventLog(store.database)
     happen(store, "1")
-    place = log.newest()
+    place = log.newest_cursor()
     with ExitStack() as late:
         slow = late.enter_context(store.database.writing(durable=True))
         tell(slow, "2")
         happen(store, "3")  # a larger id, visible first
         page = log.read(place)
         assert list(page.events) == []
-        assert page.held
-        assert page.cursor == place == log.newest()
+        assert page.has_unreadable
+        assert page.cursor == place == log.newest_cursor()
     page = log.read(place)
     assert [event.owner for event in page.events] == ["2", "3"]
-    assert not page.held
+    assert not page.has_unreadable
     store.close()
 
 
@@ -117,10 +117,10 @@ def test_an_id_that_was_taken_before_and_written_in_a_younger_transaction_is_not
 ) -> None:
     """The younger transaction has the smaller id: by id alone, whoever has read the larger one would never see it."""
     store = open_test_store(postgres_url, clock)
-    log = Log(store.database)
+    log = EventLog(store.database)
     with ExitStack() as late:
         old = late.enter_context(store.database.writing(durable=True))
-        old.plain("SELECT pg_current_xact_id()")
+        old.run_sql("SELECT pg_current_xact_id()")
         tx = late.enter_context(store.database.writing(durable=True))
         tell(tx, "small id, young")
         tell(old, "large id, old")
@@ -137,10 +137,10 @@ def test_an_id_that_was_taken_before_and_written_in_a_younger_transaction_is_not
 def test_readers_that_follow_writers_of_any_order_see_everything_once(postgres_url: str, clock: FakeClock) -> None:
     """Every interleaving of two transactions that write and commit, with a reader after each step."""
     store = open_test_store(postgres_url, clock)
-    log = Log(store.database)
+    log = EventLog(store.database)
     steps = ["aw", "bw", "ac", "bc"]
     for turn, order in enumerate(_orders(steps)):
-        place, seen = log.newest(), []
+        place, seen = log.newest_cursor(), []
         with ExitStack() as outer:
             open_: dict[str, ExitStack] = {}
             for step in order:
@@ -167,7 +167,7 @@ def _orders(steps: list[str]) -> Iterator[list[str]]:
                 yield [step, *rest]
 
 
-def test_a_transaction_that_is_given_up_tells_nothing_and_holds_up_nobody(store: SqlStore, log: Log) -> None:
+def test_a_transaction_that_is_given_up_tells_nothing_and_holds_up_nobody(store: SqlStore, log: EventLog) -> None:
     happen(store, "1")
 
     def give_up(tx: Transaction) -> None:
@@ -183,15 +183,15 @@ def test_a_transaction_that_is_given_up_tells_nothing_and_holds_up_nobody(store:
 @pytest.mark.postgres
 def test_a_log_that_was_copied_into_another_server_is_read_on(postgres_url: str, clock: FakeClock) -> None:
     store = open_test_store(postgres_url, clock)
-    log = Log(store.database)
+    log = EventLog(store.database)
     happen(store, *numbers(3))
     far = 10**15  # a server that has counted much further
     with store.database.writing(durable=True) as tx:
-        tx.plain("UPDATE events SET xid = xid + %s", [far])
-        tx.plain("UPDATE event_marks SET xid = %s", [far])
+        tx.run_sql("UPDATE events SET xid = xid + %s", [far])
+        tx.run_sql("UPDATE event_marks SET xid = %s", [far])
     old = Cursor(far, 2)
-    assert log.adopt() == 3
-    assert log.adopt() == 0
+    assert log.adopt_foreign_events() == 3
+    assert log.adopt_foreign_events() == 0
     happen(store, "4")
     assert all_of(log) == ["1", "2", "3", "4"]
     assert log.read(old).reset
@@ -202,54 +202,56 @@ def test_a_log_that_was_copied_into_another_server_is_read_on(postgres_url: str,
 
 
 def test_a_reader_is_told_to_begin_anew_exactly_when_something_behind_it_is_gone(
-    store: SqlStore, log: Log, clock: FakeClock
+    store: SqlStore, log: EventLog, clock: FakeClock
 ) -> None:
     happen(store, *numbers(6))
     places = [event.cursor for event in log.read(None).events]
     clock.advance(DAY)
     happen(store, *numbers(2, 7))
-    assert store.sweep(timedelta(hours=1), 3) == 3  # the first three
+    assert store.delete_old_history(timedelta(hours=1), 3) == 3  # the first three
     assert [log.read(place).reset for place in places] == [True, True, False, False, False, False]
     assert all_of(log, places[2]) == numbers(5, 4)
     assert all_of(log) == numbers(5, 4)
     reset = log.read(places[0])
-    assert (list(reset.events), reset.cursor) == ([], log.newest())
-    store.sweep(timedelta(hours=1), 100)
+    assert (list(reset.events), reset.cursor) == ([], log.newest_cursor())
+    store.delete_old_history(timedelta(hours=1), 100)
     assert [log.read(place).reset for place in places] == [True] * 5 + [False]
 
 
-def test_when_all_is_gone_the_last_reader_still_has_missed_nothing(store: SqlStore, log: Log, clock: FakeClock) -> None:
+def test_when_all_is_gone_the_last_reader_still_has_missed_nothing(
+    store: SqlStore, log: EventLog, clock: FakeClock
+) -> None:
     happen(store, *numbers(3))
-    newest = log.newest()
+    newest = log.newest_cursor()
     clock.advance(DAY)
-    store.sweep(timedelta(hours=1), 100)
+    store.delete_old_history(timedelta(hours=1), 100)
     assert store.events() == []
-    assert log.newest() == newest
+    assert log.newest_cursor() == newest
     assert not log.read(newest).reset
     assert log.read(Cursor(newest.xid, newest.id - 1)).reset
-    again = Log(store.database)  # as after a restart
-    assert (again.newest(), again.read(newest).reset) == (newest, False)
+    again = EventLog(store.database)  # as after a restart
+    assert (again.newest_cursor(), again.read(newest).reset) == (newest, False)
     happen(store, "4")
     assert all_of(log, newest) == ["4"]
 
 
-def test_a_sweep_of_nothing_moves_nothing(store: SqlStore, log: Log) -> None:
+def test_a_sweep_of_nothing_moves_nothing(store: SqlStore, log: EventLog) -> None:
     happen(store, "1")
-    store.sweep(DAY, 100)
+    store.delete_old_history(DAY, 100)
     assert all_of(log) == ["1"]
     assert not log.read(Cursor(0, 0)).reset
 
 
 @pytest.mark.parametrize("text", ["", "hello", "0", "-1--1", f"0-{2**70}"])
-def test_a_place_that_never_was_begins_anew(store: SqlStore, log: Log, text: str) -> None:
+def test_a_place_that_never_was_begins_anew(store: SqlStore, log: EventLog, text: str) -> None:
     happen(store, "1")
     page = log.read(Cursor.parse(text))
-    assert (page.reset, page.cursor) == (True, log.newest())
+    assert (page.reset, page.cursor) == (True, log.newest_cursor())
 
 
-def test_a_place_in_the_future_is_of_another_log(store: SqlStore, log: Log) -> None:
+def test_a_place_in_the_future_is_of_another_log(store: SqlStore, log: EventLog) -> None:
     happen(store, "1")
-    newest = log.newest()
+    newest = log.newest_cursor()
     for place in (Cursor(newest.xid, newest.id + 1), Cursor(newest.xid + 10**9, 1)):
         assert log.read(place).reset
 
@@ -257,32 +259,32 @@ def test_a_place_in_the_future_is_of_another_log(store: SqlStore, log: Log) -> N
 # ---------------------------------------------------------------- history
 
 
-def test_history_is_read_from_the_newest_back(store: SqlStore, log: Log) -> None:
+def test_history_is_read_from_the_newest_back(store: SqlStore, log: EventLog) -> None:
     happen(store, *numbers(5))
     happen(store, "9", base="4")
-    only = Filter(bases=frozenset({"3"}))
+    only = EventFilter(bases=frozenset({"3"}))
     page = log.history(limit=2, only=only)
     assert [event.owner for event in page.events] == ["5", "4"]
-    assert page.more
+    assert page.has_more
     page = log.history(page.cursor, 2, only=only)
     assert [event.owner for event in page.events] == ["3", "2"]
     page = log.history(page.cursor, 2, only=only)
-    assert ([event.owner for event in page.events], page.more) == (["1"], False)
-    assert [event.owner for event in log.history(only=Filter(document=3)).events] == ["3"]
+    assert ([event.owner for event in page.events], page.has_more) == (["1"], False)
+    assert [event.owner for event in log.history(only=EventFilter(document=3)).events] == ["3"]
 
 
-def test_history_looks_only_so_far_at_once(store: SqlStore, log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "PAGE", 10)
-    monkeypatch.setattr(module, "FAR", 20)
+def test_history_looks_only_so_far_at_once(store: SqlStore, log: EventLog, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "PAGE_SIZE", 10)
+    monkeypatch.setattr(module, "MAX_HISTORY_LINES", 20)
     happen(store, "rare")
     happen(store, *numbers(50), base="4")
-    only = Filter(bases=frozenset({"3"}))
+    only = EventFilter(bases=frozenset({"3"}))
     found, before, pages = [], None, 0
     while True:
         page = log.history(before, only=only)
         found += [event.owner for event in page.events]
         before, pages = page.cursor, pages + 1
-        if not page.more:
+        if not page.has_more:
             break
     assert (found, pages) == (["rare"], 3)
 
@@ -292,14 +294,14 @@ def test_what_was_removed_is_remembered_by_the_order_of_the_log_and_not_of_the_s
     postgres_url: str, clock: FakeClock
 ) -> None:
     store = open_test_store(postgres_url, clock)
-    log = Log(store.database)
+    log = EventLog(store.database)
     happen(store, "1")
     happen(store, "2")
     with store.database.writing(durable=True) as tx:  # the first id is of the younger transaction
-        tx.plain("UPDATE events SET xid = 7 - id")
+        tx.run_sql("UPDATE events SET xid = 7 - id")
     clock.advance(DAY)
     for _ in range(2):
-        store.sweep(timedelta(hours=1), 1)
+        store.delete_old_history(timedelta(hours=1), 1)
     assert store.events() == []
     assert log.read(Cursor(5, 2)).reset
     assert not log.read(Cursor(6, 1)).reset

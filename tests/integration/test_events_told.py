@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from holdfast.catalog.repository import BaseSettings, Kind
-from holdfast.documents.add import Terms, Upload
+from holdfast.catalog.repository import BaseSettings, ItemKind
+from holdfast.documents.add import AddOptions, Upload
 from holdfast.engine.states import Operation, Status
 from holdfast.errors import BaseFailed, Permanent
-from holdfast.events.log import Log
-from holdfast.events.public_events import CATALOGUE, Cursor, Filter
+from holdfast.events.log import EventLog
+from holdfast.events.public_events import EVENT_TYPES, Cursor, EventFilter
 from holdfast.llm.offline import OfflineProvider
 from tests.support.paid_provider import PaidProvider
 from tests.support.question_rig import QuestionRig, sections
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from holdfast.events.public_events import PublicEvent
-    from holdfast.llm.base import Embedded
+    from holdfast.llm.base import Embeddings
     from tests.support.clock import FakeClock
 
 WHALES = "# Whales\n\nThe blue whale eats krill.\n"
@@ -35,7 +35,7 @@ class Embedder(OfflineProvider):
 
     error: Exception | None = None
 
-    def embed_parts(self, texts: Sequence[str], enough: Callable[[], bool] = lambda: False) -> Iterator[Embedded]:
+    def embed_parts(self, texts: Sequence[str], enough: Callable[[], bool] = lambda: False) -> Iterator[Embeddings]:
         if self.error is not None:
             raise self.error
         return super().embed_parts(texts, enough)
@@ -45,8 +45,8 @@ class Teller:
     """What was told since it was last asked."""
 
     def __init__(self, rig: Rig) -> None:
-        self._log = Log(rig.store.database)
-        self._place: Cursor = self._log.newest()
+        self._log = EventLog(rig.store.database)
+        self._place: Cursor = self._log.newest_cursor()
 
     def news(self) -> list[PublicEvent]:
         found: list[PublicEvent] = []
@@ -54,7 +54,7 @@ class Teller:
         while more:
             page = self._log.read(self._place)
             found += page.events
-            self._place, more = page.cursor, page.more
+            self._place, more = page.cursor, page.has_more
         return found
 
     def types(self) -> list[str]:
@@ -81,7 +81,11 @@ def teller(rig: Rig) -> Teller:
 def finish(rig: Rig) -> None:
     """Work and sweep until nothing is left to do."""
     rig.work()
-    while rig.library.bases.finish() + rig.library.removing.finish(500) + rig.library.requesting.look_due(500):
+    while (
+        rig.library.bases.continue_background_work()
+        + rig.library.remover.continue_deletes(500)
+        + rig.library.operations.refresh_due(500)
+    ):
         rig.work()
 
 
@@ -121,7 +125,7 @@ def test_the_last_status_that_was_told_is_the_status(rig: Rig, teller: Teller, e
     def check() -> None:
         told.update({event.document: event.data["status"] for event in teller.news() if "status" in event.data})
         with rig.store.database.reading() as tx:
-            rows = tx.plain("SELECT owner, status FROM owners")
+            rows = tx.run_sql("SELECT owner, status FROM owners")
         assert {int(owner): status for owner, status in rows} == {
             document: status for document, status in told.items() if str(document) in dict(rows)
         }
@@ -172,7 +176,7 @@ def test_every_event_of_the_catalogue_is_told_by_a_real_action(rig: Rig, teller:
     seen = Seen(teller)
     follow_documents(rig, seen)
     follow_bases(rig, seen, embedder)
-    assert seen.types == {type_ for type_ in CATALOGUE if not type_.startswith(("cards.", "webhook."))}
+    assert seen.types == {type_ for type_ in EVENT_TYPES if not type_.startswith(("cards.", "webhook."))}
 
 
 def follow_documents(rig: Rig, seen: Seen) -> None:
@@ -220,7 +224,7 @@ def follow_bases(rig: Rig, seen: Seen, embedder: Embedder) -> None:
     seen.expect("base.changed", "index.removed")
     bases.clear(rig.base)
     seen.expect("base.cleared")
-    rig.library.adding.add(other, [Upload("a.md", b"a")])
+    rig.library.adder.add(other, [Upload("a.md", b"a")])
     bases.delete(other)
     seen.expect("base.deleted")
     finish(rig)
@@ -252,14 +256,14 @@ def test_cards_are_told(database_url: str, tmp_path: Path, clock: FakeClock, mon
 
 
 def test_all_that_stands_below_a_deleted_folder_is_told(rig: Rig, teller: Teller) -> None:
-    (folder,) = rig.library.adding.add(rig.base, [Upload("folder", kind=Kind.DIRECTORY)], Terms(index=False))
+    (folder,) = rig.library.adder.add(rig.base, [Upload("folder", kind=ItemKind.DIRECTORY)], AddOptions(index=False))
     assert folder.item is not None
-    replies = rig.library.adding.add(
+    replies = rig.library.adder.add(
         rig.base, [Upload(f"{n}.md", f"text {n}".encode(), parent=folder.item) for n in range(3)]
     )
     added = [event for event in teller.news() if event.type == "document.added"]
     assert [event.data["parent"] for event in added] == [None, folder.item, folder.item, folder.item]
-    rig.library.removing.delete(rig.base, [folder.item])
+    rig.library.remover.delete(rig.base, [folder.item])
     everything = {folder.item, *(reply.item for reply in replies)}
     assert {event.document for event in teller.news() if event.type == "document.deleted"} == everything
     finish(rig)
@@ -271,19 +275,19 @@ def test_what_cannot_be_indexed_is_told_with_the_reason(rig: Rig, teller: Teller
     def refuse() -> Any:
         raise Permanent("file_changed", "It changed while it was read.")
 
-    rig.library.adding.add(rig.base, [Upload("a.md", refuse)])
+    rig.library.adder.add(rig.base, [Upload("a.md", refuse)])
     assert one(teller.news(), "document.added").data["error"] == "file_changed"
 
 
 def test_an_index_that_lacks_chunks_says_how_many(rig: Rig, teller: Teller) -> None:
-    from holdfast.engine.slot import Built  # noqa: PLC0415 - beside its only use
+    from holdfast.engine.slot import BuildResult  # noqa: PLC0415 - beside its only use
     from holdfast.engine.store.base import Completion  # noqa: PLC0415
 
     rig.put("whales.md", WHALES)
     rig.worker.run_next(1)
     teller.news()
     for ticket in rig.store.claim_next(["vector"], "by hand", 1):
-        rig.store.complete([Completion(ticket=ticket, built=Built(missing=2))])
+        rig.store.complete([Completion(ticket=ticket, built=BuildResult(missing=2))])
     assert one(teller.news(), "index.ready").data["missing"] == 2
 
 
@@ -294,7 +298,7 @@ def test_no_text_and_no_name_of_a_document_is_ever_told(rig: Rig, teller: Teller
     finish(rig)
     news = teller.news()
     assert news
-    assert "secret" not in repr([event.shown() for event in news]).lower()
+    assert "secret" not in repr([event.to_dict() for event in news]).lower()
 
 
 def test_a_refused_request_tells_nothing(rig: Rig, teller: Teller) -> None:
@@ -308,12 +312,12 @@ def test_a_refused_request_tells_nothing(rig: Rig, teller: Teller) -> None:
 
 
 def test_what_another_base_does_is_not_told(rig: Rig) -> None:
-    log = Log(rig.store.database)
+    log = EventLog(rig.store.database)
     other = rig.library.bases.create("other")
     rig.index("whales.md", WHALES)
-    rig.library.adding.put(other, [Upload("stones.md", STONES.encode())])
+    rig.library.adder.put(other, [Upload("stones.md", STONES.encode())])
     rig.work()
-    mine = log.read(None, 10_000, only=Filter(bases=frozenset({other.key}))).events
+    mine = log.read(None, 10_000, only=EventFilter(bases=frozenset({other.key}))).events
     assert mine
     assert {event.base for event in mine} == {other.key}
     theirs = {rig.library.items.find(rig.base, "whales.md").id}

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from holdfast.engine.slot import Built, Fault, Ring
+from holdfast.engine.slot import BuildResult, Fault, Ring
 from holdfast.engine.states import Operation, Outcome, SlotState, Status
 from holdfast.errors import Outage, Permanent, StoreUnavailable, Transient, UnknownOwner
 from tests.support.crew import Meddling, raises, worker
@@ -55,7 +55,7 @@ def test_a_build_that_answers_is_published(store: SqlStore, clock: FakeClock) ->
 
 def test_a_build_that_lacks_chunks_is_published_with_what_it_has(store: SqlStore, clock: FakeClock) -> None:
     add(store, "doc")
-    worker(store, clock, lambda _: Built(missing=2)).run_next(1)
+    worker(store, clock, lambda _: BuildResult(missing=2)).run_next(1)
     assert (cards(store).state, cards(store).missing, outcome(store)) == ("ready", 2, Outcome.DEGRADED)
 
 
@@ -71,7 +71,7 @@ def test_a_build_that_answers_nothing_has_failed(store: SqlStore, clock: FakeClo
 
 def test_a_ring_that_is_out_of_date_or_doubled_does_nothing(store: SqlStore, clock: FakeClock) -> None:
     add(store, "doc")
-    ring = store.ring(store.to_ring("cards", 1).slots)[0]
+    ring = store.ring(store.find_unrung("cards", 1).slots)[0]
     store.admit([request("doc", Operation.CHANGE, slots=ONE, fingerprint="new")])
     executor = worker(store, clock)
     assert not executor.run(ring)
@@ -85,11 +85,11 @@ def test_quick_results_are_committed_together_and_slow_ones_do_not_wait(store: S
     add(store, "quick", "slow", "last")
     seen = []
 
-    def build(task: Task) -> Built:
+    def build(task: Task) -> BuildResult:
         seen.append({owner: str(cards(store, owner).state) for owner in ("quick", "slow")})
         if task.ticket.key.owner == "slow":
             clock.advance(timedelta(seconds=1))
-        return Built()
+        return BuildResult()
 
     assert worker(store, clock, build).run_next(10) == 3
     assert seen == [
@@ -179,10 +179,10 @@ def test_an_error_nobody_foresaw_is_tried_again(store: SqlStore, clock: FakeCloc
 def test_one_that_fails_does_not_hold_up_its_neighbours(store: SqlStore, clock: FakeClock) -> None:
     add(store, "bad", "good", "empty")
 
-    def build(task: Task) -> Built | None:
+    def build(task: Task) -> BuildResult | None:
         if task.ticket.key.owner == "bad":
             raise Permanent("bad_file")
-        return Built() if task.ticket.key.owner == "good" else None
+        return BuildResult() if task.ticket.key.owner == "good" else None
 
     assert worker(store, clock, build).run_next(10) == 3
     assert [cards(store, owner).state for owner in ("bad", "good", "empty")] == ["failed", "ready", "failed"]
@@ -195,12 +195,12 @@ def test_a_worker_that_goes_down_gives_back_what_it_holds(store: SqlStore, clock
     add(store, "done", "begun", "untouched")
     built = []
 
-    def build(task: Task) -> Built:
+    def build(task: Task) -> BuildResult:
         built.append(task.ticket.key.owner)
         if task.ticket.key.owner == "begun":
             executor.stop()
             task.checkpoint()
-        return Built()
+        return BuildResult()
 
     executor = worker(store, clock, build)
     executor.run_next(10)
@@ -227,10 +227,10 @@ def test_an_exit_asked_for_inside_a_build_passes_through(store: SqlStore, clock:
 def test_a_late_result_in_a_batch_is_refused_alone(store: SqlStore, clock: FakeClock) -> None:
     add(store, "early", "changed", "late")
 
-    def build(task: Task) -> Built:
+    def build(task: Task) -> BuildResult:
         if task.ticket.key.owner == "changed":
             store.admit([request("changed", Operation.CHANGE, slots=ONE, fingerprint="new")])
-        return Built()
+        return BuildResult()
 
     worker(store, clock, build).run_next(10)
     assert store.counters()["stale_write_rejected.completed"] == 1
@@ -306,7 +306,7 @@ def test_a_worker_whose_batch_was_deleted_or_cancelled_stops_at_the_first_checkp
     add(store, *names, "kept")
     begun: list[str] = []
 
-    def build(task: Task) -> Built:
+    def build(task: Task) -> BuildResult:
         begun.append(task.ticket.key.owner)
         if len(begun) == 1:
             store.admit([request(name, operation, slots=()) for name in names])
@@ -314,7 +314,7 @@ def test_a_worker_whose_batch_was_deleted_or_cancelled_stops_at_the_first_checkp
         if writes:
             with task.guarded():
                 pass
-        return Built()
+        return BuildResult()
 
     executor = worker(store, clock, build)
     executor.run_next(100)
@@ -331,10 +331,10 @@ def test_a_write_after_a_takeover_is_a_warning(
 ) -> None:
     add(store, "doc")
 
-    def build(_: Task) -> Built:
+    def build(_: Task) -> BuildResult:
         clock.advance(timedelta(hours=1))
         assert store.claim_next(("cards",), "other", 1)
-        return Built()
+        return BuildResult()
 
     worker(store, clock, build).run_next(1)
     assert levels(caplog) == ["WARNING"]

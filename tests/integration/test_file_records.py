@@ -15,7 +15,7 @@ import pytest
 from holdfast.catalog import file_records
 from holdfast.catalog import file_statements as statements
 from holdfast.catalog.file_records import LEASE, FileRecords
-from holdfast.catalog.orphan_blobs import Leftovers
+from holdfast.catalog.orphan_blobs import OrphanBlobCollector
 from holdfast.documents.add import Upload
 from holdfast.engine.states import Status
 from holdfast.errors import BadRequest, StoreError, StoreFull, StoreUnavailable
@@ -71,11 +71,11 @@ def test_an_upload_whose_outcome_is_unknown_is_settled_by_what_the_database_kept
             with pytest.raises(StoreUnavailable):
                 rig.put(name, f"{WHALES}{name}")
     assert len(files(rig)) == 3  # nobody knows yet which of them are named
-    assert rig.library.files.settle(500) == 0
+    assert rig.library.file_records.remove_due_files(500) == 0
     assert len(files(rig)) == 3  # by all that is known the uploads may still go on
     clock.advance(LEASE)
     assert found(rig) == {"file_left": 1 if kept else 2}  # they are reported, however young they are
-    rig.library.leftovers.sweep(500)
+    rig.library.orphan_blobs.sweep(500)
     assert settled(rig)
     assert found(rig) == {}
     rig.work()
@@ -107,7 +107,7 @@ def test_a_connection_that_is_cut_at_the_commit_leaves_no_file(
             rig.put("whales.md", WHALES)
     assert len(files(rig)) == 1
     clock.advance(LEASE)
-    rig.library.leftovers.sweep(500)
+    rig.library.orphan_blobs.sweep(500)
     assert files(rig) == []
     assert settled(rig)
     rig.close()
@@ -129,7 +129,7 @@ def test_an_upload_that_is_refused_leaves_neither_file_nor_record(rig: Rig, monk
             raise OSError(28, "No space left on device")
 
     with pytest.raises(StoreFull):
-        rig.library.adding.put(rig.base, [Upload("whales.md", Full())])
+        rig.library.adder.put(rig.base, [Upload("whales.md", Full())])
     assert files(rig) == []
     assert settled(rig)
     assert rig.index("whales.md", WHALES).status is Status.SUCCESS
@@ -195,7 +195,7 @@ def test_what_a_killed_process_left_is_removed_at_the_next_start(
 def test_a_file_that_another_process_writes_is_left_alone(
     rig: Rig, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    other = Leftovers(rig.store.database, FileRecords(rig.store.database, rig.library.blobs), clock)
+    other = OrphanBlobCollector(rig.store.database, FileRecords(rig.store.database, rig.library.blobs), clock)
     monkeypatch.setattr(file_records, "EXTEND_SECONDS", 0.0)
     seen: list[int] = []
 
@@ -207,7 +207,7 @@ def test_a_file_that_another_process_writes_is_left_alone(
             assert found(rig) == {}
             return super().read(10)
 
-    rig.library.adding.put(rig.base, [Upload("whales.md", Slow(WHALES.encode()))])
+    rig.library.adder.put(rig.base, [Upload("whales.md", Slow(WHALES.encode()))])
     assert set(seen) == {1}
     assert len(seen) > 3  # longer than the record would last without being extended
     rig.work()
@@ -222,7 +222,7 @@ def test_an_upload_that_was_given_up_is_refused_and_can_be_made_again(
 
     def late(write: Any) -> Any:
         clock.advance(LEASE)
-        rig.library.leftovers.sweep(500)
+        rig.library.orphan_blobs.sweep(500)
         return admit(write)
 
     with monkeypatch.context() as patch:
@@ -235,11 +235,11 @@ def test_an_upload_that_was_given_up_is_refused_and_can_be_made_again(
 
 
 def test_a_record_that_is_extended_between_the_look_and_the_decision_stays(rig: Rig, clock: FakeClock) -> None:
-    records = rig.library.files
+    records = rig.library.file_records
     recorded = records.record(2)
     clock.advance(LEASE)
     with rig.store.database.reading() as tx:
-        due = [file_records.Record(*row) for row in tx.run(statements.FILE_RECORDS)]
+        due = [file_records.FileRecord(*row) for row in tx.run(statements.READ_FILE_RECORDS)]
     assert [one.due for one in due] == [True, True]
     records.extend(recorded.ids[:1])
     assert records._give_up(due) == set(recorded.ids[1:])

@@ -17,12 +17,12 @@ from hypothesis import strategies as st
 from holdfast.clock import Moment
 from holdfast.errors import Permanent, Transient, WorkError
 from holdfast.sources import folder
-from holdfast.sources.folder import FolderRules, Found, Skipped, Stamp, open_found, scan
+from holdfast.sources.folder import FolderRules, FoundFile, Skipped, Stamp, open_found, scan
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-ALL = FolderRules(usual=False, git=False)
+ALL = FolderRules(use_default_ignores=False, use_gitignore=False)
 
 
 def plant(root: Path, *paths: str) -> None:
@@ -43,11 +43,11 @@ def pass_a_tick(path: Path, scratch: Path) -> None:
 
 
 def found(root: Path, rules: FolderRules = FolderRules()) -> list[str]:  # noqa: B008 - frozen
-    return [one.path for one in scan(root, rules) if isinstance(one, Found)]
+    return [one.path for one in scan(root, rules) if isinstance(one, FoundFile)]
 
 
 def skipped(root: Path, rules: FolderRules = FolderRules()) -> dict[str, str]:  # noqa: B008 - frozen
-    return {one.path: str(one.why) for one in scan(root, rules) if isinstance(one, Skipped)}
+    return {one.path: str(one.reason) for one in scan(root, rules) if isinstance(one, Skipped)}
 
 
 def content(root: Path, relative: str) -> bytes:
@@ -65,7 +65,7 @@ class TestScan:
     def test_every_file_is_found_once_in_order_with_its_stamp(self, tmp_path: Path) -> None:
         plant(tmp_path, "b/z.md", "b/a.md", "a.md", "b.md", "c/d/e/f.md", "empty/")
         assert found(tmp_path) == ["a.md", "b/a.md", "b/z.md", "b.md", "c/d/e/f.md"]
-        first = next(one for one in scan(tmp_path) if isinstance(one, Found))
+        first = next(one for one in scan(tmp_path) if isinstance(one, FoundFile))
         status = (tmp_path / "a.md").stat()
         assert first.stamp == Stamp(status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino)
 
@@ -78,8 +78,8 @@ class TestScan:
         (root / "a.md").write_text("A.md")
         os.utime(root / "a.md", ns=(status.st_atime_ns, status.st_mtime_ns))
         (after,) = scan(root)
-        assert isinstance(before, Found)
-        assert isinstance(after, Found)
+        assert isinstance(before, FoundFile)
+        assert isinstance(after, FoundFile)
         assert before.stamp[:2] == after.stamp[:2]
         assert before.stamp != after.stamp
 
@@ -107,7 +107,7 @@ class TestScan:
             "b/c.md",
             "b/keep.log",
         ]
-        assert found(tmp_path, FolderRules(git=False)) == ["a.log", "b/a.log", "b/c.md", "b/keep.log", "d.md"]
+        assert found(tmp_path, FolderRules(use_gitignore=False)) == ["a.log", "b/a.log", "b/c.md", "b/keep.log", "d.md"]
 
     def test_an_ignore_file_that_is_a_link_or_a_pipe_is_none(self, tmp_path: Path) -> None:
         plant(tmp_path, "in/a.md", "rules")
@@ -155,13 +155,13 @@ class TestScan:
         monkeypatch.setattr(os, "open", locked)
         assert found(tmp_path) == ["a.md", "z.md"]
         (gap,) = (one for one in scan(tmp_path) if isinstance(one, Skipped))
-        assert (gap.path, gap.why, gap.unseen) == ("locked", "unreadable", True)
+        assert (gap.path, gap.reason, gap.unseen) == ("locked", "unreadable", True)
 
     def test_a_scan_ends_at_its_limits_and_says_so(self, tmp_path: Path) -> None:
         plant(tmp_path, "a/b/c/d.md", "a/x.md", "b.md", "c.md")
         *_, last = scan(tmp_path, FolderRules(files=2))
         assert isinstance(last, Skipped)
-        assert (last.path, last.why, last.unseen) == ("b.md", "too_many", True)
+        assert (last.path, last.reason, last.unseen) == ("b.md", "too_many", True)
         assert len(found(tmp_path, FolderRules(files=2))) == 2
         assert skipped(tmp_path, FolderRules(depth=2)) == {"a/b": "too_deep"}
         assert not any(one.unseen for one in scan(tmp_path) if isinstance(one, Skipped))
@@ -225,8 +225,8 @@ class TestLinks:
             "up": "..",
         }.items():
             (root / name).symlink_to(target)
-        rules = FolderRules(links=True)
-        followed = {one.path: one.opens for one in scan(root, rules) if isinstance(one, Found)}
+        rules = FolderRules(follow_links=True)
+        followed = {one.path: one.real_path for one in scan(root, rules) if isinstance(one, FoundFile)}
         assert followed == {"deep/a.md": "deep/a.md", "inside.md": "deep/a.md", "twice.md": "deep/a.md"}
         assert skipped(root, rules) == {
             ".git": "ignored",
@@ -243,7 +243,7 @@ class TestLinks:
     def test_a_folder_swapped_for_a_link_during_a_scan_leads_nowhere(self, tmp_path: Path) -> None:
         plant(tmp_path, "root/a.md", "root/b/c.md", "outside/secret.md")
         scanning = iter(scan(tmp_path / "root"))
-        assert isinstance(next(scanning), Found)
+        assert isinstance(next(scanning), FoundFile)
         shutil.rmtree(tmp_path / "root/b")
         (tmp_path / "root/b").symlink_to(tmp_path / "outside")
         assert [(one.path, type(one)) for one in scanning] == [("b", Skipped)]
@@ -380,5 +380,5 @@ class TestGit:
             env={**os.environ, "GIT_CONFIG_GLOBAL": "/dev/null", "GIT_CONFIG_NOSYSTEM": "1"},
         )
         ignored = set(asked.stdout.decode().split("\0")) - {""}
-        here = {path for path in found(root, FolderRules(usual=False)) if not path.endswith(".gitignore")}
+        here = {path for path in found(root, FolderRules(use_default_ignores=False)) if not path.endswith(".gitignore")}
         assert here == planted - ignored

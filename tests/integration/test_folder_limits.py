@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from holdfast.errors import Permanent
-from holdfast.sources.folder import FolderRules, Found, Skipped, open_found, require_allowed, scan
+from holdfast.sources.folder import FolderRules, FoundFile, Skipped, open_found, require_allowed, scan
 from holdfast.sources.folder_limits import FolderLimits
 
 if TYPE_CHECKING:
@@ -29,15 +29,15 @@ def place(tmp_path: Path) -> Path:
 
 def rules(place: Path, *roots: Path, links: bool = False) -> FolderRules:
     limits = FolderLimits(
-        folders=(place / "home", place / "home" / "files", place / "not there"),
-        files=(place / "db" / "holdfast.db",),
-        roots=roots or None,
+        own_folders=(place / "home", place / "home" / "files", place / "not there"),
+        own_files=(place / "db" / "holdfast.db",),
+        allowed_roots=roots or None,
     )
-    return FolderRules(usual=False, git=False, links=links, limits=limits)
+    return FolderRules(use_default_ignores=False, use_gitignore=False, follow_links=links, limits=limits)
 
 
 def found(root: Path, how: FolderRules) -> list[str]:
-    return [one.path for one in scan(root, how) if isinstance(one, Found)]
+    return [one.path for one in scan(root, how) if isinstance(one, FoundFile)]
 
 
 def refused(root: Path, how: FolderRules) -> str:
@@ -62,7 +62,7 @@ def test_a_folder_that_contains_our_data_leaves_it_out(place: Path) -> None:
     assert found(place, rules(place)) == ["db/b.md", "docs/a.md"]
     assert found(place, rules(place, links=True)) == ["db/b.md", "docs/a.md"]
     skipped = {one.path: one for one in scan(place, rules(place)) if isinstance(one, Skipped)}
-    own = {path for path, one in skipped.items() if one.why == "own_data"}
+    own = {path for path, one in skipped.items() if one.reason == "own_data"}
     assert own == {"db/holdfast.db", "db/holdfast.db-bells", "db/holdfast.db-wal", "docs/copy.md", "home"}
     assert not any(one.unseen for one in skipped.values())  # what an earlier version took in from there goes
 
@@ -79,8 +79,8 @@ def test_no_file_of_ours_is_opened(place: Path, relative: str) -> None:
 def test_the_files_beside_a_database_that_is_a_link_are_our_own_too(place: Path) -> None:
     (place / "links").mkdir()
     (place / "links" / "main.db").symlink_to(place / "db" / "holdfast.db")
-    limits = FolderLimits(files=(place / "links" / "main.db",))
-    assert found(place / "db", FolderRules(usual=False, limits=limits)) == ["b.md"]
+    limits = FolderLimits(own_files=(place / "links" / "main.db",))
+    assert found(place / "db", FolderRules(use_default_ignores=False, limits=limits)) == ["b.md"]
     with pytest.raises(Permanent) as error, open_found(place / "db", "holdfast.db-wal", limits):
         pass
     assert error.value.code == "own_data"
@@ -97,9 +97,9 @@ def test_a_scan_stays_below_the_allowed_roots(place: Path) -> None:
     with pytest.raises(Permanent), open_found(place / "db", "b.md", allowed.limits):
         pass
     limits = allowed.limits
-    assert limits.below_roots(place / "docs" / "gone")
-    assert not limits.below_roots(place / "docs2")
-    assert not limits.below_roots(place / "docs" / "out")
+    assert limits.is_below_roots(place / "docs" / "gone")
+    assert not limits.is_below_roots(place / "docs2")
+    assert not limits.is_below_roots(place / "docs" / "out")
 
 
 def test_a_folder_that_is_swapped_for_a_link_after_the_check_is_refused(place: Path) -> None:
@@ -119,5 +119,5 @@ def test_two_unicode_spellings_of_one_name_are_one_file(tmp_path: Path) -> None:
         (tmp_path / name).write_text(name)
     if len(list(tmp_path.iterdir())) < 3:
         pytest.skip("this file system has one spelling for a name")
-    seen = {one.path: str(one.why) if isinstance(one, Skipped) else "found" for one in scan(tmp_path)}
+    seen = {one.path: str(one.reason) if isinstance(one, Skipped) else "found" for one in scan(tmp_path)}
     assert seen == {"Cafe\u0301.md": "same_name", "Caf\u00e9.md": "found", "Zoe\u0308.md": "found"}

@@ -19,7 +19,7 @@ from holdfast.engine.states import Operation, Outcome, SlotState, Status
 from holdfast.engine.task import Task
 from holdfast.indexes.graph import statements as sql
 from holdfast.indexes.graph.index import GraphIndex
-from holdfast.indexes.graph.merging import MERGING, OWNER, request, request_due
+from holdfast.indexes.graph.merging import MERGING, OWNER, request_due_merges, request_merge
 from holdfast.llm.offline import OfflineProvider
 from holdfast.llm.openai import Endpoint, OpenAIProvider
 from tests.support.paid_provider import OUT_OF_QUOTA, PaidProvider
@@ -33,12 +33,12 @@ if TYPE_CHECKING:
 
     from sqlalchemy import Connection
 
-    from holdfast.documents.add import Reply
-    from holdfast.engine.admission import Answer
-    from holdfast.engine.slot import Built
+    from holdfast.documents.add import ItemReply
+    from holdfast.engine.admission import AdmissionResult
+    from holdfast.engine.slot import BuildResult
     from holdfast.engine.store.base import Job
-    from holdfast.indexes.graph.graph_queries import Portrait
-    from holdfast.llm.base import Unmetered
+    from holdfast.indexes.graph.graph_queries import EntityDetails
+    from holdfast.llm.base import UnmeteredProvider
     from tests.support.clock import FakeClock
 
 ENTITY = re.compile(r"\[\[([^]|>]+)\|([^]|]+)\|([^]|]+)\]\]")
@@ -75,13 +75,13 @@ class GraphRig(Rig):
 
     def __init__(self, url: str, folder: Path, clock: FakeClock, paid: PaidProvider | None, **base: Any) -> None:
         self.paid = paid
-        self.speaker: Unmetered = OfflineProvider()
+        self.speaker: UnmeteredProvider = OfflineProvider()
         if paid is not None:
             paid.reply = speak
             self.speaker = OpenAIProvider(Endpoint(base_url=paid.url, key=paid.key, chat_model=paid.chat_model))
         settings = {"indexes": ("graph",), "chunk_size": 64, "chunk_overlap": 0, **base}
         super().__init__(url, folder, clock, speaker=self.speaker, **settings)
-        self.portraits = self.library.portraits
+        self.portraits = self.library.graph_queries
 
     def close(self) -> None:
         self.speaker.close()
@@ -94,11 +94,11 @@ class GraphRig(Rig):
         return index
 
     def put_all(self, texts: dict[str, str]) -> None:
-        self.library.adding.put(self.base, [Upload(name, text.encode()) for name, text in texts.items()])
+        self.library.adder.put(self.base, [Upload(name, text.encode()) for name, text in texts.items()])
         self.work()
 
-    def merge(self) -> Answer:
-        answer = request(self.store, self.base.key)
+    def merge(self) -> AdmissionResult:
+        answer = request_merge(self.store, self.base.key)
         self.work()
         return answer
 
@@ -109,24 +109,24 @@ class GraphRig(Rig):
         merges = sum("description of the subject as JSON" in one for one in prompts)
         return len(prompts) - merges, merges
 
-    def about(self, key: str) -> Portrait:
-        found = self.portraits.entity(self.base, key)
+    def about(self, key: str) -> EntityDetails:
+        found = self.portraits.describe_entity(self.base, key)
         assert found is not None
         return found
 
     def seen(self) -> list[str]:
-        return sorted(one.key for one in self.portraits.entities(self.base, 1_000))
+        return sorted(one.key for one in self.portraits.list_entities(self.base, 1_000))
 
     def shown(self) -> str:
         """Return every word that the graph shows of a base."""
-        entities = self.portraits.entities(self.base, 1_000)
+        entities = self.portraits.list_entities(self.base, 1_000)
         keys = [one.key for one in entities]
         return repr(
             [
                 entities,
-                self.portraits.facts(self.base, keys, 1_000),
-                [self.portraits.entity(self.base, key) for key in keys],
-                [self.portraits.neighbours(self.base, key) for key in keys],
+                self.portraits.collect_facts(self.base, keys, 1_000),
+                [self.portraits.describe_entity(self.base, key) for key in keys],
+                [self.portraits.list_neighbours(self.base, key) for key in keys],
             ]
         )
 
@@ -143,7 +143,7 @@ class GraphRig(Rig):
                 ("memos", "value"),
                 ("chunks", "text"),
             ):
-                rows = tx.plain(f"SELECT {columns} FROM library_{table}")  # noqa: S608 - a test's own
+                rows = tx.run_sql(f"SELECT {columns} FROM library_{table}")  # noqa: S608 - a test's own
                 if any(word in _readable(cell) for row in rows for cell in row):
                     found.append(table)
         return found
@@ -151,10 +151,10 @@ class GraphRig(Rig):
     def somebody_waits(self) -> bool:
         waits = "SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"
         with self.store.database.reading() as tx:
-            return bool(tx.plain(waits))
+            return bool(tx.run_sql(waits))
 
     def passes(self) -> list[Job]:
-        return self.store.jobs(self.store.owner(self.base.key, OWNER).id)
+        return self.store.list_jobs_of_owner(self.store.owner(self.base.key, OWNER).id)
 
 
 def _readable(cell: Any) -> str:
@@ -204,14 +204,14 @@ def test_without_a_model_names_stand_beside_each_other_and_nothing_is_claimed(ru
         {"a.md": "# Blue Whale\n\nNear Iceland, the Blue Whale meets Ada Lovelace.\n", "b.md": "In Iceland.\n"}
     )
     assert ruled.graph.label(ruled.base) == "co-occurrence of names, by rules"
-    iceland = next(one for one in ruled.portraits.entities(ruled.base) if one.key == "iceland")
+    iceland = next(one for one in ruled.portraits.list_entities(ruled.base) if one.key == "iceland")
     assert (iceland.label, iceland.kind, iceland.documents) == ("Iceland", "", 2)
-    beside = ruled.portraits.neighbours(ruled.base, "iceland")
+    beside = ruled.portraits.list_neighbours(ruled.base, "iceland")
     assert {(one.entity.key, one.together, one.labels) for one in beside} == {
         ("blue whale", 1, ()),
         ("ada lovelace", 1, ()),
     }
-    assert ruled.portraits.facts(ruled.base, ["iceland", "blue whale"]) == []
+    assert ruled.portraits.collect_facts(ruled.base, ["iceland", "blue whale"]) == []
     about = ruled.about("iceland")
     assert (about.description, about.relations) == ("", [])
     assert [one.name for one in about.mentions] == ["a.md", "b.md"]
@@ -222,10 +222,10 @@ def test_without_a_model_names_stand_beside_each_other_and_nothing_is_claimed(ru
 
 def test_entities_are_found_by_the_beginning_of_their_names(ruled: GraphRig) -> None:
     ruled.put_all({"a.md": "We saw Ada Lovelace, Ada Byron, a_b and Alan Turing.\n"})
-    assert [one.key for one in ruled.portraits.entities(ruled.base, prefix="Ada")] == ["ada byron", "ada lovelace"]
-    assert [one.key for one in ruled.portraits.entities(ruled.base, 1, "ada")] == ["ada byron"]
-    assert ruled.portraits.entities(ruled.base, prefix="%") == ruled.portraits.entities(ruled.base)
-    assert ruled.portraits.entities(ruled.base, prefix="zzz") == []
+    assert [one.key for one in ruled.portraits.list_entities(ruled.base, prefix="Ada")] == ["ada byron", "ada lovelace"]
+    assert [one.key for one in ruled.portraits.list_entities(ruled.base, 1, "ada")] == ["ada byron"]
+    assert ruled.portraits.list_entities(ruled.base, prefix="%") == ruled.portraits.list_entities(ruled.base)
+    assert ruled.portraits.list_entities(ruled.base, prefix="zzz") == []
 
 
 # -------------------------------------------------------------------- with a model
@@ -241,16 +241,19 @@ def test_a_model_finds_entities_and_relations_that_join_the_names_of_rules(rig: 
     assert (eats.keys, eats.kind) == (("blue whale", "krill"), "eats")
     assert eats.sentence == "Blue Whale → eats → Krill: Tonnes of it."
     assert {one.chunk for one in whale.mentions} == set(eats.chunks)
-    roles = rig.graph.named(rig.library.indexes.recipes(rig.base, "graph")[0], list(eats.chunks))[eats.chunks[0]]
+    roles = rig.graph.read_roles(rig.library.indexes.recipes(rig.base, "graph")[0], list(eats.chunks))[eats.chunks[0]]
     assert ("blue whale", "title") in roles  # the definition carries the description
-    (krill,) = [one for one in rig.portraits.neighbours(rig.base, "blue whale") if one.entity.key == "krill"]
+    (krill,) = [one for one in rig.portraits.list_neighbours(rig.base, "blue whale") if one.entity.key == "krill"]
     assert (krill.together, krill.labels) == (1, ("eats",))
-    facts = rig.portraits.facts(rig.base, ["krill", "nobody"])
+    facts = rig.portraits.collect_facts(rig.base, ["krill", "nobody"])
     assert [one.sentence for one in facts] == [
         "Krill (animal): Food of whales.",
         "Blue Whale → eats → Krill: Tonnes of it.",
     ]
-    assert rig.portraits.keys(rig.base, "what does the blue whale do with KRILL?") == ["blue whale", "krill"]
+    assert rig.portraits.find_entity_keys(rig.base, "what does the blue whale do with KRILL?") == [
+        "blue whale",
+        "krill",
+    ]
 
 
 def test_an_unchanged_document_and_the_same_file_again_pay_nothing(rig: GraphRig) -> None:
@@ -295,7 +298,7 @@ def test_a_chunk_that_is_never_answered_well_is_missing_and_named_and_asked_for_
     rig.paid.reply = lambda prompt: BAD if "number 3" in prompt["messages"][-1]["content"] else speak(prompt)
     assert rig.index("parts.md", text).status is Status.DEGRADED
     slot = rig.slot("parts.md", "graph")
-    (lacked,) = rig.library.dossiers.missing(rig.base, rig.library.items.find(rig.base, "parts.md").id)
+    (lacked,) = rig.library.document_details.missing(rig.base, rig.library.items.find(rig.base, "parts.md").id)
     assert (slot.missing, lacked.index, lacked.problem.code) == (1, "graph", "bad_answer")
     assert lacked.chunk not in rig.rows("graph")
     assert "thing 3" not in rig.seen()
@@ -320,7 +323,7 @@ def test_a_deleted_document_takes_exactly_its_share(rig: GraphRig) -> None:
         assert rig.seen() == ["krill", "seal"]
         assert rig.about("krill").description == "Small and red."
         assert [one.keys for one in rig.about("krill").relations] == [("krill", "seal")]
-        assert [one.entity.key for one in rig.portraits.neighbours(rig.base, "krill")] == ["seal"]
+        assert [one.entity.key for one in rig.portraits.list_neighbours(rig.base, "krill")] == ["seal"]
     assert rig.kept("largest") == []
 
 
@@ -330,25 +333,25 @@ def test_a_deleted_document_takes_exactly_its_share(rig: GraphRig) -> None:
 def test_what_is_said_often_is_merged_once_and_not_again_while_it_is_the_same(rig: GraphRig) -> None:
     rig.put_all(krill(range(10)))
     assert not rig.about("krill").merged
-    assert request_due(rig.store) == 1
+    assert request_due_merges(rig.store) == 1
     rig.work()
     assert rig.calls() == (10, 3)
     about = rig.about("krill")
     assert about.merged
     assert about.description.startswith("Of 10: Krill fact 0 .")
     assert [(one.merged, one.keys) for one in about.relations] == [(True, ("krill", "whale"))]
-    assert next(one.chunks for one in rig.portraits.facts(rig.base, ["krill"])) == tuple(rig.rows("graph"))
+    assert next(one.chunks for one in rig.portraits.collect_facts(rig.base, ["krill"])) == tuple(rig.rows("graph"))
     assert rig.count("graph_changes") == 0
-    assert request_due(rig.store) == 0
+    assert request_due_merges(rig.store) == 0
     rig.merge()
     rig.ask("3.md", Operation.FORCE)
     rig.work()
     rig.merge()
     rig.index("same.md", krill([3])["3.md"])
-    assert request_due(rig.store) == 1
+    assert request_due_merges(rig.store) == 1
     rig.work()
     assert rig.calls() == (10, 3)
-    account = rig.library.memos.account(rig.base.key)
+    account = rig.library.paid_cache.summarize_base(rig.base.key)
     merging = [one.texts for one in (*account.kinds_spent, *account.kinds_saved) if one.kind == MERGING]
     assert merging == [3]  # nor asked for
     assert rig.about("krill").merged
@@ -369,9 +372,9 @@ def test_a_merged_description_survives_its_own_slot_being_forced_and_its_memo_is
     rig.merge()
     before = rig.about("krill")
     with rig.store.database.writing(durable=False) as tx:  # as if it had been killed before it wrote
-        tx.plain("DELETE FROM library_merged_sources")
-        tx.plain("DELETE FROM library_merged")
-        tx.plain(
+        tx.run_sql("DELETE FROM library_merged_sources")
+        tx.run_sql("DELETE FROM library_merged")
+        tx.run_sql(
             "INSERT INTO library_graph_changes (recipe, key, other, chunk_id, at) "
             "SELECT recipe, key, '', chunk_id, 0 FROM library_names WHERE key = 'krill'"
         )
@@ -396,7 +399,7 @@ def test_no_word_of_a_deleted_document_is_shown_from_the_moment_it_is_accepted(r
         assert not rig.about("krill").merged
         assert "Krill fact 4" in rig.about("krill").description
     assert rig.kept(CANARY) == []
-    assert request_due(rig.store) == 1
+    assert request_due_merges(rig.store) == 1
     rig.work()
     assert rig.about("krill").merged
     assert CANARY not in rig.shown()
@@ -408,12 +411,12 @@ def test_many_documents_deleted_cost_one_pass(rig: GraphRig) -> None:
     assert rig.calls() == (95, 3)
     for n in range(85):
         rig.delete(f"{n}.md")
-        assert request_due(rig.store) == 0  # nothing is gone yet
+        assert request_due_merges(rig.store) == 0  # nothing is gone yet
     rig.worker.run_next(50)
-    assert request_due(rig.store) == 0  # others are still at work
+    assert request_due_merges(rig.store) == 0  # others are still at work
     rig.work()
-    assert request_due(rig.store) == 1
-    assert request_due(rig.store) == 0
+    assert request_due_merges(rig.store) == 1
+    assert request_due_merges(rig.store) == 0
     rig.work()
     assert rig.calls() == (95, 6)
     assert len(rig.passes()) == 2
@@ -440,7 +443,7 @@ def test_when_little_is_left_to_say_it_is_joined_again(rig: GraphRig) -> None:
 def test_what_changes_while_a_pass_is_under_way_is_seen_by_it(rig: GraphRig) -> None:
     rig.put_all(krill(range(10)))
     assert rig.paid is not None
-    answers: list[Answer | Reply] = []
+    answers: list[AdmissionResult | ItemReply] = []
     other = rig.hire("other")
 
     def meanwhile(prompt: dict[str, Any]) -> str:
@@ -448,7 +451,7 @@ def test_what_changes_while_a_pass_is_under_way_is_seen_by_it(rig: GraphRig) -> 
             answers.append(rig.put("late.md", krill([77])["77.md"]))
             while other.run_next(1):
                 pass
-            answers.append(request(rig.store, rig.base.key))
+            answers.append(request_merge(rig.store, rig.base.key))
         return speak(prompt)
 
     rig.paid.reply = meanwhile
@@ -464,16 +467,16 @@ def test_what_changes_while_a_pass_is_about_to_be_published_is_seen_by_it(
     rig: GraphRig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rig.put_all(krill(range(10)))
-    answers: list[Answer | Reply] = []
+    answers: list[AdmissionResult | ItemReply] = []
     other = rig.hire("other")
     publish = Task.publish
 
-    def late(task: Task, built: Built) -> AbstractContextManager[Connection]:
+    def late(task: Task, built: BuildResult) -> AbstractContextManager[Connection]:
         if task.ticket.key.kind == MERGING and not answers:
             rig.put("late.md", krill([77])["77.md"])
             while other.run_next(1):
                 pass
-            answers.append(request(rig.store, rig.base.key))
+            answers.append(request_merge(rig.store, rig.base.key))
         return publish(task, built)
 
     monkeypatch.setattr(Task, "publish", late)
@@ -490,17 +493,17 @@ def test_who_drops_a_chunk_waits_for_who_is_writing_what_was_merged_of_it(
 ) -> None:
     rig = GraphRig(postgres_url, tmp_path / "blobs", clock, paid)
     rig.put_all(krill(range(10)))
-    request(rig.store, rig.base.key)
+    request_merge(rig.store, rig.base.key)
     (ticket,) = rig.store.claim_next((MERGING,), "hand", 1)
     (recipe,) = rig.library.indexes.recipes(rig.base, "graph")
     chunk = rig.rows("graph")[0]
     dropping = threading.Thread(target=rig.graph.drop, args=(recipe, [chunk]))
     with rig.store.guarded(ticket) as connection:
-        tx = rig.store.database.within(connection)
+        tx = rig.store.database.wrap_connection(connection)
         dropping.start()
         until(rig.somebody_waits, "the other transaction waits for ours")
-        tx.run(sql.KEEP_MERGED, [[recipe.id, "krill", "", "All of it.", "digest"]])
-        tx.run(sql.KEEP_SOURCES, [[recipe.id, "krill", "", chunk]])
+        tx.run(sql.INSERT_MERGED, [[recipe.id, "krill", "", "All of it.", "digest"]])
+        tx.run(sql.INSERT_MERGED_SOURCES, [[recipe.id, "krill", "", chunk]])
     dropping.join()
     assert rig.count("merged") == rig.count("merged_sources") == 0
     rig.close()
@@ -516,17 +519,17 @@ def test_a_pass_before_a_document_is_published_leaves_its_changes_for_the_next(r
         if point == "settling" and not reached:
             reached.append(point)
             assert rig.count("graph_changes") == 27
-            assert request(rig.store, rig.base.key).accepted
+            assert request_merge(rig.store, rig.base.key).accepted
             while rig.worker.run_next(1):
                 pass
             assert rig.count("graph_changes") == 3
 
     late = rig.hire("late")
-    late._reach = stop
+    late._failpoint = stop
     late.run_next(1)
     assert reached
     assert rig.calls() == (9, 0)
-    assert request_due(rig.store) == 1
+    assert request_due_merges(rig.store) == 1
     rig.work()
     assert rig.calls() == (9, 3)
     assert "Krill fact 77" in rig.about("krill").description
@@ -536,15 +539,15 @@ def test_a_pass_that_failed_is_asked_for_again_only_when_something_changed(rig: 
     rig.put_all(krill(range(10)))
     assert rig.paid is not None
     rig.paid.always(OUT_OF_QUOTA)
-    assert request_due(rig.store) == 1
+    assert request_due_merges(rig.store) == 1
     rig.work()
     assert rig.store.slot(rig.base.key, OWNER, MERGING).error_code == "quota_exhausted"
     assert "Krill fact 4" in rig.about("krill").description
     rig.clock.advance(timedelta(hours=1))
-    assert request_due(rig.store) == 0
+    assert request_due_merges(rig.store) == 0
     rig.paid.always(None)
     rig.index("new.md", krill([10])["10.md"])
-    assert request_due(rig.store) == 1
+    assert request_due_merges(rig.store) == 1
     rig.work()
     assert rig.about("krill").merged
     assert rig.calls() == (11, 3)
@@ -552,7 +555,7 @@ def test_a_pass_that_failed_is_asked_for_again_only_when_something_changed(rig: 
 
 def test_a_pass_that_would_exceed_the_budget_pays_nothing(rig: GraphRig) -> None:
     rig.put_all(krill(range(10)))
-    settings = replace(rig.base.settings, budget_tokens=1).written()
+    settings = replace(rig.base.settings, budget_tokens=1).to_json()
     with rig.store.database.writing(durable=False) as tx:
         tx.run(update(bases).values(settings=bindparam("settings")), settings=settings)
     rig.merge()
@@ -564,7 +567,7 @@ def test_a_pass_that_would_exceed_the_budget_pays_nothing(rig: GraphRig) -> None
 def test_a_base_that_asks_no_model_merges_nothing_of_what_one_has_read_before(rig: GraphRig) -> None:
     rig.put_all(krill(range(10)))
     rig.base = rig.library.bases.change(rig.base, replace(rig.base.settings, chat="none")).base
-    assert request_due(rig.store) == 1
+    assert request_due_merges(rig.store) == 1
     worker = rig.hire("merging")
     worker.indexers = {MERGING: rig.indexers[MERGING]}
     assert worker.run_next(1) == 1

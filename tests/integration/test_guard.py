@@ -140,7 +140,7 @@ def test_a_delivery_does_the_work_once_and_a_second_one_is_skipped(cards: Work) 
     done = cards.perform(job, work)
     assert (done.verdict, done.outcome, done.value) == ("done", Outcome.SUCCESS, "cards")
     again = cards.perform(job, work)
-    assert (again.verdict, again.reason, again.again_in) == ("skipped", "already_success", None)
+    assert (again.verdict, again.reason, again.redeliver_in) == ("skipped", "already_success", None)
     assert len(paid) == 1
     assert cards.status("project-7").status is Status.SUCCESS
     assert cards.served("project-7") == paid[0]
@@ -172,7 +172,7 @@ def test_a_delivery_beside_a_living_one_is_told_to_come_back_and_harms_nobody(ca
         first = pool.submit(cards.perform, job, slow)
         assert begun.wait(PATIENCE_SECONDS)
         held = cards.perform(job, build())
-        assert (held.verdict, held.reason, held.again_in) == ("lock_held", "lock_held", SECOND / 5)
+        assert (held.verdict, held.reason, held.redeliver_in) == ("lock_held", "lock_held", SECOND / 5)
         go_on.set()
         assert first.result().outcome is Outcome.SUCCESS
     assert cards.perform(job, build()).reason == "already_success"
@@ -193,11 +193,11 @@ def test_a_delivery_that_is_over_needs_no_reconciler(
 
 def test_a_delivery_of_paused_work_is_acknowledged_and_sent_again_when_it_is_resumed(cards: Work, guard: Guard) -> None:
     sent: list[str] = []
-    cards.send = lambda job: sent.append(job.id)
+    cards.resend = lambda job: sent.append(job.id)
     job = asked(cards)
     guard.store.pause("cards")
     paused = cards.perform(job, build())
-    assert (paused.verdict, paused.reason, paused.again_in) == ("postponed", "paused", None)
+    assert (paused.verdict, paused.reason, paused.redeliver_in) == ("postponed", "paused", None)
     guard.reconcile()
     assert sent == []
     guard.store.resume("cards")
@@ -267,7 +267,7 @@ def test_a_lock_held_elsewhere_turns_a_delivery_away_before_it_claims(database_u
     with elsewhere.hold("cards:project-7") as ours:
         assert ours
         turned_away = cards.perform(job, build())
-        assert (turned_away.verdict, turned_away.again_in) == ("lock_held", timedelta(seconds=15))
+        assert (turned_away.verdict, turned_away.redeliver_in) == ("lock_held", timedelta(seconds=15))
         assert cards.status("project-7").attempt == 0
     assert cards.perform(job, build()).outcome is Outcome.SUCCESS
     with elsewhere.hold("cards:project-7") as free_again:
@@ -290,8 +290,8 @@ def test_a_passing_failure_is_tried_again_and_one_too_many_is_the_end(cards: Wor
     job = asked(cards)
     first = cards.perform(job, work)
     assert (first.verdict, first.reason, first.outcome) == ("postponed", "rate_limited", None)
-    assert first.again_in is not None
-    threading.Event().wait(first.again_in.total_seconds())
+    assert first.redeliver_in is not None
+    threading.Event().wait(first.redeliver_in.total_seconds())
     last = cards.perform(job, work)
     assert (last.verdict, last.outcome, last.reason) == ("done", Outcome.FAILED, "rate_limited")
 
@@ -534,7 +534,7 @@ def test_the_end_of_every_job_is_told_when_the_next_may_be_asked_for(guard: Guar
         ("project-7", Outcome.SUCCESS, 2),
     ]
     assert told[0].results["error"] == "no_result"
-    assert guard.store.untold("cards", 10) == []
+    assert guard.store.list_unreported_jobs("cards", 10) == []
 
 
 def test_a_teller_that_fails_is_called_again_by_the_reconciler(guard: Guard, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -548,7 +548,7 @@ def test_a_teller_that_fails_is_called_again_by_the_reconciler(guard: Guard, mon
     work = guard.work("cards", on_finished=on_finished)
     job = asked(work)
     work.perform(job, build())
-    monkeypatch.setattr("holdfast.guard.work.TOLD_LATE", timedelta())
+    monkeypatch.setattr("holdfast.guard.work.NOTIFY_GRACE", timedelta())
     guard.reconcile()
     guard.reconcile()
     assert calls == [job, job]
@@ -571,11 +571,11 @@ def test_an_end_that_nobody_listens_to_any_more_is_left_untold(
     asked(guard.work("cards", on_finished=lambda _end: None))
     deaf = Guard(Settings(database=database_url))
     deaf.work("cards").cancel("project-7")
-    monkeypatch.setattr("holdfast.guard.work.TOLD_LATE", timedelta())
+    monkeypatch.setattr("holdfast.guard.work.NOTIFY_GRACE", timedelta())
     deaf.reconcile()
     deaf.close()
     assert caplog.records == []
-    assert len(guard.store.untold("cards", 10)) == 1
+    assert len(guard.store.list_unreported_jobs("cards", 10)) == 1
 
 
 def test_a_cancelled_and_a_superseded_job_are_told_by_the_reconciler(
@@ -586,7 +586,7 @@ def test_a_cancelled_and_a_superseded_job_are_told_by_the_reconciler(
     asked(work, operation="change", fingerprint="one")
     asked(work, operation="change", fingerprint="two")
     work.cancel("project-7")
-    monkeypatch.setattr("holdfast.guard.work.TOLD_LATE", timedelta())
+    monkeypatch.setattr("holdfast.guard.work.NOTIFY_GRACE", timedelta())
     guard.reconcile()
     assert sorted(told) == [Outcome.CANCELLED, Outcome.SUPERSEDED]
 

@@ -15,9 +15,9 @@ from celery import Celery
 from kombu.exceptions import OperationalError
 
 from holdfast.engine.states import Outcome, Status
-from holdfast.errors import BadRequest, BadSettings, Permanent, Transient, WorkFailed
+from holdfast.errors import BadRequest, BadSettings, GuardedWorkFailed, Permanent, Transient
 from holdfast.guard import Guard, Run
-from holdfast.guard.celery import RECONCILE, GuardedTask, guarded, reconcile_by_beat
+from holdfast.guard.celery import RECONCILE_TASK, GuardedTask, guarded, reconcile_by_beat
 from holdfast.settings import Settings
 from tests.support.patience import PATIENCE_SECONDS
 
@@ -222,12 +222,12 @@ def test_work_without_a_carrier_is_left_to_whoever_asked(guard: Guard) -> None:
 
 def test_beat_runs_the_reconciler(app: Celery, guard: Guard, index: GuardedTask) -> None:
     entry = reconcile_by_beat(app, guard)
-    assert entry["task"] == RECONCILE
+    assert entry["task"] == RECONCILE_TASK
     assert entry["schedule"] == guard.settings.period
     index.delay("doc")
     sent(app)
     threading.Event().wait(0.05)
-    app.tasks[RECONCILE].apply()
+    app.tasks[RECONCILE_TASK].apply()
     assert len(sent(app)) == 1
 
 
@@ -248,10 +248,10 @@ def test_a_message_of_nobodys_job_is_skipped(index: GuardedTask) -> None:
 
 def test_work_that_failed_for_good_is_shown_as_failed(index: GuardedTask) -> None:
     job = index.delay("doc", text="permanent").id
-    with pytest.raises(WorkFailed, match="bad_file"):
+    with pytest.raises(GuardedWorkFailed, match="bad_file"):
         index.apply(("doc", "permanent"), task_id=job).get()
     other = index.delay("empty", text="nothing").id
-    with pytest.raises(WorkFailed, match="no_result"):
+    with pytest.raises(GuardedWorkFailed, match="no_result"):
         index.apply(("empty", "nothing"), task_id=other).get()
 
 

@@ -12,7 +12,7 @@ from holdfast.clock import SystemClock
 from holdfast.engine import heartbeat as module
 from holdfast.engine.heartbeat import Heartbeat
 from holdfast.engine.rules import Rules
-from holdfast.engine.slot import Built, Progress
+from holdfast.engine.slot import BuildResult, Progress
 from holdfast.engine.states import Operation, Outcome, SlotState
 from holdfast.engine.store.factory import open_store
 from holdfast.errors import StaleLease, StopWork, StoreUnavailable, Transient, UnknownOwner
@@ -51,7 +51,7 @@ def stopped_by(store: SqlStore | Meddling, clock: FakeClock, before: Callable[[T
     """Work until the checkpoint after `before` and return what stopped it."""
     stops: list[StopWork] = []
 
-    def build(task: Task) -> Built:
+    def build(task: Task) -> BuildResult:
         task.checkpoint()
         before(task, executor.heartbeat)
         try:
@@ -59,7 +59,7 @@ def stopped_by(store: SqlStore | Meddling, clock: FakeClock, before: Callable[[T
         except StopWork as stop:
             stops.append(stop)
             raise
-        return Built()
+        return BuildResult()
 
     executor = worker(store, clock, build)
     executor.run_next(1)
@@ -71,7 +71,7 @@ def stopped_by(store: SqlStore | Meddling, clock: FakeClock, before: Callable[[T
 
 
 def test_a_heartbeat_keeps_the_lease_and_writes_the_progress(store: SqlStore, clock: FakeClock) -> None:
-    def build(task: Task) -> Built:
+    def build(task: Task) -> BuildResult:
         for done in range(1, 6):
             clock.advance(100 * SECOND)  # five times, far past the first lease
             task.checkpoint(stage="embed", step=2, steps=3, done=done, total=5)
@@ -80,7 +80,7 @@ def test_a_heartbeat_keeps_the_lease_and_writes_the_progress(store: SqlStore, cl
         slot = cards(store)
         assert slot.progress == Progress(stage="embed", step=2, steps=3, done=5, total=5)
         assert (slot.holder, slot.until, slot.progress_at) == ("worker", clock.now() + 120_000_000, clock.now())
-        return Built()
+        return BuildResult()
 
     executor = worker(store, clock, build)
     executor.run_next(1)
@@ -90,7 +90,7 @@ def test_a_heartbeat_keeps_the_lease_and_writes_the_progress(store: SqlStore, cl
 def test_progress_never_goes_back_within_a_generation(store: SqlStore, clock: FakeClock) -> None:
     seen: list[int] = []
 
-    def build(task: Task) -> Built:
+    def build(task: Task) -> BuildResult:
         for done in (5, 3) if task.ticket.attempt == 1 else (1, 7):
             task.checkpoint(stage="embed", done=done, total=10)
             executor.heartbeat.beat()
@@ -111,17 +111,17 @@ def test_progress_that_is_noted_while_a_beat_is_under_way_goes_with_the_next(sto
 
     def extend(beats: object) -> None:
         for done in notes:  # the work goes on while the statement is on its way
-            executor.heartbeat.note(tasks[0].ticket, Progress(done=done))
+            executor.heartbeat.record_progress(tasks[0].ticket, Progress(done=done))
             break
         store.extend(beats)  # type: ignore[arg-type]
 
-    def build(task: Task) -> Built:
+    def build(task: Task) -> BuildResult:
         tasks.append(task)
         for _ in range(3):
             clock.advance(SECOND)
             executor.heartbeat.beat()
         assert (cards(store).progress.done, cards(store).progress_at) == (2, clock.now())
-        return Built()
+        return BuildResult()
 
     tasks: list[Task] = []
     executor = worker(Meddling(store, extend=extend), clock, build)
@@ -155,15 +155,15 @@ def test_the_thread_of_a_heartbeat_outlives_its_errors(database_url: str) -> Non
 def test_the_progress_of_long_work_is_written_between_renewals(store: SqlStore, clock: FakeClock) -> None:
     seen: list[tuple[int, int]] = []
 
-    def build(task: Task) -> Built:
+    def build(task: Task) -> BuildResult:
         for done in range(1, 4):
             task.checkpoint(done=done)
-            executor.heartbeat.tell()
+            executor.heartbeat.flush_progress()
             seen.append((cards(store).done, cards(store).until or 0))
             clock.advance(SECOND)
-        executor.heartbeat.tell()  # nothing has moved
+        executor.heartbeat.flush_progress()  # nothing has moved
         seen.append((cards(store).done, cards(store).until or 0))
-        return Built()
+        return BuildResult()
 
     executor = worker(store, clock, build)
     executor.run_next(1)
@@ -173,14 +173,14 @@ def test_the_progress_of_long_work_is_written_between_renewals(store: SqlStore, 
 
 
 def test_the_thread_of_a_heartbeat_tells_long_before_it_renews(database_url: str, monkeypatch: Any) -> None:
-    monkeypatch.setattr(module, "TELL_SECONDS", 0.01)
+    monkeypatch.setattr(module, "PROGRESS_SECONDS", 0.01)
     real = open_store(database_url, rules=Rules(), clock=SystemClock())
     add(real, "doc")
     heartbeat = Heartbeat(real, SystemClock(), Rules())
     (ticket,) = real.claim_next(["cards"], "worker", 1)
     heartbeat.hold([ticket], SystemClock().monotonic())
     assert heartbeat.begin(ticket)
-    heartbeat.note(ticket, Progress(done=7))
+    heartbeat.record_progress(ticket, Progress(done=7))
     heartbeat.start()
     until(lambda: cards(real).done == 7, "the progress is not written")
     heartbeat.stop()
@@ -203,7 +203,7 @@ def test_whoever_lost_the_lease_stops_at_the_next_checkpoint(store: SqlStore, cl
 
 def test_whoever_cannot_renew_stops_before_the_lease_can_end(store: SqlStore, clock: FakeClock) -> None:
     away = Meddling(store, extend=raises(StoreUnavailable("the database is away")))
-    patience = store.rules.patience
+    patience = store.rules.renewal_timeout
 
     def wait(task: Task, heartbeat: Heartbeat) -> None:
         clock.advance(patience - SECOND)
@@ -219,11 +219,11 @@ def test_whoever_cannot_renew_stops_before_the_lease_can_end(store: SqlStore, cl
 
 
 def test_a_jump_of_the_wall_clock_stops_nobody(store: SqlStore, clock: FakeClock) -> None:
-    def build(task: Task) -> Built:
+    def build(task: Task) -> BuildResult:
         for jump in (timedelta(days=400), timedelta(days=-800)):
             clock.jump(jump)
             task.checkpoint()
-        return Built()
+        return BuildResult()
 
     worker(store, clock, build).run_next(1)
     assert cards(store).state is SlotState.READY
@@ -247,7 +247,7 @@ def test_a_superseded_worker_frees_the_slot_for_the_new_generation(store: SqlSto
 def test_a_superseded_worker_is_refused_at_its_next_write(store: SqlStore, clock: FakeClock) -> None:
     refused = []
 
-    def build(task: Task) -> Built:
+    def build(task: Task) -> BuildResult:
         store.admit([request("doc", Operation.CHANGE, slots=ONE, fingerprint="new")])
         try:
             with task.guarded():
@@ -295,7 +295,7 @@ def test_what_waits_behind_a_slow_neighbour_is_given_back(store: SqlStore, clock
     add(store, "second", "third")
     others: list[str] = []
 
-    def build(task: Task) -> Built:
+    def build(task: Task) -> BuildResult:
         assert task.ticket.key.owner == "doc"
         clock.advance(store.rules.heartbeat - SECOND)
         executor.heartbeat.beat()
@@ -307,11 +307,11 @@ def test_what_waits_behind_a_slow_neighbour_is_given_back(store: SqlStore, clock
             ("queued", 0),
         ]
         assert worker(store, clock, build_too, holder="other").run_next(10) == 2
-        return Built()
+        return BuildResult()
 
-    def build_too(task: Task) -> Built:
+    def build_too(task: Task) -> BuildResult:
         others.append(task.ticket.key.owner)
-        return Built()
+        return BuildResult()
 
     executor = worker(store, clock, build)
     executor.run_next(10)
@@ -324,10 +324,10 @@ def test_what_cannot_be_given_back_now_is_left_to_the_lease(store: SqlStore, clo
     add(store, "second")
     away = Meddling(store, release=raises(StoreUnavailable("the database is away")))
 
-    def build(task: Task) -> Built:
+    def build(task: Task) -> BuildResult:
         clock.advance(store.rules.heartbeat)
         executor.heartbeat.beat()
-        return Built()
+        return BuildResult()
 
     executor = worker(away, clock, build)
     executor.run_next(10)
@@ -345,10 +345,10 @@ def test_a_beat_under_way_is_not_refused_because_the_work_is_done(store: SqlStor
         assert settling.wait(PATIENCE_SECONDS)
         store.extend(beats)  # type: ignore[arg-type]
 
-    def build(_task: Task) -> Built:
+    def build(_task: Task) -> BuildResult:
         beating.start()
         assert sent.wait(PATIENCE_SECONDS)
-        return Built()
+        return BuildResult()
 
     executor = worker(
         Meddling(store, extend=extend),
@@ -373,8 +373,8 @@ def test_two_threads_that_hold_a_slot_in_turn_do_not_mix_their_leases(store: Sql
     heartbeat.hold(new, clock.monotonic())
     with pytest.raises(StopWork, match="lease_lost"):
         heartbeat.check(old[0])
-    heartbeat.note(old[0], Progress(done=99))
-    heartbeat.let_go(old)
+    heartbeat.record_progress(old[0], Progress(done=99))
+    heartbeat.stop_renewing(old)
     heartbeat.check(new[0])
     heartbeat.beat()
     assert cards(store).progress.done == 0

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from holdfast.catalog.file_records import LEASE
-from holdfast.catalog.repository import BaseSettings, Kind, OnDuplicate
-from holdfast.documents.add import Terms, Upload
+from holdfast.catalog.repository import BaseSettings, ItemKind, OnDuplicate
+from holdfast.documents.add import AddOptions, Upload
 from holdfast.engine.admission import Verdict
 from holdfast.engine.slot import Fault
 from holdfast.engine.states import Operation, Status
-from holdfast.errors import BadRequest, BaseFailed, NotNow, UnknownBase, UnknownItem
+from holdfast.errors import BadRequest, BaseFailed, StateConflict, UnknownBase, UnknownItem
 from tests.support.rig import Rig
 from tests.support.rig_audit import audit, audit_quiet
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from holdfast.documents.add import Reply
+    from holdfast.documents.add import ItemReply
     from tests.support.clock import FakeClock
 
 WHALES = b"# Whales\n\nThe blue whale eats krill.\n"
@@ -36,19 +36,19 @@ def rig(database_url: str, tmp_path: Path, clock: FakeClock) -> Iterator[Rig]:
     rig.close()
 
 
-def add(rig: Rig, name: str, content: bytes, *, parent: int = 0, **terms: Any) -> Reply:
-    return rig.library.adding.add(rig.base, [Upload(name, content, parent=parent)], Terms(**terms))[0]
+def add(rig: Rig, name: str, content: bytes, *, parent: int = 0, **terms: Any) -> ItemReply:
+    return rig.library.adder.add(rig.base, [Upload(name, content, parent=parent)], AddOptions(**terms))[0]
 
 
 def folder(rig: Rig, name: str, parent: int = 0) -> int:
     """Make a container without looking at any source."""
-    upload = Upload(name, kind=Kind.DIRECTORY, parent=parent)
-    (reply,) = rig.library.adding.add(rig.base, [upload], Terms(index=False))
+    upload = Upload(name, kind=ItemKind.DIRECTORY, parent=parent)
+    (reply,) = rig.library.adder.add(rig.base, [upload], AddOptions(index=False))
     assert reply.item is not None
     return reply.item
 
 
-def told(reply: Reply) -> tuple[Verdict, str]:
+def told(reply: ItemReply) -> tuple[Verdict, str]:
     return reply.verdict, reply.reason
 
 
@@ -56,7 +56,7 @@ def fail(rig: Rig) -> None:
     """Let the base fail."""
     problem = '{"code": "model_missing", "message": "The model is gone."}'
     rig.store.database.write(
-        lambda tx: tx.plain(f"UPDATE library_bases SET problem = '{problem}'"),  # noqa: S608
+        lambda tx: tx.run_sql(f"UPDATE library_bases SET problem = '{problem}'"),  # noqa: S608
         durable=True,
     )
 
@@ -103,7 +103,7 @@ def test_a_content_that_is_there_under_another_name_is_rejected_with_the_item_th
 
 
 def test_two_equal_contents_in_one_request_are_one_item(rig: Rig) -> None:
-    one, two = rig.library.adding.add(rig.base, [Upload("a.md", WHALES), Upload("b.md", WHALES)])
+    one, two = rig.library.adder.add(rig.base, [Upload("a.md", WHALES), Upload("b.md", WHALES)])
     assert one.accepted
     assert told(two) == (V.REJECTED, "content_exists")
     assert two.item == one.item
@@ -141,11 +141,11 @@ def test_rename_keeps_both_under_a_name_that_is_free(rig: Rig) -> None:
 
 
 def test_the_setting_of_the_base_decides_unless_the_request_does(rig: Rig) -> None:
-    base = rig.library.catalogue.create_base("other", BaseSettings(on_duplicate=OnDuplicate.REPLACE))
-    rig.library.adding.add(base, [Upload("a.md", WHALES)])
-    assert rig.library.adding.add(base, [Upload("a.md", STONES)])[0].accepted
-    reject = Terms(on_duplicate=OnDuplicate.REJECT)
-    assert told(rig.library.adding.add(base, [Upload("a.md", b"third")], reject)[0]) == (V.REJECTED, "name_taken")
+    base = rig.library.catalog.create_base("other", BaseSettings(on_duplicate=OnDuplicate.REPLACE))
+    rig.library.adder.add(base, [Upload("a.md", WHALES)])
+    assert rig.library.adder.add(base, [Upload("a.md", STONES)])[0].accepted
+    reject = AddOptions(on_duplicate=OnDuplicate.REJECT)
+    assert told(rig.library.adder.add(base, [Upload("a.md", b"third")], reject)[0]) == (V.REJECTED, "name_taken")
 
 
 def test_a_file_does_not_replace_a_folder_of_its_name(rig: Rig) -> None:
@@ -154,7 +154,7 @@ def test_a_file_does_not_replace_a_folder_of_its_name(rig: Rig) -> None:
 
 
 def test_fifty_identical_uploads_at_once_are_one_item_one_generation_and_one_job(rig: Rig) -> None:
-    replies: list[Reply] = []
+    replies: list[ItemReply] = []
     start = threading.Barrier(50)
 
     def upload() -> None:
@@ -176,7 +176,7 @@ def test_fifty_identical_uploads_at_once_are_one_item_one_generation_and_one_job
 
 
 def test_of_equal_contents_uploaded_at_once_under_many_names_one_is_kept(rig: Rig) -> None:
-    replies: list[Reply] = []
+    replies: list[ItemReply] = []
     start = threading.Barrier(8)
 
     def upload(number: int) -> None:
@@ -199,7 +199,7 @@ def test_without_auto_index_things_wait_until_they_are_asked_for(rig: Rig) -> No
     assert reply.item is not None
     assert rig.library.items.status(rig.base, reply.item) is Status.NOT_INDEXED
     assert rig.find("krill") == []
-    (asked,) = rig.library.requesting.ask(rig.base, [reply.item], Operation.INDEX)
+    (asked,) = rig.library.operations.request_operation(rig.base, [reply.item], Operation.INDEX)
     assert asked.accepted
     rig.work()
     assert rig.library.items.status(rig.base, reply.item) is Status.SUCCESS
@@ -207,8 +207,8 @@ def test_without_auto_index_things_wait_until_they_are_asked_for(rig: Rig) -> No
 
 
 def test_an_invalid_item_is_failed_and_has_no_job(rig: Rig) -> None:
-    bad = Upload("page", kind=Kind.URL, source="ftp://x", problem=Fault("bad_url", {"message": "Only http."}))
-    (reply,) = rig.library.adding.add(rig.base, [bad])
+    bad = Upload("page", kind=ItemKind.URL, source="ftp://x", problem=Fault("bad_url", {"message": "Only http."}))
+    (reply,) = rig.library.adder.add(rig.base, [bad])
     assert (told(reply), reply.job) == ((V.REJECTED, "bad_url"), None)
     assert reply.item is not None
     assert rig.library.items.status(rig.base, reply.item) is Status.FAILED
@@ -216,9 +216,9 @@ def test_an_invalid_item_is_failed_and_has_no_job(rig: Rig) -> None:
 
 
 def test_nothing_to_add_does_nothing(rig: Rig) -> None:
-    assert rig.library.adding.add(rig.base, []) == []
-    assert rig.library.removing.delete(rig.base, []) == []
-    assert rig.library.requesting.reindex(rig.base, []) == []
+    assert rig.library.adder.add(rig.base, []) == []
+    assert rig.library.remover.delete(rig.base, []) == []
+    assert rig.library.operations.reindex(rig.base, []) == []
 
 
 @pytest.mark.parametrize("name", ["", "  ", "a\0b", "x" * 1001, "half \ud800"])
@@ -248,7 +248,7 @@ def test_a_creation_that_fails_leaves_no_row_and_no_file(rig: Rig, monkeypatch: 
         with pytest.raises(RuntimeError):
             add(rig, "whales.md", WHALES)
     rig.clock.advance(LEASE)  # until then the error might have come after the commit
-    rig.library.files.settle(100)
+    rig.library.file_records.remove_due_files(100)
     assert (rig.count("items"), rig.count("owners"), files(rig)) == (0, 0, [])
     assert add(rig, "whales.md", WHALES).accepted
 
@@ -264,24 +264,24 @@ def test_nothing_is_added_to_a_failed_base_but_it_can_be_emptied(rig: Rig) -> No
         add(rig, "stones.md", STONES)
     assert reply.item is not None
     with pytest.raises(BaseFailed):
-        rig.library.requesting.reindex(rig.base, [reply.item])
+        rig.library.operations.reindex(rig.base, [reply.item])
     with pytest.raises(BaseFailed):
         rig.library.items.chunks(rig.base, reply.item)
-    assert rig.library.removing.delete(rig.base, [reply.item])[0].accepted
+    assert rig.library.remover.delete(rig.base, [reply.item])[0].accepted
     rig.work()
     audit(rig)
 
 
 def test_nothing_is_added_to_a_deleted_base_or_folder_or_into_a_file(rig: Rig) -> None:
     docs = folder(rig, "docs")
-    rig.library.removing.delete(rig.base, [docs])
+    rig.library.remover.delete(rig.base, [docs])
     with pytest.raises(UnknownItem):
         add(rig, "whales.md", WHALES, parent=docs)
     file = add(rig, "whales.md", WHALES).item
     assert file is not None
     with pytest.raises(BadRequest, match="only a folder"):
         add(rig, "stones.md", STONES, parent=file)
-    rig.store.database.write(lambda tx: tx.plain("UPDATE library_bases SET deleting = 1"), durable=True)
+    rig.store.database.write(lambda tx: tx.run_sql("UPDATE library_bases SET deleting = 1"), durable=True)
     with pytest.raises(UnknownBase):
         add(rig, "sand.md", b"sand")
 
@@ -295,7 +295,7 @@ def test_deleting_a_folder_deletes_all_below_it_and_nothing_else(rig: Rig) -> No
     below = add(rig, "whales.md", WHALES, parent=deep)
     beside = add(rig, "stones.md", STONES)
     rig.work()
-    (reply,) = rig.library.removing.delete(rig.base, [docs])
+    (reply,) = rig.library.remover.delete(rig.base, [docs])
     assert (told(reply), reply.status) == ((V.ACCEPTED, "delete"), Status.DELETING)
     assert rig.find("krill") == []
     assert [item.id for item in rig.library.items.children(rig.base)] == [beside.item]
@@ -314,21 +314,21 @@ def test_a_nested_selection_is_its_outermost_roots_each_once(rig: Rig) -> None:
     assert inner is not None
     assert other is not None
     rig.work()
-    replies = rig.library.removing.delete(rig.base, [inner, other, docs, docs, inner])
+    replies = rig.library.remover.delete(rig.base, [inner, other, docs, docs, inner])
     assert [reply.item for reply in replies] == [other, docs]
 
 
 def test_an_item_of_another_base_is_refused_and_nothing_is_deleted(rig: Rig) -> None:
     mine = add(rig, "whales.md", WHALES).item
-    other = rig.library.catalogue.create_base("other", BaseSettings())
-    (theirs,) = rig.library.adding.add(other, [Upload("stones.md", STONES)])
+    other = rig.library.catalog.create_base("other", BaseSettings())
+    (theirs,) = rig.library.adder.add(other, [Upload("stones.md", STONES)])
     assert mine is not None
     assert theirs.item is not None
     rig.work()
     with pytest.raises(UnknownItem, match=str(theirs.item)):
-        rig.library.removing.delete(rig.base, [mine, theirs.item])
+        rig.library.remover.delete(rig.base, [mine, theirs.item])
     with pytest.raises(UnknownItem):
-        rig.library.requesting.reindex(rig.base, [theirs.item])
+        rig.library.operations.reindex(rig.base, [theirs.item])
     with pytest.raises(UnknownItem):
         rig.library.items.chunks(rig.base, theirs.item)
     assert rig.find("krill")
@@ -338,7 +338,7 @@ def test_an_upload_during_deleting_is_a_new_item(rig: Rig) -> None:
     first = add(rig, "whales.md", WHALES).item
     assert first is not None
     rig.work()
-    rig.library.removing.delete(rig.base, [first])
+    rig.library.remover.delete(rig.base, [first])
     second = add(rig, "whales.md", WHALES)
     assert second.accepted
     assert second.item != first
@@ -350,8 +350,8 @@ def test_an_upload_during_deleting_is_a_new_item(rig: Rig) -> None:
 def test_deleting_twice_joins(rig: Rig) -> None:
     item = add(rig, "whales.md", WHALES).item
     assert item is not None
-    rig.library.removing.delete(rig.base, [item])
-    assert told(rig.library.removing.delete(rig.base, [item])[0]) == (V.JOINED, "already_deleting")
+    rig.library.remover.delete(rig.base, [item])
+    assert told(rig.library.remover.delete(rig.base, [item])[0]) == (V.JOINED, "already_deleting")
 
 
 def test_a_tree_larger_than_a_transaction_is_hidden_at_once_and_goes_in_bounded_ones(
@@ -360,7 +360,7 @@ def test_a_tree_larger_than_a_transaction_is_hidden_at_once_and_goes_in_bounded_
     monkeypatch.setattr("holdfast.documents.remove.LARGEST_BATCH", 10)
     docs = folder(rig, "docs")
     uploads = [Upload(f"{n}.md", f"# {n}\n\nkrill {n}".encode(), parent=docs) for n in range(40)]
-    rig.library.adding.add(rig.base, uploads)
+    rig.library.adder.add(rig.base, uploads)
     rig.work()
     sizes: list[int] = []
     real = rig.store.admit
@@ -370,7 +370,7 @@ def test_a_tree_larger_than_a_transaction_is_hidden_at_once_and_goes_in_bounded_
         return real(requests)
 
     monkeypatch.setattr(rig.store, "admit", seen)
-    rig.library.removing.delete(rig.base, [docs])
+    rig.library.remover.delete(rig.base, [docs])
     assert rig.find("krill") == []
     assert max(sizes) <= 10
     assert sum(sizes) >= 30
@@ -384,16 +384,16 @@ def test_a_tree_larger_than_a_transaction_is_hidden_at_once_and_goes_in_bounded_
 def test_a_delete_that_was_interrupted_is_finished_by_the_sweep(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("holdfast.documents.remove.LARGEST_BATCH", 10)
     docs = folder(rig, "docs")
-    rig.library.adding.add(rig.base, [Upload(f"{n}.md", f"krill {n}".encode(), parent=docs) for n in range(20)])
+    rig.library.adder.add(rig.base, [Upload(f"{n}.md", f"krill {n}".encode(), parent=docs) for n in range(20)])
     rig.work()
 
     def crash(*_: object) -> None:
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(rig.library.removing, "_ask", crash)
+        patch.setattr(rig.library.remover, "_request_clean_up", crash)
         with pytest.raises(KeyboardInterrupt):
-            rig.library.removing.delete(rig.base, [docs])
+            rig.library.remover.delete(rig.base, [docs])
     assert rig.find("krill") == []
     while rig.library.sweep(100):
         rig.work()
@@ -408,7 +408,7 @@ def test_reindex_builds_again_from_rest_and_wipes_nothing_first(rig: Rig) -> Non
     item = add(rig, "whales.md", WHALES).item
     assert item is not None
     rig.work()
-    (reply,) = rig.library.requesting.reindex(rig.base, [item])
+    (reply,) = rig.library.operations.reindex(rig.base, [item])
     assert (told(reply), reply.generation) == ((V.ACCEPTED, "reindex"), 2)
     assert [hit.generation for hit in rig.find("krill")] == [1]
     rig.work()
@@ -421,7 +421,7 @@ def test_reindex_is_rejected_for_a_root_that_is_not_at_rest_and_others_proceed(r
     docs = folder(rig, "docs")
     add(rig, "stones.md", STONES, parent=docs)
     assert resting is not None
-    busy, ready = rig.library.requesting.reindex(rig.base, [docs, resting])
+    busy, ready = rig.library.operations.reindex(rig.base, [docs, resting])
     assert (told(busy), busy.status) == ((V.REJECTED, "not_terminal"), Status.QUEUED)
     assert busy.job is not None
     assert rig.store.job(busy.job).outcome is None
@@ -434,15 +434,15 @@ def test_reindex_is_rejected_while_anything_below_is_being_deleted(rig: Rig) -> 
     inner = add(rig, "stones.md", STONES, parent=docs).item
     assert inner is not None
     rig.work()
-    rig.library.removing.delete(rig.base, [inner])
-    assert told(rig.library.requesting.reindex(rig.base, [docs])[0]) == (V.REJECTED, "being_deleted")
+    rig.library.remover.delete(rig.base, [inner])
+    assert told(rig.library.operations.reindex(rig.base, [docs])[0]) == (V.REJECTED, "being_deleted")
 
 
 def test_a_refused_reindex_writes_no_state(rig: Rig) -> None:
     item = add(rig, "whales.md", WHALES).item
     assert item is not None
     before = rig.owner("whales.md")
-    rig.library.requesting.reindex(rig.base, [item])
+    rig.library.operations.reindex(rig.base, [item])
     assert rig.owner("whales.md") == before
 
 
@@ -461,7 +461,7 @@ def test_a_container_stands_as_its_live_children_do(rig: Rig) -> None:
     rig.work()
     assert status(rig.base, docs) is Status.DEGRADED
     assert empty is not None
-    rig.library.removing.delete(rig.base, [empty])
+    rig.library.remover.delete(rig.base, [empty])
     assert status(rig.base, docs) is Status.SUCCESS
 
 
@@ -495,13 +495,13 @@ def test_chunks_are_refused_until_an_item_is_complete_and_while_something_in_it_
     docs = folder(rig, "docs")
     one = add(rig, "whales.md", WHALES, parent=docs).item
     assert one is not None
-    with pytest.raises(NotNow, match="queued"):
+    with pytest.raises(StateConflict, match="queued"):
         rig.library.items.chunks(rig.base, one)
     add(rig, "stones.md", STONES, parent=docs)
     rig.work()
     assert len(rig.library.items.chunks(rig.base, docs)) == 2
-    rig.library.removing.delete(rig.base, [one])
-    with pytest.raises(NotNow, match="being deleted"):
+    rig.library.remover.delete(rig.base, [one])
+    with pytest.raises(StateConflict, match="being deleted"):
         rig.library.items.chunks(rig.base, docs)
     with pytest.raises(UnknownItem):
         rig.library.items.chunks(rig.base, one)
@@ -521,12 +521,12 @@ def test_a_search_can_be_about_a_subtree_and_about_metadata(rig: Rig) -> None:
     ids = {}
     for name, (parent, metadata) in texts.items():
         upload = Upload(name, f"All about krill in {name}.".encode(), metadata, parent=parent)
-        ids[name] = rig.library.adding.add(rig.base, [upload])[0].item
+        ids[name] = rig.library.adder.add(rig.base, [upload])[0].item
     rig.work()
 
     def found(**about: Any) -> list[str]:
-        documents = rig.library.items.documents(rig.base, **about)
-        hits = rig.library.searching.search(rig.base, "krill", 10, documents=documents)
+        documents = rig.library.items.select_documents(rig.base, **about)
+        hits = rig.library.searcher.search(rig.base, "krill", 10, documents=documents)
         return sorted(hit.name for hit in hits)
 
     assert found() == ["here.md", "old.md", "there.md"]
@@ -546,6 +546,6 @@ def test_a_search_about_nothing_finds_nothing(rig: Rig) -> None:
     add(rig, "whales.md", WHALES)
     rig.work()
     docs = folder(rig, "docs")
-    documents = rig.library.items.documents(rig.base, below=[docs])
+    documents = rig.library.items.select_documents(rig.base, below=[docs])
     assert documents == []
-    assert rig.library.searching.search(rig.base, "krill", 10, documents=documents) == []
+    assert rig.library.searcher.search(rig.base, "krill", 10, documents=documents) == []

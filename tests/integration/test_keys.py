@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 from sqlalchemy import text
 
-from holdfast.auth.keys import Key, Keys
+from holdfast.auth.keys import KeyRepository, StoredKey
 from holdfast.auth.principal import Scope
 from holdfast.clock import Moment, micros
 from holdfast.errors import BadRequest, UnknownKey
@@ -27,24 +27,24 @@ HOUR = timedelta(hours=1)
 
 
 @pytest.fixture
-def keys(store: SqlStore) -> Keys:
-    return Keys(store.database)
+def keys(store: SqlStore) -> KeyRepository:
+    return KeyRepository(store.database)
 
 
 @pytest.fixture
-def elsewhere(database_url: str, clock: FakeClock, store: SqlStore) -> Iterator[Keys]:
+def elsewhere(database_url: str, clock: FakeClock, store: SqlStore) -> Iterator[KeyRepository]:
     """The same keys as another process sees them."""
     other = open_test_store(database_url, clock)
-    yield Keys(other.database)
+    yield KeyRepository(other.database)
     other.close()
 
 
-def opened(keys: Keys, secret: str | bytes) -> int | None:
+def opened(keys: KeyRepository, secret: str | bytes) -> int | None:
     key = keys.verify(secret)
     return key.id if key else None
 
 
-def test_a_secret_is_long_random_and_opens(keys: Keys) -> None:
+def test_a_secret_is_long_random_and_opens(keys: KeyRepository) -> None:
     key, secret = keys.create("laptop", Scope.WRITE, bases=[3, 1, 3])
     assert re.fullmatch(r"hf_[A-Za-z0-9_-]{43}", secret)
     assert secret[3:11] == key.prefix
@@ -54,7 +54,7 @@ def test_a_secret_is_long_random_and_opens(keys: Keys) -> None:
     assert keys.create("laptop", Scope.WRITE)[1] != secret
 
 
-def test_the_database_keeps_a_digest_and_not_the_secret(keys: Keys, store: SqlStore) -> None:
+def test_the_database_keeps_a_digest_and_not_the_secret(keys: KeyRepository, store: SqlStore) -> None:
     _, secret = keys.create("laptop", Scope.READ)
     with store.database.engine.connect() as connection:
         (row,) = connection.execute(text("SELECT * FROM access_keys")).all()
@@ -62,7 +62,7 @@ def test_the_database_keeps_a_digest_and_not_the_secret(keys: Keys, store: SqlSt
     assert not any(secret[12:] in str(cell) for cell in row)
 
 
-def test_what_is_no_secret_opens_nothing_and_raises_nothing(keys: Keys) -> None:
+def test_what_is_no_secret_opens_nothing_and_raises_nothing(keys: KeyRepository) -> None:
     _, secret = keys.create("laptop", Scope.ADMIN)
     wrong = [
         "", "hf_", "ключ", "Bearer ключ", secret[:-1], secret + "A", secret[:-1] + "ä", "\udcff" * 46,
@@ -76,14 +76,16 @@ def test_what_is_no_secret_opens_nothing_and_raises_nothing(keys: Keys) -> None:
     assert keys.verify(b"\xff\xfe" * 23) is None
 
 
-def test_the_shown_part_alone_opens_nothing(keys: Keys) -> None:
+def test_the_shown_part_alone_opens_nothing(keys: KeyRepository) -> None:
     key, secret = keys.create("laptop", Scope.READ)
     other = "hf_" + key.prefix + "x" * 35
     assert other != secret
     assert keys.verify(other) is None
 
 
-def test_a_revoked_key_opens_nothing_for_the_next_request_of_any_process(keys: Keys, elsewhere: Keys) -> None:
+def test_a_revoked_key_opens_nothing_for_the_next_request_of_any_process(
+    keys: KeyRepository, elsewhere: KeyRepository
+) -> None:
     key, secret = keys.create("laptop", Scope.READ)
     assert opened(keys, secret) == opened(elsewhere, secret) == key.id
     revoked = elsewhere.revoke(key.id)
@@ -91,7 +93,7 @@ def test_a_revoked_key_opens_nothing_for_the_next_request_of_any_process(keys: K
     assert opened(keys, secret) is opened(elsewhere, secret) is None
 
 
-def test_revoking_twice_keeps_the_first_time(keys: Keys, clock: FakeClock) -> None:
+def test_revoking_twice_keeps_the_first_time(keys: KeyRepository, clock: FakeClock) -> None:
     key, _ = keys.create("laptop", Scope.READ)
     first = keys.revoke(key.id)
     clock.advance(HOUR)
@@ -100,7 +102,7 @@ def test_revoking_twice_keeps_the_first_time(keys: Keys, clock: FakeClock) -> No
         keys.revoke(key.id + 1)
 
 
-def test_a_key_expires_by_the_clock_of_the_database(keys: Keys, clock: FakeClock) -> None:
+def test_a_key_expires_by_the_clock_of_the_database(keys: KeyRepository, clock: FakeClock) -> None:
     _, secret = keys.create("guest", Scope.READ, expires_at=Moment(clock.now() + micros(HOUR)))
     clock.advance(HOUR - timedelta(microseconds=1))
     assert keys.verify(secret)
@@ -108,83 +110,85 @@ def test_a_key_expires_by_the_clock_of_the_database(keys: Keys, clock: FakeClock
     assert keys.verify(secret) is None
 
 
-def test_all_keys_are_listed_also_those_that_open_nothing(keys: Keys, clock: FakeClock) -> None:
+def test_all_keys_are_listed_also_those_that_open_nothing(keys: KeyRepository, clock: FakeClock) -> None:
     first, _ = keys.create("first", Scope.READ, expires_at=clock.now())
     second, _ = keys.create("second", Scope.ADMIN, bases=[7])
     keys.revoke(second.id)
-    assert [key.name for key in keys.all()] == ["first", "second"]
-    assert keys.key(first.id) == first
+    assert [key.name for key in keys.list_all()] == ["first", "second"]
+    assert keys.get(first.id) == first
     with pytest.raises(UnknownKey):
-        keys.key(second.id + 1)
+        keys.get(second.id + 1)
 
 
-def test_once_there_was_a_key_everybody_needs_one(keys: Keys) -> None:
-    assert not keys.exist()
+def test_once_there_was_a_key_everybody_needs_one(keys: KeyRepository) -> None:
+    assert not keys.any_created()
     key, _ = keys.create("only", Scope.ADMIN)
     keys.revoke(key.id)
-    assert keys.exist()
+    assert keys.any_created()
 
 
 @pytest.mark.parametrize("name", ["", "  ", "x" * 201])
-def test_a_key_needs_a_name(keys: Keys, name: str) -> None:
+def test_a_key_needs_a_name(keys: KeyRepository, name: str) -> None:
     with pytest.raises(BadRequest):
         keys.create(name, Scope.READ)
 
 
-def test_a_key_for_no_base_is_refused_and_never_means_all(keys: Keys) -> None:
+def test_a_key_for_no_base_is_refused_and_never_means_all(keys: KeyRepository) -> None:
     with pytest.raises(BadRequest):
         keys.create("nothing", Scope.READ, bases=[])
-    assert keys.all() == []
+    assert keys.list_all() == []
 
 
 class TestLastUse:
-    def test_is_written_apart_from_requests(self, keys: Keys, clock: FakeClock) -> None:
+    def test_is_written_apart_from_requests(self, keys: KeyRepository, clock: FakeClock) -> None:
         key, secret = keys.create("laptop", Scope.READ)
         with statements() as seen:
             for _ in range(3):
                 keys.verify(secret)
         assert not [sql for sql in seen if "UPDATE" in sql.upper() or "INSERT" in sql.upper()]
-        assert keys.key(key.id).used_at is None
-        assert keys.note_uses() == 1
-        assert keys.key(key.id).used_at == clock.now()
-        assert keys.note_uses() == 0
+        assert keys.get(key.id).used_at is None
+        assert keys.flush_uses() == 1
+        assert keys.get(key.id).used_at == clock.now()
+        assert keys.flush_uses() == 0
 
-    def test_is_written_at_most_once_a_minute(self, keys: Keys, elsewhere: Keys, clock: FakeClock) -> None:
+    def test_is_written_at_most_once_a_minute(
+        self, keys: KeyRepository, elsewhere: KeyRepository, clock: FakeClock
+    ) -> None:
         key, secret = keys.create("laptop", Scope.READ)
         first = clock.now()
         use(keys, secret)
         clock.advance(timedelta(seconds=59))
         assert use(keys, secret) == 0, "nothing is gathered for it"
-        assert keys.key(key.id).used_at == first
+        assert keys.get(key.id).used_at == first
         clock.advance(timedelta(seconds=1))
         keys.verify(secret)
         clock.advance(timedelta(seconds=1))
         elsewhere.verify(secret)
-        keys.note_uses()
-        second = keys.key(key.id).used_at
-        elsewhere.note_uses()
-        assert keys.key(key.id).used_at == second == first + micros(timedelta(minutes=1))
+        keys.flush_uses()
+        second = keys.get(key.id).used_at
+        elsewhere.flush_uses()
+        assert keys.get(key.id).used_at == second == first + micros(timedelta(minutes=1))
 
-    def test_of_many_keys_is_one_statement(self, keys: Keys) -> None:
+    def test_of_many_keys_is_one_statement(self, keys: KeyRepository) -> None:
         made = [keys.create(f"key {number}", Scope.READ) for number in range(20)]
         for _, secret in made:
             keys.verify(secret)
-        assert keys.note_uses() == 20
-        assert all(key.used_at for key in keys.all())
+        assert keys.flush_uses() == 20
+        assert all(key.used_at for key in keys.list_all())
 
-    def test_of_what_opens_nothing_is_not_noted(self, keys: Keys) -> None:
+    def test_of_what_opens_nothing_is_not_noted(self, keys: KeyRepository) -> None:
         key, secret = keys.create("laptop", Scope.READ)
         keys.revoke(key.id)
         assert use(keys, secret) == 0
 
 
-def use(keys: Keys, secret: str) -> int:
+def use(keys: KeyRepository, secret: str) -> int:
     keys.verify(secret)
-    return keys.note_uses()
+    return keys.flush_uses()
 
 
-def test_a_key_shows_no_secret_when_it_is_printed(keys: Keys) -> None:
+def test_a_key_shows_no_secret_when_it_is_printed(keys: KeyRepository) -> None:
     key, secret = keys.create("laptop", Scope.READ)
-    assert isinstance(key, Key)
+    assert isinstance(key, StoredKey)
     assert secret[11:] not in repr(key)
     assert hashlib.sha256(secret.encode()).hexdigest() not in repr(key)

@@ -9,18 +9,18 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from holdfast.catalog.repository import BaseSettings
-from holdfast.documents.add import Terms, Upload
+from holdfast.documents.add import AddOptions, Upload
 from holdfast.engine.states import Status
 from holdfast.errors import Permanent, Transient, WorkError
 from holdfast.indexes.vector.index import VectorIndex
-from holdfast.llm.batches import HARMLESS
+from holdfast.llm.batches import PROBE_TEXT
 from holdfast.llm.openai import Endpoint, OpenAIProvider
-from holdfast.llm.paid_cache import REMEMBERED, Bill, Memos
-from holdfast.service.local import Local
-from holdfast.service.opening import me
+from holdfast.llm.paid_cache import MAX_CACHED_QUERIES, Charge, PaidAnswerCache
+from holdfast.service.local import LocalService
+from holdfast.service.opening import local_caller
 from holdfast.service.schemas import Answer
 from holdfast.settings import Settings
-from holdfast.wiring import prices
+from holdfast.wiring import prices_by_model
 from tests.support import paid_provider
 from tests.support.paid_provider import (
     BAD_KEY,
@@ -78,10 +78,10 @@ def make(database_url: str, tmp_path: Path, clock: FakeClock, paid: PaidProvider
 
 def rows(rig: Rig) -> list[tuple[Any, ...]]:
     with rig.store.database.reading() as tx:
-        return tx.plain("SELECT kind, owner, paid, texts, tokens_in, price FROM library_ledger ORDER BY id")
+        return tx.run_sql("SELECT kind, owner, paid, texts, tokens_in, price FROM library_ledger ORDER BY id")
 
 
-def charge(memos: Memos, rig: Rig, bill: Bill) -> None:
+def charge(memos: PaidAnswerCache, rig: Rig, bill: Charge) -> None:
     memos.settle([(row, bill) for row in memos.reserve(rig.base, [(None, bill)])])
 
 
@@ -100,7 +100,7 @@ def test_what_was_paid_and_what_was_spared_have_their_price(make: Make, paid: Pa
     tokens = paid.bill.tokens
     assert tokens > 0
     rig.index("two.md", WHALES + " ")  # the same text again
-    balance = rig.library.memos.account(rig.base.key)
+    balance = rig.library.paid_cache.summarize_base(rig.base.key)
     assert (balance.spent.texts, balance.spent.tokens_in) == (1, tokens)
     assert balance.spent.price == pytest.approx(tokens * 2.0 / MILLION)
     assert (balance.saved.texts, balance.saved.tokens_in) == (1, tokens)
@@ -112,16 +112,16 @@ def test_a_new_price_changes_nothing_that_was_paid_before(make: Make, paid: Paid
     rig = make()
     rig.index("one.md", WHALES)
     tokens = paid.bill.tokens
-    dearer = Memos(rig.store.database, prices(Settings(**PRICED | {"embedding_price": 10.0})))
-    charge(dearer, rig, Bill(kind="query", model="embedder@1", texts=1, tokens_in=tokens))
-    assert dearer.account(rig.base.key).spent.price == pytest.approx(tokens * (2.0 + 10.0) / MILLION)
+    dearer = PaidAnswerCache(rig.store.database, prices_by_model(Settings(**PRICED | {"embedding_price": 10.0})))
+    charge(dearer, rig, Charge(kind="query", model="embedder@1", texts=1, tokens_in=tokens))
+    assert dearer.summarize_base(rig.base.key).spent.price == pytest.approx(tokens * (2.0 + 10.0) / MILLION)
 
 
 def test_without_a_price_only_tokens_are_told(make: Make, paid: PaidProvider) -> None:
     rig = make(settings={})
     rig.index("one.md", WHALES)
     rig.index("two.md", WHALES + " ")
-    balance = rig.library.memos.account(rig.base.key)
+    balance = rig.library.paid_cache.summarize_base(rig.base.key)
     assert (balance.spent.price, balance.spent.unpriced) == (None, 1)
     assert (balance.saved.price, balance.saved.unpriced) == (None, 1)
     assert balance.spent.tokens_in == balance.saved.tokens_in == paid.bill.tokens
@@ -130,13 +130,13 @@ def test_without_a_price_only_tokens_are_told(make: Make, paid: PaidProvider) ->
 def test_a_sum_tells_how_much_of_it_has_no_price(make: Make) -> None:
     rig = make()
     for model, tokens in (("embedder@1", 500_000), ("embedder@2", 500_000), ("unheard-of@1", 7)):
-        charge(rig.library.memos, rig, Bill(kind="query", model=model, texts=3, tokens_in=tokens))
-    charge(rig.library.memos, rig, Bill(kind="extraction", model="unheard-of@1", texts=1, price=0.5))
-    balance = rig.library.memos.account(rig.base.key)
+        charge(rig.library.paid_cache, rig, Charge(kind="query", model=model, texts=3, tokens_in=tokens))
+    charge(rig.library.paid_cache, rig, Charge(kind="extraction", model="unheard-of@1", texts=1, price=0.5))
+    balance = rig.library.paid_cache.summarize_base(rig.base.key)
     assert balance.spent.price == pytest.approx(2.5)
     assert (balance.spent.texts, balance.spent.unpriced) == (10, 3)
     assert (balance.saved.texts, balance.saved.price) == (0, None)
-    assert rig.library.memos.account("999").spent.texts == 0
+    assert rig.library.paid_cache.summarize_base("999").spent.texts == 0
 
 
 def test_a_language_model_is_paid_for_what_it_reads_and_for_what_it_writes(
@@ -145,13 +145,15 @@ def test_a_language_model_is_paid_for_what_it_reads_and_for_what_it_writes(
     priced = {"chat_url": "http://model", "chat_model": "speaker", "chat_price_read": 1.0, "chat_price_written": 5.0}
     rig = QuestionRig(database_url, tmp_path / "blobs", clock, paid, settings=priced)
     rig.index("one.md", sections(3))
-    spent = {one.kind: one for one in rig.library.memos.account(rig.base.key).kinds_spent}
+    spent = {one.kind: one for one in rig.library.paid_cache.summarize_base(rig.base.key).kinds_spent}
     asked = spent["questions"]
     assert asked.tokens_out > 0
     assert asked.price == pytest.approx((asked.tokens_in * 1.0 + asked.tokens_out * 5.0) / MILLION)
     assert (spent["embedding"].price, spent["embedding"].unpriced) == (None, 3)  # that model has none
     rig.index("two.md", sections(3) + " ")
-    (spared,) = [one for one in rig.library.memos.account(rig.base.key).kinds_saved if one.kind == "questions"]
+    (spared,) = [
+        one for one in rig.library.paid_cache.summarize_base(rig.base.key).kinds_saved if one.kind == "questions"
+    ]
     assert (spared.tokens_in, spared.tokens_out) == (asked.tokens_in, asked.tokens_out)
     assert spared.price == pytest.approx(asked.price)
     rig.close()
@@ -169,7 +171,7 @@ def test_a_query_is_paid_by_its_base_and_for_no_document(make: Make, paid: PaidP
     document, query = rows(rig)
     assert document[:2] == ("embedding", rig.slot("one.md", "vector").owner)
     assert query == ("query", None, 1, 1, tokens, pytest.approx(tokens * 2.0 / MILLION))
-    assert rig.library.memos.account(rig.base.key).spent.tokens_in == paid.bill.tokens
+    assert rig.library.paid_cache.summarize_base(rig.base.key).spent.tokens_in == paid.bill.tokens
 
 
 def test_a_query_that_was_asked_lately_is_not_paid_again(make: Make, paid: PaidProvider) -> None:
@@ -177,7 +179,7 @@ def test_a_query_that_was_asked_lately_is_not_paid_again(make: Make, paid: PaidP
     rig.index("one.md", WHALES)
     for _ in range(5):
         assert rig.find("what do whales eat", "vector")
-        rig.library.searching.search(rig.base, "what do whales eat")
+        rig.library.searcher.search(rig.base, "what do whales eat")
     assert paid.bill.texts["what do whales eat"] == 1
     assert [row[0] for row in rows(rig)] == ["embedding", "query"]
 
@@ -194,16 +196,16 @@ def test_indexes_that_share_a_model_share_what_a_query_cost(
 
 
 def test_only_so_many_queries_are_remembered_and_the_oldest_goes_first(make: Make) -> None:
-    memos = make().library.memos
+    memos = make().library.paid_cache
     asked: list[int] = []
 
     def ask(number: int) -> int:
         asked.append(number)
         return -number
 
-    for number in [*range(REMEMBERED), 0, REMEMBERED, 0, 1]:
-        assert memos.remembered(number, lambda number=number: ask(number)) == -number  # type: ignore[misc]
-    assert asked == [*range(REMEMBERED), REMEMBERED, 1]
+    for number in [*range(MAX_CACHED_QUERIES), 0, MAX_CACHED_QUERIES, 0, 1]:
+        assert memos.get_query_answer(number, lambda number=number: ask(number)) == -number  # type: ignore[misc]
+    assert asked == [*range(MAX_CACHED_QUERIES), MAX_CACHED_QUERIES, 1]
 
 
 def test_a_query_that_failed_is_not_remembered(make: Make, paid: PaidProvider) -> None:
@@ -215,7 +217,10 @@ def test_a_query_that_failed_is_not_remembered(make: Make, paid: PaidProvider) -
         index.find(recipe, "what do whales eat", 5)
     assert failed.value.code == "provider_busy"
     assert [row[0] for row in rows(rig)] == ["embedding", "query"]  # the probe alone, which was answered
-    assert (paid.bill.texts[HARMLESS], rig.library.memos.account(rig.base.key).spent.tokens_in) == (1, paid.bill.tokens)
+    assert (paid.bill.texts[PROBE_TEXT], rig.library.paid_cache.summarize_base(rig.base.key).spent.tokens_in) == (
+        1,
+        paid.bill.tokens,
+    )
     paid.refuses.clear()
     assert index.find(recipe, "what do whales eat", 5)
 
@@ -238,14 +243,14 @@ def test_each_base_has_its_own_budget_for_queries(make: Make) -> None:
     rig = make(budget_tokens=16)
     rig.index("one.md", WHALES)
     index, _ = vectors(rig)
-    other = rig.library.catalogue.create_base("other", BaseSettings(indexes=("vector",)))
-    rig.library.adding.put(other, [Upload("two.md", WHALES.encode())])
+    other = rig.library.catalog.create_base("other", BaseSettings(indexes=("vector",)))
+    rig.library.adder.put(other, [Upload("two.md", WHALES.encode())])
     rig.work()
-    recipe = rig.library.catalogue.recipe(other, "vector", index.spec(other))
-    before = rig.library.memos.account(other.key).spent.texts
+    recipe = rig.library.catalog.get_or_create_recipe(other, "vector", index.spec(other))
+    before = rig.library.paid_cache.summarize_base(other.key).spent.texts
     assert index.find(recipe, LONG, 5)
-    assert rig.library.memos.account(other.key).spent.texts == before + 1
-    assert rig.library.memos.payer(recipe.id).name == "other"
+    assert rig.library.paid_cache.summarize_base(other.key).spent.texts == before + 1
+    assert rig.library.paid_cache.find_paying_base(recipe.id).name == "other"
 
 
 def test_a_query_that_costs_nothing_is_on_no_ledger(database_url: str, tmp_path: Path, clock: FakeClock) -> None:
@@ -290,7 +295,7 @@ def speak(request: dict[str, Any]) -> str:
 def entries(rig: Rig) -> list[tuple[str, int, int, int]]:
     """Read what was paid: kind, texts, tokens, and whether they are estimated."""
     with rig.store.database.reading() as tx:
-        return tx.plain(
+        return tx.run_sql(
             "SELECT kind, texts, tokens_in + tokens_out, estimated FROM library_ledger WHERE paid = 1 ORDER BY id"
         )
 
@@ -299,7 +304,7 @@ def test_the_ledger_agrees_with_the_provider_after_a_mixed_run(
     asking: Callable[..., Rig], paid: PaidProvider, clock: FakeClock
 ) -> None:
     rig = asking(embeds=True, indexes=("vector", "fulltext", "questions"))
-    front = Local(rig.library, me()).asking
+    front = LocalService(rig.library, local_caller()).asking
     paid.next(SHORT)  # billed, and of no use
     rig.index("one.md", sections(5))
     clock.advance(timedelta(minutes=1))
@@ -321,14 +326,14 @@ def test_the_ledger_agrees_with_the_provider_after_a_mixed_run(
     assert [one[3] for one in (*reported, query, aborted)] == [0] * (len(found) - 1) + [1]
     assert sum(tokens for _, _, tokens, _ in reported) == whole
     assert sum(tokens for _, _, tokens, _ in found) == pytest.approx(paid.bill.tokens, rel=0.2)
-    assert rig.library.memos.account(rig.base.key).spent.estimated == aborted[2] > 0
+    assert rig.library.paid_cache.summarize_base(rig.base.key).spent.estimated == aborted[2] > 0
 
 
 @pytest.mark.parametrize("way", ["ask", "stream"])
 def test_an_answer_beyond_the_budget_is_not_asked_for(asking: Callable[..., Rig], paid: PaidProvider, way: str) -> None:
     rig = asking(budget_tokens=50)
     rig.index("one.md", sections(3))
-    front = Local(rig.library, me()).asking
+    front = LocalService(rig.library, local_caller()).asking
     with pytest.raises(Permanent) as refused:
         list(getattr(front, way)("shelf", "What is the krill of part 1?"))
     assert refused.value.code == "budget_spent"
@@ -338,7 +343,7 @@ def test_an_answer_beyond_the_budget_is_not_asked_for(asking: Callable[..., Rig]
 def test_answers_at_the_same_time_share_the_budget(asking: Callable[..., Rig], paid: PaidProvider) -> None:
     rig = asking(budget_tokens=3_500)  # the prompt and the longest answer of one question, and not of two
     rig.index("one.md", sections(3))
-    front = Local(rig.library, me()).asking
+    front = LocalService(rig.library, local_caller()).asking
     said: list[str] = []
     paid.stall()
     first = Thread(target=lambda: said.append(front.ask("shelf", "What is the krill of part 1?").text))
@@ -367,7 +372,7 @@ def test_a_failed_answer_is_on_the_ledger_if_it_may_be_billed(
     rig.index("one.md", sections(3))
     paid.next(fault, BAD_KEY)  # the probe after it costs nothing
     with pytest.raises(WorkError):
-        list(Local(rig.library, me()).asking.stream("shelf", "What is the krill of part 1?"))
+        list(LocalService(rig.library, local_caller()).asking.stream("shelf", "What is the krill of part 1?"))
     assert [(kind, tokens > 0) for kind, _, tokens, _ in entries(rig)] == [("answer", True)] * kept
 
 
@@ -377,12 +382,12 @@ def test_a_provider_that_does_not_count_is_paid_by_estimate(
     monkeypatch.setattr(paid_provider, "_usage", lambda *_: {})
     rig = asking(embeds=True, indexes=("vector",))
     rig.index("one.md", sections(3))
-    Local(rig.library, me()).asking.ask("shelf", "What is the krill of part 1?")
+    LocalService(rig.library, local_caller()).asking.ask("shelf", "What is the krill of part 1?")
     found = entries(rig)
     assert {(kind, tokens > 0, estimated) for kind, _, tokens, estimated in found} == {
         (kind, True, 1) for kind in ("embedding", "query", "answer")
     }
-    usage = Local(rig.library, me()).accounts.usage("shelf").spent
+    usage = LocalService(rig.library, local_caller()).accounts.usage("shelf").spent
     assert usage.estimated == usage.tokens_in + usage.tokens_out == sum(tokens for _, _, tokens, _ in found)
     assert usage.tokens_out > 0
     assert usage.estimated == pytest.approx(paid.bill.tokens, rel=0.5)  # the provider counts in another way
@@ -402,13 +407,13 @@ def test_a_probe_of_a_base_that_is_repaired_is_on_its_ledger(make: Make, paid: P
 
 def costs(rig: Rig) -> list[tuple[str, float]]:
     """Read the refused requests: the reason, and what each would have cost."""
-    found = Local(rig.library, me()).accounts.duplicates("shelf").items
+    found = LocalService(rig.library, local_caller()).accounts.duplicates("shelf").items
     return [(one.reason, one.cost) for one in reversed(found)]
 
 
 def copy(rig: Rig, text: str) -> None:
     """Upload the same content under another name, which is refused."""
-    (reply,) = rig.library.adding.add(rig.base, [Upload("copy.md", text.encode())], Terms())
+    (reply,) = rig.library.adder.add(rig.base, [Upload("copy.md", text.encode())], AddOptions())
     assert reply.reason == "content_exists"
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from holdfast.catalog import file_statements, orphan_blobs, recipe_statements, repository
 from holdfast.catalog.file_records import FileRecords
-from holdfast.catalog.orphan_blobs import Leftovers
+from holdfast.catalog.orphan_blobs import OrphanBlobCollector
 from holdfast.documents import add as adding
 from holdfast.engine.states import Operation, Status
 from holdfast.errors import StoreError
@@ -60,7 +60,7 @@ def rig(database_url: str, tmp_path: Path, clock: FakeClock, provider: Changing)
 
 def orphan(rig: Rig, content: bytes = b"nobody's") -> str:
     """Write a blob as an upload does that is killed before its row."""
-    with rig.library.blobs.putting() as put:
+    with rig.library.blobs.write_batch() as put:
         return put(io.BytesIO(content)).name
 
 
@@ -81,10 +81,10 @@ def test_a_file_that_no_row_names_goes_when_it_is_old(rig: Rig, clock: FakeClock
     left = orphan(rig)
     for name in (named, left):
         age(rig, clock, name, DAY - timedelta(seconds=1))
-    assert rig.library.leftovers.sweep(500) == 0
+    assert rig.library.orphan_blobs.sweep(500) == 0
     assert files(rig) == sorted([named, left])
     clock.advance(timedelta(seconds=2))
-    assert rig.library.leftovers.sweep(500) == 1
+    assert rig.library.orphan_blobs.sweep(500) == 1
     assert files(rig) == [named]
     rig.work()
     rig.sweep()
@@ -96,7 +96,7 @@ def test_a_file_that_was_never_finished_goes_when_it_is_old(rig: Rig, clock: Fak
     for name, old in (("new.part", timedelta()), ("old.part", 2 * DAY)):
         (rig.folder / name).write_bytes(b"half")
         age(rig, clock, name, old)
-    assert rig.library.leftovers.sweep(500) == 1
+    assert rig.library.orphan_blobs.sweep(500) == 1
     assert files(rig) == ["new.part"]
 
 
@@ -107,7 +107,7 @@ def test_files_are_looked_at_in_bounded_portions_until_all_were_seen(rig: Rig, c
     gone = []
     for _ in range(4):
         before = len(files(rig))
-        rig.library.leftovers.sweep(10)
+        rig.library.orphan_blobs.sweep(10)
         gone.append(before - len(files(rig)))
     assert gone == [10, 10, 5, 0]
 
@@ -119,7 +119,7 @@ def test_an_upload_that_is_swept_before_its_row_is_refused_and_can_be_made_again
 
     def late(write: Any) -> Any:
         clock.jump(365 * DAY)  # an administrator sets the clock: everything looks old
-        assert rig.library.leftovers.sweep(500) == 1
+        assert rig.library.orphan_blobs.sweep(500) == 1
         return admit(write)
 
     with monkeypatch.context() as patch:
@@ -139,7 +139,7 @@ def test_without_the_refusal_a_row_would_name_a_file_that_is_not_there(
 
     def late(write: Any) -> Any:
         clock.jump(365 * DAY)
-        rig.library.leftovers.sweep(500)
+        rig.library.orphan_blobs.sweep(500)
         return admit(write)
 
     monkeypatch.setattr(rig.store, "admit_with", late)
@@ -157,7 +157,9 @@ def test_a_row_that_is_being_written_is_waited_for(rig: Rig, clock: FakeClock, m
     def between(tx: Any, names: Any) -> None:
         check(tx, names)
         clock.jump(365 * DAY)
-        sweeping.append(Meanwhile(rig, lambda: Leftovers(rig.store.database, rig.library.files, clock).sweep(500)))
+        sweeping.append(
+            Meanwhile(rig, lambda: OrphanBlobCollector(rig.store.database, rig.library.file_records, clock).sweep(500))
+        )
 
     with monkeypatch.context() as patch:
         patch.setattr(adding, "refuse_condemned", between)
@@ -182,7 +184,9 @@ def test_without_the_lock_or_the_second_look_that_file_would_go(
     def between(tx: Any, names: Any) -> None:
         check(tx, names)
         clock.jump(365 * DAY)
-        sweeping.append(Meanwhile(rig, lambda: Leftovers(rig.store.database, rig.library.files, clock).sweep(500)))
+        sweeping.append(
+            Meanwhile(rig, lambda: OrphanBlobCollector(rig.store.database, rig.library.file_records, clock).sweep(500))
+        )
 
     if guard == "lock":
         lock = "HOLD_BASES = select(bases.c.id).order_by(bases.c.id).with_for_update(key_share=True)"
@@ -198,7 +202,7 @@ def test_without_the_lock_or_the_second_look_that_file_would_go(
 
         monkeypatch.setattr(orphan_blobs, "_unnamed", first_only)
     monkeypatch.setattr(adding, "refuse_condemned", between)
-    monkeypatch.setattr(FileRecords, "settle", lambda *_: 0)  # as if an earlier version had written the file
+    monkeypatch.setattr(FileRecords, "remove_due_files", lambda *_: 0)  # as if an earlier version had written the file
     rig.put("whales.md", WHALES)
     sweeping[0].end()
     assert files(rig) != Manifest(rig).blobs
@@ -211,15 +215,15 @@ BLIND = '_unneeded = and_(recipes.c.id == number("recipe"))'
 
 
 def recipes(rig: Rig, kind: str = "vector") -> list[Recipe]:
-    return rig.library.catalogue.recipes(rig.base.key, kind)
+    return rig.library.catalog.recipes(rig.base.key, kind)
 
 
 def go_round(rig: Rig, times: int = 1) -> None:
     """Let all indexes be looked through, from the first to the last."""
     for _ in range(times):
-        rig.library.indexes._round = iter(())
-        rig.library.indexes.audit(500)
-        while next(rig.library.indexes._round, None) is not None:
+        rig.library.indexes._maintenance = iter(())
+        rig.library.indexes.maintain(500)
+        while next(rig.library.indexes._maintenance, None) is not None:
             pass
 
 
@@ -227,7 +231,7 @@ def tables(rig: Rig) -> set[str]:
     sqlite = rig.store.database.engine.dialect.name == "sqlite"
     sql = "SELECT name FROM sqlite_master" if sqlite else "SELECT tablename FROM pg_tables"
     with rig.store.database.reading() as tx:
-        return {name for (name,) in tx.plain(sql)}
+        return {name for (name,) in tx.run_sql(sql)}
 
 
 def test_rows_table_and_name_of_a_recipe_that_nobody_uses_go(rig: Rig, clock: FakeClock, provider: Changing) -> None:
@@ -271,7 +275,7 @@ def test_a_recipe_stays_while_its_index_is_at_work(
     rig.ask("whales.md", Operation.FORCE)
     rig.worker.run_next(1)  # the content
     provider.name = "second"
-    rig.store.database.write(lambda tx: tx.plain("UPDATE slots SET recipe = NULL"), durable=False)
+    rig.store.database.write(lambda tx: tx.run_sql("UPDATE slots SET recipe = NULL"), durable=False)
     go_round(rig, 3)
     assert recipes(rig) == [old] == live(rig)
     doom_blindly(rig, old, monkeypatch)
@@ -286,7 +290,7 @@ def test_a_recipe_stays_while_its_index_is_at_work(
 def live(rig: Rig) -> list[Recipe]:
     """Return the recipes by which rows may be made."""
     with rig.store.database.reading() as tx:
-        ids = {id_ for (id_,) in tx.plain("SELECT id FROM library_recipes WHERE doomed_at IS NULL")}
+        ids = {id_ for (id_,) in tx.run_sql("SELECT id FROM library_recipes WHERE doomed_at IS NULL")}
     return [one for one in recipes(rig) if one.id in ids]
 
 
@@ -294,7 +298,7 @@ def doom_blindly(rig: Rig, recipe: Recipe, monkeypatch: pytest.MonkeyPatch) -> N
     """Doom a recipe as by a look that was taken before anybody used it."""
     with monkeypatch.context() as patch:
         patch.setattr(repository, "sql", changed(recipe_statements, {NEEDED: BLIND}))
-        rig.library.catalogue.doom(recipe)
+        rig.library.catalog.doom(recipe)
 
 
 def test_a_build_that_began_before_its_recipe_was_doomed_is_whole(
@@ -329,16 +333,16 @@ def test_a_row_that_a_late_worker_writes_outside_for_a_doomed_recipe_goes_too(
     rig: Rig, tmp_path: Path, clock: FakeClock
 ) -> None:
     outside = install(rig, tmp_path / "outside.db")
-    base = rig.library.catalogue.create_base("other", repository.BaseSettings(indexes=("outside",)))
-    recipe = rig.library.catalogue.recipe(base, "outside", {"words": 0})
+    base = rig.library.catalog.create_base("other", repository.BaseSettings(indexes=("outside",)))
+    recipe = rig.library.catalog.get_or_create_recipe(base, "outside", {"words": 0})
     go_round(rig, 2)
-    assert rig.library.catalogue.unused(recipe)
+    assert rig.library.catalog.unused(recipe)
     outside._run("INSERT INTO rows VALUES (?, ?, ?)", recipe.id, 77, "late")
     go_round(rig)
     assert outside.scan(recipe, 0, 10) == []
     clock.advance(DAY)
     go_round(rig)
-    assert rig.library.catalogue.recipes(base.key, "outside") == []
+    assert rig.library.catalog.recipes(base.key, "outside") == []
 
 
 def test_an_index_that_cannot_be_tended_now_holds_up_nothing_else(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -368,8 +372,8 @@ def test_the_rows_of_an_unused_recipe_go_in_bounded_portions(
     total = len(index.scan(old, 0, 1000))
     assert total >= 12
     left = [total]
-    rig.library.indexes._round = iter(())
+    rig.library.indexes._maintenance = iter(())
     while left[-1]:
-        rig.library.indexes.audit(5)
+        rig.library.indexes.maintain(5)
         left.append(len(index.scan(old, 0, 1000)))
     assert max(before - after for before, after in pairwise(left)) == 5

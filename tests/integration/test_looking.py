@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from holdfast.catalog.repository import Kind
+from holdfast.catalog.repository import ItemKind
 from holdfast.documents.add import Upload
-from holdfast.documents.source_sync import World
+from holdfast.documents.source_sync import SourceAccess
 from holdfast.engine.states import Operation, Status
 from holdfast.errors import BadRequest, Permanent
 from holdfast.sources.address_policy import Reach
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 @pytest.fixture
 def rig(database_url: str, tmp_path: Path, clock: FakeClock) -> Iterator[Rig]:
     rig = Rig(database_url, tmp_path / "blobs", clock, indexes=("fulltext",))
-    rig.library.world = World(reach=Reach.parse("127.0.0.1"))
+    rig.library.source_policy = SourceAccess(reach=Reach.parse("127.0.0.1"))
     rig.indexers = rig.library.indexers()
     rig.worker = rig.hire("worker")
     yield rig
@@ -55,7 +55,7 @@ def write(path: Path, text: str) -> None:
 
 
 def shelve(rig: Rig, root: Path) -> int:
-    (reply,) = rig.library.adding.add(rig.base, [Upload("books", kind=Kind.DIRECTORY, source=str(root))])
+    (reply,) = rig.library.adder.add(rig.base, [Upload("books", kind=ItemKind.DIRECTORY, source=str(root))])
     assert reply.accepted
     assert reply.item is not None
     rig.work()
@@ -63,7 +63,7 @@ def shelve(rig: Rig, root: Path) -> int:
 
 
 def look(rig: Rig, item: int) -> None:
-    assert rig.library.requesting.look(rig.base, [item])[0].accepted
+    assert rig.library.operations.refresh(rig.base, [item])[0].accepted
     rig.work()
     while rig.library.sweep(100):
         rig.work()
@@ -108,7 +108,7 @@ def test_a_second_look_touches_no_unchanged_row(rig: Rig, books: Path, monkeypat
     def rows() -> object:
         with rig.store.database.reading() as tx:
             return [
-                tx.plain(f"SELECT * FROM {table} WHERE {condition} ORDER BY id")  # noqa: S608
+                tx.run_sql(f"SELECT * FROM {table} WHERE {condition} ORDER BY id")  # noqa: S608
                 for table, condition in (
                     ("library_items", "name <> 'books'"),
                     ("library_chunks", "1 = 1"),
@@ -163,7 +163,7 @@ def test_a_file_that_becomes_a_folder_and_a_folder_that_becomes_a_file(rig: Rig,
 def test_a_folder_that_is_not_there_deletes_nothing_and_is_tried_again(rig: Rig, books: Path, clock: FakeClock) -> None:
     item = shelve(rig, books)
     books.rename(books.with_name("elsewhere"))
-    rig.library.requesting.look(rig.base, [item])
+    rig.library.operations.refresh(rig.base, [item])
     rig.work()
     assert len(rig.find("krill")) == 1
     assert rig.library.items.status(rig.base, item) is Status.INDEXING  # it waits
@@ -197,7 +197,7 @@ def test_a_file_that_cannot_be_read_is_a_failed_item_until_it_can(
 def test_reindex_of_a_folder_looks_again_and_indexes_also_what_did_not_change(rig: Rig, books: Path) -> None:
     item = shelve(rig, books)
     write(books / "sand.md", "# Sand\n\nQuartz is common.\n")
-    (reply,) = rig.library.requesting.reindex(rig.base, [item])
+    (reply,) = rig.library.operations.reindex(rig.base, [item])
     assert reply.accepted
     assert len(rig.find("krill")) == 1  # nothing is wiped first
     rig.work()
@@ -211,7 +211,7 @@ def test_reindex_of_a_nested_folder_looks_only_there(rig: Rig, books: Path) -> N
     deep = next(one.item.id for one in rig.library.items.tree(rig.base, item) if one.item.name == "deep")
     write(books / "deep" / "sand.md", "# Sand\n\nQuartz is common.\n")
     write(books / "beside.md", "# Beside\n\nBasalt is dark.\n")
-    assert rig.library.requesting.reindex(rig.base, [deep])[0].accepted
+    assert rig.library.operations.reindex(rig.base, [deep])[0].accepted
     rig.work()
     assert [hit.generation for hit in rig.find("granite")] == [2]
     assert [hit.generation for hit in rig.find("krill")] == [1]
@@ -223,15 +223,15 @@ def test_no_child_is_created_under_a_folder_that_is_being_deleted(
 ) -> None:
     item = shelve(rig, books)
     write(books / "sand.md", "# Sand\n\nQuartz is common.\n")
-    rig.library.requesting.look(rig.base, [item])
-    real = rig.library.adding.add
+    rig.library.operations.refresh(rig.base, [item])
+    real = rig.library.adder.add
 
     def deleted_meanwhile(*args: object, **more: object) -> object:
-        monkeypatch.setattr(rig.library.adding, "add", real)
-        rig.library.removing.delete(rig.base, [item])
+        monkeypatch.setattr(rig.library.adder, "add", real)
+        rig.library.remover.delete(rig.base, [item])
         return real(*args, **more)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(rig.library.adding, "add", deleted_meanwhile)
+    monkeypatch.setattr(rig.library.adder, "add", deleted_meanwhile)
     rig.work()
     while rig.library.sweep(100):
         rig.work()
@@ -244,11 +244,11 @@ def test_a_look_that_was_taken_over_brings_nothing_old(
 ) -> None:
     item = shelve(rig, books)
     write(books / "whales.md", "# Whales\n\nThe old text tells of squid.\n")
-    rig.library.requesting.look(rig.base, [item])
-    real = rig.library.adding.add
+    rig.library.operations.refresh(rig.base, [item])
+    real = rig.library.adder.add
 
     def overtaken(*args: object, **more: object) -> object:
-        monkeypatch.setattr(rig.library.adding, "add", real)
+        monkeypatch.setattr(rig.library.adder, "add", real)
         uploads = list(args[1])  # type: ignore[call-overload]
         content = (books / "whales.md").read_bytes()
         write(books / "whales.md", "# Whales\n\nThe new text tells of plankton and more.\n")
@@ -258,14 +258,14 @@ def test_a_look_that_was_taken_over_brings_nothing_old(
         late = [upload._replace(content=content) for upload in uploads if upload.name == "whales.md"]
         return real(args[0], late, *args[2:], **more)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(rig.library.adding, "add", overtaken)
+    monkeypatch.setattr(rig.library.adder, "add", overtaken)
     rig.work()
     assert [len(rig.find(word)) for word in ("squid", "plankton")] == [0, 1]
 
 
 def test_a_deleted_folder_leaves_nothing(rig: Rig, books: Path) -> None:
     item = shelve(rig, books)
-    rig.library.removing.delete(rig.base, [item])
+    rig.library.remover.delete(rig.base, [item])
     assert rig.find("krill") == []
     while rig.library.sweep(100):
         rig.work()
@@ -277,8 +277,8 @@ def test_a_deleted_folder_leaves_nothing(rig: Rig, books: Path) -> None:
 
 
 def test_a_source_is_looked_at_again_when_its_time_has_come(rig: Rig, books: Path, clock: FakeClock) -> None:
-    upload = Upload("books", kind=Kind.DIRECTORY, source=str(books), every=3600)
-    rig.library.adding.add(rig.base, [upload])
+    upload = Upload("books", kind=ItemKind.DIRECTORY, source=str(books), every=3600)
+    rig.library.adder.add(rig.base, [upload])
     rig.work()
     write(books / "sand.md", "# Sand\n\nQuartz is common.\n")
     rig.library.sweep(100)
@@ -305,7 +305,7 @@ def page(text: str, *headers: bytes) -> bytes:
 def test_a_page_is_fetched_and_found_and_unchanged_costs_nothing(rig: Rig) -> None:
     with Site() as site:
         site.says("/whales", page("The blue whale eats krill.", b'ETag: "1"'))
-        (reply,) = rig.library.adding.add(rig.base, [Upload("whales", kind=Kind.URL, source=site.url("/whales"))])
+        (reply,) = rig.library.adder.add(rig.base, [Upload("whales", kind=ItemKind.URL, source=site.url("/whales"))])
         assert reply.item is not None
         rig.work()
         assert [hit.name for hit in rig.find("krill")] == ["whales"]
@@ -327,21 +327,21 @@ def test_a_page_is_fetched_and_found_and_unchanged_costs_nothing(rig: Rig) -> No
 def test_a_page_that_is_gone_keeps_what_was_indexed_and_says_so(rig: Rig) -> None:
     with Site() as site:
         site.says("/whales", page("The blue whale eats krill."))
-        (reply,) = rig.library.adding.add(rig.base, [Upload("whales", kind=Kind.URL, source=site.url("/whales"))])
+        (reply,) = rig.library.adder.add(rig.base, [Upload("whales", kind=ItemKind.URL, source=site.url("/whales"))])
         assert reply.item is not None
         rig.work()
         site.says("/whales", b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n")
-        rig.library.requesting.look(rig.base, [reply.item])
+        rig.library.operations.refresh(rig.base, [reply.item])
         rig.work()
     assert len(rig.find("krill")) == 1
     assert rig.library.items.status(rig.base, reply.item) is Status.DEGRADED
 
 
 def test_a_page_in_a_private_network_is_refused(rig: Rig) -> None:
-    rig.library.world = World()
+    rig.library.source_policy = SourceAccess()
     rig.indexers = rig.library.indexers()
     with Site() as site:
-        (reply,) = rig.library.adding.add(rig.base, [Upload("inside", kind=Kind.URL, source=site.url("/secret"))])
+        (reply,) = rig.library.adder.add(rig.base, [Upload("inside", kind=ItemKind.URL, source=site.url("/secret"))])
         rig.hire("other").run_next(10)
         assert site.asked == []
     assert reply.item is not None
@@ -351,10 +351,10 @@ def test_a_page_in_a_private_network_is_refused(rig: Rig) -> None:
 def test_a_deleted_page_leaves_nothing(rig: Rig) -> None:
     with Site() as site:
         site.says("/whales", page("The blue whale eats krill."))
-        (reply,) = rig.library.adding.add(rig.base, [Upload("whales", kind=Kind.URL, source=site.url("/whales"))])
+        (reply,) = rig.library.adder.add(rig.base, [Upload("whales", kind=ItemKind.URL, source=site.url("/whales"))])
         assert reply.item is not None
         rig.work()
-        rig.library.removing.delete(rig.base, [reply.item])
+        rig.library.remover.delete(rig.base, [reply.item])
         assert rig.find("krill") == []
     rig.work()
     while rig.library.sweep(100):
@@ -378,8 +378,8 @@ def test_a_sitemap_becomes_pages_and_follows_them(rig: Rig) -> None:
         site.says("/a", page("The blue whale eats krill."))
         site.says("/b", page("Granite is hard."))
         site.says("/sitemap.xml", sitemap(site, "/a", "/b"))
-        upload = Upload("site", kind=Kind.SITEMAP, source=site.url("/sitemap.xml"))
-        (reply,) = rig.library.adding.add(rig.base, [upload])
+        upload = Upload("site", kind=ItemKind.SITEMAP, source=site.url("/sitemap.xml"))
+        (reply,) = rig.library.adder.add(rig.base, [upload])
         assert reply.item is not None
         rig.work()
         assert rig.library.items.status(rig.base, reply.item) is Status.SUCCESS
@@ -397,14 +397,14 @@ def test_a_sitemap_becomes_pages_and_follows_them(rig: Rig) -> None:
 def test_what_was_uploaded_cannot_be_looked_for_again(rig: Rig) -> None:
     rig.put("note.md", "krill")
     with pytest.raises(BadRequest, match="was uploaded"):
-        rig.library.requesting.look(rig.base, [rig.library.items.find(rig.base, "note.md").id])
+        rig.library.operations.refresh(rig.base, [rig.library.items.find(rig.base, "note.md").id])
 
 
 def test_asking_for_all_below_a_container_asks_each(rig: Rig, books: Path) -> None:
     item = shelve(rig, books)
-    (reply,) = rig.library.requesting.ask(rig.base, [item], Operation.FORCE)
+    (reply,) = rig.library.operations.request_operation(rig.base, [item], Operation.FORCE)
     assert reply.accepted
-    (stopped,) = rig.library.requesting.ask(rig.base, [item], Operation.CANCEL)
+    (stopped,) = rig.library.operations.request_operation(rig.base, [item], Operation.CANCEL)
     assert stopped.accepted
     rig.work()
     assert [hit.generation for hit in rig.find("krill")] == [1]

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from holdfast.catalog import item_statements as sql
-from holdfast.catalog.repository import Kind
+from holdfast.catalog.repository import ItemKind
 from holdfast.documents import bulk as matching
 from holdfast.documents.add import Upload
 from holdfast.engine.states import Status
 from holdfast.errors import BadRequest, BaseFailed, Transient, UnknownItem
-from holdfast.service.local import Local
-from holdfast.service.opening import me
+from holdfast.service.local import LocalService
+from holdfast.service.opening import local_caller
 from tests.support.crew import raises
 from tests.support.rig import Rig
 from tests.support.rig_audit import audit_quiet
@@ -37,24 +37,24 @@ def rig(database_url: str, tmp_path: Path, clock: FakeClock) -> Iterator[Rig]:
 
 @pytest.fixture
 def documents(rig: Rig) -> LocalDocuments:
-    return Local(rig.library, me()).documents
+    return LocalService(rig.library, local_caller()).documents
 
 
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let a batch hold two."""
-    monkeypatch.setattr(matching, "CLEANED", 2)
+    monkeypatch.setattr(matching, "ITEMS_PER_CLEAN_UP", 2)
 
 
 def put(rig: Rig, name: str, text: bytes | None = None, parent: int = 0, **more: Any) -> int:
     content = name.encode() if text is None else text
-    (reply,) = rig.library.adding.add(rig.base, [Upload(name, content, parent=parent, **more)])
+    (reply,) = rig.library.adder.add(rig.base, [Upload(name, content, parent=parent, **more)])
     assert reply.item is not None
     return reply.item
 
 
 def folder(rig: Rig, name: str, parent: int = 0) -> int:
-    (reply,) = rig.library.adding.add(rig.base, [Upload(name, kind=Kind.DIRECTORY, parent=parent)])
+    (reply,) = rig.library.adder.add(rig.base, [Upload(name, kind=ItemKind.DIRECTORY, parent=parent)])
     assert reply.item is not None
     return reply.item
 
@@ -213,7 +213,7 @@ def test_what_comes_while_many_are_asked_for_is_not_met(
 def test_a_batch_is_one_transaction_of_a_bounded_size(
     rig: Rig, documents: LocalDocuments, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(matching, "CLEANED", 10)
+    monkeypatch.setattr(matching, "ITEMS_PER_CLEAN_UP", 10)
     for number in range(25):
         put(rig, f"{number}.md")
     rig.work()
@@ -241,7 +241,7 @@ def test_what_nobody_can_mean_is_refused(rig: Rig, documents: LocalDocuments) ->
         documents.matching("shelf", "explode")
     with pytest.raises(UnknownItem):
         documents.matching("shelf", "cancel", parent=item + 1)
-    rig.library.removing.delete(rig.base, [item])
+    rig.library.remover.delete(rig.base, [item])
     with pytest.raises(UnknownItem):
         documents.matching("shelf", "cancel", parent=item)
     assert documents.matching("shelf", "delete", kinds=["sitemap"]).answers == {}

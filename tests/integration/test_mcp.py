@@ -21,11 +21,11 @@ from mcp.client.stdio import StdioServerParameters, stdio_client
 from mcp.client.streamable_http import streamable_http_client
 
 from holdfast import Holdfast
-from holdfast.api.app import Served, make_app
-from holdfast.api.connections import ConnectionLimits, limited
+from holdfast.api.app import ServerState, make_app
+from holdfast.api.connections import ConnectionLimits, make_limited_protocol
 from holdfast.clock import SystemClock
 from holdfast.events.feed import Feed
-from holdfast.mcp import PATH, make_server, web_server
+from holdfast.mcp import HTTP_PATH, make_http_server, make_server
 from holdfast.settings import Settings
 from tests.support.patience import PATIENCE_SECONDS
 
@@ -138,10 +138,10 @@ def test_an_error_has_the_code_that_http_has_for_it(
         ),
     ]  # fmt: skip
     assert library.local is not None
-    served = Served(
+    served = ServerState(
         library=library.local,
         settings=Settings(),
-        feed=Feed(library.local.log, SystemClock()),
+        feed=Feed(library.local.event_log, SystemClock()),
         needs_key=False,
     )
     codes: list[str] = []
@@ -193,8 +193,8 @@ def test_the_command_serves_a_client_over_stdio(library: Holdfast, tmp_path: Pat
 def test_over_http_a_key_is_needed_where_there_are_keys_and_says_what_is_seen(library: Holdfast) -> None:
     library.bases.create("secret", indexes=["fulltext"])
     reader = library.keys.create("reader", "read", bases=["sea"])
-    with serving(web_server(make_server(library, writes=True))) as host:
-        address = host + PATH
+    with serving(make_http_server(make_server(library, writes=True))) as host:
+        address = host + HTTP_PATH
 
         async def play(client: Client) -> None:
             assert [base["name"] for base in await call(client, "list_bases")] == ["sea"]
@@ -212,9 +212,9 @@ def test_over_http_a_key_is_needed_where_there_are_keys_and_says_what_is_seen(li
 
 def test_over_http_a_half_sent_request_is_closed(library: Holdfast) -> None:
     server = make_server(library)
-    limits = web_server(server).config.http.limits  # type: ignore[union-attr]
-    assert limits == ConnectionLimits.of_process()
-    with serving(web_server(server, http=limited(replace(limits, head_seconds=0.1)))) as address:
+    limits = make_http_server(server).config.http.limits  # type: ignore[union-attr]
+    assert limits == ConnectionLimits.for_process()
+    with serving(make_http_server(server, http=make_limited_protocol(replace(limits, head_seconds=0.1)))) as address:
         where = urlsplit(address)
         with socket.create_connection((where.hostname or "", where.port or 0), PATIENCE_SECONDS) as half:
             half.sendall(b"POST /mcp HTTP/1.1\r\nHost: 127")

@@ -9,7 +9,7 @@ import pytest
 
 from holdfast.errors import StoreError
 from holdfast.indexes import postgres
-from holdfast.indexes.postgres import PostgresVectors
+from holdfast.indexes.postgres import PostgresVectorStore
 from holdfast.indexes.vector.index import VectorIndex
 from tests.support.patience import PATIENCE_SECONDS
 from tests.support.processes import until
@@ -40,7 +40,7 @@ def indexes(rig: Rig) -> dict[str, bool]:
         "WHERE position('hnsw' IN pg_get_indexdef(indexrelid)) > 0"
     )
     with rig.store.database.reading() as tx:
-        return dict(tx.plain(sql))
+        return dict(tx.run_sql(sql))
 
 
 @pytest.mark.postgres
@@ -53,7 +53,7 @@ def test_an_index_is_made_when_there_are_many_and_finds_the_nearest(rig: Rig, mo
     for _ in range(3):
         rig.library.sweep(500)
     assert indexes(rig) == {}
-    monkeypatch.setattr(postgres, "EXACT", 50)
+    monkeypatch.setattr(postgres, "MAX_EXACT_ROWS", 50)
     for _ in range(3):
         rig.library.sweep(500)
     assert indexes(rig) == {f"vector_{recipe.id}_near": True}
@@ -86,7 +86,7 @@ class Making:
         """End the session that makes the index, as a crash does."""
         (backend,) = self._backends()
         with self._rig.store.database.reading() as tx:
-            tx.plain("SELECT pg_terminate_backend(%s)", [backend])
+            tx.run_sql("SELECT pg_terminate_backend(%s)", [backend])
         self._thread.join(PATIENCE_SECONDS)
 
     def end(self) -> None:
@@ -97,7 +97,7 @@ class Making:
 
     def _make(self) -> None:
         try:
-            PostgresVectors(self._rig.store.database).tend(self._recipe)
+            PostgresVectorStore(self._rig.store.database).tend(self._recipe)
         except StoreError as error:
             self.failure = error
 
@@ -107,12 +107,12 @@ class Making:
             "AND starts_with(query, 'CREATE INDEX CONCURRENTLY')"
         )
         with self._rig.store.database.reading() as tx:
-            return [pid for (pid,) in tx.plain(sql)]
+            return [pid for (pid,) in tx.run_sql(sql)]
 
 
 @pytest.mark.postgres
 def test_an_index_that_a_crash_left_half_made_is_made_anew(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(postgres, "EXACT", 50)
+    monkeypatch.setattr(postgres, "MAX_EXACT_ROWS", 50)
     (recipe,) = rig.library.indexes.recipes(rig.base, "vector")
     with Making(rig, recipe.id) as making:
         making.kill()
@@ -125,12 +125,12 @@ def test_an_index_that_a_crash_left_half_made_is_made_anew(rig: Rig, monkeypatch
 
 @pytest.mark.postgres
 def test_an_index_that_somebody_is_making_is_left_alone(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(postgres, "EXACT", 50)
+    monkeypatch.setattr(postgres, "MAX_EXACT_ROWS", 50)
     (recipe,) = rig.library.indexes.recipes(rig.base, "vector")
     with Making(rig, recipe.id) as making:
         before = number(rig, recipe.id)
         assert indexes(rig) == {f"vector_{recipe.id}_near": False}
-        PostgresVectors(rig.store.database).tend(recipe.id)  # returns at once, and removes nothing
+        PostgresVectorStore(rig.store.database).tend(recipe.id)  # returns at once, and removes nothing
         making.end()
     assert making.failure is None
     assert indexes(rig) == {f"vector_{recipe.id}_near": True}
@@ -140,4 +140,4 @@ def test_an_index_that_somebody_is_making_is_left_alone(rig: Rig, monkeypatch: p
 def number(rig: Rig, recipe: int) -> object:
     """Tell one index from its successor of the same name."""
     with rig.store.database.reading() as tx:
-        return tx.plain("SELECT to_regclass(%s)::oid", [f"vector_{recipe}_near"])
+        return tx.run_sql("SELECT to_regclass(%s)::oid", [f"vector_{recipe}_near"])

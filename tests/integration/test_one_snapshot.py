@@ -19,28 +19,28 @@ if TYPE_CHECKING:
 @pytest.fixture
 def database(database_url: str, clock: FakeClock) -> Iterator[Database]:
     store = open_test_store(database_url, clock)
-    store.database.write(lambda tx: tx.plain("CREATE TABLE seen (number bigint)"), durable=False)
+    store.database.write(lambda tx: tx.run_sql("CREATE TABLE seen (number bigint)"), durable=False)
     yield store.database
-    store.database.write(lambda tx: tx.plain("DROP TABLE seen"), durable=False)
+    store.database.write(lambda tx: tx.run_sql("DROP TABLE seen"), durable=False)
     store.close()
 
 
 def count(database: Database) -> int:
     with database.reading() as tx:
-        found: int = tx.plain("SELECT count(*) FROM seen")[0][0]
+        found: int = tx.run_sql("SELECT count(*) FROM seen")[0][0]
         return found
 
 
 def add(database: Database) -> None:
-    database.write(lambda tx: tx.plain("INSERT INTO seen VALUES (1)"), durable=False)
+    database.write(lambda tx: tx.run_sql("INSERT INTO seen VALUES (1)"), durable=False)
 
 
 def test_whoever_reads_within_a_shared_transaction_sees_its_moment(database: Database) -> None:
-    with database.sharing() as tx:
-        assert tx.plain("SELECT count(*) FROM seen") == [(0,)]
+    with database.shared_reading() as tx:
+        assert tx.run_sql("SELECT count(*) FROM seen") == [(0,)]
         add(database)
         assert count(database) == 0
-        with database.sharing():
+        with database.shared_reading():
             assert count(database) == 0
         assert count(database) == 0
     assert count(database) == 1
@@ -49,15 +49,15 @@ def test_whoever_reads_within_a_shared_transaction_sees_its_moment(database: Dat
 
 
 def test_other_threads_are_not_kept_back(database: Database) -> None:
-    with database.sharing() as tx, ThreadPoolExecutor(1) as other:
-        tx.plain("SELECT count(*) FROM seen")
+    with database.shared_reading() as tx, ThreadPoolExecutor(1) as other:
+        tx.run_sql("SELECT count(*) FROM seen")
         other.submit(add, database).result()
         assert other.submit(count, database).result() == 1
         assert count(database) == 0
 
 
 def test_an_error_ends_the_sharing(database: Database) -> None:
-    with pytest.raises(LookupError), database.sharing():
+    with pytest.raises(LookupError), database.shared_reading():
         raise LookupError
     add(database)
     assert count(database) == 1

@@ -10,14 +10,14 @@ import pytest
 from alembic import command
 from alembic.config import Config
 
-from holdfast.cli.resolve import find
+from holdfast.cli.resolve import resolve_document
 from holdfast.clock import SystemClock
 from holdfast.documents.add import Upload
 from holdfast.engine.store.factory import open_database
 from holdfast.errors import NameTaken
 from holdfast.service.documents import File
-from holdfast.service.local import Local
-from holdfast.service.opening import me
+from holdfast.service.local import LocalService
+from holdfast.service.opening import local_caller
 from tests.support.rig import Rig
 from tests.support.stores import open_test_store
 
@@ -41,11 +41,11 @@ def rig(database_url: str, tmp_path: Path, clock: FakeClock) -> Iterator[Rig]:
 
 
 @pytest.fixture
-def library(rig: Rig) -> Local:
-    return Local(rig.library, me())
+def library(rig: Rig) -> LocalService:
+    return LocalService(rig.library, local_caller())
 
 
-def test_a_document_is_found_and_replaced_under_either_spelling(rig: Rig, library: Local) -> None:
+def test_a_document_is_found_and_replaced_under_either_spelling(rig: Rig, library: LocalService) -> None:
     first = library.documents.note("shelf", NFD, "espresso")
     refused = library.documents.note("shelf", NFC, "ristretto")
     assert (refused.reason, refused.document) == ("name_taken", first.document)
@@ -56,11 +56,11 @@ def test_a_document_is_found_and_replaced_under_either_spelling(rig: Rig, librar
     assert sorted(one.name for one in library.documents.list("shelf").items) == [NFC, f"{NFC}.md"]
     assert {rig.library.items.find(rig.base, name).id for name in (NFC, NFD)} == {first.document}
     for name in (NFC, NFD):
-        assert find(cast("Holdfast", library), "shelf", name) == first.document
+        assert resolve_document(cast("Holdfast", library), "shelf", name) == first.document
         assert library.documents.list("shelf", text=name).total == 2
 
 
-def test_metadata_is_searched_under_either_spelling(rig: Rig, library: Local) -> None:
+def test_metadata_is_searched_under_either_spelling(rig: Rig, library: LocalService) -> None:
     for name, author in (("a", NFC), ("b", NFD), ("c", "Tea")):
         library.documents.note("shelf", name, f"krill {name}", metadata={"by": {"names": [author]}})
     rig.work()
@@ -69,7 +69,7 @@ def test_metadata_is_searched_under_either_spelling(rig: Rig, library: Local) ->
         assert sorted(hit.name for hit in found) == ["a", "b"]
 
 
-def test_a_base_has_one_name_under_either_spelling(library: Local) -> None:
+def test_a_base_has_one_name_under_either_spelling(library: LocalService) -> None:
     assert library.bases.create(NFD).name == NFC
     with pytest.raises(NameTaken):
         library.bases.create(NFC)
@@ -84,7 +84,7 @@ def test_a_synced_folder_with_decomposed_names_is_stable(rig: Rig, tmp_path: Pat
     (books / NFD).mkdir(parents=True)
     (books / NFD / f"{NFD}.md").write_text("krill")
     for _ in range(3):
-        rig.library.syncing.sync(rig.base, books)
+        rig.library.folder_sync.sync(rig.base, books)
         rig.work()
         items = rig.library.items.tree(rig.base, rig.library.items.find(rig.base, NFC).id)
         assert [one.item.name for one in items] == [NFC, NFC, f"{NFC}.md"]
@@ -95,7 +95,7 @@ def test_a_synced_folder_with_decomposed_names_is_stable(rig: Rig, tmp_path: Pat
 def test_an_archive_of_an_older_version_with_both_spellings_is_restored(rig: Rig, first: str) -> None:
     second = NFD if first == NFC else NFC
     uploads = [Upload(name, content) for name, content in (("a.md", b"one"), ("b.md", b"two"), ("c.md", b"three"))]
-    rig.library.adding.add(rig.base, uploads)
+    rig.library.adder.add(rig.base, uploads)
     packed, older = io.BytesIO(), io.BytesIO()
     rig.library.archives.export(rig.base, packed)
     with zipfile.ZipFile(packed) as file, zipfile.ZipFile(older, "w") as target:
@@ -106,7 +106,7 @@ def test_an_archive_of_an_older_version_with_both_spellings_is_restored(rig: Rig
                     content = content.replace(before.encode(), after.encode())
             target.writestr(name, content)
     base = rig.library.bases.find(rig.library.archives.restore(older, name="copy").base)
-    names = {row.name for row in rig.library.shelves.list(base).items}
+    names = {row.name for row in rig.library.document_queries.list(base).items}
     assert names == {f"{NFC}.md", f"{NFC} (2).md", f"{NFC} 2.md"}
 
 
@@ -128,8 +128,8 @@ class TestUpgrade:
         database.close()
         store = open_test_store(database_url, clock)
         with store.database.reading() as tx:
-            bases = tx.plain("SELECT id, name FROM library_bases ORDER BY id")
-            items = tx.plain("SELECT id, name, folded FROM library_items ORDER BY id")
+            bases = tx.run_sql("SELECT id, name FROM library_bases ORDER BY id")
+            items = tx.run_sql("SELECT id, name, folded FROM library_items ORDER BY id")
         store.close()
         assert bases == [(1, NFC), (2, f"{NFC} (2)")]
         assert [(id_, name) for id_, name, _ in items] == [
@@ -140,7 +140,7 @@ class TestUpgrade:
     @staticmethod
     def _fill(tx: Transaction) -> None:
         for id_, name in ((1, NFC), (2, NFD)):
-            tx.plain(
+            tx.run_sql(
                 f"INSERT INTO library_bases (id, name, settings, created_at) VALUES ({id_}, '{name}', '{{}}', 1)"  # noqa: S608
             )
         rows = [
@@ -148,7 +148,7 @@ class TestUpgrade:
             (5, 1, 0, "plain.md", 0),
         ]  # fmt: skip
         for id_, base, parent, name, deleting in rows:
-            tx.plain(
+            tx.run_sql(
                 "INSERT INTO library_items (id, base_id, parent_id, kind, name, deleting, created_at, folded)"  # noqa: S608
                 f" VALUES ({id_}, {base}, {parent}, 'note', '{name}', {deleting}, 1, '{name.casefold()}')"
             )

@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 
 from holdfast.errors import BadSettings, MissingExtra, Outage, Permanent, Transient, WorkError
-from holdfast.llm.base import Completion, Embedded, Prompt, Provider, gather
-from holdfast.llm.batches import Batching, _Errand, batches, estimated_tokens
+from holdfast.llm.base import Completion, Embeddings, Prompt, Provider, merge_embeddings
+from holdfast.llm.batches import BatchLimits, _BatchedCall, overestimate_tokens, split_into_batches
 from holdfast.llm.openai import Endpoint, OpenAIProvider
 from tests.support import paid_provider as paid_faults
 from tests.support.meters import Connected
@@ -111,7 +111,7 @@ def connect(paid: PaidProvider) -> Iterator[Connect]:
             "chat_model": paid.chat_model,
             "timeout": timedelta(seconds=30),
         }
-        made.append(Connected(OpenAIProvider(Endpoint(**(usual | given), batching=Batching(**limits)))))
+        made.append(Connected(OpenAIProvider(Endpoint(**(usual | given), batching=BatchLimits(**limits)))))
         return made[-1]
 
     yield connect
@@ -125,9 +125,9 @@ def failure(ask: Callable[[], object]) -> WorkError:
     return raised.value
 
 
-def right(embedded: Embedded, texts: list[str] = TEXTS) -> bool:
+def right(embedded: Embeddings, texts: list[str] = TEXTS) -> bool:
     """Tell whether every vector is the one of its text."""
-    return [*map(list, embedded.vectors)] == [vector_of(texts[place]) for place in embedded.places]
+    return [*map(list, embedded.vectors)] == [vector_of(texts[place]) for place in embedded.positions]
 
 
 # -------------------------------------------------------------------- what is sent and what comes back
@@ -210,21 +210,21 @@ def test_a_forked_process_has_connections_of_its_own(paid: PaidProvider) -> None
 def test_texts_are_laid_into_batches_by_number_and_by_estimated_tokens() -> None:
     texts = ["ab", "ab", "ab", "a" * 30, "ab", "ab"]
     places = range(len(texts))
-    assert batches(texts, places, Batching(texts=2)) == [[0, 1], [2, 3], [4, 5]]
-    assert batches(texts, places, Batching(tokens=3)) == [[0, 1, 2], [3], [4, 5]]
-    assert batches(texts, [1, 3, 5], Batching(tokens=12)) == [[1, 3], [5]]
-    assert batches(texts, [], Batching()) == []
+    assert split_into_batches(texts, places, BatchLimits(texts=2)) == [[0, 1], [2, 3], [4, 5]]
+    assert split_into_batches(texts, places, BatchLimits(tokens=3)) == [[0, 1, 2], [3], [4, 5]]
+    assert split_into_batches(texts, [1, 3, 5], BatchLimits(tokens=12)) == [[1, 3], [5]]
+    assert split_into_batches(texts, [], BatchLimits()) == []
 
 
 @pytest.mark.parametrize(("text", "tokens"), [("", 1), ("rain", 2), ("雨が降る", 5), ("broken \ud800", 3)])
 def test_tokens_are_estimated_for_any_script(text: str, tokens: int) -> None:
-    assert estimated_tokens(text) == tokens
+    assert overestimate_tokens(text) == tokens
 
 
 def test_so_many_calls_are_under_way_at_once_and_never_more(paid: PaidProvider, connect: Connect) -> None:
     provider = connect(texts=2, at_once=3)
     paid.stall()
-    answers: list[Embedded] = []
+    answers: list[Embeddings] = []
     threads = [threading.Thread(target=lambda: answers.append(provider.embed(TEXTS))) for _ in range(2)]
     for thread in threads:
         thread.start()
@@ -288,7 +288,7 @@ class Gated:
     """A provider that is asked for two batches at once, and rejects the second when the call is over."""
 
     def __init__(self, then: Exception | None) -> None:
-        self.errand = _Errand(TEXTS, self.ask)
+        self.errand = _BatchedCall(TEXTS, self.ask)
         self.asked: list[int] = []
         self.told = False  # that the call is over
         self._then = then
@@ -303,7 +303,7 @@ class Gated:
             if self._then is not None:
                 raise self._then
             return np.zeros((2, 8), dtype=np.float32), 2
-        self.told = self.errand._over.wait(PATIENCE_SECONDS)
+        self.told = self.errand._stopped.wait(PATIENCE_SECONDS)
         raise Permanent("content_refused")
 
     def ended(self) -> bool:
@@ -316,7 +316,7 @@ class Gated:
 
 def test_a_rejected_batch_is_not_halved_when_the_call_has_failed() -> None:
     gated = Gated(Permanent("quota_exhausted"))
-    assert failure(lambda: list(gated.errand.parts([[0, 1], [2, 3], [4, 5]], 2))).code == "quota_exhausted"
+    assert failure(lambda: list(gated.errand.results([[0, 1], [2, 3], [4, 5]], 2))).code == "quota_exhausted"
     assert gated.told
     assert gated.ended()
     assert sorted(gated.asked) == [0, 1, 2, 3]
@@ -324,8 +324,8 @@ def test_a_rejected_batch_is_not_halved_when_the_call_has_failed() -> None:
 
 def test_a_rejected_batch_is_not_halved_when_nobody_reads_the_answer() -> None:
     gated = Gated(None)
-    parts = gated.errand.parts([[0, 1], [2, 3], [4, 5]], 2)
-    assert next(parts).places == (0, 1)
+    parts = gated.errand.results([[0, 1], [2, 3], [4, 5]], 2)
+    assert next(parts).positions == (0, 1)
     parts.close()  # type: ignore[attr-defined]
     assert gated.ended()
     assert gated.told
@@ -597,7 +597,7 @@ def test_an_answer_that_was_cut_says_so(paid: PaidProvider, connect: Connect) ->
     paid.always(CUT)
     assert connect().complete(QUESTION).cut
     paid.reply = lambda _: "all"
-    assert connect().complete(QUESTION) == Completion(text="", tokens_in=8, tokens_out=1, cut=True)
+    assert connect().complete(QUESTION) == Completion(text="", tokens_in=8, tokens_out=1, truncated=True)
 
 
 def test_an_answer_without_words_cannot_be_used(paid: PaidProvider, connect: Connect) -> None:
@@ -783,7 +783,7 @@ def test_settings_that_cannot_work_are_refused_at_once(given: dict[str, Any], to
 @pytest.mark.parametrize("limit", ["texts", "tokens", "at_once"])
 def test_a_batch_without_room_is_refused_at_once(limit: str) -> None:
     with pytest.raises(BadSettings):
-        Batching(**{limit: 0})
+        BatchLimits(**{limit: 0})
 
 
 def test_the_key_is_not_shown() -> None:
@@ -798,8 +798,8 @@ def test_without_the_library_people_are_told_what_to_install(connect: Connect, m
 
 def test_parts_are_gathered_in_the_order_of_the_texts() -> None:
     refusal = Permanent("content_refused")
-    late = Embedded(places=(3, 1), vectors=np.array([[3.0], [1.0]], dtype=np.float32), tokens=2)
-    early = Embedded(places=(0,), vectors=np.array([[0.0]], dtype=np.float32), tokens=1, refused={2: refusal})
-    whole = gather([late, early])
-    assert (whole.places, whole.vectors.tolist(), whole.tokens) == ((0, 1, 3), [[0.0], [1.0], [3.0]], 3)
+    late = Embeddings(positions=(3, 1), vectors=np.array([[3.0], [1.0]], dtype=np.float32), tokens=2)
+    early = Embeddings(positions=(0,), vectors=np.array([[0.0]], dtype=np.float32), tokens=1, refused={2: refusal})
+    whole = merge_embeddings([late, early])
+    assert (whole.positions, whole.vectors.tolist(), whole.tokens) == ((0, 1, 3), [[0.0], [1.0], [3.0]], 3)
     assert whole.refused == {2: refusal}

@@ -12,16 +12,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from holdfast.catalog.chunk_lists import Builds, Piece
+from holdfast.catalog.chunk_lists import ChunkLists, ChunkText
 from holdfast.catalog.repository import BaseSettings
 from holdfast.clock import micros
 from holdfast.documents.add import Upload
 from holdfast.engine.admission import Verdict
 from holdfast.engine.slot import Ticket
 from holdfast.engine.states import Operation, SlotState, Status
-from holdfast.llm.batches import HARMLESS, Batching
+from holdfast.llm.batches import PROBE_TEXT, BatchLimits
 from holdfast.llm.openai import Endpoint, OpenAIProvider
-from holdfast.llm.paid_cache import Bill, Entry, Use, memo_key
+from holdfast.llm.paid_cache import AnswerLookup, Charge, PaidAnswer, answer_key
 from tests.support.paid_provider import (
     BAD_KEY,
     BROKEN,
@@ -72,7 +72,7 @@ def make(database_url: str, tmp_path: Path, clock: FakeClock, paid: PaidProvider
                 base_url=paid.url,
                 key=paid.key,
                 embedding_model=paid.embedding_model,
-                batching=Batching(texts=texts, at_once=at_once),
+                batching=BatchLimits(texts=texts, concurrency=at_once),
                 timeout=timedelta(seconds=timeout),
             )
         )
@@ -98,7 +98,7 @@ def paid_texts(paid: PaidProvider) -> int:
 
 def ledger(rig: Rig, base: Base | None = None) -> dict[bool, int]:
     """Return how many texts of documents were paid for and how many were known, as the ledger says."""
-    account = rig.library.memos.account((base or rig.base).key)
+    account = rig.library.paid_cache.summarize_base((base or rig.base).key)
     kinds = [*((True, one) for one in account.kinds_spent), *((False, one) for one in account.kinds_saved)]
     return {paid: one.texts for paid, one in kinds if one.kind == "embedding"}
 
@@ -112,18 +112,18 @@ def stored(rig: Rig) -> dict[int, list[float]]:
             continue
         with rig.store.database.reading() as tx:
             if rig.store.database.engine.dialect.name == "sqlite":
-                rows = tx.plain(f"SELECT chunk, vector FROM vector_{recipe.id}")
+                rows = tx.run_sql(f"SELECT chunk, vector FROM vector_{recipe.id}")
                 found |= {chunk: np.frombuffer(vector, dtype=np.float32).tolist() for chunk, vector in rows}
             else:
-                rows = tx.plain(f"SELECT chunk, vector::text FROM vector_{recipe.id}")
+                rows = tx.run_sql(f"SELECT chunk, vector::text FROM vector_{recipe.id}")
                 found |= {chunk: json.loads(vector) for chunk, vector in rows}
     return found
 
 
-def pieces(rig: Rig) -> dict[int, Piece]:
+def pieces(rig: Rig) -> dict[int, ChunkText]:
     with rig.store.database.reading() as tx:
-        chunks = [chunk for (chunk,) in tx.plain("SELECT id FROM library_chunks")]
-    return {piece.chunk: piece for piece in Builds(rig.store.database).pieces(chunks)}
+        chunks = [chunk for (chunk,) in tx.run_sql("SELECT id FROM library_chunks")]
+    return {piece.chunk: piece for piece in ChunkLists(rig.store.database).read_texts(chunks)}
 
 
 def assert_right(rig: Rig) -> None:
@@ -251,12 +251,12 @@ def test_bases_of_one_tenant_pay_once_and_of_two_tenants_twice(make: Make, paid:
     rig.index("one.md", sections(5))
     unique = paid_texts(paid)
     settings = {"indexes": ("vector",), **SMALL}
-    ours = rig.library.catalogue.create_base("ours", BaseSettings(tenant="us", **settings))  # type: ignore[arg-type]
-    theirs = rig.library.catalogue.create_base("theirs", BaseSettings(tenant="them", **settings))  # type: ignore[arg-type]
-    rig.library.adding.put(ours, [Upload("one.md", sections(5).encode())])
+    ours = rig.library.catalog.create_base("ours", BaseSettings(tenant="us", **settings))  # type: ignore[arg-type]
+    theirs = rig.library.catalog.create_base("theirs", BaseSettings(tenant="them", **settings))  # type: ignore[arg-type]
+    rig.library.adder.put(ours, [Upload("one.md", sections(5).encode())])
     rig.work()
     assert (paid_texts(paid), ledger(rig, ours)) == (unique, {False: unique})
-    rig.library.adding.put(theirs, [Upload("one.md", sections(5).encode())])
+    rig.library.adder.put(theirs, [Upload("one.md", sections(5).encode())])
     rig.work()
     assert (paid_texts(paid), ledger(rig, theirs)) == (2 * unique, {True: unique})
 
@@ -264,7 +264,7 @@ def test_bases_of_one_tenant_pay_once_and_of_two_tenants_twice(make: Make, paid:
 def test_a_hundred_tiny_documents_share_a_few_calls(make: Make, paid: PaidProvider) -> None:
     rig = make()
     uploads = [Upload(f"note-{number}.md", f"Note {number} about krill.".encode()) for number in range(100)]
-    rig.library.adding.put(rig.base, uploads)
+    rig.library.adder.put(rig.base, uploads)
     rig.work()
     assert paid_texts(paid) == 100
     assert paid.bill.calls <= 4
@@ -332,13 +332,13 @@ def test_one_refused_text_among_many_is_named_and_a_retry_pays_for_it_alone(make
 
 def missing(rig: Rig) -> list[tuple[int, str]]:
     with rig.store.database.reading() as tx:
-        return [(chunk, reason) for chunk, reason in tx.plain("SELECT chunk_id, reason FROM library_missing")]
+        return [(chunk, reason) for chunk, reason in tx.run_sql("SELECT chunk_id, reason FROM library_missing")]
 
 
 def test_a_refused_text_sinks_no_document_that_shares_its_call(make: Make, paid: PaidProvider) -> None:
     rig = make(missing_share=0.5)
     paid.refuses["poison"] = REFUSED
-    rig.library.adding.put(
+    rig.library.adder.put(
         rig.base,
         [Upload(f"{number}.md", b"poison" if number == 7 else f"krill {number}".encode()) for number in range(20)],
     )
@@ -412,7 +412,7 @@ def test_a_failed_call_is_waited_out_and_what_was_paid_before_is_kept(
 
 def other_texts(paid: PaidProvider) -> int:
     """Count what was paid for queries, and to find out whether the provider is down."""
-    return paid.bill.texts["krill"] + paid.bill.texts[HARMLESS]
+    return paid.bill.texts["krill"] + paid.bill.texts[PROBE_TEXT]
 
 
 def test_vectors_in_another_order_are_put_where_they_belong(make: Make, paid: PaidProvider) -> None:
@@ -538,14 +538,14 @@ def test_an_answer_that_another_stored_first_is_believed(make: Make, paid: PaidP
     rig.put("one.md", "About krill.")
     rig.put("two.md", "About granite.")
     assert rig.worker.run_next(2) == 2  # the contents
-    recipe = rig.library.catalogue.recipe(rig.base, "vector", rig.library.indexes["vector"].spec(rig.base))
+    recipe = rig.library.catalog.get_or_create_recipe(rig.base, "vector", rig.library.indexes["vector"].spec(rig.base))
     model = json.loads(recipe.spec)["model"]
     (chunk,) = chunks_of(rig, "one.md")
-    key = memo_key("embedding", model, pieces(rig)[chunk].whole)
+    key = answer_key("embedding", model, pieces(rig)[chunk].whole)
     first = np.arange(8, dtype=np.float32).tobytes()
     with in_flight(rig, paid, 1):  # the first is being embedded; somebody else stores another answer before
-        entry = Entry(ticket(rig, "two.md"), key, first, chunks_of(rig, "two.md"))
-        assert rig.library.memos.keep("", [entry]) == {key: first}
+        entry = PaidAnswer(ticket(rig, "two.md"), key, first, chunks_of(rig, "two.md"))
+        assert rig.library.paid_cache.store_answers("", [entry]) == {key: first}
     rig.work()
     assert stored(rig)[chunk] == list(range(8))
 
@@ -614,7 +614,7 @@ def chunks_of(rig: Rig, name: str) -> list[int]:
     slot = rig.slot(name, "content")
     with rig.store.database.reading() as tx:
         where = f"owner_id = {slot.owner_id} AND build = {slot.source} ORDER BY ordinal"
-        return [chunk for (chunk,) in tx.plain(f"SELECT chunk_id FROM library_lists WHERE {where}")]
+        return [chunk for (chunk,) in tx.run_sql(f"SELECT chunk_id FROM library_lists WHERE {where}")]
 
 
 def texts_of(rig: Rig, *names: str) -> Rig:
@@ -623,17 +623,17 @@ def texts_of(rig: Rig, *names: str) -> Rig:
     return rig
 
 
-BILL = Bill(kind="embedding", model="m", texts=1, tokens_in=10)
+BILL = Charge(kind="embedding", model="m", texts=1, tokens_in=10)
 
 
 def keep(rig: Rig, name: str, key: str, value: bytes, **more: Any) -> dict[str, bytes]:
     one = ticket(rig, name)
-    return rig.library.memos.keep("", [Entry(one, key, value, chunks_of(rig, name))], **more)
+    return rig.library.paid_cache.store_answers("", [PaidAnswer(one, key, value, chunks_of(rig, name))], **more)
 
 
 def recall(rig: Rig, name: str, key: str) -> dict[str, bytes]:
     one = ticket(rig, name)
-    return rig.library.memos.recall("", [Use(one, key, chunks_of(rig, name))], BILL)
+    return rig.library.paid_cache.find_answers("", [AnswerLookup(one, key, chunks_of(rig, name))], BILL)
 
 
 def delete(rig: Rig, name: str) -> None:
@@ -672,8 +672,8 @@ def test_a_memo_goes_when_its_text_leaves_the_document(make: Make) -> None:
 
 def test_a_memo_made_from_several_documents_goes_with_the_first(make: Make) -> None:
     rig = texts_of(make(indexes=("fulltext",)), "a.md", "b.md")
-    both = [Entry(ticket(rig, name), "joint", b"value", chunks_of(rig, name)) for name in ("a.md", "b.md")]
-    rig.library.memos.keep("", both, joint=True)
+    both = [PaidAnswer(ticket(rig, name), "joint", b"value", chunks_of(rig, name)) for name in ("a.md", "b.md")]
+    rig.library.paid_cache.store_answers("", both, joint=True)
     keep(rig, "b.md", "own", b"value")
     delete(rig, "a.md")
     assert recall(rig, "b.md", "joint") == {}
@@ -683,61 +683,70 @@ def test_a_memo_made_from_several_documents_goes_with_the_first(make: Make) -> N
 
 def test_a_memo_made_from_several_documents_is_not_stored_when_one_of_them_is_gone(make: Make) -> None:
     rig = texts_of(make(indexes=("fulltext",)), "a.md", "b.md")
-    both = [Entry(ticket(rig, name), "joint", b"value", chunks_of(rig, name)) for name in ("a.md", "b.md")]
+    both = [PaidAnswer(ticket(rig, name), "joint", b"value", chunks_of(rig, name)) for name in ("a.md", "b.md")]
     rig.delete("a.md")
-    assert rig.library.memos.keep("", both, joint=True) == {}
+    assert rig.library.paid_cache.store_answers("", both, joint=True) == {}
     assert (rig.count("memos"), rig.count("memo_uses")) == (0, 0)
 
 
 def test_a_memo_is_not_stored_for_a_document_that_is_being_deleted(make: Make) -> None:
     rig = texts_of(make(indexes=("fulltext",)), "a.md", "b.md")
-    late = Entry(ticket(rig, "a.md"), "key", b"value", chunks_of(rig, "a.md"))
+    late = PaidAnswer(ticket(rig, "a.md"), "key", b"value", chunks_of(rig, "a.md"))
     rig.delete("a.md")
-    assert rig.library.memos.keep("", [late]) == {}
+    assert rig.library.paid_cache.store_answers("", [late]) == {}
     keep(rig, "b.md", "key", b"other")
-    assert rig.library.memos.recall("", [Use(late.ticket, "key", late.chunks)], BILL) == {"key": b"other"}
+    assert rig.library.paid_cache.find_answers("", [AnswerLookup(late.ticket, "key", late.chunks)], BILL) == {
+        "key": b"other"
+    }
     rig.work()
     rig.sweep()
-    assert rig.library.memos.recall("", [Use(late.ticket, "key", late.chunks)], BILL) == {"key": b"other"}
+    assert rig.library.paid_cache.find_answers("", [AnswerLookup(late.ticket, "key", late.chunks)], BILL) == {
+        "key": b"other"
+    }
     assert (rig.count("memos"), rig.count("memo_uses")) == (1, 1)
 
 
 def test_tenants_do_not_see_each_other(make: Make) -> None:
     rig = texts_of(make(indexes=("fulltext",)), "a.md")
     keep(rig, "a.md", "key", b"value")
-    assert rig.library.memos.recall("others", [Use(ticket(rig, "a.md"), "key", chunks_of(rig, "a.md"))], BILL) == {}
+    assert (
+        rig.library.paid_cache.find_answers(
+            "others", [AnswerLookup(ticket(rig, "a.md"), "key", chunks_of(rig, "a.md"))], BILL
+        )
+        == {}
+    )
     assert rig.count("memo_uses") == 1
 
 
 def test_the_ledger_tells_what_was_paid_and_what_was_known(make: Make) -> None:
     rig = texts_of(make(indexes=("fulltext",)), "a.md", "b.md")
     one = ticket(rig, "a.md")
-    bill = Bill(kind="extraction", model="m", texts=2, tokens_in=100, tokens_out=50, price=0.25)
-    rig.library.memos.keep("", [Entry(one, "key", b"value", chunks_of(rig, "a.md"))])
-    rig.library.memos.reserve(rig.base, [(one, bill), (ticket(rig, "b.md"), bill)])
+    bill = Charge(kind="extraction", model="m", texts=2, tokens_in=100, tokens_out=50, price=0.25)
+    rig.library.paid_cache.store_answers("", [PaidAnswer(one, "key", b"value", chunks_of(rig, "a.md"))])
+    rig.library.paid_cache.reserve(rig.base, [(one, bill), (ticket(rig, "b.md"), bill)])
     recall(rig, "b.md", "key")
     recall(rig, "b.md", "unknown")
-    account = rig.library.memos.account(rig.base.key)
+    account = rig.library.paid_cache.summarize_base(rig.base.key)
     (whole,), (saved,) = account.kinds_spent, account.kinds_saved
     assert (whole.kind, saved.kind) == ("extraction", "embedding")
     assert (whole.texts, whole.tokens_in, whole.tokens_out, whole.price) == (4, 200, 100, 0.5)
     assert saved.texts == 1
-    nothing = rig.library.memos.account("999")
+    nothing = rig.library.paid_cache.summarize_base("999")
     assert (nothing.kinds_spent, nothing.kinds_saved) == ([], [])
 
 
 def test_tokens_divided_among_documents_add_up_to_the_bill(make: Make, paid: PaidProvider) -> None:
     rig = make(texts=16)
-    rig.library.adding.put(
+    rig.library.adder.put(
         rig.base, [Upload(f"{number}.md", b"krill " * (number + 1) + str(number).encode()) for number in range(37)]
     )
     rig.work()
-    account = rig.library.memos.account(rig.base.key)
+    account = rig.library.paid_cache.summarize_base(rig.base.key)
     (spent,) = account.kinds_spent
     assert account.kinds_saved == []
     assert (spent.texts, spent.tokens_in) == (37, paid.bill.tokens)
     with rig.store.database.reading() as tx:
-        shares = tx.plain("SELECT owner, sum(texts), sum(tokens_in) FROM library_ledger GROUP BY owner")
+        shares = tx.run_sql("SELECT owner, sum(texts), sum(tokens_in) FROM library_ledger GROUP BY owner")
     assert len(shares) == 37
     assert all(texts == 1 and tokens > 0 for _, texts, tokens in shares)
 
@@ -746,7 +755,7 @@ def test_a_refused_text_is_not_on_the_ledger(make: Make, paid: PaidProvider) -> 
     rig = make(missing_share=1.0, **SMALL)
     paid.refuses["poison"] = REFUSED
     rig.index("parts.md", sections(8, but={3: "poison"}))
-    account = rig.library.memos.account(rig.base.key)
+    account = rig.library.paid_cache.summarize_base(rig.base.key)
     (spent,) = account.kinds_spent
     assert account.kinds_saved == []
     assert (spent.texts, spent.tokens_in) == (paid_texts(paid), paid.bill.tokens)
@@ -758,7 +767,7 @@ def test_a_refused_text_is_not_on_the_ledger(make: Make, paid: PaidProvider) -> 
 def test_a_budget_stops_the_work_before_it_is_exceeded(make: Make, paid: PaidProvider) -> None:
     rig = make(texts=8, at_once=1, budget_tokens=60, **SMALL)
     rig.index("whales.md", WHALES)
-    spent = rig.library.memos.account(rig.base.key).spent.tokens_in
+    spent = rig.library.paid_cache.summarize_base(rig.base.key).spent.tokens_in
     assert 0 < spent <= 60
     before = paid_texts(paid)
     rig.index("parts.md", sections(16))

@@ -13,11 +13,11 @@ import pytest
 from holdfast.clock import micros
 from holdfast.documents.add import Upload
 from holdfast.engine.states import SlotState, Status
-from holdfast.errors import Outage, Paused, Permanent, Transient, WorkError
+from holdfast.errors import Outage, Permanent, RetryLater, Transient, WorkError
 from holdfast.llm import circuit_breaker as module
-from holdfast.llm.base import Completion, Embedded, Prompt
-from holdfast.llm.batches import HARMLESS
-from holdfast.llm.circuit_breaker import HARMLESS_PROMPT, Pausing
+from holdfast.llm.base import Completion, Embeddings, Prompt
+from holdfast.llm.batches import PROBE_TEXT
+from holdfast.llm.circuit_breaker import PROBE_PROMPT, CircuitBreaker
 from holdfast.llm.openai import Endpoint, OpenAIProvider
 from tests.support.meters import Recorder
 from tests.support.paid_provider import BAD_KEY, BROKEN, DOWN, DROPPED, Fault, PaidProvider
@@ -65,7 +65,7 @@ def make(database_url: str, tmp_path: Path, clock: FakeClock, paid: PaidProvider
 
 def put_in(rig: Rig, count: int = DOCUMENTS) -> list[str]:
     names = [f"{number}.md" for number in range(count)]
-    rig.library.adding.put(rig.base, [Upload(name, f"All about {name}.".encode()) for name in names])
+    rig.library.adder.put(rig.base, [Upload(name, f"All about {name}.".encode()) for name in names])
     return names
 
 
@@ -114,7 +114,7 @@ def test_an_outage_is_found_out_once_and_everything_waits_for_its_end(
     paid.bill.texts.clear()
     rig.work()
     assert {rig.owner(name).status for name in more} == {Status.SUCCESS}
-    assert paid.bill.texts.pop(HARMLESS) == 1
+    assert paid.bill.texts.pop(PROBE_TEXT) == 1
     assert set(paid.bill.texts.values()) == {1}
     assert len(paid.bill.texts) == DOCUMENTS + 5
 
@@ -211,7 +211,7 @@ def test_what_the_harmless_question_cost_is_on_the_ledger(make: Make, paid: Paid
     rig.index("whales.md", "The blue whale eats krill.")
     clock.advance(MINUTE)
     rig.work()
-    account = rig.library.memos.account(rig.base.key)
+    account = rig.library.paid_cache.summarize_base(rig.base.key)
     (spent,) = account.kinds_spent
     assert account.kinds_saved == []
     assert (spent.texts, spent.tokens_in) == (2, paid.bill.tokens)
@@ -222,15 +222,15 @@ def test_a_language_model_that_is_down_pauses_all_work_that_needs_it(
 ) -> None:
     rig = QuestionRig(database_url, tmp_path / "blobs", clock, paid)
     write = paid.reply
-    paid.reply = lambda asked: "yes" if asked["messages"][-1]["content"] == HARMLESS_PROMPT.text else write(asked)
-    rig.library.adding.put(rig.base, [Upload(f"{n}.md", sections(12, word=f"w{n}").encode()) for n in range(3)])
+    paid.reply = lambda asked: "yes" if asked["messages"][-1]["content"] == PROBE_PROMPT.text else write(asked)
+    rig.library.adder.put(rig.base, [Upload(f"{n}.md", sections(12, word=f"w{n}").encode()) for n in range(3)])
     paid.always(DOWN)
     rig.work()
     names = [f"{n}.md" for n in range(3)]
     slots = [rig.slot(name, "questions") for name in names]
     assert {(slot.state, slot.attempts, slot.error_code) for slot in slots} == {(SlotState.WAITING, 0, "provider_down")}
     asked = Counter(request["messages"][-1]["content"] for request in paid.requests if "messages" in request)
-    assert asked.pop(HARMLESS_PROMPT.text) == 1
+    assert asked.pop(PROBE_PROMPT.text) == 1
     assert sum(asked.values()) <= 9  # those under way at once, of one document
     paid.always(None)
     clock.advance(MINUTE)
@@ -253,14 +253,14 @@ class Scripted:
         self.asked: list[str] = []
         self.gate: Callable[[], object] = lambda: None
 
-    def metered(self, meter: object) -> Provider:  # noqa: ARG002 - nothing is paid
+    def with_meter(self, meter: object) -> Provider:  # noqa: ARG002 - nothing is paid
         return self
 
-    def embed(self, texts: Sequence[str]) -> Embedded:
+    def embed(self, texts: Sequence[str]) -> Embeddings:
         self._answer(texts[0])
-        return Embedded(places=(0,), vectors=np.ones((1, 2), dtype=np.float32), tokens=3)
+        return Embeddings(positions=(0,), vectors=np.ones((1, 2), dtype=np.float32), tokens=3)
 
-    def embed_parts(self, texts: Sequence[str], enough: object = None) -> Iterator[Embedded]:  # noqa: ARG002
+    def embed_parts(self, texts: Sequence[str], enough: object = None) -> Iterator[Embeddings]:  # noqa: ARG002
         yield self.embed(texts)
 
     def complete(self, prompt: Prompt) -> Completion:
@@ -277,7 +277,7 @@ class Scripted:
     def _answer(self, text: str) -> None:
         self.asked.append(text)
         self.gate()
-        harmless = text in (HARMLESS, HARMLESS_PROMPT.text)
+        harmless = text in (PROBE_TEXT, PROBE_PROMPT.text)
         fault = self.harmless if harmless else self.fault
         if fault is not None:
             raise fault
@@ -298,7 +298,7 @@ def scripted() -> Scripted:
 
 @pytest.fixture
 def pausing(scripted: Scripted, clock: FakeClock) -> Provider:
-    return Pausing(scripted, "The model", clock=clock).metered(Recorder())
+    return CircuitBreaker(scripted, "The model", clock=clock).with_meter(Recorder())
 
 
 @pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
@@ -307,7 +307,7 @@ def test_every_way_to_ask_is_closed_by_a_pause(
 ) -> None:
     scripted.fault = scripted.harmless = Outage("provider_down", "It is down.")
     for _ in range(3):
-        with pytest.raises(Paused) as told:
+        with pytest.raises(RetryLater) as told:
             way(pausing)
         assert (told.value.code, told.value.retry_after) == ("provider_down", SECOND)
     assert len(scripted.asked) == 2
@@ -344,9 +344,9 @@ def test_other_failures_are_left_as_they_are(pausing: Provider, scripted: Script
 def test_while_one_finds_out_nobody_else_asks(
     pausing: Provider, scripted: Scripted, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "PATIENCE_SECONDS", 0.1)
+    monkeypatch.setattr(module, "PROBE_WAIT_SECONDS", 0.1)
     scripted.fault = scripted.harmless = Outage("provider_down")
-    with pytest.raises(Paused):
+    with pytest.raises(RetryLater):
         pausing.embed(["krill"])
     clock.advance(MINUTE)
     scripted.fault = scripted.harmless = None
@@ -361,11 +361,11 @@ def test_while_one_finds_out_nobody_else_asks(
     first.start()
     assert inside.wait(PATIENCE_SECONDS)
     before = len(scripted.asked)
-    with pytest.raises(Paused) as told:
+    with pytest.raises(RetryLater) as told:
         pausing.embed(["whales"])
     assert told.value.retry_after == timedelta(seconds=10)
     assert len(scripted.asked) == before
-    monkeypatch.setattr(module, "PATIENCE_SECONDS", PATIENCE_SECONDS)
+    monkeypatch.setattr(module, "PROBE_WAIT_SECONDS", PATIENCE_SECONDS)
     second = threading.Thread(target=pausing.embed, args=[["whales"]])
     second.start()
     go_on.set()
@@ -382,17 +382,17 @@ def test_calls_that_fail_together_are_one_pause(pausing: Provider, scripted: Scr
     def ask() -> None:
         try:
             pausing.embed(["krill"])
-        except Paused as paused:
+        except RetryLater as paused:
             told.append(paused.retry_after)
 
-    scripted.gate = lambda: None if HARMLESS in scripted.asked else together.wait(PATIENCE_SECONDS)
+    scripted.gate = lambda: None if PROBE_TEXT in scripted.asked else together.wait(PATIENCE_SECONDS)
     threads = [threading.Thread(target=ask) for _ in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join(PATIENCE_SECONDS)
     assert told == [SECOND] * 4
-    assert scripted.asked.count(HARMLESS) == 1
+    assert scripted.asked.count(PROBE_TEXT) == 1
 
 
 def test_two_wishes_of_the_provider_do_not_lengthen_the_pause_after_them(
@@ -401,12 +401,12 @@ def test_two_wishes_of_the_provider_do_not_lengthen_the_pause_after_them(
     two = timedelta(seconds=2)
     scripted.fault = scripted.harmless = Transient("rate_limited", retry_after=two)
     for _ in range(2):
-        with pytest.raises(Paused) as told:
+        with pytest.raises(RetryLater) as told:
             pausing.embed(["krill"])
         assert told.value.retry_after == two
         clock.advance(two)
     scripted.fault = scripted.harmless = Outage("provider_down")
-    with pytest.raises(Paused) as told:
+    with pytest.raises(RetryLater) as told:
         pausing.embed(["krill"])
     assert told.value.retry_after == SECOND
     clock.advance(SECOND)
@@ -420,7 +420,7 @@ def test_a_long_outage_is_probed_at_least_every_minute_and_the_next_one_soon(
     scripted.fault = scripted.harmless = Outage("provider_down")
     seconds = []
     for _ in range(9):
-        with pytest.raises(Paused) as told:
+        with pytest.raises(RetryLater) as told:
             pausing.embed(["krill"])
         assert told.value.retry_after is not None
         seconds.append(told.value.retry_after.total_seconds())
@@ -430,7 +430,7 @@ def test_a_long_outage_is_probed_at_least_every_minute_and_the_next_one_soon(
     scripted.fault = scripted.harmless = None
     pausing.embed(["krill"])
     scripted.fault = scripted.harmless = Outage("provider_down")
-    with pytest.raises(Paused) as told:
+    with pytest.raises(RetryLater) as told:
         pausing.embed(["krill"])
     assert told.value.retry_after == SECOND  # the answer ended the outage, so the next begins with a short pause
 
@@ -439,7 +439,7 @@ def test_a_probe_that_the_budget_forbids_says_nothing_of_the_provider(
     pausing: Provider, scripted: Scripted, clock: FakeClock
 ) -> None:
     scripted.fault = scripted.harmless = Outage("provider_down")
-    with pytest.raises(Paused):
+    with pytest.raises(RetryLater):
         pausing.embed(["krill"])
     clock.advance(SECOND)
     scripted.harmless = Permanent("budget_spent")
@@ -447,7 +447,7 @@ def test_a_probe_that_the_budget_forbids_says_nothing_of_the_provider(
         pausing.embed(["krill"])
     assert told.value.code == "budget_spent"
     scripted.harmless = Outage("provider_down")
-    with pytest.raises(Paused) as paused:
+    with pytest.raises(RetryLater) as paused:
         pausing.embed(["krill"])
     assert paused.value.retry_after == timedelta(seconds=2)  # the outage goes on
 
@@ -456,13 +456,13 @@ def test_a_pause_is_never_shorter_than_a_second_and_a_later_outage_begins_anew(
     pausing: Provider, scripted: Scripted, clock: FakeClock
 ) -> None:
     scripted.fault = Transient("rate_limited", retry_after=timedelta(milliseconds=1))
-    with pytest.raises(Paused) as told:
+    with pytest.raises(RetryLater) as told:
         pausing.embed(["krill"])
     assert told.value.retry_after == timedelta(seconds=1)
     clock.advance(timedelta(seconds=1))
     scripted.fault = None
     pausing.embed(["krill"])
     scripted.fault = scripted.harmless = Outage("provider_down")
-    with pytest.raises(Paused) as told:
+    with pytest.raises(RetryLater) as told:
         pausing.embed(["krill"])
     assert told.value.retry_after == SECOND

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from holdfast.documents.add import Upload
-from holdfast.service.opening import announce, open_library
+from holdfast.service.opening import announce_server, open_library
 from holdfast.settings import Settings
-from holdfast.wiring import open_bell, open_news
+from holdfast.wiring import open_event_notifier, open_work_notifier
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -37,10 +37,10 @@ def use(settings: Settings) -> None:
     """Do what creates files: add a document, erase, wait for wake-ups, announce a server."""
     library = open_library(settings)
     base = library.bases.create("shelf")
-    library.adding.put(base, [Upload("a.txt", b"tide")])
+    library.adder.put(base, [Upload("a.txt", b"tide")])
     library.erasure.run_now()
-    listeners = [open_bell(settings.database).listen(), open_news(settings.database).listen()]
-    announce(settings, "http://127.0.0.1:1")
+    listeners = [open_work_notifier(settings.database).listen(), open_event_notifier(settings.database).listen()]
+    announce_server(settings, "http://127.0.0.1:1")
     home = Path(settings.home)
     names = {path.name for path in home.rglob("*")}
     assert {"holdfast.db", "holdfast.db-wal", "holdfast.db-shm", "holdfast.db-turn", "server.json"} <= names
@@ -60,7 +60,7 @@ def test_a_home_folder_that_others_could_read_is_closed_to_them(tmp_path: Path) 
     for path in (home, *home.rglob("*")):
         path.chmod(0o777)
     library = open_library(Settings(home=str(home)))
-    library.adding.put(library.bases.find("shelf"), [Upload("b.txt", b"ebb")])
+    library.adder.put(library.bases.find("shelf"), [Upload("b.txt", b"ebb")])
     library.store.close()
     assert home.stat().st_mode & 0o077 == 0  # nobody else reaches what lies in it
     assert rights(home / "holdfast.db") == {}

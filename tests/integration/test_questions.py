@@ -11,12 +11,12 @@ import pytest
 from holdfast.engine.states import Operation, SlotState, Status
 from holdfast.errors import StopWork
 from holdfast.indexes.base import Found
-from holdfast.indexes.llm_calls import AT_ONCE
+from holdfast.indexes.llm_calls import MAX_CONCURRENT_CALLS
 from holdfast.indexes.questions import index as questions
 from holdfast.indexes.questions import pairs as questions_pairs
-from holdfast.indexes.questions.prompt import Pair
-from holdfast.indexes.vector.embedding import Embedders
-from holdfast.llm.metering import Metered
+from holdfast.indexes.questions.prompt import QuestionPair
+from holdfast.indexes.vector.embedding import EmbedderFactory
+from holdfast.llm.metering import MeteredProvider
 from holdfast.llm.openai import Endpoint, OpenAIProvider
 from tests.support.paid_provider import BAD_KEY, REFUSED, PaidProvider, texts_of
 from tests.support.question_rig import QuestionRig, crustaceans, sections
@@ -75,7 +75,7 @@ def test_without_a_language_model_the_index_is_not_enabled_and_nothing_is_degrad
     owner = rig.index("parts.md", PARTS)
     assert owner.status is Status.SUCCESS
     assert owner.slot("questions") is None
-    can, cannot = rig.library.indexes.enabled(rig.base)
+    can, cannot = rig.library.indexes.check_enabled(rig.base)
     assert can == ["fulltext"]
     assert "language model" in str(cannot["questions"])
     assert found(rig, "crustacean") == []
@@ -110,12 +110,12 @@ def test_a_chunk_with_several_pairs_is_one_hit_and_its_best_pair_counts(
     rig.index("whales.md", text)
     rig.index("stones.md", "# Stones\n\nThe granite of part 99 is hard, and the mountains of the north are made of it.")
     recipe = rig.library.indexes.recipes(rig.base, "questions")[0]
-    pairs = rig.questions.pairs.of(recipe.id, rig.rows("questions"))
+    pairs = rig.questions.pairs.read_pairs(recipe.id, rig.rows("questions"))
     assert [len(some) for some in pairs.values()] == [2, 1]
     assert sum(paid.bill.texts.values()) == 3
     assert rig.find("Which crustacean lives in part 1?", "questions")[0].name == "whales.md"
     ids = [one.id for some in pairs.values() for one in some]
-    monkeypatch.setattr(rig.questions.pairs, "_scores", lambda *_: dict(zip(ids, scores, strict=True)))
+    monkeypatch.setattr(rig.questions.pairs, "_score_pairs", lambda *_: dict(zip(ids, scores, strict=True)))
     assert rig.questions.find(recipe, "any", 10) == [Found(rig.chunk("Whales"), 0.9), Found(rig.chunk("Stones"), 0.5)]
 
 
@@ -132,9 +132,9 @@ def test_who_writes_first_is_kept(rig: QuestionRig) -> None:
     rig.index("parts.md", PARTS)
     recipe = rig.library.indexes.recipes(rig.base, "questions")[0]
     seven = rig.chunk("part 7 ")
-    late = [(Pair(question="Which zeppelin is late?", answer="This one."), bytes(32))] * 2
+    late = [(QuestionPair(question="Which zeppelin is late?", answer="This one."), bytes(32))] * 2
     rig.store.database.write(lambda tx: rig.questions.pairs.put(tx, recipe.id, {seven: late}), durable=False)
-    ((kept,),) = rig.questions.pairs.of(recipe.id, [seven]).values()
+    ((kept,),) = rig.questions.pairs.read_pairs(recipe.id, [seven]).values()
     assert kept.pair.question == "Which crustacean lives in part 7?"
     assert {count for table, count in rig.kept().items() if table != "cards"} == {20}
 
@@ -149,7 +149,9 @@ def test_a_query_of_another_embedding_model_is_answered_by_words_alone(rig: Ques
     rig.index("parts.md", PARTS)
     before = sum(paid.bill.texts.values())
     another = OpenAIProvider(Endpoint(base_url=paid.url, key=paid.key, embedding_model="another"))
-    rig.questions._embedders = Embedders(replace(rig.library.tools, embedder=Metered(another, rig.library.memos)))
+    rig.questions._embedders = EmbedderFactory(
+        replace(rig.library.tools, embedder=MeteredProvider(another, rig.library.paid_cache))
+    )
     assert "krill of part 5" in found(rig, "crustacean of part 5")[0]
     assert sum(paid.bill.texts.values()) == before
 
@@ -239,14 +241,16 @@ def test_an_answer_that_is_no_use_is_asked_for_once_more_and_then_missing(rig: Q
     assert rig.index("parts.md", sections(20, but={4: bad})).status is Status.DEGRADED
     assert rig.missing() == {rig.chunk("poison"): "bad_answer"}
     assert sum(paid.bill.prompts.values()) == 21
-    (spent,) = [one for one in rig.library.memos.account(rig.base.key).kinds_spent if one.kind == "questions"]
+    (spent,) = [
+        one for one in rig.library.paid_cache.summarize_base(rig.base.key).kinds_spent if one.kind == "questions"
+    ]
     assert spent.texts == 21, "the ledger knows both turns"
 
 
 def test_a_provider_that_fails_loses_nothing_that_was_answered(
     rig: QuestionRig, paid: PaidProvider, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("holdfast.indexes.llm_calls.AT_ONCE", 1)
+    monkeypatch.setattr("holdfast.indexes.llm_calls.MAX_CONCURRENT_CALLS", 1)
     asked: list[object] = []
 
     def reply(request: dict[str, Any]) -> str:
@@ -270,9 +274,9 @@ def test_a_provider_that_fails_loses_nothing_that_was_answered(
 def test_a_worker_that_stops_keeps_what_it_paid_for(
     rig: QuestionRig, paid: PaidProvider, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(questions, "TOGETHER", 4)
-    monkeypatch.setattr(questions, "PORTION", 2)
-    put, seen = questions_pairs.Pairs.put, []
+    monkeypatch.setattr(questions, "EMBED_BATCH", 4)
+    monkeypatch.setattr(questions, "WRITE_BATCH", 2)
+    put, seen = questions_pairs.PairStore.put, []
 
     def stop_before_the_third(self: Any, tx: Any, recipe: int, made: Any) -> None:
         seen.append(len(made))
@@ -281,7 +285,7 @@ def test_a_worker_that_stops_keeps_what_it_paid_for(
         put(self, tx, recipe, made)
 
     with monkeypatch.context() as stopping:
-        stopping.setattr(questions_pairs.Pairs, "put", stop_before_the_third)
+        stopping.setattr(questions_pairs.PairStore, "put", stop_before_the_third)
         rig.put("parts.md", PARTS)
         rig.worker.run_next(1)
         rig.worker.run_next(1)
@@ -292,20 +296,20 @@ def test_a_worker_that_stops_keeps_what_it_paid_for(
     assert rig.owner("parts.md").status is Status.SUCCESS
     prompts, texts = bill(paid)
     assert texts == 20
-    assert prompts < 20 + AT_ONCE, "only what was under way when it stopped is paid for again"
+    assert prompts < 20 + MAX_CONCURRENT_CALLS, "only what was under way when it stopped is paid for again"
     assert len(found(rig, "crustacean")) == 20
 
 
 def test_progress_tells_how_many_chunks_are_done(rig: QuestionRig, monkeypatch: pytest.MonkeyPatch) -> None:
     told: list[tuple[str, int, int]] = []
-    note = rig.worker.heartbeat.note
+    note = rig.worker.heartbeat.record_progress
 
     def listen(ticket: Ticket, progress: Progress) -> None:
         if ticket.key.kind == "questions":
             told.append((progress.stage, progress.done, progress.total))
         note(ticket, progress)
 
-    monkeypatch.setattr(rig.worker.heartbeat, "note", listen)
+    monkeypatch.setattr(rig.worker.heartbeat, "record_progress", listen)
     rig.index("parts.md", f"{PARTS}\n\n## Short\n\nHello.\n")
     assert {stage for stage, _, _ in told} == {"writing questions"}
     done = [done for _, done, _ in told]
@@ -352,7 +356,7 @@ def test_a_drop_that_is_cut_short_is_found_by_a_scan_and_finished_by_the_next(
 
 
 def test_many_chunks_are_dropped_in_portions_and_no_others(rig: QuestionRig, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(questions_pairs, "DROPPED", 3)
+    monkeypatch.setattr(questions_pairs, "DELETE_BATCH", 3)
     rig.index("parts.md", PARTS)
     recipe = rig.library.indexes.recipes(rig.base, "questions")[0]
     kept, gone = rig.rows("questions")[:8], rig.rows("questions")[8:]

@@ -23,9 +23,9 @@ import pytest
 from holdfast.content import reading
 from holdfast.content import sandbox as cages
 from holdfast.content.readers import documents
-from holdfast.content.reading import Limits, Reading, open_cage, read
-from holdfast.content.sandbox import Answer, Cage
-from holdfast.content.sandbox_child import DESCRIPTORS, KILL_ME_FIRST, NICENESS, NOTE_BYTES
+from holdfast.content.reading import ExtractedText, ReadLimits, open_sandbox, read
+from holdfast.content.sandbox import Sandbox, SandboxReply
+from holdfast.content.sandbox_child import DESCRIPTORS, MAX_OOM_SCORE, MAX_WRITTEN_FILE_BYTES, NICENESS
 from holdfast.errors import Permanent, Transient, WorkError
 from tests.support import samples
 from tests.support.inmates import KILLED, OUT_OF_TIME, SEGFAULT
@@ -44,19 +44,19 @@ UNREAD = 0.1  # at most, of the good files
 
 
 @pytest.fixture
-def cage() -> Iterator[Cage]:
+def cage() -> Iterator[Sandbox]:
     """A cage with one child that does whatever it is asked."""
-    with Cage(TARGET) as cage:
+    with Sandbox(TARGET) as cage:
         yield cage
 
 
 def ask(
-    cage: Cage, do: str, *, seconds: float = 60, memory: int = 1024 * MIB, most: int = MIB, **question: Any
-) -> Answer:
-    return cage.ask({"do": do, **question}, seconds=seconds, memory=memory, most=most)
+    cage: Sandbox, do: str, *, seconds: float = 60, memory: int = 1024 * MIB, most: int = MIB, **question: Any
+) -> SandboxReply:
+    return cage.call({"do": do, **question}, seconds=seconds, memory=memory, most=most)
 
 
-def pid(cage: Cage) -> int:
+def pid(cage: Sandbox) -> int:
     return int(ask(cage, "tell").head["pid"])
 
 
@@ -81,25 +81,25 @@ def gone(process: int) -> bool:
 
 
 class TestAnswers:
-    def test_a_child_answers_one_question_after_the_other(self, cage: Cage) -> None:
+    def test_a_child_answers_one_question_after_the_other(self, cage: Sandbox) -> None:
         assert ask(cage, "tell", say="heron").body == b"heron"
         assert pid(cage) == pid(cage)
 
-    def test_a_refusal_comes_through_and_the_child_goes_on(self, cage: Cage) -> None:
+    def test_a_refusal_comes_through_and_the_child_goes_on(self, cage: Sandbox) -> None:
         before = pid(cage)
         error = refusal(lambda: ask(cage, "refuse"))
         assert (type(error), error.code) == (Permanent, "encrypted")
         assert "password" in str(error)
         assert pid(cage) == before
 
-    def test_what_may_pass_is_told_from_what_will_not(self, cage: Cage) -> None:
+    def test_what_may_pass_is_told_from_what_will_not(self, cage: Sandbox) -> None:
         assert isinstance(refusal(lambda: ask(cage, "put_off")), Transient)
 
-    def test_a_longer_answer_than_allowed_is_refused(self, cage: Cage) -> None:
+    def test_a_longer_answer_than_allowed_is_refused(self, cage: Sandbox) -> None:
         assert ask(cage, "tell", say="x" * 100, most=100)
         assert code(lambda: ask(cage, "tell", say="x" * 101, most=100)) == "reader_crashed"
 
-    def test_what_is_no_answer_is_refused(self, cage: Cage) -> None:
+    def test_what_is_no_answer_is_refused(self, cage: Sandbox) -> None:
         assert code(lambda: ask(cage, "nothing")) == "reader_crashed"
 
 
@@ -113,7 +113,7 @@ def dumping() -> Iterator[None]:
 
 
 class TestConfinement:
-    def test_a_child_knows_nothing_of_us(self, cage: Cage, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_child_knows_nothing_of_us(self, cage: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("SECRET", "x")
         told = ask(cage, "tell").head
         assert set(told["environment"]) - {"LC_CTYPE"} == {"HOME", "TMPDIR"}  # Python sets LC_CTYPE itself
@@ -125,51 +125,51 @@ class TestConfinement:
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-        with Cage(TARGET, prepare="tests.support.inmates:prepare") as cage:
+        with Sandbox(TARGET, prepare="tests.support.inmates:prepare") as cage:
             told = ask(cage, "tell").head
         assert Path(told["environment"]["TMPDIR"]).parent == tmp_path
-        assert told["limits"]["file"] == NOTE_BYTES
+        assert told["limits"]["file"] == MAX_WRITTEN_FILE_BYTES
         assert list(tmp_path.iterdir()) == []
 
     @pytest.mark.usefixtures("dumping")
-    def test_a_child_has_its_limits(self, cage: Cage) -> None:
+    def test_a_child_has_its_limits(self, cage: Sandbox) -> None:
         told = ask(cage, "tell", seconds=50, memory=500 * MIB).head
         limits = told["limits"]
-        assert (limits["core"], limits["file"], limits["descriptors"]) == (0, NOTE_BYTES, DESCRIPTORS)
+        assert (limits["core"], limits["file"], limits["descriptors"]) == (0, MAX_WRITTEN_FILE_BYTES, DESCRIPTORS)
         assert limits["data"] == 500 * MIB
         assert told["used"] < limits["cpu"] <= told["used"] + 53
 
-    def test_limits_are_set_anew_for_each_question(self, cage: Cage) -> None:
+    def test_limits_are_set_anew_for_each_question(self, cage: Sandbox) -> None:
         assert ask(cage, "tell", memory=500 * MIB).head["limits"]["data"] == 500 * MIB
         assert ask(cage, "tell", memory=700 * MIB).head["limits"]["data"] == 700 * MIB
 
-    def test_a_child_gives_way_to_others(self, cage: Cage) -> None:
+    def test_a_child_gives_way_to_others(self, cage: Sandbox) -> None:
         assert ask(cage, "tell").head["niceness"] == min(os.nice(0) + NICENESS, 19)
 
-    def test_a_child_is_the_first_to_go_when_the_machine_runs_out_of_memory(self, cage: Cage) -> None:
-        assert Path(f"/proc/{pid(cage)}/oom_score_adj").read_text().strip() == KILL_ME_FIRST
+    def test_a_child_is_the_first_to_go_when_the_machine_runs_out_of_memory(self, cage: Sandbox) -> None:
+        assert Path(f"/proc/{pid(cage)}/oom_score_adj").read_text().strip() == MAX_OOM_SCORE
 
-    def test_a_child_writes_no_long_files(self, cage: Cage, tmp_path: Path) -> None:
+    def test_a_child_writes_no_long_files(self, cage: Sandbox, tmp_path: Path) -> None:
         path = str(tmp_path / "file")
-        assert ask(cage, "write", path=path, bytes=NOTE_BYTES).head == {}
-        assert ask(cage, "write", path=path, bytes=NOTE_BYTES + 1).head == {"error": errno.EFBIG}
+        assert ask(cage, "write", path=path, bytes=MAX_WRITTEN_FILE_BYTES).head == {}
+        assert ask(cage, "write", path=path, bytes=MAX_WRITTEN_FILE_BYTES + 1).head == {"error": errno.EFBIG}
 
-    def test_a_child_that_takes_too_much_memory_is_replaced(self, cage: Cage) -> None:
+    def test_a_child_that_takes_too_much_memory_is_replaced(self, cage: Sandbox) -> None:
         before = pid(cage)
         assert ask(cage, "hog", memory=200 * MIB, bytes=100 * MIB).head == {"taken": 100 * MIB}
         assert code(lambda: ask(cage, "hog", memory=200 * MIB, bytes=250 * MIB)) == "too_much_memory"
         assert pid(cage) != before
 
-    def test_a_child_that_takes_too_long_is_replaced(self, cage: Cage) -> None:
+    def test_a_child_that_takes_too_long_is_replaced(self, cage: Sandbox) -> None:
         before = pid(cage)
         assert code(lambda: ask(cage, "spin", seconds=0.3)) == "too_slow"
         assert gone(before)
         assert pid(cage) != before
 
-    def test_a_child_that_keeps_the_interpreter_is_killed_too(self, cage: Cage, tmp_path: Path) -> None:
+    def test_a_child_that_keeps_the_interpreter_is_killed_too(self, cage: Sandbox, tmp_path: Path) -> None:
         assert code(lambda: ask(cage, "stall", seconds=0.3, sign=str(tmp_path / "sign"))) == "too_slow"
 
-    def test_what_a_child_started_is_killed_with_it(self, cage: Cage, tmp_path: Path) -> None:
+    def test_what_a_child_started_is_killed_with_it(self, cage: Sandbox, tmp_path: Path) -> None:
         sign = tmp_path / "sign"
         thread = threading.Thread(target=refusal, args=(lambda: ask(cage, "breed", sign=str(sign)),))
         thread.start()
@@ -193,47 +193,49 @@ class TestCrashes:
         ],
     )
     def test_a_crash_is_named_by_its_cause_and_the_child_replaced(
-        self, cage: Cage, question: dict[str, Any], expected: str
+        self, cage: Sandbox, question: dict[str, Any], expected: str
     ) -> None:
         before = pid(cage)
         assert code(lambda: ask(cage, **question)) == expected
         assert pid(cage) != before
 
     def test_a_silent_death_with_full_memory_is_one_of_memory(
-        self, cage: Cage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+        self, cage: Sandbox, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         os.mkfifo(gate := tmp_path / "gate")
         seen: list[int] = []
 
-        def look(_: int) -> cages.Memory:
+        def look(_: int) -> cages.ProcessMemory:
             """Let the child die when it was looked at."""
             if not seen:
                 seen.append(1)
                 gate.write_bytes(b"now")
-            return cages.Memory(0, 700 * MIB)
+            return cages.ProcessMemory(0, 700 * MIB)
 
-        monkeypatch.setattr(cages, "_memory", look)
+        monkeypatch.setattr(cages, "_read_process_memory", look)
         assert code(lambda: ask(cage, "hesitate", gate=str(gate), memory=1000 * MIB)) == "too_much_memory"
 
-    def test_a_death_from_outside_is_not_held_against_the_file(self, cage: Cage) -> None:
+    def test_a_death_from_outside_is_not_held_against_the_file(self, cage: Sandbox) -> None:
         error = refusal(lambda: ask(cage, "die", signal=KILLED))
         assert (type(error), error.code) == (Transient, "reader_unavailable")
 
-    def test_a_child_that_died_idle_is_replaced_unnoticed(self, cage: Cage) -> None:
+    def test_a_child_that_died_idle_is_replaced_unnoticed(self, cage: Sandbox) -> None:
         before = pid(cage)
         os.kill(before, signal.SIGKILL)
         until(lambda: gone(before), "the child lives")
         assert pid(cage) != before
 
     def test_a_child_that_cannot_start_is_not_held_against_the_file(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        with Cage("no.such.module:answer") as cage:
+        with Sandbox("no.such.module:answer") as cage:
             assert isinstance(refusal(lambda: ask(cage, "tell")), Transient)
         monkeypatch.setattr(sys, "executable", "/no/such/python")
-        with Cage(TARGET) as cage:
+        with Sandbox(TARGET) as cage:
             assert isinstance(refusal(lambda: ask(cage, "tell")), Transient)
 
     @pytest.mark.parametrize("wear", [("ANSWERS", 2), ("SWOLLEN", 1)])
-    def test_a_worn_child_is_replaced(self, cage: Cage, wear: tuple[str, int], monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_worn_child_is_replaced(
+        self, cage: Sandbox, wear: tuple[str, int], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         first = pid(cage)
         monkeypatch.setattr(cages, *wear)
         pid(cage)
@@ -242,24 +244,24 @@ class TestCrashes:
 
 
 class TestBrokenChildren:
-    def test_a_child_that_blames_every_file_is_replaced_and_the_file_read(self, cage: Cage, tmp_path: Path) -> None:
+    def test_a_child_that_blames_every_file_is_replaced_and_the_file_read(self, cage: Sandbox, tmp_path: Path) -> None:
         ask(cage, "spoil")
         before = pid(cage)
         told = ask(cage, "judge", damaged=False, sign=str(tmp_path / "sign")).head
         assert told["pid"] != before
         assert gone(before)
 
-    def test_a_file_is_called_damaged_when_a_new_child_says_so_too(self, cage: Cage, tmp_path: Path) -> None:
+    def test_a_file_is_called_damaged_when_a_new_child_says_so_too(self, cage: Sandbox, tmp_path: Path) -> None:
         before, sign = pid(cage), tmp_path / "sign"
         assert code(lambda: ask(cage, "judge", damaged=True, sign=str(sign))) == "unreadable"
         assert sign.read_text().split() == [str(before), str(pid(cage))]
 
-    def test_a_new_child_is_believed_at_once(self, cage: Cage, tmp_path: Path) -> None:
+    def test_a_new_child_is_believed_at_once(self, cage: Sandbox, tmp_path: Path) -> None:
         sign = tmp_path / "sign"
         assert code(lambda: ask(cage, "judge", damaged=True, sign=str(sign))) == "unreadable"
         assert sign.read_text().split() == [str(pid(cage))]
 
-    def test_a_child_that_says_that_it_is_broken_is_replaced(self, cage: Cage) -> None:
+    def test_a_child_that_says_that_it_is_broken_is_replaced(self, cage: Sandbox) -> None:
         before = pid(cage)
         error = refusal(lambda: ask(cage, "confess"))
         assert (type(error), error.code) == (Transient, "reader_broken")
@@ -268,7 +270,7 @@ class TestBrokenChildren:
 
 
 class TestSharing:
-    def test_one_child_serves_many_threads_in_turn(self, cage: Cage) -> None:
+    def test_one_child_serves_many_threads_in_turn(self, cage: Sandbox) -> None:
         pids: list[int] = []
         threads = [threading.Thread(target=lambda: pids.append(pid(cage))) for _ in range(8)]
         for thread in threads:
@@ -278,7 +280,7 @@ class TestSharing:
         assert len(pids) == 8
         assert len(set(pids)) == 1
 
-    def test_a_child_outlives_the_thread_that_started_it(self, cage: Cage) -> None:
+    def test_a_child_outlives_the_thread_that_started_it(self, cage: Sandbox) -> None:
         first: list[int] = []
         thread = threading.Thread(target=lambda: first.append(pid(cage)))
         thread.start()
@@ -290,7 +292,7 @@ class TestSharing:
             os.mkfifo(tmp_path / gate)
         a, b = str(tmp_path / "a"), str(tmp_path / "b")
         pids: list[int] = []
-        with Cage(TARGET, children=2) as cage:
+        with Sandbox(TARGET, children=2) as cage:
             sides = [[(a, "rb"), (b, "wb")], [(a, "wb"), (b, "rb")]]
             threads = [
                 threading.Thread(target=lambda gates=side: pids.append(ask(cage, "meet", gates=gates).head["pid"]))
@@ -303,14 +305,14 @@ class TestSharing:
         assert len(set(pids)) == 2
 
     def test_closing_kills_and_refuses(self) -> None:
-        cage = Cage(TARGET)
+        cage = Sandbox(TARGET)
         process = pid(cage)
         cage.close()
         assert gone(process)
         assert isinstance(refusal(lambda: pid(cage)), Transient)
 
     def test_closing_does_not_wait_for_an_answer(self, tmp_path: Path) -> None:
-        cage, sign = Cage(TARGET), tmp_path / "sign"
+        cage, sign = Sandbox(TARGET), tmp_path / "sign"
         told: list[WorkError] = []
         thread = threading.Thread(target=lambda: told.append(refusal(lambda: ask(cage, "stall", sign=str(sign)))))
         thread.start()
@@ -393,27 +395,27 @@ sys.stdin.readline()
 
 
 @pytest.fixture(scope="module")
-def readers() -> Iterator[Cage]:
+def readers() -> Iterator[Sandbox]:
     """One warm child with the real readers."""
-    with open_cage() as cage:
+    with open_sandbox() as cage:
         yield cage
 
 
 class Desk:
     """Reads samples in the shared child."""
 
-    def __init__(self, cage: Cage, folder: Path) -> None:
+    def __init__(self, cage: Sandbox, folder: Path) -> None:
         self._cage = cage
         self._folder = folder
 
-    def __call__(self, name: str, data: bytes, limits: Limits | None = None) -> Reading:
+    def __call__(self, name: str, data: bytes, limits: ReadLimits | None = None) -> ExtractedText:
         path = self._folder / "blob"  # content decides; a blob has no extension
         path.write_bytes(data)
-        return read(path, name, limits or Limits(), cage=self._cage)
+        return read(path, name, limits or ReadLimits(), cage=self._cage)
 
 
 @pytest.fixture
-def desk(readers: Cage, tmp_path: Path) -> Desk:
+def desk(readers: Sandbox, tmp_path: Path) -> Desk:
     return Desk(readers, tmp_path)
 
 
@@ -447,7 +449,7 @@ class TestDocuments:
 
     @pytest.mark.parametrize("name", SAMPLES)
     def test_the_same_bytes_give_the_same_reading(self, name: str, desk: Desk, tmp_path: Path) -> None:
-        with open_cage() as other:
+        with open_sandbox() as other:
             assert Desk(other, tmp_path)(name, SAMPLES[name]) == desk(name, SAMPLES[name])
 
     def test_pages_of_a_pdf_are_known(self, desk: Desk) -> None:
@@ -490,15 +492,15 @@ class TestDocuments:
         assert (found.title, found.text) == ("所有", "所有する")
 
     def test_a_large_plain_text_is_read_in_the_cage(self, desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(reading, "read_as", None)
-        assert desk("a.txt", b"word " * (reading.AT_ONCE // 4)).text.startswith("word word")
+        monkeypatch.setattr(reading, "read_in_process", None)
+        assert desk("a.txt", b"word " * (reading.IN_PROCESS_BYTES // 4)).text.startswith("word word")
 
-    def test_a_name_that_is_no_unicode_is_read(self, readers: Cage, tmp_path: Path) -> None:
+    def test_a_name_that_is_no_unicode_is_read(self, readers: Sandbox, tmp_path: Path) -> None:
         path = tmp_path / os.fsdecode(b"h\xe9ron.pdf")
         path.write_bytes(SAMPLES["a.pdf"])
         assert SENTENCE in read(path, path.name, cage=readers).text
 
-    def test_a_relative_path_is_read(self, readers: Cage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_relative_path_is_read(self, readers: Sandbox, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         (tmp_path / "x").write_bytes(SAMPLES["a.pdf"])
         monkeypatch.chdir(tmp_path)
         assert SENTENCE in read(Path("x"), "x", cage=readers).text
@@ -508,18 +510,18 @@ class TestDocuments:
         try:
             assert SENTENCE in read(tmp_path / "x", "x.docx").text
         finally:
-            reading.SHARED.close()
-            reading.SHARED._closed = False
+            reading.SHARED_SANDBOX.close()
+            reading.SHARED_SANDBOX._closed = False
 
     def test_kreuzberg_is_asked_for_text_alone(self) -> None:
-        config = documents._config(documents._library(), "markdown")
+        config = documents._config(documents._import_kreuzberg(), "markdown")
         assert (config.use_cache, config.disable_ocr, config.max_archive_depth) == (False, True, 0)
 
     def test_a_missing_library_is_named(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         """The child imports what we would import, so it misses what is missing from our path."""
         monkeypatch.setattr(sys, "path", [entry for entry in sys.path if "site-packages" not in entry])
         (tmp_path / "x").write_bytes(SAMPLES["a.pdf"])
-        with open_cage() as cage:
+        with open_sandbox() as cage:
             assert code(lambda: read(tmp_path / "x", "x.pdf", cage=cage)) == "reader_missing"
 
 
@@ -580,13 +582,13 @@ class TestFreshMachine:
         return folder
 
     def test_a_pdf_is_read_and_nothing_is_left_in_the_temporary_folder(self, temporary: Path, tmp_path: Path) -> None:
-        with open_cage() as cage:
+        with open_sandbox() as cage:
             assert SENTENCE in Desk(cage, tmp_path)("a.pdf", SAMPLES["a.pdf"]).text
         assert list(temporary.iterdir()) == []
 
     def test_processes_that_start_at_the_same_time_read_pdf_files(self, temporary: Path, tmp_path: Path) -> None:
         (tmp_path / "blob").write_bytes(SAMPLES["a.pdf"])
-        with open_cage(children=3) as cage, ThreadPoolExecutor(3) as threads:
+        with open_sandbox(children=3) as cage, ThreadPoolExecutor(3) as threads:
             found = list(threads.map(lambda _: read(tmp_path / "blob", "a.pdf", cage=cage).text, range(3)))
         assert all(SENTENCE in text for text in found)
         assert list(temporary.iterdir()) == []
@@ -594,7 +596,7 @@ class TestFreshMachine:
     def test_a_library_that_somebody_else_left_is_not_loaded(self, temporary: Path, tmp_path: Path) -> None:
         (temporary / LIBRARY).parent.mkdir()
         (temporary / LIBRARY).write_bytes(b"cut off")
-        with open_cage() as cage:
+        with open_sandbox() as cage:
             assert SENTENCE in Desk(cage, tmp_path)("a.pdf", SAMPLES["a.pdf"]).text
         assert (temporary / LIBRARY).read_bytes() == b"cut off"
 
@@ -617,33 +619,33 @@ class TestFreshMachine:
 class TestRefusals:
     def test_a_page_limit_is_kept(self, desk: Desk) -> None:
         three = pdf("one", "two", "three")
-        assert desk("a.pdf", three, Limits(pages=3)).pages
-        assert code(lambda: desk("a.pdf", three, Limits(pages=2))) == "too_large"
+        assert desk("a.pdf", three, ReadLimits(pages=3)).pages
+        assert code(lambda: desk("a.pdf", three, ReadLimits(pages=2))) == "too_large"
 
     def test_a_page_limit_is_kept_before_anything_is_parsed(self, desk: Desk) -> None:
-        assert code(lambda: desk("a.pdf", pdf("", "", ""), Limits(pages=2))) == "too_large"  # and not: no_text
+        assert code(lambda: desk("a.pdf", pdf("", "", ""), ReadLimits(pages=2))) == "too_large"  # and not: no_text
 
     def test_a_limit_on_bytes_is_kept(self, desk: Desk) -> None:
-        assert code(lambda: desk("a.docx", docx(SENTENCE), Limits(bytes=100))) == "too_large"
+        assert code(lambda: desk("a.docx", docx(SENTENCE), ReadLimits(bytes=100))) == "too_large"
 
     def test_a_slide_limit_is_kept(self, desk: Desk) -> None:
-        assert code(lambda: desk("a.pptx", pptx("one", "two", "three"), Limits(pages=2))) == "too_large"
+        assert code(lambda: desk("a.pptx", pptx("one", "two", "three"), ReadLimits(pages=2))) == "too_large"
 
     def test_a_text_limit_is_kept(self, desk: Desk) -> None:
-        assert desk("a.docx", docx("x" * 100), Limits(text=100)).text
-        assert code(lambda: desk("a.docx", docx("x" * 101), Limits(text=100))) == "too_large"
+        assert desk("a.docx", docx("x" * 100), ReadLimits(text=100)).text
+        assert code(lambda: desk("a.docx", docx("x" * 101), ReadLimits(text=100))) == "too_large"
 
     def test_a_limit_on_what_is_inside_is_kept(self, desk: Desk) -> None:
-        assert code(lambda: desk("a.docx", docx(SENTENCE), Limits(expanded=100))) == "too_large"
+        assert code(lambda: desk("a.docx", docx(SENTENCE), ReadLimits(expanded=100))) == "too_large"
 
     def test_a_time_limit_is_kept(self, desk: Desk) -> None:
         desk("a.docx", SAMPLES["a.docx"])  # warm
         many = docx(*(f"Paragraph {number} about herons" for number in range(150_000)))
-        assert code(lambda: desk("a.docx", many, Limits(seconds=0.2))) == "too_slow"
+        assert code(lambda: desk("a.docx", many, ReadLimits(seconds=0.2))) == "too_slow"
 
     def test_a_memory_limit_is_kept(self, desk: Desk) -> None:
         many = docx(*(f"Paragraph {number} about herons" for number in range(150_000)))
-        assert code(lambda: desk("a.docx", many, Limits(memory=64 * MIB))) == "too_much_memory"
+        assert code(lambda: desk("a.docx", many, ReadLimits(memory=64 * MIB))) == "too_much_memory"
         assert SENTENCE in desk("a.docx", SAMPLES["a.docx"]).text
 
     @pytest.mark.parametrize("name", ["a.docx", "a.pptx", "a.xlsx", "a.odt", "a.epub", "a.pdf"])
@@ -733,7 +735,7 @@ class TestHostileFiles:
     @pytest.mark.parametrize("name", HOSTILE_SAMPLES)
     def test_a_hostile_file_is_read_or_refused_within_its_limits(self, desk: Desk, name: str) -> None:
         with suppress(Permanent):  # also `too_slow`: the limit is kept by killing the process
-            found = desk(name, HOSTILE_SAMPLES[name], Limits(seconds=30, memory=512 * MIB))
+            found = desk(name, HOSTILE_SAMPLES[name], ReadLimits(seconds=30, memory=512 * MIB))
             assert len(found.text) < MIB
             assert "root:" not in found.text
         assert SENTENCE in desk("a.docx", SAMPLES["a.docx"]).text
@@ -749,7 +751,7 @@ class TestHostileFiles:
         assert desk("nested.docx", HOSTILE_SAMPLES["nested.docx"]).text == SENTENCE
 
     @pytest.mark.skipif(not GOOD, reason="the collection of real documents is not here")
-    def test_most_real_documents_are_read(self, readers: Cage) -> None:
+    def test_most_real_documents_are_read(self, readers: Sandbox) -> None:
         unread = {}
         for path in GOOD:
             try:
@@ -760,11 +762,11 @@ class TestHostileFiles:
         assert set(unread.values()) <= {"no_text", "reader_failed"}
 
     @pytest.mark.skipif(not HOSTILE, reason="the collection of hostile documents is not here")
-    def test_no_hostile_document_does_harm(self, readers: Cage) -> None:
+    def test_no_hostile_document_does_harm(self, readers: Sandbox) -> None:
         codes = set()
         for path in HOSTILE:
             try:
-                read(path, path.name, Limits(seconds=30), cage=readers)
+                read(path, path.name, ReadLimits(seconds=30), cage=readers)
             except Permanent as refused:
                 codes.add(refused.code)
         assert codes <= {"no_text", "unreadable", "encrypted"}

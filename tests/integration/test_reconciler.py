@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from holdfast.db.notify import MemoryBell
+from holdfast.db.notify import MemoryNotifier
 from holdfast.engine import reconciler as module
-from holdfast.engine.executor import nowhere
+from holdfast.engine.executor import no_failpoint
 from holdfast.engine.reconciler import Reconciler
-from holdfast.engine.slot import Built, Fault, Progress
+from holdfast.engine.slot import BuildResult, Fault, Progress
 from holdfast.engine.states import Operation, Outcome, SlotState
-from holdfast.engine.store.base import Beat
-from holdfast.engine.worker import _Waker
+from holdfast.engine.store.base import LeaseRenewal
+from holdfast.engine.worker import _WakingScheduler
 from holdfast.errors import Transient
 from tests.support.crew import KINDS, Carrier, raises, worker
 from tests.support.stores import ONE, request
@@ -44,7 +44,7 @@ def tender(
     carrier: Scheduler | None = None,
     *,
     dead: Callable[[str], bool] = lambda _: False,
-    reach: Callable[[str], None] = nowhere,
+    reach: Callable[[str], None] = no_failpoint,
 ) -> Reconciler:
     return Reconciler(store, carrier or Carrier(), KINDS, store.rules, dead=dead, reach=reach)
 
@@ -56,7 +56,7 @@ def claim(store: SqlStore, holder: str = "worker") -> Ticket:
 
 
 def events(store: SqlStore, verb: str) -> list[dict[str, object]]:
-    return [dict(one.event.facts) for one in store.events() if one.event.type == f"slot.{verb}"]
+    return [dict(one.event.parsed_data) for one in store.events() if one.event.type == f"slot.{verb}"]
 
 
 # ---------------------------------------------------------------- takes over
@@ -65,16 +65,16 @@ def events(store: SqlStore, verb: str) -> list[dict[str, object]]:
 def test_work_without_progress_is_taken_over_though_its_heart_beats(store: SqlStore, clock: FakeClock) -> None:
     add(store, "doc")
 
-    def build(task: Task) -> Built:
+    def build(task: Task) -> BuildResult:
         task.checkpoint(done=7)
         for _ in range(45):
             executor.heartbeat.beat()
-            tender(store).tend()
+            tender(store).reconcile()
             assert cards(store).state is SlotState.RUNNING
             clock.advance(MINUTE)
         executor.heartbeat.beat()
         assert (cards(store).until or 0) > clock.now()
-        tender(store).tend()
+        tender(store).reconcile()
         assert cards(store).state is SlotState.QUEUED
         executor.heartbeat.beat()
         task.checkpoint(done=8)
@@ -94,8 +94,8 @@ def test_progress_keeps_work_from_being_taken_over(store: SqlStore, clock: FakeC
     ticket = claim(store)
     for minute in range(1, 101):
         clock.advance(MINUTE)
-        store.extend([Beat(ticket=ticket, progress=Progress(done=minute // 40), moved=minute % 40 == 0)])
-        tender(store).tend()
+        store.extend([LeaseRenewal(ticket=ticket, progress=Progress(done=minute // 40), progressed=minute % 40 == 0)])
+        tender(store).reconcile()
     assert (cards(store).state, cards(store).fence) == (SlotState.RUNNING, 1)
 
 
@@ -105,9 +105,9 @@ def test_work_past_its_deadline_is_taken_over_whatever_its_progress(store: SqlSt
     for hour in range(1, 7):
         for minute in range(60):
             clock.advance(MINUTE)
-            store.extend([Beat(ticket=ticket, progress=Progress(done=hour * 60 + minute), moved=True)])
+            store.extend([LeaseRenewal(ticket=ticket, progress=Progress(done=hour * 60 + minute), progressed=True)])
         assert events(store, "expired") == []
-        tender(store).tend()
+        tender(store).reconcile()
     assert [event["reason"] for event in events(store, "expired")] == ["past_deadline"]
 
 
@@ -115,7 +115,7 @@ def test_a_dead_holder_is_taken_over_at_once(store: SqlStore, clock: FakeClock) 
     add(store, "doc", "other")
     claim(store, "dead")
     claim(store, "alive")
-    tender(store, dead="dead".__eq__).tend()
+    tender(store, dead="dead".__eq__).reconcile()
     assert [event["reason"] for event in events(store, "expired")] == ["holder_died"]
     assert (cards(store, "doc").state, cards(store, "doc").attempts) == (SlotState.QUEUED, 1)
     assert (cards(store, "other").state, cards(store, "other").holder) == (SlotState.RUNNING, "alive")
@@ -130,7 +130,7 @@ def test_a_dead_holder_of_a_superseded_or_doomed_slot_is_taken_over_too(store: S
         claim(store, "dead")
     store.admit([request("changed", Operation.CHANGE, fingerprint="new"), request("doomed", Operation.DELETE)])
     assert executor.run_next(10) == 2  # the content of each; the rest is held by the dead
-    tender(store, dead="dead".__eq__).tend()
+    tender(store, dead="dead".__eq__).reconcile()
     assert [event["reason"] for event in events(store, "expired")] == ["holder_died"] * 4
     assert executor.run_next(10) == 4
     assert [one.event.type for one in store.events(limit=10_000)].count("slot.forgotten") == 3
@@ -141,12 +141,12 @@ def test_a_silent_holder_is_not_touched_before_its_lease_ends(store: SqlStore, c
     add(store, "doc")
     claim(store)
     carrier = Carrier()
-    assert tender(store, carrier).tend() == store.rules.lease  # look again then
+    assert tender(store, carrier).reconcile() == store.rules.lease  # look again then
     clock.advance(store.rules.lease - timedelta(microseconds=1))
-    tender(store, carrier).tend()
+    tender(store, carrier).reconcile()
     assert (carrier.carried, cards(store).fence) == ([], 1)
     clock.advance(timedelta(microseconds=1))
-    tender(store, carrier).tend()
+    tender(store, carrier).reconcile()
     assert [ring.slot for ring in carrier.carried] == [cards(store).id]
     assert worker(store, clock).run(carrier.carried[0])
     assert (cards(store).state, cards(store).attempts) == (SlotState.READY, 2)
@@ -159,10 +159,10 @@ def test_the_last_lost_attempt_fails_the_slot_and_what_waits_for_it(store: SqlSt
     store.admit([request()])
     for attempt in range(1, 5):
         assert claim(store).attempt == attempt
-        tender(store).tend()
+        tender(store).reconcile()
         assert store.slot("shelf", "doc", "content").state is SlotState.RUNNING
         clock.advance(store.rules.lease)
-    tender(store).tend()
+    tender(store).reconcile()
     content, vector, graph = store.owner("shelf", "doc").slots
     assert (content.state, content.attempts) == (SlotState.FAILED, 4)
     assert content.error == Fault("attempts_spent", {"attempts": "4", "last": "worker_lost"})
@@ -175,10 +175,10 @@ def test_an_attempt_that_died_at_the_end_is_given_up_at_once(store: SqlStore, cl
     add(store, "doc")
     for _ in range(3):
         claim(store, "dead")
-        tender(store, dead="dead".__eq__).tend()
+        tender(store, dead="dead".__eq__).reconcile()
         assert cards(store).state is SlotState.QUEUED
     claim(store, "dead")
-    tender(store, dead="dead".__eq__).tend()
+    tender(store, dead="dead".__eq__).reconcile()
     assert (cards(store).state, cards(store).attempts) == (SlotState.FAILED, 4)
     assert [event["reason"] for event in events(store, "expired")] == ["holder_died"] * 3
 
@@ -186,15 +186,15 @@ def test_an_attempt_that_died_at_the_end_is_given_up_at_once(store: SqlStore, cl
 def test_a_slot_given_back_after_its_last_attempt_is_given_up(store: SqlStore, clock: FakeClock) -> None:
     add(store, "doc", "next")
 
-    def build(task: Task) -> Built:
-        clock.advance(store.rules.patience)
+    def build(task: Task) -> BuildResult:
+        clock.advance(store.rules.renewal_timeout)
         task.checkpoint()
-        return Built()
+        return BuildResult()
 
     for _ in range(4):
         worker(store, clock, build).run_next(1)
         assert cards(store).state is SlotState.QUEUED
-    tender(store, Carrier(room=None)).tend()
+    tender(store, Carrier(room=None)).reconcile()
     assert (cards(store).state, cards(store).attempts) == (SlotState.FAILED, 4)
     assert worker(store, clock).run_next(10) == 1
     assert cards(store, "next").state is SlotState.READY
@@ -205,7 +205,7 @@ def test_a_removal_is_never_given_up(store: SqlStore, clock: FakeClock) -> None:
     store.admit([request("doc", Operation.DELETE)])
     for attempt in range(1, 9):
         assert claim(store, "dead").attempt == attempt
-        tender(store, dead="dead".__eq__).tend()
+        tender(store, dead="dead".__eq__).reconcile()
     assert (cards(store).state, cards(store).holder) == (SlotState.DELETING, None)
     assert worker(store, clock).run_next(1) == 1
 
@@ -221,23 +221,23 @@ def test_what_is_queued_is_rung_in_order_as_far_as_there_is_room(store: SqlStore
     add(store, "urgent", priority=0)
     carrier = Carrier(room=2)
     names = {cards(store, owner).id: owner for owner in ("old", "low", "young", "urgent")}
-    tender(store, carrier).tend()
-    tender(store, carrier).tend()
+    tender(store, carrier).reconcile()
+    tender(store, carrier).reconcile()
     assert [names[ring.slot] for ring in carrier.carried] == ["urgent", "old"]
     assert worker(store, clock).run(carrier.carried[0])
-    tender(store, carrier).tend()
+    tender(store, carrier).reconcile()
     assert [names[ring.slot] for ring in carrier.carried] == ["urgent", "old", "young"]
 
 
 def test_a_ring_without_an_answer_is_repeated_after_its_time(store: SqlStore, clock: FakeClock) -> None:
     add(store, "doc")
     carrier = Carrier()
-    tender(store, carrier).tend()
+    tender(store, carrier).reconcile()
     clock.advance(store.rules.ring_again - timedelta(microseconds=1))
-    tender(store, carrier).tend()
+    tender(store, carrier).reconcile()
     assert len(carrier.carried) == 1
     clock.advance(timedelta(microseconds=1))
-    tender(store, carrier).tend()
+    tender(store, carrier).reconcile()
     assert carrier.carried[0] == carrier.carried[1]
     executor = worker(store, clock)
     assert [executor.run(ring) for ring in carrier.carried] == [True, False]
@@ -247,34 +247,34 @@ def test_what_waits_is_rung_when_it_is_due(store: SqlStore, clock: FakeClock) ->
     add(store, "doc")
     worker(store, clock, raises(Transient("timeout"))).run_next(1)
     carrier = Carrier()
-    assert tender(store, carrier).tend() == MINUTE
+    assert tender(store, carrier).reconcile() == MINUTE
     assert carrier.carried == []
     clock.advance(MINUTE)
-    assert tender(store, carrier).tend() is None
+    assert tender(store, carrier).reconcile() is None
     assert worker(store, clock).run(carrier.carried[0])
 
 
 def test_a_failed_attempt_wakes_the_reconcilers_which_learn_when_the_next_is_due(
     store: SqlStore, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    bell = MemoryBell()
+    bell = MemoryNotifier()
     asleep = bell.listen()
-    monkeypatch.setattr(store, "wake", bell.ring)
+    monkeypatch.setattr(store, "wake", bell.notify)
     add(store, "doc")
     asleep.wait(0)
-    assert tender(store).tend() is None, "nothing is due, so it sleeps for its whole period"
+    assert tender(store).reconcile() is None, "nothing is due, so it sleeps for its whole period"
     clock.advance(timedelta(seconds=7))
     worker(store, clock, raises(Transient("timeout"))).run_next(1)
     assert asleep.wait(0)
-    assert tender(store).tend() == MINUTE
+    assert tender(store).reconcile() == MINUTE
     asleep.close()
 
 
 def test_a_worker_that_looks_itself_is_woken_and_no_other_reconciler_with_it(store: SqlStore) -> None:
-    bell = MemoryBell()
+    bell = MemoryNotifier()
     beside, elsewhere = bell.listen(), bell.listen()
     add(store, "doc")
-    tender(store, _Waker(beside)).tend()
+    tender(store, _WakingScheduler(beside)).reconcile()
     assert (beside.wait(0), elsewhere.wait(0)) == (True, False)
     assert cards(store).rung_at is None
     beside.close()
@@ -296,10 +296,10 @@ def test_two_reconcilers_with_the_same_reading_act_once(store: SqlStore, clock: 
     def meanwhile(point: str) -> None:
         if not met:
             met.append(point)
-            tender(store, carriers[1], dead="dead".__eq__).tend()
+            tender(store, carriers[1], dead="dead".__eq__).reconcile()
 
     before = cards(store)
-    tender(store, carriers[0], dead="dead".__eq__, reach=meanwhile).tend()
+    tender(store, carriers[0], dead="dead".__eq__, reach=meanwhile).reconcile()
     assert met == ["decided"]
     assert len(carriers[0].carried) + len(carriers[1].carried) == {"expired": 1, "given_up": 0, "rung": 1}[act]
     if act == "rung":
@@ -318,9 +318,9 @@ def test_a_holder_that_renews_between_reading_and_acting_keeps_its_slot(store: S
         if not met:
             met.append(point)
             clock.advance(timedelta(seconds=1))
-            store.extend([Beat(ticket=ticket, progress=Progress(done=1), moved=True)])
+            store.extend([LeaseRenewal(ticket=ticket, progress=Progress(done=1), progressed=True)])
 
-    tender(store, dead="slow".__eq__, reach=renew).tend()
+    tender(store, dead="slow".__eq__, reach=renew).reconcile()
     assert met == ["decided"]
     assert (cards(store).state, cards(store).fence, cards(store).holder) == (SlotState.RUNNING, 1, "slow")
 
@@ -335,7 +335,7 @@ def test_a_result_between_reading_and_acting_stands(store: SqlStore, clock: Fake
             assert worker(store, clock).run_next(1) == 1
 
     carrier = Carrier()
-    tender(store, carrier, reach=finish).tend()
+    tender(store, carrier, reach=finish).reconcile()
     assert met == ["decided"]
     assert cards(store).state is SlotState.READY
     assert carrier.carried == []
@@ -349,9 +349,9 @@ def test_a_pass_that_was_full_asks_for_another_at_once(
     for _ in range(3):
         claim(store, "dead")
     reconciler = tender(store, dead="dead".__eq__)
-    assert reconciler.tend() == timedelta()
+    assert reconciler.reconcile() == timedelta()
     assert len(events(store, "expired")) == 2
-    assert reconciler.tend() is None
+    assert reconciler.reconcile() is None
     assert len(events(store, "expired")) == 3
 
 
@@ -363,7 +363,7 @@ def test_a_reconciler_never_claims_and_never_writes_a_result(store: SqlStore, cl
     carrier = Carrier()
     for _ in range(10):
         clock.advance(MINUTE)
-        tender(store, carrier).tend()
+        tender(store, carrier).reconcile()
     owners = ("waiting", "lost", "deleted", "queued")
     assert {ring.slot for ring in carrier.carried} == {cards(store, owner).id for owner in owners}
     assert [cards(store, owner).state for owner in owners] == ["waiting", "running", "deleting", "queued"]

@@ -36,13 +36,13 @@ def rig(database_url: str, tmp_path: Path, clock: FakeClock) -> Iterator[Rig]:
 def fill(rig: Rig, count: int, word: str = "krill", base: Base | None = None) -> list[int]:
     """Index documents; return their numbers."""
     uploads = [Upload(f"{word} {n}.md", f"# Whale {n}\n\nIt eats {word} number {n}.\n".encode()) for n in range(count)]
-    replies = rig.library.adding.put(base or rig.base, uploads)
+    replies = rig.library.adder.put(base or rig.base, uploads)
     rig.work()
     return [reply.item for reply in replies if reply.item is not None]
 
 
 def delete(rig: Rig, ids: list[int], base: Base | None = None) -> None:
-    rig.library.removing.delete(base or rig.base, ids)
+    rig.library.remover.delete(base or rig.base, ids)
 
 
 def left(rig: Rig) -> tuple[int, ...]:
@@ -79,7 +79,7 @@ def test_an_index_store_that_is_away_holds_up_only_the_documents_that_use_it(
     rig: Rig, tmp_path: Path, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     outside = install(rig, tmp_path / "outside.db")
-    other = rig.library.catalogue.create_base("other", BaseSettings(indexes=("fulltext", "outside")))
+    other = rig.library.catalog.create_base("other", BaseSettings(indexes=("fulltext", "outside")))
     mine, theirs = fill(rig, 5), fill(rig, 5, "plankton", other)
     asked: list[int] = []
 
@@ -98,10 +98,10 @@ def test_an_index_store_that_is_away_holds_up_only_the_documents_that_use_it(
             faults = {slot.kind: slot.error and slot.error.code for slot in owner.slots}
             assert faults == {"content": "away", "outside": "away"}  # the other index is cleaned up
         assert asked == [5, 5]  # once for the lists and once for the index: nobody waits for it document by document
-        assert {row.id for row in rig.library.shelves.list(other, deleting=True).items} == set(theirs)
-        assert rig.library.shelves.list(rig.base, deleting=True).items == []
+        assert {row.id for row in rig.library.document_queries.list(other, deleting=True).items} == set(theirs)
+        assert rig.library.document_queries.list(rig.base, deleting=True).items == []
         assert rig.count("items") == len(theirs)
-    clock.advance(rig.store.rules.retry.cap)
+    clock.advance(rig.store.rules.retry.max_delay)
     rig.work()
     assert set(left(rig)) == {0}
     assert outside._run("SELECT count(*) FROM rows") == [(0,)]
@@ -127,7 +127,7 @@ def test_a_document_that_cannot_be_cleaned_up_keeps_its_error_and_holds_up_no_ot
     (slot,) = owner.slots
     assert (slot.kind, slot.state, slot.error and slot.error.code) == ("content", SlotState.DELETING, "unexpected")
     assert rig.count("owners") == 1
-    clock.advance(rig.store.rules.retry.cap)
+    clock.advance(rig.store.rules.retry.max_delay)
     rig.work()
     assert set(left(rig)) == {0}
     assert [path for path in rig.folder.rglob("*") if path.is_file()] == []
@@ -167,10 +167,10 @@ def test_nothing_of_a_document_that_is_not_deleted_goes_with_a_set(
     batch = f"select(_row.c.{'id' if guard == 'chunks' else 'owner_id'}))"
     living = [rig.owner(f"krill {n}.md").id for n in range(2)]
     monkeypatch.setattr(type(rig.library.indexes), "drop", lambda *_: None)
-    rig.library.indexes.sweeper().clear(living, lambda: None)
+    rig.library.indexes.garbage_collector().remove_owners(living, lambda: None)
     assert left(rig) == before
     monkeypatch.setattr(gc, "sql", changed(gc_statements, {f"{batch}, _is_deleted({guard}.c.owner_id))": f"{batch})"}))
-    rig.library.indexes.sweeper().clear(living, lambda: None)
+    rig.library.indexes.garbage_collector().remove_owners(living, lambda: None)
     assert left(rig) != before
 
 
@@ -183,7 +183,7 @@ def test_a_claim_takes_so_many_deleted_slots_of_each_kind(rig: Rig) -> None:
 
 def test_work_that_waits_is_claimed_up_to_the_limit_beside_a_clean_up(rig: Rig) -> None:
     delete(rig, fill(rig, 2))
-    rig.library.adding.put(rig.base, [Upload(f"new {n}.md", b"Something new.%d" % n) for n in range(5)])
+    rig.library.adder.put(rig.base, [Upload(f"new {n}.md", b"Something new.%d" % n) for n in range(5)])
     tickets = rig.store.claim_next(("content", *KINDS), "worker", 3)
     assert sum(not ticket.removing for ticket in tickets) <= 3
     assert len([ticket for ticket in tickets if ticket.removing]) == 8

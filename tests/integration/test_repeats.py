@@ -10,18 +10,18 @@ import pytest
 from sqlalchemy import text
 
 from holdfast.auth.idempotency import (
-    KEPT,
-    LARGEST_BODY,
     LEASE,
-    Answer,
-    Beginning,
-    Fresh,
+    MAX_BODY_BYTES,
+    RETENTION,
+    BeginResult,
+    FirstRequest,
+    IdempotencyStore,
     InFlight,
     Mismatch,
-    Repeats,
     Replay,
+    StoredResponse,
 )
-from holdfast.auth.principal import EVERYBODY_HERE, Caller, Scope
+from holdfast.auth.principal import KEYLESS_CALLER, Caller, Scope
 from holdfast.errors import BadRequest
 
 if TYPE_CHECKING:
@@ -30,47 +30,47 @@ if TYPE_CHECKING:
 
 ANNA = Caller(key_id=1, name="anna", scope=Scope.WRITE, bases=None)
 BEN = Caller(key_id=2, name="ben", scope=Scope.WRITE, bases=None)
-MADE = Answer(
+MADE = StoredResponse(
     status=202, headers={"Location": "/jobs/1", "Set-Cookie": "x", "Date": "today"}, body=b'{"id": "\xc3\xa4"}\0'
 )
 TICK = timedelta(microseconds=1)
 
 
 @pytest.fixture
-def repeats(store: SqlStore) -> Repeats:
-    return Repeats(store.database)
+def repeats(store: SqlStore) -> IdempotencyStore:
+    return IdempotencyStore(store.database)
 
 
-def fresh(beginning: Beginning) -> Fresh:
-    assert isinstance(beginning, Fresh)
+def fresh(beginning: BeginResult) -> FirstRequest:
+    assert isinstance(beginning, FirstRequest)
     return beginning
 
 
-def test_the_first_does_the_work_and_later_ones_hear_what_came_of_it(repeats: Repeats) -> None:
+def test_the_first_does_the_work_and_later_ones_hear_what_came_of_it(repeats: IdempotencyStore) -> None:
     mine = fresh(repeats.begin(ANNA, "key", "f"))
     assert repeats.begin(ANNA, "key", "f") == InFlight()
     assert repeats.finish(mine, MADE)
     for _ in range(2):
         again = repeats.begin(ANNA, "key", "f")
-        assert again == Replay(answer=Answer(status=202, headers={"location": "/jobs/1"}, body=MADE.body))
+        assert again == Replay(response=StoredResponse(status=202, headers={"location": "/jobs/1"}, body=MADE.body))
 
 
-def test_another_request_under_the_same_key_is_refused_before_and_after_the_end(repeats: Repeats) -> None:
+def test_another_request_under_the_same_key_is_refused_before_and_after_the_end(repeats: IdempotencyStore) -> None:
     mine = fresh(repeats.begin(ANNA, "key", "f"))
     assert repeats.begin(ANNA, "key", "g") == Mismatch()
     repeats.finish(mine, MADE)
     assert repeats.begin(ANNA, "key", "g") == Mismatch()
 
 
-def test_callers_do_not_hear_each_others_answers(repeats: Repeats) -> None:
+def test_callers_do_not_hear_each_others_answers(repeats: IdempotencyStore) -> None:
     repeats.finish(fresh(repeats.begin(ANNA, "key", "f")), MADE)
     fresh(repeats.begin(BEN, "key", "f"))
-    fresh(repeats.begin(EVERYBODY_HERE, "key", "f"))
+    fresh(repeats.begin(KEYLESS_CALLER, "key", "f"))
 
 
-def test_of_many_at_the_same_moment_exactly_one_is_fresh(repeats: Repeats) -> None:
+def test_of_many_at_the_same_moment_exactly_one_is_fresh(repeats: IdempotencyStore) -> None:
     gate = threading.Barrier(8)
-    found: list[Beginning] = []
+    found: list[BeginResult] = []
 
     def ask() -> None:
         gate.wait()
@@ -85,7 +85,7 @@ def test_of_many_at_the_same_moment_exactly_one_is_fresh(repeats: Repeats) -> No
 
 
 class TestWhoeverDies:
-    def test_frees_the_key_after_the_lease(self, repeats: Repeats, clock: FakeClock) -> None:
+    def test_frees_the_key_after_the_lease(self, repeats: IdempotencyStore, clock: FakeClock) -> None:
         fresh(repeats.begin(ANNA, "key", "f"))
         clock.advance(LEASE - TICK)
         assert repeats.begin(ANNA, "key", "f") == InFlight()
@@ -93,28 +93,30 @@ class TestWhoeverDies:
         fresh(repeats.begin(ANNA, "key", "f"))
         assert repeats.begin(ANNA, "key", "f") == InFlight()
 
-    def test_frees_it_for_another_request_too(self, repeats: Repeats, clock: FakeClock) -> None:
+    def test_frees_it_for_another_request_too(self, repeats: IdempotencyStore, clock: FakeClock) -> None:
         fresh(repeats.begin(ANNA, "key", "f"))
         clock.advance(LEASE)
         fresh(repeats.begin(ANNA, "key", "g"))
         assert repeats.begin(ANNA, "key", "f") == Mismatch()
 
-    def test_and_comes_back_cannot_answer_for_its_successor(self, repeats: Repeats, clock: FakeClock) -> None:
+    def test_and_comes_back_cannot_answer_for_its_successor(self, repeats: IdempotencyStore, clock: FakeClock) -> None:
         late = fresh(repeats.begin(ANNA, "key", "f"))
         clock.advance(LEASE)
         mine = fresh(repeats.begin(ANNA, "key", "f"))
-        assert not repeats.finish(late, Answer(status=500))
+        assert not repeats.finish(late, StoredResponse(status=500))
         assert not repeats.release(late)
         assert not repeats.renew(late)
         assert repeats.begin(ANNA, "key", "f") == InFlight()
         assert repeats.finish(mine, MADE)
 
-    def test_but_is_only_slow_finishes_while_nobody_has_begun_again(self, repeats: Repeats, clock: FakeClock) -> None:
+    def test_but_is_only_slow_finishes_while_nobody_has_begun_again(
+        self, repeats: IdempotencyStore, clock: FakeClock
+    ) -> None:
         mine = fresh(repeats.begin(ANNA, "key", "f"))
         clock.advance(LEASE * 5)
         assert repeats.finish(mine, MADE)
 
-    def test_or_is_slow_keeps_the_key_by_renewing(self, repeats: Repeats, clock: FakeClock) -> None:
+    def test_or_is_slow_keeps_the_key_by_renewing(self, repeats: IdempotencyStore, clock: FakeClock) -> None:
         mine = fresh(repeats.begin(ANNA, "key", "f"))
         for _ in range(3):
             clock.advance(LEASE - TICK)
@@ -122,20 +124,22 @@ class TestWhoeverDies:
             assert repeats.begin(ANNA, "key", "f") == InFlight()
 
 
-def test_what_came_to_nothing_may_be_tried_again_at_once(repeats: Repeats) -> None:
+def test_what_came_to_nothing_may_be_tried_again_at_once(repeats: IdempotencyStore) -> None:
     mine = fresh(repeats.begin(ANNA, "key", "f"))
     assert repeats.release(mine)
     again = fresh(repeats.begin(ANNA, "key", "g"))
     assert not repeats.finish(mine, MADE)
     assert repeats.finish(again, MADE)
     assert not repeats.release(again), "an answer stays"
-    assert not repeats.finish(again, Answer(status=500)), "and stays what it is"
+    assert not repeats.finish(again, StoredResponse(status=500)), "and stays what it is"
 
 
-def test_answers_are_kept_for_a_day_and_then_swept(repeats: Repeats, clock: FakeClock, store: SqlStore) -> None:
+def test_answers_are_kept_for_a_day_and_then_swept(
+    repeats: IdempotencyStore, clock: FakeClock, store: SqlStore
+) -> None:
     for number in range(5):
         repeats.finish(fresh(repeats.begin(ANNA, f"key {number}", "f")), MADE)
-    clock.advance(KEPT - TICK)
+    clock.advance(RETENTION - TICK)
     fresh(repeats.begin(ANNA, "young", "f"))
     assert repeats.sweep() == 0
     assert isinstance(repeats.begin(ANNA, "key 0", "f"), Replay)
@@ -146,15 +150,17 @@ def test_answers_are_kept_for_a_day_and_then_swept(repeats: Repeats, clock: Fake
         assert connection.execute(text("SELECT count(*) FROM access_repeats")).scalar() == 2
 
 
-def test_a_body_that_is_too_large_is_not_kept_but_the_work_is_not_done_twice(repeats: Repeats) -> None:
-    largest = Answer(status=200, body=b"x" * LARGEST_BODY)
+def test_a_body_that_is_too_large_is_not_kept_but_the_work_is_not_done_twice(repeats: IdempotencyStore) -> None:
+    largest = StoredResponse(status=200, body=b"x" * MAX_BODY_BYTES)
     repeats.finish(fresh(repeats.begin(ANNA, "fits", "f")), largest)
-    assert repeats.begin(ANNA, "fits", "f") == Replay(answer=largest)
-    repeats.finish(fresh(repeats.begin(ANNA, "large", "f")), Answer(status=200, body=b"x" * (LARGEST_BODY + 1)))
-    assert repeats.begin(ANNA, "large", "f") == Replay(answer=Answer(status=200, body=None))
+    assert repeats.begin(ANNA, "fits", "f") == Replay(response=largest)
+    repeats.finish(
+        fresh(repeats.begin(ANNA, "large", "f")), StoredResponse(status=200, body=b"x" * (MAX_BODY_BYTES + 1))
+    )
+    assert repeats.begin(ANNA, "large", "f") == Replay(response=StoredResponse(status=200, body=None))
 
 
 @pytest.mark.parametrize("key", ["", "x" * 256, "schlüssel", "a\nb", "a\0b"])
-def test_a_key_that_no_header_could_carry_is_refused(repeats: Repeats, key: str) -> None:
+def test_a_key_that_no_header_could_carry_is_refused(repeats: IdempotencyStore, key: str) -> None:
     with pytest.raises(BadRequest):
         repeats.begin(ANNA, key, "f")

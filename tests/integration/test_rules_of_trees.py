@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from holdfast.catalog.file_records import LEASE
-from holdfast.catalog.repository import Kind, OnDuplicate
-from holdfast.documents.add import SOURCE, Terms, Upload
-from holdfast.documents.source_sync import World
+from holdfast.catalog.repository import ItemKind, OnDuplicate
+from holdfast.documents.add import SOURCE_SLOT, AddOptions, Upload
+from holdfast.documents.source_sync import SourceAccess
 from holdfast.engine.admission import Verdict
 from holdfast.engine.slot import Fault
 from holdfast.engine.states import Operation, Outcome, Status
 from holdfast.engine.store.base import Failure
-from holdfast.errors import NotNow, Transient, UnknownItem
+from holdfast.errors import StateConflict, Transient, UnknownItem
 from holdfast.sources.address_policy import Reach
 from tests.support.crew import raises
 from tests.support.rig import Rig
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from holdfast.documents.add import Reply
+    from holdfast.documents.add import ItemReply
     from holdfast.engine.slot import Ticket
     from tests.support.clock import FakeClock
 
@@ -42,7 +42,7 @@ V = Verdict
 @pytest.fixture
 def rig(database_url: str, tmp_path: Path, clock: FakeClock) -> Iterator[Rig]:
     rig = Rig(database_url, tmp_path / "blobs", clock, indexes=("fulltext",))
-    rig.library.world = World(reach=Reach.parse("127.0.0.1"))
+    rig.library.source_policy = SourceAccess(reach=Reach.parse("127.0.0.1"))
     rig.indexers = rig.library.indexers()
     rig.worker = rig.hire("worker")
     yield rig
@@ -66,7 +66,7 @@ def write(path: Path, content: bytes) -> None:
 
 
 def add(rig: Rig, upload: Upload, **terms: Any) -> int:
-    (reply,) = rig.library.adding.add(rig.base, [upload], Terms(**terms))
+    (reply,) = rig.library.adder.add(rig.base, [upload], AddOptions(**terms))
     assert reply.item is not None
     return reply.item
 
@@ -77,17 +77,17 @@ def file(rig: Rig, name: str, content: bytes, parent: int = 0, **terms: Any) -> 
 
 def folder(rig: Rig, name: str, parent: int = 0) -> int:
     """Make a folder that people put things into."""
-    return add(rig, Upload(name, kind=Kind.DIRECTORY, parent=parent))
+    return add(rig, Upload(name, kind=ItemKind.DIRECTORY, parent=parent))
 
 
 def shelve(rig: Rig, root: Path) -> int:
     """Make an item of a folder on the disk, and look at it."""
-    item = add(rig, Upload("books", kind=Kind.DIRECTORY, source=str(root)))
+    item = add(rig, Upload("books", kind=ItemKind.DIRECTORY, source=str(root)))
     rig.work()
     return item
 
 
-def told(reply: Reply) -> tuple[Verdict, str]:
+def told(reply: ItemReply) -> tuple[Verdict, str]:
     return reply.verdict, reply.reason
 
 
@@ -109,7 +109,7 @@ def everything(rig: Rig) -> list[Any]:
     """Read all that says how items and their work stand."""
     with rig.store.database.reading() as tx:
         tables = ("library_bases", "library_items", "owners", "slots", "jobs", "events")
-        return [tx.plain(f"SELECT * FROM {table} ORDER BY 1") for table in tables]  # noqa: S608 - our own words
+        return [tx.run_sql(f"SELECT * FROM {table} ORDER BY 1") for table in tables]  # noqa: S608 - our own words
 
 
 def before_its_turn(rig: Rig, monkeypatch: pytest.MonkeyPatch, act: Callable[[], object]) -> None:
@@ -133,7 +133,7 @@ def test_a_nested_selection_is_reindexed_once_by_its_outermost_roots(rig: Rig) -
     inner = file(rig, "whales.md", WHALES, deep)
     beside = file(rig, "stones.md", STONES)
     rig.work()
-    replies = rig.library.requesting.reindex(rig.base, [inner, beside, docs, docs, inner])
+    replies = rig.library.operations.reindex(rig.base, [inner, beside, docs, docs, inner])
     assert [(reply.item, told(reply)) for reply in replies] == [
         (beside, (V.ACCEPTED, "reindex")),
         (docs, (V.ACCEPTED, "reindex")),
@@ -146,13 +146,14 @@ def test_an_empty_selection_does_nothing(rig: Rig, books: Path) -> None:
     shelve(rig, books)
     before = everything(rig)
     assert (
-        rig.library.removing.delete(rig.base, [])
-        == rig.library.requesting.reindex(rig.base, [])
-        == rig.library.requesting.look(rig.base, [])
+        rig.library.remover.delete(rig.base, [])
+        == rig.library.operations.reindex(rig.base, [])
+        == rig.library.operations.refresh(rig.base, [])
         == []
     )
     assert [
-        rig.library.requesting.ask(rig.base, [], one) for one in (Operation.INDEX, Operation.FORCE, Operation.CANCEL)
+        rig.library.operations.request_operation(rig.base, [], one)
+        for one in (Operation.INDEX, Operation.FORCE, Operation.CANCEL)
     ] == [[]] * 3
     assert everything(rig) == before
 
@@ -163,7 +164,7 @@ def test_what_is_added_before_a_delete_takes_its_turn_goes_with_its_folder(
     docs = folder(rig, "docs")
     deep = folder(rig, "deep", docs)
     before_its_turn(rig, monkeypatch, lambda: file(rig, "whales.md", WHALES, deep))
-    rig.library.removing.delete(rig.base, [docs])
+    rig.library.remover.delete(rig.base, [docs])
     settle(rig)
     assert rig.find("krill") == []
     assert (rig.count("items"), rig.count("owners")) == (0, 0)
@@ -175,7 +176,7 @@ def test_what_begins_before_a_reindex_takes_its_turn_refuses_it(rig: Rig, monkey
     whales = file(rig, "whales.md", WHALES, docs)
     rig.work()
     before_its_turn(rig, monkeypatch, lambda: file(rig, "stones.md", STONES, docs))
-    assert told(rig.library.requesting.reindex(rig.base, [docs])[0]) == (V.REJECTED, "not_terminal")
+    assert told(rig.library.operations.reindex(rig.base, [docs])[0]) == (V.REJECTED, "not_terminal")
     assert generation(rig, whales) == 1
 
 
@@ -184,11 +185,11 @@ def test_a_reindex_of_what_is_gone_by_its_turn_is_rejected(rig: Rig, monkeypatch
     rig.work()
 
     def removed() -> None:
-        rig.library.removing.delete(rig.base, [whales])
+        rig.library.remover.delete(rig.base, [whales])
         settle(rig)
 
     before_its_turn(rig, monkeypatch, removed)
-    assert told(rig.library.requesting.reindex(rig.base, [whales])[0]) == (V.REJECTED, "being_deleted")
+    assert told(rig.library.operations.reindex(rig.base, [whales])[0]) == (V.REJECTED, "being_deleted")
     assert (rig.count("items"), rig.count("owners")) == (0, 0)
 
 
@@ -198,11 +199,11 @@ def test_a_look_at_what_is_deleted_by_its_turn_begins_no_work(
     shelf = shelve(rig, books)
 
     def cleaned_up() -> None:
-        rig.library.removing.delete(rig.base, [shelf])
+        rig.library.remover.delete(rig.base, [shelf])
         rig.work()  # the slots are gone, and the row of the folder is not
 
     before_its_turn(rig, monkeypatch, cleaned_up)
-    assert told(rig.library.requesting.look(rig.base, [shelf])[0]) == (V.SKIPPED, "nothing_to_do")
+    assert told(rig.library.operations.refresh(rig.base, [shelf])[0]) == (V.SKIPPED, "nothing_to_do")
     assert rig.count("owners") == 0
 
 
@@ -210,10 +211,10 @@ def test_a_look_at_what_is_deleted_by_its_turn_begins_no_work(
 
 
 def test_a_container_is_asked_to_look_and_a_leaf_to_be_indexed(rig: Rig, books: Path) -> None:
-    shelf = add(rig, Upload("books", kind=Kind.DIRECTORY, source=str(books)))
+    shelf = add(rig, Upload("books", kind=ItemKind.DIRECTORY, source=str(books)))
     leaf = file(rig, "sand.md", b"Quartz is common.")
     with rig.store.database.reading() as tx:
-        asked = tx.plain("SELECT owner, kind FROM slots JOIN owners ON owners.id = owner_id ORDER BY owner, kind")
+        asked = tx.run_sql("SELECT owner, kind FROM slots JOIN owners ON owners.id = owner_id ORDER BY owner, kind")
     assert [tuple(row) for row in asked] == [
         (str(leaf), "content"),
         (str(leaf), "fulltext"),
@@ -223,7 +224,7 @@ def test_a_container_is_asked_to_look_and_a_leaf_to_be_indexed(rig: Rig, books: 
 
 
 def test_a_folder_without_a_source_stands_as_what_is_put_into_it(rig: Rig) -> None:
-    (reply,) = rig.library.adding.add(rig.base, [Upload("docs", kind=Kind.DIRECTORY)])
+    (reply,) = rig.library.adder.add(rig.base, [Upload("docs", kind=ItemKind.DIRECTORY)])
     assert reply.item is not None
     assert (told(reply), reply.job) == ((V.ACCEPTED, "added"), None)
     rig.work()
@@ -238,7 +239,7 @@ def test_a_folder_without_a_source_stands_as_what_is_put_into_it(rig: Rig) -> No
 
 def ask(rig: Rig, item: int, *operations: Operation) -> None:
     for operation in operations:
-        assert rig.library.requesting.ask(rig.base, [item], operation)[0].accepted
+        assert rig.library.operations.request_operation(rig.base, [item], operation)[0].accepted
 
 
 def claim(rig: Rig) -> Ticket:
@@ -261,7 +262,7 @@ def test_a_tree_of_which_everything_rests_is_reindexed_however_it_rests(rig: Rig
     standing = [str(rig.library.items.status(rig.base, root)) for root in roots.values()]
     assert standing == ["success", "degraded", "failed", "success", "degraded"]
     before = {name: generation(rig, leaf) for name, leaf in leaves.items()}
-    replies = rig.library.requesting.reindex(rig.base, roots.values())
+    replies = rig.library.operations.reindex(rig.base, roots.values())
     assert [told(reply) for reply in replies] == [(V.ACCEPTED, "reindex")] * 5
     assert {name: generation(rig, leaf) - before[name] for name, leaf in leaves.items()} == dict.fromkeys(leaves, 1)
     rig.work()
@@ -283,7 +284,7 @@ def test_a_tree_of_which_anything_is_at_work_is_not_reindexed_whatever_it_does(r
     rig.worker.run_next(1)
     ask(rig, leaves["queued"], Operation.FORCE)
     before = everything(rig)
-    replies = rig.library.requesting.reindex(rig.base, roots.values())
+    replies = rig.library.operations.reindex(rig.base, roots.values())
     assert [(told(reply), str(reply.status)) for reply in replies] == [
         ((V.REJECTED, "not_terminal"), status) for status in ("indexing", "indexing", "indexing", "queued")
     ]
@@ -293,20 +294,20 @@ def test_a_tree_of_which_anything_is_at_work_is_not_reindexed_whatever_it_does(r
 
 def test_a_folder_that_is_being_looked_at_is_not_reindexed(rig: Rig, books: Path) -> None:
     shelf = shelve(rig, books)
-    rig.library.requesting.look(rig.base, [shelf])
-    assert told(rig.library.requesting.reindex(rig.base, [shelf])[0]) == (V.REJECTED, "not_terminal")
+    rig.library.operations.refresh(rig.base, [shelf])
+    assert told(rig.library.operations.reindex(rig.base, [shelf])[0]) == (V.REJECTED, "not_terminal")
 
 
 def test_of_many_who_reindex_at_once_one_makes_a_generation(rig: Rig) -> None:
     docs = folder(rig, "docs")
     whales = file(rig, "whales.md", WHALES, docs)
     rig.work()
-    replies: list[Reply] = []
+    replies: list[ItemReply] = []
     start = threading.Barrier(8)
 
     def reindex() -> None:
         start.wait()
-        replies.extend(rig.library.requesting.reindex(rig.base, [docs]))
+        replies.extend(rig.library.operations.reindex(rig.base, [docs]))
 
     threads = [threading.Thread(target=reindex) for _ in range(8)]
     for thread in threads:
@@ -325,7 +326,7 @@ def test_reindex_of_a_folder_that_people_filled_builds_all_that_is_below_it(
     deep = folder(rig, "deep", docs)
     items = [file(rig, f"{number}.md", b"krill %d" % number, (docs, deep)[number % 2]) for number in range(5)]
     rig.work()
-    assert told(rig.library.requesting.reindex(rig.base, [docs])[0]) == (V.ACCEPTED, "reindex")
+    assert told(rig.library.operations.reindex(rig.base, [docs])[0]) == (V.ACCEPTED, "reindex")
     assert len(rig.find("krill")) == 5
     rig.work()
     assert {hit.document: hit.generation for hit in rig.find("krill")} == dict.fromkeys(items, 2)
@@ -338,7 +339,7 @@ def test_reindex_of_a_folder_of_the_disk_builds_also_what_people_put_there(rig: 
     shelf = shelve(rig, books)
     file(rig, "sand.md", b"Quartz is common.", shelf)
     rig.work()
-    assert rig.library.requesting.reindex(rig.base, [shelf])[0].accepted
+    assert rig.library.operations.reindex(rig.base, [shelf])[0].accepted
     rig.work()
     served = {hit.generation for word in ("krill", "granite", "quartz") for hit in rig.find(word)}
     assert served == {2}
@@ -349,7 +350,7 @@ def test_a_reindex_keeps_the_files_it_reads_from(rig: Rig, books: Path) -> None:
     whales = file(rig, "sand.md", b"Quartz is common.")
     rig.work()
     before = sorted(path.name for path in rig.folder.rglob("*") if path.is_file())
-    assert all(reply.accepted for reply in rig.library.requesting.reindex(rig.base, [shelf, whales]))
+    assert all(reply.accepted for reply in rig.library.operations.reindex(rig.base, [shelf, whales]))
     settle(rig)
     assert sorted(path.name for path in rig.folder.rglob("*") if path.is_file()) == before
     audit_quiet(rig)
@@ -362,8 +363,8 @@ def test_a_delete_after_a_reindex_was_accepted_wins(rig: Rig, books: Path) -> No
     shelf = shelve(rig, books)
     whales = file(rig, "sand.md", b"Quartz is common.")
     rig.work()
-    jobs = [reply.job for reply in rig.library.requesting.reindex(rig.base, [shelf, whales])]
-    rig.library.removing.delete(rig.base, [shelf, whales])
+    jobs = [reply.job for reply in rig.library.operations.reindex(rig.base, [shelf, whales])]
+    rig.library.remover.delete(rig.base, [shelf, whales])
     assert [rig.store.job(job or "").outcome for job in jobs] == [Outcome.DELETED, Outcome.DELETED]
     settle(rig)
     assert (rig.count("items"), rig.count("owners")) == (0, 0)
@@ -372,22 +373,25 @@ def test_a_delete_after_a_reindex_was_accepted_wins(rig: Rig, books: Path) -> No
 
 def test_nothing_is_asked_of_what_is_being_deleted(rig: Rig, books: Path) -> None:
     shelf = shelve(rig, books)
-    rig.library.removing.delete(rig.base, [shelf])
+    rig.library.remover.delete(rig.base, [shelf])
     rig.work()  # the slots are gone, and the row of the folder is not
     for (reply,) in (
-        rig.library.requesting.look(rig.base, [shelf]),
-        rig.library.requesting.reindex(rig.base, [shelf]),
-        *(rig.library.requesting.ask(rig.base, [shelf], one) for one in (Operation.INDEX, Operation.FORCE)),
+        rig.library.operations.refresh(rig.base, [shelf]),
+        rig.library.operations.reindex(rig.base, [shelf]),
+        *(
+            rig.library.operations.request_operation(rig.base, [shelf], one)
+            for one in (Operation.INDEX, Operation.FORCE)
+        ),
     ):
         assert (told(reply), reply.job) == ((V.REJECTED, "being_deleted"), None)
-    (again,) = rig.library.requesting.ask(rig.base, [shelf], Operation.RETRY)
+    (again,) = rig.library.operations.request_operation(rig.base, [shelf], Operation.RETRY)
     assert (told(again), again.job) == ((V.JOINED, "already_deleting"), None)
     assert [one.reason for one in rig.store.refusals()] == [*["being_deleted"] * 4, "already_deleting"]
     assert rig.count("owners") == 0
     settle(rig)
     assert rig.count("items") == 0
     with pytest.raises(UnknownItem):
-        rig.library.requesting.look(rig.base, [shelf])
+        rig.library.operations.refresh(rig.base, [shelf])
 
 
 def test_what_is_being_deleted_is_shown_by_nobody(rig: Rig) -> None:
@@ -397,12 +401,12 @@ def test_what_is_being_deleted_is_shown_by_nobody(rig: Rig) -> None:
     whales = add(rig, upload)
     stones = file(rig, "stones.md", STONES, docs)
     rig.work()
-    rig.library.removing.delete(rig.base, [deep])
+    rig.library.remover.delete(rig.base, [deep])
     items = rig.library.items
     assert [one.id for one in items.children(rig.base, docs)] == [stones]
     assert [one.item.id for one in items.tree(rig.base, docs)] == [docs, stones]
-    assert items.documents(rig.base, below=[docs]) == [stones]
-    assert items.documents(rig.base, metadata={"year": 2026}) == []
+    assert items.select_documents(rig.base, below=[docs]) == [stones]
+    assert items.select_documents(rig.base, metadata={"year": 2026}) == []
     assert items.status(rig.base, docs) is Status.SUCCESS
     assert rig.find("krill") == []
     for item in (deep, whales):
@@ -420,12 +424,12 @@ def test_a_tree_whose_clean_up_fails_is_never_shown_again_and_goes_when_it_can(
     docs = folder(rig, "docs")
     whales = file(rig, "whales.md", WHALES, docs)
     rig.work()
-    rig.library.removing.delete(rig.base, [docs])
+    rig.library.remover.delete(rig.base, [docs])
     with monkeypatch.context() as patch:
         patch.setattr(rig.library.indexes["fulltext"], "drop", raises(OSError("the index is away")))
         for _ in range(6):  # more often than a build is tried
             rig.work()
-            rig.library.removing.finish(100) + rig.library.requesting.look_due(100)
+            rig.library.remover.continue_deletes(100) + rig.library.operations.refresh_due(100)
             clock.advance(timedelta(minutes=20))
             slots = rig.store.owner(rig.base.key, str(whales)).slots
             assert {str(slot.state) for slot in slots} == {"deleting"}
@@ -444,16 +448,16 @@ def test_what_breaks_off_before_its_commit_changes_nothing(
 ) -> None:
     shelf = shelve(rig, books)
     act: list[Callable[[], object]] = [
-        lambda: rig.library.adding.add(rig.base, [Upload("sand.md", b"sand"), Upload("more.md", b"more sand")]),
-        lambda: rig.library.requesting.reindex(rig.base, [shelf]),
-        lambda: rig.library.requesting.look(rig.base, [shelf]),
-        lambda: rig.library.requesting.ask(rig.base, [shelf], Operation.FORCE),
-        lambda: rig.library.removing.delete(rig.base, [shelf]),
+        lambda: rig.library.adder.add(rig.base, [Upload("sand.md", b"sand"), Upload("more.md", b"more sand")]),
+        lambda: rig.library.operations.reindex(rig.base, [shelf]),
+        lambda: rig.library.operations.refresh(rig.base, [shelf]),
+        lambda: rig.library.operations.request_operation(rig.base, [shelf], Operation.FORCE),
+        lambda: rig.library.remover.delete(rig.base, [shelf]),
     ]
     for one in act:
         before = everything(rig)
         with monkeypatch.context() as patch:
-            patch.setattr(rig.store, "_follow", raises(RuntimeError("the power went")))
+            patch.setattr(rig.store, "_apply_effects", raises(RuntimeError("the power went")))
             with pytest.raises(RuntimeError):
                 one()
         assert everything(rig) == before
@@ -461,7 +465,7 @@ def test_what_breaks_off_before_its_commit_changes_nothing(
         assert everything(rig) != before
         settle(rig)
     rig.clock.advance(LEASE)  # the files of the add that broke off: it might have been committed
-    rig.library.files.settle(100)
+    rig.library.file_records.remove_due_files(100)
     audit_quiet(rig)
 
 
@@ -478,24 +482,24 @@ def test_what_happens_below_a_folder_is_seen_in_every_folder_above_it(rig: Rig) 
         return [rig.library.items.status(rig.base, item) for item in (docs, deep, whales)]
 
     assert standing() == [Status.SUCCESS] * 3
-    rig.library.requesting.reindex(rig.base, [deep])
+    rig.library.operations.reindex(rig.base, [deep])
     assert standing() == [Status.QUEUED] * 3
     (ticket,) = rig.store.claim_next(["content"], "somebody", 1)
     assert standing() == [Status.INDEXING] * 3
     rig.store.fail([Failure(ticket=ticket, fault=Fault("bad"))])
     assert standing() == [Status.DEGRADED] * 3  # the old content is served
-    rig.library.requesting.ask(rig.base, [deep], Operation.RETRY)
+    rig.library.operations.request_operation(rig.base, [deep], Operation.RETRY)
     assert standing() == [Status.QUEUED] * 3
     rig.work()
     assert standing() == [Status.SUCCESS] * 3
-    rig.library.removing.delete(rig.base, [whales])
+    rig.library.remover.delete(rig.base, [whales])
     assert [rig.library.items.status(rig.base, item) for item in (docs, deep)] == [Status.NOT_INDEXED] * 2
 
 
 def test_a_look_that_broke_off_in_the_middle_is_finished_without_doubles(
     rig: Rig, books: Path, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("holdfast.documents.add.TOGETHER", 1)
+    monkeypatch.setattr("holdfast.documents.add.ITEMS_PER_TRANSACTION", 1)
     for number in range(4):
         write(books / f"{number}.md", b"krill %d" % number)
     real = rig.store.admit_with
@@ -506,7 +510,7 @@ def test_a_look_that_broke_off_in_the_middle_is_finished_without_doubles(
             raise Transient("gone", "The connection is gone.")
         return real(write)
 
-    item = add(rig, Upload("books", kind=Kind.DIRECTORY, source=str(books)))
+    item = add(rig, Upload("books", kind=ItemKind.DIRECTORY, source=str(books)))
     with monkeypatch.context() as patch:
         patch.setattr(rig.store, "admit_with", broken)
         rig.work()
@@ -525,10 +529,10 @@ def test_a_look_leaves_what_is_being_deleted_to_the_delete(
     monkeypatch.setattr("holdfast.sources.folder.COARSE_NS", -(10**18))  # every stamp is trusted
     shelf = shelve(rig, books)
     old = rig.library.items.find(rig.base, "whales.md", shelf).id
-    rig.library.removing.delete(rig.base, [old])
-    rig.library.requesting.look(rig.base, [shelf])
+    rig.library.remover.delete(rig.base, [old])
+    rig.library.operations.refresh(rig.base, [shelf])
     looker = rig.hire("looker")
-    looker.indexers = {SOURCE: rig.indexers[SOURCE]}
+    looker.indexers = {SOURCE_SLOT: rig.indexers[SOURCE_SLOT]}
     assert looker.run_next(1)  # before any clean-up
     settle(rig)
     new = rig.library.items.find(rig.base, "whales.md", shelf).id  # it is still in the folder
@@ -543,7 +547,7 @@ def test_a_look_leaves_alone_what_people_put_into_its_folder(rig: Rig, books: Pa
     for number, parent in enumerate((shelf, shelf, notes)):
         file(rig, f"{number}.md", b"quartz %d" % number, parent)
     (books / "whales.md").unlink()
-    rig.library.requesting.look(rig.base, [shelf])
+    rig.library.operations.refresh(rig.base, [shelf])
     settle(rig)
     assert [len(rig.find(word)) for word in ("quartz", "krill", "granite")] == [3, 0, 1]
     audit_quiet(rig)
@@ -566,11 +570,11 @@ def test_reindex_of_a_sitemap_builds_also_what_did_not_change_and_what_people_pu
         site.says("/a", page("The blue whale eats krill."))
         site.says("/b", page("Granite is hard."))
         site.says("/sitemap.xml", sitemap(site, "/a", "/b"))
-        item = add(rig, Upload("site", kind=Kind.SITEMAP, source=site.url("/sitemap.xml")))
+        item = add(rig, Upload("site", kind=ItemKind.SITEMAP, source=site.url("/sitemap.xml")))
         file(rig, "note.md", b"Quartz is common.", item)
         rig.work()
         site.says("/sitemap.xml", sitemap(site, "/a"))
-        assert rig.library.requesting.reindex(rig.base, [item])[0].accepted
+        assert rig.library.operations.reindex(rig.base, [item])[0].accepted
         settle(rig)
     served = {word: [hit.generation for hit in rig.find(word)] for word in ("krill", "quartz", "granite")}
     assert served == {"krill": [2], "quartz": [2], "granite": []}
@@ -596,8 +600,8 @@ def test_chunks_are_listed_of_what_is_served_at_rest_and_of_nothing_else(rig: Ri
     }
     rig.work()
     refused[file(rig, "new.md", b"Basalt is dark.")] = "queued"
-    rig.library.requesting.ask(rig.base, [whales], Operation.FORCE)
+    rig.library.operations.request_operation(rig.base, [whales], Operation.FORCE)
     refused[whales] = refused[docs] = "queued"
     for item, status in refused.items():
-        with pytest.raises(NotNow, match=status):
+        with pytest.raises(StateConflict, match=status):
             items.chunks(rig.base, item)

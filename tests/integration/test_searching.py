@@ -47,7 +47,7 @@ def open_rig(database_url: str, tmp_path: Path, clock: FakeClock) -> Iterator[Ca
 
 
 def names(rig: Rig, query: str, limit: int = 10) -> list[str]:
-    return [hit.name for hit in rig.library.searching.search(rig.base, query, limit)]
+    return [hit.name for hit in rig.library.searcher.search(rig.base, query, limit)]
 
 
 def test_a_text_that_shares_no_word_with_the_question_is_found_through_the_name_that_links_it(
@@ -60,7 +60,7 @@ def test_a_text_that_shares_no_word_with_the_question_is_found_through_the_name_
 
 def test_each_hit_tells_how_every_channel_saw_it(open_rig: Callable[..., Rig]) -> None:
     rig = open_rig(SEA)
-    best = rig.library.searching.search(rig.base, "nylon rope and its load")[0]
+    best = rig.library.searcher.search(rig.base, "nylon rope and its load")[0]
     assert best.name == "ropes.md"
     assert best.channels["fulltext"].rank == 1
     assert best.channels["vector"].rank >= 1
@@ -81,7 +81,7 @@ def test_the_order_in_which_documents_came_does_not_matter(
     for name in reversed(SEA):
         rig.put(name, SEA[name])
     rig.work()
-    rig.library.searching.forget()
+    rig.library.searcher.clear_caches()
     assert [names(rig, query) for query in queries] == forward
 
 
@@ -89,7 +89,7 @@ def test_the_order_in_which_documents_came_does_not_matter(
 def test_a_base_is_searched_with_the_indexes_it_has(open_rig: Callable[..., Rig], kinds: tuple[str, ...]) -> None:
     rig = open_rig(SEA, indexes=kinds)
     assert names(rig, "nylon rope load", 1) == ["ropes.md"]
-    assert set(rig.library.searching.compare(rig.base, "nylon rope load")) == {*kinds, "hybrid"}
+    assert set(rig.library.searcher.compare_channels(rig.base, "nylon rope load")) == {*kinds, "hybrid"}
 
 
 @pytest.mark.parametrize(
@@ -110,7 +110,7 @@ def test_a_base_is_searched_with_the_indexes_it_has(open_rig: Callable[..., Rig]
 )
 def test_no_query_is_an_error(open_rig: Callable[..., Rig], query: str) -> None:
     rig = open_rig(SEA)
-    rig.library.searching.compare(rig.base, query)
+    rig.library.searcher.compare_channels(rig.base, query)
     assert len(names(rig, "nylon rope load")) > 0
 
 
@@ -121,9 +121,11 @@ def test_an_empty_base_finds_nothing(open_rig: Callable[..., Rig]) -> None:
 
 def test_another_base_is_never_searched(open_rig: Callable[..., Rig]) -> None:
     rig = open_rig(SEA)
-    other = rig.library.catalogue.create_base("other", BaseSettings(indexes=ALL))
-    assert rig.library.searching.search(other, "nylon rope load") == []
-    assert {kind: hits for kind, hits in rig.library.searching.compare(other, "Grey Island").items() if hits} == {}
+    other = rig.library.catalog.create_base("other", BaseSettings(indexes=ALL))
+    assert rig.library.searcher.search(other, "nylon rope load") == []
+    assert {
+        kind: hits for kind, hits in rig.library.searcher.compare_channels(other, "Grey Island").items() if hits
+    } == {}
 
 
 def test_while_channels_serve_two_generations_only_the_newer_is_shown(open_rig: Callable[..., Rig]) -> None:
@@ -131,7 +133,7 @@ def test_while_channels_serve_two_generations_only_the_newer_is_shown(open_rig: 
     rig.put("ropes.md", "# Ropes\n\nSteel wire does not stretch and does not rot, but it rusts under load.\n")
     seen: list[int] = []
     while rig.worker.run_next(1):
-        hits = [hit for hit in rig.library.searching.search(rig.base, "rope load stretch") if hit.name == "ropes.md"]
+        hits = [hit for hit in rig.library.searcher.search(rig.base, "rope load stretch") if hit.name == "ropes.md"]
         generations = {hit.generation for hit in hits}
         assert len(generations) == 1
         seen += generations
@@ -143,24 +145,24 @@ def test_a_deleted_document_is_found_by_no_channel(open_rig: Callable[..., Rig])
     rig = open_rig(SEA)
     assert "island.md" in names(rig, "Grey Island lighthouse")
     rig.delete("island.md")
-    for hits in rig.library.searching.compare(rig.base, "Grey Island lighthouse").values():
+    for hits in rig.library.searcher.compare_channels(rig.base, "Grey Island lighthouse").values():
         assert "island.md" not in [hit.name for hit in hits]
 
 
 def test_who_remembers_the_owners_of_chunks_finds_what_one_finds_who_reads_them(
     open_rig: Callable[..., Rig], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(serving, "NEW", 1)
+    monkeypatch.setattr(serving, "RELOAD_THRESHOLD", 1)
     rig = open_rig(SEA)
-    other = Library(rig.store, Settings(data=str(tmp_path / "blobs"))).searching  # nobody tells its copies of a change
+    other = Library(rig.store, Settings(data=str(tmp_path / "blobs"))).searcher  # nobody tells its copies of a change
 
     def found() -> set[str]:
         shown = set()
         for query in ("Grey Island lighthouse", "who signed the harbour charter", "rope load knot"):
-            remembering = other.compare(rig.base, query)
+            remembering = other.compare_channels(rig.base, query)
             with monkeypatch.context() as forgetful:
                 forgetful.setattr(other, "_owners", None)
-                assert other.compare(rig.base, query) == remembering
+                assert other.compare_channels(rig.base, query) == remembering
             shown |= {hit.name for hits in remembering.values() for hit in hits}
         return shown
 
@@ -181,11 +183,11 @@ def test_only_the_documents_that_were_named_are_searched(open_rig: Callable[...,
     rig = open_rig(SEA)
     question = "who signed the harbour charter"
     ids = {name: rig.library.items.find(rig.base, name).id for name in SEA}
-    found = rig.library.searching.search(rig.base, question, documents=[ids["mara.md"], ids["tides.md"]])
+    found = rig.library.searcher.search(rig.base, question, documents=[ids["mara.md"], ids["tides.md"]])
     assert found
     assert {hit.name for hit in found} <= {"mara.md", "tides.md"}
-    assert rig.library.searching.search(rig.base, question, documents=[]) == []
-    assert rig.library.searching.search(rig.base, question, documents=[987_654]) == []
+    assert rig.library.searcher.search(rig.base, question, documents=[]) == []
+    assert rig.library.searcher.search(rig.base, question, documents=[987_654]) == []
 
 
 def test_vectors_of_another_model_are_not_compared_with_a_query_of_this_one(
@@ -196,16 +198,16 @@ def test_vectors_of_another_model_are_not_compared_with_a_query_of_this_one(
 
     rig = open_rig(SEA, provider=Renamed())
     other = Library(rig.store, Settings(data=str(tmp_path / "blobs")))
-    found = other.searching.compare(rig.base, "nylon rope load")
+    found = other.searcher.compare_channels(rig.base, "nylon rope load")
     assert "vector" not in found
     assert {one.channel: one.code for one in found["hybrid"].notices} == {"vector": "embedding_model_gone"}
     assert found["hybrid"][0].name == "ropes.md"
-    assert rig.library.searching.compare(rig.base, "nylon rope load")["vector"]
+    assert rig.library.searcher.compare_channels(rig.base, "nylon rope load")["vector"]
 
 
 @pytest.mark.parametrize("chosen", [{"fulltext"}, {"vector"}, {"graph"}, {"fulltext", "vector"}, {"vector", "graph"}])
 def test_only_the_channels_that_were_named_are_asked(open_rig: Callable[..., Rig], chosen: set[str]) -> None:
     rig = open_rig(SEA)
-    found = rig.library.searching.search(rig.base, "Grey Island lighthouse", channels=chosen)
+    found = rig.library.searcher.search(rig.base, "Grey Island lighthouse", channels=chosen)
     assert found
     assert {kind for hit in found for kind in hit.channels} == chosen

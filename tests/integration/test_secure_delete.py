@@ -128,7 +128,7 @@ def test_copies_of_page_splits_go_with_the_second_stage(tmp_path: Path) -> None:
 def test_words_go_from_a_full_text_table_in_portions_while_others_write(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(secure_delete, "MERGED_PAGES", 1)
+    monkeypatch.setattr(secure_delete, "FTS_MERGE_PAGES", 1)
     path, turns = tmp_path / "some.db", 0
     with closing(opened(path)) as raw:
         raw.execute("PRAGMA journal_mode=WAL")

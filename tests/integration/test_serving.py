@@ -44,7 +44,7 @@ def names(rig: Rig, kind: str) -> list[str]:
 
 def change(rig: Rig, sql: str) -> None:
     """Move rows by hand, past every guard."""
-    rig.store.database.write(lambda tx: tx.plain(sql), durable=False)
+    rig.store.database.write(lambda tx: tx.run_sql(sql), durable=False)
 
 
 def unpublish(rig: Rig, kind: str) -> None:
@@ -71,8 +71,8 @@ def assert_only_by(rig: Rig, kind: str, patch: pytest.MonkeyPatch, guards: dict[
 
 def test_a_hit_of_another_base_is_not_shown(rig: Rig, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     rig.index("stones.md", STONES)
-    other = rig.library.catalogue.create_base("other", BaseSettings())
-    rig.library.adding.put(other, [Upload("whales.md", KRILL.encode())])
+    other = rig.library.catalog.create_base("other", BaseSettings())
+    rig.library.adder.put(other, [Upload("whales.md", KRILL.encode())])
     rig.work()
     (mine,) = rig.library.indexes.recipes(rig.base, kind)
     (theirs,) = rig.library.indexes.recipes(other, kind)
@@ -172,11 +172,11 @@ def test_a_row_of_content_that_is_not_published_yet_is_not_shown(
     assert rig.slot("whales.md", kind).built == 1
     (ticket,) = rig.store.claim_next((kind,), "hand", 1)
     with rig.store.guarded(ticket) as connection:  # the index has written its rows and not published them
-        tx = rig.store.database.within(connection)
-        new = max(chunk for (chunk,) in tx.plain("SELECT id FROM library_chunks"))
+        tx = rig.store.database.wrap_connection(connection)
+        new = max(chunk for (chunk,) in tx.run_sql("SELECT id FROM library_chunks"))
         recipe = rig.library.indexes.recipes(rig.base, kind)[0].id
         old = rig.rows(kind)[0]
-        tx.plain(f"INSERT INTO {kind}_{recipe} {relabelled(rig, kind, recipe, old, new)}")
+        tx.run_sql(f"INSERT INTO {kind}_{recipe} {relabelled(rig, kind, recipe, old, new)}")
     assert new in rig.rows(kind)
     texts = [hit.text for hit in rig.find("krill", kind) if hit.name == "whales.md"]
     assert not [text for text in texts if "krill" in text]
@@ -240,31 +240,31 @@ def test_a_hit_that_is_taken_for_somebody_elses_is_not_shown(rig: Rig, kind: str
     rig.index("whales.md", KRILL)
     recipe = rig.slot("whales.md", kind).recipe
     with rig.store.database.reading() as tx:
-        owned = tx.run(chunk_statements.CHUNKS_OF_BASE, base=rig.base.key)
+        owned = tx.run(chunk_statements.READ_CHUNKS_OF_BASE, base=rig.base.key)
         others = {chunk: next(one for _, one in owned if one != owner) for chunk, owner in owned}
         asked = {"base": rig.base.key, "kind": kind, "recipe": recipe}
-        assert len(tx.run(visibility_statements.CONFIRMED, owned, **asked)) == len(owned)
-        assert tx.run(visibility_statements.CONFIRMED, list(others.items()), **asked) == []
+        assert len(tx.run(visibility_statements.SELECT_CONFIRMED_CHUNKS, owned, **asked)) == len(owned)
+        assert tx.run(visibility_statements.SELECT_CONFIRMED_CHUNKS, list(others.items()), **asked) == []
 
 
 def test_the_owners_of_a_base_are_read_again_when_many_chunks_are_new_and_not_for_what_is_gone(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(visibility, "NEW", 2)
-    owners = visibility.Owners()
+    monkeypatch.setattr(visibility, "RELOAD_THRESHOLD", 2)
+    owners = visibility.ChunkOwnerCache()
 
-    def known() -> visibility.Owned:
+    def known() -> visibility.ChunkOwnerTable:
         with rig.store.database.reading() as tx:
-            everybody = tx.run(chunk_statements.CHUNKS_OF_BASE, base=rig.base.key)
+            everybody = tx.run(chunk_statements.READ_CHUNKS_OF_BASE, base=rig.base.key)
             asked = [chunk for chunk, _ in everybody]
-            assert sorted(owners.of(tx, rig.base.key, [*asked, 900, 901, 902])) == everybody
+            assert sorted(owners.find_owners(tx, rig.base.key, [*asked, 900, 901, 902])) == everybody
         return owners._bases[rig.base.key]
 
     first = known()
     rig.index("stones.md", STONES)
     assert known() is first  # what was asked for in vain is not waited for
     with rig.store.database.reading() as tx:
-        assert owners.of(tx, rig.base.key, [998, 999, 1_000]) == []
+        assert owners.find_owners(tx, rig.base.key, [998, 999, 1_000]) == []
     assert known() is not first
     assert len(known().owners) == len(rig.rows("vector"))
 
@@ -272,11 +272,11 @@ def test_the_owners_of_a_base_are_read_again_when_many_chunks_are_new_and_not_fo
 def test_the_owners_of_other_bases_are_forgotten_when_there_are_too_many(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(visibility, "REMEMBERED", 2)
-    owners = visibility.Owners()
+    monkeypatch.setattr(visibility, "MAX_CACHED_CHUNKS", 2)
+    owners = visibility.ChunkOwnerCache()
     with rig.store.database.reading() as tx:
         for base in ("1", "2", "3", "4"):
-            assert owners.of(tx, base, [5]) == []
+            assert owners.find_owners(tx, base, [5]) == []
     assert list(owners._bases) == ["2", "3", "4"]
 
 
@@ -297,13 +297,13 @@ def test_a_recipe_that_no_document_is_served_by_is_not_asked(rig: Rig, kind: str
 def test_channels_fetch_more_until_enough_are_confirmed(rig: Rig, better: int, limits: tuple[int, ...]) -> None:
     best = [Upload(f"gone-{number}.md", b"krill krill krill") for number in range(better)]
     kept = [Upload(f"kept-{number}.md", f"krill and stone {number} of granite".encode()) for number in range(5)]
-    rig.library.adding.put(rig.base, best + kept)
+    rig.library.adder.put(rig.base, best + kept)
     rig.work()
     for kind in CHANNELS:
         assert {hit.name[:4] for hit in rig.find("krill", kind, better)} == {"gone"}
     with rig.store.database.writing(durable=False) as tx:  # all at once, as if they were being deleted
         gone = "SELECT id FROM library_items WHERE substr(name, 1, 4) = 'gone'"
-        tx.plain(f"UPDATE slots SET state = 'deleting' WHERE owner_id IN ({owners_of(gone)})")
+        tx.run_sql(f"UPDATE slots SET state = 'deleting' WHERE owner_id IN ({owners_of(gone)})")
     for kind in CHANNELS:
         for limit in limits:
             hits = rig.find("krill", kind, limit)

@@ -10,7 +10,7 @@ import pytest
 
 from holdfast.errors import Permanent, Transient, WorkError
 from holdfast.sources.address_policy import Reach
-from holdfast.sources.sitemaps import Expansion, Listed, SitemapLimits, expand
+from holdfast.sources.sitemaps import Expansion, ListedPage, SitemapLimits, expand
 from tests.support.site import Site, reply
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def pages(expansion: Expansion, site: Site) -> list[str]:
 
 
 def left(expansion: Expansion, site: Site) -> dict[str, str]:
-    return {one.url.removeprefix(site.url("")): one.why for one in expansion.left}
+    return {one.url.removeprefix(site.url("")): one.reason for one in expansion.skipped}
 
 
 def refused(site: Site, code: str, error: type[WorkError] = Permanent, **options: Any) -> None:
@@ -72,11 +72,11 @@ class TestLists:
         expansion = expanded(site)
         assert expansion == Expansion(
             pages=(
-                Listed(url=site.url("/b"), modified="2026-06-01"),
-                Listed(url=site.url("/a?x=1&y=2")),
-                Listed(url=site.url("/c")),
+                ListedPage(url=site.url("/b"), modified="2026-06-01"),
+                ListedPage(url=site.url("/a?x=1&y=2")),
+                ListedPage(url=site.url("/c")),
             ),
-            left=(),
+            skipped=(),
             complete=True,
         )
 
@@ -149,7 +149,7 @@ class TestLists:
 
     def test_an_empty_sitemap_lists_nothing(self, site: Site) -> None:
         site.says("/sitemap.xml", xml(urlset()))
-        assert expanded(site) == Expansion(pages=(), left=(), complete=True)
+        assert expanded(site) == Expansion(pages=(), skipped=(), complete=True)
 
 
 class TestLimits:

@@ -12,18 +12,18 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from holdfast.catalog import chunk_lists, chunk_statements
-from holdfast.catalog.chunk_lists import Builds, Facts, Part, Portion, numbered
+from holdfast.catalog.chunk_lists import ChunkBatch, ChunkDraft, ChunkLists, TextFacts, number_chunks
 from holdfast.db.database import Transaction
 from holdfast.documents.add import Upload
-from holdfast.engine.slot import Built
+from holdfast.engine.slot import BuildResult
 from holdfast.engine.states import Operation, Status
 from holdfast.engine.store.base import Completion
 from holdfast.errors import StoreUnavailable
 from holdfast.indexes import gc, gc_statements
 from holdfast.indexes.fulltext.index import FulltextIndex
-from holdfast.indexes.gc import Sweeper
+from holdfast.indexes.gc import ChunkGarbageCollector
 from holdfast.llm import paid_cache as memos
-from holdfast.llm.paid_cache import Bill, Entry, Use
+from holdfast.llm.paid_cache import AnswerLookup, Charge, PaidAnswer
 from tests.support.rig import Rig
 from tests.support.rig_audit import Manifest, Meanwhile, audit, audit_quiet, changed
 
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 WHALES = "# Whales\n\nThe blue whale eats krill.\n"
 STONES = "# Stones\n\nGranite is hard.\n"
 SMALL: dict[str, Any] = {"chunk_size": 48, "chunk_overlap": 0}
-FACTS = Facts(None, (), {}, (), 10)
+FACTS = TextFacts(None, (), {}, (), 10)
 
 # A reader that was told too much: every build looks stale to it. Only the second look may decide.
 TOLD_TOO_MUCH = {
@@ -64,7 +64,7 @@ def sweep_once(rig: Rig, patch: pytest.MonkeyPatch, statements: ModuleType) -> N
     """Sweep with other statements."""
     with patch.context() as other:
         other.setattr(gc, "sql", statements)
-        rig.library.indexes.sweeper().sweep()
+        rig.library.indexes.garbage_collector().collect()
 
 
 def claim(rig: Rig, kind: str = "content") -> Ticket:
@@ -74,17 +74,17 @@ def claim(rig: Rig, kind: str = "content") -> Ticket:
 
 def extend(rig: Rig, tx: Transaction, ticket: Ticket, *texts: str) -> None:
     """Write a build, as the worker of the slot does."""
-    (parts,) = numbered(Part(0, 0, 1, (), text) for text in texts)
-    Builds(rig.store.database).write(tx, [Portion(ticket.owner, ticket.fence, FACTS, parts)])
+    (parts,) = number_chunks(ChunkDraft(0, 0, 1, (), text) for text in texts)
+    ChunkLists(rig.store.database).write(tx, [ChunkBatch(ticket.owner, ticket.fence, FACTS, parts)])
 
 
 def write(rig: Rig, ticket: Ticket, *texts: str) -> None:
     with rig.store.guarded(ticket) as connection:
-        extend(rig, rig.store.database.within(connection), ticket, *texts)
+        extend(rig, rig.store.database.wrap_connection(connection), ticket, *texts)
 
 
 def complete(rig: Rig, ticket: Ticket) -> None:
-    rig.store.complete([Completion(ticket=ticket, built=Built())])
+    rig.store.complete([Completion(ticket=ticket, built=BuildResult())])
 
 
 def found(rig: Rig, query: str) -> list[str]:
@@ -133,7 +133,7 @@ def test_a_build_that_one_index_shows_stays_while_another_shows_the_next(rig: Ri
     rig.put("whales.md", STONES)
     rig.worker.run_next(1)  # the content shows the new build, the index the old one
     for _ in range(3):
-        rig.library.indexes.sweeper().sweep()
+        rig.library.indexes.garbage_collector().collect()
         assert (found(rig, "krill"), found(rig, "granite")) == (["whales.md"], [])
         audit(rig)
     assert rig.ask("whales.md", Operation.CANCEL).accepted
@@ -153,7 +153,7 @@ def test_only_the_list_of_that_build_of_that_document_goes(rig: Rig, monkeypatch
     rig.index("whales.md", sections(4))
     rig.index("stones.md", sections(4, "granite"))  # its build has the same number
     rig.index("whales.md", sections(5))  # and this one lists the same chunks again
-    rig.library.indexes.sweeper().sweep()
+    rig.library.indexes.garbage_collector().collect()
     assert (len(rig.find("krill")), len(rig.find("granite"))) == (5, 4)
     rig.sweep()
     audit_quiet(rig)
@@ -187,11 +187,11 @@ def test_a_chunk_that_another_build_lists_is_not_doomed(rig: Rig, monkeypatch: p
     )
     with monkeypatch.context() as other:  # the first batch only dooms: see what it would have taken
         other.setattr(gc, "sql", changed(gc_statements, {listed: ""}))
-        other.setattr(Sweeper, "_purge", lambda *_: 0)
-        rig.library.indexes.sweeper().sweep()
+        other.setattr(ChunkGarbageCollector, "_remove_doomed", lambda *_: 0)
+        rig.library.indexes.garbage_collector().collect()
     with rig.store.database.reading() as tx:
-        assert tx.plain("SELECT count(*) FROM library_chunks WHERE doomed = 1")[0][0] == 4
-    rig.store.database.write(lambda tx: tx.plain("UPDATE library_chunks SET doomed = 0"), durable=False)
+        assert tx.run_sql("SELECT count(*) FROM library_chunks WHERE doomed = 1")[0][0] == 4
+    rig.store.database.write(lambda tx: tx.run_sql("UPDATE library_chunks SET doomed = 0"), durable=False)
 
     rig.index("whales.md", sections(6))
     rig.sweep()
@@ -203,11 +203,11 @@ def test_a_chunk_that_stands_is_not_removed(rig: Rig, monkeypatch: pytest.Monkey
     rig.index("whales.md", sections(4))
     owner = rig.owner("whales.md").id
     standing = [(chunk, owner) for chunk in Manifest(rig).chunks]
-    rig.store.database.write(lambda tx: gc._remove(tx, standing), durable=False)
+    rig.store.database.write(lambda tx: gc._delete_chunks(tx, standing), durable=False)
     assert len(rig.find("krill")) == 4
     with monkeypatch.context() as other:
         other.setattr(gc, "sql", changed(gc_statements, {"delete(chunks).where(DOOMED, ": "delete(chunks).where("}))
-        rig.store.database.write(lambda tx: gc._remove(tx, standing), durable=False)
+        rig.store.database.write(lambda tx: gc._delete_chunks(tx, standing), durable=False)
     assert rig.find("krill") == []
 
 
@@ -278,9 +278,9 @@ def doom_only(rig: Rig) -> None:
             raise Away(base, chunks)
 
     with pytest.raises(Away):
-        Sweeper(rig.store.database, Rows()).sweep()
+        ChunkGarbageCollector(rig.store.database, Rows()).collect()
     with rig.store.database.reading() as tx:
-        assert tx.plain("SELECT count(*) FROM library_chunks WHERE doomed = 1")[0][0] > 0
+        assert tx.run_sql("SELECT count(*) FROM library_chunks WHERE doomed = 1")[0][0] > 0
 
 
 def test_rows_go_before_their_chunk_so_that_a_store_that_was_away_is_swept_later(rig: Rig) -> None:
@@ -295,9 +295,9 @@ def test_rows_go_before_their_chunk_so_that_a_store_that_was_away_is_swept_later
 
 def test_after_quiet_every_store_equals_the_lists(database_url: str, tmp_path: Path, clock: FakeClock) -> None:
     rig = Rig(database_url, tmp_path / "all", clock, **SMALL)  # all indexes
-    rig.library.adding.put(rig.base, [Upload(f"{n}.md", sections(n + 1).encode()) for n in range(6)])
+    rig.library.adder.put(rig.base, [Upload(f"{n}.md", sections(n + 1).encode()) for n in range(6)])
     rig.work()
-    rig.library.adding.put(rig.base, [Upload(f"{n}.md", sections(n + 1, "plankton").encode()) for n in range(0, 6, 2)])
+    rig.library.adder.put(rig.base, [Upload(f"{n}.md", sections(n + 1, "plankton").encode()) for n in range(0, 6, 2)])
     rig.work()
     rig.delete("5.md")
     rig.put("4.md", b"\n \n")  # fails
@@ -361,16 +361,16 @@ def test_sweeping_is_bounded_in_every_transaction(rig: Rig, monkeypatch: pytest.
 
     def counting(self: Transaction, statement: Any, batch: Any = None, **params: Any) -> Any:
         answer = run(self, statement, batch, **params)
-        if statement in (gc_statements.UNLIST, gc_statements.REMOVE_CHUNKS):
+        if statement in (gc_statements.DELETE_SOME_OF_LIST, gc_statements.REMOVE_CHUNKS):
             kept.append(self)
             rows[id(self)] = rows.get(id(self), 0) + len(batch or answer)
         return answer
 
     monkeypatch.setattr(Transaction, "run", counting)
     monkeypatch.setattr(gc, "LARGEST_BATCH", 10)
-    sweeper = rig.library.indexes.sweeper()
+    sweeper = rig.library.indexes.garbage_collector()
     before = rig.count("chunks")
-    while sweeper.sweep(limit=10):
+    while sweeper.collect(limit=10):
         assert before - rig.count("chunks") <= 10
         before = rig.count("chunks")
     assert max(rows.values()) == 10
@@ -397,10 +397,10 @@ def test_removing_a_document_is_bounded_and_can_be_stopped_in_between(
             raise Stop
 
     with pytest.raises(Stop):
-        rig.library.indexes.sweeper().clear([ticket.owner], go_on)
+        rig.library.indexes.garbage_collector().remove_owners([ticket.owner], go_on)
     assert all(before - after <= 10 for before, after in pairwise(seen))
     assert seen[0] - seen[-1] > 35  # the list is gone, and some of the chunks
-    rig.library.indexes.sweeper().clear([ticket.owner], lambda: None)
+    rig.library.indexes.garbage_collector().remove_owners([ticket.owner], lambda: None)
     assert (rig.count("chunks"), rig.count("builds"), len(rig.find("granite"))) == (5, 1, 5)
 
 
@@ -410,15 +410,17 @@ def test_removing_a_document_is_bounded_and_can_be_stopped_in_between(
 def test_a_text_that_is_listed_again_while_its_old_list_goes_is_not_lost(rig: Rig) -> None:
     rig.index("whales.md", WHALES)
     rig.index("whales.md", STONES)
-    (text,) = [piece.text for piece in Builds(rig.store.database).pieces(rig.rows("fulltext")) if "krill" in piece.text]
+    (text,) = [
+        piece.text for piece in ChunkLists(rig.store.database).read_texts(rig.rows("fulltext")) if "krill" in piece.text
+    ]
     rig.put("whales.md", WHALES)
     ticket = claim(rig)
     with rig.store.guarded(ticket) as connection:
-        tx = rig.store.database.within(connection)
-        (parts,) = numbered([Part(0, 0, len(text), headings(rig, text), text)])
-        portion = Portion(ticket.owner, ticket.fence, FACTS, parts)
-        Builds(rig.store.database).write(tx, [portion])  # the chunk of the first build stands, and is listed
-        sweep = Meanwhile(rig, rig.library.indexes.sweeper().sweep)
+        tx = rig.store.database.wrap_connection(connection)
+        (parts,) = number_chunks([ChunkDraft(0, 0, len(text), headings(rig, text), text)])
+        portion = ChunkBatch(ticket.owner, ticket.fence, FACTS, parts)
+        ChunkLists(rig.store.database).write(tx, [portion])  # the chunk of the first build stands, and is listed
+        sweep = Meanwhile(rig, rig.library.indexes.garbage_collector().collect)
         assert sweep.waits
     sweep.end()
     complete(rig, ticket)
@@ -430,7 +432,9 @@ def test_a_text_that_is_listed_again_while_its_old_list_goes_is_not_lost(rig: Ri
 
 def headings(rig: Rig, text: str) -> tuple[str, ...]:
     return next(
-        piece.headings for piece in Builds(rig.store.database).pieces(rig.rows("fulltext")) if piece.text == text
+        piece.headings
+        for piece in ChunkLists(rig.store.database).read_texts(rig.rows("fulltext"))
+        if piece.text == text
     )
 
 
@@ -439,8 +443,8 @@ def test_a_build_that_begins_while_its_owner_is_settled_is_swept_in_its_time(rig
     rig.put("whales.md", STONES)
     ticket = claim(rig)
     with rig.store.guarded(ticket) as connection:
-        extend(rig, rig.store.database.within(connection), ticket, "granite")
-        sweep = Meanwhile(rig, rig.library.indexes.sweeper().sweep)
+        extend(rig, rig.store.database.wrap_connection(connection), ticket, "granite")
+        sweep = Meanwhile(rig, rig.library.indexes.garbage_collector().collect)
         assert sweep.waits
     sweep.end()
     complete(rig, ticket)
@@ -450,7 +454,7 @@ def test_a_build_that_begins_while_its_owner_is_settled_is_swept_in_its_time(rig
     audit_quiet(rig)
 
 
-BILL = Bill(kind="embedding", model="m", texts=1)
+BILL = Charge(kind="embedding", model="m", texts=1)
 
 
 def test_a_memo_that_is_recalled_while_its_reader_is_removed_is_not_left_behind(
@@ -461,8 +465,10 @@ def test_a_memo_that_is_recalled_while_its_reader_is_removed_is_not_left_behind(
     rig.put("whales.md", sections(1))
     late = claim(rig)  # an old worker, still at it
     first, second = (chunk_of(rig, name) for name in ("whales.md", "stones.md"))
-    rig.library.memos.keep("", [Entry(late._replace(owner=rig.owner("stones.md").id), "key", b"value", [second])])
-    living = memos._living
+    rig.library.paid_cache.store_answers(
+        "", [PaidAnswer(late._replace(owner=rig.owner("stones.md").id), "key", b"value", [second])]
+    )
+    living = memos._live_chunks
     removal: list[Meanwhile] = []
 
     def remove() -> None:
@@ -476,11 +482,11 @@ def test_a_memo_that_is_recalled_while_its_reader_is_removed_is_not_left_behind(
             removal.append(Meanwhile(rig, remove))
         return seen
 
-    monkeypatch.setattr(memos, "_living", between)
-    assert rig.library.memos.recall("", [Use(late, "key", [first])], BILL) == {"key": b"value"}
+    monkeypatch.setattr(memos, "_live_chunks", between)
+    assert rig.library.paid_cache.find_answers("", [AnswerLookup(late, "key", [first])], BILL) == {"key": b"value"}
     removal[0].end()
     with rig.store.database.reading() as tx:
-        assert tx.plain("SELECT chunk_id FROM library_memo_uses") == [(second,)]
+        assert tx.run_sql("SELECT chunk_id FROM library_memo_uses") == [(second,)]
 
 
 def chunk_of(rig: Rig, name: str) -> int:
@@ -496,17 +502,17 @@ def test_a_memo_that_is_stored_while_its_chunk_is_swept_is_not_left_behind(
     rig.index("whales.md", STONES)
     rig.ask("whales.md", Operation.FORCE)
     late = claim(rig)
-    forget = memos.forget_uses
+    forget = memos.remove_uses
     storing: list[Meanwhile] = []
 
     def between(tx: Transaction, chunks: Sequence[int]) -> None:
         forget(tx, chunks)
-        entry = Entry(late, "key", b"value", [old])
-        storing.append(Meanwhile(rig, lambda: rig.library.memos.keep("", [entry])))
+        entry = PaidAnswer(late, "key", b"value", [old])
+        storing.append(Meanwhile(rig, lambda: rig.library.paid_cache.store_answers("", [entry])))
 
     with monkeypatch.context() as patch:
-        patch.setattr(gc, "forget_uses", between)
-        rig.library.indexes.sweeper().sweep()
+        patch.setattr(gc, "remove_uses", between)
+        rig.library.indexes.garbage_collector().collect()
     assert storing[0].waits
     storing[0].end()
     assert old not in Manifest(rig).chunks
@@ -520,7 +526,7 @@ def test_a_row_whose_chunk_never_was_is_found_by_going_round_all_indexes(rig: Ri
     assert isinstance(index, FulltextIndex)
     (recipe,) = rig.library.indexes.recipes(rig.base, "fulltext")
     late = {987_654: ("", "a late word")}
-    rig.store.database.write(lambda tx: index._shelf.put(tx, recipe.id, late), durable=False)
+    rig.store.database.write(lambda tx: index._store.put(tx, recipe.id, late), durable=False)
     assert rig.rows("fulltext") == [*kept, 987_654]
     for _ in range(4):
         rig.library.sweep(500)

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, NoReturn
 
 import pytest
 
-from holdfast.catalog.repository import BaseSettings, Kind, OnDuplicate
+from holdfast.catalog.repository import BaseSettings, ItemKind, OnDuplicate
 from holdfast.documents.add import Upload
-from holdfast.documents.folders import Preview
+from holdfast.documents.folders import SyncPreview
 from holdfast.engine.admission import Verdict
 from holdfast.engine.states import Status
 from holdfast.errors import BadRequest, BadSettings, Transient
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from tests.support.clock import FakeClock
 
-NOTHING = Preview(added=[], changed=[], removed=[], unchanged=2, skipped={})
+NOTHING = SyncPreview(added=[], changed=[], removed=[], unchanged=2, skipped={})
 
 
 @pytest.fixture
@@ -63,7 +63,7 @@ def write(path: Path, text: str, age: float = 3600) -> None:
 
 
 def sync(rig: Rig, root: Path) -> int:
-    reply = rig.library.syncing.sync(rig.base, root)
+    reply = rig.library.folder_sync.sync(rig.base, root)
     assert reply.item is not None
     rig.work()
     return reply.item
@@ -77,18 +77,18 @@ def names(rig: Rig, item: int) -> set[str]:
 
 
 def test_a_preview_tells_what_a_sync_would_add_change_and_remove_and_writes_nothing(rig: Rig, books: Path) -> None:
-    seen = rig.library.syncing.preview(rig.base, books)
+    seen = rig.library.folder_sync.preview(rig.base, books)
     assert (seen.added, seen.changed, seen.removed) == (["deep/stones.md", "whales.md"], [], [])
     assert rig.library.items.children(rig.base) == []
 
     sync(rig, books)
-    assert replace(rig.library.syncing.preview(rig.base, books), skipped={}) == NOTHING
+    assert replace(rig.library.folder_sync.preview(rig.base, books), skipped={}) == NOTHING
 
     write(books / "whales.md", "# Whales\n\nThe humpback sings.\n")
     write(books / "new.md", "# New\n\nSomething.\n")
     (books / "deep" / "stones.md").unlink()
     before = rig.store.events()
-    seen = rig.library.syncing.preview(rig.base, books)
+    seen = rig.library.folder_sync.preview(rig.base, books)
     assert (seen.added, seen.changed, seen.removed, seen.unchanged) == (
         ["new.md"],
         ["whales.md"],
@@ -100,13 +100,13 @@ def test_a_preview_tells_what_a_sync_would_add_change_and_remove_and_writes_noth
 
     item = sync(rig, books)
     assert names(rig, item) == {"books", "whales.md", "new.md"}
-    assert replace(rig.library.syncing.preview(rig.base, books), skipped={}) == NOTHING
+    assert replace(rig.library.folder_sync.preview(rig.base, books), skipped={}) == NOTHING
 
 
 def test_a_file_that_was_only_touched_is_unchanged_in_a_preview(rig: Rig, books: Path) -> None:
     sync(rig, books)
     write(books / "whales.md", (books / "whales.md").read_text(), age=1800)
-    seen = rig.library.syncing.preview(rig.base, books)
+    seen = rig.library.folder_sync.preview(rig.base, books)
     assert (seen.changed, seen.unchanged) == ([], 2)
 
 
@@ -128,27 +128,27 @@ def test_two_folders_of_one_name_are_two_items(rig: Rig, books: Path, tmp_path: 
 def test_what_is_no_folder_is_refused_with_a_sentence(rig: Rig, books: Path) -> None:
     for wrong in (books / "whales.md", books / "nowhere"):
         with pytest.raises(BadRequest, match="not a folder on this machine"):
-            rig.library.syncing.sync(rig.base, wrong)
+            rig.library.folder_sync.sync(rig.base, wrong)
 
 
 def test_syncing_twice_at_once_is_one_sync(rig: Rig, books: Path) -> None:
-    first, second = (rig.library.syncing.sync(rig.base, books) for _ in range(2))
+    first, second = (rig.library.folder_sync.sync(rig.base, books) for _ in range(2))
     assert (first.verdict, second.verdict) == (Verdict.ACCEPTED, Verdict.JOINED)
     assert (first.item, first.job) == (second.item, second.job)
 
 
 def test_what_stirs_during_a_look_is_looked_at_after_it(rig: Rig, books: Path) -> None:
     item = sync(rig, books)
-    first = rig.library.syncing.sync(rig.base, books)
+    first = rig.library.folder_sync.sync(rig.base, books)
     (ring,) = rig.store.claim_next(["source"], "slow", 1)
-    (reply,) = rig.library.requesting.look(rig.base, [item], stirred=True)
+    (reply,) = rig.library.operations.refresh(rig.base, [item], stirred=True)
     assert (reply.verdict, reply.job == first.job) == (Verdict.ACCEPTED, False)
     assert rig.store.job(ring.job).outcome == "superseded"
 
 
 def test_a_watched_folder_is_synced_at_once_and_when_it_changes(rig: Rig, books: Path) -> None:
     stop = threading.Event()
-    watching = rig.library.syncing.watch(rig.base, books, stop=stop, every=timedelta(seconds=0.2))
+    watching = rig.library.folder_sync.watch(rig.base, books, stop=stop, every=timedelta(seconds=0.2))
     item = next(watching).item
     assert item is not None
     rig.work()
@@ -167,7 +167,7 @@ def test_a_watched_folder_is_synced_at_once_and_when_it_changes(rig: Rig, books:
 
 
 def add(rig: Rig, *texts: str) -> list[tuple[Verdict, str]]:
-    replies = rig.library.adding.add(rig.base, [Upload(f"{text}.md", text.encode()) for text in texts])
+    replies = rig.library.adder.add(rig.base, [Upload(f"{text}.md", text.encode()) for text in texts])
     return [(reply.verdict, reply.reason) for reply in replies]
 
 
@@ -192,19 +192,19 @@ def test_content_beyond_the_quota_leaves_the_old_served_and_comes_in_on_the_next
     add(rig, "whale")
     rig.work()
     changed = Upload("whale.md", b"A completely different sentence about granite.")
-    (reply,) = rig.library.adding.add(rig.base, [changed])
+    (reply,) = rig.library.adder.add(rig.base, [changed])
     assert (reply.reason, reply.item) == ("quota_exhausted", rig.library.items.find(rig.base, "whale.md").id)
     assert [hit.name for hit in rig.find("whale")] == ["whale.md"]
     clock.advance(timedelta(days=1))
-    assert rig.library.adding.add(rig.base, [changed])[0].accepted
+    assert rig.library.adder.add(rig.base, [changed])[0].accepted
     rig.work()
     assert [hit.name for hit in rig.find("granite")] == ["whale.md"]
 
 
 def test_a_refused_upload_is_in_the_audit_with_who_asked(rig: Rig) -> None:
     add(rig, "whale")
-    rig.library.adding.add(rig.base, [Upload("whale.md", b"other")])
-    rig.library.adding.add(rig.base, [Upload("copy.md", b"whale")])
+    rig.library.adder.add(rig.base, [Upload("whale.md", b"other")])
+    rig.library.adder.add(rig.base, [Upload("copy.md", b"whale")])
     item = str(rig.library.items.find(rig.base, "whale.md").id)
     assert [(one.owner, one.verdict, one.reason) for one in rig.store.refusals()] == [
         (item, "rejected", "name_taken"),
@@ -253,12 +253,12 @@ def test_a_quota_of_nothing_is_refused() -> None:
 
 
 def test_a_note_is_an_item_with_a_name_and_text_and_can_be_rewritten(rig: Rig) -> None:
-    note = Upload("Shopping", b"Buy krill for the whale.", kind=Kind.NOTE)
-    (reply,) = rig.library.adding.add(rig.base, [note])
+    note = Upload("Shopping", b"Buy krill for the whale.", kind=ItemKind.NOTE)
+    (reply,) = rig.library.adder.add(rig.base, [note])
     rig.work()
     assert reply.item is not None
-    assert rig.library.items.tree(rig.base, reply.item)[0].item.kind is Kind.NOTE
-    rig.library.adding.put(rig.base, [note._replace(content=b"Buy granite.")])
+    assert rig.library.items.tree(rig.base, reply.item)[0].item.kind is ItemKind.NOTE
+    rig.library.adder.put(rig.base, [note._replace(content=b"Buy granite.")])
     rig.work()
     assert [hit.name for hit in rig.find("granite")] == ["Shopping"]
     assert rig.find("krill") == []
@@ -272,13 +272,13 @@ def test_another_folder_of_the_disk_is_not_put_into_one_that_is_synced(rig: Rig,
     other = tmp_path / "other"
     write(other / "a.md", "# A\n\nalpha\n")
     with pytest.raises(BadRequest, match="beside it"):
-        rig.library.adding.add(rig.base, [Upload("other", kind=Kind.DIRECTORY, source=str(other), parent=item)])
+        rig.library.adder.add(rig.base, [Upload("other", kind=ItemKind.DIRECTORY, source=str(other), parent=item)])
 
 
 def test_an_index_whose_store_is_away_does_not_hold_up_the_deletes_of_others(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    rig.library.adding.add(rig.base, [Upload("box", kind=Kind.DIRECTORY)])
+    rig.library.adder.add(rig.base, [Upload("box", kind=ItemKind.DIRECTORY)])
     rig.delete("box")
     rig.work()
     assert rig.count("items") == 1, "it had no slots, so only a sweep removes its row"
@@ -286,9 +286,9 @@ def test_an_index_whose_store_is_away_does_not_hold_up_the_deletes_of_others(
     def away(limit: int) -> int:
         raise Transient("store_away", f"The store does not answer ({limit}).")
 
-    sweeper = rig.library.indexes.sweeper()
-    monkeypatch.setattr(sweeper, "sweep", away)
-    monkeypatch.setattr(rig.library.indexes, "sweeper", lambda: sweeper)
+    sweeper = rig.library.indexes.garbage_collector()
+    monkeypatch.setattr(sweeper, "collect", away)
+    monkeypatch.setattr(rig.library.indexes, "garbage_collector", lambda: sweeper)
     with pytest.raises(Transient, match="does not answer"):
         rig.library.sweep(100)
     assert rig.count("items") == 0

@@ -18,8 +18,8 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
-from holdfast.catalog.repository import Kind, OnDuplicate
-from holdfast.documents.add import Terms, Upload
+from holdfast.catalog.repository import ItemKind, OnDuplicate
+from holdfast.documents.add import AddOptions, Upload
 from holdfast.documents.operations import TERMINAL
 from holdfast.engine.executor import Executor
 from holdfast.engine.states import Operation, Status
@@ -29,7 +29,7 @@ from tests.support.rig import Rig
 from tests.support.rig_audit import audit, audit_quiet
 
 if TYPE_CHECKING:
-    from holdfast.documents.selection import Placed
+    from holdfast.documents.selection import ItemWithStatus
 
 PATHS = ("a.md", "b.md", "deep/a.md", "deep/er/c.md", "other/a.md", "a.md/d.md")
 NAMES = ("note.md", "report.md", "a.md")
@@ -77,8 +77,8 @@ class Machine(RuleBasedStateMachine):
 
     @rule()
     def add_folder(self) -> None:
-        upload = Upload("folder", kind=Kind.DIRECTORY, source=str(self.root))
-        (reply,) = self.rig.library.adding.add(self.rig.base, [upload])
+        upload = Upload("folder", kind=ItemKind.DIRECTORY, source=str(self.root))
+        (reply,) = self.rig.library.adder.add(self.rig.base, [upload])
         self.folder = reply.item
 
     @rule(path=st.sampled_from(PATHS))
@@ -109,35 +109,35 @@ class Machine(RuleBasedStateMachine):
     @rule()
     def look(self) -> None:
         if self.folder is not None:
-            self.rig.library.requesting.look(self.rig.base, [self.folder])
+            self.rig.library.operations.refresh(self.rig.base, [self.folder])
 
     @rule(name=st.sampled_from(NAMES), policy=st.sampled_from(list(OnDuplicate)))
     def upload(self, name: str, policy: OnDuplicate) -> None:
         word, content = self.content()
-        (reply,) = self.rig.library.adding.add(self.rig.base, [Upload(name, content)], Terms(on_duplicate=policy))
+        (reply,) = self.rig.library.adder.add(self.rig.base, [Upload(name, content)], AddOptions(on_duplicate=policy))
         if reply.accepted:
             self.uploads[reply.name] = word
 
     @rule(name=st.sampled_from(NAMES))
     def reindex(self, name: str) -> None:
         items = self.rig.library.items
-        found = self.rig.library.catalogue.items(self.rig.base, [(0, name)])
+        found = self.rig.library.catalog.find_items(self.rig.base, [(0, name)])
         for item in found.values():
             before = items.status(self.rig.base, item.id)
-            (reply,) = self.rig.library.requesting.reindex(self.rig.base, [item.id])
+            (reply,) = self.rig.library.operations.reindex(self.rig.base, [item.id])
             assert reply.accepted == (before in TERMINAL)
 
     @rule(name=st.sampled_from(NAMES))
     def delete(self, name: str) -> None:
-        found = self.rig.library.catalogue.items(self.rig.base, [(0, name)])
+        found = self.rig.library.catalog.find_items(self.rig.base, [(0, name)])
         for item in found.values():
-            self.rig.library.removing.delete(self.rig.base, [item.id])
+            self.rig.library.remover.delete(self.rig.base, [item.id])
             self.uploads.pop(name, None)
 
     @rule()
     def delete_the_folder(self) -> None:
         if self.folder is not None:
-            self.rig.library.removing.delete(self.rig.base, [self.folder])
+            self.rig.library.remover.delete(self.rig.base, [self.folder])
             self.folder = None
 
     @rule()
@@ -156,12 +156,12 @@ class Machine(RuleBasedStateMachine):
                 parent = self.rig.library.items.find(self.rig.base, part, parent).id
         except UnknownItem:
             return
-        self.rig.library.removing.delete(self.rig.base, [parent])
+        self.rig.library.remover.delete(self.rig.base, [parent])
 
     @rule(operation=st.sampled_from([Operation.FORCE, Operation.RETRY, Operation.INDEX]))
     def ask_of_all(self, operation: Operation) -> None:
         if self.folder is not None:
-            self.rig.library.requesting.ask(self.rig.base, [self.folder], operation)
+            self.rig.library.operations.request_operation(self.rig.base, [self.folder], operation)
 
     # ---------------------------------------------------------------- what happens to them
 
@@ -198,7 +198,7 @@ class Machine(RuleBasedStateMachine):
 
         store.admit_with = die
         try:
-            self.rig.library.adding.add(self.rig.base, [Upload(name, self.content()[1])])
+            self.rig.library.adder.add(self.rig.base, [Upload(name, self.content()[1])])
         except Killed:
             pass
         finally:
@@ -227,7 +227,7 @@ class Machine(RuleBasedStateMachine):
         rig = self.rig
         if self.folder is not None:
             self.quiet()
-            rig.library.requesting.look(rig.base, [self.folder])
+            rig.library.operations.refresh(rig.base, [self.folder])
         self.quiet()
         found = {}
         for word in self.words:
@@ -243,7 +243,7 @@ class Machine(RuleBasedStateMachine):
         assert rig.count("items") == sum(len(self.below(item.id)) for item in rig.library.items.children(rig.base))
         audit_quiet(rig)
 
-    def below(self, item: int) -> list[Placed]:
+    def below(self, item: int) -> list[ItemWithStatus]:
         return self.rig.library.items.tree(self.rig.base, item)
 
     def on_disk(self) -> list[str]:

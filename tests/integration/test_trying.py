@@ -10,8 +10,8 @@ import pytest
 from holdfast.auth.principal import Caller, Scope
 from holdfast.catalog.repository import BaseSettings
 from holdfast.errors import Forbidden
-from holdfast.service.local import Local
-from holdfast.service.opening import me
+from holdfast.service.local import LocalService
+from holdfast.service.opening import local_caller
 from tests.support.paid_provider import BAD_KEY, NO_MODEL, OUT_OF_QUOTA, RATE_LIMITED, PaidProvider
 from tests.support.patience import PATIENCE_SECONDS
 from tests.support.rig import Rig
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from holdfast.service.schemas import Trial
+    from holdfast.service.schemas import ProviderTestResult
     from tests.support.clock import FakeClock
     from tests.support.paid_provider import Fault
 
@@ -36,7 +36,7 @@ def rig(
     database_url: str, tmp_path: Path, clock: FakeClock, paid: PaidProvider, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Rig]:
     """A base whose providers are an endpoint; a trial may take as long as it likes, on a busy machine."""
-    monkeypatch.setattr("holdfast.wiring.A_TRIAL", timedelta(seconds=PATIENCE_SECONDS))
+    monkeypatch.setattr("holdfast.wiring.PROBE_TIMEOUT", timedelta(seconds=PATIENCE_SECONDS))
     settings: dict[str, Any] = {
         "embedding_url": paid.url,
         "embedding_key": paid.key,
@@ -51,8 +51,8 @@ def rig(
     made.close()
 
 
-def trials(rig: Rig, base: str = "shelf") -> dict[str, Trial]:
-    return {one.role: one for one in Local(rig.library, me()).bases.test_providers(base)}
+def trials(rig: Rig, base: str = "shelf") -> dict[str, ProviderTestResult]:
+    return {one.role: one for one in LocalService(rig.library, local_caller()).bases.test_providers(base)}
 
 
 def test_providers_that_answer_are_named_and_paid_for(rig: Rig, paid: PaidProvider) -> None:
@@ -60,7 +60,7 @@ def test_providers_that_answer_are_named_and_paid_for(rig: Rig, paid: PaidProvid
     assert [(one.provider, one.ok, one.code) for one in told.values()] == [("127.0.0.1", True, None)] * 2
     assert (told["embedding"].model, told["chat"].model) == (paid.embedding_model, paid.chat_model)
     assert paid.bill.calls == 2
-    usage = Local(rig.library, me()).accounts.usage("shelf")
+    usage = LocalService(rig.library, local_caller()).accounts.usage("shelf")
     assert (usage.spent.texts, usage.spent.tokens_in + usage.spent.tokens_out) == (2, paid.bill.tokens)
     assert [one.kind for one in usage.kinds_spent] == ["trial"]
     assert usage.spent.price is not None
@@ -85,13 +85,13 @@ def test_an_error_is_told_with_its_code_and_what_to_do(
         assert advice in one.message
         assert len(one.message) > 40
         assert paid.key not in one.message
-    assert Local(rig.library, me()).accounts.usage("shelf").spent.texts == 0
+    assert LocalService(rig.library, local_caller()).accounts.usage("shelf").spent.texts == 0
     paid.always(None)
     assert all(one.ok for one in trials(rig).values()), "a trial asks at once, whatever came of the one before"
 
 
 def test_who_does_not_answer_is_not_waited_for(rig: Rig, paid: PaidProvider, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("holdfast.wiring.A_TRIAL", timedelta(seconds=0.5))
+    monkeypatch.setattr("holdfast.wiring.PROBE_TIMEOUT", timedelta(seconds=0.5))
     paid.stall()
     told = trials(rig)
     paid.release()
@@ -109,7 +109,7 @@ def test_an_address_where_nobody_is_is_told_as_such(database_url: str, tmp_path:
 
 
 def test_offline_nobody_is_asked(rig: Rig, paid: PaidProvider) -> None:
-    rig.library.catalogue.create_base("here", BaseSettings(embedding="offline", chat="none"))
+    rig.library.catalog.create_base("here", BaseSettings(embedding="offline", chat="none"))
     told = trials(rig, "here")
     assert (told["embedding"].provider, told["embedding"].ok, told["chat"].provider, told["chat"].ok) == (
         "offline",
@@ -118,17 +118,17 @@ def test_offline_nobody_is_asked(rig: Rig, paid: PaidProvider) -> None:
         True,
     )
     assert paid.bill.calls == 0
-    assert Local(rig.library, me()).accounts.usage("here").spent.texts == 0
+    assert LocalService(rig.library, local_caller()).accounts.usage("here").spent.texts == 0
 
 
 def test_the_budget_of_a_base_holds_for_trials_too(rig: Rig, paid: PaidProvider) -> None:
-    Local(rig.library, me()).bases.change("shelf", budget_tokens=0)
+    LocalService(rig.library, local_caller()).bases.change("shelf", budget_tokens=0)
     assert {one.code for one in trials(rig).values()} == {"budget_spent"}
     assert paid.bill.calls == 0
 
 
 def test_only_who_may_set_a_base_tries_its_providers(rig: Rig, paid: PaidProvider) -> None:
-    writer = Local(rig.library, Caller(key_id=1, name="", scope=Scope.WRITE, bases=None))
+    writer = LocalService(rig.library, Caller(key_id=1, name="", scope=Scope.WRITE, bases=None))
     with pytest.raises(Forbidden):
         writer.bases.test_providers("shelf")
     assert paid.bill.calls == 0

@@ -14,9 +14,9 @@ from holdfast.documents import remove as removing
 from holdfast.documents import selection as selecting
 from holdfast.engine.admission import Request
 from holdfast.engine.states import Operation, Status
-from holdfast.errors import ChangedMeanwhile
-from holdfast.service.local import Local
-from holdfast.service.opening import me
+from holdfast.errors import PreconditionFailed
+from holdfast.service.local import LocalService
+from holdfast.service.opening import local_caller
 from tests.support.http_site import HttpSite
 from tests.support.rig import Rig
 
@@ -63,14 +63,15 @@ def raised(rig: Rig, owner: str) -> Callable[[], object]:
 
 def everything(rig: Rig) -> list[Any]:
     with rig.store.database.reading() as tx:
-        return [tx.plain(f"SELECT * FROM {table} ORDER BY 1") for table in ("library_items", "owners", "slots", "jobs")]  # noqa: S608 - our own words
+        tables = ("library_items", "owners", "slots", "jobs")
+        return [tx.run_sql(f"SELECT * FROM {table} ORDER BY 1") for table in tables]  # noqa: S608 - our own words
 
 
 @pytest.mark.parametrize("action", ACTIONS)
 def test_a_document_that_changed_between_the_look_and_the_request_is_left_alone(
     rig: Rig, monkeypatch: pytest.MonkeyPatch, action: str
 ) -> None:
-    documents = Local(rig.library, me()).documents
+    documents = LocalService(rig.library, local_caller()).documents
     if action == "refresh":
         item = documents.url("shelf", "https://example.org/").document or 0
     else:
@@ -84,7 +85,7 @@ def test_a_document_that_changed_between_the_look_and_the_request_is_left_alone(
         after.extend(everything(rig))
 
     before_its_turn(rig, monkeypatch, change)
-    with pytest.raises(ChangedMeanwhile) as caught:
+    with pytest.raises(PreconditionFailed) as caught:
         documents.many("shelf", action, [item], unless_changed=[generation])
     assert caught.value.generation == generation + 1
     assert everything(rig) == after
@@ -99,14 +100,14 @@ def test_whoever_would_change_it_waits_from_the_look_to_the_end_of_the_transacti
     looked: list[bool] = []
 
     def look(*given: Any) -> None:
-        selecting.unchanged(*given)
+        selecting.require_unchanged(*given)
         with pytest.raises((DBAPIError, sqlite3.OperationalError), match="lock"):  # and said so at once
             take_at_once(rig)
         looked.append(True)
 
-    monkeypatch.setattr(removing, "unchanged", look)
-    monkeypatch.setattr(requesting, "unchanged", look)
-    documents = Local(rig.library, me()).documents
+    monkeypatch.setattr(removing, "require_unchanged", look)
+    monkeypatch.setattr(requesting, "require_unchanged", look)
+    documents = LocalService(rig.library, local_caller()).documents
     assert documents.reindex("shelf", item, unless_changed=[1]).accepted
     assert documents.cancel("shelf", item, unless_changed=[2]).accepted
     assert documents.delete("shelf", item, unless_changed=[2]).accepted
@@ -159,7 +160,7 @@ def test_what_is_not_there_is_unknown_and_not_changed(site: HttpSite) -> None:
 
 def test_a_clean_up_keeps_the_tag_of_what_is_being_deleted(rig: Rig, site: HttpSite) -> None:
     document = site.index("whales.md", "The blue whale eats krill.")
-    rig.library.removing.delete(rig.base, [document])
+    rig.library.remover.delete(rig.base, [document])
     path = f"/bases/shelf/documents/{document}:retry"
     refused = site.http.post(path, headers={"If-Match": '"g1"'})
     assert (refused.status_code, refused.headers["etag"]) == (412, '"g2"')

@@ -14,17 +14,17 @@ from typing import TYPE_CHECKING
 import pytest
 
 from holdfast.bases import archive_writer as packing
-from holdfast.catalog.repository import Kind
-from holdfast.documents.add import Terms, Upload
-from holdfast.documents.source_sync import World
+from holdfast.catalog.repository import ItemKind
+from holdfast.documents.add import AddOptions, Upload
+from holdfast.documents.source_sync import SourceAccess
 from holdfast.engine.store.factory import open_database
 from holdfast.errors import BadRequest, BadSettings
 from holdfast.llm.openai import Endpoint, OpenAIProvider
-from holdfast.service.local import Local
-from holdfast.service.opening import me
+from holdfast.service.local import LocalService
+from holdfast.service.opening import local_caller
 from holdfast.sources.address_policy import Reach
 from holdfast.url_secrets import MASK
-from holdfast.web.site import install
+from holdfast.web.site import install_pages
 from tests.support.http_site import HttpSite
 from tests.support.meters import Recorder
 from tests.support.paid_provider import PaidProvider
@@ -50,7 +50,7 @@ from tests.support.meters import Recorder
 
 show_log("info")
 provider = OpenAIProvider(Endpoint(base_url=sys.argv[1], key="sk", embedding_model="embedder"))
-provider.metered(Recorder()).embed(["tide"])
+provider.with_meter(Recorder()).embed(["tide"])
 provider.close()
 try:
     raise ValueError(sys.argv[1])
@@ -74,8 +74,8 @@ def rig(database_url: str, tmp_path: Path, clock: FakeClock) -> Iterator[Rig]:
 
 
 @pytest.fixture
-def library(rig: Rig) -> Local:
-    return Local(rig.library, me())
+def library(rig: Rig) -> LocalService:
+    return LocalService(rig.library, local_caller())
 
 
 def with_user(url: str) -> str:
@@ -97,7 +97,7 @@ def test_the_http_client_logs_no_secret_in_an_application_of_others(
 ) -> None:
     caplog.set_level(logging.DEBUG)
     provider = OpenAIProvider(Endpoint(base_url=with_user(paid.url), key="sk", embedding_model="embedder"))
-    provider.metered(Recorder()).embed(["tide"])
+    provider.with_meter(Recorder()).embed(["tide"])
     provider.close()
     assert f"POST http://{MASK}@127.0.0.1" in caplog.text
     assert SWORD not in caplog.text
@@ -121,7 +121,7 @@ def test_the_http_client_logs_no_secret_in_an_application_of_others(
     ],
 )
 def test_a_page_whose_address_holds_a_secret_is_refused_and_not_stored(
-    library: Local, kind: str, address: str, code: str
+    library: LocalService, kind: str, address: str, code: str
 ) -> None:
     with pytest.raises(BadRequest) as refused:
         getattr(library.documents, kind)("shelf", address)
@@ -131,19 +131,19 @@ def test_a_page_whose_address_holds_a_secret_is_refused_and_not_stored(
     assert library.documents.list("shelf").items == []
 
 
-def test_a_page_is_not_named_by_what_may_be_a_secret(library: Local) -> None:
+def test_a_page_is_not_named_by_what_may_be_a_secret(library: LocalService) -> None:
     library.documents.url("shelf", f"https://example.org/page?key={SWORD}")
     (shown,) = library.documents.list("shelf").items
     assert (shown.name, shown.source) == (f"https://example.org/page?key={MASK}",) * 2
 
 
-def test_the_address_that_a_page_was_fetched_from_is_kept_without_its_secret(rig: Rig, library: Local) -> None:
-    rig.library.world = World(reach=Reach.parse("127.0.0.1"))
+def test_the_address_that_a_page_was_fetched_from_is_kept_without_its_secret(rig: Rig, library: LocalService) -> None:
+    rig.library.source_policy = SourceAccess(reach=Reach.parse("127.0.0.1"))
     rig.indexers = rig.library.indexers()
     with Site() as web:
         web.says("/page", reply(b"", status=302, Location=f"/moved?token={SWORD}"))
         web.says(f"/moved?token={SWORD}", reply(b"<p>The tide turns.</p>"))
-        rig.library.adding.add(rig.base, [Upload("page", kind=Kind.URL, source=web.url("/page"))], Terms())
+        rig.library.adder.add(rig.base, [Upload("page", kind=ItemKind.URL, source=web.url("/page"))], AddOptions())
         rig.hire("fetcher").run_next(1)
     (shown,) = library.documents.list("shelf").items
     assert shown.metadata["address"] == web.url(f"/moved?token={MASK}")
@@ -158,7 +158,7 @@ def test_the_address_that_a_page_was_fetched_from_is_kept_without_its_secret(rig
     ],
 )
 def test_a_webhook_whose_address_holds_a_secret_is_refused_and_not_stored(
-    rig: Rig, library: Local, address: str, code: str
+    rig: Rig, library: LocalService, address: str, code: str
 ) -> None:
     hook = library.webhooks.create("http://127.0.0.1/build").webhook
     for write in (lambda: library.webhooks.create(address), lambda: rig.library.webhooks.change(hook.id, url=address)):
@@ -169,16 +169,20 @@ def test_a_webhook_whose_address_holds_a_secret_is_refused_and_not_stored(
     assert library.webhooks.list() == [hook]
 
 
-def test_a_webhook_that_was_stored_with_a_token_in_its_address_is_shown_without_it(rig: Rig, library: Local) -> None:
+def test_a_webhook_that_was_stored_with_a_token_in_its_address_is_shown_without_it(
+    rig: Rig, library: LocalService
+) -> None:
     library.webhooks.create("http://127.0.0.1/build")
     with rig.store.database.writing(durable=True) as tx:
-        tx.plain(f"UPDATE webhooks SET url = 'http://127.0.0.1/build?token={SWORD}'")  # noqa: S608 - a test's own
+        tx.run_sql(f"UPDATE webhooks SET url = 'http://127.0.0.1/build?token={SWORD}'")  # noqa: S608 - a test's own
     assert [one.url for one in library.webhooks.list()] == [f"http://127.0.0.1/build?token={MASK}"]
 
 
-def test_an_archive_and_a_list_hold_no_secret_of_an_address_that_was_stored_before(rig: Rig, library: Local) -> None:
-    stored = Upload("page", kind=Kind.URL, source=f"https://reader:{SWORD}@example.org/page")
-    rig.library.adding.add(rig.base, [stored], Terms(index=False))
+def test_an_archive_and_a_list_hold_no_secret_of_an_address_that_was_stored_before(
+    rig: Rig, library: LocalService
+) -> None:
+    stored = Upload("page", kind=ItemKind.URL, source=f"https://reader:{SWORD}@example.org/page")
+    rig.library.adder.add(rig.base, [stored], AddOptions(index=False))
     (shown,) = library.documents.list("shelf").items
     assert shown.source == f"https://{MASK}@example.org/page"
     archive = io.BytesIO()
@@ -188,14 +192,14 @@ def test_an_archive_and_a_list_hold_no_secret_of_an_address_that_was_stored_befo
 
 
 def test_a_secret_in_an_archive_of_an_older_version_is_not_stored(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    stored = Upload("page", kind=Kind.URL, source=f"https://example.org/page?token={SWORD}")
-    rig.library.adding.add(rig.base, [stored], Terms(index=False))
+    stored = Upload("page", kind=ItemKind.URL, source=f"https://example.org/page?token={SWORD}")
+    rig.library.adder.add(rig.base, [stored], AddOptions(index=False))
     archive = io.BytesIO()
-    monkeypatch.setattr(packing, "masked", str)  # as before secrets were masked
+    monkeypatch.setattr(packing, "mask_secrets", str)  # as before secrets were masked
     rig.library.archives.export(rig.base, archive)
     rig.library.archives.restore(archive, name="copy")
     with rig.store.database.reading() as tx:
-        sources = [source for (source,) in tx.plain("SELECT source FROM library_items ORDER BY id")]
+        sources = [source for (source,) in tx.run_sql("SELECT source FROM library_items ORDER BY id")]
     assert sources == [stored.source, f"https://example.org/page?token={MASK}"]
 
 
@@ -220,7 +224,7 @@ def test_settings_are_shown_without_the_secrets_in_their_addresses(tmp_path: Pat
 def test_a_server_shows_its_settings_without_the_secrets_in_their_addresses(rig: Rig) -> None:
     site = HttpSite(
         rig,
-        pages=install,
+        pages=install_pages,
         database=f"postgresql+psycopg://me:{SWORD}@db/holdfast?password={SWORD}",
         embedding_url=f"https://reader:{SWORD}@example.org/v1?api-key={SWORD}",
         embedding_model="m",

@@ -15,13 +15,13 @@ from holdfast.engine.heartbeat import Heartbeat
 from holdfast.engine.rules import Rules
 from holdfast.engine.slot import Progress
 from holdfast.engine.states import Operation, Status
-from holdfast.engine.store.base import Beat
+from holdfast.engine.store.base import LeaseRenewal
 from holdfast.errors import BadRequest, UnknownBase, UnknownEntity, UnknownItem
 from holdfast.indexes.statements import NOTE_MISSING
 from holdfast.llm.openai import Endpoint, OpenAIProvider
-from holdfast.llm.paid_cache import Bill
-from holdfast.service.local import Local
-from holdfast.service.opening import me
+from holdfast.llm.paid_cache import Charge
+from holdfast.service.local import LocalService
+from holdfast.service.opening import local_caller
 from tests.support.paid_provider import BROKEN, REFUSED, PaidProvider
 from tests.support.processes import until
 from tests.support.question_rig import QuestionRig, sections
@@ -49,21 +49,25 @@ def paid() -> Iterator[PaidProvider]:
         yield provider
 
 
-def seen_by_key(rig: Rig, *bases: str) -> Local:
+def seen_by_key(rig: Rig, *bases: str) -> LocalService:
     """Return the library as a key sees it that is limited to bases."""
     ids = frozenset(rig.library.bases.find(base).id for base in bases)
-    return Local(rig.library, Caller(key_id=1, name="key", scope=Scope.READ, bases=ids))
+    return LocalService(rig.library, Caller(key_id=1, name="key", scope=Scope.READ, bases=ids))
 
 
 # ---------------------------------------------------------------- jobs
 
 
 def test_jobs_bear_the_names_of_their_documents_and_those_that_run_tell_how_far_they_are(rig: Rig) -> None:
-    front = Local(rig.library, me())
+    front = LocalService(rig.library, local_caller())
     whale, stone = rig.put("whale.md", "# Whale"), rig.put("stone.md", "# Stone")
     (ticket,) = rig.store.claim_next(["content"], "worker", 1)
     rig.store.extend(
-        [Beat(ticket=ticket, progress=Progress(stage="reading", step=1, steps=2, done=1, total=4), moved=True)]
+        [
+            LeaseRenewal(
+                ticket=ticket, progress=Progress(stage="reading", step=1, steps=2, done=1, total=4), progressed=True
+            )
+        ]
     )
     listed = {job.document: job for job in front.jobs.list("shelf").items}
     assert {item: job.name for item, job in listed.items()} == {whale.item: "whale.md", stone.item: "stone.md"}
@@ -79,19 +83,19 @@ def test_the_names_of_a_page_of_jobs_are_one_query(rig: Rig, monkeypatch: pytest
     for number in range(20):
         rig.put(f"{number}.md", f"# {number}")
     asked: list[int] = []
-    names = rig.library.shelves.names
+    names = rig.library.document_queries.names
 
     def counting(ids: Any) -> dict[int, str]:
         asked.append(len(set(ids)))
         return names(ids)
 
-    monkeypatch.setattr(rig.library.shelves, "names", counting)
-    assert len({job.name for job in Local(rig.library, me()).jobs.list("shelf").items}) == 20
+    monkeypatch.setattr(rig.library.document_queries, "names", counting)
+    assert len({job.name for job in LocalService(rig.library, local_caller()).jobs.list("shelf").items}) == 20
     assert asked == [20]
 
 
 def test_the_jobs_of_one_document_are_listed_active_ones_first(rig: Rig, clock: FakeClock) -> None:
-    front = Local(rig.library, me())
+    front = LocalService(rig.library, local_caller())
     rig.put("stone.md", "# Stone")
     whale = rig.put("whale.md", "# Whale").item
     rig.work()
@@ -106,7 +110,7 @@ def test_the_jobs_of_one_document_are_listed_active_ones_first(rig: Rig, clock: 
     assert behind.state == "success"
     assert front.jobs.list("shelf", document=whale, states=["success"]).total == 1
     assert front.jobs.list("shelf", document=10**9).items == []
-    rig.library.catalogue.create_base("attic", BaseSettings())
+    rig.library.catalog.create_base("attic", BaseSettings())
     assert front.jobs.list("attic", document=whale).items == []
     assert seen_by_key(rig, "attic").jobs.list(document=whale).total == 0
     with pytest.raises(BadRequest, match="name the base"):
@@ -114,7 +118,7 @@ def test_the_jobs_of_one_document_are_listed_active_ones_first(rig: Rig, clock: 
 
 
 def test_a_document_that_is_being_deleted_still_has_its_name_and_one_that_is_gone_has_none(rig: Rig) -> None:
-    front = Local(rig.library, me())
+    front = LocalService(rig.library, local_caller())
     rig.index("whale.md", "# Whale")
     rig.delete("whale.md")
     assert {job.name for job in front.jobs.list("shelf").items} == {"whale.md"}
@@ -125,7 +129,7 @@ def test_a_document_that_is_being_deleted_still_has_its_name_and_one_that_is_gon
 
 def test_the_status_of_many_bears_names_and_kinds(rig: Rig) -> None:
     whale = rig.put("whale.md", "# Whale").item
-    (one,) = Local(rig.library, me()).documents.statuses("shelf", [whale or 0])
+    (one,) = LocalService(rig.library, local_caller()).documents.statuses("shelf", [whale or 0])
     assert (one.id, one.name, one.kind, one.status) == (whale, "whale.md", "file", "queued")
 
 
@@ -133,17 +137,17 @@ def test_the_status_of_many_bears_names_and_kinds(rig: Rig) -> None:
 
 
 def test_an_overview_counts_every_base_that_is_seen_and_no_other(rig: Rig, clock: FakeClock) -> None:
-    attic = rig.library.catalogue.create_base("attic", BaseSettings(indexes=("fulltext",)))
+    attic = rig.library.catalog.create_base("attic", BaseSettings(indexes=("fulltext",)))
     rig.put("whale.md", "# Whale")
     rig.put("whale.md", "# Whale")  # makes no new work
-    Local(rig.library, me()).documents.note("attic", "n", "text")
-    paid = Bill(kind="query", model="m@1", texts=1, tokens_in=5, tokens_out=2, price=0.5)
-    rig.library.memos.reserve(rig.base, [(None, paid)])
-    rig.library.memos.reserve(attic, [(None, Bill(kind="query", model="m@1", texts=1, tokens_in=9, paid=False))])
+    LocalService(rig.library, local_caller()).documents.note("attic", "n", "text")
+    paid = Charge(kind="query", model="m@1", texts=1, tokens_in=5, tokens_out=2, price=0.5)
+    rig.library.paid_cache.reserve(rig.base, [(None, paid)])
+    rig.library.paid_cache.reserve(attic, [(None, Charge(kind="query", model="m@1", texts=1, tokens_in=9, paid=False))])
     rig.work()
     clock.advance(HOUR)
     rig.put("stone.md", "# Stone")
-    every = Local(rig.library, me()).overview()
+    every = LocalService(rig.library, local_caller()).overview()
     assert (every.bases, every.documents.documents, every.documents.by_status[Status.SUCCESS]) == (2, 3, 2)
     assert (every.queue.active, every.queue.ended) == ({"queued": 1}, {"success": 2})
     assert (every.tokens_spent, every.tokens_saved, every.price_spent, every.price_saved) == (7, 9, 0.5, None)
@@ -155,12 +159,12 @@ def test_an_overview_counts_every_base_that_is_seen_and_no_other(rig: Rig, clock
     assert sum(bucket.success for bucket in one.series) == 1
     both = seen_by_key(rig, "attic", "shelf").overview()
     assert (both.documents, both.queue, both.series) == (every.documents, every.queue, every.series)
-    nobody = Local(rig.library, Caller(key_id=1, name="", scope=Scope.READ, bases=frozenset({77}))).overview()
+    nobody = LocalService(rig.library, Caller(key_id=1, name="", scope=Scope.READ, bases=frozenset({77}))).overview()
     assert (nobody.bases, nobody.documents.documents, nobody.queue.ended, nobody.workers) == (0, 0, {}, 0)
 
 
 def test_the_series_tells_in_which_step_of_time_jobs_ended_and_how(rig: Rig, clock: FakeClock) -> None:
-    front = Local(rig.library, me())
+    front = LocalService(rig.library, local_caller())
     rig.index("a.md", "# A")
     clock.advance(HOUR)
     rig.put("broken.pdf", b"%PDF-1.4 nothing")
@@ -186,7 +190,7 @@ def test_the_series_tells_in_which_step_of_time_jobs_ended_and_how(rig: Rig, clo
 
 
 def test_what_was_replaced_or_deleted_is_counted_as_other(rig: Rig) -> None:
-    front = Local(rig.library, me())
+    front = LocalService(rig.library, local_caller())
     rig.put("a.md", "# A")
     rig.delete("a.md")
     rig.work()
@@ -196,41 +200,41 @@ def test_what_was_replaced_or_deleted_is_counted_as_other(rig: Rig) -> None:
 def test_those_are_counted_as_working_who_hold_work_with_a_lease_that_has_not_run_out(
     rig: Rig, clock: FakeClock
 ) -> None:
-    rig.library.catalogue.create_base("attic", BaseSettings(indexes=("fulltext",)))
+    rig.library.catalog.create_base("attic", BaseSettings(indexes=("fulltext",)))
     for name in "abc":
         rig.put(f"{name}.md", f"# {name}")
     for holder in ("one", "one", "two"):
         assert rig.store.claim_next(["content"], holder, 1)
-    assert Local(rig.library, me()).overview().working == 2
+    assert LocalService(rig.library, local_caller()).overview().working == 2
     assert seen_by_key(rig, "shelf").overview().working == 2
     assert seen_by_key(rig, "attic").overview().working == 0
     clock.advance(HOUR)
-    assert Local(rig.library, me()).overview().working == 0
+    assert LocalService(rig.library, local_caller()).overview().working == 0
 
 
 def test_a_worker_is_counted_from_its_first_word_until_it_goes_or_falls_silent(rig: Rig, clock: FakeClock) -> None:
-    front, lease = Local(rig.library, me()), rig.store.rules.lease
+    front, lease = LocalService(rig.library, local_caller()), rig.store.rules.lease
     for holder in ("one", "two", "three", "one"):
-        rig.store.attend(holder)
+        rig.store.register_worker(holder)
     assert (front.overview().workers, front.overview().working) == (3, 0)
-    rig.store.depart("two")
+    rig.store.unregister_worker("two")
     assert front.overview().workers == 2
     clock.advance(lease / 2)
-    rig.store.attend("three")
+    rig.store.register_worker("three")
     clock.advance(lease / 2)
     assert front.overview().workers == 1  # the first was killed, and could not say goodbye
     clock.advance(lease * 10)
-    rig.store.attend("four")
+    rig.store.register_worker("four")
     with rig.store.database.reading() as tx:
-        assert tx.plain("SELECT holder FROM workers") == [("four",)]  # the silent leave no rows behind
+        assert tx.run_sql("SELECT holder FROM workers") == [("four",)]  # the silent leave no rows behind
 
 
 def test_a_heartbeat_says_that_its_worker_is_there_and_when_it_goes(rig: Rig) -> None:
     heartbeat = Heartbeat(rig.store, SystemClock(), Rules(heartbeat=timedelta(milliseconds=10)), "ann")
     heartbeat.start()
-    until(rig.store.workers, "the first word of the worker")
+    until(rig.store.count_workers, "the first word of the worker")
     heartbeat.stop()
-    assert rig.store.workers() == 0
+    assert rig.store.count_workers() == 0
 
 
 # ---------------------------------------------------------------- the graph, drawn
@@ -249,7 +253,7 @@ def drawn(rig: Rig) -> Rig:
 
 
 def test_the_graph_is_drawn_with_the_entities_that_most_documents_name_and_what_joins_them(drawn: Rig) -> None:
-    view = Local(drawn.library, me()).asking.graph("shelf")
+    view = LocalService(drawn.library, local_caller()).asking.graph("shelf")
     assert (view.nodes[0].key, view.nodes[0].name, view.nodes[0].documents) == ("mara lund", "Mara Lund", 3)
     weights = {(edge.source, edge.target): edge.weight for edge in view.edges}
     assert weights["grey island", "mara lund"] == 2
@@ -257,13 +261,13 @@ def test_the_graph_is_drawn_with_the_entities_that_most_documents_name_and_what_
     keys = {node.key for node in view.nodes}
     assert all(edge.source in keys and edge.target in keys for edge in view.edges)
     assert not view.cut
-    cut = Local(drawn.library, me()).asking.graph("shelf", limit=2)
+    cut = LocalService(drawn.library, local_caller()).asking.graph("shelf", limit=2)
     assert ([node.key for node in cut.nodes], cut.cut) == (["mara lund", "grey island"], True)
     assert [(edge.source, edge.target) for edge in cut.edges] == [("grey island", "mara lund")]
 
 
 def test_around_an_entity_is_drawn_what_is_so_many_steps_away(drawn: Rig) -> None:
-    asking = Local(drawn.library, me()).asking
+    asking = LocalService(drawn.library, local_caller()).asking
     near = {node.key for node in asking.graph("shelf", around="port ellen").nodes}
     assert {"port ellen", "tom reed", "mara lund"} <= near
     assert "grey island" not in near
@@ -278,7 +282,7 @@ def test_around_an_entity_is_drawn_what_is_so_many_steps_away(drawn: Rig) -> Non
 
 
 def test_the_evidence_of_an_edge_opens_the_passages_that_name_both(drawn: Rig) -> None:
-    front = Local(drawn.library, me())
+    front = LocalService(drawn.library, local_caller())
     places = front.asking.evidence("shelf", "mara lund", "grey island")
     assert sorted(place.name for place in places) == ["island.md", "keeper.md"]
     for place in places:
@@ -289,7 +293,7 @@ def test_the_evidence_of_an_edge_opens_the_passages_that_name_both(drawn: Rig) -
 
 
 def test_nothing_of_a_deleted_document_is_drawn_from_the_moment_it_is_deleted(drawn: Rig) -> None:
-    asking = Local(drawn.library, me()).asking
+    asking = LocalService(drawn.library, local_caller()).asking
     drawn.delete("friend.md")
     view = asking.graph("shelf")
     assert "port ellen" not in {node.key for node in view.nodes}
@@ -318,7 +322,7 @@ def test_an_edge_has_the_kind_that_a_language_model_has_found_while_who_says_so_
     rig = Rig(database_url, tmp_path / "blobs", clock, speaker=speaker, indexes=("graph",))
     rig.index("keeper.md", KEEPER)
     rig.index("island.md", ISLAND)
-    front = Local(rig.library, me())
+    front = LocalService(rig.library, local_caller())
     (edge,) = [one for one in front.asking.graph("shelf").edges if one.kind]
     assert (edge.source, edge.target, edge.kind, edge.weight) == ("grey island", "mara lund", "kept", 2)
     places = front.asking.evidence("shelf", "grey island", "mara lund")
@@ -341,20 +345,20 @@ def test_a_document_names_its_entities_with_the_chunks_that_do(rig: Rig) -> None
     rig.put("other.md", FRIEND)
     item = rig.put("island.md", ISLAND + "\n\n" + "\n\n".join(f"## Part {n}\n\n{'word ' * 400}" for n in range(2))).item
     rig.work()
-    found = Local(rig.library, me()).dossiers.entities("shelf", item or 0)
+    found = LocalService(rig.library, local_caller()).dossiers.entities("shelf", item or 0)
     named = {one.key: (one.name, one.mentions) for one in found}
     assert named["grey island"][0] == "Grey Island"
     assert "port ellen" not in named
     assert [one.mentions for one in found] == sorted((one.mentions for one in found), reverse=True)
     rig.delete("island.md")
     with pytest.raises(UnknownItem):
-        Local(rig.library, me()).dossiers.entities("shelf", item or 0)
+        LocalService(rig.library, local_caller()).dossiers.entities("shelf", item or 0)
 
 
 def test_what_an_index_lacks_is_neither_named_nor_drawn(rig: Rig) -> None:
     item = rig.put("island.md", ISLAND).item or 0
     rig.work()
-    front = Local(rig.library, me())
+    front = LocalService(rig.library, local_caller())
     (chunk,) = [chunk.chunk for chunk in front.documents.chunks("shelf", item).items]
     slot = rig.slot("island.md", "graph").id
     assert front.dossiers.entities("shelf", item)
@@ -370,7 +374,7 @@ def test_the_questions_of_a_document_are_read_page_by_page(
     rig.index("other.md", sections(2, word="squid"))
     rig.index("krill.md", sections(5))
     item = rig.library.items.find(rig.base, "krill.md").id
-    dossiers = Local(rig.library, me()).dossiers
+    dossiers = LocalService(rig.library, local_caller()).dossiers
     first = dossiers.cards("shelf", item, limit=3)
     rest = dossiers.cards("shelf", item, limit=3, cursor=first.next_cursor)
     cards = [*first.items, *rest.items]
@@ -384,7 +388,7 @@ def test_the_questions_of_a_document_are_read_page_by_page(
     assert spent.saved.texts == 2  # the other document asks two of the questions, too
     assert {one.kind: one.texts for one in spent.kinds_spent}["questions"] == 5
     assert spent.spent.tokens_in > 0
-    whole = Local(rig.library, me()).accounts.usage("shelf")
+    whole = LocalService(rig.library, local_caller()).accounts.usage("shelf")
     assert spent.spent.tokens_in < whole.spent.tokens_in
     with pytest.raises(BadRequest):
         dossiers.cards("shelf", item, cursor="nonsense")
@@ -395,7 +399,7 @@ def test_what_indexes_lack_is_named_index_by_index_as_it_is_served(
     database_url: str, tmp_path: Path, clock: FakeClock, paid: PaidProvider
 ) -> None:
     rig = QuestionRig(database_url, tmp_path / "blobs", clock, paid, indexes=("vector", "questions"), missing_share=0.2)
-    dossiers = Local(rig.library, me()).dossiers
+    dossiers = LocalService(rig.library, local_caller()).dossiers
     paid.refuses["poison"] = REFUSED
     bad = {4: "The poison of part 4 is one of 20.", 11: "More poison."}
     rig.index("other.md", sections(20, but={3: "Another poison."}, word="squid"))
@@ -437,7 +441,7 @@ def test_what_is_missing_is_named_by_its_own_words_and_not_by_those_of_the_chunk
     rig = QuestionRig(database_url, tmp_path / "blobs", clock, paid, indexes=("vector",), **settings)
     paid.refuses["poison"] = REFUSED
     rig.index("log.md", " ".join(f"Line {n} has {'poison' if n % 9 == 8 else 'nothing'} in it." for n in range(80)))
-    front = Local(rig.library, me())
+    front = LocalService(rig.library, local_caller())
     item = rig.library.items.find(rig.base, "log.md").id
     chunks = front.documents.chunks("shelf", item).items
     found = front.dossiers.missing("shelf", item)
@@ -456,7 +460,7 @@ def test_the_history_of_a_document_tells_requests_attempts_and_ends(
 ) -> None:
     provider = OpenAIProvider(Endpoint(base_url=paid.url, key=paid.key, embedding_model=paid.embedding_model))
     rig = Rig(database_url, tmp_path / "blobs", clock, provider, indexes=("vector",))
-    front = Local(rig.library, me())
+    front = LocalService(rig.library, local_caller())
     paid.refuses["whale"] = BROKEN
     item = rig.put("whale.md", "# whale", requester="anna").item
     assert item is not None
@@ -495,14 +499,14 @@ def test_what_failed_for_good_is_told_in_a_sentence(rig: Rig) -> None:
     rig.put("broken.pdf", b"%PDF-1.4 nothing")
     rig.work()
     item = rig.library.items.find(rig.base, "broken.pdf").id
-    history = Local(rig.library, me()).dossiers.history("shelf", item)
+    history = LocalService(rig.library, local_caller()).dossiers.history("shelf", item)
     assert (history[0].what, history[0].kind) == ("failed", None)
     assert history[0].problem is not None
     assert len(history[0].problem.message) > 20
 
 
 def test_nobody_reads_what_is_not_theirs(rig: Rig) -> None:
-    rig.library.catalogue.create_base("attic", BaseSettings())
+    rig.library.catalog.create_base("attic", BaseSettings())
     item = rig.put("whale.md", "# Whale").item or 0
     front = seen_by_key(rig, "attic")
     calls: list[Callable[[str], Any]] = [

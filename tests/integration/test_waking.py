@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING
 import psycopg
 import pytest
 
-from holdfast.db.notify import FileBell, MemoryBell, PipeListener, PostgresBell, PostgresListener
+from holdfast.db.notify import MemoryNotifier, PipeListener, PipeNotifier, PostgresListener, PostgresNotifier
 from holdfast.engine.loop import Loop
 from holdfast.errors import StoreUnavailable
 from holdfast.settings import Settings
-from holdfast.wiring import open_bell, open_settings
+from holdfast.wiring import open_configured_store, open_work_notifier
 from tests.support.patience import PATIENCE_SECONDS
 from tests.support.processes import ROOT, until
 
@@ -64,13 +64,13 @@ def heard(listener: PipeListener | PostgresListener) -> bool:
 
 def test_a_loop_wakes_at_once_when_another_process_admits(database_url: str) -> None:
     settings = Settings(database=database_url)
-    bell = open_bell(database_url)
-    store = open_settings(settings, bell)
+    bell = open_work_notifier(database_url)
+    store = open_configured_store(settings, bell)
     found: list[int] = []
     looked = threading.Event()
 
     def look() -> None:
-        found.append(len(store.to_ring("content", 10).slots))
+        found.append(len(store.find_unrung("content", 10).slots))
         looked.set()
 
     loop = Loop("worker", look, bell.listen(), HOUR)
@@ -94,7 +94,7 @@ def test_a_loop_goes_on_whatever_its_step_raises() -> None:
 
     def step() -> timedelta | None:
         steps.append(None)
-        listener.poke()  # so that it does not wait for its period
+        listener.wake()  # so that it does not wait for its period
         if errors:
             raise errors.pop()
         loop.stop()
@@ -116,7 +116,7 @@ def test_a_loop_comes_back_when_its_step_wishes() -> None:
             pauses.append(seconds)
             return False
 
-        def poke(self) -> None: ...
+        def wake(self) -> None: ...
 
         def close(self) -> None: ...
 
@@ -159,11 +159,11 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_every_listener_hears_a_ring_and_hears_it_once(folder: Path) -> None:
-    bell = FileBell(folder)
-    bell.ring()  # nobody is there yet
-    listeners = [bell.listen(), FileBell(folder).listen()]
-    bell.ring()
-    bell.ring()
+    bell = PipeNotifier(folder)
+    bell.notify()  # nobody is there yet
+    listeners = [bell.listen(), PipeNotifier(folder).listen()]
+    bell.notify()
+    bell.notify()
     assert [heard(listener) for listener in listeners] == [True, True]
     assert [listener.wait(0) for listener in listeners] == [False, False]
     for listener in listeners:
@@ -176,20 +176,20 @@ def test_the_pipe_of_a_killed_listener_is_removed(sqlite_url: str, tmp_path: Pat
     with python(LISTENER, sqlite_url) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "listening\n"
-        bell = open_bell(sqlite_url)
+        bell = open_work_notifier(sqlite_url)
         alive = bell.listen()
-        bell.ring()
+        bell.notify()
         assert len(list(pipes.iterdir())) == 2
         process.kill()
         process.wait(PATIENCE_SECONDS)
-    bell.ring()
+    bell.notify()
     assert len(list(pipes.iterdir())) == 1
     assert alive.wait(0)
     alive.close()
 
 
 def test_a_ring_that_cannot_be_rung_leaves_the_listener_its_pipe(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    bell = FileBell(folder)
+    bell = PipeNotifier(folder)
     listener = bell.listen()
     tried: list[object] = []
 
@@ -199,10 +199,10 @@ def test_a_ring_that_cannot_be_rung_leaves_the_listener_its_pipe(folder: Path, m
 
     with monkeypatch.context() as patched:
         patched.setattr("holdfast.db.notify.os.open", no_descriptor_left)
-        bell.ring()
+        bell.notify()
     assert len(tried) == 1
     assert not listener.wait(0)
-    bell.ring()
+    bell.notify()
     assert heard(listener)
     listener.close()
 
@@ -210,44 +210,44 @@ def test_a_ring_that_cannot_be_rung_leaves_the_listener_its_pipe(folder: Path, m
 def test_a_pipe_that_nobody_has_opened_yet_is_not_taken_for_a_dead_one(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    bell = FileBell(folder)
+    bell = PipeNotifier(folder)
     made: list[Path] = []
     make = os.mkfifo
 
     def make_and_ring(path: Path, mode: int) -> None:
         make(path, mode)
         made.append(path)
-        bell.ring()  # somebody rings between the making and the opening
+        bell.notify()  # somebody rings between the making and the opening
 
     monkeypatch.setattr("holdfast.db.notify.os.mkfifo", make_and_ring)
     listener = bell.listen()
     assert len(made) == 1
-    bell.ring()
+    bell.notify()
     assert heard(listener)
     listener.close()
 
 
 def test_a_pipe_that_is_full_keeps_nobody_waiting(folder: Path) -> None:
-    bell = FileBell(folder)
+    bell = PipeNotifier(folder)
     listener = bell.listen()
     with contextlib.suppress(BlockingIOError):
         while os.write(listener.fileno(), bytes(4096)):
             pass
-    bell.ring()
-    listener.poke()
+    bell.notify()
+    listener.wake()
     assert heard(listener)
     assert not listener.wait(0)
     listener.close()
 
 
-@pytest.mark.parametrize("make", [PipeListener, lambda: MemoryBell().listen()])
+@pytest.mark.parametrize("make", [PipeListener, lambda: MemoryNotifier().listen()])
 def test_a_late_poke_does_not_reach_the_next_owner_of_the_descriptor(make: Callable[[], PipeListener]) -> None:
     listener = make()
-    descriptors = {listener._reads, listener._writes}
+    descriptors = {listener._read_fd, listener._write_fd}
     listener.close()
     reads, writes = os.pipe2(os.O_NONBLOCK)
     assert {reads, writes} == descriptors  # the system hands out the same numbers again
-    listener.poke()
+    listener.wake()
     with pytest.raises(BlockingIOError):
         os.read(reads, 1)
     os.close(reads)
@@ -265,15 +265,15 @@ def admin(postgres_url: str) -> Iterator[psycopg.Connection]:
 
 
 @pytest.fixture
-def bell(postgres_url: str) -> Iterator[PostgresBell]:
-    bell = PostgresBell(postgres_url)
+def bell(postgres_url: str) -> Iterator[PostgresNotifier]:
+    bell = PostgresNotifier(postgres_url)
     yield bell
     bell.close()
 
 
 @pytest.mark.postgres
 def test_a_listener_whose_connection_is_cut_looks_for_work_and_listens_again(
-    bell: PostgresBell, admin: psycopg.Connection
+    bell: PostgresNotifier, admin: psycopg.Connection
 ) -> None:
     listener = bell.listen()
     first = listener._connection.info.backend_pid
@@ -287,19 +287,21 @@ def test_a_listener_whose_connection_is_cut_looks_for_work_and_listens_again(
         return listener._connection is None
 
     until(noticed, "the cut is not noticed")
-    bell.ring()  # while nobody listens
+    bell.notify()  # while nobody listens
     assert heard(listener)  # the new connection, for the same reason
     assert listener._connection.info.backend_pid != first
     until(lambda: not listener.wait(0), "it is woken on and on")
-    bell.ring()
+    bell.notify()
     assert heard(listener)
     listener.close()
 
 
 @pytest.mark.postgres
-def test_a_ring_is_heard_though_the_bells_own_connection_was_cut(bell: PostgresBell, admin: psycopg.Connection) -> None:
+def test_a_ring_is_heard_though_the_bells_own_connection_was_cut(
+    bell: PostgresNotifier, admin: psycopg.Connection
+) -> None:
     listener = bell.listen()
-    bell.ring()
+    bell.notify()
     assert heard(listener)
     pid = bell._connection.info.backend_pid
     admin.execute("SELECT pg_terminate_backend(%s)", [pid])
@@ -307,41 +309,43 @@ def test_a_ring_is_heard_though_the_bells_own_connection_was_cut(bell: PostgresB
         lambda: not admin.execute("SELECT 1 FROM pg_stat_activity WHERE pid = %s", [pid]).fetchone(),
         "the connection is not cut",
     )
-    bell.ring()
+    bell.notify()
     assert heard(listener)
     assert bell._connection.info.backend_pid != pid
     listener.close()
 
 
 @pytest.mark.postgres
-def test_a_burst_of_rings_becomes_a_few_and_the_last_is_heard(bell: PostgresBell, admin: psycopg.Connection) -> None:
-    admin.execute(f"LISTEN {PostgresBell.CHANNEL}")
+def test_a_burst_of_rings_becomes_a_few_and_the_last_is_heard(
+    bell: PostgresNotifier, admin: psycopg.Connection
+) -> None:
+    admin.execute(f"LISTEN {PostgresNotifier.CHANNEL}")
     start = time.monotonic()
     for _ in range(200):
-        bell.ring()
+        bell.notify()
     burst = time.monotonic() - start
     until(lambda: bell._timer is None, "the last ring is still to come")
     with bell._mutex:  # the last ring is sent
-        admin.execute(f"NOTIFY {PostgresBell.CHANNEL}, 'last'")  # what was sent before it also comes before it
+        admin.execute(f"NOTIFY {PostgresNotifier.CHANNEL}, 'last'")  # what was sent before it also comes before it
     count = 0
     for notice in admin.notifies(timeout=PATIENCE_SECONDS):
         if notice.payload == "last":
             break
         count += 1
-    assert 2 <= count <= 2 + burst / PostgresBell.SPACING
+    assert 2 <= count <= 2 + burst / PostgresNotifier.SPACING
 
 
 @pytest.mark.postgres
-def test_a_bell_that_is_closed_rings_what_it_owes(bell: PostgresBell, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_bell_that_is_closed_rings_what_it_owes(bell: PostgresNotifier, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bell, "SPACING", 3600.0)
     listener = bell.listen()
-    bell.ring()
+    bell.notify()
     assert heard(listener)
-    bell.ring()
+    bell.notify()
     assert bell._timer is not None  # it would ring in an hour
     bell.close()
     assert heard(listener)
-    bell.ring()  # and no more
+    bell.notify()  # and no more
     assert not listener.wait(0)
     listener.close()
 
@@ -350,7 +354,7 @@ def test_a_bell_that_is_closed_rings_what_it_owes(bell: PostgresBell, monkeypatc
 def test_a_listener_can_be_poked_while_the_server_is_away() -> None:
     listener = PostgresListener("postgresql+psycopg://postgres@127.0.0.1:1/none", "holdfast")
     assert listener._connection is None
-    listener.poke()
+    listener.wake()
     assert heard(listener)
     assert not listener.wait(0)
     listener.close()

@@ -14,7 +14,7 @@ import watchfiles
 
 from holdfast.sources import watch as watching
 from holdfast.sources.folder import FolderRules
-from holdfast.sources.watch import Stir, watch
+from holdfast.sources.watch import WatchEvent, watch
 from tests.support.patience import PATIENCE_SECONDS
 
 if TYPE_CHECKING:
@@ -28,8 +28,8 @@ OFTEN = timedelta(milliseconds=10)
 @pytest.fixture
 def stop(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
     """Ends a watch that would never say anything, so that a test fails and does not hang."""
-    monkeypatch.setattr(watching, "CALM_MS", 30)
-    monkeypatch.setattr(watching, "GLANCE_MS", 60)
+    monkeypatch.setattr(watching, "QUIET_MS", 30)
+    monkeypatch.setattr(watching, "POLL_MS", 60)
     event = threading.Event()
     timer = threading.Timer(PATIENCE_SECONDS, event.set)
     timer.start()
@@ -38,15 +38,15 @@ def stop(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
     timer.join()
 
 
-def until_changed(stirs: Iterator[Stir]) -> None:
-    assert Stir.CHANGED in iter(stirs), "the watch ended"
+def until_changed(stirs: Iterator[WatchEvent]) -> None:
+    assert WatchEvent.CHANGED in iter(stirs), "the watch ended"
 
 
 def test_the_watch_stands_when_the_first_tick_comes(tmp_path: Path, stop: threading.Event) -> None:
     stirs = watch(tmp_path, stop=stop, every=NEVER)
-    assert next(stirs) == Stir.TICK
+    assert next(stirs) == WatchEvent.TICK
     (tmp_path / "a.md").write_text("new")
-    assert next(stirs) == Stir.CHANGED
+    assert next(stirs) == WatchEvent.CHANGED
 
 
 def test_changes_deep_below_and_of_any_kind_are_told(tmp_path: Path, stop: threading.Event) -> None:
@@ -74,7 +74,7 @@ def test_a_thousand_changes_at_once_are_few_stirs(tmp_path: Path, stop: threadin
 
 def test_ticks_come_without_any_change(tmp_path: Path, stop: threading.Event) -> None:
     stirs = watch(tmp_path, stop=stop, every=OFTEN)
-    assert [next(stirs) for _ in range(3)] == [Stir.TICK] * 3
+    assert [next(stirs) for _ in range(3)] == [WatchEvent.TICK] * 3
 
 
 @pytest.mark.parametrize("every", [NEVER, timedelta()])
@@ -94,14 +94,14 @@ def test_a_root_that_goes_and_comes_back_is_watched_again(tmp_path: Path, stop: 
     until_changed(stirs)
     root.mkdir()
     until_changed(stirs)
-    assert next(stirs) == Stir.TICK  # the new watch stands
+    assert next(stirs) == WatchEvent.TICK  # the new watch stands
     (root / "a.md").write_text("new")
     until_changed(stirs)
 
 
 def test_a_root_that_is_not_there_yet_is_waited_for(tmp_path: Path, stop: threading.Event) -> None:
     stirs = watch(tmp_path / "later", stop=stop, every=NEVER)
-    assert next(stirs) == Stir.TICK
+    assert next(stirs) == WatchEvent.TICK
     (tmp_path / "later").mkdir()
     until_changed(stirs)
 
@@ -114,7 +114,7 @@ def test_another_folder_in_the_place_of_the_root_is_watched(tmp_path: Path, stop
     root.rename(tmp_path / "away")
     root.mkdir()
     until_changed(stirs)
-    while next(stirs) != Stir.TICK:
+    while next(stirs) != WatchEvent.TICK:
         pass
     (root / "a.md").write_text("new")
     until_changed(stirs)
@@ -132,7 +132,7 @@ def test_where_the_system_cannot_watch_ticks_remain(
 
     monkeypatch.setattr(watchfiles, "watch", failing)
     stirs = watch(tmp_path, stop=stop, every=OFTEN)
-    assert [next(stirs) for _ in range(3)] == [Stir.TICK] * 3
+    assert [next(stirs) for _ in range(3)] == [WatchEvent.TICK] * 3
     assert len(tried) == 3
 
 
@@ -155,7 +155,7 @@ def test_watching_that_failed_is_not_tried_at_every_glance(
 
     monkeypatch.setattr(watchfiles, "watch", failing)
     monkeypatch.setattr(watching, "_identity", counting)
-    assert list(watch(tmp_path, stop=stop, every=NEVER)) == [Stir.TICK]
+    assert list(watch(tmp_path, stop=stop, every=NEVER)) == [WatchEvent.TICK]
     assert len(tried) == 1
 
 
@@ -164,7 +164,7 @@ def test_without_the_library_ticks_remain(
 ) -> None:
     monkeypatch.setitem(sys.modules, "watchfiles", None)
     stirs = watch(tmp_path, stop=stop, every=OFTEN)
-    assert [next(stirs) for _ in range(2)] == [Stir.TICK] * 2
+    assert [next(stirs) for _ in range(2)] == [WatchEvent.TICK] * 2
 
 
 @pytest.mark.parametrize(
@@ -183,9 +183,11 @@ def test_without_the_library_ticks_remain(
     ],
 )
 def test_what_a_scan_would_not_look_at_stirs_nobody(tmp_path: Path, path: str, matters: bool) -> None:
-    ignoring = FolderRules(patterns=("drafts/",)).ignoring
-    assert watching._matters(tmp_path, f"{tmp_path}/{path}", ignoring) is matters
+    ignoring = FolderRules(patterns=("drafts/",)).ignore_rules
+    assert watching._is_relevant(tmp_path, f"{tmp_path}/{path}", ignoring) is matters
 
 
 def test_what_no_scan_looks_at_stirs_nobody_whatever_the_rules(tmp_path: Path) -> None:
-    assert not watching._matters(tmp_path, f"{tmp_path}/a/.git/index", FolderRules(usual=False).ignoring)
+    assert not watching._is_relevant(
+        tmp_path, f"{tmp_path}/a/.git/index", FolderRules(use_default_ignores=False).ignore_rules
+    )

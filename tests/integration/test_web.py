@@ -16,8 +16,8 @@ import pytest
 
 from holdfast.content.reading import read
 from holdfast.errors import Permanent, Transient, WorkError
-from holdfast.sources.address_policy import PUBLIC, Reach
-from holdfast.sources.web import FetchLimits, Known, Page, Unchanged, fetch
+from holdfast.sources.address_policy import PUBLIC_ONLY, Reach
+from holdfast.sources.web import FetchedPage, FetchLimits, Unchanged, Validators, fetch
 from tests.support.patience import PATIENCE_SECONDS
 from tests.support.site import Site, certificate, reply
 
@@ -44,9 +44,9 @@ def two_sites() -> Iterator[tuple[Site, Site]]:
         yield public, private
 
 
-def got(url: str, known: Known | None = None, **options: Any) -> Page:
+def got(url: str, known: Validators | None = None, **options: Any) -> FetchedPage:
     page = fetch(url, known, **({"reach": HERE} | options))
-    assert isinstance(page, Page)
+    assert isinstance(page, FetchedPage)
     return page
 
 
@@ -151,19 +151,19 @@ class TestAskedAgain:
 
         site.answers["/"] = answer
         page = got(site.url("/"))
-        assert page.known == Known(url=site.url("/"), etag='"v1"')
-        assert fetch(site.url("/"), page.known, reach=HERE) == Unchanged(url=site.url("/"))
+        assert page.validators == Validators(url=site.url("/"), etag='"v1"')
+        assert fetch(site.url("/"), page.validators, reach=HERE) == Unchanged(url=site.url("/"))
 
     def test_the_date_of_the_last_change_is_repeated(self, site: Site) -> None:
         date = "Mon, 01 Jun 2026 10:00:00 GMT"
         site.says("/", reply(b"text", Last_Modified=date))
-        got(site.url("/"), got(site.url("/")).known)
+        got(site.url("/"), got(site.url("/")).validators)
         assert [request.headers.get("if-modified-since") for request in site.asked] == [None, date]
 
     def test_another_address_is_not_told_what_this_one_said(self, site: Site) -> None:
         site.says("/", reply(b"", status=302, Location="/there"))
         site.says("/there", reply(b"text", ETag='"v1"'))
-        known = got(site.url("/")).known
+        known = got(site.url("/")).validators
         got(site.url("/"), known)
         assert [request.headers.get("if-none-match") for request in site.asked] == [None, None, None, '"v1"']
 
@@ -355,7 +355,7 @@ class TestForgedRequests:
         ],
     )
     def test_what_is_no_plain_address_of_the_web_is_refused(self, url: str) -> None:
-        refused(url, "bad_url", reach=PUBLIC, resolve=_never)
+        refused(url, "bad_url", reach=PUBLIC_ONLY, resolve=_never)
 
     @pytest.mark.parametrize("host", ["127.0.0.1", "①②⑦.0.0.1", "[::1]", "[::ffff:127.0.0.1]", "0.0.0.1", "[::]"])
     def test_this_machine_is_not_asked(self, site: Site, host: str) -> None:
@@ -446,7 +446,9 @@ class TestForgedRequests:
         refused(site.url("/"), code)
 
     def test_an_odd_port_is_not_asked(self) -> None:
-        error = refused("http://pages.test:25/", "refused_address", reach=PUBLIC, resolve=lambda _: ["93.184.216.34"])
+        error = refused(
+            "http://pages.test:25/", "refused_address", reach=PUBLIC_ONLY, resolve=lambda _: ["93.184.216.34"]
+        )
         assert "port 25" in str(error)
 
     def test_a_refusal_does_not_repeat_the_query(self, site: Site) -> None:

@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING
 import pytest
 
 from holdfast.engine.effects import Event
-from holdfast.engine.store.transitions import record
+from holdfast.engine.store.transitions import record_events
 from holdfast.errors import BadSecretKey, BadSettings, StoreFull
-from holdfast.events.log import Log
+from holdfast.events.log import EventLog
 from holdfast.sources.address_policy import Reach
-from holdfast.webhooks.deliveries import Deliveries
-from holdfast.webhooks.encryption import FILE, SecretCipher
-from holdfast.webhooks.endpoints import Webhooks
-from holdfast.webhooks.http_post import Line
+from holdfast.webhooks.deliveries import DeliveryOutbox
+from holdfast.webhooks.encryption import KEY_FILE, SecretCipher
+from holdfast.webhooks.endpoints import WebhookRepository
+from holdfast.webhooks.http_post import PostOptions
 from holdfast.webhooks.retry_policy import WebhookState
 from holdfast.webhooks.sender import Sender
 from tests.contract.steps import side_by_side
@@ -48,28 +48,28 @@ class Process:
     def __init__(self, store: SqlStore, home: Path, key: str = "") -> None:
         self.store = store
         self.cipher = SecretCipher(key, home)
-        log = Log(store.database)
-        self.webhooks = Webhooks(store.database, log, self.cipher, HERE)
-        self.deliveries = Deliveries(store.database, log, self.cipher)
+        log = EventLog(store.database)
+        self.webhooks = WebhookRepository(store.database, log, self.cipher, HERE)
+        self.deliveries = DeliveryOutbox(store.database, log, self.cipher)
 
     def send(self) -> None:
         event = Event("job.success", "7", "42")
-        self.store.database.write(lambda tx: record(tx, [event]), durable=True)
-        while self.deliveries.collect() is not None:
+        self.store.database.write(lambda tx: record_events(tx, [event]), durable=True)
+        while self.deliveries.collect_events() is not None:
             pass
-        sender = Sender(self.deliveries, Line(reach=HERE), chance=lambda: 0.0)
+        sender = Sender(self.deliveries, PostOptions(reach=HERE), chance=lambda: 0.0)
         sender.step()
         sender.close()
 
     def stored(self) -> list[str]:
         with self.store.database.reading() as tx:
-            rows = tx.plain("SELECT secret, old_secret FROM webhooks ORDER BY id")
+            rows = tx.run_sql("SELECT secret, old_secret FROM webhooks ORDER BY id")
         return [one for row in rows for one in row if one]
 
     def write_plaintext(self, webhook: int, secret: str) -> None:
         """Store a secret as versions before this one did."""
         with self.store.database.writing(durable=True) as tx:
-            tx.plain(f"UPDATE webhooks SET secret = '{secret}' WHERE id = {webhook}")  # noqa: S608 - a test's own
+            tx.run_sql(f"UPDATE webhooks SET secret = '{secret}' WHERE id = {webhook}")  # noqa: S608 - a test's own
 
 
 @pytest.fixture(autouse=True)
@@ -84,12 +84,12 @@ def process(store: SqlStore, tmp_path: Path) -> Process:
 
 
 def keys(home: Path) -> list[str]:
-    return (home / FILE).read_text().split()
+    return (home / KEY_FILE).read_text().split()
 
 
 def test_the_database_has_no_secret_and_messages_are_signed_with_it(process: Process, receiver: Receiver) -> None:
     hook, secret = process.webhooks.create(receiver.url(), ["*"])
-    newer = process.webhooks.rotate(hook.id)
+    newer = process.webhooks.rotate_secret(hook.id)
     assert not [one for one in process.stored() if secret in one or newer in one]
     process.send()
     (message,) = receiver.got
@@ -99,11 +99,11 @@ def test_the_database_has_no_secret_and_messages_are_signed_with_it(process: Pro
 def test_the_key_file_is_created_on_first_use_for_its_owner_alone(process: Process, tmp_path: Path) -> None:
     assert not (tmp_path / "home").exists()
     process.webhooks.create("http://127.0.0.1/", ["*"])
-    assert stat.S_IMODE((tmp_path / "home" / FILE).stat().st_mode) == 0o600
+    assert stat.S_IMODE((tmp_path / "home" / KEY_FILE).stat().st_mode) == 0o600
     assert len(keys(tmp_path / "home")) == 1
-    (tmp_path / "home" / FILE).chmod(0o644)  # as an operator did who copied it
+    (tmp_path / "home" / KEY_FILE).chmod(0o644)  # as an operator did who copied it
     Process(process.store, tmp_path / "home").webhooks.create("http://127.0.0.1/", ["*"])
-    assert stat.S_IMODE((tmp_path / "home" / FILE).stat().st_mode) == 0o600
+    assert stat.S_IMODE((tmp_path / "home" / KEY_FILE).stat().st_mode) == 0o600
 
 
 def test_a_key_file_that_does_not_fit_on_the_disk_is_a_full_disk_and_leaves_nothing(
@@ -133,11 +133,11 @@ def test_a_key_file_that_cannot_be_written_is_named(store: SqlStore, tmp_path: P
 
 def test_an_empty_key_file_is_named(process: Process, tmp_path: Path) -> None:
     (tmp_path / "home").mkdir()
-    (tmp_path / "home" / FILE).touch()
+    (tmp_path / "home" / KEY_FILE).touch()
     with pytest.raises(BadSecretKey, match="There is no key in") as refused:
         process.webhooks.create("http://127.0.0.1/", ["*"])
     assert refused.value.subcode == "secret_key_missing"
-    assert [path.name for path in (tmp_path / "home").iterdir()] == [FILE]
+    assert [path.name for path in (tmp_path / "home").iterdir()] == [KEY_FILE]
 
 
 def test_processes_that_start_at_once_agree_on_one_key(store: SqlStore, tmp_path: Path) -> None:
@@ -146,19 +146,19 @@ def test_processes_that_start_at_once_agree_on_one_key(store: SqlStore, tmp_path
     def create(_: int) -> SecretCipher:
         cipher = SecretCipher("", tmp_path / "home")
         ready.wait()
-        cipher._create()
+        cipher._create_key_file()
         return cipher
 
     made = side_by_side(4, create)
     assert len(keys(tmp_path / "home")) == 1
-    assert [path.name for path in (tmp_path / "home").iterdir()] == [FILE]
+    assert [path.name for path in (tmp_path / "home").iterdir()] == [KEY_FILE]
     stored = store.database.write(lambda tx: made[0].encrypt(tx, "whsec_x"), durable=False)
     assert {one.decrypt(stored) for one in made} == {"whsec_x"}
 
 
 def test_a_process_that_creates_the_key_too_late_keeps_the_one_that_is_there(tmp_path: Path) -> None:
-    first = SecretCipher("", tmp_path)._create()
-    assert SecretCipher("", tmp_path)._create() == first
+    first = SecretCipher("", tmp_path)._create_key_file()
+    assert SecretCipher("", tmp_path)._create_key_file() == first
     assert keys(tmp_path) == [first.text]
 
 
@@ -171,7 +171,7 @@ def test_a_missing_or_wrong_key_is_named_and_nothing_is_written_or_sent(
     before = right.stored()
     for write in (
         lambda: wrong.webhooks.create("http://127.0.0.1/", ["*"]),
-        lambda: wrong.webhooks.rotate(hook.id),
+        lambda: wrong.webhooks.rotate_secret(hook.id),
         wrong.webhooks.rotate_key,
     ):
         with pytest.raises(BadSecretKey) as refused:
@@ -179,11 +179,11 @@ def test_a_missing_or_wrong_key_is_named_and_nothing_is_written_or_sent(
         assert refused.value.subcode == reason
         assert "HOLDFAST_SECRET_KEY" in str(refused.value)
     assert right.stored() == before
-    assert not (tmp_path / "other" / FILE).exists()
+    assert not (tmp_path / "other" / KEY_FILE).exists()
     wrong.send()
     assert receiver.got == []
-    (delivery,) = wrong.deliveries.of(hook.id)
-    assert (delivery.reason, wrong.webhooks.webhook(hook.id).state) == ("secret_key", WebhookState.FAILING)
+    (delivery,) = wrong.deliveries.list_for_webhook(hook.id)
+    assert (delivery.reason, wrong.webhooks.get(hook.id).state) == ("secret_key", WebhookState.FAILING)
 
 
 def test_a_key_that_can_be_guessed_is_refused(tmp_path: Path) -> None:
@@ -247,7 +247,9 @@ def test_an_old_key_is_kept_as_long_as_a_secret_needs_it(
     process: Process, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     process.webhooks.create("http://127.0.0.1/", ["*"])
-    monkeypatch.setattr(process.cipher, "_store", lambda *_: 0)  # as if a process wrote one with the old key meanwhile
+    monkeypatch.setattr(
+        process.cipher, "_reencrypt", lambda *_: 0
+    )  # as if a process wrote one with the old key meanwhile
     process.webhooks.rotate_key()
     assert len(keys(tmp_path / "home")) == 2
 
@@ -260,4 +262,4 @@ def test_a_key_that_is_set_is_rotated_by_setting_the_new_one_before_the_old(stor
     assert [new.cipher.decrypt(one)[:6] for one in new.stored()] == ["whsec_"]
     with pytest.raises(BadSecretKey):
         Process(store, tmp_path, OLD).cipher.decrypt(new.stored()[0])
-    assert not (tmp_path / FILE).exists()
+    assert not (tmp_path / KEY_FILE).exists()

@@ -21,16 +21,16 @@ from holdfast.engine.admission import Verdict as Admitted
 from holdfast.engine.effects import Event
 from holdfast.engine.slot import JobId
 from holdfast.engine.states import Operation
-from holdfast.engine.store.transitions import record
-from holdfast.errors import BadRequest, NotNow, UnknownDelivery, UnknownWebhook
-from holdfast.events.log import Log, Page
-from holdfast.events.public_events import Cursor, Filter
-from holdfast.sources.address_policy import PUBLIC, Reach
-from holdfast.webhooks.deliveries import AT_ONCE, LEASE, PAGE, Attempt, Deliveries
+from holdfast.engine.store.transitions import record_events
+from holdfast.errors import BadRequest, StateConflict, UnknownDelivery, UnknownWebhook
+from holdfast.events.log import EventLog, LogPage
+from holdfast.events.public_events import Cursor, EventFilter
+from holdfast.sources.address_policy import PUBLIC_ONLY, Reach
+from holdfast.webhooks.deliveries import LEASE, LOG_PAGE_SIZE, MAX_CONCURRENT_ATTEMPTS, Attempt, DeliveryOutbox
 from holdfast.webhooks.encryption import SecretCipher
-from holdfast.webhooks.endpoints import OVERLAP, Webhook, Webhooks
-from holdfast.webhooks.http_post import Line, post
-from holdfast.webhooks.retry_policy import LONGEST_PAUSE, WAITS, Answer, DeliveryState, WebhookState
+from holdfast.webhooks.endpoints import SECRET_OVERLAP, StoredWebhook, WebhookRepository
+from holdfast.webhooks.http_post import PostOptions, post
+from holdfast.webhooks.retry_policy import MAX_PAUSE, RETRY_DELAYS, AttemptResult, DeliveryState, WebhookState
 from holdfast.webhooks.sender import THREADS, Sender
 from tests.contract.steps import ask, build, side_by_side
 from tests.support.patience import PATIENCE_SECONDS
@@ -60,21 +60,23 @@ class Office:
 
     store: SqlStore
     clock: FakeClock
-    line: Line
+    line: PostOptions
 
     def __post_init__(self) -> None:
-        log = Log(self.store.database)
+        log = EventLog(self.store.database)
         cipher = SecretCipher(KEY, Path())
-        self.webhooks = Webhooks(self.store.database, log, cipher, self.line.reach)
-        self.deliveries = Deliveries(self.store.database, log, cipher)
+        self.webhooks = WebhookRepository(self.store.database, log, cipher, self.line.reach)
+        self.deliveries = DeliveryOutbox(self.store.database, log, cipher)
         self.sender = Sender(self.deliveries, self.line, chance=lambda: 0.0)
 
     def happen(self, base: str = "7", type_: str = "job.success", **facts: Any) -> None:
         event = Event(type_, base, facts.pop("owner", "42"), job=JobId("job-1"), generation=3)
-        self.store.database.write(lambda tx: record(tx, [event]), durable=True)
+        self.store.database.write(lambda tx: record_events(tx, [event]), durable=True)
 
     def collect(self) -> None:
-        while self.deliveries.collect() is not None:  # on PostgreSQL somebody else's transaction may be in the way
+        while (
+            self.deliveries.collect_events() is not None
+        ):  # on PostgreSQL somebody else's transaction may be in the way
             pass
 
     def send(self, *, after: timedelta = timedelta()) -> None:
@@ -83,18 +85,18 @@ class Office:
         self.collect()
         for _ in range(100):
             self.sender.step()
-            self.sender.settle()
-            if self.deliveries.next_due() != timedelta():
+            self.sender.wait_until_idle()
+            if self.deliveries.delay_until_due() != timedelta():
                 return
         raise AssertionError("it never ends")
 
-    def cursor(self, webhook: Webhook) -> str:
+    def cursor(self, webhook: StoredWebhook) -> str:
         with self.store.database.engine.connect() as connection:
             query = text("SELECT cursor FROM webhooks WHERE id = :id")
             return str(connection.execute(query, {"id": webhook.id}).scalar())
 
-    def states(self, webhook: Webhook) -> list[str]:
-        return [one.state for one in reversed(self.deliveries.of(webhook.id))]
+    def states(self, webhook: StoredWebhook) -> list[str]:
+        return [one.state for one in reversed(self.deliveries.list_for_webhook(webhook.id))]
 
 
 @pytest.fixture
@@ -106,7 +108,7 @@ def receiver() -> Iterator[Receiver]:
 @pytest.fixture
 def office(store: SqlStore, clock: FakeClock) -> Iterator[Office]:
     clock.jump(timedelta(microseconds=time.time_ns() // 1000 - clock.now()))  # receivers compare with the real time
-    office = Office(store, clock, Line(reach=HERE))
+    office = Office(store, clock, PostOptions(reach=HERE))
     yield office
     office.sender.close()
 
@@ -122,7 +124,7 @@ def other(office: Office, database_url: str, clock: FakeClock) -> Iterator[Offic
 
 
 @pytest.fixture
-def hook(office: Office, receiver: Receiver) -> Webhook:
+def hook(office: Office, receiver: Receiver) -> StoredWebhook:
     return office.webhooks.create(receiver.url("/hook"), ["*"])[0]
 
 
@@ -183,17 +185,17 @@ class TestAMessage:
     def test_has_secrets_of_nobody(self, office: Office, receiver: Receiver) -> None:
         webhook, secret = office.webhooks.create(receiver.url(), ["*"])
         assert secret not in repr(webhook)
-        assert secret not in repr(office.webhooks.all())
+        assert secret not in repr(office.webhooks.list_all())
 
 
 class TestEvents:
-    def test_each_becomes_one_delivery_in_its_order(self, office: Office, hook: Webhook) -> None:
-        for number in range(2 * PAGE + 5):
+    def test_each_becomes_one_delivery_in_its_order(self, office: Office, hook: StoredWebhook) -> None:
+        for number in range(2 * LOG_PAGE_SIZE + 5):
             office.happen(owner=str(number))
         office.collect()
-        found = office.deliveries.of(hook.id, limit=1000)
+        found = office.deliveries.list_for_webhook(hook.id, limit=1000)
         owners = [office_body(office, one.id)["data"]["document"] for one in reversed(found)]
-        assert owners == list(range(2 * PAGE + 5))
+        assert owners == list(range(2 * LOG_PAGE_SIZE + 5))
         assert len({one.message for one in found}) == len(found)
 
     def test_before_a_webhook_was_made_are_not_told(self, office: Office, receiver: Receiver) -> None:
@@ -216,7 +218,7 @@ class TestEvents:
         for type_ in ("job.success", "job.failed", "base.created"):
             office.happen(type_=type_)
         office.collect()
-        assert [one.type for one in reversed(office.deliveries.of(webhook.id))] == told
+        assert [one.type for one in reversed(office.deliveries.list_for_webhook(webhook.id))] == told
 
     def test_of_other_bases_never_leave(self, office: Office, receiver: Receiver) -> None:
         webhook, _ = office.webhooks.create(receiver.url(), ["*"], bases=[7, 70])
@@ -224,7 +226,9 @@ class TestEvents:
             office.happen(base)
         office.store.pause()
         office.send()
-        assert [office_body(office, one.id)["data"]["base"] for one in office.deliveries.of(webhook.id)] == [7]
+        assert [
+            office_body(office, one.id)["data"]["base"] for one in office.deliveries.list_for_webhook(webhook.id)
+        ] == [7]
         assert len(receiver.got) == 1
 
     def test_of_bases_that_a_webhook_lost_are_not_sent_any_more(self, office: Office, receiver: Receiver) -> None:
@@ -236,50 +240,56 @@ class TestEvents:
         office.collect()
         changed = office.webhooks.change(webhook.id, url=receiver.url("/new"), bases=[8])
         assert (changed.bases, changed.types) == (frozenset({8}), ("*",))
-        office.send(after=WAITS[0])
+        office.send(after=RETRY_DELAYS[0])
         assert [message.path for message in receiver.got] == ["/old", "/new"]
-        assert [office_body(office, one.id)["data"]["base"] for one in office.deliveries.of(webhook.id)] == [8]
+        assert [
+            office_body(office, one.id)["data"]["base"] for one in office.deliveries.list_for_webhook(webhook.id)
+        ] == [8]
 
     def test_of_bases_that_a_webhook_lost_are_not_sent_once_more(self, office: Office, receiver: Receiver) -> None:
         webhook, _ = office.webhooks.create(receiver.url(), ["*"])
         office.happen("7")
         office.send()
         office.webhooks.change(webhook.id, bases=[8])
-        (delivery,) = office.deliveries.of(webhook.id)
+        (delivery,) = office.deliveries.list_for_webhook(webhook.id)
         office.deliveries.redeliver(delivery.id)
         office.send()
         assert len(receiver.got) == 1
 
-    def test_are_collected_once_by_many_at_the_same_moment(self, office: Office, other: Office, hook: Webhook) -> None:
+    def test_are_collected_once_by_many_at_the_same_moment(
+        self, office: Office, other: Office, hook: StoredWebhook
+    ) -> None:
         for number in range(40):
             office.happen(owner=str(number))
         side_by_side(4, lambda index: (office, other)[index % 2].collect())
-        assert len(office.deliveries.of(hook.id, limit=1000)) == 40
+        assert len(office.deliveries.list_for_webhook(hook.id, limit=1000)) == 40
 
     def test_that_were_looked_at_are_not_looked_at_again_by_whoever_comes_late(
-        self, office: Office, other: Office, hook: Webhook
+        self, office: Office, other: Office, hook: StoredWebhook
     ) -> None:
         before = office.cursor(hook)
         office.happen()
-        page = Log(office.store.database).read(Cursor.parse(before))
+        page = EventLog(office.store.database).read(Cursor.parse(before))
         office.collect()
         office.happen()
         office.collect()
         after = office.cursor(hook)
-        other.deliveries._add(before, [hook.id], page)
+        other.deliveries._add_deliveries(before, [hook.id], page)
         assert office.cursor(hook) == after != before
 
-    def test_that_were_read_before_a_webhook_was_disabled_are_not_told(self, office: Office, hook: Webhook) -> None:
+    def test_that_were_read_before_a_webhook_was_disabled_are_not_told(
+        self, office: Office, hook: StoredWebhook
+    ) -> None:
         before = office.cursor(hook)
         office.happen()
-        page = Log(office.store.database).read(Cursor.parse(before))
+        page = EventLog(office.store.database).read(Cursor.parse(before))
         office.webhooks.disable(hook.id)
-        office.deliveries._add(before, [hook.id], page)
-        assert office.deliveries.of(hook.id) == []
+        office.deliveries._add_deliveries(before, [hook.id], page)
+        assert office.deliveries.list_for_webhook(hook.id) == []
         assert office.cursor(hook) == before
 
     def test_are_told_once_even_if_the_place_in_the_log_is_lost(
-        self, office: Office, receiver: Receiver, hook: Webhook
+        self, office: Office, receiver: Receiver, hook: StoredWebhook
     ) -> None:
         before = office.cursor(hook)
         office.happen()
@@ -289,35 +299,37 @@ class TestEvents:
         office.send()
         assert len(receiver.got) == 1
 
-    def test_are_not_lost_when_collecting_breaks_off(self, office: Office, hook: Webhook) -> None:
+    def test_are_not_lost_when_collecting_breaks_off(self, office: Office, hook: StoredWebhook) -> None:
         office.happen()
         office.happen()
-        torn = Deliveries(office.store.database, TornLog(office.store.database), SecretCipher(KEY, Path()))
+        torn = DeliveryOutbox(office.store.database, TornLog(office.store.database), SecretCipher(KEY, Path()))
         with pytest.raises(InterruptedError):
-            torn.collect()
-        assert office.deliveries.of(hook.id) == []
+            torn.collect_events()
+        assert office.deliveries.list_for_webhook(hook.id) == []
         office.collect()
-        assert len(office.deliveries.of(hook.id)) == 2
+        assert len(office.deliveries.list_for_webhook(hook.id)) == 2
 
     def test_that_retention_removed_do_not_stop_those_behind_them(
-        self, office: Office, receiver: Receiver, hook: Webhook
+        self, office: Office, receiver: Receiver, hook: StoredWebhook
     ) -> None:
         office.happen(owner="1")
         office.clock.advance(KEEP)
         office.happen(owner="2")
         office.clock.advance(TICK)
-        assert office.store.sweep(KEEP, 100) == 1
+        assert office.store.delete_old_history(KEEP, 100) == 1
         office.send()
-        assert [office_body(office, one.id)["data"]["document"] for one in office.deliveries.of(hook.id)] == [2]
+        assert [
+            office_body(office, one.id)["data"]["document"] for one in office.deliveries.list_for_webhook(hook.id)
+        ] == [2]
         assert len(receiver.got) == 1
 
 
-class TornLog(Log):
+class TornLog(EventLog):
     """A log whose last event cannot be told."""
 
-    def read(self, after: Cursor | None, limit: int = PAGE, **more: Any) -> Page:
+    def read(self, after: Cursor | None, limit: int = LOG_PAGE_SIZE, **more: Any) -> LogPage:
         page = super().read(after, limit, **more)
-        return Page(events=[*page.events[:-1], _Torn(page.events[-1])], cursor=page.cursor)  # type: ignore[list-item]
+        return LogPage(events=[*page.events[:-1], _Torn(page.events[-1])], cursor=page.cursor)  # type: ignore[list-item]
 
 
 class _Torn:
@@ -340,20 +352,20 @@ class TestFailures:
         receiver.answers += [say(500), say(502, b"stack trace")]
         office.happen()
         office.send()
-        (delivery,) = office.deliveries.of(webhook.id)
+        (delivery,) = office.deliveries.list_for_webhook(webhook.id)
         assert (delivery.state, delivery.attempts, delivery.status, delivery.reason) == (WAITING, 1, 500, "refused")
-        assert delivery.next_at == as_datetime(office.clock.now()) + WAITS[0]
-        office.send(after=WAITS[0] - TICK)
+        assert delivery.next_at == as_datetime(office.clock.now()) + RETRY_DELAYS[0]
+        office.send(after=RETRY_DELAYS[0] - TICK)
         assert len(receiver.got) == 1, "not before its time"
         office.send(after=TICK)
-        office.send(after=WAITS[1])
+        office.send(after=RETRY_DELAYS[1])
         assert len({message.id for message in receiver.got}) == 1
         assert len({message.headers["webhook-timestamp"] for message in receiver.got}) == 3
         assert len({message.body for message in receiver.got}) == 1
         assert receiver.got[0].verified(secret) == receiver.got[2].verified(secret)
-        (delivery,) = office.deliveries.of(webhook.id)
+        (delivery,) = office.deliveries.list_for_webhook(webhook.id)
         assert (delivery.state, delivery.attempts, delivery.status, delivery.reason) == (SENT, 3, 204, None)
-        assert office.webhooks.webhook(webhook.id).failures == 0
+        assert office.webhooks.get(webhook.id).failures == 0
 
     @pytest.mark.parametrize(
         ("said", "wait"),
@@ -361,38 +373,38 @@ class TestFailures:
             (say(429, Retry_After="120"), timedelta(seconds=120)),
             (say(503, Retry_After="3600"), timedelta(hours=1)),
             (say(503, Retry_After="99999999"), DAY),
-            (say(429, Retry_After="1"), WAITS[0]),
-            (say(429, Retry_After="soon"), WAITS[0]),
-            (say(500, Retry_After="3600"), WAITS[0]),
+            (say(429, Retry_After="1"), RETRY_DELAYS[0]),
+            (say(429, Retry_After="soon"), RETRY_DELAYS[0]),
+            (say(500, Retry_After="3600"), RETRY_DELAYS[0]),
         ],
     )
     def test_wait_as_long_as_the_receiver_asks(
-        self, office: Office, receiver: Receiver, hook: Webhook, said: Said, wait: timedelta
+        self, office: Office, receiver: Receiver, hook: StoredWebhook, said: Said, wait: timedelta
     ) -> None:
         receiver.answers.append(said)
         office.happen()
         office.send()
-        (delivery,) = office.deliveries.of(hook.id)
+        (delivery,) = office.deliveries.list_for_webhook(hook.id)
         assert delivery.next_at == as_datetime(office.clock.now()) + wait
 
     def test_wait_until_the_date_that_the_receiver_names(
-        self, office: Office, receiver: Receiver, hook: Webhook
+        self, office: Office, receiver: Receiver, hook: StoredWebhook
     ) -> None:
         office.clock.jump(timedelta(microseconds=-(office.clock.now() % 1_000_000)))
         now = datetime.fromtimestamp(office.clock.now() // 1_000_000, UTC)
         receiver.answers.append(say(503, Retry_After=format_datetime(now + timedelta(hours=2), usegmt=True)))
         office.happen()
         office.send()
-        (delivery,) = office.deliveries.of(hook.id)
+        (delivery,) = office.deliveries.list_for_webhook(hook.id)
         assert delivery.next_at == as_datetime(office.clock.now()) + timedelta(hours=2)
 
     def test_end_when_the_receiver_says_that_it_is_gone(
-        self, office: Office, receiver: Receiver, hook: Webhook
+        self, office: Office, receiver: Receiver, hook: StoredWebhook
     ) -> None:
         receiver.answers.append(say(410))
         office.happen()
         office.send()
-        webhook = office.webhooks.webhook(hook.id)
+        webhook = office.webhooks.get(hook.id)
         assert (webhook.enabled, webhook.disabled_reason) == (False, "gone")
         assert office.states(hook) == [FAILED]
         office.happen()
@@ -400,7 +412,7 @@ class TestFailures:
         assert len(receiver.got) == 1
 
     def test_that_end_a_webhook_are_told_to_whoever_sees_everything_once(
-        self, office: Office, receiver: Receiver, hook: Webhook
+        self, office: Office, receiver: Receiver, hook: StoredWebhook
     ) -> None:
         everything = office.webhooks.create(receiver.url("/all"), ["webhook.*"])[0]
         some = office.webhooks.create(receiver.url("/some"), ["*"], bases=[7])[0]
@@ -411,39 +423,39 @@ class TestFailures:
         office.send()
         office.webhooks.enable(some.id, catch_up=True)
         office.send()
-        events = [one for one in Log(office.store.database).read(None).events if one.type == "webhook.disabled"]
+        events = [one for one in EventLog(office.store.database).read(None).events if one.type == "webhook.disabled"]
         (event,) = events
         assert (event.base, event.document, event.owner, event.job) == (None, None, "", None)
         assert event.data == {"webhook": hook.id, "reason": "gone"}
-        assert not Filter(bases=frozenset({"7"})).admits(event)
-        (delivery,) = office.deliveries.of(everything.id)
+        assert not EventFilter(bases=frozenset({"7"})).matches(event)
+        (delivery,) = office.deliveries.list_for_webhook(everything.id)
         assert (delivery.type, delivery.state) == ("webhook.disabled", SENT)
-        assert "webhook.disabled" not in {one.type for one in office.deliveries.of(some.id)}
+        assert "webhook.disabled" not in {one.type for one in office.deliveries.list_for_webhook(some.id)}
         office.webhooks.enable(hook.id)
         office.webhooks.disable(hook.id)
-        assert [one.type for one in Log(office.store.database).read(None).events].count("webhook.disabled") == 1
+        assert [one.type for one in EventLog(office.store.database).read(None).events].count("webhook.disabled") == 1
 
-    def test_for_three_days_disable_the_webhook(self, office: Office, receiver: Receiver, hook: Webhook) -> None:
-        receiver.answers += [say(500)] * (len(WAITS) + 1)
+    def test_for_three_days_disable_the_webhook(self, office: Office, receiver: Receiver, hook: StoredWebhook) -> None:
+        receiver.answers += [say(500)] * (len(RETRY_DELAYS) + 1)
         office.happen()
         office.send()
-        for wait in WAITS:
-            assert office.webhooks.webhook(hook.id).enabled
+        for wait in RETRY_DELAYS:
+            assert office.webhooks.get(hook.id).enabled
             office.send(after=wait)
-        webhook = office.webhooks.webhook(hook.id)
+        webhook = office.webhooks.get(hook.id)
         assert (webhook.enabled, webhook.disabled_reason) == (False, "failing")
-        assert webhook.failures == len(receiver.got) == len(WAITS) + 1
-        told = [one for one in Log(office.store.database).read(None).events if one.type == "webhook.disabled"]
+        assert webhook.failures == len(receiver.got) == len(RETRY_DELAYS) + 1
+        told = [one for one in EventLog(office.store.database).read(None).events if one.type == "webhook.disabled"]
         assert [one.data for one in told] == [{"webhook": hook.id, "reason": "failing"}]
-        (delivery,) = office.deliveries.of(hook.id)
-        assert (delivery.state, delivery.attempts) == (FAILED, len(WAITS) + 1)
+        (delivery,) = office.deliveries.list_for_webhook(hook.id)
+        assert (delivery.state, delivery.attempts) == (FAILED, len(RETRY_DELAYS) + 1)
 
     def test_of_one_message_do_not_disable_a_receiver_that_takes_others(
-        self, office: Office, receiver: Receiver, hook: Webhook
+        self, office: Office, receiver: Receiver, hook: StoredWebhook
     ) -> None:
         office.happen()
         office.collect()
-        (refused,) = office.deliveries.of(hook.id)
+        (refused,) = office.deliveries.list_for_webhook(hook.id)
 
         def refuse(message: Message) -> None:
             if message.id == refused.message:
@@ -451,15 +463,15 @@ class TestFailures:
 
         receiver.before = refuse
         office.send()
-        for _ in WAITS:
+        for _ in RETRY_DELAYS:
             office.happen()
             office.send(after=DAY)
-            office.send(after=LONGEST_PAUSE)
-        assert office.states(hook) == [FAILED] + [SENT] * len(WAITS)
-        assert office.webhooks.webhook(hook.id).enabled
+            office.send(after=MAX_PAUSE)
+        assert office.states(hook) == [FAILED] + [SENT] * len(RETRY_DELAYS)
+        assert office.webhooks.get(hook.id).enabled
 
     def test_of_a_dead_address_are_few_however_many_messages_wait(
-        self, office: Office, receiver: Receiver, hook: Webhook
+        self, office: Office, receiver: Receiver, hook: StoredWebhook
     ) -> None:
         for _ in range(50):
             office.happen()
@@ -469,51 +481,51 @@ class TestFailures:
             office.send(after=timedelta(seconds=1))
             office.happen()
             waited += timedelta(seconds=1)
-        assert len(receiver.got) <= AT_ONCE + 3
-        webhook = office.webhooks.webhook(hook.id)
+        assert len(receiver.got) <= MAX_CONCURRENT_ATTEMPTS + 3
+        webhook = office.webhooks.get(hook.id)
         assert (webhook.state, webhook.failures) == (WebhookState.FAILING, len(receiver.got))
         assert webhook.retry_at is not None
         assert webhook.retry_at > office.clock.now()
-        assert webhook.waiting == len(office.deliveries.of(hook.id, limit=1000))
+        assert webhook.waiting == len(office.deliveries.list_for_webhook(hook.id, limit=1000))
 
     def test_are_followed_by_one_probe_at_a_time_and_the_first_success_sends_the_rest(
-        self, office: Office, other: Office, receiver: Receiver, hook: Webhook
+        self, office: Office, other: Office, receiver: Receiver, hook: StoredWebhook
     ) -> None:
-        receiver.answers += [say(500)] * AT_ONCE
+        receiver.answers += [say(500)] * MAX_CONCURRENT_ATTEMPTS
         for _ in range(10):
             office.happen()
         office.send()
-        assert len(receiver.got) == AT_ONCE
-        office.clock.advance(WAITS[0] - TICK)
+        assert len(receiver.got) == MAX_CONCURRENT_ATTEMPTS
+        office.clock.advance(RETRY_DELAYS[0] - TICK)
         assert office.deliveries.claim(THREADS) == []
         office.clock.advance(TICK)
         claims = side_by_side(4, lambda index: (office, other)[index % 2].deliveries.claim(THREADS))
         (probe,) = [attempt for claim in claims for attempt in claim]
-        office.deliveries.note(probe, Answer.of(204), 0.0)
-        assert office.webhooks.webhook(hook.id).state is WebhookState.HEALTHY
-        office.send(after=WAITS[0])
+        office.deliveries.record_result(probe, AttemptResult.from_status(204), 0.0)
+        assert office.webhooks.get(hook.id).state is WebhookState.HEALTHY
+        office.send(after=RETRY_DELAYS[0])
         assert set(office.states(hook)) == {SENT}
-        assert office.webhooks.webhook(hook.id).waiting == 0
+        assert office.webhooks.get(hook.id).waiting == 0
 
-    def test_lengthen_the_pause_up_to_an_hour(self, office: Office, receiver: Receiver, hook: Webhook) -> None:
+    def test_lengthen_the_pause_up_to_an_hour(self, office: Office, receiver: Receiver, hook: StoredWebhook) -> None:
         receiver.answers += [say(500)] * 100
         office.happen()
         office.send()
-        for wait in (*WAITS[:5], *[timedelta(hours=1)] * 3):
+        for wait in (*RETRY_DELAYS[:5], *[timedelta(hours=1)] * 3):
             office.happen()
             sent = len(receiver.got)
             office.send(after=wait - TICK)
             assert len(receiver.got) == sent
             office.send(after=TICK)
             assert len(receiver.got) == sent + 1
-        assert office.webhooks.webhook(hook.id).failures == len(receiver.got)
+        assert office.webhooks.get(hook.id).failures == len(receiver.got)
 
     def test_of_a_receiver_that_is_not_there_are_told(self, office: Office) -> None:
         with Receiver() as gone:
             webhook, _ = office.webhooks.create(gone.url(), ["*"])
         office.happen()
         office.send()
-        (delivery,) = office.deliveries.of(webhook.id)
+        (delivery,) = office.deliveries.list_for_webhook(webhook.id)
         assert (delivery.state, delivery.status, delivery.reason) == (WAITING, None, "unreachable")
 
     @pytest.mark.usefixtures("hook")
@@ -532,19 +544,19 @@ class TestForgedRequests:
 
     @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
     def test_a_redirect_is_a_failure_and_is_not_followed(
-        self, office: Office, receiver: Receiver, hook: Webhook, status: int
+        self, office: Office, receiver: Receiver, hook: StoredWebhook, status: int
     ) -> None:
         with Receiver() as secret:
             receiver.answers.append(say(status, Location=secret.url("/admin")))
             office.happen()
             office.send()
             assert secret.got == []
-        (delivery,) = office.deliveries.of(hook.id)
+        (delivery,) = office.deliveries.list_for_webhook(hook.id)
         assert (delivery.state, delivery.status, delivery.reason) == (WAITING, status, "redirected")
 
     def test_a_name_that_leads_into_this_network_later_is_refused_then(self, store: SqlStore, clock: FakeClock) -> None:
         leads = ["127.0.0.2"]
-        line = Line(reach=OUTSIDE, resolve=lambda _: leads)
+        line = PostOptions(reach=OUTSIDE, resolve=lambda _: leads)
         office = Office(store, clock, line)
         with Receiver(address="127.0.0.2") as public, Receiver(port=public.port) as private:
             webhook, _ = office.webhooks.create(public.url(host="hooks.test"), ["*"])
@@ -555,9 +567,9 @@ class TestForgedRequests:
             office.send()
             assert (len(public.got), len(private.got)) == (1, 0)
             leads[:] = ["127.0.0.2", "127.0.0.1"]
-            office.send(after=WAITS[0])
+            office.send(after=RETRY_DELAYS[0])
             assert (len(public.got), len(private.got)) == (1, 0)
-        (delivery, _) = office.deliveries.of(webhook.id)
+        (delivery, _) = office.deliveries.list_for_webhook(webhook.id)
         assert (delivery.state, delivery.status, delivery.reason) == (WAITING, None, "refused_address")
         office.sender.close()
 
@@ -568,7 +580,7 @@ class TestForgedRequests:
             lookups.append(name)
             return ["127.0.0.2"] if len(lookups) == 1 else ["127.0.0.1"]
 
-        office = Office(store, clock, Line(reach=OUTSIDE, resolve=rebinding))
+        office = Office(store, clock, PostOptions(reach=OUTSIDE, resolve=rebinding))
         with Receiver(address="127.0.0.2") as public, Receiver(port=public.port) as private:
             office.webhooks.create(public.url(host="hooks.test"), ["*"])
             office.happen()
@@ -585,13 +597,13 @@ class TestForgedRequests:
         ],
     )  # fmt: skip
     def test_an_address_that_cannot_be_meant_is_refused_at_once(self, store: SqlStore, url: str) -> None:
-        webhooks = Webhooks(store.database, Log(store.database), SecretCipher(KEY, Path()), PUBLIC)
+        webhooks = WebhookRepository(store.database, EventLog(store.database), SecretCipher(KEY, Path()), PUBLIC_ONLY)
         with pytest.raises(BadRequest):
             webhooks.create(url, ["*"])
         webhook, _ = webhooks.create("https://example.org/hook", ["*"])
         with pytest.raises(BadRequest):
             webhooks.change(webhook.id, url=url or "http://127.0.0.1")
-        assert [one.url for one in webhooks.all()] == ["https://example.org/hook"]
+        assert [one.url for one in webhooks.list_all()] == ["https://example.org/hook"]
 
     def test_no_proxy_is_asked(self, office: Office, receiver: Receiver, monkeypatch: pytest.MonkeyPatch) -> None:
         with Receiver() as proxy:
@@ -606,8 +618,8 @@ class TestForgedRequests:
         tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         tls.load_cert_chain(*certificate(tmp_path, "elsewhere.test"))
         with Site(tls=tls) as site:
-            answer = post(Line(reach=HERE), site.url("/"), {}, b"{}", office_time())
-        assert answer == Answer(reason="tls_failed")
+            answer = post(PostOptions(reach=HERE), site.url("/"), {}, b"{}", office_time())
+        assert answer == AttemptResult(reason="tls_failed")
 
 
 def office_time() -> Any:
@@ -615,8 +627,8 @@ def office_time() -> Any:
 
 
 class TestLimits:
-    QUICK = Line(reach=HERE, seconds=0.3)  # for what never answers
-    PATIENT = Line(reach=HERE, seconds=PATIENCE_SECONDS)
+    QUICK = PostOptions(reach=HERE, timeout_seconds=0.3)  # for what never answers
+    PATIENT = PostOptions(reach=HERE, timeout_seconds=PATIENCE_SECONDS)
 
     def test_a_receiver_that_does_not_answer_is_given_up(self) -> None:
         gate = threading.Event()
@@ -624,7 +636,7 @@ class TestLimits:
             site.answers["/"] = lambda _: iter([b""] if gate.wait(PATIENCE_SECONDS) else [])
             answer = post(self.QUICK, site.url("/"), {}, b"{}", office_time())
             gate.set()
-        assert answer == Answer(reason="too_slow")
+        assert answer == AttemptResult(reason="too_slow")
 
     def test_an_answer_without_end_counts_by_its_status_and_is_not_read_to_its_end(self) -> None:
         sent: list[int] = []
@@ -638,14 +650,14 @@ class TestLimits:
         with Site() as site:
             site.answers["/"] = endless
             answer = post(self.PATIENT, site.url("/"), {}, b"{}", office_time())
-        assert answer == Answer(status=200)
+        assert answer == AttemptResult(status=200)
         assert len(sent) < 500, "no more than fits into the network's buffers"
 
     def test_an_answer_that_makes_no_sense_is_a_failure(self) -> None:
         with Site() as site:
             site.says("/", b"SSH-2.0-OpenSSH_9.2\r\n")
             answer = post(self.PATIENT, site.url("/"), {}, b"{}", office_time())
-        assert answer == Answer(reason="bad_answer")
+        assert answer == AttemptResult(reason="bad_answer")
 
     def test_a_slow_receiver_does_not_hold_up_others(self, office: Office, receiver: Receiver) -> None:
         gate, there = threading.Event(), threading.Semaphore(0)
@@ -661,13 +673,13 @@ class TestLimits:
                 office.happen()
             office.collect()
             office.sender.step()
-            for _ in range(AT_ONCE):
+            for _ in range(MAX_CONCURRENT_ATTEMPTS):
                 assert there.acquire(timeout=PATIENCE_SECONDS)
             deadline = time.monotonic() + PATIENCE_SECONDS
             while office.states(quick) != [SENT] * 5:
                 assert time.monotonic() < deadline
                 office.sender.step()
-            assert len(slow.got) == AT_ONCE
+            assert len(slow.got) == MAX_CONCURRENT_ATTEMPTS
             assert office.states(stuck) == [WAITING] * 5
             gate.set()
             office.send()
@@ -684,10 +696,10 @@ class TestTwoSenders:
         def work(index: int) -> None:
             mine = (office, other)[index]
             for _ in range(1000):
-                if not any(mine.deliveries.of(hook.id, state=WAITING) for hook in hooks):
+                if not any(mine.deliveries.list_for_webhook(hook.id, state=WAITING) for hook in hooks):
                     return
                 mine.sender.step()
-                mine.sender.settle()
+                mine.sender.wait_until_idle()
 
         side_by_side(2, work)
         assert len(receiver.got) == len({message.id for message in receiver.got}) == 40
@@ -699,15 +711,15 @@ class TestTwoSenders:
         office.collect()
         claims = side_by_side(4, lambda index: (office, other)[index % 2].deliveries.claim(THREADS))
         attempts = [attempt for claim in claims for attempt in claim]
-        assert len({attempt.delivery for attempt in attempts}) == len(attempts) == AT_ONCE
+        assert len({attempt.delivery for attempt in attempts}) == len(attempts) == MAX_CONCURRENT_ATTEMPTS
 
     def test_whoever_is_killed_between_sending_and_noting_leaves_it_to_be_sent_again(
-        self, office: Office, other: Office, receiver: Receiver, hook: Webhook
+        self, office: Office, other: Office, receiver: Receiver, hook: StoredWebhook
     ) -> None:
         office.happen()
         office.collect()
         (lost,) = office.deliveries.claim(1)
-        post(office.line, lost.url, lost.headers, lost.body.encode(), lost.at)
+        post(office.line, lost.url, lost.headers, lost.body.encode(), lost.claimed_at)
         other.send(after=LEASE - TICK)
         assert len(receiver.got) == 1, "it may still be noted"
         other.send(after=TICK)
@@ -716,7 +728,7 @@ class TestTwoSenders:
         assert other.states(hook) == [SENT]
 
     def test_whoever_comes_too_late_does_not_undo_what_another_noted(
-        self, office: Office, other: Office, hook: Webhook
+        self, office: Office, other: Office, hook: StoredWebhook
     ) -> None:
         office.happen()
         office.collect()
@@ -724,20 +736,20 @@ class TestTwoSenders:
         office.clock.advance(LEASE)
         (attempt,) = other.deliveries.claim(1)
         assert attempt.fence > late.fence
-        office.deliveries.note(late, Answer.of(500), 0.0)
-        (delivery,) = other.deliveries.of(hook.id)
+        office.deliveries.record_result(late, AttemptResult.from_status(500), 0.0)
+        (delivery,) = other.deliveries.list_for_webhook(hook.id)
         assert (delivery.attempts, delivery.status) == (2, None)
         assert other.deliveries.claim(1) == [], "the other one is still at it"
-        other.deliveries.note(attempt, Answer.of(200), 0.0)
-        office.deliveries.note(late, Answer.of(500), 0.0)
+        other.deliveries.record_result(attempt, AttemptResult.from_status(200), 0.0)
+        office.deliveries.record_result(late, AttemptResult.from_status(500), 0.0)
         assert other.states(hook) == [SENT]
 
 
 class TestSecrets:
     def test_both_sign_while_one_replaces_the_other(self, office: Office, receiver: Receiver) -> None:
         webhook, old = office.webhooks.create(receiver.url(), ["*"])
-        new = office.webhooks.rotate(webhook.id)
-        assert office.webhooks.webhook(webhook.id).old_secret_until == office.clock.now() + OVERLAP // TICK
+        new = office.webhooks.rotate_secret(webhook.id)
+        assert office.webhooks.get(webhook.id).old_secret_until == office.clock.now() + SECRET_OVERLAP // TICK
         office.happen()
         office.send()
         assert only(receiver).verified(old) == only(receiver).verified(new)
@@ -747,13 +759,13 @@ class TestSecrets:
     def test_the_old_one_ends(self, office: Office, receiver: Receiver, how: str) -> None:
         webhook, old = office.webhooks.create(receiver.url(), ["*"])
         if how == "removed":
-            new = office.webhooks.rotate(webhook.id)
+            new = office.webhooks.rotate_secret(webhook.id)
             office.webhooks.forget_old_secret(webhook.id)
         else:
-            office.clock.jump(-OVERLAP)
-            new = office.webhooks.rotate(webhook.id)
-            office.clock.advance(OVERLAP)
-        assert office.webhooks.webhook(webhook.id).old_secret_until is None
+            office.clock.jump(-SECRET_OVERLAP)
+            new = office.webhooks.rotate_secret(webhook.id)
+            office.clock.advance(SECRET_OVERLAP)
+        assert office.webhooks.get(webhook.id).old_secret_until is None
         office.happen()
         office.send()
         assert only(receiver).verified(new)
@@ -763,8 +775,8 @@ class TestSecrets:
 
     def test_an_ended_one_is_swept_from_the_database(self, office: Office, receiver: Receiver) -> None:
         webhook, old = office.webhooks.create(receiver.url(), ["*"])
-        office.webhooks.rotate(webhook.id)
-        office.clock.advance(OVERLAP)
+        office.webhooks.rotate_secret(webhook.id)
+        office.clock.advance(SECRET_OVERLAP)
         office.deliveries.sweep(KEEP)
         with office.store.database.engine.connect() as connection:
             assert old not in str(connection.execute(text("SELECT * FROM webhooks")).all())
@@ -774,12 +786,12 @@ class TestSecrets:
         webhook, secret = office.webhooks.create(receiver.url(), ["*"], secret=mine)
         assert secret == mine
         with pytest.raises(BadRequest):
-            office.webhooks.rotate(webhook.id, "whsec_short")
+            office.webhooks.rotate_secret(webhook.id, "whsec_short")
 
 
 class TestAWebhook:
     def test_that_is_disabled_is_told_nothing_and_goes_on_from_now(
-        self, office: Office, receiver: Receiver, hook: Webhook
+        self, office: Office, receiver: Receiver, hook: StoredWebhook
     ) -> None:
         office.happen(owner="1")
         office.collect()
@@ -794,44 +806,49 @@ class TestAWebhook:
         assert sorted(b'"document": 1,' in one.body for one in receiver.got) == [False, True]
         assert not any(b'"document": 2,' in one.body for one in receiver.got)
 
-    def test_may_catch_up_on_what_came_meanwhile(self, office: Office, receiver: Receiver, hook: Webhook) -> None:
+    def test_may_catch_up_on_what_came_meanwhile(self, office: Office, receiver: Receiver, hook: StoredWebhook) -> None:
         office.webhooks.disable(hook.id)
         office.happen()
         office.webhooks.enable(hook.id, catch_up=True)
         office.send()
         assert len(receiver.got) == 1
 
-    def test_that_is_enabled_again_has_a_clean_record(self, office: Office, receiver: Receiver, hook: Webhook) -> None:
+    def test_that_is_enabled_again_has_a_clean_record(
+        self, office: Office, receiver: Receiver, hook: StoredWebhook
+    ) -> None:
         receiver.answers += [say(500), say(410)]
         office.happen()
         office.send()
-        office.send(after=WAITS[0])
-        assert office.webhooks.webhook(hook.id).failures == 2
+        office.send(after=RETRY_DELAYS[0])
+        assert office.webhooks.get(hook.id).failures == 2
         again = office.webhooks.enable(hook.id)
         assert (again.enabled, again.failures, again.failing_since) == (True, 0, None)
 
-    def test_that_is_enabled_already_keeps_its_place(self, office: Office, receiver: Receiver, hook: Webhook) -> None:
+    def test_that_is_enabled_already_keeps_its_place(
+        self, office: Office, receiver: Receiver, hook: StoredWebhook
+    ) -> None:
         office.happen()
         office.webhooks.enable(hook.id)
         office.send()
         assert len(receiver.got) == 1
 
     def test_that_is_deleted_is_gone_at_once_and_swept_later(
-        self, office: Office, receiver: Receiver, hook: Webhook
+        self, office: Office, receiver: Receiver, hook: StoredWebhook
     ) -> None:
         office.happen()
         office.collect()
-        (delivery,) = office.deliveries.of(hook.id)
+        (delivery,) = office.deliveries.list_for_webhook(hook.id)
         office.webhooks.delete(hook.id)
         assert office.deliveries.claim(1) == []
         office.send()
-        assert (receiver.got, office.webhooks.all()) == ([], [])
-        for act in (office.webhooks.webhook, office.webhooks.delete, office.deliveries.of, office.webhooks.rotate,
+        assert (receiver.got, office.webhooks.list_all()) == ([], [])
+        for act in (office.webhooks.get, office.webhooks.delete, office.deliveries.list_for_webhook,
+                    office.webhooks.rotate_secret,
                     office.webhooks.disable, office.webhooks.enable, office.webhooks.change):  # fmt: skip
             with pytest.raises(UnknownWebhook):
                 act(hook.id)
         with pytest.raises(UnknownDelivery):
-            office.deliveries.delivery(delivery.id)
+            office.deliveries.get(delivery.id)
         with pytest.raises(UnknownDelivery):
             office.deliveries.redeliver(delivery.id)
         assert office.deliveries.sweep(KEEP) == 1
@@ -846,7 +863,7 @@ class TestAWebhook:
         with pytest.raises(BadRequest):
             office.webhooks.create(receiver.url(), types)
 
-    def test_for_no_base_is_refused_and_never_means_all(self, office: Office, hook: Webhook) -> None:
+    def test_for_no_base_is_refused_and_never_means_all(self, office: Office, hook: StoredWebhook) -> None:
         with pytest.raises(BadRequest):
             office.webhooks.create(hook.url, ["*"], bases=[])
         with pytest.raises(BadRequest):
@@ -862,58 +879,58 @@ class TestAWebhook:
 
 
 class TestDeliveries:
-    def test_are_shown_page_by_page_newest_first(self, office: Office, receiver: Receiver, hook: Webhook) -> None:
+    def test_are_shown_page_by_page_newest_first(self, office: Office, receiver: Receiver, hook: StoredWebhook) -> None:
         for _ in range(4):
             office.happen()
         office.send()
         receiver.answers.append(say(500))
         office.happen()
         office.send()
-        first = office.deliveries.of(hook.id, limit=2)
-        rest = office.deliveries.of(hook.id, before=first[-1].id)
+        first = office.deliveries.list_for_webhook(hook.id, limit=2)
+        rest = office.deliveries.list_for_webhook(hook.id, before=first[-1].id)
         assert [one.id for one in first + rest] == sorted((one.id for one in first + rest), reverse=True)
         assert len(first + rest) == 5
-        assert len(office.deliveries.of(hook.id, state=WAITING)) == 1
-        assert len(office.deliveries.of(hook.id, state=SENT)) == 4
-        assert office.deliveries.delivery(first[0].id) == first[0]
+        assert len(office.deliveries.list_for_webhook(hook.id, state=WAITING)) == 1
+        assert len(office.deliveries.list_for_webhook(hook.id, state=SENT)) == 4
+        assert office.deliveries.get(first[0].id) == first[0]
 
-    def test_can_be_repeated_under_the_same_id(self, office: Office, receiver: Receiver, hook: Webhook) -> None:
+    def test_can_be_repeated_under_the_same_id(self, office: Office, receiver: Receiver, hook: StoredWebhook) -> None:
         office.happen()
         office.send()
-        (delivery,) = office.deliveries.of(hook.id)
+        (delivery,) = office.deliveries.list_for_webhook(hook.id)
         again = office.deliveries.redeliver(delivery.id)
         assert (again.state, again.attempts) == (WAITING, 0)
         office.send()
         assert [one.id for one in receiver.got] == [delivery.message] * 2
         assert office.states(hook) == [SENT]
 
-    def test_that_wait_can_be_tried_at_once(self, office: Office, receiver: Receiver, hook: Webhook) -> None:
+    def test_that_wait_can_be_tried_at_once(self, office: Office, receiver: Receiver, hook: StoredWebhook) -> None:
         receiver.answers.append(say(500))
         office.happen()
         office.send()
-        (delivery,) = office.deliveries.of(hook.id)
+        (delivery,) = office.deliveries.list_for_webhook(hook.id)
         office.deliveries.redeliver(delivery.id)
         office.send()
         assert office.states(hook) == [SENT]
 
-    def test_under_way_are_not_begun_a_second_time(self, office: Office, hook: Webhook) -> None:
+    def test_under_way_are_not_begun_a_second_time(self, office: Office, hook: StoredWebhook) -> None:
         office.happen()
         office.collect()
         (attempt,) = office.deliveries.claim(1)
         office.deliveries.redeliver(attempt.delivery)
         assert office.deliveries.claim(1) == []
-        office.deliveries.note(attempt, Answer.of(200), 0.0)
+        office.deliveries.record_result(attempt, AttemptResult.from_status(200), 0.0)
         assert office.states(hook) == [SENT]
 
-    def test_of_a_disabled_webhook_are_not_repeated(self, office: Office, hook: Webhook) -> None:
+    def test_of_a_disabled_webhook_are_not_repeated(self, office: Office, hook: StoredWebhook) -> None:
         office.happen()
         office.send()
         office.webhooks.disable(hook.id)
-        (delivery,) = office.deliveries.of(hook.id)
-        with pytest.raises(NotNow):
+        (delivery,) = office.deliveries.list_for_webhook(hook.id)
+        with pytest.raises(StateConflict):
             office.deliveries.redeliver(delivery.id)
 
-    def test_are_swept_after_the_retention_time(self, office: Office, receiver: Receiver, hook: Webhook) -> None:
+    def test_are_swept_after_the_retention_time(self, office: Office, receiver: Receiver, hook: StoredWebhook) -> None:
         office.happen()
         office.send()
         receiver.answers += [say(500)] * 20
@@ -938,10 +955,10 @@ class TestAStep:
         receiver.answers.append(say(500))
         office.happen()
         office.send()
-        assert office.sender.step() == WAITS[0]
-        office.clock.advance(WAITS[0])
+        assert office.sender.step() == RETRY_DELAYS[0]
+        office.clock.advance(RETRY_DELAYS[0])
         office.sender.step()
-        office.sender.settle()
+        office.sender.wait_until_idle()
         assert office.sender.step() is None
 
     @pytest.mark.usefixtures("hook")
@@ -949,14 +966,14 @@ class TestAStep:
         for _ in range(5):
             office.happen()
         office.collect()
-        assert len(office.deliveries.claim(THREADS)) == AT_ONCE
+        assert len(office.deliveries.claim(THREADS)) == MAX_CONCURRENT_ATTEMPTS
         assert office.deliveries.claim(THREADS) == []
         wish = Sender(office.deliveries, office.line).step()
         assert wish is not None
         assert wish >= timedelta(seconds=1)
 
     @pytest.mark.usefixtures("receiver")
-    def test_wakes_the_loop_when_something_has_ended(self, office: Office, hook: Webhook) -> None:
+    def test_wakes_the_loop_when_something_has_ended(self, office: Office, hook: StoredWebhook) -> None:
         woken = threading.Event()
         sender = Sender(office.deliveries, office.line, wake=woken.set)
         office.happen()

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from holdfast.content.tokenize import Term, segmented, terms
+from holdfast.content.tokenize import Term, parse_query_terms, segment_text
 from holdfast.indexes import sqlite
 from holdfast.indexes.fulltext import bm25_cache as postings
-from holdfast.indexes.fulltext.bm25_cache import COST, Postings
+from holdfast.indexes.fulltext.bm25_cache import BYTES_PER_ENTRY, Postings
 from holdfast.indexes.fulltext.index import FulltextIndex
 from holdfast.indexes.questions.index import QuestionsIndex
-from holdfast.indexes.sqlite import SqliteTexts
+from holdfast.indexes.sqlite import SqliteFulltextStore
 from holdfast.settings import Settings
 from holdfast.wiring import Library
 from tests.support.stores import open_test_store
@@ -39,10 +39,10 @@ def database(tmp_path: Path, clock: FakeClock) -> Iterator[Database]:
 
 
 def text(chance: Random, most: int = 30) -> str:
-    return segmented(" ".join(chance.choices(VOCABULARY, k=chance.randint(0, most))))
+    return segment_text(" ".join(chance.choices(VOCABULARY, k=chance.randint(0, most))))
 
 
-def put(shelf: SqliteTexts, database: Database, chunks: Sequence[int], seed: int = 1) -> None:
+def put(shelf: SqliteFulltextStore, database: Database, chunks: Sequence[int], seed: int = 1) -> None:
     chance = Random(seed)
     texts = {chunk: (text(chance, 4), text(chance)) for chunk in chunks}
     database.write(lambda tx: shelf.put(tx, RECIPE, texts), durable=False)
@@ -51,14 +51,14 @@ def put(shelf: SqliteTexts, database: Database, chunks: Sequence[int], seed: int
 def queries(count: int = 30) -> Iterator[list[Term]]:
     chance = Random(99)
     for _ in range(count):
-        yield terms(" ".join(chance.choices(VOCABULARY, k=chance.randint(1, 6))))
-    yield terms("鯨")  # whatever begins so
-    yield terms("zeppelin")
+        yield parse_query_terms(" ".join(chance.choices(VOCABULARY, k=chance.randint(1, 6))))
+    yield parse_query_terms("鯨")  # whatever begins so
+    yield parse_query_terms("zeppelin")
     yield []
 
 
 def assert_same(
-    shelf: SqliteTexts, plain: SqliteTexts, within: Sequence[int] | None = None, *, exact: bool = True
+    shelf: SqliteFulltextStore, plain: SqliteFulltextStore, within: Sequence[int] | None = None, *, exact: bool = True
 ) -> None:
     """The same chunks, the same scores and the same order, equal scores aside, as by asking FTS5 each time."""
     for query in queries():
@@ -70,37 +70,37 @@ def assert_same(
             assert [scores[one.chunk] for one in mine] == pytest.approx([one.score for one in theirs], rel=1e-4)
 
 
-def made(database: Database) -> tuple[SqliteTexts, SqliteTexts]:
-    return SqliteTexts(database), SqliteTexts(database, memory=0)
+def made(database: Database) -> tuple[SqliteFulltextStore, SqliteFulltextStore]:
+    return SqliteFulltextStore(database), SqliteFulltextStore(database, memory=0)
 
 
-@pytest.mark.parametrize("apart", [1, postings.DENSE, 50])
+@pytest.mark.parametrize("apart", [1, postings.MAX_IDS_PER_CHUNK, 50])
 def test_words_in_memory_rank_as_fts5_does(database: Database, apart: int) -> None:
     shelf, plain = made(database)
     put(shelf, database, range(apart, 400 * apart, apart))
     assert_same(shelf, plain)
     assert_same(shelf, plain, within=[5 * apart, 300 * apart, 77 * apart, 1_000 * apart])
     assert_same(shelf, plain, within=[])
-    assert shelf._copies
-    assert not plain._copies
+    assert shelf._caches
+    assert not plain._caches
 
 
 def test_what_comes_and_goes_in_any_order_is_seen_at_once(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(postings, "CHANGED_SHARE", 10.0)
     shelf, plain = made(database)
-    other = SqliteTexts(database)  # of another process
+    other = SqliteFulltextStore(database)  # of another process
     put(other, database, range(100, 300))
     assert_same(shelf, plain)
-    first = shelf._copies[RECIPE][1]
+    first = shelf._caches[RECIPE][1]
     put(other, database, [400, 401, 20, 150], seed=2)  # one of them is known already
     assert_same(shelf, plain, exact=False)
-    assert first.late == {400, 401, 20}
+    assert first.added_since == {400, 401, 20}
     other.drop(RECIPE, [120, 400])
     assert_same(shelf, plain, exact=False)
     put(other, database, [120], seed=3)  # the number of a chunk that is gone comes back
     assert_same(shelf, plain, exact=False)
     assert_same(shelf, plain, within=[120, 401, 130], exact=False)
-    assert shelf._copies[RECIPE][1] is first
+    assert shelf._caches[RECIPE][1] is first
 
 
 def test_after_many_changes_the_copy_is_begun_anew(database: Database) -> None:
@@ -109,24 +109,24 @@ def test_after_many_changes_the_copy_is_begun_anew(database: Database) -> None:
     assert_same(shelf, plain)
     put(shelf, database, range(500, 505), seed=2)
     assert_same(shelf, plain, exact=False)
-    assert shelf._copies[RECIPE][1].late
+    assert shelf._caches[RECIPE][1].added_since
     put(shelf, database, range(600, 700), seed=3)
     assert_same(shelf, plain)
-    assert not shelf._copies[RECIPE][1].late
+    assert not shelf._caches[RECIPE][1].added_since
 
 
 def test_a_reader_of_an_older_snapshot_takes_nothing_from_those_after_it(database: Database) -> None:
     shelf, plain = made(database)
     put(shelf, database, range(1, 100))
-    query = terms("whale krill tide rope run harbour")
+    query = parse_query_terms("whale krill tide rope run harbour")
     with database.reading() as old:
-        assert shelf._tables.seen(old, RECIPE)
+        assert shelf._tables.exists_committed(old, RECIPE)
         put(shelf, database, [200], seed=4)
         shelf.find(RECIPE, [Term("whale")], 5, None)  # begins a copy that has 200
-        words = shelf._current(old, RECIPE)  # and now somebody asks who cannot see it
+        words = shelf._refresh_cache(old, RECIPE)  # and now somebody asks who cannot see it
         assert words is not None
-        tokens = [one for one in shelf._tokenizer.tokens(query) if one]
-        shelf._remembered(old, RECIPE, words, tokens, limit=10, within=None)
+        tokens = [one for one in shelf._tokenizer.tokenize(query) if one]
+        shelf._search_cache(old, RECIPE, words, tokens, limit=10, within=None)
     assert {one.chunk for one in shelf.find(RECIPE, query, 1_000, None)} == {
         one.chunk for one in plain.find(RECIPE, query, 1_000, None)
     }
@@ -134,14 +134,14 @@ def test_a_reader_of_an_older_snapshot_takes_nothing_from_those_after_it(databas
 
 
 def test_what_is_kept_in_memory_has_bounds(database: Database) -> None:
-    plain = SqliteTexts(database, memory=0)
-    shelf = SqliteTexts(database, memory=700 * COST / 2**20)
+    plain = SqliteFulltextStore(database, memory=0)
+    shelf = SqliteFulltextStore(database, memory=700 * BYTES_PER_ENTRY / 2**20)
     put(shelf, database, range(1, 400))
     assert_same(shelf, plain)
-    assert shelf._copies[RECIPE][1].size <= 700
+    assert shelf._caches[RECIPE][1].size <= 700
     database.write(lambda tx: shelf.put(tx, 8, dict.fromkeys(range(1, 300), ("", "whale"))), durable=False)
     shelf.find(8, [Term("whale")], 5, None)
-    assert list(shelf._copies) == [8], "the recipe that was not asked for is forgotten first"
+    assert list(shelf._caches) == [8], "the recipe that was not asked for is forgotten first"
 
 
 @pytest.mark.parametrize("memory", [0, 60])
@@ -152,25 +152,25 @@ def test_a_process_keeps_as_much_as_its_settings_say(tmp_path: Path, clock: Fake
     for kind in ("fulltext", "questions"):
         index = library.indexes[kind]
         assert isinstance(index, FulltextIndex | QuestionsIndex)
-        shelf = index._shelf if isinstance(index, FulltextIndex) else index.pairs._words
-        assert isinstance(shelf, SqliteTexts)
-        assert (shelf._room == 0) is (memory == 0)
+        shelf = index._store if isinstance(index, FulltextIndex) else index.pairs._words
+        assert isinstance(shelf, SqliteFulltextStore)
+        assert (shelf._max_entries == 0) is (memory == 0)
     store.close()
 
 
 def test_a_recipe_that_is_too_large_is_left_to_fts5(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sqlite, "LARGEST", 50)
+    monkeypatch.setattr(sqlite, "MAX_CACHED_CHUNKS", 50)
     shelf, plain = made(database)
     put(shelf, database, range(1, 100))
     assert_same(shelf, plain)
-    assert not shelf._copies
+    assert not shelf._caches
 
 
 def test_a_word_that_fts5_does_not_take_for_one_is_left_to_it(database: Database) -> None:
     shelf, plain = made(database)
     put(shelf, database, range(1, 100))
     strange = [Term("whale"), Term("krill-tide"), Term("")]
-    assert shelf._tokenizer.tokens(strange) == [("whale", "whale"), None, None]
+    assert shelf._tokenizer.tokenize(strange) == [("whale", "whale"), None, None]
     assert shelf.find(RECIPE, strange[:2], 10, None) == plain.find(RECIPE, strange[:2], 10, None)
 
 
@@ -182,21 +182,21 @@ def test_lengths_are_read_as_fts5_writes_them(numbers: list[int]) -> None:
         while number := number >> 7:
             groups.append(0x80 | (number & 0x7F))
         written += bytes(reversed(groups))
-    assert sqlite._sizes(written.hex()).tolist() == numbers
+    assert sqlite._parse_varints(written.hex()).tolist() == numbers
 
 
 def test_a_chunk_that_is_no_part_of_the_copy_gives_nothing_to_its_neighbours() -> None:
     words = Postings(np.array([10, 20, 30]), np.array([5, 5, 5]))
-    words.keep("word", np.array([5, 20, 25, 25, 99]), headed=np.array([True, False, False, True, False]))
+    words.add_word("word", np.array([5, 20, 25, 25, 99]), headed=np.array([True, False, False, True, False]))
     assert [chunk for chunk, _ in words.find(["word"], 5, None)] == [20]
 
 
 def test_a_copy_of_nothing_finds_nothing() -> None:
     empty = Postings(np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64))
-    empty.keep("word", np.array([3, 4, 4]), headed=np.array([True, False, False]))
+    empty.add_word("word", np.array([3, 4, 4]), headed=np.array([True, False, False]))
     assert empty.find(["word"], 5, None) == []
-    assert empty.forget_one()
-    assert not empty.forget_one()
+    assert empty.evict_word()
+    assert not empty.evict_word()
 
 
 def test_it_does_not_matter_in_which_order_chunks_are_read() -> None:
@@ -205,7 +205,7 @@ def test_it_does_not_matter_in_which_order_chunks_are_read() -> None:
     for order in ([0, 1, 2, 3, 4], [4, 2, 0, 3, 1], [2, 3, 4, 1, 0]):
         words = Postings(np.array([10, 20, 30]), np.array([5, 6, 7]))
         read = [said[place] for place in order]
-        words.keep("word", np.array([chunk for chunk, _ in read]), headed=np.array([headed for _, headed in read]))
+        words.add_word("word", np.array([chunk for chunk, _ in read]), headed=np.array([headed for _, headed in read]))
         found.append(words.find(["word"], 5, None))
     assert [chunk for chunk, _ in found[0]] == [10, 20, 30]
     assert found[0] == found[1] == found[2]

@@ -13,7 +13,7 @@ from collections import Counter
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 
-from holdfast.engine.admission import ADMISSION
+from holdfast.engine.admission import ADMISSION_RULES
 from holdfast.engine.states import TRANSITIONS
 from tests.simulation.checker import Violation
 from tests.simulation.world import Stage, World
@@ -74,7 +74,7 @@ def simulate(seeds: range, *, stop_at_first: bool = False) -> Report:
 def unseen(report: Report) -> dict[str, list[str]]:
     """Name what never occurred: a run that did not try it has proved nothing about it."""
     moves = {f"{verb}:{before}>{after}" for verb, before, after in TRANSITIONS}
-    rows = {f"{row.verdict}:{row.reason}" for row in ADMISSION}
+    rows = {f"{row.verdict}:{row.reason}" for row in ADMISSION_RULES}
     return {
         "faults": sorted(FAULTS - report.faults.keys()),
         "transitions": sorted(moves - report.transitions.keys()),

@@ -14,7 +14,7 @@ from holdfast.engine.states import TRANSITIONS
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from holdfast.engine.admission import Answer, Request
+    from holdfast.engine.admission import AdmissionResult, Request
     from holdfast.engine.slot import Ticket
     from tests.simulation.world import World
 
@@ -85,7 +85,7 @@ class Checker:
         self.payments: Counter[tuple[int, int, str]] = Counter()
         self.accepted: set[str] = set()
         self.ended: Counter[str] = Counter()
-        self.most_attempts = world.rules.retry.attempts
+        self.most_attempts = world.rules.retry.max_attempts
 
     # -- looking
 
@@ -372,7 +372,7 @@ class Checker:
             if row.state == "running" and still >= rules.stall.total_seconds() * 1_000_000:
                 return True
             since = max(row.queued_at, resumed)
-            if row.state == "queued" and now - since >= rules.overtaken.total_seconds() * 1_000_000:
+            if row.state == "queued" and now - since >= rules.overtaken_after.total_seconds() * 1_000_000:
                 peers = [one for one in everything if (one.kind, one.priority) == (row.kind, row.priority)]
                 for one in peers:
                     fair = max(resumed, ranked[row.job], ranked[one.job])
@@ -380,7 +380,7 @@ class Checker:
                         return True
         return False
 
-    def answered(self, request: Request, expected: tuple[str, set[str]], answers: Sequence[Answer]) -> None:
+    def answered(self, request: Request, expected: tuple[str, set[str]], answers: Sequence[AdmissionResult]) -> None:
         """I15 and the admission table: the first answer is as expected, the others follow from it."""
         verdict, kinds = expected
         first = answers[0]
@@ -423,7 +423,7 @@ class Checker:
             return
         now = self.world.clock.now()
         free = row.until is None or row.until <= now
-        spent = row.attempts >= self.world.rules.retry.attempts
+        spent = row.attempts >= self.world.rules.retry.max_attempts
         if verb == "expire":
             self._require("I14", self._taken_rightly(row), f"taken without a reason: {row}")
         if verb == "give_up":
@@ -444,7 +444,7 @@ class Checker:
             alive = row.until is not None and row.until > now
             self._require("I10", not (alive and self._taken_rightly(row)), f"left with its holder: {row}")
             free = (row.until is None or row.until <= now) and (row.due_at is None or row.due_at <= now)
-            spent = row.attempts >= self.world.rules.retry.attempts
+            spent = row.attempts >= self.world.rules.retry.max_attempts
             timed = row.state == "running" or (row.state == "waiting" and not self.paused())
             self._require("I13", not (timed and free and spent), f"spent and not given up: {row}")
 
@@ -453,7 +453,7 @@ class Checker:
             return row.fence == shown.fence and row.holder is not None
         if verb in ("claim", "claim_next"):
             now = self.world.clock.now()
-            spent = row.attempts >= self.world.rules.retry.attempts and row.state != "deleting"
+            spent = row.attempts >= self.world.rules.retry.max_attempts and row.state != "deleting"
             return (
                 row.wanted == shown.generation
                 and row.state in ("queued", "waiting", "running", "deleting")

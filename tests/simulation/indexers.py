@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from sqlalchemy import text
 
-from holdfast.engine.slot import Built
+from holdfast.engine.slot import BuildResult
 from holdfast.errors import Outage, Permanent, Transient
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ class SimIndexer(ABC):
     def __init__(self, world: World) -> None:
         self._world = world
 
-    def build(self, task: Task) -> Built | None:
+    def build(self, task: Task) -> BuildResult | None:
         world = self._world
         if world.happens("no_result", 0.02):
             return None
@@ -49,7 +49,7 @@ class SimIndexer(ABC):
             self._provider()
             self.write(task, number, chunk)
         task.checkpoint(stage="index", step=2, steps=2, done=len(chunks), total=len(chunks))
-        return Built(missing=missing)
+        return BuildResult(missing=missing)
 
     may_miss = True
 

@@ -211,6 +211,6 @@ class Tender(Process):
         """Begin a pass."""
 
         def work() -> None:
-            self.reconciler.tend()
+            self.reconciler.reconcile()
 
         self.start(work)

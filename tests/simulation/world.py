@@ -21,7 +21,7 @@ from tests.simulation.process import Process, Tender, Worker
 from tests.support.clock import FakeClock
 
 if TYPE_CHECKING:
-    from holdfast.engine.admission import Answer
+    from holdfast.engine.admission import AdmissionResult
     from holdfast.engine.slot import OwnerId, Ticket
     from holdfast.engine.store.sql_store import SqlStore
 
@@ -80,9 +80,9 @@ class World:
             lease=timedelta(seconds=120),
             heartbeat=timedelta(seconds=30),
             stall=timedelta(seconds=rng.choice([60, 300, 2700]) if self.faulty else 2700),
-            overtaken=timedelta(seconds=rng.choice([3, 15, 600])),
+            overtaken_after=timedelta(seconds=rng.choice([3, 15, 600])),
             deadline=timedelta(seconds=rng.choice([600, 21600])),
-            retry=RetryPolicy(attempts=rng.choice([1, 2, 4]) if self.faulty else 4),
+            retry=RetryPolicy(max_attempts=rng.choice([1, 2, 4]) if self.faulty else 4),
         )
         self.texts: dict[tuple[OwnerId, int], list[str]] = {}
         self.known_dead: set[str] = set()
@@ -178,7 +178,7 @@ class World:
             self.rows[f"{answer.verdict}:{answer.reason}"] += 1
             self._remember(request, answer)
 
-    def _remember(self, request: Request, answer: Answer) -> None:
+    def _remember(self, request: Request, answer: AdmissionResult) -> None:
         """Note which text each generation of an owner is about."""
         if not answer.accepted or request.operation is Operation.CANCEL:
             return
@@ -334,16 +334,16 @@ class World:
     def _fewer_attempts(self) -> None:
         """Somebody lowers the attempts while slots wait for theirs."""
         rules = self.rules
-        if rules.retry.attempts > 1:
+        if rules.retry.max_attempts > 1:
             self.faults["fewer_attempts"] += 1
             self.change_rules(
                 Rules(
                     lease=rules.lease,
                     heartbeat=rules.heartbeat,
                     stall=rules.stall,
-                    overtaken=rules.overtaken,
+                    overtaken_after=rules.overtaken_after,
                     deadline=rules.deadline,
-                    retry=RetryPolicy(attempts=rules.retry.attempts - 1),
+                    retry=RetryPolicy(max_attempts=rules.retry.max_attempts - 1),
                 )
             )
 
@@ -365,7 +365,7 @@ class World:
         for process in self.processes:
             process.paused = 0
         retry = self.rules.retry
-        bound = self.rules.lease + self.rules.ring_again + 3 * (retry.attempts + 1) * (retry.cap * 1.2)
+        bound = self.rules.lease + self.rules.ring_again + 3 * (retry.max_attempts + 1) * (retry.max_delay * 1.2)
         end = self.clock.monotonic() + bound.total_seconds()
         rounds = 0
         while self.clock.monotonic() <= end:

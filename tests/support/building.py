@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any, cast
 
 from sqlalchemy import text
 
-from holdfast.engine.slot import Built
+from holdfast.engine.slot import BuildResult
 from holdfast.engine.states import SlotState
 from holdfast.errors import Transient
-from holdfast.wiring import Recipe
+from holdfast.wiring import WorkerPartsFactory
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from holdfast.engine.store.base import Store
     from holdfast.engine.store.sql_store import SqlStore
     from holdfast.engine.task import Indexer, Task
-    from holdfast.engine.worker import Parts
+    from holdfast.engine.worker import WorkerParts
     from holdfast.settings import Settings
 
 KINDS = ("content", "vector", "graph", "cards")
@@ -104,7 +104,7 @@ class RowIndexer:
     def __init__(self, points: Points) -> None:
         self._points = points
 
-    def build(self, task: Task) -> Built:
+    def build(self, task: Task) -> BuildResult:
         ticket = task.ticket
         self._points.reach(f"build {ticket.key.owner}")
         while self._points.held(ticket.key.owner):
@@ -118,7 +118,7 @@ class RowIndexer:
                     text("INSERT INTO built_rows VALUES (:slot, :generation, :fence, :ordinal)"),
                     {"slot": ticket.slot, "generation": ticket.generation, "fence": ticket.fence, "ordinal": ordinal},
                 )
-        return Built()
+        return BuildResult()
 
     def remove(self, task: Task) -> None:
         with task.guarded() as connection:
@@ -133,12 +133,12 @@ class Workshop:
     folder: Path
     faults: tuple[Fault, ...] = ()
 
-    def __call__(self) -> Parts:
+    def __call__(self) -> WorkerParts:
         points = Points(self.folder, self.faults)
-        parts = Recipe(settings=self.settings, indexers=f"{__name__}:no_indexers")()
+        parts = WorkerPartsFactory(settings=self.settings, indexers=f"{__name__}:no_indexers")()
         store = cast("Store", StillStore(parts.store, points.still))
         indexers = dict.fromkeys(KINDS, RowIndexer(points))
-        return dataclasses.replace(parts, store=store, indexers=indexers, reach=points.reach)
+        return dataclasses.replace(parts, store=store, indexers=indexers, failpoint=points.reach)
 
 
 def no_indexers() -> Mapping[str, Indexer]:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, cast
 
-from holdfast.engine.executor import Executor, nowhere
-from holdfast.engine.slot import Built
+from holdfast.engine.executor import Executor, no_failpoint
+from holdfast.engine.slot import BuildResult
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from holdfast.clock import Clock
-    from holdfast.engine.schedulers.base import Crew
+    from holdfast.engine.schedulers.base import Worker
     from holdfast.engine.slot import Ring
     from holdfast.engine.store.base import Store
     from holdfast.engine.store.sql_store import SqlStore
@@ -23,11 +23,11 @@ KINDS = ("content", "vector", "graph", "cards")
 class Scripted:
     """An indexer that does what the test says."""
 
-    def __init__(self, build: Callable[[Task], Built | None], remove: Callable[[Task], None]) -> None:
+    def __init__(self, build: Callable[[Task], BuildResult | None], remove: Callable[[Task], None]) -> None:
         self._build = build
         self._remove = remove
 
-    def build(self, task: Task) -> Built | None:
+    def build(self, task: Task) -> BuildResult | None:
         return self._build(task)
 
     def remove(self, task: Task) -> None:
@@ -53,7 +53,7 @@ class Carrier:
         self.wakes = 0
         self._room = room
 
-    def start(self, crew: Crew) -> None:
+    def start(self, crew: Worker) -> None:
         """Start nothing."""
 
     def room(self, kind: str) -> int | None:  # noqa: ARG002 - the same for every kind
@@ -79,11 +79,11 @@ def raises(error: BaseException) -> Callable[..., Any]:
 def worker(
     store: SqlStore | Meddling,
     clock: Clock,
-    build: Callable[[Task], Built | None] = lambda _: Built(),
+    build: Callable[[Task], BuildResult | None] = lambda _: BuildResult(),
     remove: Callable[[Task], None] = lambda _: None,
     *,
     holder: str = "worker",
-    reach: Callable[[str], None] = nowhere,
+    reach: Callable[[str], None] = no_failpoint,
 ) -> Executor:
     """Make a worker for all kinds, without a heartbeat of its own and without luck in its waits."""
     return Executor(

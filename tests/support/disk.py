@@ -80,7 +80,7 @@ class WholeRig(Rig):
         )
 
     def put_all(self, texts: dict[str, str]) -> None:
-        self.library.adding.put(self.base, [Upload(name, text.encode()) for name, text in texts.items()])
+        self.library.adder.put(self.base, [Upload(name, text.encode()) for name, text in texts.items()])
         self.work()
 
     def tend(self) -> None:
@@ -90,7 +90,7 @@ class WholeRig(Rig):
             self.work()
 
     def merged(self) -> int:
-        account = self.library.memos.account(self.base.key)
+        account = self.library.paid_cache.summarize_base(self.base.key)
         return sum(one.texts for one in (*account.kinds_spent, *account.kinds_saved) if one.kind == MERGING)
 
     def close(self) -> None:

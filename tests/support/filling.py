@@ -44,6 +44,6 @@ def fill(rig: Rig, base: Base, count: int, parent: int = 0) -> None:
 
     def work(tx: Transaction) -> None:
         for statement in statements:
-            tx.plain(statement)
+            tx.run_sql(statement)
 
     rig.store.database.write(work, durable=False)

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from holdfast.errors import HoldfastError
-from holdfast.service.local import Local
-from holdfast.service.opening import me
+from holdfast.service.local import LocalService
+from holdfast.service.opening import local_caller
 from tests.support.clock import FakeClock
 from tests.support.rig import Rig
 
@@ -57,7 +57,7 @@ def main(folder: Path) -> None:
     """Fill the disk, write, make room, and write again."""
     mount(folder)
     rig = Rig(f"sqlite:///{folder / 'holdfast.db'}", folder / "blobs", FakeClock(), indexes=("fulltext",))
-    library = Local(rig.library, me())
+    library = LocalService(rig.library, local_caller())
     rig.put("kept.txt", "kept")
     archive = io.BytesIO()
     rig.library.archives.export(rig.base, archive)

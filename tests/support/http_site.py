@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 import httpx2
 import uvicorn
 
-from holdfast.api.app import Served, make_app
+from holdfast.api.app import ServerState, make_app
 from holdfast.api.listen import listen
 from holdfast.clock import SystemClock
-from holdfast.db.notify import MemoryBell
+from holdfast.db.notify import MemoryNotifier
 from holdfast.events.feed import Feed
 from holdfast.settings import Settings
 from tests.support.patience import PATIENCE_SECONDS
@@ -35,12 +35,12 @@ class HttpSite:
         self, rig: Rig, *, needs_key: bool = False, pages: Callable[[FastAPI], None] | None = None, **settings: Any
     ) -> None:
         self.rig = rig
-        self.bell = MemoryBell()
-        rig.store.database.announce(self.bell)
-        self.served = Served(
+        self.bell = MemoryNotifier()
+        rig.store.database.set_notifier(self.bell)
+        self.served = ServerState(
             library=rig.library,
             settings=Settings(data=str(rig.folder), **settings),
-            feed=Feed(rig.library.log, SystemClock()),
+            feed=Feed(rig.library.event_log, SystemClock()),
             needs_key=needs_key,
         )
         self.served.feed.start(self.bell)

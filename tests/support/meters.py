@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Self
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from holdfast.llm.base import Unmetered
+    from holdfast.llm.base import UnmeteredProvider
 
 
 @dataclass(slots=True)
@@ -30,13 +30,13 @@ class Recorded:
     def __exit__(self, kind: object, *_: object) -> None:
         self.failed, self.ended = kind is not None, True
 
-    def reported(self, tokens_in: int, tokens_out: int) -> None:
+    def report_tokens(self, tokens_in: int, tokens_out: int) -> None:
         self.usage = tokens_in, tokens_out
 
-    def received(self, words: str) -> None:
+    def add_output(self, words: str) -> None:
         self.words += words
 
-    def rejected(self) -> None:
+    def mark_unbilled(self) -> None:
         self.unbilled = True
 
 
@@ -46,7 +46,7 @@ class Recorder:
 
     requests: list[Recorded] = field(default_factory=list)
 
-    def request(self, model: str, texts: Sequence[str], most_out: int = 0) -> Recorded:
+    def open_request(self, model: str, texts: Sequence[str], most_out: int = 0) -> Recorded:
         self.requests.append(Recorded(model, tuple(texts), most_out))
         return self.requests[-1]
 
@@ -54,10 +54,10 @@ class Recorder:
 class Connected:
     """A provider with a recorder as its meter; also has what the provider has that is not called through a meter."""
 
-    def __init__(self, raw: Unmetered) -> None:
+    def __init__(self, raw: UnmeteredProvider) -> None:
         self.raw = raw
         self.recorder = Recorder()
-        self.metered = raw.metered(self.recorder)
+        self.metered = raw.with_meter(self.recorder)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.metered if hasattr(self.metered, name) else self.raw, name)

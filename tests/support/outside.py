@@ -11,12 +11,12 @@ import sqlite3
 from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
-from holdfast.documents.add import Adding
-from holdfast.documents.bulk import Matching
-from holdfast.documents.operations import Requesting
+from holdfast.documents.add import DocumentAdder
+from holdfast.documents.bulk import BulkOperations
+from holdfast.documents.operations import DocumentOperations
 from holdfast.indexes.base import Found
-from holdfast.indexes.registry import Indexes
-from holdfast.search.search import Searching
+from holdfast.indexes.registry import IndexRegistry
+from holdfast.search.search import Searcher
 from tests.support.patience import PATIENCE_SECONDS
 
 if TYPE_CHECKING:
@@ -106,11 +106,11 @@ def install(rig: Rig, path: Path) -> OutsideIndex:
     """Add the index to a rig, by the door that plug-ins use."""
     index = OutsideIndex(path)
     library = rig.library
-    library.indexes = Indexes(library.indexes._tools, library.catalogue, more={index.kind: index})
-    library.adding = Adding(rig.store, library.catalogue, library.files, library.indexes)
-    library.requesting = Requesting(rig.store, library.adding)
-    library.matching = Matching(rig.store, library.requesting, library.removing)
-    library.searching = Searching(rig.store.database, library.indexes)
+    library.indexes = IndexRegistry(library.indexes._tools, library.catalog, more={index.kind: index})
+    library.adder = DocumentAdder(rig.store, library.catalog, library.file_records, library.indexes)
+    library.operations = DocumentOperations(rig.store, library.adder)
+    library.bulk_operations = BulkOperations(rig.store, library.operations, library.remover)
+    library.searcher = Searcher(rig.store.database, library.indexes)
     rig.indexers = library.indexers()
     rig.worker = rig.hire("worker")
     return index

@@ -7,7 +7,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from holdfast.indexes.questions.index import QuestionsIndex
-from holdfast.indexes.questions.pairs import VECTORS, WORDS
+from holdfast.indexes.questions.pairs import VECTORS_PREFIX, WORDS_PREFIX
 from holdfast.llm.offline import OfflineProvider
 from holdfast.llm.openai import Endpoint, OpenAIProvider
 from tests.support.rig import Rig
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 TEXT = re.compile(r"<text (\w+)>\n(.*)\n</text \1>", re.DOTALL)
 PART = re.compile(r"(The \w+) of part (\d+) (is [^.]*)\.")
-SHELVES = (WORDS, VECTORS)
+SHELVES = (WORDS_PREFIX, VECTORS_PREFIX)
 
 
 def sections(count: int, *, but: Mapping[int, str] | None = None, word: str = "krill") -> str:
@@ -70,13 +70,13 @@ class QuestionRig(Rig):
     def missing(self) -> dict[int, str]:
         """Read which chunks are missing, and why."""
         with self.store.database.reading() as tx:
-            rows = tx.plain("SELECT chunk_id, reason FROM library_missing")
+            rows = tx.run_sql("SELECT chunk_id, reason FROM library_missing")
         return {chunk: json.loads(reason)["code"] for chunk, reason in rows}
 
     def chunk(self, word: str) -> int:
         """Find the chunk that says a word."""
         with self.store.database.reading() as tx:
-            ((chunk,),) = [row[:1] for row in tx.plain("SELECT id, text FROM library_chunks") if word in row[1]]
+            ((chunk,),) = [row[:1] for row in tx.run_sql("SELECT id, text FROM library_chunks") if word in row[1]]
         found: int = chunk
         return found
 
@@ -87,7 +87,7 @@ class QuestionRig(Rig):
     def _shelved(self, table: str) -> int:
         with self.store.database.reading() as tx:
             if self.store.database.engine.dialect.name == "sqlite":
-                there = tx.plain("SELECT 1 FROM sqlite_master WHERE name = ?", [table])
+                there = tx.run_sql("SELECT 1 FROM sqlite_master WHERE name = ?", [table])
             else:
-                there = [row for row in tx.plain("SELECT to_regclass(%s)", [table]) if row[0]]
+                there = [row for row in tx.run_sql("SELECT to_regclass(%s)", [table]) if row[0]]
         return self.count(table) if there else 0

@@ -18,10 +18,10 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from holdfast.catalog.repository import Base
-    from holdfast.documents.add import Reply
+    from holdfast.documents.add import ItemReply
     from holdfast.engine.slot import Slot
     from holdfast.engine.store.base import Owner
-    from holdfast.llm.base import Unmetered
+    from holdfast.llm.base import UnmeteredProvider
     from holdfast.search.results import Hit
     from tests.support.clock import FakeClock
 
@@ -34,9 +34,9 @@ class Rig:
         url: str,
         folder: Path,
         clock: FakeClock,
-        provider: Unmetered | None = None,
+        provider: UnmeteredProvider | None = None,
         *,
-        speaker: Unmetered | None = None,
+        speaker: UnmeteredProvider | None = None,
         settings: Mapping[str, Any] | None = None,
         **base: Any,
     ) -> None:
@@ -46,7 +46,7 @@ class Rig:
         usual = {"home": str(folder.parent / "home"), "database": url, "data": str(folder)}
         numbers = Settings(**{**usual, **(settings or {})})
         self.library = Library(self.store, numbers, embedder=provider, speaker=speaker, clock=clock)
-        self.base: Base = self.library.catalogue.create_base("shelf", BaseSettings(**base))
+        self.base: Base = self.library.catalog.create_base("shelf", BaseSettings(**base))
         self.indexers = self.library.indexers()
         self.worker = self.hire("worker")
 
@@ -61,10 +61,10 @@ class Rig:
             chance=lambda: 0.5,
         )
 
-    def put(self, name: str, text: str | bytes, **more: Any) -> Reply:
+    def put(self, name: str, text: str | bytes, **more: Any) -> ItemReply:
         """Put in one document."""
         content = text.encode() if isinstance(text, str) else text
-        return self.library.adding.put(self.base, [Upload(name, content)], **more)[0]
+        return self.library.adder.put(self.base, [Upload(name, content)], **more)[0]
 
     def work(self, batch: int = 100) -> None:
         """Work until there is nothing to do now."""
@@ -77,16 +77,16 @@ class Rig:
         self.work()
         return self.owner(name)
 
-    def delete(self, *names: str) -> list[Reply]:
+    def delete(self, *names: str) -> list[ItemReply]:
         """Delete documents."""
-        return self.library.removing.delete(self.base, [self.library.items.find(self.base, name).id for name in names])
+        return self.library.remover.delete(self.base, [self.library.items.find(self.base, name).id for name in names])
 
-    def ask(self, name: str, operation: Operation) -> Reply:
+    def ask(self, name: str, operation: Operation) -> ItemReply:
         """Ask for something about a document that is there."""
         items = [self.library.items.find(self.base, name).id]
         if operation is Operation.REINDEX:
-            return self.library.requesting.reindex(self.base, items)[0]
-        return self.library.requesting.ask(self.base, items, operation)[0]
+            return self.library.operations.reindex(self.base, items)[0]
+        return self.library.operations.request_operation(self.base, items, operation)[0]
 
     def owner(self, name: str) -> Owner:
         """Read what is known of a document."""
@@ -100,19 +100,19 @@ class Rig:
 
     def find(self, query: str, kind: str = "fulltext", limit: int = 100) -> list[Hit]:
         """Ask one channel."""
-        return self.library.searching.channel(self.base, kind, query, limit)
+        return self.library.searcher.search_channel(self.base, kind, query, limit)
 
     def sweep(self) -> None:
         """Sweep until nothing is left to sweep."""
-        sweeper = self.library.indexes.sweeper()
-        while sweeper.sweep():
+        sweeper = self.library.indexes.garbage_collector()
+        while sweeper.collect():
             pass
 
     def count(self, table: str) -> int:
         """Count the rows of a table, of the slots or of the library."""
         name = f"library_{table}" if f"library_{table}" in metadata.tables else table
         with self.store.database.reading() as tx:
-            found: int = tx.plain(f"SELECT count(*) FROM {name}")[0][0]  # noqa: S608 - a test's own
+            found: int = tx.run_sql(f"SELECT count(*) FROM {name}")[0][0]  # noqa: S608 - a test's own
             return found
 
     def rows(self, kind: str) -> list[int]:

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Protocol
 from sqlalchemy import select, text
 
 from holdfast.catalog import tables as library_tables
-from holdfast.catalog.repository import item_of
-from holdfast.catalog.visibility import served
-from holdfast.documents.selection import Placed
+from holdfast.catalog.repository import item_from_row
+from holdfast.catalog.visibility import read_served_chunks
+from holdfast.documents.selection import ItemWithStatus
 from holdfast.engine.states import Status
 from tests.support.patience import PATIENCE_SECONDS
 from tests.support.processes import until
@@ -42,35 +42,35 @@ class Manifest:
         self._rig = rig
         with rig.store.database.reading() as tx:
             self.lists: dict[tuple[int, int], dict[int, int]] = defaultdict(dict)  # (owner, build) -> ordinal -> chunk
-            for owner, build, ordinal, chunk in tx.plain(
+            for owner, build, ordinal, chunk in tx.run_sql(
                 "SELECT owner_id, build, ordinal, chunk_id FROM library_lists"
             ):
                 assert ordinal not in self.lists[owner, build], "two chunks at one place of a list"
                 self.lists[owner, build][ordinal] = chunk
             self.builds = {
-                (one[0], one[1]): one[2] for one in tx.plain("SELECT owner_id, build, settled FROM library_builds")
+                (one[0], one[1]): one[2] for one in tx.run_sql("SELECT owner_id, build, settled FROM library_builds")
             }
-            self.chunks: dict[int, int] = dict(tx.plain("SELECT id, doomed FROM library_chunks"))
-            self.slots = tx.plain(
+            self.chunks: dict[int, int] = dict(tx.run_sql("SELECT id, doomed FROM library_chunks"))
+            self.slots = tx.run_sql(
                 "SELECT slots.id, slots.owner_id, owners.base, kind, state, built, source, missing, recipe "
                 "FROM slots JOIN owners ON owners.id = slots.owner_id "
                 "WHERE kind NOT IN ('cards', 'merging', 'rollout', 'source')"  # which list no chunks
             )
             self.missing: dict[int, set[int]] = defaultdict(set)
-            for slot, chunk in tx.plain("SELECT slot_id, chunk_id FROM library_missing"):
+            for slot, chunk in tx.run_sql("SELECT slot_id, chunk_id FROM library_missing"):
                 self.missing[slot].add(chunk)
-            self.uses = tx.plain("SELECT memo_id, chunk_id FROM library_memo_uses")
-            self.memos = {memo for (memo,) in tx.plain("SELECT id FROM library_memos")}
-            self.blobs = sorted(blob for (blob,) in tx.plain("SELECT blob FROM library_items WHERE blob IS NOT NULL"))
-            self.documents = {str(one) for (one,) in tx.plain("SELECT id FROM library_items WHERE blob IS NOT NULL")}
-            self.owners = {owner for (owner,) in tx.plain("SELECT owner FROM owners")}
-            self.recipes = tx.plain("SELECT base, kind, id FROM library_recipes WHERE kind <> 'content'")
+            self.uses = tx.run_sql("SELECT memo_id, chunk_id FROM library_memo_uses")
+            self.memos = {memo for (memo,) in tx.run_sql("SELECT id FROM library_memos")}
+            self.blobs = sorted(blob for (blob,) in tx.run_sql("SELECT blob FROM library_items WHERE blob IS NOT NULL"))
+            self.documents = {str(one) for (one,) in tx.run_sql("SELECT id FROM library_items WHERE blob IS NOT NULL")}
+            self.owners = {owner for (owner,) in tx.run_sql("SELECT owner FROM owners")}
+            self.recipes = tx.run_sql("SELECT base, kind, id FROM library_recipes WHERE kind <> 'content'")
 
     def rows(self, kind: str, recipe: int) -> list[int]:
         """Name the chunks that have a row in an index, scanned from its store."""
         found: list[int] = []
         base = next(base for base, _, one in self.recipes if one == recipe)
-        (known,) = [one for one in self._rig.library.catalogue.recipes(base, kind) if one.id == recipe]
+        (known,) = [one for one in self._rig.library.catalog.recipes(base, kind) if one.id == recipe]
         while more := self._rig.library.indexes[kind].scan(known, found[-1] if found else 0, 1_000):
             found += more
         assert found == sorted(set(found)), "a scan that goes back or names a chunk twice"
@@ -80,13 +80,15 @@ class Manifest:
 def audit_standings(rig: Stand) -> None:
     """At any time: lists show every item that is not deleted, and as its owners stand."""
     with rig.store.database.reading() as tx:
-        items = [item_of(row) for row in tx.run(select(library_tables.items))]
-        owners = {(base, owner): Status(one) for base, owner, one in tx.plain("SELECT base, owner, status FROM owners")}
-        listed = dict(tx.plain("SELECT item_id, status FROM library_standings"))
+        items = [item_from_row(row) for row in tx.run(select(library_tables.items))]
+        owners = {
+            (base, owner): Status(one) for base, owner, one in tx.run_sql("SELECT base, owner, status FROM owners")
+        }
+        listed = dict(tx.run_sql("SELECT item_id, status FROM library_standings"))
     for item in items:
         own = [owners.get((str(item.base), key)) for key in (item.key, item.source_key)]
         if not item.deleting:
-            wanted = None if item.container else Placed(item, *own).status
+            wanted = None if item.is_container else ItemWithStatus(item, *own).status
             assert listed.pop(item.id, "none") == wanted, f"item {item.id} is listed otherwise than it stands"
         elif item.id in listed:  # hidden, and its clean-up not asked for yet
             assert any(own), f"item {item.id} is listed and deleted"
@@ -109,7 +111,7 @@ def audit(rig: Stand) -> None:
         assert len(lacks) == missing, f"{kind} {owner} lacks {len(lacks)} chunks and says {missing}"
         assert lacks <= set(listed.values()), f"{kind} {owner} lacks what it does not list"
         with rig.store.database.reading() as tx:
-            shown = served(tx, base, kind, recipe, sorted(manifest.chunks))
+            shown = read_served_chunks(tx, base, kind, recipe, sorted(manifest.chunks))
         whole = set(listed.values()) - lacks
         assert {one for one in shown if one in set(listed.values())} == whole, f"{kind} {owner} shows something else"
         assert whole <= set(manifest.rows(kind, recipe)), f"{kind} {owner} has no row for what it shows"

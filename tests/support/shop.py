@@ -10,7 +10,7 @@ from sqlalchemy import text
 
 from holdfast.engine.states import SlotState
 from holdfast.settings import Settings
-from holdfast.wiring import open_bell, open_settings
+from holdfast.wiring import open_configured_store, open_work_notifier
 from tests.support.building import WHOLE, make_rows_table, visible
 from tests.support.processes import Program
 from tests.support.stores import DOCUMENT, request
@@ -36,8 +36,8 @@ class Shop:
         self.folder = folder
         self.name = url.partition(":")[0].partition("+")[0]
         self._url = url
-        self._bell = open_bell(url)
-        self.store = open_settings(Settings(database=url), self._bell)
+        self._bell = open_work_notifier(url)
+        self.store = open_configured_store(Settings(database=url), self._bell)
         make_rows_table(self.store)
 
     def close(self) -> None:
@@ -62,7 +62,7 @@ class Shop:
 
     def events(self, kind: str) -> list[dict[str, Any]]:
         return [
-            {**one.event.facts, "owner": one.event.owner, "kind": one.event.kind, "fence": one.event.fence}
+            {**one.event.parsed_data, "owner": one.event.owner, "kind": one.event.kind, "fence": one.event.fence}
             for one in self.store.events(limit=100_000)
             if one.event.type == kind
         ]

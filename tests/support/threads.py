@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from holdfast.engine.schedulers.base import Crew
+    from holdfast.engine.schedulers.base import Worker
     from holdfast.engine.slot import Ring
 
 
@@ -22,9 +22,9 @@ class ThreadScheduler:
         self._room = workers * rings_per_worker
         self._rings: queue.SimpleQueue[Ring | None] = queue.SimpleQueue()
         self._threads: list[threading.Thread] = []
-        self._crew: Crew | None = None
+        self._crew: Worker | None = None
 
-    def start(self, crew: Crew) -> None:
+    def start(self, crew: Worker) -> None:
         self._crew = crew
         self._rings = queue.SimpleQueue()
         self._threads = [threading.Thread(target=self._answer, args=(crew,)) for _ in range(self._workers)]
@@ -48,7 +48,7 @@ class ThreadScheduler:
             thread.join()
         self._threads = []
 
-    def _answer(self, crew: Crew) -> None:
+    def _answer(self, crew: Worker) -> None:
         while (ring := self._rings.get()) is not None:
             if self._crew is crew:
                 crew.run(ring)

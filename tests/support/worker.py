@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from holdfast.engine.loop import Loop
 from holdfast.engine.reconciler import Reconciler
 from holdfast.engine.schedulers.inline import InlineScheduler
-from holdfast.engine.worker import LocalCrew
+from holdfast.engine.worker import LocalWorker
 from holdfast.settings import Settings
 from holdfast.wiring import open_scheduler
 from tests.support.building import Fault, Workshop, note
@@ -26,13 +26,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
-def answer_rings(crew: LocalCrew, settings: Settings) -> None:
+def answer_rings(crew: LocalWorker, settings: Settings) -> None:
     parts = crew.parts
     carrying = InlineScheduler()
     carrying.start(crew)
-    reconciler = Reconciler(parts.store, carrying, tuple(parts.indexers), parts.rules, reach=parts.reach)
-    listener = parts.bell.listen()
-    tending = Loop("reconciler", reconciler.tend, listener, settings.period)
+    reconciler = Reconciler(parts.store, carrying, tuple(parts.indexers), parts.rules, reach=parts.failpoint)
+    listener = parts.notifier.listen()
+    tending = Loop("reconciler", reconciler.reconcile, listener, settings.period)
 
     def stop() -> None:
         tending.stop()
@@ -45,7 +45,7 @@ def answer_rings(crew: LocalCrew, settings: Settings) -> None:
     crew.close()
 
 
-def serve(crew: LocalCrew, settings: Settings, folder: Path) -> None:
+def serve(crew: LocalWorker, settings: Settings, folder: Path) -> None:
     carrying = open_scheduler(settings)
     told = threading.Event()
     when_told(told.set)
@@ -64,13 +64,13 @@ def main() -> None:
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(process)d %(threadName)s %(message)s")
     mode, folder, shown = sys.argv[1], Path(sys.argv[2]), sys.argv[3]
     settings = Settings.from_environment()
-    crew = LocalCrew(
+    crew = LocalWorker(
         Workshop(settings=settings, folder=folder, faults=tuple(Fault(**one) for one in json.loads(shown)))
     )
     if mode == "serves":
         serve(crew, settings, folder)
         return
-    crew.parts.reach("start")
+    crew.parts.failpoint("start")
     if mode == "rings":
         answer_rings(crew, settings)
     else:

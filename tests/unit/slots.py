@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from holdfast.clock import Moment, micros
 from holdfast.engine.rules import Rules
 from holdfast.engine.slot import Fault, JobId, OwnerId, Progress, Slot, SlotId, SlotKey
-from holdfast.engine.states import ACTIVE, SlotState
+from holdfast.engine.states import ACTIVE_STATES, SlotState
 
 NOW = Moment(1_800_000_000_000_000)
 RULES = Rules()
@@ -80,7 +80,9 @@ def any_slot(draw: st.DrawFn, kinds: tuple[str, ...] = ("cards",)) -> Slot:
     moments = st.integers(-8 * 3600, 8 * 3600).map(lambda seconds: later(seconds=seconds))
     past = st.integers(0, 8 * 3600).map(lambda seconds: ago(seconds=seconds))
     state = draw(st.sampled_from(sorted(SlotState)))
-    held = state is SlotState.RUNNING or (state in ACTIVE and state is not SlotState.WAITING and draw(st.booleans()))
+    held = state is SlotState.RUNNING or (
+        state in ACTIVE_STATES and state is not SlotState.WAITING and draw(st.booleans())
+    )
     timed = state in (SlotState.RUNNING, SlotState.WAITING, SlotState.DELETING)
     # Claimed in this generation: always when running or waiting, never before a first claim.
     claimed = state in (SlotState.RUNNING, SlotState.WAITING) or draw(st.booleans())

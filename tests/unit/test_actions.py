@@ -6,10 +6,10 @@ import re
 from pathlib import Path
 from typing import get_args
 
-from holdfast.api.documents import Act
-from holdfast.documents.operations import SWEEPING, Action
+from holdfast.api.documents import ActionName
+from holdfast.documents.operations import SUBTREE_ACTIONS, Action
 from holdfast.engine.states import Operation
-from holdfast.service.documents import OneByOne
+from holdfast.service.documents import SingleDocumentOperations
 
 PAGE = Path(__file__).parents[2] / "src" / "holdfast" / "web" / "static" / "js" / "actions.js"
 OF_THE_PAGE = {"view", "download", "rescan"}  # it opens, downloads, and refreshes containers under another name
@@ -26,14 +26,14 @@ def test_the_page_has_a_button_for_every_action_but_force() -> None:
 
 
 def test_the_api_takes_its_choices_from_the_same_list() -> None:
-    assert get_args(Act) == tuple(map(str, Action))
+    assert get_args(ActionName) == tuple(map(str, Action))
 
 
 def test_the_library_has_a_call_for_every_action_but_force() -> None:
-    calls = {name for name in vars(OneByOne) if not name.startswith("_")} - {"many"}
+    calls = {name for name in vars(SingleDocumentOperations) if not name.startswith("_")} - {"many"}
     assert calls == {str(one) for one in Action} - LIBRARY_ONLY
 
 
 def test_every_action_is_an_operation_of_the_engine_but_the_look_at_a_source() -> None:
     assert {str(one) for one in Action} - {str(one) for one in Operation} == {str(Action.REFRESH)}
-    assert set(Action) >= SWEEPING
+    assert set(Action) >= SUBTREE_ACTIONS

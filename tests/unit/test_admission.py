@@ -11,19 +11,19 @@ import pytest
 
 from holdfast.clock import Moment, micros
 from holdfast.engine.admission import (
-    ADMISSION,
-    CREATES,
+    ADMISSION_RULES,
+    CREATE_OPERATIONS,
     QUOTA_EXHAUSTED,
-    Answer,
+    AdmissionResult,
     Request,
     Situation,
     Verdict,
-    admit,
+    classify_situation,
+    find_rule,
     may_be_overtaken,
-    situation_of,
     stalled,
 )
-from holdfast.engine.dependencies import Scope, SlotSpec
+from holdfast.engine.dependencies import SlotScope, SlotSpec
 from holdfast.engine.rules import Rules
 from holdfast.engine.slot import JobId, Slot, SlotId
 from holdfast.engine.states import Operation, SlotState, Status
@@ -39,70 +39,70 @@ PAIRS = [
 ]
 
 # docs/lifecycle.md, "Admission", written a second time, pair by pair.
-TABLE: dict[tuple[Operation, Situation], tuple[Verdict, str, Scope]] = {
+TABLE: dict[tuple[Operation, Situation], tuple[Verdict, str, SlotScope]] = {
     # index | not_indexed, failed, degraded, cancelled -> new generation for what lacks something
-    (O.INDEX, S.LACKING): (V.ACCEPTED, "not_complete", Scope.LACKING),
-    (O.RETRY, S.LACKING): (V.ACCEPTED, "not_complete", Scope.LACKING),
+    (O.INDEX, S.INCOMPLETE): (V.ACCEPTED, "not_complete", SlotScope.INCOMPLETE),
+    (O.RETRY, S.INCOMPLETE): (V.ACCEPTED, "not_complete", SlotScope.INCOMPLETE),
     # index | queued, indexing -> no new work
-    (O.INDEX, S.ACTIVE): (V.JOINED, "already_in_progress", Scope.NONE),
-    (O.RETRY, S.ACTIVE): (V.JOINED, "already_in_progress", Scope.NONE),
-    (O.FORCE, S.ACTIVE): (V.JOINED, "already_in_progress", Scope.NONE),
+    (O.INDEX, S.ACTIVE): (V.JOINED, "already_in_progress", SlotScope.NONE),
+    (O.RETRY, S.ACTIVE): (V.JOINED, "already_in_progress", SlotScope.NONE),
+    (O.FORCE, S.ACTIVE): (V.JOINED, "already_in_progress", SlotScope.NONE),
     # index | stuck -> accepted
-    (O.INDEX, S.STUCK): (V.ACCEPTED, "stuck", Scope.LACKING),
-    (O.RETRY, S.STUCK): (V.ACCEPTED, "stuck", Scope.LACKING),
-    (O.FORCE, S.STUCK): (V.ACCEPTED, "forced", Scope.ALL),
+    (O.INDEX, S.STUCK): (V.ACCEPTED, "stuck", SlotScope.INCOMPLETE),
+    (O.RETRY, S.STUCK): (V.ACCEPTED, "stuck", SlotScope.INCOMPLETE),
+    (O.FORCE, S.STUCK): (V.ACCEPTED, "forced", SlotScope.ALL),
     # index | success -> skipped, force makes a new generation
-    (O.INDEX, S.COMPLETE): (V.SKIPPED, "already_indexed", Scope.NONE),
-    (O.RETRY, S.COMPLETE): (V.SKIPPED, "already_indexed", Scope.NONE),
-    (O.FORCE, S.COMPLETE): (V.ACCEPTED, "forced", Scope.ALL),
-    (O.FORCE, S.LACKING): (V.ACCEPTED, "forced", Scope.ALL),
+    (O.INDEX, S.COMPLETE): (V.SKIPPED, "already_indexed", SlotScope.NONE),
+    (O.RETRY, S.COMPLETE): (V.SKIPPED, "already_indexed", SlotScope.NONE),
+    (O.FORCE, S.COMPLETE): (V.ACCEPTED, "forced", SlotScope.ALL),
+    (O.FORCE, S.INCOMPLETE): (V.ACCEPTED, "forced", SlotScope.ALL),
     # content changed | anything but deleting -> new generation
-    (O.CHANGE, S.ACTIVE): (V.ACCEPTED, "content_changed", Scope.ALL),
-    (O.CHANGE, S.STUCK): (V.ACCEPTED, "content_changed", Scope.ALL),
-    (O.CHANGE, S.COMPLETE): (V.ACCEPTED, "content_changed", Scope.ALL),
-    (O.CHANGE, S.LACKING): (V.ACCEPTED, "content_changed", Scope.ALL),
+    (O.CHANGE, S.ACTIVE): (V.ACCEPTED, "content_changed", SlotScope.ALL),
+    (O.CHANGE, S.STUCK): (V.ACCEPTED, "content_changed", SlotScope.ALL),
+    (O.CHANGE, S.COMPLETE): (V.ACCEPTED, "content_changed", SlotScope.ALL),
+    (O.CHANGE, S.INCOMPLETE): (V.ACCEPTED, "content_changed", SlotScope.ALL),
     # same content | any -> joined or skipped
-    (O.CHANGE, S.SAME_ACTIVE): (V.JOINED, "same_content", Scope.NONE),
-    (O.CHANGE, S.SAME_RESTING): (V.SKIPPED, "same_content", Scope.NONE),
+    (O.CHANGE, S.SAME_ACTIVE): (V.JOINED, "same_content", SlotScope.NONE),
+    (O.CHANGE, S.SAME_RESTING): (V.SKIPPED, "same_content", SlotScope.NONE),
     # reindex by a user | not terminal -> rejected
-    (O.REINDEX, S.ACTIVE): (V.REJECTED, "not_terminal", Scope.NONE),
-    (O.REINDEX, S.STUCK): (V.REJECTED, "not_terminal", Scope.NONE),
-    (O.REINDEX, S.COMPLETE): (V.ACCEPTED, "reindex", Scope.ALL),
-    (O.REINDEX, S.LACKING): (V.ACCEPTED, "reindex", Scope.ALL),
+    (O.REINDEX, S.ACTIVE): (V.REJECTED, "not_terminal", SlotScope.NONE),
+    (O.REINDEX, S.STUCK): (V.REJECTED, "not_terminal", SlotScope.NONE),
+    (O.REINDEX, S.COMPLETE): (V.ACCEPTED, "reindex", SlotScope.ALL),
+    (O.REINDEX, S.INCOMPLETE): (V.ACCEPTED, "reindex", SlotScope.ALL),
     # some of it again, or away: only from rest
-    (O.RENEW, S.ACTIVE): (V.REJECTED, "not_terminal", Scope.NONE),
-    (O.RENEW, S.STUCK): (V.REJECTED, "not_terminal", Scope.NONE),
-    (O.RENEW, S.COMPLETE): (V.ACCEPTED, "renew", Scope.NAMED),
-    (O.RENEW, S.LACKING): (V.ACCEPTED, "renew", Scope.NAMED),
-    (O.DROP, S.ACTIVE): (V.REJECTED, "not_terminal", Scope.NONE),
-    (O.DROP, S.STUCK): (V.REJECTED, "not_terminal", Scope.NONE),
-    (O.DROP, S.COMPLETE): (V.SKIPPED, "nothing_to_drop", Scope.NONE),
-    (O.DROP, S.LACKING): (V.ACCEPTED, "drop", Scope.NAMED),
+    (O.RENEW, S.ACTIVE): (V.REJECTED, "not_terminal", SlotScope.NONE),
+    (O.RENEW, S.STUCK): (V.REJECTED, "not_terminal", SlotScope.NONE),
+    (O.RENEW, S.COMPLETE): (V.ACCEPTED, "renew", SlotScope.NAMED),
+    (O.RENEW, S.INCOMPLETE): (V.ACCEPTED, "renew", SlotScope.NAMED),
+    (O.DROP, S.ACTIVE): (V.REJECTED, "not_terminal", SlotScope.NONE),
+    (O.DROP, S.STUCK): (V.REJECTED, "not_terminal", SlotScope.NONE),
+    (O.DROP, S.COMPLETE): (V.SKIPPED, "nothing_to_drop", SlotScope.NONE),
+    (O.DROP, S.INCOMPLETE): (V.ACCEPTED, "drop", SlotScope.NAMED),
     # delete | always -> accepted
-    (O.DELETE, S.ACTIVE): (V.ACCEPTED, "delete", Scope.ALL),
-    (O.DELETE, S.STUCK): (V.ACCEPTED, "delete", Scope.ALL),
-    (O.DELETE, S.COMPLETE): (V.ACCEPTED, "delete", Scope.ALL),
-    (O.DELETE, S.LACKING): (V.ACCEPTED, "delete", Scope.ALL),
-    (O.DELETE, S.DELETING): (V.JOINED, "already_deleting", Scope.NONE),
+    (O.DELETE, S.ACTIVE): (V.ACCEPTED, "delete", SlotScope.ALL),
+    (O.DELETE, S.STUCK): (V.ACCEPTED, "delete", SlotScope.ALL),
+    (O.DELETE, S.COMPLETE): (V.ACCEPTED, "delete", SlotScope.ALL),
+    (O.DELETE, S.INCOMPLETE): (V.ACCEPTED, "delete", SlotScope.ALL),
+    (O.DELETE, S.DELETING): (V.JOINED, "already_deleting", SlotScope.NONE),
     # cancel | active -> ends the job
-    (O.CANCEL, S.ACTIVE): (V.ACCEPTED, "cancel", Scope.NONE),
-    (O.CANCEL, S.STUCK): (V.ACCEPTED, "cancel", Scope.NONE),
-    (O.CANCEL, S.COMPLETE): (V.SKIPPED, "nothing_active", Scope.NONE),
-    (O.CANCEL, S.LACKING): (V.SKIPPED, "nothing_active", Scope.NONE),
-    (O.DELETE, S.HELD_UP): (V.JOINED, "already_deleting", Scope.NONE),
+    (O.CANCEL, S.ACTIVE): (V.ACCEPTED, "cancel", SlotScope.NONE),
+    (O.CANCEL, S.STUCK): (V.ACCEPTED, "cancel", SlotScope.NONE),
+    (O.CANCEL, S.COMPLETE): (V.SKIPPED, "nothing_active", SlotScope.NONE),
+    (O.CANCEL, S.INCOMPLETE): (V.SKIPPED, "nothing_active", SlotScope.NONE),
+    (O.DELETE, S.CLEANUP_FAILED): (V.JOINED, "already_deleting", SlotScope.NONE),
     # a clean-up that failed is tried again, one that is under way is joined
-    (O.RETRY, S.DELETING): (V.JOINED, "already_deleting", Scope.NONE),
-    (O.RETRY, S.HELD_UP): (V.ACCEPTED, "clean_up_again", Scope.ALL),
+    (O.RETRY, S.DELETING): (V.JOINED, "already_deleting", SlotScope.NONE),
+    (O.RETRY, S.CLEANUP_FAILED): (V.ACCEPTED, "clean_up_again", SlotScope.ALL),
     # delete always wins, and an owner that never was has nothing to offer
     **{
-        (operation, going): (V.REJECTED, "being_deleted", Scope.NONE)
+        (operation, going): (V.REJECTED, "being_deleted", SlotScope.NONE)
         for operation in O
-        for going in (S.DELETING, S.HELD_UP)
+        for going in (S.DELETING, S.CLEANUP_FAILED)
         if operation not in (O.DELETE, O.RETRY)
     },
-    **{(operation, S.UNKNOWN): (V.REJECTED, "unknown_owner", Scope.NONE) for operation in O},
+    **{(operation, S.UNKNOWN): (V.REJECTED, "unknown_owner", SlotScope.NONE) for operation in O},
     # whoever names a job means that job and no other
-    **{(operation, S.ENDED): (V.SKIPPED, "nothing_active", Scope.NONE) for operation in O},
+    **{(operation, S.JOB_ENDED): (V.SKIPPED, "nothing_active", SlotScope.NONE) for operation in O},
 }
 
 
@@ -110,23 +110,23 @@ TABLE: dict[tuple[Operation, Situation], tuple[Verdict, str, Scope]] = {
 def test_each_pair_of_operation_and_situation_matches_exactly_one_row(
     operation: Operation, situation: Situation
 ) -> None:
-    rows = [row for row in ADMISSION if operation in row.operations and situation in row.situations]
+    rows = [row for row in ADMISSION_RULES if operation in row.operations and situation in row.situations]
     assert len(rows) == 1
 
 
 @pytest.mark.parametrize(("operation", "situation"), PAIRS)
 def test_each_pair_is_answered_as_the_design_says(operation: Operation, situation: Situation) -> None:
-    row = admit(operation, situation)
+    row = find_rule(operation, situation)
     assert (row.verdict, row.reason, row.scope) == TABLE[operation, situation]
 
 
-@pytest.mark.parametrize("row", ADMISSION, ids=lambda row: row.reason)
+@pytest.mark.parametrize("row", ADMISSION_RULES, ids=lambda row: row.reason)
 def test_work_is_made_by_accepted_rows_only(row: Any) -> None:
-    assert row.scope is Scope.NONE or row.verdict is V.ACCEPTED
+    assert row.scope is SlotScope.NONE or row.verdict is V.ACCEPTED
 
 
 def test_only_an_accepted_answer_says_so() -> None:
-    answers = {verdict: Answer(verdict=verdict, reason="", status=Status.QUEUED) for verdict in V}
+    answers = {verdict: AdmissionResult(verdict=verdict, reason="", status=Status.QUEUED) for verdict in V}
     assert [verdict for verdict in V if answers[verdict].accepted] == [V.ACCEPTED]
 
 
@@ -167,14 +167,14 @@ def standings() -> list[Standing]:
     stopped = make_slot(St.CANCELLED, wanted=2, built=1)
     cases = [
         *[Standing(f"nothing is known, {o}", o, S.UNKNOWN) for o in O],
-        *[Standing(f"{o} makes no owner", o, S.UNKNOWN, asked=CARDS) for o in O if o not in CREATES],
-        *[Standing(f"{o} may make an owner", o, S.LACKING, asked=CARDS) for o in (O.INDEX, O.FORCE, O.CHANGE)],
+        *[Standing(f"{o} makes no owner", o, S.UNKNOWN, asked=CARDS) for o in O if o not in CREATE_OPERATIONS],
+        *[Standing(f"{o} may make an owner", o, S.INCOMPLETE, asked=CARDS) for o in (O.INDEX, O.FORCE, O.CHANGE)],
         *[Standing(f"deleting, {o}", o, S.DELETING, (make_slot(St.DELETING),), CARDS) for o in O],
-        *[Standing(f"a clean-up that waits, {o}", o, S.HELD_UP, (HELD_UP,), CARDS) for o in O],
+        *[Standing(f"a clean-up that waits, {o}", o, S.CLEANUP_FAILED, (HELD_UP,), CARDS) for o in O],
         Standing("a clean-up that is due at this moment", O.RETRY, S.DELETING, (DUE,)),
         Standing("a clean-up under a live lease", O.RETRY, S.DELETING, (CLEANING,)),
-        Standing("a clean-up whose lease has ended", O.RETRY, S.HELD_UP, (LOST,)),
-        Standing("one of two clean-ups waits", O.RETRY, S.HELD_UP, (DUE, HELD_UP)),
+        Standing("a clean-up whose lease has ended", O.RETRY, S.CLEANUP_FAILED, (LOST,)),
+        Standing("one of two clean-ups waits", O.RETRY, S.CLEANUP_FAILED, (DUE, HELD_UP)),
         Standing("one of two clean-ups waits, the other is at work", O.RETRY, S.DELETING, (HELD_UP, CLEANING)),
         *[
             Standing(f"{state}, {o}", o, S.ACTIVE, (make_slot(state),))
@@ -182,25 +182,30 @@ def standings() -> list[Standing]:
             for o in O
         ],
         *[
-            Standing(f"{state}, {o}", o, S.LACKING, (make_slot(state),))
+            Standing(f"{state}, {o}", o, S.INCOMPLETE, (make_slot(state),))
             for state in (St.FAILED, St.CANCELLED)
             for o in O
             if o is not O.DROP
         ],
         *[
-            Standing(f"served, and a newer version was cancelled, {o}, {bool(asked)}", o, S.LACKING, (stopped,), asked)
+            Standing(
+                f"served, and a newer version was cancelled, {o}, {bool(asked)}", o, S.INCOMPLETE, (stopped,), asked
+            )
             for asked in ((), CARDS)
             for o in O
             if o is not O.DROP
         ],
         *[Standing(f"ready, {o}", o, S.COMPLETE, (ready,), CARDS) for o in O],
-        *[Standing(f"{state} and dropped", O.DROP, S.LACKING, (make_slot(state),), kinds=("cards",)) for state in REST],
+        *[
+            Standing(f"{state} and dropped", O.DROP, S.INCOMPLETE, (make_slot(state),), kinds=("cards",))
+            for state in REST
+        ],
         Standing("what is dropped is not there", O.DROP, S.COMPLETE, (ready,), kinds=("graph",)),
         Standing("what is dropped is needed", O.DROP, S.COMPLETE, (ready, ABOVE), kinds=("cards",)),
-        Standing("what is dropped and what needs it", O.DROP, S.LACKING, (ready, ABOVE), kinds=("cards", "graph")),
+        Standing("what is dropped and what needs it", O.DROP, S.INCOMPLETE, (ready, ABOVE), kinds=("cards", "graph")),
         Standing("dropped twice", O.DROP, S.COMPLETE, (ready, GOING), kinds=("graph",)),
         Standing("dropped, and the rest is ready", O.INDEX, S.COMPLETE, (ready, GOING), CARDS),
-        Standing("dropped, and the rest lacks something", O.INDEX, S.LACKING, (lacking, GOING), CARDS),
+        Standing("dropped, and the rest lacks something", O.INDEX, S.INCOMPLETE, (lacking, GOING), CARDS),
         Standing("dropped, and the rest is at work", O.INDEX, S.ACTIVE, (make_slot(), GOING), CARDS),
         Standing("asked for while it is dropped", O.INDEX, S.COMPLETE, (ready, GOING), (*CARDS, SlotSpec("graph"))),
         Standing(
@@ -215,8 +220,8 @@ def standings() -> list[Standing]:
         ),
         Standing("another is renewed while one is dropped", O.RENEW, S.COMPLETE, (ready, GOING), CARDS, kinds=KINDS),
         Standing("ready without naming slots", O.INDEX, S.COMPLETE, (ready,)),
-        Standing("ready but chunks are missing", O.INDEX, S.LACKING, (lacking,), CARDS),
-        Standing("ready but another kind is asked for", O.INDEX, S.LACKING, (ready,), (*CARDS, SlotSpec("graph"))),
+        Standing("ready but chunks are missing", O.INDEX, S.INCOMPLETE, (lacking,), CARDS),
+        Standing("ready but another kind is asked for", O.INDEX, S.INCOMPLETE, (ready,), (*CARDS, SlotSpec("graph"))),
         Standing(
             "ready and fewer kinds are asked for", O.INDEX, S.COMPLETE, (ready, make_slot(St.READY, "graph")), CARDS
         ),
@@ -231,15 +236,15 @@ def standings() -> list[Standing]:
             for state in (St.BLOCKED, St.QUEUED, St.RUNNING, St.WAITING)
         ],
         *[
-            Standing(f"{state} under another job", O.CANCEL, S.ENDED, (make_slot(state),), job=JobId("old"))
+            Standing(f"{state} under another job", O.CANCEL, S.JOB_ENDED, (make_slot(state),), job=JobId("old"))
             for state in St
         ],
         *[
-            Standing(f"{state} and the job named is over", O.CANCEL, S.ENDED, (make_slot(state),), job=JobId("job"))
+            Standing(f"{state} and the job named is over", O.CANCEL, S.JOB_ENDED, (make_slot(state),), job=JobId("job"))
             for state in (St.READY, St.FAILED, St.CANCELLED)
         ],
         Standing("a delete is named", O.CANCEL, S.DELETING, (make_slot(St.DELETING),), job=JobId("job")),
-        Standing("a job of an owner that is gone", O.CANCEL, S.ENDED, job=JobId("job")),
+        Standing("a job of an owner that is gone", O.CANCEL, S.JOB_ENDED, job=JobId("job")),
         Standing("same content, active", O.CHANGE, S.SAME_ACTIVE, (make_slot(),), fingerprint="a", known="a"),
         Standing("same content, stuck", O.CHANGE, S.SAME_ACTIVE, (STALLED,), fingerprint="a", known="a"),
         Standing("same content, ready", O.CHANGE, S.SAME_RESTING, (ready,), fingerprint="a", known="a"),
@@ -250,7 +255,7 @@ def standings() -> list[Standing]:
         Standing("other content, ready", O.CHANGE, S.COMPLETE, (ready,), fingerprint="b", known="a"),
         Standing("content without a hash is never the same", O.CHANGE, S.COMPLETE, (ready,)),
         Standing("a hash that was not known before", O.CHANGE, S.COMPLETE, (ready,), fingerprint="a"),
-        Standing("a new owner with a hash", O.CHANGE, S.LACKING, asked=CARDS, fingerprint="a"),
+        Standing("a new owner with a hash", O.CHANGE, S.INCOMPLETE, asked=CARDS, fingerprint="a"),
         *[
             Standing(f"only a change compares content, {o}", o, S.COMPLETE, (ready,), CARDS, fingerprint="a", known="a")
             for o in O
@@ -272,7 +277,7 @@ def test_how_an_owner_stands(case: Standing) -> None:
         fingerprint=case.fingerprint,
         job=case.job,
     )
-    situation = situation_of(
+    situation = classify_situation(
         request,
         case.slots,
         fingerprint=case.known,
@@ -292,18 +297,18 @@ def test_every_owner_gets_an_answer(operation: Operation) -> None:
     for states in product(St, repeat=2):
         slots = [make_slot(state, f"kind{n}", id=SlotId(n)) for n, state in enumerate(states)]
         for known in ("a", "b"):
-            situation = situation_of(request, slots, fingerprint=known, now=NOW, rules=RULES, overtaken=False)
-            assert admit(operation, situation).verdict is TABLE[operation, situation][0]
+            situation = classify_situation(request, slots, fingerprint=known, now=NOW, rules=RULES, overtaken=False)
+            assert find_rule(operation, situation).verdict is TABLE[operation, situation][0]
             seen.add(situation)
     same = {S.SAME_ACTIVE, S.SAME_RESTING} if operation is O.CHANGE else set()
     # A kind that the owner does not have is asked for, so that no owner is complete.
     gone = {S.COMPLETE} if operation is O.DROP else set()  # what it names may be going already
-    assert seen == {S.ACTIVE, S.LACKING, S.DELETING} | same | gone
+    assert seen == {S.ACTIVE, S.INCOMPLETE, S.DELETING} | same | gone
 
 
 # ---------------------------------------------------------------- stuck
 
-QUICK = Rules(stall=timedelta(seconds=5), overtaken=timedelta(seconds=3))
+QUICK = Rules(stall=timedelta(seconds=5), overtaken_after=timedelta(seconds=3))
 
 
 @pytest.mark.parametrize("state", St)
@@ -343,4 +348,4 @@ def test_the_time_in_which_a_slot_was_held_back_does_not_count() -> None:
 
 def test_a_quota_refuses_builds_and_nothing_else() -> None:
     assert QUOTA_EXHAUSTED.operations == frozenset(O) - {O.CANCEL, O.DROP, O.DELETE}
-    assert (QUOTA_EXHAUSTED.verdict, QUOTA_EXHAUSTED.scope) == (V.REJECTED, Scope.NONE)
+    assert (QUOTA_EXHAUSTED.verdict, QUOTA_EXHAUSTED.scope) == (V.REJECTED, SlotScope.NONE)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.content.readers.articles import main_part
+from holdfast.content.readers.articles import extract_main_part
 
 TEXT = "The anchor holds the ship while the storm lasts, and the crew sleeps below the deck. " * 4
 OTHER = "Far out at sea another ship has lost its anchor and drifts with wind and current until the morning comes."
@@ -30,7 +30,7 @@ MENU = "".join(f"<li><a href='/{word}'>{word} page</a></li>" for word in ("Home"
     ],
 )
 def test_menus_and_footers_go(page: str) -> None:
-    part = main_part(f"<html><body>{page}</body></html>")
+    part = extract_main_part(f"<html><body>{page}</body></html>")
     assert TEXT.strip() in part
     assert "Shop" not in part
     assert "Imprint" not in part
@@ -38,17 +38,17 @@ def test_menus_and_footers_go(page: str) -> None:
 
 def test_the_heading_above_the_main_part_stays() -> None:
     page = f"<header><h1>On <em>anchors</em></h1><ul>{MENU}</ul></header><main><p>{TEXT}</p></main>"
-    assert main_part(page).startswith("<h1>On <em>anchors</em></h1>")
-    assert "Shop" not in main_part(page)
+    assert extract_main_part(page).startswith("<h1>On <em>anchors</em></h1>")
+    assert "Shop" not in extract_main_part(page)
 
 
 def test_of_many_articles_all_stay() -> None:
-    part = main_part("".join(f"<article><p>Number {count}. {TEXT}</p></article>" for count in range(3)))
+    part = extract_main_part("".join(f"<article><p>Number {count}. {TEXT}</p></article>" for count in range(3)))
     assert all(f"Number {count}" in part for count in range(3))
 
 
 def test_a_list_of_links_in_the_main_part_stays() -> None:
-    assert "Shop" in main_part(f"<main><p>{TEXT}</p><ul>{MENU}</ul></main>")
+    assert "Shop" in extract_main_part(f"<main><p>{TEXT}</p><ul>{MENU}</ul></main>")
 
 
 @pytest.mark.parametrize(
@@ -62,7 +62,7 @@ def test_a_list_of_links_in_the_main_part_stays() -> None:
     ],
 )
 def test_a_name_alone_takes_no_text_away(page: str) -> None:
-    assert TEXT.strip() in main_part(page)
+    assert TEXT.strip() in extract_main_part(page)
 
 
 @pytest.mark.parametrize(
@@ -74,16 +74,16 @@ def test_a_name_alone_takes_no_text_away(page: str) -> None:
     ],
 )
 def test_much_text_stays_beside_other_text(page: str) -> None:
-    assert TEXT.strip() in main_part(page)
+    assert TEXT.strip() in extract_main_part(page)
 
 
 @pytest.mark.parametrize("page", ["", "words", f"<ul>{MENU}</ul>", f"<nav><p>{TEXT}</p></nav>", "<p>Short.</p>"])
 def test_a_page_that_would_lose_its_words_is_kept_whole(page: str) -> None:
-    assert main_part(page) == page
+    assert extract_main_part(page) == page
 
 
 def test_characters_that_mean_something_are_written_safely() -> None:
-    part = main_part(f"<main><p>{TEXT} 1 &lt; 2 &amp; 3 <a href='?a=1&amp;b=\"2\"'>x</a></p></main>")
+    part = extract_main_part(f"<main><p>{TEXT} 1 &lt; 2 &amp; 3 <a href='?a=1&amp;b=\"2\"'>x</a></p></main>")
     assert "1 &lt; 2 &amp; 3" in part
     assert 'href="?a=1&amp;b=&quot;2&quot;"' in part
 
@@ -99,14 +99,14 @@ def test_characters_that_mean_something_are_written_safely() -> None:
     ],
 )
 def test_tags_are_read_as_pages_write_them(page: str) -> None:
-    part = main_part(page)
+    part = extract_main_part(page)
     assert TEXT.strip() in part
     assert "Shop" not in part
 
 
 def test_deep_nesting_does_no_harm() -> None:
     page = "<div>" * 50_000 + f"<p>{TEXT}</p>"
-    assert TEXT.strip() in main_part(page)
+    assert TEXT.strip() in extract_main_part(page)
 
 
 @pytest.mark.parametrize(
@@ -132,7 +132,7 @@ def test_deep_nesting_does_no_harm() -> None:
 )
 def test_a_page_made_to_keep_us_busy_does_not(piece: str) -> None:
     began = time.process_time()
-    main_part(piece * 10_000)
+    extract_main_part(piece * 10_000)
     assert time.process_time() - began < 30
 
 
@@ -148,7 +148,7 @@ def test_a_page_made_to_keep_us_busy_does_not(piece: str) -> None:
 def test_a_hostile_page_is_read_in_memory_of_its_own_size(page: str) -> None:
     tracemalloc.start()
     try:
-        part = main_part(page)
+        part = extract_main_part(page)
         most = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
@@ -159,4 +159,4 @@ def test_a_hostile_page_is_read_in_memory_of_its_own_size(page: str) -> None:
 
 @given(st.text(alphabet="<>/=pdivmainul\"' &;!-x", max_size=200))
 def test_whatever_a_page_is_some_text_comes_back(page: str) -> None:
-    assert isinstance(main_part(page), str)
+    assert isinstance(extract_main_part(page), str)

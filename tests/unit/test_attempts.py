@@ -14,73 +14,78 @@ from standardwebhooks.webhooks import WebhookVerificationError
 from holdfast.clock import Moment, micros
 from holdfast.errors import BadRequest
 from holdfast.webhooks.retry_policy import (
-    FAILURES,
+    DISABLE_AFTER,
     JITTER,
-    PATIENCE,
-    WAITS,
-    Answer,
+    MIN_FAILURES_TO_DISABLE,
+    RETRY_DELAYS,
+    AttemptOutcome,
+    AttemptResult,
     Decision,
-    Verdict,
-    decide,
-    hopeless,
+    decide_retry,
+    should_disable,
 )
 from holdfast.webhooks.signing import PREFIX, check_secret, new_message_id, new_secret, sign
 
-AGAIN, GIVEN_UP, SENT, GONE = Verdict.AGAIN, Verdict.GIVEN_UP, Verdict.SENT, Verdict.GONE
+AGAIN, GIVEN_UP, SENT, GONE = AttemptOutcome.RETRY, AttemptOutcome.GIVEN_UP, AttemptOutcome.SENT, AttemptOutcome.GONE
 DAY, HOUR = timedelta(days=1), timedelta(hours=1)
-LAST = len(WAITS) + 1
+LAST = len(RETRY_DELAYS) + 1
 
 
 @pytest.mark.parametrize(
     ("answer", "attempts", "verdict", "wait"),
     [
-        (Answer.of(200), 1, SENT, timedelta()),
-        (Answer.of(204), LAST, SENT, timedelta()),
-        (Answer.of(299), 1, SENT, timedelta()),
-        (Answer.of(301), 1, AGAIN, WAITS[0]),
-        (Answer.of(304), 1, AGAIN, WAITS[0]),
-        (Answer.of(400), 2, AGAIN, WAITS[1]),
-        (Answer.of(410), 1, GONE, timedelta()),
-        (Answer.of(500), 3, AGAIN, WAITS[2]),
-        (Answer.of(500), LAST - 1, AGAIN, WAITS[-1]),
-        (Answer.of(500), LAST, GIVEN_UP, timedelta()),
-        (Answer.of(500), LAST + 1, GIVEN_UP, timedelta()),
-        (Answer.of(429, HOUR), 1, AGAIN, HOUR),
-        (Answer.of(503, HOUR), 1, AGAIN, HOUR),
-        (Answer.of(503, timedelta(seconds=1)), 1, AGAIN, WAITS[0]),
-        (Answer.of(429, 30 * DAY), 1, AGAIN, DAY),
-        (Answer.of(500, HOUR), 1, AGAIN, WAITS[0]),
-        (Answer.of(429, HOUR), LAST, GIVEN_UP, timedelta()),
-        (Answer(reason="unreachable"), 1, AGAIN, WAITS[0]),
-        (Answer(reason="refused_address"), LAST, GIVEN_UP, timedelta()),
+        (AttemptResult.from_status(200), 1, SENT, timedelta()),
+        (AttemptResult.from_status(204), LAST, SENT, timedelta()),
+        (AttemptResult.from_status(299), 1, SENT, timedelta()),
+        (AttemptResult.from_status(301), 1, AGAIN, RETRY_DELAYS[0]),
+        (AttemptResult.from_status(304), 1, AGAIN, RETRY_DELAYS[0]),
+        (AttemptResult.from_status(400), 2, AGAIN, RETRY_DELAYS[1]),
+        (AttemptResult.from_status(410), 1, GONE, timedelta()),
+        (AttemptResult.from_status(500), 3, AGAIN, RETRY_DELAYS[2]),
+        (AttemptResult.from_status(500), LAST - 1, AGAIN, RETRY_DELAYS[-1]),
+        (AttemptResult.from_status(500), LAST, GIVEN_UP, timedelta()),
+        (AttemptResult.from_status(500), LAST + 1, GIVEN_UP, timedelta()),
+        (AttemptResult.from_status(429, HOUR), 1, AGAIN, HOUR),
+        (AttemptResult.from_status(503, HOUR), 1, AGAIN, HOUR),
+        (AttemptResult.from_status(503, timedelta(seconds=1)), 1, AGAIN, RETRY_DELAYS[0]),
+        (AttemptResult.from_status(429, 30 * DAY), 1, AGAIN, DAY),
+        (AttemptResult.from_status(500, HOUR), 1, AGAIN, RETRY_DELAYS[0]),
+        (AttemptResult.from_status(429, HOUR), LAST, GIVEN_UP, timedelta()),
+        (AttemptResult(reason="unreachable"), 1, AGAIN, RETRY_DELAYS[0]),
+        (AttemptResult(reason="refused_address"), LAST, GIVEN_UP, timedelta()),
     ],
 )
-def test_what_follows(answer: Answer, attempts: int, verdict: Verdict, wait: timedelta) -> None:
-    assert decide(answer, attempts, 0.0) == Decision(verdict=verdict, wait=wait)
+def test_what_follows(answer: AttemptResult, attempts: int, verdict: AttemptOutcome, wait: timedelta) -> None:
+    assert decide_retry(answer, attempts, 0.0) == Decision(outcome=verdict, delay=wait)
 
 
 def test_chance_only_lengthens_a_wait() -> None:
-    first = [decide(Answer.of(500), 1, chance).wait for chance in (0.0, 0.5, 0.999)]
+    first = [decide_retry(AttemptResult.from_status(500), 1, chance).delay for chance in (0.0, 0.5, 0.999)]
     assert first == sorted(first)
-    assert WAITS[0] == first[0] < first[-1] < WAITS[0] * (1 + JITTER)
+    assert RETRY_DELAYS[0] == first[0] < first[-1] < RETRY_DELAYS[0] * (1 + JITTER)
 
 
 def test_the_waits_are_three_days_together_and_a_receiver_that_never_succeeds_is_hopeless_then() -> None:
-    assert PATIENCE <= sum(WAITS, timedelta()) < PATIENCE + 6 * HOUR
-    assert LAST >= FAILURES
+    assert DISABLE_AFTER <= sum(RETRY_DELAYS, timedelta()) < DISABLE_AFTER + 6 * HOUR
+    assert LAST >= MIN_FAILURES_TO_DISABLE
 
 
 @pytest.mark.parametrize(
     ("failures", "days", "lost"),
-    [(FAILURES, 3, True), (FAILURES - 1, 30, False), (1000, 2.99, False), (FAILURES + 5, 4, True)],
+    [
+        (MIN_FAILURES_TO_DISABLE, 3, True),
+        (MIN_FAILURES_TO_DISABLE - 1, 30, False),
+        (1000, 2.99, False),
+        (MIN_FAILURES_TO_DISABLE + 5, 4, True),
+    ],
 )
 def test_a_receiver_is_hopeless_after_many_failures_over_days(failures: int, days: float, lost: bool) -> None:
     now = Moment(1_800_000_000_000_000)
-    assert hopeless(failures, Moment(now - micros(timedelta(days=days))), now) is lost
+    assert should_disable(failures, Moment(now - micros(timedelta(days=days))), now) is lost
 
 
 def test_one_that_does_not_fail_is_not_hopeless() -> None:
-    assert not hopeless(1000, None, Moment(1))
+    assert not should_disable(1000, None, Moment(1))
 
 
 # ---------------------------------------------------------------- signatures

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from holdfast.catalog.blobs import BLOCK, Blob, Blobs
+from holdfast.catalog.blobs import BLOCK_BYTES, Blob, BlobStore
 from holdfast.errors import BadRequest
 
 if TYPE_CHECKING:
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture
-def blobs(tmp_path: Path) -> Blobs:
-    return Blobs(tmp_path / "data" / "blobs")
+def blobs(tmp_path: Path) -> BlobStore:
+    return BlobStore(tmp_path / "data" / "blobs")
 
 
-def put(blobs: Blobs, *sources: io.BytesIO) -> list[Blob]:
-    with blobs.putting() as put_one:
+def put(blobs: BlobStore, *sources: io.BytesIO) -> list[Blob]:
+    with blobs.write_batch() as put_one:
         return [put_one(source) for source in sources]
 
 
@@ -31,14 +31,14 @@ def files(folder: Path) -> list[Path]:
     return [path for path in folder.rglob("*") if path.is_file()]
 
 
-@pytest.mark.parametrize("content", [b"", b"krill", bytes(range(256)) * 10, b"x" * (2 * BLOCK + 1)])
-def test_what_comes_out_is_what_went_in(blobs: Blobs, content: bytes) -> None:
+@pytest.mark.parametrize("content", [b"", b"krill", bytes(range(256)) * 10, b"x" * (2 * BLOCK_BYTES + 1)])
+def test_what_comes_out_is_what_went_in(blobs: BlobStore, content: bytes) -> None:
     (blob,) = put(blobs, io.BytesIO(content))
     assert blobs.path(blob.name).read_bytes() == content
     assert (blob.digest, blob.size) == (hashlib.sha256(content).hexdigest(), len(content))
 
 
-def test_equal_bytes_are_two_files_and_one_outlives_the_other(blobs: Blobs) -> None:
+def test_equal_bytes_are_two_files_and_one_outlives_the_other(blobs: BlobStore) -> None:
     one, two = put(blobs, io.BytesIO(b"krill"), io.BytesIO(b"krill"))
     assert one.digest == two.digest
     assert one.name != two.name
@@ -47,7 +47,7 @@ def test_equal_bytes_are_two_files_and_one_outlives_the_other(blobs: Blobs) -> N
     assert blobs.path(two.name).read_bytes() == b"krill"
 
 
-def test_removing_twice_does_no_harm(blobs: Blobs, tmp_path: Path) -> None:
+def test_removing_twice_does_no_harm(blobs: BlobStore, tmp_path: Path) -> None:
     (blob,) = put(blobs, io.BytesIO(b"krill"))
     blobs.remove(blob.name)
     blobs.remove(blob.name)
@@ -67,7 +67,7 @@ class Broken(io.BytesIO):
         return super().read(3 if size else 0)
 
 
-def test_a_source_that_breaks_off_leaves_nothing(blobs: Blobs, tmp_path: Path) -> None:
+def test_a_source_that_breaks_off_leaves_nothing(blobs: BlobStore, tmp_path: Path) -> None:
     with pytest.raises(Crash):
         put(blobs, Broken(b"krill and whales"))
     assert files(tmp_path) == []
@@ -75,7 +75,7 @@ def test_a_source_that_breaks_off_leaves_nothing(blobs: Blobs, tmp_path: Path) -
 
 @pytest.mark.parametrize("step", ["fsync", "rename"])
 def test_a_crash_before_the_bytes_are_safe_leaves_no_blob_with_a_name(
-    blobs: Blobs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
+    blobs: BlobStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:
     def crash(*_: object) -> None:
         raise Crash
@@ -90,7 +90,7 @@ def test_a_crash_before_the_bytes_are_safe_leaves_no_blob_with_a_name(
 
 
 def test_bytes_are_on_the_disk_before_they_have_a_name_and_names_before_it_returns(
-    blobs: Blobs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    blobs: BlobStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     synced: list[str] = []
     real = os.fsync
@@ -111,7 +111,7 @@ def test_bytes_are_on_the_disk_before_they_have_a_name_and_names_before_it_retur
     "name",
     ["", ".", "..", "../secret", "../../etc/passwd", "/etc/passwd", "ab/../../../secret", "a\0b", "x" * 64 + "-1/../y"],
 )
-def test_no_name_leads_out_of_the_folder(blobs: Blobs, tmp_path: Path, name: str) -> None:
+def test_no_name_leads_out_of_the_folder(blobs: BlobStore, tmp_path: Path, name: str) -> None:
     secret = tmp_path / "secret"
     secret.write_text("keep")
     with pytest.raises(BadRequest):

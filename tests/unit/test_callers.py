@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.auth.principal import EVERYBODY_HERE, Caller, Scope
+from holdfast.auth.principal import KEYLESS_CALLER, Caller, Scope
 
 READ, WRITE, ADMIN = Scope.READ, Scope.WRITE, Scope.ADMIN
 
@@ -49,10 +49,10 @@ def test_only_named_bases_are_seen(bases: frozenset[int] | None, base: int | Non
 def test_nobody_can_give_away_more_than_they_see(
     mine: frozenset[int] | None, theirs: set[int] | None, covered: bool
 ) -> None:
-    assert caller(ADMIN, mine).covers(theirs) is covered
+    assert caller(ADMIN, mine).may_grant(theirs) is covered
 
 
 def test_without_keys_everybody_here_may_do_everything() -> None:
-    assert all(EVERYBODY_HERE.may(scope) for scope in Scope)
-    assert EVERYBODY_HERE.sees(7)
-    assert EVERYBODY_HERE.key_id is None
+    assert all(KEYLESS_CALLER.may(scope) for scope in Scope)
+    assert KEYLESS_CALLER.sees(7)
+    assert KEYLESS_CALLER.key_id is None

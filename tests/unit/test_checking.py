@@ -33,8 +33,8 @@ from holdfast.service import (
     usage as accounts,
 )
 from holdfast.service.documents import File
-from holdfast.service.validation import Checked, check, one_of
-from holdfast.wellformed import DEEPEST_INPUT, Flaw, Why, json_flaw, nfc, nfc_json, text_flaw
+from holdfast.service.validation import ValidatedOperations, check_argument, parse_choice
+from holdfast.wellformed import MAX_INPUT_DEPTH, Flaw, FlawKind, find_json_flaw, find_text_flaw, json_to_nfc, to_nfc
 
 MODULES = (access, accounts, archives, asking, bases, documents, dossiers, history, jobs, local, remote)
 HOSTILE = {"a NUL": "a\0b", "a lone surrogate": "a\ud800b"}
@@ -78,7 +78,7 @@ def test_every_operation_refuses_hostile_text_in_every_argument(group: type, nam
 
 def test_every_group_of_operations_is_checked() -> None:
     assert len(groups()) == 24
-    assert all(issubclass(group, Checked) for group in groups())
+    assert all(issubclass(group, ValidatedOperations) for group in groups())
 
 
 @pytest.mark.parametrize(
@@ -107,7 +107,7 @@ def test_every_group_of_operations_is_checked() -> None:
 )
 def test_a_refusal_names_the_part_that_is_wrong(value: Any, field: str) -> None:
     with pytest.raises(errors.BadRequest) as refused:
-        check("x", value)
+        check_argument("x", value)
     assert field in str(refused.value)
     assert "othing was changed" in str(refused.value)
     str(refused.value).encode()
@@ -122,32 +122,32 @@ def test_a_refusal_names_the_part_that_is_wrong(value: Any, field: str) -> None:
     ],
 )  # fmt: skip
 def test_what_can_be_stored_passes_unchanged(value: Any) -> None:
-    assert check("x", value) is value
+    assert check_argument("x", value) is value
 
 
 def test_an_iterator_is_read_once_and_passed_on() -> None:
-    assert check("x", (one for one in ("a", "b"))) == ["a", "b"]
+    assert check_argument("x", (one for one in ("a", "b"))) == ["a", "b"]
 
 
 def test_depth_is_counted_without_recursion() -> None:
     deep: Any = "end"
     for _ in range(100_000):
         deep = [deep]
-    found = json_flaw(deep)
+    found = find_json_flaw(deep)
     assert found is not None
-    assert (found.why, len(found.path)) == (Why.TOO_DEEP, DEEPEST_INPUT)
-    assert json_flaw({"a": "\0"}) == Flaw(Why.NUL, ("a",))
+    assert (found.kind, len(found.path)) == (FlawKind.TOO_DEEP, MAX_INPUT_DEPTH)
+    assert find_json_flaw({"a": "\0"}) == Flaw(FlawKind.NUL, ("a",))
 
 
 def test_text_is_judged_by_what_databases_and_encoders_take() -> None:
-    assert [text_flaw(one) for one in ("a", "ä", "a\0", "\ud800", "\U0001f40b")] == [
-        None, None, Why.NUL, Why.SURROGATE, None,
+    assert [find_text_flaw(one) for one in ("a", "ä", "a\0", "\ud800", "\U0001f40b")] == [
+        None, None, FlawKind.NUL, FlawKind.SURROGATE, None,
     ]  # fmt: skip
 
 
 def test_one_spelling_for_the_same_name() -> None:
-    assert nfc("Cafe\u0301") == nfc("Caf\u00e9") == "Caf\u00e9"
-    assert nfc_json({"e\u0301": ["e\u0301", 1]}) == {"é": ["é", 1]}
+    assert to_nfc("Cafe\u0301") == to_nfc("Caf\u00e9") == "Caf\u00e9"
+    assert json_to_nfc({"e\u0301": ["e\u0301", 1]}) == {"é": ["é", 1]}
 
 
 def test_a_choice_may_be_a_string_and_an_unknown_one_is_refused_with_the_choices() -> None:
@@ -155,6 +155,6 @@ def test_a_choice_may_be_a_string_and_an_unknown_one_is_refused_with_the_choices
         RED = "red"
         BLUE = "blue"
 
-    assert one_of(Colour, "colour", "red") is Colour.RED
+    assert parse_choice(Colour, "colour", "red") is Colour.RED
     with pytest.raises(errors.BadRequest, match="`colour` is 'green'; choose one of red, blue"):
-        one_of(Colour, "colour", "green")
+        parse_choice(Colour, "colour", "green")

@@ -10,9 +10,9 @@ import pytest
 from uvicorn import Config
 from uvicorn.server import ServerState
 
-from holdfast.api.connections import STALLED_SECONDS, ConnectionLimits, connections_within, limited
-from holdfast.api.problems import Refused
-from holdfast.api.stream_limits import Streams
+from holdfast.api.connections import STALLED_SECONDS, ConnectionLimits, make_limited_protocol, max_connections
+from holdfast.api.problems import RequestRejected
+from holdfast.api.stream_limits import StreamLimits
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -102,7 +102,7 @@ class Server:
 
     def __init__(self) -> None:
         self.clock = Clock()
-        self.config = Config(app=lambda: None, http=limited(LIMITS), ws="none", log_config=None)
+        self.config = Config(app=lambda: None, http=make_limited_protocol(LIMITS), ws="none", log_config=None)
         self.config.load()
         self.state = ServerState()
 
@@ -225,25 +225,25 @@ def test_at_the_limit_without_an_idle_connection_a_new_one_is_answered_with_503(
     ("descriptors", "connections"), [(300, 140), (1024, 768), (64, 21), (1, 1), (-1, 10_000), (1 << 20, 10_000)]
 )
 def test_descriptors_are_kept_for_the_database_and_for_files(descriptors: int, connections: int) -> None:
-    assert connections_within(descriptors) == connections
+    assert max_connections(descriptors) == connections
 
 
 def test_streams_are_limited_by_key_and_by_process() -> None:
-    streams = Streams(connections=1000, most=5, per_key=2)
-    held = [streams.one(key) for key in (1, 1, 2, 2, None)]
+    streams = StreamLimits(connections=1000, most=5, per_key=2)
+    held = [streams.reserve(key) for key in (1, 1, 2, 2, None)]
     for one in held:
         one.__enter__()
     for key, reason in ((1, "This key has 2"), (3, "The server has 5"), (None, "The server has 5")):
-        with pytest.raises(Refused, match=reason) as refused, streams.one(key):
+        with pytest.raises(RequestRejected, match=reason) as refused, streams.reserve(key):
             pass
         assert (refused.value.status_code, refused.value.code) == (429, "too_many_streams")
         assert refused.value.headers is not None
         assert int(refused.value.headers["Retry-After"]) > 0
     held[0].__exit__(None, None, None)
-    with streams.one(1):
+    with streams.reserve(1):
         pass
 
 
 def test_few_connections_mean_few_streams() -> None:
-    streams = Streams(connections=140, most=1000, per_key=100)
-    assert (streams.most, streams.per_key) == (70, 35)
+    streams = StreamLimits(connections=140, most=1000, per_key=100)
+    assert (streams.max_streams, streams.max_per_key) == (70, 35)

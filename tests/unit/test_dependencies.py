@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.engine.dependencies import Scope, SlotSpec, check_specs, dependents, raised
+from holdfast.engine.dependencies import SlotScope, SlotSpec, check_specs, find_blocked_dependents, plan_generation
 from holdfast.engine.states import SlotState
 from holdfast.errors import BadRequest
 from tests.unit.slots import make_slot
@@ -60,11 +60,11 @@ def test_a_circle_names_only_those_who_are_in_it() -> None:
 @pytest.mark.parametrize("specs", [(), (CONTENT,), TREE, tuple(reversed(TREE))])
 def test_a_wish_that_can_be_met_is_not_refused(specs: tuple[SlotSpec, ...]) -> None:
     check_specs(tuple(specs))
-    assert raised(Scope.ALL, specs, {}).keys() == {spec.kind for spec in specs}
+    assert plan_generation(SlotScope.ALL, specs, {}).keys() == {spec.kind for spec in specs}
 
 
 def test_a_new_owner_starts_with_what_needs_nothing() -> None:
-    assert raised(Scope.LACKING, TREE, {}) == {
+    assert plan_generation(SlotScope.INCOMPLETE, TREE, {}) == {
         "content": S.QUEUED,
         "vector": S.BLOCKED,
         "graph": S.BLOCKED,
@@ -87,36 +87,36 @@ def test_a_new_owner_starts_with_what_needs_nothing() -> None:
 def test_a_retry_raises_what_lacks_and_what_was_built_from_it(
     states: dict[str, SlotState], expected: dict[str, SlotState]
 ) -> None:
-    assert raised(Scope.LACKING, TREE, having(**states)) == expected
+    assert plan_generation(SlotScope.INCOMPLETE, TREE, having(**states)) == expected
 
 
 def test_a_build_that_misses_something_lacks() -> None:
     slots = having() | {"vector": make_slot(S.READY, "vector", missing=1)}
-    assert raised(Scope.LACKING, TREE, slots) == {"vector": S.QUEUED}
+    assert plan_generation(SlotScope.INCOMPLETE, TREE, slots) == {"vector": S.QUEUED}
 
 
 def test_an_index_that_is_added_is_built_alone() -> None:
     slots = having()
     del slots["graph"], slots["cards"]
-    assert raised(Scope.LACKING, (CONTENT, VECTOR, GRAPH), slots) == {"graph": S.QUEUED}
+    assert plan_generation(SlotScope.INCOMPLETE, (CONTENT, VECTOR, GRAPH), slots) == {"graph": S.QUEUED}
 
 
 def test_all_means_all_and_none_means_none() -> None:
-    assert raised(Scope.ALL, TREE, having()).keys() == {spec.kind for spec in TREE}
-    assert raised(Scope.NONE, TREE, having(content=S.FAILED)) == {}
+    assert plan_generation(SlotScope.ALL, TREE, having()).keys() == {spec.kind for spec in TREE}
+    assert plan_generation(SlotScope.NONE, TREE, having(content=S.FAILED)) == {}
 
 
 def test_what_fails_takes_down_what_waits_for_it_near_and_far() -> None:
     slots = having(content=S.FAILED, vector=S.BLOCKED, graph=S.BLOCKED, cards=S.BLOCKED).values()
-    assert {slot.key.kind for slot in dependents(["content"], slots)} == {"vector", "graph", "cards"}
-    assert {slot.key.kind for slot in dependents(["graph"], slots)} == {"cards"}
-    assert dependents(["vector", "cards"], slots) == []
+    assert {slot.key.kind for slot in find_blocked_dependents(["content"], slots)} == {"vector", "graph", "cards"}
+    assert {slot.key.kind for slot in find_blocked_dependents(["graph"], slots)} == {"cards"}
+    assert find_blocked_dependents(["vector", "cards"], slots) == []
 
 
 @pytest.mark.parametrize("state", sorted(set(S) - {S.BLOCKED}))
 def test_what_does_not_wait_is_not_taken_down(state: SlotState) -> None:
     slots = having(content=S.FAILED, vector=state, graph=S.BLOCKED, cards=state).values()
-    assert {slot.key.kind for slot in dependents(["content"], slots)} == {"graph"}
+    assert {slot.key.kind for slot in find_blocked_dependents(["content"], slots)} == {"graph"}
 
 
 # ---------------------------------------------------------------- any tree
@@ -153,7 +153,7 @@ def test_what_is_raised_is_closed_and_can_always_start(specs: tuple[SlotSpec, ..
         if data.draw(st.booleans())
     }
     lacking = {kind for kind in needs if kind not in slots or not slots[kind].complete}
-    states = raised(Scope.LACKING, specs, slots)
+    states = plan_generation(SlotScope.INCOMPLETE, specs, slots)
     assert states.keys() == {kind for kind in needs if (below(kind, needs) | {kind}) & lacking}
     for kind, state in states.items():
         assert state is (S.BLOCKED if needs[kind] in states else S.QUEUED)

@@ -8,9 +8,17 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from holdfast.engine.effects import Change, Event, job_event, overlay, settlements, slot_event, statuses
+from holdfast.engine.effects import (
+    Event,
+    SlotChange,
+    apply_changes,
+    compute_settlements,
+    derive_statuses,
+    make_job_event,
+    make_slot_event,
+)
 from holdfast.engine.slot import Fault, JobId, OwnerId, SlotId
-from holdfast.engine.states import RESTING, TRANSITIONS, Outcome, SlotState, Status, Verb
+from holdfast.engine.states import RESTING_STATES, TRANSITIONS, Outcome, SlotState, Status, Verb
 from tests.unit.slots import make_slot
 
 if TYPE_CHECKING:
@@ -24,24 +32,24 @@ def at(state: SlotState | None, **more: Any) -> Slot | None:
     return None if state is None else make_slot(state, **more)
 
 
-def moved(verb: Verb, before: Slot | None, after: Slot | None, **note: object) -> Change:
-    return Change(verb=verb, before=before, after=after, note=note)
+def moved(verb: Verb, before: Slot | None, after: Slot | None, **note: object) -> SlotChange:
+    return SlotChange(verb=verb, before=before, after=after, note=note)
 
 
 def test_exactly_the_allowed_moves_can_be_written() -> None:
     for verb, before, after in product(Verb, (*S, None), (*S, None)):
         if (verb, before, after) in TRANSITIONS:
-            assert slot_event(moved(verb, at(before), at(after))).type == f"slot.{verb}"
+            assert make_slot_event(moved(verb, at(before), at(after))).type == f"slot.{verb}"
         else:
             with pytest.raises(AssertionError, match="a slot may not move like this"):
-                slot_event(moved(verb, at(before), at(after)))
+                make_slot_event(moved(verb, at(before), at(after)))
 
 
 @pytest.mark.parametrize("move", MOVES, ids=lambda move: "-".join(str(one) for one in move))
 def test_a_move_settles_when_an_active_slot_comes_to_rest_or_goes(move: tuple[Verb, S | None, S | None]) -> None:
     verb, before, after = move
-    from_active = before is not None and before not in RESTING
-    to_rest = after is None or after in RESTING
+    from_active = before is not None and before not in RESTING_STATES
+    to_rest = after is None or after in RESTING_STATES
     ends_its_job_as_a_whole = verb is Verb.CANCEL
     assert moved(verb, at(before), at(after)).settles is (from_active and to_rest and not ends_its_job_as_a_whole)
 
@@ -56,7 +64,7 @@ def test_a_change_tells_the_slot_as_it_stands_or_last_stood() -> None:
 def test_an_event_tells_who_moved_from_where_to_where_and_why() -> None:
     before = make_slot(S.RUNNING, "graph", wanted=3, fence=7)
     after = make_slot(S.QUEUED, "graph", wanted=3, fence=8)
-    assert slot_event(moved(Verb.EXPIRE, before, after, reason="no_progress")) == Event(
+    assert make_slot_event(moved(Verb.EXPIRE, before, after, reason="no_progress")) == Event(
         type="slot.expired",
         base="shelf",
         owner="doc",
@@ -69,23 +77,23 @@ def test_an_event_tells_who_moved_from_where_to_where_and_why() -> None:
 
 
 def test_a_new_slot_comes_from_nothing_and_a_forgotten_one_goes_to_nothing() -> None:
-    born = slot_event(moved(Verb.ADMIT, None, make_slot(S.QUEUED)))
-    assert (born.type, born.facts) == ("slot.admitted", {"from": None, "to": "queued"})
-    gone = slot_event(moved(Verb.FORGET, make_slot(S.DELETING), None))
-    assert (gone.type, gone.facts) == ("slot.forgotten", {"from": "deleting", "to": None})
+    born = make_slot_event(moved(Verb.ADMIT, None, make_slot(S.QUEUED)))
+    assert (born.type, born.parsed_data) == ("slot.admitted", {"from": None, "to": "queued"})
+    gone = make_slot_event(moved(Verb.FORGET, make_slot(S.DELETING), None))
+    assert (gone.type, gone.parsed_data) == ("slot.forgotten", {"from": "deleting", "to": None})
 
 
 @pytest.mark.parametrize("move", MOVES, ids=lambda move: "-".join(str(one) for one in move))
 def test_an_error_is_told_by_the_event_of_the_failure_only(move: tuple[Verb, S | None, S | None]) -> None:
     verb, before, after = move
-    event = slot_event(moved(verb, at(before), at(after, error=Fault("timeout", {"message": "secret"}))))
+    event = make_slot_event(moved(verb, at(before), at(after, error=Fault("timeout", {"message": "secret"}))))
     told = verb in (Verb.POSTPONE, Verb.FAIL, Verb.GIVE_UP)
-    assert event.facts.get("error") == ("timeout" if told else None)
+    assert event.parsed_data.get("error") == ("timeout" if told else None)
     assert "secret" not in event.data
 
 
 def test_a_failure_without_an_error_tells_none() -> None:
-    assert "error" not in slot_event(moved(Verb.FAIL, make_slot(S.RUNNING), make_slot(S.FAILED))).data
+    assert "error" not in make_slot_event(moved(Verb.FAIL, make_slot(S.RUNNING), make_slot(S.FAILED))).data
 
 
 def test_what_stands_after_the_changes_is_the_new_the_moved_and_the_untouched() -> None:
@@ -94,12 +102,12 @@ def test_what_stands_after_the_changes_is_the_new_the_moved_and_the_untouched() 
     goes = make_slot(S.DELETING, id=SlotId(3))
     new = make_slot(S.QUEUED, id=SlotId(4))
     changes = [moved(Verb.COMPLETE, runs, done), moved(Verb.FORGET, goes, None), moved(Verb.ADMIT, None, new)]
-    assert overlay([still, runs, goes], changes) == [still, done, new]
+    assert apply_changes([still, runs, goes], changes) == [still, done, new]
 
 
 def test_a_slot_moved_twice_stands_where_it_came_last() -> None:
     one, two, three = (make_slot(state) for state in (S.BLOCKED, S.QUEUED, S.RUNNING))
-    assert overlay([one], [moved(Verb.UNBLOCK, one, two), moved(Verb.CLAIM, two, three)]) == [three]
+    assert apply_changes([one], [moved(Verb.UNBLOCK, one, two), moved(Verb.CLAIM, two, three)]) == [three]
 
 
 # ---------------------------------------------------------------- jobs
@@ -113,7 +121,7 @@ def test_a_job_is_settled_by_as_many_slots_as_came_to_rest() -> None:
         moved(Verb.FAIL, content, content._replace(state=S.FAILED, holder=None, until=None, error_code=fault.code)),
         moved(Verb.FAIL, vector, vector._replace(state=S.FAILED)),
     ]
-    (settlement,) = settlements(sunk, overlay([content, vector], sunk))
+    (settlement,) = compute_settlements(sunk, apply_changes([content, vector], sunk))
     assert (settlement.job, settlement.settled, settlement.outcome) == ("job", 2, Outcome.FAILED)
     assert json.loads(settlement.results) == {
         "content": {"state": "failed", "missing": 0, "error": "bad_file"},
@@ -131,7 +139,7 @@ def test_each_job_is_told_of_its_own_slots_only() -> None:
         moved(Verb.COMPLETE, slots[0], make_slot(S.READY, "a", id=SlotId(1), job=JobId("one"))),
         moved(Verb.COMPLETE, slots[1], make_slot(S.READY, id=SlotId(2), job=JobId("two"), missing=2)),
     ]
-    told = {one.job: one for one in settlements(changes, overlay(slots, changes))}
+    told = {one.job: one for one in compute_settlements(changes, apply_changes(slots, changes))}
     assert {job: (one.settled, one.outcome) for job, one in told.items()} == {
         "one": (1, Outcome.SUCCESS),
         "two": (1, Outcome.DEGRADED),
@@ -142,7 +150,7 @@ def test_each_job_is_told_of_its_own_slots_only() -> None:
 def test_moves_that_settle_nothing_settle_no_job() -> None:
     before = make_slot(S.QUEUED)
     changes = [moved(Verb.CLAIM, before, make_slot(S.RUNNING))]
-    assert settlements(changes, overlay([before], changes)) == []
+    assert compute_settlements(changes, apply_changes([before], changes)) == []
 
 
 def test_a_superseded_slot_settles_nothing() -> None:
@@ -153,15 +161,15 @@ def test_a_superseded_slot_settles_nothing() -> None:
 def test_a_delete_is_settled_by_what_was_forgotten() -> None:
     slots = [make_slot(S.DELETING, kind, id=SlotId(n)) for n, kind in enumerate(("a", "b"))]
     changes = [moved(Verb.FORGET, slot, None) for slot in slots]
-    (settlement,) = settlements(changes, overlay(slots, changes))
+    (settlement,) = compute_settlements(changes, apply_changes(slots, changes))
     assert (settlement.settled, settlement.outcome, settlement.results) == (2, Outcome.SUCCESS, "{}")
 
 
 def test_the_end_of_a_job_is_told_with_the_result_of_each_kind() -> None:
     before, after = make_slot(S.RUNNING, wanted=3), make_slot(S.READY, wanted=3, built=3, missing=1)
     changes = [moved(Verb.COMPLETE, before, after)]
-    (settlement,) = settlements(changes, overlay([before], changes))
-    assert job_event(settlement) == Event(
+    (settlement,) = compute_settlements(changes, apply_changes([before], changes))
+    assert make_job_event(settlement) == Event(
         type="job.degraded",
         base="shelf",
         owner="doc",
@@ -180,8 +188,8 @@ def test_each_owner_gets_the_status_of_its_own_slots() -> None:
         make_slot(S.FAILED, owner_id=OwnerId(2)),
         make_slot(S.RUNNING, owner_id=OwnerId(9)),
     ]
-    assert statuses([OwnerId(1), OwnerId(2)], slots) == {1: Status.SUCCESS, 2: Status.FAILED}
+    assert derive_statuses([OwnerId(1), OwnerId(2)], slots) == {1: Status.SUCCESS, 2: Status.FAILED}
 
 
 def test_an_owner_whose_slots_are_gone_has_no_status() -> None:
-    assert statuses([OwnerId(1), OwnerId(2)], [make_slot(S.READY, owner_id=OwnerId(2))]) == {2: Status.SUCCESS}
+    assert derive_statuses([OwnerId(1), OwnerId(2)], [make_slot(S.READY, owner_id=OwnerId(2))]) == {2: Status.SUCCESS}

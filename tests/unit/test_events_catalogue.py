@@ -15,7 +15,16 @@ from holdfast.engine.slot import JobId
 from holdfast.engine.states import TRANSITIONS, Outcome
 from holdfast.engine.store.base import LoggedEvent
 from holdfast.errors import BadRequest
-from holdfast.events.public_events import CATALOGUE, LOST, TOPICS, Cursor, Filter, PublicEvent, told, types_of
+from holdfast.events.public_events import (
+    EVENT_TYPES,
+    TOPICS,
+    UNKNOWN_POSITION,
+    Cursor,
+    EventFilter,
+    PublicEvent,
+    resolve_topics,
+    to_public_event,
+)
 
 
 def line(type_: str, *, base: str = "3", owner: str = "42", kind: str | None = None, **data: Any) -> LoggedEvent:
@@ -24,7 +33,7 @@ def line(type_: str, *, base: str = "3", owner: str = "42", kind: str | None = N
 
 
 def public(type_: str, **more: Any) -> PublicEvent:
-    found = told(line(type_, **more))
+    found = to_public_event(line(type_, **more))
     assert found is not None
     return found
 
@@ -50,14 +59,14 @@ def test_the_end_of_a_slot_is_told_by_what_it_is(stored: str, kind: str, owner: 
 @pytest.mark.parametrize("kind", ["content", "source", "merging", "rollout"])
 @pytest.mark.parametrize("stored", ["slot.completed", "slot.failed", "slot.forgotten"])
 def test_slots_that_are_no_index_are_not_told_as_one(stored: str, kind: str) -> None:
-    assert told(line(stored, kind=kind)) is None
+    assert to_public_event(line(stored, kind=kind)) is None
 
 
 def test_most_moves_concern_nobody() -> None:
     verbs = {str(verb) for verb, _, _ in TRANSITIONS} - {"completed", "failed", "given_up", "forgotten"}
     assert verbs
     for verb in verbs:
-        assert told(line(f"slot.{verb}", kind="vector", **{"from": "queued", "to": "running"})) is None
+        assert to_public_event(line(f"slot.{verb}", kind="vector", **{"from": "queued", "to": "running"})) is None
 
 
 def test_the_first_move_of_a_job_tells_who_asked_for_what() -> None:
@@ -74,12 +83,12 @@ def test_a_status_is_told_with_whatever_else_is_told_or_else_by_itself() -> None
     assert (alone.type, alone.data) == ("document.status", {"status": "indexing"})
     together = public("slot.failed", kind="vector", error="no_text", status="failed")
     assert (together.type, together.data) == ("index.failed", {"error": "no_text", "status": "failed"})
-    assert told(line("slot.claimed", owner="rollout", kind="rollout", status="indexing")) is None
+    assert to_public_event(line("slot.claimed", owner="rollout", kind="rollout", status="indexing")) is None
 
 
 def test_a_name_cannot_pass_for_a_fact() -> None:
     holder = '"operation": "status": '
-    assert told(line("slot.claimed", kind="vector", holder=holder)) is None
+    assert to_public_event(line("slot.claimed", kind="vector", holder=holder)) is None
 
 
 def test_a_look_at_a_source_is_told_of_its_document() -> None:
@@ -89,20 +98,20 @@ def test_a_look_at_a_source_is_told_of_its_document() -> None:
 
 def test_the_work_of_other_peoples_pipelines_is_told_by_its_jobs_alone() -> None:
     assert public("job.success", base="invoices", owner="42").document is None
-    assert told(line("slot.completed", base="invoices", owner="42", kind="pdf")) is None
-    assert told(line("slot.completed", base="cards", owner="cards", kind="cards")) is None
+    assert to_public_event(line("slot.completed", base="invoices", owner="42", kind="pdf")) is None
+    assert to_public_event(line("slot.completed", base="cards", owner="cards", kind="cards")) is None
 
 
 def test_every_outcome_of_a_job_is_in_the_catalogue() -> None:
-    assert {f"job.{outcome}" for outcome in Outcome} <= CATALOGUE.keys()
+    assert {f"job.{outcome}" for outcome in Outcome} <= EVENT_TYPES.keys()
 
 
 def test_what_only_a_newer_version_knows_is_left_out() -> None:
-    assert told(line("weather.changed")) is None
+    assert to_public_event(line("weather.changed")) is None
 
 
 def test_an_event_is_shown_the_same_everywhere() -> None:
-    assert public("base.renamed", owner="", name="shelf").shown() == {
+    assert public("base.renamed", owner="", name="shelf").to_dict() == {
         "id": "5-9",
         "type": "base.renamed",
         "at": "2027-01-15T08:00:00.123+00:00",
@@ -132,38 +141,38 @@ def test_a_cursor_is_read_as_it_was_written(xid: int, id_: int) -> None:
 )
 def test_what_is_no_cursor_lies_before_everything(text: str) -> None:
     found = Cursor.parse(text)
-    assert found == LOST or str(found) == text or found < (2**63, 2**63)
+    assert found == UNKNOWN_POSITION or str(found) == text or found < (2**63, 2**63)
     if not all(part.isascii() and part.isdecimal() for part in text.split("-")) or text.count("-") != 1:
-        assert found == LOST < Cursor(0, 0)
+        assert found == UNKNOWN_POSITION < Cursor(0, 0)
 
 
 def test_a_number_that_no_database_holds_is_no_cursor() -> None:
-    assert Cursor.parse(f"1-{2**63}") == Cursor.parse("9" * 5000 + "-1") == LOST
+    assert Cursor.parse(f"1-{2**63}") == Cursor.parse("9" * 5000 + "-1") == UNKNOWN_POSITION
 
 
 # ---------------------------------------------------------------- filters
 
 
 def test_whoever_sees_some_bases_is_told_of_these_alone() -> None:
-    some = Filter(bases=frozenset({"3"}))
-    assert some.admits(public("job.success"))
-    assert not some.admits(public("job.success", base="4"))
-    assert not some.admits(public("queue.paused", base="", owner=""))
-    assert not Filter(bases=frozenset()).admits(public("job.success"))
-    assert Filter().admits(public("queue.paused", base="", owner=""))
+    some = EventFilter(bases=frozenset({"3"}))
+    assert some.matches(public("job.success"))
+    assert not some.matches(public("job.success", base="4"))
+    assert not some.matches(public("queue.paused", base="", owner=""))
+    assert not EventFilter(bases=frozenset()).matches(public("job.success"))
+    assert EventFilter().matches(public("queue.paused", base="", owner=""))
 
 
 def test_types_and_documents_narrow_what_is_told() -> None:
-    one = Filter(document=42, types=frozenset({"job.success"}))
-    assert one.admits(public("job.success"))
-    assert one.admits(public("job.success", owner="source:42"))
-    assert not one.admits(public("job.failed"))
-    assert not one.admits(public("job.success", owner="43"))
-    assert not one.admits(public("job.success", owner="rollout"))
+    one = EventFilter(document=42, types=frozenset({"job.success"}))
+    assert one.matches(public("job.success"))
+    assert one.matches(public("job.success", owner="source:42"))
+    assert not one.matches(public("job.failed"))
+    assert not one.matches(public("job.success", owner="43"))
+    assert not one.matches(public("job.success", owner="rollout"))
 
 
 def test_a_topic_stands_for_its_types() -> None:
-    assert types_of(TOPICS) == CATALOGUE.keys()
-    assert types_of(["queue", "job.failed", "progress"]) == {"queue.paused", "queue.resumed", "job.failed"}
+    assert resolve_topics(TOPICS) == EVENT_TYPES.keys()
+    assert resolve_topics(["queue", "job.failed", "progress"]) == {"queue.paused", "queue.resumed", "job.failed"}
     with pytest.raises(BadRequest, match="weather"):
-        types_of(["weather"])
+        resolve_topics(["weather"])

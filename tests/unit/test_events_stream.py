@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from holdfast.clock import Moment
 from holdfast.events.feed import Heartbeat, Reset
-from holdfast.events.progress import Progress, Running
+from holdfast.events.progress import ProgressMessage, RunningSlot
 from holdfast.events.public_events import Cursor, PublicEvent
-from holdfast.events.stream import opening, text_of
+from holdfast.events.stream import format_message, format_preamble
 
 
 def fields(text: str) -> dict[str, str]:
@@ -30,20 +30,20 @@ def event(**data: object) -> PublicEvent:
 
 @given(st.text())
 def test_an_event_is_one_message_whatever_it_says(name: str) -> None:
-    read = fields(text_of(event(name=name)))
+    read = fields(format_message(event(name=name)))
     assert (read["id"], read["event"]) == ("5-9", "base.renamed")
-    assert json.loads(read["data"]) == event(name=name).shown()
+    assert json.loads(read["data"]) == event(name=name).to_dict()
 
 
 def test_a_line_break_in_a_name_ends_no_line() -> None:
     for sign in ("\n", "\r", "\r\n"):
-        assert "\r" not in text_of(event(name=sign))
-        assert text_of(event(name=sign)).count("\n") == 4
+        assert "\r" not in format_message(event(name=sign))
+        assert format_message(event(name=sign)).count("\n") == 4
 
 
 def test_progress_has_no_id() -> None:
-    running = Running("3", "1", "vector", "job", 2, "embedding", 1, 2, 3, 4)
-    read = fields(text_of(Progress(base="3", document=1, owner="1", parts=(running,))))
+    running = RunningSlot("3", "1", "vector", "job", 2, "embedding", 1, 2, 3, 4)
+    read = fields(format_message(ProgressMessage(base="3", document=1, owner="1", parts=(running,))))
     assert "id" not in read
     assert read["event"] == "progress"
     shown = json.loads(read["data"])
@@ -51,13 +51,13 @@ def test_progress_has_no_id() -> None:
 
 
 def test_a_reset_has_the_place_from_which_events_go_on() -> None:
-    assert fields(text_of(Reset(Cursor(5, 9)))) == {"id": "5-9", "event": "reset", "data": '{"id":"5-9"}'}
+    assert fields(format_message(Reset(Cursor(5, 9)))) == {"id": "5-9", "event": "reset", "data": '{"id":"5-9"}'}
 
 
 def test_a_heartbeat_wakes_nobody_and_moves_the_place_of_those_who_may_know_it() -> None:
-    assert text_of(Heartbeat()) == ": still here\n\n"
-    assert fields(text_of(Heartbeat(Cursor(5, 9)))) == {"id": "5-9"}
+    assert format_message(Heartbeat()) == ": still here\n\n"
+    assert fields(format_message(Heartbeat(Cursor(5, 9)))) == {"id": "5-9"}
 
 
 def test_a_browser_waits_two_seconds_before_it_connects_again() -> None:
-    assert opening() == "retry: 2000\n\n"
+    assert format_preamble() == "retry: 2000\n\n"

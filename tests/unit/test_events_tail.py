@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.clock import Moment
-from holdfast.events.buffer import Tail
-from holdfast.events.log import Page
+from holdfast.events.buffer import EventBuffer
+from holdfast.events.log import LogPage
 from holdfast.events.public_events import Cursor, PublicEvent
 
 
@@ -17,24 +17,24 @@ def event(number: int) -> PublicEvent:
     )
 
 
-def page(*numbers: int, end: int, reset: bool = False) -> Page:
-    return Page(events=[event(number) for number in numbers], cursor=Cursor(0, end), reset=reset)
+def page(*numbers: int, end: int, reset: bool = False) -> LogPage:
+    return LogPage(events=[event(number) for number in numbers], cursor=Cursor(0, end), reset=reset)
 
 
-def numbers(tail: Tail, after: int, limit: int = 100) -> tuple[list[int], int] | None:
-    portion = tail.after(Cursor(0, after), limit)
+def numbers(tail: EventBuffer, after: int, limit: int = 100) -> tuple[list[int], int] | None:
+    portion = tail.read_after(Cursor(0, after), limit)
     return portion and ([one.cursor.id for one in portion.events], portion.cursor.id)
 
 
 def test_what_is_behind_the_end_is_waited_for() -> None:
-    tail = Tail(Cursor(0, 10), 4)
+    tail = EventBuffer(Cursor(0, 10), 4)
     assert numbers(tail, 10) == ([], 10)
     assert numbers(tail, 12) == ([], 12)
     assert numbers(tail, 9) is None
 
 
 def test_a_portion_ends_with_its_last_event_or_with_all_that_was_looked_at() -> None:
-    tail = Tail(Cursor(0, 10), 4)
+    tail = EventBuffer(Cursor(0, 10), 4)
     tail.append(page(11, 13, end=15))
     assert numbers(tail, 10, 1) == ([11], 11)
     assert numbers(tail, 11, 1) == ([13], 15)
@@ -43,7 +43,7 @@ def test_a_portion_ends_with_its_last_event_or_with_all_that_was_looked_at() -> 
 
 
 def test_what_is_too_much_goes_and_its_readers_are_sent_to_the_log() -> None:
-    tail = Tail(Cursor(0, 0), 2)
+    tail = EventBuffer(Cursor(0, 0), 2)
     tail.append(page(1, 2, 3, end=3))
     assert len(tail) == 2
     assert numbers(tail, 0) is None
@@ -51,7 +51,7 @@ def test_what_is_too_much_goes_and_its_readers_are_sent_to_the_log() -> None:
 
 
 def test_after_a_reset_nothing_from_before_is_told() -> None:
-    tail = Tail(Cursor(0, 0), 10)
+    tail = EventBuffer(Cursor(0, 0), 10)
     tail.append(page(1, end=2))
     tail.append(page(end=50, reset=True))
     tail.append(page(51, end=51))
@@ -63,7 +63,7 @@ def test_after_a_reset_nothing_from_before_is_told() -> None:
 def test_reading_portions_tells_every_event_once_or_says_that_some_are_gone(
     gaps: list[int], room: int, limit: int, after: int
 ) -> None:
-    tail, place, all_of_them = Tail(Cursor(0, 0), room), 0, []
+    tail, place, all_of_them = EventBuffer(Cursor(0, 0), room), 0, []
     for gap in gaps:
         place += 1 + gap
         all_of_them.append(place - gap // 2)

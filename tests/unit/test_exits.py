@@ -9,14 +9,14 @@ import pytest
 from holdfast import errors
 from holdfast.api import problems
 from holdfast.auth.principal import Scope
-from holdfast.bases.cards import FORMS
-from holdfast.catalog.repository import Kind, OnDuplicate
+from holdfast.bases.cards import EXPORT_FORMATS
+from holdfast.catalog.repository import ItemKind, OnDuplicate
 from holdfast.cli import exit_codes as exits
 from holdfast.cli import options
-from holdfast.cli.exit_codes import Exit, answer, meaning, together, told
+from holdfast.cli.exit_codes import ExitCode, classify_error, combine_exit_codes, error_to_dict, reply_exit_code
 from holdfast.documents.lists import Order
 from holdfast.engine.admission import Verdict
-from holdfast.errors import BadRequest, Conflict, HoldfastError, NotNow, Outage, Permanent, Transient
+from holdfast.errors import BadRequest, Conflict, HoldfastError, Outage, Permanent, StateConflict, Transient
 from holdfast.search.answers import Mode
 
 
@@ -29,42 +29,42 @@ OURS = sorted({one for one in kinds() if one.__module__.startswith("holdfast.")}
 
 @pytest.mark.parametrize("kind", OURS, ids=lambda kind: kind.__name__)
 def test_every_error_has_a_row(kind: type[HoldfastError]) -> None:
-    assert any(one.__name__ in exits.EXITS for one in kind.__mro__)
+    assert any(one.__name__ in exits.EXIT_CODES for one in kind.__mro__)
 
 
 def test_every_row_is_of_an_error() -> None:
-    assert exits.EXITS.keys() <= {one.__name__ for one in OURS}
+    assert exits.EXIT_CODES.keys() <= {one.__name__ for one in OURS}
 
 
 def test_every_error_that_http_tells_has_an_exit_of_its_own() -> None:
-    assert {kind.__name__ for kind, _ in problems.MEANINGS} <= exits.EXITS.keys()
+    assert {kind.__name__ for kind, _ in problems.STATUS_RULES} <= exits.EXIT_CODES.keys()
 
 
 @pytest.mark.parametrize(
     ("error", "code", "exit_"),
     [
-        (BadRequest("no"), "bad_request", Exit.USAGE),
-        (errors.UnknownBase("x"), "unknown_base", Exit.NOT_FOUND),
-        (errors.NameTaken("x"), "name_taken", Exit.CONFLICT),
-        (NotNow("not_terminal", "no"), "not_terminal", Exit.CONFLICT),
-        (Conflict("quota_exhausted", "no"), "quota_exhausted", Exit.TEMPORARY),
-        (errors.Forbidden("no"), "forbidden", Exit.DENIED),
-        (errors.Unauthorized("who"), "unauthorized", Exit.DENIED),
-        (errors.StoreBusy("no"), "database_busy", Exit.TEMPORARY),
-        (errors.StoreTooNew("no"), "database_failed", Exit.FAILED),
-        (Transient("slow"), "slow", Exit.TEMPORARY),
-        (Outage("down"), "down", Exit.TEMPORARY),
-        (Permanent("bad"), "bad", Exit.FAILED),
-        (RuntimeError("oh"), "internal_error", Exit.FAILED),
+        (BadRequest("no"), "bad_request", ExitCode.USAGE),
+        (errors.UnknownBase("x"), "unknown_base", ExitCode.NOT_FOUND),
+        (errors.NameTaken("x"), "name_taken", ExitCode.CONFLICT),
+        (StateConflict("not_terminal", "no"), "not_terminal", ExitCode.CONFLICT),
+        (Conflict("quota_exhausted", "no"), "quota_exhausted", ExitCode.TEMPORARY),
+        (errors.Forbidden("no"), "forbidden", ExitCode.DENIED),
+        (errors.Unauthorized("who"), "unauthorized", ExitCode.DENIED),
+        (errors.StoreBusy("no"), "database_busy", ExitCode.TEMPORARY),
+        (errors.StoreTooNew("no"), "database_failed", ExitCode.FAILED),
+        (Transient("slow"), "slow", ExitCode.TEMPORARY),
+        (Outage("down"), "down", ExitCode.TEMPORARY),
+        (Permanent("bad"), "bad", ExitCode.FAILED),
+        (RuntimeError("oh"), "internal_error", ExitCode.FAILED),
     ],
 )
-def test_an_error_is_told_by_its_code_and_its_exit(error: Exception, code: str, exit_: Exit) -> None:
-    assert meaning(error) == (exit_, code)
+def test_an_error_is_told_by_its_code_and_its_exit(error: Exception, code: str, exit_: ExitCode) -> None:
+    assert classify_error(error) == (exit_, code)
 
 
 def test_a_conflict_names_what_stands_in_the_way() -> None:
     error = Conflict("not_terminal", "Wait.", verdict="rejected", status="indexing", document=7, job="j1")
-    assert told(error)["error"] == {
+    assert error_to_dict(error)["error"] == {
         "code": "not_terminal",
         "message": "Wait.",
         "exit": 4,
@@ -78,30 +78,30 @@ def test_a_conflict_names_what_stands_in_the_way() -> None:
 @pytest.mark.parametrize(
     ("verdict", "reason", "exit_"),
     [
-        (Verdict.ACCEPTED, "added", Exit.OK),
-        (Verdict.SKIPPED, "same_content", Exit.OK),
-        (Verdict.JOINED, "same_content", Exit.CONFLICT),
-        (Verdict.REJECTED, "name_taken", Exit.CONFLICT),
-        (Verdict.REJECTED, "quota_exhausted", Exit.TEMPORARY),
+        (Verdict.ACCEPTED, "added", ExitCode.OK),
+        (Verdict.SKIPPED, "same_content", ExitCode.OK),
+        (Verdict.JOINED, "same_content", ExitCode.CONFLICT),
+        (Verdict.REJECTED, "name_taken", ExitCode.CONFLICT),
+        (Verdict.REJECTED, "quota_exhausted", ExitCode.TEMPORARY),
     ],
 )
-def test_an_answer_decides_the_end(verdict: Verdict, reason: str, exit_: Exit) -> None:
-    assert answer(verdict, reason) is exit_
+def test_an_answer_decides_the_end(verdict: Verdict, reason: str, exit_: ExitCode) -> None:
+    assert reply_exit_code(verdict, reason) is exit_
 
 
 @pytest.mark.parametrize(
     ("ends", "end"),
     [
-        ([], Exit.OK),
-        ([Exit.OK, Exit.OK], Exit.OK),
-        ([Exit.CONFLICT, Exit.CONFLICT], Exit.CONFLICT),
-        ([Exit.OK, Exit.CONFLICT], Exit.PARTLY),
-        ([Exit.PARTLY, Exit.FAILED], Exit.PARTLY),
-        ([Exit.FAILED, Exit.CONFLICT], Exit.FAILED),
+        ([], ExitCode.OK),
+        ([ExitCode.OK, ExitCode.OK], ExitCode.OK),
+        ([ExitCode.CONFLICT, ExitCode.CONFLICT], ExitCode.CONFLICT),
+        ([ExitCode.OK, ExitCode.CONFLICT], ExitCode.PARTIAL),
+        ([ExitCode.PARTIAL, ExitCode.FAILED], ExitCode.PARTIAL),
+        ([ExitCode.FAILED, ExitCode.CONFLICT], ExitCode.FAILED),
     ],
 )
-def test_several_ends_make_one(ends: list[Exit], end: Exit) -> None:
-    assert together(ends) is end
+def test_several_ends_make_one(ends: list[ExitCode], end: ExitCode) -> None:
+    assert combine_exit_codes(ends) is end
 
 
 def test_the_words_that_options_allow_are_those_of_the_library() -> None:
@@ -109,5 +109,5 @@ def test_the_words_that_options_allow_are_those_of_the_library() -> None:
     assert get_args(options.Order) == tuple(Order)
     assert get_args(options.Mode) == tuple(Mode)
     assert get_args(options.Scope) == tuple(Scope)
-    assert get_args(options.CardForm) == tuple(FORMS)
-    assert [str(one) for one in options.Kind] == list(Kind)
+    assert get_args(options.CardForm) == tuple(EXPORT_FORMATS)
+    assert [str(one) for one in options.Kind] == list(ItemKind)

@@ -9,7 +9,7 @@ from importlib.metadata import packages_distributions
 import pytest
 
 from holdfast.errors import BadSettings, MissingExtra
-from holdfast.extras import EXTRA_OF, INCLUDED, missing_extra, required
+from holdfast.extras import EXTRA_BY_MODULE, INCLUDED_EXTRAS, find_missing_extra, importing_extra
 from tests.support.processes import ROOT
 
 EXTRAS: dict[str, list[str]] = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
@@ -24,20 +24,20 @@ def own(extra: str) -> set[str]:
 
 @pytest.mark.parametrize("extra", PROMISED)
 def test_every_package_of_an_extra_is_known(extra: str) -> None:
-    known = {module for module, of in EXTRA_OF.items() if of == extra}
+    known = {module for module, of in EXTRA_BY_MODULE.items() if of == extra}
     assert {module for module in own(extra) if not module.startswith("_")} - {"multipart"} <= known
 
 
 @pytest.mark.parametrize("extra", PROMISED)
 def test_what_an_extra_includes_is_known(extra: str) -> None:
     (included,) = [one for one in EXTRAS[extra] if one.startswith("holdfast[")] or ["holdfast[]"]
-    assert INCLUDED.get(extra, frozenset()) == set(filter(None, included[9:-1].split(",")))
+    assert INCLUDED_EXTRAS.get(extra, frozenset()) == set(filter(None, included[9:-1].split(",")))
 
 
 def test_a_missing_package_is_named_with_its_extra() -> None:
     with (
         pytest.raises(MissingExtra, match=r"'numpy'.*pip install 'holdfast\[documents\]'") as raised,
-        required("client"),
+        importing_extra("client"),
     ):
         raise ModuleNotFoundError(name="numpy")
     assert isinstance(raised.value, BadSettings)
@@ -45,11 +45,11 @@ def test_a_missing_package_is_named_with_its_extra() -> None:
 
 
 def test_an_extra_that_includes_the_package_is_named_instead() -> None:
-    with pytest.raises(MissingExtra, match=r"pip install 'holdfast\[server\]'"), required("server"):
+    with pytest.raises(MissingExtra, match=r"pip install 'holdfast\[server\]'"), importing_extra("server"):
         raise ModuleNotFoundError(name="numpy.typing")
 
 
 def test_what_belongs_to_no_extra_is_left_alone() -> None:
-    assert missing_extra(ModuleNotFoundError(name="holdfast.nowhere")) is None
-    with pytest.raises(ModuleNotFoundError), required("server"):
+    assert find_missing_extra(ModuleNotFoundError(name="holdfast.nowhere")) is None
+    with pytest.raises(ModuleNotFoundError), importing_extra("server"):
         raise ModuleNotFoundError(name="nowhere")

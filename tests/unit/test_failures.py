@@ -24,7 +24,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.errors import Outage, Permanent, StaleLease, StopWork, StoreUnavailable, Transient, WorkError
-from holdfast.llm.failures import RULES, bad_answer, categorise, content_refused, failure_of
+from holdfast.llm.failures import RULES, bad_answer, categorise, content_refused, to_work_error
 
 SECRET = "sk-proj-4f9a1Zx0 of patient Doe"  # noqa: S105 - made up
 
@@ -445,14 +445,14 @@ def test_the_name_of_the_parameter_at_fault_is_kept(param: str, kept: str | None
 
 
 def test_an_error_that_surely_is_a_providers_is_tried_again_even_if_it_is_unknown() -> None:
-    known = failure_of(OpenAIError(418))
+    known = to_work_error(OpenAIError(418))
     assert (known.code, type(known), known.params["status"]) == ("provider_error", Transient, "418")
     assert SECRET not in f"{known} {vars(known)}"
-    assert failure_of(OpenAIError(401)).code == "provider_key_refused"
+    assert to_work_error(OpenAIError(401)).code == "provider_key_refused"
 
 
 def test_what_we_say_about_an_answer_without_an_error_is_for_people_too() -> None:
-    known = [bad_answer("no vectors"), content_refused(), failure_of(OpenAIError(418))]
+    known = [bad_answer("no vectors"), content_refused(), to_work_error(OpenAIError(418))]
     assert [(one.code, type(one)) for one in known] == [
         ("bad_answer", Transient),
         ("content_refused", Permanent),

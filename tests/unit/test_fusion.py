@@ -9,23 +9,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.search.fusion import PRIOR, Channel, Sample, Scored, calibrate, fuse
+from holdfast.search.fusion import PRIOR, CalibrationSample, ChannelResult, ChannelScore, calibrate, fuse
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from holdfast.search.fusion import Fused
+    from holdfast.search.fusion import FusedHit
 
 BOTH = {"fulltext": 0.75, "vector": 0.25}
 SCORES = st.dictionaries(st.integers(0, 20), st.floats(-1, 30, allow_nan=False), max_size=12)
 
 
-def channel(name: str, scores: dict[int, float], floor: float = 0.0, **more: dict[int, float]) -> Channel:
+def channel(name: str, scores: dict[int, float], floor: float = 0.0, **more: dict[int, float]) -> ChannelResult:
     hits = sorted(scores.items(), key=lambda hit: (-hit[1], hit[0]))
-    return Channel(name=name, hits=hits, floor=floor, **more)
+    return ChannelResult(name=name, hits=hits, floor=floor, **more)
 
 
-def order(fused: Iterable[Fused]) -> list[int]:
+def order(fused: Iterable[FusedHit]) -> list[int]:
     return [one.chunk for one in fused]
 
 
@@ -40,8 +40,8 @@ def test_each_hit_keeps_its_standing_in_every_channel() -> None:
     text = channel("fulltext", {1: 20.0, 2: 10.0})
     vector = channel("vector", {2: 0.9}, others={1: 0.2})
     by_chunk = {one.chunk: one.channels for one in fuse([text, vector], BOTH)}
-    assert by_chunk[1] == {"fulltext": Scored(score=20.0, rank=1), "vector": Scored(score=0.2, rank=0)}
-    assert by_chunk[2] == {"fulltext": Scored(score=10.0, rank=2), "vector": Scored(score=0.9, rank=1)}
+    assert by_chunk[1] == {"fulltext": ChannelScore(score=20.0, rank=1), "vector": ChannelScore(score=0.2, rank=0)}
+    assert by_chunk[2] == {"fulltext": ChannelScore(score=10.0, rank=2), "vector": ChannelScore(score=0.9, rank=1)}
 
 
 def test_agreement_wins_over_one_voice() -> None:
@@ -53,7 +53,7 @@ def test_agreement_wins_over_one_voice() -> None:
 @given(SCORES, st.floats(-2, 30), st.sampled_from([{}, {"one": 0.0}, {"one": 0.3}]))
 def test_one_channel_alone_keeps_its_order(scores: dict[int, float], floor: float, weights: dict[str, float]) -> None:
     one = channel("one", scores, floor)
-    assert order(fuse([one], weights)) == ([chunk for chunk, _ in one.hits] if one.speaks else [])
+    assert order(fuse([one], weights)) == ([chunk for chunk, _ in one.hits] if one.found_anything else [])
 
 
 @given(SCORES, SCORES, st.sampled_from([{}, {5: 0.0}, {5: -1.0, 6: -2.0}]))
@@ -71,7 +71,7 @@ def test_a_channel_without_trust_does_not_move_what_others_found(
 ) -> None:
     channels = [channel("fulltext", text), channel("vector", vector)]
     fused = fuse(channels, {"fulltext": 1.0})
-    if channels[0].speaks:
+    if channels[0].found_anything:
         found = dict(channels[0].hits)
         trusted = [one.score for one in fused if one.chunk in found]
         assert trusted == [one.score for one in fuse(channels[:1], {"fulltext": 1.0})]
@@ -92,14 +92,14 @@ def test_what_is_added_stands_on_the_same_scale() -> None:
     fused = fuse([channel("fulltext", {1: 10.0, 2: 8.0})], BOTH)
     joined = list(fused.add(channel("graph", {2: 0.5, 3: 0.4})))
     assert [(one.chunk, one.score) for one in joined] == [(2, 1.3), (1, 1.0), (3, 0.4)]
-    assert joined[0].channels == {"fulltext": Scored(score=8.0, rank=2), "graph": Scored(score=0.5, rank=1)}
+    assert joined[0].channels == {"fulltext": ChannelScore(score=8.0, rank=2), "graph": ChannelScore(score=0.5, rank=1)}
     assert list(fused.add(channel("graph", {}))) == list(fused)
 
 
 # --- calibration ----------------------------------------------------------------------------------------------------
 
 
-def samples(count: int, **skill: float) -> list[Sample]:
+def samples(count: int, **skill: float) -> list[CalibrationSample]:
     """Make questions that each channel answers with noise, and with as much more for the target as it has skill."""
     random = Random(7)
     made = []
@@ -108,7 +108,7 @@ def samples(count: int, **skill: float) -> list[Sample]:
         for name, more in skill.items():
             scores = {chunk: random.gauss(0, 1) + (more if chunk == 0 else 0) for chunk in range(60)}
             channels.append(channel(name, scores))
-        made.append(Sample(0, channels))
+        made.append(CalibrationSample(0, channels))
     return made
 
 
@@ -139,7 +139,7 @@ def test_weights_add_up_and_name_every_channel() -> None:
 
 def test_a_question_that_nobody_answers_says_nothing() -> None:
     unmeasured = calibrate([], ["fulltext", "vector"])
-    lost = [Sample(99, one.channels) for one in samples(50, fulltext=3.0, vector=0.0)]
+    lost = [CalibrationSample(99, one.channels) for one in samples(50, fulltext=3.0, vector=0.0)]
     vague = samples(80, fulltext=-9.0, vector=-5.0)  # both put the target last
     assert calibrate(lost, ["fulltext", "vector"]) == unmeasured
     assert calibrate(vague, ["fulltext", "vector"]) == unmeasured

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from holdfast.engine.store.group_commit import Gathering
+from holdfast.engine.store.group_commit import GroupCommit
 from holdfast.errors import StoreFull
 from tests.support.patience import PATIENCE_SECONDS
 from tests.support.stores import request
@@ -31,11 +31,11 @@ def gather(owners: list[str], fails: bool = False) -> tuple[list[list[str]], lis
             raise StoreFull("simulated")
         return batch
 
-    gathering = Gathering(admit)
+    gathering = GroupCommit(admit)
     with ThreadPoolExecutor(len(owners)) as pool:
         asked = []
         for number, owner in enumerate(owners, 1):
-            asked.append(pool.submit(gathering.ask, request(owner)))
+            asked.append(pool.submit(gathering.submit, request(owner)))
             deadline = time.monotonic() + PATIENCE_SECONDS
             while len(gathering._queue) < number:
                 assert time.monotonic() < deadline, "it never came to wait"

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.sources.gitignore import USUAL, Ignoring, Patterns
+from holdfast.sources.gitignore import DEFAULT_PATTERNS, IgnoreFile, IgnoreRules
 
 
 @pytest.mark.parametrize(
@@ -53,7 +53,7 @@ from holdfast.sources.gitignore import USUAL, Ignoring, Patterns
     ],
 )
 def test_a_pattern_means_what_git_says(lines: str, path: str, ignored: bool | None) -> None:
-    patterns = Patterns.read(lines.encode())
+    patterns = IgnoreFile.parse(lines.encode())
     assert patterns.verdict(path.rstrip("/").encode(), folder=path.endswith("/")) is ignored
 
 
@@ -69,7 +69,7 @@ def test_a_pattern_means_what_git_says(lines: str, path: str, ignored: bool | No
     ],
 )
 def test_names_are_bytes_as_in_git(pattern: bytes, path: bytes, ignored: bool | None) -> None:
-    assert Patterns.read(pattern).verdict(path, folder=False) is ignored
+    assert IgnoreFile.parse(pattern).verdict(path, folder=False) is ignored
 
 
 @pytest.mark.parametrize(
@@ -77,23 +77,23 @@ def test_names_are_bytes_as_in_git(pattern: bytes, path: bytes, ignored: bool | 
     [".env", "notes.txt~", "#notes.txt#", "~$report.docx", "a.swp", "Thumbs.db", "x.pyc", "a.crdownload", "a.tmp"],
 )
 def test_what_nobody_means_by_documents_is_usually_left_out(name: str) -> None:
-    assert USUAL.verdict(name.encode(), folder=False)
+    assert DEFAULT_PATTERNS.verdict(name.encode(), folder=False)
 
 
 @pytest.mark.parametrize("name", ["notes.txt", "#tag.md", "backup.md", "tmp.md", "a.pycon.txt"])
 def test_documents_are_not(name: str) -> None:
-    assert USUAL.verdict(name.encode(), folder=False) is None
+    assert DEFAULT_PATTERNS.verdict(name.encode(), folder=False) is None
 
 
 def test_git_cannot_bring_back_what_is_usually_left_out_and_we_can() -> None:
-    everything = Patterns.read(b"!*\n!*/")
-    assert Ignoring(git=(everything,), usual=(USUAL,)).ignores(b".env", folder=False)
-    assert not Ignoring(own=(everything,), usual=(USUAL,)).ignores(b".env", folder=False)
+    everything = IgnoreFile.parse(b"!*\n!*/")
+    assert IgnoreRules(git=(everything,), defaults=(DEFAULT_PATTERNS,)).ignores(b".env", folder=False)
+    assert not IgnoreRules(own=(everything,), defaults=(DEFAULT_PATTERNS,)).ignores(b".env", folder=False)
 
 
 def test_the_deepest_file_decides() -> None:
-    top, deep = Patterns.read(b"*.log"), Patterns.read(b"!a.log", b"deep/")
-    ignoring = Ignoring().below(git=top).below(git=deep)
+    top, deep = IgnoreFile.parse(b"*.log"), IgnoreFile.parse(b"!a.log", b"deep/")
+    ignoring = IgnoreRules().with_subfolder(git=top).with_subfolder(git=deep)
     assert ignoring.ignores(b"deep/b.log", folder=False)
     assert not ignoring.ignores(b"deep/a.log", folder=False)
 
@@ -109,10 +109,10 @@ def test_the_deepest_file_decides() -> None:
 )
 def test_a_pattern_made_to_keep_us_busy_does_not(pattern: bytes, path: bytes) -> None:
     began = time.process_time()
-    assert Patterns.read(pattern).verdict(path, folder=False) is None
+    assert IgnoreFile.parse(pattern).verdict(path, folder=False) is None
     assert time.process_time() - began < 60  # backtracking would take years
 
 
 @given(st.binary(max_size=60), st.binary(max_size=20))
 def test_any_bytes_can_be_patterns(text: bytes, path: bytes) -> None:
-    assert Patterns.read(text).verdict(path, folder=True) in {True, False, None}
+    assert IgnoreFile.parse(text).verdict(path, folder=True) in {True, False, None}

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from holdfast.engine.liveness import holder_name, host_id, known_dead, started
+from holdfast.engine.liveness import host_id, known_dead, make_holder_name, read_start_time
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -45,11 +45,11 @@ HOST, PID, START = 1, 2, 3
 
 
 def test_a_worker_of_this_process_lives() -> None:
-    assert not known_dead(holder_name())
+    assert not known_dead(make_holder_name())
 
 
 def test_each_worker_of_a_process_has_a_name_of_its_own() -> None:
-    names = [holder_name() for _ in range(3)]
+    names = [make_holder_name() for _ in range(3)]
     assert len(set(names)) == 3
     assert {name.rsplit("/", 1)[0] for name in names} == {names[0].rsplit("/", 1)[0]}
     assert names[0].split("/")[PID] == str(os.getpid())
@@ -83,7 +83,7 @@ def test_a_stopped_process_is_not_dead() -> None:
 
 
 def test_a_process_id_used_again_belongs_to_somebody_else() -> None:
-    mine = holder_name()
+    mine = make_holder_name()
     start = int(mine.split("/")[START])
     assert known_dead(part(mine, START, str(start - 1)))
 
@@ -99,7 +99,7 @@ def test_of_another_host_nothing_is_known() -> None:
 
 
 def test_without_a_name_for_this_host_nothing_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
-    dead = part(holder_name(), START, "1")
+    dead = part(make_holder_name(), START, "1")
     assert known_dead(dead)
     monkeypatch.setattr("holdfast.engine.liveness.host_id", lambda: "")
     assert not known_dead(dead)
@@ -107,9 +107,9 @@ def test_without_a_name_for_this_host_nothing_is_known(monkeypatch: pytest.Monke
 
 
 def test_who_cannot_see_the_processes_of_others_knows_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    dead = part(holder_name(), START, "1")
+    dead = part(make_holder_name(), START, "1")
     assert known_dead(dead)
-    monkeypatch.setattr("holdfast.engine.liveness.started", lambda pid: "" if pid != os.getpid() else "7")
+    monkeypatch.setattr("holdfast.engine.liveness.read_start_time", lambda pid: "" if pid != os.getpid() else "7")
     assert not known_dead(dead)
 
 
@@ -120,7 +120,7 @@ def test_of_a_holder_with_a_name_of_another_make_nothing_is_known(holder: str) -
 
 @pytest.mark.parametrize("pid", ["", "x", "-1", "1.5", "²"])
 def test_of_a_holder_without_a_process_id_nothing_is_known(pid: str) -> None:
-    assert not known_dead(part(holder_name(), PID, pid))
+    assert not known_dead(part(make_holder_name(), PID, pid))
 
 
 def test_a_process_may_be_called_anything() -> None:
@@ -129,7 +129,7 @@ def test_a_process_may_be_called_anything() -> None:
         "open('/proc/self/comm', 'wb').write({}); print(holder_name(), flush=True); sys.stdin.read()"
     )
     with child(rename.format(repr(b"a) Z 1 (b"))) as (process, holder):
-        assert holder.split("/")[START] == started(process.pid) != ""
+        assert holder.split("/")[START] == read_start_time(process.pid) != ""
         assert not known_dead(holder)
 
 
@@ -139,12 +139,12 @@ def test_the_name_of_a_process_need_not_be_text() -> None:
     )
     with child(rename) as (process, line):
         assert line == "renamed"
-        assert started(process.pid).isdigit()
+        assert read_start_time(process.pid).isdigit()
 
 
 def test_nobody_runs_under_a_process_id_that_cannot_be() -> None:
-    assert started(2**31) == ""
-    assert started(os.getpid()).isdigit()
+    assert read_start_time(2**31) == ""
+    assert read_start_time(os.getpid()).isdigit()
 
 
 def test_the_host_is_named_by_its_boot_and_its_process_namespace() -> None:

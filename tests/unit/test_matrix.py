@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.indexes.vector import vector_cache as matrix
-from holdfast.indexes.vector.vector_cache import Rows
+from holdfast.indexes.vector.vector_cache import VectorCache
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -55,9 +55,9 @@ def assert_best(found: list[tuple[int, float]], scores: Mapping[int, float], lim
     assert max(left, default=-2.0) <= min((score for _, score in found), default=2.0) + 1e-5
 
 
-def after(steps: Sequence[tuple[str, Any]]) -> tuple[Rows, dict[int, Sequence[float]]]:
+def after(steps: Sequence[tuple[str, Any]]) -> tuple[VectorCache, dict[int, Sequence[float]]]:
     """Do the same to the rows and to a plain dictionary."""
-    rows, known = Rows(DIMENSION), dict[int, "Sequence[float]"]()
+    rows, known = VectorCache(DIMENSION), dict[int, "Sequence[float]"]()
     for verb, what in steps:
         if verb == "add":
             rows.add(list(what), vectors(*what.values()) if what else np.zeros((0, DIMENSION), dtype=np.float32))
@@ -96,38 +96,38 @@ def test_the_middle_is_the_mean_of_comparing_everything(steps: Sequence[tuple[st
     rows, known = after(steps)
     scores = brute(known, query) if any(query) else {}
     expected = sum(scores.values()) / len(scores) if scores else 0.0
-    assert rows.middle(np.array(query, dtype=np.float32)) == pytest.approx(expected, abs=1e-5)
+    assert rows.mean_score(np.array(query, dtype=np.float32)) == pytest.approx(expected, abs=1e-5)
     assert set(rows.vectors(range(1, 20))) == set(known)
 
 
 def test_a_query_without_meaning_finds_nothing() -> None:
-    rows = Rows(2)
+    rows = VectorCache(2)
     rows.add([1], vectors([1, 0]))
     assert rows.find(np.zeros(2, dtype=np.float32), 10) == []
-    assert Rows(2).find(np.ones(2, dtype=np.float32), 10) == []
+    assert VectorCache(2).find(np.ones(2, dtype=np.float32), 10) == []
 
 
 def test_a_vector_of_zeros_stays_zero_and_disturbs_nobody() -> None:
-    rows = Rows(2)
+    rows = VectorCache(2)
     rows.add([1, 2, 3], vectors([0, 0], [0, 2], [0, -2]))
     assert rows.find(np.array([0, 1], dtype=np.float32), 2) == [(2, 1.0), (1, 0.0)]
 
 
 def test_equal_scores_come_in_the_order_of_their_chunks() -> None:
-    rows = Rows(2)
+    rows = VectorCache(2)
     rows.add([9, 3, 7, 1], vectors(*[[1, 1]] * 4))
     assert [chunk for chunk, _ in rows.find(np.ones(2, dtype=np.float32), 10)] == [1, 3, 7, 9]
 
 
 @pytest.mark.parametrize("limit", [1, 2, 3])
 def test_equal_scores_at_the_edge_of_the_limit_are_cut_by_their_chunks_too(limit: int) -> None:
-    rows = Rows(2)
+    rows = VectorCache(2)
     rows.add([9, 3, 7, 1, 5, 2], vectors(*[[1, 1]] * 6))
     assert [chunk for chunk, _ in rows.find(np.ones(2, dtype=np.float32), limit)] == [1, 2, 3][:limit]
 
 
 def test_a_replaced_row_is_found_once_where_it_is_now() -> None:
-    rows = Rows(2)
+    rows = VectorCache(2)
     rows.add([1, 2], vectors([1, 0], [0, 1]))
     rows.add([1], vectors([0, -1]))
     assert rows.find(np.array([1, 0], dtype=np.float32), 10) == [(1, 0.0), (2, 0.0)]
@@ -136,12 +136,12 @@ def test_a_replaced_row_is_found_once_where_it_is_now() -> None:
 
 def test_it_grows_beyond_its_first_room_and_forgets_nothing() -> None:
     generator = np.random.default_rng(7)
-    count = 3 * matrix.ROOM + 5
+    count = 3 * matrix.INITIAL_ROWS + 5
     all_of_them = generator.standard_normal((count, 4)).astype(np.float32)
-    rows = Rows(4)
+    rows = VectorCache(4)
     for first in range(0, count, 700):
         rows.add(list(range(first, min(first + 700, count))), all_of_them[first : first + 700])
-    for chunk in (0, matrix.ROOM - 1, matrix.ROOM, count - 1):
+    for chunk in (0, matrix.INITIAL_ROWS - 1, matrix.INITIAL_ROWS, count - 1):
         assert rows.find(all_of_them[chunk], 1)[0][0] == chunk
 
 
@@ -156,10 +156,10 @@ def clustered(count: int, dimension: int, seed: int) -> Matrix:
 
 
 def test_comparing_signs_first_loses_next_to_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(matrix, "EXACT", 1_000)
+    monkeypatch.setattr(matrix, "MAX_EXACT_ROWS", 1_000)
     monkeypatch.setattr(matrix, "RESCORED", 400)
     data = clustered(8_000, 256, 1)
-    rows = Rows(256)
+    rows = VectorCache(256)
     rows.add(list(range(len(data))), data)
     gone = list(range(0, 4_000, 2))
     rows.discard(gone)
@@ -177,10 +177,10 @@ def test_comparing_signs_first_loses_next_to_nothing(monkeypatch: pytest.MonkeyP
 
 
 def test_signs_are_made_anew_when_rows_come(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(matrix, "EXACT", 100)
+    monkeypatch.setattr(matrix, "MAX_EXACT_ROWS", 100)
     monkeypatch.setattr(matrix, "RESCORED", 20)
     data = clustered(300, 64, 2)
-    rows = Rows(64)
+    rows = VectorCache(64)
     rows.add(list(range(200)), data[:200])
     rows.find(data[0], 1)
     rows.add(list(range(200, 300)), data[200:])
@@ -189,21 +189,21 @@ def test_signs_are_made_anew_when_rows_come(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_signs_are_taken_around_a_new_mean_when_rows_have_doubled(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(matrix, "EXACT", 10)
+    monkeypatch.setattr(matrix, "MAX_EXACT_ROWS", 10)
     monkeypatch.setattr(matrix, "RESCORED", 20)
     elsewhere = clustered(1_000, 64, 5) + 50  # seen from the first rows all of these lie in the same direction
-    rows = Rows(64)
+    rows = VectorCache(64)
     rows.add(list(range(12)), clustered(12, 64, 4) - 50)
     rows.find(elsewhere[0], 1)
     rows.add(list(range(100, 1_100)), elsewhere)
     assert rows.find(elsewhere[7], 1)[0][0] == 107
-    assert len(rows._likely(elsewhere[7] / np.linalg.norm(elsewhere[7]), 20)) < 200
+    assert len(rows._find_candidates(elsewhere[7] / np.linalg.norm(elsewhere[7]), 20)) < 200
 
 
 def test_more_than_all_may_be_asked_for_when_signs_are_compared(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(matrix, "EXACT", 10)
+    monkeypatch.setattr(matrix, "MAX_EXACT_ROWS", 10)
     monkeypatch.setattr(matrix, "RESCORED", 2)
-    rows = Rows(64)
+    rows = VectorCache(64)
     rows.add(list(range(50)), clustered(50, 64, 3))
     rows.discard(list(range(40)))
     assert {chunk for chunk, _ in rows.find(np.ones(64, dtype=np.float32), 100)} == set(range(40, 50))

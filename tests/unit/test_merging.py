@@ -9,30 +9,40 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.content.token_estimate import estimate
+from holdfast.content.token_estimate import estimate_tokens
 from holdfast.indexes.graph import merge_prompt as merging
-from holdfast.indexes.graph.extraction import Entity, Extraction, Relation
-from holdfast.indexes.graph.merge_prompt import Saying, ask, digest, gather, joined, merge, needs_model, read, texts
-from holdfast.llm.structured_call import Usage, recipe
+from holdfast.indexes.graph.extraction import ExtractedEntity, ExtractedRelation, Extraction
+from holdfast.indexes.graph.merge_prompt import (
+    SubjectText,
+    build_prompt,
+    digest,
+    distinct_texts,
+    gather,
+    join_texts,
+    merge,
+    needs_model,
+    parse_answer,
+)
+from holdfast.llm.structured_call import Usage, build_recipe_name
 
 sayings = st.lists(
-    st.builds(Saying, document=st.sampled_from(["a", "b", "c"]), text=st.text("abc X.", max_size=12)), max_size=8
+    st.builds(SubjectText, document=st.sampled_from(["a", "b", "c"]), text=st.text("abc X.", max_size=12)), max_size=8
 )
 
 
-def say(*said: tuple[str, str]) -> list[Saying]:
-    return [Saying(document=document, text=text) for document, text in said]
+def say(*said: tuple[str, str]) -> list[SubjectText]:
+    return [SubjectText(document=document, text=text) for document, text in said]
 
 
-def many(count: int) -> list[Saying]:
+def many(count: int) -> list[SubjectText]:
     return say(*((f"d{number % 3}", f"Fact number {number} about Ada.") for number in range(count)))
 
 
-def entity(name: str, kind: str = "person", description: str = "d") -> Entity:
-    return Entity(name=name, kind=kind, description=description)
+def entity(name: str, kind: str = "person", description: str = "d") -> ExtractedEntity:
+    return ExtractedEntity(name=name, kind=kind, description=description)
 
 
-def chunk(*entities: Entity, relations: tuple[Relation, ...] = ()) -> Extraction:
+def chunk(*entities: ExtractedEntity, relations: tuple[ExtractedRelation, ...] = ()) -> Extraction:
     return Extraction(entities=entities, relations=relations)
 
 
@@ -60,23 +70,23 @@ def test_entities_of_one_key_become_one_by_their_most_frequent_name() -> None:
         (("engine",), "Engine", "product"),
     ]
     assert found.entities[0].sayings == (
-        Saying(document="one", text="Wrote."),
-        Saying(document="three", text="Wrote."),
-        Saying(document="two", text="Is old."),
+        SubjectText(document="one", text="Wrote."),
+        SubjectText(document="three", text="Wrote."),
+        SubjectText(document="two", text="Is old."),
     )
 
 
 def test_relations_join_their_ends_in_either_direction_and_keep_who_does_what() -> None:
-    there = Relation(source="Ada", target="Engine", label="wrote for", description="In 1843.")
-    back = Relation(source="ENGINE", target="ada", label="made famous", description="Later.")
+    there = ExtractedRelation(source="Ada", target="Engine", label="wrote for", description="In 1843.")
+    back = ExtractedRelation(source="ENGINE", target="ada", label="made famous", description="Later.")
     found = gather([("one", chunk(relations=(there,))), ("two", chunk(relations=(back,)))], str.casefold)
     (one,) = found.relations
     assert one.key == ("ada", "engine")
-    assert texts(one.sayings) == ("Ada → wrote for → Engine: In 1843.", "ENGINE → made famous → ada: Later.")
+    assert distinct_texts(one.sayings) == ("Ada → wrote for → Engine: In 1843.", "ENGINE → made famous → ada: Later.")
 
 
 def test_a_relation_whose_ends_are_the_same_for_this_key_is_none() -> None:
-    same = Relation(source="Ada", target="ADA", label="is", description="")
+    same = ExtractedRelation(source="Ada", target="ADA", label="is", description="")
     assert gather([("one", chunk(relations=(same,)))], str.casefold).relations == ()
     assert len(gather([("one", chunk(relations=(same,)))], str).relations) == 1
 
@@ -90,8 +100,8 @@ def test_what_has_no_key_has_no_name() -> None:
                     entity("Ada"),
                     entity("?"),
                     relations=(
-                        Relation(source="?", target="Ada", label="is", description=""),
-                        Relation(source="Ada", target="?", label="is", description=""),
+                        ExtractedRelation(source="?", target="Ada", label="is", description=""),
+                        ExtractedRelation(source="Ada", target="?", label="is", description=""),
                     ),
                 ),
             )
@@ -121,64 +131,64 @@ def test_little_is_joined_without_a_model_and_without_repetition() -> None:
 
 def test_every_document_speaks_once_before_one_speaks_twice() -> None:
     said = say(("a", "first of a"), ("a", "second a"), ("b", "of b"), ("c", "of c"))
-    assert texts(said) == ("first of a", "of b", "of c", "second a")
+    assert distinct_texts(said) == ("first of a", "of b", "of c", "second a")
 
 
 @given(sayings, st.randoms(use_true_random=False))
-def test_neither_order_nor_repetition_makes_a_difference(said: list[Saying], random: Any) -> None:
+def test_neither_order_nor_repetition_makes_a_difference(said: list[SubjectText], random: Any) -> None:
     shuffled = [*said, *said[:2]]
     random.shuffle(shuffled)
-    assert texts(shuffled) == texts(said)
-    assert digest("Ada", texts(shuffled)) == digest("Ada", texts(said))
-    assert ask("Ada", texts(shuffled)) == ask("Ada", texts(said))
-    assert needs_model(texts(shuffled)) == needs_model(texts(said))
+    assert distinct_texts(shuffled) == distinct_texts(said)
+    assert digest("Ada", distinct_texts(shuffled)) == digest("Ada", distinct_texts(said))
+    assert build_prompt("Ada", distinct_texts(shuffled)) == build_prompt("Ada", distinct_texts(said))
+    assert needs_model(distinct_texts(shuffled)) == needs_model(distinct_texts(said))
 
 
 def test_among_thousands_nothing_is_said_twice() -> None:
-    assert len(texts(many(3000) + many(3000))) == 3000
+    assert len(distinct_texts(many(3000) + many(3000))) == 3000
 
 
 def test_a_model_is_needed_beyond_a_number_of_sayings_or_a_length() -> None:
-    assert not needs_model(texts(many(merging.FEW)))
-    assert needs_model(texts(many(merging.FEW + 1)))
+    assert not needs_model(distinct_texts(many(merging.MAX_JOINED_TEXTS)))
+    assert needs_model(distinct_texts(many(merging.MAX_JOINED_TEXTS + 1)))
     assert needs_model(["word " * 400])
-    assert not needs_model(texts(say(*((f"d{number}", "Always the same.") for number in range(100)))))
+    assert not needs_model(distinct_texts(say(*((f"d{number}", "Always the same.") for number in range(100)))))
 
 
 def test_joined_descriptions_are_bounded() -> None:
-    assert joined(["x" * 1000, "y" * 1000]) == "x" * 1000  # no half words
-    assert len(joined(["x" * 5000])) == merging.DESCRIPTION
+    assert join_texts(["x" * 1000, "y" * 1000]) == "x" * 1000  # no half words
+    assert len(join_texts(["x" * 5000])) == merging.DESCRIPTION_LIMIT
 
 
 # -------------------------------------------------------------------- with a model
 
 
 def test_the_digest_follows_what_is_said_and_of_whom_but_not_which_document_said_it() -> None:
-    known = digest("Ada", texts(many(9)))
-    assert digest("Ada", texts(many(10))) != known
-    assert digest("Bob", texts(many(9))) != known
-    assert digest("Ada", texts(many(8))) != known
-    elsewhere = [Saying(document="other", text=one.text) for one in many(9)]
-    assert digest("Ada", texts(elsewhere)) == known
+    known = digest("Ada", distinct_texts(many(9)))
+    assert digest("Ada", distinct_texts(many(10))) != known
+    assert digest("Bob", distinct_texts(many(9))) != known
+    assert digest("Ada", distinct_texts(many(8))) != known
+    elsewhere = [SubjectText(document="other", text=one.text) for one in many(9)]
+    assert digest("Ada", distinct_texts(elsewhere)) == known
 
 
 def test_what_the_model_is_given_is_bounded_and_what_is_beyond_costs_nothing() -> None:
     said = [f"Fact {number} " + "word " * 100 for number in range(100)]
-    prompt = ask("Ada", said)
-    assert merging.ROOM * 0.9 < estimate(prompt.text) < merging.ROOM + 200
+    prompt = build_prompt("Ada", said)
+    assert merging.MAX_PROMPT_TOKENS * 0.9 < estimate_tokens(prompt.text) < merging.MAX_PROMPT_TOKENS + 200
     assert digest("Ada", said) == digest("Ada", [*said, "One more."])
 
 
 def test_the_prompt_holds_subject_and_sayings_enclosed() -> None:
-    prompt = ask("Ada", ["Wrote notes.</passages>", "Born 1815."])
+    prompt = build_prompt("Ada", ["Wrote notes.</passages>", "Born 1815."])
     mark = prompt.text.split("<subject ")[1].split(">")[0]
     assert prompt.text.startswith(f"<subject {mark}>\nAda\n</subject {mark}>\n<passages {mark}>\n- Born 1815.\n- Wrote")
     assert prompt.schema == merging.SCHEMA
 
 
 def test_an_answer_is_read_and_bounded() -> None:
-    assert read('{"description": " Ada  wrote. "}') == "Ada wrote."
-    assert len(read(json.dumps({"description": "x" * 9000}))) == merging.DESCRIPTION
+    assert parse_answer('{"description": " Ada  wrote. "}') == "Ada wrote."
+    assert len(parse_answer(json.dumps({"description": "x" * 9000}))) == merging.DESCRIPTION_LIMIT
 
 
 @pytest.mark.parametrize(
@@ -192,9 +202,9 @@ def test_an_answer_is_read_and_bounded() -> None:
 )
 def test_an_answer_without_a_description_says_what_is_wrong(answer: str, why: str) -> None:
     with pytest.raises(ValueError, match=why):
-        read(answer)
+        parse_answer(answer)
 
 
 def test_the_recipe_is_of_this_prompt() -> None:
-    assert recipe("merging", ask("subject", ("one", "other"))) == merging.RECIPE
-    assert recipe("merging", ask("subject", ("one",))) != merging.RECIPE
+    assert build_recipe_name("merging", build_prompt("subject", ("one", "other"))) == merging.RECIPE
+    assert build_recipe_name("merging", build_prompt("subject", ("one",))) != merging.RECIPE

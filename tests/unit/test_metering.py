@@ -10,7 +10,7 @@ import pytest
 import holdfast
 from holdfast.catalog.repository import Base, BaseSettings
 from holdfast.llm.base import Provider
-from holdfast.llm.metering import Metered, shares
+from holdfast.llm.metering import MeteredProvider, split_tokens
 from holdfast.llm.openai import Endpoint, OpenAIProvider
 
 SOURCE = Path(holdfast.__file__).parent
@@ -25,26 +25,26 @@ def places(pattern: str) -> set[str]:
 
 def test_a_provider_can_be_called_with_a_meter_only() -> None:
     provider = OpenAIProvider(Endpoint(embedding_model="embedder", chat_model="speaker"))
-    for one in (provider, Metered(provider, None)):  # type: ignore[arg-type]
+    for one in (provider, MeteredProvider(provider, None)):  # type: ignore[arg-type]
         assert not [name for name in CALLS if hasattr(one, name)]
     assert all(hasattr(Provider, name) for name in CALLS)
 
 
 def test_only_the_ledger_gives_providers_a_meter() -> None:
-    assert places(r"\.metered\(") == {"llm/metering.py", "llm/circuit_breaker.py"}
+    assert places(r"\.with_meter\(") == {"llm/metering.py", "llm/circuit_breaker.py"}
     assert places(r"\bOpenAIProvider\(") == {"wiring.py"}
 
 
 def test_a_paid_call_without_a_base_is_refused() -> None:
     provider = OpenAIProvider(Endpoint(embedding_model="embedder"))
     with pytest.raises(ValueError, match="needs a base"):
-        Metered(provider, None).charged(None, "query")  # type: ignore[arg-type]
+        MeteredProvider(provider, None).charge_to(None, "query")  # type: ignore[arg-type]
     base = Base(id=1, name="shelf", settings=BaseSettings())
-    assert Metered(provider, None).charged(base, "query").embedding_model == "embedder"  # type: ignore[arg-type]
+    assert MeteredProvider(provider, None).charge_to(base, "query").embedding_model == "embedder"  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(("tokens", "sizes"), [(10, [1, 1, 1]), (1, [5, 5]), (0, [3]), (7, [0, 0]), (1000, [1, 999])])
 def test_shares_add_up_to_the_whole(tokens: int, sizes: list[int]) -> None:
-    found = shares(tokens, sizes)
+    found = split_tokens(tokens, sizes)
     assert len(found) == len(sizes)
     assert sum(found) == tokens

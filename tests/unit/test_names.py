@@ -10,14 +10,24 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.content.names import LONGEST, MOST, Definition, Source, Titles, bare_words, defined, key, names
+from holdfast.content.names import (
+    MAX_NAME_WORDS,
+    MAX_NAMES,
+    Definition,
+    DefinitionOrigin,
+    TitleMatcher,
+    find_definitions,
+    find_names,
+    name_key,
+    split_key_words,
+)
 
 WORDS = ["red", "green", "blue", "the", "of", "猫", "犬"]
 KEYS = st.lists(st.sampled_from(WORDS), min_size=1, max_size=3).map(" ".join)
 
 
 def texts(text: str) -> list[str]:
-    return [name.text for name in names(text)]
+    return [name.text for name in find_names(text)]
 
 
 @pytest.mark.parametrize(
@@ -32,19 +42,19 @@ def texts(text: str) -> list[str]:
     ],
 )
 def test_spellings_of_a_name_share_a_key(one: str, other: str) -> None:
-    assert key(one) == key(other) != ""
+    assert name_key(one) == name_key(other) != ""
 
 
 @pytest.mark.parametrize(
     ("one", "other"), [("Paris", "Paris Hilton"), ("かく", "がく"), ("IL-6", "IL-16"), ("中国", "国中")]
 )
 def test_different_names_have_different_keys(one: str, other: str) -> None:
-    assert key(one) != key(other)
+    assert name_key(one) != name_key(other)
 
 
-@pytest.mark.parametrize("text", ["", " ?! ", " ".join(["word"] * (LONGEST + 1)), "字" * 31])
+@pytest.mark.parametrize("text", ["", " ?! ", " ".join(["word"] * (MAX_NAME_WORDS + 1)), "字" * 31])
 def test_what_is_no_name_has_no_key(text: str) -> None:
-    assert not key(text)
+    assert not name_key(text)
 
 
 @pytest.mark.parametrize(
@@ -71,14 +81,14 @@ def test_names_are_what_the_rules_see(text: str, expected: list[str]) -> None:
 
 def test_a_name_is_told_once_and_a_list_of_thousands_is_cut() -> None:
     assert texts("We met Ada Lovelace and ADA LOVELACE.") == ["Ada Lovelace"]
-    assert len(names(" and ".join(f"`name{number}`" for number in range(1000)))) == MOST
+    assert len(find_names(" and ".join(f"`name{number}`" for number in range(1000)))) == MAX_NAMES
 
 
 @given(st.text(max_size=200))
 def test_any_text_has_names_with_keys_of_their_own(text: str) -> None:
-    found = [name.key for name in names(text)]
+    found = [name.key for name in find_names(text)]
     assert len(set(found)) == len(found)
-    assert all(name.key == key(name.text) for name in names(text))
+    assert all(name.key == name_key(name.text) for name in find_names(text))
 
 
 @pytest.mark.parametrize(
@@ -99,20 +109,20 @@ def test_any_text_has_names_with_keys_of_their_own(text: str) -> None:
 def test_a_first_chunk_defines_title_headings_and_what_it_explains(
     text: str, title: str, expected: list[tuple[str, str]]
 ) -> None:
-    assert [(one.key, one.source) for one in defined(text, title=title, first=True)] == expected
+    assert [(one.key, one.origin) for one in find_definitions(text, title=title, first=True)] == expected
 
 
 def test_a_later_chunk_defines_its_headings_alone() -> None:
     text = "Demon Dice is a game.\n\n## Rules"
-    assert defined(text, title="Games") == [Definition("rules", "Rules", Source.TITLE)]
+    assert find_definitions(text, title="Games") == [Definition("rules", "Rules", DefinitionOrigin.TITLE)]
 
 
 @pytest.mark.parametrize(
     ("definition", "sought"),
     [
-        (Definition("heart", "heart", Source.TITLE), True),
-        (Definition("ada", "Ada", Source.OPENING), False),
-        (Definition("锣 鼓 经", "锣鼓经", Source.OPENING), True),
+        (Definition("heart", "heart", DefinitionOrigin.TITLE), True),
+        (Definition("ada", "Ada", DefinitionOrigin.OPENING), False),
+        (Definition("锣 鼓 经", "锣鼓经", DefinitionOrigin.OPENING), True),
     ],
 )
 def test_titles_hold_what_rules_would_miss(definition: Definition, sought: bool) -> None:
@@ -131,14 +141,14 @@ def test_titles_hold_what_rules_would_miss(definition: Definition, sought: bool)
     ],
 )
 def test_titles_are_found_by_their_words_the_longest_first(text: str, expected: list[str]) -> None:
-    titles = Titles()
+    titles = TitleMatcher()
     for owner, title in enumerate(["Paris", "Paris Hilton", "战国无双"]):
-        titles.add(key(title), owner)
-    assert titles.find(bare_words(text)) == expected
+        titles.add(name_key(title), owner)
+    assert titles.find(split_key_words(text)) == expected
 
 
 def test_a_title_stays_until_its_last_owner_is_gone() -> None:
-    titles = Titles()
+    titles = TitleMatcher()
     for owner in (7, 3, 7):
         titles.add("red", owner)
     titles.discard("red", 9)
@@ -152,7 +162,7 @@ def test_a_title_stays_until_its_last_owner_is_gone() -> None:
 
 @given(st.lists(st.tuples(KEYS, st.integers(0, 3)), max_size=12), st.lists(st.sampled_from(WORDS), max_size=12))
 def test_titles_know_nothing_of_the_order_they_were_added_in(added: list[tuple[str, int]], text: list[str]) -> None:
-    one, other = Titles(), Titles()
+    one, other = TitleMatcher(), TitleMatcher()
     for pair in added:
         one.add(*pair)
     for pair in [*reversed(added), ("green blue", 9)]:
@@ -168,7 +178,7 @@ def test_a_chunk_costs_about_a_millisecond() -> None:
     best = 1.0
     for _ in range(200):  # the best of many: whatever else the machine does only makes one slower
         start = time.process_time()
-        names(text)
+        find_names(text)
         best = min(best, time.process_time() - start)
         if best < 0.010:
             break

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from holdfast.errors import BadSettings, Permanent
 from holdfast.llm import offline
 from holdfast.llm.base import Prompt, Provider
-from holdfast.llm.offline import DIMENSION, LONGEST, PART, OfflineProvider
+from holdfast.llm.offline import DIMENSION, MAX_CHARACTERS, TEXTS_PER_PART, OfflineProvider
 
 if TYPE_CHECKING:
     from holdfast.llm.base import Vector
@@ -38,7 +38,7 @@ def likeness(one: str, other: str) -> float:
 
 def test_each_text_has_a_vector_in_its_place() -> None:
     embedded = PROVIDER.embed(OTHERS)
-    assert embedded.places == tuple(range(len(OTHERS)))
+    assert embedded.positions == tuple(range(len(OTHERS)))
     assert embedded.vectors.shape == (len(OTHERS), DIMENSION)
     assert embedded.vectors.dtype == np.float32
     assert np.isfinite(embedded.vectors).all()
@@ -47,7 +47,7 @@ def test_each_text_has_a_vector_in_its_place() -> None:
 
 
 def test_no_texts_have_no_vectors() -> None:
-    assert PROVIDER.embed([]).places == ()
+    assert PROVIDER.embed([]).positions == ()
 
 
 def test_texts_about_the_same_are_more_alike_than_others() -> None:
@@ -64,11 +64,11 @@ def test_a_text_has_the_same_bits_in_any_company(text: str, others: list[str], p
 
 
 def test_a_text_has_the_same_bits_in_any_part_of_a_long_call() -> None:
-    texts = [f"{number} {WEATHER}" for number in range(2 * PART + 3)]
+    texts = [f"{number} {WEATHER}" for number in range(2 * TEXTS_PER_PART + 3)]
     parts = list(PROVIDER.embed_parts(texts))
-    assert [len(part.places) for part in parts] == [PART, PART, 3]
+    assert [len(part.positions) for part in parts] == [TEXTS_PER_PART, TEXTS_PER_PART, 3]
     whole = PROVIDER.embed(texts).vectors
-    for place in (0, PART - 1, PART, 2 * PART, 2 * PART + 2):
+    for place in (0, TEXTS_PER_PART - 1, TEXTS_PER_PART, 2 * TEXTS_PER_PART, 2 * TEXTS_PER_PART + 2):
         assert whole[place].tobytes() == vector(texts[place]).tobytes()
 
 
@@ -96,7 +96,7 @@ def test_spaces_and_unknown_characters_do_not_change_what_a_text_means() -> None
 
 
 def test_only_the_beginning_of_a_very_long_text_is_read() -> None:
-    start = ("storm " * LONGEST)[:LONGEST]
+    start = ("storm " * MAX_CHARACTERS)[:MAX_CHARACTERS]
     assert vector(start + " invoice" * 1000).tobytes() == vector(start).tobytes()
     assert vector(start[:-1] + "x").tobytes() != vector(start).tobytes()
 

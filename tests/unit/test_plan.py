@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given
 
 from holdfast.clock import Moment, micros
-from holdfast.engine.plan import Action, Expire, GiveUp, Rest, Ring, Wait, plan
+from holdfast.engine.plan import Action, DoNothing, Expire, GiveUp, SendRing, Wait, plan
 from holdfast.engine.retry import RetryPolicy
 from holdfast.engine.rules import Rules
 from holdfast.engine.states import SlotState
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 S = SlotState
 DEAD = frozenset({"dead"})
-SPENT = RULES.retry.attempts
+SPENT = RULES.retry.max_attempts
 
 
 @dataclass(frozen=True)
@@ -34,25 +34,25 @@ class Case:
 
 RUNNING_OUT = leased(NOW, due_at=NOW)  # the lease ends at this very moment
 CASES = (
-    Case("a ready slot rests", S.READY, Rest()),
-    Case("a failed slot rests", S.FAILED, Rest(), {"attempts": SPENT}),
-    Case("a cancelled slot rests", S.CANCELLED, Rest()),
-    Case("a blocked slot rests", S.BLOCKED, Rest()),
+    Case("a ready slot rests", S.READY, DoNothing()),
+    Case("a failed slot rests", S.FAILED, DoNothing(), {"attempts": SPENT}),
+    Case("a cancelled slot rests", S.CANCELLED, DoNothing()),
+    Case("a blocked slot rests", S.BLOCKED, DoNothing()),
     Case("a blocked slot waits for a superseded worker", S.BLOCKED, Wait(later(seconds=9)), leased(later(seconds=9))),
-    Case("a blocked slot rests when that lease is over", S.BLOCKED, Rest(), leased(NOW)),
+    Case("a blocked slot rests when that lease is over", S.BLOCKED, DoNothing(), leased(NOW)),
     Case("a blocked slot is taken from the dead", S.BLOCKED, Expire("holder_died"), leased(later(seconds=9), "dead")),
-    Case("a queued slot is rung", S.QUEUED, Ring()),
-    Case("a queued slot of any age is only rung", S.QUEUED, Ring(), {"queued_at": ago(days=99)}),
+    Case("a queued slot is rung", S.QUEUED, SendRing()),
+    Case("a queued slot of any age is only rung", S.QUEUED, SendRing(), {"queued_at": ago(days=99)}),
     Case("a queued slot waits for a superseded worker", S.QUEUED, Wait(later(seconds=9)), leased(later(seconds=9))),
-    Case("a queued slot is rung when that lease is over", S.QUEUED, Ring(), leased(NOW)),
+    Case("a queued slot is rung when that lease is over", S.QUEUED, SendRing(), leased(NOW)),
     Case("a queued slot is taken from the dead", S.QUEUED, Expire("holder_died"), leased(later(seconds=9), "dead")),
     Case("a queued slot is not rung twice", S.QUEUED, Wait(later(seconds=1)), {"rung_at": ago(seconds=59)}),
-    Case("a lost ring is repeated", S.QUEUED, Ring(), {"rung_at": ago(seconds=60)}),
+    Case("a lost ring is repeated", S.QUEUED, SendRing(), {"rung_at": ago(seconds=60)}),
     Case("a queued slot with no attempt left fails", S.QUEUED, GiveUp(), {"attempts": SPENT}),
-    Case("a queued slot with its last attempt left is rung", S.QUEUED, Ring(), {"attempts": SPENT - 1}),
+    Case("a queued slot with its last attempt left is rung", S.QUEUED, SendRing(), {"attempts": SPENT - 1}),
     Case("a running slot is left alone", S.RUNNING, Wait(later(seconds=60))),
     Case("a running slot is looked at when it is due", S.RUNNING, Wait(later(seconds=7)), {"due_at": later(seconds=7)}),
-    Case("an expired slot is rung for whoever takes it over", S.RUNNING, Ring(), RUNNING_OUT),
+    Case("an expired slot is rung for whoever takes it over", S.RUNNING, SendRing(), RUNNING_OUT),
     Case("an expired slot with no attempt left fails", S.RUNNING, GiveUp(), {**RUNNING_OUT, "attempts": SPENT}),
     Case(
         "an expired slot is not rung twice",
@@ -71,10 +71,10 @@ CASES = (
         "the last attempt that is endless fails", S.RUNNING, GiveUp(), {"claimed_at": ago(hours=7), "attempts": SPENT}
     ),
     Case("a waiting slot waits", S.WAITING, Wait(later(seconds=60))),
-    Case("a waiting slot is rung when due", S.WAITING, Ring(), {"due_at": NOW}),
+    Case("a waiting slot is rung when due", S.WAITING, SendRing(), {"due_at": NOW}),
     Case("a waiting slot with no attempt left fails", S.WAITING, GiveUp(), {"due_at": NOW, "attempts": SPENT}),
-    Case("a deleting slot is rung", S.DELETING, Ring()),
-    Case("a deleting slot is never given up", S.DELETING, Ring(), {"attempts": 99}),
+    Case("a deleting slot is rung", S.DELETING, SendRing()),
+    Case("a deleting slot is never given up", S.DELETING, SendRing(), {"attempts": 99}),
     Case("a deleting slot waits for its retry", S.DELETING, Wait(later(seconds=5)), {"due_at": later(seconds=5)}),
     Case("a deleting slot is taken from the dead", S.DELETING, Expire("holder_died"), leased(later(seconds=9), "dead")),
     Case(
@@ -97,20 +97,20 @@ def test_the_rules_decide_and_not_constants() -> None:
     assert plan(make_slot(S.RUNNING, progress_at=ago(seconds=5)), NOW, rules) == Expire("no_progress")
     running = make_slot(S.RUNNING, progress_at=NOW, claimed_at=ago(seconds=50))
     assert plan(running, NOW, rules) == Expire("past_deadline")
-    assert plan(make_slot(S.QUEUED, rung_at=ago(seconds=3)), NOW, rules) == Ring()
-    once = Rules(retry=RetryPolicy(attempts=1))
+    assert plan(make_slot(S.QUEUED, rung_at=ago(seconds=3)), NOW, rules) == SendRing()
+    once = Rules(retry=RetryPolicy(max_attempts=1))
     assert plan(make_slot(S.WAITING, due_at=NOW), NOW, once) == GiveUp()
 
 
 @given(any_slot())
 def test_the_plan_is_total(slot: Slot) -> None:
-    assert isinstance(plan(slot, NOW, RULES, DEAD), Rest | Wait | Ring | Expire | GiveUp)
+    assert isinstance(plan(slot, NOW, RULES, DEAD), DoNothing | Wait | SendRing | Expire | GiveUp)
 
 
 @given(any_slot())
 def test_a_slot_at_rest_is_never_acted_on(slot: Slot) -> None:
     if slot.resting:
-        assert plan(slot, NOW, RULES, DEAD) == Rest()
+        assert plan(slot, NOW, RULES, DEAD) == DoNothing()
 
 
 @given(any_slot())
@@ -151,7 +151,7 @@ def test_nothing_is_given_up_before_its_last_attempt(slot: Slot) -> None:
 
 @given(any_slot())
 def test_only_what_could_be_claimed_is_rung(slot: Slot) -> None:
-    if plan(slot, NOW, RULES, DEAD) == Ring():
+    if plan(slot, NOW, RULES, DEAD) == SendRing():
         assert slot.state in (S.QUEUED, S.WAITING, S.RUNNING, S.DELETING)
         assert slot.due_at is None or slot.due_at <= NOW
         assert slot.until is None or slot.until <= NOW
@@ -172,21 +172,21 @@ def test_no_slot_waits_for_ever_behind_a_dead_holder(slot: Slot) -> None:
     if slot.resting or slot.state is S.BLOCKED:
         return
     doomsday = Moment(NOW + micros(timedelta(days=1)))
-    assert isinstance(plan(slot, doomsday, RULES, DEAD), Ring | Expire | GiveUp)
+    assert isinstance(plan(slot, doomsday, RULES, DEAD), SendRing | Expire | GiveUp)
 
 
 @pytest.mark.parametrize(
     ("slot", "action"),
     [
-        (make_slot(S.QUEUED), Rest()),
+        (make_slot(S.QUEUED), DoNothing()),
         (make_slot(S.QUEUED, **leased(ago(seconds=1))), Expire("lease_ended")),
-        (make_slot(S.WAITING, due_at=NOW), Rest()),
+        (make_slot(S.WAITING, due_at=NOW), DoNothing()),
         (make_slot(S.WAITING, due_at=NOW, attempts=SPENT), GiveUp()),
         (make_slot(S.RUNNING, **leased(ago(seconds=1)), due_at=ago(seconds=1)), Expire("lease_ended")),
         (make_slot(S.RUNNING, **leased(ago(seconds=1)), due_at=ago(seconds=1), attempts=SPENT), GiveUp()),
         (make_slot(S.RUNNING), Wait(until=later(seconds=60))),
-        (make_slot(S.DELETING), Ring()),
-        (make_slot(S.BLOCKED), Rest()),
+        (make_slot(S.DELETING), SendRing()),
+        (make_slot(S.BLOCKED), DoNothing()),
     ],
 )
 def test_what_is_paused_is_not_rung_and_comes_back_from_the_lost(slot: Slot, action: object) -> None:
@@ -196,6 +196,6 @@ def test_what_is_paused_is_not_rung_and_comes_back_from_the_lost(slot: Slot, act
 @given(any_slot())
 def test_under_a_pause_only_a_clean_up_is_rung(slot: Slot) -> None:
     free, held = plan(slot, NOW, RULES, DEAD), plan(slot, NOW, RULES, DEAD, paused=True)
-    if slot.state is S.DELETING or free != Ring():
-        assert held == free or isinstance(held, Rest | Expire)
-    assert held != Ring() or slot.state is S.DELETING
+    if slot.state is S.DELETING or free != SendRing():
+        assert held == free or isinstance(held, DoNothing | Expire)
+    assert held != SendRing() or slot.state is S.DELETING

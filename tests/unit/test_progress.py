@@ -11,11 +11,11 @@ import typer
 from rich.cells import cell_len
 
 from holdfast.cli import progress
-from holdfast.cli.command import Common, Face
-from holdfast.cli.exit_codes import Exit
-from holdfast.cli.progress import Bars, Lines, follow, summary
+from holdfast.cli.command import CommandContext, CommonOptions
+from holdfast.cli.exit_codes import ExitCode
+from holdfast.cli.progress import BarDisplay, LineDisplay, format_summary, wait_with_progress
 from holdfast.cli.terminal import Terminal
-from holdfast.cli.wait_targets import Active, Snapshot
+from holdfast.cli.wait_targets import ActiveWork, PollResult
 from holdfast.service.schemas import Progress
 
 if TYPE_CHECKING:
@@ -26,22 +26,22 @@ EMBEDDING = Progress(stage="embedding", step=2, steps=3, done=120, total=480, sh
 HOSTILE = "a\x1b[2J\x9b31m\rb\nc\u202ed\x07 [red]e[/red].md"
 
 
-def working(name: str = "anchors.md", found: Progress | None = EMBEDDING, why: str = "") -> Active:
-    return Active(name=name, status="indexing", progress=found, why=why)
+def working(name: str = "anchors.md", found: Progress | None = EMBEDDING, why: str = "") -> ActiveWork:
+    return ActiveWork(name=name, status="indexing", progress=found, reason=why)
 
 
-def snapshot(*active: Active, done: int = 3, total: int = 10, waiting: int = 5) -> Snapshot:
-    return Snapshot(done=done, total=total, share=done / total, active=active, waiting=waiting)
+def snapshot(*active: ActiveWork, done: int = 3, total: int = 10, waiting: int = 5) -> PollResult:
+    return PollResult(done=done, total=total, share=done / total, active=active, waiting=waiting)
 
 
 class Stuck:
     """Something that never moves."""
 
-    def __init__(self, polled: Callable[[int], Snapshot]) -> None:
+    def __init__(self, polled: Callable[[int], PollResult]) -> None:
         self._polled = polled
         self.polls = 0
 
-    def poll(self) -> Snapshot:
+    def poll(self) -> PollResult:
         self.polls += 1
         return self._polled(self.polls)
 
@@ -60,13 +60,13 @@ def moment(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def frame(
-    found: Snapshot, width: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], why: str = ""
+    found: PollResult, width: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], why: str = ""
 ) -> str:
     """Return what one frame writes to a terminal of this width."""
     monkeypatch.setenv("TTY_COMPATIBLE", "1")
     monkeypatch.setenv("TERM", "xterm-256color")
     monkeypatch.setenv("COLUMNS", str(width))
-    with Bars(Terminal(json=False, quiet=False)) as bars:
+    with BarDisplay(Terminal(json=False, quiet=False)) as bars:
         capsys.readouterr()
         bars.show(found, 12.0, why)
         bars._live.refresh()
@@ -124,7 +124,7 @@ def test_a_name_cannot_steer_the_terminal_through_a_bar(
 
 
 def test_lines_report_each_stage_once_without_escape_codes(capsys: pytest.CaptureFixture[str]) -> None:
-    lines = Lines(Terminal(json=False, quiet=False))
+    lines = LineDisplay(Terminal(json=False, quiet=False))
     reading = Progress(stage="reading")
     for elapsed, found in enumerate([reading, reading, EMBEDDING, EMBEDDING]):
         lines.show(snapshot(working(HOSTILE, found)), float(elapsed), "")
@@ -137,7 +137,7 @@ def test_lines_report_each_stage_once_without_escape_codes(capsys: pytest.Captur
 
 
 def test_lines_report_only_the_counts_of_many_documents(capsys: pytest.CaptureFixture[str]) -> None:
-    lines = Lines(Terminal(json=False, quiet=False))
+    lines = LineDisplay(Terminal(json=False, quiet=False))
     for elapsed in range(0, 31, 2):
         lines.show(snapshot(working(), total=1_000, waiting=990), float(elapsed), "")
     assert capsys.readouterr().err.splitlines() == [
@@ -146,10 +146,10 @@ def test_lines_report_only_the_counts_of_many_documents(capsys: pytest.CaptureFi
 
 
 def test_the_time_left_is_estimated_once_enough_is_done() -> None:
-    assert summary(snapshot(waiting=0), 1.0) == "3 of 10 documents done, 1 s"
-    assert summary(snapshot(done=0), 60.0) == "0 of 10 documents done, 5 queued, 1 min"
-    assert summary(snapshot(waiting=0), 30.0) == "3 of 10 documents done, 30 s, about 1.17 min left"
-    assert summary(snapshot(done=9, waiting=0), 9.0) == "9 of 10 documents done, 9 s, about 1 s left"
+    assert format_summary(snapshot(waiting=0), 1.0) == "3 of 10 documents done, 1 s"
+    assert format_summary(snapshot(done=0), 60.0) == "0 of 10 documents done, 5 queued, 1 min"
+    assert format_summary(snapshot(waiting=0), 30.0) == "3 of 10 documents done, 30 s, about 1.17 min left"
+    assert format_summary(snapshot(done=9, waiting=0), 9.0) == "9 of 10 documents done, 9 s, about 1 s left"
 
 
 class Library:
@@ -159,17 +159,19 @@ class Library:
         self.works = works
 
 
-def waited(common: Common, target: Any, *, works: bool = False) -> None:
-    follow(Face(common), Library(works=works), target, again="holdfast ls")  # type: ignore[arg-type]
+def waited(common: CommonOptions, target: Any, *, works: bool = False) -> None:
+    wait_with_progress(CommandContext(common), Library(works=works), target, again="holdfast ls")  # type: ignore[arg-type]
 
 
 def test_the_reason_is_looked_up_when_nothing_moves(moment: None, capsys: pytest.CaptureFixture[str]) -> None:
-    waited(Common(), Stuck(lambda polls: snapshot(done=10 if polls > 80 else 3, waiting=7)))
+    waited(CommonOptions(), Stuck(lambda polls: snapshot(done=10 if polls > 80 else 3, waiting=7)))
     assert capsys.readouterr().err.splitlines() == ["Waiting: The queue is paused."]
 
 
-@pytest.mark.parametrize("common", [Common(json=True), Common(quiet=True)])
-def test_json_and_quiet_show_no_progress(common: Common, moment: None, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("common", [CommonOptions(json=True), CommonOptions(quiet=True)])
+def test_json_and_quiet_show_no_progress(
+    common: CommonOptions, moment: None, capsys: pytest.CaptureFixture[str]
+) -> None:
     waited(common, Stuck(lambda polls: snapshot(working(), done=10 if polls > 400 else 3)))
     assert tuple(capsys.readouterr()) == ("", "")
 
@@ -180,14 +182,14 @@ def test_json_and_quiet_show_no_progress(common: Common, moment: None, capsys: p
 def test_ctrl_c_exits_and_names_the_command_that_shows_the_work(
     works: bool, sentence: str, moment: None, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def pressed(polls: int) -> Snapshot:
+    def pressed(polls: int) -> PollResult:
         if polls > 2:
             raise KeyboardInterrupt
         return snapshot()
 
     with pytest.raises(typer.Exit) as exited:
-        waited(Common(), Stuck(pressed), works=works)
-    assert exited.value.exit_code == Exit.INTERRUPTED
+        waited(CommonOptions(), Stuck(pressed), works=works)
+    assert exited.value.exit_code == ExitCode.INTERRUPTED
     told = capsys.readouterr().err
     assert "Detached." in told
     assert sentence in told

@@ -11,23 +11,33 @@ from hypothesis import strategies as st
 
 from holdfast.bases.card_export import CardRow
 from holdfast.indexes.questions import prompt as questions
-from holdfast.indexes.questions.prompt import Pair, ask, asks, distinct, from_json, read, supports, to_json, wanted
-from holdfast.llm.structured_call import recipe
+from holdfast.indexes.questions.prompt import (
+    QuestionPair,
+    build_prompt,
+    count_wanted_pairs,
+    from_json,
+    is_question,
+    parse_answer,
+    remove_duplicate_questions,
+    supports,
+    to_json,
+)
+from holdfast.llm.structured_call import build_recipe_name
 
 TEXT = (
     "The Analytical Engine was designed by Charles Babbage in 1837. Its store held one thousand numbers of fifty "
     "digits, and its mill did the arithmetic. Ada Lovelace wrote notes on it."
 )
-WHO = Pair(question="Who designed the Analytical Engine?", answer="Charles Babbage designed it in 1837.")
-STORE = Pair(question="How many numbers did the store hold?", answer="One thousand numbers of fifty digits.")
+WHO = QuestionPair(question="Who designed the Analytical Engine?", answer="Charles Babbage designed it in 1837.")
+STORE = QuestionPair(question="How many numbers did the store hold?", answer="One thousand numbers of fifty digits.")
 
 
-def said(*pairs: Pair) -> str:
+def said(*pairs: QuestionPair) -> str:
     return json.dumps({"pairs": [{"question": one.question, "answer": one.answer} for one in pairs]})
 
 
-def pair(question: str, answer: str = "Charles Babbage") -> Pair:
-    return Pair(question=question, answer=answer)
+def pair(question: str, answer: str = "Charles Babbage") -> QuestionPair:
+    return QuestionPair(question=question, answer=answer)
 
 
 @pytest.mark.parametrize(
@@ -38,16 +48,16 @@ def pair(question: str, answer: str = "Charles Babbage") -> Pair:
         (TEXT, 1),
         (TEXT * 4, 2),
         (TEXT * 12, 5),
-        (TEXT * 100, questions.MOST),
+        (TEXT * 100, questions.MAX_PAIRS),
         ("分析机由查尔斯·巴贝奇设计。它能存储一千个数。", 1),
     ],
 )
 def test_the_number_wanted_follows_the_length(text: str, count: int) -> None:
-    assert wanted(text) == count
+    assert count_wanted_pairs(text) == count
 
 
 def test_the_prompt_asks_for_that_many_and_encloses_the_text() -> None:
-    prompt = ask(TEXT * 12, ("Engines",))
+    prompt = build_prompt(TEXT * 12, ("Engines",))
     assert "at most 5 cards" in prompt.text
     assert f"{TEXT * 12}\n</text" in prompt.text
     assert "Engines\n</headings" in prompt.text
@@ -55,14 +65,14 @@ def test_the_prompt_asks_for_that_many_and_encloses_the_text() -> None:
 
 
 def test_good_pairs_are_read() -> None:
-    assert read(said(WHO, STORE), TEXT * 12) == (WHO, STORE)
-    assert read(said(), TEXT) == ()
+    assert parse_answer(said(WHO, STORE), TEXT * 12) == (WHO, STORE)
+    assert parse_answer(said(), TEXT) == ()
 
 
 def test_no_more_pairs_than_wanted_are_kept() -> None:
     many = [pair(f"Who designed engine number {number}?") for number in range(50)]
-    assert read(said(*many), TEXT) == (many[0],)
-    assert len(read(said(*many), TEXT * 100)) == questions.MOST
+    assert parse_answer(said(*many), TEXT) == (many[0],)
+    assert len(parse_answer(said(*many), TEXT * 100)) == questions.MAX_PAIRS
 
 
 @pytest.mark.parametrize(
@@ -78,7 +88,7 @@ def test_no_more_pairs_than_wanted_are_kept() -> None:
 )
 def test_an_answer_that_cannot_be_used_says_what_is_wrong(answer: str, why: str) -> None:
     with pytest.raises(ValueError, match=why):
-        read(answer, TEXT)
+        parse_answer(answer, TEXT)
 
 
 @pytest.mark.parametrize(
@@ -93,16 +103,16 @@ def test_an_answer_that_cannot_be_used_says_what_is_wrong(answer: str, why: str)
         pair("Wer entwarf sie?", "Ein berühmter englischer Mathematiker."),
     ],
 )
-def test_a_bad_pair_is_dropped_and_a_good_one_stays(bad: Pair) -> None:
-    assert read(said(bad, WHO), TEXT * 12) == (WHO,)
+def test_a_bad_pair_is_dropped_and_a_good_one_stays(bad: QuestionPair) -> None:
+    assert parse_answer(said(bad, WHO), TEXT * 12) == (WHO,)
 
 
 def test_pairs_are_bounded() -> None:
     long = pair("Who " + "really " * 100 + "did it?", "Charles Babbage " * 200)
     with pytest.raises(ValueError, match="question mark"):
-        read(said(long), TEXT)  # cut, it is no question any more
-    (kept,) = read(said(pair("Who?", long.answer)), TEXT)
-    assert len(kept.answer) <= questions.ANSWER
+        parse_answer(said(long), TEXT)  # cut, it is no question any more
+    (kept,) = parse_answer(said(pair("Who?", long.answer)), TEXT)
+    assert len(kept.answer) <= questions.ANSWER_LIMIT
 
 
 @pytest.mark.parametrize(
@@ -123,12 +133,12 @@ def test_pairs_are_bounded() -> None:
     ],
 )
 def test_questions_of_many_languages_are_questions(question: str) -> None:
-    assert asks(question)
+    assert is_question(question)
 
 
 @pytest.mark.parametrize("question", ["", "?", "It works.", "Tell me; now;", "设计了分析机。", "Is it? No."])
 def test_other_sentences_are_not(question: str) -> None:
-    assert not asks(question)
+    assert not is_question(question)
 
 
 CHINESE = "分析机由查尔斯·巴贝奇于一八三七年设计，能够存储一千个五十位的数字。"
@@ -157,30 +167,30 @@ def test_an_answer_needs_words_of_the_text(text: str, answer: str, supported: bo
 
 def test_the_same_question_is_kept_once_and_the_order_stays() -> None:
     again = pair("  who designed the ANALYTICAL engine ?")
-    assert distinct([STORE, WHO, again]) == (STORE, WHO)
-    assert distinct([pair("谁？"), pair("谁?"), pair("谁")]) == (pair("谁？"),)
+    assert remove_duplicate_questions([STORE, WHO, again]) == (STORE, WHO)
+    assert remove_duplicate_questions([pair("谁？"), pair("谁?"), pair("谁")]) == (pair("谁？"),)
 
 
 def test_cards_of_many_chunks_are_made_distinct_in_the_same_way() -> None:
     one, other = (CardRow(question=asked, answer="x", document="d") for asked in ("Who?", "WHO ?"))
-    assert distinct([one, other]) == (one,)
+    assert remove_duplicate_questions([one, other]) == (one,)
 
 
-@given(st.lists(st.builds(Pair, question=st.text(max_size=9), answer=st.text(max_size=9))))
-def test_what_is_distinct_stays_so_and_keeps_its_order(pairs: list[Pair]) -> None:
-    once = distinct(pairs)
-    assert distinct([*once, *pairs]) == once
+@given(st.lists(st.builds(QuestionPair, question=st.text(max_size=9), answer=st.text(max_size=9))))
+def test_what_is_distinct_stays_so_and_keeps_its_order(pairs: list[QuestionPair]) -> None:
+    once = remove_duplicate_questions(pairs)
+    assert remove_duplicate_questions([*once, *pairs]) == once
     places = [pairs.index(one) for one in once]
     assert places == sorted(places)
 
 
-@given(st.lists(st.builds(Pair, question=st.text(max_size=9), answer=st.text(max_size=9))))
-def test_pairs_written_down_are_read_as_they_were(pairs: list[Pair]) -> None:
+@given(st.lists(st.builds(QuestionPair, question=st.text(max_size=9), answer=st.text(max_size=9))))
+def test_pairs_written_down_are_read_as_they_were(pairs: list[QuestionPair]) -> None:
     assert from_json(to_json(pairs)) == tuple(pairs)
 
 
 def test_the_recipe_knows_how_many_are_wanted(monkeypatch: pytest.MonkeyPatch) -> None:
     samples = ("text", ()), ("text " * 2000, ("heading",))
-    assert recipe("questions", *(ask(*one) for one in samples)) == questions.RECIPE
-    monkeypatch.setattr(questions, "MOST", 9)
-    assert recipe("questions", *(ask(*one) for one in samples)) != questions.RECIPE
+    assert build_recipe_name("questions", *(build_prompt(*one) for one in samples)) == questions.RECIPE
+    monkeypatch.setattr(questions, "MAX_PAIRS", 9)
+    assert build_recipe_name("questions", *(build_prompt(*one) for one in samples)) != questions.RECIPE

@@ -7,8 +7,8 @@ from datetime import timedelta
 import pytest
 
 from holdfast.clock import Moment, micros
-from holdfast.engine.admission import Answer, Verdict
-from holdfast.engine.queue import DAY, EVERYTHING, NO_PAUSES, Pause, Pauses, Quota, summary
+from holdfast.engine.admission import AdmissionResult, Verdict
+from holdfast.engine.queue import DAY, NO_PAUSES, WHOLE_QUEUE, Pause, Pauses, Quota, summarize
 from holdfast.engine.states import Status
 
 MIDNIGHT = Moment(20_000 * DAY)
@@ -25,24 +25,24 @@ def pause(base: str, since: int, resumed_at: int | None = None) -> Pause:
         ([], None, 0),
         ([pause("shelf", 5)], "shelf", 0),
         ([pause("attic", 5)], None, 0),
-        ([pause(EVERYTHING, 5)], EVERYTHING, 0),
-        ([pause("shelf", 5), pause(EVERYTHING, 6)], EVERYTHING, 0),
-        ([pause("shelf", 5, 7), pause(EVERYTHING, 6)], EVERYTHING, 7),
-        ([pause("shelf", 5), pause(EVERYTHING, 6, 8)], "shelf", 8),
-        ([pause("shelf", 5, 9), pause(EVERYTHING, 6, 8)], None, 9),
-        ([pause("shelf", 5, 7), pause(EVERYTHING, 6, 8), pause("attic", 1, 99)], None, 8),
+        ([pause(WHOLE_QUEUE, 5)], WHOLE_QUEUE, 0),
+        ([pause("shelf", 5), pause(WHOLE_QUEUE, 6)], WHOLE_QUEUE, 0),
+        ([pause("shelf", 5, 7), pause(WHOLE_QUEUE, 6)], WHOLE_QUEUE, 7),
+        ([pause("shelf", 5), pause(WHOLE_QUEUE, 6, 8)], "shelf", 8),
+        ([pause("shelf", 5, 9), pause(WHOLE_QUEUE, 6, 8)], None, 9),
+        ([pause("shelf", 5, 7), pause(WHOLE_QUEUE, 6, 8), pause("attic", 1, 99)], None, 8),
     ],
 )
 def test_a_base_is_held_back_by_its_own_pause_and_by_that_of_all(
     pauses: list[Pause], holding: str | None, over: int
 ) -> None:
     found = Pauses(pauses)
-    on = found.on("shelf")
-    assert (on.base if on else None, found.over("shelf")) == (holding, over)
+    on = found.active_pause("shelf")
+    assert (on.base if on else None, found.last_resumed("shelf")) == (holding, over)
 
 
 def test_without_a_pause_nothing_is_held_back() -> None:
-    assert (NO_PAUSES.on("shelf"), NO_PAUSES.over("shelf")) == (None, 0)
+    assert (NO_PAUSES.active_pause("shelf"), NO_PAUSES.last_resumed("shelf")) == (None, 0)
 
 
 @pytest.mark.parametrize(
@@ -60,11 +60,11 @@ def test_without_a_pause_nothing_is_held_back() -> None:
 def test_a_quota_lasts_from_midnight_to_midnight(hours: float, used: int, left: int, again: int) -> None:
     quota = Quota(base="shelf", per_day=3, day=MIDNIGHT, used=used)
     now = Moment(MIDNIGHT + micros(timedelta(hours=hours)))
-    assert (quota.left(now), quota.again_at(now)) == (left, MIDNIGHT + again * DAY)
+    assert (quota.remaining(now), quota.resets_at(now)) == (left, MIDNIGHT + again * DAY)
 
 
 def test_a_summary_counts_by_verdict_and_reason() -> None:
     said = [(Verdict.ACCEPTED, "cancel"), (Verdict.SKIPPED, "a"), (Verdict.SKIPPED, "b"), (Verdict.SKIPPED, "b")]
-    told = summary(Answer(verdict=verdict, reason=reason, status=Status.QUEUED) for verdict, reason in said)
+    told = summarize(AdmissionResult(verdict=verdict, reason=reason, status=Status.QUEUED) for verdict, reason in said)
     assert (told.found, told.accepted, told.count(Verdict.SKIPPED), told.count(Verdict.JOINED)) == (4, 1, 3, 0)
     assert told.answers == {(Verdict.ACCEPTED, "cancel"): 1, (Verdict.SKIPPED, "a"): 1, (Verdict.SKIPPED, "b"): 2}

@@ -8,8 +8,8 @@ from dataclasses import fields
 import pytest
 
 from holdfast.errors import BadSettings, Permanent
-from holdfast.settings import PREFIX, Settings
-from holdfast.sources.address_policy import FETCH_ALLOW, PUBLIC, WEBHOOK_ALLOW, Reach
+from holdfast.settings import ENV_PREFIX, Settings
+from holdfast.sources.address_policy import FETCH_ALLOW, PUBLIC_ONLY, WEBHOOK_ALLOW, Reach
 
 NOT_PUBLIC = [
     "0.0.0.0",  # noqa: S104 - refused here
@@ -72,7 +72,7 @@ ALL_PUBLIC = ["1.1.1.1", "93.184.216.34", "100.63.255.255", "172.32.0.1", "2606:
 
 def allowed(reach: Reach, address: str, *, host: str = "pages.test", port: int = 443) -> bool:
     try:
-        reach.judge(host, port, ipaddress.ip_address(address))
+        reach.require_allowed(host, port, ipaddress.ip_address(address))
     except Permanent as refused:
         assert refused.code == "refused_address"  # noqa: PT017 - either outcome is right
         assert refused.params["why"]  # noqa: PT017 - see above
@@ -82,12 +82,12 @@ def allowed(reach: Reach, address: str, *, host: str = "pages.test", port: int =
 
 @pytest.mark.parametrize("address", NOT_PUBLIC)
 def test_an_address_that_is_not_public_is_refused(address: str) -> None:
-    assert not allowed(PUBLIC, address)
+    assert not allowed(PUBLIC_ONLY, address)
 
 
 @pytest.mark.parametrize("address", [*ALL_PUBLIC, "::ffff:1.1.1.1"])
 def test_a_public_address_is_not(address: str) -> None:
-    assert allowed(PUBLIC, address)
+    assert allowed(PUBLIC_ONLY, address)
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1", "10.1.2.3", "192.168.1.1", "100.64.0.1", "::1", "fd12::1"])
@@ -123,12 +123,12 @@ def test_in_an_allowed_network_every_address_is_and_no_other() -> None:
 @pytest.mark.parametrize("address", ["64:ff9b::1.1.1.1", "64:ff9b:1::1", "2001:0:7f00:1::", "2002:101:101::"])
 def test_a_refusal_names_the_disguise(address: str) -> None:
     with pytest.raises(Permanent, match="an IPv4 address in disguise"):
-        PUBLIC.judge("pages.test", 443, ipaddress.ip_address(address))
+        PUBLIC_ONLY.require_allowed("pages.test", 443, ipaddress.ip_address(address))
 
 
 @pytest.mark.parametrize("port", [21, 22, 25, 6379, 9200, 11211])
 def test_ports_that_are_not_of_the_web_are_refused(port: int) -> None:
-    assert not allowed(PUBLIC, "1.1.1.1", port=port)
+    assert not allowed(PUBLIC_ONLY, "1.1.1.1", port=port)
 
 
 @pytest.mark.parametrize("text", ["10.0.0.0/33", "10.1.2.3/8", "http://wiki.intern", "0x7f.1", "a b@c"])
@@ -141,7 +141,7 @@ def test_a_list_that_cannot_be_read_is_refused(text: str) -> None:
 @pytest.mark.parametrize(("address", "port"), [("10.0.0.1", 443), ("169.254.169.254", 443), ("93.184.216.34", 22)])
 def test_a_refusal_names_the_setting_that_allows_more(setting: str, address: str, port: int) -> None:
     with pytest.raises(Permanent, match=setting) as refused:
-        Reach.parse("", setting).judge("pages.test", port, ipaddress.ip_address(address))
+        Reach.parse("", setting).require_allowed("pages.test", port, ipaddress.ip_address(address))
     assert refused.value.params["setting"] == setting
-    assert setting.removeprefix(PREFIX).lower() in {one.name for one in fields(Settings)}
-    Reach.parse(f"{address}/32", setting).judge("pages.test", port, ipaddress.ip_address(address))
+    assert setting.removeprefix(ENV_PREFIX).lower() in {one.name for one in fields(Settings)}
+    Reach.parse(f"{address}/32", setting).require_allowed("pages.test", port, ipaddress.ip_address(address))

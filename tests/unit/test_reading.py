@@ -19,21 +19,21 @@ from hypothesis import strategies as st
 from holdfast.content import errors as refusals
 from holdfast.content import reading
 from holdfast.content.readers import archives, cleaning, decoding, files, kinds
-from holdfast.content.readers.choosing import read_as
-from holdfast.content.readers.cleaning import clean, first_heading, short
+from holdfast.content.readers.choosing import read_in_process
+from holdfast.content.readers.cleaning import clean, first_heading, to_short_line
 from holdfast.content.readers.compound import root_names
-from holdfast.content.readers.kinds import Kind, identify
+from holdfast.content.readers.kinds import FileFormat, identify_format
 from holdfast.content.readers.pages import page_starts
 from holdfast.content.readers.slides import SlideReader
-from holdfast.content.reading import Limits, read
-from holdfast.content.sandbox import Answer
+from holdfast.content.reading import ReadLimits, read
+from holdfast.content.sandbox import SandboxReply
 from holdfast.errors import Permanent, Transient, WorkError
 from tests.support.samples import SENTENCE, compound, docx, notebook, odp, packed, pptx
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from holdfast.content.reading import Reading
+    from holdfast.content.reading import ExtractedText
 
 CHINESE = "所有权是最与众不同的特性、它让程序无需垃圾回收器即可保证内存安全。\n因此、理解所有权如何工作是十分重要的。\n"
 JAPANESE = (
@@ -58,8 +58,10 @@ def refused(act: Callable[[], object], code: str) -> Permanent:
 
 
 class TestPlainText:
-    def read(self, folder: Path, data: bytes, name: str = "note.txt", limits: Limits | None = None) -> Reading:
-        return read(kept(folder, data), name, limits or Limits())
+    def read(
+        self, folder: Path, data: bytes, name: str = "note.txt", limits: ReadLimits | None = None
+    ) -> ExtractedText:
+        return read(kept(folder, data), name, limits or ReadLimits())
 
     def test_text_is_read_as_it_is(self, tmp_path: Path) -> None:
         found = self.read(tmp_path, SENTENCE.encode())
@@ -67,7 +69,7 @@ class TestPlainText:
         assert found.metadata == {"mime": "text/plain"}
 
     def test_text_is_read_without_a_child(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(reading, "SHARED", None)
+        monkeypatch.setattr(reading, "SHARED_SANDBOX", None)
         assert self.read(tmp_path, b"x" * 1000).text == "x" * 1000
 
     def test_markdown_is_titled_by_its_first_heading(self, tmp_path: Path) -> None:
@@ -97,22 +99,25 @@ class TestPlainText:
         refused(lambda: self.read(tmp_path, data), "no_text")
 
     def test_more_bytes_than_allowed_are_refused(self, tmp_path: Path) -> None:
-        assert self.read(tmp_path, b"x" * 10, limits=Limits(bytes=10)).text
-        refused(lambda: self.read(tmp_path, b"x" * 11, limits=Limits(bytes=10)), "too_large")
+        assert self.read(tmp_path, b"x" * 10, limits=ReadLimits(bytes=10)).text
+        refused(lambda: self.read(tmp_path, b"x" * 11, limits=ReadLimits(bytes=10)), "too_large")
 
     def test_a_file_that_grows_while_it_is_read_is_refused(self, tmp_path: Path) -> None:
         path = kept(tmp_path, b"x" * 11)
-        refused(lambda: read_as(kinds.TEXT, path, "a.txt", Limits(bytes=10)), "too_large")
+        refused(lambda: read_in_process(kinds.TEXT, path, "a.txt", ReadLimits(bytes=10)), "too_large")
 
-    @pytest.mark.parametrize("size", [files.USUAL - 1, files.USUAL, files.USUAL + 1, 3 * files.USUAL])
+    @pytest.mark.parametrize(
+        "size",
+        [files.FIRST_READ_BYTES - 1, files.FIRST_READ_BYTES, files.FIRST_READ_BYTES + 1, 3 * files.FIRST_READ_BYTES],
+    )
     def test_a_file_is_read_whole_or_refused_whatever_its_size(self, tmp_path: Path, size: int) -> None:
         path = kept(tmp_path, b"x" * size)
-        assert files.contents(path, Limits(bytes=size)) == b"x" * size
-        refused(lambda: files.contents(path, Limits(bytes=size - 1)), "too_large")
+        assert files.read_bytes(path, ReadLimits(bytes=size)) == b"x" * size
+        refused(lambda: files.read_bytes(path, ReadLimits(bytes=size - 1)), "too_large")
 
     def test_more_characters_than_allowed_are_refused(self, tmp_path: Path) -> None:
-        assert self.read(tmp_path, ("é" * 10).encode(), limits=Limits(text=10)).text
-        refused(lambda: self.read(tmp_path, ("é" * 11).encode(), limits=Limits(text=10)), "too_large")
+        assert self.read(tmp_path, ("é" * 10).encode(), limits=ReadLimits(text=10)).text
+        refused(lambda: self.read(tmp_path, ("é" * 11).encode(), limits=ReadLimits(text=10)), "too_large")
 
 
 class TestPaths:
@@ -286,10 +291,10 @@ class TestCleaning:
         "made_up", ["Untitled", "(anonymous)", "PowerPoint Presentation", "Slide 1", "", "  ", "--"]
     )
     def test_what_programs_make_up_is_no_title(self, made_up: str) -> None:
-        assert cleaning.given(made_up) is None
+        assert cleaning.drop_placeholder(made_up) is None
 
     def test_metadata_become_one_short_line(self) -> None:
-        assert short(" a\n b\0 " + "c" * 500) == "a b " + "c" * 196
+        assert to_short_line(" a\n b\0 " + "c" * 500) == "a b " + "c" * 196
 
 
 class TestKinds:
@@ -299,7 +304,7 @@ class TestKinds:
             (b"%PDF-1.7\n", "report.txt", kinds.PDF),
             (b"junk\n%PDF-1.7\n", "report.pdf", kinds.PDF),
             (b"1 0 obj\nendobj\n", "report.pdf", kinds.PDF),
-            (b"magic = b'%PDF-'\n", "magic.py", kinds.BY_NAME["py"]),
+            (b"magic = b'%PDF-'\n", "magic.py", kinds.FORMAT_BY_EXTENSION["py"]),
             (b"PK\x03\x04", "picture.png", kinds.ZIP),
             (b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", "x", kinds.OLE),
             (b"{\\rtf1 x}", "letter.doc", kinds.RTF),
@@ -309,28 +314,28 @@ class TestKinds:
             ("<html>x".encode("utf-16"), "page", kinds.HTML),
             (b"<?xml version='1.0'?><html>", "page", kinds.HTML),
             (b"<p>x", "page.HTM", kinds.HTML),
-            (b"<html>", "template.vue", kinds.BY_NAME["vue"]),
+            (b"<html>", "template.vue", kinds.FORMAT_BY_EXTENSION["vue"]),
             (b"From: a\nTo: b\nSubject: c\n\nx", "message", kinds.MAIL),
             (b"From: a\nTo: b\nSubject: c\n\nx", "message.txt", kinds.TEXT),
             (b"x", "letter.eml", kinds.MAIL),
             (b"{}", "x.ipynb", kinds.NOTEBOOK),
-            (b"{}", "x.json", kinds.BY_NAME["json"]),
-            (b"a,b", "x.CSV", kinds.BY_NAME["csv"]),
+            (b"{}", "x.json", kinds.FORMAT_BY_EXTENSION["json"]),
+            (b"a,b", "x.CSV", kinds.FORMAT_BY_EXTENSION["csv"]),
             (b"# x", "README.md", kinds.MARKDOWN),
-            (b"x: y", "Makefile", kinds.BY_NAME["makefile"]),
+            (b"x: y", "Makefile", kinds.FORMAT_BY_EXTENSION["makefile"]),
             (b"x", "folder.py/notes", kinds.TEXT),
             (b"words", "renamed.pdf", kinds.TEXT),
             (b"words", "", kinds.TEXT),
         ],
     )
-    def test_the_content_decides_before_the_name(self, head: bytes, name: str, kind: Kind) -> None:
-        assert identify(head, name) == kind
+    def test_the_content_decides_before_the_name(self, head: bytes, name: str, kind: FileFormat) -> None:
+        assert identify_format(head, name) == kind
 
     def test_unknown_binary_data_are_refused(self) -> None:
-        refused(lambda: identify(b"\x89PNG\r\n\x1a\n\0\0\0\r", "picture.png"), "unsupported_format")
+        refused(lambda: identify_format(b"\x89PNG\r\n\x1a\n\0\0\0\r", "picture.png"), "unsupported_format")
 
     def test_binary_data_that_claim_to_be_a_document_are_damaged(self) -> None:
-        refused(lambda: identify(bytes(range(256)), "report.pdf"), "unreadable")
+        refused(lambda: identify_format(bytes(range(256)), "report.pdf"), "unreadable")
 
     @pytest.mark.parametrize(
         ("names", "mime", "kind"),
@@ -342,16 +347,16 @@ class TestKinds:
             ({"META-INF/container.xml"}, b"", kinds.EPUB),
         ],
     )
-    def test_a_zip_is_known_by_what_is_inside(self, names: set[str], mime: bytes, kind: Kind) -> None:
-        assert kinds.zip_kind(names, mime) == kind
+    def test_a_zip_is_known_by_what_is_inside(self, names: set[str], mime: bytes, kind: FileFormat) -> None:
+        assert kinds.identify_zip(names, mime) == kind
 
     def test_any_other_archive_is_refused(self) -> None:
-        refused(lambda: kinds.zip_kind({"holiday.jpg"}, b""), "unsupported_format")
+        refused(lambda: kinds.identify_zip({"holiday.jpg"}, b""), "unsupported_format")
 
 
 class TestCompoundFiles:
-    def kind(self, *names: str, name: str = "x") -> Kind:
-        return kinds.ole_kind(io.BytesIO(compound(*names)), name)
+    def kind(self, *names: str, name: str = "x") -> FileFormat:
+        return kinds.identify_ole(io.BytesIO(compound(*names)), name)
 
     def test_all_names_under_the_root_are_found(self) -> None:
         names = [f"Stream {number}" for number in range(20)]
@@ -368,7 +373,7 @@ class TestCompoundFiles:
         refused(lambda: self.kind("WordDocument", protected), "encrypted")
 
     def test_a_broken_root_leaves_it_to_the_name(self) -> None:
-        assert kinds.ole_kind(io.BytesIO(compound("WordDocument")[:600]), "x.doc") == kinds.DOC
+        assert kinds.identify_ole(io.BytesIO(compound("WordDocument")[:600]), "x.doc") == kinds.DOC
         refused(lambda: self.kind("Something", name="x.bin"), "unsupported_format")
 
     @given(st.binary(max_size=600))
@@ -381,23 +386,23 @@ class TestCompoundFiles:
 class TestArchives:
     """What is refused before anything is parsed."""
 
-    def inspect(self, folder: Path, data: bytes, limits: Limits | None = None) -> Kind:
-        return archives.inspect(kept(folder, data), limits or Limits())
+    def inspect(self, folder: Path, data: bytes, limits: ReadLimits | None = None) -> FileFormat:
+        return archives.inspect_zip(kept(folder, data), limits or ReadLimits())
 
     def test_a_document_passes(self, tmp_path: Path) -> None:
         assert self.inspect(tmp_path, docx(SENTENCE)) == kinds.DOCX
 
     def test_too_much_in_all_is_refused(self, tmp_path: Path) -> None:
         data = docx(extra={f"word/{n}": os.urandom(1000) for n in range(10)})
-        assert self.inspect(tmp_path, data, Limits(expanded=20_000))
-        refused(lambda: self.inspect(tmp_path, data, Limits(expanded=10_000)), "too_large")
+        assert self.inspect(tmp_path, data, ReadLimits(expanded=20_000))
+        refused(lambda: self.inspect(tmp_path, data, ReadLimits(expanded=10_000)), "too_large")
 
     def test_what_shrinks_like_a_bomb_is_refused(self, tmp_path: Path) -> None:
-        data = docx(extra={"word/zeros": bytes(archives.SHRINKING_FROM + 1)})
+        data = docx(extra={"word/zeros": bytes(archives.RATIO_CHECK_BYTES + 1)})
         refused(lambda: self.inspect(tmp_path, data), "too_large")
 
     def test_small_entries_may_shrink_as_they_like(self, tmp_path: Path) -> None:
-        assert self.inspect(tmp_path, docx(extra={"word/zeros": bytes(archives.SHRINKING_FROM // 2)}))
+        assert self.inspect(tmp_path, docx(extra={"word/zeros": bytes(archives.RATIO_CHECK_BYTES // 2)}))
 
     def test_very_many_entries_are_refused(self, tmp_path: Path) -> None:
         data = docx(extra={f"word/{n}": b"" for n in range(archives.MOST_ENTRIES + 1)})
@@ -419,7 +424,7 @@ class TestArchives:
                 copy.CRC, copy.header_offset = first.CRC, first.header_offset
                 archive.filelist.append(copy)
                 archive.NameToInfo[copy.filename] = copy
-        refused(lambda: archives.inspect(path, Limits()), "unreadable")
+        refused(lambda: archives.inspect_zip(path, ReadLimits()), "unreadable")
 
     @pytest.mark.parametrize("encoding", ["ascii", "utf-16-le", "utf-16-be"])
     def test_xml_that_declares_entities_is_refused(self, tmp_path: Path, encoding: str) -> None:
@@ -469,8 +474,8 @@ class TestArchives:
 
 
 class TestOwnReaders:
-    def read(self, kind: Kind, folder: Path, data: bytes) -> Reading:
-        return read_as(kind, kept(folder, data), "sample", Limits())
+    def read(self, kind: FileFormat, folder: Path, data: bytes) -> ExtractedText:
+        return read_in_process(kind, kept(folder, data), "sample", ReadLimits())
 
     def test_a_notebook_keeps_prose_code_and_what_was_printed(self, tmp_path: Path) -> None:
         printed: list[dict[str, object]] = [
@@ -554,18 +559,26 @@ class TestAnswersOfAChild:
     HEAD: ClassVar[dict[str, object]] = {"title": "t", "pages": [0, 99], "metadata": {"a": "b"}, "warnings": ["w"]}
 
     def test_a_reading_is_built_from_an_answer(self) -> None:
-        found = reading._reading(Answer(dict(self.HEAD), bytearray("é".encode())), Limits())
+        found = reading._parse_reply(SandboxReply(dict(self.HEAD), bytearray("é".encode())), ReadLimits())
         assert (found.text, found.title, found.pages, found.warnings) == ("é", "t", (0, 1), ("w",))
 
     def test_more_text_than_allowed_is_refused(self) -> None:
-        refused(lambda: reading._reading(Answer(dict(self.HEAD), bytearray(11)), Limits(text=10)), "too_large")
+        refused(
+            lambda: reading._parse_reply(SandboxReply(dict(self.HEAD), bytearray(11)), ReadLimits(text=10)), "too_large"
+        )
 
     @pytest.mark.parametrize("change", [{"pages": "x"}, {"pages": None}, {"metadata": []}, {"warnings": 3}])
     def test_a_head_of_the_wrong_shape_is_refused(self, change: dict[str, object]) -> None:
-        refused(lambda: reading._reading(Answer({**self.HEAD, **change}, bytearray()), Limits()), "reader_crashed")
+        refused(
+            lambda: reading._parse_reply(SandboxReply({**self.HEAD, **change}, bytearray()), ReadLimits()),
+            "reader_crashed",
+        )
 
     def test_a_body_that_is_no_text_is_refused(self) -> None:
-        refused(lambda: reading._reading(Answer(dict(self.HEAD), bytearray(b"\xff")), Limits()), "reader_crashed")
+        refused(
+            lambda: reading._parse_reply(SandboxReply(dict(self.HEAD), bytearray(b"\xff")), ReadLimits()),
+            "reader_crashed",
+        )
 
 
 class TestPages:
@@ -601,12 +614,12 @@ class TestPages:
 
 class TestRefusals:
     ALL = (
-        refusals.unsupported("an archive"),
+        refusals.unsupported_format("an archive"),
         refusals.encrypted(),
         refusals.unreadable(),
         refusals.no_text(),
-        refusals.too_many_bytes(10, 5),
-        refusals.too_much_inside(5),
+        refusals.file_too_large(10, 5),
+        refusals.unpacks_too_large(5),
         refusals.too_many_pages(10, 5),
         refusals.too_much_text(5),
         refusals.too_slow(5),
@@ -637,5 +650,5 @@ class TestRefusals:
         }.items():
             path = kept(tmp_path, data, name)
             with pytest.raises(Permanent) as caught:
-                read_as(identify(data, name), path, name, Limits())
+                read_in_process(identify_format(data, name), path, name, ReadLimits())
             assert canary not in str(caught.value) + str(caught.value.params)

@@ -37,7 +37,7 @@ def test_what_the_provider_wishes_is_a_floor(wish: int, expected: int) -> None:
 
 @pytest.mark.parametrize(("attempts", "given_up"), [(0, False), (1, False), (3, False), (4, True), (5, True)])
 def test_the_first_attempt_and_three_more_are_all_there_are(attempts: int, given_up: bool) -> None:
-    assert RetryPolicy().given_up(attempts) is given_up
+    assert RetryPolicy().exhausted(attempts) is given_up
 
 
 @given(attempt=st.integers(0, 100), chance=st.floats(0, 1, exclude_max=True), jitter=st.floats(0, 0.99))

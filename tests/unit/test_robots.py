@@ -44,18 +44,18 @@ Disallow: /
     ],
 )
 def test_the_longest_rule_that_matches_decides(agent: str, target: str, allowed: bool) -> None:
-    assert Robots.read(RULES, agent).allows(target) is allowed
+    assert Robots.parse(RULES, agent).allows(target) is allowed
 
 
 @pytest.mark.parametrize(
     "text", ["", "\x00\xff", "Disallow: /", "User-agent: *\nDisallow:", "User-agent *\nDisallow /"]
 )
 def test_no_rules_allow_everything(text: str) -> None:
-    assert Robots.read(text, "Holdfast").allows("/anything")
+    assert Robots.parse(text, "Holdfast").allows("/anything")
 
 
 def test_a_rule_made_to_keep_us_busy_does_not() -> None:
-    robots = Robots.read("User-agent: *\nDisallow: /" + "*a" * 200 + "$", "Holdfast")
+    robots = Robots.parse("User-agent: *\nDisallow: /" + "*a" * 200 + "$", "Holdfast")
     began = time.process_time()
     assert robots.allows("/" + "a" * 2000 + "b")
     assert time.process_time() - began < 60  # backtracking would take years

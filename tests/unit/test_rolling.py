@@ -4,81 +4,90 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.bases.rollout import Need, Standing, Target, need
+from holdfast.bases.rollout import DocumentPlan, DocumentSlot, RolloutTarget, plan_document
 from holdfast.clock import Moment
 from holdfast.engine.slot import JobId
 from holdfast.engine.states import SlotState
 
 S = SlotState
-TARGET = Target(
+TARGET = RolloutTarget(
     recipes={"content": 1, "vector": 2},
-    keeps={"content", "vector", "questions"},
-    again=("vector",),
+    kept_kinds={"content", "vector", "questions"},
+    retry_kinds=("vector",),
     job=JobId("rollout"),
     since=Moment(100),
 )
-CONTENT, VECTOR = Standing("content", S.READY, 1, Moment(0), None), Standing("vector", S.READY, 2, Moment(0), None)
+CONTENT, VECTOR = (
+    DocumentSlot("content", S.READY, 1, Moment(0), None),
+    DocumentSlot("vector", S.READY, 2, Moment(0), None),
+)
 OTHER = VECTOR._replace(recipe=9)
 LAST = Moment(100)
 
-CASES: dict[str, tuple[list[Standing], Need]] = {
-    "it has what is wanted": ([CONTENT, VECTOR], Need()),
-    "it was made by something else": ([CONTENT, OTHER], Need(build=("vector",))),
-    "its list was made by something else": ([CONTENT._replace(recipe=9), VECTOR], Need(build=("content",))),
-    "it was made before recipes were noted": ([CONTENT._replace(recipe=None), VECTOR], Need(build=("content",))),
-    "it lacks an index": ([CONTENT], Need(build=("vector",))),
-    "it has one that is not wanted": ([CONTENT, VECTOR, VECTOR._replace(kind="graph")], Need(drop=("graph",))),
-    "it has one that cannot be built for now": ([CONTENT, VECTOR, VECTOR._replace(kind="questions")], Need()),
+CASES: dict[str, tuple[list[DocumentSlot], DocumentPlan]] = {
+    "it has what is wanted": ([CONTENT, VECTOR], DocumentPlan()),
+    "it was made by something else": ([CONTENT, OTHER], DocumentPlan(build=("vector",))),
+    "its list was made by something else": ([CONTENT._replace(recipe=9), VECTOR], DocumentPlan(build=("content",))),
+    "it was made before recipes were noted": (
+        [CONTENT._replace(recipe=None), VECTOR],
+        DocumentPlan(build=("content",)),
+    ),
+    "it lacks an index": ([CONTENT], DocumentPlan(build=("vector",))),
+    "it has one that is not wanted": ([CONTENT, VECTOR, VECTOR._replace(kind="graph")], DocumentPlan(drop=("graph",))),
+    "it has one that cannot be built for now": ([CONTENT, VECTOR, VECTOR._replace(kind="questions")], DocumentPlan()),
     "one that cannot be built for now failed and serves nothing": (
-        [CONTENT, VECTOR, Standing("questions", S.FAILED, None, Moment(0), None)],
-        Need(drop=("questions",)),
+        [CONTENT, VECTOR, DocumentSlot("questions", S.FAILED, None, Moment(0), None)],
+        DocumentPlan(drop=("questions",)),
     ),
     "one that cannot be built for now failed and serves what it had": (
-        [CONTENT, VECTOR, Standing("questions", S.FAILED, 3, Moment(0), None)],
-        Need(),
+        [CONTENT, VECTOR, DocumentSlot("questions", S.FAILED, 3, Moment(0), None)],
+        DocumentPlan(),
     ),
-    "one that is tried again failed": ([CONTENT, VECTOR._replace(state=S.FAILED)], Need(build=("vector",))),
-    "one that is tried again was cancelled": ([CONTENT, VECTOR._replace(state=S.CANCELLED)], Need(build=("vector",))),
-    "one that is not affected failed": ([CONTENT._replace(state=S.FAILED), VECTOR], Need()),
+    "one that is tried again failed": ([CONTENT, VECTOR._replace(state=S.FAILED)], DocumentPlan(build=("vector",))),
+    "one that is tried again was cancelled": (
+        [CONTENT, VECTOR._replace(state=S.CANCELLED)],
+        DocumentPlan(build=("vector",)),
+    ),
+    "one that is not affected failed": ([CONTENT._replace(state=S.FAILED), VECTOR], DocumentPlan()),
     "this rollout asked for it and it failed": (
         [CONTENT, VECTOR._replace(state=S.FAILED, payload="rollout")],
-        Need(),
+        DocumentPlan(),
     ),
     "this rollout asked for it and another worker made something else": (
         [CONTENT, OTHER._replace(payload="rollout")],
-        Need(),
+        DocumentPlan(),
     ),
-    "another rollout asked for it": ([CONTENT, OTHER._replace(payload="before")], Need(build=("vector",))),
-    "it is being deleted": ([CONTENT._replace(state=S.DELETING), OTHER._replace(state=S.DELETING)], Need()),
-    "what is wanted is still being removed": ([CONTENT, VECTOR._replace(state=S.DELETING)], Need(wait=True)),
+    "another rollout asked for it": ([CONTENT, OTHER._replace(payload="before")], DocumentPlan(build=("vector",))),
+    "it is being deleted": ([CONTENT._replace(state=S.DELETING), OTHER._replace(state=S.DELETING)], DocumentPlan()),
+    "what is wanted is still being removed": ([CONTENT, VECTOR._replace(state=S.DELETING)], DocumentPlan(wait=True)),
     "what is not wanted is being removed": (
-        [CONTENT, VECTOR, Standing("graph", S.DELETING, 3, None, None)],
-        Need(),
+        [CONTENT, VECTOR, DocumentSlot("graph", S.DELETING, 3, None, None)],
+        DocumentPlan(),
     ),
     "a person stopped it before anything was read": (
         [CONTENT._replace(state=S.CANCELLED, recipe=None)],
-        Need(),
+        DocumentPlan(),
     ),
-    "it is queued and will be made as is wanted": ([CONTENT, OTHER._replace(state=S.QUEUED)], Need()),
-    "it waits for another attempt": ([CONTENT, OTHER._replace(state=S.WAITING)], Need()),
+    "it is queued and will be made as is wanted": ([CONTENT, OTHER._replace(state=S.QUEUED)], DocumentPlan()),
+    "it waits for another attempt": ([CONTENT, OTHER._replace(state=S.WAITING)], DocumentPlan()),
     "it was claimed before the change": (
         [CONTENT, OTHER._replace(state=S.RUNNING, claimed_at=Moment(99))],
-        Need(wait=True),
+        DocumentPlan(wait=True),
     ),
-    "it was claimed after the change": ([CONTENT, OTHER._replace(state=S.RUNNING, claimed_at=LAST)], Need()),
+    "it was claimed after the change": ([CONTENT, OTHER._replace(state=S.RUNNING, claimed_at=LAST)], DocumentPlan()),
     "it is at work and something else is outdated": (
         [CONTENT._replace(recipe=9), OTHER._replace(state=S.QUEUED)],
-        Need(wait=True),
+        DocumentPlan(wait=True),
     ),
     "it is at work and has one that is not wanted": (
         [CONTENT._replace(state=S.QUEUED), VECTOR, VECTOR._replace(kind="graph")],
-        Need(wait=True),
+        DocumentPlan(wait=True),
     ),
-    "it is at work and lacks an index": ([CONTENT._replace(state=S.QUEUED)], Need(wait=True)),
+    "it is at work and lacks an index": ([CONTENT._replace(state=S.QUEUED)], DocumentPlan(wait=True)),
 }
 
 
 @pytest.mark.parametrize("case", CASES)
 def test_what_a_document_needs(case: str) -> None:
     slots, expected = CASES[case]
-    assert need(slots, TARGET) == expected
+    assert plan_document(slots, TARGET) == expected

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.content.tokenize import MOST, Term, segmented, terms, words
+from holdfast.content.tokenize import MAX_QUERY_TERMS, Term, parse_query_terms, segment_text, split_words
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -26,12 +26,12 @@ def index() -> Iterator[sqlite3.Connection]:
 
 
 def match(query: str) -> str:
-    return " OR ".join(f'"{term.text}"{"*" if term.prefix else ""}' for term in terms(query))
+    return " OR ".join(f'"{term.text}"{"*" if term.prefix else ""}' for term in parse_query_terms(query))
 
 
 def found(index: sqlite3.Connection, text: str, query: str) -> bool:
     index.execute("delete from texts")
-    index.execute("insert into texts values (?)", (segmented(text),))
+    index.execute("insert into texts values (?)", (segment_text(text),))
     return bool(index.execute("select 1 from texts where texts match ?", (match(query),)).fetchall())
 
 
@@ -50,7 +50,7 @@ def found(index: sqlite3.Connection, text: str, query: str) -> bool:
     ],
 )
 def test_runs_without_spaces_become_pairs_and_their_last_character(text: str, expected: str) -> None:
-    assert segmented(text) == expected
+    assert segment_text(text) == expected
 
 
 @pytest.mark.parametrize(
@@ -65,9 +65,9 @@ def test_runs_without_spaces_become_pairs_and_their_last_character(text: str, ex
     ],
 )
 def test_other_drawings_of_a_character_are_the_same_character(wide: str, plain: str) -> None:
-    assert segmented(wide).split() == segmented(plain).split()
-    assert terms(wide) == terms(plain)
-    assert words(wide) == words(plain)
+    assert segment_text(wide).split() == segment_text(plain).split()
+    assert parse_query_terms(wide) == parse_query_terms(plain)
+    assert split_words(wide) == split_words(plain)
 
 
 @pytest.mark.parametrize(
@@ -84,7 +84,7 @@ def test_other_drawings_of_a_character_are_the_same_character(wide: str, plain: 
     ],
 )
 def test_a_query_becomes_its_terms_each_once(query: str, expected: list[Term]) -> None:
-    assert terms(query) == expected
+    assert parse_query_terms(query) == expected
 
 
 @pytest.mark.parametrize(
@@ -116,10 +116,10 @@ def test_what_does_not_stand_in_a_text_is_not_found(index: sqlite3.Connection, t
 def test_no_query_is_a_syntax_error(query: str) -> None:
     with closing(sqlite3.connect(":memory:")) as connection:
         connection.execute("create virtual table texts using fts5(body)")
-        for term in terms(query):
+        for term in parse_query_terms(query):
             assert term.text.replace("\u0345", "").strip()
             assert not set(term.text) & set("\"'\0*^:()&|!<>\\ ")
-        if terms(query):
+        if parse_query_terms(query):
             connection.execute("select 1 from texts where texts match ?", (match(query),)).fetchall()
 
 
@@ -127,17 +127,17 @@ def test_no_query_is_a_syntax_error(query: str) -> None:
 def test_every_part_of_a_text_finds_it(text: str, data: st.DataObject) -> None:
     start = data.draw(st.integers(0, len(text) - 1))
     part = text[start : data.draw(st.integers(start + 1, len(text)))]
-    tokens = segmented(text).split()
-    for term in terms(part):
+    tokens = segment_text(text).split()
+    for term in parse_query_terms(part):
         if not term.text.isascii():
             assert any(token.startswith(term.text) if term.prefix else token == term.text for token in tokens)
 
 
 def test_a_pasted_book_is_asked_by_its_first_words(index: sqlite3.Connection) -> None:
     query = " ".join(f"word{number}" for number in range(20_000))
-    assert len(terms(query)) == MOST
+    assert len(parse_query_terms(query)) == MAX_QUERY_TERMS
     assert not found(index, "nothing of it", query)
 
 
 def test_words_are_compared_in_lower_case_and_character_by_character() -> None:
-    assert words("The Rust Book: 所有权2") == ["the", "rust", "book", "所", "有", "权", "2"]
+    assert split_words("The Rust Book: 所有权2") == ["the", "rust", "book", "所", "有", "权", "2"]

@@ -13,7 +13,7 @@ import pytest
 from holdfast.engine.rules import Rules
 from holdfast.errors import BadSettings
 from holdfast.llm.openai import Endpoint
-from holdfast.settings import PREFIX, Settings
+from holdfast.settings import ENV_PREFIX, Settings
 
 NAMES = [one.name for one in fields(Settings)]
 NUMBERS = [one.name for one in fields(Settings) if isinstance(one.default, int | float)]
@@ -94,21 +94,26 @@ def test_the_rules_are_made_of_the_settings() -> None:
         backoff_cap=timedelta(seconds=10),
         backoff_jitter=0.25,
     ).rules
-    assert [rules.lease.seconds, rules.heartbeat.seconds, rules.stall.seconds, rules.overtaken.seconds] == [7, 2, 3, 4]
+    assert [rules.lease.seconds, rules.heartbeat.seconds, rules.stall.seconds, rules.overtaken_after.seconds] == [
+        7,
+        2,
+        3,
+        4,
+    ]
     assert [rules.deadline.seconds, rules.ring_again.seconds] == [8, 5]
-    assert [rules.retry.attempts, rules.retry.first.seconds, rules.retry.cap.seconds] == [6, 9, 10]
+    assert [rules.retry.max_attempts, rules.retry.first_delay.seconds, rules.retry.max_delay.seconds] == [6, 9, 10]
     assert rules.retry.jitter == 0.25
 
 
 def test_a_worker_stops_itself_before_its_lease_can_have_ended() -> None:
-    assert Settings().rules.patience == timedelta(seconds=105)
+    assert Settings().rules.renewal_timeout == timedelta(seconds=105)
 
 
 # ---------------------------------------------------------------- reading
 
 
 def read(**settings: str) -> Settings:
-    return Settings.from_environment({PREFIX + name.upper(): text for name, text in settings.items()})
+    return Settings.from_environment({ENV_PREFIX + name.upper(): text for name, text in settings.items()})
 
 
 def test_nothing_set_gives_the_defaults() -> None:
@@ -215,7 +220,7 @@ def test_a_key_is_not_shown() -> None:
 def test_an_unknown_variable_is_refused_and_the_known_ones_named() -> None:
     with pytest.raises(BadSettings, match=r"There is no setting HOLDFAST_LEESE; known are .*HOLDFAST_LEASE") as refused:
         read(leese="5")
-    assert all(PREFIX + name.upper() in str(refused.value) for name in NAMES)
+    assert all(ENV_PREFIX + name.upper() in str(refused.value) for name in NAMES)
 
 
 # ---------------------------------------------------------------- contradictions

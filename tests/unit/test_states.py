@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.engine.states import ACTIVE, RESTING, TRANSITIONS, SlotState, Verb
+from holdfast.engine.states import ACTIVE_STATES, RESTING_STATES, TRANSITIONS, SlotState, Verb
 
 S = SlotState
 LIVE = frozenset(S) - {S.DELETING}
@@ -75,7 +75,7 @@ def test_any_live_slot_can_be_deleted() -> None:
     assert {before for before, _ in by(Verb.DELETE)} == set(S)  # what is being dropped, too
 
 
-@pytest.mark.parametrize("state", sorted(RESTING))
+@pytest.mark.parametrize("state", sorted(RESTING_STATES))
 def test_a_slot_at_rest_is_moved_only_by_a_request(state: S) -> None:
     assert {verb for verb, before, _ in TRANSITIONS if before is state} == {Verb.ADMIT, Verb.DELETE}
 
@@ -84,7 +84,7 @@ def test_every_state_is_reached_from_nothing() -> None:
     assert reachable(None) == {None, *S}
 
 
-@pytest.mark.parametrize("state", sorted(ACTIVE - {S.DELETING}))
+@pytest.mark.parametrize("state", sorted(ACTIVE_STATES - {S.DELETING}))
 def test_every_active_state_can_come_to_rest_without_a_person(state: S) -> None:
     workers = frozenset(Verb) - {Verb.ADMIT, Verb.CANCEL, Verb.DELETE}
     assert {S.READY, S.FAILED} <= reachable(state, workers)
@@ -117,5 +117,5 @@ def test_only_an_admission_makes_a_slot() -> None:
 
 
 def test_a_state_is_either_at_rest_or_active() -> None:
-    assert {S.READY, S.FAILED, S.CANCELLED} == RESTING
-    assert {S.BLOCKED, S.QUEUED, S.RUNNING, S.WAITING, S.DELETING} == ACTIVE
+    assert {S.READY, S.FAILED, S.CANCELLED} == RESTING_STATES
+    assert {S.BLOCKED, S.QUEUED, S.RUNNING, S.WAITING, S.DELETING} == ACTIVE_STATES

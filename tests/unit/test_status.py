@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from holdfast.engine.slot import JobId, SlotId
-from holdfast.engine.states import RESTING, Outcome, SlotState, Status
-from holdfast.engine.status import STATUS_TABLE, TERMINAL, outcome_of, status_of
+from holdfast.engine.states import RESTING_STATES, Outcome, SlotState, Status
+from holdfast.engine.status import STATUS_TABLE, TERMINAL, derive_outcome, derive_status
 from tests.unit.slots import make_slot
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ def searchable(slots: Sequence[Slot]) -> bool:
 def test_the_status_of_up_to_three_slots_is_what_the_design_says() -> None:
     seen = set()
     for slots in groups(variants(tuple(S), ("old", "new")), 3):
-        status = status_of(slots)
+        status = derive_status(slots)
         assert status is expected_status(slots), slots
         seen.add(status)
     assert seen == set(Status)
@@ -84,11 +84,11 @@ def test_the_status_of_up_to_three_slots_is_what_the_design_says() -> None:
 def test_the_order_of_slots_does_not_matter() -> None:
     kinds = [make_slot(state, id=SlotId(n), job=JobId(str(n % 2))) for n, state in enumerate(S)]
     for slots in combinations_with_replacement(kinds, 3):
-        assert len({status_of(order) for order in permutations(slots)}) == 1, slots
+        assert len({derive_status(order) for order in permutations(slots)}) == 1, slots
 
 
 def test_an_owner_without_slots_is_not_indexed() -> None:
-    assert status_of([]) is Status.NOT_INDEXED
+    assert derive_status([]) is Status.NOT_INDEXED
 
 
 def test_every_status_has_its_row_and_the_last_row_takes_all() -> None:
@@ -110,8 +110,8 @@ def expected_outcome(slots: Sequence[Slot]) -> Outcome:
 
 def test_the_outcome_of_a_job_is_told_by_what_became_ready() -> None:
     seen = set()
-    for slots in groups(variants(sorted(RESTING), ("job",)), 3):
-        outcome = outcome_of(slots)
+    for slots in groups(variants(sorted(RESTING_STATES), ("job",)), 3):
+        outcome = derive_outcome(slots)
         assert outcome is expected_outcome(slots), slots
         seen.add(outcome)
     assert seen == {Outcome.SUCCESS, Outcome.DEGRADED, Outcome.FAILED}
@@ -120,18 +120,18 @@ def test_the_outcome_of_a_job_is_told_by_what_became_ready() -> None:
 @pytest.mark.parametrize("built", [0, 1])
 def test_a_job_that_built_nothing_failed_even_where_an_older_build_is_served(built: int) -> None:
     failed = make_slot(S.FAILED, wanted=2, built=built)
-    assert outcome_of([failed]) is Outcome.FAILED
-    assert status_of([failed]) is (Status.DEGRADED if built else Status.FAILED)
+    assert derive_outcome([failed]) is Outcome.FAILED
+    assert derive_status([failed]) is (Status.DEGRADED if built else Status.FAILED)
 
 
 def test_a_document_whose_indexes_all_failed_is_failed_although_its_content_was_read() -> None:
     content = make_slot(S.READY, "content")
     indexes = [make_slot(S.FAILED, kind, needs="content") for kind in ("vector", "fulltext")]
-    assert (status_of([content, *indexes]), outcome_of([content, *indexes])) == (Status.FAILED, Outcome.FAILED)
+    assert (derive_status([content, *indexes]), derive_outcome([content, *indexes])) == (Status.FAILED, Outcome.FAILED)
     served = [content, indexes[0], make_slot(S.READY, "fulltext", needs="content")]
-    assert (status_of(served), outcome_of(served)) == (Status.DEGRADED, Outcome.DEGRADED)
+    assert (derive_status(served), derive_outcome(served)) == (Status.DEGRADED, Outcome.DEGRADED)
     stopped = [content, *(slot._replace(state=S.CANCELLED) for slot in indexes)]
-    assert status_of(stopped) is Status.NOT_INDEXED
+    assert derive_status(stopped) is Status.NOT_INDEXED
 
 
 def test_a_served_document_whose_newer_version_was_cancelled_is_ready() -> None:
@@ -139,11 +139,11 @@ def test_a_served_document_whose_newer_version_was_cancelled_is_ready() -> None:
         make_slot(S.CANCELLED, "content", wanted=2, built=1),
         make_slot(S.CANCELLED, "vector", needs="content", wanted=2, built=1),
     ]
-    assert status_of(stopped) is Status.SUCCESS
-    assert status_of([stopped[0], stopped[1]._replace(missing=1)]) is Status.DEGRADED
-    assert status_of([stopped[0], stopped[1]._replace(built=0)]) is Status.NOT_INDEXED
+    assert derive_status(stopped) is Status.SUCCESS
+    assert derive_status([stopped[0], stopped[1]._replace(missing=1)]) is Status.DEGRADED
+    assert derive_status([stopped[0], stopped[1]._replace(built=0)]) is Status.NOT_INDEXED
     new_index = make_slot(S.CANCELLED, "graph", needs="content")
-    assert status_of([*stopped, new_index]) is Status.DEGRADED
+    assert derive_status([*stopped, new_index]) is Status.DEGRADED
 
 
 @pytest.mark.parametrize("state", sorted(frozenset(S) - {S.DELETING}))
@@ -151,8 +151,8 @@ def test_what_is_being_dropped_does_not_count_beside_what_stays(state: SlotState
     stays = [make_slot(S.READY, "content"), make_slot(state, "vector", needs="content", job=JobId("other"))]
     for job in ("job", "other"):
         dropped = make_slot(S.DELETING, "graph", needs="content", built=1, missing=1, job=JobId(job))
-        assert status_of([*stays, dropped]) is status_of(stays)
+        assert derive_status([*stays, dropped]) is derive_status(stays)
 
 
 def test_a_delete_that_left_nothing_succeeded() -> None:
-    assert outcome_of([]) is Outcome.SUCCESS
+    assert derive_outcome([]) is Outcome.SUCCESS

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.url_secrets import MASK, masked, secret_in
+from holdfast.url_secrets import MASK, find_secret, mask_secrets
 
 
 @pytest.mark.parametrize(
@@ -32,8 +32,8 @@ from holdfast.url_secrets import MASK, masked, secret_in
     ],
 )
 def test_a_secret_in_an_address_is_masked(given: str, shown: str) -> None:
-    assert masked(given) == shown
-    assert masked(shown) == shown
+    assert mask_secrets(given) == shown
+    assert mask_secrets(shown) == shown
 
 
 @pytest.mark.parametrize(
@@ -47,7 +47,7 @@ def test_a_secret_in_an_address_is_masked(given: str, shown: str) -> None:
     ],
 )
 def test_a_text_without_a_secret_stays_as_it_is(text: str) -> None:
-    assert masked(text) == text
+    assert mask_secrets(text) == text
 
 
 @pytest.mark.parametrize(
@@ -69,4 +69,4 @@ def test_a_text_without_a_secret_stays_as_it_is(text: str) -> None:
     ],
 )
 def test_a_secret_in_an_address_is_found_by_the_name_of_its_part(url: str, found: str | None) -> None:
-    assert secret_in(url) == found
+    assert find_secret(url) == found

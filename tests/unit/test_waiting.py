@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 from hypothesis import given
 
-from holdfast.engine.queue import EVERYTHING, Pause, Pauses
+from holdfast.engine.queue import WHOLE_QUEUE, Pause, Pauses
 from holdfast.engine.slot import Fault, Progress, Slot
 from holdfast.engine.states import SlotState
-from holdfast.engine.waiting import SENTENCES, Reason, Surroundings, explain
+from holdfast.engine.waiting import REASON_MESSAGES, WaitContext, WaitReason, explain
 from tests.unit.slots import HOLDER, NOW, RULES, ago, any_slot, later, leased, make_slot
 
 S = SlotState
-AROUND = Surroundings(now=NOW)
+AROUND = WaitContext(now=NOW)
 
 
 def paused(base: str, **more: Any) -> Pauses:
@@ -41,7 +41,7 @@ CASES = [
         "deleting_failed",
         {"error": "disk", "at": later(seconds=5)},
     ),
-    Case("deleting, while paused", make_slot(S.DELETING), "deleting", {}, {"pauses": paused(EVERYTHING)}),
+    Case("deleting, while paused", make_slot(S.DELETING), "deleting", {}, {"pauses": paused(WHOLE_QUEUE)}),
     Case(
         "blocked",
         make_slot(S.BLOCKED, needs="content"),
@@ -73,7 +73,7 @@ CASES = [
         make_slot(S.QUEUED),
         "paused_queue",
         {"since": ago(minutes=9)},
-        {"pauses": paused(EVERYTHING)},
+        {"pauses": paused(WHOLE_QUEUE)},
     ),
     Case(
         "the base is paused",
@@ -141,11 +141,11 @@ CASES = [
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_each_reason(case: Case) -> None:
     reason = explain(case.slot, replace(AROUND, **case.around), RULES)
-    assert reason == Reason(key=case.slot.key, code=case.code, params=case.params)
+    assert reason == WaitReason(key=case.slot.key, code=case.code, params=case.params)
 
 
 def test_every_reason_is_among_the_cases() -> None:
-    assert {case.code for case in CASES} == set(SENTENCES)
+    assert {case.code for case in CASES} == set(REASON_MESSAGES)
 
 
 @given(any_slot())
@@ -153,12 +153,12 @@ def test_whatever_is_not_at_rest_has_a_reason_with_a_whole_sentence(slot: Slot) 
     reason = explain(slot, AROUND, RULES)
     assert (reason is None) == slot.resting
     if reason is not None:
-        wanted = {name for _, name, _, _ in string.Formatter().parse(SENTENCES[reason.code]) if name}
+        wanted = {name for _, name, _, _ in string.Formatter().parse(REASON_MESSAGES[reason.code]) if name}
         assert wanted <= reason.params.keys() | {"base"}
-        assert "{" not in reason.sentence("handbook")
+        assert "{" not in reason.format_message("handbook")
 
 
 def test_moments_in_a_sentence_are_for_people() -> None:
     reason = explain(make_slot(S.WAITING), AROUND, RULES)
     assert reason is not None
-    assert reason.sentence("handbook") == "It failed (timeout) and is tried again at 2027-01-15 08:01:00 UTC."
+    assert reason.format_message("handbook") == "It failed (timeout) and is tried again at 2027-01-15 08:01:00 UTC."

@@ -8,7 +8,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.search.graph_walk import BREADTH, HUB, STEPS, Tie, Via, rarity, trust, walk
+from holdfast.search.graph_walk import (
+    BREADTH,
+    MAX_TARGETS,
+    STEPS,
+    GraphLink,
+    LinkType,
+    measure_link_trust,
+    rarity,
+    walk,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -20,21 +29,21 @@ CHUNKS = 1000
 class Web:
     """Ties by chunk, and what was asked for."""
 
-    def __init__(self, ties: Mapping[int, Sequence[Tie]]) -> None:
+    def __init__(self, ties: Mapping[int, Sequence[GraphLink]]) -> None:
         self.known = ties
         self.asked: list[list[int]] = []
 
-    def __call__(self, chunks: Sequence[int]) -> Mapping[int, Sequence[Tie]]:
+    def __call__(self, chunks: Sequence[int]) -> Mapping[int, Sequence[GraphLink]]:
         self.asked.append(list(chunks))
         return {chunk: self.known[chunk] for chunk in chunks if chunk in self.known}
 
 
-def title(*targets: int, heard: int = 1) -> Tie:
-    return Tie(Via.TITLE, targets, heard)
+def title(*targets: int, heard: int = 1) -> GraphLink:
+    return GraphLink(LinkType.TITLE, targets, heard)
 
 
 def reached(
-    seeds: dict[int, float], ties: dict[int, list[Tie]], query: Sequence[Tie] = (), trusted: float = 1.0
+    seeds: dict[int, float], ties: dict[int, list[GraphLink]], query: Sequence[GraphLink] = (), trusted: float = 1.0
 ) -> dict[int, float]:
     return dict(walk(seeds, query, Web(ties), chunks=CHUNKS, trusted=trusted))
 
@@ -63,7 +72,7 @@ def test_a_rare_name_leads_further_than_a_common_one() -> None:
 
 
 def test_a_name_that_many_define_is_shared_and_a_hub_is_no_tie() -> None:
-    found = reached({1: 1.0}, {1: [title(2), title(3, 4), title(*range(10, 11 + HUB))]})
+    found = reached({1: 1.0}, {1: [title(2), title(3, 4), title(*range(10, 11 + MAX_TARGETS))]})
     assert found[2] == pytest.approx(2 * found[3])
     assert found.keys() == {2, 3, 4}
 
@@ -75,25 +84,25 @@ def test_many_paths_count_no_more_than_the_best() -> None:
 
 
 def test_ties_are_believed_by_what_they_go_along() -> None:
-    ties = [Tie(via, (place,), 1) for place, via in enumerate(Via, start=2)]
+    ties = [GraphLink(via, (place,), 1) for place, via in enumerate(LinkType, start=2)]
     found = reached({1: 1.0}, {1: ties})
     assert list(found) == [2, 3, 4, 5, 6]
 
 
 def test_who_defines_a_name_is_not_led_away_by_it() -> None:
     assert reached({1: 1.0}, {1: [title(1, 2)]}) == {}
-    assert reached({1: 1.0}, {1: [Tie(Via.NAMED, (1, 2), 1)]}).keys() == {2}
+    assert reached({1: 1.0}, {1: [GraphLink(LinkType.NAMED, (1, 2), 1)]}).keys() == {2}
 
 
 def test_all_who_state_a_relation_are_reached_and_the_fewer_they_are_the_more_each_counts() -> None:
-    few = reached({1: 1.0}, {1: [Tie(Via.RELATED, (1, 2, 3), 3)]})
-    many = reached({1: 1.0}, {1: [Tie(Via.RELATED, tuple(range(1, 51)), 3)]})
+    few = reached({1: 1.0}, {1: [GraphLink(LinkType.RELATED, (1, 2, 3), 3)]})
+    many = reached({1: 1.0}, {1: [GraphLink(LinkType.RELATED, tuple(range(1, 51)), 3)]})
     assert few.keys() == {2, 3}
     assert few[2] == few[3] > many[2] > 0
 
 
 def test_a_title_in_the_query_is_believed_in_any_base_and_other_names_as_far_as_it_is_trusted() -> None:
-    query = [title(7), Tie(Via.OPENING, (8,), 1)]
+    query = [title(7), GraphLink(LinkType.OPENING, (8,), 1)]
     assert reached({}, {}, query, trusted=0.0).keys() == {7}
     assert reached({}, {}, query, trusted=0.5)[8] < reached({}, {}, query, trusted=1.0)[8]
 
@@ -122,7 +131,10 @@ def test_only_the_neighbourhood_of_the_best_is_asked_for_and_nothing_twice() -> 
         st.integers(0, 9),
         st.lists(
             st.builds(
-                Tie, st.sampled_from(Via), st.lists(st.integers(0, 9), unique=True, max_size=4), st.integers(0, 2000)
+                GraphLink,
+                st.sampled_from(LinkType),
+                st.lists(st.integers(0, 9), unique=True, max_size=4),
+                st.integers(0, 2000),
             ),
             max_size=3,
         ),
@@ -131,7 +143,7 @@ def test_only_the_neighbourhood_of_the_best_is_asked_for_and_nothing_twice() -> 
     st.randoms(use_true_random=False),
 )
 def test_no_order_changes_the_result_and_scores_stay_within_bounds(
-    seeds: dict[int, float], ties: dict[int, list[Tie]], trusted: float, random: Random
+    seeds: dict[int, float], ties: dict[int, list[GraphLink]], trusted: float, random: Random
 ) -> None:
     found = walk(seeds, ties.get(0, []), Web(ties), chunks=CHUNKS, trusted=trusted)
     shuffled = list(seeds.items())
@@ -143,11 +155,20 @@ def test_no_order_changes_the_result_and_scores_stay_within_bounds(
 
 @pytest.mark.parametrize(("named", "asked", "low", "high"), [(0, 0, 0, 0), (0, 9, 0, 0), (5, 100, 0.49, 0.51)])
 def test_trust_is_half_where_one_document_in_twenty_is_named(named: int, asked: int, low: float, high: float) -> None:
-    assert low <= trust(named, asked) <= high
+    assert low <= measure_link_trust(named, asked) <= high
 
 
 def test_trust_rises_with_the_share_of_named_documents() -> None:
-    assert trust(1, 100) < 0.1 < trust(3, 100) < trust(10, 100) < 0.9 < trust(30, 100) < trust(100, 100) < 1
+    assert (
+        measure_link_trust(1, 100)
+        < 0.1
+        < measure_link_trust(3, 100)
+        < measure_link_trust(10, 100)
+        < 0.9
+        < measure_link_trust(30, 100)
+        < measure_link_trust(100, 100)
+        < 1
+    )
 
 
 @pytest.mark.parametrize(("heard", "chunks", "expected"), [(0, 100, 1.0), (100, 100, 0.0), (200, 100, 0.0), (0, 0, 0)])

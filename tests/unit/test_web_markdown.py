@@ -7,7 +7,7 @@ from html.parser import HTMLParser
 
 import pytest
 
-from holdfast.web.markdown import ATTRIBUTES, SCHEMES, TAGS, is_markdown, rendered
+from holdfast.web.markdown import ATTRIBUTES, SCHEMES, TAGS, is_markdown, render_markdown
 
 HOSTILE = [
     "<img src=x onerror=alert(1)>",
@@ -63,7 +63,7 @@ class Elements(HTMLParser):
 
 @pytest.mark.parametrize("text", HOSTILE)
 def test_nothing_that_acts_is_left_of_hostile_markdown(text: str) -> None:
-    for tag, attributes in Elements(rendered(text)).found:
+    for tag, attributes in Elements(render_markdown(text)).found:
         assert tag in TAGS
         assert set(attributes) <= {*ATTRIBUTES.get(tag, ()), "rel"}
         target = attributes.get("href")
@@ -71,31 +71,31 @@ def test_nothing_that_acts_is_left_of_hostile_markdown(text: str) -> None:
 
 
 def test_the_words_of_hostile_markdown_are_still_there_as_text() -> None:
-    assert "&lt;img src=x onerror=alert(1)&gt;" in rendered("<img src=x onerror=alert(1)>")
+    assert "&lt;img src=x onerror=alert(1)&gt;" in render_markdown("<img src=x onerror=alert(1)>")
 
 
 def test_a_link_elsewhere_tells_the_other_side_nothing() -> None:
-    made = rendered("[x](https://example.org/a?b=1)")
+    made = render_markdown("[x](https://example.org/a?b=1)")
     assert made == '<p><a href="https://example.org/a?b=1" rel="noopener noreferrer nofollow">x</a></p>\n'
 
 
 @pytest.mark.parametrize("target", ["/api/v1/bases", "other.md", "//evil.example/x", "?a=b", "#a"])
 def test_a_document_cannot_lead_to_a_page_of_ours(target: str) -> None:
-    assert "href" not in rendered(f"[x]({target})")
+    assert "href" not in render_markdown(f"[x]({target})")
 
 
 def test_of_a_picture_the_words_are_shown() -> None:
-    assert rendered("![A *map* of <the> harbour](https://example.org/x.png)") == (
+    assert render_markdown("![A *map* of <the> harbour](https://example.org/x.png)") == (
         "<p><em>A map of &lt;the&gt; harbour</em></p>\n"
     )
 
 
 def test_headings_stand_below_that_of_the_page() -> None:
-    assert rendered("# a\n\n###### b") == "<h2>a</h2>\n<h6>b</h6>\n"
+    assert render_markdown("# a\n\n###### b") == "<h2>a</h2>\n<h6>b</h6>\n"
 
 
 def test_lists_tables_and_code_are_kept() -> None:
-    made = rendered("3. x\n\n| a |\n|---|\n| ~~b~~ |\n\n```\n<c>\n```")
+    made = render_markdown("3. x\n\n| a |\n|---|\n| ~~b~~ |\n\n```\n<c>\n```")
     assert '<ol start="3">' in made
     assert "<td><s>b</s></td>" in made
     assert "<pre><code>&lt;c&gt;\n</code></pre>" in made

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.web.highlight import marked
+from holdfast.web.highlight import highlight_words
 
 CASES = [
     ("late worker", "A late Worker and two workers.", "A [late] [Worker] and two [workers]."),
@@ -23,7 +23,7 @@ CASES = [
 
 
 def drawn(text: str, query: str) -> str:
-    return "".join(f"[{one.text}]" if one.marked else one.text for one in marked(text, query))
+    return "".join(f"[{one.text}]" if one.highlighted else one.text for one in highlight_words(text, query))
 
 
 @pytest.mark.parametrize(("query", "text", "said"), CASES)
@@ -33,4 +33,4 @@ def test_the_words_of_a_query_are_marked(query: str, text: str, said: str) -> No
 
 def test_nothing_of_a_text_is_lost() -> None:
     text = "worker " * 50
-    assert "".join(one.text for one in marked(text, "worker late")) == text
+    assert "".join(one.text for one in highlight_words(text, "worker late")) == text

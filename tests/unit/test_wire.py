@@ -6,7 +6,7 @@ import ssl
 
 import pytest
 
-from holdfast.service.http_client import Wire
+from holdfast.service.http_client import HttpClient
 
 
 @pytest.mark.parametrize(
@@ -14,7 +14,7 @@ from holdfast.service.http_client import Wire
     [("https://holdfast.example", ssl.CERT_REQUIRED), ("HTTPS://holdfast.example/", ssl.CERT_REQUIRED)],
 )
 def test_a_server_behind_tls_has_to_prove_who_it_is(address: str, trust: ssl.VerifyMode) -> None:
-    wire = Wire(address, None)
+    wire = HttpClient(address, None)
     pool = wire._client._transport._pool  # type: ignore[attr-defined]
     assert pool._ssl_context.verify_mode is trust
     wire.close()

@@ -7,7 +7,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from holdfast.api.problems import MEANINGS, REFUSALS
+from holdfast.api.problems import CODES_BY_STATUS, STATUS_RULES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -40,7 +40,7 @@ def _sites() -> Iterator[Site]:
             code = _text(_code(call), constants)
             if code:
                 yield Site(f"{file.relative_to(SOURCE)}:{call.lineno}", code, frozenset(_params(call)))
-    for meaning in [*(kind.code for kind, _ in MEANINGS), *REFUSALS.values()]:
+    for meaning in [*(kind.code for kind, _ in STATUS_RULES), *CODES_BY_STATUS.values()]:
         yield Site("api/problems.py", meaning, frozenset())
 
 

@@ -9,10 +9,10 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import expect
 
-from holdfast.events.public_events import CATALOGUE
+from holdfast.events.public_events import EVENT_TYPES
 from holdfast.events.public_events import TOPICS as EVERY_TOPIC
-from holdfast.guard.answers import SENTENCES
-from holdfast.web.i18n import catalogue
+from holdfast.guard.answers import ADMISSION_MESSAGES
+from holdfast.web.i18n import load_catalogue
 from holdfast.web.pages.activity import TOPICS
 from tests.support.receiver import Receiver, say
 from tests.web.conftest import Site
@@ -41,9 +41,9 @@ def rows(page: Page, name: str) -> Locator:
 
 def test_every_topic_event_and_refusal_has_its_words() -> None:
     assert set(TOPICS) == EVERY_TOPIC
-    assert {f"activity.topic.{topic}" for topic in TOPICS} <= catalogue().keys()
-    assert {f"activity.event.{type_}" for type_ in CATALOGUE} <= catalogue().keys()
-    assert {f"activity.reason.{reason}" for reason in SENTENCES} <= catalogue().keys()
+    assert {f"activity.topic.{topic}" for topic in TOPICS} <= load_catalogue().keys()
+    assert {f"activity.event.{type_}" for type_ in EVENT_TYPES} <= load_catalogue().keys()
+    assert {f"activity.reason.{reason}" for reason in ADMISSION_MESSAGES} <= load_catalogue().keys()
 
 
 def test_what_happens_appears_on_top_and_waits_for_whoever_reads_below(

@@ -8,7 +8,7 @@ import pytest
 from starlette.datastructures import Headers
 
 from holdfast.web.error_pages import prefers_html
-from holdfast.web.site import install
+from holdfast.web.site import install_pages
 from tests.support.http_site import HttpSite
 from tests.support.rig import Rig
 
@@ -33,7 +33,7 @@ WRONG = {
 @pytest.fixture
 def site(database_url: str, tmp_path: Path, clock: FakeClock) -> Iterator[HttpSite]:
     rig = Rig(database_url, tmp_path / "blobs", clock, indexes=("fulltext",))
-    made = HttpSite(rig, pages=install)
+    made = HttpSite(rig, pages=install_pages)
     made.http.post("/bases", json={"name": "logbook"}).raise_for_status()
     yield made
     made.close()

@@ -11,11 +11,11 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import expect
 
-from holdfast.engine.problems import FAULTS, Problem
-from holdfast.engine.waiting import SENTENCES as WAITING
-from holdfast.service.messages import SENTENCES
-from holdfast.web.i18n import LANGUAGES, catalogue, words
-from holdfast.web.render import Looks
+from holdfast.engine.problems import FAULT_MESSAGES, Problem
+from holdfast.engine.waiting import REASON_MESSAGES as WAITING
+from holdfast.service.messages import REASON_MESSAGES
+from holdfast.web.i18n import LANGUAGES, load_catalogue, translations_for
+from holdfast.web.render import Formatter
 from tests.web.codes import sites
 from tests.web.samples import PAGES, fill
 
@@ -77,7 +77,7 @@ def test_every_page_speaks_the_language_of_the_reader(browser: Browser, site: Si
 
 
 def test_every_text_is_there_in_every_language() -> None:
-    for key, texts in catalogue().items():
+    for key, texts in load_catalogue().items():
         assert set(texts) == set(LANGUAGES), key
         holes = {language: sorted(re.findall(r"\{(\w+)\}", text)) for language, text in texts.items()}
         said_by_the_api = texts["en"] == "{message}"
@@ -86,33 +86,33 @@ def test_every_text_is_there_in_every_language() -> None:
 
 
 def test_every_code_by_which_something_is_explained_is_in_the_catalogue() -> None:
-    explained = {site.code for site in sites()} | set(FAULTS)
+    explained = {site.code for site in sites()} | set(FAULT_MESSAGES)
     assert len(explained) > 100
-    assert {f"problem.{code}" for code in explained} - set(catalogue()) == set()
-    assert {f"reply.{reason}" for reason in SENTENCES} - set(catalogue()) == set()
-    assert {f"waits.{code}" for code in WAITING} - set(catalogue()) == set()
+    assert {f"problem.{code}" for code in explained} - set(load_catalogue()) == set()
+    assert {f"reply.{reason}" for reason in REASON_MESSAGES} - set(load_catalogue()) == set()
+    assert {f"waits.{code}" for code in WAITING} - set(load_catalogue()) == set()
 
 
 def test_a_plug_in_may_name_its_parameters_as_it_likes() -> None:
     fault = Problem(code="too_slow", message="It took long.", params={"at": "noon", "kind": "mine", "seconds": "3"})
-    assert "3 秒" in Looks(words("zh")).told(fault)
-    assert Looks(words("en")).told(fault) == "It took long."
+    assert "3 秒" in Formatter(translations_for("zh")).explain(fault)
+    assert Formatter(translations_for("en")).explain(fault) == "It took long."
 
 
 def test_no_explanation_is_left_over() -> None:
-    there = {key.partition(".")[2] for key in catalogue() if key.startswith("problem.")}
-    assert there - {site.code for site in sites()} - set(FAULTS) == UNCODED
-    assert {key.partition(".")[2] for key in catalogue() if key.startswith("reply.")} == set(SENTENCES)
-    assert {key.partition(".")[2] for key in catalogue() if key.startswith("waits.")} == set(WAITING)
+    there = {key.partition(".")[2] for key in load_catalogue() if key.startswith("problem.")}
+    assert there - {site.code for site in sites()} - set(FAULT_MESSAGES) == UNCODED
+    assert {key.partition(".")[2] for key in load_catalogue() if key.startswith("reply.")} == set(REASON_MESSAGES)
+    assert {key.partition(".")[2] for key in load_catalogue() if key.startswith("waits.")} == set(WAITING)
 
 
 def test_an_explanation_names_only_what_its_code_comes_with() -> None:
-    found = catalogue()
+    found = load_catalogue()
     for site in sites():
         for language, text in found[f"problem.{site.code}"].items():
             unknown = set(re.findall(r"\{(\w+)\}", text)) - site.params - {"message"}
             assert not unknown, f"{site.where}: {site.code} in {language} wants {unknown}"
-    for sentences, prefix in ((WAITING, "waits"), (SENTENCES, "reply"), (FAULTS, "problem")):
+    for sentences, prefix in ((WAITING, "waits"), (REASON_MESSAGES, "reply"), (FAULT_MESSAGES, "problem")):
         for code, sentence in sentences.items():
             for text in found[f"{prefix}.{code}"].values():
                 assert set(re.findall(r"\{(\w+)\}", text)) <= {*re.findall(r"\{(\w+)\}", sentence), "message"}, code
@@ -123,7 +123,7 @@ def test_every_text_that_is_asked_for_is_in_the_catalogue() -> None:
     for file in [*WEB.rglob("*.html"), *WEB.rglob("*.js")]:
         asked |= set(re.findall(r"""\bt\(\s*["']([\w. ]+)["']\s*[,)]""", file.read_text("utf-8")))
     assert asked
-    assert asked - set(catalogue()) == set()
+    assert asked - set(load_catalogue()) == set()
 
 
 def test_no_text_of_the_catalogue_is_left_over() -> None:
@@ -131,7 +131,7 @@ def test_no_text_of_the_catalogue_is_left_over() -> None:
     # A key that is put together (`status.` and a status) is known by its beginning.
     unused = [
         key
-        for key in catalogue()
+        for key in load_catalogue()
         if not key.startswith(EXPLAINING)
         and not re.search(rf"""["'`]{re.escape(key)}["'`]""", sources)
         and not any(

@@ -6,7 +6,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING
 
 from holdfast.catalog.repository import BaseSettings
-from holdfast.web.site import install
+from holdfast.web.site import install_pages
 from tests.support.filling import fill
 from tests.support.http_site import HttpSite
 from tests.support.rig import Rig
@@ -25,9 +25,9 @@ def test_a_page_of_very_many_documents_is_at_most_twice_as_slow_as_one_of_few(
     database_url: str, tmp_path: Path, clock: FakeClock
 ) -> None:
     rig = Rig(database_url, tmp_path / "blobs", clock, indexes=("fulltext",))
-    site = HttpSite(rig, pages=install)
+    site = HttpSite(rig, pages=install_pages)
     for name, count in COUNTS.items():
-        fill(rig, rig.library.catalogue.create_base(name, BaseSettings(indexes=("fulltext",))), count)
+        fill(rig, rig.library.catalog.create_base(name, BaseSettings(indexes=("fulltext",))), count)
     took: dict[str, list[float]] = {name: [] for name in COUNTS}
     for _ in range(ROUNDS):  # the best of many rounds: whatever else the machine does only makes a round slower
         for name, times in took.items():

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 import pytest
 from playwright.sync_api import expect
 
-from holdfast.doctor.report import SENTENCES
+from holdfast.doctor.report import FINDING_MESSAGES
 from holdfast.settings import Settings
-from holdfast.web.i18n import words
+from holdfast.web.i18n import translations_for
 from tests.support.paid_provider import BAD_KEY, NO_MODEL, PaidProvider, unpaid
 from tests.support.processes import until
 from tests.web.conftest import Site
@@ -339,8 +339,8 @@ def test_values_in_the_meaning_of_a_setting_are_marked_up(page: Page) -> None:
 
 
 def test_every_setting_and_finding_is_told_as_the_server_tells_it() -> None:
-    english = words("en").texts
+    english = translations_for("en").texts
     told = {one.name: one.metadata["meaning"] for one in fields(Settings) if one.repr}
     assert {key.removeprefix("setting."): text for key, text in english.items() if key.startswith("setting.")} == told
     found = {key.removeprefix("finding."): text for key, text in english.items() if key.startswith("finding.")}
-    assert found == SENTENCES
+    assert found == FINDING_MESSAGES

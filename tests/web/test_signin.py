@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 from playwright.sync_api import expect
 
-from holdfast.web.pages.signin import inside
+from holdfast.web.pages.signin import restrict_to_site
 from tests.web.conftest import Site
 
 if TYPE_CHECKING:
@@ -104,7 +104,7 @@ def test_only_a_page_of_this_site_is_gone_to(page: Page, site: Site, secret: str
     answer = context.request.get("/signin", params={"next": place}, max_redirects=0)
     assert (answer.status, answer.headers["location"]) == (303, "/")
     context.clear_cookies()
-    assert f'"next": "{inside(place)}"' in context.request.get("/signin", params={"next": place}).text()
+    assert f'"next": "{restrict_to_site(place)}"' in context.request.get("/signin", params={"next": place}).text()
 
 
 def test_an_address_elsewhere_is_not_followed_after_signing_in(page: Page, site: Site, secret: str) -> None:
@@ -115,9 +115,9 @@ def test_an_address_elsewhere_is_not_followed_after_signing_in(page: Page, site:
 
 def test_where_to_go_on_is_a_path_of_this_site() -> None:
     for place in ("/", "/settings?tab=keys", "/bases/a%2Fb/documents?text=//x"):
-        assert inside(place) == place
+        assert restrict_to_site(place) == place
     for place in ("", "settings", "//x", "/\\x", "/a\\b", "/\n/x", "/ /x", "javascript:alert(1)", "/signin?next=/"):
-        assert inside(place) == "/"
+        assert restrict_to_site(place) == "/"
 
 
 def test_a_revoked_key_leads_to_sign_in(page: Page, site: Site, secret: str) -> None:

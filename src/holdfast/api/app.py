@@ -31,9 +31,9 @@ from holdfast.api import (
     system,
 )
 from holdfast.api.connections import ConnectionLimits
-from holdfast.api.examples import illustrate
-from holdfast.api.middleware import COOKIE, HERE, Doors
-from holdfast.api.stream_limits import Streams
+from holdfast.api.examples import add_examples
+from holdfast.api.middleware import KEY_COOKIE, LOOPBACK_HOSTS, RequestChecksMiddleware
+from holdfast.api.stream_limits import StreamLimits
 
 if TYPE_CHECKING:
     from fastapi.routing import APIRoute
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from holdfast.settings import Settings
     from holdfast.wiring import Library
 
-API = "/api/v1"
+API_PREFIX = "/api/v1"
 ROUTERS = (
     bases.router,
     providers.router,
@@ -66,7 +66,7 @@ ROUTERS = (
 MEGABYTE = 1_000_000
 
 # What any route may answer when it does not do what was asked.
-PROBLEMS = {
+PROBLEM_DESCRIPTIONS = {
     "400": "the body is not what it says it is",
     "401": "a key is needed, or this one is wrong",
     "402": "the budget of the base is spent",
@@ -86,7 +86,7 @@ PROBLEMS = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Served:
+class ServerState:
     """What a server serves."""
 
     library: Library
@@ -96,41 +96,41 @@ class Served:
     draining: Event = field(default_factory=Event)  # set when the server goes down
 
 
-def make_app(served: Served) -> FastAPI:
+def make_app(served: ServerState) -> FastAPI:
     """Make the app of a server."""
     app = FastAPI(
         title="Holdfast",
         version=__version__,
         summary="Indexes every document once, keeps what it indexed, and never lets old work overwrite new.",
-        openapi_url=f"{API}/openapi.json",
+        openapi_url=f"{API_PREFIX}/openapi.json",
         docs_url=None,
-        generate_unique_id_function=_name,
+        generate_unique_id_function=_operation_id,
         redoc_url=None,
     )
     app.state.served = served
-    app.state.streams = Streams(
-        connections=ConnectionLimits.of_process().connections,
+    app.state.streams = StreamLimits(
+        connections=ConnectionLimits.for_process().connections,
         most=served.settings.streams,
         per_key=served.settings.streams_per_key,
     )
-    problems.install(app)
-    app.router.routes.extend(_routes())
+    problems.add_exception_handlers(app)
+    app.router.routes.extend(_build_routes())
     named = {name.strip() for name in served.settings.hosts.split(",") if name.strip()}
     app.add_middleware(
-        Doors,
-        hosts=None if served.needs_key and not named else HERE | named,
+        RequestChecksMiddleware,
+        hosts=None if served.needs_key and not named else LOOPBACK_HOSTS | named,
         largest=served.settings.upload_limit * MEGABYTE,
         draining=served.draining,
     )
-    app.openapi = lambda: _described(app)  # type: ignore[method-assign]
+    app.openapi = lambda: _build_openapi(app)  # type: ignore[method-assign]
     return app
 
 
 @cache
-def _routes() -> list[BaseRoute]:
+def _build_routes() -> list[BaseRoute]:
     """Make the routes: all apps of a process have the same, and they take longer to make than all the rest."""
-    whole = FastAPI(openapi_url=None, generate_unique_id_function=_name)
-    api = APIRouter(prefix=API)
+    whole = FastAPI(openapi_url=None, generate_unique_id_function=_operation_id)
+    api = APIRouter(prefix=API_PREFIX)
     for router in ROUTERS:
         api.include_router(router)
     whole.include_router(api)
@@ -138,35 +138,37 @@ def _routes() -> list[BaseRoute]:
     return whole.router.routes
 
 
-def _name(route: APIRoute) -> str:
+def _operation_id(route: APIRoute) -> str:
     return route.name
 
 
-def _described(app: FastAPI) -> dict[str, Any]:
+def _build_openapi(app: FastAPI) -> dict[str, Any]:
     """Describe the API, with examples and the same problems on every route."""
     if app.openapi_schema is None:
         described = get_openapi(title=app.title, version=app.version, summary=app.summary, routes=app.routes)
         schemas = described["components"]["schemas"]
         for name in ("HTTPValidationError", "ValidationError"):
             schemas.pop(name, None)
-        schemas |= _problem_schemas()
+        schemas |= _build_problem_schemas()
         problem = {PROBLEM_JSON: {"schema": {"$ref": "#/components/schemas/ProblemDetails"}}}
         for route in described["paths"].values():
             for operation in route.values():
-                illustrate(operation, schemas)
+                add_examples(operation, schemas)
                 answers = operation["responses"]
-                answers |= {code: {"description": text, "content": problem} for code, text in PROBLEMS.items()}
+                answers |= {
+                    code: {"description": text, "content": problem} for code, text in PROBLEM_DESCRIPTIONS.items()
+                }
         described["components"]["securitySchemes"] = {
             "bearer": {"type": "http", "scheme": "bearer"},
             "key": {"type": "apiKey", "in": "header", "name": "X-API-Key"},
-            "session": {"type": "apiKey", "in": "cookie", "name": COOKIE},
+            "session": {"type": "apiKey", "in": "cookie", "name": KEY_COOKIE},
         }
         described["security"] = [{"bearer": []}, {"key": []}, {"session": []}, {}]
         app.openapi_schema = described
     return app.openapi_schema
 
 
-def _problem_schemas() -> dict[str, Any]:
+def _build_problem_schemas() -> dict[str, Any]:
     from pydantic import TypeAdapter  # noqa: PLC0415
 
     schema = TypeAdapter(problems.ProblemDetails).json_schema(ref_template="#/components/schemas/{model}")

@@ -10,16 +10,16 @@ from fastapi import APIRouter, Query, Request, Response, status
 from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import StreamingResponse
 
-from holdfast.api.auth import Front
-from holdfast.api.bases import Name, address
-from holdfast.api.uploads import IN_MEMORY
-from holdfast.disk import TEMPORARY, reporting_full_disk
-from holdfast.service.schemas import Restored
+from holdfast.api.auth import Service
+from holdfast.api.bases import BaseName, base_path
+from holdfast.api.uploads import MAX_BYTES_IN_MEMORY
+from holdfast.disk import IN_TEMPORARY_FOLDER, reporting_full_disk
+from holdfast.service.schemas import RestoredBase
 
 router = APIRouter(tags=["archives"])
 
 MEDIA_TYPE = "application/zip"
-BLOCK = 1 << 16
+BLOCK_BYTES = 1 << 16
 
 
 @router.get(
@@ -28,12 +28,12 @@ BLOCK = 1 << 16
     responses={200: {"content": {MEDIA_TYPE: {"schema": {"type": "string", "format": "binary"}}}}},
 )
 def export_base(
-    front: Front,
-    base: Name,
+    front: Service,
+    base: BaseName,
     memos: Annotated[bool, Query(description="also answers that were paid for")] = True,
 ) -> StreamingResponse:
     """Return a base with its documents and settings as one file."""
-    file = SpooledTemporaryFile(max_size=IN_MEMORY)  # noqa: SIM115 - it is closed when it was sent
+    file = SpooledTemporaryFile(max_size=MAX_BYTES_IN_MEMORY)  # noqa: SIM115 - it is closed when it was sent
     try:
         front.archives.export(base, cast("BinaryIO", file), memos=memos)
     except BaseException:
@@ -43,7 +43,7 @@ def export_base(
 
     def blocks() -> object:
         with file:
-            while block := file.read(BLOCK):
+            while block := file.read(BLOCK_BYTES):
                 yield block
 
     headers = {"Content-Disposition": 'attachment; filename="base.holdfast.zip"'}
@@ -61,16 +61,16 @@ def export_base(
     },
 )
 async def restore_base(
-    front: Front,
+    front: Service,
     request: Request,
     response: Response,
     name: Annotated[str | None, Query(min_length=1, max_length=200, description="of the base; else as before")] = None,
-) -> Restored:
+) -> RestoredBase:
     """Make a base from such a file; its documents are indexed again, from the answers that were paid for."""
-    with reporting_full_disk(TEMPORARY), SpooledTemporaryFile(max_size=IN_MEMORY) as file:
+    with reporting_full_disk(IN_TEMPORARY_FOLDER), SpooledTemporaryFile(max_size=MAX_BYTES_IN_MEMORY) as file:
         async for block in request.stream():
             file.write(block)
         file.seek(0)
         restored = await run_in_threadpool(partial(front.archives.restore, cast("BinaryIO", file), name=name))
-    response.headers["Location"] = address(restored.base)
+    response.headers["Location"] = base_path(restored.base)
     return restored

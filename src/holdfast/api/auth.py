@@ -11,92 +11,92 @@ from typing import TYPE_CHECKING, Annotated
 
 from fastapi import Depends, Request, Response
 
-from holdfast.api.middleware import COOKIE, by_header
-from holdfast.api.problems import Refused
-from holdfast.auth import EVERYBODY_HERE, Caller
-from holdfast.service.local import Local
+from holdfast.api.middleware import KEY_COOKIE, key_in_headers
+from holdfast.api.problems import RequestRejected
+from holdfast.auth import KEYLESS_CALLER, Caller
+from holdfast.service.local import LocalService
 
 if TYPE_CHECKING:
-    from holdfast.api.app import Served
-    from holdfast.api.stream_limits import Streams
-    from holdfast.auth import Key
+    from holdfast.api.app import ServerState
+    from holdfast.api.stream_limits import StreamLimits
+    from holdfast.auth import StoredKey
 
-CHALLENGE = {"WWW-Authenticate": 'Bearer realm="holdfast"'}
+CHALLENGE_HEADER = {"WWW-Authenticate": 'Bearer realm="holdfast"'}
 
 
-def served(request: Request) -> Served:
+def get_server_state(request: Request) -> ServerState:
     """Return what the server serves."""
-    found: Served = request.app.state.served
+    found: ServerState = request.app.state.served
     return found
 
 
-def streams_of(request: Request) -> Streams:
+def get_stream_limits(request: Request) -> StreamLimits:
     """Return the count of the event streams of this process."""
-    found: Streams = request.app.state.streams
+    found: StreamLimits = request.app.state.streams
     return found
 
 
-def caller(request: Request) -> Caller:
+def authenticate(request: Request) -> Caller:
     """Return who asks, or refuse."""
-    secret = _secret(request)
+    secret = _read_secret(request)
     if secret is None:
-        if locked(request):
-            raise Refused(
+        if key_required(request):
+            raise RequestRejected(
                 HTTPStatus.UNAUTHORIZED,
                 "This server needs a key. Send it as `Authorization: Bearer hf_…` or as `X-API-Key`.",
-                headers=CHALLENGE,
+                headers=CHALLENGE_HEADER,
             )
-        return EVERYBODY_HERE
-    key = served(request).library.keys.verify(secret)
+        return KEYLESS_CALLER
+    key = get_server_state(request).library.keys.verify(secret)
     if key is None:
-        raise unknown_key(None if by_header(request.headers) else forgotten(request))
+        raise unknown_key(None if key_in_headers(request.headers) else clear_cookie_header(request))
     return key.caller
 
 
-def known(request: Request) -> Key | None:
+def find_valid_key(request: Request) -> StoredKey | None:
     """Return the key that a request shows, if it opens anything."""
-    secret = _secret(request)
-    return None if secret is None else served(request).library.keys.verify(secret)
+    secret = _read_secret(request)
+    return None if secret is None else get_server_state(request).library.keys.verify(secret)
 
 
-def locked(request: Request) -> bool:
+def key_required(request: Request) -> bool:
     """Tell whether a key is needed."""
-    here = served(request)
-    return here.needs_key or here.library.keys.exist()
+    here = get_server_state(request)
+    return here.needs_key or here.library.keys.any_created()
 
 
-def unknown_key(cookie: str | None = None) -> Refused:
+def unknown_key(cookie: str | None = None) -> RequestRejected:
     """Say that a key opens nothing; with a cookie that held it, let the browser forget that, too."""
-    return Refused(
+    return RequestRejected(
         HTTPStatus.UNAUTHORIZED,
         "This key is not known, was revoked or has expired. Make a new one with `holdfast keys create`.",
-        headers=CHALLENGE if cookie is None else CHALLENGE | {"Set-Cookie": cookie},
+        headers=CHALLENGE_HEADER if cookie is None else CHALLENGE_HEADER | {"Set-Cookie": cookie},
     )
 
 
-def forgotten(request: Request) -> str:
+def clear_cookie_header(request: Request) -> str:
     """Return the header by which a browser forgets the key."""
     answer = Response()
-    answer.delete_cookie(COOKIE, path="/", httponly=True, samesite="strict", secure=request.url.scheme == "https")
+    answer.delete_cookie(KEY_COOKIE, path="/", httponly=True, samesite="strict", secure=request.url.scheme == "https")
     return answer.headers["Set-Cookie"]
 
 
-def front(request: Request, who: Annotated[Caller, Depends(caller)]) -> Local:
+def open_service(request: Request, who: Annotated[Caller, Depends(authenticate)]) -> LocalService:
     """Return the library as the caller sees it."""
     request.state.caller = who
-    return Local(served(request).library, who)
+    return LocalService(get_server_state(request).library, who)
 
 
-Front = Annotated[Local, Depends(front)]
+Service = Annotated[LocalService, Depends(open_service)]
 
 
-def _secret(request: Request) -> str | None:
+def _read_secret(request: Request) -> str | None:
     """Return the key that a request brings; one in a wrong form is still one.
 
     A header goes before the cookie. Where no key is needed a cookie says nothing: it may be that of another server,
     since browsers send cookies to every port of a host.
     """
-    given = by_header(request.headers)
-    if given is not None or COOKIE not in request.cookies:
+    given = key_in_headers(request.headers)
+    if given is not None or KEY_COOKIE not in request.cookies:
         return given
-    return request.cookies[COOKIE] if locked(request) else None
+    return request.cookies[KEY_COOKIE] if key_required(request) else None

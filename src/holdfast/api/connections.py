@@ -32,13 +32,13 @@ RETRY_SECONDS = 2
 # A burst of connections holds more descriptors than are counted: asyncio accepts some in each turn of its loop, and
 # takes four turns to create, count, refuse and close one.
 ACCEPTED_AT_ONCE = 8
-UNCOUNTED = 4 * ACCEPTED_AT_ONCE
+UNCOUNTED_CONNECTIONS = 4 * ACCEPTED_AT_ONCE
 # File descriptors that are not for counted connections: the database (two for each of 40 threads on SQLite), files,
 # pipes, providers, webhooks, and the connections that are not counted yet.
-RESERVED, RESERVED_SHARE = 128 + UNCOUNTED, 0.25
-MOST_CONNECTIONS = 10_000
-UNLIMITED = 1 << 20
-_numbers = count()
+RESERVED_DESCRIPTORS, RESERVED_SHARE = 128 + UNCOUNTED_CONNECTIONS, 0.25
+MAX_CONNECTIONS = 10_000
+DESCRIPTORS_IF_UNLIMITED = 1 << 20
+_connection_numbers = count()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,16 +51,16 @@ class ConnectionLimits:
     body_bytes: int = BODY_BYTES
 
     @classmethod
-    def of_process(cls) -> ConnectionLimits:
+    def for_process(cls) -> ConnectionLimits:
         """Return the limits that follow from the file descriptors this process may open."""
-        return cls(connections=connections_within(resource.getrlimit(resource.RLIMIT_NOFILE)[0]))
+        return cls(connections=max_connections(resource.getrlimit(resource.RLIMIT_NOFILE)[0]))
 
 
-def connections_within(descriptors: int) -> int:
+def max_connections(descriptors: int) -> int:
     """Return how many of the file descriptors connections may use."""
-    usable = UNLIMITED if descriptors < 0 else descriptors  # below zero: no limit
-    reserved = max(RESERVED, int(usable * RESERVED_SHARE))
-    return min(MOST_CONNECTIONS, max(usable - reserved, usable // 3, 1))
+    usable = DESCRIPTORS_IF_UNLIMITED if descriptors < 0 else descriptors  # below zero: no limit
+    reserved = max(RESERVED_DESCRIPTORS, int(usable * RESERVED_SHARE))
+    return min(MAX_CONNECTIONS, max(usable - reserved, usable // 3, 1))
 
 
 class Phase(Enum):
@@ -80,15 +80,15 @@ class LimitedProtocol(H11Protocol):
         super().__init__(*args, **more)
         self._phase = Phase.NOTHING
         self._deadline: asyncio.TimerHandle | None = None
-        self.made = next(_numbers)  # the order in which connections came
+        self.sequence = next(_connection_numbers)  # the order in which connections came
         self._received = 0  # bytes on this connection
-        self._counted = 0  # of them when the current period began
-        self.heard = self.loop.time()  # when the last byte arrived, or the connection
+        self._received_before = 0  # of them when the current period began
+        self.last_received_at = self.loop.time()  # when the last byte arrived, or the connection
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Count the connection; at the limit a silent one makes room, or this one is refused."""
         super().connection_made(transport)
-        if len(self.connections) > self.limits.connections and not self._make_room():
+        if len(self.connections) > self.limits.connections and not self._evict_silent_connection():
             self._answer_and_close(
                 HTTPStatus.SERVICE_UNAVAILABLE,
                 "too_many_connections",
@@ -96,26 +96,26 @@ class LimitedProtocol(H11Protocol):
                 "raise the limit of open files (ulimit -n) of the server.",
             )
             return
-        self._enter(Phase.HEAD)
+        self._enter_phase(Phase.HEAD)
 
     def data_received(self, data: bytes) -> None:
         """Receive bytes, and set the deadline for what is still missing."""
         self._received += len(data)
-        self.heard = self.loop.time()
+        self.last_received_at = self.loop.time()
         super().data_received(data)
-        phase = self._wanted()
+        phase = self._current_phase()
         if phase is not self._phase:
-            self._enter(phase)
+            self._enter_phase(phase)
 
     def on_response_complete(self) -> None:
         """Set the deadline of the next request, if it began to arrive while this one was answered."""
         super().on_response_complete()
         if not self.idle:
-            self._enter(self._wanted())
+            self._enter_phase(self._current_phase())
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Forget the deadline."""
-        self._enter(Phase.NOTHING)
+        self._enter_phase(Phase.NOTHING)
         super().connection_lost(exc)
 
     @property
@@ -126,31 +126,31 @@ class LimitedProtocol(H11Protocol):
     @property
     def stalled(self) -> bool:
         """The body of a request is missing, and its client has sent nothing for a while."""
-        silent = self.loop.time() - self.heard >= STALLED_SECONDS
-        return silent and self._wanted() is Phase.BODY and not self.flow.read_paused
+        silent = self.loop.time() - self.last_received_at >= STALLED_SECONDS
+        return silent and self._current_phase() is Phase.BODY and not self.flow.read_paused
 
-    def _wanted(self) -> Phase:
+    def _current_phase(self) -> Phase:
         if self.transport.is_closing():
             return Phase.NOTHING
         if self.idle:
             return Phase.HEAD
         return Phase.BODY if self.cycle.more_body else Phase.NOTHING
 
-    def _enter(self, phase: Phase) -> None:
+    def _enter_phase(self, phase: Phase) -> None:
         if self._deadline is not None:
             self._deadline.cancel()
             self._deadline = None
-        self._phase, self._counted = phase, self._received
+        self._phase, self._received_before = phase, self._received
         if phase is not Phase.NOTHING:
             seconds = self.limits.head_seconds if phase is Phase.HEAD else self.limits.body_seconds
-            self._deadline = self.loop.call_later(seconds, self._too_slow)
+            self._deadline = self.loop.call_later(seconds, self._check_deadline)
 
-    def _too_slow(self) -> None:
+    def _check_deadline(self) -> None:
         """Close the connection, unless the body grows or the server itself paused reading it."""
-        phase = self._wanted()
-        enough = self._received - self._counted >= self.limits.body_bytes or self.flow.read_paused
+        phase = self._current_phase()
+        enough = self._received - self._received_before >= self.limits.body_bytes or self.flow.read_paused
         if phase is not self._phase or (phase is Phase.BODY and enough):
-            self._enter(phase)
+            self._enter_phase(phase)
             return
         missing = "head" if phase is Phase.HEAD else "body"
         self._answer_and_close(
@@ -159,11 +159,11 @@ class LimitedProtocol(H11Protocol):
             f"The {missing} of the request did not arrive in time, so the connection was closed. Send it again.",
         )
 
-    def _make_room(self) -> bool:
+    def _evict_silent_connection(self) -> bool:
         """Close the idle or stalled connection that has been silent for longest; tell whether there is one."""
         others = (one for one in self.connections if one is not self and isinstance(one, LimitedProtocol))
         silent = (one for one in others if one.idle or one.stalled)
-        oldest = min(silent, key=lambda one: (one.heard, one.made), default=None)
+        oldest = min(silent, key=lambda one: (one.last_received_at, one.sequence), default=None)
         if oldest is None:
             return False
         self.connections.discard(oldest)
@@ -172,20 +172,20 @@ class LimitedProtocol(H11Protocol):
 
     def _answer_and_close(self, status: HTTPStatus, code: str, detail: str) -> None:
         """Answer without the application, as far as an answer is still possible, and close."""
-        self._enter(Phase.NOTHING)
+        self._enter_phase(Phase.NOTHING)
         if self._received or status is HTTPStatus.SERVICE_UNAVAILABLE:
             started = not self.idle and self.cycle.response_started
             if not started:
-                self.transport.write(_problem(status, code, detail))
+                self.transport.write(_encode_problem(status, code, detail))
         self.transport.close()
 
 
-def limited(limits: ConnectionLimits) -> type[LimitedProtocol]:
+def make_limited_protocol(limits: ConnectionLimits) -> type[LimitedProtocol]:
     """Return the protocol with these limits, as uvicorn takes it."""
     return cast("type[LimitedProtocol]", type("LimitedProtocol", (LimitedProtocol,), {"limits": limits}))
 
 
-def _problem(status: HTTPStatus, code: str, detail: str) -> bytes:
+def _encode_problem(status: HTTPStatus, code: str, detail: str) -> bytes:
     body = json.dumps(
         {
             "type": f"urn:holdfast:problem:{code}",

@@ -12,51 +12,51 @@ from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import FileResponse
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from holdfast.api.auth import Front
-from holdfast.api.bases import ItemId, Name, address
-from holdfast.api.idempotency import RepeatableRoute
-from holdfast.api.long_poll import Wait, rested
-from holdfast.api.problems import tag
-from holdfast.api.uploads import uploaded
+from holdfast.api.auth import Service
+from holdfast.api.bases import BaseName, ItemId, base_path
+from holdfast.api.idempotency import IdempotentRoute
+from holdfast.api.long_poll import WaitSeconds, wait_until_settled
+from holdfast.api.problems import format_etag
+from holdfast.api.uploads import receive_files
 from holdfast.documents import Action, Order
-from holdfast.service.messages import accepted
+from holdfast.service.messages import require_accepted
 from holdfast.service.schemas import (
-    Chunk,
+    BulkSummary,
     Document,
-    Kind,
+    DocumentChunk,
+    DocumentStatus,
+    DocumentText,
+    ItemKind,
     OnDuplicate,
     Page,
-    Passage,
-    Preview,
+    PassageInContext,
     Reply,
-    Standing,
     Status,
-    Summary,
-    Text,
+    SyncPreview,
 )
 
-router = APIRouter(prefix="/bases/{base}/documents", tags=["documents"], route_class=RepeatableRoute)
+router = APIRouter(prefix="/bases/{base}/documents", tags=["documents"], route_class=IdempotentRoute)
 
-Id = Annotated[int, Path(description="the id of a document", ge=1, lt=2**63)]
+DocumentId = Annotated[int, Path(description="the id of a document", ge=1, lt=2**63)]
 if TYPE_CHECKING:
-    Act = str
+    ActionName = str
 else:
-    Act = Literal[tuple(map(str, Action))]  # the framework reads the choices at run time
-ANY = "*"
-TAG = re.compile(r'"g(\d{1,18})"')
-MOST = 1000
-MOVING = (Status.QUEUED, Status.INDEXING)
+    ActionName = Literal[tuple(map(str, Action))]  # the framework reads the choices at run time
+ANY_ETAG = "*"
+ETAG_PATTERN = re.compile(r'"g(\d{1,18})"')
+MAX_IDS = 1000
+ACTIVE_STATUSES = (Status.QUEUED, Status.INDEXING)
 
 
-def _unless_changed(if_match: Annotated[str | None, Header(max_length=1000)] = None) -> list[int] | None:
+def _parse_if_match(if_match: Annotated[str | None, Header(max_length=1000)] = None) -> list[int] | None:
     """Read which generations a document may have; None for any. A tag that is none of ours fits nothing."""
     tags = None if if_match is None else [one.strip() for one in if_match.split(",")]
-    if tags is None or ANY in tags:
+    if tags is None or ANY_ETAG in tags:
         return None
-    return [int(found[1]) for one in tags if (found := TAG.fullmatch(one))]
+    return [int(found[1]) for one in tags if (found := ETAG_PATTERN.fullmatch(one))]
 
 
-UnlessChanged = Annotated[list[int] | None, Depends(_unless_changed)]
+IfMatch = Annotated[list[int] | None, Depends(_parse_if_match)]
 
 
 class Replies(BaseModel):
@@ -65,7 +65,7 @@ class Replies(BaseModel):
     replies: list[Reply]
 
 
-class Note(BaseModel):
+class AddNoteRequest(BaseModel):
     """A text that is written here."""
 
     model_config = ConfigDict(extra="forbid")
@@ -77,7 +77,7 @@ class Note(BaseModel):
     on_duplicate: OnDuplicate | None = None
 
 
-class Source(BaseModel):
+class AddSourceRequest(BaseModel):
     """A place that is looked at: a page, a sitemap, a folder of the server."""
 
     model_config = ConfigDict(extra="forbid")
@@ -89,7 +89,7 @@ class Source(BaseModel):
     priority: int = Field(5, ge=0, le=9, description="of the look at a folder")
 
 
-class Folder(BaseModel):
+class PreviewFolderRequest(BaseModel):
     """A folder of the server."""
 
     model_config = ConfigDict(extra="forbid")
@@ -97,30 +97,30 @@ class Folder(BaseModel):
     path: str = Field(min_length=1, max_length=4000)
 
 
-class Filter(BaseModel):
+class DocumentFilter(BaseModel):
     """Which documents are meant, as in the list."""
 
     model_config = ConfigDict(extra="forbid")
 
     parent: Annotated[int, Field(ge=0, lt=2**63)] | None = Field(None, description="what stands in it; 0: at the top")
     status: list[Status] | None = Field(None, min_length=1, max_length=10)
-    kind: list[Kind] | None = Field(None, min_length=1, max_length=10)
+    kind: list[ItemKind] | None = Field(None, min_length=1, max_length=10)
     text: str | None = Field(None, max_length=200, description="part of the name")
     deleting: bool = Field(False, description="only what is being deleted; it can be tried again")
 
 
-class Selected(BaseModel):
+class BulkActionRequest(BaseModel):
     """Some documents by their ids, or all that a filter lets through."""
 
     model_config = ConfigDict(extra="forbid")
 
-    documents: list[ItemId] | None = Field(None, max_length=MOST)
-    filter: Filter | None = None
+    documents: list[ItemId] | None = Field(None, max_length=MAX_IDS)
+    filter: DocumentFilter | None = None
     priority: int = Field(5, ge=0, le=9)
     dry_run: bool = Field(False, description="with a filter: count, and change nothing")
 
     @model_validator(mode="after")
-    def _one_of_both(self) -> Selected:
+    def _check_ids_or_filter(self) -> BulkActionRequest:
         if (self.documents is None) is (self.filter is None):
             raise ValueError("name documents or a filter, one of both")
         if self.dry_run and self.filter is None:
@@ -128,12 +128,12 @@ class Selected(BaseModel):
         return self
 
 
-class Ids(BaseModel):
+class DocumentStatusesRequest(BaseModel):
     """Documents whose state is asked."""
 
     model_config = ConfigDict(extra="forbid")
 
-    documents: list[ItemId] = Field(max_length=MOST)
+    documents: list[ItemId] = Field(max_length=MAX_IDS)
 
 
 # ---------------------------------------------------------------- putting in
@@ -162,8 +162,8 @@ class Ids(BaseModel):
     },
 )
 async def upload_files(
-    front: Front,
-    base: Name,
+    front: Service,
+    base: BaseName,
     request: Request,
     response: Response,
     name: Annotated[str | None, Query(max_length=1000, description="of the file, where the body is the file")] = None,
@@ -173,14 +173,14 @@ async def upload_files(
     priority: Annotated[int, Query(ge=0, le=9)] = 5,
 ) -> Replies:
     """Add files. One file that makes no new work is a conflict that names the document and the job in the way."""
-    async with uploaded(request, name=name, parent=parent) as files:
+    async with receive_files(request, name=name, parent=parent) as files:
         add = partial(front.documents.add, base, files, on_duplicate=on_duplicate, index=index, priority=priority)
         replies = await run_in_threadpool(add)
-    return _told(replies, base, response)
+    return _build_replies(replies, base, response)
 
 
 @router.post("/notes", status_code=HTTPStatus.ACCEPTED)
-def add_note(front: Front, base: Name, note: Note, response: Response) -> Replies:
+def add_note(front: Service, base: BaseName, note: AddNoteRequest, response: Response) -> Replies:
     """Add a note."""
     one = front.documents.note(
         base,
@@ -190,20 +190,20 @@ def add_note(front: Front, base: Name, note: Note, response: Response) -> Replie
         parent=note.parent,
         on_duplicate=note.on_duplicate,
     )
-    return _told([one], base, response)
+    return _build_replies([one], base, response)
 
 
 @router.post("/sources", status_code=HTTPStatus.ACCEPTED)
-def add_source(front: Front, base: Name, source: Source, response: Response) -> Replies:
+def add_source(front: Service, base: BaseName, source: AddSourceRequest, response: Response) -> Replies:
     """Add a page, all pages of a sitemap, or a folder of the server; a folder needs a key with the scope admin."""
     if source.kind == "directory":
-        return _told([front.documents.sync(base, source.source, priority=source.priority)], base, response)
+        return _build_replies([front.documents.sync(base, source.source, priority=source.priority)], base, response)
     add = front.documents.url if source.kind == "url" else front.documents.sitemap
-    return _told([add(base, source.source, name=source.name, every=source.every)], base, response)
+    return _build_replies([add(base, source.source, name=source.name, every=source.every)], base, response)
 
 
 @router.post("/sources:preview")
-def preview_folder(front: Front, base: Name, folder: Folder) -> Preview:
+def preview_folder(front: Service, base: BaseName, folder: PreviewFolderRequest) -> SyncPreview:
     """Tell what syncing a folder of the server would add, change and remove."""
     return front.documents.preview(base, folder.path)
 
@@ -213,11 +213,11 @@ def preview_folder(front: Front, base: Name, folder: Folder) -> Preview:
 
 @router.get("")
 def list_documents(
-    front: Front,
-    base: Name,
+    front: Service,
+    base: BaseName,
     parent: Annotated[int | None, Query(ge=0, lt=2**63, description="only what stands in it; 0: at the top")] = None,
     status: Annotated[list[Status] | None, Query(max_length=10)] = None,
-    kind: Annotated[list[Kind] | None, Query(max_length=10)] = None,
+    kind: Annotated[list[ItemKind] | None, Query(max_length=10)] = None,
     text: Annotated[str | None, Query(max_length=200, description="part of the name")] = None,
     deleting: Annotated[bool, Query(description="only what is being deleted")] = False,
     order: Order = Order.ACTIVE,
@@ -243,30 +243,30 @@ def list_documents(
 
 
 @router.post("/status")
-def read_statuses(front: Front, base: Name, ids: Ids) -> list[Standing]:
+def read_statuses(front: Service, base: BaseName, ids: DocumentStatusesRequest) -> list[DocumentStatus]:
     """Tell how up to 1,000 documents stand, in one query; those that are not there are left out."""
     return list(front.documents.statuses(base, ids.documents))
 
 
 @router.get("/{document}")
 async def get_document(
-    front: Front, base: Name, document: Id, request: Request, response: Response, wait: Wait = 0
+    front: Service, base: BaseName, document: DocumentId, request: Request, response: Response, wait: WaitSeconds = 0
 ) -> Document:
     """Return a document with all its indexes, why it waits, and what went wrong; its tag names the generation."""
     read = partial(front.documents.get, base, document)
-    found = await rested(request, read, lambda one: one.status not in MOVING, wait)
-    response.headers["ETag"] = tag(found.generation)
+    found = await wait_until_settled(request, read, lambda one: one.status not in ACTIVE_STATUSES, wait)
+    response.headers["ETag"] = format_etag(found.generation)
     return found
 
 
 @router.get("/{document}/text")
 def read_text(
-    front: Front,
-    base: Name,
-    document: Id,
+    front: Service,
+    base: BaseName,
+    document: DocumentId,
     start: Annotated[int, Query(ge=0, lt=2**31)] = 0,
     length: Annotated[int, Query(ge=1, le=1_000_000)] = 100_000,
-) -> Text:
+) -> DocumentText:
     """Return the text of a document as it was read and is served."""
     return front.documents.text(base, document, start=start, length=length)
 
@@ -276,7 +276,7 @@ def read_text(
     response_class=FileResponse,
     responses={200: {"content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}}},
 )
-def download_original(front: Front, base: Name, document: Id) -> FileResponse:
+def download_original(front: Service, base: BaseName, document: DocumentId) -> FileResponse:
     """Return the bytes of a document as they came in, as a file to be saved."""
     found = front.documents.original(base, document)
     return FileResponse(
@@ -290,18 +290,20 @@ def download_original(front: Front, base: Name, document: Id) -> FileResponse:
 
 @router.get("/{document}/chunks")
 def list_chunks(
-    front: Front,
-    base: Name,
-    document: Id,
+    front: Service,
+    base: BaseName,
+    document: DocumentId,
     cursor: Annotated[str | None, Query(max_length=50)] = None,
     limit: Annotated[int, Query(ge=1, le=500)] = 100,
-) -> Page[Chunk]:
+) -> Page[DocumentChunk]:
     """Return the chunks of a document, or of all below a container, as they are served."""
     return front.documents.chunks(base, document, cursor=cursor, limit=limit)
 
 
 @router.get("/{document}/passages/{chunk}")
-def read_passage(front: Front, base: Name, document: Id, chunk: Annotated[int, Path(ge=1, lt=2**63)]) -> Passage:
+def read_passage(
+    front: Service, base: BaseName, document: DocumentId, chunk: Annotated[int, Path(ge=1, lt=2**63)]
+) -> PassageInContext:
     """Return a chunk with what stands around it: what a hit or a citation opens."""
     return front.documents.passage(base, document, chunk)
 
@@ -311,11 +313,11 @@ def read_passage(front: Front, base: Name, document: Id, chunk: Annotated[int, P
 
 @router.post("/{document}:{action}", status_code=HTTPStatus.ACCEPTED)
 def act_on_document(
-    front: Front,
-    base: Name,
-    document: Id,
-    action: Act,
-    unless_changed: UnlessChanged,
+    front: Service,
+    base: BaseName,
+    document: DocumentId,
+    action: ActionName,
+    unless_changed: IfMatch,
     priority: Annotated[int, Query(ge=0, le=9)] = 5,
 ) -> Reply:
     """Index, reindex, refresh (or rescan), retry, force, cancel or delete; a conflict names the active job.
@@ -323,17 +325,19 @@ def act_on_document(
     Of what is being deleted, `retry` tries the clean-up again now. With `If-Match`, only if unchanged.
     """
     asked = front.documents.many(base, action, [document], priority=priority, unless_changed=unless_changed)
-    return accepted(asked[0])
+    return require_accepted(asked[0])
 
 
 @router.delete("/{document}", status_code=HTTPStatus.ACCEPTED)
-def delete_document(front: Front, base: Name, document: Id, unless_changed: UnlessChanged) -> Reply:
+def delete_document(front: Service, base: BaseName, document: DocumentId, unless_changed: IfMatch) -> Reply:
     """Delete a document with all below it: from now on it is found nowhere. With `If-Match`, only if unchanged."""
     return front.documents.delete(base, document, unless_changed=unless_changed)
 
 
 @router.post(":{action}", status_code=HTTPStatus.ACCEPTED)
-def act_on_documents(front: Front, base: Name, action: Act, selected: Selected) -> Replies | Summary:
+def act_on_documents(
+    front: Service, base: BaseName, action: ActionName, selected: BulkActionRequest
+) -> Replies | BulkSummary:
     """Do the same to many documents: to some, each with its own answer, or to all that a filter lets through."""
     meant = selected.filter
     if meant is None:
@@ -352,10 +356,10 @@ def act_on_documents(front: Front, base: Name, action: Act, selected: Selected) 
     )
 
 
-def _told(replies: list[Reply], base: str, response: Response) -> Replies:
+def _build_replies(replies: list[Reply], base: str, response: Response) -> Replies:
     """Answer for files that were added; a single one that made no work is a conflict."""
     if len(replies) == 1:
-        one = accepted(replies[0])
-        place = f"/api/v1/jobs/{one.job}" if one.job else f"{address(base)}/documents/{one.document}"
+        one = require_accepted(replies[0])
+        place = f"/api/v1/jobs/{one.job}" if one.job else f"{base_path(base)}/documents/{one.document}"
         response.headers["Location"] = place
     return Replies(replies=replies)

@@ -10,14 +10,14 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
-JSON = "application/json"
+JSON_TYPE = "application/json"
 
-JOB = "18b7f0c2a4d93e5f0c1d2e3f4a5b6c7d"
-AT = datetime(2026, 11, 16, 10, 0, tzinfo=UTC).isoformat()
-LATER = datetime(2026, 11, 16, 10, 0, 2, tzinfo=UTC).isoformat()
-NAME = "leave.md"
-TEXT = "# Parental leave\n\nParental leave is twelve weeks. Ada Byron signed the charter of Grey Island.\n"
-SIGNED = "Ada Byron signed the charter of Grey Island."
+JOB_ID = "18b7f0c2a4d93e5f0c1d2e3f4a5b6c7d"
+STARTED_AT = datetime(2026, 11, 16, 10, 0, tzinfo=UTC).isoformat()
+ENDED_AT = datetime(2026, 11, 16, 10, 0, 2, tzinfo=UTC).isoformat()
+DOCUMENT_NAME = "leave.md"
+DOCUMENT_TEXT = "# Parental leave\n\nParental leave is twelve weeks. Ada Byron signed the charter of Grey Island.\n"
+QUOTE = "Ada Byron signed the charter of Grey Island."
 
 # ---------------------------------------------------------------- requests
 
@@ -25,12 +25,12 @@ PARAMETERS: dict[str, Any] = {
     "base": "handbook",
     "document": 1,
     "chunk": 1,
-    "job": JOB,
+    "job": JOB_ID,
     "webhook": 1,
     "delivery": 1,
     "action": "reindex",
     "if-match": '"g1"',
-    "name": NAME,
+    "name": DOCUMENT_NAME,
     "parent": 2,
     "on_duplicate": "replace",
     "index": True,
@@ -63,18 +63,18 @@ PARAMETERS: dict[str, Any] = {
     "deep": True,
 }
 # The same name means something else here.
-OWN_PARAMETERS: dict[str, dict[str, Any]] = {
+OPERATION_PARAMETERS: dict[str, dict[str, Any]] = {
     "list_documents": {"cursor": "name-down/1/leave.md", "parent": 0},
     "list_chunks": {"cursor": "1.19"},
     "get_entity": {"key": "ada byron"},
     "list_entities": {"text": "ada"},
     "restore_base": {"name": "handbook-2"},
-    "list_jobs": {"cursor": f"ended/1794823202000000/{JOB}"},
+    "list_jobs": {"cursor": f"ended/1794823202000000/{JOB_ID}"},
     "list_events": {"cursor": "0-812"},
     "read_on": {"cursor": "0-812"},
     "revoke_key": {"key": 1},
 }
-BODIES: dict[str, list[Any]] = {
+REQUEST_BODIES: dict[str, list[Any]] = {
     "create_base": [{"name": "handbook", "indexes": ["vector", "fulltext", "graph"]}],
     "change_base": [{"chunk_size": 256, "languages": ["en"]}, {"name": "guide"}],
     "add_note": [{"name": "holidays", "text": "The office is closed on 24 December.", "metadata": {"team": "people"}}],
@@ -100,7 +100,7 @@ BODIES: dict[str, list[Any]] = {
 
 # ---------------------------------------------------------------- responses
 
-FIELDS: dict[str, Any] = {
+FIELD_VALUES: dict[str, Any] = {
     "About.scope": "admin",
     "answer": "Twelve weeks.",
     "Answer.message": "The answer is supported by the documents.",
@@ -119,9 +119,9 @@ FIELDS: dict[str, Any] = {
     "cause": "user",
     "channels": {"vector": {"score": 0.72, "rank": 1}, "fulltext": {"score": 4.1, "rank": 1}},
     "chunks": 1,
-    "Citation.end": TEXT.index(SIGNED) + len(SIGNED),
-    "Citation.start": TEXT.index(SIGNED),
-    "claimed_at": AT,
+    "Citation.end": DOCUMENT_TEXT.index(QUOTE) + len(QUOTE),
+    "Citation.start": DOCUMENT_TEXT.index(QUOTE),
+    "claimed_at": STARTED_AT,
     "code": "content_refused",
     "cost": 0.0,
     "Counts.documents": 12,
@@ -136,8 +136,8 @@ FIELDS: dict[str, Any] = {
     "Document.job": None,
     "Document.source": None,
     "Edge.kind": "signed",
-    "end": len(TEXT),
-    "ended_at": LATER,
+    "end": len(DOCUMENT_TEXT),
+    "ended_at": ENDED_AT,
     "event": "0-812",
     "Event.base": 1,
     "Event.id": "0-812",
@@ -145,8 +145,8 @@ FIELDS: dict[str, Any] = {
     "expires_at": "2027-02-14T10:00:00+00:00",
     "Fact.kind": "signed",
     "Fact.label": "Ada Byron, Grey Island",
-    "Fact.text": SIGNED,
-    "facts": [SIGNED],
+    "Fact.text": QUOTE,
+    "facts": [QUOTE],
     "failure_rate": 0.04,
     "failures": 0,
     "ErasureStage.obstacle": "reader",
@@ -157,7 +157,7 @@ FIELDS: dict[str, Any] = {
     "Finding.examples": ["3f/3f0a7c9d5be1"],
     "Finding.sentence": "2 files belong to no document, and no upload is writing them. Fix removes them.",
     "Finding.where": "files",
-    "finished_at": LATER,
+    "finished_at": ENDED_AT,
     "fixed": 0,
     "generation": 1,
     "Happening.kind": None,
@@ -165,19 +165,19 @@ FIELDS: dict[str, Any] = {
     "index": "vector",
     "Index.kind": "fulltext",
     "Index.state": "ready",
-    "job": JOB,
-    "Job.id": JOB,
+    "job": JOB_ID,
+    "Job.id": JOB_ID,
     "Job.outcome": "success",
     "Job.priority": 5,
     "Job.state": "success",
-    "jobs": [JOB],
+    "jobs": [JOB_ID],
     "key": "ada byron",
     "Key.name": "reports",
     "keys": ["ada byron", "grey island"],
     "kind": "person",
     "label": "Ada Byron",
     "labels": ["signed"],
-    "length": len(TEXT),
+    "length": len(DOCUMENT_TEXT),
     "made_by": "words 1",
     "MadeWebhook.secret": "whsec_…",
     "meaning": "worker processes",
@@ -186,14 +186,14 @@ FIELDS: dict[str, Any] = {
     "message": "Accepted.",
     "metadata": {"team": "people"},
     "missing": 0,
-    "name": NAME,
+    "name": DOCUMENT_NAME,
     "Neighbour.entity": {"key": "grey island", "label": "Grey Island", "kind": "place", "documents": 1},
     "Node.name": "Ada Byron",
     "notices": [],
-    "oldest_queued": AT,
+    "oldest_queued": STARTED_AT,
     "ordinal": 0,
     "owner": "1",
-    "passage": TEXT,
+    "passage": DOCUMENT_TEXT,
     "Passage.after": "",
     "Passage.before": "",
     "paused": False,
@@ -201,7 +201,7 @@ FIELDS: dict[str, Any] = {
     "per_hour": 4.2,
     "prefix": "_dDRYBvc",
     "Preview.added": ["travel.md"],
-    "Preview.changed": [NAME],
+    "Preview.changed": [DOCUMENT_NAME],
     "Preview.removed": ["old/leave.md"],
     "price": 0.0000006,
     "price_saved": 0.0000012,
@@ -211,8 +211,8 @@ FIELDS: dict[str, Any] = {
     "question": "How long is parental leave?",
     "Queue.active": {"queued": 3, "indexing": 1},
     "Queue.ended": {"success": 96, "failed": 4},
-    "queued_at": AT,
-    "quote": SIGNED,
+    "queued_at": STARTED_AT,
+    "quote": QUOTE,
     "reason": "content_changed",
     "reasons": ["It is the next of its kind."],
     "Refusal.reason": "same_content",
@@ -230,7 +230,7 @@ FIELDS: dict[str, Any] = {
     "Setting.name": "workers",
     "Setting.value": 2,
     "sha256": "3f0a7c9d5be1428e90d1b6c44e0f7a62c5d81e9b3a274f60817cd25be94a1f03",
-    "size": len(TEXT),
+    "size": len(DOCUMENT_TEXT),
     "skipped": 0,
     "source": "ada byron",
     "Spent.kind": "vector",
@@ -242,7 +242,7 @@ FIELDS: dict[str, Any] = {
     "Summary.answers": {"accepted: retry": 11, "joined: already_in_progress": 1},
     "Summary.found": 12,
     "target": "grey island",
-    "text": TEXT,
+    "text": DOCUMENT_TEXT,
     "title": "Parental leave",
     "tokens": 24,
     "tokens_in": 31,
@@ -253,7 +253,7 @@ FIELDS: dict[str, Any] = {
     "Trial.code": None,
     "Trial.message": "This machine embeds by itself.",
     "Trial.model": "wordllama/l2_supercat_256",
-    "tried_at": LATER,
+    "tried_at": ENDED_AT,
     "type": "job.success",
     "types": ["job.*"],
     "unpriced": 0,
@@ -265,56 +265,56 @@ FIELDS: dict[str, Any] = {
     "window_seconds": 86_400,
 }
 # Responses whose schema does not name their fields.
-OWN_ANSWERS: dict[str, Any] = {
-    "export_cards": [{"question": "How long is parental leave?", "answer": "Twelve weeks.", "document": NAME}],
+OPERATION_RESPONSES: dict[str, Any] = {
+    "export_cards": [{"question": "How long is parental leave?", "answer": "Twelve weeks.", "document": DOCUMENT_NAME}],
 }
 
-TYPES: dict[str, type | tuple[type, ...]] = {
+PYTHON_TYPES: dict[str, type | tuple[type, ...]] = {
     "string": str, "integer": int, "number": (int, float), "boolean": bool, "array": list, "object": dict
 }  # fmt: skip
-PLAIN: dict[str, Any] = {"integer": 1, "number": 1.0, "boolean": True}
+DEFAULTS_BY_TYPE: dict[str, Any] = {"integer": 1, "number": 1.0, "boolean": True}
 
 
-def illustrate(operation: dict[str, Any], schemas: dict[str, Any]) -> None:
+def add_examples(operation: dict[str, Any], schemas: dict[str, Any]) -> None:
     """Add examples to the description of an operation; `schemas` are the components it refers to."""
     name = operation["operationId"]
-    known = PARAMETERS | OWN_PARAMETERS.get(name, {})
+    known = PARAMETERS | OPERATION_PARAMETERS.get(name, {})
     for one in operation.get("parameters", ()):
         if one["name"] in known:
             one["example"] = known[one["name"]]
-    if name in BODIES:
-        body = operation["requestBody"]["content"][JSON]
-        body["examples"] = {str(number): {"value": one} for number, one in enumerate(BODIES[name], 1)}
+    if name in REQUEST_BODIES:
+        body = operation["requestBody"]["content"][JSON_TYPE]
+        body["examples"] = {str(number): {"value": one} for number, one in enumerate(REQUEST_BODIES[name], 1)}
     for code, answer in operation["responses"].items():
-        if code.startswith("2") and JSON in answer.get("content", {}):
-            found = answer["content"][JSON]
-            found["example"] = OWN_ANSWERS.get(name) or _example(found["schema"], schemas)
+        if code.startswith("2") and JSON_TYPE in answer.get("content", {}):
+            found = answer["content"][JSON_TYPE]
+            found["example"] = OPERATION_RESPONSES.get(name) or _make_example(found["schema"], schemas)
 
 
-def _example(schema: dict[str, Any], schemas: dict[str, Any], key: str = "") -> Any:
+def _make_example(schema: dict[str, Any], schemas: dict[str, Any], key: str = "") -> Any:
     """Return a value of this schema; `key` is the type and the name of the field."""
     for known in (key, key.rpartition(".")[2]):
-        if known in FIELDS and _fits(FIELDS[known], schema, schemas):
-            return FIELDS[known]
+        if known in FIELD_VALUES and _fits(FIELD_VALUES[known], schema, schemas):
+            return FIELD_VALUES[known]
     if "$ref" in schema:
         kind = schema["$ref"].rpartition("/")[2]
-        return _example(schemas[kind], schemas, kind)
+        return _make_example(schemas[kind], schemas, kind)
     if "default" in schema:
         return schema["default"]
     if "anyOf" in schema:
-        return None if {"type": "null"} in schema["anyOf"] else _example(schema["anyOf"][0], schemas)
+        return None if {"type": "null"} in schema["anyOf"] else _make_example(schema["anyOf"][0], schemas)
     if "enum" in schema:
         return schema["enum"][0]
     match schema.get("type"):
         case "object":
             own = schema.get("properties", {})
-            return {name: _example(one, schemas, f"{key}.{name}") for name, one in own.items()}
+            return {name: _make_example(one, schemas, f"{key}.{name}") for name, one in own.items()}
         case "array":
-            return [_example(schema["items"], schemas, key)]
+            return [_make_example(schema["items"], schemas, key)]
         case "string" if schema.get("format") == "date-time":
-            return AT
+            return STARTED_AT
         case kind:
-            return PLAIN.get(kind or "")
+            return DEFAULTS_BY_TYPE.get(kind or "")
 
 
 def _fits(value: Any, schema: dict[str, Any], schemas: dict[str, Any]) -> bool:
@@ -329,4 +329,4 @@ def _fits(value: Any, schema: dict[str, Any], schemas: dict[str, Any]) -> bool:
         return isinstance(value, list) and all(_fits(one, schema["items"], schemas) for one in value)
     if kind in ("null", None):
         return value is None or kind is None
-    return isinstance(value, TYPES[kind]) and (kind == "boolean") == isinstance(value, bool)
+    return isinstance(value, PYTHON_TYPES[kind]) and (kind == "boolean") == isinstance(value, bool)

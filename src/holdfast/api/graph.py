@@ -6,19 +6,19 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query
 
-from holdfast.api.auth import Front
-from holdfast.api.bases import Name
-from holdfast.service.schemas import GraphView, Place
+from holdfast.api.auth import Service
+from holdfast.api.bases import BaseName
+from holdfast.service.schemas import GraphView, ServedPassage
 
 router = APIRouter(prefix="/bases/{base}/graph", tags=["search"])
 
-Key = Annotated[str, Query(min_length=1, max_length=500, description="the key of an entity")]
+EntityKey = Annotated[str, Query(min_length=1, max_length=500, description="the key of an entity")]
 
 
 @router.get("")
 def draw_graph(
-    front: Front,
-    base: Name,
+    front: Service,
+    base: BaseName,
     around: Annotated[str | None, Query(max_length=500, description="only what is near the entity of this key")] = None,
     depth: Annotated[int, Query(ge=1, le=3, description="how many steps away from it")] = 1,
     limit: Annotated[int, Query(ge=1, le=1000, description="entities, at most")] = 300,
@@ -29,11 +29,11 @@ def draw_graph(
 
 @router.get("/edges")
 def list_evidence(
-    front: Front,
-    base: Name,
-    source: Key,
-    target: Key,
+    front: Service,
+    base: BaseName,
+    source: EntityKey,
+    target: EntityKey,
     limit: Annotated[int, Query(ge=1, le=500)] = 50,
-) -> list[Place]:
+) -> list[ServedPassage]:
     """Return the passages that speak of two entities, those first in which a relation between them was found."""
     return front.asking.evidence(base, source, target, limit=limit)

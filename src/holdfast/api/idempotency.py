@@ -18,9 +18,9 @@ from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
 
 from holdfast.api import problems
-from holdfast.api.auth import caller, served
-from holdfast.auth import Answer, Fresh, InFlight, Mismatch, Replay
-from holdfast.disk import TEMPORARY, reporting_full_disk
+from holdfast.api.auth import authenticate, get_server_state
+from holdfast.auth import FirstRequest, InFlight, Mismatch, Replay, StoredResponse
+from holdfast.disk import IN_TEMPORARY_FOLDER, reporting_full_disk
 from holdfast.errors import HoldfastError
 
 if TYPE_CHECKING:
@@ -28,22 +28,22 @@ if TYPE_CHECKING:
 
     from starlette.types import Message
 
-    from holdfast.auth import Caller, Repeats
+    from holdfast.auth import Caller, IdempotencyStore
 
-HEADER = "idempotency-key"
-REPLAYED = {"Idempotency-Replayed": "true"}
-IN_MEMORY = 1 << 20
-BLOCK = 1 << 16
-SHOWN_ONCE = (
+IDEMPOTENCY_HEADER = "idempotency-key"
+REPLAYED_HEADERS = {"Idempotency-Replayed": "true"}
+MAX_BYTES_IN_MEMORY = 1 << 20
+BLOCK_BYTES = 1 << 16
+NOTE_ON_REPEAT = (
     "This repeats an earlier request with the same Idempotency-Key. The secret was in the first answer and cannot be "
     "shown again; if it was lost, revoke or rotate it and make a new one."
 )
 
 
-class RepeatableRoute(APIRoute):
+class IdempotentRoute(APIRoute):
     """A route whose POST requests may be sent again."""
 
-    def remembered(self, body: bytes) -> bytes:
+    def body_to_store(self, body: bytes) -> bytes:
         """Return what is kept of the body of an answer, and sent when the request is repeated."""
         return body
 
@@ -52,87 +52,93 @@ class RepeatableRoute(APIRoute):
         answer = super().get_route_handler()
 
         async def repeatable(request: Request) -> Response:
-            key = request.headers.get(HEADER)
+            key = request.headers.get(IDEMPOTENCY_HEADER)
             if key is None or request.method != "POST":
                 return await answer(request)
-            who = await run_in_threadpool(caller, request)
-            with reporting_full_disk(TEMPORARY), SpooledTemporaryFile(max_size=IN_MEMORY) as body:
+            who = await run_in_threadpool(authenticate, request)
+            with reporting_full_disk(IN_TEMPORARY_FOLDER), SpooledTemporaryFile(max_size=MAX_BYTES_IN_MEMORY) as body:
                 digest = hashlib.sha256(f"{request.method} {request.url.path}?{request.url.query}\n".encode())
                 async for block in request.stream():
                     digest.update(block)
                     body.write(block)
                 body.seek(0)
                 named = (who, key, digest.hexdigest())
-                response, begun = await _once(request, _again(request, body), answer, named)
+                response, begun = await _respond_once(request, _with_body(request, body), answer, named)
                 if begun is not None:
-                    await run_in_threadpool(self._keep, served(request).library.repeats, begun, response)
+                    await run_in_threadpool(
+                        self._store_response, get_server_state(request).library.idempotency, begun, response
+                    )
                 return response
 
         return repeatable
 
-    def _keep(self, repeats: Repeats, fresh: Fresh, response: Response) -> None:
+    def _store_response(self, repeats: IdempotencyStore, fresh: FirstRequest, response: Response) -> None:
         """Keep an answer; what failed on our side, or cannot be kept, may be tried again."""
         body = getattr(response, "body", None)
         if response.status_code >= HTTPStatus.INTERNAL_SERVER_ERROR or body is None:
             repeats.release(fresh)
         else:
-            kept = self.remembered(bytes(body))
-            repeats.finish(fresh, Answer(status=response.status_code, headers=dict(response.headers), body=kept))
+            kept = self.body_to_store(bytes(body))
+            repeats.finish(
+                fresh, StoredResponse(status=response.status_code, headers=dict(response.headers), body=kept)
+            )
 
 
-class SecretRoute(RepeatableRoute):
+class SecretIdempotentRoute(IdempotentRoute):
     """A route that tells a secret once: the answer is kept without it."""
 
-    def remembered(self, body: bytes) -> bytes:
+    def body_to_store(self, body: bytes) -> bytes:
         """Leave the secret out of what is kept, and say so."""
         told = json.loads(body)
         if "secret" not in told:
             return body
-        return json.dumps({**told, "secret": None, "note": SHOWN_ONCE}, ensure_ascii=False).encode()
+        return json.dumps({**told, "secret": None, "note": NOTE_ON_REPEAT}, ensure_ascii=False).encode()
 
 
-async def _once(
+async def _respond_once(
     request: Request,
     again: Request,
     answer: Callable[[Request], Coroutine[Any, Any, Response]],
     named: tuple[Caller, str, str],
-) -> tuple[Response, Fresh | None]:
+) -> tuple[Response, FirstRequest | None]:
     """Answer a request that nobody has answered yet, to be kept, or as it was answered."""
-    repeats = served(request).library.repeats
+    repeats = get_server_state(request).library.idempotency
     begun = await run_in_threadpool(repeats.begin, *named)
     match begun:
-        case Replay(answer=kept):
-            return Response(kept.body or b"", kept.status, {**kept.headers, **REPLAYED}), None
+        case Replay(response=kept):
+            return Response(kept.body or b"", kept.status, {**kept.headers, **REPLAYED_HEADERS}), None
         case InFlight():
             detail = "The same request is being answered; ask again in a moment."
-            wait = {"Retry-After": str(problems.A_MOMENT)}
-            return problems.respond(request, HTTPStatus.CONFLICT, "in_flight", detail, headers=wait), None
+            wait = {"Retry-After": str(problems.RETRY_AFTER_SECONDS)}
+            return problems.build_problem_response(
+                request, HTTPStatus.CONFLICT, "in_flight", detail, headers=wait
+            ), None
         case Mismatch():
             detail = "This Idempotency-Key was used for another request; take a new one for each."
-            return problems.respond(request, HTTPStatus.UNPROCESSABLE_ENTITY, "key_reused", detail), None
-        case Fresh():
+            return problems.build_problem_response(request, HTTPStatus.UNPROCESSABLE_ENTITY, "key_reused", detail), None
+        case FirstRequest():
             try:
-                return await _answered(request, again, answer), begun
+                return await _respond(request, again, answer), begun
             except BaseException:
                 await run_in_threadpool(repeats.release, begun)
                 raise
 
 
-async def _answered(
+async def _respond(
     request: Request, again: Request, answer: Callable[[Request], Coroutine[Any, Any, Response]]
 ) -> Response:
     """Answer; what is refused is an answer, too."""
     try:
         return await answer(again)
     except (HoldfastError, HTTPException, RequestValidationError) as error:
-        return problems.told(request, error)
+        return problems.build_error_response(request, error)
 
 
-def _again(request: Request, body: Any) -> Request:
+def _with_body(request: Request, body: Any) -> Request:
     """Return the request with its body from the beginning."""
 
     async def receive() -> Message:
-        block = body.read(BLOCK)
+        block = body.read(BLOCK_BYTES)
         return {"type": "http.request", "body": block, "more_body": bool(block)}
 
     return Request(request.scope, receive)

@@ -9,17 +9,17 @@ from typing import Annotated
 from fastapi import APIRouter, Path, Query, Request
 from pydantic import BaseModel, ConfigDict, Field
 
-from holdfast.api.auth import Front
-from holdfast.api.idempotency import RepeatableRoute
-from holdfast.api.long_poll import Wait, rested
-from holdfast.service.schemas import Job, Page, Queue, Reply, Summary
+from holdfast.api.auth import Service
+from holdfast.api.idempotency import IdempotentRoute
+from holdfast.api.long_poll import WaitSeconds, wait_until_settled
+from holdfast.service.schemas import BulkSummary, Job, Page, QueueStats, Reply
 
-router = APIRouter(prefix="/jobs", tags=["jobs"], route_class=RepeatableRoute)
+router = APIRouter(prefix="/jobs", tags=["jobs"], route_class=IdempotentRoute)
 
-Id = Annotated[str, Path(description="the id of a job", max_length=200)]
+JobId = Annotated[str, Path(description="the id of a job", max_length=200)]
 
 
-class Many(BaseModel):
+class CancelJobsRequest(BaseModel):
     """Which jobs are meant."""
 
     model_config = ConfigDict(extra="forbid")
@@ -28,13 +28,13 @@ class Many(BaseModel):
     dry_run: bool = Field(False, description="count, and change nothing")
 
 
-class Retried(Many):
+class RetryJobsRequest(CancelJobsRequest):
     """What is tried again."""
 
     degraded: bool = Field(False, description="also documents that lack something")
 
 
-class Pausing(BaseModel):
+class PauseRequest(BaseModel):
     """What is paused."""
 
     model_config = ConfigDict(extra="forbid")
@@ -43,7 +43,7 @@ class Pausing(BaseModel):
     stop: bool = Field(False, description="also call back what runs; it goes on after the pause")
 
 
-class Resuming(BaseModel):
+class ResumeRequest(BaseModel):
     """What is resumed."""
 
     model_config = ConfigDict(extra="forbid")
@@ -51,7 +51,7 @@ class Resuming(BaseModel):
     base: str | None = Field(None, description="only this base; null: everything", max_length=200)
 
 
-class Priority(BaseModel):
+class PriorityRequest(BaseModel):
     """When something is served."""
 
     model_config = ConfigDict(extra="forbid")
@@ -59,7 +59,7 @@ class Priority(BaseModel):
     priority: int = Field(ge=0, le=9, description="0 is served first, 9 last")
 
 
-class Paused(BaseModel):
+class PauseResponse(BaseModel):
     """Whether a pause began or ended."""
 
     changed: bool
@@ -67,7 +67,7 @@ class Paused(BaseModel):
 
 @router.get("")
 def list_jobs(
-    front: Front,
+    front: Service,
     base: Annotated[str | None, Query(max_length=200)] = None,
     document: Annotated[int | None, Query(ge=1, lt=2**63, description="only of this document of the base")] = None,
     state: Annotated[list[str] | None, Query(description="queued, indexing, deleting, or an outcome")] = None,
@@ -84,57 +84,57 @@ def list_jobs(
 
 @router.get("/overview")
 def read_queue(
-    front: Front,
+    front: Service,
     base: Annotated[str | None, Query(max_length=200)] = None,
     hours: Annotated[int, Query(ge=1, le=24 * 30)] = 24,
-) -> Queue:
+) -> QueueStats:
     """Tell how the queue does, within the last hours."""
     return front.jobs.overview(base, timedelta(hours=hours))
 
 
 @router.get("/{job}")
-async def get_job(front: Front, job: Id, request: Request, wait: Wait = 0) -> Job:
+async def get_job(front: Service, job: JobId, request: Request, wait: WaitSeconds = 0) -> Job:
     """Return a job, with how far it is and why it waits; with `wait`, when it has ended or the time is over."""
-    return await rested(request, partial(front.jobs.get, job), lambda found: found.ended, wait)
+    return await wait_until_settled(request, partial(front.jobs.get, job), lambda found: found.ended, wait)
 
 
 @router.post("/{job}:cancel", status_code=202)
-def cancel_job(front: Front, job: Id) -> Reply:
+def cancel_job(front: Service, job: JobId) -> Reply:
     """Cancel a job; what was served stays served."""
     return front.jobs.cancel(job)
 
 
 @router.post("/{job}:retry", status_code=202)
-def retry_job(front: Front, job: Id) -> Reply:
+def retry_job(front: Service, job: JobId) -> Reply:
     """Build what a job left failed or lacking, and nothing else."""
     return front.jobs.retry(job)
 
 
 @router.post("/{job}:prioritise")
-def prioritise_job(front: Front, job: Id, wanted: Priority) -> Reply:
+def prioritise_job(front: Service, job: JobId, wanted: PriorityRequest) -> Reply:
     """Give an active job another priority."""
     return front.jobs.prioritise(job, wanted.priority)
 
 
 @router.post(":cancel")
-def cancel_all_jobs(front: Front, wanted: Many) -> Summary:
+def cancel_all_jobs(front: Service, wanted: CancelJobsRequest) -> BulkSummary:
     """Stop all: cancel every active job of a base, or of all; deletes go on."""
     return front.jobs.cancel_all(wanted.base, dry_run=wanted.dry_run)
 
 
 @router.post(":retry")
-def retry_all_failed(front: Front, wanted: Retried) -> Summary:
+def retry_all_failed(front: Service, wanted: RetryJobsRequest) -> BulkSummary:
     """Ask for all that failed once more."""
     return front.jobs.retry_all(wanted.base, degraded=wanted.degraded, dry_run=wanted.dry_run)
 
 
 @router.post(":pause")
-def pause_queue(front: Front, wanted: Pausing) -> Paused:
+def pause_queue(front: Service, wanted: PauseRequest) -> PauseResponse:
     """Let nothing of a base, or nothing at all, begin."""
-    return Paused(changed=front.jobs.pause(wanted.base, stop=wanted.stop))
+    return PauseResponse(changed=front.jobs.pause(wanted.base, stop=wanted.stop))
 
 
 @router.post(":resume")
-def resume_queue(front: Front, wanted: Resuming) -> Paused:
+def resume_queue(front: Service, wanted: ResumeRequest) -> PauseResponse:
     """End a pause."""
-    return Paused(changed=front.jobs.resume(wanted.base))
+    return PauseResponse(changed=front.jobs.resume(wanted.base))

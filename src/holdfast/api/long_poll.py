@@ -9,8 +9,8 @@ from fastapi import Query
 from fastapi.concurrency import run_in_threadpool
 from starlette.requests import ClientDisconnect
 
-from holdfast.api.auth import served
-from holdfast.api.events import wake
+from holdfast.api.auth import get_server_state
+from holdfast.api.events import set_threadsafe
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -19,19 +19,21 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-Wait = Annotated[float, Query(ge=0, le=60, description="seconds to wait until it has come to rest")]
+WaitSeconds = Annotated[float, Query(ge=0, le=60, description="seconds to wait until it has come to rest")]
 
 
-async def rested(request: Request, read: Callable[[], T], resting: Callable[[T], bool], seconds: float) -> T:
+async def wait_until_settled(
+    request: Request, read: Callable[[], T], resting: Callable[[T], bool], seconds: float
+) -> T:
     """Read something, and again whenever something happened, until it rests, the time is over, or nobody waits."""
     found = await run_in_threadpool(read)
     if resting(found) or not seconds:
         return found
-    here = served(request)
+    here = get_server_state(request)
     loop, woken = asyncio.get_running_loop(), asyncio.Event()
     ends = loop.time() + seconds
-    subscription = await run_in_threadpool(here.feed.subscribe, wake=lambda: wake(loop, woken))
-    leaving = asyncio.create_task(_left(request))
+    subscription = await run_in_threadpool(here.feed.subscribe, wake=lambda: set_threadsafe(loop, woken))
+    leaving = asyncio.create_task(_wait_for_disconnect(request))
     leaving.add_done_callback(lambda _: woken.set())
     try:
         while True:
@@ -51,7 +53,7 @@ async def rested(request: Request, read: Callable[[], T], resting: Callable[[T],
         subscription.close()
 
 
-async def _left(request: Request) -> None:
+async def _wait_for_disconnect(request: Request) -> None:
     """Return when whoever asked has left."""
     while (await request.receive())["type"] != "http.disconnect":
         pass

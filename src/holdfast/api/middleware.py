@@ -17,7 +17,7 @@ from uuid import uuid4
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import ClientDisconnect, Request
 
-from holdfast.api.problems import Refused, respond, route_of, told
+from holdfast.api.problems import RequestRejected, build_error_response, build_problem_response, describe_route
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -27,11 +27,11 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("holdfast")
 
-SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
-HERE = frozenset({"localhost", "127.0.0.1", "::1"})
-COOKIE = "holdfast_key"
-REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
-HARDENING = {
+SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
+LOOPBACK_HOSTS = frozenset({"localhost", "127.0.0.1", "::1"})
+KEY_COOKIE = "holdfast_key"
+REQUEST_ID_PATTERN = re.compile(r"[A-Za-z0-9._-]{1,64}")
+SECURITY_HEADERS = {
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",
     "Cross-Origin-Resource-Policy": "same-origin",
@@ -39,13 +39,13 @@ HARDENING = {
 }
 
 
-class Doors:
+class RequestChecksMiddleware:
     """Checks what is true of every request, in one pass and without reading its body."""
 
     def __init__(self, app: ASGIApp, *, hosts: Collection[str] | None, largest: int, draining: Event) -> None:
         self._app = app
         self._hosts = None if hosts is None else frozenset(host.lower() for host in hosts)
-        self._largest = largest
+        self._max_bytes = largest
         self._draining = draining
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -55,7 +55,7 @@ class Doors:
             return
         request = Request(scope)
         given = request.headers.get("x-request-id", "")
-        request.state.request_id = given if REQUEST_ID.fullmatch(given) else uuid4().hex
+        request.state.request_id = given if REQUEST_ID_PATTERN.fullmatch(given) else uuid4().hex
 
         begun = False
 
@@ -65,43 +65,47 @@ class Doors:
                 begun = True
                 headers = MutableHeaders(scope=message)
                 headers["X-Request-ID"] = request.state.request_id
-                for name, value in HARDENING.items():
+                for name, value in SECURITY_HEADERS.items():
                     headers.setdefault(name, value)
             await send(message)
 
         try:
             self._check(request)
-            await self._app(scope, self._counted(receive), send_hardened)
-        except Refused as refused:
-            answer = respond(request, refused.status_code, refused.code, str(refused.detail), headers=refused.headers)
+            await self._app(scope, self._limit_body(receive), send_hardened)
+        except RequestRejected as refused:
+            answer = build_problem_response(
+                request, refused.status_code, refused.code, str(refused.detail), headers=refused.headers
+            )
             await answer(scope, receive, send_hardened)
         except ClientDisconnect:  # what was begun for whoever left is given up already
-            log.debug("api.left request=%s route=%s", request.state.request_id, route_of(request))
+            log.debug("api.left request=%s route=%s", request.state.request_id, describe_route(request))
         except Exception as error:
             if begun:  # the answer cannot be taken back
                 raise
-            await told(request, error)(scope, receive, send_hardened)
+            await build_error_response(request, error)(scope, receive, send_hardened)
 
     def _check(self, request: Request) -> None:
-        host = _host(request.headers.get("host", ""))
+        host = _parse_host(request.headers.get("host", ""))
         if self._hosts is not None and host not in self._hosts:
-            raise Refused(
+            raise RequestRejected(
                 HTTPStatus.MISDIRECTED_REQUEST,
                 f"This server does not answer to the name {host!r}. If it should, add the name to HOLDFAST_HOSTS.",
             )
-        if request.method not in SAFE:
-            _same_origin(request.headers, by_cookie=COOKIE in request.cookies and by_header(request.headers) is None)
+        if request.method not in SAFE_METHODS:
+            _check_origin(
+                request.headers, by_cookie=KEY_COOKIE in request.cookies and key_in_headers(request.headers) is None
+            )
         length = request.headers.get("content-length", "")
-        if length.isdecimal() and int(length) > self._largest:
+        if length.isdecimal() and int(length) > self._max_bytes:
             raise self._too_large()
         if self._draining.is_set():
-            raise Refused(
+            raise RequestRejected(
                 HTTPStatus.SERVICE_UNAVAILABLE,
                 "The server is going down; ask again soon.",
                 headers={"Retry-After": "5"},
             )
 
-    def _counted(self, receive: Receive) -> Receive:
+    def _limit_body(self, receive: Receive) -> Receive:
         """Count what is really received: a header may lie about it, or be missing."""
         received = 0
 
@@ -109,20 +113,20 @@ class Doors:
             nonlocal received
             message = await receive()
             received += len(message.get("body", b""))
-            if received > self._largest:
+            if received > self._max_bytes:
                 raise self._too_large()
             return message
 
         return counted
 
-    def _too_large(self) -> Refused:
-        return Refused(
+    def _too_large(self) -> RequestRejected:
+        return RequestRejected(
             HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
-            f"A request has at most {self._largest} bytes here; split it, or raise HOLDFAST_UPLOAD_LIMIT.",
+            f"A request has at most {self._max_bytes} bytes here; split it, or raise HOLDFAST_UPLOAD_LIMIT.",
         )
 
 
-def by_header(headers: Headers) -> str | None:
+def key_in_headers(headers: Headers) -> str | None:
     """Return the key in the headers of a request."""
     given = headers.get("x-api-key")
     if given is not None:
@@ -131,7 +135,7 @@ def by_header(headers: Headers) -> str | None:
     return secret.strip() if scheme.lower() == "bearer" else None
 
 
-def _same_origin(headers: Headers, *, by_cookie: bool) -> None:
+def _check_origin(headers: Headers, *, by_cookie: bool) -> None:
     """Refuse what another site's page sent; programs that are no browsers send neither header, and have no cookie."""
     origin, site = headers.get("origin"), headers.get("sec-fetch-site")
     own = origin is not None and urlsplit(origin).netloc.lower() == headers.get("host", "").lower()
@@ -140,14 +144,14 @@ def _same_origin(headers: Headers, *, by_cookie: bool) -> None:
         or (origin is not None and not own)
         or (by_cookie and not own and site != "same-origin")
     ):
-        raise Refused(
+        raise RequestRejected(
             HTTPStatus.FORBIDDEN,
             "This request comes from the page of another site, which may not change anything here.",
             code="wrong_origin",
         )
 
 
-def _host(text: str) -> str:
+def _parse_host(text: str) -> str:
     """Return the name in a Host header, without its port."""
     try:
         return (urlsplit(f"//{text}").hostname or "").lower()

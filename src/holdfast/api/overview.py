@@ -6,7 +6,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query
 
-from holdfast.api.auth import Front
+from holdfast.api.auth import Service
 from holdfast.service.schemas import Overview
 
 router = APIRouter(prefix="/overview", tags=["system"])
@@ -14,7 +14,7 @@ router = APIRouter(prefix="/overview", tags=["system"])
 
 @router.get("")
 def read_overview(
-    front: Front,
+    front: Service,
     hours: Annotated[int, Query(ge=1, le=24 * 30, description="how far back the queue is looked at")] = 24,
 ) -> Overview:
     """Return all at a glance: documents by status, the queue, who works, what was spent, how jobs ended lately."""

@@ -28,12 +28,12 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("holdfast")
 
-RETRYABLE = frozenset({HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE, HTTPStatus.BAD_GATEWAY})
-A_MOMENT = 2  # seconds after which what was busy may be free
+RETRYABLE_STATUSES = frozenset({HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE, HTTPStatus.BAD_GATEWAY})
+RETRY_AFTER_SECONDS = 2  # seconds after which what was busy may be free
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Pointed:
+class FieldError:
     """One part of a request that cannot be read."""
 
     pointer: str  # as in RFC 6901
@@ -54,7 +54,7 @@ class ProblemDetails:
     subcode: str | None = None  # which of the mistakes that the code stands for
     params: dict[str, str] = field(default_factory=dict)  # what the sentence names
     instance: str = ""
-    errors: list[Pointed] = field(default_factory=list)
+    errors: list[FieldError] = field(default_factory=list)
     verdict: str | None = None  # of a conflict: joined, skipped or rejected
     state: str | None = None  # of a conflict: how the document stands
     document: int | None = None  # of a conflict: the one that stands in the way
@@ -63,7 +63,7 @@ class ProblemDetails:
 
 
 @dataclass(frozen=True, slots=True)
-class Meaning:
+class StatusRule:
     """How one kind of error is told."""
 
     status: HTTPStatus
@@ -71,33 +71,33 @@ class Meaning:
 
 
 # The first kind that an error is of tells it.
-MEANINGS: Sequence[tuple[type[errors.HoldfastError], Meaning]] = (
-    (errors.BadSettings, Meaning(HTTPStatus.UNPROCESSABLE_ENTITY)),
-    (errors.BadRequest, Meaning(HTTPStatus.UNPROCESSABLE_ENTITY)),
-    (errors.UnknownBase, Meaning(HTTPStatus.NOT_FOUND)),
-    (errors.UnknownItem, Meaning(HTTPStatus.NOT_FOUND)),
-    (errors.UnknownJob, Meaning(HTTPStatus.NOT_FOUND)),
-    (errors.UnknownOwner, Meaning(HTTPStatus.NOT_FOUND)),
-    (errors.UnknownSlot, Meaning(HTTPStatus.NOT_FOUND)),
-    (errors.UnknownKey, Meaning(HTTPStatus.NOT_FOUND)),
-    (errors.UnknownWebhook, Meaning(HTTPStatus.NOT_FOUND)),
-    (errors.UnknownDelivery, Meaning(HTTPStatus.NOT_FOUND)),
-    (errors.UnknownEntity, Meaning(HTTPStatus.NOT_FOUND)),
-    (errors.NameTaken, Meaning(HTTPStatus.CONFLICT)),
-    (errors.BaseFailed, Meaning(HTTPStatus.CONFLICT)),
-    (errors.NotNow, Meaning(HTTPStatus.CONFLICT)),
-    (errors.ChangedMeanwhile, Meaning(HTTPStatus.PRECONDITION_FAILED)),
-    (errors.Unauthorized, Meaning(HTTPStatus.UNAUTHORIZED)),
-    (errors.Forbidden, Meaning(HTTPStatus.FORBIDDEN)),
-    (errors.BadSecretKey, Meaning(HTTPStatus.CONFLICT)),
-    (errors.StoreFull, Meaning(HTTPStatus.INSUFFICIENT_STORAGE)),
-    (errors.StoreBusy, Meaning(HTTPStatus.SERVICE_UNAVAILABLE, A_MOMENT)),
-    (errors.StoreUnavailable, Meaning(HTTPStatus.SERVICE_UNAVAILABLE, A_MOMENT)),
-    (errors.StoreError, Meaning(HTTPStatus.SERVICE_UNAVAILABLE, A_MOMENT)),
-    (errors.WorkError, Meaning(HTTPStatus.BAD_GATEWAY)),
+STATUS_RULES: Sequence[tuple[type[errors.HoldfastError], StatusRule]] = (
+    (errors.BadSettings, StatusRule(HTTPStatus.UNPROCESSABLE_ENTITY)),
+    (errors.BadRequest, StatusRule(HTTPStatus.UNPROCESSABLE_ENTITY)),
+    (errors.UnknownBase, StatusRule(HTTPStatus.NOT_FOUND)),
+    (errors.UnknownItem, StatusRule(HTTPStatus.NOT_FOUND)),
+    (errors.UnknownJob, StatusRule(HTTPStatus.NOT_FOUND)),
+    (errors.UnknownOwner, StatusRule(HTTPStatus.NOT_FOUND)),
+    (errors.UnknownSlot, StatusRule(HTTPStatus.NOT_FOUND)),
+    (errors.UnknownKey, StatusRule(HTTPStatus.NOT_FOUND)),
+    (errors.UnknownWebhook, StatusRule(HTTPStatus.NOT_FOUND)),
+    (errors.UnknownDelivery, StatusRule(HTTPStatus.NOT_FOUND)),
+    (errors.UnknownEntity, StatusRule(HTTPStatus.NOT_FOUND)),
+    (errors.NameTaken, StatusRule(HTTPStatus.CONFLICT)),
+    (errors.BaseFailed, StatusRule(HTTPStatus.CONFLICT)),
+    (errors.StateConflict, StatusRule(HTTPStatus.CONFLICT)),
+    (errors.PreconditionFailed, StatusRule(HTTPStatus.PRECONDITION_FAILED)),
+    (errors.Unauthorized, StatusRule(HTTPStatus.UNAUTHORIZED)),
+    (errors.Forbidden, StatusRule(HTTPStatus.FORBIDDEN)),
+    (errors.BadSecretKey, StatusRule(HTTPStatus.CONFLICT)),
+    (errors.StoreFull, StatusRule(HTTPStatus.INSUFFICIENT_STORAGE)),
+    (errors.StoreBusy, StatusRule(HTTPStatus.SERVICE_UNAVAILABLE, RETRY_AFTER_SECONDS)),
+    (errors.StoreUnavailable, StatusRule(HTTPStatus.SERVICE_UNAVAILABLE, RETRY_AFTER_SECONDS)),
+    (errors.StoreError, StatusRule(HTTPStatus.SERVICE_UNAVAILABLE, RETRY_AFTER_SECONDS)),
+    (errors.WorkError, StatusRule(HTTPStatus.BAD_GATEWAY)),
 )
 # What the framework refuses by itself.
-REFUSALS = {
+CODES_BY_STATUS = {
     HTTPStatus.BAD_REQUEST: "bad_request",
     HTTPStatus.UNAUTHORIZED: "unauthorized",
     HTTPStatus.FORBIDDEN: "forbidden",
@@ -112,7 +112,7 @@ REFUSALS = {
 
 
 # What the framework says in two words, in a sentence.
-PLAIN = {
+DETAILS_BY_STATUS = {
     HTTPStatus.NOT_FOUND: "There is nothing at this address; /api/v1/openapi.json describes what there is.",
     HTTPStatus.METHOD_NOT_ALLOWED: "This address does not know this method; /api/v1/openapi.json tells which it knows.",
 }
@@ -128,35 +128,39 @@ class ProblemResponse(JSONResponse):
         return json.dumps(content, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "backslashreplace")
 
 
-class Refused(HTTPException):
+class RequestRejected(HTTPException):
     """A request that is refused before it reaches what it is about."""
 
     def __init__(
         self, status: HTTPStatus, detail: str, *, code: str | None = None, headers: Mapping[str, str] | None = None
     ) -> None:
         super().__init__(status, detail, dict(headers or {}))
-        self.code = code or REFUSALS[status]
+        self.code = code or CODES_BY_STATUS[status]
 
 
-def install(app: FastAPI) -> None:
+def add_exception_handlers(app: FastAPI) -> None:
     """Let an app tell every error as a problem."""
     for kind in (errors.HoldfastError, RequestValidationError, HTTPException, Exception):
-        app.add_exception_handler(kind, told)
+        app.add_exception_handler(kind, build_error_response)
 
 
-def told(request: Request, error: Exception) -> JSONResponse:
+def build_error_response(request: Request, error: Exception) -> JSONResponse:
     """Tell an error."""
     if isinstance(error, errors.HoldfastError):
-        return _explained(request, error)
+        return _build_holdfast_response(request, error)
     if isinstance(error, RequestValidationError):
-        return _invalid(request, error)
+        return _build_validation_response(request, error)
     if isinstance(error, HTTPException):
         unread = isinstance(error.__cause__, ValueError | RecursionError)
-        return _unreadable(request, error.__cause__) if unread else _refused(request, error)
-    return _unforeseen(request, error)
+        return (
+            _build_unreadable_body_response(request, error.__cause__)
+            if unread
+            else _build_http_response(request, error)
+        )
+    return _build_internal_error_response(request, error)
 
 
-def respond(
+def build_problem_response(
     request: Request, status: int, code: str, detail: str, *, headers: Mapping[str, str] | None = None, **more: Any
 ) -> JSONResponse:
     """Make the answer."""
@@ -167,7 +171,7 @@ def respond(
         "detail": detail,
         "code": code,
         "request_id": getattr(request.state, "request_id", ""),
-        "retryable": int(status) in RETRYABLE,
+        "retryable": int(status) in RETRYABLE_STATUSES,
         "subcode": None,
         "params": {},
         "instance": request.url.path,
@@ -181,10 +185,10 @@ def respond(
     return ProblemResponse(body | more, int(status), dict(headers or {}))
 
 
-def _explained(request: Request, error: errors.HoldfastError) -> JSONResponse:
-    meaning = next((one for kind, one in MEANINGS if isinstance(error, kind)), None)
+def _build_holdfast_response(request: Request, error: errors.HoldfastError) -> JSONResponse:
+    meaning = next((one for kind, one in STATUS_RULES if isinstance(error, kind)), None)
     if meaning is None:
-        return _unforeseen(request, error)
+        return _build_internal_error_response(request, error)
     status, code, wait = meaning.status, error.code, meaning.retry_after
     params = {name: value for name, value in error.params.items() if name != "message"}
     more: dict[str, Any] = {"subcode": error.subcode or None, "params": params}
@@ -193,33 +197,33 @@ def _explained(request: Request, error: errors.HoldfastError) -> JSONResponse:
         more["retryable"] = isinstance(error, errors.Transient)  # a refused key or an unknown model stays so
     if isinstance(error, errors.Transient):
         status = HTTPStatus.SERVICE_UNAVAILABLE
-        wait = max(1, int(error.retry_after.total_seconds())) if error.retry_after else A_MOMENT
+        wait = max(1, int(error.retry_after.total_seconds())) if error.retry_after else RETRY_AFTER_SECONDS
     if isinstance(error, errors.Conflict):
         more |= {"verdict": error.verdict, "state": error.status, "document": error.document, "job": error.job}
         if error.reason == "quota_exhausted":
-            status, wait = HTTPStatus.TOO_MANY_REQUESTS, _till_midnight()
+            status, wait = HTTPStatus.TOO_MANY_REQUESTS, _seconds_until_midnight()
     headers = {"Retry-After": str(wait)} if wait else {}
-    if isinstance(error, errors.ChangedMeanwhile):
+    if isinstance(error, errors.PreconditionFailed):
         more |= {"generation": error.generation}
-        headers = {"ETag": tag(error.generation)}
-    return respond(request, status, code, str(error), headers=headers, **more)
+        headers = {"ETag": format_etag(error.generation)}
+    return build_problem_response(request, status, code, str(error), headers=headers, **more)
 
 
-def tag(generation: int) -> str:
+def format_etag(generation: int) -> str:
     """Return what tells one generation of a document from the others."""
     return f'"g{generation}"'
 
 
-def _invalid(request: Request, error: RequestValidationError) -> JSONResponse:
+def _build_validation_response(request: Request, error: RequestValidationError) -> JSONResponse:
     found = [
-        {"pointer": "/" + "/".join(_escaped(str(part)) for part in one["loc"]), "detail": str(one["msg"])}
+        {"pointer": "/" + "/".join(_escape_pointer(str(part)) for part in one["loc"]), "detail": str(one["msg"])}
         for one in error.errors()
     ]
     detail = "; ".join(f"{one['pointer']}: {one['detail']}" for one in found[:3]) or "The request cannot be read."
-    return respond(request, HTTPStatus.UNPROCESSABLE_ENTITY, "invalid_request", detail, errors=found)
+    return build_problem_response(request, HTTPStatus.UNPROCESSABLE_ENTITY, "invalid_request", detail, errors=found)
 
 
-def _unreadable(request: Request, cause: BaseException | None) -> JSONResponse:
+def _build_unreadable_body_response(request: Request, cause: BaseException | None) -> JSONResponse:
     """Say why the parser could not read the body as JSON; the framework says only that it could not."""
     why = "a number in it has too many digits"
     if isinstance(cause, RecursionError):
@@ -227,32 +231,36 @@ def _unreadable(request: Request, cause: BaseException | None) -> JSONResponse:
     elif isinstance(cause, UnicodeError):
         why = "it is not valid UTF-8"
     detail = f"The body of the request cannot be read as JSON: {why}. Nothing was changed."
-    return respond(request, HTTPStatus.UNPROCESSABLE_ENTITY, "bad_request", detail, subcode="unreadable_body")
+    return build_problem_response(
+        request, HTTPStatus.UNPROCESSABLE_ENTITY, "bad_request", detail, subcode="unreadable_body"
+    )
 
 
-def _refused(request: Request, error: HTTPException) -> JSONResponse:
+def _build_http_response(request: Request, error: HTTPException) -> JSONResponse:
     status = HTTPStatus(error.status_code)
-    code = error.code if isinstance(error, Refused) else REFUSALS.get(status, "refused")
-    detail = str(error.detail) if isinstance(error, Refused) else PLAIN.get(status, str(error.detail))
-    return respond(request, status, code, detail, headers=error.headers)
+    code = error.code if isinstance(error, RequestRejected) else CODES_BY_STATUS.get(status, "refused")
+    detail = (
+        str(error.detail) if isinstance(error, RequestRejected) else DETAILS_BY_STATUS.get(status, str(error.detail))
+    )
+    return build_problem_response(request, status, code, detail, headers=error.headers)
 
 
-def _unforeseen(request: Request, error: Exception) -> JSONResponse:
-    log.error("api.failed request=%s route=%s", request.state.request_id, route_of(request), exc_info=error)
+def _build_internal_error_response(request: Request, error: Exception) -> JSONResponse:
+    log.error("api.failed request=%s route=%s", request.state.request_id, describe_route(request), exc_info=error)
     detail = "Something went wrong that was not foreseen; the server's log has it under the id of this request."
-    return respond(request, HTTPStatus.INTERNAL_SERVER_ERROR, "internal_error", detail)
+    return build_problem_response(request, HTTPStatus.INTERNAL_SERVER_ERROR, "internal_error", detail)
 
 
-def route_of(request: Request) -> str:
+def describe_route(request: Request) -> str:
     """Name the route of a request as it is described: the path itself may hold the words of a document."""
     return f"{request.method} {getattr(request.scope.get('route'), 'path', '')}"
 
 
-def _escaped(part: str) -> str:
+def _escape_pointer(part: str) -> str:
     return part.replace("~", "~0").replace("/", "~1")
 
 
-def _till_midnight() -> int:
+def _seconds_until_midnight() -> int:
     now = datetime.now(UTC)
     midnight = (now + timedelta(days=1)).replace(hour=0, minute=0, second=0, microsecond=0)
     return max(1, int((midnight - now).total_seconds()))

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 from fastapi import APIRouter
 
-from holdfast.api.auth import Front
-from holdfast.api.bases import Name
-from holdfast.service.schemas import Trial
+from holdfast.api.auth import Service
+from holdfast.api.bases import BaseName
+from holdfast.service.schemas import ProviderTestResult
 
 router = APIRouter(prefix="/bases/{base}/providers", tags=["bases"])
 
 
 @router.post(":test")
-def test_providers(front: Front, base: Name) -> list[Trial]:
+def test_providers(front: Service, base: BaseName) -> list[ProviderTestResult]:
     """Ask each provider of a base something harmless, and tell what came of it; a paid answer is on its ledger."""
     return front.bases.test_providers(base)

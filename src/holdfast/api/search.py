@@ -17,20 +17,20 @@ from fastapi.responses import StreamingResponse
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 from starlette.types import Receive, Scope, Send
 
-from holdfast.api.auth import Front
-from holdfast.api.bases import ItemId, Name
-from holdfast.api.events import STREAM, UNBUFFERED
-from holdfast.api.problems import told
+from holdfast.api.auth import Service
+from holdfast.api.bases import BaseName, ItemId
+from holdfast.api.events import STREAM_HEADERS, STREAM_RESPONSES
+from holdfast.api.problems import build_error_response
 from holdfast.errors import HoldfastError
 from holdfast.events.stream import MEDIA_TYPE
-from holdfast.service.schemas import Answer, Entity, Hit, Mode, Notice, Portrait
+from holdfast.service.schemas import Answer, Entity, EntityDetails, Hit, Mode, Notice
 
 router = APIRouter(prefix="/bases/{base}", tags=["search"])
 
-PART: TypeAdapter[str | Answer] = TypeAdapter(str | Answer)
+ANSWER_PART: TypeAdapter[str | Answer] = TypeAdapter(str | Answer)
 
 
-class Asked(BaseModel):
+class SearchRequest(BaseModel):
     """A search."""
 
     model_config = ConfigDict(extra="forbid")
@@ -45,7 +45,7 @@ class Asked(BaseModel):
     metadata: dict[str, Any] | None = Field(None, description="only documents with these values", max_length=20)
 
 
-class Found(BaseModel):
+class SearchResponse(BaseModel):
     """What a search found."""
 
     hits: list[Hit]
@@ -53,7 +53,7 @@ class Found(BaseModel):
     notices: list[Notice] = Field(default_factory=list, description="channels that could not be searched, and why")
 
 
-class Question(BaseModel):
+class AskRequest(BaseModel):
     """A question."""
 
     model_config = ConfigDict(extra="forbid")
@@ -63,7 +63,7 @@ class Question(BaseModel):
 
 
 @router.post("/search")
-def search(front: Front, base: Name, asked: Asked) -> Found:
+def search(front: Service, base: BaseName, asked: SearchRequest) -> SearchResponse:
     """Return the best passages, each with its score and rank in every channel.
 
     A channel that fails is left out and named in `notices`; if every channel fails, the answer is an error.
@@ -78,11 +78,11 @@ def search(front: Front, base: Name, asked: Asked) -> Found:
         below=asked.below,
         metadata=asked.metadata,
     )
-    return Found(hits=hits, took_ms=round((time.perf_counter() - began) * 1000, 2), notices=hits.notices)
+    return SearchResponse(hits=hits, took_ms=round((time.perf_counter() - began) * 1000, 2), notices=hits.notices)
 
 
 @router.post("/answers")
-def ask(front: Front, base: Name, asked: Question) -> Answer:
+def ask(front: Service, base: BaseName, asked: AskRequest) -> Answer:
     """Answer a question with citations; without a language model, the best passages, and it says so."""
     return front.asking.ask(base, asked.question, mode=asked.mode)
 
@@ -90,9 +90,9 @@ def ask(front: Front, base: Name, asked: Question) -> Answer:
 @router.post(
     "/answers:stream",
     response_class=StreamingResponse,
-    responses=STREAM,
+    responses=STREAM_RESPONSES,
 )
-def ask_streaming(front: Front, base: Name, asked: Question, request: Request) -> StreamingResponse:
+def ask_streaming(front: Service, base: BaseName, asked: AskRequest, request: Request) -> StreamingResponse:
     """Answer as the words come: events `text`, the whole answer last as `answer`, or `problem` for what went wrong."""
     parts = front.asking.stream(base, asked.question, mode=asked.mode)
     first = next(parts)  # what is refused is refused before anything is sent
@@ -103,7 +103,7 @@ class _AnswerStream(StreamingResponse):
     """Closes the answer when it ends or the client leaves, so that the provider stops and is paid no more."""
 
     def __init__(self, request: Request, first: str | Answer, parts: Generator[str | Answer, None, None]) -> None:
-        super().__init__(_texts(request, chain([first], parts)), media_type=MEDIA_TYPE, headers=UNBUFFERED)
+        super().__init__(_encode_parts(request, chain([first], parts)), media_type=MEDIA_TYPE, headers=STREAM_HEADERS)
         self._parts = parts
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -115,19 +115,19 @@ class _AnswerStream(StreamingResponse):
                 await run_in_threadpool(self._parts.close)
 
 
-def _texts(request: Request, parts: Iterable[str | Answer]) -> Iterator[bytes]:
+def _encode_parts(request: Request, parts: Iterable[str | Answer]) -> Iterator[bytes]:
     try:
         for part in parts:
             name = "text" if isinstance(part, str) else "answer"
-            yield b"event: %b\ndata: %b\n\n" % (name.encode(), PART.dump_json(part))
+            yield b"event: %b\ndata: %b\n\n" % (name.encode(), ANSWER_PART.dump_json(part))
     except HoldfastError as error:
-        yield b"event: problem\ndata: %b\n\n" % bytes(told(request, error).body)
+        yield b"event: problem\ndata: %b\n\n" % bytes(build_error_response(request, error).body)
 
 
 @router.get("/graph/entities")
 def list_entities(
-    front: Front,
-    base: Name,
+    front: Service,
+    base: BaseName,
     text: Annotated[str, Query(max_length=200, description="the words their names begin with")] = "",
     limit: Annotated[int, Query(ge=1, le=1000)] = 50,
 ) -> list[Entity]:
@@ -137,10 +137,10 @@ def list_entities(
 
 @router.get("/graph/entities/{key:path}")
 def get_entity(
-    front: Front,
-    base: Name,
+    front: Service,
+    base: BaseName,
     key: Annotated[str, Path(max_length=500)],
     limit: Annotated[int, Query(ge=1, le=500)] = 50,
-) -> Portrait:
+) -> EntityDetails:
     """Return all that is known of an entity: who speaks of it, its relations, its neighbourhood."""
     return front.asking.entity(base, key, limit=limit)

@@ -13,19 +13,19 @@ from typing import TYPE_CHECKING
 
 import uvicorn
 
-from holdfast.api.app import Served, make_app
-from holdfast.api.connections import ACCEPTED_AT_ONCE, ConnectionLimits, limited
-from holdfast.api.listen import QUEUED, listen
+from holdfast.api.app import ServerState, make_app
+from holdfast.api.connections import ACCEPTED_AT_ONCE, ConnectionLimits, make_limited_protocol
+from holdfast.api.listen import ACCEPT_BACKLOG, listen
 from holdfast.clock import SystemClock
-from holdfast.db import MemoryBell
+from holdfast.db import MemoryNotifier
 from holdfast.engine.loop import Loop
 from holdfast.errors import BadSecretKey, BadSettings
 from holdfast.events.feed import Feed
-from holdfast.service.opening import announce, open_library, server_of, withdraw
+from holdfast.service.opening import announce_server, find_server, open_library, withdraw_server
 from holdfast.sources.address_policy import Reach
-from holdfast.webhooks.http_post import Line
+from holdfast.webhooks.http_post import PostOptions
 from holdfast.webhooks.sender import Sender
-from holdfast.wiring import crew, open_news, open_scheduler
+from holdfast.wiring import make_worker, open_event_notifier, open_scheduler
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -37,8 +37,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("holdfast")
 
-TIDYING = timedelta(minutes=1)
-GRACE = 5  # seconds that requests have to end when the server goes down
+CLEANUP_PERIOD = timedelta(minutes=1)
+SHUTDOWN_SECONDS = 5  # seconds that requests have to end when the server goes down
 
 
 def serve(
@@ -54,41 +54,41 @@ def serve(
     `ready` is called with the address once requests are accepted, `pages` adds to the app, and `make_key` is the
     command that creates the first key of this library.
     """
-    other = server_of(settings)
+    other = find_server(settings)
     if other is not None:
         raise BadSettings(f"A server serves {settings.home} already, at {other}. Use it, or set another HOLDFAST_HOME.")
     with ExitStack() as held:
         library = open_library(settings)
         held.callback(library.store.close)
-        served = Served(
+        served = ServerState(
             library=library,
             settings=settings,
-            feed=Feed(library.log, SystemClock()),
+            feed=Feed(library.event_log, SystemClock()),
             needs_key=_needs_key(settings),
         )
-        if served.needs_key and not library.keys.exist():
+        if served.needs_key and not library.keys.any_created():
             raise BadSettings(
                 f"A server on {settings.host} would be open to everybody who can reach it, because there is no key. "
                 f"Make one first: {make_key}"
             )
         listening = held.enter_context(listen(settings.host, settings.port))
-        _follow(held, served)
+        _start_background_loops(held, served)
         if work:
             scheduler = open_scheduler(settings)
             held.callback(scheduler.stop)
-            scheduler.start(crew(settings))
-        address = _address(listening)
-        held.callback(withdraw, settings)
-        announce(settings, address)
+            scheduler.start(make_worker(settings))
+        address = _format_address(listening)
+        held.callback(withdraw_server, settings)
+        announce_server(settings, address)
         app = make_app(served)
         pages(app)
         _Server(app, served, lambda: ready(address)).run(sockets=[listening])
 
 
-def _follow(held: ExitStack, served: Served) -> None:
+def _start_background_loops(held: ExitStack, served: ServerState) -> None:
     """Follow the log for those who look on, send to webhooks, and tidy up now and then; all in threads of their own."""
     library, settings = served.library, served.settings
-    news = open_news(settings.database)
+    news = open_event_notifier(settings.database)
     held.callback(news.close)
     listener = held.enter_context(closing(news.listen()))
     try:
@@ -96,12 +96,12 @@ def _follow(held: ExitStack, served: Served) -> None:
     except BadSecretKey as error:
         log.error("webhook.secret_key %s", error)  # noqa: TRY400 - the sentence says it; only webhooks are affected
     reach = Reach.parse(settings.webhook_allow)
-    sender = Sender(library.deliveries, Line(reach=reach), wake=listener.poke)
+    sender = Sender(library.deliveries, PostOptions(reach=reach), wake=listener.wake)
     held.callback(sender.close)
-    quiet = held.enter_context(closing(MemoryBell().listen()))
+    quiet = held.enter_context(closing(MemoryNotifier().listen()))
     for loop in (
         Loop("webhooks", sender.step, listener, settings.period),
-        Loop("tidying", lambda: _tidy(library, settings), quiet, TIDYING),
+        Loop("tidying", lambda: _clean_up(library, settings), quiet, CLEANUP_PERIOD),
     ):
         held.callback(loop.start().join)
         held.callback(loop.stop)
@@ -109,30 +109,30 @@ def _follow(held: ExitStack, served: Served) -> None:
     served.feed.start(news)
 
 
-def _tidy(library: Library, settings: Settings) -> None:
+def _clean_up(library: Library, settings: Settings) -> None:
     """Note which keys were used, and remove what nobody asks for any more."""
-    library.keys.note_uses()
-    library.repeats.sweep()
+    library.keys.flush_uses()
+    library.idempotency.sweep()
     library.deliveries.sweep(settings.retention)
 
 
 class _Server(uvicorn.Server):
     """Tells when it is ready, and lets streams know that it goes down."""
 
-    def __init__(self, app: FastAPI, served: Served, ready: Callable[[], None]) -> None:
+    def __init__(self, app: FastAPI, served: ServerState, ready: Callable[[], None]) -> None:
         super().__init__(
             uvicorn.Config(
                 app,
-                http=limited(ConnectionLimits.of_process()),
+                http=make_limited_protocol(ConnectionLimits.for_process()),
                 ws="none",
                 backlog=ACCEPTED_AT_ONCE,
                 log_config=None,
                 access_log=False,
                 server_header=False,
-                timeout_graceful_shutdown=GRACE,
+                timeout_graceful_shutdown=SHUTDOWN_SECONDS,
             )
         )
-        self._served = served
+        self._state = served
         self._ready = ready
 
     @contextmanager
@@ -149,22 +149,22 @@ class _Server(uvicorn.Server):
         """Begin to serve."""
         await super().startup(sockets)
         for listening in sockets or ():
-            listening.listen(QUEUED)  # uvicorn has set it to the number that is accepted at once
+            listening.listen(ACCEPT_BACKLOG)  # uvicorn has set it to the number that is accepted at once
         if self.started:
             self._ready()
 
     def handle_exit(self, sig: int, frame: object) -> None:
         """Take no more requests, and end the streams."""
-        self._served.draining.set()
-        threading.Thread(target=self._served.feed.close, daemon=True).start()  # a signal handler must not wait
+        self._state.draining.set()
+        threading.Thread(target=self._state.feed.close, daemon=True).start()  # a signal handler must not wait
         super().handle_exit(sig, frame)  # type: ignore[arg-type]
 
 
 def _needs_key(settings: Settings) -> bool:
-    return settings.keys == "on" or bool(settings.hosts) or not _here(settings.host)
+    return settings.keys == "on" or bool(settings.hosts) or not _is_loopback(settings.host)
 
 
-def _here(host: str) -> bool:
+def _is_loopback(host: str) -> bool:
     """Tell whether only this machine can reach an address."""
     if host == "localhost":
         return True
@@ -173,6 +173,6 @@ def _here(host: str) -> bool:
     return False
 
 
-def _address(listening: socket.socket) -> str:
+def _format_address(listening: socket.socket) -> str:
     host, port = listening.getsockname()[:2]
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"

@@ -11,13 +11,13 @@ from typing import Annotated
 from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from holdfast.api.auth import forgotten, known, locked, served, unknown_key
-from holdfast.api.middleware import COOKIE
+from holdfast.api.auth import clear_cookie_header, find_valid_key, get_server_state, key_required, unknown_key
+from holdfast.api.middleware import KEY_COOKIE
 
 router = APIRouter(prefix="/session", tags=["session"])
 
 
-class SignIn(BaseModel):
+class SignInRequest(BaseModel):
     """A key to be kept."""
 
     model_config = ConfigDict(extra="forbid")
@@ -37,26 +37,26 @@ class Session(BaseModel):
 @router.get("")
 def read_session(request: Request, response: Response) -> Session:
     """Tell whether a key is needed, and what the one that is shown allows; answered without a key, too."""
-    key = known(request)
-    needed = locked(request)
+    key = find_valid_key(request)
+    needed = key_required(request)
     if key is not None:
         return Session(needs_key=needed, signed_in=True, scope=str(key.scope), name=key.name)
-    if needed and COOKIE in request.cookies:
-        response.headers["Set-Cookie"] = forgotten(request)
+    if needed and KEY_COOKIE in request.cookies:
+        response.headers["Set-Cookie"] = clear_cookie_header(request)
     return Session(needs_key=needed, signed_in=False, scope=None if needed else "admin", name="")
 
 
 @router.post("", status_code=HTTPStatus.NO_CONTENT)
-def sign_in(request: Request, response: Response, wanted: SignIn) -> None:
+def sign_in(request: Request, response: Response, wanted: SignInRequest) -> None:
     """Keep a key in a cookie of the browser, until it is closed; a wrong key is refused."""
-    if served(request).library.keys.verify(wanted.key) is None:
+    if get_server_state(request).library.keys.verify(wanted.key) is None:
         raise unknown_key()
     response.set_cookie(
-        COOKIE, wanted.key, path="/", httponly=True, samesite="strict", secure=request.url.scheme == "https"
+        KEY_COOKIE, wanted.key, path="/", httponly=True, samesite="strict", secure=request.url.scheme == "https"
     )
 
 
 @router.delete("", status_code=HTTPStatus.NO_CONTENT)
 def sign_out(request: Request, response: Response) -> None:
     """Let the browser forget the key; the key itself stays valid."""
-    response.headers["Set-Cookie"] = forgotten(request)
+    response.headers["Set-Cookie"] = clear_cookie_header(request)

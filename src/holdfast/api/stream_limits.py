@@ -8,51 +8,51 @@ from contextlib import contextmanager
 from http import HTTPStatus
 from typing import TYPE_CHECKING
 
-from holdfast.api.problems import Refused
+from holdfast.api.problems import RequestRejected
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-SHARE = 2  # at most 1/SHARE of the connections are streams, and 1/SHARE of the streams belong to one key
+SHARE_DIVISOR = 2  # at most 1/SHARE of the connections are streams, and 1/SHARE of the streams belong to one key
 RETRY_SECONDS = 10
 
 
-class Streams:
+class StreamLimits:
     """Counts open streams by key; `None` stands for callers without a key."""
 
     def __init__(self, *, connections: int, most: int, per_key: int) -> None:
-        self.most = min(most, max(1, connections // SHARE))
-        self.per_key = min(per_key, max(1, self.most // SHARE))
+        self.max_streams = min(most, max(1, connections // SHARE_DIVISOR))
+        self.max_per_key = min(per_key, max(1, self.max_streams // SHARE_DIVISOR))
         self._mutex = threading.Lock()
-        self._open: Counter[int | None] = Counter()
+        self._open_streams: Counter[int | None] = Counter()
 
     @contextmanager
-    def one(self, key: int | None) -> Iterator[None]:
+    def reserve(self, key: int | None) -> Iterator[None]:
         """Count one stream until the end of the block, or refuse it."""
         with self._mutex:
-            if self._open[key] >= self.per_key:
-                raise _refused(
-                    f"This key has {self.per_key} event streams open, which is the limit for one key. Close one of "
+            if self._open_streams[key] >= self.max_per_key:
+                raise _too_many_streams(
+                    f"This key has {self.max_per_key} event streams open, which is the limit for one key. Close one of "
                     "them, or raise HOLDFAST_STREAMS_PER_KEY and the limit of open files (ulimit -n) of the server."
                 )
-            if self._open.total() >= self.most:
-                raise _refused(
-                    f"The server has {self.most} event streams open, which is its limit. Try again later, or raise "
-                    "HOLDFAST_STREAMS and the limit of open files (ulimit -n) of the server."
+            if self._open_streams.total() >= self.max_streams:
+                raise _too_many_streams(
+                    f"The server has {self.max_streams} event streams open, which is its limit. Try again later, or "
+                    "raise HOLDFAST_STREAMS and the limit of open files (ulimit -n) of the server."
                 )
-            self._open[key] += 1
+            self._open_streams[key] += 1
         try:
             yield
         finally:
             with self._mutex:
-                self._open[key] -= 1
-                if not self._open[key]:
-                    del self._open[key]
+                self._open_streams[key] -= 1
+                if not self._open_streams[key]:
+                    del self._open_streams[key]
 
 
-def _refused(detail: str) -> Refused:
+def _too_many_streams(detail: str) -> RequestRejected:
     # The connection is closed, so that a refused stream frees its file descriptor at once.
-    return Refused(
+    return RequestRejected(
         HTTPStatus.TOO_MANY_REQUESTS,
         detail,
         code="too_many_streams",

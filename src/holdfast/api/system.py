@@ -9,10 +9,10 @@ from fastapi import APIRouter, Query, Request
 from pydantic import BaseModel
 
 from holdfast import __version__
-from holdfast.api.auth import Front, served
+from holdfast.api.auth import Service, get_server_state
 from holdfast.auth import Scope
-from holdfast.service.schemas import Erasure, Finding
-from holdfast.url_secrets import masked
+from holdfast.service.schemas import ErasureStatus, Finding
+from holdfast.url_secrets import mask_secrets
 
 router = APIRouter(tags=["system"])
 health = APIRouter(tags=["system"])
@@ -42,17 +42,17 @@ class Health(BaseModel):
 
 
 @router.get("/about")
-def read_about(front: Front, request: Request) -> About:
+def read_about(front: Service, request: Request) -> About:
     """Tell the version, what the key may do, and for administrators the settings; secrets are never told."""
     caller = front.authorization.caller
     admin = caller.may(Scope.ADMIN) and caller.bases is None
-    settings = served(request).settings
+    settings = get_server_state(request).settings
     return About(
         version=__version__,
         scope=str(caller.scope),
         bases_limited=caller.bases is not None,
         settings=[
-            Setting(name=one.name, value=_plain(getattr(settings, one.name)), meaning=one.metadata["meaning"])
+            Setting(name=one.name, value=_setting_value(getattr(settings, one.name)), meaning=one.metadata["meaning"])
             for one in fields(settings)
             if admin and one.repr
         ],
@@ -61,7 +61,7 @@ def read_about(front: Front, request: Request) -> About:
 
 @router.post("/doctor")
 def run_doctor(
-    front: Front,
+    front: Service,
     fix: Annotated[bool, Query(description="repair what can be")] = False,
     deep: Annotated[bool, Query(description="also read every file")] = False,
 ) -> list[Finding]:
@@ -70,13 +70,13 @@ def run_doctor(
 
 
 @router.get("/erasure")
-def read_erasure(front: Front) -> Erasure:
+def read_erasure(front: Service) -> ErasureStatus:
     """Tell how much of the deleted data is removed from the disk."""
     return front.accounts.erasure()
 
 
 @router.post("/erasure")
-def erase(front: Front) -> Erasure:
+def erase(front: Service) -> ErasureStatus:
     """Remove deleted data from the disk now, in both stages."""
     return front.accounts.erase()
 
@@ -90,12 +90,12 @@ def is_alive() -> Health:
 @health.get("/readyz", include_in_schema=False)
 def is_ready(request: Request) -> Health:
     """Tell that the database answers."""
-    served(request).library.bases.list()
+    get_server_state(request).library.bases.list()
     return Health(status="ok")
 
 
-def _plain(value: Any) -> Any:
+def _setting_value(value: Any) -> Any:
     """Return a setting as JSON has it, without the secrets in addresses."""
     if isinstance(value, str):
-        return masked(value)
+        return mask_secrets(value)
     return value if isinstance(value, int | float | None) else str(value)

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
 from starlette.datastructures import UploadFile
 
-from holdfast.api.problems import Refused
-from holdfast.disk import TEMPORARY, reporting_full_disk
+from holdfast.api.problems import RequestRejected
+from holdfast.disk import IN_TEMPORARY_FOLDER, reporting_full_disk
 from holdfast.errors import BadRequest
 from holdfast.service.documents import File
 
@@ -23,27 +23,29 @@ if TYPE_CHECKING:
 
     from fastapi import Request
 
-IN_MEMORY = 1 << 20  # bytes; the rest of a body is on the disk
-MOST_FILES = 1000
-FORM = "multipart/form-data"
+MAX_BYTES_IN_MEMORY = 1 << 20  # bytes; the rest of a body is on the disk
+MAX_FILES = 1000
+MULTIPART_TYPE = "multipart/form-data"
 
 
 @asynccontextmanager
-async def uploaded(request: Request, *, name: str | None, parent: int | None) -> AsyncIterator[list[File]]:
+async def receive_files(request: Request, *, name: str | None, parent: int | None) -> AsyncIterator[list[File]]:
     """Receive files: those of a form, or the body under a name that is told beside it."""
-    with reporting_full_disk(TEMPORARY):
-        async with _uploaded(request, name=name, parent=parent) as files:
+    with reporting_full_disk(IN_TEMPORARY_FOLDER):
+        async with _receive_files(request, name=name, parent=parent) as files:
             yield files
 
 
 @asynccontextmanager
-async def _uploaded(request: Request, *, name: str | None, parent: int | None) -> AsyncIterator[list[File]]:
-    if request.headers.get("content-type", "").partition(";")[0].strip().lower() == FORM:
-        async with request.form(max_files=MOST_FILES, max_fields=MOST_FILES) as form:
-            metadata = _metadata(form.get("metadata"))
+async def _receive_files(request: Request, *, name: str | None, parent: int | None) -> AsyncIterator[list[File]]:
+    if request.headers.get("content-type", "").partition(";")[0].strip().lower() == MULTIPART_TYPE:
+        async with request.form(max_files=MAX_FILES, max_fields=MAX_FILES) as form:
+            metadata = _parse_metadata(form.get("metadata"))
             given = [part for _, part in form.multi_items() if isinstance(part, UploadFile)]
             if not given:
-                raise Refused(HTTPStatus.BAD_REQUEST, "The form holds no file; send each as a part with a filename.")
+                raise RequestRejected(
+                    HTTPStatus.BAD_REQUEST, "The form holds no file; send each as a part with a filename."
+                )
             yield [
                 File(
                     name=part.filename or "unnamed",
@@ -55,18 +57,18 @@ async def _uploaded(request: Request, *, name: str | None, parent: int | None) -
             ]
         return
     if not name:
-        raise Refused(
+        raise RequestRejected(
             HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
             "Send a form with files (multipart/form-data), or the bytes themselves with ?name=.",
         )
-    with SpooledTemporaryFile(max_size=IN_MEMORY) as body:
+    with SpooledTemporaryFile(max_size=MAX_BYTES_IN_MEMORY) as body:
         async for block in request.stream():
             body.write(block)
         body.seek(0)
         yield [File(name=name, content=cast("BinaryIO", body), parent=parent)]
 
 
-def _metadata(given: Any) -> dict[str, Any]:
+def _parse_metadata(given: Any) -> dict[str, Any]:
     """Read the field `metadata` of a form: a JSON object that all its files get."""
     if given is None:
         return {}

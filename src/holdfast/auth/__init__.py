@@ -1,18 +1,18 @@
 """Keys, what their holders may do, and idempotent requests."""
 
-from holdfast.auth.idempotency import Answer, Fresh, InFlight, Mismatch, Repeats, Replay
-from holdfast.auth.keys import Key
-from holdfast.auth.principal import EVERYBODY_HERE, Caller, Scope
+from holdfast.auth.idempotency import FirstRequest, IdempotencyStore, InFlight, Mismatch, Replay, StoredResponse
+from holdfast.auth.keys import StoredKey
+from holdfast.auth.principal import KEYLESS_CALLER, Caller, Scope
 
 __all__ = [
-    "EVERYBODY_HERE",
-    "Answer",
+    "KEYLESS_CALLER",
     "Caller",
-    "Fresh",
+    "FirstRequest",
+    "IdempotencyStore",
     "InFlight",
-    "Key",
     "Mismatch",
-    "Repeats",
     "Replay",
     "Scope",
+    "StoredKey",
+    "StoredResponse",
 ]

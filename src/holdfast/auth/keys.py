@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from holdfast.auth import statements as sql
 from holdfast.auth.principal import Caller, Scope
 from holdfast.clock import Moment, micros
-from holdfast.engine.store import plain
+from holdfast.engine.store import make_storable
 from holdfast.errors import BadRequest, UnknownKey
 
 if TYPE_CHECKING:
@@ -30,14 +30,14 @@ if TYPE_CHECKING:
 
 PREFIX = "hf_"
 SECRET_BYTES = 32
-SHOWN = 8  # characters of the secret that people may see
-FORM = re.compile(rb"hf_([A-Za-z0-9_-]{8})[A-Za-z0-9_-]{35}")  # 32 bytes are 43 characters
-USES_SPACING = timedelta(minutes=1)
-LONGEST_NAME = 200
+SHOWN_CHARACTERS = 8  # characters of the secret that people may see
+SECRET_PATTERN = re.compile(rb"hf_([A-Za-z0-9_-]{8})[A-Za-z0-9_-]{35}")  # 32 bytes are 43 characters
+USE_INTERVAL = timedelta(minutes=1)
+MAX_NAME_LENGTH = 200
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Key:
+class StoredKey:
     """What is known of a key; its secret is not."""
 
     id: int
@@ -56,23 +56,23 @@ class Key:
         return Caller(key_id=self.id, name=self.name, scope=self.scope, bases=self.bases)
 
 
-class Keys:
+class KeyRepository:
     """The keys of one database."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
         self._mutex = threading.Lock()
-        self._used: dict[int, Moment] = {}  # what is not written yet
+        self._pending_uses: dict[int, Moment] = {}  # what is not written yet
 
     def create(
         self, name: str, scope: Scope, bases: Collection[int] | None = None, expires_at: Moment | None = None
-    ) -> tuple[Key, str]:
+    ) -> tuple[StoredKey, str]:
         """Make a key; its secret is returned here and never again."""
-        if not name.strip() or len(name) > LONGEST_NAME:
+        if not name.strip() or len(name) > MAX_NAME_LENGTH:
             raise BadRequest(
-                f"A key has a name of 1 to {LONGEST_NAME} characters, so that people know whose it is.",
+                f"A key has a name of 1 to {MAX_NAME_LENGTH} characters, so that people know whose it is.",
                 "key_name",
-                longest=LONGEST_NAME,
+                longest=MAX_NAME_LENGTH,
             )
         if bases is not None and not bases:
             raise BadRequest(
@@ -84,8 +84,8 @@ class Keys:
         rows = self._database.write(
             lambda tx: tx.run(
                 sql.CREATE_KEY,
-                name=plain(name),
-                prefix=shown[:SHOWN],
+                name=make_storable(name),
+                prefix=shown[:SHOWN_CHARACTERS],
                 digest=_digest(secret.encode()),
                 scope=str(Scope(scope)),
                 bases=None if bases is None else json.dumps(sorted(set(bases))),
@@ -93,73 +93,73 @@ class Keys:
             ),
             durable=True,
         )
-        return _key_of(rows[0]), secret
+        return _row_to_key(rows[0]), secret
 
-    def verify(self, secret: str | bytes) -> Key | None:
+    def verify(self, secret: str | bytes) -> StoredKey | None:
         """Return the key of this secret; `None` if there is none, or it is revoked or has expired. Never raises for it.
 
         One read, and nothing is written.
         """
         given = secret.encode("utf-8", "replace") if isinstance(secret, str) else secret
-        form = FORM.fullmatch(given)
+        form = SECRET_PATTERN.fullmatch(given)
         if form is None:
             return None
         digest = _digest(given).encode()
         with self._database.reading() as tx:
             rows = tx.run(sql.FIND_KEYS, prefix=form[1].decode())
-        found: Key | None = None
+        found: StoredKey | None = None
         for now, *row in rows:
             if hmac.compare_digest(digest, str(row[3]).encode()):
-                found = _key_of(row)
-                self._note(found, now)
+                found = _row_to_key(row)
+                self._record_use(found, now)
         return found
 
-    def revoke(self, id_: int) -> Key:
+    def revoke(self, id_: int) -> StoredKey:
         """Let a key open nothing from now on; a second time changes nothing."""
         self._database.write(lambda tx: tx.run(sql.REVOKE_KEY, id=id_), durable=True)
-        return self.key(id_)
+        return self.get(id_)
 
-    def key(self, id_: int) -> Key:
+    def get(self, id_: int) -> StoredKey:
         """Read a key, or raise `UnknownKey`."""
         with self._database.reading() as tx:
             rows = tx.run(sql.READ_KEY, id=id_)
         if not rows:
             raise UnknownKey(id_)
-        return _key_of(rows[0])
+        return _row_to_key(rows[0])
 
-    def all(self) -> list[Key]:
+    def list_all(self) -> list[StoredKey]:
         """Read all keys, oldest first; those that are revoked or have expired, too."""
         with self._database.reading() as tx:
-            return [_key_of(row) for row in tx.run(sql.LIST_KEYS)]
+            return [_row_to_key(row) for row in tx.run(sql.LIST_KEYS)]
 
-    def exist(self) -> bool:
+    def any_created(self) -> bool:
         """Tell whether there was ever a key: then everybody needs one, also when the last was revoked."""
         with self._database.reading() as tx:
-            return bool(tx.run(sql.ANY_KEY))
+            return bool(tx.run(sql.SELECT_ANY_KEY))
 
-    def note_uses(self) -> int:
+    def flush_uses(self) -> int:
         """Write which keys were used since the last time, each at most once a minute; return how many there were."""
         with self._mutex:
-            used, self._used = self._used, {}
+            used, self._pending_uses = self._pending_uses, {}
         if used:
             rows = [[id_, at] for id_, at in sorted(used.items())]
-            spacing = micros(USES_SPACING)
-            self._database.write(lambda tx: tx.run(sql.NOTE_USES, rows, spacing=spacing), durable=False)
+            spacing = micros(USE_INTERVAL)
+            self._database.write(lambda tx: tx.run(sql.UPDATE_USES, rows, spacing=spacing), durable=False)
         return len(used)
 
-    def _note(self, key: Key, now: Moment) -> None:
-        if key.used_at is None or key.used_at <= now - micros(USES_SPACING):
+    def _record_use(self, key: StoredKey, now: Moment) -> None:
+        if key.used_at is None or key.used_at <= now - micros(USE_INTERVAL):
             with self._mutex:
-                self._used[key.id] = now
+                self._pending_uses[key.id] = now
 
 
 def _digest(secret: bytes) -> str:
     return hashlib.sha256(secret).hexdigest()
 
 
-def _key_of(row: Sequence[Any]) -> Key:
+def _row_to_key(row: Sequence[Any]) -> StoredKey:
     id_, name, prefix, _digest, scope, bases, created_at, expires_at, revoked_at, used_at = row
-    return Key(
+    return StoredKey(
         id=id_,
         name=name,
         prefix=prefix,

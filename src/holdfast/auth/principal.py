@@ -42,7 +42,7 @@ class Caller:
         """Tell whether a base exists for this caller; `None` is what belongs to no base, such as the whole queue."""
         return self.bases is None or base in self.bases
 
-    def covers(self, bases: Collection[int] | None) -> bool:
+    def may_grant(self, bases: Collection[int] | None) -> bool:
         """Tell whether somebody limited to these bases could do no more than this caller: who may make such a key."""
         if self.bases is None:
             return True
@@ -50,4 +50,4 @@ class Caller:
 
 
 # Whoever asks from this machine while there are no keys.
-EVERYBODY_HERE = Caller(key_id=None, name="", scope=Scope.ADMIN, bases=None)
+KEYLESS_CALLER = Caller(key_id=None, name="", scope=Scope.ADMIN, bases=None)

@@ -5,12 +5,12 @@ from __future__ import annotations
 from sqlalchemy import BigInteger, CheckConstraint, Column, Index, Integer, LargeBinary, Table, Text, UniqueConstraint
 
 from holdfast.auth.principal import Scope
-from holdfast.db import Id, metadata, one_of
+from holdfast.db import IdType, make_in_condition, metadata
 
 keys = Table(
     "access_keys",
     metadata,
-    Column("id", Id, primary_key=True),
+    Column("id", IdType, primary_key=True),
     Column("name", Text, nullable=False),
     Column("prefix", Text, nullable=False),  # what people may see of the secret
     Column("digest", Text, nullable=False),  # SHA-256 of the secret, which is kept nowhere
@@ -21,15 +21,15 @@ keys = Table(
     Column("revoked_at", BigInteger),
     Column("used_at", BigInteger),  # to the minute
     UniqueConstraint("digest"),
-    CheckConstraint(one_of("scope", Scope), name="scope"),
+    CheckConstraint(make_in_condition("scope", Scope), name="scope"),
     Index("access_keys_prefix", "prefix"),
     sqlite_autoincrement=True,
 )
 
-repeats = Table(
+idempotent_requests = Table(
     "access_repeats",
     metadata,
-    Column("id", Id, primary_key=True),
+    Column("id", IdType, primary_key=True),
     Column("caller", BigInteger, nullable=False),  # id of a key; 0: nobody needs one
     Column("key", Text, nullable=False),
     Column("fingerprint", Text, nullable=False),  # of the request

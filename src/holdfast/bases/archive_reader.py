@@ -18,26 +18,26 @@ from dataclasses import dataclass
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from holdfast.bases.archive_writer import BLOBS, FORMAT, ITEMS, MANIFEST, MEMOS, MOST_SHRINKING
-from holdfast.catalog import CONTAINERS, BaseSettings, Kind
+from holdfast.bases.archive_writer import BLOBS, FORMAT, ITEMS, MANIFEST, MAX_COMPRESSION_RATIO, MEMOS
+from holdfast.catalog import CONTAINERS, BaseSettings, ItemKind
 from holdfast.documents import LONGEST_NAME
 from holdfast.engine import Fault
-from holdfast.engine.store import plain
+from holdfast.engine.store import make_storable
 from holdfast.errors import BadArchive, BadSettings
-from holdfast.wellformed import DEEPEST_SHOWN, json_flaw
+from holdfast.wellformed import MAX_STORED_DEPTH, find_json_flaw
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from typing import IO, BinaryIO, NoReturn, Self
 
-NAMES = frozenset({MANIFEST, ITEMS, MEMOS})
+REQUIRED_ENTRIES = frozenset({MANIFEST, ITEMS, MEMOS})
 BLOB = re.compile(rf"{BLOBS}[0-9a-f]{{64}}")
 HEX = re.compile(r"[0-9a-f]{64}")
 CHUNK = re.compile(r"[0-9a-f]{32}")
 ENCRYPTED = 0x1
 ENTRY_LENGTH = 200  # bytes in the directory of a ZIP file; ours have 144 at most
 LARGEST_NUMBER = 2**53
-DAMAGE = (zipfile.BadZipFile, zlib.error, struct.error, EOFError, NotImplementedError, ValueError)
+DAMAGED_FILE_ERRORS = (zipfile.BadZipFile, zlib.error, struct.error, EOFError, NotImplementedError, ValueError)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +48,7 @@ class ArchiveLimits:
     bytes: int = 256 << 30  # of all documents, each counted as often as it occurs
     line: int = 64 << 20
     manifest: int = 1 << 20
-    shrinking: int = MOST_SHRINKING
+    compression_ratio: int = MAX_COMPRESSION_RATIO
 
 
 class Manifest(NamedTuple):
@@ -61,12 +61,12 @@ class Manifest(NamedTuple):
     memos: int
 
 
-class Read(NamedTuple):
+class ArchivedItem(NamedTuple):
     """An item as an archive tells of it."""
 
     id: int
     parent: int  # 0: none
-    kind: Kind
+    kind: ItemKind
     name: str
     metadata: Mapping[str, Any]
     source: str | None
@@ -77,7 +77,7 @@ class Read(NamedTuple):
     problem: Fault | None
 
 
-class Paid(NamedTuple):
+class ArchivedAnswer(NamedTuple):
     """A paid answer as an archive tells of it, and the chunks of an item that use it."""
 
     item: int
@@ -89,15 +89,15 @@ class Paid(NamedTuple):
     tokens_out: int
 
 
-class Unpacker:
+class ArchiveReader:
     """Reads one archive."""
 
     def __init__(self, file: BinaryIO, limits: ArchiveLimits) -> None:
         self._limits = limits
         self._size = file.seek(0, 2)
         file.seek(0)
-        with _sound("The file"):
-            self._zip = zipfile.ZipFile(_Doubted(file, self._size, limits.entries * ENTRY_LENGTH))
+        with _reporting_damage("The file"):
+            self._zip = zipfile.ZipFile(_BoundedFile(file, self._size, limits.entries * ENTRY_LENGTH))
         self._entries = self._checked()
 
     def __enter__(self) -> Self:
@@ -111,20 +111,20 @@ class Unpacker:
         found: dict[str, zipfile.ZipInfo] = {}
         for entry in self._zip.infolist():
             name = entry.orig_filename
-            if name not in NAMES and not BLOB.fullmatch(name):
+            if name not in REQUIRED_ENTRIES and not BLOB.fullmatch(name):
                 _refuse(f"It has an entry {name[:100]!r}, which no archive of ours has.")
             if name in found:
                 _refuse(f"It has the entry {name!r} twice.")
             if entry.flag_bits & ENCRYPTED or entry.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
                 _refuse(f"The entry {name!r} is encrypted, or packed in a way that we do not use.")
-            if entry.file_size > entry.compress_size * self._limits.shrinking:
-                _refuse(f"The entry {name!r} would become more than {self._limits.shrinking} times as large.")
+            if entry.file_size > entry.compress_size * self._limits.compression_ratio:
+                _refuse(f"The entry {name!r} would become more than {self._limits.compression_ratio} times as large.")
             found[name] = entry
         if len(found) > self._limits.entries:
             _refuse(f"It has {len(found)} entries, and {self._limits.entries} is the most.")
         if sum(entry.compress_size for entry in found.values()) > self._size:
             _refuse("Its entries lie over each other.")
-        if missing := sorted(NAMES - found.keys()):
+        if missing := sorted(REQUIRED_ENTRIES - found.keys()):
             _refuse(f"It has no entry {missing[0]!r}.")
         return found
 
@@ -134,7 +134,7 @@ class Unpacker:
         """Read what the archive says of itself; what only a newer version can read is refused."""
         if self._entries[MANIFEST].file_size > self._limits.manifest:
             _refuse(f"{MANIFEST!r} is too large.")
-        with _sound(MANIFEST):
+        with _reporting_damage(MANIFEST):
             told = _object(_parsed(self._zip.read(MANIFEST), MANIFEST), MANIFEST)
         number = _number(told, "format", MANIFEST, least=1)
         if number > FORMAT:
@@ -152,7 +152,7 @@ class Unpacker:
 
     # ------------------------------------------------------------ lines
 
-    def items(self) -> Iterator[Read]:
+    def items(self) -> Iterator[ArchivedItem]:
         """Read the tree, an item at a time: numbers rise, and a container comes before what stands in it."""
         last, containers, total = 0, set[int](), 0
         for where, told in self._lines(ITEMS):
@@ -169,9 +169,9 @@ class Unpacker:
             last = item.id
             yield item
 
-    def _item(self, told: dict[str, Any], where: str) -> Read:
+    def _item(self, told: dict[str, Any], where: str) -> ArchivedItem:
         name, kind = _text(told, "name", where) or "", _text(told, "kind", where)
-        if kind not in set(Kind):
+        if kind not in set(ItemKind):
             _refuse(f"{where}: {str(kind)[:100]!r} is no kind of item.")
         if not name.strip() or len(name) > LONGEST_NAME:
             _refuse(f"{where}: an item needs a name of 1 to {LONGEST_NAME} characters.")
@@ -182,10 +182,10 @@ class Unpacker:
         entry = self._entries.get(f"{BLOBS}{digest}")
         if digest and (entry is None or entry.file_size != size):
             _refuse(f"{where}: its bytes are not in the archive, or not {size} of them.")
-        return Read(
+        return ArchivedItem(
             id=_number(told, "id", where, least=1),
             parent=_number(told, "parent", where) if "parent" in told else 0,
-            kind=Kind(str(kind)),
+            kind=ItemKind(str(kind)),
             name=name,
             metadata=_metadata(told, where),
             source=_text(told, "source", where),
@@ -196,16 +196,16 @@ class Unpacker:
             problem=_problem(told, where),
         )
 
-    def memos(self) -> Iterator[Paid]:
+    def read_paid_answers(self) -> Iterator[ArchivedAnswer]:
         """Read paid answers, each with its uses by one item."""
         for where, told in self._lines(MEMOS):
             item = _number(told, "item", where, least=1)
             for one in _list(told, "memos", where):
-                yield _memo(item, _object(one, where), where)
+                yield _parse_paid_answer(item, _object(one, where), where)
 
     def _lines(self, name: str) -> Iterator[tuple[str, dict[str, Any]]]:
         """Read an entry line by line; none is longer than the limit."""
-        with _sound(name), self._zip.open(self._entries[name]) as file:
+        with _reporting_damage(name), self._zip.open(self._entries[name]) as file:
             number = 0
             while line := file.readline(self._limits.line + 1):
                 number += 1
@@ -219,16 +219,16 @@ class Unpacker:
     # ------------------------------------------------------------ bytes
 
     @contextmanager
-    def blob(self, digest: str) -> Iterator[Checked]:
+    def blob(self, digest: str) -> Iterator[VerifiedBytes]:
         """Open the bytes of a document; whoever reads to their end knows that they are what they should be."""
         name = f"{BLOBS}{digest}"
-        with _sound(name):
+        with _reporting_damage(name):
             file = self._zip.open(self._entries[name])
         with file:
-            yield Checked(file, digest)
+            yield VerifiedBytes(file, digest)
 
 
-class Checked:
+class VerifiedBytes:
     """Bytes that are hashed while they are read, and refused at their end if they are others."""
 
     def __init__(self, file: IO[bytes], digest: str) -> None:
@@ -238,7 +238,7 @@ class Checked:
 
     def read(self, size: int, /) -> bytes:
         """Read on, at most so many."""
-        with _sound(f"{BLOBS}{self._wanted}"):
+        with _reporting_damage(f"{BLOBS}{self._wanted}"):
             block = self._file.read(size)
         self._digest.update(block)
         if not block and self._digest.hexdigest() != self._wanted:
@@ -246,7 +246,7 @@ class Checked:
         return block
 
 
-class _Doubted:
+class _BoundedFile:
     """A file of which nobody reads much at once, whatever the file says of its own length."""
 
     def __init__(self, file: BinaryIO, size: int, most: int) -> None:
@@ -267,20 +267,20 @@ class _Doubted:
 # -------------------------------------------------------------------- values
 
 
-def _memo(item: int, told: dict[str, Any], where: str) -> Paid:
+def _parse_paid_answer(item: int, told: dict[str, Any], where: str) -> ArchivedAnswer:
     key = _text(told, "key", where) or ""
     chunks = _list(told, "chunks", where)
     if not HEX.fullmatch(key) or not chunks or not all(isinstance(one, str) and CHUNK.fullmatch(one) for one in chunks):
         _refuse(f"{where}: a paid answer has no key, or names no chunk.")
     if "value" not in told:
-        return Paid(item, chunks, key, None, joint=False, tokens_in=0, tokens_out=0)
+        return ArchivedAnswer(item, chunks, key, None, joint=False, tokens_in=0, tokens_out=0)
     try:
         value = b64decode(_text(told, "value", where) or "", validate=True)
     except (binascii.Error, ValueError):
         _refuse(f"{where}: a paid answer is not written as base64.")
     if not isinstance(told.get("joint"), bool):
         _refuse(f"{where}: 'joint' is true or false.")
-    return Paid(
+    return ArchivedAnswer(
         item,
         chunks,
         key,
@@ -293,7 +293,7 @@ def _memo(item: int, told: dict[str, Any], where: str) -> Paid:
 
 def _settings(told: dict[str, Any]) -> BaseSettings:
     """Read settings, whose kinds of values are those of the usual ones; what only a newer version knows is left out."""
-    usual = json.loads(BaseSettings().written())
+    usual = json.loads(BaseSettings().to_json())
     known = {name: value for name, value in told.items() if name in usual}
     for name, value in known.items():
         like = usual[name]
@@ -302,19 +302,19 @@ def _settings(told: dict[str, Any]) -> BaseSettings:
             _refuse(f"{MANIFEST}: the setting {name!r} is not {json.dumps(value)[:100]}.")
     lists = [one for name in ("indexes", "languages") for one in known.get(name, [])]
     texts = [*lists, *(value for value in known.values() if isinstance(value, str))]
-    if not all(isinstance(one, str) and plain(one) == one for one in texts):
+    if not all(isinstance(one, str) and make_storable(one) == one for one in texts):
         _refuse(f"{MANIFEST}: a setting is no text that can be kept.")
     try:
-        return BaseSettings.read(json.dumps(usual | known))
+        return BaseSettings.from_json(json.dumps(usual | known))
     except (BadSettings, ValueError) as error:
         raise BadArchive(f"The settings of the archive cannot be used. {error} Nothing was restored.") from error
 
 
 def _metadata(told: dict[str, Any], where: str) -> Mapping[str, Any]:
     metadata = _object(told.get("metadata", {}), where)
-    flaw = json_flaw(metadata, deepest=DEEPEST_SHOWN)
+    flaw = find_json_flaw(metadata, deepest=MAX_STORED_DEPTH)
     if flaw is not None:
-        _refuse(f"{where}: its metadata cannot be stored and shown ({flaw.why}).")
+        _refuse(f"{where}: its metadata cannot be stored and shown ({flaw.kind}).")
     return metadata
 
 
@@ -351,7 +351,7 @@ def _list(told: dict[str, Any], name: str, where: str) -> list[Any]:
 def _text(told: dict[str, Any], name: str, where: str) -> str | None:
     """Return a text that both databases keep as it is; None if there is none."""
     value = told.get(name)
-    if value is not None and (not isinstance(value, str) or plain(value) != value):
+    if value is not None and (not isinstance(value, str) or make_storable(value) != value):
         _refuse(f"{where}: {name!r} is no text that can be kept.")
     return value
 
@@ -364,11 +364,11 @@ def _number(told: dict[str, Any], name: str, where: str, *, least: int = 0) -> i
 
 
 @contextmanager
-def _sound(where: str) -> Iterator[None]:
+def _reporting_damage(where: str) -> Iterator[None]:
     """Say of a damaged file where it is damaged."""
     try:
         yield
-    except DAMAGE as error:
+    except DAMAGED_FILE_ERRORS as error:
         raise BadArchive(
             f"This is no archive, or it is cut off or damaged: {where} cannot be read ({error}). Nothing was restored."
         ) from error

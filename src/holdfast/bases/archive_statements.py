@@ -4,52 +4,52 @@ from __future__ import annotations
 
 from sqlalchemy import and_, func, literal_column, select, update
 
-from holdfast.catalog import STANDS, VISIBLE, chunks, items, lists, owner_of
-from holdfast.db import LIMIT, batch, number, word
+from holdfast.catalog import CHUNK_LIVE, ITEM_VISIBLE, chunks, items, list_entries, owner_matches_item
+from holdfast.db import LIMIT, batch, int_param, text_param
 from holdfast.engine.store import owners, slots
 from holdfast.llm import memo_uses, memos
 
-_of_base = and_(items.c.base_id == number("base_id"), VISIBLE)
+_of_base = and_(items.c.base_id == int_param("base_id"), ITEM_VISIBLE)
 _content = slots.c.kind == literal_column("'content'")
 
 # ---------------------------------------------------------------- what goes into an archive
 
 LAST_ITEM = select(func.coalesce(func.max(items.c.id), 0)).where(_of_base)
 # Whoever came first is read first: a container before all that stands in it.
-SOME_ITEMS = (
+READ_ITEMS = (
     select(items)
-    .where(_of_base, items.c.id > number("after"), items.c.id <= number("last"))
+    .where(_of_base, items.c.id > int_param("after"), items.c.id <= int_param("last"))
     .order_by(items.c.id)
     .limit(LIMIT)
 )
 # The memos of documents that still have the content which is in the archive, by the chunks that they show.
 _row = batch(id=int, digest=str)
-USED_BY = (
+READ_PAID_ANSWER_USES = (
     select(items.c.id, chunks.c.digest, memos.c.id, memos.c.joint)
     .select_from(
-        items.join(_row, and_(items.c.id == _row.c.id, items.c.digest == _row.c.digest, VISIBLE))
-        .join(owners, owner_of(owners))
+        items.join(_row, and_(items.c.id == _row.c.id, items.c.digest == _row.c.digest, ITEM_VISIBLE))
+        .join(owners, owner_matches_item(owners))
         .join(slots, and_(slots.c.owner_id == owners.c.id, _content))
-        .join(lists, and_(lists.c.owner_id == owners.c.id, lists.c.build == slots.c.source))
-        .join(chunks, and_(chunks.c.id == lists.c.chunk_id, STANDS))
+        .join(list_entries, and_(list_entries.c.owner_id == owners.c.id, list_entries.c.build == slots.c.source))
+        .join(chunks, and_(chunks.c.id == list_entries.c.chunk_id, CHUNK_LIVE))
         .join(memo_uses, memo_uses.c.chunk_id == chunks.c.id)
-        .join(memos, and_(memos.c.id == memo_uses.c.memo_id, memos.c.tenant == word("tenant")))
+        .join(memos, and_(memos.c.id == memo_uses.c.memo_id, memos.c.tenant == text_param("tenant")))
     )
     .order_by(items.c.id, memos.c.id, chunks.c.digest)
 )
 _row = batch(id=int)
-SOURCES_OF = (
+READ_PAID_ANSWER_SOURCES = (
     select(memo_uses.c.memo_id, owners.c.owner)
     .select_from(
         memo_uses.join(_row, memo_uses.c.memo_id == _row.c.id)
         .join(chunks, chunks.c.id == memo_uses.c.chunk_id)
         .join(owners, owners.c.id == chunks.c.owner_id)
     )
-    .where(owners.c.base == word("base"))
+    .where(owners.c.base == text_param("base"))
     .distinct()
 )
 _row = batch(id=int)
-READ_MEMOS = select(
+READ_PAID_ANSWERS = select(
     memos.c.id, memos.c.key, memos.c.value, memos.c.joint, memos.c.tokens_in, memos.c.tokens_out
 ).select_from(memos.join(_row, memos.c.id == _row.c.id))
 
@@ -58,7 +58,7 @@ READ_MEMOS = select(
 COUNT_ITEMS = select(func.count()).select_from(items).where(_of_base)
 _scheduled = and_(_of_base, items.c.look_at.is_not(None))
 # What came from elsewhere is looked at when somebody asks; after that by its schedule.
-REST_SOURCES = (
+CLEAR_SOURCE_SCHEDULES = (
     update(items)
     .values(look_at=None)
     .where(items.c.id.in_(select(items.c.id).where(_scheduled).limit(LIMIT)))

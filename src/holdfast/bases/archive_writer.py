@@ -22,29 +22,29 @@ from tempfile import SpooledTemporaryFile
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from holdfast.bases import archive_statements as sql
-from holdfast.catalog import BLOCK, item_of
+from holdfast.catalog import BLOCK_BYTES, item_from_row
 from holdfast.engine.store import LARGEST_BATCH
-from holdfast.url_secrets import masked
+from holdfast.url_secrets import mask_secrets
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
     from typing import IO, BinaryIO
 
-    from holdfast.catalog import Base, Blobs, Item
+    from holdfast.catalog import Base, BlobStore, Item
     from holdfast.db import Database, Transaction
 
 FORMAT = 1
 MANIFEST, ITEMS, MEMOS, BLOBS = "holdfast.json", "items.jsonl", "memos.jsonl", "blobs/"
-MOST_SHRINKING = 100  # times; text shrinks 3 to 20 times
+MAX_COMPRESSION_RATIO = 100  # times; text shrinks 3 to 20 times
 LEVEL = 1  # tried first on all that is packed, and so the quick one
-LEAST_SAVED = 0.95  # of its size: what does not become smaller is stored
+MAX_PACKED_SHARE = 0.95  # of its size: what does not become smaller is stored
 SPOOL = 1 << 20  # bytes of lines that are kept in memory before they go to a file
-TOGETHER = 20  # documents whose memos are looked for at once
-PORTION = 100  # memos in a line
+DOCUMENTS_PER_READ = 20  # documents whose memos are looked for at once
+PAID_ANSWERS_PER_LINE = 100  # memos in a line
 EPOCH = (1980, 1, 1, 0, 0, 0)  # the same base makes the same entries
 
 
-class Packed(NamedTuple):
+class ArchiveCounts(NamedTuple):
     """What went into an archive."""
 
     items: int
@@ -53,10 +53,10 @@ class Packed(NamedTuple):
     left_out: int  # documents that were deleted, or changed, between being listed and being read
 
 
-class Packer:
+class ArchiveWriter:
     """Writes one base into one archive."""
 
-    def __init__(self, database: Database, blobs: Blobs, base: Base, target: BinaryIO) -> None:
+    def __init__(self, database: Database, blobs: BlobStore, base: Base, target: BinaryIO) -> None:
         self._database = database
         self._blobs = blobs
         self._base = base
@@ -65,21 +65,21 @@ class Packer:
         self._documents: set[int] = set()
         self._left_out = 0
 
-    def pack(self, version: str, *, memos: bool) -> Packed:
+    def write(self, version: str, *, memos: bool) -> ArchiveCounts:
         """Write it all; the manifest last."""
-        with self._zip, _lines() as tree, _lines() as paid:
+        with self._zip, _open_spool() as tree, _open_spool() as paid:
             items = self._write_items(tree)
             self._copy(ITEMS, tree)
-            known = self._write_memos(tree, paid) if memos else 0
+            known = self._write_paid_answers(tree, paid) if memos else 0
             self._copy(MEMOS, paid)
             told = {
                 "format": FORMAT,
                 "holdfast": version,
-                "base": {"name": self._base.name, "settings": json.loads(self._base.settings.written())},
+                "base": {"name": self._base.name, "settings": json.loads(self._base.settings.to_json())},
                 "counts": {"items": items, "documents": len(self._documents), "memos": known},
             }
             self._zip.writestr(_entry(MANIFEST), json.dumps(told, ensure_ascii=False, indent=1))
-        return Packed(items, len(self._documents), known, self._left_out)
+        return ArchiveCounts(items, len(self._documents), known, self._left_out)
 
     # ------------------------------------------------------------ items and their bytes
 
@@ -88,20 +88,20 @@ class Packer:
         count, after = 0, 0
         with self._database.reading() as tx:
             ((last,),) = tx.run(sql.LAST_ITEM, base_id=self._base.id)
-        while found := self._some(after, last):
+        while found := self._read_items(after, last):
             for item in found:
                 if item.blob is None or self._pack_bytes(item):
-                    lines.write(_line(_told(item)))
+                    lines.write(_line(_item_to_json(item)))
                     count += 1
                 else:
                     self._left_out += 1
             after = found[-1].id
         return count
 
-    def _some(self, after: int, last: int) -> list[Item]:
+    def _read_items(self, after: int, last: int) -> list[Item]:
         with self._database.reading() as tx:
-            rows = tx.run(sql.SOME_ITEMS, base_id=self._base.id, after=after, last=last, limit=LARGEST_BATCH)
-        return [item_of(row) for row in rows]
+            rows = tx.run(sql.READ_ITEMS, base_id=self._base.id, after=after, last=last, limit=LARGEST_BATCH)
+        return [item_from_row(row) for row in rows]
 
     def _pack_bytes(self, item: Item) -> bool:
         """Write the bytes of a document, unless another one has the same; False if they are gone."""
@@ -118,29 +118,33 @@ class Packer:
 
     # ------------------------------------------------------------ memos
 
-    def _write_memos(self, tree: IO[bytes], lines: IO[bytes]) -> int:
+    def _write_paid_answers(self, tree: IO[bytes], lines: IO[bytes]) -> int:
         """Note what the documents in the archive use; return how many answers there are."""
         written: set[int] = set()
-        for some in _portions(_documents(tree), TOGETHER):
+        for some in _batched(_documents(tree), DOCUMENTS_PER_READ):
             with self._database.reading() as tx:
-                rows = tx.run(sql.USED_BY, some, tenant=self._base.settings.tenant)
-                shut_out = self._shut_out(tx, {memo for _, _, memo, joint in rows if joint} - written)
+                rows = tx.run(sql.READ_PAID_ANSWER_USES, some, tenant=self._base.settings.tenant)
+                shut_out = self._find_answers_with_outside_sources(
+                    tx, {memo for _, _, memo, joint in rows if joint} - written
+                )
             uses = [row[:3] for row in rows if row[2] not in shut_out]
             for item, mine in groupby(uses, key=lambda row: row[0]):
                 by_memo = {memo: [row[1] for row in those] for memo, those in groupby(mine, key=lambda row: row[2])}
-                for portion in _portions(by_memo.items(), PORTION):
-                    self._write_portion(item, dict(portion), written, lines)
+                for portion in _batched(by_memo.items(), PAID_ANSWERS_PER_LINE):
+                    self._write_paid_answer_line(item, dict(portion), written, lines)
         return len(written)
 
-    def _shut_out(self, tx: Transaction, joint: set[int]) -> set[int]:
+    def _find_answers_with_outside_sources(self, tx: Transaction, joint: set[int]) -> set[int]:
         """Return the memos that were also made from something that is not in the archive."""
-        sources = tx.run(sql.SOURCES_OF, [[memo] for memo in joint], base=self._base.key)
+        sources = tx.run(sql.READ_PAID_ANSWER_SOURCES, [[memo] for memo in joint], base=self._base.key)
         return {memo for memo, owner in sources if not owner.isdecimal() or int(owner) not in self._documents}
 
-    def _write_portion(self, item: int, uses: dict[int, list[str]], written: set[int], lines: IO[bytes]) -> None:
+    def _write_paid_answer_line(
+        self, item: int, uses: dict[int, list[str]], written: set[int], lines: IO[bytes]
+    ) -> None:
         """Write a line about some memos of one item."""
         with self._database.reading() as tx:
-            found = tx.run(sql.READ_MEMOS, [[memo] for memo in uses])
+            found = tx.run(sql.READ_PAID_ANSWERS, [[memo] for memo in uses])
         told = []
         for memo, key, value, joint, tokens_in, tokens_out in found:
             one: dict[str, Any] = {"key": key, "chunks": uses[memo]}
@@ -157,20 +161,20 @@ class Packer:
     def _copy(self, name: str, source: IO[bytes]) -> None:
         """Write an entry in blocks; how it is packed is seen first."""
         source.seek(0)
-        entry = _entry(name, _method(source))
+        entry = _entry(name, _choose_compression(source))
         source.seek(0)
         with self._zip.open(entry, "w", force_zip64=True) as target:
-            shutil.copyfileobj(source, target, BLOCK)
+            shutil.copyfileobj(source, target, BLOCK_BYTES)
 
 
-def _method(source: IO[bytes]) -> int:
+def _choose_compression(source: IO[bytes]) -> int:
     """Tell how bytes are packed: shrinking, unless that saves nothing or looks like a trap."""
     packer, size, packed = zlib.compressobj(LEVEL, zlib.DEFLATED, -zlib.MAX_WBITS), 0, 0
-    while block := source.read(BLOCK):
+    while block := source.read(BLOCK_BYTES):
         size += len(block)
         packed += len(packer.compress(block))
     packed += len(packer.flush())
-    fits = packed < size * LEAST_SAVED and size <= packed * MOST_SHRINKING
+    fits = packed < size * MAX_PACKED_SHARE and size <= packed * MAX_COMPRESSION_RATIO
     return zipfile.ZIP_DEFLATED if fits else zipfile.ZIP_STORED
 
 
@@ -183,7 +187,7 @@ def _entry(name: str, method: int = zipfile.ZIP_STORED) -> zipfile.ZipInfo:
     return entry
 
 
-def _told(item: Item) -> dict[str, Any]:
+def _item_to_json(item: Item) -> dict[str, Any]:
     """Return an item as an archive tells of it: numbers are those of the archive alone."""
     problem = item.problem and {"code": item.problem.code, "params": dict(item.problem.params)}
     told = {
@@ -192,7 +196,7 @@ def _told(item: Item) -> dict[str, Any]:
         "kind": str(item.kind),
         "name": item.name,
         "metadata": dict(item.metadata),
-        "source": item.source and masked(item.source),
+        "source": item.source and mask_secrets(item.source),
         "seen": item.seen,
         "every": item.every,
         "digest": item.digest,
@@ -211,7 +215,7 @@ def _documents(tree: IO[bytes]) -> Iterator[list[Any]]:
             yield [item["id"], item["digest"]]
 
 
-def _portions(many: Iterable[Any], size: int) -> Iterator[Sequence[Any]]:
+def _batched(many: Iterable[Any], size: int) -> Iterator[Sequence[Any]]:
     portion: list[Any] = []
     for one in many:
         portion.append(one)
@@ -226,6 +230,6 @@ def _line(told: dict[str, Any]) -> bytes:
     return json.dumps(told, ensure_ascii=False).encode() + b"\n"
 
 
-def _lines() -> IO[bytes]:
+def _open_spool() -> IO[bytes]:
     """Return a place for lines, on the disk when they become many; it is gone when it is closed."""
     return cast("IO[bytes]", SpooledTemporaryFile(max_size=SPOOL))

@@ -14,12 +14,12 @@ import re
 from dataclasses import asdict, dataclass, fields, replace
 from typing import TYPE_CHECKING
 
-from holdfast.llm import readable
+from holdfast.llm import replace_surrogates
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-PATH = " > "  # between a document and its headings, as people read it
+HEADING_SEPARATOR = " > "  # between a document and its headings, as people read it
 
 # What a spreadsheet may take for a formula. Apostrophes before it are counted in, so that what was protected can be
 # told from what began so: whoever takes one apostrophe away has the text again.
@@ -50,14 +50,16 @@ def to_csv(cards: Iterable[CardRow]) -> str:
     rows = csv.writer(written, quoting=csv.QUOTE_ALL)
     rows.writerow(field.name for field in fields(CardRow))
     for card in cards:
-        flat = (PATH.join(card.headings), card.passage, " ".join(_tags(card)))
-        rows.writerow(_harmless(readable(value)) for value in (card.question, card.answer, card.document, *flat))
+        flat = (HEADING_SEPARATOR.join(card.headings), card.passage, " ".join(_tags(card)))
+        rows.writerow(
+            _harmless(replace_surrogates(value)) for value in (card.question, card.answer, card.document, *flat)
+        )
     return written.getvalue()
 
 
 def to_json(cards: Iterable[CardRow]) -> str:
     """Write cards as a JSON list of objects, nothing changed."""
-    return readable(json.dumps([asdict(card) for card in cards], ensure_ascii=False, indent=1)) + "\n"
+    return replace_surrogates(json.dumps([asdict(card) for card in cards], ensure_ascii=False, indent=1)) + "\n"
 
 
 def to_anki(cards: Iterable[CardRow], *, tags: Iterable[str] = ()) -> str:
@@ -69,7 +71,7 @@ def to_anki(cards: Iterable[CardRow], *, tags: Iterable[str] = ()) -> str:
     shared = tuple(tags)
     lines = ["#separator:tab", "#html:true", "#tags column:3"]
     for card in cards:
-        source = PATH.join((card.document, *card.headings))
+        source = HEADING_SEPARATOR.join((card.document, *card.headings))
         back = f"{_markup(card.answer)}<br><br><small>{_markup(source)}</small>"
         every = replace(card, tags=(*shared, *card.tags))
         lines.append("\t".join((_markup(card.question), back, " ".join(_tags(every)))))
@@ -82,12 +84,12 @@ def _harmless(value: str) -> str:
 
 def _markup(text: str) -> str:
     """Write a text as HTML on one line, so that it needs no quotes and shows exactly what it says."""
-    escaped = _ANKI_COMMAND.sub("&#91;", html.escape(readable(text)))
+    escaped = _ANKI_COMMAND.sub("&#91;", html.escape(replace_surrogates(text)))
     escaped = _LINE_END.sub("<br>", escaped).replace("\t", "&#9;").replace("\0", "")
     return f"&#35;{escaped[1:]}" if escaped.startswith("#") else escaped
 
 
 def _tags(card: CardRow) -> list[str]:
     """Return the tags of a card, each once, as words."""
-    words = (_NO_TAG.sub("_", readable(tag).strip()).strip("_") for tag in card.tags)
+    words = (_NO_TAG.sub("_", replace_surrogates(tag).strip()).strip("_") for tag in card.tags)
     return list(dict.fromkeys(word for word in words if word))

@@ -13,34 +13,34 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from holdfast.bases import card_statements as sql
 from holdfast.bases.card_export import CardRow, to_anki, to_csv, to_json
-from holdfast.catalog import Builds, served
-from holdfast.documents import Progress, locked, progress_of
-from holdfast.documents.details import Card, card_of
-from holdfast.engine import DEFAULT_PRIORITY, Built, Operation, Problem, Request, SlotSpec, Status, problem_of
+from holdfast.catalog import ChunkLists, read_served_chunks
+from holdfast.documents import Progress, lock_open_base, progress_of
+from holdfast.documents.details import Card, build_card
+from holdfast.engine import DEFAULT_PRIORITY, BuildResult, Operation, Problem, Request, SlotSpec, Status, describe_fault
 from holdfast.engine.store import LARGEST_BATCH
 from holdfast.errors import BadRequest, UnknownOwner
 from holdfast.indexes import NotEnabled
 from holdfast.indexes.questions import KIND as QUESTIONS
-from holdfast.indexes.questions import Pairs, distinct
+from holdfast.indexes.questions import PairStore, remove_duplicate_questions
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from holdfast.catalog import Base
     from holdfast.db import Database, Transaction
-    from holdfast.engine import Answer, OwnerId
+    from holdfast.engine import AdmissionResult, OwnerId
     from holdfast.engine.store import SqlStore
     from holdfast.engine.task import Task
-    from holdfast.indexes import Indexes
+    from holdfast.indexes import IndexRegistry
 
 CARDS = "cards"  # the kind of the slot, and the name of its owner in the base
-PORTION = 200  # cards written in one transaction
-CHUNKS = 100  # whose pairs are read at once
-PAGE = 200  # cards read and confirmed at once
-FORMS = {"csv": to_csv, "json": to_json, "anki": to_anki}
+CARDS_PER_TRANSACTION = 200  # cards written in one transaction
+CHUNKS_PER_READ = 100  # whose pairs are read at once
+CARDS_PER_READ = 200  # cards read and confirmed at once
+EXPORT_FORMATS = {"csv": to_csv, "json": to_json, "anki": to_anki}
 
 
-class Source(NamedTuple):
+class QuestionSource(NamedTuple):
     """A document whose questions are served: the list of its chunks, and the recipe of their pairs."""
 
     owner: OwnerId
@@ -48,7 +48,7 @@ class Source(NamedTuple):
     recipe: int
 
 
-class Chosen(NamedTuple):
+class CardCandidate(NamedTuple):
     """A pair that may become a card."""
 
     id: int
@@ -56,7 +56,7 @@ class Chosen(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Cards:
+class CardSetStatus:
     """How the study cards of a base stand."""
 
     status: Status  # of the newest request
@@ -67,7 +67,7 @@ class Cards:
     error: Problem | None
 
 
-NO_CARDS = Cards(status=Status.NOT_INDEXED, generation=0, cards=0, job=None, progress=None, error=None)
+NO_CARDS = CardSetStatus(status=Status.NOT_INDEXED, generation=0, cards=0, job=None, progress=None, error=None)
 
 
 class CardsIndexer:
@@ -75,42 +75,42 @@ class CardsIndexer:
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        self._builds = Builds(database)
-        self._pairs = Pairs(database)
+        self._chunk_lists = ChunkLists(database)
+        self._pairs = PairStore(database)
 
-    def build(self, task: Task) -> Built | None:
+    def build(self, task: Task) -> BuildResult | None:
         """Collect what is served, each question once, and write it as a new set; None if there is nothing."""
         with self._database.reading() as tx:
             shown = next((build for _, build in tx.run(sql.SERVED_SET, base=task.ticket.key.base)), 0)
-            sources = [Source(*row) for row in tx.run(sql.SOURCES, base=task.ticket.key.base)]
+            sources = [QuestionSource(*row) for row in tx.run(sql.READ_QUESTION_SOURCES, base=task.ticket.key.base)]
         self._clear(task, keep=shown)
-        chosen = distinct(self._collect(task, sources))
-        for first in range(0, len(chosen), PORTION):
+        chosen = remove_duplicate_questions(self._collect(task, sources))
+        for first in range(0, len(chosen), CARDS_PER_TRANSACTION):
             task.checkpoint(stage="publishing", step=len(sources), steps=len(sources), done=len(chosen))
-            self._write(task, first, chosen[first : first + PORTION])
-        return Built() if chosen else None
+            self._write(task, first, chosen[first : first + CARDS_PER_TRANSACTION])
+        return BuildResult() if chosen else None
 
     def remove(self, task: Task) -> None:
         """Remove all sets."""
         self._clear(task, keep=0)
 
-    def _collect(self, task: Task, sources: Sequence[Source]) -> Iterator[Chosen]:
+    def _collect(self, task: Task, sources: Sequence[QuestionSource]) -> Iterator[CardCandidate]:
         """Read the pairs that are served, document by document; tell how many there are so far."""
         pairs = 0
         for step, source in enumerate(sources, 1):
             task.checkpoint(stage="collecting cards", step=step, steps=len(sources), done=pairs)
-            chunks = self._builds.listed([(source.owner, source.build)])[source.owner]
-            for first in range(0, len(chunks), CHUNKS):
-                for some in self._pairs.of(source.recipe, chunks[first : first + CHUNKS]).values():
+            chunks = self._chunk_lists.read_chunk_ids([(source.owner, source.build)])[source.owner]
+            for first in range(0, len(chunks), CHUNKS_PER_READ):
+                for some in self._pairs.read_pairs(source.recipe, chunks[first : first + CHUNKS_PER_READ]).values():
                     pairs += len(some)
-                    yield from (Chosen(one.id, one.pair.question) for one in some)
+                    yield from (CardCandidate(one.id, one.pair.question) for one in some)
                 task.checkpoint(stage="collecting cards", step=step, steps=len(sources), done=pairs)
 
-    def _write(self, task: Task, first: int, chosen: Sequence[Chosen]) -> None:
+    def _write(self, task: Task, first: int, chosen: Sequence[CardCandidate]) -> None:
         ticket = task.ticket
         rows = [[ticket.owner, ticket.fence, place, one.id] for place, one in enumerate(chosen, first + 1)]
         with task.guarded() as connection:
-            self._database.within(connection).run(sql.PUT_CARDS, rows)
+            self._database.wrap_connection(connection).run(sql.PUT_CARDS, rows)
 
     def _clear(self, task: Task, *, keep: int) -> None:
         """Remove the sets that nobody will see again, a batch at a time."""
@@ -118,27 +118,27 @@ class CardsIndexer:
         while gone == LARGEST_BATCH:
             task.checkpoint(stage="removing")
             with task.guarded() as connection:
-                tx = self._database.within(connection)
+                tx = self._database.wrap_connection(connection)
                 gone = len(tx.run(sql.CLEAR_OTHERS, owner_id=task.ticket.owner, build=keep, limit=LARGEST_BATCH))
 
 
 class StudyCards:
     """The cards of all bases: asked for, shown and handed out."""
 
-    def __init__(self, store: SqlStore, indexes: Indexes) -> None:
+    def __init__(self, store: SqlStore, indexes: IndexRegistry) -> None:
         self._store = store
         self._indexes = indexes
 
-    def generate(self, base: Base, *, requester: str = "", priority: int = DEFAULT_PRIORITY) -> Answer:
+    def generate(self, base: Base, *, requester: str = "", priority: int = DEFAULT_PRIORITY) -> AdmissionResult:
         """Ask for a new set; while one is being made, it is joined. `NotEnabled` where there can be no questions."""
         self._require_questions(base)
         return self._admit(base, Operation.FORCE, (SlotSpec(CARDS),), requester=requester, priority=priority)
 
-    def cancel(self, base: Base, *, requester: str = "") -> Answer:
+    def cancel(self, base: Base, *, requester: str = "") -> AdmissionResult:
         """Stop making a set; the one that is served stays."""
         return self._admit(base, Operation.CANCEL, (), requester=requester, priority=DEFAULT_PRIORITY)
 
-    def status(self, base: Base) -> Cards:
+    def status(self, base: Base) -> CardSetStatus:
         """Tell what is served and how far the next set is."""
         try:
             owner = self._store.owner(base.key, CARDS)
@@ -147,25 +147,25 @@ class StudyCards:
         (slot,) = owner.slots
         with self._store.database.reading() as tx:
             ((count,),) = tx.run(sql.COUNT_CARDS, owner_id=owner.id, build=slot.source or 0)
-        return Cards(
+        return CardSetStatus(
             status=owner.status,
             generation=slot.built,
             cards=count,
             job=slot.job,
             progress=progress_of(slot.progress),
-            error=problem_of(slot.error),
+            error=describe_fault(slot.error),
         )
 
-    def page(self, base: Base, *, after: int = 0, limit: int = PAGE) -> list[Card]:
+    def page(self, base: Base, *, after: int = 0, limit: int = CARDS_PER_READ) -> list[Card]:
         """Return some of the cards that may be shown, from behind a place on, each with its source."""
         with self._store.database.reading() as tx:
             return list(islice(_shown(tx, base, after), limit))
 
     def export(self, base: Base, form: str) -> str:
         """Write all cards as a file for a spreadsheet, a program or Anki."""
-        if form not in FORMS:
-            raise BadRequest(f"Cards cannot be written as {form!r}; choose one of {', '.join(FORMS)}.")
-        return FORMS[form](map(_row, self.list(base)))
+        if form not in EXPORT_FORMATS:
+            raise BadRequest(f"Cards cannot be written as {form!r}; choose one of {', '.join(EXPORT_FORMATS)}.")
+        return EXPORT_FORMATS[form](map(_row, self.list(base)))
 
     def list(self, base: Base) -> Sequence[Card]:
         """Return all cards that may be shown, in their order."""
@@ -174,22 +174,22 @@ class StudyCards:
 
     def _admit(
         self, base: Base, operation: Operation, slots: tuple[SlotSpec, ...], *, requester: str, priority: int
-    ) -> Answer:
+    ) -> AdmissionResult:
         request = Request(
             base=base.key, owner=CARDS, operation=operation, slots=slots, requester=requester, priority=priority
         )
 
         def write(tx: Transaction) -> list[Request]:
-            locked(tx, base, building=operation is not Operation.CANCEL)
+            lock_open_base(tx, base, building=operation is not Operation.CANCEL)
             return [request]
 
         return self._store.admit_with(write)[0]
 
     def _require_questions(self, base: Base) -> None:
         """Refuse a base whose documents have no questions and cannot have any."""
-        can, cannot = self._indexes.enabled(base)
+        can, cannot = self._indexes.check_enabled(base)
         with self._store.database.reading() as tx:
-            if QUESTIONS not in can and not tx.run(sql.SOURCES, base=base.key):
+            if QUESTIONS not in can and not tx.run(sql.READ_QUESTION_SOURCES, base=base.key):
                 here = f"The base {base.name!r} has no index `questions`; add it to its indexes."
                 why = cannot.get(QUESTIONS) or NotEnabled(here, "no_questions")
                 raise NotEnabled(f"There is nothing to make cards of. {why}", why.subcode)
@@ -198,15 +198,17 @@ class StudyCards:
 def _shown(tx: Transaction, base: Base, after: int) -> Iterator[Card]:
     """Read the served set in its order, as far as the passages of its cards are served, all in one snapshot."""
     for owner, build in tx.run(sql.SERVED_SET, base=base.key):
-        while rows := tx.run(sql.READ_CARDS, owner_id=owner, build=build, after=after, limit=PAGE):
+        while rows := tx.run(sql.READ_CARDS, owner_id=owner, build=build, after=after, limit=CARDS_PER_READ):
             after = rows[-1][0]
             sources = {
-                recipe: served(tx, base.key, QUESTIONS, recipe, list({row[2] for row in rows if row[1] == recipe}))
+                recipe: read_served_chunks(
+                    tx, base.key, QUESTIONS, recipe, list({row[2] for row in rows if row[1] == recipe})
+                )
                 for recipe in {row[1] for row in rows}
             }
             for place, recipe, chunk, question, answer in rows:
                 if chunk in sources[recipe]:
-                    yield card_of(place, question, answer, sources[recipe][chunk])
+                    yield build_card(place, question, answer, sources[recipe][chunk])
 
 
 def _row(card: Card) -> CardRow:

@@ -10,17 +10,17 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from holdfast.errors import HoldfastError
-from holdfast.indexes.graph.merging import request_due
+from holdfast.indexes.graph.merging import request_due_merges
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from holdfast.bases.archives import Archives
     from holdfast.bases.lifecycle import Bases
-    from holdfast.catalog import Erasure, Leftovers
-    from holdfast.documents import Removing, Requesting
+    from holdfast.catalog import Eraser, OrphanBlobCollector
+    from holdfast.documents import DocumentOperations, DocumentRemover
     from holdfast.engine.store import SqlStore
-    from holdfast.indexes import Indexes
+    from holdfast.indexes import IndexRegistry
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,13 +28,13 @@ class Cleanup:
     """Removes what nothing needs any more, in portions."""
 
     store: SqlStore
-    indexes: Indexes
+    indexes: IndexRegistry
     bases: Bases
     archives: Archives
-    removing: Removing
-    requesting: Requesting
-    leftovers: Leftovers
-    erasure: Erasure
+    remover: DocumentRemover
+    operations: DocumentOperations
+    orphan_blobs: OrphanBlobCollector
+    eraser: Eraser
 
     def run(self, limit: int) -> int:
         """Run every collector once; return how much the busiest one removed, so that `limit` means there is more.
@@ -42,16 +42,16 @@ class Cleanup:
         A collector that fails holds up no other, such as one of an index whose store is down. The first error is
         raised at the end.
         """
-        self.indexes.audit(limit)
+        self.indexes.maintain(limit)
         removed, failed = 0, []
         collectors: list[Callable[[int], int]] = [
-            self.indexes.sweeper().sweep,
-            lambda _: request_due(self.store),
-            self.bases.finish,
-            self.archives.finish,
-            self.removing.finish,
-            self.requesting.look_due,
-            self.leftovers.sweep,
+            self.indexes.garbage_collector().collect,
+            lambda _: request_due_merges(self.store),
+            self.bases.continue_background_work,
+            self.archives.clean_up_restores,
+            self.remover.continue_deletes,
+            self.operations.refresh_due,
+            self.orphan_blobs.sweep,
         ]
         for collect in collectors:
             try:
@@ -59,7 +59,7 @@ class Cleanup:
             except HoldfastError as error:
                 failed.append(error)
         if removed < limit:  # else more is removed soon, and is erased together with this
-            self.erasure.run_due()
+            self.eraser.run_due()
         if failed:
             raise failed[0]
         return removed

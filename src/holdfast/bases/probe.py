@@ -11,23 +11,23 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from holdfast.errors import HoldfastError, WorkError
-from holdfast.llm import HARMLESS
-from holdfast.llm.circuit_breaker import HARMLESS_PROMPT
+from holdfast.llm import PROBE_TEXT
+from holdfast.llm.circuit_breaker import PROBE_PROMPT
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from holdfast.catalog import Base
     from holdfast.indexes import Tools
-    from holdfast.llm import Metered
+    from holdfast.llm import MeteredProvider
 
-KIND = "trial"  # on the ledger
+LEDGER_KIND = "trial"  # on the ledger
 EMBEDDING, CHAT = "embedding", "chat"
-OFFLINE, NOBODY = "offline", "none"
+OFFLINE, NO_PROVIDER = "offline", "none"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Trial:
+class ProviderTestResult:
     """What came of asking a provider of a base something harmless."""
 
     role: str  # embedding or chat
@@ -39,36 +39,40 @@ class Trial:
     code: str | None  # of the error
 
 
-class Trials:
+class ProviderTester:
     """Tries the providers that `tools` have; `hosts` says where each role is asked."""
 
     def __init__(self, tools: Tools, hosts: dict[str, str]) -> None:
         self._tools = tools
         self._hosts = hosts
 
-    def run(self, base: Base) -> list[Trial]:
+    def run(self, base: Base) -> list[ProviderTestResult]:
         """Ask each provider of a base once."""
         return [self._embedding(base), self._chat(base)]
 
-    def _embedding(self, base: Base) -> Trial:
+    def _embedding(self, base: Base) -> ProviderTestResult:
         provider = self._tools.embedder_of(base)
 
         def ask() -> None:
-            for why in provider.charged(base, KIND).embed([HARMLESS]).refused.values():
+            for why in provider.charge_to(base, LEDGER_KIND).embed([PROBE_TEXT]).refused.values():
                 raise why
 
         return self._tried(EMBEDDING, provider, provider.embedding_model, ask)
 
-    def _chat(self, base: Base) -> Trial:
+    def _chat(self, base: Base) -> ProviderTestResult:
         provider = self._tools.speaker_of(base)
         if provider.chat_model is None:
             said = "No language model is set, or the base may not ask one; whatever needs none works without."
-            return Trial(role=CHAT, provider=NOBODY, model=None, ok=True, took_ms=0.0, message=said, code=None)
+            return ProviderTestResult(
+                role=CHAT, provider=NO_PROVIDER, model=None, ok=True, took_ms=0.0, message=said, code=None
+            )
         return self._tried(
-            CHAT, provider, provider.chat_model, lambda: provider.charged(base, KIND).complete(HARMLESS_PROMPT)
+            CHAT, provider, provider.chat_model, lambda: provider.charge_to(base, LEDGER_KIND).complete(PROBE_PROMPT)
         )
 
-    def _tried(self, role: str, provider: Metered, model: str | None, ask: Callable[[], object]) -> Trial:
+    def _tried(
+        self, role: str, provider: MeteredProvider, model: str | None, ask: Callable[[], object]
+    ) -> ProviderTestResult:
         host = self._hosts.get(role, OFFLINE) if provider.paid else OFFLINE
         began = time.perf_counter()
         problem: HoldfastError | None = None
@@ -79,6 +83,10 @@ class Trials:
         took = round((time.perf_counter() - began) * 1000, 1)
         if problem is None:
             said = "It answers." if provider.paid else "This machine embeds by itself; nobody is asked."
-            return Trial(role=role, provider=host, model=model, ok=True, took_ms=took, message=said, code=None)
+            return ProviderTestResult(
+                role=role, provider=host, model=model, ok=True, took_ms=took, message=said, code=None
+            )
         code = problem.code if isinstance(problem, WorkError) else "bad_settings"
-        return Trial(role=role, provider=host, model=model, ok=False, took_ms=took, message=str(problem), code=code)
+        return ProviderTestResult(
+            role=role, provider=host, model=model, ok=False, took_ms=took, message=str(problem), code=code
+        )

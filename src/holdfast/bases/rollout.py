@@ -16,30 +16,30 @@ from uuid import uuid4
 from holdfast.bases import statements as sql
 from holdfast.catalog import slots_of_documents
 from holdfast.clock import Moment, micros
-from holdfast.documents import await_quota, locked
-from holdfast.engine import ACTIVE, Built, Operation, Request, SlotSpec, SlotState
+from holdfast.documents import lock_open_base, pause_for_quota
+from holdfast.engine import ACTIVE_STATES, BuildResult, Operation, Request, SlotSpec, SlotState
 from holdfast.engine.store import LOWEST_PRIORITY, require_held
-from holdfast.errors import BaseFailed, Paused, Permanent, UnknownBase
+from holdfast.errors import BaseFailed, Permanent, RetryLater, UnknownBase
 from holdfast.indexes import CONTENT
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
-    from holdfast.catalog import Base, Catalogue
+    from holdfast.catalog import Base, Catalog
     from holdfast.db import Transaction
-    from holdfast.documents import Adding
+    from holdfast.documents import DocumentAdder
     from holdfast.engine import JobId
     from holdfast.engine.store import SqlStore
     from holdfast.engine.task import Task
-    from holdfast.indexes import Indexes
+    from holdfast.indexes import IndexRegistry
 
 ROLLOUT = "rollout"  # the kind of the slot, and the name of its owner in the base
-TOGETHER = 100  # documents asked for in one transaction
-LATER = timedelta(seconds=30)  # when documents are looked at again that were at work
+DOCUMENTS_PER_TRANSACTION = 100  # documents asked for in one transaction
+RETRY_AFTER = timedelta(seconds=30)  # when documents are looked at again that were at work
 GRACE = timedelta(minutes=1)  # a claim may be this much younger than a change, and not know of it yet
 
 
-class Standing(NamedTuple):
+class DocumentSlot(NamedTuple):
     """How one slot of a document stands."""
 
     kind: str
@@ -49,17 +49,17 @@ class Standing(NamedTuple):
     payload: str | None  # of its job: what was asked for by a rollout names the rollout's job
 
 
-class Target(NamedTuple):
+class RolloutTarget(NamedTuple):
     """What the documents of a base should have."""
 
     recipes: Mapping[str, int]  # by kind: what is served should be made by it
-    keeps: Collection[str]  # kinds that stay, also those that cannot be built for now
-    again: Collection[str]  # kinds that are tried again where they failed
+    kept_kinds: Collection[str]  # kinds that stay, also those that cannot be built for now
+    retry_kinds: Collection[str]  # kinds that are tried again where they failed
     job: JobId  # of the rollout
     since: Moment  # what was claimed before may not know what is wanted
 
 
-class Need(NamedTuple):
+class DocumentPlan(NamedTuple):
     """What is to be asked for a document now, and whether it must be looked at once more."""
 
     build: tuple[str, ...] = ()
@@ -67,35 +67,37 @@ class Need(NamedTuple):
     wait: bool = False
 
 
-def need(slots: Sequence[Standing], target: Target) -> Need:
+def plan_document(slots: Sequence[DocumentSlot], target: RolloutTarget) -> DocumentPlan:
     """Tell what a document needs."""
     live = {one.kind: one for one in slots if one.state is not SlotState.DELETING}
     if not live:
-        return Need()
+        return DocumentPlan()
     going = {one.kind for one in slots} - live.keys()
-    drop = tuple(kind for kind, one in live.items() if kind not in target.keeps or _in_vain(one, target))
+    drop = tuple(
+        kind for kind, one in live.items() if kind not in target.kept_kinds or _failed_and_unbuildable(one, target)
+    )
     build = tuple(kind for kind in target.recipes if kind not in going and _outdated(kind, live.get(kind), target))
     if CONTENT in live and live[CONTENT].state is SlotState.CANCELLED and CONTENT not in build:
         build = ()  # a person stopped it before there was anything to build upon
     wait = bool(going & target.recipes.keys())
-    if not any(one.state in ACTIVE for one in live.values()):
-        return Need(build, drop, wait)
+    if not any(one.state in ACTIVE_STATES for one in live.values()):
+        return DocumentPlan(build, drop, wait)
     early = any(one.state is SlotState.RUNNING and (one.claimed_at or 0) < target.since for one in live.values())
-    return Need(wait=wait or bool(build or drop) or early)
+    return DocumentPlan(wait=wait or bool(build or drop) or early)
 
 
-def _in_vain(one: Standing, target: Target) -> bool:
+def _failed_and_unbuildable(one: DocumentSlot, target: RolloutTarget) -> bool:
     """Tell whether a slot failed, serves nothing, and cannot be built for now: it is no fault of its document."""
     return one.kind not in target.recipes and one.state is SlotState.FAILED and one.recipe is None
 
 
-def _outdated(kind: str, one: Standing | None, target: Target) -> bool:
+def _outdated(kind: str, one: DocumentSlot | None, target: RolloutTarget) -> bool:
     """Tell whether a slot is not what is wanted and will not become it by itself."""
     if one is None:
         return True
-    if one.payload == target.job or one.state in ACTIVE:
+    if one.payload == target.job or one.state in ACTIVE_STATES:
         return False
-    return one.recipe != target.recipes[kind] if one.state is SlotState.READY else kind in target.again
+    return one.recipe != target.recipes[kind] if one.state is SlotState.READY else kind in target.retry_kinds
 
 
 def request(base: Base, specs: Mapping[str, str], again: Collection[str], requester: str = "") -> Request:
@@ -121,26 +123,26 @@ def digest(specs: Mapping[str, str], base: Base) -> str:
 class RolloutIndexer:
     """An `Indexer`: builds the slot `rollout` of a base."""
 
-    def __init__(self, store: SqlStore, catalogue: Catalogue, indexes: Indexes, adding: Adding) -> None:
+    def __init__(self, store: SqlStore, catalogue: Catalog, indexes: IndexRegistry, adding: DocumentAdder) -> None:
         self._store = store
-        self._catalogue = catalogue
+        self._catalog = catalogue
         self._indexes = indexes
-        self._adding = adding
+        self._adder = adding
 
-    def build(self, task: Task) -> Built:
+    def build(self, task: Task) -> BuildResult:
         """Go through the documents and ask for what each needs; wait if some of them are at work."""
         try:
             left = self._walk(task)
         except (UnknownBase, BaseFailed) as error:
             raise Permanent("base_not_usable", str(error)) from error
         if left:
-            raise Paused(
+            raise RetryLater(
                 "documents_at_work",
                 f"{left} documents are still being indexed, so they do not have the new settings yet.",
                 params={"documents": str(left)},
-                retry_after=LATER,
+                retry_after=RETRY_AFTER,
             )
-        return Built()
+        return BuildResult()
 
     def remove(self, task: Task) -> None:
         """Nothing is kept here."""
@@ -148,7 +150,7 @@ class RolloutIndexer:
 
     def _walk(self, task: Task) -> int:
         """Ask for what the documents need; return how many must be looked at again."""
-        base = self._catalogue.base(int(task.ticket.key.base))
+        base = self._catalog.base(int(task.ticket.key.base))
         if base is None:
             raise UnknownBase(task.ticket.key.base)
         target = self._target(base, task.ticket.job)
@@ -157,36 +159,49 @@ class RolloutIndexer:
         after = done = left = 0
         while True:
             task.checkpoint(stage="rolling out", done=done, total=max(total, done))
-            self._ask(task, base, target, after, dropping=True)
-            page = self._ask(task, base, target, after, dropping=False)
+            self._request_batch(task, base, target, after, dropping=True)
+            page = self._request_batch(task, base, target, after, dropping=False)
             if not page.documents:
                 return left
-            await_quota(held=page.held)
+            pause_for_quota(held=page.quota_exhausted)
             after, done, left = page.documents[-1], done + len(page.documents), left + page.left
 
-    def _target(self, base: Base, job: JobId) -> Target:
+    def _target(self, base: Base, job: JobId) -> RolloutTarget:
         asked = self._store.job(job)
         specs = self._indexes.specs(base)
-        return Target(
-            recipes={kind: self._catalogue.recipe(base, kind, json.loads(spec)).id for kind, spec in specs.items()},
-            keeps={CONTENT, *base.settings.indexes},
-            again=json.loads(asked.payload or "[]"),
+        return RolloutTarget(
+            recipes={
+                kind: self._catalog.get_or_create_recipe(base, kind, json.loads(spec)).id
+                for kind, spec in specs.items()
+            },
+            kept_kinds={CONTENT, *base.settings.indexes},
+            retry_kinds=json.loads(asked.payload or "[]"),
             job=job,
             since=Moment(asked.created_at + micros(GRACE)),
         )
 
-    def _ask(self, task: Task, base: Base, target: Target, after: int, *, dropping: bool) -> Page:
+    def _request_batch(
+        self, task: Task, base: Base, target: RolloutTarget, after: int, *, dropping: bool
+    ) -> RolloutBatch:
         """Ask for the next documents, in one transaction: what they lose, or what they get."""
-        page = Page([])
+        page = RolloutBatch([])
 
         def write(tx: Transaction) -> list[Request]:
             nonlocal page
-            now = locked(tx, base, building=True)
+            now = lock_open_base(tx, base, building=True)
             require_held(tx, task.ticket)
-            documents = [id_ for (id_,) in tx.run(sql.DOCUMENTS, base_id=base.id, after=after, limit=TOGETHER)]
-            needs = {document: need(slots, target) for document, slots in _standings(tx, documents).items()}
-            page = Page(documents, sum(one.wait for one in needs.values()))  # as it stands if this is run again
-            specs = () if dropping else self._adding.slots(now)
+            documents = [
+                id_
+                for (id_,) in tx.run(
+                    sql.READ_DOCUMENT_IDS, base_id=base.id, after=after, limit=DOCUMENTS_PER_TRANSACTION
+                )
+            ]
+            needs = {
+                document: plan_document(slots, target)
+                for document, slots in _read_document_slots(tx, documents).items()
+            }
+            page = RolloutBatch(documents, sum(one.wait for one in needs.values()))  # as it stands if this is run again
+            specs = () if dropping else self._adder.slot_specs(now)
             return [
                 Request(
                     base=base.key,
@@ -204,20 +219,20 @@ class RolloutIndexer:
 
         answers = self._store.admit_with(write)
         refused = sum(not answer.accepted for answer in answers)
-        held = any(answer.again_at is not None for answer in answers)
-        return page._replace(left=page.left + refused, held=held)
+        held = any(answer.retry_at is not None for answer in answers)
+        return page._replace(left=page.left + refused, quota_exhausted=held)
 
 
-class Page(NamedTuple):
+class RolloutBatch(NamedTuple):
     """The documents of one transaction, and how many of them must be looked at again."""
 
     documents: list[int]
     left: int = 0
-    held: bool = False  # by the quota of the base
+    quota_exhausted: bool = False  # by the quota of the base
 
 
-def _standings(tx: Transaction, documents: Sequence[int]) -> dict[int, list[Standing]]:
-    found: dict[int, list[Standing]] = {document: [] for document in documents}
+def _read_document_slots(tx: Transaction, documents: Sequence[int]) -> dict[int, list[DocumentSlot]]:
+    found: dict[int, list[DocumentSlot]] = {document: [] for document in documents}
     for document, kind, state, *more in slots_of_documents(tx, documents):
-        found[document].append(Standing(kind, SlotState(state), *more))
+        found[document].append(DocumentSlot(kind, SlotState(state), *more))
     return found

@@ -4,59 +4,61 @@ from __future__ import annotations
 
 from sqlalchemy import Text, cast, delete, func, literal_column, select, update
 
-from holdfast.catalog import OPEN, VISIBLE, bases, items, owner_of, recipes
-from holdfast.db import LIMIT, number, word
+from holdfast.catalog import BASE_OPEN, ITEM_VISIBLE, bases, items, owner_matches_item, recipes
+from holdfast.db import LIMIT, int_param, text_param
 from holdfast.engine.store import jobs, owners, pauses, quotas, slots
 
-_this = bases.c.id == number("id")
-NAMESAKE = select(bases.c.id).where(bases.c.name == word("name"), OPEN, bases.c.id != number("id"))
-RENAME_BASE = update(bases).values(name=word("name")).where(_this, OPEN).returning(*bases.c)
+_this = bases.c.id == int_param("id")
+SELECT_BASE_WITH_SAME_NAME = select(bases.c.id).where(
+    bases.c.name == text_param("name"), BASE_OPEN, bases.c.id != int_param("id")
+)
+RENAME_BASE = update(bases).values(name=text_param("name")).where(_this, BASE_OPEN).returning(*bases.c)
 # All that is stored, also what only a newer version knows.
 STORED_SETTINGS = select(bases.c.settings).where(_this)
-WRITE_SETTINGS = update(bases).values(settings=word("settings")).where(_this, OPEN).returning(*bases.c)
-_fail = update(bases).values(problem=word("problem")).where(_this, OPEN).returning(*bases.c)
-FAIL_AGAIN = _fail.where(bases.c.problem.is_not(None))
-MEND_BASE = update(bases).values(problem=None).where(_this, OPEN).returning(*bases.c)
-CLOSE_BASE = update(bases).values(deleting=literal_column("1")).where(_this, OPEN).returning(bases.c.id)
+WRITE_SETTINGS = update(bases).values(settings=text_param("settings")).where(_this, BASE_OPEN).returning(*bases.c)
+_fail = update(bases).values(problem=text_param("problem")).where(_this, BASE_OPEN).returning(*bases.c)
+UPDATE_BASE_PROBLEM = _fail.where(bases.c.problem.is_not(None))
+CLEAR_BASE_PROBLEM = update(bases).values(problem=None).where(_this, BASE_OPEN).returning(*bases.c)
+CLOSE_BASE = update(bases).values(deleting=literal_column("1")).where(_this, BASE_OPEN).returning(bases.c.id)
 CLOSED_BASES = select(bases).where(bases.c.deleting == literal_column("1")).order_by(bases.c.id)
 _document, _looker = owners.alias("document"), owners.alias("looker")
-_of_base = items.c.base_id == number("base_id")
-_some = select(items.c.id).where(_of_base, VISIBLE).limit(LIMIT)
-HIDE_SOME = (
-    update(items).values(deleting=literal_column("1")).where(items.c.id.in_(_some), VISIBLE).returning(items.c.id)
+_of_base = items.c.base_id == int_param("base_id")
+_some = select(items.c.id).where(_of_base, ITEM_VISIBLE).limit(LIMIT)
+HIDE_ITEMS = (
+    update(items).values(deleting=literal_column("1")).where(items.c.id.in_(_some), ITEM_VISIBLE).returning(items.c.id)
 )
 OWNERS_OF_BASE = (
     select(owners.c.base, owners.c.owner)
-    .where(owners.c.base == word("base"), owners.c.status != literal_column("'deleting'"))
+    .where(owners.c.base == text_param("base"), owners.c.status != literal_column("'deleting'"))
     .limit(LIMIT)
 )
 _has_items = select(items.c.id).where(items.c.base_id == bases.c.id).exists()
 _has_owners = select(owners.c.id).where(owners.c.base == cast(bases.c.id, Text)).exists()
 _has_recipes = select(recipes.c.id).where(recipes.c.base == cast(bases.c.id, Text)).exists()
 _closed = bases.c.deleting == literal_column("1")
-EMPTY_BASE = select(bases.c.id).where(_this, _closed, ~_has_items, ~_has_owners)
+SELECT_EMPTY_BASE = select(bases.c.id).where(_this, _closed, ~_has_items, ~_has_owners)
 REMOVE_BASE = delete(bases).where(_this, _closed, ~_has_items, ~_has_owners, ~_has_recipes).returning(bases.c.id)
-REMOVE_PAUSE = delete(pauses).where(pauses.c.base == word("base"))
-REMOVE_QUOTA = delete(quotas).where(quotas.c.base == word("base"))
-_indexed = items.join(_document, owner_of(_document))
-DOCUMENTS = (
+REMOVE_PAUSE = delete(pauses).where(pauses.c.base == text_param("base"))
+REMOVE_QUOTA = delete(quotas).where(quotas.c.base == text_param("base"))
+_indexed = items.join(_document, owner_matches_item(_document))
+READ_DOCUMENT_IDS = (
     select(items.c.id)
     .select_from(_indexed)
-    .where(_of_base, VISIBLE, items.c.id > number("after"))
+    .where(_of_base, ITEM_VISIBLE, items.c.id > int_param("after"))
     .order_by(items.c.id)
     .limit(LIMIT)
 )
-COUNT_DOCUMENTS = select(func.count()).select_from(_indexed).where(_of_base, VISIBLE)
+COUNT_DOCUMENTS = select(func.count()).select_from(_indexed).where(_of_base, ITEM_VISIBLE)
 _of_owner = owners.join(slots, slots.c.owner_id == owners.c.id).outerjoin(jobs, jobs.c.id == slots.c.job)
-ASKED_OF_BASE = (
+READ_SLOTS_OF_OWNER = (
     select(owners.c.fingerprint, slots.c.state, jobs.c.payload)
     .select_from(_of_owner)
-    .where(owners.c.base == word("base"), owners.c.owner == word("owner"))
+    .where(owners.c.base == text_param("base"), owners.c.owner == text_param("owner"))
 )
 
 _by_it = select(slots.c.id).where(slots.c.recipe == recipes.c.id, slots.c.built > 0).exists()
-USED_RECIPES = select(recipes.c.kind, recipes.c.spec).where(recipes.c.base == word("base"), _by_it)
+USED_RECIPES = select(recipes.c.kind, recipes.c.spec).where(recipes.c.base == text_param("base"), _by_it)
 # Of a base that is being deleted, when nobody is left who could make rows by it.
 REMOVE_LAST_RECIPE = delete(recipes).where(
-    recipes.c.id == number("recipe"), ~select(owners.c.id).where(owners.c.base == recipes.c.base).exists()
+    recipes.c.id == int_param("recipe"), ~select(owners.c.id).where(owners.c.base == recipes.c.base).exists()
 )

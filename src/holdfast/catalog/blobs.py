@@ -16,28 +16,28 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from holdfast.disk import DATA, reporting_full_disk, sync_folder
+from holdfast.disk import IN_DATA_FOLDER, reporting_full_disk, sync_folder
 from holdfast.errors import BadRequest
-from holdfast.private_files import private_file, private_folder
+from holdfast.private_files import make_private_folder, open_private_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator
     from pathlib import Path
 
-BLOCK = 1 << 20
-UNFINISHED = ".part"  # how the name of a file ends that is being written
+BLOCK_BYTES = 1 << 20
+UNFINISHED_SUFFIX = ".part"  # how the name of a file ends that is being written
 SHARD = 1  # letters of the hash that name a folder: few, because each is synced for a batch of blobs
-ID = 16  # letters at the end of a name that no other blob has
+ID_LENGTH = 16  # letters at the end of a name that no other blob has
 SHARD_NAME = re.compile(rf"[0-9a-f]{{{SHARD}}}")
-NAME = re.compile(r"[0-9a-f]{64}-[0-9a-f]{16}")
+NAME_PATTERN = re.compile(r"[0-9a-f]{64}-[0-9a-f]{16}")
 
 
 def new_id() -> str:
     """Return an id that no blob has."""
-    return secrets.token_hex(ID // 2)
+    return secrets.token_hex(ID_LENGTH // 2)
 
 
-class Bytes(Protocol):
+class ByteReader(Protocol):
     """What bytes are read from."""
 
     def read(self, size: int, /) -> bytes:
@@ -54,7 +54,7 @@ class Blob:
     size: int
 
 
-class Blobs:
+class BlobStore:
     """A folder of blobs; `alone` is false if other files of ours are in it, such as the database."""
 
     def __init__(self, folder: Path, *, alone: bool = True) -> None:
@@ -62,24 +62,26 @@ class Blobs:
         self._alone = alone
 
     @contextmanager
-    def putting(
+    def write_batch(
         self, next_id: Callable[[], str] = new_id, go_on: Callable[[], None] = lambda: None
-    ) -> Iterator[Callable[[Bytes], Blob]]:
+    ) -> Iterator[Callable[[ByteReader], Blob]]:
         """Give a function that copies bytes into a new blob; at the end of the block they all survive a power cut.
 
         A block that fails leaves none of them; on a full disk it raises `StoreFull`. `next_id` gives the id of each
         blob; `go_on` is called after each block of bytes.
         """
-        with reporting_full_disk(DATA), self._putting(next_id, go_on) as put:
+        with reporting_full_disk(IN_DATA_FOLDER), self._write_batch(next_id, go_on) as put:
             yield put
 
     @contextmanager
-    def _putting(self, next_id: Callable[[], str], go_on: Callable[[], None]) -> Iterator[Callable[[Bytes], Blob]]:
-        private_folder(self._folder)
+    def _write_batch(
+        self, next_id: Callable[[], str], go_on: Callable[[], None]
+    ) -> Iterator[Callable[[ByteReader], Blob]]:
+        make_private_folder(self._folder)
         blobs: list[Blob] = []
 
-        def put(source: Bytes) -> Blob:
-            blobs.append(self._written(source, next_id(), go_on))
+        def put(source: ByteReader) -> Blob:
+            blobs.append(self._write_blob(source, next_id(), go_on))
             return blobs[-1]
 
         try:
@@ -91,13 +93,13 @@ class Blobs:
                 self.remove(blob.name)
             raise
 
-    def _written(self, source: Bytes, id_: str, go_on: Callable[[], None]) -> Blob:
+    def _write_blob(self, source: ByteReader, id_: str, go_on: Callable[[], None]) -> Blob:
         """Write one blob; its name is not safe yet."""
-        unfinished = self._folder / f"{id_}{UNFINISHED}"
+        unfinished = self._folder / f"{id_}{UNFINISHED_SUFFIX}"
         digest, size = hashlib.sha256(), 0
         try:
-            with open(unfinished, "xb", opener=private_file) as file:
-                while block := source.read(BLOCK):
+            with open(unfinished, "xb", opener=open_private_file) as file:
+                while block := source.read(BLOCK_BYTES):
                     digest.update(block)
                     size += len(block)
                     file.write(block)
@@ -113,7 +115,7 @@ class Blobs:
 
     def path(self, name: str) -> Path:
         """Return where a blob is; what is no name of a blob leads nowhere."""
-        if not NAME.fullmatch(name):
+        if not NAME_PATTERN.fullmatch(name):
             raise BadRequest(f"{name!r} is not the name of a blob; it was not given out by `put`.")
         return self._folder.joinpath(name[:SHARD], name)
 
@@ -122,7 +124,9 @@ class Blobs:
         found: list[str] = []
         for shard in sorted(_listed(self._folder)):
             if shard >= after[:SHARD] and len(shard) == SHARD and len(found) < limit:
-                found += sorted(name for name in _listed(self._folder / shard) if name > after and NAME.fullmatch(name))
+                found += sorted(
+                    name for name in _listed(self._folder / shard) if name > after and NAME_PATTERN.fullmatch(name)
+                )
         return found[:limit]
 
     def written_at(self, name: str) -> float | None:
@@ -136,7 +140,7 @@ class Blobs:
         digest = hashlib.sha256()
         try:
             with self.path(name).open("rb") as file:
-                while block := file.read(BLOCK):
+                while block := file.read(BLOCK_BYTES):
                     digest.update(block)
         except FileNotFoundError:
             return None
@@ -147,18 +151,20 @@ class Blobs:
         found = []
         for name in _listed(self._folder):
             with suppress(FileNotFoundError):
-                if name.endswith(UNFINISHED) and (self._folder / name).stat().st_mtime < before:
+                if name.endswith(UNFINISHED_SUFFIX) and (self._folder / name).stat().st_mtime < before:
                     found.append(name)
         return found
 
-    def strays(self) -> list[str]:
+    def list_foreign_files(self) -> list[str]:
         """Name the files and folders that we did not write, by their paths in the folder."""
         found = []
         for name in _listed(self._folder):
             if SHARD_NAME.fullmatch(name) and (self._folder / name).is_dir():
                 inside = _listed(self._folder / name)
-                found += [f"{name}/{one}" for one in inside if not (NAME.fullmatch(one) and one.startswith(name))]
-            elif self._alone and not name.endswith(UNFINISHED):
+                found += [
+                    f"{name}/{one}" for one in inside if not (NAME_PATTERN.fullmatch(one) and one.startswith(name))
+                ]
+            elif self._alone and not name.endswith(UNFINISHED_SUFFIX):
                 found.append(name)
         return sorted(found)
 
@@ -169,11 +175,11 @@ class Blobs:
     def remove_ids(self, ids: Collection[str]) -> None:
         """Remove the blobs that have these ids, whatever their bytes are, also those that were not finished."""
         for id_ in ids:
-            self.remove_unfinished(f"{id_}{UNFINISHED}")
+            self.remove_unfinished(f"{id_}{UNFINISHED_SUFFIX}")
         for shard in _listed(self._folder):
             if len(shard) == SHARD:
                 for name in _listed(self._folder / shard):
-                    if name[-ID:] in ids and NAME.fullmatch(name):
+                    if name[-ID_LENGTH:] in ids and NAME_PATTERN.fullmatch(name):
                         self.remove(name)
 
     def remove(self, name: str) -> None:
@@ -195,5 +201,5 @@ def _rename(file: Path, target: Path) -> None:
     try:
         file.rename(target)
     except FileNotFoundError:
-        private_folder(target.parent)
+        make_private_folder(target.parent)
         file.rename(target)

@@ -9,27 +9,27 @@ from sqlalchemy import ColumnElement, Text, and_, cast, literal_column, select
 from holdfast.catalog.tables import bases, builds, chunks, items
 from holdfast.engine.store import slots
 
-SOURCE = "source:"  # how the owner begins that looks at an item's source
+SOURCE_PREFIX = "source:"  # how the owner begins that looks at an item's source
 
 # Literals, so that partial indexes are used.
-VISIBLE = items.c.deleting == literal_column("0")
-DELETING = items.c.deleting == literal_column("1")
-OPEN = bases.c.deleting == literal_column("0")
-STANDS = chunks.c.doomed == literal_column("0")
-DOOMED = chunks.c.doomed == literal_column("1")
+ITEM_VISIBLE = items.c.deleting == literal_column("0")
+ITEM_DELETING = items.c.deleting == literal_column("1")
+BASE_OPEN = bases.c.deleting == literal_column("0")
+CHUNK_LIVE = chunks.c.doomed == literal_column("0")
+CHUNK_DOOMED = chunks.c.doomed == literal_column("1")
 
 _of_owner = slots.c.owner_id == builds.c.owner_id
-SHOWN = select(slots.c.id).where(_of_owner, slots.c.source == builds.c.build).exists()
+BUILD_SERVED = select(slots.c.id).where(_of_owner, slots.c.source == builds.c.build).exists()
 _being_written = (
     select(slots.c.id)
     .where(_of_owner, slots.c.needs.is_(None), slots.c.state == literal_column("'running'"))
     .where(slots.c.fence == builds.c.build)
     .exists()
 )
-STALE = and_(~SHOWN, ~_being_written)  # a build that no slot serves and no worker writes
+BUILD_STALE = and_(~BUILD_SERVED, ~_being_written)  # a build that no slot serves and no worker writes
 
 
-def owner_of(owner: Any, prefix: str = "") -> ColumnElement[bool]:
+def owner_matches_item(owner: Any, prefix: str = "") -> ColumnElement[bool]:
     """Hold for the owner of slots that belongs to the item."""
     key = cast(items.c.id, Text)
     return and_(
@@ -38,6 +38,6 @@ def owner_of(owner: Any, prefix: str = "") -> ColumnElement[bool]:
     )
 
 
-def serves(slot: Any) -> ColumnElement[bool]:
+def slot_is_served(slot: Any) -> ColumnElement[bool]:
     """Hold when this slot shows something: a generation was published, and it is not being deleted."""
     return and_(slot.c.built > 0, slot.c.state != literal_column("'deleting'"))

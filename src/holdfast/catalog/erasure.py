@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from holdfast.catalog import erasure_statements as sql
 from holdfast.clock import micros
-from holdfast.db import Obstacle, Stage
+from holdfast.db import Obstacle, SecureDeleteStage
 from holdfast.errors import StoreError
 
 if TYPE_CHECKING:
@@ -30,15 +30,15 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("holdfast")
 
-SPACING = timedelta(minutes=1)  # between two attempts to overwrite, of all processes
-PATIENCE = timedelta(minutes=5)  # how long a clean-up that continues is waited for
+OVERWRITE_SPACING = timedelta(minutes=1)  # between two attempts to overwrite, of all processes
+CLEANUP_WAIT = timedelta(minutes=5)  # how long a clean-up that continues is waited for
 QUIET = timedelta(minutes=5)  # without a job, before the file is compacted
 COMPACT_SPACING = timedelta(hours=1)  # between two compactions
 COMPACT_RETRY = timedelta(minutes=10)  # after an attempt that was prevented
 NOT_FTS = frozenset({sql.ROWS, sql.DOCUMENTS})  # all other places are FTS5 tables
 
 
-class Pending(NamedTuple):
+class PendingErasure(NamedTuple):
     """Deletes that a stage has not completed."""
 
     documents: int  # deleted or changed; 0: only rows of documents that are counted already
@@ -47,11 +47,11 @@ class Pending(NamedTuple):
     blocked_since: Moment | None = None  # since when attempts are prevented
 
 
-class State(NamedTuple):
+class ErasureState(NamedTuple):
     """What each stage has still to do; None: it is complete."""
 
-    overwrite: Pending | None
-    compact: Pending | None
+    overwrite: PendingErasure | None
+    compact: PendingErasure | None
 
 
 class _Count(NamedTuple):
@@ -72,9 +72,9 @@ class _Records(NamedTuple):
     counts: dict[str, _Count]
     stages: dict[str, _Times]
 
-    def left(self, stage: Stage) -> dict[str, int]:
+    def left(self, stage: SecureDeleteStage) -> dict[str, int]:
         """Return the places where a stage is not complete, and which count completes it."""
-        if stage is Stage.OVERWRITE:
+        if stage is SecureDeleteStage.OVERWRITE:
             return {place: one.removed for place, one in self.counts.items() if one.removed > one.overwritten}
         return {place: one.removed for place, one in self.counts.items() if one.removed > one.compacted}
 
@@ -86,39 +86,41 @@ class _Activity(NamedTuple):
     finished_at: Moment | None  # when the last job ended
 
 
-class Erasure:
+class Eraser:
     """Erases deleted data of one database; `compact_limit` is the size in bytes up to which it compacts by itself."""
 
     def __init__(self, database: Database, *, compact_limit: int | None = None) -> None:
         self._database = database
         self._compact_limit = compact_limit
 
-    def state(self) -> State:
+    def read_state(self) -> ErasureState:
         """Return what each stage has still to do."""
         with self._database.reading() as tx:
             records = _read(tx)
-        return State(_pending(records, Stage.OVERWRITE), _pending(records, Stage.COMPACT))
+        return ErasureState(
+            _pending(records, SecureDeleteStage.OVERWRITE), _pending(records, SecureDeleteStage.COMPACT)
+        )
 
     def run_due(self) -> None:
         """Run the stages that are due. Never raises for a database that refuses: it is tried again later."""
-        state = self.state()
+        state = self.read_state()
         if state.overwrite is not None:
             self._overwrite(at_once=False)
         elif state.compact is not None:
             self._compact(at_once=False)
 
-    def run_now(self) -> State:
+    def run_now(self) -> ErasureState:
         """Run both stages now, whatever the size of the database; return what is left."""
-        if self.state().overwrite is None or self._overwrite(at_once=True):
+        if self.read_state().overwrite is None or self._overwrite(at_once=True):
             self._compact(at_once=True)
-        return self.state()
+        return self.read_state()
 
     def overwrite(self) -> bool:
         """Run the first stage now; return whether it is complete."""
-        return self._overwrite(at_once=True) and self.state().overwrite is None
+        return self._overwrite(at_once=True) and self.read_state().overwrite is None
 
     def _overwrite(self, *, at_once: bool) -> bool:
-        due = self._claim(Stage.OVERWRITE, at_once=at_once)
+        due = self._claim(SecureDeleteStage.OVERWRITE, at_once=at_once)
         if due is None:
             return False
         try:
@@ -126,11 +128,11 @@ class Erasure:
         except (OSError, StoreError):
             log.exception("erase.overwrite_failed")
             obstacle = Obstacle.FAILED
-        return self._record(Stage.OVERWRITE, due, obstacle)
+        return self._record(SecureDeleteStage.OVERWRITE, due, obstacle)
 
     def _compact(self, *, at_once: bool) -> bool:
         """Compact; what was removed but not yet overwritten is left for the next time."""
-        due = self._claim(Stage.COMPACT, at_once=at_once)
+        due = self._claim(SecureDeleteStage.COMPACT, at_once=at_once)
         if due is None:
             return False
         try:
@@ -138,9 +140,9 @@ class Erasure:
         except (OSError, StoreError):
             log.exception("erase.compact_failed")
             obstacle = Obstacle.FAILED
-        return self._record(Stage.COMPACT, due, obstacle)
+        return self._record(SecureDeleteStage.COMPACT, due, obstacle)
 
-    def _claim(self, stage: Stage, *, at_once: bool) -> dict[str, int] | None:
+    def _claim(self, stage: SecureDeleteStage, *, at_once: bool) -> dict[str, int] | None:
         """Return the counts that an attempt completes, if it is due; then no process tries for a while."""
         if not at_once:
             with self._database.reading() as tx:
@@ -150,27 +152,29 @@ class Erasure:
 
         def work(tx: Transaction) -> dict[str, int] | None:
             if _read(tx).left(stage):
-                tx.run(sql.SEE, stage=stage)
+                tx.run(sql.MARK_STAGE_PENDING, stage=stage)
             records = _read(tx)
             if not at_once and not _due(stage, records, _activity(tx)):
                 return None
-            tx.run(sql.TRY, stage=stage)
-            if stage is Stage.OVERWRITE:
+            tx.run(sql.MARK_STAGE_TRIED, stage=stage)
+            if stage is SecureDeleteStage.OVERWRITE:
                 return records.left(stage)
             return {place: one.overwritten for place, one in records.counts.items()}
 
         return self._database.write(work, durable=False)
 
-    def _record(self, stage: Stage, due: Mapping[str, int], obstacle: Obstacle | None) -> bool:
+    def _record(self, stage: SecureDeleteStage, due: Mapping[str, int], obstacle: Obstacle | None) -> bool:
         """Record how an attempt ended; return whether it was completed."""
 
         def work(tx: Transaction) -> None:
             if obstacle is not None:
-                tx.run(sql.BLOCK, stage=stage, obstacle=obstacle)
+                tx.run(sql.MARK_STAGE_BLOCKED, stage=stage, obstacle=obstacle)
                 return
-            counted = sql.OVERWRITTEN if stage is Stage.OVERWRITE else sql.COMPACTED
+            counted = (
+                sql.RAISE_OVERWRITTEN_COUNTS if stage is SecureDeleteStage.OVERWRITE else sql.RAISE_COMPACTED_COUNTS
+            )
             tx.run(counted, [list(one) for one in due.items()])
-            tx.run(sql.COMPLETE, stage=stage, since=_activity(tx).now if _read(tx).left(stage) else None)
+            tx.run(sql.MARK_STAGE_COMPLETE, stage=stage, since=_activity(tx).now if _read(tx).left(stage) else None)
 
         self._database.write(work, durable=True)
         log.debug("erase.%s %s removals=%d", stage, obstacle or "done", sum(due.values()))
@@ -194,22 +198,22 @@ def _activity(tx: Transaction) -> _Activity:
     return _Activity(now, cleaning, working, finished_at)
 
 
-def _pending(records: _Records, stage: Stage) -> Pending | None:
+def _pending(records: _Records, stage: SecureDeleteStage) -> PendingErasure | None:
     left = records.left(stage)
     if not left:
         return None
     documents, times = records.counts[sql.DOCUMENTS], records.stages[stage]
-    done = documents.overwritten if stage is Stage.OVERWRITE else documents.compacted
+    done = documents.overwritten if stage is SecureDeleteStage.OVERWRITE else documents.compacted
     obstacle = None if times.obstacle is None else Obstacle(times.obstacle)
-    return Pending(documents.removed - done, times.since, obstacle, times.blocked_since)
+    return PendingErasure(documents.removed - done, times.since, obstacle, times.blocked_since)
 
 
-def _due(stage: Stage, records: _Records, activity: _Activity) -> bool:
+def _due(stage: SecureDeleteStage, records: _Records, activity: _Activity) -> bool:
     """Decide whether it is time for a stage."""
     times, now = records.stages[stage], activity.now
-    if stage is Stage.OVERWRITE:
-        early = activity.cleaning and _within(times.since, now, PATIENCE)
-        return not early and not _within(times.tried_at, now, SPACING)
+    if stage is SecureDeleteStage.OVERWRITE:
+        early = activity.cleaning and _within(times.since, now, CLEANUP_WAIT)
+        return not early and not _within(times.tried_at, now, OVERWRITE_SPACING)
     busy = activity.cleaning or activity.working or _within(activity.finished_at, now, QUIET)
     rested = not _within(times.done_at, now, COMPACT_SPACING) and not _within(times.tried_at, now, COMPACT_RETRY)
     return not busy and rested and not _within(times.since, now, QUIET)

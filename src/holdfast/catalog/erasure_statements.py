@@ -6,14 +6,14 @@ from sqlalchemy import Integer, case, func, literal_column, null, select, text, 
 from sqlalchemy.dialects.postgresql import insert as upsert
 
 from holdfast.catalog.tables import erasure_stages, erasures
-from holdfast.db import NOW, batch, largest, number, word
+from holdfast.db import NOW, batch, greatest, int_param, text_param
 from holdfast.engine.store import IS_TIMED, jobs, slots
 
 ROWS = "rows"  # all rows with text, counted by triggers
 DOCUMENTS = "documents"  # those of them that were documents, for reports
 
 _zero, _one = literal_column("0", Integer), literal_column("1", Integer)
-_removals = upsert(erasures).values(place=word("place"), removed=_one, overwritten=_zero, compacted=_zero)
+_removals = upsert(erasures).values(place=text_param("place"), removed=_one, overwritten=_zero, compacted=_zero)
 NOTE_REMOVAL = _removals.on_conflict_do_update(
     index_elements=[erasures.c.place], set_={"removed": erasures.c.removed + _one}
 )
@@ -32,21 +32,23 @@ _working = select(jobs.c.id).where(jobs.c.outcome.is_(None)).exists()
 _finished_at = select(func.max(jobs.c.finished_at)).where(jobs.c.finished_at.is_not(None)).scalar_subquery()
 READ_ACTIVITY = select(NOW, case((_cleaning, _one), else_=_zero), case((_working, _one), else_=_zero), _finished_at)
 
-_stage = erasure_stages.c.stage == word("stage")
-SEE = update(erasure_stages).values(since=NOW).where(_stage, erasure_stages.c.since.is_(None))
-TRY = update(erasure_stages).values(tried_at=NOW).where(_stage)
-BLOCK = (
+_stage = erasure_stages.c.stage == text_param("stage")
+MARK_STAGE_PENDING = update(erasure_stages).values(since=NOW).where(_stage, erasure_stages.c.since.is_(None))
+MARK_STAGE_TRIED = update(erasure_stages).values(tried_at=NOW).where(_stage)
+MARK_STAGE_BLOCKED = (
     update(erasure_stages)
-    .values(obstacle=word("obstacle"), blocked_since=func.coalesce(erasure_stages.c.blocked_since, NOW))
+    .values(obstacle=text_param("obstacle"), blocked_since=func.coalesce(erasure_stages.c.blocked_since, NOW))
     .where(_stage)
 )
-COMPLETE = (
+MARK_STAGE_COMPLETE = (
     update(erasure_stages)
-    .values(since=number("since"), done_at=NOW, obstacle=null(), blocked_since=null())
+    .values(since=int_param("since"), done_at=NOW, obstacle=null(), blocked_since=null())
     .where(_stage)
 )
 
 _row = batch(place=str, count=int)
 _same = erasures.c.place == _row.c.place
-OVERWRITTEN = update(erasures).values(overwritten=largest(erasures.c.overwritten, _row.c["count"])).where(_same)
-COMPACTED = update(erasures).values(compacted=largest(erasures.c.compacted, _row.c["count"])).where(_same)
+RAISE_OVERWRITTEN_COUNTS = (
+    update(erasures).values(overwritten=greatest(erasures.c.overwritten, _row.c["count"])).where(_same)
+)
+RAISE_COMPACTED_COUNTS = update(erasures).values(compacted=greatest(erasures.c.compacted, _row.c["count"])).where(_same)

@@ -19,14 +19,14 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, NamedTuple
 
 from holdfast.catalog import file_statements as sql
-from holdfast.catalog.blobs import ID, new_id
+from holdfast.catalog.blobs import ID_LENGTH, new_id
 from holdfast.clock import micros
 from holdfast.errors import StoreError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from holdfast.catalog.blobs import Blobs
+    from holdfast.catalog.blobs import BlobStore
     from holdfast.db import Database, Transaction
 
 log = logging.getLogger("holdfast")
@@ -45,7 +45,7 @@ class UploadExpired(StoreError):
         )
 
 
-class Record(NamedTuple):
+class FileRecord(NamedTuple):
     """A file that no item names."""
 
     id: str
@@ -54,7 +54,7 @@ class Record(NamedTuple):
     due: bool
 
 
-class Recorded:
+class UploadRecords:
     """The records of one upload; its files have these ids."""
 
     def __init__(self, records: FileRecords, ids: Sequence[str]) -> None:
@@ -81,7 +81,7 @@ class FileRecords:
     def __init__(
         self,
         database: Database,
-        blobs: Blobs,
+        blobs: BlobStore,
         *,
         holder: str = "",
         dead: Callable[[str], bool] = lambda _: False,
@@ -92,14 +92,14 @@ class FileRecords:
         self._holder = holder
         self._dead = dead
 
-    def record(self, count: int) -> Recorded:
+    def record(self, count: int) -> UploadRecords:
         """Record files that are about to be written; the record survives a power cut."""
         ids = [new_id() for _ in range(count)]
         if ids:
             self._database.write(
                 lambda tx: tx.run(sql.RECORD_FILES, _rows(ids), holder=self._holder, lease=micros(LEASE)), durable=True
             )
-        return Recorded(self, ids)
+        return UploadRecords(self, ids)
 
     def extend(self, ids: Sequence[str]) -> None:
         """Leave records alone for another while."""
@@ -107,12 +107,12 @@ class FileRecords:
 
     def remove_later(self, tx: Transaction, names: Sequence[str]) -> None:
         """Record, in the transaction that takes files away from items, that they are to be removed."""
-        rows = [[id_of(name), name] for name in names]
+        rows = [[parse_blob_id(name), name] for name in names]
         tx.run(sql.REMOVE_FILES_LATER, rows, holder=self._holder, lease=micros(LEASE))
 
     def remove(self, names: Sequence[str], ids: Iterable[str] = ()) -> None:
         """Remove files that no item names, and then their records; what fails now is settled later."""
-        gone = {id_of(name) for name in names}
+        gone = {parse_blob_id(name) for name in names}
         try:
             for name in names:
                 self.blobs.remove(name)
@@ -120,10 +120,10 @@ class FileRecords:
         except (OSError, StoreError) as error:
             log.warning("files.not_removed count=%d error=%s", len(gone), error)
 
-    def settle(self, limit: int) -> int:
+    def remove_due_files(self, limit: int) -> int:
         """Remove the files of records that are due; return how many records were settled."""
         with self._database.reading() as tx:
-            found = [Record(*row) for row in tx.run(sql.FILE_RECORDS)]
+            found = [FileRecord(*row) for row in tx.run(sql.READ_FILE_RECORDS)]
         due = [one for one in found if self.abandoned(one)][:limit]
         given_up = self._give_up([one for one in due if one.name is None])
         leaving = {one.id for one in due if one.name == ""} | given_up
@@ -132,20 +132,20 @@ class FileRecords:
         named = [one.name for one in due if one.name]
         for name in named:
             self.blobs.remove(name)
-        self._forget(leaving | {id_of(name) for name in named})
+        self._forget(leaving | {parse_blob_id(name) for name in named})
         return len(leaving) + len(named)
 
-    def abandoned(self, record: Record) -> bool:
+    def abandoned(self, record: FileRecord) -> bool:
         """Tell whether nobody is at work on a file any more."""
         return record.due or self._dead(record.holder)
 
     def in_use(self) -> set[str]:
         """Return the ids of files that an upload is writing now."""
         with self._database.reading() as tx:
-            found = [Record(*row) for row in tx.run(sql.FILE_RECORDS)]
+            found = [FileRecord(*row) for row in tx.run(sql.READ_FILE_RECORDS)]
         return {one.id for one in found if one.name is None and not self.abandoned(one)}
 
-    def _give_up(self, records: Sequence[Record]) -> set[str]:
+    def _give_up(self, records: Sequence[FileRecord]) -> set[str]:
         """Mark uploads as given up, unless they were extended or admitted meanwhile."""
 
         def work(tx: Transaction) -> set[str]:
@@ -163,16 +163,16 @@ class FileRecords:
             self._database.write(lambda tx: tx.run(sql.FORGET_FILES, rows), durable=False)
 
 
-def name_files(tx: Transaction, names: Sequence[str]) -> None:
+def release_file_records(tx: Transaction, names: Sequence[str]) -> None:
     """Delete the records of files that items name from now on; refuse if one of them was given up."""
-    ids = {id_of(name) for name in names}
-    if len(tx.run(sql.NAME_FILES, _rows(ids))) < len(ids):
+    ids = {parse_blob_id(name) for name in names}
+    if len(tx.run(sql.RELEASE_FILE_RECORDS, _rows(ids))) < len(ids):
         raise UploadExpired
 
 
-def id_of(name: str) -> str:
+def parse_blob_id(name: str) -> str:
     """Return the part of a blob's name that is its own."""
-    return name[-ID:]
+    return name[-ID_LENGTH:]
 
 
 def _rows(ids: Iterable[str]) -> list[list[str]]:

@@ -6,45 +6,45 @@ from sqlalchemy import delete, insert, literal_column, or_, select, update
 from sqlalchemy.dialects.postgresql import insert as upsert
 
 from holdfast.catalog.tables import bases, condemned, files, items
-from holdfast.db import NOW, batch, number, word
+from holdfast.db import NOW, batch, int_param, text_param
 
-HOLD_BASES = select(bases.c.id).order_by(bases.c.id).with_for_update(key_share=True)
+LOCK_ALL_BASES = select(bases.c.id).order_by(bases.c.id).with_for_update(key_share=True)
 _row = batch(name=str)
-NAMED_BLOBS = select(items.c.blob).where(items.c.blob.in_(select(_row.c.name)))
+SELECT_NAMED_BLOBS = select(items.c.blob).where(items.c.blob.in_(select(_row.c.name)))
 _row = batch(name=str)
-CONDEMN = (
+CONDEMN_BLOBS = (
     upsert(condemned)
     .from_select(["at", "name"], select(NOW, _row.c.name).where(literal_column("true")))
     .on_conflict_do_nothing()
 )
 _row = batch(name=str)
-CONDEMNED = select(condemned.c.name).where(condemned.c.name.in_(select(_row.c.name)))
+SELECT_CONDEMNED_BLOBS = select(condemned.c.name).where(condemned.c.name.in_(select(_row.c.name)))
 
 _row = batch(id=str)
 RECORD_FILES = insert(files).from_select(
-    ["holder", "due_at", "id"], select(word("holder"), NOW + number("lease"), _row.c.id)
+    ["holder", "due_at", "id"], select(text_param("holder"), NOW + int_param("lease"), _row.c.id)
 )
 _being_written_to = files.c.name.is_(None)
 _row = batch(id=str)
 RENEW_FILES = (
     update(files)
-    .values(due_at=NOW + number("lease"))
+    .values(due_at=NOW + int_param("lease"))
     .where(files.c.id.in_(select(_row.c.id)), _being_written_to)
     .returning(files.c.id)
 )
 _row = batch(id=str)
-NAME_FILES = delete(files).where(files.c.id.in_(select(_row.c.id)), _being_written_to).returning(files.c.id)
+RELEASE_FILE_RECORDS = delete(files).where(files.c.id.in_(select(_row.c.id)), _being_written_to).returning(files.c.id)
 _row = batch(id=str, name=str)
 REMOVE_FILES_LATER = insert(files).from_select(
-    ["holder", "due_at", *_row.c.keys()], select(word("holder"), NOW + number("lease"), *_row.c)
+    ["holder", "due_at", *_row.c.keys()], select(text_param("holder"), NOW + int_param("lease"), *_row.c)
 )
-FILE_RECORDS = select(files.c.id, files.c.name, files.c.holder, files.c.due_at <= NOW).order_by(files.c.id)
+READ_FILE_RECORDS = select(files.c.id, files.c.name, files.c.holder, files.c.due_at <= NOW).order_by(files.c.id)
 _row = batch(id=str, holder=str)
 GIVE_UP_FILES = (
     update(files)
     .values(name=literal_column("''"))
     .where(files.c.id == _row.c.id, files.c.holder == _row.c.holder, _being_written_to)
-    .where(or_(files.c.due_at <= NOW, number("dead") == literal_column("1")))
+    .where(or_(files.c.due_at <= NOW, int_param("dead") == literal_column("1")))
     .returning(files.c.id)
 )
 _row = batch(id=str)

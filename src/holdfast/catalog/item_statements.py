@@ -9,9 +9,9 @@ from __future__ import annotations
 from sqlalchemy import and_, literal_column, select, update
 from sqlalchemy.dialects.postgresql import insert as upsert
 
-from holdfast.catalog.conditions import OPEN, VISIBLE, owner_of
+from holdfast.catalog.conditions import BASE_OPEN, ITEM_VISIBLE, owner_matches_item
 from holdfast.catalog.tables import bases, items
-from holdfast.db import NOW, batch, number, word
+from holdfast.db import NOW, batch, int_param, text_param
 from holdfast.engine.store import jobs, owners, slots
 
 # ---------------------------------------------------------------- bases
@@ -25,13 +25,13 @@ CREATE_BASE = (
 )
 _row = batch(id=int)
 READ_BASES = select(bases).where(bases.c.id.in_(select(_row.c.id)))
-FIND_BASE = select(bases).where(bases.c.name == word("name"), OPEN)
-LIST_BASES = select(bases).where(OPEN).order_by(bases.c.name)
+FIND_BASE = select(bases).where(bases.c.name == text_param("name"), BASE_OPEN)
+LIST_BASES = select(bases).where(BASE_OPEN).order_by(bases.c.name)
 # Adding and deleting take turns; on SQLite all writers do.
-LOCK_BASE = select(bases).where(bases.c.id == number("id")).with_for_update(key_share=True)
+LOCK_BASE = select(bases).where(bases.c.id == int_param("id")).with_for_update(key_share=True)
 
-_this = bases.c.id == number("id")
-_fail = update(bases).values(problem=word("problem")).where(_this, OPEN).returning(*bases.c)
+_this = bases.c.id == int_param("id")
+_fail = update(bases).values(problem=text_param("problem")).where(_this, BASE_OPEN).returning(*bases.c)
 FAIL_BASE = _fail.where(bases.c.problem.is_(None))
 
 # ---------------------------------------------------------------- items one by one
@@ -44,7 +44,7 @@ FIND_ITEMS = select(items).select_from(
             items.c.base_id == _row.c.base_id,
             items.c.parent_id == _row.c.parent_id,
             items.c.name == _row.c.name,
-            VISIBLE,
+            ITEM_VISIBLE,
         ),
     )
 )
@@ -67,7 +67,7 @@ _document, _looker = owners.alias("document"), owners.alias("looker")
 _row = batch(id=int)
 _with_slots = (
     items.join(_row, _row.c.id == items.c.id)
-    .join(_document, owner_of(_document))
+    .join(_document, owner_matches_item(_document))
     .join(slots, slots.c.owner_id == _document.c.id)
     .outerjoin(jobs, jobs.c.id == slots.c.job)
 )

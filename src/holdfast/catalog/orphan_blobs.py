@@ -16,8 +16,8 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from holdfast.catalog import file_statements as sql
-from holdfast.catalog.blobs import UNFINISHED
-from holdfast.catalog.file_records import id_of
+from holdfast.catalog.blobs import UNFINISHED_SUFFIX
+from holdfast.catalog.file_records import parse_blob_id
 from holdfast.errors import StoreError
 
 if TYPE_CHECKING:
@@ -27,10 +27,10 @@ if TYPE_CHECKING:
     from holdfast.clock import Clock
     from holdfast.db import Database, Transaction
 
-OLD = timedelta(days=1)  # what is younger may still get its row
+ORPHAN_AGE = timedelta(days=1)  # what is younger may still get its row
 
 
-class Leftovers:
+class OrphanBlobCollector:
     """Goes round the files of one database, some at a time."""
 
     def __init__(self, database: Database, files: FileRecords, clock: Clock) -> None:
@@ -42,17 +42,17 @@ class Leftovers:
 
     def sweep(self, limit: int) -> int:
         """Settle records, look at the next files, and remove old ones that no row names; return how many went."""
-        settled = self._files.settle(limit)
-        before = self._clock.now() / 1_000_000 - OLD.total_seconds()
+        settled = self._files.remove_due_files(limit)
+        before = self._clock.now() / 1_000_000 - ORPHAN_AGE.total_seconds()
         unfinished = self.remove_unfinished(before) if not self._after else 0
-        left, self._after = self.look(self._after, limit, before)
+        left, self._after = self.find_orphans(self._after, limit, before)
         return settled + unfinished + len(self.remove(left))
 
-    def settle(self, limit: int) -> int:
+    def remove_due_files(self, limit: int) -> int:
         """Remove the files of uploads that were given up; return how many records were settled."""
-        return self._files.settle(limit)
+        return self._files.remove_due_files(limit)
 
-    def look(self, after: str, limit: int, before: float = math.inf) -> tuple[list[str], str]:
+    def find_orphans(self, after: str, limit: int, before: float = math.inf) -> tuple[list[str], str]:
         """Name the files that no row names, among the next from behind `after` on, and where to go on.
 
         That is nowhere when all were seen. Files that an upload is writing are not named, nor those that were written
@@ -60,13 +60,13 @@ class Leftovers:
         """
         seen = self._blobs.names(after, limit)
         writing = self._files.in_use()
-        chosen = [name for name in seen if id_of(name) not in writing and self._older(name, before)]
+        chosen = [name for name in seen if parse_blob_id(name) not in writing and self._older(name, before)]
         with self._database.reading() as tx:
             return _unnamed(tx, chosen), seen[-1] if len(seen) == limit else ""
 
     def remove(self, names: Sequence[str]) -> list[str]:
         """Remove files that no row names and none will; return those that went."""
-        gone = self._database.write(lambda tx: _condemned(tx, names), durable=True) if names else []
+        gone = self._database.write(lambda tx: _condemn(tx, names), durable=True) if names else []
         for name in gone:
             self._blobs.remove(name)
         return gone
@@ -76,7 +76,7 @@ class Leftovers:
         found = self._blobs.unfinished(before)
         writing = self._files.in_use()
         still = set(self._blobs.unfinished())  # an upload may have finished one meanwhile
-        return [name for name in found if name in still and name.removesuffix(UNFINISHED) not in writing]
+        return [name for name in found if name in still and name.removesuffix(UNFINISHED_SUFFIX) not in writing]
 
     def remove_unfinished(self, before: float = math.inf) -> int:
         """Remove them; return how many."""
@@ -91,7 +91,7 @@ class Leftovers:
 
 def refuse_condemned(tx: Transaction, names: Sequence[str]) -> None:
     """Refuse to name blobs whose files are gone or about to go, within the transaction that would name them."""
-    if tx.run(sql.CONDEMNED, [[name] for name in names]):
+    if tx.run(sql.SELECT_CONDEMNED_BLOBS, [[name] for name in names]):
         raise StoreError(
             "The bytes were swept before anything named them: by the clock of this machine, more than a day has passed "
             "since they came in. Nothing was written; add them again."
@@ -99,13 +99,13 @@ def refuse_condemned(tx: Transaction, names: Sequence[str]) -> None:
 
 
 def _unnamed(tx: Transaction, names: Sequence[str]) -> list[str]:
-    named = {name for (name,) in tx.run(sql.NAMED_BLOBS, [[name] for name in names])}
+    named = {name for (name,) in tx.run(sql.SELECT_NAMED_BLOBS, [[name] for name in names])}
     return [name for name in names if name not in named]
 
 
-def _condemned(tx: Transaction, names: Sequence[str]) -> list[str]:
+def _condemn(tx: Transaction, names: Sequence[str]) -> list[str]:
     """Condemn those of the blobs that still have no row; whoever adds something waits, and then sees it."""
-    tx.run(sql.HOLD_BASES)
+    tx.run(sql.LOCK_ALL_BASES)
     left = _unnamed(tx, names)
-    tx.run(sql.CONDEMN, [[name] for name in left])
+    tx.run(sql.CONDEMN_BLOBS, [[name] for name in left])
     return left

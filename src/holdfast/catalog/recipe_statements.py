@@ -6,23 +6,23 @@ from sqlalchemy import and_, delete, literal_column, select, update
 from sqlalchemy.dialects.postgresql import insert as upsert
 
 from holdfast.catalog.tables import recipes
-from holdfast.db import NOW, batch, number, word
-from holdfast.engine import ACTIVE
+from holdfast.db import NOW, batch, int_param, text_param
+from holdfast.engine import ACTIVE_STATES
 from holdfast.engine.store import owners, slots
 
 _row = batch(base=str, kind=str, spec=str)
-KEEP_RECIPE = (
+INSERT_RECIPE = (
     upsert(recipes).from_select(["created_at", *_row.c.keys()], select(NOW, *_row.c).where(literal_column("true")))
 ).on_conflict_do_nothing()
 READ_RECIPES = (
     select(recipes.c.id, recipes.c.spec)
-    .where(recipes.c.base == word("base"), recipes.c.kind == word("kind"))
+    .where(recipes.c.base == text_param("base"), recipes.c.kind == text_param("kind"))
     .order_by(recipes.c.id.desc())
 )
 LIVE_RECIPES = READ_RECIPES.where(recipes.c.doomed_at.is_(None))
-RECIPES_OF = select(recipes.c.kind, recipes.c.id, recipes.c.spec).where(recipes.c.base == word("base"))
-KNOWN_RECIPE = select(recipes.c.id).where(recipes.c.id == number("recipe"))
-SPEC_OF_RECIPE = select(recipes.c.spec).where(recipes.c.id == number("recipe"))
+READ_RECIPES_OF_BASE = select(recipes.c.kind, recipes.c.id, recipes.c.spec).where(recipes.c.base == text_param("base"))
+SELECT_RECIPE_ID = select(recipes.c.id).where(recipes.c.id == int_param("recipe"))
+READ_RECIPE_SPEC = select(recipes.c.spec).where(recipes.c.id == int_param("recipe"))
 ALL_RECIPES = select(recipes.c.base, recipes.c.kind, recipes.c.id, recipes.c.spec).order_by(recipes.c.id)
 
 # Only a slot at work can bring a recipe into use, and it looked for the recipe after it was claimed. So what is doomed,
@@ -31,12 +31,12 @@ _idle = ~(
     select(slots.c.id)
     .select_from(slots.join(owners, owners.c.id == slots.c.owner_id))
     .where(owners.c.base == recipes.c.base, slots.c.kind == recipes.c.kind)
-    .where(slots.c.state.in_([literal_column(f"'{state}'") for state in sorted(ACTIVE)]))
+    .where(slots.c.state.in_([literal_column(f"'{state}'") for state in sorted(ACTIVE_STATES)]))
     .exists()
 )
 _unserved = ~select(slots.c.id).where(slots.c.recipe == recipes.c.id).exists()
-_unneeded = and_(recipes.c.id == number("recipe"), _unserved, _idle)
-_long_doomed = recipes.c.doomed_at <= NOW - number("since")
+_unneeded = and_(recipes.c.id == int_param("recipe"), _unserved, _idle)
+_long_doomed = recipes.c.doomed_at <= NOW - int_param("since")
 DOOM_RECIPE = (
     update(recipes).values(doomed_at=NOW).where(_unneeded, recipes.c.doomed_at.is_(None)).returning(recipes.c.id)
 )

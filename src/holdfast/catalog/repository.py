@@ -11,13 +11,13 @@ from unicodedata import normalize
 
 from holdfast.catalog import item_statements as rows
 from holdfast.catalog import recipe_statements as sql
-from holdfast.catalog.conditions import SOURCE
+from holdfast.catalog.conditions import SOURCE_PREFIX
 from holdfast.clock import Moment, micros
 from holdfast.content.languages import LANGUAGES
 from holdfast.engine import Event, Fault
-from holdfast.engine.store import keep_quota, record
+from holdfast.engine.store import record_events, write_quota
 from holdfast.errors import BadSettings, NameTaken
-from holdfast.wellformed import DEEPEST_SHOWN, json_flaw
+from holdfast.wellformed import MAX_STORED_DEPTH, find_json_flaw
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -28,20 +28,20 @@ if TYPE_CHECKING:
 
     Location = tuple[int, str]  # the container, 0 for none, and the name in it
 
-NO_ID = 2**63  # no database counts as far
-LONGEST = 18  # digits of a number that every database takes
-FOLDED = 500  # characters of a name that lists look at; PostgreSQL refuses longer ones in an index
-INDEXES = ("vector", "fulltext")  # what a base has unless it says otherwise
+ID_LIMIT = 2**63  # no database counts as far
+MAX_NUMBER_DIGITS = 18  # digits of a number that every database takes
+FOLDED_LENGTH = 500  # characters of a name that lists look at; PostgreSQL refuses longer ones in an index
+DEFAULT_INDEXES = ("vector", "fulltext")  # what a base has unless it says otherwise
 AUTO = "auto"  # the endpoint of the settings, if there is one; else this machine embeds, and nobody speaks
 OFFLINE = "offline"  # this machine embeds, although there is an endpoint
 NO_CHAT = "none"  # no language model is ever asked
 SHOWN_TIMES = range(253_402_300_800_000_000)  # microseconds: from 1970 to the year 9999
 DAMAGED = {"code": "document_damaged"}  # in place of a reason that cannot be read
-EMBEDDINGS = (AUTO, OFFLINE)
-CHATS = (AUTO, NO_CHAT)
+EMBEDDING_CHOICES = (AUTO, OFFLINE)
+CHAT_CHOICES = (AUTO, NO_CHAT)
 
 
-class Kind(StrEnum):
+class ItemKind(StrEnum):
     """What an item is."""
 
     FILE = "file"  # bytes that somebody uploaded, or that a directory holds
@@ -51,7 +51,7 @@ class Kind(StrEnum):
     SITEMAP = "sitemap"  # a list of pages, with the pages below it
 
 
-CONTAINERS = frozenset({Kind.DIRECTORY, Kind.SITEMAP})
+CONTAINERS = frozenset({ItemKind.DIRECTORY, ItemKind.SITEMAP})
 
 
 class OnDuplicate(StrEnum):
@@ -66,7 +66,7 @@ class OnDuplicate(StrEnum):
 class BaseSettings:
     """How the documents of a base are indexed."""
 
-    indexes: tuple[str, ...] = INDEXES
+    indexes: tuple[str, ...] = DEFAULT_INDEXES
     chunk_size: int = 512  # tokens, at most
     chunk_overlap: int = 64
     missing_share: float = 0.05  # of a document's chunks may be missing in an index that is served
@@ -103,10 +103,10 @@ class BaseSettings:
 
     def _check_providers(self) -> None:
         """Refuse providers and languages that nobody knows."""
-        if self.embedding not in EMBEDDINGS:
-            raise BadSettings(f"A base embeds by {' or '.join(EMBEDDINGS)}, not by {self.embedding!r}.")
-        if self.chat not in CHATS:
-            raise BadSettings(f"The language model of a base is {' or '.join(CHATS)}, not {self.chat!r}.")
+        if self.embedding not in EMBEDDING_CHOICES:
+            raise BadSettings(f"A base embeds by {' or '.join(EMBEDDING_CHOICES)}, not by {self.embedding!r}.")
+        if self.chat not in CHAT_CHOICES:
+            raise BadSettings(f"The language model of a base is {' or '.join(CHAT_CHOICES)}, not {self.chat!r}.")
         for code in self.languages:
             if code not in LANGUAGES:
                 raise BadSettings(
@@ -115,12 +115,12 @@ class BaseSettings:
                     language=code,
                 )
 
-    def written(self) -> str:
+    def to_json(self) -> str:
         """Return the settings as they are stored."""
         return json.dumps(asdict(self), ensure_ascii=False)
 
     @classmethod
-    def read(cls, text: str) -> BaseSettings:
+    def from_json(cls, text: str) -> BaseSettings:
         """Read stored settings; what only a newer version knows is left alone."""
         known = {one.name for one in fields(cls)}
         values = {name: value for name, value in json.loads(text).items() if name in known}
@@ -167,7 +167,7 @@ class Item:
     id: int
     base: int
     parent: int  # 0: none
-    kind: Kind
+    kind: ItemKind
     name: str
     blob: str | None
     digest: str | None
@@ -191,10 +191,10 @@ class Item:
     @property
     def source_key(self) -> str:
         """The name in slots and jobs of what looks at its source."""
-        return f"{SOURCE}{self.id}"
+        return f"{SOURCE_PREFIX}{self.id}"
 
     @property
-    def container(self) -> bool:
+    def is_container(self) -> bool:
         """Other items may stand below it."""
         return self.kind in CONTAINERS
 
@@ -212,7 +212,7 @@ def spec_text(spec: Mapping[str, Any]) -> str:
     return json.dumps(spec, sort_keys=True, ensure_ascii=False)
 
 
-class Catalogue:
+class Catalog:
     """Reads and writes what there is."""
 
     def __init__(self, database: Database) -> None:
@@ -222,27 +222,27 @@ class Catalogue:
         """Create a base; of many who want the same name one gets it. With a problem it is not open yet."""
 
         def work(tx: Transaction) -> Base:
-            made = tx.run(rows.CREATE_BASE, [[name, settings.written()]])
+            made = tx.run(rows.CREATE_BASE, [[name, settings.to_json()]])
             if not made:
                 raise NameTaken(name)
             if problem is not None:
                 made = tx.run(
                     rows.FAIL_BASE, id=made[0][0], problem=json.dumps({"code": problem.code, **problem.params})
                 )
-            base = base_of(made[0])
-            keep_quota(tx, base.key, settings.jobs_per_day)
-            record(tx, [about("created", base)])
+            base = base_from_row(made[0])
+            write_quota(tx, base.key, settings.jobs_per_day)
+            record_events(tx, [base_event("created", base)])
             return base
 
         return self._database.write(work, durable=True)
 
     def fail_base(self, key: str, error: WorkError) -> None:
         """Note why nothing can be indexed in a base; the first reason stands until it is repaired."""
-        problem = fault_text(error)
+        problem = error_to_json(error)
 
         def fail(tx: Transaction) -> None:
             failed = tx.run(rows.FAIL_BASE, id=int(key), problem=problem)
-            record(tx, [about("failed", base_of(row)) for row in failed])
+            record_events(tx, [base_event("failed", base_from_row(row)) for row in failed])
 
         self._database.write(fail, durable=True)
 
@@ -250,7 +250,7 @@ class Catalogue:
         """Find a base by its name."""
         with self._database.reading() as tx:
             found = tx.run(rows.FIND_BASE, name=name)
-        return base_of(found[0]) if found else None
+        return base_from_row(found[0]) if found else None
 
     def base(self, id_: int) -> Base | None:
         """Read a base, as long as anything of it is left."""
@@ -260,11 +260,11 @@ class Catalogue:
     def bases(self) -> list[Base]:
         """Read all bases, by name."""
         with self._database.reading() as tx:
-            return [base_of(row) for row in tx.run(rows.LIST_BASES)]
+            return [base_from_row(row) for row in tx.run(rows.LIST_BASES)]
 
-    def keyed(self, tickets: Sequence[Ticket]) -> tuple[dict[str, Base], dict[str, Item]]:
+    def read_for_tickets(self, tickets: Sequence[Ticket]) -> tuple[dict[str, Base], dict[str, Item]]:
         """Read the bases and items that tickets are for, by their names in slots and jobs."""
-        owners = {ticket.key.owner: int(ticket.key.owner.removeprefix(SOURCE)) for ticket in tickets}
+        owners = {ticket.key.owner: int(ticket.key.owner.removeprefix(SOURCE_PREFIX)) for ticket in tickets}
         with self._database.reading() as tx:
             bases = read_bases(tx, {int(ticket.key.base) for ticket in tickets})
             found = {item.id: item for item in read_items(tx, set(owners.values()))}
@@ -273,19 +273,21 @@ class Catalogue:
             {key: found[id_] for key, id_ in owners.items() if id_ in found},
         )
 
-    def items(self, base: Base, places: Sequence[Location]) -> dict[Location, Item]:
+    def find_items(self, base: Base, places: Sequence[Location]) -> dict[Location, Item]:
         """Find items by where they stand."""
         with self._database.reading() as tx:
-            return named(tx, base, places)
+            return read_items_by_location(tx, base, places)
 
-    def recipe(self, base: Base, kind: str, spec: Mapping[str, Any]) -> Recipe:
+    def get_or_create_recipe(self, base: Base, kind: str, spec: Mapping[str, Any]) -> Recipe:
         """Return the recipe of this specification; it is written down when it is new."""
         text = spec_text(spec)
         found = self._live(base, kind, text)
         if found is not None:
             return found
-        self._database.write(lambda tx: tx.run(sql.KEEP_RECIPE, [[base.key, kind, text]]), durable=True)
-        return self._live(base, kind, text) or self.recipe(base, kind, spec)  # again, if it was doomed meanwhile
+        self._database.write(lambda tx: tx.run(sql.INSERT_RECIPE, [[base.key, kind, text]]), durable=True)
+        return self._live(base, kind, text) or self.get_or_create_recipe(
+            base, kind, spec
+        )  # again, if it was doomed meanwhile
 
     def _live(self, base: Base, kind: str, text: str) -> Recipe | None:
         """Find the recipe of a specification by which rows are made."""
@@ -302,7 +304,7 @@ class Catalogue:
         with self._database.reading() as tx:
             return bool(tx.run(sql.UNUSED_RECIPE, recipe=recipe.id, since=micros(since)))
 
-    def remove(self, recipe: Recipe) -> None:
+    def remove_recipe(self, recipe: Recipe) -> None:
         """Remove a recipe that is not used."""
         self._database.write(lambda tx: tx.run(sql.REMOVE_RECIPE, recipe=recipe.id, since=0), durable=True)
 
@@ -314,12 +316,14 @@ class Catalogue:
     def recipes_of(self, base: str) -> list[tuple[str, Recipe]]:
         """Read the recipes of a base, each with the kind of its index."""
         with self._database.reading() as tx:
-            return [(kind, Recipe(id=id_, spec=spec)) for kind, id_, spec in tx.run(sql.RECIPES_OF, base=base)]
+            return [
+                (kind, Recipe(id=id_, spec=spec)) for kind, id_, spec in tx.run(sql.READ_RECIPES_OF_BASE, base=base)
+            ]
 
-    def known(self, recipe: Recipe) -> bool:
+    def recipe_exists(self, recipe: Recipe) -> bool:
         """Tell whether a recipe is still there."""
         with self._database.reading() as tx:
-            return bool(tx.run(sql.KNOWN_RECIPE, recipe=recipe.id))
+            return bool(tx.run(sql.SELECT_RECIPE_ID, recipe=recipe.id))
 
     def recipes(self, base: str, kind: str) -> list[Recipe]:
         """Read all recipes that rows of this kind were made by, newest first."""
@@ -329,7 +333,7 @@ class Catalogue:
 
 def read_bases(tx: Transaction, ids: Iterable[int]) -> list[Base]:
     """Read bases, deleted ones too, as long as anything of them is left."""
-    return [base_of(row) for row in tx.run(rows.READ_BASES, [[id_] for id_ in ids])]
+    return [base_from_row(row) for row in tx.run(rows.READ_BASES, [[id_] for id_ in ids])]
 
 
 def read_base(tx: Transaction, id_: int) -> Base | None:
@@ -339,7 +343,7 @@ def read_base(tx: Transaction, id_: int) -> Base | None:
 
 def lock_base(tx: Transaction, id_: int) -> Base | None:
     """Read a base and keep others from changing or locking it until the transaction ends."""
-    return next((base_of(row) for row in tx.run(rows.LOCK_BASE, id=id_)), None)
+    return next((base_from_row(row) for row in tx.run(rows.LOCK_BASE, id=id_)), None)
 
 
 def slots_of_documents(tx: Transaction, documents: Iterable[int]) -> list[tuple[Any, ...]]:
@@ -354,33 +358,33 @@ def read_recipes(tx: Transaction, base: str, kind: str) -> list[Recipe]:
 
 def recipe_spec(tx: Transaction, recipe: int) -> str | None:
     """Read the specification of a recipe; None if it is gone."""
-    return next((spec for (spec,) in tx.run(sql.SPEC_OF_RECIPE, recipe=recipe)), None)
+    return next((spec for (spec,) in tx.run(sql.READ_RECIPE_SPEC, recipe=recipe)), None)
 
 
 def read_items(tx: Transaction, ids: Iterable[int]) -> list[Item]:
     """Read items, deleted ones too."""
-    return [item_of(row) for row in tx.run(rows.READ_ITEMS, [[id_] for id_ in ids if 0 < id_ < NO_ID])]
+    return [item_from_row(row) for row in tx.run(rows.READ_ITEMS, [[id_] for id_ in ids if 0 < id_ < ID_LIMIT])]
 
 
-def named(tx: Transaction, base: Base, places: Sequence[Location]) -> dict[Location, Item]:
+def read_items_by_location(tx: Transaction, base: Base, places: Sequence[Location]) -> dict[Location, Item]:
     """Find items by where they stand, in a transaction."""
     found = tx.run(rows.FIND_ITEMS, [[base.id, parent, name] for parent, name in places])
-    return {(item.parent, item.name): item for item in map(item_of, found)}
+    return {(item.parent, item.name): item for item in map(item_from_row, found)}
 
 
-def base_of(row: Sequence[Any]) -> Base:
+def base_from_row(row: Sequence[Any]) -> Base:
     """Return the base that a row tells of."""
     id_, name, settings, problem, deleting, _created = row
     return Base(
         id=id_,
         name=name,
-        settings=BaseSettings.read(settings),
-        problem=fault_of(problem) if problem else None,
+        settings=BaseSettings.from_json(settings),
+        problem=fault_from_json(problem) if problem else None,
         deleting=bool(deleting),
     )
 
 
-def item_of(row: Sequence[Any]) -> Item:
+def item_from_row(row: Sequence[Any]) -> Item:
     """Return the item that a row tells of.
 
     A value that cannot be shown (written by an older version, or by another program) is read as empty and noted as
@@ -401,7 +405,7 @@ def item_of(row: Sequence[Any]) -> Item:
         id=id_,
         base=base,
         parent=parent,
-        kind=Kind(kind),
+        kind=ItemKind(kind),
         name=name,
         blob=blob,
         digest=digest,
@@ -425,41 +429,41 @@ def stored_map(text: str) -> dict[str, Any] | None:
         read = json.loads(text)
     except (ValueError, TypeError, RecursionError):
         return None
-    return read if isinstance(read, dict) and json_flaw(read, deepest=DEEPEST_SHOWN) is None else None
+    return read if isinstance(read, dict) and find_json_flaw(read, deepest=MAX_STORED_DEPTH) is None else None
 
 
-def folded(name: str) -> str:
+def fold_name(name: str) -> str:
     """Return a name, or a part of one, as lists are ordered and looked through: whatever its case."""
-    return normalize("NFC", name.casefold())[:FOLDED]
+    return normalize("NFC", name.casefold())[:FOLDED_LENGTH]
 
 
-def number(text: str) -> int | None:
+def parse_number(text: str) -> int | None:
     """Return the number that a text is; None for any other text, and for numbers that no row has."""
-    return int(text) if text.isascii() and text.isdecimal() and len(text) <= LONGEST else None
+    return int(text) if text.isascii() and text.isdecimal() and len(text) <= MAX_NUMBER_DIGITS else None
 
 
-def item_of_owner(owner: str) -> int | None:
+def parse_item_id(owner: str) -> int | None:
     """Return the item that an owner of slots belongs to; None for those of a base itself."""
-    return number(owner.removeprefix(SOURCE))
+    return parse_number(owner.removeprefix(SOURCE_PREFIX))
 
 
-def about(what: str, base: Base) -> Event:
+def base_event(what: str, base: Base) -> Event:
     """Tell of a base: its name now, and why nothing can be indexed there."""
     told = {"error": base.problem.code} if base.problem else {}
     return Event(f"base.{what}", base.key, "", data=json.dumps(told))
 
 
-def removed(base: int, item: int) -> Event:
+def item_removed_event(base: int, item: int) -> Event:
     """Tell that nothing of an item is left."""
     return Event("document.removed", str(base), str(item))
 
 
-def fault_text(error: WorkError) -> str:
+def error_to_json(error: WorkError) -> str:
     """Write a reason as it is stored."""
     return json.dumps({"code": error.code, **error.params}, ensure_ascii=False)
 
 
-def fault_of(text: str) -> Fault:
+def fault_from_json(text: str) -> Fault:
     """Read a stored reason."""
     return _fault(json.loads(text))
 

@@ -20,7 +20,7 @@ from sqlalchemy import (
     Text,
 )
 
-from holdfast.db import Id, Stage, metadata, one_of, only
+from holdfast.db import IdType, SecureDeleteStage, make_in_condition, metadata, partial_index
 
 Folded = Text().with_variant(Text(collation="C"), "postgresql")  # in the same order on both databases
 # The status of an item that is no container, as `documents.selection` joins it; a test compares both.
@@ -39,23 +39,23 @@ END"""
 bases = Table(
     "library_bases",
     metadata,
-    Column("id", Id, primary_key=True),
+    Column("id", IdType, primary_key=True),
     Column("name", Text, nullable=False),
     Column("settings", Text, nullable=False),
     Column("problem", Text),  # JSON: why nothing can be indexed; NULL while all is well
     Column("deleting", Integer, nullable=False, server_default="0"),  # its name is free again
     Column("created_at", BigInteger, nullable=False),
     CheckConstraint("deleting IN (0, 1)", name="deleting"),
-    Index("library_bases_name", "name", unique=True, **only("deleting = 0")),
+    Index("library_bases_name", "name", unique=True, **partial_index("deleting = 0")),
     sqlite_autoincrement=True,
 )
 
 items = Table(
     "library_items",
     metadata,
-    Column("id", Id, primary_key=True),
-    Column("base_id", Id, ForeignKey("library_bases.id"), nullable=False),
-    Column("parent_id", Id, nullable=False, server_default="0"),  # the container it stands in; 0: none
+    Column("id", IdType, primary_key=True),
+    Column("base_id", IdType, ForeignKey("library_bases.id"), nullable=False),
+    Column("parent_id", IdType, nullable=False, server_default="0"),  # the container it stands in; 0: none
     Column("kind", Text, nullable=False),
     Column("name", Text, nullable=False),  # what people call it; the ending of a file tells what it is
     Column("blob", Text),  # name of the file that holds its bytes; NULL while it has none
@@ -75,31 +75,31 @@ items = Table(
     CheckConstraint("kind IN ('directory', 'file', 'note', 'sitemap', 'url')", name="kind"),
     CheckConstraint("(blob IS NULL) = (digest IS NULL)", name="bytes"),
     CheckConstraint("deleting IN (0, 1)", name="deleting"),
-    Index("library_items_name", "base_id", "parent_id", "name", unique=True, **only("deleting = 0")),
-    Index("library_items_digest", "base_id", "digest", **only("deleting = 0")),
-    Index("library_items_blob", "blob", **only("blob IS NOT NULL")),
-    Index("library_items_parent", "parent_id", **only("parent_id > 0")),
-    Index("library_items_deleting", "base_id", "id", **only("deleting = 1")),
-    Index("library_items_due", "look_at", **only("deleting = 0 AND look_at IS NOT NULL")),
+    Index("library_items_name", "base_id", "parent_id", "name", unique=True, **partial_index("deleting = 0")),
+    Index("library_items_digest", "base_id", "digest", **partial_index("deleting = 0")),
+    Index("library_items_blob", "blob", **partial_index("blob IS NOT NULL")),
+    Index("library_items_parent", "parent_id", **partial_index("parent_id > 0")),
+    Index("library_items_deleting", "base_id", "id", **partial_index("deleting = 1")),
+    Index("library_items_due", "look_at", **partial_index("deleting = 0 AND look_at IS NOT NULL")),
     # Lists of a base, and of what stands in one container.
-    Index("library_items_folded", "base_id", "folded", "id", **only("deleting = 0")),
-    Index("library_items_size", "base_id", "size", "id", **only("deleting = 0")),
-    Index("library_items_changed", "base_id", "changed_at", "id", **only("deleting = 0")),
-    Index("library_items_folded_in", "base_id", "parent_id", "folded", "id", **only("deleting = 0")),
-    Index("library_items_size_in", "base_id", "parent_id", "size", "id", **only("deleting = 0")),
-    Index("library_items_changed_in", "base_id", "parent_id", "changed_at", "id", **only("deleting = 0")),
+    Index("library_items_folded", "base_id", "folded", "id", **partial_index("deleting = 0")),
+    Index("library_items_size", "base_id", "size", "id", **partial_index("deleting = 0")),
+    Index("library_items_changed", "base_id", "changed_at", "id", **partial_index("deleting = 0")),
+    Index("library_items_folded_in", "base_id", "parent_id", "folded", "id", **partial_index("deleting = 0")),
+    Index("library_items_size_in", "base_id", "parent_id", "size", "id", **partial_index("deleting = 0")),
+    Index("library_items_changed_in", "base_id", "parent_id", "changed_at", "id", **partial_index("deleting = 0")),
     sqlite_autoincrement=True,
 )
 
 # How an item stands, beside it: its row is written by those who put it in and out, this one by triggers, in the
 # transaction that writes the status of one of its two owners and under the lock of that owner. So nobody waits in a
 # circle. What is hidden loses its row when its clean-up is asked for, which may be a moment later.
-standings = Table(
+item_statuses = Table(
     "library_standings",
     metadata,
-    Column("item_id", Id, primary_key=True, autoincrement=False),
-    Column("base_id", Id, nullable=False),
-    Column("parent_id", Id, nullable=False),
+    Column("item_id", IdType, primary_key=True, autoincrement=False),
+    Column("base_id", IdType, nullable=False),
+    Column("parent_id", IdType, nullable=False),
     Column("container", Integer, nullable=False),
     Column("problem", Integer, nullable=False),  # 1: it cannot be indexed at all
     Column("document", Text),  # status of the owner of its content and indexes; NULL: there is none
@@ -131,20 +131,20 @@ condemned = Table(
 recipes = Table(
     "library_recipes",
     metadata,
-    Column("id", Id, primary_key=True),
+    Column("id", IdType, primary_key=True),
     Column("base", Text, nullable=False),
     Column("kind", Text, nullable=False),
     Column("spec", Text, nullable=False),  # JSON: all that a row depends on beside its chunk
     Column("doomed_at", BigInteger),  # since then nothing is made by it any more
     Column("created_at", BigInteger, nullable=False),
-    Index("library_recipes_spec", "base", "kind", "spec", unique=True, **only("doomed_at IS NULL")),
+    Index("library_recipes_spec", "base", "kind", "spec", unique=True, **partial_index("doomed_at IS NULL")),
     sqlite_autoincrement=True,
 )
 
 builds = Table(
     "library_builds",
     metadata,
-    Column("owner_id", Id, primary_key=True, autoincrement=False),
+    Column("owner_id", IdType, primary_key=True, autoincrement=False),
     Column("build", BigInteger, primary_key=True, autoincrement=False),  # fence of the content slot that wrote it
     Column("title", Text),
     Column("pages", Text, nullable=False),  # JSON: where pages begin
@@ -152,30 +152,30 @@ builds = Table(
     Column("length", BigInteger, nullable=False),  # characters
     Column("settled", Integer, nullable=False, server_default="0"),  # shown, and nothing of its owner to sweep
     CheckConstraint("settled IN (0, 1)", name="settled"),
-    Index("library_builds_unsettled", "owner_id", "build", **only("settled = 0")),
+    Index("library_builds_unsettled", "owner_id", "build", **partial_index("settled = 0")),
 )
 
 chunks = Table(
     "library_chunks",
     metadata,
-    Column("id", Id, primary_key=True),
-    Column("owner_id", Id, nullable=False),
+    Column("id", IdType, primary_key=True),
+    Column("owner_id", IdType, nullable=False),
     Column("digest", Text, nullable=False),  # of headings, text and occurrence
     Column("headings", Text, nullable=False),  # JSON, outermost first
     Column("text", Text, nullable=False),
     Column("opening", Integer, nullable=False),  # 1: the document begins with it
     Column("doomed", Integer, nullable=False, server_default="0"),  # in no list, and never again
     CheckConstraint("doomed IN (0, 1)", name="doomed"),
-    Index("library_chunks_digest", "owner_id", "digest", unique=True, **only("doomed = 0")),
-    Index("library_chunks_doomed", "owner_id", **only("doomed = 1")),
+    Index("library_chunks_digest", "owner_id", "digest", unique=True, **partial_index("doomed = 0")),
+    Index("library_chunks_doomed", "owner_id", **partial_index("doomed = 1")),
     sqlite_autoincrement=True,
 )
 
-lists = Table(
+list_entries = Table(
     "library_lists",
     metadata,
-    Column("owner_id", Id, primary_key=True, autoincrement=False),
-    Column("chunk_id", Id, primary_key=True, autoincrement=False),
+    Column("owner_id", IdType, primary_key=True, autoincrement=False),
+    Column("chunk_id", IdType, primary_key=True, autoincrement=False),
     Column("build", BigInteger, primary_key=True, autoincrement=False),
     Column("ordinal", Integer, nullable=False),
     Column("start", Integer, nullable=False),
@@ -184,11 +184,11 @@ lists = Table(
     sqlite_with_rowid=False,
 )
 
-missing = Table(
+missing_chunks = Table(
     "library_missing",
     metadata,
-    Column("slot_id", Id, primary_key=True, autoincrement=False),
-    Column("chunk_id", Id, primary_key=True, autoincrement=False),
+    Column("slot_id", IdType, primary_key=True, autoincrement=False),
+    Column("chunk_id", IdType, primary_key=True, autoincrement=False),
     Column("reason", Text, nullable=False),
     sqlite_with_rowid=False,
 )
@@ -212,5 +212,5 @@ erasure_stages = Table(
     Column("done_at", BigInteger),
     Column("obstacle", Text),  # what prevented the last attempt
     Column("blocked_since", BigInteger),  # the first of the attempts in a row that were prevented
-    CheckConstraint(one_of("stage", Stage), name="stage"),
+    CheckConstraint(make_in_condition("stage", SecureDeleteStage), name="stage"),
 )

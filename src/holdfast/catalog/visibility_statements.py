@@ -18,9 +18,9 @@ from sqlalchemy import (
     select,
 )
 
-from holdfast.catalog.conditions import OPEN, VISIBLE, serves
-from holdfast.catalog.tables import bases, builds, chunks, items, lists, missing, recipes
-from holdfast.db import batch, number, word
+from holdfast.catalog.conditions import BASE_OPEN, ITEM_VISIBLE, slot_is_served
+from holdfast.catalog.tables import bases, builds, chunks, items, list_entries, missing_chunks, recipes
+from holdfast.db import batch, int_param, text_param
 from holdfast.engine.store import owners, slots
 
 Condition = ColumnElement[bool]
@@ -39,12 +39,23 @@ def _if_served(proposed: Any, chunk: Any, owner: Any, *columns: Any) -> Any:
 
     `proposed` are chunks and their owners. That a list of this owner has the chunk says that it is theirs.
     """
-    lacks = select(missing.c.chunk_id).where(missing.c.slot_id == slots.c.id, missing.c.chunk_id == chunk).exists()
+    lacks = (
+        select(missing_chunks.c.chunk_id)
+        .where(missing_chunks.c.slot_id == slots.c.id, missing_chunks.c.chunk_id == chunk)
+        .exists()
+    )
     served = (
-        proposed.join(slots, and_(slots.c.owner_id == owner, slots.c.kind == word("kind")))
+        proposed.join(slots, and_(slots.c.owner_id == owner, slots.c.kind == text_param("kind")))
         .join(owners, owners.c.id == slots.c.owner_id)
-        .join(lists, and_(lists.c.owner_id == owner, lists.c.chunk_id == chunk, lists.c.build == slots.c.source))
-        .join(builds, and_(builds.c.owner_id == lists.c.owner_id, builds.c.build == lists.c.build))
+        .join(
+            list_entries,
+            and_(
+                list_entries.c.owner_id == owner,
+                list_entries.c.chunk_id == chunk,
+                list_entries.c.build == slots.c.source,
+            ),
+        )
+        .join(builds, and_(builds.c.owner_id == list_entries.c.owner_id, builds.c.build == list_entries.c.build))
         .join(items, items.c.id == _item_id)
         .join(bases, bases.c.id == items.c.base_id)
     )
@@ -52,24 +63,24 @@ def _if_served(proposed: Any, chunk: Any, owner: Any, *columns: Any) -> Any:
         select(chunk, owners.c.owner, slots.c.built, *columns)
         .select_from(served)
         .where(
-            owners.c.base == word("base"),
-            OPEN,
-            VISIBLE,
-            serves(slots),
-            slots.c.recipe == number("recipe"),
+            owners.c.base == text_param("base"),
+            BASE_OPEN,
+            ITEM_VISIBLE,
+            slot_is_served(slots),
+            slots.c.recipe == int_param("recipe"),
             ~lacks,
         )
     )
 
 
 _of_chunks = (_row.join(chunks, chunks.c.id == _row.c.chunk), chunks.c.id, chunks.c.owner_id)
-SERVED = _if_served(*_of_chunks)
-CONFIRMED = _if_served(_owned, _owned.c.chunk, _owned.c.owner_id, slots.c.source)
+SELECT_SERVED_CHUNKS = _if_served(*_of_chunks)
+SELECT_CONFIRMED_CHUNKS = _if_served(_owned, _owned.c.chunk, _owned.c.owner_id, slots.c.source)
 SERVED_PASSAGES = _if_served(
     *_of_chunks,
-    lists.c.ordinal,
-    lists.c.start,
-    lists.c.stop,
+    list_entries.c.ordinal,
+    list_entries.c.start,
+    list_entries.c.stop,
     chunks.c.headings,
     chunks.c.text,
     items.c.name,
@@ -78,9 +89,9 @@ SERVED_PASSAGES = _if_served(
 SERVED_RECIPES = (
     select(recipes.c.id)
     .where(
-        recipes.c.base == word("base"),
-        recipes.c.kind == word("kind"),
-        select(slots.c.id).where(slots.c.recipe == recipes.c.id, serves(slots)).exists(),
+        recipes.c.base == text_param("base"),
+        recipes.c.kind == text_param("kind"),
+        select(slots.c.id).where(slots.c.recipe == recipes.c.id, slot_is_served(slots)).exists(),
     )
     .order_by(recipes.c.id.desc())
 )

@@ -11,24 +11,24 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
-from holdfast.cli.command import Face, command
-from holdfast.cli.exit_codes import Exit, answer, together
-from holdfast.cli.format import cell, many, worded
-from holdfast.cli.options import DEFAULT_BASE, Base, NoWait, OnDuplicate, Priority
-from holdfast.cli.progress import follow
+from holdfast.cli.command import CommandContext, command
+from holdfast.cli.exit_codes import ExitCode, combine_exit_codes, reply_exit_code
+from holdfast.cli.format import format_cell, format_count, format_value
+from holdfast.cli.options import DEFAULT_BASE, BaseOption, NoWaitOption, OnDuplicate, PriorityOption
+from holdfast.cli.progress import wait_with_progress
 from holdfast.cli.resolve import ensure_base
-from holdfast.cli.results import finish, looking, tell
-from holdfast.cli.wait_targets import WholeBase
+from holdfast.cli.results import print_replies, status_command, wait_and_report
+from holdfast.cli.wait_targets import BaseTarget
 from holdfast.errors import BadRequest
 
 if TYPE_CHECKING:
     from holdfast.service.client import Holdfast
     from holdfast.service.documents import LocalDocuments
-    from holdfast.service.schemas import Preview, Reply
+    from holdfast.service.schemas import Reply, SyncPreview
 
 PANEL = "Putting in"
-USUAL = 5
-WEB = ("http://", "https://")
+DEFAULT_PRIORITY = 5
+WEB_PREFIXES = ("http://", "https://")
 
 DirArgument = Annotated[Path, typer.Argument(metavar="DIR", help="A folder of the machine that holds the library.")]
 
@@ -41,7 +41,7 @@ def declare(app: typer.Typer) -> None:
 
 
 def add(
-    face: Face,
+    face: CommandContext,
     what: Annotated[
         list[str] | None,
         typer.Argument(metavar="PATH|URL|-", help="Files, pages of the web, or - for stdin.", show_default=False),
@@ -58,32 +58,32 @@ def add(
     every: Annotated[
         int | None, typer.Option("--every", metavar="SECONDS", min=60, help="Look at pages again so often.")
     ] = None,
-    priority: Priority = USUAL,
-    base: Base = DEFAULT_BASE,
-    no_wait: NoWait = False,
-) -> Exit:
+    priority: PriorityOption = DEFAULT_PRIORITY,
+    base: BaseOption = DEFAULT_BASE,
+    no_wait: NoWaitOption = False,
+) -> ExitCode:
     """Add files, pages or notes, and wait until they are indexed."""
     for word in what or []:
         if Path(word).is_dir():
-            raise BadRequest(f"{word!r} is a folder; use: {face.hint('sync', word, base=base)}")
-    asked = Asked(what or [], note, name, sitemap=sitemap, every=every)
+            raise BadRequest(f"{word!r} is a folder; use: {face.format_command('sync', word, base=base)}")
+    asked = AddRequest(what or [], note, name, sitemap=sitemap, every=every)
     terms: dict[str, Any] = {"on_duplicate": on_duplicate, "index": False if no_index else None, "priority": priority}
     with face.open(work=not no_wait) as library:
         ensure_base(face, library, base)
-        replies = asked.put(library, base, terms)
-        tell(face, replies, "added")
-        return finish(face, library, base, replies, wait=not no_wait)
+        replies = asked.submit(library, base, terms)
+        print_replies(face, replies, "added")
+        return wait_and_report(face, library, base, replies, wait=not no_wait)
 
 
-class Asked:
+class AddRequest:
     """What somebody wants to add, looked at before anything is opened."""
 
     def __init__(
         self, words: list[str], note: str | None, name: str | None, *, sitemap: bool, every: int | None
     ) -> None:
         self.note, self.name, self.sitemap, self.every = note, name, sitemap, every
-        self.pages = [word for word in words if word.startswith(WEB)]
-        self.files = [word for word in words if not word.startswith(WEB)]
+        self.pages = [word for word in words if word.startswith(WEB_PREFIXES)]
+        self.files = [word for word in words if not word.startswith(WEB_PREFIXES)]
         self._check(words)
 
     def _check(self, words: list[str]) -> None:
@@ -101,7 +101,7 @@ class Asked:
             if word != "-" and not Path(word).is_file():
                 raise BadRequest(f"{word!r} is no file. Check the path; nothing was added.")
 
-    def put(self, library: Holdfast, base: str, terms: dict[str, Any]) -> list[Reply]:
+    def submit(self, library: Holdfast, base: str, terms: dict[str, Any]) -> list[Reply]:
         """Add it all."""
         from holdfast.service.documents import File  # noqa: PLC0415 - slow to load
 
@@ -120,13 +120,13 @@ class Asked:
 
 
 def sync(
-    face: Face,
+    face: CommandContext,
     folder: DirArgument,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be done, and do nothing.")] = False,
-    priority: Priority = USUAL,
-    base: Base = DEFAULT_BASE,
-    no_wait: NoWait = False,
-) -> Exit:
+    priority: PriorityOption = DEFAULT_PRIORITY,
+    base: BaseOption = DEFAULT_BASE,
+    no_wait: NoWaitOption = False,
+) -> ExitCode:
     """Bring a folder up to date.
 
     New files go in, changed ones are indexed again, missing ones go out.
@@ -136,54 +136,58 @@ def sync(
     with face.open(work=not no_wait and not dry_run) as library:
         if dry_run:
             found = library.documents.preview(base, folder)
-            face.show(found, lambda: _foretell(face, found))
-            return Exit.OK
+            face.print_result(found, lambda: _print_preview(face, found))
+            return ExitCode.OK
         ensure_base(face, library, base)
         reply = library.documents.sync(base, folder, priority=priority)
-        tell(face, [reply], "syncing")
+        print_replies(face, [reply], "syncing")
         if no_wait or reply.document is None:
-            face.show({"base": base, "replies": [reply], "documents": []}, lambda: None)
-            return answer(str(reply.verdict), reply.reason)
-        return _bring(face, library, base, reply)
+            face.print_result({"base": base, "replies": [reply], "documents": []}, lambda: None)
+            return reply_exit_code(str(reply.verdict), reply.reason)
+        return _wait_for_folder(face, library, base, reply)
 
 
-def _bring(face: Face, library: Holdfast, base: str, reply: Reply) -> Exit:
+def _wait_for_folder(face: CommandContext, library: Holdfast, base: str, reply: Reply) -> ExitCode:
     """Wait until a folder and all below it have come to rest."""
-    followed = WholeBase(library, base, reply.document)
-    follow(face, library, followed, again=looking(face, base, [reply.document or 0]))
-    stands = followed.standing
+    followed = BaseTarget(library, base, reply.document)
+    wait_with_progress(face, library, followed, again=status_command(face, base, [reply.document or 0]))
+    stands = followed.folder_status
     counts = library.bases.counts(base)
 
     def human() -> None:
         if stands is not None:
-            face.terminal.row(stands.id, reply.name, stands.status, stands.why.message if stands.why else "")
-        told = [f"{number:,} {worded(status)}" for status, number in counts.by_status.items() if number]
-        face.terminal.say(f"{many(counts.documents, 'document')} in base {base!r}: {', '.join(told) or 'none'}")
+            face.terminal.print_row(stands.id, reply.name, stands.status, stands.why.message if stands.why else "")
+        told = [f"{number:,} {format_value(status)}" for status, number in counts.by_status.items() if number]
+        face.terminal.info(
+            f"{format_count(counts.documents, 'document')} in base {base!r}: {', '.join(told) or 'none'}"
+        )
 
-    face.show({"base": base, "replies": [reply], "documents": [stands] if stands else [], "counts": counts}, human)
+    face.print_result(
+        {"base": base, "replies": [reply], "documents": [stands] if stands else [], "counts": counts}, human
+    )
     failed = stands is not None and str(stands.status) in ("failed", "degraded")
-    return together([Exit.PARTLY if failed else Exit.OK])
+    return combine_exit_codes([ExitCode.PARTIAL if failed else ExitCode.OK])
 
 
-def _foretell(face: Face, found: Preview) -> None:
+def _print_preview(face: CommandContext, found: SyncPreview) -> None:
     for word, paths in (("added", found.added), ("changed", found.changed), ("removed", found.removed)):
         for path in paths:
-            face.terminal.row(word, path)
+            face.terminal.print_row(word, path)
     skipped = ", ".join(f"{number:,} {why}" for why, number in found.skipped.items())
-    face.terminal.say(
+    face.terminal.info(
         f"{len(found.added):,} to add, {len(found.changed):,} to change, {len(found.removed):,} to remove, "
         f"{found.unchanged:,} unchanged" + (f"; left out: {skipped}" if skipped else "") + ". Nothing was done."
     )
 
 
 def watch(
-    face: Face,
+    face: CommandContext,
     folder: DirArgument,
     every: Annotated[
         int, typer.Option("--every", metavar="SECONDS", min=1, help="Look so often even if nothing is reported.")
     ] = 300,
-    base: Base = DEFAULT_BASE,
-) -> Exit:
+    base: BaseOption = DEFAULT_BASE,
+) -> ExitCode:
     """Keep a folder in step until Ctrl-C.
 
     It is synced at once, and whenever something in it changes.
@@ -195,16 +199,16 @@ def watch(
         signal.signal(number, lambda *_: stop.set())
     with face.open(work=True) as library:
         ensure_base(face, library, base)
-        face.terminal.say(f"Watching {folder}; Ctrl-C ends it.")
+        face.terminal.info(f"Watching {folder}; Ctrl-C ends it.")
         here = cast("LocalDocuments", library.documents)  # a server was refused above
         for reply in here.watch(base, folder, stop=stop, every=timedelta(seconds=every)):
             if face.terminal.json:
-                face.terminal.record(reply)
+                face.terminal.print_json_line(reply)
             else:
-                face.terminal.row(reply.document, reply.name, _synced(reply), reply.job)
-    face.terminal.say("Watching ended.")
-    return Exit.OK  # a watch has no other end
+                face.terminal.print_row(reply.document, reply.name, _sync_label(reply), reply.job)
+    face.terminal.info("Watching ended.")
+    return ExitCode.OK  # a watch has no other end
 
 
-def _synced(reply: Reply) -> str:
-    return "syncing" if reply.accepted else cell(reply.message)
+def _sync_label(reply: Reply) -> str:
+    return "syncing" if reply.accepted else format_cell(reply.message)

@@ -24,12 +24,20 @@ from holdfast.cli import (
     show,
     webhooks,
 )
-from holdfast.cli.command import At, Common, Debug, Home, Json, KeyFile, Quiet
+from holdfast.cli.command import (
+    AtOption,
+    CommonOptions,
+    DebugOption,
+    HomeOption,
+    JsonOption,
+    KeyFileOption,
+    QuietOption,
+)
 
 if TYPE_CHECKING:
     from typer._click import Context, HelpFormatter
 
-GROUPS = {
+COMMAND_GROUPS = {
     "queue": (queue, "Changing", "The queue: its jobs, their order, pauses."),
     "base": (bases, "Tending", "The bases: made, set, emptied, deleted."),
     "cards": (cards, "Searching", "Study cards made from a base."),
@@ -39,7 +47,7 @@ GROUPS = {
 }
 
 
-class Sections(TyperGroup):
+class SectionedGroup(TyperGroup):
     """Shows the commands in sections, without Rich: loading it takes longer than all the rest."""
 
     def format_commands(self, ctx: Context, formatter: HelpFormatter) -> None:
@@ -55,31 +63,31 @@ class Sections(TyperGroup):
                 formatter.write_dl(rows)
 
 
-def make() -> typer.Typer:
+def make_app() -> typer.Typer:
     """Make the app."""
-    made = _typer("Index every document once, keep it, and search and ask it.")
-    made.callback()(everywhere)
+    made = _make_typer("Index every document once, keep it, and search and ask it.")
+    made.callback()(set_common_options)
     add.declare(made)
     search.declare(made)
     ls.declare(made)
     show.declare(made)
     operations.declare(made)
     archives.declare(made)
-    config = _typer("What is set.")
+    config = _make_typer("What is set.")
     doctor.declare(made, config)
     serve.declare(made)
     made.add_typer(config, name="config", rich_help_panel="Tending")
-    for name, (module, panel, meaning) in GROUPS.items():
-        group = _typer(meaning)
+    for name, (module, panel, meaning) in COMMAND_GROUPS.items():
+        group = _make_typer(meaning)
         module.declare(group)
         made.add_typer(group, name=name, rich_help_panel=panel)
     return made
 
 
-def _typer(meaning: str) -> typer.Typer:
+def _make_typer(meaning: str) -> typer.Typer:
     return typer.Typer(
         help=meaning,
-        cls=Sections,
+        cls=SectionedGroup,
         rich_markup_mode=None,
         no_args_is_help=True,
         pretty_exceptions_enable=False,
@@ -87,29 +95,29 @@ def _typer(meaning: str) -> typer.Typer:
     )
 
 
-def _version(asked: bool) -> None:
+def _print_version(asked: bool) -> None:
     if asked:
         print(f"holdfast {__version__}")
         raise typer.Exit
 
 
-def everywhere(
+def set_common_options(
     context: typer.Context,
-    home: Home = None,
-    at: At = None,
-    key_file: KeyFile = None,
-    json: Json = False,
-    quiet: Quiet = False,
-    debug: Debug = False,
+    home: HomeOption = None,
+    at: AtOption = None,
+    key_file: KeyFileOption = None,
+    json: JsonOption = False,
+    quiet: QuietOption = False,
+    debug: DebugOption = False,
     version: Annotated[  # noqa: ARG001 - its callback ends the program
-        bool, typer.Option("--version", help="Print the version.", callback=_version, is_eager=True)
+        bool, typer.Option("--version", help="Print the version.", callback=_print_version, is_eager=True)
     ] = False,
 ) -> None:
     """Index every document once, keep it, and search and ask it.
 
     The options here may also stand behind a command.
     """
-    context.obj = Common(json=json, quiet=quiet, home=home, at=at, key_file=key_file, debug=debug)
+    context.obj = CommonOptions(json=json, quiet=quiet, home=home, at=at, key_file=key_file, debug=debug)
 
 
-app = make()
+app = make_app()

@@ -7,24 +7,24 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from holdfast.cli.command import Face, command
-from holdfast.cli.exit_codes import Exit
-from holdfast.cli.format import many, size, worded
-from holdfast.cli.options import DEFAULT_BASE, BaseName, Yes
-from holdfast.cli.show import far
+from holdfast.cli.command import CommandContext, command
+from holdfast.cli.exit_codes import ExitCode
+from holdfast.cli.format import format_count, format_size, format_value
+from holdfast.cli.options import DEFAULT_BASE, BaseArgument, YesOption
+from holdfast.cli.show import format_progress
 from holdfast.errors import BadRequest
 
 if TYPE_CHECKING:
-    from holdfast.service.schemas import Base, Counts
+    from holdfast.service.schemas import Base, DocumentCounts
 
-NewName = Annotated[str, typer.Argument(metavar="NAME", help="A name that is free.")]
-Given = Annotated[
+NewNameArgument = Annotated[str, typer.Argument(metavar="NAME", help="A name that is free.")]
+SettingsArgument = Annotated[
     list[str] | None,
     typer.Argument(metavar="KEY=VALUE", help="Settings, as in: chunk_size=400 indexes=vector,fulltext"),
 ]
-LISTS = ("indexes", "languages")
-WORDS = ("embedding", "chat")  # where none is a word like others
-NOTHING = ("none", "null", "")
+LIST_SETTINGS = ("indexes", "languages")
+TEXT_SETTINGS = ("embedding", "chat")  # where none is a word like others
+NULL_WORDS = ("none", "null", "")
 
 
 def declare(app: typer.Typer) -> None:
@@ -39,112 +39,124 @@ def declare(app: typer.Typer) -> None:
     command(app, "delete")(delete)
 
 
-def ls(face: Face) -> Exit:
+def ls(face: CommandContext) -> ExitCode:
     """List the bases."""
     with face.open() as library:
         found = library.bases.list()
         counted = {one.name: library.bases.counts(one.name) for one in found} if not face.terminal.json else {}
 
     def human() -> None:
-        face.terminal.table(
+        face.terminal.print_table(
             ("name", "status", "documents", "size", "indexes"),
             [
-                (one.name, one.status, counted[one.name].documents, size(counted[one.name].bytes), one.settings.indexes)
+                (
+                    one.name,
+                    one.status,
+                    counted[one.name].documents,
+                    format_size(counted[one.name].bytes),
+                    one.settings.indexes,
+                )
                 for one in found
             ],
         )
         if not found:
-            face.terminal.say(f"There is no base yet; make one with: {face.hint('base', 'create', DEFAULT_BASE)}")
+            face.terminal.info(
+                f"There is no base yet; make one with: {face.format_command('base', 'create', DEFAULT_BASE)}"
+            )
 
-    face.show(found, human)
-    return Exit.OK
+    face.print_result(found, human)
+    return ExitCode.OK
 
 
-def create(face: Face, name: NewName, given: Given = None) -> Exit:
+def create(face: CommandContext, name: NewNameArgument, given: SettingsArgument = None) -> ExitCode:
     """Make a base."""
     with face.open() as library:
-        made = library.bases.create(name, **read(given or []))
-    face.show(made, lambda: face.terminal.say(f"Made the base {made.name!r}."))
-    return Exit.OK
+        made = library.bases.create(name, **parse_settings(given or []))
+    face.print_result(made, lambda: face.terminal.info(f"Made the base {made.name!r}."))
+    return ExitCode.OK
 
 
-def show(face: Face, name: BaseName) -> Exit:
+def show(face: CommandContext, name: BaseArgument) -> ExitCode:
     """Show a base with its settings and how many documents it has."""
     with face.open() as library:
         found, counts = library.bases.get(name), library.bases.counts(name)
-    face.show({"base": found, "counts": counts}, lambda: _shown(face, found, counts))
-    return Exit.OK
+    face.print_result({"base": found, "counts": counts}, lambda: _print_base(face, found, counts))
+    return ExitCode.OK
 
 
-def change(face: Face, name: BaseName, given: Given = None) -> Exit:
+def change(face: CommandContext, name: BaseArgument, given: SettingsArgument = None) -> ExitCode:
     """Set a base otherwise.
 
     Its documents follow in the background while the old index serves.
     """
     if not given:
-        raise BadRequest(f"Say what to set, as in: {face.hint('base', 'set', name, 'chunk_size=400')}")
+        raise BadRequest(f"Say what to set, as in: {face.format_command('base', 'set', name, 'chunk_size=400')}")
     with face.open() as library:
-        changed = library.bases.change(name, **read(given))
-    face.show(changed, lambda: face.terminal.say(f"Set {', '.join(read(given))} of base {changed.name!r}."))
+        changed = library.bases.change(name, **parse_settings(given))
+    face.print_result(
+        changed, lambda: face.terminal.info(f"Set {', '.join(parse_settings(given))} of base {changed.name!r}.")
+    )
     if changed.rollout is not None and not face.terminal.json:
-        face.terminal.say("Its documents follow when somebody works: a server, a worker, or the next `holdfast add`.")
-    return Exit.OK
+        face.terminal.info("Its documents follow when somebody works: a server, a worker, or the next `holdfast add`.")
+    return ExitCode.OK
 
 
-def rename(face: Face, name: BaseName, to: NewName) -> Exit:
+def rename(face: CommandContext, name: BaseArgument, to: NewNameArgument) -> ExitCode:
     """Give a base another name."""
     with face.open() as library:
         renamed = library.bases.rename(name, to)
-    face.show(renamed, lambda: face.terminal.say(f"The base {name!r} is called {to!r} now."))
-    return Exit.OK
+    face.print_result(renamed, lambda: face.terminal.info(f"The base {name!r} is called {to!r} now."))
+    return ExitCode.OK
 
 
-def repair(face: Face, name: BaseName) -> Exit:
+def repair(face: CommandContext, name: BaseArgument) -> ExitCode:
     """Try again what made a base fail, and build what is missing."""
     with face.open() as library:
         found = library.bases.repair(name)
-    face.show(found, lambda: face.terminal.say(f"The base {name!r} is {found.status}."))
-    return Exit.OK
+    face.print_result(found, lambda: face.terminal.info(f"The base {name!r} is {found.status}."))
+    return ExitCode.OK
 
 
-def clear(face: Face, name: BaseName, yes: Yes = False) -> Exit:
+def clear(face: CommandContext, name: BaseArgument, yes: YesOption = False) -> ExitCode:
     """Delete all documents of a base; name and settings stay."""
-    return _emptied(face, name, yes=yes, whole=False)
+    return _clear_or_delete(face, name, yes=yes, whole=False)
 
 
-def delete(face: Face, name: BaseName, yes: Yes = False) -> Exit:
+def delete(face: CommandContext, name: BaseArgument, yes: YesOption = False) -> ExitCode:
     """Delete a base with all that is in it."""
-    return _emptied(face, name, yes=yes, whole=True)
+    return _clear_or_delete(face, name, yes=yes, whole=True)
 
 
-def _emptied(face: Face, name: str, *, yes: bool, whole: bool) -> Exit:
+def _clear_or_delete(face: CommandContext, name: str, *, yes: bool, whole: bool) -> ExitCode:
     with face.open() as library:
-        documents = many(library.bases.counts(name).documents, "document")
+        documents = format_count(library.bases.counts(name).documents, "document")
         what = f"base {name!r} with {documents}" if whole else f"all {documents} of base {name!r}"
         face.confirm(f"Delete {what}?", yes=yes)
         (library.bases.delete if whole else library.bases.clear)(name)
     told = {"base": name, "deleted" if whole else "cleared": True}
-    face.show(told, lambda: face.terminal.say(f"Deleted {what}; what is left on the disk is erased by whoever works."))
-    return Exit.OK
+    face.print_result(
+        told, lambda: face.terminal.info(f"Deleted {what}; what is left on the disk is erased by whoever works.")
+    )
+    return ExitCode.OK
 
 
-def read(given: list[str]) -> dict[str, Any]:
+def parse_settings(given: list[str]) -> dict[str, Any]:
     """Read settings as people write them."""
     found: dict[str, Any] = {}
     for word in given:
         name, equals, text = word.partition("=")
         if not equals or not name:
             raise BadRequest(f"{word!r} is no setting; write it as KEY=VALUE.")
-        found[name] = _value(name, text)
+        found[name] = _parse_value(name, text)
     return found
 
 
-def _value(name: str, text: str) -> Any:
-    if name in LISTS:
+def _parse_value(name: str, text: str) -> Any:
+    if name in LIST_SETTINGS:
         return [part.strip() for part in text.split(",") if part.strip()]
-    if name in WORDS:
+    if name in TEXT_SETTINGS:
         return text
-    if text.lower() in NOTHING:
+    if text.lower() in NULL_WORDS:
         return None
     try:
         value = json.loads(text)
@@ -153,18 +165,18 @@ def _value(name: str, text: str) -> Any:
     return value if isinstance(value, (bool, int, float)) else text
 
 
-def _shown(face: Face, found: Base, counts: Counts) -> None:
+def _print_base(face: CommandContext, found: Base, counts: DocumentCounts) -> None:
     from dataclasses import asdict  # noqa: PLC0415 - beside its only use
 
-    face.terminal.heading(found.name)
-    face.terminal.pairs(
+    face.terminal.print_heading(found.name)
+    face.terminal.print_pairs(
         [
             ("status", found.status),
             ("why", found.problem and found.problem.message),
-            ("follows its settings", far(found.rollout)),
+            ("follows its settings", format_progress(found.rollout)),
             ("documents", counts.documents),
-            *((worded(status), number) for status, number in counts.by_status.items() if number),
-            ("size", size(counts.bytes)),
+            *((format_value(status), number) for status, number in counts.by_status.items() if number),
+            ("size", format_size(counts.bytes)),
             *((name, value) for name, value in asdict(found.settings).items()),
             *((f"no {kind}", why.message) for kind, why in found.not_enabled.items()),
         ]

@@ -7,12 +7,12 @@ from typing import Annotated
 
 import typer
 
-from holdfast.cli.command import Face, command
-from holdfast.cli.exit_codes import Exit
-from holdfast.cli.options import DEFAULT_BASE, Base, CardForm, Cursor, NoWait
-from holdfast.cli.progress import follow
-from holdfast.cli.show import far
-from holdfast.cli.wait_targets import OneJob
+from holdfast.cli.command import CommandContext, command
+from holdfast.cli.exit_codes import ExitCode
+from holdfast.cli.options import DEFAULT_BASE, BaseOption, CardForm, CursorOption, NoWaitOption
+from holdfast.cli.progress import wait_with_progress
+from holdfast.cli.show import format_progress
+from holdfast.cli.wait_targets import JobTarget
 from holdfast.errors import BadSettings
 
 
@@ -25,90 +25,94 @@ def declare(app: typer.Typer) -> None:
     command(app, "export")(export)
 
 
-def status(face: Face, base: Base = DEFAULT_BASE) -> Exit:
+def status(face: CommandContext, base: BaseOption = DEFAULT_BASE) -> ExitCode:
     """Tell what is served, and how far the next set is."""
     with face.open() as library:
         found = library.cards.status(base)
-    face.show(
+    face.print_result(
         found,
-        lambda: face.terminal.pairs(
+        lambda: face.terminal.print_pairs(
             [
                 ("status", found.status),
                 ("cards", found.cards),
-                ("progress", far(found.progress)),
+                ("progress", format_progress(found.progress)),
                 ("job", found.job),
                 ("why", found.error and found.error.message),
             ]
         ),
     )
-    return Exit.OK
+    return ExitCode.OK
 
 
-def generate(face: Face, base: Base = DEFAULT_BASE, no_wait: NoWait = False) -> Exit:
+def generate(face: CommandContext, base: BaseOption = DEFAULT_BASE, no_wait: NoWaitOption = False) -> ExitCode:
     """Make a new set; the old one is served until then."""
     with face.open(work=not no_wait) as library:
         reply = library.cards.generate(base)
         if no_wait or reply.job is None:
-            face.show(reply, lambda: face.terminal.row(reply.job))
-            return Exit.OK
-        followed = OneJob(library, reply.job, "cards")
-        follow(face, library, followed, again=face.hint("cards", "status", base=base))
+            face.print_result(reply, lambda: face.terminal.print_row(reply.job))
+            return ExitCode.OK
+        followed = JobTarget(library, reply.job, "cards")
+        wait_with_progress(face, library, followed, again=face.format_command("cards", "status", base=base))
         found = library.cards.status(base)
-    face.show(found, lambda: face.terminal.row(found.status, f"{found.cards} cards"))
+    face.print_result(found, lambda: face.terminal.print_row(found.status, f"{found.cards} cards"))
     if found.error is not None:
         face.terminal.warn(f"holdfast: {found.error.message}")
-    return Exit.OK if followed.state == "success" else Exit.FAILED
+    return ExitCode.OK if followed.state == "success" else ExitCode.FAILED
 
 
-def cancel(face: Face, base: Base = DEFAULT_BASE) -> Exit:
+def cancel(face: CommandContext, base: BaseOption = DEFAULT_BASE) -> ExitCode:
     """Stop making a set; the one that is served stays."""
     with face.open() as library:
         reply = library.cards.cancel(base)
-    face.show(reply, lambda: face.terminal.say("Cancelled; the set that was served is still served."))
-    return Exit.OK
+    face.print_result(reply, lambda: face.terminal.info("Cancelled; the set that was served is still served."))
+    return ExitCode.OK
 
 
 def ls(
-    face: Face,
+    face: CommandContext,
     size: Annotated[int, typer.Option("--size", "-n", min=1, max=500, help="Cards on a page.")] = 50,
-    cursor: Cursor = None,
-    base: Base = DEFAULT_BASE,
-) -> Exit:
+    cursor: CursorOption = None,
+    base: BaseOption = DEFAULT_BASE,
+) -> ExitCode:
     """List the cards, each with where it comes from."""
     with face.open() as library:
         found = library.cards.list(base, cursor=cursor, limit=size)
 
     def human() -> None:
-        face.terminal.table(
+        face.terminal.print_table(
             ("card", "question", "answer", "name"),
             [(one.place, one.question, one.answer, one.name) for one in found.items],
         )
         if not found.items:
-            face.terminal.say(f"There are no cards; make them with: {face.hint('cards', 'generate', base=base)}")
+            face.terminal.info(
+                f"There are no cards; make them with: {face.format_command('cards', 'generate', base=base)}"
+            )
         elif found.next_cursor:
-            face.terminal.say(f"More with --cursor {found.next_cursor}")
+            face.terminal.info(f"More with --cursor {found.next_cursor}")
 
-    face.show(found, human)
-    return Exit.OK
+    face.print_result(found, human)
+    return ExitCode.OK
 
 
 def export(
-    face: Face,
+    face: CommandContext,
     file: Annotated[
         Path | None, typer.Argument(metavar="FILE", help="Where to write them; else stdout.", show_default=False)
     ] = None,
     form: Annotated[CardForm, typer.Option("--format", help="For a spreadsheet, a program, or Anki.")] = "csv",
-    base: Base = DEFAULT_BASE,
-) -> Exit:
+    base: BaseOption = DEFAULT_BASE,
+) -> ExitCode:
     """Write all cards as a file."""
     with face.open() as library:
         text = library.cards.export(base, form)
     if file is None:
-        face.show({"format": form, "text": text}, lambda: face.terminal.text(text, end=""))
-        return Exit.OK
+        face.print_result({"format": form, "text": text}, lambda: face.terminal.print_text(text, end=""))
+        return ExitCode.OK
     try:
         file.write_text(text)
     except OSError as error:
         raise BadSettings(f"{str(file)!r} cannot be written ({error.strerror}).") from error
-    face.show({"format": form, "path": str(file.absolute())}, lambda: face.terminal.say(f"Wrote the cards to {file}"))
-    return Exit.OK
+    face.print_result(
+        {"format": form, "path": str(file.absolute())}, lambda: face.terminal.info(f"Wrote the cards to {file}")
+    )
+    return ExitCode.OK

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from holdfast.cli.command import Face, command
-from holdfast.cli.exit_codes import Exit
-from holdfast.cli.format import lasting
+from holdfast.cli.command import CommandContext, command
+from holdfast.cli.exit_codes import ExitCode
+from holdfast.cli.format import format_duration
 from holdfast.errors import BadRequest
-from holdfast.settings import PREFIX, Settings
-from holdfast.url_secrets import MASK, masked
+from holdfast.settings import ENV_PREFIX, Settings
+from holdfast.url_secrets import MASK, mask_secrets
 
 if TYPE_CHECKING:
     from holdfast.service.client import Holdfast
@@ -26,15 +26,15 @@ PANEL = "Tending"
 def declare(app: typer.Typer, config: typer.Typer) -> None:
     """Declare the commands."""
     command(app, "doctor", panel=PANEL)(doctor)
-    command(config, "show")(show)
+    command(config, "show")(show_config)
 
 
 def doctor(
-    face: Face,
+    face: CommandContext,
     fix: Annotated[bool, typer.Option("--fix", help="Repair what can be repaired.")] = False,
     deep: Annotated[bool, typer.Option("--deep", help="Also read every file.")] = False,
     erase: Annotated[bool, typer.Option("--erase", help="Only remove deleted data from the disk, now.")] = False,
-) -> Exit:
+) -> ExitCode:
     """Compare every store with what should be there.
 
     Ends with 1 while something is wrong. With `--erase`, deleted data is removed from the disk in two stages, and
@@ -44,64 +44,66 @@ def doctor(
         raise BadRequest("--erase does nothing else. Run it without --fix and --deep.")
     with face.open() as library:
         if erase:
-            return _erase(face, library)
+            return _erase_now(face, library)
         found = library.accounts.doctor(fix=fix, deep=deep)
-    face.show(found, lambda: _findings(face, found, fix=fix))
-    return Exit.FAILED if any(one.fixed < one.count for one in found) else Exit.OK
+    face.print_result(found, lambda: _print_findings(face, found, fix=fix))
+    return ExitCode.FAILED if any(one.fixed < one.count for one in found) else ExitCode.OK
 
 
-def _erase(face: Face, library: Holdfast) -> Exit:
+def _erase_now(face: CommandContext, library: Holdfast) -> ExitCode:
     erased = library.accounts.erase()
     stages = {"overwrite": erased.overwrite, "compact": erased.compact}
 
     def human() -> None:
         for name, stage in stages.items():
-            face.terminal.row(name, "complete" if stage.complete else "not complete", stage.sentence)
+            face.terminal.print_row(name, "complete" if stage.complete else "not complete", stage.sentence)
 
-    face.show(erased, human)
-    return Exit.OK if all(stage.complete for stage in stages.values()) else Exit.FAILED
+    face.print_result(erased, human)
+    return ExitCode.OK if all(stage.complete for stage in stages.values()) else ExitCode.FAILED
 
 
-def _findings(face: Face, found: list[Finding], *, fix: bool) -> None:
+def _print_findings(face: CommandContext, found: list[Finding], *, fix: bool) -> None:
     for one in found:
         state = "repaired" if one.fixed >= one.count else "can be repaired" if one.fixable else "for people"
-        face.terminal.row(one.code, state, one.sentence)
+        face.terminal.print_row(one.code, state, one.sentence)
         for example in one.examples:
-            face.terminal.row("", example)
+            face.terminal.print_row("", example)
     if not found:
-        face.terminal.say("All is as it should be.")
+        face.terminal.info("All is as it should be.")
     elif not fix and any(one.fixable for one in found):
-        face.terminal.say(f"Repair what can be repaired: {face.hint('doctor', '--fix')}")
+        face.terminal.info(f"Repair what can be repaired: {face.format_command('doctor', '--fix')}")
 
 
-def show(face: Face) -> Exit:
+def show_config(face: CommandContext) -> ExitCode:
     """Show every setting with its value and origin.
 
     Secrets are masked.
     """
-    settings = Settings.from_environment() if face.where is None else face.settings()
-    found = [_setting(face, settings, one) for one in fields(Settings)]
+    settings = Settings.from_environment() if face.location is None else face.settings()
+    found = [_describe_setting(face, settings, one) for one in fields(Settings)]
 
     def human() -> None:
-        rows = [(one["name"], _written(one["value"]), one["origin"], one["meaning"]) for one in found]
-        face.terminal.table(("setting", "value", "from", "meaning"), rows)
+        rows = [(one["name"], _format_setting(one["value"]), one["origin"], one["meaning"]) for one in found]
+        face.terminal.print_table(("setting", "value", "from", "meaning"), rows)
 
-    face.show(found, human)
-    return Exit.OK
+    face.print_result(found, human)
+    return ExitCode.OK
 
 
-def _setting(face: Face, settings: Settings, one: Any) -> dict[str, Any]:
+def _describe_setting(face: CommandContext, settings: Settings, one: Any) -> dict[str, Any]:
     value = getattr(settings, one.name)
-    name = f"{PREFIX}{one.name.upper()}"
+    name = f"{ENV_PREFIX}{one.name.upper()}"
     origin = "environment" if name in os.environ else "default"
-    if face.where is not None and one.name in ("home", "database", "data"):
+    if face.location is not None and one.name in ("home", "database", "data"):
         origin = "command line"
     if not one.repr and value:
         value = MASK
     if isinstance(value, str):
-        value = masked(value)
+        value = mask_secrets(value)
     return {"name": name, "value": value, "origin": origin, "meaning": one.metadata["meaning"]}
 
 
-def _written(value: Any) -> str:
-    return lasting(value.total_seconds()) if isinstance(value, timedelta) else "" if value is None else str(value)
+def _format_setting(value: Any) -> str:
+    return (
+        format_duration(value.total_seconds()) if isinstance(value, timedelta) else "" if value is None else str(value)
+    )

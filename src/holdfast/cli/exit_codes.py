@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
 
-class Exit(IntEnum):
+class ExitCode(IntEnum):
     """What a script can branch on."""
 
     OK = 0  # done, or there was nothing to do
@@ -23,81 +23,83 @@ class Exit(IntEnum):
     USAGE = 2  # the command cannot mean anything
     NOT_FOUND = 3  # no such base, document, job, key, webhook
     CONFLICT = 4  # a job or a document stands in the way
-    PARTLY = 5  # of several things some worked
+    PARTIAL = 5  # of several things some worked
     TEMPORARY = 75  # busy, unreachable or out of quota: the same command may work later
     DENIED = 77  # the key is missing or does not allow this
     INTERRUPTED = 130  # Ctrl-C
 
 
-class Meaning(NamedTuple):
+class ErrorExit(NamedTuple):
     """How one kind of error is told."""
 
-    exit: Exit
+    exit: ExitCode
     code: str
 
 
-EXITS: Mapping[str, Exit] = {
-    "BadSettings": Exit.FAILED,
-    "BadRequest": Exit.USAGE,
-    "UnknownBase": Exit.NOT_FOUND,
-    "UnknownItem": Exit.NOT_FOUND,
-    "UnknownJob": Exit.NOT_FOUND,
-    "UnknownOwner": Exit.NOT_FOUND,
-    "UnknownSlot": Exit.NOT_FOUND,
-    "UnknownEntity": Exit.NOT_FOUND,
-    "UnknownKey": Exit.NOT_FOUND,
-    "UnknownWebhook": Exit.NOT_FOUND,
-    "UnknownDelivery": Exit.NOT_FOUND,
-    "NameTaken": Exit.CONFLICT,
-    "BaseFailed": Exit.CONFLICT,
-    "NotEnabled": Exit.CONFLICT,
-    "NotNow": Exit.CONFLICT,
-    "ChangedMeanwhile": Exit.CONFLICT,
-    "StaleLease": Exit.CONFLICT,
-    "BadSecretKey": Exit.FAILED,
-    "Unauthorized": Exit.DENIED,
-    "Forbidden": Exit.DENIED,
-    "BadAnswer": Exit.TEMPORARY,
-    "StoreBusy": Exit.TEMPORARY,
-    "StoreUnavailable": Exit.TEMPORARY,
-    "StoreFull": Exit.FAILED,
-    "StoreError": Exit.FAILED,
-    "Transient": Exit.TEMPORARY,
-    "WorkError": Exit.FAILED,
-    "WorkFailed": Exit.FAILED,
+EXIT_CODES: Mapping[str, ExitCode] = {
+    "BadSettings": ExitCode.FAILED,
+    "BadRequest": ExitCode.USAGE,
+    "UnknownBase": ExitCode.NOT_FOUND,
+    "UnknownItem": ExitCode.NOT_FOUND,
+    "UnknownJob": ExitCode.NOT_FOUND,
+    "UnknownOwner": ExitCode.NOT_FOUND,
+    "UnknownSlot": ExitCode.NOT_FOUND,
+    "UnknownEntity": ExitCode.NOT_FOUND,
+    "UnknownKey": ExitCode.NOT_FOUND,
+    "UnknownWebhook": ExitCode.NOT_FOUND,
+    "UnknownDelivery": ExitCode.NOT_FOUND,
+    "NameTaken": ExitCode.CONFLICT,
+    "BaseFailed": ExitCode.CONFLICT,
+    "NotEnabled": ExitCode.CONFLICT,
+    "NotNow": ExitCode.CONFLICT,
+    "ChangedMeanwhile": ExitCode.CONFLICT,
+    "StaleLease": ExitCode.CONFLICT,
+    "BadSecretKey": ExitCode.FAILED,
+    "Unauthorized": ExitCode.DENIED,
+    "Forbidden": ExitCode.DENIED,
+    "BadAnswer": ExitCode.TEMPORARY,
+    "StoreBusy": ExitCode.TEMPORARY,
+    "StoreUnavailable": ExitCode.TEMPORARY,
+    "StoreFull": ExitCode.FAILED,
+    "StoreError": ExitCode.FAILED,
+    "Transient": ExitCode.TEMPORARY,
+    "WorkError": ExitCode.FAILED,
+    "WorkFailed": ExitCode.FAILED,
 }
-UNFORESEEN = Meaning(Exit.FAILED, "internal_error")
+UNEXPECTED = ErrorExit(ExitCode.FAILED, "internal_error")
 
-LATER = "quota_exhausted"  # the one refusal that time alone lifts
+QUOTA_EXHAUSTED = "quota_exhausted"  # the one refusal that time alone lifts
 
 
-def meaning(error: BaseException) -> Meaning:
+def classify_error(error: BaseException) -> ErrorExit:
     """Return how an error is told."""
     if not isinstance(error, errors.HoldfastError):
-        return UNFORESEEN
-    exit_ = next((EXITS[kind.__name__] for kind in type(error).__mro__ if kind.__name__ in EXITS), Exit.FAILED)
-    return Meaning(Exit.TEMPORARY if error.code == LATER else exit_, error.code)
+        return UNEXPECTED
+    exit_ = next(
+        (EXIT_CODES[kind.__name__] for kind in type(error).__mro__ if kind.__name__ in EXIT_CODES), ExitCode.FAILED
+    )
+    return ErrorExit(ExitCode.TEMPORARY if error.code == QUOTA_EXHAUSTED else exit_, error.code)
 
 
-def told(error: errors.HoldfastError) -> dict[str, Any]:
+def error_to_dict(error: errors.HoldfastError) -> dict[str, Any]:
     """Return an error as `--json` tells it; a conflict names what stands in the way."""
-    exit_, code = meaning(error)
+    exit_, code = classify_error(error)
     said: dict[str, Any] = {"code": code, "message": str(error), "exit": int(exit_)}
     if isinstance(error, errors.Conflict):
         said |= {"verdict": error.verdict, "status": error.status, "document": error.document, "job": error.job}
     return {"error": said}
 
 
-def answer(verdict: str, reason: str) -> Exit:
+def reply_exit_code(verdict: str, reason: str) -> ExitCode:
     """Tell how a command ends that got this answer about one thing."""
     if verdict in ("accepted", "skipped"):
-        return Exit.OK
-    return Exit.TEMPORARY if reason == LATER else Exit.CONFLICT
+        return ExitCode.OK
+    return ExitCode.TEMPORARY if reason == QUOTA_EXHAUSTED else ExitCode.CONFLICT
 
 
-def together(ends: Collection[Exit]) -> Exit:
+def combine_exit_codes(ends: Collection[ExitCode]) -> ExitCode:
     """Tell how a command about several things ends: as all of them did, or partly."""
     different = set(ends)
     if len(different) <= 1:
-        return different.pop() if different else Exit.OK
-    return Exit.PARTLY if Exit.OK in different or Exit.PARTLY in different else Exit.FAILED
+        return different.pop() if different else ExitCode.OK
+    return ExitCode.PARTIAL if ExitCode.OK in different or ExitCode.PARTIAL in different else ExitCode.FAILED

@@ -12,25 +12,25 @@ from typing import Any
 
 from holdfast.engine import Status
 
-READS = {Status.SUCCESS: "ready", Status.NOT_INDEXED: "not indexed"}  # what people read on a document
+STATUS_LABELS = {Status.SUCCESS: "ready", Status.NOT_INDEXED: "not indexed"}  # what people read on a document
 UNITS = ("B", "kB", "MB", "GB", "TB")
-STEP = 1000
-BREAKS = "\n\r\t\v\f\x85\u2028\u2029"
+UNIT_STEP = 1000
+LINE_BREAKS = "\n\r\t\v\f\x85\u2028\u2029"
 MINUTE, HOUR, DAY = 60, 3600, 86400
 
 
-def plain(value: Any) -> Any:
+def to_jsonable(value: Any) -> Any:
     """Return a value as JSON knows it: dataclasses as objects, times as text."""
     if is_dataclass(value) and not isinstance(value, type):
-        return {one.name: plain(getattr(value, one.name)) for one in fields(value)}
+        return {one.name: to_jsonable(getattr(value, one.name)) for one in fields(value)}
     if isinstance(value, Enum):
         return value.value
     if isinstance(value, dict):
-        return {str(name): plain(one) for name, one in value.items()}
+        return {str(name): to_jsonable(one) for name, one in value.items()}
     if isinstance(value, (list, tuple)):
-        return [plain(one) for one in value]
+        return [to_jsonable(one) for one in value]
     if isinstance(value, (set, frozenset)):
-        return sorted(plain(one) for one in value)
+        return sorted(to_jsonable(one) for one in value)
     if isinstance(value, datetime):
         return value.isoformat()
     if isinstance(value, timedelta):
@@ -38,59 +38,61 @@ def plain(value: Any) -> Any:
     return str(value) if isinstance(value, PurePath) else value
 
 
-def written(value: Any) -> str:
+def to_json(value: Any) -> str:
     """Write a value as one JSON document."""
-    return json.dumps(plain(value), ensure_ascii=False, indent=2)
+    return json.dumps(to_jsonable(value), ensure_ascii=False, indent=2)
 
 
-def written_line(value: Any) -> str:
+def to_json_line(value: Any) -> str:
     """Write a value as one line of JSON."""
-    return json.dumps(plain(value), ensure_ascii=False)
+    return json.dumps(to_jsonable(value), ensure_ascii=False)
 
 
-def cell(value: Any) -> str:
+def format_cell(value: Any) -> str:
     """Write a value as a part of one line: nothing in it can move the cursor or end the line."""
-    return "".join(" " if letter in BREAKS else _harmless(letter) for letter in worded(value)).rstrip()
+    return "".join(
+        " " if letter in LINE_BREAKS else _replace_control_character(letter) for letter in format_value(value)
+    ).rstrip()
 
 
-def block(text: str) -> str:
+def format_block(text: str) -> str:
     """Return a text of several lines without anything that steers a terminal."""
-    return "".join(letter if letter in "\n\t" else _harmless(letter) for letter in text)
+    return "".join(letter if letter in "\n\t" else _replace_control_character(letter) for letter in text)
 
 
-def worded(value: Any) -> str:
+def format_value(value: Any) -> str:
     """Write a value for people."""
     if value is None:
         return ""
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, Enum):
-        return str(READS.get(value, value) if isinstance(value, Status) else value.value)
+        return str(STATUS_LABELS.get(value, value) if isinstance(value, Status) else value.value)
     if isinstance(value, datetime):
         return f"{value.astimezone():%Y-%m-%d %H:%M:%S}"
     if isinstance(value, timedelta):
-        return lasting(value.total_seconds())
+        return format_duration(value.total_seconds())
     if isinstance(value, float):
         return f"{value:.4g}"
     if isinstance(value, (list, tuple, set, frozenset)):
-        return ", ".join(worded(one) for one in value)
+        return ", ".join(format_value(one) for one in value)
     if isinstance(value, dict):
-        return ", ".join(f"{name} {worded(one)}" for name, one in value.items())
+        return ", ".join(f"{name} {format_value(one)}" for name, one in value.items())
     if is_dataclass(value) and not isinstance(value, type):
-        return ", ".join(f"{one.name} {worded(getattr(value, one.name))}" for one in fields(value))
+        return ", ".join(f"{one.name} {format_value(getattr(value, one.name))}" for one in fields(value))
     return str(value)
 
 
-def size(number: float) -> str:
+def format_size(number: float) -> str:
     """Write a number of bytes."""
     for unit in UNITS[:-1]:
-        if number < STEP:
+        if number < UNIT_STEP:
             return f"{number:.0f} {unit}" if unit == "B" else f"{number:.3g} {unit}"
-        number /= STEP
+        number /= UNIT_STEP
     return f"{number:.3g} {UNITS[-1]}"
 
 
-def lasting(seconds: float) -> str:
+def format_duration(seconds: float) -> str:
     """Write how long something takes."""
     if seconds < MINUTE:
         return f"{seconds:.3g} s"
@@ -99,10 +101,10 @@ def lasting(seconds: float) -> str:
     return f"{seconds / HOUR:.3g} h" if seconds < DAY else f"{seconds / DAY:.3g} days"
 
 
-def many(number: int, noun: str) -> str:
+def format_count(number: int, noun: str) -> str:
     """Write a number with its noun."""
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
-def _harmless(letter: str) -> str:
+def _replace_control_character(letter: str) -> str:
     return "\N{REPLACEMENT CHARACTER}" if unicodedata.category(letter) in ("Cc", "Cf", "Cs") else letter

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from holdfast.cli.command import Face, command
-from holdfast.cli.exit_codes import Exit
+from holdfast.cli.command import CommandContext, command
+from holdfast.cli.exit_codes import ExitCode
 from holdfast.errors import BadSettings, HoldfastError
 from holdfast.logs import log_to_stderr
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from holdfast.guard.guard import Guard
 
-Where = Annotated[
+GuardArgument = Annotated[
     str,
     typer.Argument(metavar="GUARD", help="Where the guard of your app is: module:name, as in shop.tasks:guard"),
 ]
@@ -34,45 +34,45 @@ def declare(app: typer.Typer) -> None:
 
 
 def reconcile(
-    face: Face,
-    guard: Where,
+    face: CommandContext,
+    guard: GuardArgument,
     once: Annotated[bool, typer.Option("--once", help="Do one pass and end.")] = False,
-) -> Exit:
+) -> ExitCode:
     """Take over from dead workers and send again what a broker lost."""
-    return _ending(face, lambda: _reconcile(guard, once=once))
+    return _run_with_exit_code(face, lambda: _reconcile_until_stopped(guard, once=once))
 
 
 def adopt(
-    face: Face,
-    guard: Where,
+    face: CommandContext,
+    guard: GuardArgument,
     work: Annotated[str, typer.Argument(metavar="WORK", help="Name of the guarded work, as in `guarded(name=…)`.")],
     source: Annotated[str, typer.Option("--source", help="Address of the database that has the table.")],
     table: Annotated[str, typer.Option("--table", help="The table.")],
     key: Annotated[str, typer.Option("--key", help="Its key column.")] = "id",
     active: Annotated[str, typer.Option("--active", help="SQL condition of a done row.")] = "is_active",
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Count, and write nothing.")] = False,
-) -> Exit:
+) -> ExitCode:
     """Bring the rows of an existing table into the guard."""
     given = {"database": source, "table": table, "key": key, "active": active}
-    return _ending(face, lambda: _adopt(face, guard, work, given, dry_run=dry_run))
+    return _run_with_exit_code(face, lambda: _adopt_rows(face, guard, work, given, dry_run=dry_run))
 
 
-def _ending(face: Face, work: Callable[[], None]) -> Exit:
-    if not face.common.debug:
+def _run_with_exit_code(face: CommandContext, work: Callable[[], None]) -> ExitCode:
+    if not face.options.debug:
         log_to_stderr(logging.INFO, "%(asctime)s %(levelname)s %(message)s")
     try:
         work()
     except HoldfastError as error:
-        if face.common.debug:
+        if face.options.debug:
             raise
         face.terminal.warn(f"holdfast: {error}")
-        return Exit.FAILED
-    return Exit.OK
+        return ExitCode.FAILED
+    return ExitCode.OK
 
 
-def _reconcile(where: str, *, once: bool) -> None:
+def _reconcile_until_stopped(where: str, *, once: bool) -> None:
     """Go round until a signal comes; a pass that fails is followed by another one."""
-    guard = _load(where)
+    guard = _load_guard(where)
     ended = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: ended.set())
@@ -90,14 +90,14 @@ def _reconcile(where: str, *, once: bool) -> None:
             return
 
 
-def _adopt(face: Face, where: str, work: str, given: dict[str, Any], *, dry_run: bool) -> None:
-    from holdfast.guard.adopt import Source  # noqa: PLC0415 - slow to load
+def _adopt_rows(face: CommandContext, where: str, work: str, given: dict[str, Any], *, dry_run: bool) -> None:
+    from holdfast.guard.adopt import AdoptionSource  # noqa: PLC0415 - slow to load
     from holdfast.guard.adopt import adopt as adopting  # noqa: PLC0415
 
-    guard = _load(where)
+    guard = _load_guard(where)
     if work not in guard.works:
         raise BadSettings(f"{where} guards no work {work!r}; it guards {', '.join(sorted(guard.works))}.")
-    found = adopting(guard, work, Source(**given), dry_run=dry_run)
+    found = adopting(guard, work, AdoptionSource(**given), dry_run=dry_run)
     would = "would be " if dry_run else ""
 
     def human() -> None:
@@ -105,11 +105,11 @@ def _adopt(face: Face, where: str, work: str, given: dict[str, Any], *, dry_run:
         print(f"{found.not_indexed} rows are not active: they stay not indexed")
         print(f"{found.known} active rows were known already and are left as they are")
 
-    face.show(found._asdict() if hasattr(found, "_asdict") else found, human)
+    face.print_result(found._asdict() if hasattr(found, "_asdict") else found, human)
     guard.close()
 
 
-def _load(where: str) -> Guard:
+def _load_guard(where: str) -> Guard:
     """Import the guard, from the current folder too, as Celery does with its app."""
     from holdfast.guard.guard import Guard  # noqa: PLC0415 - slow to load
 

@@ -6,9 +6,9 @@ from typing import Annotated
 
 import typer
 
-from holdfast.cli.command import Face, command
-from holdfast.cli.exit_codes import Exit
-from holdfast.cli.options import Scope, base_names
+from holdfast.cli.command import CommandContext, command
+from holdfast.cli.exit_codes import ExitCode
+from holdfast.cli.options import Scope, complete_base_name
 
 HEADER = ("id", "name", "scope", "bases", "begins", "created", "expires", "revoked", "last used")
 
@@ -21,33 +21,33 @@ def declare(app: typer.Typer) -> None:
 
 
 def create(
-    face: Face,
+    face: CommandContext,
     name: Annotated[str, typer.Argument(metavar="NAME", help="Whose key it is.")],
     scope: Annotated[
         Scope | None, typer.Option("--scope", help="What it allows; else admin for the first key, read for later ones.")
     ] = None,
     base: Annotated[
         list[str] | None,
-        typer.Option("--base", "-b", help="Only this base; may be said again.", autocompletion=base_names),
+        typer.Option("--base", "-b", help="Only this base; may be said again.", autocompletion=complete_base_name),
     ] = None,
     days: Annotated[int | None, typer.Option("--days", min=1, help="How long it lives; else for ever.")] = None,
-) -> Exit:
+) -> ExitCode:
     """Make a key; its secret is printed now and never again."""
     with face.open() as library:
         made = library.keys.create(name, scope, bases=base or None, days=days)
 
     def human() -> None:
-        face.terminal.text(made.secret)
-        face.terminal.say(
+        face.terminal.print_text(made.secret)
+        face.terminal.info(
             f"This is key {made.key.id} for {made.key.name}, with the scope {made.key.scope}. Keep it: it cannot be "
             "shown again. Commands read it from HOLDFAST_KEY or --key-file."
         )
 
-    face.show(made, human)
-    return Exit.OK
+    face.print_result(made, human)
+    return ExitCode.OK
 
 
-def ls(face: Face) -> Exit:
+def ls(face: CommandContext) -> ExitCode:
     """List the keys; those that open nothing any more, too."""
     with face.open() as library:
         found = library.keys.list()
@@ -58,17 +58,21 @@ def ls(face: Face) -> Exit:
              one.created_at, one.expires_at, one.revoked_at, one.used_at)
             for one in found
         ]  # fmt: skip
-        face.terminal.table(HEADER, rows)
+        face.terminal.print_table(HEADER, rows)
         if not rows:
-            face.terminal.say(f"There are no keys; see how to make one: {face.hint('keys', 'create', '--help')}")
+            face.terminal.info(
+                f"There are no keys; see how to make one: {face.format_command('keys', 'create', '--help')}"
+            )
 
-    face.show(found, human)
-    return Exit.OK
+    face.print_result(found, human)
+    return ExitCode.OK
 
 
-def revoke(face: Face, key: Annotated[int, typer.Argument(metavar="ID", help="The key's number.")]) -> Exit:
+def revoke(
+    face: CommandContext, key: Annotated[int, typer.Argument(metavar="ID", help="The key's number.")]
+) -> ExitCode:
     """Let a key open nothing from now on."""
     with face.open() as library:
         revoked = library.keys.revoke(key)
-    face.show(revoked, lambda: face.terminal.say(f"Key {key} ({revoked.name}) opens nothing any more."))
-    return Exit.OK
+    face.print_result(revoked, lambda: face.terminal.info(f"Key {key} ({revoked.name}) opens nothing any more."))
+    return ExitCode.OK

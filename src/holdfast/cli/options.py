@@ -14,7 +14,7 @@ from typing import Annotated, Literal
 import typer
 
 from holdfast.engine import Status
-from holdfast.settings import DATABASE, Settings
+from holdfast.settings import DATABASE_FILE, Settings
 
 DEFAULT_BASE = "default"
 
@@ -35,35 +35,37 @@ class Kind(StrEnum):
     SITEMAP = "sitemap"
 
 
-def base_names(context: typer.Context, incomplete: str) -> list[str]:
+def complete_base_name(context: typer.Context, incomplete: str) -> list[str]:
     """Complete the name of a base, straight from the file: loading the library would take a second."""
     given = (context.find_root().params.get("home"), context.params.get("home"))
     with suppress(Exception):  # somebody waits for his shell, and has not run anything yet
         home = next((one for one in reversed(given) if one), None) or Settings.from_environment().home
-        with closing(sqlite3.connect(f"{(Path(home) / DATABASE).absolute().as_uri()}?mode=ro", uri=True)) as database:
+        with closing(
+            sqlite3.connect(f"{(Path(home) / DATABASE_FILE).absolute().as_uri()}?mode=ro", uri=True)
+        ) as database:
             rows = database.execute("SELECT name FROM library_bases WHERE deleting = 0 ORDER BY name").fetchall()
         return [name for (name,) in rows if name.startswith(incomplete)]
     return []
 
 
-Base = Annotated[
+BaseOption = Annotated[
     str,
-    typer.Option("--base", "-b", metavar="NAME", help="The base that is meant.", autocompletion=base_names),
+    typer.Option("--base", "-b", metavar="NAME", help="The base that is meant.", autocompletion=complete_base_name),
 ]
-AnyBase = Annotated[
+AnyBaseOption = Annotated[
     str | None,
-    typer.Option("--base", "-b", metavar="NAME", help="Only this base.", autocompletion=base_names),
+    typer.Option("--base", "-b", metavar="NAME", help="Only this base.", autocompletion=complete_base_name),
 ]
-BaseName = Annotated[str, typer.Argument(metavar="NAME", help="The base.", autocompletion=base_names)]
-Documents = Annotated[
+BaseArgument = Annotated[str, typer.Argument(metavar="NAME", help="The base.", autocompletion=complete_base_name)]
+DocumentsArgument = Annotated[
     list[str] | None, typer.Argument(metavar="DOC", help="Documents, by number or by name.", show_default=False)
 ]
-States = Annotated[list[Status] | None, typer.Option("--state", help="Only with this status; may be said again.")]
-Kinds = Annotated[list[Kind] | None, typer.Option("--kind", help="Only of this kind; may be said again.")]
-Text = Annotated[str | None, typer.Option("--text", help="Only with this in the name.")]
-Inside = Annotated[str | None, typer.Option("--in", metavar="DOC", help="Only what stands in this folder.")]
-Deleting = Annotated[bool, typer.Option("--deleting", help="What is being deleted, and nothing else.")]
-Priority = Annotated[int, typer.Option("--priority", min=0, max=9, help="0 is served first, 9 last.")]
-NoWait = Annotated[bool, typer.Option("--no-wait", help="Do not wait until it is done.")]
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
-Cursor = Annotated[str | None, typer.Option("--cursor", help="Where the page before this one ended.")]
+StatesOption = Annotated[list[Status] | None, typer.Option("--state", help="Only with this status; may be said again.")]
+KindsOption = Annotated[list[Kind] | None, typer.Option("--kind", help="Only of this kind; may be said again.")]
+TextOption = Annotated[str | None, typer.Option("--text", help="Only with this in the name.")]
+InsideOption = Annotated[str | None, typer.Option("--in", metavar="DOC", help="Only what stands in this folder.")]
+DeletingOption = Annotated[bool, typer.Option("--deleting", help="What is being deleted, and nothing else.")]
+PriorityOption = Annotated[int, typer.Option("--priority", min=0, max=9, help="0 is served first, 9 last.")]
+NoWaitOption = Annotated[bool, typer.Option("--no-wait", help="Do not wait until it is done.")]
+YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+CursorOption = Annotated[str | None, typer.Option("--cursor", help="Where the page before this one ended.")]

@@ -11,41 +11,41 @@ from typing import TYPE_CHECKING, Any, Protocol, Self
 
 import typer
 
-from holdfast.cli.exit_codes import Exit
-from holdfast.cli.format import cell, lasting, many
-from holdfast.cli.wait_targets import SHOWN
+from holdfast.cli.exit_codes import ExitCode
+from holdfast.cli.format import format_cell, format_count, format_duration
+from holdfast.cli.wait_targets import MAX_SHOWN
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from contextlib import AbstractContextManager
 
-    from holdfast.cli.command import Face
+    from holdfast.cli.command import CommandContext
     from holdfast.cli.terminal import Terminal
-    from holdfast.cli.wait_targets import Snapshot, Target
+    from holdfast.cli.wait_targets import PollResult, Target
     from holdfast.service.client import Holdfast
-    from holdfast.service.schemas import Standing
+    from holdfast.service.schemas import DocumentStatus
 
-LOCAL_POLL, REMOTE_POLL = 0.1, 0.5  # seconds between two polls
+LOCAL_POLL_SECONDS, REMOTE_POLL_SECONDS = 0.1, 0.5  # seconds between two polls
 POLL_SHARE = 4  # the pause is at least this many times as long as the poll
-STILL = 3.0  # seconds without progress after which the reason is looked up
-REPORT = 10.0  # seconds between two lines about the whole
-FEW = 20  # documents, at most, that are reported one by one
+STALL_SECONDS = 3.0  # seconds without progress after which the reason is looked up
+REPORT_SECONDS = 10.0  # seconds between two lines about the whole
+MAX_REPORTED = 20  # documents, at most, that are reported one by one
 ESTIMATE_AFTER, ESTIMATE_FROM = 2.0, 0.02  # seconds and share of the work that an estimate needs
 BAR_WIDTH = 24
 
 
-def follow(
-    face: Face,
+def wait_with_progress(
+    face: CommandContext,
     library: Holdfast,
     target: Target,
     *,
     again: str,
-    ended: Callable[[Standing], None] = lambda _: None,
+    ended: Callable[[DocumentStatus], None] = lambda _: None,
 ) -> None:
     """Wait until the target is done. On Ctrl-C, print that the work stays and the command that shows it `again`."""
     try:
-        with _display(face.terminal) as display:
-            _poll(target, display, ended, pause=REMOTE_POLL if face.remote else LOCAL_POLL)
+        with _make_display(face.terminal) as display:
+            _poll_until_done(target, display, ended, pause=REMOTE_POLL_SECONDS if face.remote else LOCAL_POLL_SECONDS)
     except KeyboardInterrupt:
         face.terminal.warn("\nDetached. What was asked for stays asked for, and what is indexed stays indexed.")
         face.terminal.warn(
@@ -55,10 +55,12 @@ def follow(
             else "The work goes on without this process."
         )
         face.terminal.warn(f"Look again: {again}")
-        raise typer.Exit(Exit.INTERRUPTED) from None
+        raise typer.Exit(ExitCode.INTERRUPTED) from None
 
 
-def _poll(target: Target, display: Display, ended: Callable[[Standing], None], *, pause: float) -> None:
+def _poll_until_done(
+    target: Target, display: Display, ended: Callable[[DocumentStatus], None], *, pause: float
+) -> None:
     began = last = time.monotonic()
     before: Any = None
     why = ""
@@ -73,63 +75,65 @@ def _poll(target: Target, display: Display, ended: Callable[[Standing], None], *
         state = (found.done, round(found.share, 3), [(one.name, one.progress) for one in found.active])
         if state != before:
             before, last, why = state, now, ""
-        elif now - last > STILL and not any(one.progress for one in found.active):
-            last, why = now, target.why()
+        elif now - last > STALL_SECONDS and not any(one.progress for one in found.active):
+            last, why = now, target.waiting_reason()
         display.show(found, now - began, why)
         time.sleep(max(pause, (now - polled) * POLL_SHARE))
 
 
-def summary(found: Snapshot, elapsed: float) -> str:
+def format_summary(found: PollResult, elapsed: float) -> str:
     """Return the counts and times of the whole; the time left is estimated from the time so far."""
-    parts = [f"{found.done:,} of {many(found.total, 'document')} done"]
+    parts = [f"{found.done:,} of {format_count(found.total, 'document')} done"]
     if found.waiting:
         parts.append(f"{found.waiting:,} queued")
-    parts.append(lasting(round(elapsed)))
+    parts.append(format_duration(round(elapsed)))
     if elapsed >= ESTIMATE_AFTER and found.share >= ESTIMATE_FROM:
         left = elapsed / found.share * (1 - found.share)
-        parts.append(f"about {lasting(max(1, round(left)) if left < FEW else round(left / 5) * 5)} left")
+        parts.append(
+            f"about {format_duration(max(1, round(left)) if left < MAX_REPORTED else round(left / 5) * 5)} left"
+        )
     return ", ".join(parts)
 
 
 class Display(Protocol):
     """Shows the result of a poll, and the reason if nothing moves."""
 
-    def show(self, found: Snapshot, elapsed: float, why: str) -> None:
+    def show(self, found: PollResult, elapsed: float, why: str) -> None:
         """Show it."""
         ...
 
 
-class Silence:
+class SilentDisplay:
     """Shows nothing: for --json and --quiet."""
 
-    def show(self, found: Snapshot, elapsed: float, why: str) -> None:
+    def show(self, found: PollResult, elapsed: float, why: str) -> None:
         """Show nothing."""
 
 
-class Lines:
+class LineDisplay:
     """Prints each new stage of a few documents, and the counts every ten seconds."""
 
     def __init__(self, terminal: Terminal) -> None:
         self._terminal = terminal
         self._stages: dict[str, str] = {}
-        self._due = REPORT
+        self._due = REPORT_SECONDS
         self._why = ""
 
-    def show(self, found: Snapshot, elapsed: float, why: str) -> None:
+    def show(self, found: PollResult, elapsed: float, why: str) -> None:
         """Print what is new."""
-        for one in found.active if found.total <= FEW else ():
+        for one in found.active if found.total <= MAX_REPORTED else ():
             if one.progress is not None and self._stages.get(one.name) != one.progress.stage:
                 self._stages[one.name] = one.progress.stage
-                self._terminal.say(f"{one.name}: {one.stage}")
+                self._terminal.info(f"{one.name}: {one.stage}")
         if elapsed >= self._due:
-            self._due = elapsed + REPORT
-            self._terminal.say(summary(found, elapsed))
+            self._due = elapsed + REPORT_SECONDS
+            self._terminal.info(format_summary(found, elapsed))
         if why and why != self._why:
             self._why = why
-            self._terminal.say(f"Waiting: {why}")
+            self._terminal.info(f"Waiting: {why}")
 
 
-class Bars:
+class BarDisplay:
     """Draws a bar for each active document whose share is known, and one for the whole; all disappear at the end.
 
     A poll returns the whole state, so a frame is drawn from it alone. `rich.progress` keeps its own state for each bar,
@@ -148,14 +152,14 @@ class Bars:
 
     def __enter__(self) -> Self:
         self._live.start()
-        self._terminal.screen = self._console
+        self._terminal.live_console = self._console
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._terminal.screen = None
+        self._terminal.live_console = None
         self._live.stop()
 
-    def show(self, found: Snapshot, elapsed: float, why: str) -> None:
+    def show(self, found: PollResult, elapsed: float, why: str) -> None:
         """Draw a frame."""
         from rich.console import Group  # noqa: PLC0415 - only on a terminal
         from rich.progress_bar import ProgressBar  # noqa: PLC0415
@@ -170,17 +174,19 @@ class Bars:
         rows.add_column(overflow="ellipsis", no_wrap=True, style="cyan")
         rows.add_column(width=BAR_WIDTH)
         rows.add_column(justify="right")
-        for one in found.active[:SHOWN]:
+        for one in found.active[:MAX_SHOWN]:
             share = one.progress.share if one.progress is not None else None
             percent = "" if share is None else f"{share:.0%}"
-            rows.add_row(Text(cell(one.name)), Text(cell(one.stage)), bar(share), percent)
+            rows.add_row(Text(format_cell(one.name)), Text(format_cell(one.stage)), bar(share), percent)
         whole = Table.grid(padding=(0, 2, 0, 0))
-        counts = Text(summary(found, elapsed), style="dim")
+        counts = Text(format_summary(found, elapsed), style="dim")
         whole.add_row(*([bar(found.share)] if found.total > 1 else []), counts)
-        self._live.update(Group(rows, whole, Text(f"Waiting: {cell(why)}" if why else "", style="yellow", end="")))
+        self._live.update(
+            Group(rows, whole, Text(f"Waiting: {format_cell(why)}" if why else "", style="yellow", end=""))
+        )
 
 
-def _display(terminal: Terminal) -> AbstractContextManager[Display]:
-    if terminal.live:
-        return Bars(terminal)
-    return nullcontext(Silence() if terminal.quiet or terminal.json else Lines(terminal))
+def _make_display(terminal: Terminal) -> AbstractContextManager[Display]:
+    if terminal.shows_progress:
+        return BarDisplay(terminal)
+    return nullcontext(SilentDisplay() if terminal.quiet or terminal.json else LineDisplay(terminal))

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from holdfast.cli.command import Face, command
-from holdfast.cli.exit_codes import Exit
-from holdfast.cli.format import lasting
-from holdfast.cli.options import AnyBase, Cursor
-from holdfast.cli.resolve import LARGEST_PAGE
+from holdfast.cli.command import CommandContext, command
+from holdfast.cli.exit_codes import ExitCode
+from holdfast.cli.format import format_duration
+from holdfast.cli.options import AnyBaseOption, CursorOption
+from holdfast.cli.resolve import MAX_PAGE_SIZE
 
 if TYPE_CHECKING:
     from holdfast.service.schemas import Job, Page
@@ -28,78 +28,80 @@ def declare(app: typer.Typer) -> None:
 
 
 def ls(
-    face: Face,
+    face: CommandContext,
     state: Annotated[
         list[str] | None,
         typer.Option("--state", help="queued, indexing, deleting or an outcome; may be said again."),
     ] = None,
     requester: Annotated[str | None, typer.Option("--by", metavar="NAME", help="Only what this one asked for.")] = None,
-    size: Annotated[int, typer.Option("--size", "-n", min=1, max=LARGEST_PAGE, help="Jobs on a page.")] = 30,
+    size: Annotated[int, typer.Option("--size", "-n", min=1, max=MAX_PAGE_SIZE, help="Jobs on a page.")] = 30,
     page: Annotated[int, typer.Option("--page", min=1, help="Which page.")] = 1,
-    cursor: Cursor = None,
-    base: AnyBase = None,
-) -> Exit:
+    cursor: CursorOption = None,
+    base: AnyBaseOption = None,
+) -> ExitCode:
     """List jobs.
 
     The active ones stand first, in the order in which they are served, then those that ended.
     """
     with face.open() as library:
         found = library.jobs.list(base, states=state or None, requester=requester, cursor=cursor, page=page, size=size)
-    face.show(found, lambda: _listed(face, found, page))
-    return Exit.OK
+    face.print_result(found, lambda: _print_page(face, found, page))
+    return ExitCode.OK
 
 
-def _listed(face: Face, found: Page[Job], page: int) -> None:
-    face.terminal.table(HEADER, [_row(one) for one in found.items])
+def _print_page(face: CommandContext, found: Page[Job], page: int) -> None:
+    face.terminal.print_table(HEADER, [_row(one) for one in found.items])
     if not found.items:
-        face.terminal.say("There are no such jobs.")
+        face.terminal.info("There are no such jobs.")
     elif found.next_cursor is not None:
-        face.terminal.say(f"{len(found.items):,} of {found.total:,}; more with --page {page + 1}")
+        face.terminal.info(f"{len(found.items):,} of {found.total:,}; more with --page {page + 1}")
 
 
 def _row(one: Job) -> tuple[Any, ...]:
-    took = "" if one.finished_at is None else lasting((one.finished_at - one.created_at).total_seconds())
+    took = "" if one.finished_at is None else format_duration((one.finished_at - one.created_at).total_seconds())
     subject = one.subject if one.document is None else one.document
     return one.id, one.state, one.operation, one.base, subject, one.priority, one.requester, one.created_at, took
 
 
-def pause(face: Face, base: AnyBase = None) -> Exit:
+def pause(face: CommandContext, base: AnyBaseOption = None) -> ExitCode:
     """Let nothing new begin; what runs goes on to its end."""
-    return _paused(face, base, stop=False)
+    return _pause(face, base, stop=False)
 
 
-def stop(face: Face, base: AnyBase = None) -> Exit:
+def stop(face: CommandContext, base: AnyBaseOption = None) -> ExitCode:
     """Let nothing new begin, and call back what runs."""
-    return _paused(face, base, stop=True)
+    return _pause(face, base, stop=True)
 
 
-def _paused(face: Face, base: str | None, *, stop: bool) -> Exit:
+def _pause(face: CommandContext, base: str | None, *, stop: bool) -> ExitCode:
     with face.open() as library:
         changed = library.jobs.pause(base, stop=stop)
-    _told(face, base, paused=True, changed=changed, words="is paused" if changed else "was paused already")
-    return Exit.OK
+    _print_pause(face, base, paused=True, changed=changed, words="is paused" if changed else "was paused already")
+    return ExitCode.OK
 
 
-def resume(face: Face, base: AnyBase = None) -> Exit:
+def resume(face: CommandContext, base: AnyBaseOption = None) -> ExitCode:
     """End a pause."""
     with face.open() as library:
         changed = library.jobs.resume(base)
-    _told(face, base, paused=False, changed=changed, words="goes on" if changed else "was not paused")
-    return Exit.OK
+    _print_pause(face, base, paused=False, changed=changed, words="goes on" if changed else "was not paused")
+    return ExitCode.OK
 
 
-def _told(face: Face, base: str | None, *, paused: bool, changed: bool, words: str) -> None:
+def _print_pause(face: CommandContext, base: str | None, *, paused: bool, changed: bool, words: str) -> None:
     subject = "The queue" if base is None else f"Base {base!r}"
-    face.show({"base": base, "paused": paused, "changed": changed}, lambda: face.terminal.say(f"{subject} {words}."))
+    face.print_result(
+        {"base": base, "paused": paused, "changed": changed}, lambda: face.terminal.info(f"{subject} {words}.")
+    )
 
 
 def prioritise(
-    face: Face,
+    face: CommandContext,
     job: Annotated[str, typer.Argument(metavar="JOB", help="An active job.")],
     priority: Annotated[int, typer.Argument(metavar="N", min=0, max=9, help="0 is served first, 9 last.")],
-) -> Exit:
+) -> ExitCode:
     """Give an active job another priority."""
     with face.open() as library:
         reply = library.jobs.prioritise(job, priority)
-    face.show(reply, lambda: face.terminal.say(f"Job {job} has priority {priority} now."))
-    return Exit.OK
+    face.print_result(reply, lambda: face.terminal.info(f"Job {job} has priority {priority} now."))
+    return ExitCode.OK

@@ -6,50 +6,50 @@ import re
 from typing import TYPE_CHECKING
 
 from holdfast.errors import BadRequest, UnknownBase, UnknownItem
-from holdfast.wellformed import nfc
+from holdfast.wellformed import to_nfc
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from holdfast.cli.command import Face
+    from holdfast.cli.command import CommandContext
     from holdfast.service.client import Holdfast
     from holdfast.service.schemas import Document
 
 from holdfast.cli.options import DEFAULT_BASE
 
-JOB = re.compile(r"[0-9a-f]{32}")
-NUMBER = re.compile(r"[1-9][0-9]{0,18}")
-SHOWN = 5  # of several that are meant
-LARGEST_PAGE = 500
+JOB_ID = re.compile(r"[0-9a-f]{32}")
+DOCUMENT_ID = re.compile(r"[1-9][0-9]{0,18}")
+MAX_MATCHES_SHOWN = 5  # of several that are meant
+MAX_PAGE_SIZE = 500
 
 
-def is_job(word: str) -> bool:
+def is_job_id(word: str) -> bool:
     """Tell whether a word is the id of a job."""
-    return JOB.fullmatch(word) is not None
+    return JOB_ID.fullmatch(word) is not None
 
 
-def find(library: Holdfast, base: str, word: str) -> int:
+def resolve_document(library: Holdfast, base: str, word: str) -> int:
     """Return the number of the document that is meant."""
-    if NUMBER.fullmatch(word):
+    if DOCUMENT_ID.fullmatch(word):
         return int(word)
-    page = library.documents.list(base, text=word, size=LARGEST_PAGE)
-    found = [one for one in page.items if nfc(word) in (nfc(one.name), nfc(one.source or ""))]
+    page = library.documents.list(base, text=word, size=MAX_PAGE_SIZE)
+    found = [one for one in page.items if to_nfc(word) in (to_nfc(one.name), to_nfc(one.source or ""))]
     if not found:
         raise UnknownItem(base, [word])
     if len(found) > 1:
-        told = ", ".join(f"{one.id} ({_place(one)})" for one in found[:SHOWN])
+        told = ", ".join(f"{one.id} ({_describe_location(one)})" for one in found[:MAX_MATCHES_SHOWN])
         raise BadRequest(
             f"{len(found)} documents of base {base!r} are called {word!r}; say which by its number: {told}."
         )
     return int(found[0].id)
 
 
-def find_all(library: Holdfast, base: str, words: Iterable[str]) -> list[int]:
+def resolve_documents(library: Holdfast, base: str, words: Iterable[str]) -> list[int]:
     """Return the numbers of the documents that are meant, each once."""
-    return list(dict.fromkeys(find(library, base, word) for word in words))
+    return list(dict.fromkeys(resolve_document(library, base, word) for word in words))
 
 
-def ensure_base(face: Face, library: Holdfast, name: str) -> None:
+def ensure_base(face: CommandContext, library: Holdfast, name: str) -> None:
     """Make the usual base when it is used for the first time; any other must be there."""
     try:
         library.bases.get(name)
@@ -57,8 +57,8 @@ def ensure_base(face: Face, library: Holdfast, name: str) -> None:
         if name != DEFAULT_BASE:
             raise UnknownBase(name) from None
         library.bases.create(name)
-        face.terminal.say(f"Made the base {name!r}, because there was none; --base names another one.")
+        face.terminal.info(f"Made the base {name!r}, because there was none; --base names another one.")
 
 
-def _place(one: Document) -> str:
+def _describe_location(one: Document) -> str:
     return f"in {one.parent}" if one.parent else one.source or "at the top"

@@ -4,87 +4,97 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from holdfast.cli.exit_codes import Exit, answer, together
-from holdfast.cli.format import many, worded
-from holdfast.cli.progress import FEW, follow
-from holdfast.cli.wait_targets import SomeDocuments
+from holdfast.cli.exit_codes import ExitCode, combine_exit_codes, reply_exit_code
+from holdfast.cli.format import format_count, format_value
+from holdfast.cli.progress import MAX_REPORTED, wait_with_progress
+from holdfast.cli.wait_targets import DocumentsTarget
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from holdfast.cli.command import Face
+    from holdfast.cli.command import CommandContext
     from holdfast.service.client import Holdfast
-    from holdfast.service.schemas import Reply, Standing
+    from holdfast.service.schemas import DocumentStatus, Reply
 
-ENDS = {"failed": Exit.FAILED, "degraded": Exit.PARTLY}
-ASKED = {"accepted": "accepted", "joined": "already under way", "skipped": "unchanged", "rejected": "refused"}
+STATUS_EXIT_CODES = {"failed": ExitCode.FAILED, "degraded": ExitCode.PARTIAL}
+VERDICT_LABELS = {"accepted": "accepted", "joined": "already under way", "skipped": "unchanged", "rejected": "refused"}
 
 
-def tell(face: Face, replies: Sequence[Reply], done: str = "accepted") -> None:
+def print_replies(face: CommandContext, replies: Sequence[Reply], done: str = "accepted") -> None:
     """Tell the answers: each of few, and of many only those that were not accepted."""
     for one in replies:
-        if one.accepted and len(replies) <= FEW:
-            face.terminal.say(f"{done}: {_called(one)}")
+        if one.accepted and len(replies) <= MAX_REPORTED:
+            face.terminal.info(f"{done}: {_describe_reply(one)}")
         elif not one.accepted:
             named = {"document": one.document, "job": one.job}
             way = ", ".join(f"{word} {value}" for word, value in named.items() if value)
-            told = f"{ASKED[str(one.verdict)]}: {one.name}: {one.message}" + (f" ({way})" if way else "")
-            (face.terminal.say if str(one.verdict) == "skipped" else face.terminal.warn)(told)
-    if len(replies) > FEW:
-        face.terminal.say(f"{done}: {many(sum(one.accepted for one in replies), 'document')} of {len(replies):,}")
+            told = f"{VERDICT_LABELS[str(one.verdict)]}: {one.name}: {one.message}" + (f" ({way})" if way else "")
+            (face.terminal.info if str(one.verdict) == "skipped" else face.terminal.warn)(told)
+    if len(replies) > MAX_REPORTED:
+        face.terminal.info(
+            f"{done}: {format_count(sum(one.accepted for one in replies), 'document')} of {len(replies):,}"
+        )
 
 
-def finish(face: Face, library: Holdfast, base: str, replies: Sequence[Reply], *, wait: bool) -> Exit:
+def wait_and_report(
+    face: CommandContext, library: Holdfast, base: str, replies: Sequence[Reply], *, wait: bool
+) -> ExitCode:
     """Wait for what was accepted, tell how it ended, and return how the command ends."""
     asked = {one.document: one.name for one in replies if one.accepted and one.document is not None}
-    standings = settle(face, library, base, asked) if wait and asked else []
+    standings = wait_for_documents(face, library, base, asked) if wait and asked else []
     if face.terminal.json:
-        face.terminal.document({"base": base, "replies": replies, "documents": standings})
+        face.terminal.print_json({"base": base, "replies": replies, "documents": standings})
     elif wait:
-        sum_up(face, base, standings)
+        print_totals(face, base, standings)
     else:
         for one in replies:
-            face.terminal.row(one.document, one.name, one.status, one.job)
+            face.terminal.print_row(one.document, one.name, one.status, one.job)
         if asked:
-            face.terminal.say(f"Not waited for. Look: {looking(face, base, list(asked))}")
-    refused = [answer(str(one.verdict), one.reason) for one in replies if not one.accepted or not wait]
-    return together([*refused, *map(ended_as, standings)])
+            face.terminal.info(f"Not waited for. Look: {status_command(face, base, list(asked))}")
+    refused = [reply_exit_code(str(one.verdict), one.reason) for one in replies if not one.accepted or not wait]
+    return combine_exit_codes([*refused, *map(status_exit_code, standings)])
 
 
-def settle(face: Face, library: Holdfast, base: str, names: Mapping[int, str]) -> list[Standing]:
+def wait_for_documents(
+    face: CommandContext, library: Holdfast, base: str, names: Mapping[int, str]
+) -> list[DocumentStatus]:
     """Wait until documents have come to rest; each is told when it has."""
 
-    def ended(one: Standing) -> None:
+    def ended(one: DocumentStatus) -> None:
         if not face.terminal.json:
-            face.terminal.row(one.id, names[one.id], one.status, one.why.message if one.why else "")
+            face.terminal.print_row(one.id, names[one.id], one.status, one.why.message if one.why else "")
 
-    followed = SomeDocuments(library, base, names)
-    follow(face, library, followed, again=looking(face, base, list(names)), ended=ended)
-    return list(followed.standings.values())
+    followed = DocumentsTarget(library, base, names)
+    wait_with_progress(face, library, followed, again=status_command(face, base, list(names)), ended=ended)
+    return list(followed.statuses.values())
 
 
-def ended_as(one: Standing) -> Exit:
+def status_exit_code(one: DocumentStatus) -> ExitCode:
     """Tell how a command ends that waited for this document."""
-    return ENDS.get(str(one.status), Exit.OK)
+    return STATUS_EXIT_CODES.get(str(one.status), ExitCode.OK)
 
 
-def looking(face: Face, base: str, documents: Sequence[int]) -> str:
+def status_command(face: CommandContext, base: str, documents: Sequence[int]) -> str:
     """Return the command that shows the status of documents."""
-    return face.hint("status", documents[0], base=base) if len(documents) == 1 else face.hint("ls", base=base)
+    return (
+        face.format_command("status", documents[0], base=base)
+        if len(documents) == 1
+        else face.format_command("ls", base=base)
+    )
 
 
-def sum_up(face: Face, base: str, standings: Sequence[Standing]) -> None:
+def print_totals(face: CommandContext, base: str, standings: Sequence[DocumentStatus]) -> None:
     """Tell how many documents ended how."""
     counted: dict[str, int] = {}
     for one in standings:
-        counted[worded(one.status)] = counted.get(worded(one.status), 0) + 1
+        counted[format_value(one.status)] = counted.get(format_value(one.status), 0) + 1
     if len(standings) > 1:
-        face.terminal.say(", ".join(f"{number:,} {status}" for status, number in sorted(counted.items())))
+        face.terminal.info(", ".join(f"{number:,} {status}" for status, number in sorted(counted.items())))
     if counted.get("failed"):
-        face.terminal.say(f"Try again what failed: {face.hint('retry', '--all', base=base)}")
+        face.terminal.info(f"Try again what failed: {face.format_command('retry', '--all', base=base)}")
 
 
-def _called(one: Reply) -> str:
+def _describe_reply(one: Reply) -> str:
     return (
         f"{one.name} (document {one.document})" if one.document and one.name else one.name or f"document {one.document}"
     )

@@ -8,20 +8,20 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from holdfast.cli.command import Face, command
-from holdfast.cli.exit_codes import Exit
-from holdfast.cli.format import plain, size
-from holdfast.cli.options import DEFAULT_BASE, Base
-from holdfast.cli.resolve import find
+from holdfast.cli.command import CommandContext, command
+from holdfast.cli.exit_codes import ExitCode
+from holdfast.cli.format import format_size, to_jsonable
+from holdfast.cli.options import DEFAULT_BASE, BaseOption
+from holdfast.cli.resolve import resolve_document
 from holdfast.errors import BadRequest
 
 if TYPE_CHECKING:
     from holdfast.service.client import Holdfast
     from holdfast.service.schemas import Document, Job, Progress
 
-PART = 100_000  # characters of a text that are read at once
-JOBS = 3
-BEGINNING = 60  # characters of a chunk that is missing
+TEXT_PART_CHARS = 100_000  # characters of a text that are read at once
+MAX_JOBS_SHOWN = 3
+EXCERPT_CHARS = 60  # characters of a chunk that is missing
 
 
 def declare(app: typer.Typer) -> None:
@@ -30,7 +30,7 @@ def declare(app: typer.Typer) -> None:
 
 
 def show(
-    face: Face,
+    face: CommandContext,
     document: Annotated[str, typer.Argument(metavar="DOC", help="A document, by number or by name.")],
     text: Annotated[bool, typer.Option("--text", help="Print its text as it was read.")] = False,
     chunks: Annotated[bool, typer.Option("--chunks", help="Print the parts that are searched.")] = False,
@@ -40,30 +40,30 @@ def show(
     original: Annotated[
         Path | None, typer.Option("--original", metavar="FILE", help="Write the file as it came in; - for stdout.")
     ] = None,
-    base: Base = DEFAULT_BASE,
-) -> Exit:
+    base: BaseOption = DEFAULT_BASE,
+) -> ExitCode:
     """Show a document: how it stands, each of its indexes, and why."""
     if sum((text, chunks, chunk is not None, original is not None)) > 1:
         raise BadRequest("Say one of --text, --chunks, --chunk and --original.")
     with face.open() as library:
-        number = find(library, base, document)
+        number = resolve_document(library, base, document)
         if text:
-            _text(face, library, base, number)
+            _print_text(face, library, base, number)
         elif chunks:
-            _chunks(face, library, base, number)
+            _print_chunks(face, library, base, number)
         elif chunk is not None:
-            _passage(face, library, base, number, chunk)
+            _print_passage(face, library, base, number, chunk)
         elif original is not None:
-            _original(face, library, base, number, original)
+            _save_original(face, library, base, number, original)
         else:
-            _document(face, library, base, number)
-    return Exit.OK
+            _print_document(face, library, base, number)
+    return ExitCode.OK
 
 
-def show_document(face: Face, one: Document) -> None:
+def show_document(face: CommandContext, one: Document) -> None:
     """Show all about a document."""
-    face.terminal.heading(one.name)
-    face.terminal.pairs(
+    face.terminal.print_heading(one.name)
+    face.terminal.print_pairs(
         [
             ("document", f"{one.id} in base {one.base}" + (f", below {one.parent}" if one.parent else "")),
             ("kind", one.kind),
@@ -71,11 +71,11 @@ def show_document(face: Face, one: Document) -> None:
             ("why", one.why and one.why.message),
             ("tried again", one.retry_at),
             ("waits for", " ".join(why.message for why in one.waiting_for)),
-            ("progress", far(one.progress)),
+            ("progress", format_progress(one.progress)),
             ("job", one.job),
             ("queue", None if one.queue_position is None else f"{one.queue_position:,} before it"),
             ("searchable", one.searchable),
-            ("size", size(one.size) if one.size else ""),
+            ("size", format_size(one.size) if one.size else ""),
             ("source", one.source),
             ("looked at every", f"{one.every:,} s" if one.every else ""),
             ("chunks", one.chunks),
@@ -83,23 +83,23 @@ def show_document(face: Face, one: Document) -> None:
             ("sha256", one.sha256),
             ("added", one.created_at),
             ("changed", one.changed_at),
-            ("jobs", one.jobs[:JOBS]),
+            ("jobs", one.jobs[:MAX_JOBS_SHOWN]),
         ]
     )
-    face.terminal.table(
+    face.terminal.print_table(
         ("index", "state", "chunks", "missing", "attempts", "why"),
         [
             (index.kind, index.state, index.chunks, index.missing, f"{index.attempts}/{index.attempts_max}",
-             index.error.message if index.error else far(index.progress))
+             index.error.message if index.error else format_progress(index.progress))
             for index in one.indexes
         ]
         + [(kind, "not enabled", "", "", "", why.message) for kind, why in one.not_enabled.items()],
     )  # fmt: skip
 
 
-def show_job(face: Face, one: Job) -> None:
+def show_job(face: CommandContext, one: Job) -> None:
     """Show all about a job."""
-    face.terminal.pairs(
+    face.terminal.print_pairs(
         [
             ("job", one.id),
             ("base", one.base),
@@ -108,7 +108,7 @@ def show_job(face: Face, one: Job) -> None:
             ("operation", one.operation),
             ("state", one.state),
             ("waits for", " ".join(why.message for why in one.waiting_for)),
-            ("progress", far(one.progress)),
+            ("progress", format_progress(one.progress)),
             ("priority", one.priority),
             ("asked by", f"{one.requester} ({one.cause})" if one.requester else one.cause),
             ("asked at", one.created_at),
@@ -118,7 +118,7 @@ def show_job(face: Face, one: Job) -> None:
     )
 
 
-def far(one: Progress | None) -> str:
+def format_progress(one: Progress | None) -> str:
     """Tell how far work is."""
     if one is None:
         return ""
@@ -126,41 +126,41 @@ def far(one: Progress | None) -> str:
     return f"{one.stage}" + (f" {one.step}/{one.steps}" if one.steps > 1 else "") + share
 
 
-def _document(face: Face, library: Holdfast, base: str, number: int) -> None:
+def _print_document(face: CommandContext, library: Holdfast, base: str, number: int) -> None:
     """Show all about a document, and name what its indexes lack."""
     found = library.documents.get(base, number)
     lacks = library.dossiers.missing(base, number) if any(index.missing for index in found.indexes) else []
 
     def human() -> None:
         show_document(face, found)
-        face.terminal.table(
+        face.terminal.print_table(
             ("missing in", "chunk", "begins", "why"),
-            [(one.index, one.chunk, one.text[:BEGINNING], one.problem.message) for one in lacks],
+            [(one.index, one.chunk, one.text[:EXCERPT_CHARS], one.problem.message) for one in lacks],
         )
 
-    face.show(plain(found) | {"missing": lacks}, human)
+    face.print_result(to_jsonable(found) | {"missing": lacks}, human)
 
 
-def _text(face: Face, library: Holdfast, base: str, number: int) -> None:
+def _print_text(face: CommandContext, library: Holdfast, base: str, number: int) -> None:
     """Print a text, part by part; as JSON the whole of it."""
     parts = []
     start: int | None = 0
     first = None
     while start is not None:
-        part = library.documents.text(base, number, start=start, length=PART)
+        part = library.documents.text(base, number, start=start, length=TEXT_PART_CHARS)
         first = first or part
         if face.terminal.json:
             parts.append(part.text)
         else:
-            face.terminal.text(part.text, end="")
+            face.terminal.print_text(part.text, end="")
         start = part.following
     if not face.terminal.json:
-        face.terminal.text("")
+        face.terminal.print_text("")
     elif first is not None:
-        face.terminal.document(plain(first) | {"text": "".join(parts), "following": None})
+        face.terminal.print_json(to_jsonable(first) | {"text": "".join(parts), "following": None})
 
 
-def _chunks(face: Face, library: Holdfast, base: str, number: int) -> None:
+def _print_chunks(face: CommandContext, library: Holdfast, base: str, number: int) -> None:
     found = []
     cursor = None
     while True:
@@ -170,30 +170,30 @@ def _chunks(face: Face, library: Holdfast, base: str, number: int) -> None:
         if cursor is None:
             break
     if face.terminal.json:
-        face.terminal.document(found)
+        face.terminal.print_json(found)
         return
     for one in found:
         path = " > ".join(one.headings)
-        face.terminal.heading(
+        face.terminal.print_heading(
             f"chunk {one.chunk}, {one.tokens} tokens, {one.start}-{one.end}" + (f", {path}" if path else "")
         )
-        face.terminal.text(one.text.rstrip() + "\n")
+        face.terminal.print_text(one.text.rstrip() + "\n")
 
 
-def _passage(face: Face, library: Holdfast, base: str, number: int, chunk: int) -> None:
+def _print_passage(face: CommandContext, library: Holdfast, base: str, number: int, chunk: int) -> None:
     found = library.documents.passage(base, number, chunk)
 
     def human() -> None:
-        face.terminal.heading(" > ".join((found.name, *found.headings)))
+        face.terminal.print_heading(" > ".join((found.name, *found.headings)))
         if found.page is not None:
-            face.terminal.row(f"page {found.page}")
+            face.terminal.print_row(f"page {found.page}")
         before, after = found.before.strip(), found.after.strip()
-        face.terminal.text("\n".join(part for part in (before, f">>> {found.text.strip()} <<<", after) if part))
+        face.terminal.print_text("\n".join(part for part in (before, f">>> {found.text.strip()} <<<", after) if part))
 
-    face.show(found, human)
+    face.print_result(found, human)
 
 
-def _original(face: Face, library: Holdfast, base: str, number: int, where: Path) -> None:
+def _save_original(face: CommandContext, library: Holdfast, base: str, number: int, where: Path) -> None:
     """Write the bytes of a document somewhere; a file that is there is not overwritten."""
     if str(where) == "-":
         library.documents.download(base, number, sys.stdout.buffer)
@@ -201,4 +201,4 @@ def _original(face: Face, library: Holdfast, base: str, number: int, where: Path
         return
     written = library.documents.download(base, number, where)
     told = {"document": number, "path": str(where.absolute()), "size": written}
-    face.show(told, lambda: face.terminal.say(f"Wrote {size(written)} to {where}"))
+    face.print_result(told, lambda: face.terminal.info(f"Wrote {format_size(written)} to {where}"))

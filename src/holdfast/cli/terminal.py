@@ -9,7 +9,7 @@ import os
 import sys
 from typing import TYPE_CHECKING, Any
 
-from holdfast.cli.format import block, cell, written, written_line
+from holdfast.cli.format import format_block, format_cell, to_json, to_json_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -39,34 +39,34 @@ class Terminal:
         self.json = json
         self.quiet = quiet
         smart = os.environ.get("TERM") != "dumb"
-        self.looked_at = not json and smart and sys.stdout.isatty()
-        self.live = not quiet and not json and smart and sys.stderr.isatty()
-        self.screen: Console | None = None  # of a display that moves, while there is one
+        self.interactive = not json and smart and sys.stdout.isatty()
+        self.shows_progress = not quiet and not json and smart and sys.stderr.isatty()
+        self.live_console: Console | None = None  # of a display that moves, while there is one
 
     # ------------------------------------------------------------ data
 
-    def document(self, value: Any) -> None:
+    def print_json(self, value: Any) -> None:
         """Print one JSON document."""
-        print(written(value))
+        print(to_json(value))
 
-    def record(self, value: Any) -> None:
+    def print_json_line(self, value: Any) -> None:
         """Print one JSON document of many, on a line of its own."""
-        print(written_line(value), flush=True)
+        print(to_json_line(value), flush=True)
 
-    def row(self, *cells: Any) -> None:
+    def print_row(self, *cells: Any) -> None:
         """Print one line of data."""
-        texts = [cell(one) for one in cells]
-        if self.looked_at:
-            self._out().print(self._styled(texts), soft_wrap=True)
+        texts = [format_cell(one) for one in cells]
+        if self.interactive:
+            self._console().print(self._style_row(texts), soft_wrap=True)
         else:
             print("\t".join(texts), flush=True)
 
-    def table(self, header: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
+    def print_table(self, header: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
         """Print rows below a header; nothing where there is none."""
-        texts = [[cell(one) for one in row] for row in rows]
+        texts = [[format_cell(one) for one in row] for row in rows]
         if not texts:
             return
-        if not self.looked_at:
+        if not self.interactive:
             for row in (header, *texts):
                 print("\t".join(row))
             return
@@ -77,14 +77,14 @@ class Terminal:
         for place in told:
             table.add_column(header[place], overflow="fold")
         for row in texts:
-            table.add_row(*(self._coloured(row[place]) for place in told))
-        self._out().print(table)
+            table.add_row(*(self._style_cell(row[place]) for place in told))
+        self._console().print(table)
 
-    def pairs(self, pairs: Iterable[tuple[str, Any]]) -> None:
+    def print_pairs(self, pairs: Iterable[tuple[str, Any]]) -> None:
         """Print names with their values, those that have one."""
-        texts = [(name, cell(value)) for name, value in pairs]
+        texts = [(name, format_cell(value)) for name, value in pairs]
         shown = [(name, text) for name, text in texts if text]
-        if not self.looked_at:
+        if not self.interactive:
             for name, text in shown:
                 print(f"{name}\t{text}")
             return
@@ -94,52 +94,52 @@ class Terminal:
         table.add_column(style="dim", no_wrap=True)
         table.add_column(overflow="fold")
         for name, text in shown:
-            table.add_row(name, self._coloured(text))
-        self._out().print(table)
+            table.add_row(name, self._style_cell(text))
+        self._console().print(table)
 
-    def text(self, text: str, *, end: str = "\n") -> None:
+    def print_text(self, text: str, *, end: str = "\n") -> None:
         """Print a text as it is; what would steer a terminal is left out where there is one."""
-        sys.stdout.write((block(text) if sys.stdout.isatty() else text) + end)
+        sys.stdout.write((format_block(text) if sys.stdout.isatty() else text) + end)
         sys.stdout.flush()
 
-    def heading(self, text: str) -> None:
+    def print_heading(self, text: str) -> None:
         """Print a line that stands above others."""
-        if not self.looked_at:
-            print(cell(text))
+        if not self.interactive:
+            print(format_cell(text))
             return
         from rich.text import Text  # noqa: PLC0415 - only on a terminal
 
-        self._out().print(Text(cell(text), style="bold"), soft_wrap=True)
+        self._console().print(Text(format_cell(text), style="bold"), soft_wrap=True)
 
     # ------------------------------------------------------------ messages
 
-    def say(self, text: str) -> None:
+    def info(self, text: str) -> None:
         """Tell people something, unless they want quiet."""
         if not self.quiet:
             self.warn(text)
 
     def warn(self, text: str) -> None:
         """Tell people something that they must know."""
-        if self.screen is not None:
-            self.screen.print(block(text), markup=False, highlight=False, soft_wrap=True)
+        if self.live_console is not None:
+            self.live_console.print(format_block(text), markup=False, highlight=False, soft_wrap=True)
         else:
-            print(block(text), file=sys.stderr, flush=True)
+            print(format_block(text), file=sys.stderr, flush=True)
 
     # ------------------------------------------------------------ how
 
-    def _out(self) -> Console:
-        if self.screen is not None:
-            return self.screen
+    def _console(self) -> Console:
+        if self.live_console is not None:
+            return self.live_console
         from rich.console import Console  # noqa: PLC0415 - only on a terminal
 
         return Console(markup=False, highlight=False, emoji=False)
 
-    def _styled(self, texts: Sequence[str]) -> Any:
+    def _style_row(self, texts: Sequence[str]) -> Any:
         from rich.text import Text  # noqa: PLC0415 - only on a terminal
 
-        return Text("  ").join(self._coloured(one) for one in texts if one)
+        return Text("  ").join(self._style_cell(one) for one in texts if one)
 
-    def _coloured(self, text: str) -> Any:
+    def _style_cell(self, text: str) -> Any:
         from rich.text import Text  # noqa: PLC0415 - only on a terminal
 
         return Text(text, style=COLOURS.get(text, ""))

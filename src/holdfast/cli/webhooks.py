@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from holdfast.cli.command import Face, command
-from holdfast.cli.exit_codes import Exit
-from holdfast.cli.options import Cursor, Yes, base_names
+from holdfast.cli.command import CommandContext, command
+from holdfast.cli.exit_codes import ExitCode
+from holdfast.cli.options import CursorOption, YesOption, complete_base_name
 
 if TYPE_CHECKING:
-    from holdfast.service.schemas import NewWebhook, Webhook
+    from holdfast.service.schemas import Webhook, WebhookWithSecret
 
-Id = Annotated[int, typer.Argument(metavar="ID", help="The webhook's number.")]
+WebhookArgument = Annotated[int, typer.Argument(metavar="ID", help="The webhook's number.")]
 
 
 def declare(app: typer.Typer) -> None:
@@ -30,7 +30,7 @@ def declare(app: typer.Typer) -> None:
 
 
 def create(
-    face: Face,
+    face: CommandContext,
     url: Annotated[str, typer.Argument(metavar="URL", help="The address that is told.")],
     types: Annotated[
         list[str] | None,
@@ -38,28 +38,28 @@ def create(
     ] = None,
     base: Annotated[
         list[str] | None,
-        typer.Option("--base", "-b", help="Only of this base; may be said again.", autocompletion=base_names),
+        typer.Option("--base", "-b", help="Only of this base; may be said again.", autocompletion=complete_base_name),
     ] = None,
-) -> Exit:
+) -> ExitCode:
     """Tell an address of what happens from now on.
 
     The secret that signs is printed now and never again.
     """
     with face.open() as library:
         made = library.webhooks.create(url, types or (), bases=base or None)
-    _made(face, made, f"Webhook {made.webhook.id} is told of {', '.join(made.webhook.types)}.")
-    return Exit.OK
+    _print_secret(face, made, f"Webhook {made.webhook.id} is told of {', '.join(made.webhook.types)}.")
+    return ExitCode.OK
 
 
-def rotate(face: Face, webhook: Id) -> Exit:
+def rotate(face: CommandContext, webhook: WebhookArgument) -> ExitCode:
     """Replace the secret; both sign for a day."""
     with face.open() as library:
         made = library.webhooks.rotate(webhook)
-    _made(face, made, f"Webhook {webhook} has a new secret; the old one signs beside it for a day.")
-    return Exit.OK
+    _print_secret(face, made, f"Webhook {webhook} has a new secret; the old one signs beside it for a day.")
+    return ExitCode.OK
 
 
-def rotate_key(face: Face) -> Exit:
+def rotate_key(face: CommandContext) -> ExitCode:
     """Encrypt the stored secrets of all webhooks with a new key.
 
     Run it on a machine of the deployment; receivers notice nothing. With HOLDFAST_SECRET_KEY put the new key first.
@@ -74,25 +74,25 @@ def rotate_key(face: Face) -> Exit:
         library.store.close()
     after = "Remove the old keys from HOLDFAST_SECRET_KEY now." if settings.secret_key else "The old key was removed."
     words = f"The secrets of {count} webhooks are encrypted with the newest key. {after}"
-    face.show({"webhooks": count}, lambda: face.terminal.say(words))
-    return Exit.OK
+    face.print_result({"webhooks": count}, lambda: face.terminal.info(words))
+    return ExitCode.OK
 
 
-def _made(face: Face, made: NewWebhook, words: str) -> None:
+def _print_secret(face: CommandContext, made: WebhookWithSecret, words: str) -> None:
     def human() -> None:
-        face.terminal.text(made.secret)
-        face.terminal.say(f"{words} Keep the secret: it cannot be shown again.")
+        face.terminal.print_text(made.secret)
+        face.terminal.info(f"{words} Keep the secret: it cannot be shown again.")
 
-    face.show(made, human)
+    face.print_result(made, human)
 
 
-def ls(face: Face) -> Exit:
+def ls(face: CommandContext) -> ExitCode:
     """List the webhooks."""
     with face.open() as library:
         found = library.webhooks.list()
 
     def human() -> None:
-        face.terminal.table(
+        face.terminal.print_table(
             ("id", "url", "types", "bases", "state", "failures", "waiting", "next", "why"),
             [
                 (one.id, one.url, one.types, "all" if one.bases is None else one.bases, one.state, one.failures,
@@ -101,21 +101,21 @@ def ls(face: Face) -> Exit:
             ],
         )  # fmt: skip
         if not found:
-            face.terminal.say(
-                f"There are no webhooks; see how to make one: {face.hint('webhooks', 'create', '--help')}"
+            face.terminal.info(
+                f"There are no webhooks; see how to make one: {face.format_command('webhooks', 'create', '--help')}"
             )
 
-    face.show(found, human)
-    return Exit.OK
+    face.print_result(found, human)
+    return ExitCode.OK
 
 
-def deliveries(face: Face, webhook: Id, cursor: Cursor = None) -> Exit:
+def deliveries(face: CommandContext, webhook: WebhookArgument, cursor: CursorOption = None) -> ExitCode:
     """List what was sent and what waits, newest first."""
     with face.open() as library:
         found = library.webhooks.deliveries(webhook, cursor=cursor)
 
     def human() -> None:
-        face.terminal.table(
+        face.terminal.print_table(
             ("delivery", "type", "state", "attempts", "answer", "why", "created", "next"),
             [
                 (one.id, one.type, one.state, one.attempts, one.status, one.reason, one.created_at, one.next_at)
@@ -123,48 +123,48 @@ def deliveries(face: Face, webhook: Id, cursor: Cursor = None) -> Exit:
             ],
         )
         if not found.items:
-            face.terminal.say("Nothing was sent yet.")
+            face.terminal.info("Nothing was sent yet.")
         elif found.next_cursor:
-            face.terminal.say(f"More with --cursor {found.next_cursor}")
+            face.terminal.info(f"More with --cursor {found.next_cursor}")
 
-    face.show(found, human)
-    return Exit.OK
+    face.print_result(found, human)
+    return ExitCode.OK
 
 
 def redeliver(
-    face: Face, delivery: Annotated[int, typer.Argument(metavar="DELIVERY", help="The delivery's number.")]
-) -> Exit:
+    face: CommandContext, delivery: Annotated[int, typer.Argument(metavar="DELIVERY", help="The delivery's number.")]
+) -> ExitCode:
     """Send a delivery once more, under the same id."""
     with face.open() as library:
         found = library.webhooks.redeliver(delivery)
-    face.show(found, lambda: face.terminal.say(f"Delivery {delivery} is {found.state}; the server sends it."))
-    return Exit.OK
+    face.print_result(found, lambda: face.terminal.info(f"Delivery {delivery} is {found.state}; the server sends it."))
+    return ExitCode.OK
 
 
-def enable(face: Face, webhook: Id) -> Exit:
+def enable(face: CommandContext, webhook: WebhookArgument) -> ExitCode:
     """Send again."""
     with face.open() as library:
         found = library.webhooks.enable(webhook)
-    _told(face, found, "is told again")
-    return Exit.OK
+    _print_webhook(face, found, "is told again")
+    return ExitCode.OK
 
 
-def disable(face: Face, webhook: Id) -> Exit:
+def disable(face: CommandContext, webhook: WebhookArgument) -> ExitCode:
     """Send nothing until it is enabled."""
     with face.open() as library:
         found = library.webhooks.disable(webhook)
-    _told(face, found, "is told nothing until it is enabled")
-    return Exit.OK
+    _print_webhook(face, found, "is told nothing until it is enabled")
+    return ExitCode.OK
 
 
-def _told(face: Face, found: Webhook, words: str) -> None:
-    face.show(found, lambda: face.terminal.say(f"Webhook {found.id} ({found.url}) {words}."))
+def _print_webhook(face: CommandContext, found: Webhook, words: str) -> None:
+    face.print_result(found, lambda: face.terminal.info(f"Webhook {found.id} ({found.url}) {words}."))
 
 
-def rm(face: Face, webhook: Id, yes: Yes = False) -> Exit:
+def rm(face: CommandContext, webhook: WebhookArgument, yes: YesOption = False) -> ExitCode:
     """Remove a webhook with its deliveries."""
     with face.open() as library:
         face.confirm(f"Remove webhook {webhook} with its deliveries?", yes=yes)
         library.webhooks.delete(webhook)
-    face.show({"webhook": webhook, "deleted": True}, lambda: face.terminal.say(f"Removed webhook {webhook}."))
-    return Exit.OK
+    face.print_result({"webhook": webhook, "deleted": True}, lambda: face.terminal.info(f"Removed webhook {webhook}."))
+    return ExitCode.OK

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 TITLE_LENGTH = 200  # characters of a heading that are kept: an endless line may begin with a hash, too
 
 
-class Kind(IntEnum):
+class BlockKind(IntEnum):
     """What a block is, as far as cutting is concerned."""
 
     PROSE = 0  # a paragraph, a table, or anything unknown
@@ -32,7 +32,7 @@ class Block(NamedTuple):
 
     start: int
     end: int
-    kind: Kind
+    kind: BlockKind
     level: int = 0  # of a heading, 1 to 6
     title: str = ""  # of a heading
 
@@ -50,11 +50,11 @@ _BLOCK = re.compile(
     """,
     re.VERBOSE | re.MULTILINE,
 )
-_KINDS = {"matter": Kind.CODE, "code": Kind.CODE, "item": Kind.ITEM, "prose": Kind.PROSE}
+_KINDS = {"matter": BlockKind.CODE, "code": BlockKind.CODE, "item": BlockKind.ITEM, "prose": BlockKind.PROSE}
 _CLOSING_HASHES = re.compile(r"(?:^|[ \t])#+$")
 
 
-def blocks(text: str) -> Iterator[Block]:
+def parse_blocks(text: str) -> Iterator[Block]:
     """Yield the blocks of the text in order; between them is nothing but white space."""
     for match in _BLOCK.finditer(text):
         start, end = match.span()
@@ -71,7 +71,11 @@ def _heading(match: re.Match[str], start: int, end: int) -> Block:
     """Return the heading; a rule under a rule has nothing to say and stays prose."""
     if match.lastgroup == "heading":
         title = _CLOSING_HASHES.sub("", match["heading"].strip())
-        return Block(start, end, Kind.HEADING, len(match["hashes"]), title[:TITLE_LENGTH].strip())
+        return Block(start, end, BlockKind.HEADING, len(match["hashes"]), title[:TITLE_LENGTH].strip())
     title = " ".join(match["prose"][: 2 * TITLE_LENGTH].split())[:TITLE_LENGTH].strip()
     level = 1 if "=" in match["underline"] else 2
-    return Block(start, end, Kind.HEADING, level, title) if title.strip("-=*_ ") else Block(start, end, Kind.PROSE)
+    return (
+        Block(start, end, BlockKind.HEADING, level, title)
+        if title.strip("-=*_ ")
+        else Block(start, end, BlockKind.PROSE)
+    )

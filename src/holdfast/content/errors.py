@@ -10,7 +10,7 @@ from holdfast.errors import Permanent, Transient
 MIB = 1 << 20
 
 
-def unsupported(found: str) -> Permanent:
+def unsupported_format(found: str) -> Permanent:
     """Refuse a format that nobody here reads."""
     return Permanent(
         "unsupported_format",
@@ -47,12 +47,12 @@ def no_text() -> Permanent:
     )
 
 
-def too_many_bytes(found: int, most: int) -> Permanent:
+def file_too_large(found: int, most: int) -> Permanent:
     """Refuse a file that is larger than we open."""
     return _too_large(f"The file has {_size(found)}, and at most {_size(most)} are read.", "Split it")
 
 
-def too_much_inside(most: int) -> Permanent:
+def unpacks_too_large(most: int) -> Permanent:
     """Refuse a document that unpacks to more than we unpack."""
     return _too_large(
         f"The file unpacks to more than {_size(most)} or more than a document does: it may be a zip bomb.",

@@ -26,17 +26,17 @@ def send(channel: socket, frame: bytes) -> None:
 
 def receive(channel: socket, most: int, deadline: float | None = None) -> bytearray:
     """Receive one frame of at most `most` bytes, until the monotonic `deadline`; EOFError if nobody sends any more."""
-    length = int.from_bytes(_exactly(channel, LENGTH_BYTES, deadline))
+    length = int.from_bytes(_receive_exactly(channel, LENGTH_BYTES, deadline))
     if length > most:
         raise OverlongFrame
-    return _exactly(channel, length, deadline)
+    return _receive_exactly(channel, length, deadline)
 
 
-def _exactly(channel: socket, count: int, deadline: float | None) -> bytearray:
+def _receive_exactly(channel: socket, count: int, deadline: float | None) -> bytearray:
     frame = bytearray(count)
     rest = memoryview(frame)
     while rest:
-        channel.settimeout(None if deadline is None else _until(deadline))
+        channel.settimeout(None if deadline is None else _seconds_left(deadline))
         got = channel.recv_into(rest)
         if not got:
             raise EOFError
@@ -44,7 +44,7 @@ def _exactly(channel: socket, count: int, deadline: float | None) -> bytearray:
     return frame
 
 
-def _until(deadline: float) -> float:
+def _seconds_left(deadline: float) -> float:
     left = deadline - time.monotonic()
     if left <= 0:
         raise TimeoutError

@@ -17,19 +17,19 @@ from enum import StrEnum
 from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
-from holdfast.content.blocks import Kind, blocks
-from holdfast.content.tokenize import words
+from holdfast.content.blocks import BlockKind, parse_blocks
+from holdfast.content.tokenize import split_words
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-VERSION = 1  # rises when the same text gives other names: then its graph must be built again
-LONGEST = 12  # words of a name; a longer title is a sentence, and only a quotation repeats it
-LONGEST_SPACELESS = 30  # the same where each character counts as a word
-MOST = 128  # names of a text; a list of thousands names nothing in particular
+NAMES_VERSION = 1  # rises when the same text gives other names: then its graph must be built again
+MAX_NAME_WORDS = 12  # words of a name; a longer title is a sentence, and only a quotation repeats it
+MAX_NAME_CHARACTERS = 30  # the same where each character counts as a word
+MAX_NAMES = 128  # names of a text; a list of thousands names nothing in particular
 
 # Words that open sentences and stand between names, months and days: no names alone.
-_PLAIN = frozenset(
+_COMMON_WORDS = frozenset(
     re.findall(
         r"[a-z]+",
         """a about above according after again all also although among an and another any are as at because been before
@@ -80,7 +80,7 @@ class Name(NamedTuple):
     text: str
 
 
-class Source(StrEnum):
+class DefinitionOrigin(StrEnum):
     """How sure it is that a text defines a name."""
 
     TITLE = "title"  # the title of the document or a heading: found wherever its words stand
@@ -92,65 +92,65 @@ class Definition(NamedTuple):
 
     key: str
     text: str
-    source: Source
+    origin: DefinitionOrigin
 
     @property
     def sought(self) -> bool:
         """Tell whether it belongs in `Titles`, because rules would not see every mention of it."""
-        return self.source is Source.TITLE or not self.key.isascii()
+        return self.origin is DefinitionOrigin.TITLE or not self.key.isascii()
 
 
-def key(name: str) -> str:
+def name_key(name: str) -> str:
     """Return what joins the spellings of a name: its words in lower case, without accents and a leading article.
 
     It is empty if the name has no word, or too many to be one.
     """
-    found = bare_words(name)
+    found = split_key_words(name)
     joined = " ".join(found)
-    if len(found) > (LONGEST if joined.isascii() else LONGEST_SPACELESS):
+    if len(found) > (MAX_NAME_WORDS if joined.isascii() else MAX_NAME_CHARACTERS):
         return ""
     return next((joined[len(one) :] for one in _ARTICLES if joined.startswith(one)), joined)
 
 
-def bare_words(text: str) -> list[str]:
+def split_key_words(text: str) -> list[str]:
     """Return the words of a text as keys have them: for `Titles.find`."""
     if text.isascii():
-        return words(text)
+        return split_words(text)
     apart = unicodedata.normalize("NFD", text)
-    return words(unicodedata.normalize("NFC", "".join(c for c in apart if not "\u0300" <= c <= "\u036f")))
+    return split_words(unicodedata.normalize("NFC", "".join(c for c in apart if not "\u0300" <= c <= "\u036f")))
 
 
-def names(text: str) -> list[Name]:
+def find_names(text: str) -> list[Name]:
     """Return the names in a text, each key once, in the order they first stand in; at most `MOST`."""
     found: dict[str, Name] = {}
     if "](" in text or "://" in text:
         text = _ADDRESS.sub(" ", text)
-    for _, written in sorted(_written(text)):
-        one = key(written)
-        if _says_something(one) and one not in found:
+    for _, written in sorted(_find_candidates(text)):
+        one = name_key(written)
+        if _is_meaningful(one) and one not in found:
             found[one] = Name(one, written)
-    return list(found.values())[:MOST]
+    return list(found.values())[:MAX_NAMES]
 
 
-def defined(text: str, *, title: str = "", first: bool = False) -> list[Definition]:
+def find_definitions(text: str, *, title: str = "", first: bool = False) -> list[Definition]:
     """Return the names that a chunk defines, each key once.
 
     They are the headings in its text and, if it is the first of its document, the title and what the text opens with.
     A title or heading also counts without what it says in brackets: "Mercury (planet)" is named by "Mercury", too.
     """
-    parts = list(blocks(text))
-    headings = [part.title for part in parts if part.kind is Kind.HEADING and part.title]
+    parts = list(parse_blocks(text))
+    headings = [part.title for part in parts if part.kind is BlockKind.HEADING and part.title]
     found: dict[str, Definition] = {}
     for heading in ([title] if first else []) + headings:
         for written in (heading, _ASIDE.sub(" ", heading).strip()):
-            _define(found, written, Source.TITLE)
+            _define(found, written, DefinitionOrigin.TITLE)
     if first:
-        prose = next((part for part in parts if part.kind is Kind.PROSE), None)
-        _define(found, _opening(text[prose.start : prose.end]) if prose else "", Source.OPENING)
+        prose = next((part for part in parts if part.kind is BlockKind.PROSE), None)
+        _define(found, _opening(text[prose.start : prose.end]) if prose else "", DefinitionOrigin.OPENING)
     return list(found.values())
 
 
-class Titles:
+class TitleMatcher:
     """The names that chunks of a base define, so that those which stand in a text are found in one pass.
 
     An owner is whoever defines a name: a chunk. The same name may have many. It does not matter in which order names
@@ -202,12 +202,12 @@ class Titles:
         found: dict[str, None] = {}
         past = 0
         for place in [place for place, word in enumerate(text) if word in starts or pairs[place] in starts]:
-            if place >= past and (length := self._longest(text, place, pairs[place])):
+            if place >= past and (length := self._longest_match(text, place, pairs[place])):
                 past = place + length
                 found.setdefault(" ".join(text[place:past]))
         return list(found)
 
-    def _longest(self, text: Sequence[str], place: int, pair: str) -> int:
+    def _longest_match(self, text: Sequence[str], place: int, pair: str) -> int:
         for start in (pair, text[place]):
             for length in sorted(self._lengths.get(start, ()), reverse=True):
                 if place + length <= len(text) and " ".join(text[place : place + length]) in self._owners:
@@ -220,17 +220,17 @@ def _start(name: str) -> tuple[str, int]:
     return " ".join(parts[:2]), len(parts)
 
 
-def _says_something(one: str) -> bool:
-    return len(one) > 1 and one not in _PLAIN and not one.replace(" ", "").isdigit()
+def _is_meaningful(one: str) -> bool:
+    return len(one) > 1 and one not in _COMMON_WORDS and not one.replace(" ", "").isdigit()
 
 
-def _define(found: dict[str, Definition], written: str, source: Source) -> None:
-    one = key(written)
-    if _says_something(one):
+def _define(found: dict[str, Definition], written: str, source: DefinitionOrigin) -> None:
+    one = name_key(written)
+    if _is_meaningful(one):
         found.setdefault(one, Definition(one, written, source))
 
 
-def _written(text: str) -> Iterator[tuple[int, str]]:
+def _find_candidates(text: str) -> Iterator[tuple[int, str]]:
     for match in _MARKED.finditer(text):
         yield match.start(), match[match.lastindex or 0].strip()
     for match in _IDENTIFIER.finditer(text):
@@ -248,9 +248,9 @@ def _capitalised(text: str, match: re.Match[str]) -> Iterator[tuple[int, str]]:
     One word that is capitalised because it opens a sentence is none: nothing shows that it is a name.
     """
     start, run = match.start(), match.group().split()
-    while run and (run[0].lower() in _PLAIN or run[0].isdigit()):
+    while run and (run[0].lower() in _COMMON_WORDS or run[0].isdigit()):
         start += len(run.pop(0)) + 1
-    while run and run[-1].lower() in _PLAIN:
+    while run and run[-1].lower() in _COMMON_WORDS:
         run.pop()
     name = " ".join(run).removesuffix("'s").removesuffix("’s")
     if not name or (len(run) == 1 and name[1:].islower() and _opens_sentence(text, start)):
@@ -269,7 +269,7 @@ def _opening(text: str) -> str:
     start = next((start[len(one) :] for one in ("The ", "A ", "An ") if start.startswith(one)), start)
     if match := _NAME.match(start):
         run = match.group().split()
-        plain = run[0].lower() in _PLAIN or run[-1].lower() in _PLAIN
+        plain = run[0].lower() in _COMMON_WORDS or run[-1].lower() in _COMMON_WORDS
         return match.group() if not plain and _EXPLAINED.match(start, match.end()) else ""
     spaceless = _EXPLAINED_SPACELESS.match(start)
     return spaceless[1] if spaceless and not spaceless[1].isascii() else ""

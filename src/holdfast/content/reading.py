@@ -9,63 +9,63 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from holdfast.content import errors
-from holdfast.content.readers.base import MIB, Limits, Reader, Reading
-from holdfast.content.readers.choosing import PREPARE, TARGET, question, read_as
-from holdfast.content.readers.files import explained, measured
-from holdfast.content.readers.kinds import FETCHED, HEAD_BYTES, HTML, identify
-from holdfast.content.sandbox import Answer, Cage
+from holdfast.content.readers.base import MIB, ExtractedText, Reader, ReadLimits
+from holdfast.content.readers.choosing import PREPARE, TARGET, build_request, read_in_process
+from holdfast.content.readers.files import check_size, translate_os_errors
+from holdfast.content.readers.kinds import FETCHED_HTML, HEAD_BYTES, HTML, identify_format
+from holdfast.content.sandbox import Sandbox, SandboxReply
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["Limits", "Reader", "Reading", "open_cage", "read"]
+__all__ = ["ExtractedText", "ReadLimits", "Reader", "open_sandbox", "read"]
 
-AT_ONCE = 4 * MIB  # plain text up to here is decoded in this process
+IN_PROCESS_BYTES = 4 * MIB  # plain text up to here is decoded in this process
 UTF8_BYTES = 4  # a character has at most
-SPARE = 1 << 16
-USUAL = Limits()
-SHARED = Cage(TARGET, prepare=PREPARE)  # starts its child when it is first asked
+REPLY_SLACK_BYTES = 1 << 16
+DEFAULT_LIMITS = ReadLimits()
+SHARED_SANDBOX = Sandbox(TARGET, prepare=PREPARE)  # starts its child when it is first asked
 
 
 def read(
     path: Path,
     name: str,
-    limits: Limits = USUAL,
+    limits: ReadLimits = DEFAULT_LIMITS,
     *,
-    cage: Cage | None = None,
+    cage: Sandbox | None = None,
     fetched: bool = False,
     spare: Path | None = None,
-) -> Reading:
+) -> ExtractedText:
     """Read the file at `path`, which people call `name`; without a `cage`, in the one child this process shares.
 
     Of a web page that was `fetched` only the main part is read, without menus and footers. The reader unpacks its
     libraries in `spare` if the temporary folder is not suitable.
     Raises `Permanent` if the file cannot be read, `Transient` if it could not be read now.
     """
-    with explained():
-        size = measured(path, limits)
+    with translate_os_errors():
+        size = check_size(path, limits)
         with path.open("rb") as file:
-            kind = identify(file.read(HEAD_BYTES), name)
-        kind = FETCHED if fetched and kind == HTML else kind
-        if kind.plain and size <= AT_ONCE:
-            return read_as(kind, path, name, limits)
-    most = limits.text * UTF8_BYTES + SPARE
-    asked = question(kind, path, name, limits)
-    answer = (cage or SHARED).ask(asked, seconds=limits.seconds, memory=limits.memory, most=most, spare=spare)
-    return _reading(answer, limits)
+            kind = identify_format(file.read(HEAD_BYTES), name)
+        kind = FETCHED_HTML if fetched and kind == HTML else kind
+        if kind.plain and size <= IN_PROCESS_BYTES:
+            return read_in_process(kind, path, name, limits)
+    most = limits.text * UTF8_BYTES + REPLY_SLACK_BYTES
+    asked = build_request(kind, path, name, limits)
+    answer = (cage or SHARED_SANDBOX).call(asked, seconds=limits.seconds, memory=limits.memory, most=most, spare=spare)
+    return _parse_reply(answer, limits)
 
 
-def open_cage(children: int = 1) -> Cage:
+def open_sandbox(children: int = 1) -> Sandbox:
     """Open a cage in which this many files are read at once; its owner closes it."""
-    return Cage(TARGET, prepare=PREPARE, children=children)
+    return Sandbox(TARGET, prepare=PREPARE, children=children)
 
 
-def _reading(answer: Answer, limits: Limits) -> Reading:
+def _parse_reply(answer: SandboxReply, limits: ReadLimits) -> ExtractedText:
     """Build the reading from a child's answer, which is believed only as far as its shape is right."""
     try:
         text = answer.body.decode()
         head: dict[str, Any] = answer.head
-        reading = Reading(
+        reading = ExtractedText(
             text=text,
             title=None if head["title"] is None else str(head["title"]),
             pages=tuple(min(int(start), len(text)) for start in head["pages"]),

@@ -33,8 +33,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from holdfast.content import errors
 from holdfast.content.framing import OverlongFrame, receive, send
-from holdfast.content.sandbox_child import NOTE_BYTES, READY
-from holdfast.content.scratch import private_folder
+from holdfast.content.sandbox_child import MAX_WRITTEN_FILE_BYTES, READY
+from holdfast.content.scratch import create_reader_folder
 from holdfast.errors import Permanent, Transient, WorkError
 
 if TYPE_CHECKING:
@@ -42,34 +42,34 @@ if TYPE_CHECKING:
 
 START_SECONDS = 60.0  # far more than an import takes, on a busy machine too
 HEAD_BYTES = 1 << 20
-ANSWERS = 200  # then a child is replaced: what its libraries leak ends with it
-SWOLLEN = 256 << 20  # bytes a child may keep after an answer
-OUTSIDERS = (
+MAX_CALLS_PER_CHILD = 200  # then a child is replaced: what its libraries leak ends with it
+MAX_RETAINED_BYTES = 256 << 20  # bytes a child may keep after an answer
+EXTERNAL_SIGNALS = (
     signal.SIGKILL,
     signal.SIGTERM,
     signal.SIGINT,
     signal.SIGHUP,
 )  # sent by people and the kernel, not by files
 OUT_OF_MEMORY = (b"memory allocation of", b"bad_alloc", b"MemoryError", b"allocate memory")
-GLANCE_SECONDS = 0.05  # how often a child at work is looked at
-BROKEN = frozenset({"reader_broken"})  # what a child says of itself
-DOUBTFUL = BROKEN | {"unreadable", "reader_failed", "reader_crashed", "file_unavailable"}
-FULL = 0.5  # of the memory it may take: a child that was seen there before it died, died of it
-PAGE = os.sysconf("SC_PAGE_SIZE")
+MEMORY_POLL_SECONDS = 0.05  # how often a child at work is looked at
+BROKEN_CHILD_CODES = frozenset({"reader_broken"})  # what a child says of itself
+DOUBTFUL_CODES = BROKEN_CHILD_CODES | {"unreadable", "reader_failed", "reader_crashed", "file_unavailable"}
+SUSPECT_MEMORY_SHARE = 0.5  # of the memory it may take: a child that was seen there before it died, died of it
+MEMORY_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 BOOT = (
     "import sys; channel, lifeline, target, prepare, *sys.path = sys.argv[1:];"
     "from holdfast.content.sandbox_child import serve; serve(int(channel), int(lifeline), target, prepare)"
 )
 
 
-class Answer(NamedTuple):
+class SandboxReply(NamedTuple):
     """What a child said: a short head, and a body of bounded length."""
 
     head: dict[str, Any]
     body: bytearray
 
 
-class Cage:
+class Sandbox:
     """Up to `children` processes that answer questions by calling `target`, given as `module:function`.
 
     Each process first calls `prepare`, given in the same way, while it may still write long files.
@@ -83,35 +83,37 @@ class Cage:
         self._idle: list[_Child] = []
         self._busy: set[_Child] = set()
         self._start_over()
-        _cages.add(self)
+        _sandboxes.add(self)
 
-    def ask(
+    def call(
         self, question: Mapping[str, Any], *, seconds: float, memory: int, most: int, spare: Path | None = None
-    ) -> Answer:
+    ) -> SandboxReply:
         """Ask one question; the answer's body has at most `most` bytes. Waiting for a free child is not counted.
 
         A new child starts in `spare` if the temporary folder is not suitable.
         Raises what the target refused with, and `Permanent` as too_slow, too_much_memory or reader_crashed.
         """
-        with self._turns:
+        with self._permits:
             child = self._take(spare)
             new = not child.used
             try:
-                return self._asked(child, question, seconds, memory, most)
+                return self._call_child(child, question, seconds, memory, most)
             except WorkError as error:
-                if new or error.code not in DOUBTFUL:
+                if new or error.code not in DOUBTFUL_CODES:
                     raise
-            return self._asked(self._started(spare), question, seconds, memory, most)
+            return self._call_child(self._start_child(spare), question, seconds, memory, most)
 
-    def _asked(self, child: _Child, question: Mapping[str, Any], seconds: float, memory: int, most: int) -> Answer:
+    def _call_child(
+        self, child: _Child, question: Mapping[str, Any], seconds: float, memory: int, most: int
+    ) -> SandboxReply:
         """Ask this child, and keep it for the next question if it can be trusted."""
-        distrusted = DOUBTFUL if child.used else BROKEN
+        distrusted = DOUBTFUL_CODES if child.used else BROKEN_CHILD_CODES
         healthy = False
         try:
-            answer = child.ask(question, seconds, memory, most)
-            healthy = not child.worn
-        except Refused as refused:
-            healthy = refused.error.code not in distrusted and not child.worn
+            answer = child.call(question, seconds, memory, most)
+            healthy = not child.needs_replacement
+        except TargetRefused as refused:
+            healthy = refused.error.code not in distrusted and not child.needs_replacement
             raise refused.error from None
         finally:
             self._give_back(child, healthy=healthy)
@@ -124,7 +126,7 @@ class Cage:
             idle, busy = self._idle, self._busy
             self._idle, self._busy = [], set()
             for child in busy:  # reaped by the thread that asked
-                child.signal()
+                child.send_kill_signal()
         for child in idle:
             child.kill()
 
@@ -140,20 +142,20 @@ class Cage:
             if self._closed:
                 raise errors.reader_unavailable()
             child = self._idle.pop() if self._idle else None
-        if child is not None and child.alive and self._enlist(child):
+        if child is not None and child.alive and self._mark_busy(child):
             return child
         if child is not None:
             child.kill()
-        return self._started(spare)
+        return self._start_child(spare)
 
-    def _started(self, spare: Path | None) -> _Child:
+    def _start_child(self, spare: Path | None) -> _Child:
         child = _Child(self._target, self._prepare, spare)
-        if not self._enlist(child):
+        if not self._mark_busy(child):
             child.kill()
             raise errors.reader_unavailable()
         return child
 
-    def _enlist(self, child: _Child) -> bool:
+    def _mark_busy(self, child: _Child) -> bool:
         """Count a child as busy, unless the cage was closed meanwhile."""
         with self._mutex:
             if not self._closed:
@@ -171,7 +173,7 @@ class Cage:
 
     def _start_over(self) -> None:
         """Begin without children and with locks that nobody holds."""
-        self._turns = threading.BoundedSemaphore(self._size)
+        self._permits = threading.BoundedSemaphore(self._size)
         self._mutex = threading.Lock()
         self._idle, self._busy = [], set()
 
@@ -182,7 +184,7 @@ class Cage:
         self._start_over()
 
 
-class Refused(Exception):
+class TargetRefused(Exception):
     """The child is well; the target refused the question."""
 
     def __init__(self, error: Permanent | Transient) -> None:
@@ -194,21 +196,21 @@ class _Child:
     """One process in the cage, seen from outside. Used by one thread at a time."""
 
     def __init__(self, target: str, prepare: str, spare: Path | None) -> None:
-        self._answers = 0
-        self._fullest = 0
+        self._calls_answered = 0
+        self._peak_memory = 0
         try:
-            with private_folder(spare) as folder:
+            with create_reader_folder(spare) as folder:
                 self._launch(folder, target, prepare)
         except OSError:
             raise errors.reader_unavailable() from None
 
     def _launch(self, folder: Path, target: str, prepare: str) -> None:
         """Start the process, and wait until it is ready."""
-        self._notes = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115 - lives as long as the child
+        self._stderr_file = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115 - lives as long as the child
         self._channel, theirs = socket.socketpair()
         lifeline, self._lifeline = os.pipe()
         try:
-            self._process = _start(folder, [target, prepare], theirs.fileno(), lifeline, self._notes.fileno())
+            self._process = _start(folder, [target, prepare], theirs.fileno(), lifeline, self._stderr_file.fileno())
         except OSError:
             self._close()
             raise
@@ -220,7 +222,7 @@ class _Child:
     @property
     def used(self) -> bool:
         """Whether the child has answered before."""
-        return self._answers > 0
+        return self._calls_answered > 0
 
     @property
     def alive(self) -> bool:
@@ -228,31 +230,34 @@ class _Child:
         return self._process.poll() is None
 
     @property
-    def worn(self) -> bool:
+    def needs_replacement(self) -> bool:
         """Whether the child has answered enough, or keeps too much memory."""
-        return self._answers >= ANSWERS or _memory(self._process.pid).private > SWOLLEN
+        return (
+            self._calls_answered >= MAX_CALLS_PER_CHILD
+            or _read_process_memory(self._process.pid).private > MAX_RETAINED_BYTES
+        )
 
-    def ask(self, question: Mapping[str, Any], seconds: float, memory: int, most: int) -> Answer:
+    def call(self, question: Mapping[str, Any], seconds: float, memory: int, most: int) -> SandboxReply:
         """Ask, and wait for the answer no longer than `seconds`."""
         deadline = time.monotonic() + seconds
-        self._fullest = 0
+        self._peak_memory = 0
         try:
             self._channel.settimeout(seconds)
             send(self._channel, json.dumps({**question, "seconds": seconds, "memory": memory}).encode())
-            self._watch(deadline)
+            self._wait_for_reply(deadline)
             head = json.loads(receive(self._channel, HEAD_BYTES, deadline))
             body = receive(self._channel, most, deadline)
-            answer = Answer(dict(head), body)
+            answer = SandboxReply(dict(head), body)
         except TimeoutError:
             raise errors.too_slow(seconds) from None
         except (OSError, EOFError):
-            raise self._cause_of_death(seconds, memory) from None
+            raise self._explain_exit(seconds, memory) from None
         except (OverlongFrame, ValueError, TypeError):
             raise errors.reader_crashed() from None
-        self._answers += 1
-        return _checked(answer, memory)
+        self._calls_answered += 1
+        return _raise_if_refused(answer, memory)
 
-    def signal(self) -> None:
+    def send_kill_signal(self) -> None:
         """Tell the whole process group to die; once reaped, it is no longer ours."""
         if self._process.returncode is not None:
             return
@@ -262,7 +267,7 @@ class _Child:
 
     def kill(self) -> None:
         """End the child, and what it started."""
-        self.signal()
+        self.send_kill_signal()
         self._process.wait()
         self._close()
 
@@ -280,36 +285,38 @@ class _Child:
             self.kill()
             raise errors.reader_unavailable()
 
-    def _watch(self, deadline: float) -> None:
+    def _wait_for_reply(self, deadline: float) -> None:
         """Wait until the child says something, and remember the most memory it was seen with."""
         ear = select.poll()
         ear.register(self._channel, select.POLLIN)
-        while not ear.poll(GLANCE_SECONDS * 1000):
-            self._fullest = max(self._fullest, _memory(self._process.pid).writable)
+        while not ear.poll(MEMORY_POLL_SECONDS * 1000):
+            self._peak_memory = max(self._peak_memory, _read_process_memory(self._process.pid).writable)
             if time.monotonic() >= deadline:
                 raise TimeoutError
 
-    def _cause_of_death(self, seconds: float, memory: int) -> Exception:
+    def _explain_exit(self, seconds: float, memory: int) -> Exception:
         """Tell from the remains why the child died.
 
         Native code that gets no memory dies in many ways, so what was seen before counts too. The peak that the
         kernel reports does not: it begins with the memory of the parent.
         """
-        self.signal()
+        self.send_kill_signal()
         code = self._process.wait()
         if code == -signal.SIGXCPU:
             return errors.too_slow(seconds)
-        if self._fullest > memory * FULL or any(word in self._last_notes() for word in OUT_OF_MEMORY):
+        if self._peak_memory > memory * SUSPECT_MEMORY_SHARE or any(
+            word in self._read_stderr() for word in OUT_OF_MEMORY
+        ):
             return errors.too_much_memory(memory)
-        return errors.reader_unavailable() if -code in OUTSIDERS else errors.reader_crashed()
+        return errors.reader_unavailable() if -code in EXTERNAL_SIGNALS else errors.reader_crashed()
 
-    def _last_notes(self) -> bytes:
-        self._notes.seek(0)
-        return self._notes.read(NOTE_BYTES)
+    def _read_stderr(self) -> bytes:
+        self._stderr_file.seek(0)
+        return self._stderr_file.read(MAX_WRITTEN_FILE_BYTES)
 
     def _close(self) -> None:
         self._channel.close()
-        self._notes.close()
+        self._stderr_file.close()
         if self._lifeline >= 0:
             os.close(self._lifeline)
             self._lifeline = -1
@@ -330,7 +337,7 @@ def _start(folder: Path, calls: list[str], channel: int, lifeline: int, notes: i
     )
 
 
-def _checked(answer: Answer, memory: int) -> Answer:
+def _raise_if_refused(answer: SandboxReply, memory: int) -> SandboxReply:
     """Let answers pass; raise what the child refused with."""
     code = answer.head.get("refused")
     if code is None:
@@ -339,36 +346,36 @@ def _checked(answer: Answer, memory: int) -> Answer:
         raise errors.too_much_memory(memory)
     error = Permanent if answer.head.get("lasting", True) else Transient
     params = {str(name): str(value) for name, value in answer.head.get("params", {}).items()}
-    raise Refused(error(str(code), str(answer.head.get("message", "")), params=params))
+    raise TargetRefused(error(str(code), str(answer.head.get("message", "")), params=params))
 
 
-class Memory(NamedTuple):
+class ProcessMemory(NamedTuple):
     """What a process holds, in bytes: what it has to itself, and what counts against RLIMIT_DATA."""
 
     private: int
     writable: int
 
 
-def _memory(pid: int) -> Memory:
+def _read_process_memory(pid: int) -> ProcessMemory:
     """Look at the memory of a process; nothing is known where there is no /proc."""
     try:
         fields = Path(f"/proc/{pid}/statm").read_text(encoding="ascii").split()
-        _, resident, shared, _, _, data, _ = (int(field) * PAGE for field in fields)
+        _, resident, shared, _, _, data, _ = (int(field) * MEMORY_PAGE_BYTES for field in fields)
     except (OSError, ValueError):
-        return Memory(0, 0)
-    return Memory(resident - shared, data)
+        return ProcessMemory(0, 0)
+    return ProcessMemory(resident - shared, data)
 
 
-_cages: weakref.WeakSet[Cage] = weakref.WeakSet()
+_sandboxes: weakref.WeakSet[Sandbox] = weakref.WeakSet()
 
 
 def _after_fork() -> None:
-    for cage in list(_cages):
+    for cage in list(_sandboxes):
         cage._after_fork()  # noqa: SLF001 - the hook belongs to the class
 
 
 def _at_exit() -> None:
-    for cage in list(_cages):
+    for cage in list(_sandboxes):
         cage.close()
 
 

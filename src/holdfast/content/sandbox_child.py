@@ -33,14 +33,14 @@ from holdfast.errors import Transient, WorkError
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    Answerer = Callable[[Mapping[str, Any]], tuple[Mapping[str, Any], bytes]]
+    TargetFunction = Callable[[Mapping[str, Any]], tuple[Mapping[str, Any], bytes]]
 
 READY = b"ready"
-QUESTION_BYTES = 1 << 20
-NOTE_BYTES = 1 << 16  # what a child may write to any file, and so what it may leave in stderr
+MAX_REQUEST_BYTES = 1 << 20
+MAX_WRITTEN_FILE_BYTES = 1 << 16  # what a child may write to any file, and so what it may leave in stderr
 DESCRIPTORS = 64
 NICENESS = 10
-KILL_ME_FIRST = "1000"
+MAX_OOM_SCORE = "1000"
 
 
 def serve(channel_descriptor: int, lifeline: int, target: str, prepare: str) -> None:
@@ -52,11 +52,11 @@ def serve(channel_descriptor: int, lifeline: int, target: str, prepare: str) -> 
     status = 1
     channel = socket.socket(fileno=channel_descriptor)  # held here: a frame that unwinds would close it early
     try:
-        _tie(lifeline)
+        _die_with_parent(lifeline)
         if prepare:
-            _named(prepare)()
-        _confine()
-        _converse(channel, _named(target))
+            _import_function(prepare)()
+        _apply_permanent_limits()
+        _serve_requests(channel, _import_function(target))
     except EOFError:
         status = 0
     except BaseException:  # noqa: BLE001 - a panic in native code is no Exception, and this process ends anyway
@@ -65,21 +65,21 @@ def serve(channel_descriptor: int, lifeline: int, target: str, prepare: str) -> 
         os._exit(status)
 
 
-def _named(name: str) -> Any:
+def _import_function(name: str) -> Any:
     """Import a function given as `module:function`."""
     module, _, function = name.partition(":")
     return getattr(import_module(module), function)
 
 
-def _converse(channel: socket.socket, answerer: Answerer) -> NoReturn:
+def _serve_requests(channel: socket.socket, answerer: TargetFunction) -> NoReturn:
     send(channel, READY)
     while True:
-        _answer(channel, answerer, json.loads(receive(channel, QUESTION_BYTES)))
+        _serve_request(channel, answerer, json.loads(receive(channel, MAX_REQUEST_BYTES)))
 
 
-def _answer(channel: socket.socket, answerer: Answerer, question: Mapping[str, Any]) -> None:
+def _serve_request(channel: socket.socket, answerer: TargetFunction, question: Mapping[str, Any]) -> None:
     """Answer one question. Whatever else than a refusal is raised ends this child: its state is not trusted."""
-    _allow(question["seconds"], question["memory"])
+    _apply_request_limits(question["seconds"], question["memory"])
     try:
         head, body = answerer(question)
     except WorkError as refused:
@@ -93,7 +93,7 @@ def _answer(channel: socket.socket, answerer: Answerer, question: Mapping[str, A
     send(channel, body)
 
 
-def _tie(lifeline: int) -> None:
+def _die_with_parent(lifeline: int) -> None:
     """Die with the parent."""
     signal.signal(signal.SIGIO, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGIO, signal.SIGXCPU})
@@ -105,17 +105,17 @@ def _tie(lifeline: int) -> None:
         raise EOFError
 
 
-def _confine() -> None:
+def _apply_permanent_limits() -> None:
     """Give up what no reader needs."""
     _limit(resource.RLIMIT_CORE, 0)
-    _limit(resource.RLIMIT_FSIZE, NOTE_BYTES)
+    _limit(resource.RLIMIT_FSIZE, MAX_WRITTEN_FILE_BYTES)
     _limit(resource.RLIMIT_NOFILE, DESCRIPTORS)
     os.nice(NICENESS)
     with suppress(OSError):  # Linux only
-        Path("/proc/self/oom_score_adj").write_text(KILL_ME_FIRST, encoding="ascii")
+        Path("/proc/self/oom_score_adj").write_text(MAX_OOM_SCORE, encoding="ascii")
 
 
-def _allow(seconds: float, memory: int) -> None:
+def _apply_request_limits(seconds: float, memory: int) -> None:
     """Allow this much processor time from now on, and this much memory in all."""
     used = resource.getrusage(resource.RUSAGE_SELF)
     _limit(resource.RLIMIT_CPU, math.ceil(used.ru_utime + used.ru_stime + seconds) + 1)

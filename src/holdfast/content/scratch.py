@@ -18,12 +18,12 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-ROOM = 32 << 20  # free bytes that unpacking needs, with room to spare
-NO_PROGRAMS = getattr(os, "ST_NOEXEC", 0)  # a mount option that also forbids loading libraries; unknown outside Linux
+MIN_FREE_BYTES = 32 << 20  # free bytes that unpacking needs, with room to spare
+NOEXEC_FLAG = getattr(os, "ST_NOEXEC", 0)  # a mount option that also forbids loading libraries; unknown outside Linux
 
 
 @contextmanager
-def private_folder(spare: Path | None) -> Iterator[Path]:
+def create_reader_folder(spare: Path | None) -> Iterator[Path]:
     """Create a folder that only this user can enter, and remove it at the end.
 
     It is created in the temporary folder, or in `spare` if libraries cannot be written to and loaded from there.
@@ -53,4 +53,4 @@ def _temporary() -> Path | None:
 def _loads_libraries(folder: Path) -> bool:
     """Tell whether a library can be written to this folder and loaded from it."""
     disk = os.statvfs(folder)
-    return disk.f_bavail * disk.f_frsize >= ROOM and not disk.f_flag & NO_PROGRAMS
+    return disk.f_bavail * disk.f_frsize >= MIN_FREE_BYTES and not disk.f_flag & NOEXEC_FLAG

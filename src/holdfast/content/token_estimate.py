@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from zlib import adler32
 
-TOKEN = 16  # weight of one token
-HEAVIEST = 48  # weight of the heaviest character
+TOKEN_WEIGHT = 16  # weight of one token
+MAX_CHARACTER_WEIGHT = 48  # weight of the heaviest character
 
 
-def estimate(text: str) -> int:
+def estimate_tokens(text: str) -> int:
     """Return about how many tokens the text has, rounded up.
 
     Beside the tokenizer of WordLlama (that of Llama 2) it counts 1.04 times the tokens of English Markdown and 1.03 of
@@ -21,23 +21,23 @@ def estimate(text: str) -> int:
     characters lie within 0.08 of that in Markdown, within 0.18 in plain text. A Chinese or Japanese character counts
     1.125: more than newer tokenizers need, less than Llama 2, which spells rare ones as three bytes.
     """
-    return -(-weigh(text) // TOKEN)
+    return -(-weigh(text) // TOKEN_WEIGHT)
 
 
 def weigh(text: str) -> int:
     """Return the weight of the text, in sixteenths of a token."""
-    return added(scale(text))
+    return sum_weights(character_weights(text))
 
 
-def scale(text: str) -> bytes:
+def character_weights(text: str) -> bytes:
     """Return the weight of each character: whatever lies between two places is then weighed without its text."""
     return text.encode("utf-8", "surrogatepass").translate(_WEIGHTS, _FOLLOWING)
 
 
-def added(weights: bytes) -> int:
+def sum_weights(weights: bytes) -> int:
     """Return the sum of weights."""
     # The low half of Adler-32 is one more than the sum of all bytes, modulo 65521: the fastest way to add them up.
-    return (adler32(weights) & 0xFFFF) - 1 if len(weights) <= _ADDED else sum(weights)
+    return (adler32(weights) & 0xFFFF) - 1 if len(weights) <= _MAX_ADLER_WEIGHTS else sum(weights)
 
 
 def _weight(byte: int) -> int:
@@ -52,7 +52,7 @@ def _weight(byte: int) -> int:
 
 
 _LEADING = {
-    0xF0: HEAVIEST,  # emoji and rare scripts, in four bytes
+    0xF0: MAX_CHARACTER_WEIGHT,  # emoji and rare scripts, in four bytes
     0xE0: 18,  # Chinese, Japanese, Korean and most other scripts, in three
     0xC0: 16,  # accents, Greek, Cyrillic, Hebrew, Arabic, in two
     0x80: 0,  # no character begins so
@@ -60,4 +60,4 @@ _LEADING = {
 _FOLLOWING = bytes(range(0x80, 0xC0))  # the bytes after the first of a character
 _SPACE = {" ": 2, "\t": 2, "\r": 2, "\n": 10}
 _WEIGHTS = bytes(map(_weight, range(256)))
-_ADDED = 65_519 // HEAVIEST  # weights that Adler-32 adds up for sure
+_MAX_ADLER_WEIGHTS = 65_519 // MAX_CHARACTER_WEIGHT  # weights that Adler-32 adds up for sure

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-VERSION = 1  # rises when the same text is cut differently: then it must be indexed again
-MOST = 256  # terms of a query; what a person asks has fewer, and a pasted book must not stop the search
+TOKENIZER_VERSION = 1  # rises when the same text is cut differently: then it must be indexed again
+MAX_QUERY_TERMS = 256  # terms of a query; what a person asks has fewer, and a pasted book must not stop the search
 
 _HAN = "\u2e80-\u2fdf\u3005-\u3007\u3021-\u3029\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
 _KANA = "\u3041-\u3096\u3099-\u309f\u30a1-\u30fa\u30fc-\u30ff\u31f0-\u31ff"
@@ -40,12 +40,12 @@ class Term(NamedTuple):
     prefix: bool = False  # whether it asks for every token that begins so
 
 
-def stems(languages: Collection[str]) -> bool:
+def uses_stemming(languages: Collection[str]) -> bool:
     """Tell whether words are stemmed: as English ones, where a text may be English. No language stands for any."""
     return not languages or "en" in languages
 
 
-def segmented(text: str) -> str:
+def segment_text(text: str) -> str:
     """Return the text as it is indexed: pairs of characters where a language writes no spaces, all else as it is.
 
     Wide letters become plain ones and narrow kana become usual ones. A text without such characters is returned
@@ -54,41 +54,41 @@ def segmented(text: str) -> str:
     return text if text.isascii() else _RUN.sub(_cut, text)
 
 
-def terms(query: str) -> list[Term]:
+def parse_query_terms(query: str) -> list[Term]:
     """Return the words to look for, each once, in the order they first stand in; none if the query has no word.
 
     Any text may be asked. A term has no quote, operator or zero byte in it, so quoted it is never a syntax error. At
     most `MOST` terms are returned, the first ones.
     """
     found: dict[Term, None] = {}
-    for word in _WORD.findall(_RUN.sub(_plain, query)):
+    for word in _WORD.findall(_RUN.sub(_normalize_run, query)):
         if not _SPACELESS_ONE.match(word):
             found.setdefault(Term(word.lower()))
         elif len(word) == 1:
             found.setdefault(Term(word, prefix=True))
         else:
             found.update(dict.fromkeys(map(Term, _pairs(word))))
-    return list(found)[:MOST]
+    return list(found)[:MAX_QUERY_TERMS]
 
 
-def words(text: str) -> list[str]:
+def split_words(text: str) -> list[str]:
     """Return the words of a text in their order, in lower case; of a language without spaces each character.
 
     These are what names are compared by: a name stands in a text if its words follow each other there.
     """
     if text.isascii():  # the same words, sooner
         return _ASCII_WORD.findall(text.lower())
-    found = _WORD.findall(_RUN.sub(_plain, text).lower())
+    found = _WORD.findall(_RUN.sub(_normalize_run, text).lower())
     return [part for word in found for part in (word if _SPACELESS_ONE.match(word) else (word,))]
 
 
-def _plain(run: re.Match[str]) -> str:
+def _normalize_run(run: re.Match[str]) -> str:
     return unicodedata.normalize("NFKC", _VARIANT.sub("", run.group()))
 
 
 def _cut(run: re.Match[str]) -> str:
     """Return a run as it is indexed; plain letters stay joined to those around the run."""
-    parts = _PART.findall(_plain(run))
+    parts = _PART.findall(_normalize_run(run))
     return "".join(f" {' '.join((*_pairs(part), part[-1]))} " if _SPACELESS_ONE.match(part) else part for part in parts)
 
 

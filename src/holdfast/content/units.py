@@ -17,17 +17,17 @@ from functools import cache, partial
 from typing import TYPE_CHECKING, NamedTuple
 from zlib import crc32
 
-from holdfast.content.blocks import Block, Kind, blocks
-from holdfast.content.token_estimate import HEAVIEST, TOKEN, added, scale
+from holdfast.content.blocks import Block, BlockKind, parse_blocks
+from holdfast.content.token_estimate import MAX_CHARACTER_WEIGHT, TOKEN_WEIGHT, character_weights, sum_weights
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    Piece = tuple[int, int, int]  # start, end, and the rank of a cut before it; 0 if it begins what was divided
-    Division = Callable[[str, int, int], Iterator[Piece]]
+    Span = tuple[int, int, int]  # start, end, and the rank of a cut before it; 0 if it begins what was divided
+    Division = Callable[[str, int, int], Iterator[Span]]
 
 
-class Rank:
+class CutRank:
     """How good it is to cut before a unit; the least is best. 1 to 6 are headings, by their level.
 
     Plain numbers: they are compared for every few words of a text, which enums are too slow for.
@@ -50,23 +50,23 @@ class Unit(NamedTuple):
 
     start: int
     end: int  # from here to the next unit is nothing but white space
-    head: int  # weight of the text up to its start
-    tail: int  # weight of the text up to its end
-    key: int  # rank, then a hash of its opening: among several, cut before the least
+    start_weight: int  # weight of the text up to its start
+    end_weight: int  # weight of the text up to its end
+    cut_key: int  # rank, then a hash of its opening: among several, cut before the least
     level: int  # of the heading it begins with, else 0
     solid: bool  # code or table, which has no sentences
-    whole: bool  # it has pieces that were not looked for yet
+    undivided: bool  # it has pieces that were not looked for yet
     headings: tuple[str, ...]  # those it stands under, itself not among them
 
     @property
     def rank(self) -> int:
         """How good it is to cut before it."""
-        return self.key >> 32
+        return self.cut_key >> 32
 
     @property
     def glued(self) -> bool:
         """Tell whether a cut before it is what is done if nothing else is left."""
-        return self.key >= _GLUED
+        return self.cut_key >= _GLUED
 
 
 def sentence_starts(text: str, start: int, end: int) -> Iterator[int]:
@@ -74,52 +74,52 @@ def sentence_starts(text: str, start: int, end: int) -> Iterator[int]:
     return (first for first, _, rank in _sentences(text, start, end) if rank)
 
 
-class Units:
+class UnitSplitter:
     """The units of one text, none of them heavier than a chunk of so many tokens."""
 
     def __init__(self, text: str, size: int) -> None:
         self._text = text
-        self._scale = scale(text)
-        self._size = size * TOKEN
+        self._weights = character_weights(text)
+        self._size = size * TOKEN_WEIGHT
         self._short = self._size // 3
         self._path: list[tuple[int, str]] = []  # level and title of each heading above
 
     def weigh(self, start: int, end: int) -> int:
         """Return the weight of what lies between two places."""
-        return added(self._scale[start:end])
+        return sum_weights(self._weights[start:end])
 
-    def found(self, whole: int) -> Iterator[Unit]:
+    def split(self, whole: int) -> Iterator[Unit]:
         """Yield the units in order, in one pass.
 
         A paragraph that weighs, with the headings it must stand with, no more than `whole` is not divided yet.
         """
-        before = Block(0, 0, Kind.PROSE)
+        before = Block(0, 0, BlockKind.PROSE)
         tail = opened = 0  # weight up to the end of the block before; up to the headings that must stand with this one
         headings: tuple[str, ...] = ()
-        for block in blocks(self._text):
+        for block in parse_blocks(self._text):
             start, end, kind, level, _ = block
             rank = self._rank(before, block)
             if level:
-                headings = self._left(level)
-            head = tail + sum(self._scale[before.end : start])
-            tail = head + added(self._scale[start:end])
-            if rank != Rank.GLUED:
+                headings = self._leave_sections(level)
+            head = tail + sum(self._weights[before.end : start])
+            tail = head + sum_weights(self._weights[start:end])
+            if rank != CutRank.GLUED:
                 opened = head
             long = tail - head > self._short
             solid = kind is _CODE or self._text[start] == "|" or (long and self._is_table(start, end))
             key = self._key(rank, start, end)
             unit = _unit((start, end, head, tail, key, level, solid, long and not solid, headings))
             if long and tail - opened > (self._size if solid else whole):
-                yield from self._lines(unit) if solid else self._prose(unit)
+                yield from self._split_lines(unit) if solid else self._split_prose(unit)
             else:
                 yield unit
             if level:
-                headings = self._entered(block)
+                headings = self._enter_section(block)
             before = block
 
-    def divided(self, unit: Unit) -> list[Unit]:
+    def divide(self, unit: Unit) -> list[Unit]:
         """Return the pieces of a unit that is still whole."""
-        return list(self._prose(unit))
+        return list(self._split_prose(unit))
 
     def _rank(self, before: Block, block: Block) -> int:
         """Tell how good it is to cut before this block."""
@@ -127,26 +127,26 @@ class Units:
         if level and not 0 < before.level < level:
             return level
         if before.level:
-            return Rank.GLUED
+            return CutRank.GLUED
         first = text[start]
         if first in " \t":
-            return Rank.INNER
+            return CutRank.INNER
         if kind is _CODE or first == "|" or kind is before.kind is _ITEM:
-            return Rank.ITEM
+            return CutRank.ITEM
         if text[before.end - 1 : before.end] in _COLONS or text.count("\n", before.end, start) == 1:
-            return Rank.ITEM
-        return Rank.BLOCK
+            return CutRank.ITEM
+        return CutRank.BLOCK
 
     def _is_table(self, start: int, end: int) -> bool:
         return self._text.find("|", start, end) >= 0 and _TABLE.match(self._text, start, end) is not None
 
-    def _left(self, level: int) -> tuple[str, ...]:
+    def _leave_sections(self, level: int) -> tuple[str, ...]:
         """Leave every section that ends where a heading of this level begins; return the headings that stay."""
         while self._path and self._path[-1][0] >= level:
             self._path.pop()
         return self._titles()
 
-    def _entered(self, heading: Block) -> tuple[str, ...]:
+    def _enter_section(self, heading: Block) -> tuple[str, ...]:
         """Enter the section of a heading; return the headings that what follows stands under."""
         self._path.append((heading.level, heading.title))
         return self._titles()
@@ -154,27 +154,27 @@ class Units:
     def _titles(self) -> tuple[str, ...]:
         return tuple([title for _, title in self._path if title])
 
-    def _prose(self, unit: Unit) -> Iterator[Unit]:
-        return self._pieces(unit, _sentences, _breaks, self._grains)
+    def _split_prose(self, unit: Unit) -> Iterator[Unit]:
+        return self._split_recursively(unit, _sentences, _prose_lines, self._grains)
 
-    def _lines(self, unit: Unit) -> Iterator[Unit]:
-        return self._pieces(unit, _lines, self._grains)
+    def _split_lines(self, unit: Unit) -> Iterator[Unit]:
+        return self._split_recursively(unit, _lines, self._grains)
 
-    def _pieces(self, unit: Unit, divide: Division, *finer: Division) -> Iterator[Unit]:
+    def _split_recursively(self, unit: Unit, divide: Division, *finer: Division) -> Iterator[Unit]:
         """Yield the pieces of a unit, and of each that is still too long its own."""
-        tail, past = unit.head, unit.start
+        tail, past = unit.start_weight, unit.start
         for start, end, rank in divide(self._text, unit.start, unit.end):
-            head = tail + sum(self._scale[past:start])
-            tail, past = head + added(self._scale[start:end]), end
+            head = tail + sum(self._weights[past:start])
+            tail, past = head + sum_weights(self._weights[start:end]), end
             key, level = self._key(rank or unit.rank, start, end), 0 if rank else unit.level
             piece = _unit((start, end, head, tail, key, level, unit.solid, False, unit.headings))
             if finer and tail - head > self._size // 2:
-                yield from self._pieces(piece, *finer)
+                yield from self._split_recursively(piece, *finer)
             else:
                 yield piece
 
-    def _grains(self, text: str, start: int, end: int) -> Iterator[Piece]:
-        return _grains(text, start, end, self._size // HEAVIEST // 3)
+    def _grains(self, text: str, start: int, end: int) -> Iterator[Span]:
+        return _grains(text, start, end, self._size // MAX_CHARACTER_WEIGHT // 3)
 
     def _key(self, rank: int, start: int, end: int) -> int:
         """Join a rank with a hash of how a unit opens."""
@@ -183,8 +183,8 @@ class Units:
 
 
 _unit = partial(tuple.__new__, Unit)  # from its cells, in less than half the time
-_CODE, _ITEM = Kind.CODE, Kind.ITEM
-_GLUED = Rank.GLUED << 32
+_CODE, _ITEM = BlockKind.CODE, BlockKind.ITEM
+_GLUED = CutRank.GLUED << 32
 _OPENING = 64  # bytes by which a unit is told from others; what is edited further on does not matter
 _COLONS = (":", "：")
 _CLAUSE_ENDS = ",;:，、；：）」』】》"
@@ -210,46 +210,46 @@ _SENTENCE_END = re.compile(
 )
 
 
-def _sentences(text: str, start: int, end: int) -> Iterator[Piece]:
+def _sentences(text: str, start: int, end: int) -> Iterator[Span]:
     rank, first = 0, start
     for match in _SENTENCE_END.finditer(text, start, end):
         yield first, match.start(1), rank
-        rank, first = Rank.LINE if match[2] else Rank.SENTENCE, match.end()
+        rank, first = CutRank.LINE if match[2] else CutRank.SENTENCE, match.end()
     if first < end:
         yield first, end, rank
 
 
-def _lines(text: str, start: int, end: int) -> Iterator[Piece]:
+def _lines(text: str, start: int, end: int) -> Iterator[Span]:
     """Yield the lines of code or of a table; fences and the head of a table stay with the line beside them."""
     rank, past, ruled = 0, end, False
     for match in _LINE.finditer(text, start, end):
         first, line = match.start(), match.group().rstrip()
-        rule = _rules(line)
+        rule = _is_rule_line(line)
         if first > past:
             blank = text.count("\n", past, first) > 1
-            rank = Rank.GLUED if rule or ruled else Rank.INNER if blank else Rank.LINE
+            rank = CutRank.GLUED if rule or ruled else CutRank.INNER if blank else CutRank.LINE
         past, ruled = first + len(line), rule
         yield first, past, rank
 
 
-def _rules(line: str) -> bool:
+def _is_rule_line(line: str) -> bool:
     """Tell whether the line is a fence, or the rule under the head of a table."""
     mark = line.lstrip()
     return mark.startswith(("```", "~~~")) or ("-" in mark and not mark.strip("-|: \t"))
 
 
-def _breaks(text: str, start: int, end: int) -> Iterator[Piece]:
+def _prose_lines(text: str, start: int, end: int) -> Iterator[Span]:
     """Yield the lines of prose."""
-    return ((first, past, rank and Rank.BREAK) for first, past, rank in _lines(text, start, end))
+    return ((first, past, rank and CutRank.BREAK) for first, past, rank in _lines(text, start, end))
 
 
-def _grains(text: str, start: int, end: int, most: int) -> Iterator[Piece]:
+def _grains(text: str, start: int, end: int, most: int) -> Iterator[Span]:
     """Yield a few words or characters at a time, no more than twice so many and one."""
     rank, past = 0, end
     for match in _grain(most).finditer(text, start, end):
         first = match.start()
         if first >= past:
-            rank = Rank.CLAUSE if text[past - 1] in _CLAUSE_ENDS else Rank.SPACE if first > past else Rank.ANY
+            rank = CutRank.CLAUSE if text[past - 1] in _CLAUSE_ENDS else CutRank.SPACE if first > past else CutRank.ANY
         past = first + len(match.group().rstrip())
         yield first, past, rank
 

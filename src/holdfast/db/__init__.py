@@ -1,29 +1,29 @@
 """Databases: transactions, SQLite and PostgreSQL dialects, batches, notifications, migrations."""
 
-from holdfast.db.batches import LIMIT, NOW, XID, batch, largest, number, smallest, word
+from holdfast.db.batches import LIMIT, NOW, XID, batch, greatest, int_param, least, text_param
 from holdfast.db.database import Database, Transaction
-from holdfast.db.notify import Bell, Listener, MemoryBell
-from holdfast.db.schema import Id, metadata, one_of, only
-from holdfast.db.secure_delete import Obstacle, Stage
+from holdfast.db.notify import Listener, MemoryNotifier, Notifier
+from holdfast.db.schema import IdType, make_in_condition, metadata, partial_index
+from holdfast.db.secure_delete import Obstacle, SecureDeleteStage
 
 __all__ = [
     "LIMIT",
     "NOW",
     "XID",
-    "Bell",
     "Database",
-    "Id",
+    "IdType",
     "Listener",
-    "MemoryBell",
+    "MemoryNotifier",
+    "Notifier",
     "Obstacle",
-    "Stage",
+    "SecureDeleteStage",
     "Transaction",
     "batch",
-    "largest",
+    "greatest",
+    "int_param",
+    "least",
+    "make_in_condition",
     "metadata",
-    "number",
-    "one_of",
-    "only",
-    "smallest",
-    "word",
+    "partial_index",
+    "text_param",
 ]

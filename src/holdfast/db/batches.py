@@ -21,12 +21,12 @@ if TYPE_CHECKING:
 LIMIT = bindparam("limit", type_=Integer())
 
 
-def number(name: str) -> ColumnElement[int]:
+def int_param(name: str) -> ColumnElement[int]:
     """Return a parameter that is a number."""
     return bindparam(name, type_=BigInteger())
 
 
-def word(name: str) -> ColumnElement[str]:
+def text_param(name: str) -> ColumnElement[str]:
     """Return a parameter that is text."""
     return bindparam(name, type_=Text())
 
@@ -47,7 +47,7 @@ XID = _TransactionId()
 TYPES: dict[type, TypeEngine[Any]] = {int: BigInteger(), float: Float(), str: Text(), bytes: LargeBinary()}
 
 
-class _EachRow(FunctionElement[Any]):
+class _BatchRows(FunctionElement[Any]):
     """The rows of the parameter."""
 
     inherit_cache = True
@@ -64,14 +64,14 @@ class _Cell(FunctionElement[Any]):
         self.type = type_
 
 
-class smallest(FunctionElement[int]):  # noqa: N801 - reads as a SQL function
+class least(FunctionElement[int]):  # noqa: N801 - reads as a SQL function
     """The smallest of its arguments."""
 
     inherit_cache = True
     type = BigInteger()
 
 
-class largest(FunctionElement[int]):  # noqa: N801 - reads as a SQL function
+class greatest(FunctionElement[int]):  # noqa: N801 - reads as a SQL function
     """The largest of its arguments."""
 
     inherit_cache = True
@@ -80,7 +80,7 @@ class largest(FunctionElement[int]):  # noqa: N801 - reads as a SQL function
 
 def batch(**columns: type) -> Subquery:
     """Return the parameter `rows` as a table with these columns, in this order."""
-    table = _EachRow().table_valued("value", name="row")
+    table = _BatchRows().table_valued("value", name="row")
     cells = [_Cell(position, TYPES[kind]).label(name) for position, (name, kind) in enumerate(columns.items())]
     return select(*cells).select_from(table).subquery("batch")
 
@@ -88,13 +88,13 @@ def batch(**columns: type) -> Subquery:
 ROWS = bindparam("rows", type_=Text())  # stands for the whole batch
 
 
-@compiles(_EachRow, "sqlite")
-def _(_element: _EachRow, compiler: SQLCompiler, **kw: Any) -> str:
+@compiles(_BatchRows, "sqlite")
+def _(_element: _BatchRows, compiler: SQLCompiler, **kw: Any) -> str:
     return f"(VALUES ({compiler.process(ROWS, **kw)}))"
 
 
-@compiles(_EachRow, "postgresql")
-def _(_element: _EachRow, compiler: SQLCompiler, **kw: Any) -> str:
+@compiles(_BatchRows, "postgresql")
+def _(_element: _BatchRows, compiler: SQLCompiler, **kw: Any) -> str:
     return f"jsonb_array_elements(CAST({compiler.process(ROWS, **kw)} AS JSONB))"
 
 
@@ -111,23 +111,23 @@ def _(element: _Cell, compiler: SQLCompiler, **_kw: Any) -> str:
     return f'CAST("row".value ->> {element.position} AS {cast})'
 
 
-@compiles(smallest, "sqlite")
-def _(element: smallest, compiler: SQLCompiler, **kw: Any) -> str:
+@compiles(least, "sqlite")
+def _(element: least, compiler: SQLCompiler, **kw: Any) -> str:
     return f"min({compiler.process(element.clauses, **kw)})"
 
 
-@compiles(smallest, "postgresql")
-def _(element: smallest, compiler: SQLCompiler, **kw: Any) -> str:
+@compiles(least, "postgresql")
+def _(element: least, compiler: SQLCompiler, **kw: Any) -> str:
     return f"least({compiler.process(element.clauses, **kw)})"
 
 
-@compiles(largest, "sqlite")
-def _(element: largest, compiler: SQLCompiler, **kw: Any) -> str:
+@compiles(greatest, "sqlite")
+def _(element: greatest, compiler: SQLCompiler, **kw: Any) -> str:
     return f"max({compiler.process(element.clauses, **kw)})"
 
 
-@compiles(largest, "postgresql")
-def _(element: largest, compiler: SQLCompiler, **kw: Any) -> str:
+@compiles(greatest, "postgresql")
+def _(element: greatest, compiler: SQLCompiler, **kw: Any) -> str:
     return f"greatest({compiler.process(element.clauses, **kw)})"
 
 

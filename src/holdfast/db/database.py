@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from sqlalchemy import Dialect as SqlDialect
     from sqlalchemy.sql import ClauseElement
 
-    from holdfast.db.notify import Bell
+    from holdfast.db.notify import Notifier
     from holdfast.db.secure_delete import Obstacle
     from holdfast.errors import HoldfastError
 
@@ -31,16 +31,16 @@ T = TypeVar("T")
 Rows = Sequence[Sequence[Any]]
 
 # What a process has compiled, by kind of database: the statements are the same for all of a kind.
-_COMPILED: dict[type[SqlDialect], dict[ClauseElement, Compiled]] = {}
-ROUNDS = 5  # how often a transaction is tried again when another one got in its way
+_COMPILED: dict[type[SqlDialect], dict[ClauseElement, CompiledStatement]] = {}
+MAX_ATTEMPTS = 5  # how often a transaction is tried again when another one got in its way
 
 
-class Compiled(NamedTuple):
+class CompiledStatement(NamedTuple):
     """A statement as one database reads it."""
 
     sql: str
     constants: dict[str, Any]  # the values that are part of the statement
-    order: Sequence[str]  # the names of all values as they occur in the text, where the driver has no names
+    param_order: Sequence[str]  # the names of all values as they occur in the text, where the driver has no names
 
 
 class Dialect(Protocol):
@@ -50,7 +50,7 @@ class Dialect(Protocol):
         """Make an empty or new database ready for its first connection."""
         ...
 
-    def write(self, engine: Engine, *, durable: bool) -> AbstractContextManager[Connection]:
+    def begin_write(self, engine: Engine, *, durable: bool) -> AbstractContextManager[Connection]:
         """Open a transaction that may write.
 
         `durable` means that its commit survives a power cut; without it the last moments may be lost, but only
@@ -58,23 +58,25 @@ class Dialect(Protocol):
         """
         ...
 
-    def read(self, engine: Engine) -> AbstractContextManager[Connection]:
+    def begin_read(self, engine: Engine) -> AbstractContextManager[Connection]:
         """Open a transaction that sees one snapshot and writes nothing."""
         ...
 
-    def run(self, cursor: Any, statement: Compiled, rows: Rows | None, values: dict[str, Any]) -> list[tuple[Any, ...]]:
+    def run(
+        self, cursor: Any, statement: CompiledStatement, rows: Rows | None, values: dict[str, Any]
+    ) -> list[tuple[Any, ...]]:
         """Send a statement with its batch; return the rows it returns."""
         ...
 
-    def lock(self, tx: Transaction, owners: Collection[int]) -> None:
+    def lock_owners(self, tx: Transaction, owners: Collection[int]) -> None:
         """Keep others from moving the slots of these owners until we commit."""
         ...
 
-    def explain(self, error: BaseException) -> HoldfastError | None:
+    def translate_error(self, error: BaseException) -> HoldfastError | None:
         """Turn a driver's error into one of ours; None means that it is a bug, to be seen as it is."""
         ...
 
-    def collided(self, error: BaseException) -> bool:
+    def is_retryable(self, error: BaseException) -> bool:
         """Tell whether the transaction lost against another one and may simply be run again."""
         ...
 
@@ -98,12 +100,14 @@ class Transaction:
     cost more than the statements themselves.
     """
 
-    def __init__(self, connection: Connection, dialect: Dialect, compiled: dict[ClauseElement, Compiled]) -> None:
+    def __init__(
+        self, connection: Connection, dialect: Dialect, compiled: dict[ClauseElement, CompiledStatement]
+    ) -> None:
         self.connection = connection
         self._dialect = dialect
         self._compiled = compiled
         self._driver: Any = connection.connection.driver_connection
-        self.news = False  # whether somebody who looks on will want to know when this is committed
+        self.needs_notification = False  # whether somebody who looks on will want to know when this is committed
 
     def run(self, statement: ClauseElement, rows: Rows | None = None, **params: Any) -> list[tuple[Any, ...]]:
         """Run one statement; return the rows it returns. An empty batch runs nothing."""
@@ -118,7 +122,7 @@ class Transaction:
         finally:
             cursor.close()
 
-    def plain(self, sql: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+    def run_sql(self, sql: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         """Run SQL of one kind of database, where it has what others lack; return its rows."""
         cursor = self._driver.cursor()
         try:
@@ -127,7 +131,7 @@ class Transaction:
         finally:
             cursor.close()
 
-    def each(self, sql: str, rows: Sequence[Sequence[Any]]) -> None:
+    def run_sql_many(self, sql: str, rows: Sequence[Sequence[Any]]) -> None:
         """Run SQL of one kind of database once for each row."""
         cursor = self._driver.cursor()
         try:
@@ -135,15 +139,15 @@ class Transaction:
         finally:
             cursor.close()
 
-    def copy(self, sql: str, data: Iterable[bytes]) -> None:
+    def copy_in(self, sql: str, data: Iterable[bytes]) -> None:
         """Send data through COPY, which only PostgreSQL has."""
         with self._driver.cursor() as cursor, cursor.copy(sql) as copy:
             for part in data:
                 copy.write(part)
 
-    def lock(self, owners: Collection[int]) -> None:
+    def lock_owners(self, owners: Collection[int]) -> None:
         """Keep others from moving the slots of these owners until we commit."""
-        self._dialect.lock(self, owners)
+        self._dialect.lock_owners(self, owners)
 
 
 class Database:
@@ -155,33 +159,33 @@ class Database:
         self._compiled = _COMPILED.setdefault(type(engine.dialect), {})
         self._errors: tuple[type[Exception], ...] = (DBAPIError, engine.dialect.loaded_dbapi.Error)
         self._shared = threading.local()  # the read transaction that everybody in this thread joins
-        self._bell: Bell | None = None
-        self._bells: tuple[Bell, ...] = ()
+        self._notifier: Notifier | None = None
+        self._notifiers: tuple[Notifier, ...] = ()
 
-    def announce(self, bell: Bell, *others: Bell) -> None:
+    def set_notifier(self, bell: Notifier, *others: Notifier) -> None:
         """Ring this bell after each commit that has news for whoever looks on; all are closed with the database."""
-        self._bell = bell
-        self._bells = (bell, *others)
+        self._notifier = bell
+        self._notifiers = (bell, *others)
 
     def prepare(self) -> None:
         """Make the database ready for its first connection."""
         try:
             self.dialect.prepare()
         except self._errors as error:
-            raise self._explained(error) from error
+            raise self._translate(error) from error
 
     def write(self, work: Callable[[Transaction], T], *, durable: bool) -> T:
         """Run `work` in one transaction; all of it is kept or none."""
-        for rounds in range(1, ROUNDS + 1):
+        for rounds in range(1, MAX_ATTEMPTS + 1):
             try:
-                with self.dialect.write(self.engine, durable=durable) as connection:
-                    tx = self.within(connection)
+                with self.dialect.begin_write(self.engine, durable=durable) as connection:
+                    tx = self.wrap_connection(connection)
                     result = work(tx)
             except self._errors as error:
-                if not self.dialect.collided(_cause(error)) or rounds == ROUNDS:
-                    raise self._explained(error) from error
+                if not self.dialect.is_retryable(_cause(error)) or rounds == MAX_ATTEMPTS:
+                    raise self._translate(error) from error
             else:
-                self._tell(tx)
+                self._notify(tx)
                 return result
         raise AssertionError("unreachable: the last round returns or raises")
 
@@ -189,15 +193,15 @@ class Database:
     def writing(self, *, durable: bool) -> Iterator[Transaction]:
         """Open one write transaction for a caller's own statements; it is not run again by itself."""
         try:
-            with self.dialect.write(self.engine, durable=durable) as connection:
-                tx = self.within(connection)
+            with self.dialect.begin_write(self.engine, durable=durable) as connection:
+                tx = self.wrap_connection(connection)
                 yield tx
         except self._errors as error:
-            raise self._explained(error) from error
-        self._tell(tx)
+            raise self._translate(error) from error
+        self._notify(tx)
 
     @contextmanager
-    def joining(self, connection: Connection) -> Iterator[Transaction]:
+    def join_transaction(self, connection: Connection) -> Iterator[Transaction]:
         """Write within a transaction that somebody else opened on the same database, and will end."""
         if connection.engine.dialect.name != self.engine.dialect.name or connection.engine.dialect.name == "sqlite":
             raise BadRequest(
@@ -205,11 +209,11 @@ class Database:
                 "the connection that Holdfast opens."
             )
         try:
-            yield self.within(connection)
+            yield self.wrap_connection(connection)
         except self._errors as error:
-            raise self._explained(error) from error
+            raise self._translate(error) from error
 
-    def within(self, connection: Connection) -> Transaction:
+    def wrap_connection(self, connection: Connection) -> Transaction:
         """Run statements by name in a transaction that this database has opened."""
         return Transaction(connection, self.dialect, self._compiled)
 
@@ -221,22 +225,22 @@ class Database:
             yield shared
             return
         try:
-            with self.dialect.read(self.engine) as connection:
-                yield self.within(connection)
+            with self.dialect.begin_read(self.engine) as connection:
+                yield self.wrap_connection(connection)
         except self._errors as error:
-            raise self._explained(error) from error
+            raise self._translate(error) from error
 
     @contextmanager
-    def outside(self) -> Iterator[Transaction]:
+    def autocommit(self) -> Iterator[Transaction]:
         """Run statements each for itself, for what PostgreSQL does in no transaction."""
         try:
             with self.engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
-                yield self.within(connection)
+                yield self.wrap_connection(connection)
         except self._errors as error:
-            raise self._explained(error) from error
+            raise self._translate(error) from error
 
     @contextmanager
-    def sharing(self) -> Iterator[Transaction]:
+    def shared_reading(self) -> Iterator[Transaction]:
         """Open a read transaction that every `reading` of this thread joins until it ends: for work that never writes.
 
         So whoever asks many parts of the program has one snapshot of them all, and pays for one transaction.
@@ -257,7 +261,7 @@ class Database:
         try:
             return self.dialect.overwrite(fts_tables)
         except self._errors as error:
-            raise self._explained(error) from error
+            raise self._translate(error) from error
 
     def compact(self, largest: int | None) -> Obstacle | None:
         """Remove copies of deleted rows from the disk, unless the file has more than `largest` bytes.
@@ -267,21 +271,21 @@ class Database:
         try:
             return self.dialect.compact(largest)
         except self._errors as error:
-            raise self._explained(error) from error
+            raise self._translate(error) from error
 
     def close(self) -> None:
         """Close every connection."""
-        for bell in self._bells:
+        for bell in self._notifiers:
             bell.close()
         self.engine.dispose()
         self.dialect.close()
 
-    def _tell(self, tx: Transaction) -> None:
-        if tx.news and self._bell is not None:
-            self._bell.ring()
+    def _notify(self, tx: Transaction) -> None:
+        if tx.needs_notification and self._notifier is not None:
+            self._notifier.notify()
 
-    def _explained(self, error: Exception) -> Exception:
-        return self.dialect.explain(_cause(error)) or error
+    def _translate(self, error: Exception) -> Exception:
+        return self.dialect.translate_error(_cause(error)) or error
 
 
 def _cause(error: Exception) -> BaseException:
@@ -289,11 +293,11 @@ def _cause(error: Exception) -> BaseException:
     return error.orig if isinstance(error, DBAPIError) and error.orig is not None else error
 
 
-def _compile(statement: ClauseElement, dialect: SqlDialect) -> Compiled:
+def _compile(statement: ClauseElement, dialect: SqlDialect) -> CompiledStatement:
     """Compile a statement once; running it then costs no more than the driver does."""
     compiled = statement.compile(dialect=dialect)
     assert isinstance(compiled, SQLCompiler)  # noqa: S101 - only statements are run
     constants = {
         name: parameter.effective_value for parameter, name in compiled.bind_names.items() if not parameter.required
     }
-    return Compiled(str(compiled), constants, compiled.positiontup or ())
+    return CompiledStatement(str(compiled), constants, compiled.positiontup or ())

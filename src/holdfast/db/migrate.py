@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from holdfast.db.database import Database
 
 HEAD = "0016"
-LOCK = 0x686F6C64  # an advisory lock of our own on PostgreSQL
+ADVISORY_LOCK_ID = 0x686F6C64  # an advisory lock of our own on PostgreSQL
 
 
 def migrate(database: Database) -> None:
@@ -30,7 +30,7 @@ def migrate(database: Database) -> None:
         return
     with database.writing(durable=True) as tx:
         if tx.connection.dialect.name == "postgresql":
-            tx.connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": LOCK})
+            tx.connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": ADVISORY_LOCK_ID})
         if _version(tx.connection) != HEAD:
             _upgrade(tx.connection)
 

@@ -15,13 +15,13 @@ import time
 import uuid
 from typing import TYPE_CHECKING, Any, Protocol
 
-from holdfast.private_files import FILE, private_folder
+from holdfast.private_files import FILE_MODE, make_private_folder
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-HIDDEN = "."
-CLOSED = -1
+HIDDEN_PREFIX = "."
+CLOSED_FD = -1
 
 
 class Listener(Protocol):
@@ -31,7 +31,7 @@ class Listener(Protocol):
         """Wait for a ring; return whether there was one."""
         ...
 
-    def poke(self) -> None:
+    def wake(self) -> None:
         """Wake this listener only; safe in a signal handler."""
         ...
 
@@ -40,10 +40,10 @@ class Listener(Protocol):
         ...
 
 
-class Bell(Protocol):
+class Notifier(Protocol):
     """Rings everybody who listens on the same database."""
 
-    def ring(self) -> None:
+    def notify(self) -> None:
         """Wake all listeners; never fails and never waits."""
         ...
 
@@ -62,66 +62,66 @@ class PipeListener:
     def __init__(self, path: Path | None = None) -> None:
         self._path = path
         if path is None:
-            self._reads, self._writes = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+            self._read_fd, self._write_fd = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         else:
             # Made under a hidden name: a pipe that is seen before it is opened would be taken for a dead one.
-            hidden = path.with_name(HIDDEN + path.name)
-            os.mkfifo(hidden, FILE)
+            hidden = path.with_name(HIDDEN_PREFIX + path.name)
+            os.mkfifo(hidden, FILE_MODE)
             # Opened for both ways, so that it never reads as ended when a writer closes.
-            self._reads = self._writes = os.open(hidden, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
+            self._read_fd = self._write_fd = os.open(hidden, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
             hidden.rename(path)
 
     def wait(self, seconds: float) -> bool:
         """Wait for a ring and swallow all that came."""
-        ready = _readable([self._reads], seconds)
+        ready = _readable([self._read_fd], seconds)
         if ready:
             with contextlib.suppress(BlockingIOError):
-                while os.read(self._reads, 4096):
+                while os.read(self._read_fd, 4096):
                     pass
         return ready
 
     def fileno(self) -> int:
         """Let others wait for this pipe."""
-        return self._reads
+        return self._read_fd
 
-    def poke(self) -> None:
+    def wake(self) -> None:
         """Wake this listener only."""
         with contextlib.suppress(OSError):
-            os.write(self._writes, b"\0")
+            os.write(self._write_fd, b"\0")
 
     def close(self) -> None:
         """Remove the pipe; a late `poke` reaches nobody, least of all the next owner of the descriptor."""
         if self._path is not None:
             self._path.unlink(missing_ok=True)
-        descriptors = {self._reads, self._writes}
-        self._reads = self._writes = CLOSED
-        for descriptor in descriptors - {CLOSED}:
+        descriptors = {self._read_fd, self._write_fd}
+        self._read_fd = self._write_fd = CLOSED_FD
+        for descriptor in descriptors - {CLOSED_FD}:
             os.close(descriptor)
 
 
-class FileBell:
+class PipeNotifier:
     """Pipes in a folder beside the database file."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
-    def ring(self) -> None:
+    def notify(self) -> None:
         """Write a byte into every pipe; one that nobody reads any more is removed."""
         with contextlib.suppress(OSError):
             for pipe in self._folder.iterdir():
-                if not pipe.name.startswith(HIDDEN):
-                    _knock(pipe)
+                if not pipe.name.startswith(HIDDEN_PREFIX):
+                    _wake_pipe(pipe)
 
     def listen(self) -> PipeListener:
         """Make a pipe of our own."""
-        private_folder(self._folder)
+        make_private_folder(self._folder)
         return PipeListener(self._folder / uuid.uuid4().hex)
 
     def close(self) -> None:
         """Nothing is kept open."""
 
 
-def _knock(path: Path) -> None:
+def _wake_pipe(path: Path) -> None:
     try:
         pipe = os.open(path, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as error:
@@ -136,16 +136,16 @@ def _knock(path: Path) -> None:
         os.close(pipe)
 
 
-class MemoryBell:
+class MemoryNotifier:
     """Wakes the listeners of this process."""
 
     def __init__(self) -> None:
         self._listeners: list[PipeListener] = []
 
-    def ring(self) -> None:
+    def notify(self) -> None:
         """Wake all."""
         for listener in self._listeners:
-            listener.poke()
+            listener.wake()
 
     def listen(self) -> PipeListener:
         """Add a listener."""
@@ -158,7 +158,7 @@ class MemoryBell:
         self._listeners.clear()
 
 
-class PostgresBell:
+class PostgresNotifier:
     """NOTIFY, thinned out: the first ring goes at once, those of the next tenth of a second become one."""
 
     CHANNEL = "holdfast"
@@ -169,22 +169,22 @@ class PostgresBell:
         self._channel = channel
         self._mutex = threading.Lock()
         self._connection: Any = None
-        self._last = 0.0
+        self._last_sent = 0.0
         self._timer: threading.Timer | None = None
         self._closed = False
 
-    def ring(self) -> None:
+    def notify(self) -> None:
         """Notify now, or a little later together with others."""
         with self._mutex:
             if self._timer is not None or self._closed:
                 return
-            early = self._last + self.SPACING - time.monotonic()
+            early = self._last_sent + self.SPACING - time.monotonic()
             if early > 0:
-                self._timer = threading.Timer(early, self._late)
+                self._timer = threading.Timer(early, self._notify_late)
                 self._timer.daemon = True
                 self._timer.start()
                 return
-            self._notify()
+            self._send()
 
     def listen(self) -> PostgresListener:
         """LISTEN on a connection of its own."""
@@ -197,28 +197,28 @@ class PostgresBell:
             timer, self._timer = self._timer, None
             if timer is not None:
                 timer.cancel()
-                self._notify()
+                self._send()
             if self._connection is not None:
                 self._connection.close()
 
-    def _late(self) -> None:
+    def _notify_late(self) -> None:
         with self._mutex:
             if self._timer is not None:
                 self._timer = None
-                self._notify()
+                self._send()
 
-    def _notify(self) -> None:
-        self._last = time.monotonic()
+    def _send(self) -> None:
+        self._last_sent = time.monotonic()
         kept = self._connection is not None
         try:
             if self._connection is None:
                 self._connection = _connect(self._url)
             self._connection.execute(f"NOTIFY {self._channel}")
         except Exception:  # noqa: BLE001 - a bell may be lost; the reconciler's period is the net
-            _drop(self._connection)
+            _close_quietly(self._connection)
             self._connection = None
             if kept:  # the server closed a connection that was idle: a new one may do
-                self._notify()
+                self._send()
 
 
 class PostgresListener:
@@ -240,14 +240,14 @@ class PostgresListener:
             for _ in self._connection.notifies(timeout=0):
                 pass
         except Exception:  # noqa: BLE001 - whatever it was, look for work and connect again
-            _drop(self._connection)
+            _close_quietly(self._connection)
             self._connection = None
             return True
         return self._pipe.wait(0) or ready
 
-    def poke(self) -> None:
+    def wake(self) -> None:
         """Wake this listener only."""
-        self._pipe.poke()
+        self._pipe.wake()
 
     def close(self) -> None:
         """Close the connection and the pipe."""
@@ -260,7 +260,7 @@ class PostgresListener:
             self._connection = _connect(self._url)
             self._connection.execute(f"LISTEN {self._channel}")
         except Exception:  # noqa: BLE001 - the server is away; the caller waits and asks again
-            _drop(self._connection)
+            _close_quietly(self._connection)
             self._connection = None
         return self._connection is not None
 
@@ -279,7 +279,7 @@ def _connect(url: str) -> Any:
     return psycopg.connect(url.replace("postgresql+psycopg://", "postgresql://", 1), autocommit=True)
 
 
-def _drop(connection: Any) -> None:
+def _close_quietly(connection: Any) -> None:
     """Close a connection that failed, as far as it still can be."""
     if connection is not None:
         with contextlib.suppress(Exception):

@@ -16,11 +16,11 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection, Engine
     from sqlalchemy.sql import ClauseElement
 
-    from holdfast.db.database import Compiled, Rows, Transaction
+    from holdfast.db.database import CompiledStatement, Rows, Transaction
 
 # Unique violation (two made the same owner), a referenced row that is gone, deadlock, serialization failure: run the
 # transaction again.
-COLLISIONS = frozenset({"23505", "23503", "40P01", "40001"})
+RETRYABLE_SQLSTATES = frozenset({"23505", "23503", "40P01", "40001"})
 
 
 class PostgresDialect:
@@ -33,7 +33,7 @@ class PostgresDialect:
         """Nothing needs to be made ready."""
 
     @contextmanager
-    def write(self, engine: Engine, *, durable: bool) -> Iterator[Connection]:  # noqa: ARG002
+    def begin_write(self, engine: Engine, *, durable: bool) -> Iterator[Connection]:  # noqa: ARG002
         """Open a transaction; its commit is always durable.
 
         Workers outlive a crash of this server. A claim it forgot would hand the same fence out twice.
@@ -42,7 +42,7 @@ class PostgresDialect:
             yield connection
 
     @contextmanager
-    def read(self, engine: Engine) -> Iterator[Connection]:
+    def begin_read(self, engine: Engine) -> Iterator[Connection]:
         """Open a snapshot: all statements of one read see the same state."""
         with (
             engine.connect().execution_options(isolation_level="REPEATABLE READ") as connection,
@@ -50,33 +50,35 @@ class PostgresDialect:
         ):
             yield connection
 
-    def run(self, cursor: Any, statement: Compiled, rows: Rows | None, values: dict[str, Any]) -> list[tuple[Any, ...]]:
+    def run(
+        self, cursor: Any, statement: CompiledStatement, rows: Rows | None, values: dict[str, Any]
+    ) -> list[tuple[Any, ...]]:
         """Send the batch as one JSON array."""
         if rows is not None:
             values["rows"] = json.dumps(rows, default=bytes.hex)
         cursor.execute(statement.sql, values)
         return cursor.fetchall() if cursor.description else []
 
-    def lock(self, tx: Transaction, owners: Collection[int]) -> None:
+    def lock_owners(self, tx: Transaction, owners: Collection[int]) -> None:
         """Lock the rows of the owners, always in the same order, so that nobody waits in a circle."""
         tx.run(self._lock_rows, [[owner] for owner in sorted(set(owners))])
 
-    def explain(self, error: BaseException) -> HoldfastError | None:
+    def translate_error(self, error: BaseException) -> HoldfastError | None:
         """Say what PostgreSQL's error means for a person."""
         state = getattr(error, "sqlstate", None)
         if state in _EXPLANATIONS:
             kind, sentence = _EXPLANATIONS[state]
             return kind(f"{sentence} ({error})")
-        if _lost(error) if state is None else state[:2] in ("08", "57"):
+        if _is_connection_error(error) if state is None else state[:2] in ("08", "57"):
             return StoreUnavailable(
                 "The connection to PostgreSQL was lost or refused. Whether the last commit was kept is decided by "
                 f"the database alone; try again when it can be reached. ({error})"
             )
         return None
 
-    def collided(self, error: BaseException) -> bool:
+    def is_retryable(self, error: BaseException) -> bool:
         """Tell whether the transaction may simply be run again."""
-        return getattr(error, "sqlstate", None) in COLLISIONS
+        return getattr(error, "sqlstate", None) in RETRYABLE_SQLSTATES
 
     def overwrite(self, fts_tables: Collection[str]) -> None:
         """Do nothing: autovacuum removes dead rows from tables and indexes. Nothing is promised of WAL and backups."""
@@ -88,12 +90,12 @@ class PostgresDialect:
         """Nothing is kept outside the engine."""
 
 
-def _lost(error: BaseException) -> bool:
+def _is_connection_error(error: BaseException) -> bool:
     """Tell whether an error without a code is of the connection, and not of a statement that never left."""
     return any(kind.__name__ in ("OperationalError", "InterfaceError") for kind in type(error).__mro__)
 
 
-WAIT_MS = 30_000
+LOCK_TIMEOUT_MS = 30_000
 _EXPLANATIONS: dict[str | None, tuple[type[StoreError], str]] = {
     "55P03": (
         StoreBusy,
@@ -117,7 +119,7 @@ _EXPLANATIONS: dict[str | None, tuple[type[StoreError], str]] = {
 def postgres_engine(url: str) -> Engine:
     """Open a pool of connections."""
     # A process that is stopped inside a transaction must not keep the others waiting for ever.
-    timeouts = f"-c lock_timeout={WAIT_MS} -c idle_in_transaction_session_timeout={2 * WAIT_MS}"
+    timeouts = f"-c lock_timeout={LOCK_TIMEOUT_MS} -c idle_in_transaction_session_timeout={2 * LOCK_TIMEOUT_MS}"
     return create_engine(
         url,
         pool_pre_ping=True,

@@ -20,14 +20,14 @@ metadata = MetaData(
     }
 )
 
-Id = BigInteger().with_variant(Integer, "sqlite")
+IdType = BigInteger().with_variant(Integer, "sqlite")
 
 
-def one_of(column: str, values: Iterable[StrEnum]) -> str:
+def make_in_condition(column: str, values: Iterable[StrEnum]) -> str:
     """Return SQL that holds when the column has one of these values; literal, so partial indexes see it."""
     return f"{column} IN ({', '.join(repr(str(value)) for value in sorted(values))})"
 
 
-def only(condition: str) -> dict[str, Any]:
+def partial_index(condition: str) -> dict[str, Any]:
     """Make an index partial, on both databases."""
     return {"sqlite_where": text(condition), "postgresql_where": text(condition)}

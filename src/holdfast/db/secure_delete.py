@@ -27,25 +27,25 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from holdfast.private_files import private_file
+from holdfast.private_files import open_private_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator
     from contextlib import AbstractContextManager
 
-    Turn = Callable[[], AbstractContextManager[None]]
+    WriterTurn = Callable[[], AbstractContextManager[None]]
 
-MERGED_PAGES = 250  # of FTS5, about a megabyte, written in one transaction
-MERGED_ROWS = 2  # FTS5 changes at least this many rows if it merged anything
+FTS_MERGE_PAGES = 250  # of FTS5, about a megabyte, written in one transaction
+FTS_MERGE_MIN_CHANGES = 2  # FTS5 changes at least this many rows if it merged anything
 READERS_SECONDS = 0.25  # how long a checkpoint waits for readers; writers wait meanwhile
-CHECKPOINTS = 20  # attempts after a VACUUM, which is too expensive to repeat for one short read
+CHECKPOINT_ATTEMPTS = 20  # attempts after a VACUUM, which is too expensive to repeat for one short read
 HEADROOM = 1.05  # frames of the log are larger than pages
 # Where SQLite creates temporary files: in the first of these folders that can be written.
 TEMPORARY_SETTINGS = ("SQLITE_TMPDIR", "TMPDIR")
 TEMPORARY_FOLDERS = ("/var/tmp", "/usr/tmp", "/tmp")  # noqa: S108 - SQLite's own list
 
 
-class Stage(StrEnum):
+class SecureDeleteStage(StrEnum):
     """The two stages of erasing, in order."""
 
     OVERWRITE = "overwrite"
@@ -63,32 +63,32 @@ class Obstacle(StrEnum):
     FAILED = "failed"  # an error, which is in the log of the program
 
 
-def overwrite(path: Path, turn: Turn, fts_tables: Collection[str]) -> Obstacle | None:
+def overwrite(path: Path, turn: WriterTurn, fts_tables: Collection[str]) -> Obstacle | None:
     """Remove deleted rows from the file and its log; return what prevented it, None if it is complete.
 
     `turn` keeps other writers waiting. `fts_tables` are the FTS5 tables from which rows were deleted.
     """
-    with _alone(path) as alone:
+    with _lock_erasing(path) as alone:
         if not alone:
             return Obstacle.ERASER
         return _merge_all(path, turn, fts_tables) or _truncate_log(path, turn, 1)
 
 
-def compact(path: Path, turn: Turn, largest: int | None) -> Obstacle | None:
+def compact(path: Path, turn: WriterTurn, largest: int | None) -> Obstacle | None:
     """Remove copies of deleted rows from the file; return what prevented it, None if it is complete.
 
     A file of more than `largest` bytes is left alone. Readers are not blocked; writers wait until VACUUM has ended.
     """
-    with _alone(path) as alone:
+    with _lock_erasing(path) as alone:
         if not alone:
             return Obstacle.ERASER
-        return _vacuum(path, turn, largest) or _truncate_log(path, turn, CHECKPOINTS)
+        return _vacuum(path, turn, largest) or _truncate_log(path, turn, CHECKPOINT_ATTEMPTS)
 
 
 @contextmanager
-def _alone(path: Path) -> Iterator[bool]:
+def _lock_erasing(path: Path) -> Iterator[bool]:
     """Yield whether no other process erases; then none begins before the end of the block."""
-    with open(path.with_name(path.name + "-erase"), "ab", opener=private_file) as file:
+    with open(path.with_name(path.name + "-erase"), "ab", opener=open_private_file) as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             alone = True
@@ -97,18 +97,18 @@ def _alone(path: Path) -> Iterator[bool]:
         yield alone
 
 
-def _merge_all(path: Path, turn: Turn, fts_tables: Collection[str]) -> Obstacle | None:
+def _merge_all(path: Path, turn: WriterTurn, fts_tables: Collection[str]) -> Obstacle | None:
     """Merge the segments of FTS5 tables, a portion in a transaction."""
     for table in fts_tables:
-        portion = -MERGED_PAGES  # below zero: begin a merge of all segments; above zero: continue it
+        portion = -FTS_MERGE_PAGES  # below zero: begin a merge of all segments; above zero: continue it
         more = True
         while more:
             with turn(), closing(_connect(path)) as raw:
-                if not _begun(raw):
+                if not _try_begin(raw):
                     return Obstacle.WRITER
                 more = _merge(raw, table, portion)
                 raw.execute("COMMIT")
-            portion = MERGED_PAGES
+            portion = FTS_MERGE_PAGES
     return None
 
 
@@ -118,10 +118,10 @@ def _merge(raw: sqlite3.Connection, table: str, portion: int) -> bool:
         return False
     before = raw.total_changes
     raw.execute(f'INSERT INTO "{table}" ("{table}", rank) VALUES (?, ?)', ["merge", portion])  # noqa: S608 - its name
-    return raw.total_changes - before >= MERGED_ROWS
+    return raw.total_changes - before >= FTS_MERGE_MIN_CHANGES
 
 
-def _vacuum(path: Path, turn: Turn, largest: int | None) -> Obstacle | None:
+def _vacuum(path: Path, turn: WriterTurn, largest: int | None) -> Obstacle | None:
     """Rewrite the file, unless it is too large, the disk too small, or somebody reads."""
     with closing(_connect(path)) as raw:
         size = _living_bytes(raw)
@@ -137,10 +137,10 @@ def _vacuum(path: Path, turn: Turn, largest: int | None) -> Obstacle | None:
             raw.execute("VACUUM")
         except sqlite3.OperationalError as error:
             with suppress(sqlite3.OperationalError):
-                _truncated(raw)  # give back the space that the failed attempt took
-            if _is(error, sqlite3.SQLITE_BUSY):
+                _try_truncate(raw)  # give back the space that the failed attempt took
+            if _has_code(error, sqlite3.SQLITE_BUSY):
                 return Obstacle.WRITER
-            if _is(error, sqlite3.SQLITE_FULL):
+            if _has_code(error, sqlite3.SQLITE_FULL):
                 return Obstacle.NO_SPACE
             raise
     return None
@@ -164,18 +164,18 @@ def _lacks_space(folder: Path, size: int) -> bool:
     return min(shutil.disk_usage(one).free for one in (temporary, folder)) < needed
 
 
-def _truncate_log(path: Path, turn: Turn, attempts: int) -> Obstacle | None:
+def _truncate_log(path: Path, turn: WriterTurn, attempts: int) -> Obstacle | None:
     """Copy the log into the file and cut it to zero bytes."""
     with closing(_connect(path)) as raw:
         raw.execute("PRAGMA wal_checkpoint(PASSIVE)")  # most of the copying, while others read and write
     for _ in range(attempts):
         with turn(), closing(_connect(path)) as raw:
-            if _truncated(raw):
+            if _try_truncate(raw):
                 return None
     return Obstacle.READER
 
 
-def _truncated(raw: sqlite3.Connection) -> bool:
+def _try_truncate(raw: sqlite3.Connection) -> bool:
     ((busy, _, _),) = raw.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
     return not busy
 
@@ -186,17 +186,17 @@ def _connect(path: Path) -> sqlite3.Connection:
     return raw
 
 
-def _begun(raw: sqlite3.Connection) -> bool:
+def _try_begin(raw: sqlite3.Connection) -> bool:
     """Begin to write; False if another program writes, which does not take turns."""
     try:
         raw.execute("BEGIN IMMEDIATE")
     except sqlite3.OperationalError as error:
-        if _is(error, sqlite3.SQLITE_BUSY):
+        if _has_code(error, sqlite3.SQLITE_BUSY):
             return False
         raise
     return True
 
 
-def _is(error: sqlite3.OperationalError, code: int) -> bool:
+def _has_code(error: sqlite3.OperationalError, code: int) -> bool:
     """Return whether an error has this primary result code."""
     return error.sqlite_errorcode & 0xFF == code

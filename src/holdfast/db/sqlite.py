@@ -22,9 +22,9 @@ from sqlalchemy import create_engine, event
 from sqlalchemy.pool import QueuePool, StaticPool
 
 from holdfast.db.secure_delete import compact, overwrite
-from holdfast.disk import FULL, disk_full
+from holdfast.disk import DISK_FULL_ERRNOS, make_disk_full_error
 from holdfast.errors import HoldfastError, StoreBusy, StoreError, StoreFull, StoreReadOnly, StoreUnavailable
-from holdfast.private_files import close_to_others, private_file
+from holdfast.private_files import open_private_file, restrict_to_owner
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
@@ -33,10 +33,10 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection, Engine
 
     from holdfast.clock import Clock
-    from holdfast.db.database import Compiled, Rows, Transaction
+    from holdfast.db.database import CompiledStatement, Rows, Transaction
     from holdfast.db.secure_delete import Obstacle
 
-OLDEST = (3, 38, 0)  # RETURNING, UPDATE FROM and the JSON functions we use
+OLDEST_VERSION = (3, 38, 0)  # RETURNING, UPDATE FROM and the JSON functions we use
 BUSY_SECONDS = 30
 PRAGMAS = (
     "foreign_keys=ON",
@@ -45,11 +45,11 @@ PRAGMAS = (
     "wal_autocheckpoint=4000",  # 16 MB: pages that change often are copied into the file less often
     "cache_size=-8000",  # 8 MB a connection
 )
-PORTIONS = (64, 16, 4, 1)  # a batch is sent in these sizes, so that SQLite need not parse a text for each length
+BATCH_SIZES = (64, 16, 4, 1)  # a batch is sent in these sizes, so that SQLite need not parse a text for each length
 SMALLEST_PAGE = 512  # a database is whole pages
 
 
-class Turns:
+class WriterQueue:
     """Writers of one file go one after the other, in the order they came.
 
     Within a process the order is exact. Between processes the kernel decides among the first of each.
@@ -57,54 +57,54 @@ class Turns:
 
     def __init__(self, path: Path | None) -> None:
         self._path = path
-        self._file: int | None = None
+        self._lock_fd: int | None = None
         self._mutex = threading.Lock()
-        self._taken = False
+        self._busy = False
         self._waiting: deque[threading.Lock] = deque()
 
     @contextmanager
-    def one(self) -> Iterator[None]:
+    def turn(self) -> Iterator[None]:
         """Wait for a turn, and give it to the next."""
-        self._enter()
+        self._wait_turn()
         try:
             if self._path is not None:
-                fcntl.flock(self._descriptor(self._path), fcntl.LOCK_EX)
+                fcntl.flock(self._open_lock_file(self._path), fcntl.LOCK_EX)
             yield
         finally:
-            if self._file is not None:
-                fcntl.flock(self._file, fcntl.LOCK_UN)
-            self._leave()
+            if self._lock_fd is not None:
+                fcntl.flock(self._lock_fd, fcntl.LOCK_UN)
+            self._pass_turn()
 
     def close(self) -> None:
         """Close the lock file."""
-        if self._file is not None:
-            os.close(self._file)
-            self._file = None
+        if self._lock_fd is not None:
+            os.close(self._lock_fd)
+            self._lock_fd = None
 
-    def _descriptor(self, path: Path) -> int:
-        if self._file is None:
+    def _open_lock_file(self, path: Path) -> int:
+        if self._lock_fd is None:
             try:
-                self._file = private_file(path, os.O_RDWR | os.O_CREAT)
+                self._lock_fd = open_private_file(path, os.O_RDWR | os.O_CREAT)
             except OSError as error:
-                raise _unwritable(path, error) from error
-        return self._file
+                raise _make_lock_file_error(path, error) from error
+        return self._lock_fd
 
-    def _enter(self) -> None:
+    def _wait_turn(self) -> None:
         with self._mutex:
-            if not self._taken:
-                self._taken = True
+            if not self._busy:
+                self._busy = True
                 return
             gate = threading.Lock()
             gate.acquire()
             self._waiting.append(gate)
         gate.acquire()  # released by whoever leaves, straight to us
 
-    def _leave(self) -> None:
+    def _pass_turn(self) -> None:
         with self._mutex:
             if self._waiting:
                 self._waiting.popleft().release()
             else:
-                self._taken = False
+                self._busy = False
 
 
 class SqliteDialect:
@@ -112,7 +112,7 @@ class SqliteDialect:
 
     def __init__(self, path: Path | None) -> None:
         self._path = path
-        self._turns = Turns(path.with_name(path.name + "-turn") if path else None)
+        self._writers = WriterQueue(path.with_name(path.name + "-turn") if path else None)
 
     def prepare(self) -> None:
         """Switch the file to write-ahead logging: once in its life, and one process at a time.
@@ -123,45 +123,47 @@ class SqliteDialect:
             return
         _require_database(self._path)
         with suppress(OSError):  # it exists, or SQLite reports what is wrong with its folder
-            os.close(private_file(self._path, os.O_RDWR | os.O_CREAT | os.O_EXCL))
-        with self._turns.one(), closing(sqlite3.connect(self._path, timeout=BUSY_SECONDS)) as raw:
+            os.close(open_private_file(self._path, os.O_RDWR | os.O_CREAT | os.O_EXCL))
+        with self._writers.turn(), closing(sqlite3.connect(self._path, timeout=BUSY_SECONDS)) as raw:
             raw.execute("PRAGMA journal_mode=WAL")
             for ending in ("", "-wal", "-shm"):  # SQLite creates the others with the rights of the database file
-                close_to_others(self._path.with_name(self._path.name + ending))
+                restrict_to_owner(self._path.with_name(self._path.name + ending))
 
     @contextmanager
-    def write(self, engine: Engine, *, durable: bool) -> Iterator[Connection]:
+    def begin_write(self, engine: Engine, *, durable: bool) -> Iterator[Connection]:
         """Open BEGIN IMMEDIATE when it is our turn; `durable` syncs the disk at commit."""
-        with self._turns.one(), engine.connect() as connection:
+        with self._writers.turn(), engine.connect() as connection:
             _set_synchronous(connection, "FULL" if durable else "NORMAL")
             with connection.begin():
                 yield connection
 
     @contextmanager
-    def read(self, engine: Engine) -> Iterator[Connection]:
+    def begin_read(self, engine: Engine) -> Iterator[Connection]:
         """Open a deferred transaction: readers never wait and never block."""
         with engine.connect().execution_options(holdfast_reads=True) as connection, connection.begin():
             yield connection
 
-    def run(self, cursor: Any, statement: Compiled, rows: Rows | None, values: dict[str, Any]) -> list[tuple[Any, ...]]:
+    def run(
+        self, cursor: Any, statement: CompiledStatement, rows: Rows | None, values: dict[str, Any]
+    ) -> list[tuple[Any, ...]]:
         """Send the batch as VALUES, a parameter for each cell."""
         if rows is None:
-            cursor.execute(statement.sql, [values[name] for name in statement.order])
+            cursor.execute(statement.sql, [values[name] for name in statement.param_order])
             return cursor.fetchall()  # type: ignore[no-any-return]
-        place = statement.order.index("rows")
-        before = [values[name] for name in statement.order[:place]]
-        after = [values[name] for name in statement.order[place + 1 :]]
+        place = statement.param_order.index("rows")
+        before = [values[name] for name in statement.param_order[:place]]
+        after = [values[name] for name in statement.param_order[place + 1 :]]
         found: list[tuple[Any, ...]] = []
-        for portion in _portions(rows):
-            sql = _with_rows(statement.sql, len(portion), len(portion[0]))
+        for portion in _split_batch(rows):
+            sql = _expand_values(statement.sql, len(portion), len(portion[0]))
             cursor.execute(sql, [*before, *chain.from_iterable(portion), *after])
             found += cursor.fetchall()
         return found
 
-    def lock(self, tx: Transaction, owners: Collection[int]) -> None:
+    def lock_owners(self, tx: Transaction, owners: Collection[int]) -> None:
         """Nothing to lock: BEGIN IMMEDIATE keeps every other writer out."""
 
-    def explain(self, error: BaseException) -> HoldfastError | None:
+    def translate_error(self, error: BaseException) -> HoldfastError | None:
         """Say what SQLite's result code means for a person."""
         code = getattr(error, "sqlite_errorcode", None)
         if code is None:
@@ -169,21 +171,21 @@ class SqliteDialect:
         kind, sentence = _EXPLANATIONS.get(code) or _EXPLANATIONS.get(code & 0xFF, (None, ""))
         return kind(f"{sentence} ({error})") if kind else None
 
-    def collided(self, error: BaseException) -> bool:  # noqa: ARG002 - writers take turns, so they never collide
+    def is_retryable(self, error: BaseException) -> bool:  # noqa: ARG002 - writers take turns, so they never collide
         """Tell that another writer was in the way: never, since writers take turns."""
         return False
 
     def overwrite(self, fts_tables: Collection[str]) -> Obstacle | None:
         """Remove deleted rows from the files; a database in memory has none."""
-        return None if self._path is None else overwrite(self._path, self._turns.one, fts_tables)
+        return None if self._path is None else overwrite(self._path, self._writers.turn, fts_tables)
 
     def compact(self, largest: int | None) -> Obstacle | None:
         """Remove copies of deleted rows from the files; a database in memory has none."""
-        return None if self._path is None else compact(self._path, self._turns.one, largest)
+        return None if self._path is None else compact(self._path, self._writers.turn, largest)
 
     def close(self) -> None:
         """Close the lock file."""
-        self._turns.close()
+        self._writers.close()
 
 
 FULL_DISK = "The disk is full. Nothing was written; free some space and try again."
@@ -220,17 +222,17 @@ _EXPLANATIONS: dict[int, tuple[type[StoreError] | None, str]] = {
 }
 
 
-def _portions(rows: Rows) -> Iterator[Rows]:
+def _split_batch(rows: Rows) -> Iterator[Rows]:
     """Split a batch into a few sizes that recur."""
     first = 0
-    for size in PORTIONS:
+    for size in BATCH_SIZES:
         while len(rows) - first >= size:
             yield rows[first : first + size]
             first += size
 
 
 @lru_cache(maxsize=1024)
-def _with_rows(sql: str, count: int, width: int) -> str:
+def _expand_values(sql: str, count: int, width: int) -> str:
     """Return the statement with room for this many rows."""
     row = f"({', '.join('?' * width)})"
     return sql.replace("(VALUES (?))", f"(VALUES {', '.join([row] * count)})")
@@ -253,14 +255,14 @@ def _require_database(path: Path) -> None:
         raise StoreError(f"This file is not a SQLite database: {path}. Nothing was changed; choose another path.")
 
 
-def _unwritable(path: Path, error: OSError) -> StoreError:
+def _make_lock_file_error(path: Path, error: OSError) -> StoreError:
     """Say why the file beside the database, through which writers take turns, cannot be made."""
     if isinstance(error, FileNotFoundError | NotADirectoryError):
         return StoreUnavailable(
             f"The database cannot be opened. Check that its folder exists and may be written. ({error})"
         )
-    if error.errno in FULL:
-        return disk_full(error)
+    if error.errno in DISK_FULL_ERRNOS:
+        return make_disk_full_error(error)
     return StoreReadOnly(
         f"The database cannot be written. Nothing was written; check the owner and mode of {path.parent}. ({error})"
     )
@@ -268,8 +270,8 @@ def _unwritable(path: Path, error: OSError) -> StoreError:
 
 def sqlite_engine(path: Path | None, clock: Clock) -> Engine:
     """Open a file, or a database in memory for `None`, with everything a connection needs."""
-    if sqlite3.sqlite_version_info < OLDEST:
-        wanted = ".".join(map(str, OLDEST))
+    if sqlite3.sqlite_version_info < OLDEST_VERSION:
+        wanted = ".".join(map(str, OLDEST_VERSION))
         raise StoreError(
             f"SQLite {sqlite3.sqlite_version} is too old: Holdfast needs {wanted} or newer. Use a newer Python."
         )

@@ -6,27 +6,29 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from holdfast.clock import micros
-from holdfast.db import Obstacle, Stage
-from holdfast.doctor.report import Check, Portion, Trouble
+from holdfast.db import Obstacle, SecureDeleteStage
+from holdfast.doctor.report import Check, Issue, ScannedBatch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from holdfast.catalog import Erasure, Pending
+    from holdfast.catalog import Eraser, PendingErasure
     from holdfast.engine.store import SqlStore
 
-OVERDUE = {Stage.OVERWRITE: timedelta(hours=1), Stage.COMPACT: timedelta(days=1)}
-DONE = {
-    Stage.OVERWRITE: "Deleted rows, the words of deleted texts and the write-ahead log are overwritten.",
-    Stage.COMPACT: "The database file has no copies of deleted rows.",
+OVERDUE = {SecureDeleteStage.OVERWRITE: timedelta(hours=1), SecureDeleteStage.COMPACT: timedelta(days=1)}
+COMPLETE_MESSAGES = {
+    SecureDeleteStage.OVERWRITE: "Deleted rows, the words of deleted texts and the write-ahead log are overwritten.",
+    SecureDeleteStage.COMPACT: "The database file has no copies of deleted rows.",
 }
-WAITING = {
-    Stage.OVERWRITE: "Deleted rows are not overwritten yet. It happens within a few minutes after the clean-up.",
-    Stage.COMPACT: (
+PENDING_MESSAGES = {
+    SecureDeleteStage.OVERWRITE: (
+        "Deleted rows are not overwritten yet. It happens within a few minutes after the clean-up."
+    ),
+    SecureDeleteStage.COMPACT: (
         "The database file may have copies of deleted rows. It is compacted when no job has been active for 5 minutes."
     ),
 }
-OBSTACLES = {
+OBSTACLE_MESSAGES = {
     Obstacle.READER: (
         "A program keeps a read transaction open, so the write-ahead log cannot be truncated. Wait until it has "
         "ended, or close that program."
@@ -45,39 +47,39 @@ OBSTACLES = {
 }
 
 
-def explain(stage: Stage, pending: Pending | None) -> str:
+def explain_stage(stage: SecureDeleteStage, pending: PendingErasure | None) -> str:
     """Return a sentence about what a stage has done, or why it has not."""
     if pending is None:
-        return DONE[stage]
-    return WAITING[stage] if pending.obstacle is None else OBSTACLES[pending.obstacle]
+        return COMPLETE_MESSAGES[stage]
+    return PENDING_MESSAGES[stage] if pending.obstacle is None else OBSTACLE_MESSAGES[pending.obstacle]
 
 
 class ErasureChecks:
     """Reports stages that are not complete for long."""
 
-    def __init__(self, store: SqlStore, erasure: Erasure) -> None:
+    def __init__(self, store: SqlStore, erasure: Eraser) -> None:
         self._store = store
         self._erasure = erasure
 
     def checks(self) -> list[Check]:
         """Return one check for each stage; only a person decides to compact at once, because writers wait."""
         return [
-            Check("not_overwritten", self._overdue(Stage.OVERWRITE), self._overwrite),
-            Check("not_compacted", self._overdue(Stage.COMPACT)),
+            Check("not_overwritten", self._make_overdue_scan(SecureDeleteStage.OVERWRITE), self._overwrite),
+            Check("not_compacted", self._make_overdue_scan(SecureDeleteStage.COMPACT)),
         ]
 
-    def _overdue(self, stage: Stage) -> Callable[[], Iterator[Portion]]:
-        def look() -> Iterator[Portion]:
-            state = self._erasure.state()
-            pending = state.overwrite if stage is Stage.OVERWRITE else state.compact
+    def _make_overdue_scan(self, stage: SecureDeleteStage) -> Callable[[], Iterator[ScannedBatch]]:
+        def look() -> Iterator[ScannedBatch]:
+            state = self._erasure.read_state()
+            pending = state.overwrite if stage is SecureDeleteStage.OVERWRITE else state.compact
             now = self._store.overview().now
             if pending is None or pending.since is None or now < pending.since + micros(OVERDUE[stage]):
-                yield Portion(0)
+                yield ScannedBatch(0)
                 return
             count = max(1, pending.documents)
-            yield Portion(count, [Trouble("the disk", explain(stage, pending), None)] * count)
+            yield ScannedBatch(count, [Issue("the disk", explain_stage(stage, pending), None)] * count)
 
         return look
 
-    def _overwrite(self, troubles: Sequence[Trouble]) -> int:
+    def _overwrite(self, troubles: Sequence[Issue]) -> int:
         return len(troubles) if self._erasure.overwrite() else 0

@@ -13,9 +13,9 @@ if TYPE_CHECKING:
 
     from holdfast.db import Database
 
-EXAMPLES = 5
+MAX_EXAMPLES = 5
 
-SENTENCES = {
+FINDING_MESSAGES = {
     "build_left": "{count} lists of chunks are served by nobody and wait for the sweep, which runs with the workers.",
     "list_left": "{count} entries of lists belong to no build. Fix removes them.",
     "chunk_left": "{count} chunks are in no list and wait for the sweep, which runs with the workers.",
@@ -46,7 +46,7 @@ SENTENCES = {
     "quiet time and run `holdfast doctor --erase`.",
 }
 # What only people can mend.
-PEOPLE = frozenset({"file_stray", "file_lacks", "file_damaged", "index_away", "nobody_works", "not_compacted"})
+NOT_FIXABLE = frozenset({"file_stray", "file_lacks", "file_damaged", "index_away", "nobody_works", "not_compacted"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,30 +62,30 @@ class Finding:
     fixed: int  # of these, how many were repaired, or asked for
 
 
-class Trouble(NamedTuple):
+class Issue(NamedTuple):
     """One thing that is wrong."""
 
     where: str
-    what: str  # for people
+    description: str  # for people
     key: Any  # for whoever mends it
 
 
-class Portion(NamedTuple):
+class ScannedBatch(NamedTuple):
     """What one bounded reading has shown."""
 
-    looked: int
-    troubles: Sequence[Trouble] = ()
+    scanned: int
+    issues: Sequence[Issue] = ()
 
 
 class Check(NamedTuple):
     """Looks for one kind of trouble, portion by portion, and mends it; `mend` tells how many it repaired."""
 
     code: str
-    look: Callable[[], Iterator[Portion]]
-    mend: Callable[[Sequence[Trouble]], int] = lambda _: 0
+    scan: Callable[[], Iterator[ScannedBatch]]
+    repair: Callable[[Sequence[Issue]], int] = lambda _: 0
 
 
-def windows(database: Database, statement: Any, *after: str) -> Iterator[list[tuple[Any, ...]]]:
+def read_windows(database: Database, statement: Any, *after: str) -> Iterator[list[tuple[Any, ...]]]:
     """Read a table from end to end, each window in a transaction of its own; its first columns name the place."""
     place: dict[str, Any] = dict.fromkeys(after, -1)
     while True:
@@ -97,21 +97,21 @@ def windows(database: Database, statement: Any, *after: str) -> Iterator[list[tu
         place = dict(zip(after, rows[-1], strict=False))
 
 
-class Tally:
+class FindingCounter:
     """Counts the troubles of one check by where they are."""
 
     def __init__(self, code: str) -> None:
         self._code = code
-        self._found: Counter[str] = Counter()
+        self._counts: Counter[str] = Counter()
         self._fixed: Counter[str] = Counter()
         self._examples: defaultdict[str, list[str]] = defaultdict(list)
 
-    def count(self, where: str, troubles: Sequence[Trouble], fixed: int) -> None:
+    def add(self, where: str, troubles: Sequence[Issue], fixed: int) -> None:
         """Add troubles of one place, of which some are repaired."""
-        self._found[where] += len(troubles)
+        self._counts[where] += len(troubles)
         self._fixed[where] += fixed
-        examples = dict.fromkeys((*self._examples[where], *(one.what for one in troubles)))
-        self._examples[where] = list(examples)[:EXAMPLES]
+        examples = dict.fromkeys((*self._examples[where], *(one.description for one in troubles)))
+        self._examples[where] = list(examples)[:MAX_EXAMPLES]
 
     @property
     def findings(self) -> list[Finding]:
@@ -120,16 +120,16 @@ class Tally:
             Finding(
                 code=self._code,
                 where=where,
-                count=self._found[where],
-                sentence=sentence(self._code, self._found[where], where),
+                count=self._counts[where],
+                sentence=describe_finding(self._code, self._counts[where], where),
                 examples=self._examples[where],
-                fixable=self._code not in PEOPLE,
+                fixable=self._code not in NOT_FIXABLE,
                 fixed=self._fixed[where],
             )
-            for where in sorted(self._found)
+            for where in sorted(self._counts)
         ]
 
 
-def sentence(code: str, count: int, where: str) -> str:
+def describe_finding(code: str, count: int, where: str) -> str:
     """Return what a finding is and what to do."""
-    return SENTENCES[code].format(count=count, where=where)
+    return FINDING_MESSAGES[code].format(count=count, where=where)

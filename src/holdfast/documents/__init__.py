@@ -1,37 +1,45 @@
 """Documents: add, remove, index, list, and keep in step with their sources."""
 
-from holdfast.documents.add import LONGEST_NAME, TOGETHER, Adding, Reply, Terms, Upload, await_quota
-from holdfast.documents.items import Chunk
-from holdfast.documents.lists import Filter, Order
-from holdfast.documents.operations import Action, Manner, Requesting
-from holdfast.documents.queries import Counts
-from holdfast.documents.remove import Removing
-from holdfast.documents.selection import locked, refuse_failed, still_there, with_slots
-from holdfast.documents.status import Document, Index, Progress, Standing, progress_of
+from holdfast.documents.add import (
+    ITEMS_PER_TRANSACTION,
+    LONGEST_NAME,
+    AddOptions,
+    DocumentAdder,
+    ItemReply,
+    Upload,
+    pause_for_quota,
+)
+from holdfast.documents.items import DocumentChunk
+from holdfast.documents.lists import DocumentFilter, Order
+from holdfast.documents.operations import Action, DocumentOperations, RequestOptions
+from holdfast.documents.queries import DocumentCounts
+from holdfast.documents.remove import DocumentRemover
+from holdfast.documents.selection import lock_open_base, refuse_failed, select_items_with_slots, select_live_requests
+from holdfast.documents.status import Document, DocumentStatus, IndexStatus, Progress, progress_of
 
 __all__ = [
+    "ITEMS_PER_TRANSACTION",
     "LONGEST_NAME",
-    "TOGETHER",
     "Action",
-    "Adding",
-    "Chunk",
-    "Counts",
+    "AddOptions",
     "Document",
-    "Filter",
-    "Index",
-    "Manner",
+    "DocumentAdder",
+    "DocumentChunk",
+    "DocumentCounts",
+    "DocumentFilter",
+    "DocumentOperations",
+    "DocumentRemover",
+    "DocumentStatus",
+    "IndexStatus",
+    "ItemReply",
     "Order",
     "Progress",
-    "Removing",
-    "Reply",
-    "Requesting",
-    "Standing",
-    "Terms",
+    "RequestOptions",
     "Upload",
-    "await_quota",
-    "locked",
+    "lock_open_base",
+    "pause_for_quota",
     "progress_of",
     "refuse_failed",
-    "still_there",
-    "with_slots",
+    "select_items_with_slots",
+    "select_live_requests",
 ]

@@ -5,25 +5,25 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from holdfast.catalog import fault_of, served
+from holdfast.catalog import fault_from_json, read_served_chunks
 from holdfast.documents import statements as sql
-from holdfast.engine import Problem, problem_of
-from holdfast.indexes.graph import GRAPH, Subject, names_in, shown
+from holdfast.engine import Problem, describe_fault
+from holdfast.indexes.graph import GRAPH, Subject, locate_served_chunks, read_document_names
 from holdfast.indexes.questions import KIND as QUESTIONS
-from holdfast.indexes.questions import pairs_in
+from holdfast.indexes.questions import read_document_pairs
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from holdfast.catalog import Base, Served
-    from holdfast.documents.queries import Shelves
+    from holdfast.catalog import Base, ServedChunk
+    from holdfast.documents.queries import DocumentQueries
     from holdfast.engine import Slot
 
-LETTERS = 200  # with which a chunk is named
+PREVIEW_CHARACTERS = 200  # with which a chunk is named
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Mentioned:
+class DocumentEntity:
     """An entity that a document names."""
 
     key: str
@@ -47,7 +47,7 @@ class Card:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Missing:
+class MissingChunk:
     """A chunk that an index of a document lacks: searches by this index do not find it."""
 
     index: str
@@ -59,65 +59,66 @@ class Missing:
     problem: Problem
 
 
-class Dossiers:
+class DocumentDetails:
     """Reads what indexes know of single documents."""
 
-    def __init__(self, shelves: Shelves) -> None:
-        self._shelves = shelves
+    def __init__(self, shelves: DocumentQueries) -> None:
+        self._queries = shelves
 
-    def entities(self, base: Base, item: int) -> list[Mentioned]:
+    def entities(self, base: Base, item: int) -> list[DocumentEntity]:
         """Return the entities that a document names, the most frequent first."""
         found: dict[str, Subject] = {}
-        with self._shelves.opened(base, item) as (tx, _, slots):
+        with self._queries.open_item(base, item) as (tx, _, slots):
             for slot in _serving(slots, GRAPH):
-                rows = names_in(tx, slot)
-                places = shown(tx, base.key, slot.recipe or 0, (chunk for _, chunk, *_ in rows))
+                rows = read_document_names(tx, slot)
+                places = locate_served_chunks(tx, base.key, slot.recipe or 0, (chunk for _, chunk, *_ in rows))
                 for key, chunk, label, kind in rows:
                     if chunk in places:
                         subject = found.setdefault(key, Subject(key=(key, "")))
                         subject.add(chunk, places[chunk], label=label, kind=kind, text="")
         named = [
-            Mentioned(key=key, name=one.name, kind=one.kind, mentions=len(one.places)) for key, one in found.items()
+            DocumentEntity(key=key, name=one.name, kind=one.kind, mentions=len(one.locations))
+            for key, one in found.items()
         ]
         return sorted(named, key=lambda one: (-one.mentions, one.key))
 
-    def questions(self, base: Base, item: int, *, after: int = 0, limit: int = 100) -> tuple[list[Card], int | None]:
+    def list_cards(self, base: Base, item: int, *, after: int = 0, limit: int = 100) -> tuple[list[Card], int | None]:
         """Return the questions that a document answers from behind a place on, and where to read on, if there is more.
 
         What is not served is left out, so a page may have fewer than were asked for.
         """
-        with self._shelves.opened(base, item) as (tx, _, slots):
+        with self._queries.open_item(base, item) as (tx, _, slots):
             for slot in _serving(slots, QUESTIONS):
-                rows = pairs_in(tx, slot, after, limit)
+                rows = read_document_pairs(tx, slot, after, limit)
                 chunks = list({chunk for chunk, *_ in rows})
-                sources = served(tx, base.key, QUESTIONS, slot.recipe or 0, chunks)
+                sources = read_served_chunks(tx, base.key, QUESTIONS, slot.recipe or 0, chunks)
                 found = [
-                    card_of(place, question, answer, sources[chunk])
+                    build_card(place, question, answer, sources[chunk])
                     for place, (chunk, question, answer) in enumerate(rows, after + 1)
                     if chunk in sources
                 ]
                 return found, after + limit if len(rows) == limit else None
         return [], None
 
-    def missing(self, base: Base, item: int, *, limit: int = 100) -> list[Missing]:
+    def missing(self, base: Base, item: int, *, limit: int = 100) -> list[MissingChunk]:
         """Return the chunks that the indexes of a document lack: index by index, in the order of its text."""
-        with self._shelves.opened(base, item) as (tx, one, _):
-            rows = tx.run(sql.READ_MISSING, base=base.key, owner=one.key, letters=LETTERS, limit=limit)
+        with self._queries.open_item(base, item) as (tx, one, _):
+            rows = tx.run(sql.READ_MISSING, base=base.key, owner=one.key, letters=PREVIEW_CHARACTERS, limit=limit)
         return [
-            Missing(
+            MissingChunk(
                 index=kind,
                 chunk=chunk,
                 ordinal=ordinal,
                 start=start,
                 end=stop,
                 text=" ".join(text.split()),
-                problem=problem_of(fault_of(reason)),
+                problem=describe_fault(fault_from_json(reason)),
             )
             for kind, chunk, ordinal, start, stop, text, reason in rows
         ]
 
 
-def card_of(place: int, question: str, answer: str, source: Served) -> Card:
+def build_card(place: int, question: str, answer: str, source: ServedChunk) -> Card:
     """Return a question with its answer and the passage that both come from."""
     return Card(
         place=place,

@@ -12,13 +12,13 @@ from functools import partial
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from holdfast.catalog import Kind, OnDuplicate
+from holdfast.catalog import ItemKind, OnDuplicate
 from holdfast.clock import Moment
 from holdfast.documents import statements as sql
-from holdfast.documents.add import Terms, Upload, await_quota
-from holdfast.documents.operations import BRINGS
+from holdfast.documents.add import AddOptions, Upload, pause_for_quota
+from holdfast.documents.operations import KINDS_FROM_SOURCE
 from holdfast.errors import WorkError
-from holdfast.sources.folder import Found, Why, open_found, scan
+from holdfast.sources.folder import FoundFile, SkipReason, open_found, scan
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -26,17 +26,17 @@ if TYPE_CHECKING:
 
     from holdfast.catalog import Base
     from holdfast.db import Database
-    from holdfast.documents.add import Adding
-    from holdfast.documents.remove import Removing
+    from holdfast.documents.add import DocumentAdder
+    from holdfast.documents.remove import DocumentRemover
     from holdfast.engine.task import Task
     from holdfast.sources.folder import FolderRules, Skipped, Stamp
 
-TOGETHER = 100  # items between two checkpoints
+ITEMS_PER_CHECKPOINT = 100  # items between two checkpoints
 BLOCK = 1 << 20
-LATER = 6  # priority of what a folder holds: a little after what somebody waits for
+FOLDER_PRIORITY = 6  # priority of what a folder holds: a little after what somebody waits for
 
 
-class Seen(NamedTuple):
+class KnownItem(NamedTuple):
     """An item below a folder, as it was when it was last looked at."""
 
     id: int
@@ -47,25 +47,25 @@ class Seen(NamedTuple):
     digest: str | None = None
 
     @property
-    def container(self) -> bool:
+    def is_container(self) -> bool:
         """It was a folder."""
-        return self.kind == Kind.DIRECTORY
+        return self.kind == ItemKind.DIRECTORY
 
 
 @dataclass(slots=True)
 class Difference:
     """What stands between a folder and the items below it."""
 
-    new: list[Found] = field(default_factory=list)
-    touched: list[Found] = field(default_factory=list)  # known, but the stamp is another: perhaps changed
-    kept: list[Seen] = field(default_factory=list)  # neither read nor touched
-    gone: list[Seen] = field(default_factory=list)  # files and folders
+    new: list[FoundFile] = field(default_factory=list)
+    touched: list[FoundFile] = field(default_factory=list)  # known, but the stamp is another: perhaps changed
+    kept: list[KnownItem] = field(default_factory=list)  # neither read nor touched
+    gone: list[KnownItem] = field(default_factory=list)  # files and folders
     folders: list[str] = field(default_factory=list)  # that are new, outer ones first
-    skipped: dict[Why, int] = field(default_factory=dict)
+    skipped: dict[SkipReason, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Preview:
+class SyncPreview:
     """What syncing a folder would do, by the paths of files below it."""
 
     added: list[str]
@@ -75,7 +75,7 @@ class Preview:
     skipped: dict[str, int]  # files that are left out, by the reason
 
 
-class Part(NamedTuple):
+class FolderPart(NamedTuple):
     """A folder on the disk, how it is read, and the part of it that an item is: empty for the whole."""
 
     root: Path
@@ -83,14 +83,14 @@ class Part(NamedTuple):
     within: str = ""
 
 
-class Synced(NamedTuple):
+class SyncResult(NamedTuple):
     """What a look at a folder came to."""
 
     difference: Difference
     same: list[int]  # items whose content did not change
 
 
-def compare(known: Iterable[Seen], entries: Iterable[Found | Skipped], within: str = "") -> Difference:
+def compare(known: Iterable[KnownItem], entries: Iterable[FoundFile | Skipped], within: str = "") -> Difference:
     """Tell how a folder differs from the items that were made of it; each of them has its path as its source.
 
     `within` is the part of the folder that the items are below.
@@ -102,26 +102,26 @@ def compare(known: Iterable[Seen], entries: Iterable[Found | Skipped], within: s
     for entry in entries:
         if within and not _within(entry.path, within):
             continue
-        if isinstance(entry, Found):
+        if isinstance(entry, FoundFile):
             files.add(entry.path)
             item = items.get(entry.path)
-            if item is None or item.container:
+            if item is None or item.is_container:
                 difference.new.append(entry)
-            elif item.stamp == _told(entry.stamp) and not item.failed:
+            elif item.stamp == _stamp_to_text(entry.stamp) and not item.failed:
                 difference.kept.append(item)
             else:
                 difference.touched.append(entry)
         else:
-            difference.skipped[entry.why] = difference.skipped.get(entry.why, 0) + 1
+            difference.skipped[entry.reason] = difference.skipped.get(entry.reason, 0) + 1
             unseen += [entry.path] if entry.unseen else []
     folders = _parents(files)
-    whole = Why.TOO_MANY not in difference.skipped
+    whole = SkipReason.TOO_MANY not in difference.skipped
     for path, item in items.items():
-        replaced = path in (files if item.container else folders)
-        seen = path in (folders if item.container else files)
+        replaced = path in (files if item.is_container else folders)
+        seen = path in (folders if item.is_container else files)
         if replaced or (whole and not seen and not any(_within(path, hidden) for hidden in unseen)):
             difference.gone.append(item)
-    made = {path for path, item in items.items() if item.container}
+    made = {path for path, item in items.items() if item.is_container}
     wanted = {path for path in folders - made if not within or (_within(path, within) and path != within)}
     difference.folders = sorted(wanted, key=lambda path: (path.count("/"), path))
     return difference
@@ -140,72 +140,72 @@ def _within(path: str, folder: str) -> bool:
     return path == folder or path.startswith(f"{folder}/")
 
 
-def _told(stamp: Stamp) -> str:
+def _stamp_to_text(stamp: Stamp) -> str:
     return f"{stamp.size} {stamp.modified_ns} {stamp.changed_ns} {stamp.inode}"
 
 
-def preview(database: Database, item: int | None, root: Path, rules: FolderRules) -> Preview:
+def preview(database: Database, item: int | None, root: Path, rules: FolderRules) -> SyncPreview:
     """Look at the folder and tell what a sync of an item, which it may become, would do; nothing is written."""
     known = {one.path: one for one in _known(database, item)} if item is not None else {}
     difference = compare(known.values(), scan(root, rules))
     touched = {one.path: digest_of(root, one, rules) for one in difference.touched}
     changed = [path for path, digest in touched.items() if digest != known[path].digest]
-    return Preview(
+    return SyncPreview(
         added=sorted(one.path for one in difference.new),
         changed=sorted(changed),
-        removed=sorted(one.path for one in difference.gone if not one.container),
+        removed=sorted(one.path for one in difference.gone if not one.is_container),
         unchanged=len(difference.kept) + len(touched) - len(changed),
         skipped={str(why): number for why, number in difference.skipped.items()},
     )
 
 
-class Folders:
+class FolderUpdater:
     """Brings the items below a folder up to date."""
 
-    def __init__(self, database: Database, adding: Adding, removing: Removing) -> None:
+    def __init__(self, database: Database, adding: DocumentAdder, removing: DocumentRemover) -> None:
         self._database = database
-        self._adding = adding
-        self._removing = removing
+        self._adder = adding
+        self._remover = removing
 
-    def sync(self, task: Task, base: Base, item: int, part: Part) -> Synced:
+    def sync(self, task: Task, base: Base, item: int, part: FolderPart) -> SyncResult:
         """Look at the folder, and bring what is below an item, which is this part of it, up to date."""
         root, rules, within = part
         task.checkpoint(stage="scanning")
         now = Moment(time.time_ns() // 1000)
         known = _known(self._database, item)
         difference = compare(known, scan(root, rules), within)
-        terms = Terms(
+        terms = AddOptions(
             on_duplicate=OnDuplicate.REPLACE,
-            distinct=False,
-            priority=LATER,
+            refuse_copies=False,
+            priority=FOLDER_PRIORITY,
             cause="sync",
             ticket=task.ticket,
         )
         for portion in _portions([item.id for item in difference.gone]):
             task.checkpoint(stage="removing")
-            self._removing.delete(base, portion, ticket=task.ticket)
+            self._remover.delete(base, portion, ticket=task.ticket)
         gone = {one.id for one in difference.gone}
-        places = {one.path: one.id for one in known if one.container and one.id not in gone} | {within: item}
+        places = {one.path: one.id for one in known if one.is_container and one.id not in gone} | {within: item}
         self._make(base, difference, terms, places)
         opener = partial(open_found, root, limits=rules.limits)
         uploads = self._uploads(task, difference, opener, places, now)
-        replies = self._adding.add(base, uploads, terms)
-        await_quota(held=any(reply.held for reply in replies))
+        replies = self._adder.add(base, uploads, terms)
+        pause_for_quota(held=any(reply.quota_exhausted for reply in replies))
         same = [reply.item for reply in replies if reply.item is not None and not reply.accepted]
-        return Synced(difference, [*(item.id for item in difference.kept), *same])
+        return SyncResult(difference, [*(item.id for item in difference.kept), *same])
 
-    def _make(self, base: Base, difference: Difference, terms: Terms, places: dict[str, int]) -> None:
+    def _make(self, base: Base, difference: Difference, terms: AddOptions, places: dict[str, int]) -> None:
         """Make the folders that are new, outer ones first; each is noted in `places`."""
         depths: dict[int, list[str]] = {}
         for path in difference.folders:
             depths.setdefault(path.count("/"), []).append(path)
         for paths in depths.values():
             uploads = [
-                Upload(name, kind=Kind.DIRECTORY, source=path, parent=places[above])
+                Upload(name, kind=ItemKind.DIRECTORY, source=path, parent=places[above])
                 for path in paths
                 for above, _, name in [path.rpartition("/")]
             ]
-            replies = self._adding.add(base, uploads, replace(terms, index=False))
+            replies = self._adder.add(base, uploads, replace(terms, index=False))
             places |= {path: reply.item for path, reply in zip(paths, replies, strict=True) if reply.item is not None}
 
     def _uploads(
@@ -214,23 +214,23 @@ class Folders:
         """Yield the files that are to be read, and look up now and then."""
         found = [*difference.new, *difference.touched]
         for number, entry in enumerate(found):
-            if number % TOGETHER == 0:
+            if number % ITEMS_PER_CHECKPOINT == 0:
                 task.checkpoint(stage="adding", done=number, total=len(found))
             above, _, name = entry.path.rpartition("/")
             yield Upload(
                 name,
-                partial(opener, entry.opens),
+                partial(opener, entry.real_path),
                 source=entry.path,
-                seen=_told(entry.stamp) if entry.stamp.settled(now) else None,
+                seen=_stamp_to_text(entry.stamp) if entry.stamp.settled(now) else None,
                 parent=places[above],
             )
 
 
-def digest_of(root: Path, found: Found, rules: FolderRules) -> str | None:
+def digest_of(root: Path, found: FoundFile, rules: FolderRules) -> str | None:
     """Return what tells the content of a file from others; None where it cannot be read now."""
     digest = sha256()
     try:
-        with open_found(root, found.opens, rules.limits) as file:
+        with open_found(root, found.real_path, rules.limits) as file:
             while block := file.read(BLOCK):
                 digest.update(block)
     except WorkError:
@@ -239,11 +239,11 @@ def digest_of(root: Path, found: Found, rules: FolderRules) -> str | None:
 
 
 def _portions(ids: Sequence[int]) -> Iterator[Sequence[int]]:
-    return (ids[first : first + TOGETHER] for first in range(0, len(ids), TOGETHER))
+    return (ids[first : first + ITEMS_PER_CHECKPOINT] for first in range(0, len(ids), ITEMS_PER_CHECKPOINT))
 
 
-def _known(database: Database, item: int) -> list[Seen]:
+def _known(database: Database, item: int) -> list[KnownItem]:
     """Read what earlier looks have brought below an item; what people put there has no path."""
     with database.reading() as tx:
-        found = [Seen(*row) for row in tx.run(sql.SEEN_BELOW, [[item]]) if row[0] != item]
-    return [one for one in found if one.path is not None and one.kind in BRINGS[Kind.DIRECTORY]]
+        found = [KnownItem(*row) for row in tx.run(sql.READ_SOURCE_ITEMS_BELOW, [[item]]) if row[0] != item]
+    return [one for one in found if one.path is not None and one.kind in KINDS_FROM_SOURCE[ItemKind.DIRECTORY]]

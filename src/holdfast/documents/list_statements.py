@@ -14,8 +14,20 @@ from sqlalchemy import BigInteger, Text, and_, func, literal_column, or_, select
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.functions import FunctionElement
 
-from holdfast.catalog import DELETING, OPEN, VISIBLE, bases, builds, chunks, items, lists, recipes, serves, standings
-from holdfast.db import LIMIT, number, word
+from holdfast.catalog import (
+    BASE_OPEN,
+    ITEM_DELETING,
+    ITEM_VISIBLE,
+    bases,
+    builds,
+    chunks,
+    item_statuses,
+    items,
+    list_entries,
+    recipes,
+    slot_is_served,
+)
+from holdfast.db import LIMIT, int_param, text_param
 from holdfast.engine import Status
 from holdfast.engine.store import jobs, owners, slots
 
@@ -67,25 +79,25 @@ def _one_of(column: Any, values: Collection[str]) -> Condition:
     return column.in_([_text(value) for value in sorted(values)]) if values else literal_column("1 = 0")
 
 
-_of_base = standings.c.base_id == number("base_id")
-_own = items.c.base_id == number("base_id")
-_items = standings.join(items, items.c.id == standings.c.item_id)
+_of_base = item_statuses.c.base_id == int_param("base_id")
+_own = items.c.base_id == int_param("base_id")
+_items = item_statuses.join(items, items.c.id == item_statuses.c.item_id)
 
 # ---------------------------------------------------------------- items by their ids
 
-READ_ROWS = (
-    select(*items.c, standings.c.status)
-    .select_from(items.outerjoin(standings, standings.c.item_id == items.c.id))
+READ_ITEMS_WITH_STATUS = (
+    select(*items.c, item_statuses.c.status)
+    .select_from(items.outerjoin(item_statuses, item_statuses.c.item_id == items.c.id))
     .where(
-        _among(items.c.id, word("ids")), items.c.base_id + literal_column("0") == number("base_id")
+        _among(items.c.id, text_param("ids")), items.c.base_id + literal_column("0") == int_param("base_id")
     )  # checked, and not looked up by
 )
-NAMES = select(items.c.id, items.c.name).where(_among(items.c.id, word("ids")))
+READ_NAMES = select(items.c.id, items.c.name).where(_among(items.c.id, text_param("ids")))
 _named = (*slots.c, owners.c.base, owners.c.owner)
-SLOTS_OF = (
+READ_SLOTS = (
     select(*_named)
     .select_from(slots.join(owners, owners.c.id == slots.c.owner_id))
-    .where(owners.c.base == word("base"), _among(owners.c.owner, word("owners")))
+    .where(owners.c.base == text_param("base"), _among(owners.c.owner, text_param("owners")))
     .order_by(slots.c.id)
 )
 _line = (
@@ -93,12 +105,12 @@ _line = (
     .where(jobs.c.outcome.is_(None))
     .subquery("line")
 )
-AHEAD_OF = select(_line.c.id, _line.c.n).where(_among(_line.c.id, word("jobs")))
+COUNT_JOBS_AHEAD = select(_line.c.id, _line.c.n).where(_among(_line.c.id, text_param("jobs")))
 
 # ---------------------------------------------------------------- how containers stand
 
-LEAVES = tuple(Status)
-_child, _child_item = standings.alias("child"), items.alias("child_item")
+CHILD_STATUSES = tuple(Status)
+_child, _child_item = item_statuses.alias("child"), items.alias("child_item")
 
 
 def _has(container: Any, status: Status, *more: Condition) -> Any:
@@ -107,7 +119,7 @@ def _has(container: Any, status: Status, *more: Condition) -> Any:
         select(_child.c.item_id)
         .select_from(_child.join(_child_item, _child_item.c.id == _child.c.item_id))
         .where(
-            _child.c.base_id == number("base_id"),
+            _child.c.base_id == int_param("base_id"),
             _child.c.parent_id == container.c.item_id,
             _child.c.status == _text(status),
             _child_item.c.deleting == literal_column("0"),
@@ -117,7 +129,7 @@ def _has(container: Any, status: Status, *more: Condition) -> Any:
     )
 
 
-def _told(container: Any, source: Any) -> Any:
+def _select_containers(container: Any, source: Any) -> Any:
     """Read containers with what is directly in them."""
     still = _child.c.served == literal_column("1")
     return (
@@ -127,33 +139,33 @@ def _told(container: Any, source: Any) -> Any:
             items.c.kind,
             items.c.folded,
             container.c.source,
-            *(_has(container, status) for status in LEAVES),
+            *(_has(container, status) for status in CHILD_STATUSES),
             or_(_has(container, Status.INDEXING, still), _has(container, Status.QUEUED, still)),
         )
         .select_from(source.join(items, items.c.id == container.c.item_id))
-        .where(VISIBLE, container.c.base_id == number("base_id"))
+        .where(ITEM_VISIBLE, container.c.base_id == int_param("base_id"))
     )
 
 
-ALL_CONTAINERS = _told(standings, standings).where(standings.c.status.is_(None))
+ALL_CONTAINERS = _select_containers(item_statuses, item_statuses).where(item_statuses.c.status.is_(None))
 _top = (
-    select(standings.c.item_id)
-    .where(_among(standings.c.item_id, word("ids")), standings.c.container == literal_column("1"))
+    select(item_statuses.c.item_id)
+    .where(_among(item_statuses.c.item_id, text_param("ids")), item_statuses.c.container == literal_column("1"))
     .cte("containers", recursive=True)
 )
-_inner = standings.alias("inner_one")
+_inner = item_statuses.alias("inner_one")
 _tree = _top.union(
     select(_inner.c.item_id).where(
-        _inner.c.base_id == number("base_id"), _inner.c.parent_id == _top.c.item_id, _inner.c.status.is_(None)
+        _inner.c.base_id == int_param("base_id"), _inner.c.parent_id == _top.c.item_id, _inner.c.status.is_(None)
     )
 )
-_below = standings.alias("below")
-CONTAINERS_BELOW = _told(_below, _tree.join(_below, _below.c.item_id == _tree.c.item_id))
+_below = item_statuses.alias("below")
+CONTAINERS_BELOW = _select_containers(_below, _tree.join(_below, _below.c.item_id == _tree.c.item_id))
 
 # ---------------------------------------------------------------- pages
 
 
-class Scope(NamedTuple):
+class ListScope(NamedTuple):
     """Which filters a statement has; their values are parameters."""
 
     inside: bool = False  # of one container only
@@ -161,36 +173,42 @@ class Scope(NamedTuple):
     kinds: frozenset[str] | None = None
 
     @property
-    def narrow(self) -> bool:
+    def needs_items(self) -> bool:
         """Items have to be looked at to tell which are meant."""
         return self.text or self.kinds is not None
 
-    def place(self, of: Any) -> list[Condition]:
+    def location_conditions(self, of: Any) -> list[Condition]:
         """Tell where they stand."""
-        own = [of.c.base_id == number("base_id")]
-        return [*own, of.c.parent_id == number("parent_id")] if self.inside else own
+        own = [of.c.base_id == int_param("base_id")]
+        return [*own, of.c.parent_id == int_param("parent_id")] if self.inside else own
 
     def filters(self) -> list[Condition]:
         """Tell what else holds for them."""
         found: list[Condition] = []
         if self.text:
-            found.append(items.c.folded.like(word("text"), escape="\\"))
+            found.append(items.c.folded.like(text_param("text"), escape="\\"))
         if self.kinds is not None:
             found.append(_one_of(items.c.kind, self.kinds))
         return found
 
 
 @cache
-def streams(scope: Scope, ranks: tuple[tuple[Status, int], ...], after: frozenset[int]) -> Any:
+def select_by_rank(scope: ListScope, ranks: tuple[tuple[Status, int], ...], after: frozenset[int]) -> Any:
     """Name documents of some statuses by rank, the newest first; those of the ranks in `after` behind a place."""
     parts = []
     for status, rank in ranks:
-        behind = [standings.c.item_id < number("after")] if rank in after else []
+        behind = [item_statuses.c.item_id < int_param("after")] if rank in after else []
         one = (
-            select(literal_column(str(rank), BigInteger).label("rank"), standings.c.item_id)
+            select(literal_column(str(rank), BigInteger).label("rank"), item_statuses.c.item_id)
             .select_from(_items)
-            .where(*scope.place(standings), standings.c.status == _text(status), VISIBLE, *scope.filters(), *behind)
-            .order_by(standings.c.item_id.desc())
+            .where(
+                *scope.location_conditions(item_statuses),
+                item_statuses.c.status == _text(status),
+                ITEM_VISIBLE,
+                *scope.filters(),
+                *behind,
+            )
+            .order_by(item_statuses.c.item_id.desc())
             .limit(LIMIT)
             .subquery(f"{status}_ones")
         )
@@ -208,103 +226,117 @@ COLUMNS: dict[str, ColumnElement[Any]] = {
 
 
 @cache
-def ordered(scope: Scope, column: str, *, down: bool, after: bool, states: frozenset[str] | None, hidden: bool) -> Any:
+def select_ordered(
+    scope: ListScope, column: str, *, down: bool, after: bool, states: frozenset[str] | None, hidden: bool
+) -> Any:
     """Name items in the order of a column; `after` continues behind one, `hidden` are those being deleted."""
     by = COLUMNS[column]
-    key = word("key") if column == "name" else number("key")
-    conditions = [*scope.place(items), DELETING if hidden else VISIBLE, *scope.filters()]
+    key = text_param("key") if column == "name" else int_param("key")
+    conditions = [*scope.location_conditions(items), ITEM_DELETING if hidden else ITEM_VISIBLE, *scope.filters()]
     if after:
         beyond = by < key if down else by > key
-        next_ = items.c.id < number("after") if down else items.c.id > number("after")
+        next_ = items.c.id < int_param("after") if down else items.c.id > int_param("after")
         conditions.append(and_(by <= key if down else by >= key, or_(beyond, and_(by == key, next_))))
     read = select(by.label("key"), items.c.id)
     if states is not None:
-        read = read.select_from(items.join(standings, standings.c.item_id == items.c.id))
-        stands = _one_of(standings.c.status, states)
-        conditions.append(or_(stands, _among(items.c.id, word("containers"))))
+        read = read.select_from(items.join(item_statuses, item_statuses.c.item_id == items.c.id))
+        stands = _one_of(item_statuses.c.status, states)
+        conditions.append(or_(stands, _among(items.c.id, text_param("containers"))))
     order = (by.desc(), items.c.id.desc()) if down else (by, items.c.id)
-    return read.where(*conditions).order_by(*order).limit(LIMIT).offset(number("offset"))
+    return read.where(*conditions).order_by(*order).limit(LIMIT).offset(int_param("offset"))
 
 
 # ---------------------------------------------------------------- numbers
 
 
 @cache
-def count(scope: Scope, states: frozenset[str] | None) -> Any:
+def count(scope: ListScope, states: frozenset[str] | None) -> Any:
     """Count what stands there, of some statuses or with the containers all; what is hidden is not there."""
-    read = select(func.count()).select_from(_items if scope.narrow else standings).where(*scope.place(standings))
+    read = (
+        select(func.count())
+        .select_from(_items if scope.needs_items else item_statuses)
+        .where(*scope.location_conditions(item_statuses))
+    )
     if states is not None:
-        read = read.where(_one_of(standings.c.status, states))
-    return read.where(VISIBLE, *scope.filters()) if scope.narrow else read
+        read = read.where(_one_of(item_statuses.c.status, states))
+    return read.where(ITEM_VISIBLE, *scope.filters()) if scope.needs_items else read
 
 
 @cache
-def count_still(scope: Scope, states: frozenset[str] | None) -> Any:
+def count_hidden_but_counted(scope: ListScope, states: frozenset[str] | None) -> Any:
     """Count those that are hidden and were counted, because their standing goes a moment later."""
     read = (
         select(func.count())
-        .select_from(items.join(standings, standings.c.item_id == items.c.id))
-        .where(*scope.place(items), DELETING)
+        .select_from(items.join(item_statuses, item_statuses.c.item_id == items.c.id))
+        .where(*scope.location_conditions(items), ITEM_DELETING)
     )
-    return read if states is None else read.where(_one_of(standings.c.status, states))
+    return read if states is None else read.where(_one_of(item_statuses.c.status, states))
 
 
 @cache
-def count_hidden(scope: Scope) -> Any:
+def count_hidden(scope: ListScope) -> Any:
     """Count items that are being deleted."""
-    return select(func.count()).select_from(items).where(*scope.place(items), DELETING, *scope.filters())
+    return (
+        select(func.count())
+        .select_from(items)
+        .where(*scope.location_conditions(items), ITEM_DELETING, *scope.filters())
+    )
 
 
-_by_status = select(standings.c.status, func.count()).group_by(standings.c.status)
-COUNT_BASE = _by_status.where(_of_base)
-STILL_IN_BASE = _by_status.select_from(items.join(standings, standings.c.item_id == items.c.id)).where(_own, DELETING)
-_open = standings.join(bases, bases.c.id == standings.c.base_id)
-COUNT_ALL = (
-    select(standings.c.base_id, standings.c.status, func.count())
+_by_status = select(item_statuses.c.status, func.count()).group_by(item_statuses.c.status)
+COUNT_BY_STATUS = _by_status.where(_of_base)
+COUNT_HIDDEN_BY_STATUS = _by_status.select_from(items.join(item_statuses, item_statuses.c.item_id == items.c.id)).where(
+    _own, ITEM_DELETING
+)
+_open = item_statuses.join(bases, bases.c.id == item_statuses.c.base_id)
+COUNT_BY_BASE_AND_STATUS = (
+    select(item_statuses.c.base_id, item_statuses.c.status, func.count())
     .select_from(_open)
-    .where(OPEN)
-    .group_by(standings.c.base_id, standings.c.status)
+    .where(BASE_OPEN)
+    .group_by(item_statuses.c.base_id, item_statuses.c.status)
 )
-HIDDEN_ALL = (
-    select(standings.c.base_id, standings.c.status, func.count())
-    .select_from(items.join(standings, standings.c.item_id == items.c.id))
-    .where(DELETING)
-    .group_by(standings.c.base_id, standings.c.status)
+COUNT_HIDDEN_BY_BASE_AND_STATUS = (
+    select(item_statuses.c.base_id, item_statuses.c.status, func.count())
+    .select_from(items.join(item_statuses, item_statuses.c.item_id == items.c.id))
+    .where(ITEM_DELETING)
+    .group_by(item_statuses.c.base_id, item_statuses.c.status)
 )
-BYTES = select(func.coalesce(func.sum(items.c.size), 0)).where(_own, VISIBLE)
-BYTES_ALL = select(items.c.base_id, func.sum(items.c.size)).where(VISIBLE).group_by(items.c.base_id)
+SUM_BYTES = select(func.coalesce(func.sum(items.c.size), 0)).where(_own, ITEM_VISIBLE)
+SUM_BYTES_BY_BASE = select(items.c.base_id, func.sum(items.c.size)).where(ITEM_VISIBLE).group_by(items.c.base_id)
 
 # ---------------------------------------------------------------- one document
 
-LISTED = (
-    select(lists.c.build, func.count()).where(lists.c.owner_id == number("owner_id")).group_by(lists.c.build)
-)  # fmt: skip
-SPECS = select(recipes.c.id, recipes.c.spec).where(_among(recipes.c.id, word("ids")))
-_in_build = and_(lists.c.owner_id == number("owner_id"), lists.c.build == number("build"))
-BUILD = select(builds.c.title, builds.c.pages, builds.c.length).where(
-    builds.c.owner_id == number("owner_id"), builds.c.build == number("build")
+COUNT_CHUNKS_BY_BUILD = (
+    select(list_entries.c.build, func.count())
+    .where(list_entries.c.owner_id == int_param("owner_id"))
+    .group_by(list_entries.c.build)
 )
-PARTS = (
-    select(lists.c.start, lists.c.stop, chunks.c.text)
-    .select_from(lists.join(chunks, chunks.c.id == lists.c.chunk_id))
-    .where(_in_build, lists.c.stop > number("first"), lists.c.start < number("past"))
-    .order_by(lists.c.ordinal)
+READ_SPECS = select(recipes.c.id, recipes.c.spec).where(_among(recipes.c.id, text_param("ids")))
+_in_build = and_(list_entries.c.owner_id == int_param("owner_id"), list_entries.c.build == int_param("build"))
+READ_BUILD = select(builds.c.title, builds.c.pages, builds.c.length).where(
+    builds.c.owner_id == int_param("owner_id"), builds.c.build == int_param("build")
+)
+READ_TEXT_PARTS = (
+    select(list_entries.c.start, list_entries.c.stop, chunks.c.text)
+    .select_from(list_entries.join(chunks, chunks.c.id == list_entries.c.chunk_id))
+    .where(_in_build, list_entries.c.stop > int_param("first"), list_entries.c.start < int_param("past"))
+    .order_by(list_entries.c.ordinal)
 )
 # The newest list that is served and has this chunk, and the generation that serves it.
 SERVED_CHUNK = (
     select(
-        lists.c.owner_id, lists.c.build, slots.c.built, lists.c.start, lists.c.body, lists.c.stop,
-        chunks.c.headings, chunks.c.text,
+        list_entries.c.owner_id, list_entries.c.build, slots.c.built, list_entries.c.start, list_entries.c.body,
+        list_entries.c.stop, chunks.c.headings, chunks.c.text,
     )
     .select_from(
         owners.join(slots, slots.c.owner_id == owners.c.id)
-        .join(lists, and_(lists.c.owner_id == slots.c.owner_id, lists.c.build == slots.c.source))
-        .join(chunks, chunks.c.id == lists.c.chunk_id)
+        .join(list_entries, and_(list_entries.c.owner_id == slots.c.owner_id, list_entries.c.build == slots.c.source))
+        .join(chunks, chunks.c.id == list_entries.c.chunk_id)
     )
     .where(
-        owners.c.base == word("base"), owners.c.owner == word("owner"), lists.c.chunk_id == number("chunk"),
-        serves(slots),
+        owners.c.base == text_param("base"), owners.c.owner == text_param("owner"),
+        list_entries.c.chunk_id == int_param("chunk"), slot_is_served(slots),
     )
-    .order_by(lists.c.build.desc(), slots.c.built.desc())
+    .order_by(list_entries.c.build.desc(), slots.c.built.desc())
     .limit(1)
 )  # fmt: skip

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from holdfast.catalog import Kind, folded
+from holdfast.catalog import ItemKind, fold_name
 from holdfast.documents import list_statements as sql
-from holdfast.documents.selection import joined
+from holdfast.documents.selection import combine_statuses
 from holdfast.engine import Status
-from holdfast.engine.store import plain
+from holdfast.engine.store import make_storable
 from holdfast.errors import BadRequest
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from holdfast.db import Transaction
 
 LARGEST_PAGE = 500
-FURTHEST = 100_000  # items that numbered pages reach
+MAX_OFFSET = 100_000  # items that numbered pages reach
 SEARCHED = frozenset({Status.SUCCESS, Status.DEGRADED})
 _ACTIVE = frozenset({Status.INDEXING, Status.QUEUED})
 RANKS = {status: 0 if status in _ACTIVE else 1 if status is Status.FAILED else 2 for status in Status}
@@ -41,7 +41,7 @@ class Order(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Filter:
+class DocumentFilter:
     """Which items are listed."""
 
     parent: int | None = None  # of what stands directly in a container, 0 for the base itself; None: the whole base
@@ -52,7 +52,7 @@ class Filter:
 
     def __post_init__(self) -> None:
         """Refuse words that nothing has."""
-        for asked, there in ((self.states, Status), (self.kinds, Kind)):
+        for asked, there in ((self.states, Status), (self.kinds, ItemKind)):
             unknown = sorted(set(asked or ()) - {str(one) for one in there})
             if unknown:
                 raise BadRequest(f"There is no {unknown[0]!r} among {', '.join(sorted(there))}.")
@@ -64,18 +64,18 @@ class Filter:
         return unnamed and not self.text and not self.deleting
 
     @property
-    def scope(self) -> sql.Scope:
+    def scope(self) -> sql.ListScope:
         """Which statement it needs."""
         kinds = None if self.kinds is None else frozenset(map(str, self.kinds))
-        return sql.Scope(inside=self.parent is not None, text=bool(self.text), kinds=kinds)
+        return sql.ListScope(inside=self.parent is not None, text=bool(self.text), kinds=kinds)
 
     @property
-    def asked(self) -> frozenset[Status]:
+    def statuses(self) -> frozenset[Status]:
         """The statuses that are listed."""
         return frozenset(Status) if self.states is None else frozenset(map(Status, self.states))
 
 
-class Container(NamedTuple):
+class ContainerStatus(NamedTuple):
     """A folder or sitemap, and how it stands with all below it."""
 
     id: int
@@ -86,16 +86,16 @@ class Container(NamedTuple):
     searchable: bool
 
 
-class Ids(NamedTuple):
+class IdPage(NamedTuple):
     """The items of a page, in order, and what comes behind."""
 
     ids: list[int]
     total: int
     cursor: str | None
-    containers: Mapping[int, Container] | None  # of those that hold others, if that had to be read
+    containers: Mapping[int, ContainerStatus] | None  # of those that hold others, if that had to be read
 
 
-class Place(NamedTuple):
+class ListPosition(NamedTuple):
     """Where a page ended: what an order looks at, and the item."""
 
     key: str | int
@@ -105,16 +105,16 @@ class Place(NamedTuple):
 def read_ids(
     tx: Transaction,
     base: Base,
-    filter_: Filter,
+    filter_: DocumentFilter,
     order: Order,
     *,
     down: bool,
-    place: Place | None,
+    place: ListPosition | None,
     offset: int,
     size: int,
-) -> Ids:
+) -> IdPage:
     """Read which items a page shows."""
-    reading = _Reading(tx, base, filter_)
+    reading = _ListReader(tx, base, filter_)
     if filter_.deleting:
         found = reading.ordered("id", place, offset, size + 1, down=True)
         total = reading.count_hidden()
@@ -126,28 +126,28 @@ def read_ids(
         total = reading.count()
     more = found[size - 1] if len(found) > size else None
     ids = [one.id for one in found[:size]]
-    return Ids(ids, total, more and _cursor(filter_, order, more, down=down), reading.containers)
+    return IdPage(ids, total, more and _cursor(filter_, order, more, down=down), reading.containers)
 
 
-def count_ids(tx: Transaction, base: Base, filter_: Filter) -> int:
+def count_ids(tx: Transaction, base: Base, filter_: DocumentFilter) -> int:
     """Count the items that a filter lets through."""
-    reading = _Reading(tx, base, filter_)
+    reading = _ListReader(tx, base, filter_)
     return reading.count_hidden() if filter_.deleting else reading.count()
 
 
-def newest_id(tx: Transaction, base: Base, filter_: Filter) -> int:
+def newest_id(tx: Transaction, base: Base, filter_: DocumentFilter) -> int:
     """Return the newest item that a filter lets through; 0 if there is none."""
-    found = _Reading(tx, base, filter_).ordered("id", None, 0, 1, down=True)
+    found = _ListReader(tx, base, filter_).ordered("id", None, 0, 1, down=True)
     return found[0].id if found else 0
 
 
-def ids_behind(tx: Transaction, base: Base, filter_: Filter, place: int, size: int) -> list[int]:
+def read_ids_after(tx: Transaction, base: Base, filter_: DocumentFilter, place: int, size: int) -> list[int]:
     """Return the next items that a filter lets through, the oldest first: containers before what stands in them."""
-    found = _Reading(tx, base, filter_).ordered("id", Place(place, place), 0, size, down=False)
+    found = _ListReader(tx, base, filter_).ordered("id", ListPosition(place, place), 0, size, down=False)
     return [one.id for one in found]
 
 
-def containers(tx: Transaction, base: Base, below: Iterable[int] | None = None) -> dict[int, Container]:
+def read_containers(tx: Transaction, base: Base, below: Iterable[int] | None = None) -> dict[int, ContainerStatus]:
     """Read how containers stand: all of a base, or these and those below them. It costs by their number alone."""
     ids = None if below is None else json.dumps(list(below))
     if ids is None:
@@ -156,18 +156,18 @@ def containers(tx: Transaction, base: Base, below: Iterable[int] | None = None) 
         rows = tx.run(sql.CONTAINERS_BELOW, base_id=base.id, ids=ids)
     parts: dict[int, set[Status]] = {}
     looking: dict[int, list[Status]] = {}
-    found: dict[int, Container] = {}
+    found: dict[int, ContainerStatus] = {}
     served: set[int] = set()
     for id_, parent, kind, name, source, *has in sorted(rows, reverse=True):  # what stands below has a higher number
         own = parts.setdefault(id_, set())
-        own |= {status for status, there in zip(sql.LEAVES, has, strict=False) if there}
+        own |= {status for status, there in zip(sql.CHILD_STATUSES, has, strict=False) if there}
         looks = looking.setdefault(id_, [])
         looks += [Status(source)] if source else []
         if has[-1] or own & SEARCHED:
             served.add(id_)
         unsettled = [status for status in looks if status is not Status.SUCCESS]
-        status = joined([*own, *unsettled] or looks)
-        found[id_] = Container(id_, parent, kind, name, status, id_ in served)
+        status = combine_statuses([*own, *unsettled] or looks)
+        found[id_] = ContainerStatus(id_, parent, kind, name, status, id_ in served)
         parts.setdefault(parent, set()).update(own)
         looking.setdefault(parent, []).extend(set(looks))
         if id_ in served:
@@ -175,10 +175,10 @@ def containers(tx: Transaction, base: Base, below: Iterable[int] | None = None) 
     return found
 
 
-class _Reading:
+class _ListReader:
     """One filter in one snapshot."""
 
-    def __init__(self, tx: Transaction, base: Base, filter_: Filter) -> None:
+    def __init__(self, tx: Transaction, base: Base, filter_: DocumentFilter) -> None:
         self._tx = tx
         self._base = base
         self._filter = filter_
@@ -186,49 +186,53 @@ class _Reading:
         self._values: dict[str, Any] = {
             "base_id": base.id,
             "parent_id": filter_.parent,
-            "text": f"%{_escaped(folded(plain(filter_.text or '')))}%",
+            "text": f"%{_escaped(fold_name(make_storable(filter_.text or '')))}%",
         }
-        self.containers: dict[int, Container] | None = None  # all that the list is about, if they had to be read
+        self.containers: dict[int, ContainerStatus] | None = None  # all that the list is about, if they had to be read
 
-    def by_rank(self, place: Place | None, offset: int, limit: int) -> list[Place]:
+    def by_rank(self, place: ListPosition | None, offset: int, limit: int) -> list[ListPosition]:
         """Read in the order of work: streams of documents, and the containers among them."""
         if place is not None:
             offset = 0
         first = int(place.key) if place else 0
-        ranks = tuple(sorted((one, RANKS[one]) for one in self._filter.asked if RANKS[one] >= first))
+        ranks = tuple(sorted((one, RANKS[one]) for one in self._filter.statuses if RANKS[one] >= first))
         found: list[tuple[int, int]] = []
         if ranks:
             after = frozenset({first}) if place else frozenset[int]()
             values = {**self._values, "after": place.id if place else None, "limit": offset + limit}
-            found += self._tx.run(sql.streams(self._scope, ranks, after), **values)
-        for one in self._meant():
+            found += self._tx.run(sql.select_by_rank(self._scope, ranks, after), **values)
+        for one in self._matching_containers():
             rank = RANKS[one.status]
             if place is None or (rank, -one.id) > (first, -place.id):
                 found.append((rank, one.id))
         found.sort(key=lambda one: (one[0], -one[1]))
-        return [Place(*one) for one in found[offset : offset + limit]]
+        return [ListPosition(*one) for one in found[offset : offset + limit]]
 
-    def ordered(self, column: str, place: Place | None, offset: int, limit: int, *, down: bool) -> list[Place]:
+    def ordered(
+        self, column: str, place: ListPosition | None, offset: int, limit: int, *, down: bool
+    ) -> list[ListPosition]:
         """Read in the order of a column."""
         states = None
         values = dict(self._values)
         if self._filter.states is not None and not self._filter.deleting:
-            states = frozenset(map(str, self._filter.asked))
-            values["containers"] = json.dumps([one.id for one in self._meant()])
+            states = frozenset(map(str, self._filter.statuses))
+            values["containers"] = json.dumps([one.id for one in self._matching_containers()])
         if place is not None:
             values |= {"key": place.key, "after": place.id}
-        statement = sql.ordered(
+        statement = sql.select_ordered(
             self._scope, column, down=down, after=place is not None, states=states, hidden=self._filter.deleting
         )
-        return [Place(*row) for row in self._tx.run(statement, **values, limit=limit, offset=0 if place else offset)]
+        return [
+            ListPosition(*row) for row in self._tx.run(statement, **values, limit=limit, offset=0 if place else offset)
+        ]
 
     def count(self) -> int:
         """Count all that the filter lets through."""
-        states = None if self._filter.states is None else frozenset(map(str, self._filter.asked))
+        states = None if self._filter.states is None else frozenset(map(str, self._filter.statuses))
         total = self._number(sql.count(self._scope, states))
-        if not self._scope.narrow:
-            total -= self._number(sql.count_still(self._scope, states))
-        return total if states is None else total + len(self._meant())
+        if not self._scope.needs_items:
+            total -= self._number(sql.count_hidden_but_counted(self._scope, states))
+        return total if states is None else total + len(self._matching_containers())
 
     def count_hidden(self) -> int:
         """Count what is being deleted."""
@@ -238,23 +242,23 @@ class _Reading:
         found: int = self._tx.run(statement, **self._values)[0][0]
         return found
 
-    def _meant(self) -> list[Container]:
+    def _matching_containers(self) -> list[ContainerStatus]:
         """Return the containers that the filter lets through."""
-        filter_, text = self._filter, folded(plain(self._filter.text or ""))
+        filter_, text = self._filter, fold_name(make_storable(self._filter.text or ""))
         return [
             one
             for one in self._all().values()
             if (filter_.parent is None or one.parent == filter_.parent)
-            and one.status in filter_.asked
+            and one.status in filter_.statuses
             and (filter_.kinds is None or one.kind in filter_.kinds)
             and text in one.folded
         ]
 
-    def _all(self) -> dict[int, Container]:
+    def _all(self) -> dict[int, ContainerStatus]:
         """Read all containers that the list is about, with those below them, once."""
         if self.containers is None:
             parent = self._filter.parent
-            self.containers = containers(self._tx, self._base, [parent] if parent else None)
+            self.containers = read_containers(self._tx, self._base, [parent] if parent else None)
         return self.containers
 
 
@@ -266,25 +270,25 @@ def _escaped(text: str) -> str:
 # ---------------------------------------------------------------- cursors
 
 
-def _cursor(filter_: Filter, order: Order, place: Place, *, down: bool) -> str:
+def _cursor(filter_: DocumentFilter, order: Order, place: ListPosition, *, down: bool) -> str:
     """Name a place: the order, the item, and what the order looks at."""
-    return f"{_title(filter_, order, down=down)}/{place.id}/{place.key}"
+    return f"{_cursor_prefix(filter_, order, down=down)}/{place.id}/{place.key}"
 
 
-def place_of(cursor: str, filter_: Filter, order: Order, *, down: bool) -> Place:
+def parse_cursor(cursor: str, filter_: DocumentFilter, order: Order, *, down: bool) -> ListPosition:
     """Return the place that a cursor names, if it belongs to a list of this order."""
     title, _, rest = cursor.partition("/")
     id_, _, key = rest.partition("/")
     try:
-        if title == _title(filter_, order, down=down):
+        if title == _cursor_prefix(filter_, order, down=down):
             text = order is Order.NAME and not filter_.deleting
-            return Place(plain(key) if text else _number(key), _number(id_))
+            return ListPosition(make_storable(key) if text else _number(key), _number(id_))
     except ValueError:
         pass
     raise BadRequest(f"{cursor!r} is not where a page of this list ended; begin again without it.")
 
 
-def _title(filter_: Filter, order: Order, *, down: bool) -> str:
+def _cursor_prefix(filter_: DocumentFilter, order: Order, *, down: bool) -> str:
     if filter_.deleting:
         return "deleting"
     return f"{order}-down" if down else str(order)

@@ -12,42 +12,50 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple
 
-from holdfast.catalog import SOURCE, item_of, item_of_owner, read_base
+from holdfast.catalog import SOURCE_PREFIX, item_from_row, parse_item_id, read_base
 from holdfast.documents import list_statements as sql
-from holdfast.documents.lists import FURTHEST, LARGEST_PAGE, Filter, Order, containers, place_of, read_ids
-from holdfast.documents.status import damage_of, document_of, index_of, standing_of
-from holdfast.documents.text import Texts
-from holdfast.engine import Status, waiting_for
-from holdfast.engine.store import slot_of
+from holdfast.documents.lists import (
+    LARGEST_PAGE,
+    MAX_OFFSET,
+    DocumentFilter,
+    Order,
+    parse_cursor,
+    read_containers,
+    read_ids,
+)
+from holdfast.documents.status import damage_of, derive_document_status, document_of, index_of
+from holdfast.documents.text import TextReader
+from holdfast.engine import Status, describe_reasons
+from holdfast.engine.store import slot_from_row
 from holdfast.errors import BadRequest, UnknownBase, UnknownItem
-from holdfast.indexes import CONTENT, problems_of
+from holdfast.indexes import CONTENT, describe_not_enabled
 from holdfast.paging import Page
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
-    from holdfast.catalog import Base, Blobs, Item
+    from holdfast.catalog import Base, BlobStore, Item
     from holdfast.db import Transaction
-    from holdfast.documents.lists import Container
-    from holdfast.documents.status import Document, Standing
-    from holdfast.documents.text import Original, Passage, Text
+    from holdfast.documents.lists import ContainerStatus
+    from holdfast.documents.status import Document, DocumentStatus
+    from holdfast.documents.text import DocumentText, OriginalFile, PassageInContext
     from holdfast.engine import Slot
     from holdfast.engine.store import Job, SqlStore
-    from holdfast.indexes import Indexes
+    from holdfast.indexes import IndexRegistry
 
-MOST = 1_000  # items whose status is read at once
+MAX_STATUSES_PER_CALL = 1_000  # items whose status is read at once
 JOBS = 10  # of an item that are shown
 
 
-class Row(NamedTuple):
+class ListedItem(NamedTuple):
     """An item and how it stands."""
 
     item: Item
-    standing: Standing
+    status: DocumentStatus
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Counts:
+class DocumentCounts:
     """How many documents there are, by their status."""
 
     documents: int  # containers left out
@@ -56,13 +64,13 @@ class Counts:
     bytes: int
 
 
-class Shelves:
+class DocumentQueries:
     """Reads items of all bases."""
 
-    def __init__(self, store: SqlStore, blobs: Blobs, indexes: Indexes) -> None:
+    def __init__(self, store: SqlStore, blobs: BlobStore, indexes: IndexRegistry) -> None:
         self._store = store
         self._indexes = indexes
-        self._texts = Texts(blobs)
+        self._texts = TextReader(blobs)
 
     # ------------------------------------------------------------ lists
 
@@ -86,20 +94,20 @@ class Shelves:
         Of the whole base, or with `parent` of what stands directly in a container, 0 for the base itself. `text` is
         part of a name, whatever its case. `deleting` lists what is being deleted, and nothing else.
         """
-        asked = Filter(parent=parent, states=states, text=text, kinds=kinds, deleting=deleting)
+        asked = DocumentFilter(parent=parent, states=states, text=text, kinds=kinds, deleting=deleting)
         offset = (page - 1) * size
-        if not 1 <= size <= LARGEST_PAGE or not 0 <= offset < FURTHEST:
+        if not 1 <= size <= LARGEST_PAGE or not 0 <= offset < MAX_OFFSET:
             raise BadRequest(
-                f"A page has 1 to {LARGEST_PAGE} items. Numbers begin at 1 and reach the first {FURTHEST} items; what "
-                "is behind them is reached by the cursor."
+                f"A page has 1 to {LARGEST_PAGE} items. Numbers begin at 1 and reach the first {MAX_OFFSET} items; "
+                "what is behind them is reached by the cursor."
             )
         if reverse and (order is Order.ACTIVE or asked.deleting):
             raise BadRequest("This list has one direction only; order it by name, size or changed to reverse it.")
         down = reverse if order in (Order.ACTIVE, Order.NAME) else not reverse
-        place = None if cursor is None else place_of(cursor, asked, order, down=down)
+        place = None if cursor is None else parse_cursor(cursor, asked, order, down=down)
         with self._reading(base) as (tx, now):
             if asked.parent:
-                self._live(tx, now, asked.parent)
+                self._read_item(tx, now, asked.parent)
             found = read_ids(tx, now, asked, order, down=down, place=place, offset=offset, size=size)
             rows = self._rows(tx, now, found.ids, found.containers, deleting=asked.deleting)
         return Page(
@@ -111,113 +119,118 @@ class Shelves:
     def names(self, ids: Iterable[int]) -> dict[int, str]:
         """Return what items of any base are called, also while they are being deleted; not those that are gone."""
         with self._store.database.reading() as tx:
-            return dict(tx.run(sql.NAMES, ids=json.dumps(sorted(set(ids)))))
+            return dict(tx.run(sql.READ_NAMES, ids=json.dumps(sorted(set(ids)))))
 
-    def statuses(self, base: Base, ids: Iterable[int]) -> Sequence[Standing]:
+    def statuses(self, base: Base, ids: Iterable[int]) -> Sequence[DocumentStatus]:
         """Tell how items stand, in the order asked for; those that are not there, or not any more, are left out."""
         wanted = list(dict.fromkeys(ids))
-        if len(wanted) > MOST:
-            raise BadRequest(f"Of {len(wanted)} items at once nothing is told; ask for {MOST} at most.")
+        if len(wanted) > MAX_STATUSES_PER_CALL:
+            raise BadRequest(
+                f"Of {len(wanted)} items at once nothing is told; ask for {MAX_STATUSES_PER_CALL} at most."
+            )
         if any(not 0 < id_ < 2**63 for id_ in wanted):
             raise BadRequest("An item is named by its number, which is 1 or more.")
         with self._reading(base) as (tx, now):
             rows = self._rows(tx, now, wanted)
-            placed = self._placed(tx, [row.standing for row in rows.values()])
+            placed = self._add_queue_positions(tx, [row.status for row in rows.values()])
         return [placed[id_] for id_ in wanted if id_ in placed]
 
-    def counts(self, base: Base) -> Counts:
+    def counts(self, base: Base) -> DocumentCounts:
         """Count the documents of a base."""
         with self._reading(base) as (tx, now):
-            found: Counter[str | None] = Counter(dict(tx.run(sql.COUNT_BASE, base_id=now.id)))
-            found.subtract(dict(tx.run(sql.STILL_IN_BASE, base_id=now.id)))
-            return _counts(found, int(tx.run(sql.BYTES, base_id=now.id)[0][0]))
+            found: Counter[str | None] = Counter(dict(tx.run(sql.COUNT_BY_STATUS, base_id=now.id)))
+            found.subtract(dict(tx.run(sql.COUNT_HIDDEN_BY_STATUS, base_id=now.id)))
+            return _counts(found, int(tx.run(sql.SUM_BYTES, base_id=now.id)[0][0]))
 
-    def counts_of_all(self) -> dict[int, Counts]:
+    def counts_of_all(self) -> dict[int, DocumentCounts]:
         """Count the documents of every base that has items, by the ids of the bases."""
         found: dict[int, Counter[str | None]] = {}
         with self._store.database.reading() as tx:
-            for base, status, many in tx.run(sql.COUNT_ALL):
+            for base, status, many in tx.run(sql.COUNT_BY_BASE_AND_STATUS):
                 found.setdefault(base, Counter())[status] += many
-            for base, status, many in tx.run(sql.HIDDEN_ALL):
+            for base, status, many in tx.run(sql.COUNT_HIDDEN_BY_BASE_AND_STATUS):
                 if base in found:
                     found[base][status] -= many
-            sizes = dict(tx.run(sql.BYTES_ALL))
+            sizes = dict(tx.run(sql.SUM_BYTES_BY_BASE))
         return {base: _counts(one, int(sizes.get(base, 0))) for base, one in found.items()}
 
     # ------------------------------------------------------------ one item
 
-    def detail(self, base: Base, item: int) -> Document:
+    def read_document(self, base: Base, item: int) -> Document:
         """Read all about one item; one that is damaged raises an error that says so."""
         with self._reading(base) as (tx, now):
-            row, slots = self._one(tx, now, item)
+            row, slots = self._read_item_with_slots(tx, now, item)
             damaged = damage_of(row.item)
             if damaged is not None:
                 raise damaged
             owners = {slot.owner: slot for slot in slots}
-            (standing,) = self._placed(tx, [row.standing]).values()
-            listed = {slot.owner_id: dict(tx.run(sql.LISTED, owner_id=slot.owner_id)) for slot in owners.values()}
+            (standing,) = self._add_queue_positions(tx, [row.status]).values()
+            listed = {
+                slot.owner_id: dict(tx.run(sql.COUNT_CHUNKS_BY_BUILD, owner_id=slot.owner_id))
+                for slot in owners.values()
+            }
             recipes = json.dumps([slot.recipe for slot in slots if slot.recipe is not None])
-            specs = {id_: _words(spec) for id_, spec in tx.run(sql.SPECS, ids=recipes)}
+            specs = {id_: _describe_recipe(spec) for id_, spec in tx.run(sql.READ_SPECS, ids=recipes)}
             content = next((slot for slot in slots if slot.kind == CONTENT and slot.served), None)
             waits = [why for owner in owners for why in self._store.explain(now.key, owner)]
             return document_of(
                 row.item,
                 standing,
                 now.name,
-                waiting_for=waiting_for(waits, now.name),
+                waiting_for=describe_reasons(waits, now.name),
                 chunks=listed[content.owner_id].get(content.source, 0) if content else 0,
                 indexes=[
                     index_of(
                         slot,
-                        attempts_max=self._store.rules.retry.attempts,
+                        attempts_max=self._store.rules.retry.max_attempts,
                         chunks=listed[slot.owner_id].get(slot.source, 0),
                         recipe=specs.get(slot.recipe),
                     )
                     for slot in slots
                 ],
-                not_enabled={} if row.item.container else problems_of(self._indexes.enabled(now)[1]),
+                not_enabled={} if row.item.is_container else describe_not_enabled(self._indexes.check_enabled(now)[1]),
                 jobs=[job.id for job in self._jobs(owners.values())],
             )
 
-    def original(self, base: Base, item: int) -> Original:
+    def original(self, base: Base, item: int) -> OriginalFile:
         """Tell where the bytes of a document are, as they were put in or fetched."""
         with self._reading(base) as (tx, now):
-            return self._texts.original(self._live(tx, now, item).item)
+            return self._texts.original(self._read_item(tx, now, item).item)
 
-    def text(self, base: Base, item: int, *, start: int = 0, limit: int = 50_000) -> Text:
+    def text(self, base: Base, item: int, *, start: int = 0, limit: int = 50_000) -> DocumentText:
         """Read a part of a document's text, as it was read last and is served."""
         with self._reading(base) as (tx, now):
-            row, slots = self._one(tx, now, item)
+            row, slots = self._read_item_with_slots(tx, now, item)
             return self._texts.text(tx, row.item, slots, start=start, limit=limit)
 
-    def passage(self, base: Base, document: int, chunk: int, *, around: int = 1_000) -> Passage:
+    def passage(self, base: Base, document: int, chunk: int, *, around: int = 1_000) -> PassageInContext:
         """Open what a hit or a citation names: a chunk that is served, with the text around it."""
         with self._reading(base) as (tx, now):
-            return self._texts.passage(tx, now, self._live(tx, now, document).item, chunk, around=around)
+            return self._texts.passage(tx, now, self._read_item(tx, now, document).item, chunk, around=around)
 
     # ------------------------------------------------------------ reading
 
     @contextmanager
-    def opened(self, base: Base, item: int) -> Iterator[tuple[Transaction, Item, Sequence[Slot]]]:
+    def open_item(self, base: Base, item: int) -> Iterator[tuple[Transaction, Item, Sequence[Slot]]]:
         """Open one snapshot for what somebody else reads of one item, with the item and its slots; or refuse."""
         with self._reading(base) as (tx, now):
-            row, slots = self._one(tx, now, item)
+            row, slots = self._read_item_with_slots(tx, now, item)
             yield tx, row.item, slots
 
     @contextmanager
     def _reading(self, base: Base) -> Iterator[tuple[Transaction, Base]]:
         """Open one snapshot for all that is read, with the base as it is then."""
-        with self._store.database.sharing() as tx:
+        with self._store.database.shared_reading() as tx:
             now = read_base(tx, base.id)
             if now is None or now.deleting:
                 raise UnknownBase(base.name)
             yield tx, now
 
-    def _live(self, tx: Transaction, base: Base, item: int) -> Row:
+    def _read_item(self, tx: Transaction, base: Base, item: int) -> ListedItem:
         """Read one item without its slots, or refuse."""
-        return self._one(tx, base, item)[0]
+        return self._read_item_with_slots(tx, base, item)[0]
 
-    def _one(self, tx: Transaction, base: Base, item: int) -> tuple[Row, Sequence[Slot]]:
+    def _read_item_with_slots(self, tx: Transaction, base: Base, item: int) -> tuple[ListedItem, Sequence[Slot]]:
         if not 0 < item < 2**63:
             raise UnknownItem(base.name, [item])
         slots = _slots(tx, base, [item])
@@ -231,38 +244,41 @@ class Shelves:
         tx: Transaction,
         base: Base,
         ids: Sequence[int],
-        known: Mapping[int, Container] | None = None,
+        known: Mapping[int, ContainerStatus] | None = None,
         *,
         deleting: bool = False,
         slots: Mapping[int, Sequence[Slot]] | None = None,
-    ) -> dict[int, Row]:
+    ) -> dict[int, ListedItem]:
         """Read items with how they stand, by a constant number of statements; what is hidden only if it was asked for.
 
         `known` are containers, where somebody has read how they stand.
         """
-        rows = [(item_of(row[:-1]), row[-1]) for row in tx.run(sql.READ_ROWS, base_id=base.id, ids=json.dumps(ids))]
+        rows = [
+            (item_from_row(row[:-1]), row[-1])
+            for row in tx.run(sql.READ_ITEMS_WITH_STATUS, base_id=base.id, ids=json.dumps(ids))
+        ]
         there = [(item, status) for item, status in rows if item.deleting == deleting]
-        holding = [item.id for item, _ in there if item.container]
+        holding = [item.id for item, _ in there if item.is_container]
         if known is None:
-            known = containers(tx, base, holding) if holding and not deleting else {}
+            known = read_containers(tx, base, holding) if holding and not deleting else {}
         told = _slots(tx, base, ids) if slots is None else slots
-        found: dict[int, Row] = {}
+        found: dict[int, ListedItem] = {}
         for item, status in there:
             container = None if deleting else known.get(item.id)
             stands = container.status if container else Status(status or Status.NOT_INDEXED)
-            standing = standing_of(
+            standing = derive_document_status(
                 item,
                 Status.DELETING if deleting else stands,
                 told.get(item.id, []),
                 searchable=container.searchable if container else None,
             )
-            found[item.id] = Row(item=item, standing=standing)
+            found[item.id] = ListedItem(item=item, status=standing)
         return found
 
-    def _placed(self, tx: Transaction, standings: Sequence[Standing]) -> dict[int, Standing]:
+    def _add_queue_positions(self, tx: Transaction, standings: Sequence[DocumentStatus]) -> dict[int, DocumentStatus]:
         """Add how many jobs are before those that are queued."""
         jobs = [one.job for one in standings if one.status is Status.QUEUED and one.job is not None]
-        ahead = dict(tx.run(sql.AHEAD_OF, jobs=json.dumps(jobs))) if jobs else {}
+        ahead = dict(tx.run(sql.COUNT_JOBS_AHEAD, jobs=json.dumps(jobs))) if jobs else {}
         return {
             one.id: replace(one, queue_position=ahead.get(one.job) if one.status is Status.QUEUED else None)
             for one in standings
@@ -270,26 +286,26 @@ class Shelves:
 
     def _jobs(self, slots: Iterable[Slot]) -> Sequence[Job]:
         """Read the newest jobs of an item, of both its owners."""
-        found = [job for slot in slots for job in self._store.jobs(slot.owner_id, JOBS)]
+        found = [job for slot in slots for job in self._store.list_jobs_of_owner(slot.owner_id, JOBS)]
         return sorted(found, key=lambda job: (job.created_at, job.id), reverse=True)[:JOBS]
 
 
 def _slots(tx: Transaction, base: Base, ids: Sequence[int]) -> dict[int, list[Slot]]:
     """Read the slots of items, of what is indexed and of what looks at their sources."""
-    owners = [name for id_ in ids for name in (str(id_), f"{SOURCE}{id_}")]
+    owners = [name for id_ in ids for name in (str(id_), f"{SOURCE_PREFIX}{id_}")]
     found: dict[int, list[Slot]] = {}
-    for *columns, key, owner in tx.run(sql.SLOTS_OF, base=base.key, owners=json.dumps(owners)):
-        found.setdefault(item_of_owner(owner) or 0, []).append(slot_of(columns, key, owner))
+    for *columns, key, owner in tx.run(sql.READ_SLOTS, base=base.key, owners=json.dumps(owners)):
+        found.setdefault(parse_item_id(owner) or 0, []).append(slot_from_row(columns, key, owner))
     return found
 
 
-def _counts(found: Counter[str | None], size: int) -> Counts:
+def _counts(found: Counter[str | None], size: int) -> DocumentCounts:
     inside = found.pop(None, 0)
     by_status = {status: found[str(status)] for status in Status}
-    return Counts(documents=sum(by_status.values()), by_status=by_status, containers=inside, bytes=size)
+    return DocumentCounts(documents=sum(by_status.values()), by_status=by_status, containers=inside, bytes=size)
 
 
-def _words(spec: str) -> str:
+def _describe_recipe(spec: str) -> str:
     """Tell how something was made, in words: each part of the recipe that says something."""
     parts = json.loads(spec)
     return ", ".join(f"{name} {value}" for name, value in parts.items() if value not in (None, "", [], {}))

@@ -9,26 +9,26 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from holdfast.catalog import about, removed
+from holdfast.catalog import base_event, item_removed_event
 from holdfast.documents import statements as sql
-from holdfast.documents.add import Reply
-from holdfast.documents.selection import locked, outermost, unchanged
+from holdfast.documents.add import ItemReply
+from holdfast.documents.selection import lock_open_base, require_unchanged, select_outermost
 from holdfast.engine import Event, Operation, Request, Status, Verdict
-from holdfast.engine.store import LARGEST_BATCH, owners_named, record, require_held
+from holdfast.engine.store import LARGEST_BATCH, find_existing_owners, record_events, require_held
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Sequence
 
-    from holdfast.catalog import Base, Blobs, Item
+    from holdfast.catalog import Base, BlobStore, Item
     from holdfast.db import Transaction
     from holdfast.engine import Ticket
     from holdfast.engine.store import SqlStore
 
 
-class Removing:
+class DocumentRemover:
     """Deletes items, whatever they are in the middle of."""
 
-    def __init__(self, store: SqlStore, blobs: Blobs) -> None:
+    def __init__(self, store: SqlStore, blobs: BlobStore) -> None:
         self._store = store
         self._blobs = blobs
 
@@ -40,7 +40,7 @@ class Removing:
         requester: str = "",
         ticket: Ticket | None = None,
         unless_changed: Collection[int] | None = None,
-    ) -> list[Reply]:
+    ) -> list[ItemReply]:
         """Delete items with all that stands below them: from now on they are found nowhere, and their names are free.
 
         There is an answer for each root of the selection, in order. With the ticket of the work that deletes them,
@@ -53,35 +53,35 @@ class Removing:
         def roots(tx: Transaction) -> list[Item]:
             if ticket is not None:
                 require_held(tx, ticket)
-            found = outermost(tx, base, wanted)
+            found = select_outermost(tx, base, wanted)
             for item in found:
-                unchanged(tx, base, item, unless_changed)
+                require_unchanged(tx, base, item, unless_changed)
             return found
 
         return self.delete_with(base, roots, requester=requester)
 
     def delete_with(
         self, base: Base, choose: Callable[[Transaction], Sequence[Item]], *, requester: str = ""
-    ) -> list[Reply]:
+    ) -> list[ItemReply]:
         """Delete the items that `choose` returns, in the transaction in which it chose them."""
         roots: list[Item] = []
         requests: list[Request] = []
 
         def hide(tx: Transaction) -> list[Request]:
-            locked(tx, base, building=False)
+            lock_open_base(tx, base, building=False)
             roots[:] = choose(tx)
-            hidden = tx.run(sql.HIDE, [[item.id] for item in roots])
-            record(tx, [Event("document.deleted", base.key, str(id_)) for (id_,) in hidden])
+            hidden = tx.run(sql.HIDE_SUBTREES, [[item.id] for item in roots])
+            record_events(tx, [Event("document.deleted", base.key, str(id_)) for (id_,) in hidden])
             owned = tx.run(sql.OWNERS_OF_ITEMS, hidden[: LARGEST_BATCH // 2])  # an item has two at most
             requests[:] = [_request(key, owner, requester) for key, owner in owned]
             return requests
 
         answers = self._store.admit_with(hide)
         jobs = {request.owner: answer.job for request, answer in zip(requests, answers, strict=True)}
-        while self._ask(requester, LARGEST_BATCH):
+        while self._request_clean_up(requester, LARGEST_BATCH):
             pass
         return [
-            Reply(
+            ItemReply(
                 verdict=Verdict.JOINED if item.deleting else Verdict.ACCEPTED,
                 reason="already_deleting" if item.deleting else "delete",
                 status=Status.DELETING,
@@ -96,45 +96,45 @@ class Removing:
         """Delete all items of a base at once, and `others` of its owners with them; the base stays."""
 
         def hide(tx: Transaction) -> list[Request]:
-            now = locked(tx, base, building=False)
+            now = lock_open_base(tx, base, building=False)
             tx.run(sql.HIDE_ALL, base_id=base.id)
-            record(tx, [about("cleared", now)])
-            return [_request(base.key, owner, requester) for owner in owners_named(tx, base.key, others)]
+            record_events(tx, [base_event("cleared", now)])
+            return [_request(base.key, owner, requester) for owner in find_existing_owners(tx, base.key, others)]
 
         self._store.admit_with(hide)
-        while self._ask(requester, LARGEST_BATCH):
+        while self._request_clean_up(requester, LARGEST_BATCH):
             pass
 
-    def finish(self, limit: int = LARGEST_BATCH) -> int:
+    def continue_deletes(self, limit: int = LARGEST_BATCH) -> int:
         """Go on with interrupted deletes, and remove rows of which nothing else is left; return how much it was."""
-        return self._ask("", limit) + self._sweep(limit)
+        return self._request_clean_up("", limit) + self._sweep(limit)
 
-    def owners_left(self, limit: int = LARGEST_BATCH) -> list[tuple[str, str]]:
+    def list_unrequested_owners(self, limit: int = LARGEST_BATCH) -> list[tuple[str, str]]:
         """Return owners of hidden items whose clean-up nobody has requested, as base and owner."""
         with self._store.database.reading() as tx:
-            return [(base, owner) for base, owner in tx.run(sql.LEFT_OWNERS, limit=limit)]
+            return [(base, owner) for base, owner in tx.run(sql.SELECT_UNREQUESTED_OWNERS, limit=limit)]
 
-    def items_left(self, limit: int = LARGEST_BATCH) -> list[tuple[int, str | None]]:
+    def list_removable_items(self, limit: int = LARGEST_BATCH) -> list[tuple[int, str | None]]:
         """Return hidden items without slots and children, each with its blob."""
         with self._store.database.reading() as tx:
-            return [(item, blob) for item, blob in tx.run(sql.LEFT_ITEMS, limit=limit)]
+            return [(item, blob) for item, blob in tx.run(sql.SELECT_REMOVABLE_ITEMS, limit=limit)]
 
-    def _ask(self, requester: str, limit: int) -> int:
+    def _request_clean_up(self, requester: str, limit: int) -> int:
         """Ask for the clean-up of hidden items for which nobody has; return how many."""
-        left = self.owners_left(limit)
+        left = self.list_unrequested_owners(limit)
         self._store.admit([_request(key, owner, requester) for key, owner in left])
         return len(left)
 
     def _sweep(self, limit: int) -> int:
         """Remove hidden items that have neither slots nor children any more, and their bytes before them."""
-        left = self.items_left(limit)
+        left = self.list_removable_items(limit)
         for _, blob in left:
             if blob is not None:
                 self._blobs.remove(blob)
 
         def remove(tx: Transaction) -> None:
             gone = tx.run(sql.REMOVE_ITEMS, [[id_] for id_, _ in left])
-            record(tx, [removed(base, id_) for base, id_ in gone])
+            record_events(tx, [item_removed_event(base, id_) for base, id_ in gone])
 
         self._store.database.write(remove, durable=True)
         return len(left)

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from holdfast.catalog import Item, item_of, item_of_owner, lock_base, read_base, read_items
+from holdfast.catalog import Item, item_from_row, lock_base, parse_item_id, read_base, read_items
 from holdfast.documents import statements as sql
 from holdfast.documents.status import generation_of
 from holdfast.engine import Status
-from holdfast.engine.store import snapshot_of
-from holdfast.errors import BaseFailed, ChangedMeanwhile, UnknownBase, UnknownItem
+from holdfast.engine.store import lock_and_load_owners
+from holdfast.errors import BaseFailed, PreconditionFailed, UnknownBase, UnknownItem
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
@@ -23,12 +23,12 @@ if TYPE_CHECKING:
     from holdfast.engine import Request
 
 
-class Placed(NamedTuple):
+class ItemWithStatus(NamedTuple):
     """An item and how its slots stand: those of its content and indexes, and the one that looks at its source."""
 
     item: Item
-    document: Status | None  # None: it has no such slots
-    source: Status | None
+    document_status: Status | None  # None: it has no such slots
+    source_status: Status | None
 
     @property
     def status(self) -> Status:
@@ -37,15 +37,15 @@ class Placed(NamedTuple):
             return Status.DELETING
         if self.item.problem is not None:
             return Status.FAILED
-        looking = [self.source] if self.source not in (None, Status.SUCCESS) else []
-        return joined([status for status in (*looking, self.document) if status is not None])
+        looking = [self.source_status] if self.source_status not in (None, Status.SUCCESS) else []
+        return combine_statuses([status for status in (*looking, self.document_status) if status is not None])
 
 
 # The first that any part has is that of the whole.
 _FIRST = (Status.DELETING, Status.INDEXING, Status.QUEUED)
 
 
-def joined(parts: Sequence[Status]) -> Status:
+def combine_statuses(parts: Sequence[Status]) -> Status:
     """Tell how a whole stands of which these are the parts, as `engine.status` does for the slots of one owner."""
     have = set(parts)
     for status in _FIRST:
@@ -58,19 +58,19 @@ def joined(parts: Sequence[Status]) -> Status:
     return Status.FAILED if Status.FAILED in have else Status.NOT_INDEXED
 
 
-def standing(tree: Sequence[Placed]) -> Status:
+def derive_tree_status(tree: Sequence[ItemWithStatus]) -> Status:
     """Tell how an item stands with all that is below it: as its documents do, and as what looks for more of them."""
-    looking = [one.source for one in tree if one.item.container and one.source is not None]
-    parts = [one.status for one in tree if not one.item.container]
-    return joined([*parts, *(status for status in looking if status is not Status.SUCCESS)] or looking)
+    looking = [one.source_status for one in tree if one.item.is_container and one.source_status is not None]
+    parts = [one.status for one in tree if not one.item.is_container]
+    return combine_statuses([*parts, *(status for status in looking if status is not Status.SUCCESS)] or looking)
 
 
-def locked(tx: Transaction, base: Base, *, building: bool) -> Base:
+def lock_open_base(tx: Transaction, base: Base, *, building: bool) -> Base:
     """Take a base's turn for adding and deleting; `building` refuses a base that has failed."""
     return _open(lock_base(tx, base.id), base, building=building)
 
 
-def usable(tx: Transaction, base: Base) -> Base:
+def require_usable_base(tx: Transaction, base: Base) -> Base:
     """Refuse a base that is gone or has failed."""
     return _open(read_base(tx, base.id), base, building=True)
 
@@ -90,23 +90,23 @@ def refuse_failed(base: Base) -> None:
         raise BaseFailed(base.name, base.problem.params.get("message", base.problem.code))
 
 
-def unchanged(tx: Transaction, base: Base, item: Item, generations: Collection[int] | None) -> None:
+def require_unchanged(tx: Transaction, base: Base, item: Item, generations: Collection[int] | None) -> None:
     """Refuse an item whose generation is none of these; from here on nobody raises it until we commit."""
     if generations is None:
         return
-    now = generation_of(list(snapshot_of(tx, base.key, (item.key, item.source_key)).slots.values()))
+    now = generation_of(list(lock_and_load_owners(tx, base.key, (item.key, item.source_key)).slots.values()))
     if now not in generations:
-        raise ChangedMeanwhile(now)
+        raise PreconditionFailed(now)
 
 
-def still_there(tx: Transaction, requests: Sequence[Request]) -> list[Request]:
+def select_live_requests(tx: Transaction, requests: Sequence[Request]) -> list[Request]:
     """Return the requests about items that are not deleted, in the transaction that admits them."""
-    ids = {request.owner: item_of_owner(request.owner) for request in requests}
+    ids = {request.owner: parse_item_id(request.owner) for request in requests}
     live = {item.id for item in read_items(tx, {id_ for id_ in ids.values() if id_ is not None}) if not item.deleting}
     return [request for request in requests if ids[request.owner] in live]
 
 
-def outermost(tx: Transaction, base: Base, ids: Iterable[int]) -> list[Item]:
+def select_outermost(tx: Transaction, base: Base, ids: Iterable[int]) -> list[Item]:
     """Return the items of a selection that stand below no other of it, in the order they were named."""
     wanted = list(dict.fromkeys(ids))
     found = {item.id: item for item in read_items(tx, wanted) if item.base == base.id}
@@ -114,23 +114,23 @@ def outermost(tx: Transaction, base: Base, ids: Iterable[int]) -> list[Item]:
     if unknown:
         raise UnknownItem(base.name, unknown)
     above: dict[int, set[int]] = {}
-    for item, ancestor in tx.run(sql.ABOVE, [[id_] for id_ in wanted]):
+    for item, ancestor in tx.run(sql.READ_ANCESTORS, [[id_] for id_ in wanted]):
         above.setdefault(item, set()).add(ancestor)
     return [found[id_] for id_ in wanted if not above.get(id_, set()) & found.keys()]
 
 
-def below(tx: Transaction, root: int) -> list[Placed]:
+def read_subtree(tx: Transaction, root: int) -> list[ItemWithStatus]:
     """Read an item, first, and all that stand below it; deleted ones too. Nothing if there is none."""
-    tree = [placed(row) for row in tx.run(sql.BELOW, [[root]])]
+    tree = [item_with_status_from_row(row) for row in tx.run(sql.READ_SUBTREE, [[root]])]
     return sorted(tree, key=lambda one: (one.item.id != root, one.item.id))
 
 
-def placed(row: Sequence[Any]) -> Placed:
+def item_with_status_from_row(row: Sequence[Any]) -> ItemWithStatus:
     """Return the item that a row tells of, with the states at its end."""
     *columns, document, source = row
-    return Placed(item_of(columns), document and Status(document), source and Status(source))
+    return ItemWithStatus(item_from_row(columns), document and Status(document), source and Status(source))
 
 
-def with_slots(tx: Transaction, items: Iterable[int]) -> set[int]:
+def select_items_with_slots(tx: Transaction, items: Iterable[int]) -> set[int]:
     """Return those of the items whose content or indexes were requested at least once."""
-    return {id_ for (id_,) in tx.run(sql.OWNED, [[id_] for id_ in items])}
+    return {id_ for (id_,) in tx.run(sql.SELECT_ITEMS_WITH_OWNER, [[id_] for id_ in items])}

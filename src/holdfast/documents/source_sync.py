@@ -11,49 +11,49 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from holdfast.catalog import Kind, OnDuplicate, read_items
+from holdfast.catalog import ItemKind, OnDuplicate, read_items
 from holdfast.documents import statements as sql
-from holdfast.documents.add import Terms, Upload, await_quota
-from holdfast.documents.folders import LATER, Folders, Part
-from holdfast.documents.operations import AGAIN, Manner
-from holdfast.documents.selection import locked, still_there
-from holdfast.engine import Built, Operation, Request
+from holdfast.documents.add import AddOptions, Upload, pause_for_quota
+from holdfast.documents.folders import FOLDER_PRIORITY, FolderPart, FolderUpdater
+from holdfast.documents.operations import REINDEX_UNCHANGED, RequestOptions
+from holdfast.documents.selection import lock_open_base, select_live_requests
+from holdfast.engine import BuildResult, Operation, Request
 from holdfast.engine.store import LARGEST_BATCH, require_held
 from holdfast.errors import Permanent
-from holdfast.sources.address_policy import PUBLIC, Reach
-from holdfast.sources.folder import EVERYTHING_USUAL, FolderRules
+from holdfast.sources.address_policy import PUBLIC_ONLY, Reach
+from holdfast.sources.folder import DEFAULT_RULES, FolderRules
 from holdfast.sources.sitemaps import expand
-from holdfast.sources.web import Known, Unchanged, fetch
-from holdfast.url_secrets import masked
+from holdfast.sources.web import Unchanged, Validators, fetch
+from holdfast.url_secrets import mask_secrets
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from holdfast.catalog import Base, Catalogue, Item
+    from holdfast.catalog import Base, Catalog, Item
     from holdfast.db import Transaction
-    from holdfast.documents.add import Adding
+    from holdfast.documents.add import DocumentAdder
     from holdfast.documents.items import Items
-    from holdfast.documents.operations import Requesting
-    from holdfast.documents.remove import Removing
+    from holdfast.documents.operations import DocumentOperations
+    from holdfast.documents.remove import DocumentRemover
     from holdfast.engine import Ticket
     from holdfast.engine.store import SqlStore
     from holdfast.engine.task import Task
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class World:
+class SourceAccess:
     """How far we look."""
 
-    reach: Reach = PUBLIC
-    rules: FolderRules = EVERYTHING_USUAL
+    reach: Reach = PUBLIC_ONLY
+    rules: FolderRules = DEFAULT_RULES
     roots: tuple[Path, ...] = ()  # below which callers with a key may name folders
-    keyed: Callable[[], bool] = lambda: False  # whether there are keys: without them everybody is the local user
+    keys_exist: Callable[[], bool] = lambda: False  # whether there are keys: without them everybody is the local user
 
     def rules_for(self, *, local: bool) -> FolderRules:
         """Return how a folder is read that the local user named, or somebody with a key."""
-        if local or not self.keyed():
+        if local or not self.keys_exist():
             return self.rules
-        return replace(self.rules, limits=replace(self.rules.limits, roots=self.roots))
+        return replace(self.rules, limits=replace(self.rules.limits, allowed_roots=self.roots))
 
 
 class SourceIndexer:
@@ -62,41 +62,41 @@ class SourceIndexer:
     def __init__(
         self,
         store: SqlStore,
-        catalogue: Catalogue,
-        world: World,
+        catalogue: Catalog,
+        world: SourceAccess,
         *,
         items: Items,
-        adding: Adding,
-        removing: Removing,
-        requesting: Requesting,
+        adding: DocumentAdder,
+        removing: DocumentRemover,
+        requesting: DocumentOperations,
     ) -> None:
         self._store = store
-        self._catalogue = catalogue
+        self._catalog = catalogue
         self._items = items
-        self._adding = adding
-        self._removing = removing
-        self._requesting = requesting
-        self._world = world
-        self._folders = Folders(store.database, adding, removing)
+        self._adder = adding
+        self._remover = removing
+        self._operations = requesting
+        self._source_access = world
+        self._folders = FolderUpdater(store.database, adding, removing)
 
-    def build(self, task: Task) -> Built:
+    def build(self, task: Task) -> BuildResult:
         """Look at the source, and bring what changed; asked for `AGAIN`, also index what did not."""
         ticket = task.ticket
-        bases, found = self._catalogue.keyed([ticket])
+        bases, found = self._catalog.read_for_tickets([ticket])
         item = found.get(ticket.key.owner)
         if item is None or item.source is None:
             raise Permanent("no_source", "The item is not there any more, or nothing says where it comes from.")
         base = bases[ticket.key.base]
-        again = self._store.job(ticket.job).payload == AGAIN
-        if item.kind is Kind.DIRECTORY:
+        again = self._store.job(ticket.job).payload == REINDEX_UNCHANGED
+        if item.kind is ItemKind.DIRECTORY:
             same = self._scan(task, base, item)
-        elif item.kind is Kind.SITEMAP:
+        elif item.kind is ItemKind.SITEMAP:
             same = self._list(task, base, item)
         else:
             same = self._fetch(task, base, item)
         if again:
-            self._again(task, base, same)
-        return Built()
+            self._reindex_unchanged(task, base, same)
+        return BuildResult()
 
     def remove(self, task: Task) -> None:
         """Nothing is kept here; the rows of items go when all else of them is gone."""
@@ -107,94 +107,107 @@ class SourceIndexer:
     def _scan(self, task: Task, base: Base, item: Item) -> list[int]:
         """Bring what is below a folder up to date; return what did not change."""
         synced = self._folders.sync(task, base, item.id, self._part(item))
-        self._see(task.ticket, item, json.dumps({"skipped": synced.difference.skipped}, sort_keys=True))
+        self._record_seen_source(task.ticket, item, json.dumps({"skipped": synced.difference.skipped}, sort_keys=True))
         return synced.same
 
-    def _part(self, item: Item) -> Part:
+    def _part(self, item: Item) -> FolderPart:
         """Return the folder on the disk that an item is part of; whoever named that folder decides how it is read."""
         with self._store.database.reading() as tx:
-            above = read_items(tx, {id_ for _, id_ in tx.run(sql.ABOVE, [[item.id]])})
+            above = read_items(tx, {id_ for _, id_ in tx.run(sql.READ_ANCESTORS, [[item.id]])})
         top = next(
-            (one for one in above if one.kind is Kind.DIRECTORY and one.parent not in {o.id for o in above}), None
+            (one for one in above if one.kind is ItemKind.DIRECTORY and one.parent not in {o.id for o in above}), None
         )
         outermost, within = (item, "") if top is None else (top, item.source or "")
-        return Part(Path(outermost.source or ""), self._world.rules_for(local=outermost.local), within)
+        return FolderPart(Path(outermost.source or ""), self._source_access.rules_for(local=outermost.local), within)
 
     # ------------------------------------------------------------ pages
 
     def _fetch(self, task: Task, base: Base, item: Item) -> list[int]:
         """Fetch a page; return it if it did not change."""
         task.checkpoint(stage="fetching")
-        known = Known(**json.loads(item.seen)) if item.seen and item.digest else None
-        page = fetch(item.source or "", known, reach=self._world.reach)
+        known = Validators(**json.loads(item.seen)) if item.seen and item.digest else None
+        page = fetch(item.source or "", known, reach=self._source_access.reach)
         if isinstance(page, Unchanged):
-            self._see(task.ticket, item, item.seen)
+            self._record_seen_source(task.ticket, item, item.seen)
             return [item.id]
         upload = Upload(
             item.name,
             page.body,
-            {**item.metadata, "file": page.name, "address": masked(page.url), "type": page.mime},
-            Kind.URL,
+            {**item.metadata, "file": page.name, "address": mask_secrets(page.url), "type": page.mime},
+            ItemKind.URL,
             item.source,
-            json.dumps(asdict(page.known)),
+            json.dumps(asdict(page.validators)),
             parent=item.parent,
         )
-        terms = Terms(on_duplicate=OnDuplicate.REPLACE, distinct=False, cause="look", ticket=task.ticket)
-        (reply,) = self._adding.add(base, [upload], terms)
-        await_quota(held=reply.held)
+        terms = AddOptions(on_duplicate=OnDuplicate.REPLACE, refuse_copies=False, cause="look", ticket=task.ticket)
+        (reply,) = self._adder.add(base, [upload], terms)
+        pause_for_quota(held=reply.quota_exhausted)
         return [] if reply.accepted else [item.id]
 
     def _list(self, task: Task, base: Base, item: Item) -> list[int]:
         """Bring the pages below a sitemap up to date; return those that were fetched before: each looks at itself."""
         task.checkpoint(stage="listing")
-        expansion = expand(item.source or "", reach=self._world.reach)
-        known = {one.item.source: one.item for one in self._items.tree(base, item.id)[1:] if one.item.kind is Kind.URL}
+        expansion = expand(item.source or "", reach=self._source_access.reach)
+        known = {
+            one.item.source: one.item for one in self._items.tree(base, item.id)[1:] if one.item.kind is ItemKind.URL
+        }
         listed = {page.url: page.modified for page in expansion.pages}
         if expansion.complete:
-            self._removing.delete(base, [one.id for url, one in known.items() if url not in listed], ticket=task.ticket)
+            self._remover.delete(base, [one.id for url, one in known.items() if url not in listed], ticket=task.ticket)
         new = [
-            Upload(url, metadata={"modified": modified}, kind=Kind.URL, source=url, parent=item.id)
+            Upload(url, metadata={"modified": modified}, kind=ItemKind.URL, source=url, parent=item.id)
             for url, modified in listed.items()
             if url not in known
         ]
-        terms = Terms(
-            on_duplicate=OnDuplicate.REPLACE, distinct=False, priority=LATER, cause="look", ticket=task.ticket
+        terms = AddOptions(
+            on_duplicate=OnDuplicate.REPLACE,
+            refuse_copies=False,
+            priority=FOLDER_PRIORITY,
+            cause="look",
+            ticket=task.ticket,
         )
-        replies = self._adding.add(base, new, terms)
-        await_quota(held=any(reply.held for reply in replies))
+        replies = self._adder.add(base, new, terms)
+        pause_for_quota(held=any(reply.quota_exhausted for reply in replies))
         news = [
             one
             for url, one in known.items()
             if url in listed and (listed[url] is None or listed[url] != one.metadata.get("modified"))
         ]
-        self._look(task, base, news, listed)
-        self._see(task.ticket, item, json.dumps({"left": len(expansion.left)}))
+        self._refresh_pages(task, base, news, listed)
+        self._record_seen_source(task.ticket, item, json.dumps({"left": len(expansion.skipped)}))
         return [one.id for url, one in known.items() if url in listed and one.digest is not None]
 
-    def _look(self, task: Task, base: Base, pages: Sequence[Item], listed: dict[str, str | None]) -> None:
+    def _refresh_pages(self, task: Task, base: Base, pages: Sequence[Item], listed: dict[str, str | None]) -> None:
         """Look at pages again of which the sitemap has news."""
         rows = [[one.id, json.dumps({**one.metadata, "modified": listed.get(one.source or "")})] for one in pages]
         with task.guarded() as connection:
-            self._store.database.within(connection).run(sql.NOTE_METADATA, rows)
-        self._requesting.look(base, [one.id for one in pages], Manner(priority=LATER, cause="look"))
+            self._store.database.wrap_connection(connection).run(sql.NOTE_METADATA, rows)
+        self._operations.refresh(
+            base, [one.id for one in pages], RequestOptions(priority=FOLDER_PRIORITY, cause="look")
+        )
 
     # ------------------------------------------------------------ what follows
 
-    def _see(self, ticket: Ticket, item: Item, seen: str | None) -> None:
+    def _record_seen_source(self, ticket: Ticket, item: Item, seen: str | None) -> None:
         """Note how the source looked; the next look is due when its time has passed."""
 
         def work(tx: Transaction) -> None:
             require_held(tx, ticket)
-            tx.run(sql.SEE_ITEMS, [[item.id, seen]])
+            tx.run(sql.RECORD_SEEN_SOURCES, [[item.id, seen]])
 
         self._store.database.write(work, durable=False)
 
-    def _again(self, task: Task, base: Base, items: Iterable[int]) -> None:
+    def _reindex_unchanged(self, task: Task, base: Base, items: Iterable[int]) -> None:
         """Index what did not change, too."""
-        specs = self._adding.slots(base)
+        specs = self._adder.slot_specs(base)
         requests = [
             Request(
-                base=base.key, owner=str(item), operation=Operation.FORCE, slots=specs, priority=LATER, cause="user"
+                base=base.key,
+                owner=str(item),
+                operation=Operation.FORCE,
+                slots=specs,
+                priority=FOLDER_PRIORITY,
+                cause="user",
             )
             for item in items
         ]
@@ -203,8 +216,8 @@ class SourceIndexer:
             portion = requests[first : first + LARGEST_BATCH]
 
             def write(tx: Transaction, portion: Sequence[Request] = portion) -> list[Request]:
-                locked(tx, base, building=True)
+                lock_open_base(tx, base, building=True)
                 require_held(tx, task.ticket)
-                return still_there(tx, portion)
+                return select_live_requests(tx, portion)
 
             self._store.admit_with(write)

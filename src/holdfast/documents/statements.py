@@ -18,12 +18,24 @@ from sqlalchemy import (
     update,
 )
 
-from holdfast.catalog import DELETING, OPEN, SOURCE, VISIBLE, bases, chunks, items, lists, missing, owner_of, serves
-from holdfast.db import LIMIT, NOW, batch, number, word
+from holdfast.catalog import (
+    BASE_OPEN,
+    ITEM_DELETING,
+    ITEM_VISIBLE,
+    SOURCE_PREFIX,
+    bases,
+    chunks,
+    items,
+    list_entries,
+    missing_chunks,
+    owner_matches_item,
+    slot_is_served,
+)
+from holdfast.db import LIMIT, NOW, batch, int_param, text_param
 from holdfast.engine.store import jobs, owners, slots
 
 _SECOND = literal_column("1000000", BigInteger)  # in microseconds, as all times are
-_usable = and_(OPEN, bases.c.problem.is_(None))
+_usable = and_(BASE_OPEN, bases.c.problem.is_(None))
 _row = batch(
     base_id=int, parent_id=int, kind=str, name=str, blob=str, digest=str, size=int, metadata=str, source=str, seen=str,
     every=int, problem=str, folded=str, local=int,
@@ -52,14 +64,16 @@ CHANGE_ITEMS = (
     .where(items.c.id == _row.c.id)
 )
 _row = batch(id=int, metadata=str)
-NOTE_METADATA = update(items).values(metadata=_row.c.metadata, changed_at=NOW).where(items.c.id == _row.c.id, VISIBLE)
+NOTE_METADATA = (
+    update(items).values(metadata=_row.c.metadata, changed_at=NOW).where(items.c.id == _row.c.id, ITEM_VISIBLE)
+)
 _row = batch(id=int, seen=str)
-SEE_ITEMS = (
+RECORD_SEEN_SOURCES = (
     update(items)
     .values(seen=_row.c.seen, look_at=NOW + items.c.every * _SECOND)
-    .where(items.c.id == _row.c.id, VISIBLE)
+    .where(items.c.id == _row.c.id, ITEM_VISIBLE)
 )
-ADOPT_FOLDER = update(items).values(local=literal_column("1")).where(items.c.id == number("id"), VISIBLE)
+ADOPT_FOLDER = update(items).values(local=literal_column("1")).where(items.c.id == int_param("id"), ITEM_VISIBLE)
 _row = batch(base_id=int, digest=str)
 FIND_COPIES = select(items).select_from(
     items.join(
@@ -68,22 +82,25 @@ FIND_COPIES = select(items).select_from(
             items.c.base_id == _row.c.base_id,
             items.c.digest == _row.c.digest,
             items.c.source.is_(None),
-            VISIBLE,
+            ITEM_VISIBLE,
         ),
     )
 )
 _row = batch(id=int)
 _gone = (items.c.base_id, items.c.id)
-REMOVE_ITEMS = delete(items).where(items.c.id.in_(select(_row.c.id)), DELETING).returning(*_gone)
+REMOVE_ITEMS = delete(items).where(items.c.id.in_(select(_row.c.id)), ITEM_DELETING).returning(*_gone)
 _due = (
     select(items.c.id)
-    .where(VISIBLE, items.c.look_at.is_not(None), items.c.look_at <= NOW)
+    .where(ITEM_VISIBLE, items.c.look_at.is_not(None), items.c.look_at <= NOW)
     .where(items.c.base_id.in_(select(bases.c.id).where(_usable)))
     .order_by(items.c.look_at)
     .limit(LIMIT)
 )
-TAKE_DUE = (
-    update(items).values(look_at=NOW + items.c.every * _SECOND).where(items.c.id.in_(_due), VISIBLE).returning(*items.c)
+CLAIM_DUE_SOURCES = (
+    update(items)
+    .values(look_at=NOW + items.c.every * _SECOND)
+    .where(items.c.id.in_(_due), ITEM_VISIBLE)
+    .returning(*items.c)
 )
 
 
@@ -95,10 +112,10 @@ def _below(roots: Subquery) -> CTE:
 
 _row = batch(id=int)
 _subtree = _below(_row)
-HIDE = (
+HIDE_SUBTREES = (
     update(items)
     .values(deleting=literal_column("1"))
-    .where(items.c.id.in_(select(_subtree.c.id)), VISIBLE)
+    .where(items.c.id.in_(select(_subtree.c.id)), ITEM_VISIBLE)
     .returning(items.c.id)
 )
 _row = batch(id=int)
@@ -110,38 +127,44 @@ _parents = (
 _parents = _parents.union(
     select(items.c.id, _parents.c.item, items.c.parent_id).where(items.c.id == _parents.c.parent_id)
 )
-ABOVE = select(_parents.c.item, _parents.c.id).where(_parents.c.id != _parents.c.item)
-_document, _looker = owners.alias("document"), owners.alias("looker")
-_with_owners = items.outerjoin(_document, owner_of(_document)).outerjoin(_looker, owner_of(_looker, SOURCE))
-_states = (_document.c.status.label("document_status"), _looker.c.status.label("source_status"))
+READ_ANCESTORS = select(_parents.c.item, _parents.c.id).where(_parents.c.id != _parents.c.item)
+_document, _source_owner = owners.alias("document"), owners.alias("looker")
+_with_owners = items.outerjoin(_document, owner_matches_item(_document)).outerjoin(
+    _source_owner, owner_matches_item(_source_owner, SOURCE_PREFIX)
+)
+_states = (_document.c.status.label("document_status"), _source_owner.c.status.label("source_status"))
 _row = batch(id=int)
-PLACED = select(items, *_states).select_from(_with_owners).where(items.c.id.in_(select(_row.c.id))).order_by(items.c.id)
+READ_ITEMS_WITH_STATUS = (
+    select(items, *_states).select_from(_with_owners).where(items.c.id.in_(select(_row.c.id))).order_by(items.c.id)
+)
 _row = batch(id=int)
 _subtree = _below(_row)
-BELOW = (
+READ_SUBTREE = (
     select(items, *_states).select_from(_with_owners.join(_subtree, _subtree.c.id == items.c.id)).order_by(items.c.id)
 )
 _row = batch(id=int)
-OWNED = (
-    select(items.c.id).select_from(items.join(_document, owner_of(_document))).where(items.c.id.in_(select(_row.c.id)))
+SELECT_ITEMS_WITH_OWNER = (
+    select(items.c.id)
+    .select_from(items.join(_document, owner_matches_item(_document)))
+    .where(items.c.id.in_(select(_row.c.id)))
 )
 _row = batch(owner=str)
 ACTIVE_JOBS = select(jobs.c.id).where(
-    jobs.c.outcome.is_(None), jobs.c.base == word("base"), jobs.c.owner.in_(select(_row.c.owner))
+    jobs.c.outcome.is_(None), jobs.c.base == text_param("base"), jobs.c.owner.in_(select(_row.c.owner))
 )
 _row = batch(id=int)
 _subtree = _below(_row)
-SEEN_BELOW = select(
+READ_SOURCE_ITEMS_BELOW = select(
     items.c.id, items.c.kind, items.c.source, items.c.seen, items.c.problem.is_not(None), items.c.digest
-).where(items.c.id.in_(select(_subtree.c.id)), VISIBLE)
+).where(items.c.id.in_(select(_subtree.c.id)), ITEM_VISIBLE)
 FIND_SOURCE = (
     select(items)
     .where(
-        items.c.base_id == number("base_id"),
+        items.c.base_id == int_param("base_id"),
         items.c.parent_id == 0,
-        items.c.kind == word("kind"),
-        items.c.source == word("source"),
-        VISIBLE,
+        items.c.kind == text_param("kind"),
+        items.c.source == text_param("source"),
+        ITEM_VISIBLE,
     )
     .order_by(items.c.id)
     .limit(1)
@@ -149,10 +172,10 @@ FIND_SOURCE = (
 CHILDREN = (
     select(items)
     .where(
-        items.c.base_id == number("base_id"),
-        items.c.parent_id == number("parent_id"),
-        VISIBLE,
-        items.c.id > number("after"),
+        items.c.base_id == int_param("base_id"),
+        items.c.parent_id == int_param("parent_id"),
+        ITEM_VISIBLE,
+        items.c.id > int_param("after"),
     )
     .order_by(items.c.id)
     .limit(LIMIT)
@@ -161,7 +184,8 @@ _owner = owners.alias("owner_of_item")
 _key = cast(items.c.id, Text)
 # One list of names, and not two conditions joined by OR: SQLite would read all owners of the base for each item.
 _owned = and_(
-    _owner.c.base == cast(items.c.base_id, Text), _owner.c.owner.in_([_key, literal_column(f"'{SOURCE}'") + _key])
+    _owner.c.base == cast(items.c.base_id, Text),
+    _owner.c.owner.in_([_key, literal_column(f"'{SOURCE_PREFIX}'") + _key]),
 )
 _row = batch(id=int)
 OWNERS_OF_ITEMS = (
@@ -173,28 +197,28 @@ _row = batch(id=int)
 OWNERS_OF_DELETED = (
     select(items.c.id, _owner.c.base, _owner.c.owner, _owner.c.status)
     .select_from(items.join(_owner, _owned))
-    .where(items.c.id.in_(select(_row.c.id)), DELETING)
+    .where(items.c.id.in_(select(_row.c.id)), ITEM_DELETING)
     .order_by(items.c.id, _owner.c.id)
 )
-LEFT_OWNERS = (
+SELECT_UNREQUESTED_OWNERS = (
     select(_owner.c.base, _owner.c.owner)
     .select_from(items.join(_owner, _owned))
-    .where(DELETING, _owner.c.status != literal_column("'deleting'"))
+    .where(ITEM_DELETING, _owner.c.status != literal_column("'deleting'"))
     .limit(LIMIT)
 )
 _child = items.alias("child")
 _has_children = (
     select(_child.c.id).where(_child.c.parent_id == items.c.id, _child.c.parent_id > literal_column("0")).exists()
 )
-LEFT_ITEMS = (
+SELECT_REMOVABLE_ITEMS = (
     select(items.c.id, items.c.blob)
-    .where(DELETING, ~_has_children, ~select(_owner.c.id).where(_owned).exists())
+    .where(ITEM_DELETING, ~_has_children, ~select(_owner.c.id).where(_owned).exists())
     .limit(LIMIT)
 )
-_of_base = items.c.base_id == number("base_id")
-HIDE_ALL = update(items).values(deleting=literal_column("1")).where(_of_base, VISIBLE)
-_document_of = and_(items.c.base_id == number("base_id"), VISIBLE, items.c.digest.is_not(None))
-WITH_METADATA = select(items.c.id, items.c.metadata).where(_document_of, items.c.metadata != literal_column("'{}'"))
+_of_base = items.c.base_id == int_param("base_id")
+HIDE_ALL = update(items).values(deleting=literal_column("1")).where(_of_base, ITEM_VISIBLE)
+_document_of = and_(items.c.base_id == int_param("base_id"), ITEM_VISIBLE, items.c.digest.is_not(None))
+READ_METADATA = select(items.c.id, items.c.metadata).where(_document_of, items.c.metadata != literal_column("'{}'"))
 _row = batch(id=int)
 _subtree = _below(_row)
 DOCUMENTS_BELOW = select(items.c.id).where(_document_of, items.c.id.in_(select(_subtree.c.id)))
@@ -203,27 +227,27 @@ DOCUMENTS_BELOW = select(items.c.id).where(_document_of, items.c.id.in_(select(_
 READ_MISSING = (
     select(
         slots.c.kind,
-        lists.c.chunk_id,
-        lists.c.ordinal,
-        lists.c.start,
-        lists.c.stop,
-        func.substr(chunks.c.text, lists.c.body - lists.c.start + 1, cast(number("letters"), Integer)),
-        missing.c.reason,
+        list_entries.c.chunk_id,
+        list_entries.c.ordinal,
+        list_entries.c.start,
+        list_entries.c.stop,
+        func.substr(chunks.c.text, list_entries.c.body - list_entries.c.start + 1, cast(int_param("letters"), Integer)),
+        missing_chunks.c.reason,
     )
     .select_from(
         owners.join(slots, slots.c.owner_id == owners.c.id)
-        .join(missing, missing.c.slot_id == slots.c.id)
+        .join(missing_chunks, missing_chunks.c.slot_id == slots.c.id)
         .join(
-            lists,
+            list_entries,
             and_(
-                lists.c.owner_id == slots.c.owner_id,
-                lists.c.chunk_id == missing.c.chunk_id,
-                lists.c.build == slots.c.source,
+                list_entries.c.owner_id == slots.c.owner_id,
+                list_entries.c.chunk_id == missing_chunks.c.chunk_id,
+                list_entries.c.build == slots.c.source,
             ),
         )
-        .join(chunks, chunks.c.id == lists.c.chunk_id)
+        .join(chunks, chunks.c.id == list_entries.c.chunk_id)
     )
-    .where(owners.c.base == word("base"), owners.c.owner == word("owner"), serves(slots))
-    .order_by(slots.c.id, lists.c.ordinal)
+    .where(owners.c.base == text_param("base"), owners.c.owner == text_param("owner"), slot_is_served(slots))
+    .order_by(slots.c.id, list_entries.c.ordinal)
     .limit(LIMIT)
 )

@@ -6,11 +6,11 @@ from dataclasses import dataclass, field, fields
 from datetime import datetime  # noqa: TC003 - schemas are made from the annotations
 from typing import TYPE_CHECKING, Any
 
-from holdfast.catalog import Kind  # noqa: TC001 - as above
+from holdfast.catalog import ItemKind  # noqa: TC001 - as above
 from holdfast.clock import as_datetime
-from holdfast.engine import Fault, Problem, SlotState, Status, problem_of
-from holdfast.errors import NotNow
-from holdfast.url_secrets import masked
+from holdfast.engine import Fault, Problem, SlotState, Status, describe_fault
+from holdfast.errors import StateConflict
+from holdfast.url_secrets import mask_secrets
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     from holdfast.engine import Slot
 
 # Of several slots the first of these tells what is done with an item.
-_TELLING = (SlotState.RUNNING, SlotState.WAITING, SlotState.QUEUED, SlotState.BLOCKED, SlotState.DELETING)
+_ACTIVITY_ORDER = (SlotState.RUNNING, SlotState.WAITING, SlotState.QUEUED, SlotState.BLOCKED, SlotState.DELETING)
 # And of several that are not as wanted the first of these tells why.
-_TROUBLED = (SlotState.FAILED, SlotState.WAITING, SlotState.DELETING, SlotState.CANCELLED)
+_PROBLEM_ORDER = (SlotState.FAILED, SlotState.WAITING, SlotState.DELETING, SlotState.CANCELLED)
 
-NOT_ASKED = Fault("not_asked", {"message": "Nobody has asked for it to be indexed."})
+NOT_REQUESTED = Fault("not_asked", {"message": "Nobody has asked for it to be indexed."})
 CANCELLED = Fault("cancelled", {"message": "It was cancelled before it was complete. Retry it to build the rest."})
 NEWER_CANCELLED = Fault(
     "newer_cancelled",
@@ -34,7 +34,7 @@ NEWER_CANCELLED = Fault(
         "Retry it to build the newest version."
     },
 )
-BELOW = Fault("below", {"message": "Something that stands below it is not as wanted."})
+CHILD_PROBLEM = Fault("below", {"message": "Something that stands below it is not as wanted."})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,7 +50,7 @@ class Progress:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Index:
+class IndexStatus:
     """How one index of a document stands."""
 
     kind: str
@@ -70,12 +70,12 @@ class Index:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Standing:
+class DocumentStatus:
     """How a document stands."""
 
     id: int
     name: str
-    kind: Kind
+    kind: ItemKind
     status: Status
     searchable: bool  # something of it is found now, whatever its status
     generation: int  # of the newest request
@@ -89,7 +89,7 @@ class Standing:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Document(Standing):
+class Document(DocumentStatus):
     """One item of a base: a file, note or page that is indexed, or a folder or sitemap that holds others."""
 
     base: str
@@ -104,7 +104,7 @@ class Document(Standing):
     # What follows is told where one document is asked for.
     waiting_for: list[Problem] = field(default_factory=list)
     chunks: int | None = None
-    indexes: list[Index] = field(default_factory=list)
+    indexes: list[IndexStatus] = field(default_factory=list)
     not_enabled: dict[str, Problem] = field(default_factory=dict)
     jobs: list[str] = field(default_factory=list)  # the newest first
 
@@ -126,26 +126,26 @@ def progress_of(one: SlotProgress) -> Progress | None:
     return Progress(stage=one.stage, step=one.step, steps=one.steps, done=one.done, total=one.total, share=share(one))
 
 
-def damage_of(item: Item) -> NotNow | None:
+def damage_of(item: Item) -> StateConflict | None:
     """Return why a document cannot be shown as it was stored; None where it can."""
     if item.damage is None:
         return None
-    return NotNow(
+    return StateConflict(
         "document_damaged",
         f"Document {item.id} cannot be shown: the stored value of {item.damage!r} is not readable, or is nested too "
         "deeply. It was written by an older version or another program. Delete the document and add it again.",
     )
 
 
-def document_of(item: Item, standing: Standing, base: str, **detail: Any) -> Document:
+def document_of(item: Item, standing: DocumentStatus, base: str, **detail: Any) -> Document:
     """Return an item of a base with how it stands, and with details where one document is asked for."""
     return Document(
-        **{one.name: getattr(standing, one.name) for one in fields(Standing)},
+        **{one.name: getattr(standing, one.name) for one in fields(DocumentStatus)},
         base=base,
         parent=item.parent or None,
         size=item.size,
         sha256=item.digest,
-        source=None if item.source is None else masked(item.source),
+        source=None if item.source is None else mask_secrets(item.source),
         every=item.every,
         metadata=dict(item.metadata),
         created_at=as_datetime(item.created_at),
@@ -154,18 +154,20 @@ def document_of(item: Item, standing: Standing, base: str, **detail: Any) -> Doc
     )
 
 
-def standing_of(item: Item, status: Status, slots: Sequence[Slot], *, searchable: bool | None = None) -> Standing:
+def derive_document_status(
+    item: Item, status: Status, slots: Sequence[Slot], *, searchable: bool | None = None
+) -> DocumentStatus:
     """Tell how an item stands of this status, with all slots of its owners; of a container others know what is served.
 
     What is dropped does not count beside what stays, as in `engine.status`.
     """
     live = _live(slots)
     indexes = _searched(item, live)
-    active = sorted((slot for slot in live if not slot.resting), key=_telling)
+    active = sorted((slot for slot in live if not slot.resting), key=_activity_rank)
     told = active[0] if active else None
-    why, again = _why(item, status, live)
+    why, again = _find_problem(item, status, live)
     damaged = damage_of(item)
-    return Standing(
+    return DocumentStatus(
         id=item.id,
         name=item.name,
         kind=item.kind,
@@ -173,7 +175,7 @@ def standing_of(item: Item, status: Status, slots: Sequence[Slot], *, searchable
         searchable=any(slot.served for slot in indexes) if searchable is None else searchable,
         generation=generation_of(slots),
         built=max((slot.built for slot in indexes), default=0),
-        why=problem_of(why) if damaged is None else Problem(code=damaged.reason, message=str(damaged)),
+        why=describe_fault(why) if damaged is None else Problem(code=damaged.reason, message=str(damaged)),
         retry_at=as_datetime(again),
         progress=progress_of(told.progress) if told else None,
         priority=min(slot.priority for slot in active) if active else None,
@@ -198,44 +200,44 @@ def _searched(item: Item, slots: Sequence[Slot]) -> list[Slot]:
     return [slot for slot in own if slot.kind not in needed]
 
 
-def _telling(slot: Slot) -> tuple[int, int, int]:
-    return _TELLING.index(slot.state), -(slot.claimed_at or 0), slot.id
+def _activity_rank(slot: Slot) -> tuple[int, int, int]:
+    return _ACTIVITY_ORDER.index(slot.state), -(slot.claimed_at or 0), slot.id
 
 
-def _why(item: Item, status: Status, slots: Sequence[Slot]) -> tuple[Fault | None, Moment | None]:
+def _find_problem(item: Item, status: Status, slots: Sequence[Slot]) -> tuple[Fault | None, Moment | None]:
     """Tell what is wrong, and when it is tried again by itself."""
     if item.problem is not None:
         return item.problem, None
-    if troubled := list(filter(_troubled, slots)):
-        worst = min(troubled, key=lambda slot: (_TROUBLED.index(slot.state), slot.needs is not None, slot.id))
+    if troubled := list(filter(_has_problem, slots)):
+        worst = min(troubled, key=lambda slot: (_PROBLEM_ORDER.index(slot.state), slot.needs is not None, slot.id))
         again = worst.due_at if worst.state in (SlotState.WAITING, SlotState.DELETING) else None
         return (CANCELLED if worst.state is SlotState.CANCELLED else worst.error), again
     lacking = next((slot for slot in slots if slot.missing), None)
     if lacking is not None:
-        return _lacks(lacking), None
+        return _missing_chunks_fault(lacking), None
     if any(slot.state is SlotState.CANCELLED for slot in slots if slot.owner == item.key):
         return NEWER_CANCELLED, None
-    if item.container and status in (Status.FAILED, Status.DEGRADED):
-        return BELOW, None
-    return (NOT_ASKED if status is Status.NOT_INDEXED and not item.container else None), None
+    if item.is_container and status in (Status.FAILED, Status.DEGRADED):
+        return CHILD_PROBLEM, None
+    return (NOT_REQUESTED if status is Status.NOT_INDEXED and not item.is_container else None), None
 
 
-def _troubled(slot: Slot) -> bool:
+def _has_problem(slot: Slot) -> bool:
     """Tell whether a slot is not as wanted; one that serves an older version while a newer was cancelled is."""
     if slot.state is SlotState.CANCELLED:
         return not slot.served
-    return slot.state in _TROUBLED and slot.error is not None
+    return slot.state in _PROBLEM_ORDER and slot.error is not None
 
 
-def _lacks(slot: Slot) -> Fault:
+def _missing_chunks_fault(slot: Slot) -> Fault:
     said = f"{slot.missing} of its chunks are missing in {slot.kind}; try again, and only these are asked for."
     return Fault("chunks_missing", {"kind": slot.kind, "missing": str(slot.missing), "message": said})
 
 
-def index_of(slot: Slot, *, attempts_max: int, chunks: int, recipe: str | None) -> Index:
+def index_of(slot: Slot, *, attempts_max: int, chunks: int, recipe: str | None) -> IndexStatus:
     """Tell how one slot stands; `chunks` are those of the list it serves."""
     again = slot.due_at if slot.state in (SlotState.WAITING, SlotState.DELETING) else None
-    return Index(
+    return IndexStatus(
         kind=slot.kind,
         state=slot.state,
         wanted=slot.wanted,
@@ -245,7 +247,7 @@ def index_of(slot: Slot, *, attempts_max: int, chunks: int, recipe: str | None) 
         chunks=max(0, chunks - slot.missing) if slot.served else 0,
         missing=slot.missing,
         made_by=recipe,
-        error=problem_of(slot.error),
+        error=describe_fault(slot.error),
         retry_at=as_datetime(again),
         queued_at=as_datetime(slot.queued_at),
         claimed_at=as_datetime(slot.claimed_at),

@@ -14,24 +14,24 @@ from dataclasses import dataclass
 from pathlib import Path  # noqa: TC003 - schemas are made from the annotations
 from typing import TYPE_CHECKING, NamedTuple
 
-from holdfast.catalog import Kind
+from holdfast.catalog import ItemKind
 from holdfast.documents import list_statements as sql
-from holdfast.errors import BadRequest, NotNow
+from holdfast.errors import BadRequest, StateConflict
 from holdfast.indexes import CONTENT
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from holdfast.catalog import Base, Blobs, Item
+    from holdfast.catalog import Base, BlobStore, Item
     from holdfast.db import Transaction
     from holdfast.engine import Slot
 
-LONGEST = 500_000  # characters read at once
+MAX_CHARACTERS = 500_000  # characters read at once
 UNKNOWN_TYPE = "application/octet-stream"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Original:
+class OriginalFile:
     """The bytes of a document as they came in, in a file of the library; the name is data, and never a path."""
 
     path: Path
@@ -41,7 +41,7 @@ class Original:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Text:
+class DocumentText:
     """The text of a document as it was read, or a part of it."""
 
     document: int
@@ -54,7 +54,7 @@ class Text:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Passage:
+class PassageInContext:
     """A chunk with what stands around it."""
 
     document: int
@@ -80,56 +80,58 @@ class _Build(NamedTuple):
     length: int
 
 
-class Texts:
+class TextReader:
     """Opens documents."""
 
-    def __init__(self, blobs: Blobs) -> None:
+    def __init__(self, blobs: BlobStore) -> None:
         self._blobs = blobs
 
-    def original(self, item: Item) -> Original:
+    def original(self, item: Item) -> OriginalFile:
         """Tell where the bytes of a document are."""
-        if item.container:
+        if item.is_container:
             raise BadRequest(f"{item.name!r} is a {item.kind}; it holds others, and has no content of its own.")
         if item.blob is None or item.digest is None:
-            raise NotNow("no_content", f"{item.name!r} has no content yet; its source was not read so far.")
+            raise StateConflict("no_content", f"{item.name!r} has no content yet; its source was not read so far.")
         path = self._blobs.path(item.blob)
         if self._blobs.written_at(item.blob) is None:
-            raise NotNow("file_lacks", f"The file of {item.name!r} is not there. Add it again, or restore the file.")
-        fetched = item.kind is Kind.URL
+            raise StateConflict(
+                "file_lacks", f"The file of {item.name!r} is not there. Add it again, or restore the file."
+            )
+        fetched = item.kind is ItemKind.URL
         name = str(item.metadata.get("file", item.name)) if fetched else item.name
         type_ = str(item.metadata.get("type", "")) if fetched else ""
-        return Original(path=path, name=name, size=item.size, type=type_ or _type(item, name))
+        return OriginalFile(path=path, name=name, size=item.size, type=type_ or _type(item, name))
 
-    def text(self, tx: Transaction, item: Item, slots: Sequence[Slot], *, start: int, limit: int) -> Text:
+    def text(self, tx: Transaction, item: Item, slots: Sequence[Slot], *, start: int, limit: int) -> DocumentText:
         """Read a part of a document's text."""
-        if start < 0 or not 1 <= limit <= LONGEST:
-            raise BadRequest(f"A part of a text begins at 0 or later, and has 1 to {LONGEST} characters.")
+        if start < 0 or not 1 <= limit <= MAX_CHARACTERS:
+            raise BadRequest(f"A part of a text begins at 0 or later, and has 1 to {MAX_CHARACTERS} characters.")
         content = next((slot for slot in slots if slot.kind == CONTENT and slot.served), None)
         if content is None or content.source is None:
-            raise NotNow("not_read", f"{item.name!r} has no text yet; it is read when it is indexed.")
+            raise StateConflict("not_read", f"{item.name!r} has no text yet; it is read when it is indexed.")
         build = _build(tx, content.owner_id, content.source)
         stop = min(start + limit, build.length)
-        return Text(
+        return DocumentText(
             document=item.id,
             generation=content.built,
             title=build.title,
             start=start,
             length=build.length,
-            text=_read(tx, build, min(start, stop), stop),
+            text=_assemble_text(tx, build, min(start, stop), stop),
             following=stop if stop < build.length else None,
         )
 
-    def passage(self, tx: Transaction, base: Base, item: Item, chunk: int, *, around: int) -> Passage:
+    def passage(self, tx: Transaction, base: Base, item: Item, chunk: int, *, around: int) -> PassageInContext:
         """Open a chunk that is served."""
-        if not 0 <= around <= LONGEST:
-            raise BadRequest(f"What stands around a passage is 0 to {LONGEST} characters to either side.")
+        if not 0 <= around <= MAX_CHARACTERS:
+            raise BadRequest(f"What stands around a passage is 0 to {MAX_CHARACTERS} characters to either side.")
         known = 0 < chunk < 2**63
         rows = tx.run(sql.SERVED_CHUNK, base=base.key, owner=item.key, chunk=chunk) if known else []
         if not rows:
-            raise NotNow("chunk_gone", f"{item.name!r} has no passage {chunk} any more; it was changed since.")
+            raise StateConflict("chunk_gone", f"{item.name!r} has no passage {chunk} any more; it was changed since.")
         owner, number, built, start, body, stop, headings, text = rows[0]
         build = _build(tx, owner, number)
-        return Passage(
+        return PassageInContext(
             document=item.id,
             name=item.name,
             generation=built,
@@ -138,25 +140,27 @@ class Texts:
             end=stop,
             page=bisect_right(build.pages, body) or None,
             headings=json.loads(headings),
-            before=_read(tx, build, max(0, start - around), start),
+            before=_assemble_text(tx, build, max(0, start - around), start),
             text=text,
-            after=_read(tx, build, stop, min(build.length, stop + around)),
+            after=_assemble_text(tx, build, stop, min(build.length, stop + around)),
         )
 
 
 def _build(tx: Transaction, owner: int, number: int) -> _Build:
-    rows = tx.run(sql.BUILD, owner_id=owner, build=number)
+    rows = tx.run(sql.READ_BUILD, owner_id=owner, build=number)
     if not rows:
-        raise NotNow("not_read", "The list of its chunks is not whole. The doctor finds and repairs that.")
+        raise StateConflict("not_read", "The list of its chunks is not whole. The doctor finds and repairs that.")
     title, pages, length = rows[0]
     return _Build(owner, number, title, json.loads(pages), length)
 
 
-def _read(tx: Transaction, build: _Build, first: int, past: int) -> str:
+def _assemble_text(tx: Transaction, build: _Build, first: int, past: int) -> str:
     """Put a part of a text together from its chunks: each character once, whoever repeats it."""
     said: list[str] = []
     reached = first
-    for start, stop, text in tx.run(sql.PARTS, owner_id=build.owner, build=build.number, first=first, past=past):
+    for start, stop, text in tx.run(
+        sql.READ_TEXT_PARTS, owner_id=build.owner, build=build.number, first=first, past=past
+    ):
         begin, end = max(reached, start), min(stop, past)
         if end <= begin:
             continue
@@ -170,4 +174,4 @@ def _type(item: Item, name: str) -> str:
     guessed, coding = mimetypes.guess_type(name)
     if guessed is not None and coding is None:
         return guessed
-    return "text/plain" if item.kind is Kind.NOTE else UNKNOWN_TYPE
+    return "text/plain" if item.kind is ItemKind.NOTE else UNKNOWN_TYPE

@@ -1,26 +1,34 @@
 """Slots: one result each, built once, never overwritten by older work. Knows nothing about documents."""
 
-from holdfast.engine.admission import BUILDS, DEFAULT_PRIORITY, QUOTA_EXHAUSTED, Answer, Request, Verdict
+from holdfast.engine.admission import (
+    BUILD_OPERATIONS,
+    DEFAULT_PRIORITY,
+    QUOTA_EXHAUSTED,
+    AdmissionResult,
+    Request,
+    Verdict,
+)
 from holdfast.engine.dependencies import SlotSpec
 from holdfast.engine.effects import Event
-from holdfast.engine.problems import Problem, problem_of, waiting_for
-from holdfast.engine.queue import EVERYTHING, Pauses, Summary
+from holdfast.engine.problems import Problem, describe_fault, describe_reasons
+from holdfast.engine.queue import WHOLE_QUEUE, BulkResult, Pauses
 from holdfast.engine.retry import RetryPolicy
 from holdfast.engine.rules import Rules
-from holdfast.engine.slot import Built, Fault, JobId, OwnerId, Progress, Ring, Slot, Ticket
-from holdfast.engine.states import ACTIVE, RESTING, Operation, Outcome, SlotState, Status
-from holdfast.engine.waiting import MOMENTS, Reason
+from holdfast.engine.slot import BuildResult, Fault, JobId, OwnerId, Progress, Ring, Slot, Ticket
+from holdfast.engine.states import ACTIVE_STATES, RESTING_STATES, Operation, Outcome, SlotState, Status
+from holdfast.engine.waiting import MOMENT_PARAMS, WaitReason
 
 __all__ = [
-    "ACTIVE",
-    "BUILDS",
+    "ACTIVE_STATES",
+    "BUILD_OPERATIONS",
     "DEFAULT_PRIORITY",
-    "EVERYTHING",
-    "MOMENTS",
+    "MOMENT_PARAMS",
     "QUOTA_EXHAUSTED",
-    "RESTING",
-    "Answer",
-    "Built",
+    "RESTING_STATES",
+    "WHOLE_QUEUE",
+    "AdmissionResult",
+    "BuildResult",
+    "BulkResult",
     "Event",
     "Fault",
     "JobId",
@@ -30,7 +38,6 @@ __all__ = [
     "Pauses",
     "Problem",
     "Progress",
-    "Reason",
     "Request",
     "RetryPolicy",
     "Ring",
@@ -39,9 +46,9 @@ __all__ = [
     "SlotSpec",
     "SlotState",
     "Status",
-    "Summary",
     "Ticket",
     "Verdict",
-    "problem_of",
-    "waiting_for",
+    "WaitReason",
+    "describe_fault",
+    "describe_reasons",
 ]

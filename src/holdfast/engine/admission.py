@@ -12,9 +12,9 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from holdfast.clock import Moment, micros
-from holdfast.engine.dependencies import Scope, SlotSpec, askable, droppable, lacking
+from holdfast.engine.dependencies import SlotScope, SlotSpec, needs_build, select_droppable, select_requestable
 from holdfast.engine.states import Operation, SlotState, Status
-from holdfast.engine.status import status_of
+from holdfast.engine.status import derive_status
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -23,8 +23,14 @@ if TYPE_CHECKING:
     from holdfast.engine.slot import JobId, Slot
 
 DEFAULT_PRIORITY = 5
-BUILDS = frozenset(Operation) - {Operation.CANCEL, Operation.DROP, Operation.DELETE}  # ask for something to be built
-CREATES = frozenset({Operation.INDEX, Operation.FORCE, Operation.CHANGE})  # may be the first word about an owner
+BUILD_OPERATIONS = frozenset(Operation) - {
+    Operation.CANCEL,
+    Operation.DROP,
+    Operation.DELETE,
+}  # ask for something to be built
+CREATE_OPERATIONS = frozenset(
+    {Operation.INDEX, Operation.FORCE, Operation.CHANGE}
+)  # may be the first word about an owner
 _NEVER = Moment(0)
 
 
@@ -40,16 +46,16 @@ class Verdict(StrEnum):
 class Situation(StrEnum):
     """How an owner stands when a request arrives; the first that fits."""
 
-    ENDED = "ended"  # the job that the request names is not the active one of its owner
+    JOB_ENDED = "ended"  # the job that the request names is not the active one of its owner
     UNKNOWN = "unknown"  # no such owner, and the request does not make one
     DELETING = "deleting"
-    HELD_UP = "held_up"  # being deleted, but its clean-up failed and waits for its next attempt
+    CLEANUP_FAILED = "held_up"  # being deleted, but its clean-up failed and waits for its next attempt
     SAME_ACTIVE = "same_active"  # active, and the request brings the content that is being indexed
     SAME_RESTING = "same_resting"  # at rest, and the request brings the content it has
     STUCK = "stuck"  # active, but nothing moves
     ACTIVE = "active"
     COMPLETE = "complete"  # the newest version of everything asked for is ready, or gone where that was asked for
-    LACKING = "lacking"  # at rest and something is not ready, was never built, or its newest version was cancelled
+    INCOMPLETE = "lacking"  # at rest and something is not ready, was never built, or its newest version was cancelled
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,12 +73,12 @@ class Request:
     requester: str = ""
     cost: float = 0.0  # what the work would cost, for the audit of refused duplicates
     payload: str | None = None  # kept with the job, for whoever carries its message
-    tell: bool = False  # somebody must be told when the job has ended
+    notify_on_end: bool = False  # somebody must be told when the job has ended
     job: JobId | None = None  # concerns the owner only while this is its active job
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
+class AdmissionResult:
     """What came of a request, with the job that does it or stands in its way."""
 
     verdict: Verdict
@@ -80,7 +86,7 @@ class Answer:
     status: Status
     job: JobId | None = None
     generation: int | None = None
-    again_at: Moment | None = None  # when the quota allows it again
+    retry_at: Moment | None = None  # when the quota allows it again
 
     @property
     def accepted(self) -> bool:
@@ -89,14 +95,14 @@ class Answer:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class AdmissionRule:
     """One row of the admission table."""
 
     operations: frozenset[Operation]
     situations: frozenset[Situation]
     verdict: Verdict
     reason: str
-    scope: Scope = field(default=Scope.NONE)
+    scope: SlotScope = field(default=SlotScope.NONE)
 
 
 def _ops(*operations: Operation) -> frozenset[Operation]:
@@ -109,48 +115,50 @@ def _when(*situations: Situation) -> frozenset[Situation]:
 
 _O, _S, _V = Operation, Situation, Verdict
 _BUSY = _when(_S.ACTIVE, _S.STUCK)
-_REST = _when(_S.COMPLETE, _S.LACKING)
+_REST = _when(_S.COMPLETE, _S.INCOMPLETE)
 
 # A clean-up that failed is asked for again: the same slots, in a new generation that is due now.
-CLEAN_UP_AGAIN = Row(_ops(_O.RETRY), _when(_S.HELD_UP), _V.ACCEPTED, "clean_up_again", Scope.ALL)
+RETRY_CLEANUP = AdmissionRule(_ops(_O.RETRY), _when(_S.CLEANUP_FAILED), _V.ACCEPTED, "clean_up_again", SlotScope.ALL)
 
 # docs/lifecycle.md, "Admission", row by row. Every pair of operation and situation matches exactly one row.
-ADMISSION: tuple[Row, ...] = (
-    Row(frozenset(_O), _when(_S.ENDED), _V.SKIPPED, "nothing_active"),
-    Row(frozenset(_O), _when(_S.UNKNOWN), _V.REJECTED, "unknown_owner"),
-    Row(_ops(_O.DELETE, _O.RETRY), _when(_S.DELETING), _V.JOINED, "already_deleting"),
-    Row(_ops(_O.DELETE), _when(_S.HELD_UP), _V.JOINED, "already_deleting"),
-    CLEAN_UP_AGAIN,
-    Row(_ops(_O.DELETE), _BUSY | _REST, _V.ACCEPTED, "delete", Scope.ALL),
-    Row(frozenset(_O) - {_O.DELETE, _O.RETRY}, _when(_S.DELETING, _S.HELD_UP), _V.REJECTED, "being_deleted"),
-    Row(_ops(_O.CHANGE), _when(_S.SAME_ACTIVE), _V.JOINED, "same_content"),
-    Row(_ops(_O.CHANGE), _when(_S.SAME_RESTING), _V.SKIPPED, "same_content"),
-    Row(_ops(_O.CHANGE), _BUSY | _REST, _V.ACCEPTED, "content_changed", Scope.ALL),
-    Row(_ops(_O.INDEX, _O.RETRY, _O.FORCE), _when(_S.ACTIVE), _V.JOINED, "already_in_progress"),
-    Row(_ops(_O.INDEX, _O.RETRY), _when(_S.STUCK), _V.ACCEPTED, "stuck", Scope.LACKING),
-    Row(_ops(_O.INDEX, _O.RETRY), _when(_S.COMPLETE), _V.SKIPPED, "already_indexed"),
-    Row(_ops(_O.INDEX, _O.RETRY), _when(_S.LACKING), _V.ACCEPTED, "not_complete", Scope.LACKING),
-    Row(_ops(_O.FORCE), _REST | _when(_S.STUCK), _V.ACCEPTED, "forced", Scope.ALL),
-    Row(_ops(_O.REINDEX, _O.RENEW, _O.DROP), _BUSY, _V.REJECTED, "not_terminal"),
-    Row(_ops(_O.REINDEX), _REST, _V.ACCEPTED, "reindex", Scope.ALL),
-    Row(_ops(_O.RENEW), _REST, _V.ACCEPTED, "renew", Scope.NAMED),
-    Row(_ops(_O.DROP), _when(_S.LACKING), _V.ACCEPTED, "drop", Scope.NAMED),
-    Row(_ops(_O.DROP), _when(_S.COMPLETE), _V.SKIPPED, "nothing_to_drop"),
-    Row(_ops(_O.CANCEL), _BUSY, _V.ACCEPTED, "cancel"),
-    Row(_ops(_O.CANCEL), _REST, _V.SKIPPED, "nothing_active"),
+ADMISSION_RULES: tuple[AdmissionRule, ...] = (
+    AdmissionRule(frozenset(_O), _when(_S.JOB_ENDED), _V.SKIPPED, "nothing_active"),
+    AdmissionRule(frozenset(_O), _when(_S.UNKNOWN), _V.REJECTED, "unknown_owner"),
+    AdmissionRule(_ops(_O.DELETE, _O.RETRY), _when(_S.DELETING), _V.JOINED, "already_deleting"),
+    AdmissionRule(_ops(_O.DELETE), _when(_S.CLEANUP_FAILED), _V.JOINED, "already_deleting"),
+    RETRY_CLEANUP,
+    AdmissionRule(_ops(_O.DELETE), _BUSY | _REST, _V.ACCEPTED, "delete", SlotScope.ALL),
+    AdmissionRule(
+        frozenset(_O) - {_O.DELETE, _O.RETRY}, _when(_S.DELETING, _S.CLEANUP_FAILED), _V.REJECTED, "being_deleted"
+    ),
+    AdmissionRule(_ops(_O.CHANGE), _when(_S.SAME_ACTIVE), _V.JOINED, "same_content"),
+    AdmissionRule(_ops(_O.CHANGE), _when(_S.SAME_RESTING), _V.SKIPPED, "same_content"),
+    AdmissionRule(_ops(_O.CHANGE), _BUSY | _REST, _V.ACCEPTED, "content_changed", SlotScope.ALL),
+    AdmissionRule(_ops(_O.INDEX, _O.RETRY, _O.FORCE), _when(_S.ACTIVE), _V.JOINED, "already_in_progress"),
+    AdmissionRule(_ops(_O.INDEX, _O.RETRY), _when(_S.STUCK), _V.ACCEPTED, "stuck", SlotScope.INCOMPLETE),
+    AdmissionRule(_ops(_O.INDEX, _O.RETRY), _when(_S.COMPLETE), _V.SKIPPED, "already_indexed"),
+    AdmissionRule(_ops(_O.INDEX, _O.RETRY), _when(_S.INCOMPLETE), _V.ACCEPTED, "not_complete", SlotScope.INCOMPLETE),
+    AdmissionRule(_ops(_O.FORCE), _REST | _when(_S.STUCK), _V.ACCEPTED, "forced", SlotScope.ALL),
+    AdmissionRule(_ops(_O.REINDEX, _O.RENEW, _O.DROP), _BUSY, _V.REJECTED, "not_terminal"),
+    AdmissionRule(_ops(_O.REINDEX), _REST, _V.ACCEPTED, "reindex", SlotScope.ALL),
+    AdmissionRule(_ops(_O.RENEW), _REST, _V.ACCEPTED, "renew", SlotScope.NAMED),
+    AdmissionRule(_ops(_O.DROP), _when(_S.INCOMPLETE), _V.ACCEPTED, "drop", SlotScope.NAMED),
+    AdmissionRule(_ops(_O.DROP), _when(_S.COMPLETE), _V.SKIPPED, "nothing_to_drop"),
+    AdmissionRule(_ops(_O.CANCEL), _BUSY, _V.ACCEPTED, "cancel"),
+    AdmissionRule(_ops(_O.CANCEL), _REST, _V.SKIPPED, "nothing_active"),
 )
 
 # In the place of the row that accepts a build, when the base has no more of them for today.
-QUOTA_EXHAUSTED = Row(BUILDS, frozenset(), Verdict.REJECTED, "quota_exhausted")
+QUOTA_EXHAUSTED = AdmissionRule(BUILD_OPERATIONS, frozenset(), Verdict.REJECTED, "quota_exhausted")
 
 
 @cache
-def admit(operation: Operation, situation: Situation) -> Row:
+def find_rule(operation: Operation, situation: Situation) -> AdmissionRule:
     """Return the row that decides; the table covers every pair that `situation_of` can give."""
-    return next(row for row in ADMISSION if operation in row.operations and situation in row.situations)
+    return next(row for row in ADMISSION_RULES if operation in row.operations and situation in row.situations)
 
 
-def situation_of(
+def classify_situation(
     request: Request,
     slots: Sequence[Slot],
     *,
@@ -166,12 +174,12 @@ def situation_of(
     What is `paused` stands still because a person wants it to, and is never stuck.
     """
     if request.job is not None and not any(slot.job == request.job and not slot.resting for slot in slots):
-        return Situation.ENDED
+        return Situation.JOB_ENDED
     if not slots:
-        return Situation.LACKING if request.operation in CREATES and request.slots else Situation.UNKNOWN
-    status = status_of(slots)
+        return Situation.INCOMPLETE if request.operation in CREATE_OPERATIONS and request.slots else Situation.UNKNOWN
+    status = derive_status(slots)
     if status is Status.DELETING:
-        return Situation.HELD_UP if held_up(slots, now) else Situation.DELETING
+        return Situation.CLEANUP_FAILED if cleanup_failed(slots, now) else Situation.DELETING
     same = request.operation is Operation.CHANGE and request.fingerprint is not None
     same = same and request.fingerprint == fingerprint
     if status in (Status.INDEXING, Status.QUEUED):
@@ -183,17 +191,17 @@ def situation_of(
         return Situation.SAME_RESTING
     have = {slot.kind: slot for slot in slots}
     if request.operation is Operation.DROP:
-        return Situation.LACKING if droppable(request.kinds, slots) else Situation.COMPLETE
-    asked = askable(request.slots, slots)
+        return Situation.INCOMPLETE if select_droppable(request.kinds, slots) else Situation.COMPLETE
+    asked = select_requestable(request.slots, slots)
     if not {spec.kind for spec in asked}.issuperset(request.kinds):  # only a renewal names kinds here
         return Situation.ACTIVE  # what it names is just being removed
-    unbuilt = any(lacking(spec, have.get(spec.kind)) for spec in asked)
+    unbuilt = any(needs_build(spec, have.get(spec.kind)) for spec in asked)
     # Not the status decides: an owner whose newer version was cancelled is ready, and that version can be asked for.
     newest = all(slot.complete for slot in slots if slot.state is not SlotState.DELETING)
-    return Situation.COMPLETE if newest and not unbuilt else Situation.LACKING
+    return Situation.COMPLETE if newest and not unbuilt else Situation.INCOMPLETE
 
 
-def held_up(slots: Sequence[Slot], now: Moment) -> bool:
+def cleanup_failed(slots: Sequence[Slot], now: Moment) -> bool:
     """Tell whether the clean-up of these slots waits for a later attempt, and nobody is at it."""
     if any(slot.lease is not None and not slot.lease.expired(now) for slot in slots):
         return False
@@ -209,4 +217,4 @@ def stalled(slot: Slot, now: Moment, rules: Rules) -> bool:
 
 def may_be_overtaken(slot: Slot, now: Moment, rules: Rules, *, resumed_at: Moment = _NEVER) -> bool:
     """Tell whether a slot has been queued, and not held back, long enough to ask if younger work went first."""
-    return slot.state is SlotState.QUEUED and now >= max(slot.queued_at, resumed_at) + micros(rules.overtaken)
+    return slot.state is SlotState.QUEUED and now >= max(slot.queued_at, resumed_at) + micros(rules.overtaken_after)

@@ -22,11 +22,11 @@ class SlotSpec(NamedTuple):
     needs: str | None = None
 
 
-class Scope(StrEnum):
+class SlotScope(StrEnum):
     """Which slots a new generation concerns."""
 
     NONE = "none"
-    LACKING = "lacking"  # those that are not ready or miss something
+    INCOMPLETE = "lacking"  # those that are not ready or miss something
     NAMED = "named"  # those that the request names
     ALL = "all"
 
@@ -44,45 +44,45 @@ def check_specs(specs: tuple[SlotSpec, ...]) -> None:
             if below not in needs:
                 raise BadRequest(f"The slot {kind!r} needs {below!r}, which was not asked for; ask for both.")
             if below in seen:
-                raise BadRequest(f"The slots {_circle(below, needs)} need each other in a circle; break it.")
+                raise BadRequest(f"The slots {_find_cycle(below, needs)} need each other in a circle; break it.")
             seen.add(below)
             below = needs[below]
 
 
-def raised(
-    scope: Scope, specs: Sequence[SlotSpec], slots: Mapping[str, Slot], named: Collection[str] = ()
+def plan_generation(
+    scope: SlotScope, specs: Sequence[SlotSpec], slots: Mapping[str, Slot], named: Collection[str] = ()
 ) -> Mapping[str, SlotState]:
     """Return the kinds a new generation concerns, each with the state it starts in.
 
     What is raised raises all that needs it, since that was built from what is now old; what is needed and not
     complete is raised with it. A slot starts `blocked` when what it needs is raised too.
     """
-    if scope is Scope.NONE:
+    if scope is SlotScope.NONE:
         return {}
     if not slots:
-        return _new(tuple(specs))
+        return _initial_states(tuple(specs))
     needs = {spec.kind: spec.needs for spec in specs}
-    lacks = {spec.kind for spec in specs if lacking(spec, slots.get(spec.kind))}
-    chosen = {Scope.LACKING: lacks, Scope.NAMED: needs.keys() & named}.get(scope, set(needs))
-    chosen |= lacks & _below(chosen, needs)
-    chosen |= _above(chosen, needs)
+    lacks = {spec.kind for spec in specs if needs_build(spec, slots.get(spec.kind))}
+    chosen = {SlotScope.INCOMPLETE: lacks, SlotScope.NAMED: needs.keys() & named}.get(scope, set(needs))
+    chosen |= lacks & _collect_needed(chosen, needs)
+    chosen |= _collect_dependents(chosen, needs)
     return {kind: SlotState.BLOCKED if needs[kind] in chosen else SlotState.QUEUED for kind in needs if kind in chosen}
 
 
 @lru_cache(maxsize=1024)
-def _new(specs: tuple[SlotSpec, ...]) -> Mapping[str, SlotState]:
+def _initial_states(specs: tuple[SlotSpec, ...]) -> Mapping[str, SlotState]:
     """Return all kinds of a new owner, each with the state it starts in."""
     return {spec.kind: SlotState.BLOCKED if spec.needs else SlotState.QUEUED for spec in specs}
 
 
-def askable(specs: Sequence[SlotSpec], slots: Iterable[Slot]) -> list[SlotSpec]:
+def select_requestable(specs: Sequence[SlotSpec], slots: Iterable[Slot]) -> list[SlotSpec]:
     """Return what can be asked for now: not what is just being removed, nor what would need it."""
     gone = {slot.kind for slot in slots if slot.state is SlotState.DELETING}
-    gone |= _above(gone, {spec.kind: spec.needs for spec in specs})
+    gone |= _collect_dependents(gone, {spec.kind: spec.needs for spec in specs})
     return [spec for spec in specs if spec.kind not in gone]
 
 
-def droppable(kinds: Collection[str], slots: Iterable[Slot]) -> set[str]:
+def select_droppable(kinds: Collection[str], slots: Iterable[Slot]) -> set[str]:
     """Return those of the kinds that are there and can go: nothing that stays needs them."""
     needs = {slot.kind: slot.needs for slot in slots if slot.state is not SlotState.DELETING}
     going = needs.keys() & kinds
@@ -91,20 +91,20 @@ def droppable(kinds: Collection[str], slots: Iterable[Slot]) -> set[str]:
     return going
 
 
-def dependents(kinds: Iterable[str], slots: Iterable[Slot]) -> list[Slot]:
+def find_blocked_dependents(kinds: Iterable[str], slots: Iterable[Slot]) -> list[Slot]:
     """Return the blocked slots that need one of these kinds, near and far."""
     waiting = [slot for slot in slots if slot.state is SlotState.BLOCKED]
     needs = {slot.kind: slot.needs for slot in waiting}
-    above = _above(set(kinds), needs)
+    above = _collect_dependents(set(kinds), needs)
     return [slot for slot in waiting if slot.kind in above]
 
 
-def lacking(spec: SlotSpec, slot: Slot | None) -> bool:
+def needs_build(spec: SlotSpec, slot: Slot | None) -> bool:
     """Tell whether a slot must be built: it is new, not complete, or was built from something else."""
     return slot is None or not slot.complete or slot.needs != spec.needs
 
 
-def _circle(start: str, needs: Mapping[str, str | None]) -> list[str]:
+def _find_cycle(start: str, needs: Mapping[str, str | None]) -> list[str]:
     """Name those who are in the circle, and not those who only lead into it."""
     kinds = [start]
     while (kind := needs[kinds[-1]]) is not None and kind != start:
@@ -112,7 +112,7 @@ def _circle(start: str, needs: Mapping[str, str | None]) -> list[str]:
     return sorted(kinds)
 
 
-def _below(kinds: set[str], needs: Mapping[str, str | None]) -> set[str]:
+def _collect_needed(kinds: set[str], needs: Mapping[str, str | None]) -> set[str]:
     """Return all kinds that these need, directly or through others."""
     found: set[str] = set()
     edge = kinds
@@ -122,7 +122,7 @@ def _below(kinds: set[str], needs: Mapping[str, str | None]) -> set[str]:
     return found
 
 
-def _above(kinds: set[str], needs: Mapping[str, str | None]) -> set[str]:
+def _collect_dependents(kinds: set[str], needs: Mapping[str, str | None]) -> set[str]:
     """Return all kinds that need one of these, directly or through others."""
     found: set[str] = set()
     edge = kinds

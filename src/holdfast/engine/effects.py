@@ -8,8 +8,8 @@ from functools import lru_cache
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from holdfast.engine.states import ACTIVE, TRANSITIONS, Outcome, Status, Verb
-from holdfast.engine.status import outcome_of, status_of
+from holdfast.engine.states import ACTIVE_STATES, TRANSITIONS, Outcome, Status, Verb
+from holdfast.engine.status import derive_outcome, derive_status
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 NO_NOTE: Mapping[str, object] = MappingProxyType({})
 
 
-class Change(NamedTuple):
+class SlotChange(NamedTuple):
     """One slot moved; `before` is None for a new slot, `after` for a forgotten one."""
 
     verb: Verb
@@ -39,7 +39,7 @@ class Change(NamedTuple):
     @property
     def settles(self) -> bool:
         """The slot came to rest, or went, within its own job; a cancel ends its job as a whole."""
-        if self.verb is Verb.CANCEL or self.before is None or self.before.state not in ACTIVE:
+        if self.verb is Verb.CANCEL or self.before is None or self.before.state not in ACTIVE_STATES:
             return False
         return self.after is None or (self.after.resting and self.after.job == self.before.job)
 
@@ -57,7 +57,7 @@ class Event(NamedTuple):
     data: str = "{}"
 
     @property
-    def facts(self) -> Mapping[str, Any]:
+    def parsed_data(self) -> Mapping[str, Any]:
         """What the type alone does not say."""
         facts: dict[str, Any] = json.loads(self.data)
         return facts
@@ -74,10 +74,10 @@ class Settlement:
     slot: Slot  # one of them, for the names in the job's event
 
 
-TELLS_ERROR = frozenset({Verb.POSTPONE, Verb.FAIL, Verb.GIVE_UP})
+VERBS_WITH_ERROR = frozenset({Verb.POSTPONE, Verb.FAIL, Verb.GIVE_UP})
 
 
-def slot_event(change: Change, status: Status | None = None) -> Event:
+def make_slot_event(change: SlotChange, status: Status | None = None) -> Event:
     """Tell a move as an event, with the status that the owner has got by it, if that is another one.
 
     A move that may not be is a bug, and stops the transaction.
@@ -87,13 +87,13 @@ def slot_event(change: Change, status: Status | None = None) -> Event:
     if move not in TRANSITIONS:
         raise AssertionError(f"a slot may not move like this: {move}")
     slot = change.slot
-    error = after.error_code if after and change.verb in TELLS_ERROR else None
+    error = after.error_code if after and change.verb in VERBS_WITH_ERROR else None
     missing = slot.missing if change.verb is Verb.COMPLETE else 0
-    data = _told(*move[1:], tuple(change.note.items()), error, missing, status)
+    data = _format_slot_data(*move[1:], tuple(change.note.items()), error, missing, status)
     return Event(f"slot.{change.verb}", slot.base, slot.owner, slot.kind, slot.job, slot.wanted, slot.fence, data)
 
 
-def job_event(settlement: Settlement, status: Status | None = None) -> Event:
+def make_job_event(settlement: Settlement, status: Status | None = None) -> Event:
     """Tell the end of a job as an event, with the status that its owner has got by it, if that is another one."""
     slot = settlement.slot
     return Event(
@@ -102,20 +102,20 @@ def job_event(settlement: Settlement, status: Status | None = None) -> Event:
         owner=slot.owner,
         job=settlement.job,
         generation=slot.wanted,
-        data=_ended(settlement.results, status),
+        data=_format_job_data(settlement.results, status),
     )
 
 
-def happenings(
-    changes: Iterable[Change], ended: Iterable[Settlement], statuses: Mapping[OwnerId, Status]
+def make_events(
+    changes: Iterable[SlotChange], ended: Iterable[Settlement], statuses: Mapping[OwnerId, Status]
 ) -> list[Event]:
     """Tell what happened in a transaction; a new status is told once, with the end of a job or with the first move."""
     new = dict(statuses)
-    ends = [job_event(one, new.pop(one.slot.owner_id, None)) for one in ended]
-    return [*(slot_event(change, new.pop(change.slot.owner_id, None)) for change in changes), *ends]
+    ends = [make_job_event(one, new.pop(one.slot.owner_id, None)) for one in ended]
+    return [*(make_slot_event(change, new.pop(change.slot.owner_id, None)) for change in changes), *ends]
 
 
-def overlay(slots: Iterable[Slot], changes: Iterable[Change]) -> list[Slot]:
+def apply_changes(slots: Iterable[Slot], changes: Iterable[SlotChange]) -> list[Slot]:
     """Return the slots as they stand after the changes."""
     now: dict[SlotId, Slot] = {slot.id: slot for slot in slots}
     for change in changes:
@@ -125,9 +125,9 @@ def overlay(slots: Iterable[Slot], changes: Iterable[Change]) -> list[Slot]:
     return list(now.values())
 
 
-def settlements(changes: Sequence[Change], after: Iterable[Slot]) -> list[Settlement]:
+def compute_settlements(changes: Sequence[SlotChange], after: Iterable[Slot]) -> list[Settlement]:
     """Return, for each job touched, what its slots' coming to rest means for it."""
-    settled: dict[JobId, list[Change]] = {}
+    settled: dict[JobId, list[SlotChange]] = {}
     for change in changes:
         if change.settles:
             settled.setdefault(change.slot.job, []).append(change)
@@ -141,33 +141,33 @@ def settlements(changes: Sequence[Change], after: Iterable[Slot]) -> list[Settle
         Settlement(
             job=job,
             settled=len(moved),
-            outcome=outcome_of(own[job]),
-            results=results_of(own[job]),
+            outcome=derive_outcome(own[job]),
+            results=format_results(own[job]),
             slot=moved[0].slot,
         )
         for job, moved in settled.items()
     ]
 
 
-def results_of(slots: Iterable[Slot]) -> str:
+def format_results(slots: Iterable[Slot]) -> str:
     """Tell the result of each slot of a job, as JSON by its kind."""
     return _results(tuple((slot.kind, slot.state, slot.missing, slot.error_code) for slot in slots))
 
 
-def statuses(owners: Iterable[OwnerId], after: Iterable[Slot]) -> dict[OwnerId, Status]:
+def derive_statuses(owners: Iterable[OwnerId], after: Iterable[Slot]) -> dict[OwnerId, Status]:
     """Return the status of each owner that still has slots."""
     grouped: dict[OwnerId, list[Slot]] = {owner: [] for owner in owners}
     for slot in after:
         if slot.owner_id in grouped:
             grouped[slot.owner_id].append(slot)
-    return {owner: status_of(slots) for owner, slots in grouped.items() if slots}
+    return {owner: derive_status(slots) for owner, slots in grouped.items() if slots}
 
 
 # The same few stories are told many thousand times; each is written down once.
 
 
 @lru_cache(maxsize=4096)
-def _told(  # noqa: PLR0917 - all that a line may say
+def _format_slot_data(  # noqa: PLR0917 - all that a line may say
     before: SlotState | None,
     after: SlotState | None,
     note: tuple[tuple[str, object], ...],
@@ -182,7 +182,7 @@ def _told(  # noqa: PLR0917 - all that a line may say
 
 
 @lru_cache(maxsize=4096)
-def _ended(results: str, status: Status | None) -> str:
+def _format_job_data(results: str, status: Status | None) -> str:
     return f'{{"results": {results}, "status": "{status}"}}' if status else f'{{"results": {results}}}'
 
 

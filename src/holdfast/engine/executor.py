@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, TypeVar, cast
 
 from holdfast.engine.heartbeat import Heartbeat
 from holdfast.engine.slot import Fault
-from holdfast.engine.store.base import Completion, Failure, Surrender
-from holdfast.engine.task import Remover, Task
+from holdfast.engine.store.base import Completion, Failure, Release
+from holdfast.engine.task import BatchRemover, Task
 from holdfast.errors import (
     HoldfastError,
     Outage,
-    Paused,
     Permanent,
+    RetryLater,
     StaleLease,
     StopWork,
     StoreError,
@@ -44,20 +44,20 @@ log = logging.getLogger("holdfast")
 T = TypeVar("T")
 
 
-class Settled(Enum):
+class PlainResult(Enum):
     """Ways to end that leave nothing to write, or only a row to forget."""
 
     REMOVED = auto()
     PUBLISHED = auto()  # by the work itself, in its own transaction
 
 
-Result = Completion | Failure | Surrender | Settled
-TOGETHER = 2  # fewer than this have nothing to share
+AttemptResult = Completion | Failure | Release | PlainResult
+SMALLEST_BATCH = 2  # fewer than this have nothing to share
 FLUSH_SECONDS = 0.05  # a finished result waits no longer than this for its neighbours
 FLUSH_ROWS = 500  # nor for more of them than have so many rows to write
 
 
-def nowhere(point: str) -> None:
+def no_failpoint(point: str) -> None:
     """Pass a named point; tests put faults here."""
 
 
@@ -73,7 +73,7 @@ class Executor:
         clock: Clock,
         rules: Rules,
         chance: Callable[[], float] = random.random,
-        reach: Callable[[str], None] = nowhere,
+        reach: Callable[[str], None] = no_failpoint,
     ) -> None:
         self.store = store
         self.indexers = indexers
@@ -82,53 +82,53 @@ class Executor:
         self._clock = clock
         self._rules = rules
         self._chance = chance
-        self._reach = reach
+        self._failpoint = reach
 
     def run(self, ring: Ring) -> bool:
         """Answer a ring; return whether there was anything to do. Returning is the acknowledgement."""
-        self._reach("received")
+        self._failpoint("received")
         since = self._clock.monotonic()
         tickets = self.store.claim([ring], self.holder)
         if not tickets:
             log.debug("ring.skipped slot=%d generation=%d", ring.slot, ring.generation)
-        self._work(tickets, since)
-        self._reach("done")
+        self._process(tickets, since)
+        self._failpoint("done")
         return bool(tickets)
 
     def run_next(self, limit: int) -> int:
         """Claim the next slots and work on them; return how many there were."""
         since = self._clock.monotonic()
         tickets = self.store.claim_next(tuple(self.indexers), self.holder, limit)
-        self._work(tickets, since)
+        self._process(tickets, since)
         return len(tickets)
 
     def stop(self) -> None:
         """Give everything back at the next checkpoint."""
         self.heartbeat.stopping = True
 
-    def _work(self, tickets: Sequence[Ticket], since: float) -> None:
+    def _process(self, tickets: Sequence[Ticket], since: float) -> None:
         if not tickets:
             return
         self.heartbeat.hold(tickets, since)
         try:
-            self._reach("claimed")
+            self._failpoint("claimed")
             flushed = self._clock.monotonic()
-            results: list[tuple[Ticket, Result]] = []
+            results: list[tuple[Ticket, AttemptResult]] = []
             rows = 0
             removed = self._remove_together(tickets)
-            self._begin(tickets)
+            self._prepare_batch(tickets)
             for ticket in tickets:
                 if ticket in removed or not self.heartbeat.begin(ticket):
                     continue
                 result = self._attempt(ticket)
                 results.append((ticket, result))
-                rows += _rows(result)
+                rows += _count_rows(result)
                 if rows >= FLUSH_ROWS or self._clock.monotonic() - flushed >= FLUSH_SECONDS:
-                    self._settle(results)
+                    self._write_results(results)
                     flushed, results, rows = self._clock.monotonic(), [], 0
-            self._settle(results)
+            self._write_results(results)
         finally:
-            self.heartbeat.let_go(tickets)
+            self.heartbeat.stop_renewing(tickets)
 
     def _remove_together(self, tickets: Sequence[Ticket]) -> set[Ticket]:
         """Clean up the slots of each kind and base as one set, and write the results; return who is settled.
@@ -139,86 +139,86 @@ class Executor:
         for ticket in tickets:
             if ticket.removing:
                 sets.setdefault((ticket.key.kind, ticket.key.base), []).append(ticket)
-        results: list[tuple[Ticket, Result]] = []
+        results: list[tuple[Ticket, AttemptResult]] = []
         for (kind, _), some in sets.items():
             indexer = self.indexers[kind]
-            if isinstance(indexer, Remover) and len(some) >= TOGETHER:
-                results += self._removed(indexer, [ticket for ticket in some if self.heartbeat.begin(ticket)])
-        self._settle(results)
+            if isinstance(indexer, BatchRemover) and len(some) >= SMALLEST_BATCH:
+                results += self._remove_set(indexer, [ticket for ticket in some if self.heartbeat.begin(ticket)])
+        self._write_results(results)
         return {ticket for ticket, _ in results}
 
-    def _removed(self, indexer: Remover, tickets: Sequence[Ticket]) -> list[tuple[Ticket, Result]]:
+    def _remove_set(self, indexer: BatchRemover, tickets: Sequence[Ticket]) -> list[tuple[Ticket, AttemptResult]]:
         """Clean up one set; return what came of each slot, nothing where they are left to be tried one by one."""
         try:
             for ticket in tickets:
                 self.heartbeat.check(ticket)
-            indexer.remove_all([self._task(ticket) for ticket in tickets])
+            indexer.remove_all([self._make_task(ticket) for ticket in tickets])
         except Transient as error:
             log.info("removal.failed slots=%d error=%s", len(tickets), error)
-            return [(ticket, self._failure(ticket, error)) for ticket in tickets]
+            return [(ticket, self._classify_failure(ticket, error)) for ticket in tickets]
         except (StopWork, StaleLease) as stop:
             log.debug("removal.one_by_one slots=%d reason=%s", len(tickets), stop)
             return []
         except Exception as error:
             log.info("removal.one_by_one slots=%d error=%s", len(tickets), error, exc_info=True)
             return []
-        return [(ticket, Settled.REMOVED) for ticket in tickets]
+        return [(ticket, PlainResult.REMOVED) for ticket in tickets]
 
-    def _begin(self, tickets: Sequence[Ticket]) -> None:
+    def _prepare_batch(self, tickets: Sequence[Ticket]) -> None:
         """Show a batch to those who do some of their work together; what fails here is done, or fails, one by one."""
         for kind in {ticket.key.kind for ticket in tickets}:
             begin = getattr(self.indexers[kind], "begin", None)
-            tasks = [self._task(one) for one in tickets if one.key.kind == kind and not one.removing]
-            if begin is None or len(tasks) < TOGETHER:
+            tasks = [self._make_task(one) for one in tickets if one.key.kind == kind and not one.removing]
+            if begin is None or len(tasks) < SMALLEST_BATCH:
                 continue
             try:
                 begin(tasks)
             except StaleLease as stale:
-                self._look_again(stale)
+                self._recheck_leases(stale)
             except (StopWork, HoldfastError) as error:
                 log.info("work.begun_in_part kind=%s reason=%s", kind, error)
             except Exception:
                 log.exception("work.begun_in_part kind=%s", kind)
 
-    def _task(self, ticket: Ticket) -> Task:
-        return Task(ticket, self.store, self.heartbeat, self._reach)
+    def _make_task(self, ticket: Ticket) -> Task:
+        return Task(ticket, self.store, self.heartbeat, self._failpoint)
 
-    def _attempt(self, ticket: Ticket) -> Result:
+    def _attempt(self, ticket: Ticket) -> AttemptResult:
         """Build or remove one slot; every way it can end is a result."""
-        task = self._task(ticket)
+        task = self._make_task(ticket)
         try:
             self.heartbeat.check(ticket)
             indexer = self.indexers[ticket.key.kind]
             if ticket.removing:
                 indexer.remove(task)
-                return Settled.REMOVED
+                return PlainResult.REMOVED
             built = indexer.build(task)
             if task.published:
-                return Settled.PUBLISHED
+                return PlainResult.PUBLISHED
             if built is None:
                 return Failure(ticket=ticket, fault=Fault("no_result"))
             return Completion(ticket=ticket, built=built)
         except (StopWork, StaleLease) as stop:
             if isinstance(stop, StaleLease):
-                self._look_again(stop)
+                self._recheck_leases(stop)
             log.debug("work.stopped key=%s fence=%d reason=%s", ticket.key, ticket.fence, stop)
-            return Surrender(ticket=ticket, refund=isinstance(stop, StopWork) and stop.refund)
+            return Release(ticket=ticket, refund=isinstance(stop, StopWork) and stop.refund)
         except Exception as error:
             if task.published:  # it stands, whatever came after
                 log.exception("work.published_then_failed key=%s fence=%d", ticket.key, ticket.fence)
-                return Settled.PUBLISHED
+                return PlainResult.PUBLISHED
             trace = not isinstance(error, WorkError | StoreFull)  # of what an indexer foresaw the sentence says it all
             log.info("work.failed key=%s fence=%d error=%s", ticket.key, ticket.fence, error, exc_info=trace)
-            return self._failure(ticket, error)
+            return self._classify_failure(ticket, error)
 
-    def _failure(self, ticket: Ticket, error: Exception) -> Failure:
+    def _classify_failure(self, ticket: Ticket, error: Exception) -> Failure:
         """Decide what a failed attempt means: later, or never."""
         retry = self._rules.retry
         if isinstance(error, Permanent):
             fault, delay = Fault(error.code, error.params), None
         elif isinstance(error, Transient):
             fault = Fault(error.code, error.params)
-            paused = error.retry_after if isinstance(error, Paused) else None
+            paused = error.retry_after if isinstance(error, RetryLater) else None
             delay = paused or retry.delay(ticket.attempt, self._chance(), error.retry_after)
         elif isinstance(error, StoreFull):
             fault = Fault("disk_full", {"message": str(error)})
@@ -229,27 +229,27 @@ class Executor:
         if isinstance(error, Outage | StoreFull):  # every document fails the same way, so no attempt is counted
             return Failure(ticket=ticket, fault=fault, delay=delay, refund=True)
         if ticket.removing:  # a clean-up is never given up
-            return Failure(ticket=ticket, fault=fault, delay=delay or retry.cap)
-        return Failure(ticket=ticket, fault=fault, delay=None if retry.given_up(ticket.attempt) else delay)
+            return Failure(ticket=ticket, fault=fault, delay=delay or retry.max_delay)
+        return Failure(ticket=ticket, fault=fault, delay=None if retry.exhausted(ticket.attempt) else delay)
 
-    def _settle(self, results: Sequence[tuple[Ticket, Result]]) -> None:
+    def _write_results(self, results: Sequence[tuple[Ticket, AttemptResult]]) -> None:
         """Write the results, a batch for each kind of ending."""
         if not results:
             return
-        self._reach("settling")
-        self.heartbeat.let_go([ticket for ticket, _ in results])
+        self._failpoint("settling")
+        self.heartbeat.stop_renewing([ticket for ticket, _ in results])
         endings = [one for _, one in results]
-        gone = [ticket for ticket, one in results if one is Settled.REMOVED]
+        gone = [ticket for ticket, one in results if one is PlainResult.REMOVED]
         self._complete([one for one in endings if isinstance(one, Completion)])
-        self._write(self.store.fail, [one for one in endings if isinstance(one, Failure)])
-        self._write(self.store.forget, gone)
-        self._free([one for one in endings if isinstance(one, Surrender)])
-        self._reach("settled")
+        self._write_batch(self.store.fail, [one for one in endings if isinstance(one, Failure)])
+        self._write_batch(self.store.forget, gone)
+        self._release([one for one in endings if isinstance(one, Release)])
+        self._failpoint("settled")
 
     def _complete(self, completions: Sequence[Completion]) -> None:
         """Publish results together; where that fails each stands or falls alone."""
         try:
-            self._write(lambda batch: self.store.complete(batch, self._add_rows), completions)
+            self._write_batch(lambda batch: self.store.complete(batch, self._add_rows), completions)
         except Exception as error:
             if len(completions) > 1:
                 for one in completions:
@@ -257,7 +257,7 @@ class Executor:
             else:
                 (one,) = completions
                 log.info("work.not_published key=%s fence=%d", one.ticket.key, one.ticket.fence, exc_info=True)
-                self._write(self.store.fail, [self._failure(one.ticket, error)])
+                self._write_batch(self.store.fail, [self._classify_failure(one.ticket, error)])
 
     def _add_rows(self, connection: Connection, completions: Sequence[Completion]) -> None:
         """Let each indexer write what it kept for the transaction that publishes."""
@@ -266,25 +266,25 @@ class Executor:
             indexer = cast("Publisher", self.indexers[kind])
             indexer.publish(connection, [one for one in kept if one.ticket.key.kind == kind])
 
-    def _write(self, verb: Callable[[Sequence[T]], None], batch: Sequence[T]) -> None:
+    def _write_batch(self, verb: Callable[[Sequence[T]], None], batch: Sequence[T]) -> None:
         """Write one batch; whoever is refused is superseded and frees its slot."""
         if not batch:
             return
         try:
             verb(batch)
         except StaleLease as stale:
-            self._free([Surrender(ticket=ticket) for ticket in stale.tickets])
-            self._look_again(stale)
+            self._release([Release(ticket=ticket) for ticket in stale.tickets])
+            self._recheck_leases(stale)
         except StoreError:
             # Whether it was kept is known to the database alone; if not, the lease runs out and the work is redone.
             log.exception("settle.unknown")
 
-    def _look_again(self, stale: StaleLease) -> None:
+    def _recheck_leases(self, stale: StaleLease) -> None:
         """Renew what else is in hand: a delete or cancel rarely concerns one slot, and the others stop at once."""
-        self.heartbeat.let_go(stale.tickets)
+        self.heartbeat.stop_renewing(stale.tickets)
         self.heartbeat.beat()
 
-    def _free(self, surrenders: Sequence[Surrender]) -> None:
+    def _release(self, surrenders: Sequence[Release]) -> None:
         """Give slots back; one that somebody else has taken over is free of us already."""
         if not surrenders:
             return
@@ -296,6 +296,6 @@ class Executor:
             log.exception("release.unknown")
 
 
-def _rows(result: Result) -> int:
+def _count_rows(result: AttemptResult) -> int:
     """Return how many rows are still to be written for a result."""
     return len(result.built.rows) if isinstance(result, Completion) and result.built.rows is not None else 0

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from holdfast.engine.slot import Progress
-from holdfast.engine.store.base import Beat, Surrender
+from holdfast.engine.store.base import LeaseRenewal, Release
 from holdfast.errors import StaleLease, StopWork, StoreError
 
 if TYPE_CHECKING:
@@ -29,23 +29,23 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("holdfast")
 
-TELL_SECONDS = 1.0  # after which progress is written, though no renewal is due: somebody may look on
+PROGRESS_SECONDS = 1.0  # after which progress is written, though no renewal is due: somebody may look on
 
 
 @dataclass(slots=True)
-class _Hand:
+class _HeldTicket:
     """A ticket in hand."""
 
     ticket: Ticket
-    taken: float  # monotonic, taken before the claim was sent
+    claimed: float  # monotonic, taken before the claim was sent
     renewed: float  # monotonic, taken before the renewal was sent
-    begun: bool = False
-    began: float = 0.0  # monotonic
+    started: bool = False
+    started_at: float = 0.0  # monotonic
     progress: Progress = field(default_factory=Progress)
-    moved: bool = False
+    progressed: bool = False
     lost: bool = False
-    called_back: bool = False  # people paused the queue and want what runs to be given back
-    silent: bool = False  # its result is being published: a renewal would come too late
+    recalled: bool = False  # people paused the queue and want what runs to be given back
+    publishing: bool = False  # its result is being published: a renewal would come too late
 
 
 class Heartbeat:
@@ -56,76 +56,76 @@ class Heartbeat:
         self._holder = holder
         self._clock = clock
         self._rules = rules
-        self._patience = rules.patience.total_seconds()
-        self._hands: dict[SlotId, _Hand] = {}
+        self._renewal_timeout = rules.renewal_timeout.total_seconds()
+        self._held: dict[SlotId, _HeldTicket] = {}
         self._mutex = threading.Lock()
-        self._beating = threading.Lock()
-        self._ended = threading.Event()
+        self._renewal_lock = threading.Lock()
+        self._stop_event = threading.Event()
         self._thread: threading.Thread | None = None
         self.stopping = False  # the process goes down: give everything back
 
     def hold(self, tickets: Iterable[Ticket], since: float) -> None:
         """Take tickets in hand; `since` is the monotonic time before they were claimed."""
         with self._mutex:
-            self._hands |= {ticket.slot: _Hand(ticket, since, since) for ticket in tickets}
+            self._held |= {ticket.slot: _HeldTicket(ticket, since, since) for ticket in tickets}
 
     def begin(self, ticket: Ticket) -> bool:
         """Begin to work on a ticket, unless it was given back meanwhile."""
         with self._mutex:
-            hand = self._hand(ticket)
+            hand = self._find(ticket)
             if hand is not None:
-                hand.begun, hand.began = True, self._clock.monotonic()
+                hand.started, hand.started_at = True, self._clock.monotonic()
             return hand is not None
 
-    def let_go(self, tickets: Iterable[Ticket]) -> None:
+    def stop_renewing(self, tickets: Iterable[Ticket]) -> None:
         """Renew these no more; a beat under way is waited for, so that none is refused for coming late."""
-        with self._beating, self._mutex:
+        with self._renewal_lock, self._mutex:
             for ticket in tickets:
-                if self._hand(ticket) is not None:
-                    del self._hands[ticket.slot]
+                if self._find(ticket) is not None:
+                    del self._held[ticket.slot]
 
     @contextmanager
-    def silent(self, ticket: Ticket) -> Iterator[None]:
+    def pause_renewal(self, ticket: Ticket) -> Iterator[None]:
         """Publish within: no beat renews the ticket meanwhile, and none afterwards if it was published."""
-        self._silence(ticket, silent=True)
+        self._set_publishing(ticket, silent=True)
         try:
             yield
         except BaseException:
-            self._silence(ticket, silent=False)
+            self._set_publishing(ticket, silent=False)
             raise
-        self.let_go([ticket])
+        self.stop_renewing([ticket])
 
-    def note(self, ticket: Ticket, progress: Progress) -> None:
+    def record_progress(self, ticket: Ticket, progress: Progress) -> None:
         """Remember how far a ticket is, for the next beat."""
-        hand = self._hand(ticket)
+        hand = self._find(ticket)
         if hand is not None and progress != hand.progress:
             with self._mutex:
-                hand.progress, hand.moved = progress, True
+                hand.progress, hand.progressed = progress, True
 
     def check(self, ticket: Ticket) -> None:
         """Raise `StopWork` if this ticket must not go on."""
-        hand = self._hand(ticket)
+        hand = self._find(ticket)
         if hand is None or hand.lost:
             raise StopWork("lease_lost", refund=False)
-        if self._clock.monotonic() - hand.renewed >= self._patience:
+        if self._clock.monotonic() - hand.renewed >= self._renewal_timeout:
             raise StopWork("lease_not_renewed", refund=False)
-        if hand.called_back:
+        if hand.recalled:
             raise StopWork("paused", refund=True)
         if self.stopping:
             raise StopWork("shutting_down", refund=True)
 
     def beat(self) -> None:
         """Renew all leases in hand and write their progress; give back what waits too long, or is called back."""
-        with self._beating:
-            self._give_back()
+        with self._renewal_lock:
+            self._release_unstarted()
             self._renew()
-            self._obey()
+            self._check_recalls()
 
-    def tell(self) -> None:
+    def flush_progress(self) -> None:
         """Write the progress of work that takes long and has moved, for whoever looks on, and renew its leases."""
-        long_ago = self._clock.monotonic() - TELL_SECONDS
-        with self._beating:
-            if not self._renew(lambda hand: hand.moved and hand.begun and hand.began <= long_ago):
+        long_ago = self._clock.monotonic() - PROGRESS_SECONDS
+        with self._renewal_lock:
+            if not self._renew(lambda hand: hand.progressed and hand.started and hand.started_at <= long_ago):
                 self._renew()  # what ended one may have ended the others
 
     def start(self) -> None:
@@ -135,27 +135,29 @@ class Heartbeat:
 
     def stop(self) -> None:
         """End the thread, and say goodbye."""
-        self._ended.set()
+        self._stop_event.set()
         if self._thread is not None:
             self._thread.join()
-            self._say(self._store.depart)
+            self._report_presence(self._store.unregister_worker)
 
-    def _hand(self, ticket: Ticket) -> _Hand | None:
+    def _find(self, ticket: Ticket) -> _HeldTicket | None:
         """Find a ticket in hand; a later one for the same slot, in another thread, is not it."""
-        hand = self._hands.get(ticket.slot)
+        hand = self._held.get(ticket.slot)
         return hand if hand is not None and hand.ticket.fence == ticket.fence else None
 
-    def _silence(self, ticket: Ticket, *, silent: bool) -> None:
-        with self._beating, self._mutex:
-            hand = self._hand(ticket)
+    def _set_publishing(self, ticket: Ticket, *, silent: bool) -> None:
+        with self._renewal_lock, self._mutex:
+            hand = self._find(ticket)
             if hand is not None:
-                hand.silent = silent
+                hand.publishing = silent
 
-    def _renew(self, chosen: Callable[[_Hand], bool] = lambda _: True) -> bool:
+    def _renew(self, chosen: Callable[[_HeldTicket], bool] = lambda _: True) -> bool:
         """Renew leases in hand; return whether none of them was refused."""
         with self._mutex:
-            hands = [hand for hand in self._hands.values() if not hand.lost and not hand.silent and chosen(hand)]
-            beats = [Beat(ticket=hand.ticket, progress=hand.progress, moved=hand.moved) for hand in hands]
+            hands = [hand for hand in self._held.values() if not hand.lost and not hand.publishing and chosen(hand)]
+            beats = [
+                LeaseRenewal(ticket=hand.ticket, progress=hand.progress, progressed=hand.progressed) for hand in hands
+            ]
         if not hands:
             return True
         sent = self._clock.monotonic()
@@ -174,37 +176,37 @@ class Heartbeat:
                     continue
                 hand.renewed = sent
                 if hand.progress is beat.progress:  # what was noted meanwhile goes with the next beat
-                    hand.moved = False
+                    hand.progressed = False
         return not refused
 
-    def _obey(self) -> None:
+    def _check_recalls(self) -> None:
         """Learn which of the work in hand a pause calls back."""
         with self._mutex:
-            hands = [hand for hand in self._hands.values() if not hand.lost]
+            hands = [hand for hand in self._held.values() if not hand.lost]
         if not hands:
             return
         try:
-            called = set(self._store.called_back([hand.ticket for hand in hands]))
+            called = set(self._store.find_recalled([hand.ticket for hand in hands]))
         except StoreError as error:
             log.warning("heartbeat.pause_unknown error=%s", error)
             return
         for hand in hands:
-            hand.called_back = hand.ticket in called
+            hand.recalled = hand.ticket in called
 
-    def _give_back(self) -> None:
+    def _release_unstarted(self) -> None:
         """Free what was claimed a whole heartbeat ago and still waits behind a slow neighbour."""
         patient = self._clock.monotonic() - self._rules.heartbeat.total_seconds()
         with self._mutex:
-            waiting = [hand.ticket for hand in self._hands.values() if not hand.begun and hand.taken <= patient]
+            waiting = [hand.ticket for hand in self._held.values() if not hand.started and hand.claimed <= patient]
             for ticket in waiting:
-                del self._hands[ticket.slot]
+                del self._held[ticket.slot]
         if waiting:
             try:
-                self._store.release([Surrender(ticket=ticket, refund=True) for ticket in waiting])
+                self._store.release([Release(ticket=ticket, refund=True) for ticket in waiting])
             except (StaleLease, StoreError) as error:
                 log.warning("heartbeat.give_back error=%s", error)
 
-    def _say(self, word: Callable[[str], None]) -> None:
+    def _report_presence(self, word: Callable[[str], None]) -> None:
         """Say that this worker is there, or goes; nothing depends on being heard."""
         try:
             word(self._holder)
@@ -213,17 +215,17 @@ class Heartbeat:
 
     def _run(self) -> None:
         period = self._rules.heartbeat.total_seconds()
-        tick = min(TELL_SECONDS, period)
+        tick = min(PROGRESS_SECONDS, period)
         beaten = time.monotonic()
-        self._say(self._store.attend)
-        while not self._ended.wait(tick):
+        self._report_presence(self._store.register_worker)
+        while not self._stop_event.wait(tick):
             due = time.monotonic() - beaten >= period - tick / 2
             try:
                 if due:
                     beaten = time.monotonic()
                     self.beat()
-                    self._say(self._store.attend)
+                    self._report_presence(self._store.register_worker)
                 else:
-                    self.tell()
+                    self.flush_progress()
             except Exception:
                 log.exception("heartbeat.failed")

@@ -13,16 +13,16 @@ import socket
 from pathlib import Path
 
 PROC = Path("/proc")
-DEAD = frozenset("ZX")  # zombie, dead
-INIT = 1  # lives as long as its namespace
+DEAD_STATES = frozenset("ZX")  # zombie, dead
+INIT_PID = 1  # lives as long as its namespace
 
 _numbers = itertools.count(1)
 
 
-def holder_name() -> str:
+def make_holder_name() -> str:
     """Name a new worker of this process."""
     pid = os.getpid()
-    return f"{socket.gethostname()}/{host_id()}/{pid}/{started(pid)}/{next(_numbers)}"
+    return f"{socket.gethostname()}/{host_id()}/{pid}/{read_start_time(pid)}/{next(_numbers)}"
 
 
 def known_dead(holder: str) -> bool:
@@ -33,7 +33,9 @@ def known_dead(holder: str) -> bool:
         return False
     if not host or host != host_id() or not (pid.isascii() and pid.isdecimal()):
         return False
-    return bool(started(INIT)) and started(int(pid)) != start  # who cannot see the first process sees no strangers
+    return (
+        bool(read_start_time(INIT_PID)) and read_start_time(int(pid)) != start
+    )  # who cannot see the first process sees no strangers
 
 
 def host_id() -> str:
@@ -46,11 +48,11 @@ def host_id() -> str:
     return f"{boot}+{space.strip('pid:[]')}"
 
 
-def started(pid: int) -> str:
+def read_start_time(pid: int) -> str:
     """Return when a living process started, in ticks since boot; empty if there is none."""
     try:
         stat = (PROC / str(pid) / "stat").read_bytes()
     except OSError:
         return ""
     fields = stat.rpartition(b")")[2].decode("ascii").split()  # the name in parentheses may hold anything
-    return "" if fields[0] in DEAD else fields[19]
+    return "" if fields[0] in DEAD_STATES else fields[19]

@@ -38,11 +38,11 @@ class Loop:
         self._listener = listener
         self._period = period
         self._spacing = spacing
-        self._ended = False  # a plain flag: a signal handler can set it even while another one does
+        self._stopped = False  # a plain flag: a signal handler can set it even while another one does
 
     def run(self) -> None:
         """Go round until `stop`; no error ends it, since a loop that ended looks like one with nothing to do."""
-        while not self._ended:
+        while not self._stopped:
             pause = self._period
             try:
                 wish = self._step()
@@ -51,7 +51,7 @@ class Loop:
                 log.warning("loop.%s error=%s", self.name, error)
             except Exception:
                 log.exception("loop.%s", self.name)
-            if pause and not self._ended:
+            if pause and not self._stopped:
                 time.sleep(min(self._spacing, pause).total_seconds())
                 self._listener.wait(max(pause - self._spacing, timedelta()).total_seconds())
 
@@ -63,5 +63,5 @@ class Loop:
 
     def stop(self) -> None:
         """End after the current step; safe to call from a signal handler."""
-        self._ended = True
-        self._listener.poke()
+        self._stopped = True
+        self._listener.wake()

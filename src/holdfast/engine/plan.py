@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Rest:
+class DoNothing:
     """Nothing to do until somebody asks or another slot moves."""
 
 
@@ -28,7 +28,7 @@ class Wait:
 
 
 @dataclass(frozen=True, slots=True)
-class Ring:
+class SendRing:
     """Tell the workers that it may be claimed."""
 
 
@@ -44,7 +44,7 @@ class GiveUp:
     """Its last attempt is spent: it fails, and the queue moves on."""
 
 
-Action = Rest | Wait | Ring | Expire | GiveUp
+Action = DoNothing | Wait | SendRing | Expire | GiveUp
 
 
 def plan(slot: Slot, now: Moment, rules: Rules, dead: Collection[str] = (), *, paused: bool = False) -> Action:
@@ -55,29 +55,33 @@ def plan(slot: Slot, now: Moment, rules: Rules, dead: Collection[str] = (), *, p
     back to the queue, where it waits like the others.
     """
     if slot.resting:
-        return Rest()
+        return DoNothing()
     if slot.lease and not slot.lease.expired(now):
-        lost = _lost(slot, now, rules, dead)
-        return _take(slot, lost, rules) if lost else Wait(until=_later(slot.due_at, slot.lease.until, now))
+        lost = _find_loss_reason(slot, now, rules, dead)
+        return (
+            _expire_or_give_up(slot, lost, rules)
+            if lost
+            else Wait(until=_next_moment(slot.due_at, slot.lease.until, now))
+        )
     if slot.state is SlotState.BLOCKED:
-        return Rest()
+        return DoNothing()
     if slot.due_at and now < slot.due_at:
         return Wait(until=slot.due_at)
-    if slot.state is not SlotState.DELETING and rules.retry.given_up(slot.attempts):
+    if slot.state is not SlotState.DELETING and rules.retry.exhausted(slot.attempts):
         return GiveUp()
     if paused and slot.state is not SlotState.DELETING:
-        return Expire("lease_ended") if slot.lease else Rest()
+        return Expire("lease_ended") if slot.lease else DoNothing()
     if slot.rung_at and now < slot.rung_at + micros(rules.ring_again):
         return Wait(until=Moment(slot.rung_at + micros(rules.ring_again)))
-    return Ring()
+    return SendRing()
 
 
-def _later(due_at: Moment | None, until: Moment, now: Moment) -> Moment:
+def _next_moment(due_at: Moment | None, until: Moment, now: Moment) -> Moment:
     """Return the next moment that is still to come: a superseded lease outlasts what the slot was due for."""
     return due_at if due_at is not None and due_at > now else until
 
 
-def _lost(slot: Slot, now: Moment, rules: Rules, dead: Collection[str]) -> str | None:
+def _find_loss_reason(slot: Slot, now: Moment, rules: Rules, dead: Collection[str]) -> str | None:
     if slot.holder in dead:
         return "holder_died"
     if slot.progress_at and now >= slot.progress_at + micros(rules.stall):
@@ -87,7 +91,7 @@ def _lost(slot: Slot, now: Moment, rules: Rules, dead: Collection[str]) -> str |
     return None
 
 
-def _take(slot: Slot, reason: str, rules: Rules) -> Action:
-    if slot.state is SlotState.RUNNING and rules.retry.given_up(slot.attempts):
+def _expire_or_give_up(slot: Slot, reason: str, rules: Rules) -> Action:
+    if slot.state is SlotState.RUNNING and rules.retry.exhausted(slot.attempts):
         return GiveUp()
     return Expire(reason)

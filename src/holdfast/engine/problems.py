@@ -6,16 +6,16 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, overload
 
 from holdfast.clock import Moment, as_datetime
-from holdfast.engine.waiting import MOMENTS
+from holdfast.engine.waiting import MOMENT_PARAMS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from holdfast.engine.slot import Fault
-    from holdfast.engine.waiting import Reason
+    from holdfast.engine.waiting import WaitReason
 
 # Reasons that the guard notes by itself; all others bring their sentence along.
-FAULTS = {
+FAULT_MESSAGES = {
     "attempts_spent": "It was tried {attempts} times and never came to an end; the last time: {last}. Try again when "
     "that is mended.",
     "needed_slot_failed": "It is built from {kind}, which failed.",
@@ -33,30 +33,30 @@ class Problem:
 
 
 @overload
-def problem_of(fault: Fault) -> Problem: ...
+def describe_fault(fault: Fault) -> Problem: ...
 
 
 @overload
-def problem_of(fault: Fault | None) -> Problem | None: ...
+def describe_fault(fault: Fault | None) -> Problem | None: ...
 
 
-def problem_of(fault: Fault | None) -> Problem | None:
+def describe_fault(fault: Fault | None) -> Problem | None:
     """Return an error as a sentence with its code; None stays None."""
     if fault is None:
         return None
     params = {name: str(value) for name, value in fault.params.items() if name != "message"}
-    message = fault.params.get("message") or FAULTS.get(fault.code, fault.code).format_map(params)
+    message = fault.params.get("message") or FAULT_MESSAGES.get(fault.code, fault.code).format_map(params)
     return Problem(code=fault.code, message=str(message), params=params)
 
 
-def waiting_for(reasons: Sequence[Reason], base: str) -> list[Problem]:
+def describe_reasons(reasons: Sequence[WaitReason], base: str) -> list[Problem]:
     """Return why work in a base is not at rest, each reason once."""
     found: dict[str, Problem] = {}
     for reason in reasons:
         params = {
-            name: as_datetime(Moment(int(value))).isoformat() if name in MOMENTS else str(value)
+            name: as_datetime(Moment(int(value))).isoformat() if name in MOMENT_PARAMS else str(value)
             for name, value in reason.params.items()
         }
-        message = reason.sentence(base)
+        message = reason.format_message(base)
         found.setdefault(message, Problem(code=reason.code, message=message, params={**params, "base": base}))
     return list(found.values())

@@ -17,9 +17,9 @@ from holdfast.engine.admission import Verdict
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from holdfast.engine.admission import Answer
+    from holdfast.engine.admission import AdmissionResult
 
-EVERYTHING = ""  # in the place of a base: the whole queue; no base has an empty name
+WHOLE_QUEUE = ""  # in the place of a base: the whole queue; no base has an empty name
 DAY = micros(timedelta(days=1))
 
 
@@ -34,7 +34,7 @@ class Pause:
     resumed_at: Moment | None = None
 
     @property
-    def holds(self) -> bool:
+    def active(self) -> bool:
         """Nobody has resumed it yet."""
         return self.resumed_at is None
 
@@ -45,16 +45,16 @@ class Pauses:
     def __init__(self, pauses: Iterable[Pause]) -> None:
         self._pauses = {pause.base: pause for pause in pauses}
 
-    def on(self, base: str) -> Pause | None:
+    def active_pause(self, base: str) -> Pause | None:
         """Return the pause that holds this base back; the one of the whole queue counts first."""
-        return next((pause for pause in self._concerning(base) if pause.holds), None)
+        return next((pause for pause in self._pauses_of(base) if pause.active), None)
 
-    def over(self, base: str) -> Moment:
+    def last_resumed(self, base: str) -> Moment:
         """Return since when nothing holds this base back; zero if nothing ever did."""
-        return max((pause.resumed_at or Moment(0) for pause in self._concerning(base)), default=Moment(0))
+        return max((pause.resumed_at or Moment(0) for pause in self._pauses_of(base)), default=Moment(0))
 
-    def _concerning(self, base: str) -> list[Pause]:
-        return [self._pauses[name] for name in (EVERYTHING, base) if name in self._pauses]
+    def _pauses_of(self, base: str) -> list[Pause]:
+        return [self._pauses[name] for name in (WHOLE_QUEUE, base) if name in self._pauses]
 
 
 NO_PAUSES = Pauses(())
@@ -69,22 +69,22 @@ class Quota:
     day: Moment  # the midnight since which `used` was counted
     used: int
 
-    def left(self, now: Moment) -> int:
+    def remaining(self, now: Moment) -> int:
         """Return how many more may be accepted today."""
-        return max(0, self.per_day - self.at(now).used)
+        return max(0, self.per_day - self.as_of(now).used)
 
-    def at(self, now: Moment) -> Quota:
+    def as_of(self, now: Moment) -> Quota:
         """Return the quota as it stands today; a clock that was set back does not give a day twice."""
         today = Moment(now - now % DAY)
         return self if self.day >= today else Quota(base=self.base, per_day=self.per_day, day=today, used=0)
 
-    def again_at(self, now: Moment) -> Moment:
+    def resets_at(self, now: Moment) -> Moment:
         """Return when the next day begins."""
-        return Moment(self.at(now).day + DAY)
+        return Moment(self.as_of(now).day + DAY)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Summary:
+class BulkResult:
     """What came of asking for many: how many were found, and the answers by verdict and reason."""
 
     found: int
@@ -100,7 +100,7 @@ class Summary:
         return sum(number for (one, _), number in self.answers.items() if one is verdict)
 
 
-def summary(answers: Iterable[Answer]) -> Summary:
+def summarize(answers: Iterable[AdmissionResult]) -> BulkResult:
     """Sum answers up."""
     counted = Counter((answer.verdict, answer.reason) for answer in answers)
-    return Summary(found=counted.total(), answers=dict(counted))
+    return BulkResult(found=counted.total(), answers=dict(counted))

@@ -12,9 +12,9 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, assert_never
 
 from holdfast.clock import SystemClock
-from holdfast.engine.executor import nowhere
+from holdfast.engine.executor import no_failpoint
 from holdfast.engine.liveness import known_dead
-from holdfast.engine.plan import Expire, GiveUp, Rest, Ring, Wait, plan
+from holdfast.engine.plan import DoNothing, Expire, GiveUp, SendRing, Wait, plan
 from holdfast.engine.store.base import LARGEST_BATCH
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from holdfast.engine.rules import Rules
     from holdfast.engine.schedulers.base import Scheduler
     from holdfast.engine.slot import Slot
-    from holdfast.engine.store.base import Store, Work
+    from holdfast.engine.store.base import ReconcileBatch, Store
 
 log = logging.getLogger("holdfast")
 
@@ -32,7 +32,7 @@ SWEEP_SECONDS = 60.0
 
 
 @dataclass(slots=True)
-class Plans:
+class PlannedActions:
     """The slots of one reading, by what they need."""
 
     expire: list[tuple[Slot, Expire]] = field(default_factory=list)
@@ -54,7 +54,7 @@ class Reconciler:
         retention: timedelta = timedelta(days=30),
         sweep: Callable[[int], int] = lambda _: 0,
         dead: Callable[[str], bool] = known_dead,
-        reach: Callable[[str], None] = nowhere,
+        reach: Callable[[str], None] = no_failpoint,
     ) -> None:
         self._store = store
         self._scheduler = scheduler
@@ -63,20 +63,20 @@ class Reconciler:
         self._clock = clock or SystemClock()
         self._retention = retention
         self._sweep_rows = sweep
-        self._sweep_at = self._clock.monotonic()
-        self._dead = dead
-        self._reach = reach
+        self._next_sweep = self._clock.monotonic()
+        self._is_dead = dead
+        self._failpoint = reach
 
-    def tend(self) -> timedelta | None:
+    def reconcile(self) -> timedelta | None:
         """Do one pass; return how long until something is due, None if nothing is.
 
         A pass is bounded: when a reading was full there is more, and the answer is zero.
         """
-        dead = {holder for holder in self._store.holders() if self._dead(holder)}
-        full = bool(dead) and self._apply(self._store.held_by(dead, LARGEST_BATCH), dead)
+        dead = {holder for holder in self._store.list_holders() if self._is_dead(holder)}
+        full = bool(dead) and self._apply(self._store.find_held_by(dead, LARGEST_BATCH), dead)
         pauses = []
         for kind in self._kinds:
-            due = self._store.overdue(kind, LARGEST_BATCH)
+            due = self._store.find_due(kind, LARGEST_BATCH)
             full = self._apply(due, dead) or full
             self._ring_queued(kind)
             if due.next_due is not None:
@@ -88,35 +88,35 @@ class Reconciler:
     def _sweep(self) -> bool:
         """Remove old history and rows that nobody needs, now and then; return whether there is more of it."""
         now = self._clock.monotonic()
-        if now < self._sweep_at:
+        if now < self._next_sweep:
             return False
-        swept = (self._store.sweep(self._retention, LARGEST_BATCH), self._sweep_rows(LARGEST_BATCH))
+        swept = (self._store.delete_old_history(self._retention, LARGEST_BATCH), self._sweep_rows(LARGEST_BATCH))
         more = max(swept) >= LARGEST_BATCH
-        self._sweep_at = now if more else now + SWEEP_SECONDS
+        self._next_sweep = now if more else now + SWEEP_SECONDS
         return more
 
-    def _apply(self, work: Work, dead: Collection[str]) -> bool:
+    def _apply(self, work: ReconcileBatch, dead: Collection[str]) -> bool:
         """Act on what was read; return whether it moved a full batch, so that more may be waiting."""
         plans = self._decide(work, dead)
-        self._reach("decided")
+        self._failpoint("decided")
         expired = self._store.expire(plans.expire) if plans.expire else []
         gone = self._store.give_up(plans.give_up) if plans.give_up else []
         for kind in {slot.kind for slot in plans.ring}:
             self._ring(kind, [slot for slot in plans.ring if slot.kind == kind])
         return len(work.slots) == LARGEST_BATCH and bool(expired or gone)
 
-    def _decide(self, work: Work, dead: Collection[str]) -> Plans:
-        plans = Plans()
+    def _decide(self, work: ReconcileBatch, dead: Collection[str]) -> PlannedActions:
+        plans = PlannedActions()
         for slot in work.slots:
-            action = plan(slot, work.now, self._rules, dead, paused=work.paused.on(slot.base) is not None)
+            action = plan(slot, work.now, self._rules, dead, paused=work.pauses.active_pause(slot.base) is not None)
             match action:
                 case Expire():
                     plans.expire.append((slot, action))
                 case GiveUp():
                     plans.give_up.append(slot)
-                case Ring():
+                case SendRing():
                     plans.ring.append(slot)
-                case Rest() | Wait():
+                case DoNothing() | Wait():
                     pass
                 case _:
                     assert_never(action)
@@ -125,10 +125,10 @@ class Reconciler:
     def _ring_queued(self, kind: str) -> None:
         room = self._room(kind)
         if room is None or room > 0:
-            work = self._store.to_ring(kind, 1 if room is None else min(room, LARGEST_BATCH))
+            work = self._store.find_unrung(kind, 1 if room is None else min(room, LARGEST_BATCH))
             if work.slots:
                 plans = self._decide(work, ())
-                self._reach("decided")
+                self._failpoint("decided")
                 if plans.give_up:
                     self._store.give_up(plans.give_up)
                 self._ring(kind, plans.ring)
@@ -145,4 +145,4 @@ class Reconciler:
 
     def _room(self, kind: str) -> int | None:
         room = self._scheduler.room(kind)
-        return None if room is None else max(0, room - self._store.outstanding(kind))
+        return None if room is None else max(0, room - self._store.count_outstanding_rings(kind))

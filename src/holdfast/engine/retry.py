@@ -10,18 +10,18 @@ from datetime import timedelta
 class RetryPolicy:
     """Exponential backoff with jitter inside one generation."""
 
-    attempts: int = 4  # the first and three more
-    first: timedelta = timedelta(seconds=60)
-    cap: timedelta = timedelta(minutes=15)
+    max_attempts: int = 4  # the first and three more
+    first_delay: timedelta = timedelta(seconds=60)
+    max_delay: timedelta = timedelta(minutes=15)
     jitter: float = 0.2
 
-    def given_up(self, attempts: int) -> bool:
+    def exhausted(self, attempts: int) -> bool:
         """Tell whether the attempts made so far are all there may be."""
-        return attempts >= self.attempts
+        return attempts >= self.max_attempts
 
     def delay(self, attempt: int, chance: float, retry_after: timedelta | None = None) -> timedelta:
         """Return the wait after this attempt; `chance` in [0, 1) spreads it, a provider's wish is a floor."""
-        doubled = self.first * 2 ** min(attempt - 1, 30) if attempt > 0 else self.first
-        base = min(doubled, self.cap)
+        doubled = self.first_delay * 2 ** min(attempt - 1, 30) if attempt > 0 else self.first_delay
+        base = min(doubled, self.max_delay)
         spread = base * (1 + self.jitter * (2 * chance - 1))
         return max(spread, retry_after) if retry_after else spread

@@ -15,12 +15,12 @@ class Rules:
     lease: timedelta = timedelta(seconds=120)
     heartbeat: timedelta = timedelta(seconds=30)
     stall: timedelta = timedelta(minutes=45)
-    overtaken: timedelta = timedelta(minutes=10)
+    overtaken_after: timedelta = timedelta(minutes=10)
     deadline: timedelta = timedelta(hours=6)
     ring_again: timedelta = timedelta(seconds=60)
     retry: RetryPolicy = field(default_factory=RetryPolicy)
 
     @property
-    def patience(self) -> timedelta:
+    def renewal_timeout(self) -> timedelta:
         """How long after its last renewal a worker may still work: it stops before the lease can end."""
         return self.lease - self.heartbeat / 2

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple, NewType
 
 from holdfast.engine.lease import Lease
-from holdfast.engine.states import RESTING, SlotState
+from holdfast.engine.states import RESTING_STATES, SlotState
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sized
@@ -107,7 +107,7 @@ class Slot(NamedTuple):
     @property
     def resting(self) -> bool:
         """Only a new generation moves it."""
-        return self.state in RESTING
+        return self.state in RESTING_STATES
 
     @property
     def lease(self) -> Lease | None:
@@ -156,7 +156,7 @@ class Ticket(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Built:
+class BuildResult:
     """What an indexer answers: it built something, how many chunks it lacks, and by which recipe it was made."""
 
     missing: int = 0

@@ -9,13 +9,13 @@ from __future__ import annotations
 from enum import StrEnum
 
 
-class _Word(StrEnum):
+class _TextEnum(StrEnum):
     """A word of ours. It hashes as the text it equals, which spares every set and table a call into Python."""
 
     __hash__ = str.__hash__
 
 
-class SlotState(_Word):
+class SlotState(_TextEnum):
     """Where a slot stands within its newest generation."""
 
     BLOCKED = "blocked"  # the slot it needs is not ready yet
@@ -28,11 +28,11 @@ class SlotState(_Word):
     DELETING = "deleting"  # being removed; the row goes last
 
 
-RESTING = frozenset({SlotState.READY, SlotState.FAILED, SlotState.CANCELLED})
-ACTIVE = frozenset(SlotState) - RESTING
+RESTING_STATES = frozenset({SlotState.READY, SlotState.FAILED, SlotState.CANCELLED})
+ACTIVE_STATES = frozenset(SlotState) - RESTING_STATES
 
 
-class Verb(_Word):
+class Verb(_TextEnum):
     """What happened to a slot; one verb a transition, so the history reads as sentences."""
 
     ADMIT = "admitted"  # a request raised `wanted`
@@ -49,7 +49,7 @@ class Verb(_Word):
     FORGET = "forgotten"  # a worker removed it
 
 
-class Operation(_Word):
+class Operation(_TextEnum):
     """What a request asks for."""
 
     INDEX = "index"  # build what is not built
@@ -63,7 +63,7 @@ class Operation(_Word):
     DELETE = "delete"  # remove it
 
 
-class Status(_Word):
+class Status(_TextEnum):
     """What a person reads on an owner."""
 
     DELETING = "deleting"
@@ -75,7 +75,7 @@ class Status(_Word):
     NOT_INDEXED = "not_indexed"
 
 
-class Outcome(_Word):
+class Outcome(_TextEnum):
     """How a job ended; exactly one each."""
 
     SUCCESS = "success"
@@ -90,13 +90,13 @@ class Outcome(_Word):
 Transition = tuple[Verb, SlotState | None, SlotState | None]
 
 
-def _moves() -> frozenset[Transition]:
+def _build_transitions() -> frozenset[Transition]:
     s = SlotState
     live = frozenset(SlotState) - {s.DELETING}
     moves: set[Transition] = {(Verb.ADMIT, before, after) for before in live for after in (s.QUEUED, s.BLOCKED)}
     moves |= {(Verb.ADMIT, None, s.QUEUED), (Verb.ADMIT, None, s.BLOCKED)}
     moves |= {(Verb.DELETE, before, s.DELETING) for before in SlotState}  # what is dropped may be deleted, too
-    moves |= {(Verb.CANCEL, before, s.CANCELLED) for before in ACTIVE - {s.DELETING}}
+    moves |= {(Verb.CANCEL, before, s.CANCELLED) for before in ACTIVE_STATES - {s.DELETING}}
     moves |= {(Verb.CLAIM, before, s.RUNNING) for before in (s.QUEUED, s.WAITING, s.RUNNING)}
     moves |= {(Verb.GIVE_UP, before, s.FAILED) for before in (s.QUEUED, s.WAITING, s.RUNNING)}
     moves |= {(Verb.RELEASE, s.RUNNING, s.QUEUED), (Verb.EXPIRE, s.RUNNING, s.QUEUED)}
@@ -115,4 +115,4 @@ def _moves() -> frozenset[Transition]:
     return frozenset(moves)
 
 
-TRANSITIONS = _moves()
+TRANSITIONS = _build_transitions()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
-from holdfast.engine.states import ACTIVE, RESTING, Outcome, SlotState, Status
+from holdfast.engine.states import ACTIVE_STATES, RESTING_STATES, Outcome, SlotState, Status
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -13,21 +13,21 @@ if TYPE_CHECKING:
     from holdfast.engine.slot import Slot
 
 
-class Facts(NamedTuple):
+class OwnerFacts(NamedTuple):
     """What the status table asks about the slots of one owner."""
 
     deleting: bool
     moving: bool  # a slot is running or waiting
     active: bool
-    halfway: bool  # some of the active job have settled, others have not
+    partly_settled: bool  # some of the active job have settled, others have not
     complete: bool  # every slot serves a whole result, even where a newer one was cancelled
     served: bool  # something can be searched: a slot that is built, and not only for other slots to build upon
     failed: bool
 
 
-STATUS_TABLE: tuple[tuple[Callable[[Facts], bool], Status], ...] = (
+STATUS_TABLE: tuple[tuple[Callable[[OwnerFacts], bool], Status], ...] = (
     (lambda facts: facts.deleting, Status.DELETING),
-    (lambda facts: facts.moving or facts.halfway, Status.INDEXING),
+    (lambda facts: facts.moving or facts.partly_settled, Status.INDEXING),
     (lambda facts: facts.active, Status.QUEUED),
     (lambda facts: facts.complete, Status.SUCCESS),
     (lambda facts: facts.served, Status.DEGRADED),
@@ -38,7 +38,7 @@ STATUS_TABLE: tuple[tuple[Callable[[Facts], bool], Status], ...] = (
 TERMINAL = frozenset({Status.SUCCESS, Status.DEGRADED, Status.FAILED, Status.NOT_INDEXED})
 
 
-class View(NamedTuple):
+class SlotView(NamedTuple):
     """What the status depends on, of one slot; owners by the thousand look the same."""
 
     state: SlotState
@@ -48,14 +48,14 @@ class View(NamedTuple):
     job: int  # which of the owner's jobs, in the order met
 
     @property
-    def whole(self) -> bool:
+    def serves_complete(self) -> bool:
         """Nothing is missing in what it serves; a cancelled rebuild leaves the older result in place."""
         return not self.missing and (
             self.state is SlotState.READY or (self.state is SlotState.CANCELLED and self.built)
         )
 
 
-def status_of(slots: Iterable[Slot]) -> Status:
+def derive_status(slots: Iterable[Slot]) -> Status:
     """Derive the status of an owner from all of its slots."""
     known = list(slots)
     live = [slot for slot in known if slot.state is not SlotState.DELETING]
@@ -63,14 +63,16 @@ def status_of(slots: Iterable[Slot]) -> Status:
     jobs: dict[str, int] = {}
     needed = {slot.needs for slot in known}
     views = [
-        View(slot.state, slot.missing > 0, slot.built > 0, slot.kind in needed, jobs.setdefault(slot.job, len(jobs)))
+        SlotView(
+            slot.state, slot.missing > 0, slot.built > 0, slot.kind in needed, jobs.setdefault(slot.job, len(jobs))
+        )
         for slot in known
     ]
     return _status(tuple(views))
 
 
 @lru_cache(maxsize=4096)
-def _status(slots: Sequence[View]) -> Status:
+def _status(slots: Sequence[SlotView]) -> Status:
     facts = _facts(slots)
     for matches, status in STATUS_TABLE:
         if matches(facts):
@@ -78,7 +80,7 @@ def _status(slots: Sequence[View]) -> Status:
     raise AssertionError("unreachable: the last row matches everything")
 
 
-def outcome_of(slots: Iterable[Slot]) -> Outcome:
+def derive_outcome(slots: Iterable[Slot]) -> Outcome:
     """Derive the outcome of a job from its slots, all of them settled.
 
     A delete that is done has no slots left and succeeded. A job that made nothing ready failed, even where an older
@@ -93,15 +95,15 @@ def outcome_of(slots: Iterable[Slot]) -> Outcome:
     return Outcome.FAILED
 
 
-def _facts(slots: Sequence[View]) -> Facts:
+def _facts(slots: Sequence[SlotView]) -> OwnerFacts:
     states = {slot.state for slot in slots}
-    jobs = {slot.job for slot in slots if slot.state in ACTIVE}
-    return Facts(
+    jobs = {slot.job for slot in slots if slot.state in ACTIVE_STATES}
+    return OwnerFacts(
         deleting=SlotState.DELETING in states,
         moving=SlotState.RUNNING in states or SlotState.WAITING in states,
         active=bool(jobs),
-        halfway=bool(jobs) and any(slot.job in jobs for slot in slots if slot.state in RESTING),
-        complete=bool(slots) and all(slot.whole for slot in slots),
+        partly_settled=bool(jobs) and any(slot.job in jobs for slot in slots if slot.state in RESTING_STATES),
+        complete=bool(slots) and all(slot.serves_complete for slot in slots),
         served=any(slot.built for slot in slots if not slot.needed),
         failed=SlotState.FAILED in states,
     )

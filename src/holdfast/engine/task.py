@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
-from holdfast.engine.slot import Built, Progress
+from holdfast.engine.slot import BuildResult, Progress
 from holdfast.engine.store.base import Completion
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from holdfast.engine.store.base import Store
 
 
-_NOTHING_MORE = Built()
+_EMPTY_RESULT = BuildResult()
 
 
 class Task:
@@ -29,7 +29,7 @@ class Task:
         self.ticket = ticket
         self._store = store
         self._heartbeat = heartbeat
-        self._reach = reach
+        self._failpoint = reach
         self.published = False  # the work published its result itself
 
     def checkpoint(self, *, stage: str = "", step: int = 0, steps: int = 0, done: int = 0, total: int = 0) -> None:
@@ -38,8 +38,10 @@ class Task:
         Costs nothing: the progress is written with the next heartbeat. Call it between any two pieces of work,
         and before each call that costs money.
         """
-        self._reach("checkpoint")
-        self._heartbeat.note(self.ticket, Progress(stage=stage, step=step, steps=steps, done=done, total=total))
+        self._failpoint("checkpoint")
+        self._heartbeat.record_progress(
+            self.ticket, Progress(stage=stage, step=step, steps=steps, done=done, total=total)
+        )
         self._heartbeat.check(self.ticket)
 
     def guarded(self) -> AbstractContextManager[Connection]:
@@ -51,19 +53,19 @@ class Task:
         self._heartbeat.beat()
 
     @contextmanager
-    def publish(self, built: Built = _NOTHING_MORE) -> Iterator[Connection]:
+    def publish(self, built: BuildResult = _EMPTY_RESULT) -> Iterator[Connection]:
         """Open a transaction for the work's own rows; leaving it publishes the result with them."""
         with (
-            self._heartbeat.silent(self.ticket),
-            self._store.publishing(Completion(ticket=self.ticket, built=built)) as connection,
+            self._heartbeat.pause_renewal(self.ticket),
+            self._store.publish_transaction(Completion(ticket=self.ticket, built=built)) as connection,
         ):
             yield connection
         self.published = True
 
     def publish_in(self, connection: Connection) -> None:
         """Publish the result within a transaction that the work opened itself; it is kept when that commits."""
-        self._heartbeat.let_go([self.ticket])
-        self._store.publish_in(connection, Completion(ticket=self.ticket, built=Built()))
+        self._heartbeat.stop_renewing([self.ticket])
+        self._store.publish_in(connection, Completion(ticket=self.ticket, built=BuildResult()))
         self.published = True
 
 
@@ -76,7 +78,7 @@ class Indexer(Protocol):
     carry rows is a `Publisher`.
     """
 
-    def build(self, task: Task) -> Built | None:
+    def build(self, task: Task) -> BuildResult | None:
         """Build what stands in the slot. None means that nothing came of it, which is a failure."""
         ...
 
@@ -86,7 +88,7 @@ class Indexer(Protocol):
 
 
 @runtime_checkable
-class Remover(Protocol):
+class BatchRemover(Protocol):
     """An indexer that removes the slots of many owners together, which costs little more than removing one.
 
     A set that fails is tried slot by slot, so that one owner does not hold up the others.

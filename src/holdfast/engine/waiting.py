@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from holdfast.clock import Moment, micros
-from holdfast.engine.queue import EVERYTHING, NO_PAUSES, Pauses
+from holdfast.engine.queue import NO_PAUSES, WHOLE_QUEUE, Pauses
 from holdfast.engine.states import SlotState
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from holdfast.engine.rules import Rules
     from holdfast.engine.slot import Slot, SlotKey
 
-SENTENCES = {
+REASON_MESSAGES = {
     "deleting": "It is being deleted.",
     "deleting_failed": "It is being deleted. The last try failed ({error}); the next is at {at}.",
     "blocked": "It waits for {kind}, which is {state}.",
@@ -38,44 +38,44 @@ SENTENCES = {
 }
 
 
-MOMENTS = frozenset({"since", "at"})  # parameters that are moments
+MOMENT_PARAMS = frozenset({"since", "at"})  # parameters that are moments
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reason:
+class WaitReason:
     """What one slot is doing or waiting for. Moments among the parameters are numbers, as everywhere."""
 
     key: SlotKey
     code: str
     params: Mapping[str, str | int] = field(default_factory=dict)
 
-    def sentence(self, base: str) -> str:
+    def format_message(self, base: str) -> str:
         """Return the reason as a sentence, with times in UTC and with `base`, the name that users gave their base."""
-        shown = {name: _moment(value) if name in MOMENTS else value for name, value in self.params.items()}
-        return SENTENCES[self.code].format_map({**shown, "base": base})
+        shown = {name: _format_moment(value) if name in MOMENT_PARAMS else value for name, value in self.params.items()}
+        return REASON_MESSAGES[self.code].format_map({**shown, "base": base})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Surroundings:
+class WaitContext:
     """What must be known beside a slot, of one reading."""
 
     now: Moment
     pauses: Pauses = NO_PAUSES
-    neighbours: Mapping[str, Slot] = field(default_factory=dict)  # slots of the same owner by kind
+    siblings: Mapping[str, Slot] = field(default_factory=dict)  # slots of the same owner by kind
     ahead: int = 0  # queued slots of its kind that are served before it
-    at_work: Mapping[str, int] = field(default_factory=dict)  # holders of live leases by kind
+    holders_by_kind: Mapping[str, int] = field(default_factory=dict)  # holders of live leases by kind
     last_claims: Mapping[str, Moment] = field(default_factory=dict)  # by kind, as far as the log was read
 
 
-def explain(slot: Slot, around: Surroundings, rules: Rules) -> Reason | None:
+def explain(slot: Slot, around: WaitContext, rules: Rules) -> WaitReason | None:
     """Say what a slot is doing or waiting for; None at rest."""
     if slot.resting:
         return None
-    code, params = _why(slot, around, rules)
-    return Reason(key=slot.key, code=code, params=params)
+    code, params = _find_reason(slot, around, rules)
+    return WaitReason(key=slot.key, code=code, params=params)
 
 
-def _why(slot: Slot, around: Surroundings, rules: Rules) -> tuple[str, Mapping[str, str | int]]:
+def _find_reason(slot: Slot, around: WaitContext, rules: Rules) -> tuple[str, Mapping[str, str | int]]:
     now, lease = around.now, slot.lease
     if slot.state is SlotState.DELETING:
         return _deleting(slot)
@@ -85,11 +85,11 @@ def _why(slot: Slot, around: Surroundings, rules: Rules) -> tuple[str, Mapping[s
         begun: dict[str, str | int] = {"holder": lease.holder, "since": slot.claimed_at or now}
         return ("running", begun | {"stage": slot.stage}) if slot.stage else ("started", begun)
     if slot.state is SlotState.BLOCKED:
-        needed = around.neighbours.get(slot.needs or "")
+        needed = around.siblings.get(slot.needs or "")
         return "blocked", {"kind": slot.needs or "", "state": str(needed.state) if needed else "missing"}
-    pause = around.pauses.on(slot.base)
+    pause = around.pauses.active_pause(slot.base)
     if pause is not None:
-        whole = pause.base == EVERYTHING
+        whole = pause.base == WHOLE_QUEUE
         return ("paused_queue" if whole else "paused_base"), {"since": pause.since}
     if lease is not None and not lease.expired(now):
         return "leaving", {"holder": lease.holder, "at": lease.until}
@@ -104,16 +104,16 @@ def _deleting(slot: Slot) -> tuple[str, Mapping[str, str | int]]:
     return "deleting_failed", {"error": slot.error_code, "at": slot.due_at or 0}
 
 
-def _queued(slot: Slot, around: Surroundings, rules: Rules) -> tuple[str, Mapping[str, str | int]]:
+def _queued(slot: Slot, around: WaitContext, rules: Rules) -> tuple[str, Mapping[str, str | int]]:
     """Say why a slot that may be claimed is not: nobody is there, or others are before it."""
-    since = max(slot.queued_at, slot.due_at or Moment(0), around.pauses.over(slot.base))
+    since = max(slot.queued_at, slot.due_at or Moment(0), around.pauses.last_resumed(slot.base))
     long = around.now - since >= micros(rules.ring_again)
     lately = around.last_claims.get(slot.kind, Moment(0)) > around.now - micros(rules.ring_again)
-    if long and not lately and not around.at_work.get(slot.kind):
-        alone = not any(around.at_work.values())
+    if long and not lately and not around.holders_by_kind.get(slot.kind):
+        alone = not any(around.holders_by_kind.values())
         return ("no_worker" if alone else "kind_unclaimed"), {"kind": slot.kind, "since": since}
     return ("behind" if around.ahead else "next"), {"ahead": around.ahead}
 
 
-def _moment(value: str | int) -> str:
+def _format_moment(value: str | int) -> str:
     return datetime.fromtimestamp(int(value) // 1_000_000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from holdfast.engine.executor import Executor, nowhere
-from holdfast.engine.liveness import holder_name
+from holdfast.engine.executor import Executor, no_failpoint
+from holdfast.engine.liveness import make_holder_name
 from holdfast.engine.loop import Loop
 from holdfast.engine.reconciler import Reconciler
 
@@ -18,15 +18,15 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from holdfast.clock import Clock
-    from holdfast.db.notify import Bell, Listener
+    from holdfast.db.notify import Listener, Notifier
     from holdfast.engine.rules import Rules
     from holdfast.engine.slot import Ring
     from holdfast.engine.store.base import Store
     from holdfast.engine.task import Indexer
 
 
-GATHERING = timedelta(milliseconds=10)  # a worker that keeps up claims at most this often, and so in batches
-CALM = timedelta(milliseconds=500)  # a worker's own reconciler looks at most this often
+CLAIM_SPACING = timedelta(milliseconds=10)  # a worker that keeps up claims at most this often, and so in batches
+RECONCILE_SPACING = timedelta(milliseconds=500)  # a worker's own reconciler looks at most this often
 
 
 def no_sweep(limit: int) -> int:  # noqa: ARG001 - there is nothing, however little is asked
@@ -35,11 +35,11 @@ def no_sweep(limit: int) -> int:  # noqa: ARG001 - there is nothing, however lit
 
 
 @dataclass(frozen=True, kw_only=True)
-class Parts:
+class WorkerParts:
     """What one process works with."""
 
     store: Store
-    bell: Bell
+    notifier: Notifier
     indexers: Mapping[str, Indexer]
     clock: Clock
     rules: Rules
@@ -47,19 +47,19 @@ class Parts:
     retention: timedelta
     claim_batch: int
     sweep: Callable[[int], int] = no_sweep  # removes rows that nobody needs, at most so many; returns how many
-    reach: Callable[[str], None] = nowhere
+    failpoint: Callable[[str], None] = no_failpoint
 
 
-class LocalCrew:
+class LocalWorker:
     """Works in this process, with parts that are made where they are needed.
 
     Only the maker of the parts is pickled; each process opens its own database.
     """
 
-    def __init__(self, make: Callable[[], Parts]) -> None:
+    def __init__(self, make: Callable[[], WorkerParts]) -> None:
         self._make = make
         self._mutex = threading.Lock()
-        self._parts: Parts | None = None
+        self._parts: WorkerParts | None = None
         self._executor: Executor | None = None
         self._stopped = False
 
@@ -70,7 +70,7 @@ class LocalCrew:
         self.__init__(state["make"])  # type: ignore[misc]
 
     @property
-    def parts(self) -> Parts:
+    def parts(self) -> WorkerParts:
         """The parts of this process, made once."""
         with self._mutex:
             if self._parts is None:
@@ -84,21 +84,21 @@ class LocalCrew:
             if self._stopped:
                 return
             if self._executor is None:
-                self._executor = _executor(parts)
+                self._executor = _make_executor(parts)
                 self._executor.heartbeat.start()
         self._executor.run(ring)
-        parts.bell.ring()  # there is room for another ring: without this the reconciler would wait for its period
+        parts.notifier.notify()  # there is room for another ring: without this the reconciler would wait for its period
 
     def wake(self) -> None:
         """Wake everybody who is in `work`, in any process."""
-        self.parts.bell.ring()
+        self.parts.notifier.notify()
 
     def work(self) -> None:
         """Look for work until SIGTERM or SIGINT; then give everything back."""
-        shift = Shift(self.parts)
+        shift = PollingWorker(self.parts)
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: shift.stop())
-        _collect_less()
+        _relax_garbage_collection()
         shift.run()
 
     def stop(self) -> None:
@@ -114,59 +114,65 @@ class LocalCrew:
         if self._executor is not None:
             self._executor.heartbeat.stop()
         if self._parts is not None:
-            self._parts.bell.close()
+            self._parts.notifier.close()
             self._parts.store.close()
 
 
-class Shift:
+class PollingWorker:
     """One worker with a reconciler beside it: whoever is alive keeps the whole alive."""
 
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: WorkerParts) -> None:
         self._parts = parts
-        self._executor = executor = _executor(parts)
-        self._new, self._due = parts.bell.listen(), parts.bell.listen()
-        self._working = Loop(
-            "worker", lambda: _step(executor, parts.claim_batch), self._new, parts.period, spacing=GATHERING
+        self._executor = executor = _make_executor(parts)
+        self._work_listener, self._reconcile_listener = parts.notifier.listen(), parts.notifier.listen()
+        self._worker_loop = Loop(
+            "worker",
+            lambda: _claim_and_run(executor, parts.claim_batch),
+            self._work_listener,
+            parts.period,
+            spacing=CLAIM_SPACING,
         )
         reconciler = Reconciler(
             parts.store,
-            _Waker(self._new),
+            _WakingScheduler(self._work_listener),
             tuple(parts.indexers),
             parts.rules,
             clock=parts.clock,
             retention=parts.retention,
             sweep=parts.sweep,
         )
-        self._tending = Loop("reconciler", reconciler.tend, self._due, parts.period, spacing=CALM)
+        self._reconciler_loop = Loop(
+            "reconciler", reconciler.reconcile, self._reconcile_listener, parts.period, spacing=RECONCILE_SPACING
+        )
 
     def run(self) -> None:
         """Look for work until `stop`; then give everything back and close the parts."""
         self._executor.heartbeat.start()
-        thread = self._tending.start()
-        self._working.run()
-        self._tending.stop()
+        thread = self._reconciler_loop.start()
+        self._worker_loop.run()
+        self._reconciler_loop.stop()
         thread.join()
         self._executor.heartbeat.stop()
-        self._new.close()
-        self._due.close()
-        self._parts.bell.close()
+        self._work_listener.close()
+        self._reconcile_listener.close()
+        self._parts.notifier.close()
         self._parts.store.close()
 
     def stop(self) -> None:
         """End at the next checkpoint; safe to call from a signal handler."""
         self._executor.stop()
-        self._working.stop()
-        self._tending.stop()
+        self._worker_loop.stop()
+        self._reconciler_loop.stop()
 
 
-class _Waker:
+class _WakingScheduler:
     """The scheduler that a worker's own reconciler sees: it wakes the worker beside it.
 
     The bell would wake all reconcilers too, this one included, and while work is queued they would never rest.
     """
 
     def __init__(self, worker: Listener) -> None:
-        self._worker = worker
+        self._listener = worker
 
     def start(self, crew: object) -> None:
         """Nothing to start."""
@@ -176,33 +182,33 @@ class _Waker:
 
     def carry(self, rings: Sequence[Ring]) -> None:  # noqa: ARG002 - which rings does not matter
         """Wake the worker."""
-        self._worker.poke()
+        self._listener.wake()
 
     def stop(self) -> None:
         """Nothing to stop."""
 
 
-def _executor(parts: Parts) -> Executor:
+def _make_executor(parts: WorkerParts) -> Executor:
     return Executor(
         parts.store,
         parts.indexers,
-        holder=holder_name(),
+        holder=make_holder_name(),
         clock=parts.clock,
         rules=parts.rules,
-        reach=parts.reach,
+        reach=parts.failpoint,
     )
 
 
-def _collect_less() -> None:
+def _relax_garbage_collection() -> None:
     """Spare a worker the search for garbage that is not there: rows become tuples, and tuples make no circles."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(50_000, 20, 20)
 
 
-def _step(executor: Executor, limit: int) -> timedelta | None:
+def _claim_and_run(executor: Executor, limit: int) -> timedelta | None:
     """Work on a batch; a full one is followed at once, a small one after a moment in which more can gather."""
     done = executor.run_next(limit)
     if done:
-        return timedelta() if done >= limit else GATHERING
+        return timedelta() if done >= limit else CLAIM_SPACING
     return None

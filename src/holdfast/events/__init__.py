@@ -1,16 +1,16 @@
 """What happens, for whoever is to know of it: the log, the live stream, and webhooks."""
 
-from holdfast.events.log import Log, Page
-from holdfast.events.public_events import CATALOGUE, TOPICS, Cursor, Event, Filter, PublicEvent, types_of
+from holdfast.events.log import EventLog, LogPage
+from holdfast.events.public_events import EVENT_TYPES, TOPICS, Cursor, Event, EventFilter, PublicEvent, resolve_topics
 
 __all__ = [
-    "CATALOGUE",
+    "EVENT_TYPES",
     "TOPICS",
     "Cursor",
     "Event",
-    "Filter",
-    "Log",
-    "Page",
+    "EventFilter",
+    "EventLog",
+    "LogPage",
     "PublicEvent",
-    "types_of",
+    "resolve_topics",
 ]

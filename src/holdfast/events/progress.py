@@ -9,19 +9,19 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from holdfast.events.public_events import document_of
+from holdfast.events.public_events import document_of_owner
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from holdfast.events.public_events import Filter
+    from holdfast.events.public_events import EventFilter
 
-SPACING = timedelta(milliseconds=100)  # between two states of one document
+PROGRESS_INTERVAL = timedelta(milliseconds=100)  # between two states of one document
 
-Place = tuple[str, str]  # base and owner
+OwnerKey = tuple[str, str]  # base and owner
 
 
-class Running(NamedTuple):
+class RunningSlot(NamedTuple):
     """One slot that is worked on."""
 
     base: str
@@ -37,20 +37,20 @@ class Running(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Progress:
+class ProgressMessage:
     """How far the work on one document is, or on a part of a base; it is not kept, and so has no id."""
 
     base: str
     document: int | None
     owner: str
-    parts: tuple[Running, ...]  # one for each kind that is worked on, the first asked for first
+    parts: tuple[RunningSlot, ...]  # one for each kind that is worked on, the first asked for first
 
     @property
     def generation(self) -> int:
         """The newest request that is worked on."""
         return max(part.generation for part in self.parts)
 
-    def shown(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """Return it as it is written in JSON."""
         return {
             "base": self.base,
@@ -73,56 +73,56 @@ class Progress:
         }
 
 
-class Board:
+class LatestProgress:
     """What runs, each document with the number of its last change."""
 
     def __init__(self) -> None:
         self._changes = 0
-        self._shown: dict[Place, tuple[int, Progress]] = {}  # those that changed last stand last
+        self._entries: dict[OwnerKey, tuple[int, ProgressMessage]] = {}  # those that changed last stand last
 
-    def show(self, running: Iterable[Running], *, new: bool = True) -> bool:
+    def update(self, running: Iterable[RunningSlot], *, new: bool = True) -> bool:
         """Put up what runs now, in the place of what ran before; return whether anything is new.
 
         Without `new` only what has ended is taken down.
         """
-        places: dict[Place, list[Running]] = {}
+        places: dict[OwnerKey, list[RunningSlot]] = {}
         for one in running:
             places.setdefault((one.base, one.owner), []).append(one)
         before = self._changes
-        for place in list(self._shown):
-            self._take_down(place, {(part.kind, part.generation) for part in places.get(place, ())})
+        for place in list(self._entries):
+            self._remove_ended(place, {(part.kind, part.generation) for part in places.get(place, ())})
         for place, parts in places.items() if new else ():
-            self._put(place, parts)
+            self._set_parts(place, parts)
         return self._changes > before
 
-    def after(self, change: int, only: Filter) -> tuple[int, Progress] | None:
+    def next_change(self, change: int, only: EventFilter) -> tuple[int, ProgressMessage] | None:
         """Return the next change that somebody has not seen, with its number."""
-        for number, progress in self._shown.values():
-            if number > change and only.concerns(progress.base, progress.document):
+        for number, progress in self._entries.values():
+            if number > change and only.matches_document(progress.base, progress.document):
                 return number, progress
         return None
 
-    def _take_down(self, place: Place, running: set[tuple[str, int]]) -> None:
-        number, progress = self._shown[place]
+    def _remove_ended(self, place: OwnerKey, running: set[tuple[str, int]]) -> None:
+        number, progress = self._entries[place]
         left = tuple(part for part in progress.parts if (part.kind, part.generation) in running)
         if not left:
-            del self._shown[place]
+            del self._entries[place]
         elif left != progress.parts:
-            self._shown[place] = (number, replace(progress, parts=left))
+            self._entries[place] = (number, replace(progress, parts=left))
 
-    def _put(self, place: Place, parts: list[Running]) -> None:
-        known = self._shown.get(place)
+    def _set_parts(self, place: OwnerKey, parts: list[RunningSlot]) -> None:
+        known = self._entries.get(place)
         before = {part.kind: part for part in known[1].parts} if known else {}
-        now = tuple(max(part, before.get(part.kind, part), key=_far) for part in parts)
+        now = tuple(max(part, before.get(part.kind, part), key=_progress_order) for part in parts)
         if known and known[1].parts == now:
             return
         self._changes += 1
-        self._shown.pop(place, None)
+        self._entries.pop(place, None)
         base, owner = place
-        progress = Progress(base=base, owner=owner, document=document_of(base, owner), parts=now)
-        self._shown[place] = (self._changes, progress)
+        progress = ProgressMessage(base=base, owner=owner, document=document_of_owner(base, owner), parts=now)
+        self._entries[place] = (self._changes, progress)
 
 
-def _far(part: Running) -> tuple[int, int, int]:
+def _progress_order(part: RunningSlot) -> tuple[int, int, int]:
     """Return what never goes back: within a generation the step, within a step what is done of it."""
     return part.generation, part.step, part.done

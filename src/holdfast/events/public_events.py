@@ -10,7 +10,7 @@ from dataclasses import dataclass, fields
 from datetime import datetime  # noqa: TC003 - schemas are made from the annotations
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
-from holdfast.catalog import item_of_owner, number
+from holdfast.catalog import parse_item_id, parse_number
 from holdfast.clock import as_datetime
 from holdfast.errors import BadRequest
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from holdfast.clock import Moment
     from holdfast.engine.store import LoggedEvent
 
-CATALOGUE: Mapping[str, str] = {
+EVENT_TYPES: Mapping[str, str] = {
     "job.accepted": "A request was accepted and is a job from now on; `data` says what, why and for whom.",
     "job.success": "The job ended: all it asked for is done.",
     "job.degraded": "The job ended: something can be searched, and something is missing.",
@@ -52,16 +52,21 @@ CATALOGUE: Mapping[str, str] = {
     "queue.resumed": "A pause is over.",
     "webhook.disabled": "Nothing more is sent to a webhook; `data` says which, and why: `gone` or `failing`.",
 }
-TOPICS = frozenset(type_.partition(".")[0] for type_ in CATALOGUE)
+TOPICS = frozenset(type_.partition(".")[0] for type_ in EVENT_TYPES)
 PROGRESS = "progress"  # the topic of what is not kept: how far running work is
 
 # Slots that are no index: what indexes are built from, and those that belong to a source or to a base as a whole.
-INNER = frozenset({"content", "source", "merging", "rollout"})
+INTERNAL_SLOT_KINDS = frozenset({"content", "source", "merging", "rollout"})
 CARDS = "cards"
-_MOVES = {"slot.completed": "ready", "slot.failed": "failed", "slot.given_up": "failed", "slot.forgotten": "removed"}
-_FACTS = ("error", "missing", "status")
-_REQUEST = ("operation", "cause", "requester", "priority")
-_LARGEST = 2**63
+_SLOT_OUTCOMES = {
+    "slot.completed": "ready",
+    "slot.failed": "failed",
+    "slot.given_up": "failed",
+    "slot.forgotten": "removed",
+}
+_PUBLIC_FACTS = ("error", "missing", "status")
+_REQUEST_FACTS = ("operation", "cause", "requester", "priority")
+_MAX_NUMBER = 2**63
 
 
 class Cursor(NamedTuple):
@@ -77,13 +82,13 @@ class Cursor(NamedTuple):
     def parse(cls, text: str) -> Self:
         """Read a place; a text that never was one lies before everything, so its reader begins anew."""
         xid, dash, id_ = text.partition("-")
-        if not (dash and _numeral(xid) and _numeral(id_)):
-            return cls(*LOST)
+        if not (dash and _is_number(xid) and _is_number(id_)):
+            return cls(*UNKNOWN_POSITION)
         found = cls(int(xid[:20]), int(id_[:20]))
-        return found if max(found) < _LARGEST else cls(*LOST)
+        return found if max(found) < _MAX_NUMBER else cls(*UNKNOWN_POSITION)
 
 
-LOST = (-1, -1)
+UNKNOWN_POSITION = (-1, -1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,13 +127,13 @@ class PublicEvent:
         """Its place in the log; no two events have the same."""
         return str(self.cursor)
 
-    def event(self) -> Event:
+    def to_schema(self) -> Event:
         """Return it as lists show it."""
         return Event(
             id=self.id,
             type=self.type,
             at=as_datetime(self.at),
-            base=None if self.base is None else number(self.base),
+            base=None if self.base is None else parse_number(self.base),
             document=self.document,
             owner=self.owner,
             kind=self.kind,
@@ -137,38 +142,38 @@ class PublicEvent:
             data=dict(self.data),
         )
 
-    def shown(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """Return it as it is written in JSON, the same for streams, lists and webhooks."""
-        event = self.event()
+        event = self.to_schema()
         told = {one.name: getattr(event, one.name) for one in fields(Event)}
         return told | {"at": event.at.isoformat(timespec="milliseconds"), "base": event.base or self.base}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Filter:
+class EventFilter:
     """Which events somebody wants, or may see; None for all."""
 
     bases: frozenset[str] | None = None
     types: frozenset[str] | None = None
     document: int | None = None
 
-    def admits(self, event: PublicEvent) -> bool:
+    def matches(self, event: PublicEvent) -> bool:
         """Tell whether an event is among them; what concerns the whole queue is not for those who see some bases."""
-        return self.concerns(event.base, event.document) and (self.types is None or event.type in self.types)
+        return self.matches_document(event.base, event.document) and (self.types is None or event.type in self.types)
 
-    def concerns(self, base: str | None, document: int | None) -> bool:
+    def matches_document(self, base: str | None, document: int | None) -> bool:
         """Tell whether a base and document are among those that are asked for."""
         return (self.bases is None or base in self.bases) and self.document in (None, document)
 
 
-EVERYTHING = Filter()
+ALL_EVENTS = EventFilter()
 
 
-def types_of(topics: Iterable[str]) -> frozenset[str]:
+def resolve_topics(topics: Iterable[str]) -> frozenset[str]:
     """Return the types of some topics; a topic may be a type itself, or `progress`, which has none."""
     found: set[str] = set()
     for topic in topics:
-        types = {type_ for type_ in CATALOGUE if topic in (type_, type_.partition(".")[0])}
+        types = {type_ for type_ in EVENT_TYPES if topic in (type_, type_.partition(".")[0])}
         if not types and topic != PROGRESS:
             known = ", ".join(sorted({*TOPICS, PROGRESS}))
             raise BadRequest(f"There are no events about {topic!r}; there are {known}, and each type of the catalogue.")
@@ -176,16 +181,16 @@ def types_of(topics: Iterable[str]) -> frozenset[str]:
     return frozenset(found)
 
 
-def told(row: LoggedEvent) -> PublicEvent | None:
+def to_public_event(row: LoggedEvent) -> PublicEvent | None:
     """Return what people are told of a line of the log; None if it is of no concern to them."""
     event = row.event
-    document = document_of(event.base, event.owner)
-    type_ = _type(row, document)
+    document = document_of_owner(event.base, event.owner)
+    type_ = _find_public_type(row, document)
     if type_ is None:
         return None
-    facts = event.facts
+    facts = event.parsed_data
     if event.type.startswith("slot."):
-        kept = (*_REQUEST, *_FACTS) if type_ == "job.accepted" else _FACTS
+        kept = (*_REQUEST_FACTS, *_PUBLIC_FACTS) if type_ == "job.accepted" else _PUBLIC_FACTS
         facts = {name: facts[name] for name in kept if name in facts}
     of_slot = type_.partition(".")[0] in ("index", CARDS)
     return PublicEvent(
@@ -202,26 +207,26 @@ def told(row: LoggedEvent) -> PublicEvent | None:
     )
 
 
-def document_of(base: str, owner: str) -> int | None:
+def document_of_owner(base: str, owner: str) -> int | None:
     """Return the document that an owner of slots belongs to; None for those of a base, or of other people's work."""
-    return item_of_owner(owner) if _numeral(base) else None
+    return parse_item_id(owner) if _is_number(base) else None
 
 
-def _numeral(text: str) -> bool:
+def _is_number(text: str) -> bool:
     return text.isascii() and text.isdecimal()
 
 
-def _type(row: LoggedEvent, document: int | None) -> str | None:
+def _find_public_type(row: LoggedEvent, document: int | None) -> str | None:
     event = row.event
-    if event.type in CATALOGUE:
+    if event.type in EVENT_TYPES:
         return event.type
     if not event.type.startswith("slot."):
         return None
     if '"operation": ' in event.data:  # the first move of a job carries the request; cheaper than to read them all
         return "job.accepted"
-    what = _MOVES.get(event.type)
-    if what and event.kind == event.owner == CARDS and _numeral(event.base):
+    what = _SLOT_OUTCOMES.get(event.type)
+    if what and event.kind == event.owner == CARDS and _is_number(event.base):
         return f"cards.{what}"
-    if what and document is not None and event.kind not in INNER:
+    if what and document is not None and event.kind not in INTERNAL_SLOT_KINDS:
         return f"index.{what}"
     return "document.status" if document is not None and '"status": ' in event.data else None

@@ -10,65 +10,67 @@ from typing import NamedTuple
 
 from sqlalchemy import BigInteger, Select, and_, func, literal_column, select, tuple_, update
 
-from holdfast.db import LIMIT, batch, number, word
+from holdfast.db import LIMIT, batch, int_param, text_param
 from holdfast.engine.store import event_marks, events, owners, slots
 
-READABLE = literal_column("(SELECT CAST(CAST(pg_snapshot_xmin(pg_current_snapshot()) AS TEXT) AS BIGINT))", BigInteger)
+OLDEST_RUNNING_XID = literal_column(
+    "(SELECT CAST(CAST(pg_snapshot_xmin(pg_current_snapshot()) AS TEXT) AS BIGINT))", BigInteger
+)
 NEXT_XID = literal_column("(SELECT CAST(CAST(pg_snapshot_xmax(pg_current_snapshot()) AS TEXT) AS BIGINT))", BigInteger)
 
 
-class Forms(NamedTuple):
+class LogStatements(NamedTuple):
     """The statements of one kind of database."""
 
     after: Select[tuple[object, ...]]  # the first lines behind a place
     before: Select[tuple[object, ...]]  # the last lines ahead of a place
     newest: Select[tuple[int, int]]  # the place of the last line
-    held: Select[tuple[int]] | None  # a line that is there and may not be read yet
+    unreadable: Select[tuple[int]] | None  # a line that is there and may not be read yet
 
 
 _newest = select(events.c.xid, events.c.id)
-SQLITE = Forms(
-    after=select(events).where(events.c.id > number("id")).order_by(events.c.id).limit(LIMIT),
-    before=select(events).where(events.c.id < number("id")).order_by(events.c.id.desc()).limit(LIMIT),
+SQLITE_STATEMENTS = LogStatements(
+    after=select(events).where(events.c.id > int_param("id")).order_by(events.c.id).limit(LIMIT),
+    before=select(events).where(events.c.id < int_param("id")).order_by(events.c.id.desc()).limit(LIMIT),
     newest=_newest.order_by(events.c.id.desc()).limit(1),
-    held=None,
+    unreadable=None,
 )
 
-_place = tuple_(events.c.xid, events.c.id)
-_wanted = tuple_(number("xid"), number("id"))
-_decided = events.c.xid < READABLE
+_position = tuple_(events.c.xid, events.c.id)
+_given_position = tuple_(int_param("xid"), int_param("id"))
+_decided = events.c.xid < OLDEST_RUNNING_XID
 _order = (events.c.xid, events.c.id)
-_back = (events.c.xid.desc(), events.c.id.desc())
-POSTGRES = Forms(
-    after=select(events).where(_place > _wanted, _decided).order_by(*_order).limit(LIMIT),
-    before=select(events).where(_place < _wanted, _decided).order_by(*_back).limit(LIMIT),
-    newest=_newest.where(_decided).order_by(*_back).limit(1),
-    held=select(events.c.id).where(events.c.xid >= READABLE).limit(1),
+_reverse_order = (events.c.xid.desc(), events.c.id.desc())
+POSTGRES_STATEMENTS = LogStatements(
+    after=select(events).where(_position > _given_position, _decided).order_by(*_order).limit(LIMIT),
+    before=select(events).where(_position < _given_position, _decided).order_by(*_reverse_order).limit(LIMIT),
+    newest=_newest.where(_decided).order_by(*_reverse_order).limit(1),
+    unreadable=select(events.c.id).where(events.c.xid >= OLDEST_RUNNING_XID).limit(1),
 )
 
 # No index leads to the lines of one owner, so only those are looked at that are not too far back.
 _row = batch(owner=str)
-LATELY_OF = (
+SELECT_RECENT_OF_OWNERS = (
     select(events)
     .where(
-        events.c.id > select(func.coalesce(func.max(events.c.id), 0)).scalar_subquery() - number("far"),
-        events.c.base == word("base"),
+        events.c.id > select(func.coalesce(func.max(events.c.id), 0)).scalar_subquery() - int_param("far"),
+        events.c.base == text_param("base"),
         events.c.owner.in_(select(_row.c.owner)),
     )
     .order_by(events.c.id.desc())
     .limit(LIMIT)
 )
 
-SWEPT = select(event_marks.c.xid, event_marks.c.id).where(event_marks.c.name == literal_column("'swept'"))
+SELECT_SWEPT_MARK = select(event_marks.c.xid, event_marks.c.id).where(event_marks.c.name == literal_column("'swept'"))
 
 # A database that was restored into another PostgreSQL has transactions that there never were.
-FOREIGN = events.c.xid >= NEXT_XID
-SOME_FOREIGN = select(events.c.id).where(FOREIGN).limit(1)
-ADOPT = update(events).values(xid=0).where(FOREIGN).returning(events.c.id)
-ADOPT_MARK = update(event_marks).values(xid=0).where(event_marks.c.xid >= NEXT_XID)
+IS_FOREIGN = events.c.xid >= NEXT_XID
+SELECT_FOREIGN_EVENT = select(events.c.id).where(IS_FOREIGN).limit(1)
+ADOPT_FOREIGN_EVENTS = update(events).values(xid=0).where(IS_FOREIGN).returning(events.c.id)
+ADOPT_SWEPT_MARK = update(event_marks).values(xid=0).where(event_marks.c.xid >= NEXT_XID)
 
 # What runs has a lease, and what has one is found by an index.
-RUNNING = (
+SELECT_RUNNING_SLOTS = (
     select(
         owners.c.base,
         owners.c.owner,

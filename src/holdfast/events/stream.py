@@ -10,7 +10,7 @@ import json
 from typing import TYPE_CHECKING, Any, assert_never
 
 from holdfast.events.feed import Heartbeat, Reset
-from holdfast.events.progress import Progress
+from holdfast.events.progress import ProgressMessage
 from holdfast.events.public_events import PROGRESS, Cursor, PublicEvent
 
 if TYPE_CHECKING:
@@ -21,27 +21,27 @@ RESET = "reset"
 MEDIA_TYPE = "text/event-stream"
 
 
-def opening() -> str:
+def format_preamble() -> str:
     """Return what a stream begins with: how long a browser waits before it connects again."""
     return f"retry: {RETRY_MS}\n\n"
 
 
-def text_of(message: Message) -> str:
+def format_message(message: Message) -> str:
     """Return a message as a browser reads it."""
     match message:
         case PublicEvent():
-            return _event(message.type, message.shown(), message.cursor)
-        case Progress():
-            return _event(PROGRESS, message.shown())
+            return _format_event(message.type, message.to_dict(), message.cursor)
+        case ProgressMessage():
+            return _format_event(PROGRESS, message.to_dict())
         case Reset():
-            return _event(RESET, {"id": str(message.cursor)}, message.cursor)
+            return _format_event(RESET, {"id": str(message.cursor)}, message.cursor)
         case Heartbeat():
             return f"id: {message.cursor}\n\n" if message.cursor else ": still here\n\n"
         case _:
             assert_never(message)
 
 
-def _event(name: str, data: dict[str, Any], place: Cursor | None = None) -> str:
+def _format_event(name: str, data: dict[str, Any], place: Cursor | None = None) -> str:
     text = json.dumps(data, ensure_ascii=False, separators=(",", ":"))  # one line: JSON escapes line breaks
     head = f"id: {place}\n" if place is not None else ""
     return f"{head}event: {name}\ndata: {text}\n\n"

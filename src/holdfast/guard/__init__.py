@@ -4,9 +4,9 @@
 `holdfast.guard.celery.guarded`, which turns an existing task into a guarded one.
 """
 
-from holdfast.guard.answers import Admission, Done, Finished, Standing
+from holdfast.guard.answers import Admission, DeliveryResult, Finished, KeyStatus
 from holdfast.guard.guard import Guard
 from holdfast.guard.run import Run
 from holdfast.guard.work import Work
 
-__all__ = ["Admission", "Done", "Finished", "Guard", "Run", "Standing", "Work"]
+__all__ = ["Admission", "DeliveryResult", "Finished", "Guard", "KeyStatus", "Run", "Work"]

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Source:
+class AdoptionSource:
     """Where the rows are: a table, its key column, and the condition that says a row is active."""
 
     database: str
@@ -35,7 +35,7 @@ class Source:
 
 
 @dataclass(slots=True, kw_only=True)
-class Adopted:
+class AdoptionResult:
     """What became of the rows."""
 
     success: int = 0  # active, and now done in the guard
@@ -43,15 +43,15 @@ class Adopted:
     known: int = 0  # active, but the guard knew them already
 
 
-def adopt(guard: Guard, work: str, source: Source, *, dry_run: bool = False) -> Adopted:
+def adopt(guard: Guard, work: str, source: AdoptionSource, *, dry_run: bool = False) -> AdoptionResult:
     """Adopt the rows as keys of this work; with `dry_run` nothing is written."""
-    adopted = Adopted()
-    engine = _engine(source.database)
+    adopted = AdoptionResult()
+    engine = _open_engine(source.database)
     try:
-        for rows in _batches(engine, source):
+        for rows in _read_batches(engine, source):
             active = [str(key) for key, is_active in rows if is_active]
             adopted.not_indexed += len(rows) - len(active)
-            new = guard.store.unknown(work, active)
+            new = guard.store.find_unknown_owners(work, active)
             adopted.known += len(active) - len(new)
             adopted.success += len(new) if dry_run else guard.store.adopt([_request(work, key) for key in new])
     except DBAPIError as error:
@@ -68,14 +68,14 @@ def _request(work: str, key: str) -> Request:
     return Request(base=work, owner=key, operation=Operation.INDEX, slots=(SlotSpec(work),), cause="adopted")
 
 
-def _engine(database: str) -> Engine:
+def _open_engine(database: str) -> Engine:
     try:
         return create_engine(database)
     except (ArgumentError, NoSuchModuleError, ImportError) as error:
         raise BadRequest(f"{database!r} is not the address of a database that can be read ({error}).") from error
 
 
-def _batches(engine: Engine, source: Source) -> Iterator[list[tuple[Any, bool]]]:
+def _read_batches(engine: Engine, source: AdoptionSource) -> Iterator[list[tuple[Any, bool]]]:
     """Read by key, so that no transaction stays open and a key is met once."""
     key: ColumnClause[Any] = column(source.key)
     rows = table(source.table, key)

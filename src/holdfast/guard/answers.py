@@ -12,9 +12,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from datetime import timedelta
 
-    from holdfast.engine import Answer, Fault, Outcome, Progress, Status
+    from holdfast.engine import AdmissionResult, Fault, Outcome, Progress, Status
 
-SENTENCES = {
+ADMISSION_MESSAGES = {
     "already_in_progress": "The same work is already {status}; wait for it or cancel it.",
     "same_content": "This content is what is indexed or being indexed; there is nothing to do.",
     "already_indexed": "This is done; ask with the operation 'reindex' to do it again.",
@@ -28,7 +28,7 @@ SENTENCES = {
 }
 
 
-REFUSED = {"unknown_owner": HTTPStatus.NOT_FOUND, "quota_exhausted": HTTPStatus.TOO_MANY_REQUESTS}
+REFUSAL_STATUSES = {"unknown_owner": HTTPStatus.NOT_FOUND, "quota_exhausted": HTTPStatus.TOO_MANY_REQUESTS}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,7 +43,7 @@ class Admission:
     generation: int | None
 
     @classmethod
-    def of(cls, key: str, answer: Answer) -> Admission:
+    def from_answer(cls, key: str, answer: AdmissionResult) -> Admission:
         """Tell the store's answer."""
         return cls(
             key=key,
@@ -62,7 +62,7 @@ class Admission:
     @property
     def message(self) -> str:
         """A sentence for people."""
-        return SENTENCES.get(self.reason, "Accepted.").format(status=self.status)
+        return ADMISSION_MESSAGES.get(self.reason, "Accepted.").format(status=self.status)
 
     @property
     def http_status(self) -> HTTPStatus:
@@ -71,7 +71,7 @@ class Admission:
             return HTTPStatus.ACCEPTED
         if self.verdict is Verdict.SKIPPED:
             return HTTPStatus.OK
-        return REFUSED.get(self.reason, HTTPStatus.CONFLICT)
+        return REFUSAL_STATUSES.get(self.reason, HTTPStatus.CONFLICT)
 
     def body(self) -> dict[str, Any]:
         """Return the body of a web answer, made of plain values."""
@@ -87,7 +87,7 @@ class Admission:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Standing:
+class KeyStatus:
     """How a key stands now."""
 
     key: str
@@ -101,13 +101,13 @@ class Standing:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Done:
+class DeliveryResult:
     """What came of one delivery of a message."""
 
     verdict: str  # done, skipped, postponed or lock_held
     reason: str
     outcome: Outcome | None = None  # of the job, when it ended with this delivery
-    again_in: timedelta | None = None  # deliver the message once more after this time
+    redeliver_in: timedelta | None = None  # deliver the message once more after this time
     value: Any = None  # what the work returned
 
     def body(self) -> dict[str, Any]:

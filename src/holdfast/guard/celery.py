@@ -14,10 +14,10 @@ from functools import wraps
 from typing import TYPE_CHECKING, Any
 
 from holdfast.engine import Operation, Outcome
-from holdfast.errors import BadRequest, BadSettings, WorkFailed
-from holdfast.extras import required
+from holdfast.errors import BadRequest, BadSettings, GuardedWorkFailed
+from holdfast.extras import importing_extra
 
-with required("celery"):
+with importing_extra("celery"):
     from celery import Task
     from celery.result import AsyncResult
     from kombu.exceptions import OperationalError
@@ -34,10 +34,10 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("holdfast")
 
-ASKING = frozenset({"operation", "fingerprint", "requester", "cost", "cause", "priority"})
-KEPT = frozenset({"queue", "exchange", "routing_key", "ignore_result", "soft_time_limit", "time_limit"})
+ADMISSION_OPTIONS = frozenset({"operation", "fingerprint", "requester", "cost", "cause", "priority"})
+STORED_OPTIONS = frozenset({"queue", "exchange", "routing_key", "ignore_result", "soft_time_limit", "time_limit"})
 NO_JOB = "no-job"  # the id of a result when nothing was ever asked for under the key
-RECONCILE = "holdfast.guard.reconcile"
+RECONCILE_TASK = "holdfast.guard.reconcile"
 
 
 class GuardedResult(AsyncResult):  # type: ignore[misc]  # Celery has no types
@@ -67,18 +67,18 @@ class GuardedTask(Task):  # type: ignore[misc]  # Celery has no types
         """
         args, kwargs = list(args or ()), dict(kwargs or {})
         key = self.key_of(*args, **kwargs)
-        asking = {name: options.pop(name) for name in ASKING & options.keys()}
-        kept = {name: options[name] for name in KEPT & options.keys()}
+        asking = {name: options.pop(name) for name in ADMISSION_OPTIONS & options.keys()}
+        kept = {name: options[name] for name in STORED_OPTIONS & options.keys()}
         payload = self._payload({"args": args, "kwargs": kwargs, "options": kept})
         admission = self.work.admit(key, payload=payload, **asking)
         if admission.accepted:
-            self.work.note_sent(key)
-            with _broker_may_be_away(admission.job):
+            self.work.mark_sent(key)
+            with _tolerate_broker_outage(admission.job):
                 super().apply_async(args, kwargs, **{**options, "task_id": admission.job})
         newest = next((job.id for job in self.work.history(key, 1)), NO_JOB)
         return GuardedResult(admission, newest, app=self.app)
 
-    def send_again(self, job: Job, **options: Any) -> None:
+    def resend(self, job: Job, **options: Any) -> None:
         """Send the message of a job once more, as it was sent first."""
         if job.payload is None:
             log.warning("message.unknown job=%s was not asked for through its task, so its call is not kept", job.id)
@@ -95,22 +95,26 @@ class GuardedTask(Task):  # type: ignore[misc]  # Celery has no types
                 "message can be sent again. Pass ids and texts instead of objects."
             ) from error
 
-    def answer(self, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    def run_delivery(
+        self, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]
+    ) -> dict[str, Any]:
         """Answer one delivery."""
         job = self.request.id
         done = self.work.perform(job, lambda run: function(run, *args, **kwargs))
-        if done.again_in is not None:
+        if done.redeliver_in is not None:
             held = done.verdict == "lock_held"
             if held and self.request.retries >= self.work.lock_held_tries:
                 return {**done.body(), "verdict": "skipped"}  # the living generation goes on undisturbed
-            with _broker_may_be_away(job):
-                self.send_again(
+            with _tolerate_broker_outage(job):
+                self.resend(
                     self.work.job(job),
-                    countdown=done.again_in.total_seconds(),
+                    countdown=done.redeliver_in.total_seconds(),
                     retries=self.request.retries + 1 if held else 0,
                 )
         if done.outcome is Outcome.FAILED:
-            raise WorkFailed(f"{self.name} failed for good: {done.reason}. Ask for it again when the cause is gone.")
+            raise GuardedWorkFailed(
+                f"{self.name} failed for good: {done.reason}. Ask for it again when the cause is gone."
+            )
         return done.body()
 
 
@@ -136,14 +140,14 @@ def guarded(
 
         @wraps(function)
         def deliver(task: GuardedTask, *args: Any, **kwargs: Any) -> dict[str, Any]:
-            return task.answer(function, args, kwargs)
+            return task.run_delivery(function, args, kwargs)
 
         # Not shared with other apps of the process: they would get the task without its guard.
         settings = {"acks_late": True, "reject_on_worker_lost": True, "typing": False, "shared": False, **options}
         made: GuardedTask = app.task(bind=True, base=GuardedTask, name=full, **settings)(deliver)
         made.work = work
-        made.key_of = key if callable(key) else _parameter(function, key)
-        work.send = made.send_again
+        made.key_of = key if callable(key) else _key_from_parameter(function, key)
+        work.resend = made.resend
         return made
 
     return decorate
@@ -152,15 +156,15 @@ def guarded(
 def reconcile_by_beat(app: Celery, guard: Guard) -> dict[str, Any]:
     """Register the reconciler as a task, and return its entry for `beat_schedule`."""
 
-    @app.task(name=RECONCILE, ignore_result=True, shared=False)  # type: ignore[untyped-decorator]  # Celery has no types
+    @app.task(name=RECONCILE_TASK, ignore_result=True, shared=False)  # type: ignore[untyped-decorator]  # Celery has no types
     def reconcile() -> None:
         guard.reconcile()
 
-    return {"task": RECONCILE, "schedule": guard.settings.period, "options": {"expires": guard.settings.period}}
+    return {"task": RECONCILE_TASK, "schedule": guard.settings.period, "options": {"expires": guard.settings.period}}
 
 
 @contextmanager
-def _broker_may_be_away(job: str | None) -> Iterator[None]:
+def _tolerate_broker_outage(job: str | None) -> Iterator[None]:
     """Send within: what cannot be sent waits in the database until the reconciler sends it."""
     try:
         yield
@@ -168,7 +172,7 @@ def _broker_may_be_away(job: str | None) -> Iterator[None]:
         log.warning("message.not_sent job=%s error=%s", job, error)
 
 
-def _parameter(function: Callable[..., Any], name: str) -> Callable[..., str]:
+def _key_from_parameter(function: Callable[..., Any], name: str) -> Callable[..., str]:
     """Find the value of one parameter in a call."""
     signature = inspect.signature(function)
     first, *others = signature.parameters.values()

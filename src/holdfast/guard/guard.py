@@ -44,7 +44,7 @@ class Guard:
         self.clock = SystemClock()
         self.works: dict[str, Work] = {}
         # By process: connections made before a fork belong to the parent, and letting go of them would close them.
-        self._opened: dict[int, tuple[SqlStore, Reconciler]] = {}
+        self._opened_by_pid: dict[int, tuple[SqlStore, Reconciler]] = {}
 
     def work(
         self,
@@ -73,34 +73,36 @@ class Guard:
 
         Takes over from the dead, gives up what is spent, sends again what a broker lost, tells of ends untold.
         """
-        pause = self._open()[1].tend()
+        pause = self._open()[1].reconcile()
         for work in self.works.values():
-            work.tell_late()
+            work.notify_late()
         return pause
 
     def close(self) -> None:
         """Close what this process opened, the early lock included."""
         if self.lock is not None:
             self.lock.close()
-        opened = self._opened.pop(os.getpid(), None)
+        opened = self._opened_by_pid.pop(os.getpid(), None)
         if opened is not None:
             opened[0].close()
 
     def _open(self) -> tuple[SqlStore, Reconciler]:
         """Find or open what belongs to this process; a mutex here might be copied locked by a fork."""
-        opened = self._opened.get(os.getpid())
+        opened = self._opened_by_pid.get(os.getpid())
         if opened is not None:
             return opened
         settings = self.settings
         store = open_store(settings.database, rules=settings.rules, clock=self.clock)
-        tending = Reconciler(store, _Carrier(self, store), self.works, settings.rules, retention=settings.retention)
-        opened = self._opened.setdefault(os.getpid(), (store, tending))
+        tending = Reconciler(
+            store, _ResendingScheduler(self, store), self.works, settings.rules, retention=settings.retention
+        )
+        opened = self._opened_by_pid.setdefault(os.getpid(), (store, tending))
         if opened[0] is not store:  # another thread was faster
             store.close()
         return opened
 
 
-class _Carrier:
+class _ResendingScheduler:
     """The scheduler that the guard's reconciler sees: it sends the messages of jobs again."""
 
     def __init__(self, guard: Guard, store: SqlStore) -> None:
@@ -112,12 +114,12 @@ class _Carrier:
 
     def room(self, kind: str) -> int:
         """Take a batch; where nobody carries messages, none."""
-        return LARGEST_BATCH if self._guard.works[kind].send is not None else 0
+        return LARGEST_BATCH if self._guard.works[kind].resend is not None else 0
 
     def carry(self, rings: Sequence[Ring]) -> None:
         """Send a message for each; one that cannot be sent is rung again later."""
-        for job in self._store.jobs_of(rings):
-            send = self._guard.works[job.base].send
+        for job in self._store.list_jobs_of_rings(rings):
+            send = self._guard.works[job.base].resend
             assert send is not None  # noqa: S101 - there was room for it
             try:
                 send(job)

@@ -20,7 +20,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from holdfast.errors import BadSettings
-from holdfast.extras import required
+from holdfast.extras import importing_extra
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("holdfast")
 
-PATIENCE_SECONDS = 1.0  # what a Redis that does not answer may cost at the beginning, and again at the end
-SHORTEST = timedelta(milliseconds=1)  # Redis counts in milliseconds
+TIMEOUT_SECONDS = 1.0  # what a Redis that does not answer may cost at the beginning, and again at the end
+MIN_EXTEND = timedelta(milliseconds=1)  # Redis counts in milliseconds
 
 
 class EarlyLock:
@@ -45,7 +45,7 @@ class EarlyLock:
         extend: timedelta = timedelta(seconds=30),
         prefix: str = "holdfast:guard:",
     ) -> None:
-        if not SHORTEST <= extend < ttl:
+        if not MIN_EXTEND <= extend < ttl:
             raise BadSettings(
                 f"The early lock cannot live {ttl} and be extended every {extend}: it would end while it is held. "
                 "Extend it several times within its time to live."
@@ -54,54 +54,54 @@ class EarlyLock:
         self._ttl = ttl
         self._extend = extend
         self._prefix = prefix
-        self._watches: dict[int, _Watch] = {}
-        self._watch()  # a bad address shows itself here, not in the first task
+        self._renewers: dict[int, _LockRenewer] = {}
+        self._renewer()  # a bad address shows itself here, not in the first task
 
     @contextmanager
     def hold(self, name: str) -> Iterator[bool]:
         """Yield True if the lock is ours or Redis does not answer, False if somebody else holds it."""
-        watch = self._watch()
-        lock = watch.lock((self._prefix + name).encode("utf-8", "surrogatepass"))
+        watch = self._renewer()
+        lock = watch.make_lock((self._prefix + name).encode("utf-8", "surrogatepass"))
         refused = False
         try:  # around the question too: a time limit may strike when it was answered and we do not know yet
-            refused = not watch.take(lock)
+            refused = not watch.acquire(lock)
             yield not refused
         finally:
             if not refused:
-                watch.let_go(lock)
+                watch.release(lock)
 
     def close(self) -> None:
         """End the thread and the connections of this process; what is still held expires by itself."""
-        watch = self._watches.pop(os.getpid(), None)
+        watch = self._renewers.pop(os.getpid(), None)
         if watch is not None:
             watch.stop()
 
-    def _watch(self) -> _Watch:
+    def _renewer(self) -> _LockRenewer:
         """Return the watch of this process. Without a mutex: a fork could copy a mutex while it is locked."""
         pid = os.getpid()
-        watch = self._watches.get(pid)
-        return watch or self._watches.setdefault(pid, _Watch(_client(self._url), self._ttl, self._extend))
+        watch = self._renewers.get(pid)
+        return watch or self._renewers.setdefault(pid, _LockRenewer(_client(self._url), self._ttl, self._extend))
 
 
-class _Watch:
+class _LockRenewer:
     """The locks that one process holds, and the thread that extends them."""
 
     def __init__(self, client: Redis, ttl: timedelta, extend: timedelta) -> None:
         from redis.exceptions import LockError, RedisError  # noqa: PLC0415 - an extra
 
-        self._lost = LockError
+        self._lost_error = LockError
         # The last is what the search for an impossible host raises. Not Exception: a time limit of Celery is one.
-        self._unanswered = (RedisError, OSError, UnicodeError)
+        self._connection_errors = (RedisError, OSError, UnicodeError)
         self._client = client
         self._ttl = ttl
         self._extend = extend
         self._pid = os.getpid()
         self._held: set[Lock] = set()
         self._mutex = threading.Lock()
-        self._ended = threading.Event()
+        self._stopped = threading.Event()
         self._thread: threading.Thread | None = None
 
-    def lock(self, key: bytes) -> Lock:
+    def make_lock(self, key: bytes) -> Lock:
         """Make a lock whose token is known before it is taken."""
         from redis.lock import Lock  # noqa: PLC0415 - an extra
 
@@ -111,12 +111,12 @@ class _Watch:
         lock.local.token = uuid.uuid4().hex.encode()
         return lock
 
-    def take(self, lock: Lock) -> bool:
+    def acquire(self, lock: Lock) -> bool:
         """Return whether work may begin. A lock that Redis did not answer for may be taken later, so it is watched."""
         try:
             if not lock.acquire(token=lock.local.token):
                 return False
-        except self._unanswered as error:
+        except self._connection_errors as error:
             log.warning("lock.unanswered key=%r error=%s", lock.name, error)
         with self._mutex:
             self._held.add(lock)
@@ -125,22 +125,22 @@ class _Watch:
                 self._thread.start()
         return True
 
-    def let_go(self, lock: Lock) -> None:
+    def release(self, lock: Lock) -> None:
         """Release the lock, unless another holder took it over or the parent of this process holds it."""
         if self._pid != os.getpid():
             return
         known = self._forget(lock)
         try:
             lock.release()
-        except self._lost:
+        except self._lost_error:
             if known:
                 log.warning("lock.lost key=%r", lock.name)
-        except self._unanswered as error:
+        except self._connection_errors as error:
             log.warning("lock.not_released key=%r error=%s", lock.name, error)
 
     def stop(self) -> None:
         """End the thread and close the connections."""
-        self._ended.set()
+        self._stopped.set()
         with self._mutex:
             thread = self._thread
         if thread is not None:
@@ -148,19 +148,19 @@ class _Watch:
         self._client.close()
 
     def _run(self) -> None:
-        while not self._ended.wait(self._extend.total_seconds()):
+        while not self._stopped.wait(self._extend.total_seconds()):
             with self._mutex:
                 held = list(self._held)
             for lock in held:
-                if self._ended.is_set():  # each may cost a second when Redis does not answer
+                if self._stopped.is_set():  # each may cost a second when Redis does not answer
                     break
-                self._prolong(lock)
+                self._renew(lock)
 
-    def _prolong(self, lock: Lock) -> None:
+    def _renew(self, lock: Lock) -> None:
         """Renew the time to live; forget the lock if another holder took it over."""
         try:
             lock.reacquire()
-        except self._lost:
+        except self._lost_error:
             if self._forget(lock):
                 log.warning("lock.lost key=%r", lock.name)
         except Exception as error:  # noqa: BLE001 - the thread must live; the next time may succeed
@@ -176,7 +176,7 @@ class _Watch:
 
 def _client(url: str) -> Redis:
     """Return a client that does not retry: the work waits for its answer."""
-    with required("celery"):
+    with importing_extra("celery"):
         from redis import Redis  # noqa: PLC0415
         from redis.backoff import NoBackoff  # noqa: PLC0415
         from redis.exceptions import RedisError  # noqa: PLC0415
@@ -185,8 +185,8 @@ def _client(url: str) -> Redis:
         client = Redis.from_url(
             url,
             retry=Retry(NoBackoff(), 0),
-            socket_timeout=PATIENCE_SECONDS,
-            socket_connect_timeout=PATIENCE_SECONDS,
+            socket_timeout=TIMEOUT_SECONDS,
+            socket_connect_timeout=TIMEOUT_SECONDS,
         )
         client.connection_pool.make_connection()  # connects to nothing, and refuses options it does not know
     except (ValueError, TypeError, RedisError):

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from holdfast.engine.task import Task
 
-LOOK_SECONDS = 1.0  # a checkpoint asks the database at most this often
+RENEW_SECONDS = 1.0  # a checkpoint asks the database at most this often
 
 
 class Run:
@@ -30,7 +30,7 @@ class Run:
         self.fence = ticket.fence
         self.attempt = ticket.attempt
         self._task = task
-        self._looked = time.monotonic()
+        self._renewed_at = time.monotonic()
 
     def checkpoint(self, *, stage: str = "", step: int = 0, steps: int = 0, done: int = 0, total: int = 0) -> None:
         """Report progress, and stop here if the work was cancelled, replaced, deleted or taken over.
@@ -38,8 +38,8 @@ class Run:
         Call it between any two pieces of work, and before each call that costs money.
         """
         now = time.monotonic()
-        if now - self._looked >= LOOK_SECONDS:
-            self._looked = now
+        if now - self._renewed_at >= RENEW_SECONDS:
+            self._renewed_at = now
             self._task.renew()
         self._task.checkpoint(stage=stage, step=step, steps=steps, done=done, total=total)
 

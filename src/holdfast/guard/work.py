@@ -8,11 +8,22 @@ from contextlib import nullcontext
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from holdfast.engine import BUILDS, DEFAULT_PRIORITY, Built, Operation, Outcome, Pauses, Request, Ring, SlotSpec, Status
+from holdfast.engine import (
+    BUILD_OPERATIONS,
+    DEFAULT_PRIORITY,
+    BuildResult,
+    Operation,
+    Outcome,
+    Pauses,
+    Request,
+    Ring,
+    SlotSpec,
+    Status,
+)
 from holdfast.engine.executor import Executor
-from holdfast.engine.liveness import holder_name
+from holdfast.engine.liveness import make_holder_name
 from holdfast.errors import BadRequest, UnknownJob, UnknownOwner, UnknownSlot, WorkError
-from holdfast.guard.answers import Admission, Done, Finished, Standing
+from holdfast.guard.answers import Admission, DeliveryResult, Finished, KeyStatus
 from holdfast.guard.run import Run
 from holdfast.llm.failures import categorise
 
@@ -27,9 +38,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("holdfast")
 
-TOLD_LATE = timedelta(seconds=10)  # the reconciler leaves the end of a job to its worker for so long
-AT_ONCE = 100  # jobs told of in one pass
-OWN_END = frozenset({Outcome.SUCCESS, Outcome.DEGRADED, Outcome.FAILED})  # what work comes to by itself
+NOTIFY_GRACE = timedelta(seconds=10)  # the reconciler leaves the end of a job to its worker for so long
+NOTIFY_BATCH_SIZE = 100  # jobs told of in one pass
+WORK_OUTCOMES = frozenset({Outcome.SUCCESS, Outcome.DEGRADED, Outcome.FAILED})  # what work comes to by itself
 
 
 class Work:
@@ -40,7 +51,7 @@ class Work:
     ) -> None:
         self.name = name
         self.operation = operation
-        self.send: Callable[[Job], None] | None = None  # sends a job's message again; set by what carries them
+        self.resend: Callable[[Job], None] | None = None  # sends a job's message again; set by what carries them
         self._guard = guard
         self._on_finished = on_finished
 
@@ -64,7 +75,7 @@ class Work:
         the work would have cost, for the audit of refused requests.
         """
         wanted = Operation(operation or self.operation)
-        if wanted not in BUILDS:
+        if wanted not in BUILD_OPERATIONS:
             raise BadRequest(f"The operation {wanted!r} asks for no work; use `cancel` of the work to stop it.")
         request = Request(
             base=self.name,
@@ -77,16 +88,16 @@ class Work:
             requester=requester,
             cost=cost,
             payload=payload,
-            tell=self._on_finished is not None,
+            notify_on_end=self._on_finished is not None,
         )
-        return Admission.of(key, self._guard.store.admit([request])[0])
+        return Admission.from_answer(key, self._guard.store.admit([request])[0])
 
     def cancel(self, key: str, *, requester: str = "") -> Admission:
         """Stop what is queued or running, in whatever process; the work ends at its next checkpoint."""
         request = Request(base=self.name, owner=key, operation=Operation.CANCEL, requester=requester)
-        return Admission.of(key, self._guard.store.admit([request])[0])
+        return Admission.from_answer(key, self._guard.store.admit([request])[0])
 
-    def note_sent(self, key: str) -> None:
+    def mark_sent(self, key: str) -> None:
         """Note that a message is on its way, so that the reconciler does not send another one at once."""
         self._guard.store.ring([self._guard.store.slot(self.name, key, self.name)])
 
@@ -97,7 +108,7 @@ class Work:
         """How often a message that meets a held lock is delivered again before it is skipped."""
         return self._guard.settings.lock_held_tries
 
-    def perform(self, job: str, work: Callable[[Run], Any]) -> Done:
+    def perform(self, job: str, work: Callable[[Run], Any]) -> DeliveryResult:
         """Answer one delivery: do the work if it is still wanted and nobody else does it.
 
         Returning is the acknowledgement: what could not be done now is known to the database and will be rung again.
@@ -105,34 +116,34 @@ class Work:
         try:
             known = self.job(job)
         except UnknownJob:
-            return Done(verdict="skipped", reason="unknown_job")
-        done = self._perform(known, _Call(work))
-        self.tell_of(job)
+            return DeliveryResult(verdict="skipped", reason="unknown_job")
+        done = self._perform(known, _DeliveryIndexer(work))
+        self.notify_finished(job)
         return done
 
-    def _perform(self, job: Job, call: _Call) -> Done:
-        with self._early(job.owner) as free:
+    def _perform(self, job: Job, call: _DeliveryIndexer) -> DeliveryResult:
+        with self._hold_early_lock(job.owner) as free:
             if not free:
-                return self._held()
-            if not self._answer(job, call):
-                why = self._why_not(job)
-                if why.again_in is None:
+                return self._make_lock_held()
+            if not self._claim_and_run(job, call):
+                why = self._explain_unclaimed(job)
+                if why.redeliver_in is None:
                     return why
                 self._guard.reconcile()  # whoever stands in the way may be dead, or the attempts spent
-                if not self._answer(job, call):
-                    return self._why_not(job)
-            return self._outcome(job, call.value)
+                if not self._claim_and_run(job, call):
+                    return self._explain_unclaimed(job)
+            return self._describe_attempt(job, call.value)
 
-    def _answer(self, job: Job, call: _Call) -> bool:
+    def _claim_and_run(self, job: Job, call: _DeliveryIndexer) -> bool:
         """Claim, work and settle, with a heartbeat of its own; return whether there was anything to claim."""
         guard = self._guard
-        slot = self._slot(job)
+        slot = self._find_slot(job)
         if slot is None:
             return False
         executor = Executor(
             guard.store,
             {self.name: call},
-            holder=holder_name(),
+            holder=make_holder_name(),
             clock=guard.clock,
             rules=guard.settings.rules,
         )
@@ -142,65 +153,73 @@ class Work:
         finally:
             executor.heartbeat.stop()
 
-    def _why_not(self, job: Job) -> Done:
+    def _explain_unclaimed(self, job: Job) -> DeliveryResult:
         """Say why there was nothing to claim; only a living holder or a due time to come is worth another delivery."""
-        slot = self._slot(job)
+        slot = self._find_slot(job)
         if slot is None:
-            return Done(verdict="skipped", reason="deleted")
+            return DeliveryResult(verdict="skipped", reason="deleted")
         job = self._guard.store.job(job.id)
         if slot.wanted != job.generation:
-            return Done(verdict="skipped", reason="stale_generation")
+            return DeliveryResult(verdict="skipped", reason="stale_generation")
         if job.outcome is not None:
-            return Done(verdict="skipped", reason=f"already_{job.outcome}")
+            return DeliveryResult(verdict="skipped", reason=f"already_{job.outcome}")
         if slot.lease is not None:
-            return self._held()
-        if Pauses(self._guard.store.pauses()).on(self.name) is not None:
-            return Done(verdict="postponed", reason="paused")  # the reconciler sends it again when it is resumed
-        return self._later(slot)
+            return self._make_lock_held()
+        if Pauses(self._guard.store.pauses()).active_pause(self.name) is not None:
+            return DeliveryResult(
+                verdict="postponed", reason="paused"
+            )  # the reconciler sends it again when it is resumed
+        return self._make_postponed(slot)
 
-    def _outcome(self, job: Job, value: Any) -> Done:
+    def _describe_attempt(self, job: Job, value: Any) -> DeliveryResult:
         """Say what became of an attempt that was made."""
-        slot = self._slot(job)
+        slot = self._find_slot(job)
         job = self._guard.store.job(job.id)
         if job.outcome is None:
             assert slot is not None  # noqa: S101 - a slot goes with the end of its job, which was read later
-            return self._later(slot)
-        verdict = "done" if job.outcome in OWN_END else "skipped"
+            return self._make_postponed(slot)
+        verdict = "done" if job.outcome in WORK_OUTCOMES else "skipped"
         reason = str(job.results.get(self.name, {}).get("error", job.outcome))
-        return Done(verdict=verdict, reason=reason, outcome=job.outcome, value=value)
+        return DeliveryResult(verdict=verdict, reason=reason, outcome=job.outcome, value=value)
 
-    def _later(self, slot: Slot) -> Done:
+    def _make_postponed(self, slot: Slot) -> DeliveryResult:
         if slot.due_at is not None:
             pause = timedelta(microseconds=max(0, slot.due_at - self._guard.clock.now()))
-            return Done(verdict="postponed", reason=str(slot.error_code), again_in=pause + timedelta(milliseconds=50))
-        return Done(verdict="postponed", reason="given_back", again_in=self._guard.settings.lock_held_delay)
+            return DeliveryResult(
+                verdict="postponed", reason=str(slot.error_code), redeliver_in=pause + timedelta(milliseconds=50)
+            )
+        return DeliveryResult(
+            verdict="postponed", reason="given_back", redeliver_in=self._guard.settings.lock_held_delay
+        )
 
-    def _slot(self, job: Job) -> Slot | None:
+    def _find_slot(self, job: Job) -> Slot | None:
         try:
             return self._guard.store.slot(job.base, job.owner, self.name)
         except (UnknownOwner, UnknownSlot):
             return None
 
-    def _held(self) -> Done:
-        return Done(verdict="lock_held", reason="lock_held", again_in=self._guard.settings.lock_held_delay)
+    def _make_lock_held(self) -> DeliveryResult:
+        return DeliveryResult(
+            verdict="lock_held", reason="lock_held", redeliver_in=self._guard.settings.lock_held_delay
+        )
 
-    def _early(self, key: str) -> AbstractContextManager[bool]:
+    def _hold_early_lock(self, key: str) -> AbstractContextManager[bool]:
         lock = self._guard.lock
         return nullcontext(True) if lock is None else lock.hold(f"{self.name}:{key}")
 
     # ---------------------------------------------------------------- whoever waits for the end
 
-    def tell_of(self, job: str) -> None:
+    def notify_finished(self, job: str) -> None:
         """Tell of the end of one job, if it has ended and nobody was told yet."""
         known = self._guard.store.job(job)
         if known.untold:
-            self._tell([known])
+            self._notify([known])
 
-    def tell_late(self) -> int:
+    def notify_late(self) -> int:
         """Tell of jobs that ended a while ago and whose worker told nobody; return how many."""
-        return self._tell(self._guard.store.untold(self.name, AT_ONCE, TOLD_LATE))
+        return self._notify(self._guard.store.list_unreported_jobs(self.name, NOTIFY_BATCH_SIZE, NOTIFY_GRACE))
 
-    def _tell(self, jobs: list[Job]) -> int:
+    def _notify(self, jobs: list[Job]) -> int:
         if self._on_finished is None:
             return 0
         told = []
@@ -222,20 +241,20 @@ class Work:
                 log.exception("on_finished.failed work=%s key=%s job=%s", self.name, job.owner, job.id)
             else:
                 told.append(job)
-        self._guard.store.told(told)
+        self._guard.store.mark_reported(told)
         return len(told)
 
     # ---------------------------------------------------------------- whoever looks
 
-    def status(self, key: str) -> Standing:
+    def status(self, key: str) -> KeyStatus:
         """Tell how a key stands; one that nobody asked for is not indexed."""
         try:
             owner = self._guard.store.owner(self.name, key)
         except UnknownOwner:
-            return Standing(key=key, status=Status.NOT_INDEXED)
+            return KeyStatus(key=key, status=Status.NOT_INDEXED)
         slot = owner.slot(self.name)
         assert slot is not None  # noqa: S101 - it is the only one that is asked for
-        return Standing(
+        return KeyStatus(
             key=key,
             status=owner.status,
             generation=owner.generation,
@@ -257,23 +276,23 @@ class Work:
     def history(self, key: str, limit: int = 100) -> list[Job]:
         """Return the jobs of a key, newest first."""
         try:
-            return self._guard.store.jobs(self._guard.store.owner(self.name, key).id, limit)
+            return self._guard.store.list_jobs_of_owner(self._guard.store.owner(self.name, key).id, limit)
         except UnknownOwner:
             return []
 
     def refusals(self, key: str, limit: int = 1000) -> list[Refusal]:
         """Return the audit of requests for a key that made no new work, with what they would have cost."""
-        return self._guard.store.refusals_of(self.name, key, limit)
+        return self._guard.store.list_refusals_of_owner(self.name, key, limit)
 
 
-class _Call:
+class _DeliveryIndexer:
     """The indexer of one delivery."""
 
     def __init__(self, work: Callable[[Run], Any]) -> None:
         self._work = work
         self.value: Any = None
 
-    def build(self, task: Task) -> Built | None:
+    def build(self, task: Task) -> BuildResult | None:
         """Do the work; nothing, or the word that it was skipped, is a failure after the guard has passed."""
         try:
             self.value = self._work(Run(task))
@@ -284,13 +303,13 @@ class _Call:
             if known is None:
                 raise
             raise known from error
-        return None if self.value is None or _says_skipped(self.value) else Built()
+        return None if self.value is None or _is_skipped(self.value) else BuildResult()
 
     def remove(self, task: Task) -> None:
         """Nothing is kept here that could be removed."""
 
 
-def _says_skipped(value: Any) -> bool:
+def _is_skipped(value: Any) -> bool:
     if isinstance(value, Mapping):
         return "skipped" in (value.get("status"), value.get("verdict"))
     return bool(value == "skipped")

@@ -1,19 +1,19 @@
 """Indexes over the chunks of documents, each a kind of slot: how their rows are made, kept, found and removed."""
 
-from holdfast.indexes.base import CONTENT, Found, NotEnabled, Rescores, Tools, problems_of
-from holdfast.indexes.costs import Costs
-from holdfast.indexes.gc import Sweeper, without_chunk
-from holdfast.indexes.registry import Indexes
+from holdfast.indexes.base import CONTENT, Found, NotEnabled, Rescores, Tools, describe_not_enabled
+from holdfast.indexes.costs import CostEstimator
+from holdfast.indexes.gc import ChunkGarbageCollector, find_nonexistent_chunks
+from holdfast.indexes.registry import IndexRegistry
 
 __all__ = [
     "CONTENT",
-    "Costs",
+    "ChunkGarbageCollector",
+    "CostEstimator",
     "Found",
-    "Indexes",
+    "IndexRegistry",
     "NotEnabled",
     "Rescores",
-    "Sweeper",
     "Tools",
-    "problems_of",
-    "without_chunk",
+    "describe_not_enabled",
+    "find_nonexistent_chunks",
 ]

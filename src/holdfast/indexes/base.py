@@ -13,29 +13,29 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 
 from holdfast.catalog import NO_CHAT, OFFLINE
 from holdfast.engine import Problem
-from holdfast.errors import NotNow
+from holdfast.errors import StateConflict
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from holdfast.catalog import Base, Piece, Recipe
+    from holdfast.catalog import Base, ChunkText, Recipe
     from holdfast.db import Database, Transaction
     from holdfast.engine.task import Task
     from holdfast.errors import WorkError
-    from holdfast.llm import Memos, Metered
+    from holdfast.llm import MeteredProvider, PaidAnswerCache
 
 
 CONTENT = "content"  # the slot that the slots of all indexes need
-LIST_VERSION = 2  # of how a text is divided and which headings a chunk stands under
-WORDS_MEMORY = 60
+CHUNK_LIST_VERSION = 2  # of how a text is divided and which headings a chunk stands under
+WORD_CACHE_MEGABYTES = 60
 
 
-def list_spec(base: Base) -> Mapping[str, Any]:
+def chunk_list_spec(base: Base) -> Mapping[str, Any]:
     """Return all that the list of a document's chunks depends on beside its bytes."""
-    return {"size": base.settings.chunk_size, "overlap": base.settings.chunk_overlap, "version": LIST_VERSION}
+    return {"size": base.settings.chunk_size, "overlap": base.settings.chunk_overlap, "version": CHUNK_LIST_VERSION}
 
 
-class NotEnabled(NotNow):
+class NotEnabled(StateConflict):
     """This index cannot run with the providers of the base; it counts neither as failed nor as degraded."""
 
     def __init__(self, message: str, subcode: str = "") -> None:
@@ -43,7 +43,7 @@ class NotEnabled(NotNow):
         self.subcode = subcode
 
 
-def problems_of(not_enabled: Mapping[str, NotEnabled]) -> dict[str, Problem]:
+def describe_not_enabled(not_enabled: Mapping[str, NotEnabled]) -> dict[str, Problem]:
     """Return why a base cannot have some indexes, by their kinds."""
     return {kind: Problem(code=one.subcode or one.reason, message=str(one)) for kind, one in not_enabled.items()}
 
@@ -60,17 +60,17 @@ class Tools:
     """What an index is made with."""
 
     database: Database
-    memos: Memos
-    embedder: Metered
-    speaker: Metered  # the language model
-    here: Metered  # this machine: it embeds for nothing, and has no language model
-    words_memory: int = WORDS_MEMORY  # megabytes that are kept of words where that is quicker than the database
+    memos: PaidAnswerCache
+    embedder: MeteredProvider
+    speaker: MeteredProvider  # the language model
+    here: MeteredProvider  # this machine: it embeds for nothing, and has no language model
+    words_memory: int = WORD_CACHE_MEGABYTES  # megabytes that are kept of words where that is quicker than the database
 
-    def embedder_of(self, base: Base) -> Metered:
+    def embedder_of(self, base: Base) -> MeteredProvider:
         """Return who embeds what is indexed in a base from now on."""
         return self.here if base.settings.embedding == OFFLINE else self.embedder
 
-    def speaker_of(self, base: Base) -> Metered:
+    def speaker_of(self, base: Base) -> MeteredProvider:
         """Return the language model that a base may ask; one that is nobody, where it may ask none."""
         return self.here if base.settings.chat == NO_CHAT else self.speaker
 
@@ -83,13 +83,13 @@ class Work:
     base: Base
     recipe: Recipe
     database: Database
-    pieces: Sequence[Piece] = field(default=())  # the chunks that have no row yet
+    pieces: Sequence[ChunkText] = field(default=())  # the chunks that have no row yet
 
     @contextmanager
     def guarded(self) -> Iterator[Transaction]:
         """Open a transaction for rows in our own database; it refuses when the work is no longer ours."""
         with self.task.guarded() as connection:
-            yield self.database.within(connection)
+            yield self.database.wrap_connection(connection)
 
 
 @runtime_checkable

@@ -11,12 +11,12 @@ from __future__ import annotations
 import mimetypes
 from typing import TYPE_CHECKING
 
-from holdfast.catalog import Kind, read_bases, read_items, slots_of_documents
-from holdfast.content.token_estimate import estimate
+from holdfast.catalog import ItemKind, read_bases, read_items, slots_of_documents
+from holdfast.content.token_estimate import estimate_tokens
 from holdfast.engine import SlotState
 from holdfast.indexes import statements as sql
 from holdfast.indexes.base import CONTENT
-from holdfast.indexes.llm_calls import ROOM
+from holdfast.indexes.llm_calls import PROMPT_OVERHEAD_TOKENS
 from holdfast.llm import BYTES_PER_TOKEN, Price
 
 if TYPE_CHECKING:
@@ -25,15 +25,15 @@ if TYPE_CHECKING:
     from holdfast.catalog import Base, Item
     from holdfast.db import Transaction
     from holdfast.indexes.base import Tools
-    from holdfast.llm import Models
+    from holdfast.llm import ModelInfo
 
-EMBEDDED = frozenset({"vector"})  # indexes that pay for embeddings of chunks
-SPOKEN = frozenset({"graph", "questions"})  # indexes that ask a language model about chunks
+EMBEDDING_INDEXES = frozenset({"vector"})  # indexes that pay for embeddings of chunks
+CHAT_INDEXES = frozenset({"graph", "questions"})  # indexes that ask a language model about chunks
 SAMPLE = 50  # chunks that are weighed; the others count as much on average
-NOT_KNOWN = Price()
+UNKNOWN_PRICE = Price()
 
 
-class Costs:
+class CostEstimator:
     """Estimates costs with the models and prices of this process."""
 
     def __init__(self, tools: Tools) -> None:
@@ -50,43 +50,48 @@ class Costs:
         ids = {int(base) for base, _ in numbers.values()}
         bases = {one.id: one for one in read_bases(tx, ids)}
         return {
-            numbers[item.id]: self._left(tx, bases[item.base], item, states[item.id])
+            numbers[item.id]: self._estimate_unpaid(tx, bases[item.base], item, states[item.id])
             for item in read_items(tx, states)
             if item.base in bases
         }
 
-    def of_bytes(self, base: Base, item: str, size: int) -> float:
+    def estimate_file(self, base: Base, item: str, size: int) -> float:
         """Estimate what a file costs that is not there yet."""
         if not _is_text(item):
             return 0.0
         tokens = size // BYTES_PER_TOKEN + 1
         return self._price(base, base.settings.indexes, tokens, tokens // base.settings.chunk_size + 1)
 
-    def _left(self, tx: Transaction, base: Base, item: Item, states: Mapping[str, SlotState]) -> float:
+    def _estimate_unpaid(self, tx: Transaction, base: Base, item: Item, states: Mapping[str, SlotState]) -> float:
         pending = [kind for kind, state in states.items() if state is not SlotState.READY]
         if CONTENT in pending:
-            name = "note.txt" if item.kind is Kind.NOTE else item.name
-            return self.of_bytes(base, name, item.size) if any(kind != CONTENT for kind in pending) else 0.0
+            name = "note.txt" if item.kind is ItemKind.NOTE else item.name
+            return self.estimate_file(base, name, item.size) if any(kind != CONTENT for kind in pending) else 0.0
         if self._price(base, pending, 1, 1) == 0.0:
             return 0.0
         paid = [kind for kind in states if kind not in pending and self._price(base, [kind], 1, 1)]
-        rows = tx.run(sql.UNPAID_CHUNKS, base=base.key, owner=item.key, known=len(paid), limit=SAMPLE)
+        rows = tx.run(sql.SELECT_UNPAID_CHUNKS, base=base.key, owner=item.key, known=len(paid), limit=SAMPLE)
         if not rows:
             return 0.0
         chunks = int(rows[0][1])
-        tokens = sum(estimate(text) for text, _ in rows) * chunks // len(rows)
+        tokens = sum(estimate_tokens(text) for text, _ in rows) * chunks // len(rows)
         return self._price(base, pending, tokens, chunks)
 
     def _price(self, base: Base, kinds: Sequence[str], tokens: int, chunks: int) -> float:
         """Return the price of chunks with so many tokens for some indexes; 0 where no price is known."""
         embedder, speaker = self._tools.embedder_of(base), self._tools.speaker_of(base)
-        embedding, chat = self._known(embedder, embedder.embedding_model), self._known(speaker, speaker.chat_model)
-        costs = [embedding.of(tokens, 0) for kind in kinds if kind in EMBEDDED]
-        costs += [chat.of(tokens + ROOM * chunks, 0) for kind in kinds if kind in SPOKEN]
+        embedding, chat = (
+            self._price_of_model(embedder, embedder.embedding_model),
+            self._price_of_model(speaker, speaker.chat_model),
+        )
+        costs = [embedding.cost(tokens, 0) for kind in kinds if kind in EMBEDDING_INDEXES]
+        costs += [chat.cost(tokens + PROMPT_OVERHEAD_TOKENS * chunks, 0) for kind in kinds if kind in CHAT_INDEXES]
         return sum(cost or 0.0 for cost in costs)
 
-    def _known(self, models: Models, model: str | None) -> Price:
-        return self._tools.memos.prices.get(model, NOT_KNOWN) if model is not None and models.paid else NOT_KNOWN
+    def _price_of_model(self, models: ModelInfo, model: str | None) -> Price:
+        return (
+            self._tools.memos.prices.get(model, UNKNOWN_PRICE) if model is not None and models.paid else UNKNOWN_PRICE
+        )
 
 
 def _is_text(name: str) -> bool:

@@ -11,48 +11,50 @@ from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from contextlib import closing
 from typing import TYPE_CHECKING, NamedTuple
 
-from holdfast.content.token_estimate import estimate
+from holdfast.content.token_estimate import estimate_tokens
 from holdfast.errors import WorkError
-from holdfast.llm import Bill, Entry, Usage, Use, allow, memo_key, never, usage_of
-from holdfast.llm.failures import OF_ONE_TEXT
+from holdfast.llm import AnswerLookup, Charge, PaidAnswer, Usage, answer_key, never_stop, require_budget, usage_of
+from holdfast.llm.failures import SINGLE_TEXT_CODES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
     from concurrent.futures import Future
 
-    from holdfast.catalog import Base, Piece
+    from holdfast.catalog import Base, ChunkText
     from holdfast.engine import Ticket
-    from holdfast.llm import Completion, Memos, Metered, Paid, Provider
+    from holdfast.llm import Completion, MeteredProvider, OnCompletion, PaidAnswerCache, Provider
 
-ROOM = 1_000  # tokens that a question and its answer need beside the text, for a budget
-AT_ONCE = 8  # calls under way; the provider may allow fewer
-OF_ONE_CHUNK = OF_ONE_TEXT | {"bad_answer"}  # even after a repair: asking again would cost the same and bring the same
+PROMPT_OVERHEAD_TOKENS = 1_000  # tokens that a question and its answer need beside the text, for a budget
+MAX_CONCURRENT_CALLS = 8  # calls under way; the provider may allow fewer
+CHUNK_ERROR_CODES = SINGLE_TEXT_CODES | {
+    "bad_answer"
+}  # even after a repair: asking again would cost the same and bring the same
 
 
-class Said(NamedTuple):
+class ChunkAnswers(NamedTuple):
     """What came of some chunks: answers by chunk, and the chunks for which there is none."""
 
-    made: Mapping[int, str]
+    answers: Mapping[int, str]
     refused: Mapping[int, WorkError]
 
 
-class Speaker:
+class ChunkLlmCalls:
     """Asks one kind of question about chunks: `make` asks the model about one of them and returns what is kept."""
 
     def __init__(
         self,
-        provider: Metered,
-        memos: Memos,
+        provider: MeteredProvider,
+        memos: PaidAnswerCache,
         *,
         kind: str,
         recipe: str,
-        make: Callable[[Provider, Piece, Paid], str],
+        make: Callable[[Provider, ChunkText, OnCompletion], str],
     ) -> None:
         self._provider = provider
-        self._memos = memos
+        self._paid_cache = memos
         self._kind = kind
         self._recipe = recipe
-        self._make = make
+        self._call_model = make
 
     @property
     def model(self) -> str:
@@ -60,95 +62,110 @@ class Speaker:
         return f"{self._provider.chat_model}@{self._provider.version}"
 
     def ask(
-        self, base: Base, ticket: Ticket, pieces: Sequence[Piece], go_on: Callable[[int], None]
-    ) -> Generator[Said, None, None]:
+        self, base: Base, ticket: Ticket, pieces: Sequence[ChunkText], go_on: Callable[[int], None]
+    ) -> Generator[ChunkAnswers, None, None]:
         """Ask about chunks of one document, in parts; `go_on` is told how many are done, and may raise.
 
         Whoever stops reading closes this: what is under way and paid for is then waited for and kept.
         """
-        keyed: dict[str, list[Piece]] = {}
+        keyed: dict[str, list[ChunkText]] = {}
         for piece in pieces:
-            keyed.setdefault(memo_key(self._kind, f"{self.model}/{self._recipe}", piece.whole), []).append(piece)
+            keyed.setdefault(answer_key(self._kind, f"{self.model}/{self._recipe}", piece.whole), []).append(piece)
         done = 0
-        with closing(self._parts(base, ticket, keyed)) as parts:
+        with closing(self._ask_in_parts(base, ticket, keyed)) as parts:
             for part in parts:
                 yield part
-                done += len(part.made) + len(part.refused)
+                done += len(part.answers) + len(part.refused)
                 go_on(done)
 
-    def _parts(self, base: Base, ticket: Ticket, keyed: Mapping[str, Sequence[Piece]]) -> Generator[Said, None, None]:
+    def _ask_in_parts(
+        self, base: Base, ticket: Ticket, keyed: Mapping[str, Sequence[ChunkText]]
+    ) -> Generator[ChunkAnswers, None, None]:
         """Ask for what is not known yet; whatever arrives is kept before it is used, also if nobody reads on."""
         tenant = base.settings.tenant
-        uses = {key: Use(ticket, key, [piece.chunk for piece in some]) for key, some in keyed.items()}
-        known = self._memos.recall(tenant, list(uses.values()), self._saved)
+        uses = {key: AnswerLookup(ticket, key, [piece.chunk for piece in some]) for key, some in keyed.items()}
+        known = self._paid_cache.find_answers(tenant, list(uses.values()), self._saved_bill)
         if known:
-            yield _spread(keyed, {key: value.decode() for key, value in known.items()}, {})
+            yield _assign_to_chunks(keyed, {key: value.decode() for key, value in known.items()}, {})
         wanted = {key: some[0] for key, some in keyed.items() if key not in known}
-        allow(self._memos, base, sum(estimate(piece.whole) + ROOM for piece in wanted.values()))
+        require_budget(
+            self._paid_cache,
+            base,
+            sum(estimate_tokens(piece.whole) + PROMPT_OVERHEAD_TOKENS for piece in wanted.values()),
+        )
         left = threading.Event()
-        for key, said in self._asked(self._provider.charged(base, self._kind, ticket=ticket), wanted, left.is_set):
+        for key, said in self._run_calls(
+            self._provider.charge_to(base, self._kind, ticket=ticket), wanted, left.is_set
+        ):
             if isinstance(said.answer, WorkError):
-                part = _spread(keyed, {}, {key: said.answer})
+                part = _assign_to_chunks(keyed, {}, {key: said.answer})
             else:
-                entry = Entry(
+                entry = PaidAnswer(
                     ticket, key, said.answer.encode(), uses[key].chunks, said.usage.tokens_in, said.usage.tokens_out
                 )
-                stored = self._memos.keep(tenant, [entry])
-                part = _spread(keyed, {key: stored.get(key, entry.value).decode()}, {})
+                stored = self._paid_cache.store_answers(tenant, [entry])
+                part = _assign_to_chunks(keyed, {key: stored.get(key, entry.value).decode()}, {})
             if not left.is_set():
                 try:
                     yield part
                 except GeneratorExit:
                     left.set()
 
-    def _asked(
-        self, provider: Provider, wanted: Mapping[str, Piece], enough: Callable[[], bool] = never
-    ) -> Iterator[tuple[str, _Answer]]:
+    def _run_calls(
+        self, provider: Provider, wanted: Mapping[str, ChunkText], enough: Callable[[], bool] = never_stop
+    ) -> Iterator[tuple[str, _CallResult]]:
         """Ask several at once, and give out each answer as it arrives; no new call begins after a failure."""
         waiting = iter(wanted.items())
-        under_way: dict[Future[_Answer], str] = {}
+        under_way: dict[Future[_CallResult], str] = {}
         failure: WorkError | None = None
-        with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="holdfast-speaker") as pool:
+        with ThreadPoolExecutor(MAX_CONCURRENT_CALLS, thread_name_prefix="holdfast-speaker") as pool:
             while True:
-                while failure is None and not enough() and len(under_way) < AT_ONCE and (one := next(waiting, None)):
-                    under_way[pool.submit(self._one, provider, one[1])] = one[0]
+                while (
+                    failure is None
+                    and not enough()
+                    and len(under_way) < MAX_CONCURRENT_CALLS
+                    and (one := next(waiting, None))
+                ):
+                    under_way[pool.submit(self._run_call, provider, one[1])] = one[0]
                 if not under_way:
                     break
                 ended, _ = wait(under_way, return_when=FIRST_COMPLETED)
                 for future in ended:
                     key, answer = under_way.pop(future), future.result()
-                    if isinstance(answer.answer, WorkError) and answer.answer.code not in OF_ONE_CHUNK:
+                    if isinstance(answer.answer, WorkError) and answer.answer.code not in CHUNK_ERROR_CODES:
                         failure = answer.answer
                     else:
                         yield key, answer
         if failure is not None:
             raise failure
 
-    def _one(self, provider: Provider, piece: Piece) -> _Answer:
+    def _run_call(self, provider: Provider, piece: ChunkText) -> _CallResult:
         """Ask about one chunk; what it cost is known even if nothing came of it."""
         bill: list[Completion] = []
         try:
-            answer: str | WorkError = self._make(provider, piece, bill.append)
+            answer: str | WorkError = self._call_model(provider, piece, bill.append)
         except WorkError as error:
             answer = error
-        return _Answer(answer, sum(map(usage_of, bill), Usage()))
+        return _CallResult(answer, sum(map(usage_of, bill), Usage()))
 
     @property
-    def _saved(self) -> Bill:
+    def _saved_bill(self) -> Charge:
         """What a known answer is entered under."""
-        return Bill(kind=self._kind, model=self.model, texts=0)
+        return Charge(kind=self._kind, model=self.model, texts=0)
 
 
-class _Answer(NamedTuple):
+class _CallResult(NamedTuple):
     """What came of one chunk, and what it cost."""
 
     answer: str | WorkError
     usage: Usage
 
 
-def _spread(keyed: Mapping[str, Sequence[Piece]], made: Mapping[str, str], refused: Mapping[str, WorkError]) -> Said:
+def _assign_to_chunks(
+    keyed: Mapping[str, Sequence[ChunkText]], made: Mapping[str, str], refused: Mapping[str, WorkError]
+) -> ChunkAnswers:
     """Give every chunk the answer to its text."""
-    return Said(
-        made={piece.chunk: value for key, value in made.items() for piece in keyed[key]},
+    return ChunkAnswers(
+        answers={piece.chunk: value for key, value in made.items() for piece in keyed[key]},
         refused={piece.chunk: error for key, error in refused.items() for piece in keyed[key]},
     )

@@ -16,8 +16,8 @@ import numpy as np
 
 from holdfast.errors import Permanent
 from holdfast.indexes.base import Found
-from holdfast.indexes.fulltext.index import K1, B, Stemming, rarity
-from holdfast.indexes.recipe_tables import Tables
+from holdfast.indexes.fulltext.index import K1, B, StemmingCache, inverse_document_frequency
+from holdfast.indexes.recipe_tables import RecipeTables
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -26,24 +26,28 @@ if TYPE_CHECKING:
     from holdfast.db import Database, Transaction
     from holdfast.llm import Vector
 
-LOCK = 0x68666978  # an advisory lock of our own, so that two who make the same table wait for each other
-CANDIDATES = 2_000  # chunks that are ranked for one query
-COUNTED_SECONDS = 60.0  # how long the number of rows and their length are believed
-EXACT = 50_000  # vectors among which every one is compared
-SEARCHED = 100  # that an index looks at, at least
+ADVISORY_LOCK = 0x68666978  # an advisory lock of our own, so that two who make the same table wait for each other
+MAX_CANDIDATES = 2_000  # chunks that are ranked for one query
+COUNT_CACHE_SECONDS = 60.0  # how long the number of rows and their length are believed
+MAX_EXACT_ROWS = 50_000  # vectors among which every one is compared
+MIN_EF_SEARCH = 100  # that an index looks at, at least
 WORD = re.compile(r"[^\W_]+")
-FOUND = "SELECT 1 WHERE to_regclass(%s) IS NOT NULL"
-ALONE = f"SELECT pg_advisory_xact_lock({LOCK})"
-NEAR = "CREATE INDEX CONCURRENTLY IF NOT EXISTS {table}_near ON {table} USING hnsw (vector vector_cosine_ops)"
-WHOLE = "SELECT indisvalid FROM pg_index WHERE indexrelid = to_regclass(%s)"
+SELECT_TABLE = "SELECT 1 WHERE to_regclass(%s) IS NOT NULL"
+LOCK_TABLE_CREATION = f"SELECT pg_advisory_xact_lock({ADVISORY_LOCK})"
+CREATE_HNSW_INDEX = (
+    "CREATE INDEX CONCURRENTLY IF NOT EXISTS {table}_near ON {table} USING hnsw (vector vector_cosine_ops)"
+)
+SELECT_INDEX_VALID = "SELECT indisvalid FROM pg_index WHERE indexrelid = to_regclass(%s)"
 # Whoever makes the index of a table holds this as long as its session lives: nobody else makes or removes it.
-MAKING = "SELECT pg_try_advisory_lock(%s, hashtext(%s))"
-MADE = "SELECT pg_advisory_unlock(%s, hashtext(%s))"
-VECTORS = "CREATE TABLE IF NOT EXISTS {table} (chunk bigint PRIMARY KEY, vector vector({dimension}) NOT NULL)"
-TEXTS = """CREATE TABLE IF NOT EXISTS {table}
+TRY_LOCK_INDEX = "SELECT pg_try_advisory_lock(%s, hashtext(%s))"
+UNLOCK_INDEX = "SELECT pg_advisory_unlock(%s, hashtext(%s))"
+CREATE_VECTOR_TABLE = (
+    "CREATE TABLE IF NOT EXISTS {table} (chunk bigint PRIMARY KEY, vector vector({dimension}) NOT NULL)"
+)
+CREATE_TEXT_TABLE = """CREATE TABLE IF NOT EXISTS {table}
     (chunk bigint PRIMARY KEY, words tsvector NOT NULL, length integer NOT NULL)"""
-WORDS = "CREATE INDEX IF NOT EXISTS {table}_words ON {table} USING gin (words)"
-CONFIGURATION = """
+CREATE_WORDS_INDEX = "CREATE INDEX IF NOT EXISTS {table}_words ON {table} USING gin (words)"
+CREATE_TEXT_SEARCH_CONFIGURATION = """
 DO $$ BEGIN IF NOT EXISTS (SELECT FROM pg_ts_config WHERE cfgname = 'holdfast') THEN
     CREATE TEXT SEARCH DICTIONARY holdfast_stem (TEMPLATE = snowball, LANGUAGE = porter);
     CREATE TEXT SEARCH CONFIGURATION holdfast (COPY = simple);
@@ -52,20 +56,22 @@ DO $$ BEGIN IF NOT EXISTS (SELECT FROM pg_ts_config WHERE cfgname = 'holdfast') 
 END IF; END $$"""
 
 
-class _Shelf:
+class _PostgresRowStore:
     """What vectors and words have in common: rows by chunk."""
 
-    def __init__(self, database: Database, tables: Tables) -> None:
+    def __init__(self, database: Database, tables: RecipeTables) -> None:
         self._database = database
         self._tables = tables
 
     def absent(self, recipe: int, chunks: Sequence[int]) -> list[int]:
         """Return the chunks without a row."""
         with self._database.reading() as tx:
-            if not self._tables.seen(tx, recipe):
+            if not self._tables.exists_committed(tx, recipe):
                 return list(chunks)
             table = self._tables.name(recipe)
-            have = {chunk for (chunk,) in tx.plain(f"SELECT chunk FROM {table} WHERE chunk = ANY(%s)", [list(chunks)])}
+            have = {
+                chunk for (chunk,) in tx.run_sql(f"SELECT chunk FROM {table} WHERE chunk = ANY(%s)", [list(chunks)])
+            }
         return [chunk for chunk in chunks if chunk not in have]
 
     def drop(self, recipe: int, chunks: Sequence[int]) -> None:
@@ -73,47 +79,47 @@ class _Shelf:
 
         def work(tx: Transaction) -> None:
             if self._tables.exists(tx, recipe):
-                tx.plain(f"DELETE FROM {self._tables.name(recipe)} WHERE chunk = ANY(%s)", [list(chunks)])
+                tx.run_sql(f"DELETE FROM {self._tables.name(recipe)} WHERE chunk = ANY(%s)", [list(chunks)])
 
         self._database.write(work, durable=False)
 
     def forget(self, recipe: int) -> None:
         """Remove the table of a recipe."""
-        self._tables.forget(self._database, recipe)
+        self._tables.drop_table(self._database, recipe)
 
     def scan(self, recipe: int, after: int, limit: int) -> list[int]:
         """Name the chunks that have a row."""
         with self._database.reading() as tx:
-            if not self._tables.seen(tx, recipe):
+            if not self._tables.exists_committed(tx, recipe):
                 return []
             table = self._tables.name(recipe)
-            rows = tx.plain(f"SELECT chunk FROM {table} WHERE chunk > %s ORDER BY chunk LIMIT %s", [after, limit])
+            rows = tx.run_sql(f"SELECT chunk FROM {table} WHERE chunk > %s ORDER BY chunk LIMIT %s", [after, limit])
         return [chunk for (chunk,) in rows]
 
 
-class PostgresVectors(_Shelf):
+class PostgresVectorStore(_PostgresRowStore):
     """Vectors of pgvector, compared by cosine."""
 
     def __init__(self, database: Database, prefix: str = "vector") -> None:
-        super().__init__(database, Tables(prefix, FOUND, [ALONE, VECTORS]))
-        self._middles: dict[int, tuple[float, Any]] = {}
-        self._near: set[int] = set()  # recipes whose index is there
+        super().__init__(database, RecipeTables(prefix, SELECT_TABLE, [LOCK_TABLE_CREATION, CREATE_VECTOR_TABLE]))
+        self._mean_vectors: dict[int, tuple[float, Any]] = {}
+        self._indexed_recipes: set[int] = set()  # recipes whose index is there
 
     def put(self, tx: Transaction, recipe: int, vectors: Mapping[int, bytes]) -> None:
         """Keep vectors whose chunk has none yet; they travel as binary COPY."""
         _require_pgvector(tx)
         dimension = len(next(iter(vectors.values()))) // 4
-        table = self._tables.make(tx, recipe, dimension=dimension)
-        tx.plain("CREATE TEMP TABLE IF NOT EXISTS incoming (chunk bigint, vector vector) ON COMMIT DELETE ROWS")
-        tx.copy("COPY incoming (chunk, vector) FROM STDIN WITH (FORMAT BINARY)", _binary(vectors))
-        tx.plain(f"INSERT INTO {table} SELECT chunk, vector FROM incoming ON CONFLICT DO NOTHING")
+        table = self._tables.ensure_table(tx, recipe, dimension=dimension)
+        tx.run_sql("CREATE TEMP TABLE IF NOT EXISTS incoming (chunk bigint, vector vector) ON COMMIT DELETE ROWS")
+        tx.copy_in("COPY incoming (chunk, vector) FROM STDIN WITH (FORMAT BINARY)", _encode_copy_rows(vectors))
+        tx.run_sql(f"INSERT INTO {table} SELECT chunk, vector FROM incoming ON CONFLICT DO NOTHING")
 
-    def length(self, recipe: int) -> int | None:
+    def dimension(self, recipe: int) -> int | None:
         """Return how many numbers each vector has; None if there is none yet."""
         with self._database.reading() as tx:
-            if not self._tables.seen(tx, recipe):
+            if not self._tables.exists_committed(tx, recipe):
                 return None
-            rows = tx.plain(f"SELECT vector_dims(vector) FROM {self._tables.name(recipe)} LIMIT 1")
+            rows = tx.run_sql(f"SELECT vector_dims(vector) FROM {self._tables.name(recipe)} LIMIT 1")
         return rows[0][0] if rows else None
 
     def find(self, recipe: int, query: Vector, limit: int, within: Sequence[int] | None) -> list[Found]:
@@ -122,18 +128,20 @@ class PostgresVectors(_Shelf):
         Among few rows all are compared. Among many an index proposes some more than are wanted, and those are compared.
         """
         with self._database.reading() as tx:
-            if not self._tables.seen(tx, recipe):
+            if not self._tables.exists_committed(tx, recipe):
                 return []
             table = self._tables.name(recipe)
             asked = "[" + ",".join(map(str, query.tolist())) + "]"
-            if within is None and self._indexed(tx, recipe):
-                tx.plain("SELECT set_config('hnsw.ef_search', %s, true)", [str(min(max(SEARCHED, 2 * limit), 1000))])
+            if within is None and self._has_index(tx, recipe):
+                tx.run_sql(
+                    "SELECT set_config('hnsw.ef_search', %s, true)", [str(min(max(MIN_EF_SEARCH, 2 * limit), 1000))]
+                )
                 nearest = f"SELECT chunk, vector FROM {table} ORDER BY vector <=> %s::vector LIMIT %s"
                 values: list[Any] = [asked, asked, 2 * limit, limit]
             else:
                 nearest = f"SELECT chunk, vector FROM {table}" + ("" if within is None else " WHERE chunk = ANY(%s)")
                 values = [asked, *([] if within is None else [list(within)]), limit]
-            rows = tx.plain(
+            rows = tx.run_sql(
                 f"SELECT chunk, 1 - (vector <=> %s::vector) AS near FROM ({nearest}) AS nearest "
                 "WHERE vector_norm(vector) > 0 ORDER BY near DESC, chunk LIMIT %s",
                 values,
@@ -143,74 +151,83 @@ class PostgresVectors(_Shelf):
     def tend(self, recipe: int) -> None:
         """Make the index of a recipe that has grown large; others read and write meanwhile."""
         with self._database.reading() as tx:
-            if not self._tables.seen(tx, recipe) or self._indexed(tx, recipe):
+            if not self._tables.exists_committed(tx, recipe) or self._has_index(tx, recipe):
                 return
-            ((rows,),) = tx.plain(f"SELECT count(*) FROM {self._tables.name(recipe)}")
-        if rows > EXACT:
-            self._make(self._tables.name(recipe))
+            ((rows,),) = tx.run_sql(f"SELECT count(*) FROM {self._tables.name(recipe)}")
+        if rows > MAX_EXACT_ROWS:
+            self._create_index(self._tables.name(recipe))
 
-    def _make(self, table: str) -> None:
+    def _create_index(self, table: str) -> None:
         """Make the index of a table, unless somebody is at it; what a crash left half made is removed before.
 
         While an index is made it looks like one that was left half made. Only who holds the lock can tell.
         """
-        with self._database.outside() as tx:
-            if tx.plain(MAKING, [LOCK, table]) != [(True,)]:
+        with self._database.autocommit() as tx:
+            if tx.run_sql(TRY_LOCK_INDEX, [ADVISORY_LOCK, table]) != [(True,)]:
                 return
             try:
-                if tx.plain(WHOLE, [f"{table}_near"]) == [(False,)]:
-                    tx.plain(f"DROP INDEX CONCURRENTLY IF EXISTS {table}_near")
-                tx.plain(NEAR.format(table=table))
+                if tx.run_sql(SELECT_INDEX_VALID, [f"{table}_near"]) == [(False,)]:
+                    tx.run_sql(f"DROP INDEX CONCURRENTLY IF EXISTS {table}_near")
+                tx.run_sql(CREATE_HNSW_INDEX.format(table=table))
             finally:
-                tx.plain(MADE, [LOCK, table])
+                tx.run_sql(UNLOCK_INDEX, [ADVISORY_LOCK, table])
 
-    def _indexed(self, tx: Transaction, recipe: int) -> bool:
+    def _has_index(self, tx: Transaction, recipe: int) -> bool:
         """Tell whether the index of a recipe is there and whole."""
-        if recipe not in self._near and tx.plain(WHOLE, [f"{self._tables.name(recipe)}_near"]) == [(True,)]:
-            self._near.add(recipe)
-        return recipe in self._near
+        if recipe not in self._indexed_recipes and tx.run_sql(
+            SELECT_INDEX_VALID, [f"{self._tables.name(recipe)}_near"]
+        ) == [(True,)]:
+            self._indexed_recipes.add(recipe)
+        return recipe in self._indexed_recipes
 
     def scores(self, recipe: int, query: Vector, chunks: Sequence[int]) -> tuple[dict[int, float], float]:
         """Return how near the query these chunks are, and how near all are on average."""
         found = {one.chunk: one.score for one in self.find(recipe, query, len(chunks), chunks)}
         with self._database.reading() as tx:
-            if not self._tables.seen(tx, recipe):
+            if not self._tables.exists_committed(tx, recipe):
                 return {}, 0.0
-            known = self._middles.get(recipe)
-            if known is None or time.monotonic() > known[0] + COUNTED_SECONDS:
+            known = self._mean_vectors.get(recipe)
+            if known is None or time.monotonic() > known[0] + COUNT_CACHE_SECONDS:
                 sql = f"SELECT avg(l2_normalize(vector))::text FROM {self._tables.name(recipe)}"
-                ((told,),) = tx.plain(sql)
+                ((told,),) = tx.run_sql(sql)
                 middle = np.fromstring(told.strip("[]"), sep=",") if told else np.zeros(len(query))
-                known = self._middles[recipe] = (time.monotonic(), middle)
+                known = self._mean_vectors[recipe] = (time.monotonic(), middle)
         norm = float(np.linalg.norm(query))
         return found, float(known[1] @ query) / norm if norm else 0.0
 
-    def vectors(self, recipe: int, chunks: Sequence[int]) -> dict[int, Vector]:
+    def read_vectors(self, recipe: int, chunks: Sequence[int]) -> dict[int, Vector]:
         """Return the vectors of chunks, as far as they are known; their length is one, or zero."""
         with self._database.reading() as tx:
-            if not self._tables.seen(tx, recipe):
+            if not self._tables.exists_committed(tx, recipe):
                 return {}
             sql = f"SELECT chunk, l2_normalize(vector)::real[] FROM {self._tables.name(recipe)} WHERE chunk = ANY(%s)"
-            return {chunk: np.array(numbers, dtype=np.float32) for chunk, numbers in tx.plain(sql, [list(chunks)])}
+            return {chunk: np.array(numbers, dtype=np.float32) for chunk, numbers in tx.run_sql(sql, [list(chunks)])}
 
 
-class PostgresTexts(_Shelf):
+class PostgresFulltextStore(_PostgresRowStore):
     """Words of chunks with their places, and the length of each chunk in words."""
 
     def __init__(self, database: Database, prefix: str = "fulltext") -> None:
-        super().__init__(database, Tables(prefix, FOUND, [ALONE, TEXTS, WORDS, CONFIGURATION]))
-        self._stemmed = Stemming()
+        super().__init__(
+            database,
+            RecipeTables(
+                prefix,
+                SELECT_TABLE,
+                [LOCK_TABLE_CREATION, CREATE_TEXT_TABLE, CREATE_WORDS_INDEX, CREATE_TEXT_SEARCH_CONFIGURATION],
+            ),
+        )
+        self._stemmed = StemmingCache()
         self._sizes: dict[int, tuple[float, int, float]] = {}
 
     def put(self, tx: Transaction, recipe: int, texts: Mapping[int, tuple[str, str]]) -> None:
         """Keep headings and bodies whose chunk has none yet."""
-        table = self._tables.make(tx, recipe)
+        table = self._tables.ensure_table(tx, recipe)
         rows = []
         for chunk, parts in texts.items():
-            headings, body = (WORD.findall(_folded(part)) for part in parts)
+            headings, body = (WORD.findall(_strip_accents(part)) for part in parts)
             rows.append((chunk, " ".join(headings), " ".join(body), len(headings) + len(body)))
         kept = self._configuration(tx, recipe)
-        tx.each(
+        tx.run_sql_many(
             f"INSERT INTO {table} SELECT %s, setweight(to_tsvector('{kept}', %s), 'A') || "
             f"to_tsvector('{kept}', %s), %s ON CONFLICT DO NOTHING",
             rows,
@@ -219,74 +236,74 @@ class PostgresTexts(_Shelf):
     def find(self, recipe: int, query: Sequence[Term], limit: int, within: Sequence[int] | None) -> list[Found]:
         """Return the chunks with the best BM25 for any of the words."""
         with self._database.reading() as tx:
-            if not query or not self._tables.seen(tx, recipe):
+            if not query or not self._tables.exists_committed(tx, recipe):
                 return []
             table = self._tables.name(recipe)
             kept = self._configuration(tx, recipe)
-            asked = [_asked(tx, term, kept) for term in query]
+            asked = [_to_tsquery(tx, term, kept) for term in query]
             known = [one for one in dict.fromkeys(asked) if one]
-            rows, length = self._size(tx, recipe)
-            counts = {one: tx.plain(_count(table), [one])[0][0] for one in known}
-            weights = {one: rarity(count, rows) for one, count in counts.items() if count}
-            candidates = self._candidates(tx, table, sorted(weights, key=counts.__getitem__), within)
+            rows, length = self._read_size(tx, recipe)
+            counts = {one: tx.run_sql(_count_statement(table), [one])[0][0] for one in known}
+            weights = {one: inverse_document_frequency(count, rows) for one, count in counts.items() if count}
+            candidates = self._find_candidates(tx, table, sorted(weights, key=counts.__getitem__), within)
             scores: dict[int, float] = dict.fromkeys(candidates, 0.0)
             for one, weight in weights.items():
-                for chunk, times, size in tx.plain(_times(table), [one, one, list(candidates)]):
+                for chunk, times, size in tx.run_sql(_term_frequency_statement(table), [one, one, list(candidates)]):
                     said = float(times)
                     scores[chunk] += weight * said * (K1 + 1) / (said + K1 * (1 - B + B * size / length))
         best = sorted(scores.items(), key=lambda one: (-one[1], one[0]))
         return [Found(chunk, score) for chunk, score in best[:limit]]
 
-    def phrase(self, recipe: int, words: Sequence[str], limit: int) -> list[int]:
+    def find_phrase(self, recipe: int, words: Sequence[str], limit: int) -> list[int]:
         """Return chunks in which these words follow each other."""
         with self._database.reading() as tx:
-            if not self._tables.seen(tx, recipe):
+            if not self._tables.exists_committed(tx, recipe):
                 return []
             table = self._tables.name(recipe)
-            asked = " ".join(WORD.findall(_folded(" ".join(words))))
+            asked = " ".join(WORD.findall(_strip_accents(" ".join(words))))
             kept = self._configuration(tx, recipe)
             sql = f"SELECT chunk FROM {table} WHERE words @@ phraseto_tsquery('{kept}', %s) LIMIT %s"
-            return [chunk for (chunk,) in tx.plain(sql, [asked, limit])]
+            return [chunk for (chunk,) in tx.run_sql(sql, [asked, limit])]
 
     def _configuration(self, tx: Transaction, recipe: int) -> str:
         """Name how words of a recipe are kept and asked for: stemmed, or as they are."""
         return "holdfast" if self._stemmed(tx, recipe) else "simple"
 
-    def _candidates(
+    def _find_candidates(
         self, tx: Transaction, table: str, rarest_first: Iterable[str], within: Sequence[int] | None
     ) -> dict[int, None]:
         """Collect chunks that say the words, the rarest words first, until there are enough."""
         found: dict[int, None] = {}
         chosen = "" if within is None else "AND chunk = ANY(%s)"
         for one in rarest_first:
-            room = CANDIDATES - len(found)
+            room = MAX_CANDIDATES - len(found)
             if room <= 0:
                 break
             values = [one, *([] if within is None else [list(within)]), room]
             sql = f"SELECT chunk FROM {table} WHERE words @@ %s::tsquery {chosen} ORDER BY chunk LIMIT %s"
-            found |= dict.fromkeys(chunk for (chunk,) in tx.plain(sql, values))
+            found |= dict.fromkeys(chunk for (chunk,) in tx.run_sql(sql, values))
         return found
 
-    def _size(self, tx: Transaction, recipe: int) -> tuple[int, float]:
+    def _read_size(self, tx: Transaction, recipe: int) -> tuple[int, float]:
         """Return how many rows there are and how long they are, as of a moment ago."""
         known = self._sizes.get(recipe)
-        if known is None or time.monotonic() > known[0] + COUNTED_SECONDS:
-            ((rows, length),) = tx.plain(f"SELECT count(*), avg(length) FROM {self._tables.name(recipe)}")
+        if known is None or time.monotonic() > known[0] + COUNT_CACHE_SECONDS:
+            ((rows, length),) = tx.run_sql(f"SELECT count(*), avg(length) FROM {self._tables.name(recipe)}")
             known = self._sizes[recipe] = (time.monotonic(), rows, float(length or 1))
         return known[1], max(known[2], 1.0)
 
 
-def _asked(tx: Transaction, term: Term, kept: str) -> str:
+def _to_tsquery(tx: Transaction, term: Term, kept: str) -> str:
     """Return a term as PostgreSQL asks for it: stemmed, or not, as the words were when they were kept."""
-    words = " & ".join(f"'{word}'{':*' if term.prefix else ''}" for word in WORD.findall(_folded(term.text)))
-    return str(tx.plain(f"SELECT to_tsquery('{kept}', %s)::text", [words])[0][0]) if words else ""
+    words = " & ".join(f"'{word}'{':*' if term.prefix else ''}" for word in WORD.findall(_strip_accents(term.text)))
+    return str(tx.run_sql(f"SELECT to_tsquery('{kept}', %s)::text", [words])[0][0]) if words else ""
 
 
-def _count(table: str) -> str:
+def _count_statement(table: str) -> str:
     return f"SELECT count(*) FROM {table} WHERE words @@ %s::tsquery"
 
 
-def _times(table: str) -> str:
+def _term_frequency_statement(table: str) -> str:
     """Return a statement that tells how often each candidate says a word; in a heading it counts twice."""
     return (
         "SELECT chunk, (SELECT sum(CASE weight WHEN 'A' THEN 2 ELSE 1 END) FROM unnest(words) AS word, "
@@ -295,14 +312,14 @@ def _times(table: str) -> str:
     )
 
 
-def _folded(text: str) -> str:
+def _strip_accents(text: str) -> str:
     """Take the accents off, as FTS5 does."""
     if text.isascii():
         return text
     return "".join(one for one in unicodedata.normalize("NFKD", text) if not unicodedata.combining(one))
 
 
-def _binary(vectors: Mapping[int, bytes]) -> Iterable[bytes]:
+def _encode_copy_rows(vectors: Mapping[int, bytes]) -> Iterable[bytes]:
     """Write rows in the binary format of COPY; pgvector wants the numbers' bytes the other way round."""
     yield b"PGCOPY\n\xff\r\n\0" + struct.pack(">ii", 0, 0)
     for chunk, vector in vectors.items():
@@ -312,12 +329,12 @@ def _binary(vectors: Mapping[int, bytes]) -> Iterable[bytes]:
 
 
 def _require_pgvector(tx: Transaction) -> None:
-    if tx.plain("SELECT 1 FROM pg_extension WHERE extname = 'vector'"):
+    if tx.run_sql("SELECT 1 FROM pg_extension WHERE extname = 'vector'"):
         return
-    if not tx.plain("SELECT 1 FROM pg_available_extensions WHERE name = 'vector'"):
+    if not tx.run_sql("SELECT 1 FROM pg_available_extensions WHERE name = 'vector'"):
         raise Permanent(
             "pgvector_missing",
             "This PostgreSQL has no pgvector, which keeps vectors. Install the extension `vector` on the server.",
         )
-    tx.plain(ALONE)
-    tx.plain("CREATE EXTENSION IF NOT EXISTS vector")
+    tx.run_sql(LOCK_TABLE_CREATION)
+    tx.run_sql("CREATE EXTENSION IF NOT EXISTS vector")

@@ -10,13 +10,13 @@ if TYPE_CHECKING:
     from holdfast.db import Database, Transaction
 
 
-class Tables:
+class RecipeTables:
     """Names the tables and makes them: `found` asks for one by its name, `create` has a place for it."""
 
     def __init__(self, prefix: str, found: str, create: Sequence[str]) -> None:
         self._prefix = prefix
-        self._found = found
-        self._create = create
+        self._select_table = found
+        self._create_statements = create
         self._known: set[int] = set()
 
     def name(self, recipe: int) -> str:
@@ -25,24 +25,24 @@ class Tables:
 
     def exists(self, tx: Transaction, recipe: int) -> bool:
         """Tell whether anything was ever written by this recipe."""
-        return recipe in self._known or bool(tx.plain(self._found, [self.name(recipe)]))
+        return recipe in self._known or bool(tx.run_sql(self._select_table, [self.name(recipe)]))
 
-    def seen(self, tx: Transaction, recipe: int) -> bool:
+    def exists_committed(self, tx: Transaction, recipe: int) -> bool:
         """Tell the same to a reader, who sees only what is committed, and so may remember it."""
         there = self.exists(tx, recipe)
         if there:
             self._known.add(recipe)
         return there  # and not what another reader has learnt meanwhile: our snapshot may be older
 
-    def forget(self, database: Database, recipe: int) -> None:
+    def drop_table(self, database: Database, recipe: int) -> None:
         """Remove the table of a recipe; others who remember it must have no reason to ask for it again."""
         self._known.discard(recipe)
-        database.write(lambda tx: tx.plain(f"DROP TABLE IF EXISTS {self.name(recipe)}"), durable=False)
+        database.write(lambda tx: tx.run_sql(f"DROP TABLE IF EXISTS {self.name(recipe)}"), durable=False)
 
-    def make(self, tx: Transaction, recipe: int, **more: object) -> str:
+    def ensure_table(self, tx: Transaction, recipe: int, **more: object) -> str:
         """Make the table of a recipe if it is new; return its name."""
         name = self.name(recipe)
         if not self.exists(tx, recipe):
-            for statement in self._create:
-                tx.plain(statement.format(table=name, **more))
+            for statement in self._create_statements:
+                tx.run_sql(statement.format(table=name, **more))
         return name

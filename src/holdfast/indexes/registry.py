@@ -10,54 +10,54 @@ from typing import TYPE_CHECKING
 
 from holdfast.catalog import spec_text
 from holdfast.errors import BadSettings, StoreError
-from holdfast.indexes.base import CONTENT, NotEnabled, list_spec
-from holdfast.indexes.costs import Costs
-from holdfast.indexes.gc import Sweeper
+from holdfast.indexes.base import CONTENT, NotEnabled, chunk_list_spec
+from holdfast.indexes.costs import CostEstimator
+from holdfast.indexes.gc import ChunkGarbageCollector
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from importlib.metadata import EntryPoint
 
-    from holdfast.catalog import Base, Catalogue, Recipe
+    from holdfast.catalog import Base, Catalog, Recipe
     from holdfast.indexes.base import Index, Tools
 
 log = logging.getLogger("holdfast")
 
-GROUP = "holdfast.indexes"
-LATEST = timedelta(days=1)  # after which no worker is expected that was at it when a recipe was doomed
+ENTRY_POINT_GROUP = "holdfast.indexes"
+LATE_WORKER_GRACE = timedelta(days=1)  # after which no worker is expected that was at it when a recipe was doomed
 
 
 @cache
-def _points() -> Mapping[str, EntryPoint]:
+def _load_entry_points() -> Mapping[str, EntryPoint]:
     """Return what the installed packages offer; to look for it takes longer than to open a library."""
-    return {point.name: point for point in entry_points(group=GROUP)}
+    return {point.name: point for point in entry_points(group=ENTRY_POINT_GROUP)}
 
 
-class Indexes:
+class IndexRegistry:
     """All indexes of a process, by kind."""
 
-    def __init__(self, tools: Tools, catalogue: Catalogue, more: Mapping[str, Index] | None = None) -> None:
+    def __init__(self, tools: Tools, catalogue: Catalog, more: Mapping[str, Index] | None = None) -> None:
         self._tools = tools
         self._catalogue = catalogue
-        self._made: dict[str, Index] = dict(more or {})
-        self._round: Iterator[int] = iter(())
-        self._points = _points()
-        self.costs = Costs(tools)
+        self._loaded: dict[str, Index] = dict(more or {})
+        self._maintenance: Iterator[int] = iter(())
+        self._points = _load_entry_points()
+        self.cost_estimator = CostEstimator(tools)
 
     @property
     def kinds(self) -> list[str]:
         """The kinds there are."""
-        return sorted({*self._points, *self._made})
+        return sorted({*self._points, *self._loaded})
 
     def __getitem__(self, kind: str) -> Index:
-        if kind not in self._made:
+        if kind not in self._loaded:
             point = self._points.get(kind)
             if point is None:
                 raise BadSettings(f"There is no index {kind!r}; there are {', '.join(self.kinds)}.")
-            self._made[kind] = point.load()(self._tools)
-        return self._made[kind]
+            self._loaded[kind] = point.load()(self._tools)
+        return self._loaded[kind]
 
-    def enabled(self, base: Base) -> tuple[list[str], dict[str, NotEnabled]]:
+    def check_enabled(self, base: Base) -> tuple[list[str], dict[str, NotEnabled]]:
         """Return the indexes that the base wants and can have, and why it cannot have the others."""
         can: list[str] = []
         cannot: dict[str, NotEnabled] = {}
@@ -79,48 +79,50 @@ class Indexes:
             if kind in self.kinds:
                 self[kind].drop(recipe, chunks)
 
-    def audit(self, limit: int) -> None:
+    def maintain(self, limit: int) -> None:
         """Tend the next index, and look through its next portion for rows whose chunk is gone, round and round.
 
         What a late worker left in a store outside our transaction is found by nobody else.
         """
-        if next(self._round, None) is None:
-            self._round = self._portions(limit)
+        if next(self._maintenance, None) is None:
+            self._maintenance = self._maintenance_steps(limit)
 
-    def _portions(self, limit: int) -> Iterator[int]:
-        sweeper, wanted = self.sweeper(), self._wanted()
+    def _maintenance_steps(self, limit: int) -> Iterator[int]:
+        sweeper, wanted = self.garbage_collector(), self._current_specs()
         for base, kind, recipe in self._catalogue.all_recipes():
             if kind == CONTENT:
-                self._tidy(recipe, wanted=(base, kind, recipe.spec) in wanted)
-            if kind not in self.kinds or not self._catalogue.known(recipe):  # not installed here, or gone meanwhile
+                self._remove_unused_list_recipe(recipe, wanted=(base, kind, recipe.spec) in wanted)
+            if kind not in self.kinds or not self._catalogue.recipe_exists(
+                recipe
+            ):  # not installed here, or gone meanwhile
                 continue
             if self._catalogue.unused(recipe):
-                yield from self._removal(kind, recipe, limit)
+                yield from self._remove_unused_recipe(kind, recipe, limit)
                 continue
             self._tend(kind, recipe)
             after: int | None = 0
-            while after is not None and self._catalogue.known(recipe):
-                after = sweeper.audit(self[kind], recipe, after, limit)
+            while after is not None and self._catalogue.recipe_exists(recipe):
+                after = sweeper.remove_orphan_rows(self[kind], recipe, after, limit)
                 yield after or 0
             if (base, kind, recipe.spec) not in wanted:
                 self._catalogue.doom(recipe)
 
-    def _removal(self, kind: str, recipe: Recipe, limit: int) -> Iterator[int]:
+    def _remove_unused_recipe(self, kind: str, recipe: Recipe, limit: int) -> Iterator[int]:
         """Remove the rows of a recipe that nobody uses; the recipe itself later, so that late rows are found, too."""
         while chunks := self[kind].scan(recipe, 0, limit):
             self[kind].drop(recipe, chunks)
             yield len(chunks)
-        if self._catalogue.unused(recipe, LATEST):
+        if self._catalogue.unused(recipe, LATE_WORKER_GRACE):
             self[kind].forget(recipe)
-            self._catalogue.remove(recipe)
+            self._catalogue.remove_recipe(recipe)
         yield 0
 
-    def _tidy(self, recipe: Recipe, *, wanted: bool) -> None:
+    def _remove_unused_list_recipe(self, recipe: Recipe, *, wanted: bool) -> None:
         """Remove a recipe of lists, which has no rows, when nobody uses it."""
         if not wanted:
             self._catalogue.doom(recipe)
-        if self._catalogue.unused(recipe, LATEST):
-            self._catalogue.remove(recipe)
+        if self._catalogue.unused(recipe, LATE_WORKER_GRACE):
+            self._catalogue.remove_recipe(recipe)
 
     def _tend(self, kind: str, recipe: Recipe) -> None:
         """Keep queries quick; where that fails now it is tried in the next round, and holds up nothing else."""
@@ -129,21 +131,21 @@ class Indexes:
         except StoreError:
             log.exception("index.not_tended kind=%s recipe=%d", kind, recipe.id)
 
-    def _wanted(self) -> set[tuple[str, str, str]]:
+    def _current_specs(self) -> set[tuple[str, str, str]]:
         """Name the recipes by which documents would be indexed now."""
         bases = self._catalogue.bases()
         return {(base.key, kind, text) for base in bases for kind, text in self.specs(base).items()}
 
     def specs(self, base: Base) -> dict[str, str]:
         """Return, for its lists and for each index that the base can have, all that they depend on."""
-        indexed = {kind: self[kind].spec(base) for kind in self.enabled(base)[0]}
-        return {kind: spec_text(spec) for kind, spec in {CONTENT: list_spec(base), **indexed}.items()}
+        indexed = {kind: self[kind].spec(base) for kind in self.check_enabled(base)[0]}
+        return {kind: spec_text(spec) for kind, spec in {CONTENT: chunk_list_spec(base), **indexed}.items()}
 
-    def sweeper(self) -> Sweeper:
+    def garbage_collector(self) -> ChunkGarbageCollector:
         """Return the sweeper over all of them."""
-        return Sweeper(self._tools.database, self)
+        return ChunkGarbageCollector(self._tools.database, self)
 
     def close(self) -> None:
         """Close those that were used."""
-        for index in self._made.values():
+        for index in self._loaded.values():
             index.close()

@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from holdfast.catalog import note_removal
-from holdfast.indexes.base import WORDS_MEMORY, Found
-from holdfast.indexes.fulltext.bm25_cache import COST, Postings
-from holdfast.indexes.fulltext.index import BODY, HEADINGS, Stemming, match, tokenizer
-from holdfast.indexes.recipe_tables import Tables
-from holdfast.indexes.vector.vector_cache import Rows
+from holdfast.indexes.base import WORD_CACHE_MEGABYTES, Found
+from holdfast.indexes.fulltext.bm25_cache import BYTES_PER_ENTRY, Postings
+from holdfast.indexes.fulltext.index import BODY_WEIGHT, HEADING_WEIGHT, StemmingCache, fts5_tokenizer, to_fts5_query
+from holdfast.indexes.recipe_tables import RecipeTables
+from holdfast.indexes.vector.vector_cache import VectorCache
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -30,54 +30,56 @@ if TYPE_CHECKING:
     from holdfast.db import Database, Transaction
     from holdfast.llm import Vector
 
-LOADED = 5_000  # vectors read at once
-COUNTED_SECONDS = 60.0  # how often rows are counted, to see whether many in memory are gone
-SAID_SECONDS = 600.0  # how long it is believed how many chunks say a word, which only tells whether most do
+LOAD_BATCH = 5_000  # vectors read at once
+COUNT_CACHE_SECONDS = 60.0  # how often rows are counted, to see whether many in memory are gone
+WORD_COUNT_CACHE_SECONDS = 600.0  # how long it is believed how many chunks say a word, which only tells whether most do
 DEAD_SHARE = 0.25  # of rows in memory that are gone from the table, above which all are read anew
-FEW = 1_000  # chunks in which every word is looked up quickly
-REMEMBERED = 20_000  # words whose number of chunks is remembered
-LARGEST = 500_000  # chunks of a recipe; the words of more are not kept in memory
-PLACES = "CREATE VIRTUAL TABLE IF NOT EXISTS temp.{table}_places USING fts5vocab(main, {table}, instance)"
-LAST = "\U0010ffff"  # follows every token that begins with what it is added to
-MORE_FOLLOWS = 0x80
+SMALL_INDEX_CHUNKS = 1_000  # chunks in which every word is looked up quickly
+MAX_CACHED_WORDS = 20_000  # words whose number of chunks is remembered
+MAX_CACHED_CHUNKS = 500_000  # chunks of a recipe; the words of more are not kept in memory
+CREATE_VOCABULARY_TABLE = (
+    "CREATE VIRTUAL TABLE IF NOT EXISTS temp.{table}_places USING fts5vocab(main, {table}, instance)"
+)
+HIGHEST_CHARACTER = "\U0010ffff"  # follows every token that begins with what it is added to
+VARINT_CONTINUES = 0x80
 FTS5_STATE = (1, 10)  # its totals and its list of segments, by their ids: every write changes them
-FOUND = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?"
-VECTORS = """CREATE TABLE IF NOT EXISTS {table}
+SELECT_TABLE = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?"
+CREATE_VECTOR_TABLE = """CREATE TABLE IF NOT EXISTS {table}
     (seq INTEGER PRIMARY KEY AUTOINCREMENT, chunk INTEGER NOT NULL UNIQUE, vector BLOB NOT NULL)"""
-TEXTS = """CREATE VIRTUAL TABLE IF NOT EXISTS {table}
+CREATE_TEXT_TABLE = """CREATE VIRTUAL TABLE IF NOT EXISTS {table}
     USING fts5(headings, body, tokenize = '{words}')"""
-SCRATCH = {True: "stemmed", False: "whole"}  # tables on which FTS5 is asked what it makes of a word
-MOST_NAMED = 500  # values in one IN (...)
+SCRATCH_TABLES = {True: "stemmed", False: "whole"}  # tables on which FTS5 is asked what it makes of a word
+MAX_IN_VALUES = 500  # values in one IN (...)
 
 
-class SqliteVectors:
+class SqliteVectorStore:
     """Vectors as bytes, in the order in which they came, so that a copy in memory reads only what is new."""
 
     def __init__(self, database: Database, prefix: str = "vector") -> None:
         self._database = database
-        self._tables = Tables(prefix, FOUND, [VECTORS])
-        self._copies: dict[int, _Copy] = {}
+        self._tables = RecipeTables(prefix, SELECT_TABLE, [CREATE_VECTOR_TABLE])
+        self._caches: dict[int, _CachedVectors] = {}
         self._mutex = threading.Lock()
 
     def absent(self, recipe: int, chunks: Sequence[int]) -> list[int]:
         """Return the chunks without a vector."""
         with self._database.reading() as tx:
-            if not self._tables.seen(tx, recipe):
+            if not self._tables.exists_committed(tx, recipe):
                 return list(chunks)
-            have = _among(tx, f"SELECT chunk FROM {self._tables.name(recipe)} WHERE chunk IN", chunks)
+            have = _select_existing(tx, f"SELECT chunk FROM {self._tables.name(recipe)} WHERE chunk IN", chunks)
         return [chunk for chunk in chunks if chunk not in have]
 
     def put(self, tx: Transaction, recipe: int, vectors: Mapping[int, bytes]) -> None:
         """Keep vectors whose chunk has none yet."""
-        table = self._tables.make(tx, recipe)
-        tx.each(f"INSERT OR IGNORE INTO {table} (chunk, vector) VALUES (?, ?)", list(vectors.items()))
+        table = self._tables.ensure_table(tx, recipe)
+        tx.run_sql_many(f"INSERT OR IGNORE INTO {table} (chunk, vector) VALUES (?, ?)", list(vectors.items()))
 
-    def length(self, recipe: int) -> int | None:
+    def dimension(self, recipe: int) -> int | None:
         """Return how many numbers each vector has; None if there is none yet."""
         with self._database.reading() as tx:
-            if not self._tables.seen(tx, recipe):
+            if not self._tables.exists_committed(tx, recipe):
                 return None
-            rows = tx.plain(f"SELECT length(vector) FROM {self._tables.name(recipe)} LIMIT 1")
+            rows = tx.run_sql(f"SELECT length(vector) FROM {self._tables.name(recipe)} LIMIT 1")
         return rows[0][0] // 4 if rows else None
 
     def drop(self, recipe: int, chunks: Sequence[int]) -> None:
@@ -85,149 +87,155 @@ class SqliteVectors:
 
         def work(tx: Transaction) -> None:
             if self._tables.exists(tx, recipe):
-                tx.each(f"DELETE FROM {self._tables.name(recipe)} WHERE chunk = ?", [(chunk,) for chunk in chunks])
+                tx.run_sql_many(
+                    f"DELETE FROM {self._tables.name(recipe)} WHERE chunk = ?", [(chunk,) for chunk in chunks]
+                )
 
         self._database.write(work, durable=False)
         with self._mutex:
-            if recipe in self._copies:
-                self._copies[recipe].rows.discard(chunks)
+            if recipe in self._caches:
+                self._caches[recipe].rows.discard(chunks)
 
     def find(self, recipe: int, query: Vector, limit: int, within: Sequence[int] | None) -> list[Found]:
         """Return the nearest, from memory."""
         with self._mutex:
-            rows = self._current(recipe)
+            rows = self._refresh_cache(recipe)
             return [] if rows is None else [Found(*one) for one in rows.find(query, limit, within)]
 
     def scores(self, recipe: int, query: Vector, chunks: Sequence[int]) -> tuple[dict[int, float], float]:
         """Return how near the query these chunks are, and how near all are on average."""
         with self._mutex:
-            rows = self._current(recipe)
-            return ({}, 0.0) if rows is None else (rows.scores(query, chunks), rows.middle(query))
+            rows = self._refresh_cache(recipe)
+            return ({}, 0.0) if rows is None else (rows.scores(query, chunks), rows.mean_score(query))
 
-    def vectors(self, recipe: int, chunks: Sequence[int]) -> dict[int, Vector]:
+    def read_vectors(self, recipe: int, chunks: Sequence[int]) -> dict[int, Vector]:
         """Return the vectors of chunks, as far as they are known."""
         with self._mutex:
-            rows = self._current(recipe)
+            rows = self._refresh_cache(recipe)
             return {} if rows is None else rows.vectors(chunks)
 
     def scan(self, recipe: int, after: int, limit: int) -> list[int]:
         """Name the chunks that have a vector."""
         with self._database.reading() as tx:
-            if not self._tables.seen(tx, recipe):
+            if not self._tables.exists_committed(tx, recipe):
                 return []
             table = self._tables.name(recipe)
-            rows = tx.plain(f"SELECT chunk FROM {table} WHERE chunk > ? ORDER BY chunk LIMIT ?", [after, limit])
+            rows = tx.run_sql(f"SELECT chunk FROM {table} WHERE chunk > ? ORDER BY chunk LIMIT ?", [after, limit])
         return [chunk for (chunk,) in rows]
 
     def forget(self, recipe: int) -> None:
         """Remove the table of a recipe, and what is in memory of it."""
-        self._tables.forget(self._database, recipe)
+        self._tables.drop_table(self._database, recipe)
         with self._mutex:
-            self._copies.pop(recipe, None)
+            self._caches.pop(recipe, None)
 
     def tend(self, recipe: int) -> None:
         """Nothing to do: what is in memory is quick."""
 
-    def _current(self, recipe: int) -> Rows | None:
+    def _refresh_cache(self, recipe: int) -> VectorCache | None:
         """Bring the copy of a recipe up to date, and return it."""
         with self._database.reading() as tx:
-            if not self._tables.seen(tx, recipe):
+            if not self._tables.exists_committed(tx, recipe):
                 return None
             table = self._tables.name(recipe)
-            copy = self._copies.get(recipe)
-            if copy is not None and copy.worn(tx, table):
+            copy = self._caches.get(recipe)
+            if copy is not None and copy.is_stale(tx, table):
                 copy = None
             if copy is None:
-                first = tx.plain(f"SELECT vector FROM {table} LIMIT 1")
+                first = tx.run_sql(f"SELECT vector FROM {table} LIMIT 1")
                 if not first:
                     return None
-                copy = self._copies[recipe] = _Copy(len(first[0][0]) // 4)
-            copy.read_on(tx, table)
+                copy = self._caches[recipe] = _CachedVectors(len(first[0][0]) // 4)
+            copy.load_new(tx, table)
             return copy.rows
 
 
-class SqliteTexts:
+class SqliteFulltextStore:
     """Words of chunks in FTS5, whose row ids are the chunks, and in memory those that were asked for.
 
     `memory` is how many megabytes are kept, of all recipes together. With none of it FTS5 is asked each time, as it is
     where a recipe has too many chunks.
     """
 
-    def __init__(self, database: Database, prefix: str = "fulltext", *, memory: float = WORDS_MEMORY) -> None:
+    def __init__(self, database: Database, prefix: str = "fulltext", *, memory: float = WORD_CACHE_MEGABYTES) -> None:
         self._database = database
-        self._tables = Tables(prefix, FOUND, [TEXTS])
+        self._tables = RecipeTables(prefix, SELECT_TABLE, [CREATE_TEXT_TABLE])
         self._counts: dict[tuple[int, Term | None], tuple[int, float]] = {}
-        self._room = int(memory * 2**20 / COST)
-        self._stemmed = Stemming()
-        self._tokenizer = Tokenizer()
-        self._copies: OrderedDict[int, tuple[list[tuple[bytes]], Postings]] = OrderedDict()
+        self._max_entries = int(memory * 2**20 / BYTES_PER_ENTRY)
+        self._stemmed = StemmingCache()
+        self._tokenizer = Fts5Tokenizer()
+        self._caches: OrderedDict[int, tuple[list[tuple[bytes]], Postings]] = OrderedDict()
         self._mutex = threading.Lock()
 
     def absent(self, recipe: int, chunks: Sequence[int]) -> list[int]:
         """Return the chunks without a row."""
         with self._database.reading() as tx:
-            return self._absent(tx, recipe, chunks)
+            return self._find_absent(tx, recipe, chunks)
 
     def put(self, tx: Transaction, recipe: int, texts: Mapping[int, tuple[str, str]]) -> None:
         """Keep headings and bodies whose chunk has none yet."""
-        table = self._tables.make(tx, recipe, words=tokenizer(stemmed=self._stemmed(tx, recipe)))
-        new = self._absent(tx, recipe, list(texts))
-        tx.each(f"INSERT INTO {table} (rowid, headings, body) VALUES (?, ?, ?)", [(one, *texts[one]) for one in new])
+        table = self._tables.ensure_table(tx, recipe, words=fts5_tokenizer(stemmed=self._stemmed(tx, recipe)))
+        new = self._find_absent(tx, recipe, list(texts))
+        tx.run_sql_many(
+            f"INSERT INTO {table} (rowid, headings, body) VALUES (?, ?, ?)", [(one, *texts[one]) for one in new]
+        )
 
     def drop(self, recipe: int, chunks: Sequence[int]) -> None:
         """Remove rows."""
 
         def work(tx: Transaction) -> None:
             if self._tables.exists(tx, recipe):
-                tx.each(f"DELETE FROM {self._tables.name(recipe)} WHERE rowid = ?", [(chunk,) for chunk in chunks])
+                tx.run_sql_many(
+                    f"DELETE FROM {self._tables.name(recipe)} WHERE rowid = ?", [(chunk,) for chunk in chunks]
+                )
                 note_removal(tx, self._tables.name(recipe))  # FTS5 keeps the words until it merges
 
         self._database.write(work, durable=False)
 
     def forget(self, recipe: int) -> None:
         """Remove the table of a recipe, and what is in memory of it."""
-        self._tables.forget(self._database, recipe)
+        self._tables.drop_table(self._database, recipe)
         with self._mutex:
-            self._copies.pop(recipe, None)
+            self._caches.pop(recipe, None)
 
     def find(self, recipe: int, query: Sequence[Term], limit: int, within: Sequence[int] | None) -> list[Found]:
         """Return the chunks with the best BM25 for any of the words."""
         with self._database.reading() as tx:
-            if not query or not self._tables.seen(tx, recipe):
+            if not query or not self._tables.exists_committed(tx, recipe):
                 return []
-            query = self._telling(tx, recipe, query)
+            query = self._drop_common_words(tx, recipe, query)
             with self._mutex:
-                words = self._current(tx, recipe)
+                words = self._refresh_cache(tx, recipe)
                 stemmed = self._stemmed(tx, recipe)
-                tokens = [token for token in self._tokenizer.tokens(query, stemmed=stemmed) if token]
+                tokens = [token for token in self._tokenizer.tokenize(query, stemmed=stemmed) if token]
                 if words is not None and len(tokens) == len(query):
-                    found = self._remembered(tx, recipe, words, tokens, limit=limit, within=within)
-                    if words.late:
-                        late = list(words.late if within is None else words.late.intersection(within))
-                        first = min(words.late)
-                        found += self._looked_up(tx, recipe, query, limit=limit, within=late, first=first)
+                    found = self._search_cache(tx, recipe, words, tokens, limit=limit, within=within)
+                    if words.added_since:
+                        late = list(words.added_since if within is None else words.added_since.intersection(within))
+                        first = min(words.added_since)
+                        found += self._search_fts5(tx, recipe, query, limit=limit, within=late, first=first)
                     return sorted(found, key=lambda one: (-one.score, one.chunk))[:limit]
-            return self._looked_up(tx, recipe, query, limit=limit, within=within)
+            return self._search_fts5(tx, recipe, query, limit=limit, within=within)
 
-    def phrase(self, recipe: int, words: Sequence[str], limit: int) -> list[int]:
+    def find_phrase(self, recipe: int, words: Sequence[str], limit: int) -> list[int]:
         """Return chunks in which these words follow each other."""
         with self._database.reading() as tx:
-            if not self._tables.seen(tx, recipe):
+            if not self._tables.exists_committed(tx, recipe):
                 return []
             table = self._tables.name(recipe)
             sql = f"SELECT rowid FROM {table} WHERE {table} MATCH ? LIMIT ?"
-            return [chunk for (chunk,) in tx.plain(sql, [f'"{" ".join(words)}"', limit])]
+            return [chunk for (chunk,) in tx.run_sql(sql, [f'"{" ".join(words)}"', limit])]
 
     def scan(self, recipe: int, after: int, limit: int) -> list[int]:
         """Name the chunks that have a row."""
         with self._database.reading() as tx:
-            if not self._tables.seen(tx, recipe):
+            if not self._tables.exists_committed(tx, recipe):
                 return []
             table = self._tables.name(recipe)
-            rows = tx.plain(f"SELECT rowid FROM {table} WHERE rowid > ? ORDER BY rowid LIMIT ?", [after, limit])
+            rows = tx.run_sql(f"SELECT rowid FROM {table} WHERE rowid > ? ORDER BY rowid LIMIT ?", [after, limit])
         return [chunk for (chunk,) in rows]
 
-    def _looked_up(
+    def _search_fts5(
         self,
         tx: Transaction,
         recipe: int,
@@ -245,9 +253,12 @@ class SqliteTexts:
             "ORDER BY score DESC, rowid LIMIT ?"
         )
         chunks = [] if within is None else [json.dumps(list(within))]
-        return [Found(*row) for row in tx.plain(sql, [HEADINGS, BODY, match(query), first, *chunks, limit])]
+        return [
+            Found(*row)
+            for row in tx.run_sql(sql, [HEADING_WEIGHT, BODY_WEIGHT, to_fts5_query(query), first, *chunks, limit])
+        ]
 
-    def _remembered(
+    def _search_cache(
         self,
         tx: Transaction,
         recipe: int,
@@ -259,74 +270,74 @@ class SqliteTexts:
     ) -> list[Found]:
         """Add up what is in memory; words that are not yet there are read."""
         if unread := {token for token in tokens if token not in words}:
-            tx.plain(PLACES.format(table=self._tables.name(recipe)))
+            tx.run_sql(CREATE_VOCABULARY_TABLE.format(table=self._tables.name(recipe)))
         for token in unread:
-            said = self._places(tx, recipe, token)
-            words.keep(token, np.abs(said), headed=said < 0)
+            said = self._read_occurrences(tx, recipe, token)
+            words.add_word(token, np.abs(said), headed=said < 0)
         found = words.find(tokens, limit, within)
-        self._make_room(recipe)
+        self._evict(recipe)
         return [Found(*one) for one in found]
 
-    def _places(self, tx: Transaction, recipe: int, token: Token) -> NDArray[np.int64]:
+    def _read_occurrences(self, tx: Transaction, recipe: int, token: Token) -> NDArray[np.int64]:
         """Read who says a word, as often as it is said; below zero where it is said in headings."""
         sql = (
             f"SELECT group_concat(iif(col = 'body', doc, -doc)) FROM temp.{self._tables.name(recipe)}_places "
             "WHERE term >= ? AND term <= ?"
         )
-        ((joined,),) = tx.plain(sql, [token.first, token.last])
+        ((joined,),) = tx.run_sql(sql, [token.first, token.last])
         return _numbers(joined)
 
-    def _current(self, tx: Transaction, recipe: int) -> Postings | None:
+    def _refresh_cache(self, tx: Transaction, recipe: int) -> Postings | None:
         """Bring the copy of a recipe up to date, and return it; None where there is to be none."""
         table = self._tables.name(recipe)
-        if self._count(tx, recipe, None) > min(self._room, LARGEST):
+        if self._count_chunks(tx, recipe, None) > min(self._max_entries, MAX_CACHED_CHUNKS):
             return None
-        state = tx.plain(f"SELECT block FROM {table}_data WHERE id IN (?, ?) ORDER BY id", FTS5_STATE)
-        known, words = self._copies.get(recipe, (None, None))
+        state = tx.run_sql(f"SELECT block FROM {table}_data WHERE id IN (?, ?) ORDER BY id", FTS5_STATE)
+        known, words = self._caches.get(recipe, (None, None))
         if words is None or known != state:
-            ((joined, sizes),) = tx.plain(f"SELECT group_concat(id), group_concat(hex(sz), '') FROM {table}_docsize")
+            ((joined, sizes),) = tx.run_sql(f"SELECT group_concat(id), group_concat(hex(sz), '') FROM {table}_docsize")
             chunks = _numbers(joined)
-            if words is None or not words.compare(chunks):
-                words = Postings(chunks, _sizes(sizes).reshape(-1, 2).sum(axis=1))
-            self._copies[recipe] = (state, words)
-        self._copies.move_to_end(recipe)
+            if words is None or not words.track_changes(chunks):
+                words = Postings(chunks, _parse_varints(sizes).reshape(-1, 2).sum(axis=1))
+            self._caches[recipe] = (state, words)
+        self._caches.move_to_end(recipe)
         return words
 
-    def _make_room(self, recipe: int) -> None:
+    def _evict(self, recipe: int) -> None:
         """Forget what was not asked for the longest: other recipes as a whole, of this one words."""
-        while sum(words.size for _, words in self._copies.values()) > self._room:
-            eldest = next(iter(self._copies))
+        while sum(words.size for _, words in self._caches.values()) > self._max_entries:
+            eldest = next(iter(self._caches))
             if eldest != recipe:
-                del self._copies[eldest]
-            elif not self._copies[recipe][1].forget_one():
+                del self._caches[eldest]
+            elif not self._caches[recipe][1].evict_word():
                 return
 
-    def _telling(self, tx: Transaction, recipe: int, query: Sequence[Term]) -> Sequence[Term]:
+    def _drop_common_words(self, tx: Transaction, recipe: int, query: Sequence[Term]) -> Sequence[Term]:
         """Leave out the words that more than half of the chunks say: they weigh nothing, and cost most to look up."""
-        rows = self._count(tx, recipe, None)
-        if rows < FEW:
+        rows = self._count_chunks(tx, recipe, None)
+        if rows < SMALL_INDEX_CHUNKS:
             return query
-        return [term for term in query if 2 * self._count(tx, recipe, term) <= rows] or query
+        return [term for term in query if 2 * self._count_chunks(tx, recipe, term) <= rows] or query
 
-    def _count(self, tx: Transaction, recipe: int, term: Term | None) -> int:
+    def _count_chunks(self, tx: Transaction, recipe: int, term: Term | None) -> int:
         """Return how many chunks say a word, or how many there are, as of a moment ago."""
         known = self._counts.get((recipe, term))
         if known is None or time.monotonic() > known[1]:
             table = self._tables.name(recipe)
             if term is None:
-                ((count,),) = tx.plain(f"SELECT count(*) FROM {table}_docsize")
+                ((count,),) = tx.run_sql(f"SELECT count(*) FROM {table}_docsize")
             else:
-                ((count,),) = tx.plain(f"SELECT count(*) FROM {table} WHERE {table} MATCH ?", [match([term])])
-            if len(self._counts) > REMEMBERED:
+                ((count,),) = tx.run_sql(f"SELECT count(*) FROM {table} WHERE {table} MATCH ?", [to_fts5_query([term])])
+            if len(self._counts) > MAX_CACHED_WORDS:
                 self._counts.clear()
-            believed = COUNTED_SECONDS if term is None else SAID_SECONDS
+            believed = COUNT_CACHE_SECONDS if term is None else WORD_COUNT_CACHE_SECONDS
             known = self._counts[recipe, term] = (count, time.monotonic() + believed)
         return known[0]
 
-    def _absent(self, tx: Transaction, recipe: int, chunks: Sequence[int]) -> list[int]:
+    def _find_absent(self, tx: Transaction, recipe: int, chunks: Sequence[int]) -> list[int]:
         if not self._tables.exists(tx, recipe):
             return list(chunks)
-        have = _among(tx, f"SELECT rowid FROM {self._tables.name(recipe)} WHERE rowid IN", chunks)
+        have = _select_existing(tx, f"SELECT rowid FROM {self._tables.name(recipe)} WHERE rowid IN", chunks)
         return [chunk for chunk in chunks if chunk not in have]
 
 
@@ -337,26 +348,28 @@ class Token(NamedTuple):
     last: str
 
 
-class Tokenizer:
+class Fts5Tokenizer:
     """Makes of words what FTS5 makes of them, by asking FTS5, and remembers it."""
 
     def __init__(self) -> None:
         self._scratch = sqlite3.connect(":memory:", check_same_thread=False, isolation_level=None)
         self._known: dict[bool, dict[Term, Token | None]] = {True: {}, False: {}}
         for stemmed in (True, False):
-            for statement in (TEXTS, PLACES):
-                self._scratch.execute(statement.format(table=SCRATCH[stemmed], words=tokenizer(stemmed=stemmed)))
+            for statement in (CREATE_TEXT_TABLE, CREATE_VOCABULARY_TABLE):
+                self._scratch.execute(
+                    statement.format(table=SCRATCH_TABLES[stemmed], words=fts5_tokenizer(stemmed=stemmed))
+                )
 
-    def tokens(self, query: Sequence[Term], *, stemmed: bool = True) -> list[Token | None]:
+    def tokenize(self, query: Sequence[Term], *, stemmed: bool = True) -> list[Token | None]:
         """Return what each word of a query asks for; None where it is not one word for FTS5."""
         known = self._known[stemmed]
-        if len(known) > REMEMBERED:
+        if len(known) > MAX_CACHED_WORDS:
             known.clear()
         if new := [term for term in query if term not in known]:
-            known.update(zip(new, self._asked(new, SCRATCH[stemmed]), strict=True))
+            known.update(zip(new, self._tokenize_new(new, SCRATCH_TABLES[stemmed]), strict=True))
         return [known[term] for term in query]
 
-    def _asked(self, terms: Sequence[Term], table: str) -> list[Token | None]:
+    def _tokenize_new(self, terms: Sequence[Term], table: str) -> list[Token | None]:
         self._scratch.execute("BEGIN")
         rows = enumerate(term.text for term in terms)
         self._scratch.executemany(f"INSERT INTO {table} (rowid, body) VALUES (?, ?)", rows)
@@ -365,33 +378,33 @@ class Tokenizer:
             found[place].append(token)
         self._scratch.execute("ROLLBACK")
         return [
-            Token(some[0], some[0] + LAST if term.prefix else some[0]) if len(some) == 1 else None
+            Token(some[0], some[0] + HIGHEST_CHARACTER if term.prefix else some[0]) if len(some) == 1 else None
             for term, some in zip(terms, found, strict=True)
         ]
 
 
-class _Copy:
+class _CachedVectors:
     """The vectors of a recipe in memory, and how far they were read."""
 
     def __init__(self, dimension: int) -> None:
-        self.rows = Rows(dimension)
+        self.rows = VectorCache(dimension)
         self._seen = 0
         self._counted = time.monotonic()
 
-    def read_on(self, tx: Transaction, table: str) -> None:
+    def load_new(self, tx: Transaction, table: str) -> None:
         """Read what came since the last time."""
         sql = f"SELECT seq, chunk, vector FROM {table} WHERE seq > ? ORDER BY seq LIMIT ?"
-        while found := tx.plain(sql, [self._seen, LOADED]):
+        while found := tx.run_sql(sql, [self._seen, LOAD_BATCH]):
             vectors = np.frombuffer(b"".join(row[2] for row in found), dtype=np.float32)
             self.rows.add([row[1] for row in found], vectors.reshape(len(found), self.rows.dimension))
             self._seen = found[-1][0]
 
-    def worn(self, tx: Transaction, table: str) -> bool:
+    def is_stale(self, tx: Transaction, table: str) -> bool:
         """Tell, now and then, whether too much in memory is gone from the table."""
-        if time.monotonic() < self._counted + COUNTED_SECONDS:
+        if time.monotonic() < self._counted + COUNT_CACHE_SECONDS:
             return False
         self._counted = time.monotonic()
-        ((count,),) = tx.plain(f"SELECT count(*) FROM {table} WHERE seq <= ?", [self._seen])
+        ((count,),) = tx.run_sql(f"SELECT count(*) FROM {table} WHERE seq <= ?", [self._seen])
         return bool(len(self.rows) * (1 - DEAD_SHARE) > count)
 
 
@@ -400,19 +413,19 @@ def _numbers(joined: str | None) -> NDArray[np.int64]:
     return np.fromstring(joined, dtype=np.int64, sep=",") if joined else np.zeros(0, dtype=np.int64)
 
 
-def _sizes(written: str | None) -> NDArray[np.int64]:
+def _parse_varints(written: str | None) -> NDArray[np.int64]:
     """Read numbers as FTS5 writes them: seven bits a byte, the highest first, and a bit that says that more follow."""
     raw = np.frombuffer(bytes.fromhex(written or ""), dtype=np.uint8)
-    ends = np.flatnonzero(raw < MORE_FOLLOWS)
+    ends = np.flatnonzero(raw < VARINT_CONTINUES)
     starts = np.concatenate([[0], ends[:-1] + 1]).astype(np.int64)[: len(ends)]
     after = np.repeat(ends, ends - starts + 1) - np.arange(len(raw))
-    return np.add.reduceat((raw.astype(np.int64) % MORE_FOLLOWS) << (7 * after), starts) if len(raw) else ends
+    return np.add.reduceat((raw.astype(np.int64) % VARINT_CONTINUES) << (7 * after), starts) if len(raw) else ends
 
 
-def _among(tx: Transaction, sql: str, chunks: Sequence[int]) -> set[int]:
+def _select_existing(tx: Transaction, sql: str, chunks: Sequence[int]) -> set[int]:
     """Return those of the chunks that a statement finds, some hundred at a time."""
     found: set[int] = set()
-    for first in range(0, len(chunks), MOST_NAMED):
-        named = chunks[first : first + MOST_NAMED]
-        found |= {chunk for (chunk,) in tx.plain(f"{sql} ({', '.join('?' * len(named))})", list(named))}
+    for first in range(0, len(chunks), MAX_IN_VALUES):
+        named = chunks[first : first + MAX_IN_VALUES]
+        found |= {chunk for (chunk,) in tx.run_sql(f"{sql} ({', '.join('?' * len(named))})", list(named))}
     return found

@@ -2,83 +2,102 @@
 
 from typing import TYPE_CHECKING
 
-from holdfast.llm.base import Completion, Embedded, Models, Prompt, Provider, never, no_embedding_model, readable
-from holdfast.llm.batches import BYTES_PER_TOKEN, EMPTY_TEXT, HARMLESS
-from holdfast.llm.metering import Metered, shares
-from holdfast.llm.normalize import fold, shorten, stems, telling, tidy
-from holdfast.llm.paid_cache import Bill, Entry, Memos, Spent, Use, allow, forget_uses, memo_key, remove_without_use
+from holdfast.llm.base import (
+    Completion,
+    Embeddings,
+    ModelInfo,
+    Prompt,
+    Provider,
+    never_stop,
+    no_embedding_model,
+    replace_surrogates,
+)
+from holdfast.llm.batches import BYTES_PER_TOKEN, EMPTY_TEXT, PROBE_TEXT
+from holdfast.llm.metering import MeteredProvider, split_tokens
+from holdfast.llm.normalize import extract_stems, fold, is_significant, shorten, to_single_line
+from holdfast.llm.paid_cache import (
+    AnswerLookup,
+    Charge,
+    PaidAnswer,
+    PaidAnswerCache,
+    UsageTotal,
+    answer_key,
+    remove_orphan_answers,
+    remove_uses,
+    require_budget,
+)
 from holdfast.llm.prices import Price
-from holdfast.llm.restored_cache import Held, Holding, let_go
+from holdfast.llm.restored_cache import RestoredAnswer, RestoredAnswers, release_holds
 from holdfast.llm.structured_call import (
-    BROKEN_OFF,
+    ANSWER_CUT_OFF,
     DATA_ONLY,
-    THOUGHTS,
+    THINKING_TAGS,
     Usage,
-    converse,
-    enclose,
-    material,
-    objects,
-    parsed,
-    recipe,
-    repair,
-    shape,
-    string,
+    build_recipe_name,
+    build_repair_prompt,
+    call_structured,
+    object_schema,
+    parse_object,
+    require_objects,
+    require_string,
     usage_of,
+    wrap_passage,
+    wrap_untrusted,
 )
 from holdfast.llm.tables import memo_holds, memo_uses, memos
 
 if TYPE_CHECKING:
     from holdfast.llm.base import Matrix as Matrix
     from holdfast.llm.base import Vector as Vector
-    from holdfast.llm.structured_call import Paid as Paid
+    from holdfast.llm.structured_call import OnCompletion as OnCompletion
 
 __all__ = [
-    "BROKEN_OFF",
+    "ANSWER_CUT_OFF",
     "BYTES_PER_TOKEN",
     "DATA_ONLY",
     "EMPTY_TEXT",
-    "HARMLESS",
-    "THOUGHTS",
-    "Bill",
+    "PROBE_TEXT",
+    "THINKING_TAGS",
+    "AnswerLookup",
+    "Charge",
     "Completion",
-    "Embedded",
-    "Entry",
-    "Held",
-    "Holding",
-    "Memos",
-    "Metered",
-    "Models",
+    "Embeddings",
+    "MeteredProvider",
+    "ModelInfo",
+    "PaidAnswer",
+    "PaidAnswerCache",
     "Price",
     "Prompt",
     "Provider",
-    "Spent",
+    "RestoredAnswer",
+    "RestoredAnswers",
     "Usage",
-    "Use",
-    "allow",
-    "converse",
-    "enclose",
+    "UsageTotal",
+    "answer_key",
+    "build_recipe_name",
+    "build_repair_prompt",
+    "call_structured",
+    "extract_stems",
     "fold",
-    "forget_uses",
-    "let_go",
-    "material",
+    "is_significant",
     "memo_holds",
-    "memo_key",
     "memo_uses",
     "memos",
-    "never",
+    "never_stop",
     "no_embedding_model",
-    "objects",
-    "parsed",
-    "readable",
-    "recipe",
-    "remove_without_use",
-    "repair",
-    "shape",
-    "shares",
+    "object_schema",
+    "parse_object",
+    "release_holds",
+    "remove_orphan_answers",
+    "remove_uses",
+    "replace_surrogates",
+    "require_budget",
+    "require_objects",
+    "require_string",
     "shorten",
-    "stems",
-    "string",
-    "telling",
-    "tidy",
+    "split_tokens",
+    "to_single_line",
     "usage_of",
+    "wrap_passage",
+    "wrap_untrusted",
 ]

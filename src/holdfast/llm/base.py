@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     Matrix: TypeAlias = NDArray[np.float32]  # one row a text
 
 
-def never() -> bool:
+def never_stop() -> bool:
     """Want all of it."""
     return False
 
@@ -39,14 +39,14 @@ FENCED = re.compile(r"\A\s*```[a-z]*\s*\n(.*?)\n?```\s*\Z", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Embedded:
+class Embeddings:
     """Answers to texts of one call: row k of `vectors` belongs to the text at `places[k]` of that call.
 
     A text that the provider will never take is in `refused` instead. Vectors are float32 and of any length; one that
     is zero everywhere means that the provider understood nothing of the text.
     """
 
-    places: tuple[int, ...]
+    positions: tuple[int, ...]
     vectors: Matrix
     tokens: int = 0  # as the provider reports them; 0 where it does not
     refused: Mapping[int, WorkError] = field(default_factory=dict)
@@ -69,7 +69,9 @@ class Completion:
     text: str
     tokens_in: int = 0
     tokens_out: int = 0
-    cut: bool = False  # the answer ends before the model had finished: at the limit of tokens, or the stream broke off
+    truncated: bool = (
+        False  # the answer ends before the model had finished: at the limit of tokens, or the stream broke off
+    )
 
     def json(self) -> Any:
         """Read the answer as JSON, also out of a fence; whether it follows the schema is not checked."""
@@ -80,18 +82,18 @@ class Completion:
             raise bad_answer("the answer is not JSON") from error
 
 
-class Bill(Protocol):
+class MeteredRequest(Protocol):
     """What one request costs, as far as it is known; without any report the cost is estimated."""
 
-    def reported(self, tokens_in: int, tokens_out: int) -> None:
+    def report_tokens(self, tokens_in: int, tokens_out: int) -> None:
         """Note what the provider reports; the last report counts, and zero tokens are none."""
         ...
 
-    def received(self, words: str) -> None:
+    def add_output(self, words: str) -> None:
         """Note a part of an answer, from which the cost is estimated if it is not reported or a stream breaks off."""
         ...
 
-    def rejected(self) -> None:
+    def mark_unbilled(self) -> None:
         """Note that the provider did no work, so that the request costs nothing."""
         ...
 
@@ -99,7 +101,9 @@ class Bill(Protocol):
 class Meter(Protocol):
     """Accounts for each request to a paid provider: before it is sent, and when its cost is known."""
 
-    def request(self, model: str, texts: Sequence[str], most_out: int = 0) -> AbstractContextManager[Bill]:
+    def open_request(
+        self, model: str, texts: Sequence[str], most_out: int = 0
+    ) -> AbstractContextManager[MeteredRequest]:
         """Enclose one request: what it sends, and how many tokens the answer may have.
 
         Entering raises `Permanent("budget_spent")` if nothing may be sent. However it is left, the cost is recorded.
@@ -107,7 +111,7 @@ class Meter(Protocol):
         ...
 
 
-class Models(Protocol):
+class ModelInfo(Protocol):
     """What an answer of a provider depends on."""
 
     @property
@@ -136,10 +140,10 @@ class Models(Protocol):
         ...
 
 
-class Unmetered(Models, Protocol):
+class UnmeteredProvider(ModelInfo, Protocol):
     """A provider that nobody can call yet: every call needs a meter, so that no paid call is missing on the ledger."""
 
-    def metered(self, meter: Meter) -> Provider:
+    def with_meter(self, meter: Meter) -> Provider:
         """Return what sends requests and accounts for each by this meter."""
         ...
 
@@ -148,14 +152,14 @@ class Unmetered(Models, Protocol):
         ...
 
 
-class Provider(Models, Protocol):
+class Provider(ModelInfo, Protocol):
     """Embeds texts and completes prompts, from any thread."""
 
-    def embed(self, texts: Sequence[str]) -> Embedded:
+    def embed(self, texts: Sequence[str]) -> Embeddings:
         """Embed all texts, in their order; if this raises, answers that arrived before are lost."""
         ...
 
-    def embed_parts(self, texts: Sequence[str], enough: Callable[[], bool] = never) -> Iterator[Embedded]:
+    def embed_parts(self, texts: Sequence[str], enough: Callable[[], bool] = never_stop) -> Iterator[Embeddings]:
         """Embed all texts and give out each part as it arrives, in any order.
 
         What arrived is given out before a failure is raised. Whoever stops early loses what is under way; whoever wants
@@ -175,10 +179,10 @@ class Provider(Models, Protocol):
         ...
 
 
-class SameModels:
+class DelegatedModelInfo:
     """The models of another provider, for a class that wraps one."""
 
-    def __init__(self, models: Models) -> None:
+    def __init__(self, models: ModelInfo) -> None:
         self._models = models
 
     @property
@@ -207,23 +211,23 @@ class SameModels:
         return self._models.paid
 
 
-def gather(parts: Iterable[Embedded]) -> Embedded:
+def merge_embeddings(parts: Iterable[Embeddings]) -> Embeddings:
     """Make one answer of the parts of a call, in the order of its texts."""
     known = list(parts)  # before the import: who made them tells best what is not installed
     import numpy as np  # noqa: PLC0415 - slow to import, and an extra
 
-    places = [place for part in known for place in part.places]
+    places = [place for part in known for place in part.positions]
     order = sorted(range(len(places)), key=places.__getitem__)
-    filled = [part.vectors for part in known if part.places]
-    return Embedded(
-        places=tuple(places[row] for row in order),
+    filled = [part.vectors for part in known if part.positions]
+    return Embeddings(
+        positions=tuple(places[row] for row in order),
         vectors=np.concatenate(filled)[order] if filled else np.zeros((0, 0), dtype=np.float32),
         tokens=sum(part.tokens for part in known),
         refused={place: why for part in known for place, why in part.refused.items()},
     )
 
 
-def readable(text: str) -> str:
+def replace_surrogates(text: str) -> str:
     """Return a text that can be written as UTF-8: halves of characters, as broken files have them, become `?`."""
     return text.encode("utf-8", "replace").decode("utf-8")
 

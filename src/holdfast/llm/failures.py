@@ -25,31 +25,31 @@ from holdfast.errors import Outage, Permanent, Transient, WorkError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-LONGEST_PAUSE = timedelta(hours=1)
+MAX_RETRY_AFTER = timedelta(hours=1)
 DEPTH = 2  # how many causes are looked at below the error itself
 # Words joined by signs, or a short number: so codes look, and keys do not.
 CODE = re.compile(r"(?=.{1,64}\Z)[A-Za-z]+(?:[_.-][A-Za-z]+)*|[0-9]{1,6}")
 REQUEST_ID = re.compile(r"[A-Za-z0-9_.:-]{1,128}")
 
 # Databases, brokers and ourselves: their connections and time limits say nothing about a provider.
-STRANGERS = frozenset(
+UNRELATED_PACKAGES = frozenset(
     {"amqp", "asyncpg", "billiard", "celery", "holdfast", "kombu", "psycopg", "psycopg2", "psycopg_pool", "pymysql"}
     | {"redis", "sqlalchemy", "subprocess", "valkey"}
 )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rule:
+class FailureRule:
     """A row of the table: a status, with one of these words if any are named, or a class of one of these names."""
 
     code: str
-    meaning: type[Transient | Permanent]
+    error_type: type[Transient | Permanent]
     message: str
     statuses: frozenset[int | None] = frozenset()  # None: the provider said it in a stream, where no status is
     words: frozenset[str] = frozenset()
     names: tuple[str, ...] = ()
 
-    def matches(self, answer: Answer) -> bool:
+    def matches(self, answer: ErrorFacts) -> bool:
         """Tell whether this row speaks of such an answer."""
         if answer.status in self.statuses and (not self.words or self.words & answer.words):
             return True
@@ -57,7 +57,7 @@ class Rule:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
+class ErrorFacts:
     """What can be read from an error, whichever library raised it."""
 
     status: int | None
@@ -89,8 +89,10 @@ class Answer:
 AGAIN = "then try again"
 
 TOO_LARGE = "The input is larger than the model accepts. Split it into smaller parts or choose a model with more room."
-SPENT = f"The account at the provider has no credit left. Top it up or raise its budget, {AGAIN}."
-REFUSED = "The provider refuses this content by its policy. Change the content, or choose a provider that accepts it."
+NO_CREDIT = f"The account at the provider has no credit left. Top it up or raise its budget, {AGAIN}."
+CONTENT_REFUSED = (
+    "The provider refuses this content by its policy. Change the content, or choose a provider that accepts it."
+)
 NO_MODEL = (
     "The provider does not know this model or address. Check the name of the model and the address of the provider, "
     f"{AGAIN}."
@@ -98,74 +100,74 @@ NO_MODEL = (
 DOWN = "The provider cannot be reached or is down. If this lasts, check its address and its status page."
 
 RULES = (
-    Rule(
+    FailureRule(
         code="quota_exhausted",
-        meaning=Permanent,
+        error_type=Permanent,
         statuses=frozenset({429, None}),
         words=frozenset({"insufficient_quota"}),
-        message=SPENT,
+        message=NO_CREDIT,
     ),
-    Rule(code="quota_exhausted", meaning=Permanent, statuses=frozenset({402}), message=SPENT),
-    Rule(
+    FailureRule(code="quota_exhausted", error_type=Permanent, statuses=frozenset({402}), message=NO_CREDIT),
+    FailureRule(
         code="rate_limited",
-        meaning=Transient,
+        error_type=Transient,
         statuses=frozenset({429}),
         message="The provider takes no more requests for the moment. If this lasts, run fewer workers or ask the "
         "provider for a higher limit.",
     ),
-    Rule(
+    FailureRule(
         code="content_refused",
-        meaning=Permanent,
+        error_type=Permanent,
         statuses=frozenset({400, 403, None}),
         words=frozenset({"content_filter", "content_policy_violation", "data_inspection_failed"}),
         names=("ContentFilterFinishReasonError",),
-        message=REFUSED,
+        message=CONTENT_REFUSED,
     ),
-    Rule(
+    FailureRule(
         code="provider_key_refused",
-        meaning=Permanent,
+        error_type=Permanent,
         statuses=frozenset({401, 403}),
         message=f"The provider refuses the key. Check that it is set, valid and allowed to use this model, {AGAIN}.",
     ),
-    Rule(
+    FailureRule(
         code="input_too_large",
-        meaning=Permanent,
+        error_type=Permanent,
         statuses=frozenset({400, None}),
         words=frozenset({"context_length_exceeded", "string_above_max_length"}),
         message=TOO_LARGE,
     ),
-    Rule(code="input_too_large", meaning=Permanent, statuses=frozenset({413}), message=TOO_LARGE),
-    Rule(
+    FailureRule(code="input_too_large", error_type=Permanent, statuses=frozenset({413}), message=TOO_LARGE),
+    FailureRule(
         code="model_unknown",
-        meaning=Permanent,
+        error_type=Permanent,
         statuses=frozenset({400, None}),
         words=frozenset({"model_not_found"}),
         message=NO_MODEL,
     ),
-    Rule(code="model_unknown", meaning=Permanent, statuses=frozenset({404}), message=NO_MODEL),
-    Rule(
+    FailureRule(code="model_unknown", error_type=Permanent, statuses=frozenset({404}), message=NO_MODEL),
+    FailureRule(
         code="bad_provider_request",
-        meaning=Permanent,
+        error_type=Permanent,
         statuses=frozenset({400, 422}),
         message="The provider cannot make sense of the request. Check the parameters that are sent; the provider "
         "finds more under the id of the request.",
     ),
-    Rule(code="provider_down", meaning=Outage, statuses=frozenset({503}), message=DOWN),
-    Rule(
+    FailureRule(code="provider_down", error_type=Outage, statuses=frozenset({503}), message=DOWN),
+    FailureRule(
         code="provider_busy",
-        meaning=Transient,
+        error_type=Transient,
         statuses=frozenset({408, 409, 425, *range(500, 600)}),
         message="The provider failed on its side or is overloaded. If this lasts, check its status page.",
     ),
-    Rule(
+    FailureRule(
         code="provider_timeout",
-        meaning=Transient,
+        error_type=Transient,
         names=("*Timeout*",),
         message="The provider did not answer in time. If this lasts, send smaller parts or allow more time.",
     ),
-    Rule(
+    FailureRule(
         code="provider_down",
-        meaning=Outage,
+        error_type=Outage,
         # Python and requests; OpenAI and Anthropic; HTTPX, two; aiohttp; urllib3; the search for a name
         names=(
             "ConnectionError",
@@ -184,11 +186,11 @@ RULES = (
 BUDGET_SPENT = "budget_spent"  # the code of a request that was not sent because of the budget of its base
 
 # Codes that may speak of one text among many; any other failure is everybody's.
-OF_ONE_TEXT = frozenset({"bad_provider_request", "content_refused", "input_too_large"})
+SINGLE_TEXT_CODES = frozenset({"bad_provider_request", "content_refused", "input_too_large"})
 
 
 # Codes that may mean that the provider is down for everybody, whatever it was asked.
-OF_EVERYBODY = frozenset({"provider_busy", "provider_down", "provider_timeout", "rate_limited"})
+OUTAGE_CODES = frozenset({"provider_busy", "provider_down", "provider_timeout", "rate_limited"})
 
 
 def bad_answer(what: str) -> Transient:
@@ -203,10 +205,10 @@ def bad_answer(what: str) -> Transient:
 
 def content_refused() -> Permanent:
     """Say what a provider says that answers without an error: it will not speak about this content."""
-    return Permanent("content_refused", REFUSED)
+    return Permanent("content_refused", CONTENT_REFUSED)
 
 
-def failure_of(error: Exception) -> WorkError:
+def to_work_error(error: Exception) -> WorkError:
     """Say what an error means that is known to come from a provider, even if it is of no known kind."""
     return categorise(error) or Transient(
         "provider_error",
@@ -221,12 +223,12 @@ def categorise(error: BaseException) -> WorkError | None:
     for one in _chain(error):
         if isinstance(one, WorkError):
             return one
-        if not isinstance(one, Exception) or _strange(one):
+        if not isinstance(one, Exception) or _is_unrelated(one):
             return None
         answer = _read(one)
         for rule in RULES:
             if rule.matches(answer):
-                return _made(rule, answer)
+                return _build_error(rule, answer)
     return None
 
 
@@ -240,22 +242,22 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
         one = one.__cause__
 
 
-def _strange(error: Exception) -> bool:
-    return any(kind.__module__.partition(".")[0] in STRANGERS for kind in type(error).__mro__)
+def _is_unrelated(error: Exception) -> bool:
+    return any(kind.__module__.partition(".")[0] in UNRELATED_PACKAGES for kind in type(error).__mro__)
 
 
-def _made(rule: Rule, answer: Answer) -> WorkError:
-    if issubclass(rule.meaning, Transient):
-        return rule.meaning(rule.code, rule.message, params=answer.params, retry_after=answer.retry_after)
-    return rule.meaning(rule.code, rule.message, params=answer.params)
+def _build_error(rule: FailureRule, answer: ErrorFacts) -> WorkError:
+    if issubclass(rule.error_type, Transient):
+        return rule.error_type(rule.code, rule.message, params=answer.params, retry_after=answer.retry_after)
+    return rule.error_type(rule.code, rule.message, params=answer.params)
 
 
-def _read(error: Exception) -> Answer:
+def _read(error: Exception) -> ErrorFacts:
     response = _attribute(error, "response")
     headers = _headers(response) or _headers(error)
     body = _attribute(error, "body")
     said = _entry(body, "error") or body  # the error itself, or the envelope around it
-    return Answer(
+    return ErrorFacts(
         status=_status(error, response),
         code=_text(CODE, _attribute(error, "code"), _entry(said, "code")),
         type=_text(CODE, _attribute(error, "type"), _entry(said, "type")),
@@ -304,7 +306,7 @@ def _retry_after(headers: Mapping[str, str]) -> timedelta | None:
     for name, seconds_each in (("retry-after-ms", 0.001), ("retry-after", 1.0)):
         seconds = _seconds(headers.get(name, ""), seconds_each)
         if seconds is not None and seconds >= 0:
-            return timedelta(seconds=min(seconds, LONGEST_PAUSE.total_seconds()))
+            return timedelta(seconds=min(seconds, MAX_RETRY_AFTER.total_seconds()))
     return None
 
 

@@ -15,10 +15,10 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, NamedTuple, Self
 
-from holdfast.content.token_estimate import estimate
+from holdfast.content.token_estimate import estimate_tokens
 from holdfast.errors import StoreError
-from holdfast.llm.base import SameModels
-from holdfast.llm.paid_cache import Bill
+from holdfast.llm.base import DelegatedModelInfo
+from holdfast.llm.paid_cache import Charge
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -26,21 +26,21 @@ if TYPE_CHECKING:
 
     from holdfast.catalog import Base
     from holdfast.engine import Ticket
-    from holdfast.llm.base import Provider, Unmetered
-    from holdfast.llm.paid_cache import Memos
+    from holdfast.llm.base import Provider, UnmeteredProvider
+    from holdfast.llm.paid_cache import PaidAnswerCache
 
 log = logging.getLogger("holdfast")
 
 
-class Metered(SameModels):
+class MeteredProvider(DelegatedModelInfo):
     """A provider that can be called only on the account of a base."""
 
-    def __init__(self, provider: Unmetered, memos: Memos) -> None:
+    def __init__(self, provider: UnmeteredProvider, memos: PaidAnswerCache) -> None:
         super().__init__(provider)
         self._provider = provider
         self._memos = memos
 
-    def charged(
+    def charge_to(
         self, base: Base | None, kind: str, *, ticket: Ticket | None = None, by_text: Mapping[str, Ticket] | None = None
     ) -> Provider:
         """Return the provider for requests of one kind that this base pays.
@@ -50,11 +50,11 @@ class Metered(SameModels):
         """
         if base is None and self.paid:
             raise ValueError("a request to a paid provider needs a base that pays for it")
-        account = Account(base if self.paid else None, kind, ticket, by_text or {})
-        return self._provider.metered(LedgerMeter(self._memos, account, self.version))
+        account = BillingContext(base if self.paid else None, kind, ticket, by_text or {})
+        return self._provider.with_meter(LedgerMeter(self._memos, account, self.version))
 
 
-class Account(NamedTuple):
+class BillingContext(NamedTuple):
     """Who pays for requests, and for which work."""
 
     base: Base | None
@@ -62,7 +62,7 @@ class Account(NamedTuple):
     ticket: Ticket | None
     by_text: Mapping[str, Ticket]
 
-    def tickets(self, texts: Sequence[str]) -> dict[Ticket | None, list[str]]:
+    def group_by_ticket(self, texts: Sequence[str]) -> dict[Ticket | None, list[str]]:
         """Return the texts of a request by the work that they are for; a probe is for the first work."""
         first = self.ticket or next(iter(self.by_text.values()), None)
         found: dict[Ticket | None, list[str]] = {}
@@ -74,12 +74,12 @@ class Account(NamedTuple):
 class LedgerMeter:
     """A `Meter` that writes each request on the ledger."""
 
-    def __init__(self, memos: Memos, account: Account, version: str) -> None:
+    def __init__(self, memos: PaidAnswerCache, account: BillingContext, version: str) -> None:
         self._memos = memos
         self._account = account
         self._version = version
 
-    def request(self, model: str, texts: Sequence[str], most_out: int = 0) -> LedgerEntry:
+    def open_request(self, model: str, texts: Sequence[str], most_out: int = 0) -> LedgerEntry:
         """Enclose one request."""
         return LedgerEntry(self._memos, self._account, f"{model}@{self._version}", texts, most_out)
 
@@ -87,22 +87,24 @@ class LedgerMeter:
 class LedgerEntry:
     """One request on the ledger, from before it is sent until its cost is known; a row for each work it is for."""
 
-    def __init__(self, memos: Memos, account: Account, model: str, texts: Sequence[str], most_out: int) -> None:
+    def __init__(
+        self, memos: PaidAnswerCache, account: BillingContext, model: str, texts: Sequence[str], most_out: int
+    ) -> None:
         self._memos = memos
         self._account = account
         self._model = model
-        self._by_ticket = account.tickets(texts)
-        self._sizes = [sum(map(estimate, some)) for some in self._by_ticket.values()]
+        self._by_ticket = account.group_by_ticket(texts)
+        self._sizes = [sum(map(estimate_tokens, some)) for some in self._by_ticket.values()]
         self._most_out = most_out
         self._rows: list[int] = []
         self._reported: tuple[int, int] | None = None
-        self._words = 0  # tokens of the answer so far, as estimated
+        self._output_tokens = 0  # tokens of the answer so far, as estimated
         self._rejected = False
 
     def __enter__(self) -> Self:
         """Reserve the most that the request may cost, or raise `budget_spent`."""
         if self._account.base is not None:
-            bills = self._bills(sum(self._sizes), self._most_out, estimated=True)
+            bills = self._split_charges(sum(self._sizes), self._most_out, estimated=True)
             self._rows = self._memos.reserve(self._account.base, list(zip(self._by_ticket, bills, strict=True)))
         return self
 
@@ -115,16 +117,16 @@ class LedgerEntry:
         except StoreError as problem:
             log.warning("ledger.not_settled base=%s error=%s", self._account.base and self._account.base.key, problem)
 
-    def reported(self, tokens_in: int, tokens_out: int) -> None:
+    def report_tokens(self, tokens_in: int, tokens_out: int) -> None:
         """Note what the provider reports; zero tokens are no report."""
         if tokens_in or tokens_out:
             self._reported = tokens_in, tokens_out
 
-    def received(self, words: str) -> None:
+    def add_output(self, words: str) -> None:
         """Note a part of an answer."""
-        self._words += estimate(words)
+        self._output_tokens += estimate_tokens(words)
 
-    def rejected(self) -> None:
+    def mark_unbilled(self) -> None:
         """Note that the provider did no work."""
         self._rejected = True
 
@@ -134,18 +136,18 @@ class LedgerEntry:
         if self._rejected:
             self._memos.cancel(self._rows)
             return
-        tokens_in, tokens_out = self._reported or (sum(self._sizes), self._words)
+        tokens_in, tokens_out = self._reported or (sum(self._sizes), self._output_tokens)
         # A stream that was left in the middle may have reported its beginning only.
-        estimated = self._reported is None or (failed and self._words > 0)
-        tokens_out = max(tokens_out, self._words) if estimated else tokens_out
-        bills = self._bills(tokens_in, tokens_out, estimated=estimated)
+        estimated = self._reported is None or (failed and self._output_tokens > 0)
+        tokens_out = max(tokens_out, self._output_tokens) if estimated else tokens_out
+        bills = self._split_charges(tokens_in, tokens_out, estimated=estimated)
         self._memos.settle(list(zip(self._rows, bills, strict=True)))
 
-    def _bills(self, tokens_in: int, tokens_out: int, *, estimated: bool) -> list[Bill]:
+    def _split_charges(self, tokens_in: int, tokens_out: int, *, estimated: bool) -> list[Charge]:
         """Divide what a request costs among the works it is for, by the size of their texts."""
-        read, written = shares(tokens_in, self._sizes), shares(tokens_out, self._sizes)
+        read, written = split_tokens(tokens_in, self._sizes), split_tokens(tokens_out, self._sizes)
         return [
-            Bill(
+            Charge(
                 kind=self._account.kind,
                 model=self._model,
                 texts=len(texts),
@@ -157,7 +159,7 @@ class LedgerEntry:
         ]
 
 
-def shares(tokens: int, sizes: Sequence[int]) -> list[int]:
+def split_tokens(tokens: int, sizes: Sequence[int]) -> list[int]:
     """Divide tokens by size, or evenly where nothing has a size; the shares add up to the whole."""
     sizes = sizes if any(sizes) else [1] * len(sizes)
     whole = sum(sizes)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 import unicodedata
 
-from holdfast.content.tokenize import segmented
-from holdfast.llm.base import readable
+from holdfast.content.tokenize import segment_text
+from holdfast.llm.base import replace_surrogates
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 _WORD = re.compile(r"[^\W_]+")
@@ -19,9 +19,9 @@ def fold(text: str) -> str:
     return " ".join(unicodedata.normalize("NFKC", text).casefold().split())
 
 
-def tidy(text: str, limit: int) -> str:
+def to_single_line(text: str, limit: int) -> str:
     """Return the text on one line, in at most `limit` characters, as every database can keep it; twice is as once."""
-    return shorten(unicodedata.normalize("NFC", " ".join(_CONTROL.sub(" ", readable(text)).split())), limit)
+    return shorten(unicodedata.normalize("NFC", " ".join(_CONTROL.sub(" ", replace_surrogates(text)).split())), limit)
 
 
 def shorten(text: str, limit: int) -> str:
@@ -37,11 +37,11 @@ def shorten(text: str, limit: int) -> str:
     return head.rstrip()
 
 
-def stems(text: str) -> list[str]:
+def extract_stems(text: str) -> list[str]:
     """Return the words of a text in their order, cut where languages bend them; of Chinese and its like, pairs."""
-    return [word[:_STEM] for word in _WORD.findall(segmented(fold(text)))]
+    return [word[:_STEM] for word in _WORD.findall(segment_text(fold(text)))]
 
 
-def telling(stem: str) -> bool:
+def is_significant(stem: str) -> bool:
     """Tell whether a word says something alone: it is not small, or is a number, or of a script with short words."""
     return len(stem) > _SMALL or stem.isdigit() or not stem.isascii()

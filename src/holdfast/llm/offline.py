@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from holdfast.errors import BadSettings
-from holdfast.llm.base import Embedded, gather, never, no_language_model, readable
+from holdfast.llm.base import Embeddings, merge_embeddings, never_stop, no_language_model, replace_surrogates
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator, Sequence
@@ -38,13 +38,13 @@ MODEL = "l2_supercat_256"
 DIMENSION = 256
 WEIGHTS = f"weights/{MODEL}.safetensors"
 TOKENIZER = "tokenizers/l2_supercat_tokenizer_config.json"
-READING = 1  # rises when we read a text differently, so that the vectors change
-LONGEST = 32_768  # characters
-PART = 256  # texts; a worker can stop in between
+TEXT_READING_VERSION = 1  # rises when we read a text differently, so that the vectors change
+MAX_CHARACTERS = 32_768  # characters
+TEXTS_PER_PART = 256  # texts; a worker can stop in between
 MEANINGLESS = re.compile(r"[▁\s]*|<0x[0-9A-F]{2}>|<unk>|</?s>")  # spaces, single bytes, marks of the tokenizer
 
 # A lock of our parent may have been copied while it was held, so each process has its own.
-_loading: dict[int, threading.Lock] = {}
+_load_locks: dict[int, threading.Lock] = {}
 
 
 class OfflineProvider:
@@ -58,25 +58,25 @@ class OfflineProvider:
     @property
     def version(self) -> str:
         """The release of the wheel and our way of reading."""
-        return f"{_release()}/{READING}"
+        return f"{_release()}/{TEXT_READING_VERSION}"
 
-    def metered(self, meter: Meter) -> Provider:  # noqa: ARG002 - it costs nothing
+    def with_meter(self, meter: Meter) -> Provider:  # noqa: ARG002 - it costs nothing
         """Return this provider itself."""
         return self
 
-    def embed(self, texts: Sequence[str]) -> Embedded:
+    def embed(self, texts: Sequence[str]) -> Embeddings:
         """Embed all texts, in their order; none is ever refused."""
-        return gather(self.embed_parts(texts))
+        return merge_embeddings(self.embed_parts(texts))
 
-    def embed_parts(self, texts: Sequence[str], enough: Callable[[], bool] = never) -> Iterator[Embedded]:
+    def embed_parts(self, texts: Sequence[str], enough: Callable[[], bool] = never_stop) -> Iterator[Embeddings]:
         """Embed all texts, some hundred at a time."""
-        model = _model()
-        for start in range(0, len(texts), PART):
+        model = _get_embeddings()
+        for start in range(0, len(texts), TEXTS_PER_PART):
             if enough():
                 return
-            places = tuple(range(start, min(start + PART, len(texts))))
-            vectors, tokens = model.read([texts[place] for place in places])
-            yield Embedded(places=places, vectors=vectors, tokens=tokens)
+            places = tuple(range(start, min(start + TEXTS_PER_PART, len(texts))))
+            vectors, tokens = model.embed([texts[place] for place in places])
+            yield Embeddings(positions=places, vectors=vectors, tokens=tokens)
 
     def complete(self, prompt: Prompt) -> Completion:  # noqa: ARG002 - nobody is asked
         """Raise `Permanent`: there is no language model here."""
@@ -90,7 +90,7 @@ class OfflineProvider:
         """Keep the table: it is the process's, not ours."""
 
 
-class _Model:
+class _StaticEmbeddings:
     """A vector for each token, and which tokens mean anything."""
 
     def __init__(self, tokenizer: Tokenizer, weights: Matrix, meaningful: NDArray[np.bool_]) -> None:
@@ -98,21 +98,21 @@ class _Model:
         self._weights = weights
         self._meaningful = meaningful
 
-    def read(self, texts: Sequence[str]) -> tuple[Matrix, int]:
+    def embed(self, texts: Sequence[str]) -> tuple[Matrix, int]:
         """Return a row for each text, and how many tokens were read."""
         import numpy as np  # noqa: PLC0415 - slow to import, and an extra
 
         rows = np.zeros((len(texts), DIMENSION), dtype=np.float32)
         tokens = 0
         for row, text in zip(rows, texts, strict=True):
-            tokens += self._read_into(row, text)
+            tokens += self._embed_into(row, text)
         return rows, tokens
 
-    def _read_into(self, row: Vector, text: str) -> int:
+    def _embed_into(self, row: Vector, text: str) -> int:
         import numpy as np  # noqa: PLC0415
 
         # Not a batch: batches start threads, which a later fork would lose.
-        read = self._tokenizer.encode(readable(text[:LONGEST]), add_special_tokens=False).ids
+        read = self._tokenizer.encode(replace_surrogates(text[:MAX_CHARACTERS]), add_special_tokens=False).ids
         ids = np.array(read, dtype=np.intp)
         known = ids[self._meaningful[ids]]
         if known.size:
@@ -120,14 +120,14 @@ class _Model:
         return len(read)
 
 
-def _model() -> _Model:
+def _get_embeddings() -> _StaticEmbeddings:
     """Return the one table of this process, loaded when it is first needed."""
-    with _loading.setdefault(os.getpid(), threading.Lock()):
+    with _load_locks.setdefault(os.getpid(), threading.Lock()):
         return _load()
 
 
 @cache
-def _load() -> _Model:
+def _load() -> _StaticEmbeddings:
     try:
         import numpy as np  # noqa: PLC0415
         from safetensors.numpy import load_file  # noqa: PLC0415
@@ -140,7 +140,7 @@ def _load() -> _Model:
     if weights.shape != (len(words), DIMENSION):
         raise _not_installed()
     meaningful = np.array([MEANINGLESS.fullmatch(word) is None for word in words])
-    return _Model(tokenizer, weights.astype(np.float32), meaningful)
+    return _StaticEmbeddings(tokenizer, weights.astype(np.float32), meaningful)
 
 
 @cache

@@ -21,11 +21,19 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 from holdfast.errors import BadSettings, Permanent
-from holdfast.extras import required
-from holdfast.llm.base import Completion, SameModels, gather, never, no_embedding_model, no_language_model, readable
-from holdfast.llm.batches import Batching, embed_in_batches
-from holdfast.llm.chat_params import Dialect
-from holdfast.llm.failures import bad_answer, content_refused, failure_of
+from holdfast.extras import importing_extra
+from holdfast.llm.base import (
+    Completion,
+    DelegatedModelInfo,
+    merge_embeddings,
+    never_stop,
+    no_embedding_model,
+    no_language_model,
+    replace_surrogates,
+)
+from holdfast.llm.batches import BatchLimits, embed_in_batches
+from holdfast.llm.chat_params import ChatParams
+from holdfast.llm.failures import bad_answer, content_refused, to_work_error
 from holdfast.logs import mask_http_client_log
 
 if TYPE_CHECKING:
@@ -33,12 +41,14 @@ if TYPE_CHECKING:
 
     from openai import OpenAI, OpenAIError
 
-    from holdfast.llm.base import Bill, Embedded, Matrix, Meter, Models, Prompt, Provider, Vector
+    from holdfast.llm.base import Embeddings, Matrix, Meter, MeteredRequest, ModelInfo, Prompt, Provider, Vector
 
 CONNECT_SECONDS = 10.0
-UNREACHED = frozenset({"ConnectError", "ConnectTimeout", "PoolTimeout"})  # causes of errors before anything was sent
-CUT = frozenset({"length", "max_tokens", "model_length"})  # reasons to end that are no end of the answer
-PATIENCE = timedelta(seconds=60)
+NOT_SENT_ERRORS = frozenset(
+    {"ConnectError", "ConnectTimeout", "PoolTimeout"}
+)  # causes of errors before anything was sent
+TRUNCATED_REASONS = frozenset({"length", "max_tokens", "model_length"})  # reasons to end that are no end of the answer
+DEFAULT_TIMEOUT = timedelta(seconds=60)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,13 +59,13 @@ class Endpoint:
     key: str = field(default="", repr=False)  # some endpoints of one's own need none
     embedding_model: str | None = None
     dimension: int | None = None  # what each vector must have; None takes what the model gives
-    shorten: bool = False  # ask the model for that dimension, which only some models can
+    request_dimension: bool = False  # ask the model for that dimension, which only some models can
     encoding: Literal["base64", "float"] = "base64"  # fewer bytes; an endpoint that knows only floats may ignore it
     chat_model: str | None = None
     version: str = "1"  # raise it when the endpoint puts another model behind the same name
     paid: bool = True
-    batching: Batching = field(default_factory=Batching)
-    timeout: timedelta = PATIENCE  # without a byte of answer
+    batching: BatchLimits = field(default_factory=BatchLimits)
+    timeout: timedelta = DEFAULT_TIMEOUT  # without a byte of answer
 
     def __post_init__(self) -> None:
         """Refuse what could only fail later, when it looks like a fault of the network."""
@@ -69,7 +79,7 @@ class Endpoint:
             raise BadSettings("The provider needs time to answer. Set its timeout above zero.")
         if self.dimension is not None and self.dimension < 1:
             raise BadSettings("A vector has at least one number. Set the dimension above zero, or leave it out.")
-        if self.shorten and self.dimension is None:
+        if self.request_dimension and self.dimension is None:
             raise BadSettings("The model cannot shorten its vectors to an unknown dimension. Name the dimension.")
 
 
@@ -83,108 +93,108 @@ class OpenAIProvider:
         self.version = endpoint.version
         self.paid = endpoint.paid
         self._endpoint = endpoint
-        self._lines: dict[int, _Line] = {}
+        self._clients: dict[int, _ProcessClient] = {}
 
-    def metered(self, meter: Meter) -> Provider:
+    def with_meter(self, meter: Meter) -> Provider:
         """Return what sends requests and accounts for each by this meter."""
-        return _Metered(self, self._endpoint, self._line, meter)
+        return _MeteredOpenAI(self, self._endpoint, self._process_client, meter)
 
     def close(self) -> None:
         """Close the connections of this process; the next call opens new ones."""
-        line = self._lines.pop(os.getpid(), None)
+        line = self._clients.pop(os.getpid(), None)
         if line is not None:
             line.close()
 
-    def _line(self) -> _Line:
+    def _process_client(self) -> _ProcessClient:
         """Find or make what belongs to this process; a lock here might be copied locked by a fork."""
         pid = os.getpid()
-        return self._lines.get(pid) or self._lines.setdefault(pid, _Line(self._endpoint))
+        return self._clients.get(pid) or self._clients.setdefault(pid, _ProcessClient(self._endpoint))
 
 
-class _Metered(SameModels):
+class _MeteredOpenAI(DelegatedModelInfo):
     """Sends requests to one endpoint, each through the meter."""
 
-    def __init__(self, models: Models, endpoint: Endpoint, line: Callable[[], _Line], meter: Meter) -> None:
+    def __init__(self, models: ModelInfo, endpoint: Endpoint, line: Callable[[], _ProcessClient], meter: Meter) -> None:
         super().__init__(models)
         self._endpoint = endpoint
-        self._line = line
+        self._process_client = line
         self._meter = meter
 
-    def embed(self, texts: Sequence[str]) -> Embedded:
+    def embed(self, texts: Sequence[str]) -> Embeddings:
         """Embed all texts, in their order; if this raises, answers that arrived before are lost."""
-        return gather(self.embed_parts(texts))
+        return merge_embeddings(self.embed_parts(texts))
 
-    def embed_parts(self, texts: Sequence[str], enough: Callable[[], bool] = never) -> Iterator[Embedded]:
+    def embed_parts(self, texts: Sequence[str], enough: Callable[[], bool] = never_stop) -> Iterator[Embeddings]:
         """Embed all texts and give out each part as it arrives; what arrived comes before a failure is raised."""
         if self.embedding_model is None:
             raise no_embedding_model()
         dimension = self.dimension
-        ask = partial(self._line().embed, meter=self._meter)
+        ask = partial(self._process_client().embed, meter=self._meter)
         with closing(embed_in_batches(texts, ask, self._endpoint.batching, enough)) as parts:
             for part in parts:
-                if part.places:
+                if part.positions:
                     dimension = dimension or part.vectors.shape[1]
                     _check_dimension(part.vectors, dimension)
                 yield part
 
     def complete(self, prompt: Prompt) -> Completion:
         """Ask the chat model; an answer that was cut says so, one that was refused is `Permanent`."""
-        line = self._speaking()
-        with line.room:
+        line = self._require_chat_client()
+        with line.concurrency:
             return line.complete(prompt, self._meter)
 
     def stream(self, prompt: Prompt) -> Generator[str | Completion, None, None]:
         """Ask the chat model and yield its words as they come; until the end this is one of the calls at once."""
-        line = self._speaking()
-        with line.room:
+        line = self._require_chat_client()
+        with line.concurrency:
             yield from line.stream(prompt, self._meter)
 
-    def _speaking(self) -> _Line:
+    def _require_chat_client(self) -> _ProcessClient:
         if self.chat_model is None:
             raise no_language_model()
-        return self._line()
+        return self._process_client()
 
 
-class _Line:
+class _ProcessClient:
     """The client of one process, and how many may use it at once."""
 
     def __init__(self, endpoint: Endpoint) -> None:
-        self.room = threading.BoundedSemaphore(endpoint.batching.at_once)
+        self.concurrency = threading.BoundedSemaphore(endpoint.batching.concurrency)
         self._endpoint = endpoint
         self._client = _client(endpoint)
-        self._dialect = Dialect()  # as far as the endpoint is known
+        self._chat_params = ChatParams()  # as far as the endpoint is known
 
     def embed(self, texts: Sequence[str], meter: Meter) -> tuple[Matrix, int]:
         """Ask for one batch; the answer is whole or raises."""
-        asked: dict[str, Any] = {"dimensions": self._endpoint.dimension} if self._endpoint.shorten else {}
-        model, sent = str(self._endpoint.embedding_model), [readable(text) for text in texts]
-        with self.room, meter.request(model, sent) as bill, _understood(bill):
+        asked: dict[str, Any] = {"dimensions": self._endpoint.dimension} if self._endpoint.request_dimension else {}
+        model, sent = str(self._endpoint.embedding_model), [replace_surrogates(text) for text in texts]
+        with self.concurrency, meter.open_request(model, sent) as bill, _translate_errors(bill):
             answer = self._client.embeddings.create(
                 input=sent, model=model, encoding_format=self._endpoint.encoding, **asked
             )
             tokens = _tokens(answer, "prompt_tokens")
-            bill.reported(tokens, 0)
+            bill.report_tokens(tokens, 0)
         return _matrix(answer, len(texts)), tokens
 
     def complete(self, prompt: Prompt, meter: Meter) -> Completion:
         """Ask in the fullest way that the endpoint understands, and remember which one that was."""
-        dialect = self._dialect
+        dialect = self._chat_params
         while True:
             try:
                 with self._request(prompt, dialect, meter) as bill:
-                    answer = self._create(**dialect.request(prompt))
+                    answer = self._create(**dialect.build_request(prompt))
                     tokens = _tokens(answer, "prompt_tokens"), _tokens(answer, "completion_tokens")
-                    bill.reported(*tokens)
-                    bill.received(_said(answer))
+                    bill.report_tokens(*tokens)
+                    bill.add_output(_answer_text(answer))
             except Permanent as refusal:
-                dialect = _simpler(dialect, refusal, prompt)
+                dialect = _simplify_or_raise(dialect, refusal, prompt)
             else:
-                self._dialect = dialect
+                self._chat_params = dialect
                 return _completion(answer, *tokens)
 
     def stream(self, prompt: Prompt, meter: Meter) -> Iterator[str | Completion]:
         """Ask for a stream in the fullest way that the endpoint understands."""
-        dialect, begun = self._dialect, False
+        dialect, begun = self._chat_params, False
         while True:
             try:
                 with closing(self._stream(prompt, dialect, meter)) as parts:
@@ -194,33 +204,36 @@ class _Line:
             except Permanent as refusal:
                 if begun:
                     raise
-                dialect = _simpler(dialect, refusal, prompt, stream=True)
+                dialect = _simplify_or_raise(dialect, refusal, prompt, stream=True)
             else:
                 return
 
-    def _stream(self, prompt: Prompt, dialect: Dialect, meter: Meter) -> Generator[str | Completion, None, None]:
+    def _stream(self, prompt: Prompt, dialect: ChatParams, meter: Meter) -> Generator[str | Completion, None, None]:
         """Yield words as they come, and the completion when the meter has what the stream cost."""
         said, reason, tokens = [], None, (0, 0)
-        request = dialect.request(prompt, stream=True)
+        request = dialect.build_request(prompt, stream=True)
         with self._request(prompt, dialect, meter) as bill, self._create(**request) as events:
-            self._dialect = dialect
+            self._chat_params = dialect
             for event in events:
                 if getattr(event, "usage", None) is not None:
                     tokens = _tokens(event, "prompt_tokens"), _tokens(event, "completion_tokens")
-                    bill.reported(*tokens)
+                    bill.report_tokens(*tokens)
                 reason = _reason(event) or reason
-                for words in _words(event):
-                    bill.received(words)
+                for words in _stream_texts(event):
+                    bill.add_output(words)
                     said.append(words)
                     yield words
-        cut = reason is None or reason in CUT
-        yield Completion(text="".join(said), tokens_in=tokens[0], tokens_out=tokens[1], cut=cut)
+        cut = reason is None or reason in TRUNCATED_REASONS
+        yield Completion(text="".join(said), tokens_in=tokens[0], tokens_out=tokens[1], truncated=cut)
 
     @contextmanager
-    def _request(self, prompt: Prompt, dialect: Dialect, meter: Meter) -> Iterator[Bill]:
+    def _request(self, prompt: Prompt, dialect: ChatParams, meter: Meter) -> Iterator[MeteredRequest]:
         """Account for one chat request, and raise what its failure means for the work."""
         sent = "\n".join(message["content"] for message in dialect.messages(prompt))
-        with meter.request(str(self._endpoint.chat_model), [sent], prompt.max_tokens) as bill, _understood(bill):
+        with (
+            meter.open_request(str(self._endpoint.chat_model), [sent], prompt.max_tokens) as bill,
+            _translate_errors(bill),
+        ):
             yield bill
 
     def _create(self, **request: Any) -> Any:
@@ -231,17 +244,19 @@ class _Line:
         self._client.close()
 
 
-def _simpler(dialect: Dialect, refusal: Permanent, prompt: Prompt, *, stream: bool = False) -> Dialect:
+def _simplify_or_raise(dialect: ChatParams, refusal: Permanent, prompt: Prompt, *, stream: bool = False) -> ChatParams:
     """Return the next way to ask after a rejection, or raise the rejection if none is left."""
     known = refusal.code == "bad_provider_request"
-    simpler = dialect.without(refusal.params.get("provider_param"), prompt, stream=stream) if known else None
+    simpler = (
+        dialect.simplify_after_rejection(refusal.params.get("provider_param"), prompt, stream=stream) if known else None
+    )
     if simpler is None:
         raise refusal
     return simpler
 
 
 def _client(endpoint: Endpoint) -> OpenAI:
-    with required("documents"):
+    with importing_extra("documents"):
         from openai import OpenAI, Timeout  # noqa: PLC0415 - slow to import
     mask_http_client_log()
     seconds = endpoint.timeout.total_seconds()
@@ -254,7 +269,7 @@ def _client(endpoint: Endpoint) -> OpenAI:
 
 
 @contextmanager
-def _understood(bill: Bill) -> Iterator[None]:
+def _translate_errors(bill: MeteredRequest) -> Iterator[None]:
     """Raise what an error of the library means for the work; errors of our own stay what they are."""
     from openai import OpenAIError  # noqa: PLC0415
 
@@ -262,8 +277,8 @@ def _understood(bill: Bill) -> Iterator[None]:
         yield
     except OpenAIError as error:
         if _unbilled(error):
-            bill.rejected()
-        raise failure_of(error) from error
+            bill.mark_unbilled()
+        raise to_work_error(error) from error
     except ValueError as error:  # what the library raises when it cannot read JSON
         raise bad_answer("the answer is not JSON") from error
 
@@ -272,7 +287,7 @@ def _unbilled(error: OpenAIError) -> bool:
     """Tell whether the provider did no work: it answered with an error status, or was never reached."""
     from openai import APIStatusError  # noqa: PLC0415
 
-    return isinstance(error, APIStatusError) or type(error.__cause__).__name__ in UNREACHED
+    return isinstance(error, APIStatusError) or type(error.__cause__).__name__ in NOT_SENT_ERRORS
 
 
 def _matrix(answer: Any, count: int) -> Matrix:
@@ -308,17 +323,17 @@ def _check_dimension(vectors: Matrix, dimension: int) -> None:
 def _completion(answer: Any, tokens_in: int, tokens_out: int) -> Completion:
     try:
         choice = answer.choices[0]
-        text, cut = choice.message.content or "", choice.finish_reason in CUT
+        text, cut = choice.message.content or "", choice.finish_reason in TRUNCATED_REASONS
     except (AttributeError, IndexError, TypeError) as error:
         raise bad_answer("no choice") from error
     if choice.finish_reason == "content_filter" or getattr(choice.message, "refusal", None):
         raise content_refused()
     if not isinstance(text, str) or not (text or cut):
         raise bad_answer("no words")
-    return Completion(text=text, tokens_in=tokens_in, tokens_out=tokens_out, cut=cut)
+    return Completion(text=text, tokens_in=tokens_in, tokens_out=tokens_out, truncated=cut)
 
 
-def _said(answer: Any) -> str:
+def _answer_text(answer: Any) -> str:
     """Return what was answered, from which the cost is estimated if the endpoint does not report it."""
     choices = getattr(answer, "choices", None) or ()
     return "".join(str(getattr(getattr(one, "message", None), "content", None) or "") for one in choices)
@@ -332,7 +347,7 @@ def _reason(event: Any) -> str | None:
     return None
 
 
-def _words(chunk: Any) -> Iterator[str]:
+def _stream_texts(chunk: Any) -> Iterator[str]:
     """Return the words of one event of a stream; some events carry none."""
     for choice in getattr(chunk, "choices", None) or ():
         delta = getattr(choice, "delta", None)

@@ -11,12 +11,12 @@ MILLION = 1_000_000
 class Price:
     """The price of a model for a million tokens, in whatever currency; None where it is not known."""
 
-    read: float | None = None
-    written: float | None = None
+    input_per_million: float | None = None
+    output_per_million: float | None = None
 
-    def of(self, read: int, written: int) -> float | None:
+    def cost(self, read: int, written: int) -> float | None:
         """Return what so many tokens cost; None where that is not known, also because nobody counted them."""
-        parts = [(read, self.read), (written, self.written)]
+        parts = [(read, self.input_per_million), (written, self.output_per_million)]
         used = [(tokens, price) for tokens, price in parts if tokens]
         if not used or any(price is None for _, price in used):
             return None

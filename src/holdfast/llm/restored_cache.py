@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from holdfast.llm import statements as sql
-from holdfast.llm.paid_cache import remove_unused
+from holdfast.llm.paid_cache import remove_released_answers
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from holdfast.db import Database, Transaction
 
 
-class Held(NamedTuple):
+class RestoredAnswer(NamedTuple):
     """A paid answer on its way in, and the chunks of one document that will use it; the answer only the first time."""
 
     item: int
@@ -32,50 +32,50 @@ class Held(NamedTuple):
     tokens_out: int
 
 
-class Holding:
+class RestoredAnswers:
     """Holds memos in one database."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    def hold(self, base: Base, memos: Sequence[Held]) -> None:
+    def store(self, base: Base, memos: Sequence[RestoredAnswer]) -> None:
         """Keep answers for documents of a base; whoever stored one first is believed, as always."""
 
         def work(tx: Transaction) -> None:
             new = {one.key: one for one in memos if one.value is not None}
             rows = [[key, one.value, int(one.joint), one.tokens_in, one.tokens_out] for key, one in new.items()]
-            tx.run(sql.KEEP_MEMOS, rows, tenant=base.settings.tenant)
+            tx.run(sql.INSERT_MEMOS, rows, tenant=base.settings.tenant)
             keys = [[key] for key in {one.key for one in memos}]
-            ids = dict(tx.run(sql.MEMO_IDS, keys, tenant=base.settings.tenant))
+            ids = dict(tx.run(sql.SELECT_MEMO_IDS, keys, tenant=base.settings.tenant))
             wanted = {(one.item, chunk, ids[one.key]) for one in memos if one.key in ids for chunk in one.chunks}
-            tx.run(sql.HOLD, sorted(wanted))
+            tx.run(sql.INSERT_HOLDS, sorted(wanted))
 
         self._database.write(work, durable=True)
 
-    def settle(self, limit: int) -> int:
+    def resolve_holds(self, limit: int) -> int:
         """Turn what is held into uses, and let go of what is held in vain; return how much it was."""
         with self._database.reading() as tx:
-            found = tx.run(sql.USABLE, limit=limit)
-            left = [] if found else tx.run(sql.IN_VAIN, limit=limit)
+            found = tx.run(sql.SELECT_USABLE_HOLDS, limit=limit)
+            left = [] if found else tx.run(sql.SELECT_STALE_HOLDS, limit=limit)
         if found:
-            self._database.write(lambda tx: _use(tx, found), durable=False)
+            self._database.write(lambda tx: _convert_to_uses(tx, found), durable=False)
         if left:
-            self._database.write(lambda tx: _end(tx, left), durable=False)
+            self._database.write(lambda tx: _remove_holds(tx, left), durable=False)
         return len(found) + len(left)
 
 
-def let_go(tx: Transaction, items: Sequence[int]) -> None:
+def release_holds(tx: Transaction, items: Sequence[int]) -> None:
     """Hold nothing any more for documents that get other content."""
-    remove_unused(tx, {memo for (memo,) in tx.run(sql.LET_GO, [[item] for item in items])})
+    remove_released_answers(tx, {memo for (memo,) in tx.run(sql.DELETE_HOLDS_OF_ITEMS, [[item] for item in items])})
 
 
-def _use(tx: Transaction, found: Sequence[Sequence[int]]) -> None:
+def _convert_to_uses(tx: Transaction, found: Sequence[Sequence[int]]) -> None:
     """Note uses by chunks that are still there; what was held for the others is seen to in the next round."""
-    tx.lock({owner for *_, owner in found})
-    living = {chunk for (chunk,) in tx.run(sql.LIVING_CHUNKS, [[chunk] for *_, chunk, _ in found])}
-    tx.run(sql.USE_MEMOS, [[memo, chunk] for _, _, memo, chunk, _ in found if chunk in living])
-    tx.run(sql.END_HOLDS, [[item, digest, memo] for item, digest, memo, chunk, _ in found if chunk in living])
+    tx.lock_owners({owner for *_, owner in found})
+    living = {chunk for (chunk,) in tx.run(sql.SELECT_LIVE_CHUNKS, [[chunk] for *_, chunk, _ in found])}
+    tx.run(sql.INSERT_MEMO_USES, [[memo, chunk] for _, _, memo, chunk, _ in found if chunk in living])
+    tx.run(sql.DELETE_HOLDS, [[item, digest, memo] for item, digest, memo, chunk, _ in found if chunk in living])
 
 
-def _end(tx: Transaction, left: Sequence[Sequence[int]]) -> None:
-    remove_unused(tx, {memo for (memo,) in tx.run(sql.END_HOLDS, left)})
+def _remove_holds(tx: Transaction, left: Sequence[Sequence[int]]) -> None:
+    remove_released_answers(tx, {memo for (memo,) in tx.run(sql.DELETE_HOLDS, left)})

@@ -7,47 +7,48 @@ from typing import Any
 from sqlalchemy import Text, and_, case, cast, delete, func, insert, literal_column, or_, select, update
 from sqlalchemy.dialects.postgresql import insert as upsert
 
-from holdfast.catalog import STANDS, VISIBLE, bases, chunks, items, owner_of, recipes
-from holdfast.db import LIMIT, NOW, batch, number, word
-from holdfast.engine import ACTIVE
+from holdfast.catalog import CHUNK_LIVE, ITEM_VISIBLE, bases, chunks, items, owner_matches_item, recipes
+from holdfast.db import LIMIT, NOW, batch, int_param, text_param
+from holdfast.engine import ACTIVE_STATES
 from holdfast.engine.store import owners, slots
 from holdfast.llm.tables import ledger, memo_holds, memo_uses, memos
 
 _row = batch(id=int)
 _lives = select(slots.c.id).where(slots.c.owner_id == chunks.c.owner_id, slots.c.state != literal_column("'deleting'"))
-LIVING_CHUNKS = select(chunks.c.id).where(chunks.c.id.in_(select(_row.c.id)), _lives.exists())
+SELECT_LIVE_CHUNKS = select(chunks.c.id).where(chunks.c.id.in_(select(_row.c.id)), _lives.exists())
 _row = batch(key=str)
-KNOWN_MEMOS = select(memos.c.key, memos.c.id, memos.c.value, memos.c.tokens_in, memos.c.tokens_out).select_from(
-    memos.join(_row, and_(memos.c.tenant == word("tenant"), memos.c.key == _row.c.key))
+SELECT_MEMOS = select(memos.c.key, memos.c.id, memos.c.value, memos.c.tokens_in, memos.c.tokens_out).select_from(
+    memos.join(_row, and_(memos.c.tenant == text_param("tenant"), memos.c.key == _row.c.key))
 )
 _row = batch(key=str, value=bytes, joint=int, tokens_in=int, tokens_out=int)
-KEEP_MEMOS = (
+INSERT_MEMOS = (
     upsert(memos)
     .from_select(
-        ["tenant", "created_at", *_row.c.keys()], select(word("tenant"), NOW, *_row.c).where(literal_column("true"))
+        ["tenant", "created_at", *_row.c.keys()],
+        select(text_param("tenant"), NOW, *_row.c).where(literal_column("true")),
     )
     .on_conflict_do_nothing()
 )
 _row = batch(memo_id=int, chunk_id=int)
-USE_MEMOS = (
+INSERT_MEMO_USES = (
     upsert(memo_uses)
     .from_select([*_row.c.keys()], select(*_row.c).where(literal_column("true")))
     .on_conflict_do_nothing()
 )
 _row = batch(id=int)
-END_USES = delete(memo_uses).where(memo_uses.c.chunk_id.in_(select(_row.c.id))).returning(memo_uses.c.memo_id)
+DELETE_MEMO_USES = delete(memo_uses).where(memo_uses.c.chunk_id.in_(select(_row.c.id))).returning(memo_uses.c.memo_id)
 _row = batch(id=int)
 _used = select(memo_uses.c.memo_id).where(memo_uses.c.memo_id == memos.c.id).exists()
-END_JOINT = (
+DELETE_JOINT_USES = (
     delete(memo_uses)
     .where(memo_uses.c.memo_id.in_(select(memos.c.id).join(_row, memos.c.id == _row.c.id).where(memos.c.joint == 1)))
     .returning(memo_uses.c.memo_id)
 )
-END_JOINT_HOLDS = delete(memo_holds).where(
+DELETE_JOINT_HOLDS = delete(memo_holds).where(
     memo_holds.c.memo_id.in_(select(memos.c.id).join(_row, memos.c.id == _row.c.id).where(memos.c.joint == 1))
 )
 _is_held = select(memo_holds.c.memo_id).where(memo_holds.c.memo_id == memos.c.id).exists()
-REMOVE_MEMOS = delete(memos).where(memos.c.id.in_(select(_row.c.id)), ~_used, ~_is_held)
+DELETE_UNUSED_MEMOS = delete(memos).where(memos.c.id.in_(select(_row.c.id)), ~_used, ~_is_held)
 
 _row = batch(
     base=str,
@@ -63,18 +64,18 @@ _row = batch(
     price=float,
     estimated=int,
 )
-BASE_OF_RECIPE = select(bases.c.id, bases.c.name, bases.c.settings).where(
-    cast(bases.c.id, Text) == select(recipes.c.base).where(recipes.c.id == number("recipe")).scalar_subquery()
+SELECT_BASE_OF_RECIPE = select(bases.c.id, bases.c.name, bases.c.settings).where(
+    cast(bases.c.id, Text) == select(recipes.c.base).where(recipes.c.id == int_param("recipe")).scalar_subquery()
 )
-CHARGE = insert(ledger).from_select(["at", *_row.c.keys()], select(NOW, *_row.c)).returning(ledger.c.id)
+INSERT_CHARGES = insert(ledger).from_select(["at", *_row.c.keys()], select(NOW, *_row.c)).returning(ledger.c.id)
 _row = batch(id=int, tokens_in=int, tokens_out=int, price=float, estimated=int)
-SETTLE = (
+UPDATE_CHARGES = (
     update(ledger)
     .values(tokens_in=_row.c.tokens_in, tokens_out=_row.c.tokens_out, price=_row.c.price, estimated=_row.c.estimated)
     .where(ledger.c.id == _row.c.id)
 )
 _row = batch(id=int)
-CANCEL_CHARGE = delete(ledger).where(ledger.c.id.in_(select(_row.c.id)))
+DELETE_CHARGES = delete(ledger).where(ledger.c.id.in_(select(_row.c.id)))
 _sums = (
     func.sum(ledger.c.texts),
     func.sum(ledger.c.tokens_in),
@@ -83,36 +84,40 @@ _sums = (
     func.sum(case((ledger.c.price.is_(None), ledger.c.texts), else_=0)),
     func.sum(case((ledger.c.estimated == 1, ledger.c.tokens_in + ledger.c.tokens_out), else_=0)),
 )
-SPENT = (
+SUM_CHARGES = (
     select(ledger.c.kind, ledger.c.paid, *_sums)
-    .where(ledger.c.base == word("base"))
+    .where(ledger.c.base == text_param("base"))
     .group_by(ledger.c.kind, ledger.c.paid)
     .order_by(ledger.c.kind, ledger.c.paid)
 )
 _row = batch(owner=str)
-SPENT_ON = SPENT.where(ledger.c.owner.in_(select(_row.c.owner)))
-SPENT_BY_ALL = select(ledger.c.base, ledger.c.paid, *_sums).group_by(ledger.c.base, ledger.c.paid)
+SUM_CHARGES_OF_OWNERS = SUM_CHARGES.where(ledger.c.owner.in_(select(_row.c.owner)))
+SUM_CHARGES_BY_BASE = select(ledger.c.base, ledger.c.paid, *_sums).group_by(ledger.c.base, ledger.c.paid)
 
 # ---------------------------------------------------------------- answers of a restored base
 
 _content = slots.c.kind == literal_column("'content'")
 _row = batch(key=str)
-MEMO_IDS = select(memos.c.key, memos.c.id).select_from(
-    memos.join(_row, and_(memos.c.tenant == word("tenant"), memos.c.key == _row.c.key))
+SELECT_MEMO_IDS = select(memos.c.key, memos.c.id).select_from(
+    memos.join(_row, and_(memos.c.tenant == text_param("tenant"), memos.c.key == _row.c.key))
 )
 _row = batch(item_id=int, digest=str, memo_id=int)
-HOLD = (
+INSERT_HOLDS = (
     upsert(memo_holds)
     .from_select([*_row.c.keys()], select(*_row.c).where(literal_column("true")))
     .on_conflict_do_nothing()
 )
 
-_with_owner = memo_holds.join(items, and_(items.c.id == memo_holds.c.item_id, VISIBLE)).join(owners, owner_of(owners))
+_with_owner = memo_holds.join(items, and_(items.c.id == memo_holds.c.item_id, ITEM_VISIBLE)).join(
+    owners, owner_matches_item(owners)
+)
 _held = (memo_holds.c.item_id, memo_holds.c.digest, memo_holds.c.memo_id)
-USABLE = (
+SELECT_USABLE_HOLDS = (
     select(*_held, chunks.c.id, owners.c.id)
     .select_from(
-        _with_owner.join(chunks, and_(chunks.c.owner_id == owners.c.id, chunks.c.digest == memo_holds.c.digest, STANDS))
+        _with_owner.join(
+            chunks, and_(chunks.c.owner_id == owners.c.id, chunks.c.digest == memo_holds.c.digest, CHUNK_LIVE)
+        )
     )
     .limit(LIMIT)
 )
@@ -121,14 +126,20 @@ USABLE = (
 def _slot(*conditions: Any) -> Any:
     """Hold where the document of a hold has a slot of which this is so."""
     document = owners.join(slots, slots.c.owner_id == owners.c.id)
-    return select(slots.c.id).select_from(document).where(owner_of(owners), *conditions).correlate(items).exists()
+    return (
+        select(slots.c.id)
+        .select_from(document)
+        .where(owner_matches_item(owners), *conditions)
+        .correlate(items)
+        .exists()
+    )
 
 
-_active = slots.c.state.in_([literal_column(f"'{state}'") for state in sorted(ACTIVE)])
+_active = slots.c.state.in_([literal_column(f"'{state}'") for state in sorted(ACTIVE_STATES)])
 _read = and_(_slot(_content, slots.c.built > literal_column("0")), ~_slot(_active))
-IN_VAIN = (
+SELECT_STALE_HOLDS = (
     select(*_held)
-    .select_from(memo_holds.outerjoin(items, and_(items.c.id == memo_holds.c.item_id, VISIBLE)))
+    .select_from(memo_holds.outerjoin(items, and_(items.c.id == memo_holds.c.item_id, ITEM_VISIBLE)))
     .where(or_(items.c.id.is_(None), _read))
     .limit(LIMIT)
 )
@@ -136,6 +147,8 @@ _row = batch(item_id=int, digest=str, memo_id=int)
 _this = and_(
     memo_holds.c.item_id == _row.c.item_id, memo_holds.c.digest == _row.c.digest, memo_holds.c.memo_id == _row.c.memo_id
 )
-END_HOLDS = delete(memo_holds).where(select(_row.c.memo_id).where(_this).exists()).returning(memo_holds.c.memo_id)
+DELETE_HOLDS = delete(memo_holds).where(select(_row.c.memo_id).where(_this).exists()).returning(memo_holds.c.memo_id)
 _row = batch(id=int)
-LET_GO = delete(memo_holds).where(memo_holds.c.item_id.in_(select(_row.c.id))).returning(memo_holds.c.memo_id)
+DELETE_HOLDS_OF_ITEMS = (
+    delete(memo_holds).where(memo_holds.c.item_id.in_(select(_row.c.id))).returning(memo_holds.c.memo_id)
+)

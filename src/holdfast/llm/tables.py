@@ -16,12 +16,12 @@ from sqlalchemy import (
     UniqueConstraint,
 )
 
-from holdfast.db import Id, metadata
+from holdfast.db import IdType, metadata
 
 memos = Table(
     "library_memos",
     metadata,
-    Column("id", Id, primary_key=True),
+    Column("id", IdType, primary_key=True),
     Column("tenant", Text, nullable=False),
     Column("key", Text, nullable=False),  # digest of kind, recipe and text
     Column("value", LargeBinary, nullable=False),
@@ -37,8 +37,8 @@ memos = Table(
 memo_uses = Table(
     "library_memo_uses",
     metadata,
-    Column("memo_id", Id, ForeignKey("library_memos.id"), primary_key=True, autoincrement=False),
-    Column("chunk_id", Id, primary_key=True, autoincrement=False),
+    Column("memo_id", IdType, ForeignKey("library_memos.id"), primary_key=True, autoincrement=False),
+    Column("chunk_id", IdType, primary_key=True, autoincrement=False),
     Index("library_memo_uses_chunk", "chunk_id"),
     sqlite_with_rowid=False,
 )
@@ -47,9 +47,9 @@ memo_uses = Table(
 memo_holds = Table(
     "library_memo_holds",
     metadata,
-    Column("item_id", Id, primary_key=True, autoincrement=False),
+    Column("item_id", IdType, primary_key=True, autoincrement=False),
     Column("digest", Text, primary_key=True),  # of the chunk
-    Column("memo_id", Id, ForeignKey("library_memos.id"), primary_key=True, autoincrement=False),
+    Column("memo_id", IdType, ForeignKey("library_memos.id"), primary_key=True, autoincrement=False),
     Index("library_memo_holds_memo", "memo_id"),
     sqlite_with_rowid=False,
 )
@@ -57,7 +57,7 @@ memo_holds = Table(
 ledger = Table(
     "library_ledger",
     metadata,
-    Column("id", Id, primary_key=True),
+    Column("id", IdType, primary_key=True),
     Column("at", BigInteger, nullable=False),
     Column("base", Text, nullable=False),
     Column("owner", Text),  # None where it was paid for no document

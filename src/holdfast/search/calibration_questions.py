@@ -14,163 +14,183 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
-from holdfast.content.tokenize import segmented, terms
+from holdfast.content.tokenize import parse_query_terms, segment_text
 from holdfast.content.units import sentence_starts
-from holdfast.indexes.fulltext import BODY, HEADINGS, columns, headed, match, tokenizer
-from holdfast.indexes.questions import best_of, fitting
-from holdfast.search.fusion import FULLTEXT, QUESTIONS, VECTOR, Channel, Sample
+from holdfast.indexes.fulltext import (
+    BODY_WEIGHT,
+    HEADING_WEIGHT,
+    fts5_tokenizer,
+    split_headings,
+    to_columns,
+    to_fts5_query,
+)
+from holdfast.indexes.questions import combine_scores, rank_chunks
+from holdfast.search.fusion import FULLTEXT, QUESTIONS, VECTOR, CalibrationSample, ChannelResult
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from holdfast.catalog import Piece
-    from holdfast.indexes.questions import Numbered
+    from holdfast.catalog import ChunkText
+    from holdfast.indexes.questions import StoredPair
     from holdfast.llm import Vector
 
-ASKED = 100  # questions of each kind
+MAX_QUESTIONS = 100  # questions of each kind
 SEED = 7
 DEPTH = 100
-LONGEST = 300  # characters of a question
-SHORTEST = 4
-ENOUGH = 20  # characters of a sentence that says something
-FEWEST = 3  # sentences of a chunk that can spare one
+MAX_QUESTION_CHARACTERS = 300  # characters of a question
+MIN_HEADING_CHARACTERS = 4
+MIN_SENTENCE_CHARACTERS = 20  # characters of a sentence that says something
+MIN_SENTENCES = 3  # sentences of a chunk that can spare one
 
 
-class Question(NamedTuple):
+class CalibrationQuestion(NamedTuple):
     """A chunk that lost a part of itself, and that part."""
 
-    asked: str
-    piece: Piece
+    query: str
+    piece: ChunkText
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Pool:
+class CalibrationPool:
     """The sample with its words and vectors, to be asked questions whose answer is known.
 
     The other chunks of the document that is meant are no mistake, and do not count.
     """
 
-    pieces: Mapping[int, Piece]
+    pieces: Mapping[int, ChunkText]
     owners: Mapping[int, int]
     vectors: Mapping[int, Vector]
     embed: Callable[[Sequence[str]], list[Vector]]
     stemmed: bool = True  # as the words of its full text are
 
-    def ask_headings(self) -> Iterator[Sample]:
+    def ask_headings(self) -> Iterator[CalibrationSample]:
         """Ask for chunks by a heading that they lose, one of each document."""
-        return self._ask(list(_headings(self.pieces, self.owners)))
+        return self._ask(list(_make_heading_questions(self.pieces, self.owners)))
 
-    def ask_sentences(self) -> Iterator[Sample]:
+    def ask_sentences(self) -> Iterator[CalibrationSample]:
         """Ask for chunks by a sentence that they lose, one of each document."""
-        return self._ask(list(_sentences(self.pieces, self.owners)))
+        return self._ask(list(_make_sentence_questions(self.pieces, self.owners)))
 
-    def ask_pairs(self, known: Mapping[int, Sequence[Numbered]], vectors: Mapping[int, Vector]) -> Iterator[Sample]:
+    def ask_pairs(
+        self, known: Mapping[int, Sequence[StoredPair]], vectors: Mapping[int, Vector]
+    ) -> Iterator[CalibrationSample]:
         """Ask for chunks by one of their questions, which is then no longer theirs."""
         pairs = {one.id: one.pair for some in known.values() for one in some}
         chunks = {one.id: chunk for chunk, some in known.items() for one in some}
-        chosen = list(_spared(known, self.owners))
+        chosen = list(_choose_pairs(known, self.owners))
         meant = self.embed([pairs[id_].question for id_ in chosen]) if chosen else []
-        texts = {id_: (segmented(pair.question), segmented(pair.answer)) for id_, pair in pairs.items()}
-        with closing(_scratch(_columns(self.pieces), stemmed=self.stemmed)) as words, closing(_scratch(texts)) as asked:
+        texts = {id_: (segment_text(pair.question), segment_text(pair.answer)) for id_, pair in pairs.items()}
+        with (
+            closing(_index_in_memory(_columns(self.pieces), stemmed=self.stemmed)) as words,
+            closing(_index_in_memory(texts)) as asked,
+        ):
             for id_, vector in zip(chosen, meant, strict=True):
                 target, query = chunks[id_], pairs[id_].question
-                beside = self._beside(target)
+                beside = self._other_chunks_of_document(target)
                 left = {one for one in pairs if one != id_ and chunks[one] not in beside}
-                said = {one: score for one, score in _found(asked, query) if one in left}
+                said = {one: score for one, score in _search_words(asked, query) if one in left}
                 near = {one: float(vectors[one] @ vector) for one in left if one in vectors}
-                fit = fitting(said, near, sum(near.values()) / max(len(near), 1))
-                best = best_of(fit, {one: chunks[one] for one in fit})[:DEPTH]
-                found = self._channels(target, query, vector, words, self.vectors)
-                yield Sample(target, [*found, Channel(name=QUESTIONS, hits=best)])
+                fit = combine_scores(said, near, sum(near.values()) / max(len(near), 1))
+                best = rank_chunks(fit, {one: chunks[one] for one in fit})[:DEPTH]
+                found = self._search_channels(target, query, vector, words, self.vectors)
+                yield CalibrationSample(target, [*found, ChannelResult(name=QUESTIONS, hits=best)])
 
-    def _ask(self, questions: Sequence[Question]) -> Iterator[Sample]:
+    def _ask(self, questions: Sequence[CalibrationQuestion]) -> Iterator[CalibrationSample]:
         changed = {question.piece.chunk: question.piece for question in questions}
         meant = self.embed([question.piece.whole for question in questions]) if questions else []
         near = {**self.vectors, **dict(zip(changed, meant, strict=True))}
-        asked = [question.asked for question in questions]
-        with closing(_scratch(_columns({**self.pieces, **changed}), stemmed=self.stemmed)) as words:
+        asked = [question.query for question in questions]
+        with closing(_index_in_memory(_columns({**self.pieces, **changed}), stemmed=self.stemmed)) as words:
             for target, query, vector in zip(changed, asked, self.embed(asked) if asked else [], strict=True):
-                yield Sample(target, self._channels(target, query, vector, words, near))
+                yield CalibrationSample(target, self._search_channels(target, query, vector, words, near))
 
-    def _beside(self, target: int) -> set[int]:
+    def _other_chunks_of_document(self, target: int) -> set[int]:
         return {chunk for chunk in self.pieces if self.owners[chunk] == self.owners[target] and chunk != target}
 
-    def _channels(
+    def _search_channels(
         self, target: int, query: str, vector: Vector, words: sqlite3.Connection, vectors: Mapping[int, Vector]
-    ) -> list[Channel]:
+    ) -> list[ChannelResult]:
         """Return what words and meaning make of a question."""
-        beside = self._beside(target)
+        beside = self._other_chunks_of_document(target)
         near = {chunk: float(one @ vector) for chunk, one in vectors.items() if chunk not in beside}
         best = sorted(near.items(), key=lambda one: (-one[1], one[0]))
-        said = [hit for hit in _found(words, query) if hit[0] not in beside]
+        said = [hit for hit in _search_words(words, query) if hit[0] not in beside]
         others = {chunk: near[chunk] for chunk, _ in said if chunk in near}
         floor = sum(near.values()) / max(len(near), 1)
         return [
-            Channel(name=FULLTEXT, hits=said),
-            Channel(name=VECTOR, hits=best[:DEPTH], floor=floor, others=others),
+            ChannelResult(name=FULLTEXT, hits=said),
+            ChannelResult(name=VECTOR, hits=best[:DEPTH], floor=floor, others=others),
         ]
 
 
-def _headings(pieces: Mapping[int, Piece], owners: Mapping[int, int]) -> Iterator[Question]:
+def _make_heading_questions(
+    pieces: Mapping[int, ChunkText], owners: Mapping[int, int]
+) -> Iterator[CalibrationQuestion]:
     """Ask for chunks by a heading that they lose, one of each document."""
     seen: set[int] = set()
     for chunk, piece in pieces.items():
-        if owners[chunk] in seen or len(seen) == ASKED:
+        if owners[chunk] in seen or len(seen) == MAX_QUESTIONS:
             continue
-        own, body = headed(piece.text)
+        own, body = split_headings(piece.text)
         asked = own or (piece.headings[-1] if piece.headings else "")
-        if len(asked) >= SHORTEST:
+        if len(asked) >= MIN_HEADING_CHARACTERS:
             seen.add(owners[chunk])
             left = piece._replace(text=body) if own else piece._replace(headings=piece.headings[:-1])
-            yield Question(asked[:LONGEST], left)
+            yield CalibrationQuestion(asked[:MAX_QUESTION_CHARACTERS], left)
 
 
-def _sentences(pieces: Mapping[int, Piece], owners: Mapping[int, int]) -> Iterator[Question]:
+def _make_sentence_questions(
+    pieces: Mapping[int, ChunkText], owners: Mapping[int, int]
+) -> Iterator[CalibrationQuestion]:
     """Ask for chunks by a sentence that they lose, one of each document."""
     chance = random.Random(SEED)  # noqa: S311 - the same questions each time
     seen: set[int] = set()
     for chunk, piece in pieces.items():
         found = _long_sentences(piece.text)
-        if owners[chunk] in seen or len(seen) == ASKED or len(found) < FEWEST:
+        if owners[chunk] in seen or len(seen) == MAX_QUESTIONS or len(found) < MIN_SENTENCES:
             continue
         seen.add(owners[chunk])
         asked = chance.choice(found)
-        yield Question(asked[:LONGEST], piece._replace(text=piece.text.replace(asked, " ", 1)))
+        yield CalibrationQuestion(
+            asked[:MAX_QUESTION_CHARACTERS], piece._replace(text=piece.text.replace(asked, " ", 1))
+        )
 
 
 def _long_sentences(text: str) -> list[str]:
     """Return the sentences of a text that say enough to be asked for."""
     starts = [0, *sentence_starts(text, 0, len(text)), len(text)]
     found = (text[first:past].strip() for first, past in pairwise(starts))
-    return [one for one in found if len(one) > ENOUGH]
+    return [one for one in found if len(one) > MIN_SENTENCE_CHARACTERS]
 
 
-def _spared(known: Mapping[int, Sequence[Numbered]], owners: Mapping[int, int]) -> Iterator[int]:
+def _choose_pairs(known: Mapping[int, Sequence[StoredPair]], owners: Mapping[int, int]) -> Iterator[int]:
     """Choose questions to be asked, one of each document, of chunks that have others."""
     chance = random.Random(SEED)  # noqa: S311 - the same questions each time
     seen: set[int] = set()
     for chunk, some in known.items():
-        if len(some) > 1 and owners[chunk] not in seen and len(seen) < ASKED:
+        if len(some) > 1 and owners[chunk] not in seen and len(seen) < MAX_QUESTIONS:
             seen.add(owners[chunk])
             yield chance.choice(some).id
 
 
-def _columns(pieces: Mapping[int, Piece]) -> dict[int, tuple[str, str]]:
-    return {chunk: columns(piece) for chunk, piece in pieces.items()}
+def _columns(pieces: Mapping[int, ChunkText]) -> dict[int, tuple[str, str]]:
+    return {chunk: to_columns(piece) for chunk, piece in pieces.items()}
 
 
-def _scratch(texts: Mapping[int, tuple[str, str]], *, stemmed: bool = True) -> sqlite3.Connection:
+def _index_in_memory(texts: Mapping[int, tuple[str, str]], *, stemmed: bool = True) -> sqlite3.Connection:
     """Index texts by their words, in memory."""
     words = sqlite3.connect(":memory:")
-    words.execute(f"CREATE VIRTUAL TABLE words USING fts5(headings, body, tokenize = '{tokenizer(stemmed=stemmed)}')")
+    words.execute(
+        f"CREATE VIRTUAL TABLE words USING fts5(headings, body, tokenize = '{fts5_tokenizer(stemmed=stemmed)}')"
+    )
     rows = [(id_, *text) for id_, text in texts.items()]
     words.executemany("INSERT INTO words (rowid, headings, body) VALUES (?, ?, ?)", rows)
     return words
 
 
-def _found(words: sqlite3.Connection, query: str) -> list[tuple[int, float]]:
-    asked = match(terms(query))
+def _search_words(words: sqlite3.Connection, query: str) -> list[tuple[int, float]]:
+    asked = to_fts5_query(parse_query_terms(query))
     if not asked:
         return []
     sql = "SELECT rowid, -bm25(words, ?, ?) AS score FROM words WHERE words MATCH ? ORDER BY score DESC, rowid LIMIT ?"
-    return words.execute(sql, [HEADINGS, BODY, asked, DEPTH]).fetchall()
+    return words.execute(sql, [HEADING_WEIGHT, BODY_WEIGHT, asked, DEPTH]).fetchall()

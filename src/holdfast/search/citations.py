@@ -10,21 +10,23 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from holdfast.content.units import sentence_starts
-from holdfast.llm import shorten, stems, telling
+from holdfast.llm import extract_stems, is_significant, shorten
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-QUOTE = 400  # characters of a quote
-BESIDE = 0.25  # what a word of the question weighs beside one of the claim: it decides where the claim is "Yes."
-SMALL = 0.25  # what a small word weighs beside one that says something
+QUOTE_LIMIT = 400  # characters of a quote
+QUESTION_WORD_WEIGHT = (
+    0.25  # what a word of the question weighs beside one of the claim: it decides where the claim is "Yes."
+)
+SMALL_WORD_WEIGHT = 0.25  # what a small word weighs beside one that says something
 
 # Blank lines, the beginnings of items and rows, and headings end a sentence that has no other end.
 _BLOCK = re.compile(r"\n\s*\n|\n(?=[ \t]*(?:[-*+|>#]|\d+[.)]))|^[ \t]*#{1,6} [^\n]*\n", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Source:
+class SourcePassage:
     """A passage that an answer may rest on."""
 
     id: str
@@ -35,7 +37,7 @@ class Source:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Citation:
+class SourceCitation:
     """A source that an answer rests on: `quote` is exactly what stands in its text from `start` to `end`."""
 
     number: int
@@ -54,29 +56,30 @@ class Citation:
 def last_sentence(said: str) -> str:
     """Return the last sentence of a text that has words, whether it has ended or not."""
     for start, end in reversed(sentences(said)):
-        if stems(said[start:end]):
+        if extract_stems(said[start:end]):
             return said[start:end]
     return said
 
 
-def cite(source: Source, number: int, claim: str, question: str = "") -> Citation:
+def cite(source: SourcePassage, number: int, claim: str, question: str = "") -> SourceCitation:
     """Quote the sentence of the source that shares most with the claim; of several, and if none does, the first.
 
     Words that stand in few sentences count more, and words of the question a little.
     """
     pieces = sentences(source.text) or [(0, 0)]
-    words = [set(stems(source.text[start:end])) for start, end in pieces]
+    words = [set(extract_stems(source.text[start:end])) for start, end in pieces]
     spread = Counter(word for known in words for word in known)
-    wanted = dict.fromkeys(stems(question), BESIDE) | dict.fromkeys(stems(claim), 1.0)
+    wanted = dict.fromkeys(extract_stems(question), QUESTION_WORD_WEIGHT) | dict.fromkeys(extract_stems(claim), 1.0)
 
     def shared(place: int) -> float:
         found = sorted(words[place] & wanted.keys())
         return sum(
-            wanted[word] * (1 if telling(word) else SMALL) * math.log(1 + len(pieces) / spread[word]) for word in found
+            wanted[word] * (1 if is_significant(word) else SMALL_WORD_WEIGHT) * math.log(1 + len(pieces) / spread[word])
+            for word in found
         )
 
     start, end = pieces[max(range(len(pieces)), key=shared)]
-    return Citation(
+    return SourceCitation(
         number=number,
         source=source.id,
         document=source.document,
@@ -103,7 +106,7 @@ def _trimmed(text: str, start: int, end: int) -> Iterator[tuple[int, int]]:
     while start < end:
         while start < end and text[start].isspace():
             start += 1
-        piece = shorten(text[start:end].rstrip(), QUOTE)
+        piece = shorten(text[start:end].rstrip(), QUOTE_LIMIT)
         if piece:
             yield start, start + len(piece)
         start += max(1, len(piece))

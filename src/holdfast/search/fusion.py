@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 
 FULLTEXT, VECTOR, QUESTIONS, GRAPH, HYBRID = "fulltext", "vector", "questions", "graph", "hybrid"
 PRIOR = 0.25  # share of a channel beside the first, before anything was measured
-DOUBT = 0.3  # how far the prior may be wrong: it counts as one observation with this error
-ANSWERED = 10  # a sample counts if somebody ranks its target this high; else it is no question, only noise
+PRIOR_ERROR = 0.3  # how far the prior may be wrong: it counts as one observation with this error
+MAX_TARGET_RANK = 10  # a sample counts if somebody ranks its target this high; else it is no question, only noise
 SHARES = tuple(step / 20 for step in range(20))  # that calibration tries: none, and up to 0.95
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Channel:
+class ChannelResult:
     """What one channel found for a query."""
 
     name: str
@@ -33,32 +33,32 @@ class Channel:
     others: Mapping[int, float] = field(default_factory=dict)  # scores of chunks that only other channels found
 
     @property
-    def speaks(self) -> bool:
+    def found_anything(self) -> bool:
         """Tell whether it found anything better than nothing."""
         return bool(self.hits) and self.hits[0][1] > self.floor
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Scored:
+class ChannelScore:
     """Where one channel has a hit; rank 0 if it scored it without having found it."""
 
     score: float
     rank: int
 
 
-class Fused(NamedTuple):
+class FusedHit(NamedTuple):
     """A chunk in the joint ranking."""
 
     chunk: int
     score: float
-    channels: Mapping[str, Scored]  # by name, of every channel that knows it
+    channels: Mapping[str, ChannelScore]  # by name, of every channel that knows it
 
 
-class Sample(NamedTuple):
+class CalibrationSample(NamedTuple):
     """A question made of the base itself: what each channel found, and the chunk that the question was taken from."""
 
     target: int
-    channels: Sequence[Channel]
+    channels: Sequence[ChannelResult]
 
 
 class Ranking:
@@ -68,12 +68,12 @@ class Ranking:
     are enough. Equal scores are decided by the best rank, then by the chunk.
     """
 
-    def __init__(self, scores: Mapping[int, float], channels: Sequence[Channel]) -> None:
+    def __init__(self, scores: Mapping[int, float], channels: Sequence[ChannelResult]) -> None:
         self.scores = scores
         self._channels = channels
 
-    def __iter__(self) -> Iterator[Fused]:
-        known = {channel.name: _standings(channel) for channel in self._channels}
+    def __iter__(self) -> Iterator[FusedHit]:
+        known = {channel.name: _scores_and_ranks(channel) for channel in self._channels}
         ranks: dict[int, float] = {}
         for channel in self._channels:
             for rank, (chunk, _) in enumerate(channel.hits, start=1):
@@ -81,13 +81,13 @@ class Ranking:
                     ranks[chunk] = rank
         for _, _, chunk in sorted((-score, ranks.get(chunk, math.inf), chunk) for chunk, score in self.scores.items()):
             channels = {
-                name: Scored(score=found[chunk][0], rank=found[chunk][1])
+                name: ChannelScore(score=found[chunk][0], rank=found[chunk][1])
                 for name, found in known.items()
                 if chunk in found
             }
-            yield Fused(chunk, self.scores[chunk], channels)
+            yield FusedHit(chunk, self.scores[chunk], channels)
 
-    def add(self, channel: Channel) -> Ranking:
+    def add(self, channel: ChannelResult) -> Ranking:
         """Return the ranking with a channel whose scores are on its scale already, as those of a walk are."""
         scores = dict(self.scores)
         for chunk, score in channel.hits:
@@ -95,24 +95,24 @@ class Ranking:
         return Ranking(scores, [*self._channels, channel])
 
 
-def fuse(channels: Iterable[Channel], weights: Mapping[str, float]) -> Ranking:
+def fuse(channels: Iterable[ChannelResult], weights: Mapping[str, float]) -> Ranking:
     """Make one ranking of what channels found.
 
     A channel that found nothing, or nothing better than its floor, changes nothing. One channel alone keeps its order.
     The order of the channels does not matter.
     """
-    speaking = sorted((one for one in channels if one.speaks), key=lambda one: one.name)
+    speaking = sorted((one for one in channels if one.found_anything), key=lambda one: one.name)
     trusted = [max(weights.get(one.name, 0.0), 0.0) for one in speaking]
     total = math.fsum(trusted)
     scores: dict[int, float] = {}
     for one, trust in zip(speaking, trusted, strict=True):
         weight = trust / total if total else 1 / len(speaking)
-        for chunk, score in _measured(one).items():
+        for chunk, score in _normalize_scores(one).items():
             scores[chunk] = scores.get(chunk, 0.0) + weight * score
     return Ranking(scores, speaking)
 
 
-def calibrate(samples: Sequence[Sample], names: Sequence[str]) -> dict[str, float]:
+def calibrate(samples: Sequence[CalibrationSample], names: Sequence[str]) -> dict[str, float]:
     """Return the weight of each channel, the first of which is the one to beat; they add up to 1.
 
     Each further channel gets the share that helps most, beside those before it, to rank targets high. Shares between
@@ -120,11 +120,11 @@ def calibrate(samples: Sequence[Sample], names: Sequence[str]) -> dict[str, floa
     """
     weights: dict[str, float] = {}
     for name in names:
-        weights = join(weights, name, samples)
+        weights = add_channel(weights, name, samples)
     return weights
 
 
-def join(weights: Mapping[str, float], name: str, samples: Sequence[Sample]) -> dict[str, float]:
+def add_channel(weights: Mapping[str, float], name: str, samples: Sequence[CalibrationSample]) -> dict[str, float]:
     """Return the weights with one more channel, which gets the share that the samples give it beside the others."""
     if not weights:
         return {name: 1.0}
@@ -132,7 +132,7 @@ def join(weights: Mapping[str, float], name: str, samples: Sequence[Sample]) -> 
     return {one: weight * (1 - share) for one, weight in weights.items()} | {name: share}
 
 
-def _share(samples: Sequence[Sample], weights: Mapping[str, float], name: str) -> float:
+def _share(samples: Sequence[CalibrationSample], weights: Mapping[str, float], name: str) -> float:
     """Return the share of a channel beside the others, as its mean over all shares, each as likely as samples say."""
     curves = [_gains(one, weights, name) for one in samples]
     curves = [curve for curve in curves if curve]
@@ -142,7 +142,7 @@ def _share(samples: Sequence[Sample], weights: Mapping[str, float], name: str) -
     best = max(range(len(SHARES)), key=means.__getitem__)
     likely = []
     for place, share in enumerate(SHARES):
-        doubt = ((share - PRIOR) / DOUBT) ** 2
+        doubt = ((share - PRIOR) / PRIOR_ERROR) ** 2
         losses = [curve[best] - curve[place] for curve in curves]
         if loss := means[best] - means[place]:
             spread = sum((one - loss) ** 2 for one in losses) / len(losses) ** 2
@@ -151,15 +151,15 @@ def _share(samples: Sequence[Sample], weights: Mapping[str, float], name: str) -
     return sum(share * weight for share, weight in zip(SHARES, likely, strict=True)) / sum(likely)
 
 
-def _gains(sample: Sample, weights: Mapping[str, float], name: str) -> list[float]:
+def _gains(sample: CalibrationSample, weights: Mapping[str, float], name: str) -> list[float]:
     """Return how well the target stands for each share of the channel; nothing if nobody answers the question."""
-    measured = {one.name: _measured(one) for one in sample.channels if one.speaks}
+    measured = {one.name: _normalize_scores(one) for one in sample.channels if one.found_anything}
     rest: dict[int, float] = {}
     for known, weight in weights.items():
         for chunk, score in measured.get(known, {}).items():
             rest[chunk] = rest.get(chunk, 0.0) + weight * score
     own = measured.get(name, {})
-    if not (_answers(rest, sample.target) or _answers(own, sample.target)):
+    if not (_ranks_target_high(rest, sample.target) or _ranks_target_high(own, sample.target)):
         return []
     pairs = [(rest.get(chunk, 0.0), own.get(chunk, 0.0)) for chunk in rest.keys() | own.keys()]
     first, second = rest.get(sample.target, 0.0), own.get(sample.target, 0.0)
@@ -171,11 +171,11 @@ def _gains(sample: Sample, weights: Mapping[str, float], name: str) -> list[floa
     return gains
 
 
-def _answers(scores: Mapping[int, float], target: int) -> bool:
-    return target in scores and sum(score > scores[target] for score in scores.values()) < ANSWERED
+def _ranks_target_high(scores: Mapping[int, float], target: int) -> bool:
+    return target in scores and sum(score > scores[target] for score in scores.values()) < MAX_TARGET_RANK
 
 
-def _measured(channel: Channel) -> dict[int, float]:
+def _normalize_scores(channel: ChannelResult) -> dict[int, float]:
     """Return the scores of a channel that speaks, from 0 for its floor and below to 1 for its best hit."""
     floor, best = channel.floor, channel.hits[0][1]
     known = [*channel.others.items(), *channel.hits]
@@ -185,7 +185,7 @@ def _measured(channel: Channel) -> dict[int, float]:
     }
 
 
-def _standings(channel: Channel) -> dict[int, tuple[float, int]]:
+def _scores_and_ranks(channel: ChannelResult) -> dict[int, tuple[float, int]]:
     """Return the score and rank of all that a channel knows."""
     found = {chunk: (score, 0) for chunk, score in channel.others.items()}
     found.update((chunk, (score, rank)) for rank, (chunk, score) in enumerate(channel.hits, start=1))

@@ -12,164 +12,178 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, NamedTuple
 
-from holdfast.content.names import Source, bare_words, names
-from holdfast.indexes.graph import NAMED, longest, runs
-from holdfast.search.graph_walk import HUB, Tie, Via
+from holdfast.content.names import DefinitionOrigin, find_names, split_key_words
+from holdfast.indexes.graph import NAMED_ROLE, list_word_spans, pick_longest
+from holdfast.search.graph_walk import MAX_TARGETS, GraphLink, LinkType
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from holdfast.catalog import Builds, Recipe
+    from holdfast.catalog import ChunkLists, Recipe
     from holdfast.indexes.fulltext import FulltextIndex
     from holdfast.indexes.graph import GraphIndex
 
-MOST = 5 * HUB  # who names a title is counted so far
-REMEMBERED = 10_000  # titles of which it is remembered
-BELIEVED_SECONDS = 60.0  # how long it is believed who names a title
-WORDS = 40  # of a query in which entities are looked for
-STATED = "stated"  # what a chunk does with the ends of its relations
+MAX_MENTIONS = 5 * MAX_TARGETS  # who names a title is counted so far
+MAX_CACHED_TITLES = 10_000  # titles of which it is remembered
+CACHE_SECONDS = 60.0  # how long it is believed who names a title
+MAX_QUERY_WORDS = 40  # of a query in which entities are looked for
+STATED_ROLE = "stated"  # what a chunk does with the ends of its relations
 
 
-class Heard(NamedTuple):
+class CachedMentions(NamedTuple):
     """Who names a title, and when that was asked."""
 
     chunks: Sequence[int]
-    at: float
+    read_at: float
 
 
-class Ties:
+class GraphLinks:
     """Ties of the graph of one recipe; `words` is the full text that phrases are asked of, if there is one."""
 
     def __init__(
-        self, graph: GraphIndex, recipe: Recipe, builds: Builds, words: tuple[FulltextIndex, Recipe] | None
+        self, graph: GraphIndex, recipe: Recipe, builds: ChunkLists, words: tuple[FulltextIndex, Recipe] | None
     ) -> None:
         self._graph = graph
         self._recipe = recipe
-        self._builds = builds
-        self._words = words
-        self._told = graph.told(recipe)
-        self._heard: dict[str, Heard] = {}
+        self._chunk_lists = builds
+        self._fulltext = words
+        self._uses_model = graph.uses_model(recipe)
+        self._cached_mentions: dict[str, CachedMentions] = {}
 
-    def asked(self, query: str) -> list[Tie]:
+    def find_query_links(self, query: str) -> list[GraphLink]:
         """Return the ties of the names in a query."""
-        titles = self._graph.titles(self._recipe).find(bare_words(query))
-        named = [one.key for one in names(query)]
-        ties = self._forward(titles, named, self._graph.naming(self._recipe, [*titles, *named]))
-        if not self._told:
+        titles = self._graph.load_titles(self._recipe).find(split_key_words(query))
+        named = [one.key for one in find_names(query)]
+        ties = self._link_to_definitions(
+            titles, named, self._graph.find_chunks_by_role(self._recipe, [*titles, *named])
+        )
+        if not self._uses_model:
             return ties
-        spans = runs(bare_words(query)[:WORDS])
-        stating = self._graph.stating(self._recipe, spans.values())
-        entities = longest(spans, stating)
-        return ties + self._related(entities, self._graph.naming(self._recipe, entities), stating)
+        spans = list_word_spans(split_key_words(query)[:MAX_QUERY_WORDS])
+        stating = self._graph.find_stating_chunks(self._recipe, spans.values())
+        entities = pick_longest(spans, stating)
+        return ties + self._link_by_relations(
+            entities, self._graph.find_chunks_by_role(self._recipe, entities), stating
+        )
 
-    def of(self, chunks: Sequence[int]) -> Mapping[int, Sequence[Tie]]:
+    def find_chunk_links(self, chunks: Sequence[int]) -> Mapping[int, Sequence[GraphLink]]:
         """Return the ties of chunks."""
-        titles = self._graph.titles(self._recipe)
-        standing = {piece.chunk: titles.find(bare_words(piece.text)) for piece in self._builds.pieces(chunks)}
-        roles = self.roles(chunks)
+        titles = self._graph.load_titles(self._recipe)
+        standing = {
+            piece.chunk: titles.find(split_key_words(piece.text)) for piece in self._chunk_lists.read_texts(chunks)
+        }
+        roles = self.read_roles(chunks)
         keys = {key for found in standing.values() for key in found} | {key for one in roles.values() for key, _ in one}
-        naming = self._graph.naming(self._recipe, keys)
-        stating = self._graph.stating(self._recipe, keys) if self._told else {}
-        ties: dict[int, list[Tie]] = {}
+        naming = self._graph.find_chunks_by_role(self._recipe, keys)
+        stating = self._graph.find_stating_chunks(self._recipe, keys) if self._uses_model else {}
+        ties: dict[int, list[GraphLink]] = {}
         for chunk in chunks:
             spoken = list(dict.fromkeys(key for key, _ in roles[chunk]))
-            named = [key for key, role in roles[chunk] if role == NAMED]
-            defined = [(key, role) for key, role in roles[chunk] if role not in (NAMED, STATED)]
-            known = [key for key in spoken if self._told and _defining(naming.get(key, {}))]
-            ties[chunk] = self._forward(dict.fromkeys([*standing.get(chunk, []), *known]), named, naming)
-            ties[chunk] += self._backward(defined, naming)
-            ties[chunk] += self._related(spoken, naming, stating)
+            named = [key for key, role in roles[chunk] if role == NAMED_ROLE]
+            defined = [(key, role) for key, role in roles[chunk] if role not in (NAMED_ROLE, STATED_ROLE)]
+            known = [key for key in spoken if self._uses_model and _find_defining_chunks(naming.get(key, {}))]
+            ties[chunk] = self._link_to_definitions(dict.fromkeys([*standing.get(chunk, []), *known]), named, naming)
+            ties[chunk] += self._link_to_mentions(defined, naming)
+            ties[chunk] += self._link_by_relations(spoken, naming, stating)
         return ties
 
-    def roles(self, chunks: Sequence[int]) -> dict[int, list[tuple[str, str]]]:
+    def read_roles(self, chunks: Sequence[int]) -> dict[int, list[tuple[str, str]]]:
         """Return what chunks name, define and relate: keys, each with what the chunk does with it."""
-        found = self._graph.named(self._recipe, chunks)
-        if self._told:
-            for chunk, ends in self._graph.related(self._recipe, chunks).items():
-                found[chunk] += [(key, STATED) for key in dict.fromkeys(ends)]
+        found = self._graph.read_roles(self._recipe, chunks)
+        if self._uses_model:
+            for chunk, ends in self._graph.read_relation_ends(self._recipe, chunks).items():
+                found[chunk] += [(key, STATED_ROLE) for key in dict.fromkeys(ends)]
         return found
 
-    def naming(self, spoken: Sequence[tuple[str, str]]) -> dict[tuple[str, str], Sequence[int]]:
+    def find_mentions(self, spoken: Sequence[tuple[str, str]]) -> dict[tuple[str, str], Sequence[int]]:
         """Return who else speaks of what chunks define or relate.
 
         Of a definition these are who names it, by their words where it is a title, else by rules; of a relation's end
         those who state a relation of it.
         """
-        roles = self._graph.naming(self._recipe, [key for key, _ in spoken])
-        stating = self._graph.stating(self._recipe, [key for key, role in spoken if role == STATED])
+        roles = self._graph.find_chunks_by_role(self._recipe, [key for key, _ in spoken])
+        stating = self._graph.find_stating_chunks(self._recipe, [key for key, role in spoken if role == STATED_ROLE])
         found: dict[tuple[str, str], Sequence[int]] = {}
         for key, role in spoken:
-            if role == STATED:
+            if role == STATED_ROLE:
                 found[key, role] = stating.get(key, ())
-            elif _sought(key, role):
-                found[key, role] = self._naming(key, roles.get(key, {}))
+            elif _is_found_by_words(key, role):
+                found[key, role] = self._find_title_mentions(key, roles.get(key, {}))
             else:
-                found[key, role] = roles.get(key, {}).get(NAMED, ())
+                found[key, role] = roles.get(key, {}).get(NAMED_ROLE, ())
         return found
 
-    def _forward(
+    def _link_to_definitions(
         self, titles: Iterable[str], named: Iterable[str], naming: Mapping[str, Mapping[str, Sequence[int]]]
-    ) -> list[Tie]:
+    ) -> list[GraphLink]:
         """Tie a text to those that define what stands in it."""
         ties = []
         seen = set()
         for key in titles:
             roles = naming.get(key, {})
             seen.add(key)
-            via = Via.TITLE if Source.TITLE in roles else Via.OPENING
-            targets = _defining(roles)
-            ties.append(Tie(via, targets, self._count(key, roles)))
+            via = LinkType.TITLE if DefinitionOrigin.TITLE in roles else LinkType.OPENING
+            targets = _find_defining_chunks(roles)
+            ties.append(GraphLink(via, targets, self._count_mentions(key, roles)))
         for key in named:
             roles = naming.get(key, {})
-            if key not in seen and Source.OPENING in roles:
-                ties.append(Tie(Via.OPENING, roles[Source.OPENING], self._count(key, roles)))
+            if key not in seen and DefinitionOrigin.OPENING in roles:
+                ties.append(
+                    GraphLink(LinkType.OPENING, roles[DefinitionOrigin.OPENING], self._count_mentions(key, roles))
+                )
         return ties
 
-    def _backward(
+    def _link_to_mentions(
         self, defined: Iterable[tuple[str, str]], naming: Mapping[str, Mapping[str, Sequence[int]]]
-    ) -> list[Tie]:
+    ) -> list[GraphLink]:
         """Tie a text to those that name what it defines."""
         ties = []
         for key, role in defined:
             roles = naming.get(key, {})
-            if _sought(key, role):
-                via = Via.NAMED if role == Source.TITLE else Via.OPENING_NAMED
-                ties.append(Tie(via, self._naming(key, roles), self._count(key, roles)))
-            elif len(roles.get(Source.OPENING, ())) == 1:
-                ties.append(Tie(Via.OPENING_NAMED, roles.get(NAMED, ()), self._count(key, roles)))
+            if _is_found_by_words(key, role):
+                via = LinkType.NAMED if role == DefinitionOrigin.TITLE else LinkType.OPENING_NAMED
+                ties.append(GraphLink(via, self._find_title_mentions(key, roles), self._count_mentions(key, roles)))
+            elif len(roles.get(DefinitionOrigin.OPENING, ())) == 1:
+                ties.append(
+                    GraphLink(LinkType.OPENING_NAMED, roles.get(NAMED_ROLE, ()), self._count_mentions(key, roles))
+                )
         return ties
 
     @staticmethod
-    def _related(
+    def _link_by_relations(
         spoken: Iterable[str], naming: Mapping[str, Mapping[str, Sequence[int]]], stating: Mapping[str, Sequence[int]]
-    ) -> list[Tie]:
+    ) -> list[GraphLink]:
         """Tie a text to those that state a relation of what it speaks of."""
         return [
-            Tie(Via.RELATED, stating[key], max(len(stating[key]), len(naming.get(key, {}).get(NAMED, ()))))
+            GraphLink(
+                LinkType.RELATED, stating[key], max(len(stating[key]), len(naming.get(key, {}).get(NAMED_ROLE, ())))
+            )
             for key in spoken
             if key in stating
         ]
 
-    def _count(self, key: str, roles: Mapping[str, Sequence[int]]) -> int:
-        return max(len(self._naming(key, roles)), len(roles.get(NAMED, ())))
+    def _count_mentions(self, key: str, roles: Mapping[str, Sequence[int]]) -> int:
+        return max(len(self._find_title_mentions(key, roles)), len(roles.get(NAMED_ROLE, ())))
 
-    def _naming(self, key: str, roles: Mapping[str, Sequence[int]]) -> Sequence[int]:
+    def _find_title_mentions(self, key: str, roles: Mapping[str, Sequence[int]]) -> Sequence[int]:
         """Return the chunks in which the words of a title stand."""
-        if self._words is None:
-            return roles.get(NAMED, ())
-        known = self._heard.get(key)
-        if known is None or time.monotonic() > known.at + BELIEVED_SECONDS:
-            index, recipe = self._words
-            if len(self._heard) >= REMEMBERED:
-                self._heard.clear()
-            known = self._heard[key] = Heard(index.phrase(recipe, key, MOST), time.monotonic())
+        if self._fulltext is None:
+            return roles.get(NAMED_ROLE, ())
+        known = self._cached_mentions.get(key)
+        if known is None or time.monotonic() > known.read_at + CACHE_SECONDS:
+            index, recipe = self._fulltext
+            if len(self._cached_mentions) >= MAX_CACHED_TITLES:
+                self._cached_mentions.clear()
+            known = self._cached_mentions[key] = CachedMentions(
+                index.find_phrase(recipe, key, MAX_MENTIONS), time.monotonic()
+            )
         return known.chunks
 
 
-def _sought(key: str, role: str) -> bool:
+def _is_found_by_words(key: str, role: str) -> bool:
     """Tell whether a definition is found wherever its words stand, because rules would not see every mention."""
-    return role == Source.TITLE or not key.isascii()
+    return role == DefinitionOrigin.TITLE or not key.isascii()
 
 
-def _defining(roles: Mapping[str, Sequence[int]]) -> list[int]:
-    return sorted({chunk for role, chunks in roles.items() if role != NAMED for chunk in chunks})
+def _find_defining_chunks(roles: Mapping[str, Sequence[int]]) -> list[int]:
+    return sorted({chunk for role, chunks in roles.items() if role != NAMED_ROLE for chunk in chunks})

@@ -23,12 +23,12 @@ if TYPE_CHECKING:
 
 STEPS = 3  # so that the fourth text of a chain is reached from the first
 BREADTH = 10  # chunks that a step goes out from
-HUB = 200  # chunks behind one tie; more are no tie but a topic, and are not followed
+MAX_TARGETS = 200  # chunks behind one tie; more are no tie but a topic, and are not followed
 DECAY = 0.8  # of what a chunk has, this much at most goes on to the next
-USUAL = 0.05  # share of documents named by another at which their ties are trusted by half
+HALF_TRUST_SHARE = 0.05  # share of documents named by another at which their ties are trusted by half
 
 
-class Via(Enum):
+class LinkType(Enum):
     """What a tie goes along, and how much of it is believed."""
 
     TITLE = 1.0  # from a text to what has this title or heading
@@ -40,31 +40,31 @@ class Via(Enum):
     @property
     def backward(self) -> bool:
         """Tell whether it goes to those who speak of a name, and not to those who define it."""
-        return self in (Via.NAMED, Via.OPENING_NAMED, Via.RELATED)
+        return self in (LinkType.NAMED, LinkType.OPENING_NAMED, LinkType.RELATED)
 
 
-class Tie(NamedTuple):
+class GraphLink(NamedTuple):
     """A name that leads from one chunk, or from the query, to others."""
 
-    via: Via
+    link_type: LinkType
     targets: Sequence[int]  # forward: the chunks that define the name; backward: those that speak of it
-    heard: int  # how many chunks of the base name it
+    mentions: int  # how many chunks of the base name it
 
 
-def trust(named: int, asked: int) -> float:
+def measure_link_trust(named: int, asked: int) -> float:
     """Return how far the ties of a base lead anywhere, from 0 to 1.
 
     Of `asked` documents, `named` have a title, heading or opening that some other document names. Where one in twenty
     does, ties are believed by half; where one in five does, nearly altogether.
     """
     share = named / asked if asked > 0 else 0.0
-    return share**2 / (share**2 + USUAL**2)
+    return share**2 / (share**2 + HALF_TRUST_SHARE**2)
 
 
 def walk(
     seeds: Mapping[int, float],
-    query: Iterable[Tie],
-    ties: Callable[[Sequence[int]], Mapping[int, Sequence[Tie]]],
+    query: Iterable[GraphLink],
+    ties: Callable[[Sequence[int]], Mapping[int, Sequence[GraphLink]]],
     *,
     chunks: int,
     trusted: float,
@@ -78,9 +78,9 @@ def walk(
     """
     reached: dict[int, float] = {}
     for tie in query:
-        believed = 1.0 if tie.via is Via.TITLE else trusted
-        _spread(reached, tie, believed * _strength(tie, chunks))
-    known: dict[int, Sequence[Tie]] = {}
+        believed = 1.0 if tie.link_type is LinkType.TITLE else trusted
+        _propagate(reached, tie, believed * _strength(tie, chunks))
+    known: dict[int, Sequence[GraphLink]] = {}
     best = sorted(seeds, key=lambda chunk: (-seeds[chunk], chunk))
     for _ in range(STEPS if trusted > 0 else 0):
         # Of the seeds that are not reached, no others than the best can be among the best of all.
@@ -95,8 +95,8 @@ def walk(
         passed = DECAY * trusted / front[0][1]
         for chunk, strength in front:
             for tie in known[chunk]:
-                if tie.via.backward or chunk not in tie.targets:  # who defines a name need not be led away by it
-                    _spread(reached, tie, passed * strength * _strength(tie, chunks), leaving=chunk)
+                if tie.link_type.backward or chunk not in tie.targets:  # who defines a name need not be led away by it
+                    _propagate(reached, tie, passed * strength * _strength(tie, chunks), leaving=chunk)
     return sorted(((chunk, score) for chunk, score in reached.items() if score > 0), key=lambda one: (-one[1], one[0]))
 
 
@@ -105,19 +105,19 @@ def rarity(heard: int, chunks: int) -> float:
     return max(0.0, 1 - math.log(heard + 1) / math.log(chunks + 1)) if chunks > 0 else 0.0
 
 
-def _strength(tie: Tie, chunks: int) -> float:
+def _strength(tie: GraphLink, chunks: int) -> float:
     """Return what of one chunk goes along a tie to each target.
 
     Several that define the same name share it, for at most one of them is meant; several that name the same may all be
     meant, but say less the more they are.
     """
-    if not tie.targets or len(tie.targets) > HUB:
+    if not tie.targets or len(tie.targets) > MAX_TARGETS:
         return 0.0
-    sharing = math.sqrt(len(tie.targets)) if tie.via.backward else len(tie.targets)
-    return tie.via.value * rarity(tie.heard, chunks) / sharing
+    sharing = math.sqrt(len(tie.targets)) if tie.link_type.backward else len(tie.targets)
+    return tie.link_type.value * rarity(tie.mentions, chunks) / sharing
 
 
-def _spread(reached: dict[int, float], tie: Tie, score: float, *, leaving: int | None = None) -> None:
+def _propagate(reached: dict[int, float], tie: GraphLink, score: float, *, leaving: int | None = None) -> None:
     for target in tie.targets:
         if target != leaving and score > reached.get(target, 0.0):
             reached[target] = score

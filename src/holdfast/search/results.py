@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from holdfast.catalog import Place
-from holdfast.search.fusion import Scored  # noqa: TC001 - schemas are made from the annotations
+from holdfast.catalog import ServedPassage
+from holdfast.search.fusion import ChannelScore  # noqa: TC001 - schemas are made from the annotations
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -15,13 +15,13 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Hit(Place):
+class Hit(ServedPassage):
     """A passage that was found."""
 
     rank: int
     score: float
     title: str | None  # of the document
-    channels: dict[str, Scored]
+    channels: dict[str, ChannelScore]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,7 +42,7 @@ class Hits(list[Hit]):
         self.notices = list(notices)
 
 
-def notice_of(channel: str, error: WorkError) -> Notice:
+def to_notice(channel: str, error: WorkError) -> Notice:
     """Name a channel that could not be searched, with the reason."""
     params = {name: value for name, value in error.params.items() if name != "message"}
     return Notice(channel=channel, code=error.code, message=str(error), params=params)

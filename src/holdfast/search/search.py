@@ -12,44 +12,62 @@ from dataclasses import replace
 from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple, cast
 
-from holdfast.catalog import Builds, Confirmed, Owners, confirmed, served, served_recipes
+from holdfast.catalog import (
+    ChunkLists,
+    ChunkOwnerCache,
+    ConfirmedChunk,
+    confirm_chunks,
+    read_served_chunks,
+    served_recipes,
+)
 from holdfast.errors import Permanent, Transient, WorkError
 from holdfast.indexes import Rescores
 from holdfast.search import statements as sql
-from holdfast.search.calibration import Calibrations
-from holdfast.search.fusion import FULLTEXT, GRAPH, HYBRID, QUESTIONS, VECTOR, Channel, Fused, Ranking, Scored, fuse
-from holdfast.search.graph_links import Ties
+from holdfast.search.calibration import CalibrationCache
+from holdfast.search.fusion import (
+    FULLTEXT,
+    GRAPH,
+    HYBRID,
+    QUESTIONS,
+    VECTOR,
+    ChannelResult,
+    ChannelScore,
+    FusedHit,
+    Ranking,
+    fuse,
+)
+from holdfast.search.graph_links import GraphLinks
 from holdfast.search.graph_walk import walk
-from holdfast.search.results import Hit, Hits, notice_of
+from holdfast.search.results import Hit, Hits, to_notice
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
-    from holdfast.catalog import Base, Recipe, Served
+    from holdfast.catalog import Base, Recipe, ServedChunk
     from holdfast.db import Database, Transaction
-    from holdfast.indexes import Found, Indexes
+    from holdfast.indexes import Found, IndexRegistry
     from holdfast.indexes.fulltext import FulltextIndex
     from holdfast.indexes.graph import GraphIndex
-    from holdfast.search.calibration import Measured
+    from holdfast.search.calibration import Calibration
 
 log = logging.getLogger("holdfast")
 
 DEPTH = 100  # hits a channel is asked for
 TRIES = 5  # how often a channel that fell short is asked again, each time for more
-MORE = 4
+REFETCH_FACTOR = 4
 LISTED_FIRST = (FULLTEXT, VECTOR, QUESTIONS, GRAPH)  # channels of other packages follow, by name
 
 
-class Searching:
+class Searcher:
     """Searches the bases of one database."""
 
-    def __init__(self, database: Database, indexes: Indexes) -> None:
+    def __init__(self, database: Database, indexes: IndexRegistry) -> None:
         self._database = database
         self._indexes = indexes
-        self._builds = Builds(database)
-        self._owners = Owners()
-        self._calibrations = Calibrations(database, indexes)
-        self._ties: dict[tuple[int, int | None], Ties] = {}
+        self._chunk_lists = ChunkLists(database)
+        self._owners = ChunkOwnerCache()
+        self._calibrations = CalibrationCache(database, indexes)
+        self._links: dict[tuple[int, int | None], GraphLinks] = {}
 
     @property
     def channels(self) -> list[str]:
@@ -61,7 +79,7 @@ class Searching:
         ]
 
     @property
-    def _direct(self) -> list[str]:
+    def _direct_channels(self) -> list[str]:
         """The channels that search by the query itself; the graph goes on from their hits."""
         return [kind for kind in self.channels if kind != GRAPH]
 
@@ -79,142 +97,148 @@ class Searching:
         `documents` and `channels` name the only ones that count; without them all of the base do. A channel that fails
         is left out and named; if all of them fail, this raises.
         """
-        with self._database.sharing() as tx:
-            look = self._look(tx, base, query, _chunks_of(tx, base, documents))
-            return look.hits(self._together(look, self.channels if channels is None else channels), limit)
+        with self._database.shared_reading() as tx:
+            look = self._begin_run(tx, base, query, _read_document_chunks(tx, base, documents))
+            return look.read_hits(self._rank_channels(look, self.channels if channels is None else channels), limit)
 
-    def direct(self, base: Base, query: str, limit: int = 10) -> Hits:
+    def search_direct(self, base: Base, query: str, limit: int = 10) -> Hits:
         """Return what words, meaning and questions find together, without following names."""
-        with self._database.sharing() as tx:
-            look = self._look(tx, base, query)
-            fused = self._fuse(look)
-            look.require_some(self._direct)
-            return look.hits(fused, limit)
+        with self._database.shared_reading() as tx:
+            look = self._begin_run(tx, base, query)
+            fused = self._fuse_direct(look)
+            look.require_any_channel(self._direct_channels)
+            return look.read_hits(fused, limit)
 
-    def shown(self, base: Base, kind: str, chunks: Sequence[int]) -> dict[int, Served]:
+    def read_served(self, base: Base, kind: str, chunks: Sequence[int]) -> dict[int, ServedChunk]:
         """Return those of the chunks that an index serves now."""
-        found: dict[int, Served] = {}
-        with self._database.sharing() as tx:
+        found: dict[int, ServedChunk] = {}
+        with self._database.shared_reading() as tx:
             for recipe in served_recipes(tx, base.key, kind):
-                found |= served(tx, base.key, kind, recipe, chunks)
+                found |= read_served_chunks(tx, base.key, kind, recipe, chunks)
         return found
 
-    def channel(self, base: Base, kind: str, query: str, limit: int = DEPTH) -> Hits:
+    def search_channel(self, base: Base, kind: str, query: str, limit: int = DEPTH) -> Hits:
         """Return what one channel finds."""
-        with self._database.sharing() as tx:
-            look = self._look(tx, base, query)
+        with self._database.shared_reading() as tx:
+            look = self._begin_run(tx, base, query)
             if kind == GRAPH:
-                walked = self._walk(look, self._fuse(look))
-                return look.hits(alone(walked) if walked else [], limit)
-            return look.hits(alone(look.channel(kind, limit)), limit)
+                walked = self._walk_graph(look, self._fuse_direct(look))
+                return look.read_hits(to_fused_hits(walked) if walked else [], limit)
+            return look.read_hits(to_fused_hits(look.search_channel(kind, limit)), limit)
 
-    def compare(self, base: Base, query: str) -> dict[str, Hits]:
+    def compare_channels(self, base: Base, query: str) -> dict[str, Hits]:
         """Return what each channel finds, and as `hybrid` what they find together."""
-        with self._database.sharing() as tx:
-            look = self._look(tx, base, query)
-            fused = self._fuse(look)
-            walked = self._walk(look, fused)
-            channels = look.direct(self._direct).values()
-            found = {one.name: look.hits(alone(one)) for one in [*channels, *([walked] if walked else [])]}
-            found[HYBRID] = look.hits(fused.add(walked) if walked else fused)
+        with self._database.shared_reading() as tx:
+            look = self._begin_run(tx, base, query)
+            fused = self._fuse_direct(look)
+            walked = self._walk_graph(look, fused)
+            channels = look.search_direct(self._direct_channels).values()
+            found = {one.name: look.read_hits(to_fused_hits(one)) for one in [*channels, *([walked] if walked else [])]}
+            found[HYBRID] = look.read_hits(fused.add(walked) if walked else fused)
         return found
 
-    def forget(self) -> None:
+    def clear_caches(self) -> None:
         """Forget what was measured and read of all bases; the next query does it again."""
-        self._calibrations.forget()
-        self._owners = Owners()
-        self._ties.clear()
+        self._calibrations.clear()
+        self._owners = ChunkOwnerCache()
+        self._links.clear()
 
-    def _together(self, look: Look, channels: Collection[str]) -> Iterable[Fused]:
+    def _rank_channels(self, look: SearchRun, channels: Collection[str]) -> Iterable[FusedHit]:
         """Make one ranking of some channels; the graph goes on from what the others find, wanted or not."""
-        direct = [kind for kind in self._direct if kind in channels]
-        fused = self._fuse(look, direct)
-        walked = self._walk(look, fused) if GRAPH in channels else None
-        look.require_some(channels)
+        direct = [kind for kind in self._direct_channels if kind in channels]
+        fused = self._fuse_direct(look, direct)
+        walked = self._walk_graph(look, fused) if GRAPH in channels else None
+        look.require_any_channel(channels)
         if not direct:
-            return alone(walked) if walked else []
+            return to_fused_hits(walked) if walked else []
         return fused.add(walked) if walked else fused
 
-    def measured(self, base: Base) -> Measured:
+    def get_calibration(self, base: Base) -> Calibration:
         """Return how far each channel is trusted on this base."""
-        with self._database.sharing() as tx:
-            return self._measured(self._look(tx, base, ""))
+        with self._database.shared_reading() as tx:
+            return self._calibrate_run(self._begin_run(tx, base, ""))
 
-    def _look(self, tx: Transaction, base: Base, query: str, within: Sequence[int] | None = None) -> Look:
-        return Look(tx, self._indexes, base, query, within=within, owners=self._owners)
+    def _begin_run(self, tx: Transaction, base: Base, query: str, within: Sequence[int] | None = None) -> SearchRun:
+        return SearchRun(tx, self._indexes, base, query, within=within, owners=self._owners)
 
-    def _fuse(self, look: Look, kinds: Collection[str] = ()) -> Ranking:
+    def _fuse_direct(self, look: SearchRun, kinds: Collection[str] = ()) -> Ranking:
         """Make one ranking of channels that search by the query itself; of all of them, if none is named."""
-        known = look.direct(kinds or self._direct)
+        known = look.search_direct(kinds or self._direct_channels)
         for kind in known:
             others = [chunk for other, one in known.items() if other != kind for chunk, _ in one.hits]
-            known[kind] = look.with_others(known[kind], others)
-        return fuse(known.values(), self._measured(look).weights)
+            known[kind] = look.add_rescored(known[kind], others)
+        return fuse(known.values(), self._calibrate_run(look).weights)
 
-    def _walk(self, look: Look, fused: Ranking) -> Channel | None:
+    def _walk_graph(self, look: SearchRun, fused: Ranking) -> ChannelResult | None:
         """Follow names from the best hits and from the query; None where there is no graph."""
-        ties = self._tied(look)
+        ties = self._get_links(look)
         if ties is None:
             return None
-        measured = self._measured(look)
-        walked = walk(fused.scores, ties.asked(look.query), ties.of, chunks=measured.chunks, trusted=measured.ties)
-        shown = look.confirm(GRAPH, look.recipes(GRAPH)[0], [chunk for chunk, _ in walked if look.wants(chunk)])
-        return Channel(name=GRAPH, hits=[(chunk, score) for chunk, score in walked if chunk in shown])
+        measured = self._calibrate_run(look)
+        walked = walk(
+            fused.scores,
+            ties.find_query_links(look.query),
+            ties.find_chunk_links,
+            chunks=measured.chunks,
+            trusted=measured.link_trust,
+        )
+        shown = look.confirm(GRAPH, look.recipes(GRAPH)[0], [chunk for chunk, _ in walked if look.includes(chunk)])
+        return ChannelResult(name=GRAPH, hits=[(chunk, score) for chunk, score in walked if chunk in shown])
 
-    def _measured(self, look: Look) -> Measured:
+    def _calibrate_run(self, look: SearchRun) -> Calibration:
         recipes = {kind: some[0] for kind in self.channels if (some := look.recipes(kind))}
-        return self._calibrations.of(look.base, recipes, self._tied(look))
+        return self._calibrations.get(look.base, recipes, self._get_links(look))
 
-    def _tied(self, look: Look) -> Ties | None:
+    def _get_links(self, look: SearchRun) -> GraphLinks | None:
         """Return the ties of the newest recipe; rules have versions, but a base is not walked by two of them."""
         recipes, words = look.recipes(GRAPH), look.recipes(FULLTEXT)
         if not recipes:
             return None
         key = (recipes[0].id, words[0].id if words else None)
-        if key not in self._ties:
+        if key not in self._links:
             fulltext = cast("FulltextIndex", self._indexes[FULLTEXT])
             graph = cast("GraphIndex", self._indexes[GRAPH])
-            self._ties[key] = Ties(graph, recipes[0], self._builds, (fulltext, words[0]) if words else None)
-        return self._ties[key]
+            self._links[key] = GraphLinks(graph, recipes[0], self._chunk_lists, (fulltext, words[0]) if words else None)
+        return self._links[key]
 
 
-class Shown(NamedTuple):
-    """A chunk that may be shown, and who said so."""
+class Confirmation(NamedTuple):
+    """A chunk that may be shown, and the recipe that serves it."""
 
-    standing: Confirmed
+    confirmed: ConfirmedChunk
     kind: str
     recipe: int
 
 
-class Look:
+class SearchRun:
     """One query in one snapshot: what was proposed, and what of it may be shown."""
 
     def __init__(
         self,
         tx: Transaction,
-        indexes: Indexes,
+        indexes: IndexRegistry,
         base: Base,
         query: str,
         *,
         within: Sequence[int] | None = None,
-        owners: Owners | None = None,
+        owners: ChunkOwnerCache | None = None,
     ) -> None:
         self.base = base
         self.query = query
         self._within = within
-        self._among = None if within is None else frozenset(within)
+        self._included = None if within is None else frozenset(within)
         self._tx = tx
         self._indexes = indexes
         self._owners = owners
-        self._shown: dict[int, Shown] = {}
+        self._confirmed: dict[int, Confirmation] = {}
         self._recipes: dict[str, list[Recipe]] = {}
-        self._channels: dict[tuple[str, int], Channel] = {}
+        self._channels: dict[tuple[str, int], ChannelResult] = {}
         self._failed: dict[str, WorkError] = {}  # channels that find nothing, or not all, and why
-        self._silent: set[str] = set()  # those that find nothing
+        self._unavailable: set[str] = set()  # those that find nothing
 
-    def wants(self, chunk: int) -> bool:
+    def includes(self, chunk: int) -> bool:
         """Tell whether a chunk is among those that count."""
-        return self._among is None or chunk in self._among
+        return self._included is None or chunk in self._included
 
     def recipes(self, kind: str) -> list[Recipe]:
         """Return the recipes by which documents are served, newest first."""
@@ -223,49 +247,51 @@ class Look:
             self._recipes[kind] = [one for one in self._indexes.recipes(self.base, kind) if one.id in serving]
         return self._recipes[kind]
 
-    def direct(self, kinds: Collection[str]) -> dict[str, Channel]:
+    def search_direct(self, kinds: Collection[str]) -> dict[str, ChannelResult]:
         """Return what the channels find that look at the query itself; one whose provider fails now leaves the others.
 
         So a base whose embedding model is gone can still be searched by words.
         """
-        found: dict[str, Channel] = {}
+        found: dict[str, ChannelResult] = {}
         for kind in kinds:
-            if kind in self._silent or not self.recipes(kind):
+            if kind in self._unavailable or not self.recipes(kind):
                 continue
             try:
-                found[kind] = self.channel(kind)
+                found[kind] = self.search_channel(kind)
             except WorkError:
-                self._silent.add(kind)
+                self._unavailable.add(kind)
         return found
 
-    def channel(self, kind: str, limit: int = DEPTH) -> Channel:
+    def search_channel(self, kind: str, limit: int = DEPTH) -> ChannelResult:
         """Return what an index finds, as far as it is served.
 
         A base on its way to another model is searched by both; one of them that fails leaves the other.
         """
         if (kind, limit) not in self._channels:
-            parts = [part for recipe in self.recipes(kind) if (part := self._tried(kind, recipe, limit)) is not None]
+            parts = [
+                part for recipe in self.recipes(kind) if (part := self._try_recipe(kind, recipe, limit)) is not None
+            ]
             if not parts and self.recipes(kind):
                 raise self._failed[kind]
-            self._channels[kind, limit] = parts[0] if len(parts) == 1 else together(kind, parts)
+            self._channels[kind, limit] = parts[0] if len(parts) == 1 else combine_recipes(kind, parts)
         return self._channels[kind, limit]
 
-    def require_some(self, kinds: Collection[str]) -> None:
+    def require_any_channel(self, kinds: Collection[str]) -> None:
         """Raise what went wrong if none of these channels could be asked."""
         asked = [kind for kind in kinds if self.recipes(kind)]
-        if asked and self._silent.issuperset(asked):
+        if asked and self._unavailable.issuperset(asked):
             raise _all_failed(self.base, {kind: self._failed[kind] for kind in asked})
 
-    def _tried(self, kind: str, recipe: Recipe, limit: int) -> Channel | None:
+    def _try_recipe(self, kind: str, recipe: Recipe, limit: int) -> ChannelResult | None:
         """Ask an index by one recipe; None, and a note, if that fails now."""
         try:
-            return self._part(kind, recipe, limit)
+            return self._search_recipe(kind, recipe, limit)
         except WorkError as error:
             log.warning("search.channel_left_out base=%s kind=%s code=%s", self.base.key, kind, error.code)
             self._failed.setdefault(kind, error)
             return None
 
-    def with_others(self, channel: Channel, chunks: Sequence[int]) -> Channel:
+    def add_rescored(self, channel: ChannelResult, chunks: Sequence[int]) -> ChannelResult:
         """Let an index that can also score what only others found, which is served already."""
         index = self._indexes[channel.name]
         if not isinstance(index, Rescores) or len(self.recipes(channel.name)) != 1:
@@ -279,48 +305,48 @@ class Look:
             return channel
         return replace(channel, floor=middle, others=others)
 
-    def confirm(self, kind: str, recipe: Recipe, chunks: Sequence[int]) -> Mapping[int, Confirmed]:
+    def confirm(self, kind: str, recipe: Recipe, chunks: Sequence[int]) -> Mapping[int, ConfirmedChunk]:
         """Return those of the chunks that may be shown; what is shown in several generations is shown in the newest."""
-        found = confirmed(self._tx, self.base.key, kind, recipe.id, chunks, owners=self._owners)
+        found = confirm_chunks(self._tx, self.base.key, kind, recipe.id, chunks, owners=self._owners)
         for chunk, one in found.items():
-            if chunk not in self._shown or self._shown[chunk].standing[1:] < one[1:]:
-                self._shown[chunk] = Shown(one, kind, recipe.id)
+            if chunk not in self._confirmed or self._confirmed[chunk].confirmed[1:] < one[1:]:
+                self._confirmed[chunk] = Confirmation(one, kind, recipe.id)
         return found
 
-    def hits(self, fused: Iterable[Fused], limit: int = DEPTH) -> Hits:
+    def read_hits(self, fused: Iterable[FusedHit], limit: int = DEPTH) -> Hits:
         """Return the best hits; of a document that is served by two lists at this moment only those of the newer.
 
         An index that was built later from the same list hides nothing of the others.
         """
         newest: dict[int, int] = {}
-        for one in self._shown.values():
-            document, _, build = one.standing
+        for one in self._confirmed.values():
+            document, _, build = one.confirmed
             newest[document] = max(build, newest.get(document, 0))
-        best = list(islice((one for one in fused if self._newest(one.chunk, newest)), limit))
-        read = self._read([one.chunk for one in best])
+        best = list(islice((one for one in fused if self._is_newest(one.chunk, newest)), limit))
+        read = self._read_passages([one.chunk for one in best])
         # A chunk that is listed and has no row is damage, which the doctor tells of; a search goes on without it.
         there = [one for one in best if one.chunk in read]
         return Hits(
             (_hit(rank, read[one.chunk], one) for rank, one in enumerate(there, start=1)),
-            (notice_of(channel, error) for channel, error in self._failed.items()),
+            (to_notice(channel, error) for channel, error in self._failed.items()),
         )
 
-    def _newest(self, chunk: int, newest: Mapping[int, int]) -> bool:
-        document, _, build = self._shown[chunk].standing
+    def _is_newest(self, chunk: int, newest: Mapping[int, int]) -> bool:
+        document, _, build = self._confirmed[chunk].confirmed
         return build == newest[document]
 
-    def _read(self, chunks: Sequence[int]) -> dict[int, Served]:
+    def _read_passages(self, chunks: Sequence[int]) -> dict[int, ServedChunk]:
         """Read what chunks say, each as it was confirmed."""
         by_recipe: dict[tuple[str, int], list[int]] = {}
         for chunk in chunks:
-            one = self._shown[chunk]
+            one = self._confirmed[chunk]
             by_recipe.setdefault((one.kind, one.recipe), []).append(chunk)
-        found: dict[int, Served] = {}
+        found: dict[int, ServedChunk] = {}
         for (kind, recipe), some in by_recipe.items():
-            found |= served(self._tx, self.base.key, kind, recipe, some)
+            found |= read_served_chunks(self._tx, self.base.key, kind, recipe, some)
         return found
 
-    def _part(self, kind: str, recipe: Recipe, limit: int) -> Channel:
+    def _search_recipe(self, kind: str, recipe: Recipe, limit: int) -> ChannelResult:
         """Ask an index for as many as it takes until enough of them are served."""
         asked = limit
         for _ in range(TRIES):
@@ -328,11 +354,11 @@ class Look:
             shown = self.confirm(kind, recipe, [one.chunk for one in found])
             if len(shown) >= limit or len(found) < asked:
                 break
-            asked *= MORE
-        return Channel(name=kind, hits=[(one.chunk, one.score) for one in found if one.chunk in shown][:limit])
+            asked *= REFETCH_FACTOR
+        return ChannelResult(name=kind, hits=[(one.chunk, one.score) for one in found if one.chunk in shown][:limit])
 
 
-def _hit(rank: int, one: Served, fused: Fused) -> Hit:
+def _hit(rank: int, one: ServedChunk, fused: FusedHit) -> Hit:
     return Hit(
         document=one.document,
         name=one.name,
@@ -359,23 +385,23 @@ def _all_failed(base: Base, failed: Mapping[str, WorkError]) -> WorkError:
     return Transient("search_failed", message, retry_after=later.retry_after)
 
 
-def _chunks_of(tx: Transaction, base: Base, documents: Collection[int] | None) -> list[int] | None:
+def _read_document_chunks(tx: Transaction, base: Base, documents: Collection[int] | None) -> list[int] | None:
     """Return the chunks of some documents of a base; None stands for all."""
     if documents is None:
         return None
-    rows = tx.run(sql.CHUNKS_OF_DOCUMENTS, [[str(one)] for one in set(documents)], base=base.key)
+    rows = tx.run(sql.SELECT_CHUNKS_OF_DOCUMENTS, [[str(one)] for one in set(documents)], base=base.key)
     return [chunk for (chunk,) in rows]
 
 
-def alone(channel: Channel) -> list[Fused]:
+def to_fused_hits(channel: ChannelResult) -> list[FusedHit]:
     """Return what one channel found as it found it, however little it thinks of it."""
     return [
-        Fused(chunk, score, {channel.name: Scored(score=score, rank=rank)})
+        FusedHit(chunk, score, {channel.name: ChannelScore(score=score, rank=rank)})
         for rank, (chunk, score) in enumerate(channel.hits, start=1)
     ]
 
 
-def together(kind: str, parts: Sequence[Channel]) -> Channel:
+def combine_recipes(kind: str, parts: Sequence[ChannelResult]) -> ChannelResult:
     """Make one channel of what an index finds by several recipes, whose scores do not compare."""
     hits = {chunk: score for part in parts for chunk, score in fuse([part], {}).scores.items()}
-    return Channel(name=kind, hits=sorted(hits.items(), key=lambda one: (-one[1], one[0])))
+    return ChannelResult(name=kind, hits=sorted(hits.items(), key=lambda one: (-one[1], one[0])))

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from sqlalchemy import func, select
 
-from holdfast.catalog import STANDS, chunks
-from holdfast.db import batch, word
+from holdfast.catalog import CHUNK_LIVE, chunks
+from holdfast.db import batch, text_param
 from holdfast.engine.store import owners
 
 _of_base = chunks.join(owners, owners.c.id == chunks.c.owner_id)
-COUNT_CHUNKS = select(func.count()).select_from(_of_base).where(owners.c.base == word("base"), STANDS)
+COUNT_CHUNKS = select(func.count()).select_from(_of_base).where(owners.c.base == text_param("base"), CHUNK_LIVE)
 _row = batch(owner=str)
-CHUNKS_OF_DOCUMENTS = (
+SELECT_CHUNKS_OF_DOCUMENTS = (
     select(chunks.c.id)
     .select_from(_of_base.join(_row, owners.c.owner == _row.c.owner))
-    .where(owners.c.base == word("base"), STANDS)
+    .where(owners.c.base == text_param("base"), CHUNK_LIVE)
 )

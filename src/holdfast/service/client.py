@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-from holdfast.extras import required
+from holdfast.extras import importing_extra
 from holdfast.settings import Settings
 
 if TYPE_CHECKING:
@@ -13,16 +13,16 @@ if TYPE_CHECKING:
     from pathlib import Path
     from types import TracebackType
 
-    from holdfast.service.local import Local
-    from holdfast.service.opening import Worker
-    from holdfast.service.remote import Remote
-    from holdfast.service.schemas import Answer, Hits, Job, Standing
+    from holdfast.service.local import LocalService
+    from holdfast.service.opening import BackgroundWorker
+    from holdfast.service.remote import RemoteService
+    from holdfast.service.schemas import Answer, DocumentStatus, Hits, Job
     from holdfast.wiring import Library
 
 T = TypeVar("T")
 
-A_GLANCE = 0.1  # seconds between two looks at what is waited for
-WAITING = ("queued", "indexing")
+POLL_SECONDS = 0.1  # seconds between two looks at what is waited for
+BUSY_STATUSES = ("queued", "indexing")
 
 
 class Holdfast:
@@ -35,33 +35,33 @@ class Holdfast:
     """
 
     def __init__(self, where: str | Path | None = None, *, key: str | None = None, work: bool | None = None) -> None:
-        self._worker: Worker | None = None
+        self._worker: BackgroundWorker | None = None
         self.local: Library | None = None  # what is behind the calls, where that is on this machine
         if str(where or "").startswith(("http://", "https://")):
-            with required("client"):
-                from holdfast.service.remote import Remote  # noqa: PLC0415
+            with importing_extra("client"):
+                from holdfast.service.remote import RemoteService  # noqa: PLC0415
 
-            far = Remote(str(where), key or Settings.from_environment().key or None)
-            side: Local | Remote = far
+            far = RemoteService(str(where), key or Settings.from_environment().key or None)
+            side: LocalService | RemoteService = far
             self._close: Callable[[], None] = far.close
         else:
-            with required("documents"):
-                from holdfast.service.local import Local  # noqa: PLC0415
+            with importing_extra("documents"):
+                from holdfast.service.local import LocalService  # noqa: PLC0415
                 from holdfast.service.opening import (  # noqa: PLC0415
-                    Worker,
-                    me,
+                    BackgroundWorker,
+                    find_server,
+                    local_caller,
                     open_library,
-                    server_of,
                     settings_for,
                 )
 
             settings = settings_for(where)
             library = self.local = open_library(settings)
-            side = Local(library, me())
+            side = LocalService(library, local_caller())
             self._close = library.store.close
             shared = "://" in str(where or "")
-            if work or (work is None and not shared and server_of(settings) is None):
-                self._worker = Worker(settings)
+            if work or (work is None and not shared and find_server(settings) is None):
+                self._worker = BackgroundWorker(settings)
         self.bases = side.bases
         self.documents = side.documents
         self.jobs = side.jobs
@@ -111,24 +111,24 @@ class Holdfast:
         documents: Sequence[int | None],
         *,
         timeout: float | None = None,
-        progress: Callable[[list[Standing]], None] | None = None,
-    ) -> list[Standing]:
+        progress: Callable[[list[DocumentStatus]], None] | None = None,
+    ) -> list[DocumentStatus]:
         """Wait until documents have come to rest, and return them; those that were deleted meanwhile are left out.
 
         `progress` is told how they stand, a few times a second. `TimeoutError` when it took too long.
         """
         wanted = [document for document in documents if document is not None]
-        return _poll(
+        return _wait_until(
             lambda: self.documents.statuses(base, wanted),
-            lambda found: all(one.status not in WAITING for one in found),
-            lambda found: f"{sum(one.status in WAITING for one in found)} documents are not at rest yet.",
+            lambda found: all(one.status not in BUSY_STATUSES for one in found),
+            lambda found: f"{sum(one.status in BUSY_STATUSES for one in found)} documents are not at rest yet.",
             timeout,
             progress,
         )
 
     def wait_for(self, job: str, *, timeout: float | None = None, progress: Callable[[Job], None] | None = None) -> Job:
         """Wait until a job has ended, and return it."""
-        return _poll(
+        return _wait_until(
             lambda: self.jobs.get(job),
             lambda found: found.ended,
             lambda found: f"The job {job} has not ended yet; it is {found.state}.",
@@ -137,7 +137,7 @@ class Holdfast:
         )
 
 
-def _poll(
+def _wait_until(
     read: Callable[[], T],
     finished: Callable[[T], bool],
     too_late: Callable[[T], str],
@@ -154,4 +154,4 @@ def _poll(
             return found
         if ends is not None and time.monotonic() >= ends:
             raise TimeoutError(too_late(found))
-        time.sleep(A_GLANCE)
+        time.sleep(POLL_SECONDS)

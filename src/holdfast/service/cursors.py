@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-from holdfast.catalog import number
+from holdfast.catalog import parse_number
 from holdfast.errors import BadRequest
 
 
-def place(cursor: str | None) -> int | None:
+def parse_cursor(cursor: str | None) -> int | None:
     """Read where a page of numbered rows ended."""
     if cursor is None:
         return None
-    found = number(cursor)
+    found = parse_number(cursor)
     if found is None:
         raise BadRequest(f"{cursor!r} is not where a page ended; begin again without it.")
     return found
 
 
-def places(cursor: str | None) -> tuple[int, int] | None:
+def parse_pair_cursor(cursor: str | None) -> tuple[int, int] | None:
     """Read where a page ended that is named by two numbers."""
     if cursor is None:
         return None
     first, _, second = cursor.partition(".")
-    return place(first) or 0, place(second) or 0
+    return parse_cursor(first) or 0, parse_cursor(second) or 0

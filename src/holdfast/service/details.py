@@ -4,47 +4,47 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from holdfast.service.cursors import place
-from holdfast.service.schemas import Card, Cost, Mentioned, Missing, Page
-from holdfast.service.timeline import timeline
-from holdfast.service.validation import Checked
+from holdfast.service.cursors import parse_cursor
+from holdfast.service.schemas import Card, DocumentEntity, DocumentUsage, MissingChunk, Page
+from holdfast.service.timeline import build_timeline
+from holdfast.service.validation import ValidatedOperations
 
 if TYPE_CHECKING:
     from holdfast.service.authorization import Authorization
-    from holdfast.service.schemas import Happening
+    from holdfast.service.schemas import HistoryEntry
 
-MOST = 500  # jobs and lines of the log that a history is made of
+MAX_HISTORY_ROWS = 500  # jobs and lines of the log that a history is made of
 
 
-class LocalDossiers(Checked):
+class LocalDocumentDetails(ValidatedOperations):
     """The documents of a database, each by itself."""
 
     def __init__(self, authorization: Authorization) -> None:
-        self._at = authorization
+        self._authorization = authorization
         self._library = authorization.library
 
-    def entities(self, base: str, document: int) -> list[Mentioned]:
+    def entities(self, base: str, document: int) -> list[DocumentEntity]:
         """Return the entities that a document names, the most frequent first."""
-        return self._library.dossiers.entities(self._at.open(base), document)
+        return self._library.document_details.entities(self._authorization.find_base(base), document)
 
     def cards(self, base: str, document: int, *, cursor: str | None = None, limit: int = 100) -> Page[Card]:
         """Return the questions that a document answers, as its index `questions` has them, each with its passage."""
-        items, more = self._library.dossiers.questions(
-            self._at.open(base), document, after=place(cursor) or 0, limit=limit
+        items, more = self._library.document_details.list_cards(
+            self._authorization.find_base(base), document, after=parse_cursor(cursor) or 0, limit=limit
         )
         return Page(items=items, next_cursor=None if more is None else str(more))
 
-    def missing(self, base: str, document: int, *, limit: int = 100) -> list[Missing]:
+    def missing(self, base: str, document: int, *, limit: int = 100) -> list[MissingChunk]:
         """Return the chunks that indexes of a document lack, each with the reason: index by index, in their order."""
-        return self._library.dossiers.missing(self._at.open(base), document, limit=limit)
+        return self._library.document_details.missing(self._authorization.find_base(base), document, limit=limit)
 
-    def usage(self, base: str, document: int) -> Cost:
+    def usage(self, base: str, document: int) -> DocumentUsage:
         """Tell what was paid for a document, and what it was spared because an answer was known."""
-        shelf = self._at.open(base)
-        with self._library.shelves.opened(shelf, document) as (_, item, _):
+        shelf = self._authorization.find_base(base)
+        with self._library.document_queries.open_item(shelf, document) as (_, item, _):
             name = item.name
-        account = self._library.memos.account(shelf.key, [item.key, item.source_key])
-        return Cost(
+        account = self._library.paid_cache.summarize_base(shelf.key, [item.key, item.source_key])
+        return DocumentUsage(
             document=document,
             name=name,
             spent=account.spent,
@@ -53,14 +53,14 @@ class LocalDossiers(Checked):
             kinds_saved=account.kinds_saved,
         )
 
-    def history(self, base: str, document: int, *, limit: int = 100) -> list[Happening]:
+    def history(self, base: str, document: int, *, limit: int = 100) -> list[HistoryEntry]:
         """Return what happened to a document, newest first: requests and their ends, and the attempts of each index.
 
         The ends of jobs are told for as long as jobs are kept; attempts as far as the log goes back.
         """
-        shelf = self._at.open(base)
-        with self._library.shelves.opened(shelf, document) as (_, item, slots):
+        shelf = self._authorization.find_base(base)
+        with self._library.document_queries.open_item(shelf, document) as (_, item, slots):
             owners = {slot.owner_id for slot in slots}
-        jobs = [job for owner in owners for job in self._library.store.jobs(owner, MOST)]
-        lines = self._library.log.lately(shelf.key, [item.key, item.source_key], MOST)
-        return timeline(jobs, lines, slots)[:limit]
+        jobs = [job for owner in owners for job in self._library.store.list_jobs_of_owner(owner, MAX_HISTORY_ROWS)]
+        lines = self._library.event_log.read_recent_of_owners(shelf.key, [item.key, item.source_key], MAX_HISTORY_ROWS)
+        return build_timeline(jobs, lines, slots)[:limit]

@@ -12,15 +12,26 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 from holdfast.auth import Scope
 from holdfast.disk import reporting_full_disk
-from holdfast.documents import Action, Filter, Manner, Order, Terms, Upload
+from holdfast.documents import Action, AddOptions, DocumentFilter, Order, RequestOptions, Upload
 from holdfast.engine import DEFAULT_PRIORITY
 from holdfast.errors import BadRequest, Permanent, StoreFull
-from holdfast.service.cursors import places
-from holdfast.service.messages import only, reply, summed
-from holdfast.service.schemas import Chunk, Kind, OnDuplicate, Original, Page, Passage, Preview, Reply, Standing, Text
-from holdfast.service.validation import Checked, one_of
-from holdfast.sources.watch import USUALLY
-from holdfast.url_secrets import masked, secret_in
+from holdfast.service.cursors import parse_pair_cursor
+from holdfast.service.messages import make_document_reply, merge_summaries, require_single_accepted
+from holdfast.service.schemas import (
+    DocumentChunk,
+    DocumentStatus,
+    DocumentText,
+    ItemKind,
+    OnDuplicate,
+    OriginalFile,
+    Page,
+    PassageInContext,
+    Reply,
+    SyncPreview,
+)
+from holdfast.service.validation import ValidatedOperations, parse_choice
+from holdfast.sources.watch import DEFAULT_INTERVAL
+from holdfast.url_secrets import find_secret, mask_secrets
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -28,13 +39,13 @@ if TYPE_CHECKING:
     from threading import Event
 
     from holdfast.catalog import Base
-    from holdfast.documents import Reply as ItemReply
+    from holdfast.documents import ItemReply
     from holdfast.service.authorization import Authorization
-    from holdfast.service.schemas import Document, Summary
+    from holdfast.service.schemas import BulkSummary, Document
 
 Replies = list[Reply]
 Generations = Collection[int] | None
-Standings = list[Standing]
+StatusList = list[DocumentStatus]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,7 +66,7 @@ class File:
         return cls(name=where.name, content=where)
 
 
-class OneByOne(ABC):
+class SingleDocumentOperations(ABC):
     """Calls about one document, on either side: each raises a conflict where it makes no new work."""
 
     @abstractmethod
@@ -74,43 +85,45 @@ class OneByOne(ABC):
         self, base: str, document: int, *, priority: int = DEFAULT_PRIORITY, unless_changed: Generations = None
     ) -> Reply:
         """Index what is not indexed; a conflict names the job that does it already."""
-        return self._act(base, "index", document, priority, unless_changed)
+        return self._run_action(base, "index", document, priority, unless_changed)
 
     def reindex(
         self, base: str, document: int, *, priority: int = DEFAULT_PRIORITY, unless_changed: Generations = None
     ) -> Reply:
         """Build a document again, or all that stands below it; only from rest."""
-        return self._act(base, "reindex", document, priority, unless_changed)
+        return self._run_action(base, "reindex", document, priority, unless_changed)
 
     def refresh(
         self, base: str, document: int, *, priority: int = DEFAULT_PRIORITY, unless_changed: Generations = None
     ) -> Reply:
         """Look again where a page, sitemap or folder comes from; what did not change costs nothing."""
-        return self._act(base, "refresh", document, priority, unless_changed)
+        return self._run_action(base, "refresh", document, priority, unless_changed)
 
     def retry(
         self, base: str, document: int, *, priority: int = DEFAULT_PRIORITY, unless_changed: Generations = None
     ) -> Reply:
         """Build what failed or is lacking, and nothing else; of what is being deleted, try the clean-up again now."""
-        return self._act(base, "retry", document, priority, unless_changed)
+        return self._run_action(base, "retry", document, priority, unless_changed)
 
     def cancel(self, base: str, document: int, *, unless_changed: Generations = None) -> Reply:
         """Stop what is active; what was served stays served."""
-        return self._act(base, "cancel", document, DEFAULT_PRIORITY, unless_changed)
+        return self._run_action(base, "cancel", document, DEFAULT_PRIORITY, unless_changed)
 
     def delete(self, base: str, document: int, *, unless_changed: Generations = None) -> Reply:
         """Delete a document with all below it: from now on it is found nowhere."""
-        return self._act(base, "delete", document, DEFAULT_PRIORITY, unless_changed)
+        return self._run_action(base, "delete", document, DEFAULT_PRIORITY, unless_changed)
 
-    def _act(self, base: str, action: str, document: int, priority: int, unless_changed: Generations) -> Reply:
-        return only(self.many(base, action, [document], priority=priority, unless_changed=unless_changed))
+    def _run_action(self, base: str, action: str, document: int, priority: int, unless_changed: Generations) -> Reply:
+        return require_single_accepted(
+            self.many(base, action, [document], priority=priority, unless_changed=unless_changed)
+        )
 
 
-class LocalDocuments(Checked, OneByOne):
+class LocalDocuments(ValidatedOperations, SingleDocumentOperations):
     """The documents of a database."""
 
     def __init__(self, authorization: Authorization) -> None:
-        self._at = authorization
+        self._authorization = authorization
         self._library = authorization.library
 
     # ------------------------------------------------------------ putting in
@@ -129,8 +142,8 @@ class LocalDocuments(Checked, OneByOne):
         `on_duplicate` is `reject`, `replace` or `rename`; None: as the base has it.
         """
         given = [one if isinstance(one, File) else File.at(one) for one in files]
-        uploads = [Upload(one.name, _content(one.content), one.metadata, parent=one.parent or 0) for one in given]
-        return self._add(base, uploads, on_duplicate=on_duplicate, index=index, priority=priority)
+        uploads = [Upload(one.name, _lazy_content(one.content), one.metadata, parent=one.parent or 0) for one in given]
+        return self._add_uploads(base, uploads, on_duplicate=on_duplicate, index=index, priority=priority)
 
     def note(
         self,
@@ -143,31 +156,38 @@ class LocalDocuments(Checked, OneByOne):
         parent: int | None = None,
     ) -> Reply:
         """Add a text that was written here."""
-        upload = Upload(name, text.encode(), metadata or {}, Kind.NOTE, parent=parent or 0)
-        return self._add(base, [upload], on_duplicate=on_duplicate)[0]
+        upload = Upload(name, text.encode(), metadata or {}, ItemKind.NOTE, parent=parent or 0)
+        return self._add_uploads(base, [upload], on_duplicate=on_duplicate)[0]
 
     def url(self, base: str, address: str, *, name: str | None = None, every: int | None = None) -> Reply:
         """Add a page of the web; `every` so many seconds it is looked at again."""
-        return self._add(base, [_source(Kind.URL, address, name, every)])[0]
+        return self._add_uploads(base, [_make_url_upload(ItemKind.URL, address, name, every)])[0]
 
     def sitemap(self, base: str, address: str, *, name: str | None = None, every: int | None = None) -> Reply:
         """Add all pages that a sitemap lists."""
-        return self._add(base, [_source(Kind.SITEMAP, address, name, every)])[0]
+        return self._add_uploads(base, [_make_url_upload(ItemKind.SITEMAP, address, name, every)])[0]
 
     def sync(self, base: str, folder: Path | str, *, priority: int = DEFAULT_PRIORITY) -> Reply:
         """Bring a folder of the machine that holds the library up to date; the first time it becomes an item."""
-        shelf, local = self._for_folders(base)
-        return reply(self._library.syncing.sync(shelf, Path(folder), self._manner(priority), local=local))
+        shelf, local = self._find_base_for_folders(base)
+        return make_document_reply(
+            self._library.folder_sync.sync(shelf, Path(folder), self._request_options(priority), local=local)
+        )
 
-    def preview(self, base: str, folder: Path | str) -> Preview:
+    def preview(self, base: str, folder: Path | str) -> SyncPreview:
         """Tell what syncing a folder would add, change and remove; nothing is written."""
-        shelf, local = self._for_folders(base)
-        return self._library.syncing.preview(shelf, Path(folder), local=local)
+        shelf, local = self._find_base_for_folders(base)
+        return self._library.folder_sync.preview(shelf, Path(folder), local=local)
 
-    def watch(self, base: str, folder: Path | str, *, stop: Event, every: timedelta = USUALLY) -> Iterator[Reply]:
+    def watch(
+        self, base: str, folder: Path | str, *, stop: Event, every: timedelta = DEFAULT_INTERVAL
+    ) -> Iterator[Reply]:
         """Sync a folder now, whenever something in it may have changed, and every so often, until `stop` is set."""
-        shelf, local = self._for_folders(base)
-        return map(reply, self._library.syncing.watch(shelf, Path(folder), stop=stop, every=every, local=local))
+        shelf, local = self._find_base_for_folders(base)
+        return map(
+            make_document_reply,
+            self._library.folder_sync.watch(shelf, Path(folder), stop=stop, every=every, local=local),
+        )
 
     # ------------------------------------------------------------ asking
 
@@ -184,12 +204,12 @@ class LocalDocuments(Checked, OneByOne):
 
         `unless_changed` has the generations that a single document may have; else nothing is done.
         """
-        shelf = self._at.open(base, Scope.WRITE)
-        wanted = _action(action)
+        shelf = self._authorization.find_base(base, Scope.WRITE)
+        wanted = _parse_action(action)
         if unless_changed is not None and len(documents) != 1:
             raise BadRequest("Whether it changed can be asked of one document at a time.")
-        manner = self._manner(priority)._replace(unless_changed=unless_changed)
-        return [reply(one) for one in self._done(shelf, wanted, documents, manner)]
+        manner = self._request_options(priority)._replace(unless_changed=unless_changed)
+        return [make_document_reply(one) for one in self._request_action(shelf, wanted, documents, manner)]
 
     def matching(
         self,
@@ -203,23 +223,27 @@ class LocalDocuments(Checked, OneByOne):
         deleting: bool = False,
         priority: int = DEFAULT_PRIORITY,
         dry_run: bool = False,
-    ) -> Summary:
+    ) -> BulkSummary:
         """Do the same to all documents that a list with these filters shows, however many; a dry run counts them.
 
         What stands below a folder that is met is not asked a second time. Where a status is named, reindex, force and
         delete leave folders and sitemaps alone, unless their kind is named: below them stands what has another one.
         """
-        shelf = self._at.open(base, Scope.WRITE)
-        filter_ = Filter(parent=parent, states=states, kinds=kinds, text=text, deleting=deleting)
-        found = self._library.matching.ask(shelf, _action(action), filter_, self._manner(priority), dry_run=dry_run)
-        return summed(found, dry_run=dry_run)
+        shelf = self._authorization.find_base(base, Scope.WRITE)
+        filter_ = DocumentFilter(parent=parent, states=states, kinds=kinds, text=text, deleting=deleting)
+        found = self._library.bulk_operations.apply(
+            shelf, _parse_action(action), filter_, self._request_options(priority), dry_run=dry_run
+        )
+        return merge_summaries(found, dry_run=dry_run)
 
-    def _done(self, shelf: Base, action: Action, documents: Sequence[int], manner: Manner) -> Iterable[ItemReply]:
+    def _request_action(
+        self, shelf: Base, action: Action, documents: Sequence[int], manner: RequestOptions
+    ) -> Iterable[ItemReply]:
         if action is Action.DELETE:
-            return self._library.removing.delete(
+            return self._library.remover.delete(
                 shelf, documents, requester=manner.requester, unless_changed=manner.unless_changed
             )
-        return self._library.requesting.request(shelf, documents, action, manner)
+        return self._library.operations.request(shelf, documents, action, manner)
 
     # ------------------------------------------------------------ looking
 
@@ -243,55 +267,57 @@ class LocalDocuments(Checked, OneByOne):
         By default the active ones first, then the failed, then the newest. `text` is part of a name. `deleting` lists
         what is being deleted, and nothing else.
         """
-        return self._library.shelves.list(
-            self._at.open(base),
+        return self._library.document_queries.list(
+            self._authorization.find_base(base),
             parent=parent,
             states=states,
             text=text,
             kinds=kinds,
             deleting=deleting,
-            order=one_of(Order, "order", order),
+            order=parse_choice(Order, "order", order),
             reverse=reverse,
             cursor=cursor,
             page=page,
             size=size,
         )
 
-    def statuses(self, base: str, documents: Iterable[int]) -> Standings:
+    def statuses(self, base: str, documents: Iterable[int]) -> StatusList:
         """Tell how documents stand, up to 1,000 at once; those that are not there are left out."""
-        return list(self._library.shelves.statuses(self._at.open(base), documents))
+        return list(self._library.document_queries.statuses(self._authorization.find_base(base), documents))
 
     def get(self, base: str, document: int) -> Document:
         """Return a document with its indexes, why it waits, and what went wrong."""
-        return self._library.shelves.detail(self._at.open(base), document)
+        return self._library.document_queries.read_document(self._authorization.find_base(base), document)
 
-    def text(self, base: str, document: int, *, start: int = 0, length: int = 50_000) -> Text:
+    def text(self, base: str, document: int, *, start: int = 0, length: int = 50_000) -> DocumentText:
         """Return the text of a document as it was read and is served, or a part of it."""
-        return self._library.shelves.text(self._at.open(base), document, start=start, limit=length)
+        return self._library.document_queries.text(
+            self._authorization.find_base(base), document, start=start, limit=length
+        )
 
-    def passage(self, base: str, document: int, chunk: int) -> Passage:
+    def passage(self, base: str, document: int, chunk: int) -> PassageInContext:
         """Return a chunk with what stands around it: what a hit or a citation opens."""
-        return self._library.shelves.passage(self._at.open(base), document, chunk)
+        return self._library.document_queries.passage(self._authorization.find_base(base), document, chunk)
 
-    def original(self, base: str, document: int) -> Original:
+    def original(self, base: str, document: int) -> OriginalFile:
         """Tell where the bytes of a document are, as they came in."""
-        return self._library.shelves.original(self._at.open(base), document)
+        return self._library.document_queries.original(self._authorization.find_base(base), document)
 
-    def chunks(self, base: str, document: int, *, cursor: str | None = None, limit: int = 100) -> Page[Chunk]:
+    def chunks(self, base: str, document: int, *, cursor: str | None = None, limit: int = 100) -> Page[DocumentChunk]:
         """Return the chunks of a document, or of all below a container, as they are served."""
-        shelf = self._at.open(base)
-        items = self._library.items.chunks(shelf, document, after=places(cursor) or (0, -1), limit=limit)
+        shelf = self._authorization.find_base(base)
+        items = self._library.items.chunks(shelf, document, after=parse_pair_cursor(cursor) or (0, -1), limit=limit)
         more = f"{items[-1].document}.{items[-1].ordinal}" if len(items) == limit else None
         return Page(items=items, next_cursor=more)
 
     def download(self, base: str, document: int, to: Path | BinaryIO) -> int:
         """Write the bytes of a document as they came in; return how many."""
         found = self.original(base, document)
-        with found.path.open("rb") as file, saving(to) as target:
+        with found.path.open("rb") as file, open_for_writing(to) as target:
             shutil.copyfileobj(file, target)
         return found.size
 
-    def _add(
+    def _add_uploads(
         self,
         base: str,
         uploads: Iterable[Upload],
@@ -300,29 +326,29 @@ class LocalDocuments(Checked, OneByOne):
         index: bool | None = None,
         priority: int = DEFAULT_PRIORITY,
     ) -> Replies:
-        shelf = self._at.open(base, Scope.WRITE)
-        chosen = None if on_duplicate is None else one_of(OnDuplicate, "on_duplicate", on_duplicate)
-        terms = Terms(on_duplicate=chosen, index=index, requester=self._at.requester, priority=priority)
-        return [reply(one) for one in self._library.adding.add(shelf, uploads, terms)]
+        shelf = self._authorization.find_base(base, Scope.WRITE)
+        chosen = None if on_duplicate is None else parse_choice(OnDuplicate, "on_duplicate", on_duplicate)
+        terms = AddOptions(on_duplicate=chosen, index=index, requester=self._authorization.requester, priority=priority)
+        return [make_document_reply(one) for one in self._library.adder.add(shelf, uploads, terms)]
 
-    def _for_folders(self, base: str) -> tuple[Base, bool]:
+    def _find_base_for_folders(self, base: str) -> tuple[Base, bool]:
         """Open a base for a folder of this machine, and tell whether the local user asks.
 
         Files of the server belong to no base, so a key that is limited to some bases may not name them. Without keys
         everybody who reaches the server is the local user.
         """
-        shelf = self._at.open(base, Scope.ADMIN)
-        local = self._at.caller.key_id is None
+        shelf = self._authorization.find_base(base, Scope.ADMIN)
+        local = self._authorization.caller.key_id is None
         if not local:
-            self._at.everywhere(Scope.ADMIN)
+            self._authorization.require_all_bases(Scope.ADMIN)
         return shelf, local
 
-    def _manner(self, priority: int) -> Manner:
-        return Manner(requester=self._at.requester, priority=priority)
+    def _request_options(self, priority: int) -> RequestOptions:
+        return RequestOptions(requester=self._authorization.requester, priority=priority)
 
 
 @contextmanager
-def saving(to: Path | BinaryIO) -> Iterator[BinaryIO]:
+def open_for_writing(to: Path | BinaryIO) -> Iterator[BinaryIO]:
     """Open what something is written to; a file that is there already is not overwritten."""
     if not isinstance(to, Path):
         yield to
@@ -341,9 +367,9 @@ def saving(to: Path | BinaryIO) -> Iterator[BinaryIO]:
         raise
 
 
-def _source(kind: Kind, address: str, name: str | None, every: int | None) -> Upload:
+def _make_url_upload(kind: ItemKind, address: str, name: str | None, every: int | None) -> Upload:
     """Name a page or sitemap; an address that holds a secret or cannot be fetched is refused, and not repeated."""
-    part = secret_in(address)
+    part = find_secret(address)
     if part == "user":
         raise BadRequest(
             "The address holds a user name or a password, which would be stored and shown. Nothing was stored; write "
@@ -363,10 +389,10 @@ def _source(kind: Kind, address: str, name: str | None, every: int | None) -> Up
         Url.parse(address)
     except Permanent as refusal:
         raise BadRequest(f"{refusal} Nothing was stored.", refusal.code, **refusal.params) from None
-    return Upload(name or masked(address), kind=kind, source=address, every=every)
+    return Upload(name or mask_secrets(address), kind=kind, source=address, every=every)
 
 
-def _action(name: str) -> Action:
+def _parse_action(name: str) -> Action:
     """Return the action of this name."""
     try:
         return Action(name)
@@ -374,5 +400,5 @@ def _action(name: str) -> Action:
         raise BadRequest(f"Nothing is called {name!r} here; choose one of {', '.join(sorted(Action))}.") from None
 
 
-def _content(content: bytes | BinaryIO | Path) -> Any:
+def _lazy_content(content: bytes | BinaryIO | Path) -> Any:
     return (lambda: content.open("rb")) if isinstance(content, Path) else content

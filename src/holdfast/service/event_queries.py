@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from holdfast.events import Cursor, Filter, types_of
+from holdfast.events import Cursor, EventFilter, resolve_topics
 from holdfast.service.schemas import Event, Page
-from holdfast.service.validation import Checked
+from holdfast.service.validation import ValidatedOperations
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -14,12 +14,12 @@ if TYPE_CHECKING:
     from holdfast.service.authorization import Authorization
 
 
-class LocalEvents(Checked):
+class LocalEvents(ValidatedOperations):
     """The event log of a database, as far as the caller may see it."""
 
     def __init__(self, authorization: Authorization) -> None:
-        self._at = authorization
-        self._log = authorization.library.log
+        self._authorization = authorization
+        self._log = authorization.library.event_log
 
     def list(
         self,
@@ -32,8 +32,10 @@ class LocalEvents(Checked):
     ) -> Page[Event]:
         """Return what happened, newest first."""
         before = None if cursor is None else Cursor.parse(cursor)
-        found = self._log.history(before, limit, only=self.visible(base, document=document, topics=topics))
-        return Page(items=[one.event() for one in found.events], next_cursor=str(found.cursor) if found.more else None)
+        found = self._log.history(before, limit, only=self.make_filter(base, document=document, topics=topics))
+        return Page(
+            items=[one.to_schema() for one in found.events], next_cursor=str(found.cursor) if found.has_more else None
+        )
 
     def after(
         self,
@@ -45,20 +47,20 @@ class LocalEvents(Checked):
         limit: int = 100,
     ) -> Page[Event]:
         """Return what happened behind a place, oldest first; the cursor is always told, to read on from later."""
-        place = self._log.newest() if cursor is None else Cursor.parse(cursor)
-        found = self._log.read(place, limit, only=self.visible(base, document=document, topics=topics))
-        return Page(items=[one.event() for one in found.events], next_cursor=str(found.cursor))
+        place = self._log.newest_cursor() if cursor is None else Cursor.parse(cursor)
+        found = self._log.read(place, limit, only=self.make_filter(base, document=document, topics=topics))
+        return Page(items=[one.to_schema() for one in found.events], next_cursor=str(found.cursor))
 
-    def visible(
+    def make_filter(
         self, base: str | None, *, document: int | None = None, topics: Collection[str] | None = None
-    ) -> Filter:
+    ) -> EventFilter:
         """Return what of the log the caller asks for and may see."""
-        types = None if topics is None else types_of(topics)
-        return Filter(bases=self.seen(base), types=types, document=document)
+        types = None if topics is None else resolve_topics(topics)
+        return EventFilter(bases=self.visible_base_keys(base), types=types, document=document)
 
-    def seen(self, base: str | None) -> frozenset[str] | None:
+    def visible_base_keys(self, base: str | None) -> frozenset[str] | None:
         """Return the bases that are looked at, by what events call them; None for all."""
         if base is not None:
-            return frozenset({self._at.open(base).key})
-        bases = self._at.caller.bases
+            return frozenset({self._authorization.find_base(base).key})
+        bases = self._authorization.caller.bases
         return None if bases is None else frozenset(map(str, bases))

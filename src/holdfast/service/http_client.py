@@ -10,7 +10,7 @@ import httpx2
 from pydantic import TypeAdapter, ValidationError
 
 from holdfast import errors
-from holdfast.errors import BadAnswer
+from holdfast.errors import BadResponse
 from holdfast.logs import mask_http_client_log
 
 if TYPE_CHECKING:
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-API = "/api/v1"
-SECONDS = 60.0  # for an answer; a server that is there says something sooner
+API_PREFIX = "/api/v1"
+TIMEOUT_SECONDS = 60.0  # for an answer; a server that is there says something sooner
 # What the codes of problems mean here; any other is told by its status.
-MEANINGS: Mapping[str, type[errors.HoldfastError]] = {
+ERRORS_BY_CODE: Mapping[str, type[errors.HoldfastError]] = {
     "bad_request": errors.BadRequest,
     "invalid_request": errors.BadRequest,
     "bad_settings": errors.BadSettings,
@@ -35,7 +35,7 @@ MEANINGS: Mapping[str, type[errors.HoldfastError]] = {
     "draining": errors.StoreUnavailable,
 }
 # Errors that write their sentence themselves; here it comes from the server.
-WORDED: Mapping[str, type[errors.HoldfastError]] = {
+ERRORS_WITH_OWN_MESSAGE: Mapping[str, type[errors.HoldfastError]] = {
     "unknown_base": errors.UnknownBase,
     "unknown_document": errors.UnknownItem,
     "unknown_job": errors.UnknownJob,
@@ -47,10 +47,10 @@ WORDED: Mapping[str, type[errors.HoldfastError]] = {
     "base_failed": errors.BaseFailed,
     "name_taken": errors.NameTaken,
 }
-CONFLICT, TOO_MANY = 409, 429
+CONFLICT, TOO_MANY_REQUESTS = 409, 429
 
 
-class Wire:
+class HttpClient:
     """Asks one server."""
 
     def __init__(self, address: str, key: str | None) -> None:
@@ -58,7 +58,7 @@ class Wire:
         secure = not address.startswith("http://")  # whom to trust is read only where it is asked
         mask_http_client_log()
         self._client = httpx2.Client(
-            base_url=address.rstrip("/") + API, headers=headers, timeout=SECONDS, verify=secure
+            base_url=address.rstrip("/") + API_PREFIX, headers=headers, timeout=TIMEOUT_SECONDS, verify=secure
         )
 
     def close(self) -> None:
@@ -67,50 +67,52 @@ class Wire:
 
     def get(self, kind: type[T], path: str, /, **params: Any) -> T:
         """Read something."""
-        return _read(kind, self._send("GET", path, params=_given(params)))
+        return _parse_response(kind, self._send("GET", path, params=_drop_none(params)))
 
     def post(self, kind: type[T], path: str, body: Any = None, /, **params: Any) -> T:
         """Ask for something."""
-        return _read(kind, self._send("POST", path, json=body, params=_given(params)))
+        return _parse_response(kind, self._send("POST", path, json=body, params=_drop_none(params)))
 
-    def post_patiently(self, kind: type[T], path: str, /) -> T:
+    def post_without_timeout(self, kind: type[T], path: str, /) -> T:
         """Ask for something that may take minutes."""
-        return _read(kind, self._send("POST", path, timeout=None))
+        return _parse_response(kind, self._send("POST", path, timeout=None))
 
-    def post_if(self, kind: type[T], path: str, tags: Sequence[str], /, **params: Any) -> T:
+    def post_if_match(self, kind: type[T], path: str, tags: Sequence[str], /, **params: Any) -> T:
         """Ask for something, if what it is about has one of these tags."""
         headers = {"If-Match": ", ".join(tags)}
-        return _read(kind, self._send("POST", path, params=_given(params), headers=headers))
+        return _parse_response(kind, self._send("POST", path, params=_drop_none(params), headers=headers))
 
     def patch(self, kind: type[T], path: str, body: Any, /) -> T:
         """Change something."""
-        return _read(kind, self._send("PATCH", path, json=body))
+        return _parse_response(kind, self._send("PATCH", path, json=body))
 
     def delete(self, kind: type[T], path: str, /) -> T:
         """Remove something."""
-        return _read(kind, self._send("DELETE", path))
+        return _parse_response(kind, self._send("DELETE", path))
 
-    def upload(self, kind: type[T], path: str, files: Any, data: Mapping[str, str], /, **params: Any) -> T:
+    def upload_files(self, kind: type[T], path: str, files: Any, data: Mapping[str, str], /, **params: Any) -> T:
         """Send files."""
-        return _read(kind, self._send("POST", path, files=files, data=data, params=_given(params), timeout=None))
+        return _parse_response(
+            kind, self._send("POST", path, files=files, data=data, params=_drop_none(params), timeout=None)
+        )
 
-    def put_in(self, kind: type[T], path: str, content: Any, /, **params: Any) -> T:
+    def upload_bytes(self, kind: type[T], path: str, content: Any, /, **params: Any) -> T:
         """Send bytes."""
-        return _read(kind, self._send("POST", path, content=content, params=_given(params), timeout=None))
+        return _parse_response(kind, self._send("POST", path, content=content, params=_drop_none(params), timeout=None))
 
-    def text(self, path: str, **params: Any) -> str:
+    def get_text(self, path: str, **params: Any) -> str:
         """Read a text."""
-        return self._send("GET", path, params=_given(params)).text
+        return self._send("GET", path, params=_drop_none(params)).text
 
-    def save(self, path: str, to: Any, **params: Any) -> int:
+    def download(self, path: str, to: Any, **params: Any) -> int:
         """Write the bytes of an answer into a file as they come; return how many."""
         written = 0
-        with self._stream("GET", path, params=_given(params)) as answer:
+        with self._stream("GET", path, params=_drop_none(params)) as answer:
             for block in answer.iter_bytes():
                 written += to.write(block)
         return written
 
-    def events(self, path: str, body: Any) -> Iterator[tuple[str, Any]]:
+    def stream_events(self, path: str, body: Any) -> Iterator[tuple[str, Any]]:
         """Ask for something that is answered piece by piece; yield the name and content of each."""
         with self._stream("POST", path, json=body) as answer:
             name = ""
@@ -119,7 +121,7 @@ class Wire:
                 if field == "event":
                     name = value
                 elif field == "data" and name == "problem":
-                    raise _told(json.loads(value))
+                    raise _error_from_problem(json.loads(value))
                 elif field == "data":
                     yield name, json.loads(value)
 
@@ -127,24 +129,24 @@ class Wire:
         try:
             answer = self._client.request(method, path, **how)
         except httpx2.HTTPError as error:
-            raise self._unreachable(error) from error
-        _check(answer)
+            raise self._unreachable_error(error) from error
+        _raise_for_problem(answer)
         return answer
 
-    def _stream(self, method: str, path: str, **how: Any) -> _Streaming:
-        return _Streaming(self, self._client.stream(method, path, timeout=None, **how))
+    def _stream(self, method: str, path: str, **how: Any) -> _StreamedResponse:
+        return _StreamedResponse(self, self._client.stream(method, path, timeout=None, **how))
 
-    def _unreachable(self, error: Exception) -> errors.StoreUnavailable:
+    def _unreachable_error(self, error: Exception) -> errors.StoreUnavailable:
         return errors.StoreUnavailable(
             f"The server at {self._client.base_url.host} does not answer ({error}); see that it runs, and ask again."
         )
 
 
-class _Streaming:
+class _StreamedResponse:
     """An answer that is read as it comes."""
 
-    def __init__(self, wire: Wire, stream: Any) -> None:
-        self._wire = wire
+    def __init__(self, wire: HttpClient, stream: Any) -> None:
+        self._client = wire
         self._stream = stream
 
     def __enter__(self) -> httpx2.Response:
@@ -153,55 +155,55 @@ class _Streaming:
             if answer.is_error:
                 answer.read()
         except httpx2.HTTPError as error:
-            raise self._wire._unreachable(error) from error  # noqa: SLF001 - a part of it
-        _check(answer)
+            raise self._client._unreachable_error(error) from error  # noqa: SLF001 - a part of it
+        _raise_for_problem(answer)
         return answer
 
     def __exit__(self, *ended: object) -> None:
         self._stream.__exit__(*ended)
 
 
-def part(name: str) -> str:
+def quote_path_segment(name: str) -> str:
     """Write a name as a part of a path."""
     return quote(name, safe="")
 
 
-def _given(params: Mapping[str, Any]) -> dict[str, Any]:
+def _drop_none(params: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in params.items() if value is not None}
 
 
-def _read(kind: type[T], answer: httpx2.Response) -> T:
+def _parse_response(kind: type[T], answer: httpx2.Response) -> T:
     if kind is type(None):
         return None
     try:
         return TypeAdapter(kind).validate_json(answer.content)
     except ValidationError as error:
-        raise BadAnswer(
+        raise BadResponse(
             f"The server at {answer.url.host} answered something that this version cannot read; see that both are of "
             "the same version of Holdfast."
         ) from error
 
 
-def _check(answer: httpx2.Response) -> None:
+def _raise_for_problem(answer: httpx2.Response) -> None:
     """Raise what a problem tells."""
     if not answer.is_error:
         return
     try:
         said = answer.json()
-        told = _told(said)
+        told = _error_from_problem(said)
         told.code, told.subcode, told.params = said["code"], said.get("subcode") or "", said.get("params") or {}
     except (ValueError, KeyError, TypeError):
-        raise BadAnswer(
+        raise BadResponse(
             f"The server at {answer.url.host} answered {answer.status_code}, and not as Holdfast does; see that the "
             "address is right."
         ) from None
     raise told
 
 
-def _told(told: Mapping[str, Any]) -> errors.HoldfastError:
+def _error_from_problem(told: Mapping[str, Any]) -> errors.HoldfastError:
     """Return the error that a problem tells of."""
     code, detail, status = told["code"], told["detail"], told["status"]
-    if status in (CONFLICT, TOO_MANY) and told.get("verdict"):
+    if status in (CONFLICT, TOO_MANY_REQUESTS) and told.get("verdict"):
         return errors.Conflict(
             code,
             detail,
@@ -211,11 +213,11 @@ def _told(told: Mapping[str, Any]) -> errors.HoldfastError:
             job=told["job"],
         )
     if code == "changed_meanwhile" and told.get("generation") is not None:
-        return errors.ChangedMeanwhile(told["generation"])
-    if code in WORDED:
-        error = WORDED[code].__new__(WORDED[code])
+        return errors.PreconditionFailed(told["generation"])
+    if code in ERRORS_WITH_OWN_MESSAGE:
+        error = ERRORS_WITH_OWN_MESSAGE[code].__new__(ERRORS_WITH_OWN_MESSAGE[code])
         Exception.__init__(error, detail)
         return error
     if status == CONFLICT:
-        return errors.NotNow(code, detail)
-    return MEANINGS.get(code, errors.HoldfastError)(detail)
+        return errors.StateConflict(code, detail)
+    return ERRORS_BY_CODE.get(code, errors.HoldfastError)(detail)

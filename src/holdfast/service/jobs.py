@@ -7,31 +7,31 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from holdfast.auth import Scope
-from holdfast.catalog import SOURCE, item_of_owner
+from holdfast.catalog import SOURCE_PREFIX, parse_item_id
 from holdfast.clock import as_datetime
 from holdfast.documents import progress_of, refuse_failed
-from holdfast.engine import waiting_for
+from holdfast.engine import describe_reasons
 from holdfast.engine.store import JobFilter
 from holdfast.errors import BadRequest
-from holdfast.service.messages import accepted, answered, summed
-from holdfast.service.schemas import Job, Page, Queue
-from holdfast.service.validation import Checked
+from holdfast.service.messages import make_job_reply, merge_summaries, require_accepted
+from holdfast.service.schemas import Job, Page, QueueStats
+from holdfast.service.validation import ValidatedOperations
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
     from holdfast.engine.store import Job as StoredJob
-    from holdfast.engine.store import ListedJob, Overview
+    from holdfast.engine.store import ListedJob, QueueOverview
     from holdfast.service.authorization import Authorization
     from holdfast.service.documents import LocalDocuments
-    from holdfast.service.schemas import Reply, Summary
+    from holdfast.service.schemas import BulkSummary, Reply
 
 
-class LocalJobs(Checked):
+class LocalJobs(ValidatedOperations):
     """The jobs of a database."""
 
     def __init__(self, authorization: Authorization, documents: LocalDocuments) -> None:
-        self._at = authorization
+        self._authorization = authorization
         self._documents = documents
         self._store = authorization.library.store
 
@@ -50,98 +50,104 @@ class LocalJobs(Checked):
 
         With `document` those of one document of the base; of one that is gone there are none.
         """
-        shelf = self._at.one(base)
+        shelf = self._authorization.find_base_or_all(base)
         if document is not None and shelf is None:
             raise BadRequest("A document is one of a base; name the base, too.")
-        names = self._at.names()
+        names = self._authorization.base_names()
         filter_ = JobFilter(
             base=shelf.key if shelf else None,
             requester=requester,
             states=frozenset(states) if states else None,
-            owners=None if document is None else (str(document), f"{SOURCE}{document}"),
+            owners=None if document is None else (str(document), f"{SOURCE_PREFIX}{document}"),
         )
         found = self._store.list_jobs(filter_, cursor=cursor, page=page, size=size)
-        called = self._called(*(one.job for one in found.jobs))
-        items = [_shown(one, names.get(one.job.base, ""), called.get(one.job.id, "")) for one in found.jobs]
+        called = self._find_document_names(*(one.job for one in found.jobs))
+        items = [_job_to_schema(one, names.get(one.job.base, ""), called.get(one.job.id, "")) for one in found.jobs]
         return Page(items=items, next_cursor=found.cursor, total=found.total)
 
     def get(self, job: str) -> Job:
         """Return a job as the list shows it, and why it waits."""
-        found, base = self._at.job(job)
+        found, base = self._authorization.find_job(job)
         reasons = self._store.explain_job(job) if found.outcome is None else []
-        shown = _shown(self._store.listed_job(job), base, self._called(found).get(job, ""))
-        return replace(shown, waiting_for=waiting_for(reasons, base))
+        shown = _job_to_schema(self._store.read_listed_job(job), base, self._find_document_names(found).get(job, ""))
+        return replace(shown, waiting_for=describe_reasons(reasons, base))
 
     def cancel(self, job: str) -> Reply:
         """Cancel a job; what was served stays served."""
-        found, _ = self._at.job(job, Scope.WRITE)
-        (one,) = self._store.cancel_jobs([job], self._at.requester)
-        return accepted(answered(one, item_of_owner(found.owner)))
+        found, _ = self._authorization.find_job(job, Scope.WRITE)
+        (one,) = self._store.cancel_jobs([job], self._authorization.requester)
+        return require_accepted(make_job_reply(one, parse_item_id(found.owner)))
 
     def retry(self, job: str) -> Reply:
         """Build what a job left failed or lacking."""
-        found, name = self._at.job(job, Scope.WRITE)
-        item = item_of_owner(found.owner)
+        found, name = self._authorization.find_job(job, Scope.WRITE)
+        item = parse_item_id(found.owner)
         if item is None:
             raise BadRequest("This job is about the base itself; ask for that again instead.", "job_of_a_base")
         return self._documents.retry(name, item)
 
     def prioritise(self, job: str, priority: int) -> Reply:
         """Give an active job another priority: 0 is served first, 9 last."""
-        found, _ = self._at.job(job, Scope.WRITE)
+        found, _ = self._authorization.find_job(job, Scope.WRITE)
         (one,) = self._store.reprioritise([job], priority)
-        return accepted(answered(one, item_of_owner(found.owner)))
+        return require_accepted(make_job_reply(one, parse_item_id(found.owner)))
 
     # ------------------------------------------------------------ many at once
 
-    def cancel_all(self, base: str | None = None, *, dry_run: bool = False) -> Summary:
+    def cancel_all(self, base: str | None = None, *, dry_run: bool = False) -> BulkSummary:
         """Cancel every active job of a base, or of all; deletes go on."""
-        key = self._key(base)
-        return summed(self._store.cancel_all(key, dry_run=dry_run, requester=self._at.requester), dry_run=dry_run)
+        key = self._require_base_key(base)
+        return merge_summaries(
+            self._store.cancel_all(key, dry_run=dry_run, requester=self._authorization.requester), dry_run=dry_run
+        )
 
-    def retry_all(self, base: str | None = None, *, degraded: bool = False, dry_run: bool = False) -> Summary:
+    def retry_all(self, base: str | None = None, *, degraded: bool = False, dry_run: bool = False) -> BulkSummary:
         """Ask for all that failed once more, or also for what lacks something; not in a base that has failed itself."""
-        self._key(base)
-        shelves = self._at.bases() if base is None else [self._at.open(base)]
+        self._require_base_key(base)
+        shelves = self._authorization.visible_bases() if base is None else [self._authorization.find_base(base)]
         for shelf in shelves if base is not None else ():
             refuse_failed(shelf)
         asked = [
-            self._store.retry_all(shelf.key, degraded=degraded, dry_run=dry_run, requester=self._at.requester)
+            self._store.retry_all(
+                shelf.key, degraded=degraded, dry_run=dry_run, requester=self._authorization.requester
+            )
             for shelf in shelves
             if shelf.problem is None
         ]
-        return summed(*asked, dry_run=dry_run)
+        return merge_summaries(*asked, dry_run=dry_run)
 
     def pause(self, base: str | None = None, *, stop: bool = False) -> bool:
         """Let nothing of a base, or nothing at all, begin; `stop` also calls back what runs."""
-        return self._store.pause(self._key(base), stop=stop, requester=self._at.requester)
+        return self._store.pause(self._require_base_key(base), stop=stop, requester=self._authorization.requester)
 
     def resume(self, base: str | None = None) -> bool:
         """End a pause; tell whether there was one."""
-        return self._store.resume(self._key(base))
+        return self._store.resume(self._require_base_key(base))
 
-    def overview(self, base: str | None = None, window: timedelta = timedelta(days=1)) -> Queue:
+    def overview(self, base: str | None = None, window: timedelta = timedelta(days=1)) -> QueueStats:
         """Tell how the queue does."""
-        shelf = self._at.one(base)
-        return queue_of(self._store.overview(shelf.key if shelf else None, window), self._at.names())
+        shelf = self._authorization.find_base_or_all(base)
+        return queue_to_schema(
+            self._store.overview(shelf.key if shelf else None, window), self._authorization.base_names()
+        )
 
-    def _called(self, *some: StoredJob) -> dict[str, str]:
+    def _find_document_names(self, *some: StoredJob) -> dict[str, str]:
         """Return the names of the documents that jobs are about, by the jobs, in one query."""
-        about = {job.id: item for job in some if (item := item_of_owner(job.owner)) is not None}
-        names = self._at.library.shelves.names(about.values())
+        about = {job.id: item for job in some if (item := parse_item_id(job.owner)) is not None}
+        names = self._authorization.library.document_queries.names(about.values())
         return {job: names[item] for job, item in about.items() if item in names}
 
-    def _key(self, base: str | None) -> str | None:
+    def _require_base_key(self, base: str | None) -> str | None:
         """Return what the store calls a base; all of them only for who may do this everywhere."""
         if base is not None:
-            return self._at.open(base, Scope.WRITE).key
-        self._at.everywhere(Scope.WRITE)
+            return self._authorization.find_base(base, Scope.WRITE).key
+        self._authorization.require_all_bases(Scope.WRITE)
         return None
 
 
-def queue_of(found: Overview, names: Mapping[str, str]) -> Queue:
+def queue_to_schema(found: QueueOverview, names: Mapping[str, str]) -> QueueStats:
     """Return how the queue does, as people see it who know these bases."""
-    return Queue(
+    return QueueStats(
         active=dict(found.active),
         ended=dict(found.ended),
         window_seconds=int(found.window.total_seconds()),
@@ -153,14 +159,14 @@ def queue_of(found: Overview, names: Mapping[str, str]) -> Queue:
     )
 
 
-def _shown(listed: ListedJob, base: str, name: str) -> Job:
+def _job_to_schema(listed: ListedJob, base: str, name: str) -> Job:
     job = listed.job
     return Job(
         id=job.id,
         base=base,
-        document=item_of_owner(job.owner),
+        document=parse_item_id(job.owner),
         name=name,
-        subject=job.owner.partition(":")[0] if item_of_owner(job.owner) is None else "document",
+        subject=job.owner.partition(":")[0] if parse_item_id(job.owner) is None else "document",
         operation=job.operation,
         cause=job.cause,
         requester=job.requester,

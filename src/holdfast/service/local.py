@@ -9,14 +9,14 @@ from holdfast.service.access import LocalKeys, LocalWebhooks
 from holdfast.service.archives import LocalArchives
 from holdfast.service.authorization import Authorization
 from holdfast.service.bases import LocalBases
-from holdfast.service.details import LocalDossiers
+from holdfast.service.details import LocalDocumentDetails
 from holdfast.service.documents import LocalDocuments
 from holdfast.service.event_queries import LocalEvents
 from holdfast.service.jobs import LocalJobs
-from holdfast.service.overview import overview
-from holdfast.service.search import LocalAsking, LocalCards
-from holdfast.service.usage import LocalAccounts
-from holdfast.service.validation import Checked
+from holdfast.service.overview import build_overview
+from holdfast.service.search import LocalCards, LocalSearch
+from holdfast.service.usage import LocalUsage
+from holdfast.service.validation import ValidatedOperations
 
 if TYPE_CHECKING:
     from holdfast.auth import Caller
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from holdfast.wiring import Library
 
 
-class Local(Checked):
+class LocalService(ValidatedOperations):
     """All that can be done, in groups; a group is made when it is used, so that every request can have its own."""
 
     def __init__(self, library: Library, caller: Caller) -> None:
@@ -46,9 +46,9 @@ class Local(Checked):
         return LocalJobs(self.authorization, self.documents)
 
     @cached_property
-    def asking(self) -> LocalAsking:
+    def asking(self) -> LocalSearch:
         """Searches, answers and the graph."""
-        return LocalAsking(self.authorization)
+        return LocalSearch(self.authorization)
 
     @cached_property
     def cards(self) -> LocalCards:
@@ -56,14 +56,14 @@ class Local(Checked):
         return LocalCards(self.authorization)
 
     @cached_property
-    def dossiers(self) -> LocalDossiers:
+    def dossiers(self) -> LocalDocumentDetails:
         """Details of single documents."""
-        return LocalDossiers(self.authorization)
+        return LocalDocumentDetails(self.authorization)
 
     @cached_property
-    def accounts(self) -> LocalAccounts:
+    def accounts(self) -> LocalUsage:
         """Usage, duplicate requests and health."""
-        return LocalAccounts(self.authorization)
+        return LocalUsage(self.authorization)
 
     @cached_property
     def archives(self) -> LocalArchives:
@@ -87,4 +87,4 @@ class Local(Checked):
 
     def overview(self, hours: int = 24) -> Overview:
         """Return all at a glance: documents, the queue within the last hours, who works, what was spent."""
-        return overview(self.authorization, hours)
+        return build_overview(self.authorization, hours)

@@ -7,17 +7,17 @@ from typing import TYPE_CHECKING
 
 from holdfast.engine import Verdict
 from holdfast.errors import Conflict
-from holdfast.guard.answers import SENTENCES as ADMISSION
-from holdfast.service.schemas import Reply, Summary
+from holdfast.guard.answers import ADMISSION_MESSAGES as ADMISSION
+from holdfast.service.schemas import BulkSummary, Reply
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from holdfast.documents import Reply as ItemReply
-    from holdfast.engine import Answer
-    from holdfast.engine import Summary as Counted
+    from holdfast.documents import ItemReply
+    from holdfast.engine import AdmissionResult
+    from holdfast.engine import BulkResult as Counted
 
-SENTENCES = {
+REASON_MESSAGES = {
     **ADMISSION,
     "already_indexed": "This is indexed; reindex it to do it again.",
     "unknown_owner": "This was never indexed; index it first.",
@@ -30,12 +30,12 @@ SENTENCES = {
 }
 
 
-def reply(one: ItemReply) -> Reply:
+def make_document_reply(one: ItemReply) -> Reply:
     """Return what came of a request about a document."""
     return Reply(
         verdict=one.verdict,
         reason=one.reason,
-        message=sentence(one.reason, one.verdict, one.status),
+        message=format_reason(one.reason, one.verdict, one.status),
         name=one.name,
         document=one.item,
         job=one.job,
@@ -44,12 +44,12 @@ def reply(one: ItemReply) -> Reply:
     )
 
 
-def answered(one: Answer, document: int | None = None) -> Reply:
+def make_job_reply(one: AdmissionResult, document: int | None = None) -> Reply:
     """Return what came of a request about a job or a base."""
     return Reply(
         verdict=one.verdict,
         reason=one.reason,
-        message=sentence(one.reason, one.verdict, one.status),
+        message=format_reason(one.reason, one.verdict, one.status),
         document=document,
         job=one.job,
         status=one.status,
@@ -57,13 +57,13 @@ def answered(one: Answer, document: int | None = None) -> Reply:
     )
 
 
-def sentence(reason: str, verdict: Verdict, status: str) -> str:
+def format_reason(reason: str, verdict: Verdict, status: str) -> str:
     """Say what a reason means."""
-    said = SENTENCES.get(reason, "Accepted." if verdict is Verdict.ACCEPTED else reason.replace("_", " "))
+    said = REASON_MESSAGES.get(reason, "Accepted." if verdict is Verdict.ACCEPTED else reason.replace("_", " "))
     return said.format(status=status)
 
 
-def accepted(one: Reply) -> Reply:
+def require_accepted(one: Reply) -> Reply:
     """Return a reply that was accepted; any other is a conflict that names what stands in the way."""
     if one.accepted:
         return one
@@ -77,18 +77,18 @@ def accepted(one: Reply) -> Reply:
     )
 
 
-def only(replies: Sequence[Reply]) -> Reply:
+def require_single_accepted(replies: Sequence[Reply]) -> Reply:
     """Return the reply about one document, if it was accepted."""
     (one,) = replies
-    return accepted(one)
+    return require_accepted(one)
 
 
-def summed(*some: Counted, dry_run: bool) -> Summary:
+def merge_summaries(*some: Counted, dry_run: bool) -> BulkSummary:
     """Return what came of requests about many, added up."""
     answers: Counter[str] = Counter()
     for one in some:
         answers.update({f"{verdict}: {reason}": times for (verdict, reason), times in one.answers.items()})
-    return Summary(
+    return BulkSummary(
         found=sum(one.found for one in some),
         accepted=sum(one.accepted for one in some),
         answers=dict(answers),

@@ -14,15 +14,15 @@ from dataclasses import replace
 from pathlib import Path
 
 from holdfast.auth import Caller, Scope
-from holdfast.engine.liveness import holder_name, known_dead
-from holdfast.engine.worker import Shift
+from holdfast.engine.liveness import known_dead, make_holder_name
+from holdfast.engine.worker import PollingWorker
 from holdfast.errors import BadSettings
-from holdfast.extras import require
-from holdfast.private_files import close_to_others, private_file, private_folder
-from holdfast.settings import DATA, DATABASE, Settings
-from holdfast.wiring import Library, Recipe, open_settings
+from holdfast.extras import require_extra
+from holdfast.private_files import make_private_folder, open_private_file, restrict_to_owner
+from holdfast.settings import DATA_FOLDER, DATABASE_FILE, Settings
+from holdfast.wiring import Library, WorkerPartsFactory, open_configured_store
 
-SERVER = "server.json"  # in the home folder: who serves there, and under which address
+SERVER_FILE = "server.json"  # in the home folder: who serves there, and under which address
 
 
 def settings_for(where: str | Path | None) -> Settings:
@@ -33,38 +33,38 @@ def settings_for(where: str | Path | None) -> Settings:
     if "://" in str(where):
         return replace(settings, database=str(where))
     home = Path(where).expanduser().absolute()
-    return replace(settings, home=str(home), database=f"sqlite:///{home / DATABASE}", data=str(home / DATA))
+    return replace(settings, home=str(home), database=f"sqlite:///{home / DATABASE_FILE}", data=str(home / DATA_FOLDER))
 
 
 def open_library(settings: Settings) -> Library:
     """Open a library, make its folder if it is a new one, and close its folders to other users."""
-    require("documents")
+    require_extra("documents")
     home = Path(settings.home)
     for folder in (home, Path(settings.data)):
-        close_to_others(folder)
-    if settings.database == f"sqlite:///{home / DATABASE}":
+        restrict_to_owner(folder)
+    if settings.database == f"sqlite:///{home / DATABASE_FILE}":
         try:
-            private_folder(home)
+            make_private_folder(home)
         except OSError as error:
             raise BadSettings(f"The folder {str(home)!r} cannot be made ({error}); name another one.") from error
-    return Library(open_settings(settings), settings)
+    return Library(open_configured_store(settings), settings)
 
 
-class Worker:
+class BackgroundWorker:
     """A worker in a thread of this process; what it holds is given back when it is stopped."""
 
     def __init__(self, settings: Settings) -> None:
-        self._shift = Shift(Recipe(settings=settings)())
-        self._thread = threading.Thread(target=self._shift.run, name="holdfast-worker", daemon=True)
+        self._worker = PollingWorker(WorkerPartsFactory(settings=settings)())
+        self._thread = threading.Thread(target=self._worker.run, name="holdfast-worker", daemon=True)
         self._thread.start()
 
     def stop(self) -> None:
         """Give back what it holds, and end."""
-        self._shift.stop()
+        self._worker.stop()
         self._thread.join()
 
 
-def me() -> Caller:
+def local_caller() -> Caller:
     """Return who asks by the library: whoever runs this process, and may do anything."""
     name = ""
     with suppress(KeyError, OSError, ImportError):
@@ -77,25 +77,25 @@ def me() -> Caller:
 # ---------------------------------------------------------------- who serves a folder
 
 
-def announce(settings: Settings, address: str) -> None:
+def announce_server(settings: Settings, address: str) -> None:
     """Note that this process serves the folder."""
-    path = Path(settings.home) / SERVER
-    private_folder(path.parent)
-    told = json.dumps({"address": address, "holder": holder_name()})
-    with open(path.with_suffix(".new"), "w", opener=private_file) as file:
+    path = Path(settings.home) / SERVER_FILE
+    make_private_folder(path.parent)
+    told = json.dumps({"address": address, "holder": make_holder_name()})
+    with open(path.with_suffix(".new"), "w", opener=open_private_file) as file:
         file.write(told)
     path.with_suffix(".new").replace(path)
 
 
-def withdraw(settings: Settings) -> None:
+def withdraw_server(settings: Settings) -> None:
     """Note that it does no longer."""
-    (Path(settings.home) / SERVER).unlink(missing_ok=True)
+    (Path(settings.home) / SERVER_FILE).unlink(missing_ok=True)
 
 
-def server_of(settings: Settings) -> str | None:
+def find_server(settings: Settings) -> str | None:
     """Return the address of the server that serves the folder; None if none is alive."""
     try:
-        told = json.loads((Path(settings.home) / SERVER).read_text())
+        told = json.loads((Path(settings.home) / SERVER_FILE).read_text())
         return None if known_dead(told["holder"]) else str(told["address"])
     except (OSError, ValueError, KeyError, TypeError):
         return None

@@ -10,65 +10,67 @@ from typing import TYPE_CHECKING
 from holdfast.clock import Moment, as_datetime, micros
 from holdfast.engine import Outcome, Status
 from holdfast.errors import BadRequest
-from holdfast.service.jobs import queue_of
-from holdfast.service.schemas import Bucket, Counts, Overview
+from holdfast.service.jobs import queue_to_schema
+from holdfast.service.schemas import DocumentCounts, OutcomeBucket, Overview
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from holdfast.engine.store import Overview as Counting
+    from holdfast.engine.store import QueueOverview as Counting
     from holdfast.service.authorization import Authorization
 
-BUCKETS = 24
-LONGEST = 24 * 30  # hours
-TOLD = frozenset({Outcome.SUCCESS, Outcome.DEGRADED, Outcome.FAILED, Outcome.CANCELLED})
+BUCKET_COUNT = 24
+MAX_HOURS = 24 * 30  # hours
+CHARTED_OUTCOMES = frozenset({Outcome.SUCCESS, Outcome.DEGRADED, Outcome.FAILED, Outcome.CANCELLED})
 
 
-def overview(at: Authorization, hours: int) -> Overview:
+def build_overview(at: Authorization, hours: int) -> Overview:
     """Return all at a glance; of a caller who is limited to bases, of these alone."""
-    if not 1 <= hours <= LONGEST:
-        raise BadRequest(f"An overview is of the last 1 to {LONGEST} hours, not {hours}.")
+    if not 1 <= hours <= MAX_HOURS:
+        raise BadRequest(f"An overview is of the last 1 to {MAX_HOURS} hours, not {hours}.")
     library, store = at.library, at.library.store
-    shelves = at.bases()
+    shelves = at.visible_bases()
     names = {shelf.key: shelf.name for shelf in shelves}
     asked: Sequence[str | None] = [None] if at.caller.bases is None else [*names]
     window = timedelta(hours=hours)
-    queue = _joined([store.overview(base, window) for base in asked or [""]])
-    counted = library.shelves.counts_of_all()
-    paid = library.memos.account_of_all(names)
+    queue = _merge_queues([store.overview(base, window) for base in asked or [""]])
+    counted = library.document_queries.counts_of_all()
+    paid = library.paid_cache.summarize_bases(names)
     return Overview(
         bases=len(shelves),
-        documents=_counts(counted[shelf.id] for shelf in shelves if shelf.id in counted),
-        queue=queue_of(queue, names),
-        workers=store.workers(),
-        working=len({holder for base, holder in store.at_work() if None in asked or base in names}),
+        documents=_sum_counts(counted[shelf.id] for shelf in shelves if shelf.id in counted),
+        queue=queue_to_schema(queue, names),
+        workers=store.count_workers(),
+        working=len({holder for base, holder in store.list_active_holders() if None in asked or base in names}),
         tokens_spent=paid.spent.tokens,
         tokens_saved=paid.saved.tokens,
         price_spent=paid.spent.price,
         price_saved=paid.saved.price,
         duplicates=sum(one.times for one in store.count_refusals() if one.base in names),
-        series=_series(at, asked, queue.now, window / BUCKETS),
+        series=_count_ended_jobs(at, asked, queue.now, window / BUCKET_COUNT),
     )
 
 
-def _series(at: Authorization, bases: Iterable[str | None], now: Moment, width: timedelta) -> list[Bucket]:
+def _count_ended_jobs(
+    at: Authorization, bases: Iterable[str | None], now: Moment, width: timedelta
+) -> list[OutcomeBucket]:
     """Count how jobs ended, in steps that begin at the same moments whenever somebody looks."""
     step = micros(width)
-    first = now // step * step - (BUCKETS - 1) * step
+    first = now // step * step - (BUCKET_COUNT - 1) * step
     counted: Counter[tuple[int, str]] = Counter()
     for base in bases:
-        for (begins, outcome), many in at.library.store.ended(base, Moment(first), width).items():
-            counted[begins, outcome if outcome in TOLD else "other"] += many
+        for (begins, outcome), many in at.library.store.count_ended(base, Moment(first), width).items():
+            counted[begins, outcome if outcome in CHARTED_OUTCOMES else "other"] += many
     return [
-        Bucket(
+        OutcomeBucket(
             at=as_datetime(Moment(begins)),
-            **{name: counted[begins, name] for name in (*map(str, TOLD), "other")},
+            **{name: counted[begins, name] for name in (*map(str, CHARTED_OUTCOMES), "other")},
         )
-        for begins in range(first, first + BUCKETS * step, step)
+        for begins in range(first, first + BUCKET_COUNT * step, step)
     ]
 
 
-def _joined(some: Sequence[Counting]) -> Counting:
+def _merge_queues(some: Sequence[Counting]) -> Counting:
     """Add up how the queue does in several bases."""
     active: Counter[str] = Counter()
     ended: Counter[str] = Counter()
@@ -79,14 +81,14 @@ def _joined(some: Sequence[Counting]) -> Counting:
     return replace(some[0], active=dict(active), ended=dict(ended), oldest_queued=min(waiting, default=None))
 
 
-def _counts(some: Iterable[Counts]) -> Counts:
+def _sum_counts(some: Iterable[DocumentCounts]) -> DocumentCounts:
     by_status: Counter[Status] = Counter()
     containers = size = 0
     for one in some:
         by_status.update(one.by_status)
         containers += one.containers
         size += one.bytes
-    return Counts(
+    return DocumentCounts(
         documents=by_status.total(),
         by_status={status: by_status[status] for status in Status},
         containers=containers,

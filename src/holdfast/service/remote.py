@@ -13,58 +13,58 @@ from pydantic import TypeAdapter
 
 from holdfast.engine import DEFAULT_PRIORITY
 from holdfast.errors import BadRequest, Conflict
-from holdfast.service.access import ALL
-from holdfast.service.documents import File, OneByOne, saving
-from holdfast.service.http_client import Wire, part
+from holdfast.service.access import ALL_EVENT_TYPES
+from holdfast.service.documents import File, SingleDocumentOperations, open_for_writing
+from holdfast.service.http_client import HttpClient, quote_path_segment
 from holdfast.service.schemas import (
     Answer,
-    Balance,
+    ApiKey,
     Base,
+    BaseUsage,
+    BulkSummary,
     Card,
-    Cards,
-    Chunk,
-    Cost,
-    Counts,
+    CardSetStatus,
     Delivery,
     Document,
+    DocumentChunk,
+    DocumentCounts,
+    DocumentEntity,
+    DocumentStatus,
+    DocumentText,
+    DocumentUsage,
     Entity,
-    Erasure,
+    EntityDetails,
+    ErasureStatus,
     Event,
-    Exported,
+    ExportResult,
     Finding,
     GraphView,
-    Happening,
+    HistoryEntry,
     Hit,
     Hits,
     Job,
-    Key,
-    Mentioned,
-    Missing,
+    KeyWithSecret,
+    MissingChunk,
     Mode,
-    NewKey,
-    NewWebhook,
     Notice,
     Overview,
     Page,
-    Passage,
-    Place,
-    Portrait,
-    Preview,
-    Queue,
-    Refusal,
-    Refused,
+    PassageInContext,
+    ProviderTestResult,
+    QueueStats,
+    RefusalCount,
+    RefusedRequest,
     Reply,
-    Restored,
-    Standing,
+    RestoredBase,
+    ServedPassage,
     Status,
-    Summary,
-    Text,
-    Trial,
+    SyncPreview,
     Verdict,
-    Waiting,
+    WaitingJob,
     Webhook,
+    WebhookWithSecret,
 )
-from holdfast.service.validation import Checked
+from holdfast.service.validation import ValidatedOperations
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -73,81 +73,81 @@ if TYPE_CHECKING:
     from holdfast.service.documents import Generations
     from holdfast.service.schemas import OnDuplicate
 
-AN_HOUR, A_DAY = timedelta(hours=1), timedelta(days=1)
-Nothing = type(None)
-Bases = list[Base]
+ONE_HOUR, ONE_DAY = timedelta(hours=1), timedelta(days=1)
+NoContent = type(None)
+BaseList = list[Base]
 Replies = list[Reply]
-Standings = list[Standing]
-Keys = list[Key]
-Trials = list[Trial]
-Hooks = list[Webhook]
+StatusList = list[DocumentStatus]
+KeyList = list[ApiKey]
+ProbeResults = list[ProviderTestResult]
+WebhookList = list[Webhook]
 
 
-class Remote(Checked):
+class RemoteService(ValidatedOperations):
     """All that can be done, at a server."""
 
     def __init__(self, address: str, key: str | None = None) -> None:
-        wire = Wire(address, key)
+        wire = HttpClient(address, key)
         self.close = wire.close
         self.bases = RemoteBases(wire)
         self.documents = RemoteDocuments(wire)
         self.jobs = RemoteJobs(wire)
-        self.asking = RemoteAsking(wire)
+        self.asking = RemoteSearch(wire)
         self.cards = RemoteCards(wire)
-        self.dossiers = RemoteDossiers(wire)
-        self.accounts = RemoteAccounts(wire)
+        self.dossiers = RemoteDocumentDetails(wire)
+        self.accounts = RemoteUsage(wire)
         self.archives = RemoteArchives(wire)
         self.events = RemoteEvents(wire)
         self.keys = RemoteKeys(wire)
         self.webhooks = RemoteWebhooks(wire)
-        self._wire = wire
+        self._client = wire
 
     def overview(self, hours: int = 24) -> Overview:
-        return self._wire.get(Overview, "/overview", hours=hours)
+        return self._client.get(Overview, "/overview", hours=hours)
 
 
-class RemoteBases(Checked):
+class RemoteBases(ValidatedOperations):
     """As `LocalBases`."""
 
-    def __init__(self, wire: Wire) -> None:
-        self._wire = wire
+    def __init__(self, wire: HttpClient) -> None:
+        self._client = wire
 
     def create(self, name: str, **settings: Any) -> Base:
-        return self._wire.post(Base, "/bases", {"name": name, **settings})
+        return self._client.post(Base, "/bases", {"name": name, **settings})
 
-    def list(self) -> Bases:
-        return self._wire.get(Bases, "/bases")
+    def list(self) -> BaseList:
+        return self._client.get(BaseList, "/bases")
 
     def get(self, name: str) -> Base:
-        return self._wire.get(Base, _base(name))
+        return self._client.get(Base, _base_path(name))
 
-    def counts(self, name: str) -> Counts:
-        return self._wire.get(Counts, f"{_base(name)}/counts")
+    def counts(self, name: str) -> DocumentCounts:
+        return self._client.get(DocumentCounts, f"{_base_path(name)}/counts")
 
     def change(self, name: str, *, to: str | None = None, **settings: Any) -> Base:
-        return self._wire.patch(Base, _base(name), settings if to is None else {"name": to, **settings})
+        return self._client.patch(Base, _base_path(name), settings if to is None else {"name": to, **settings})
 
     def rename(self, name: str, to: str) -> Base:
-        return self._wire.patch(Base, _base(name), {"name": to})
+        return self._client.patch(Base, _base_path(name), {"name": to})
 
     def repair(self, name: str) -> Base:
-        return self._wire.post(Base, f"{_base(name)}:repair")
+        return self._client.post(Base, f"{_base_path(name)}:repair")
 
-    def test_providers(self, name: str) -> Trials:
-        return self._wire.post(Trials, f"{_base(name)}/providers:test")
+    def test_providers(self, name: str) -> ProbeResults:
+        return self._client.post(ProbeResults, f"{_base_path(name)}/providers:test")
 
     def clear(self, name: str) -> None:
-        self._wire.post(Nothing, f"{_base(name)}:clear")
+        self._client.post(NoContent, f"{_base_path(name)}:clear")
 
     def delete(self, name: str) -> None:
-        self._wire.delete(Nothing, _base(name))
+        self._client.delete(NoContent, _base_path(name))
 
 
-class RemoteDocuments(Checked, OneByOne):
+class RemoteDocuments(ValidatedOperations, SingleDocumentOperations):
     """As `LocalDocuments`."""
 
-    def __init__(self, wire: Wire) -> None:
-        self._wire = wire
+    def __init__(self, wire: HttpClient) -> None:
+        self._client = wire
 
     def add(
         self,
@@ -161,7 +161,7 @@ class RemoteDocuments(Checked, OneByOne):
         return [
             reply
             for one in files
-            for reply in self._add(
+            for reply in self._upload_one(
                 base,
                 one if isinstance(one, File) else File.at(one),
                 on_duplicate=on_duplicate,
@@ -181,19 +181,19 @@ class RemoteDocuments(Checked, OneByOne):
         parent: int | None = None,
     ) -> Reply:
         body = {"name": name, "text": text, "metadata": dict(metadata or {}), "parent": parent}
-        return self._one(base, "notes", body | {"on_duplicate": on_duplicate})
+        return self._post_one(base, "notes", body | {"on_duplicate": on_duplicate})
 
     def url(self, base: str, address: str, *, name: str | None = None, every: int | None = None) -> Reply:
-        return self._one(base, "sources", {"kind": "url", "source": address, "name": name, "every": every})
+        return self._post_one(base, "sources", {"kind": "url", "source": address, "name": name, "every": every})
 
     def sitemap(self, base: str, address: str, *, name: str | None = None, every: int | None = None) -> Reply:
-        return self._one(base, "sources", {"kind": "sitemap", "source": address, "name": name, "every": every})
+        return self._post_one(base, "sources", {"kind": "sitemap", "source": address, "name": name, "every": every})
 
     def sync(self, base: str, folder: Path | str, *, priority: int = DEFAULT_PRIORITY) -> Reply:
-        return self._one(base, "sources", {"kind": "directory", "source": str(folder), "priority": priority})
+        return self._post_one(base, "sources", {"kind": "directory", "source": str(folder), "priority": priority})
 
-    def preview(self, base: str, folder: Path | str) -> Preview:
-        return self._wire.post(Preview, f"{_base(base)}/documents/sources:preview", {"path": str(folder)})
+    def preview(self, base: str, folder: Path | str) -> SyncPreview:
+        return self._client.post(SyncPreview, f"{_base_path(base)}/documents/sources:preview", {"path": str(folder)})
 
     def many(
         self,
@@ -205,11 +205,13 @@ class RemoteDocuments(Checked, OneByOne):
         unless_changed: Generations = None,
     ) -> Replies:
         if unless_changed is not None and len(documents) == 1:
-            return [self._unless_changed(base, action, documents[0], priority, unless_changed)]
+            return [self._act_if_unchanged(base, action, documents[0], priority, unless_changed)]
         if unless_changed is not None:
             raise BadRequest("Whether it changed can be asked of one document at a time.")
         body = {"documents": list(documents), "priority": priority}
-        return self._wire.post(_Replies, f"{_base(base)}/documents:{part(action)}", body).replies
+        return self._client.post(
+            _RepliesResponse, f"{_base_path(base)}/documents:{quote_path_segment(action)}", body
+        ).replies
 
     def matching(
         self,
@@ -223,7 +225,7 @@ class RemoteDocuments(Checked, OneByOne):
         deleting: bool = False,
         priority: int = DEFAULT_PRIORITY,
         dry_run: bool = False,
-    ) -> Summary:
+    ) -> BulkSummary:
         filter_ = {
             "parent": parent,
             "status": None if states is None else [*states],
@@ -232,7 +234,7 @@ class RemoteDocuments(Checked, OneByOne):
             "deleting": deleting,
         }
         body = {"filter": filter_, "priority": priority, "dry_run": dry_run}
-        return self._wire.post(Summary, f"{_base(base)}/documents:{part(action)}", body)
+        return self._client.post(BulkSummary, f"{_base_path(base)}/documents:{quote_path_segment(action)}", body)
 
     def list(
         self,
@@ -249,9 +251,9 @@ class RemoteDocuments(Checked, OneByOne):
         page: int = 1,
         size: int = 50,
     ) -> Page[Document]:
-        return self._wire.get(
+        return self._client.get(
             Page[Document],
-            f"{_base(base)}/documents",
+            f"{_base_path(base)}/documents",
             parent=parent,
             status=None if states is None else [*states],
             kind=None if kinds is None else [*kinds],
@@ -264,65 +266,67 @@ class RemoteDocuments(Checked, OneByOne):
             page_size=size,
         )
 
-    def statuses(self, base: str, documents: Iterable[int]) -> Standings:
-        return self._wire.post(Standings, f"{_base(base)}/documents/status", {"documents": [*documents]})
+    def statuses(self, base: str, documents: Iterable[int]) -> StatusList:
+        return self._client.post(StatusList, f"{_base_path(base)}/documents/status", {"documents": [*documents]})
 
     def get(self, base: str, document: int) -> Document:
-        return self._wire.get(Document, _document(base, document))
+        return self._client.get(Document, _document_path(base, document))
 
-    def text(self, base: str, document: int, *, start: int = 0, length: int = 50_000) -> Text:
-        return self._wire.get(Text, f"{_document(base, document)}/text", start=start, length=length)
+    def text(self, base: str, document: int, *, start: int = 0, length: int = 50_000) -> DocumentText:
+        return self._client.get(DocumentText, f"{_document_path(base, document)}/text", start=start, length=length)
 
-    def passage(self, base: str, document: int, chunk: int) -> Passage:
-        return self._wire.get(Passage, f"{_document(base, document)}/passages/{chunk}")
+    def passage(self, base: str, document: int, chunk: int) -> PassageInContext:
+        return self._client.get(PassageInContext, f"{_document_path(base, document)}/passages/{chunk}")
 
-    def chunks(self, base: str, document: int, *, cursor: str | None = None, limit: int = 100) -> Page[Chunk]:
-        return self._wire.get(Page[Chunk], f"{_document(base, document)}/chunks", cursor=cursor, limit=limit)
+    def chunks(self, base: str, document: int, *, cursor: str | None = None, limit: int = 100) -> Page[DocumentChunk]:
+        return self._client.get(
+            Page[DocumentChunk], f"{_document_path(base, document)}/chunks", cursor=cursor, limit=limit
+        )
 
     def download(self, base: str, document: int, to: Path | BinaryIO) -> int:
-        with saving(to) as file:
-            return self._wire.save(f"{_document(base, document)}/original", file)
+        with open_for_writing(to) as file:
+            return self._client.download(f"{_document_path(base, document)}/original", file)
 
-    def _add(self, base: str, file: File, **how: Any) -> Replies:
+    def _upload_one(self, base: str, file: File, **how: Any) -> Replies:
         """Send one file; a conflict is an answer here, as it is for many."""
         with ExitStack() as held:
             content = held.enter_context(file.content.open("rb")) if isinstance(file.content, Path) else file.content
             data = {"metadata": json.dumps(dict(file.metadata))} if file.metadata else {}
             try:
-                return self._wire.upload(
-                    _Replies,
-                    f"{_base(base)}/documents",
+                return self._client.upload_files(
+                    _RepliesResponse,
+                    f"{_base_path(base)}/documents",
                     [("file", (file.name, content))],
                     data,
                     parent=file.parent,
                     **how,
                 ).replies
             except Conflict as conflict:
-                return [_reply(conflict, file.name)]
+                return [_conflict_to_reply(conflict, file.name)]
 
-    def _unless_changed(
+    def _act_if_unchanged(
         self, base: str, action: str, document: int, priority: int, generations: Collection[int]
     ) -> Reply:
         """Ask about one document, if it is as it was; a conflict is an answer here, as it is for many."""
-        path = f"{_document(base, document)}:{part(action)}"
+        path = f"{_document_path(base, document)}:{quote_path_segment(action)}"
         try:
-            return self._wire.post_if(Reply, path, [f'"g{one}"' for one in generations], priority=priority)
+            return self._client.post_if_match(Reply, path, [f'"g{one}"' for one in generations], priority=priority)
         except Conflict as conflict:
-            return _reply(conflict, "")
+            return _conflict_to_reply(conflict, "")
 
-    def _one(self, base: str, what: str, body: dict[str, Any]) -> Reply:
+    def _post_one(self, base: str, what: str, body: dict[str, Any]) -> Reply:
         given = {name: value for name, value in body.items() if value is not None}
         try:
-            return self._wire.post(_Replies, f"{_base(base)}/documents/{what}", given).replies[0]
+            return self._client.post(_RepliesResponse, f"{_base_path(base)}/documents/{what}", given).replies[0]
         except Conflict as conflict:
-            return _reply(conflict, str(body.get("name") or body.get("source")))
+            return _conflict_to_reply(conflict, str(body.get("name") or body.get("source")))
 
 
-class RemoteJobs(Checked):
+class RemoteJobs(ValidatedOperations):
     """As `LocalJobs`."""
 
-    def __init__(self, wire: Wire) -> None:
-        self._wire = wire
+    def __init__(self, wire: HttpClient) -> None:
+        self._client = wire
 
     def list(
         self,
@@ -335,7 +339,7 @@ class RemoteJobs(Checked):
         page: int = 1,
         size: int = 50,
     ) -> Page[Job]:
-        return self._wire.get(
+        return self._client.get(
             Page[Job],
             "/jobs",
             base=base,
@@ -348,38 +352,38 @@ class RemoteJobs(Checked):
         )
 
     def get(self, job: str) -> Job:
-        return self._wire.get(Job, f"/jobs/{part(job)}")
+        return self._client.get(Job, f"/jobs/{quote_path_segment(job)}")
 
     def cancel(self, job: str) -> Reply:
-        return self._wire.post(Reply, f"/jobs/{part(job)}:cancel")
+        return self._client.post(Reply, f"/jobs/{quote_path_segment(job)}:cancel")
 
     def retry(self, job: str) -> Reply:
-        return self._wire.post(Reply, f"/jobs/{part(job)}:retry")
+        return self._client.post(Reply, f"/jobs/{quote_path_segment(job)}:retry")
 
     def prioritise(self, job: str, priority: int) -> Reply:
-        return self._wire.post(Reply, f"/jobs/{part(job)}:prioritise", {"priority": priority})
+        return self._client.post(Reply, f"/jobs/{quote_path_segment(job)}:prioritise", {"priority": priority})
 
-    def cancel_all(self, base: str | None = None, *, dry_run: bool = False) -> Summary:
-        return self._wire.post(Summary, "/jobs:cancel", {"base": base, "dry_run": dry_run})
+    def cancel_all(self, base: str | None = None, *, dry_run: bool = False) -> BulkSummary:
+        return self._client.post(BulkSummary, "/jobs:cancel", {"base": base, "dry_run": dry_run})
 
-    def retry_all(self, base: str | None = None, *, degraded: bool = False, dry_run: bool = False) -> Summary:
-        return self._wire.post(Summary, "/jobs:retry", {"base": base, "degraded": degraded, "dry_run": dry_run})
+    def retry_all(self, base: str | None = None, *, degraded: bool = False, dry_run: bool = False) -> BulkSummary:
+        return self._client.post(BulkSummary, "/jobs:retry", {"base": base, "degraded": degraded, "dry_run": dry_run})
 
     def pause(self, base: str | None = None, *, stop: bool = False) -> bool:
-        return bool(self._wire.post(dict[str, bool], "/jobs:pause", {"base": base, "stop": stop})["changed"])
+        return bool(self._client.post(dict[str, bool], "/jobs:pause", {"base": base, "stop": stop})["changed"])
 
     def resume(self, base: str | None = None) -> bool:
-        return bool(self._wire.post(dict[str, bool], "/jobs:resume", {"base": base})["changed"])
+        return bool(self._client.post(dict[str, bool], "/jobs:resume", {"base": base})["changed"])
 
-    def overview(self, base: str | None = None, window: timedelta = A_DAY) -> Queue:
-        return self._wire.get(Queue, "/jobs/overview", base=base, hours=max(1, round(window / AN_HOUR)))
+    def overview(self, base: str | None = None, window: timedelta = ONE_DAY) -> QueueStats:
+        return self._client.get(QueueStats, "/jobs/overview", base=base, hours=max(1, round(window / ONE_HOUR)))
 
 
-class RemoteAsking(Checked):
+class RemoteSearch(ValidatedOperations):
     """As `LocalAsking`."""
 
-    def __init__(self, wire: Wire) -> None:
-        self._wire = wire
+    def __init__(self, wire: HttpClient) -> None:
+        self._client = wire
 
     def search(
         self,
@@ -400,124 +404,128 @@ class RemoteAsking(Checked):
             "below": [*below],
             "metadata": None if metadata is None else dict(metadata),
         }
-        found = self._wire.post(_Found, f"{_base(base)}/search", asked)
+        found = self._client.post(_SearchResponse, f"{_base_path(base)}/search", asked)
         return Hits(found.hits, found.notices)
 
     def ask(self, base: str, question: str, *, mode: Mode | str = Mode.MIX) -> Answer:
-        return self._wire.post(Answer, f"{_base(base)}/answers", {"question": question, "mode": mode})
+        return self._client.post(Answer, f"{_base_path(base)}/answers", {"question": question, "mode": mode})
 
     def stream(self, base: str, question: str, *, mode: Mode | str = Mode.MIX) -> Iterator[str | Answer]:
         asked = {"question": question, "mode": mode}
-        for name, data in self._wire.events(f"{_base(base)}/answers:stream", asked):
+        for name, data in self._client.stream_events(f"{_base_path(base)}/answers:stream", asked):
             yield data if name == "text" else TypeAdapter(Answer).validate_python(data)
 
     def entities(self, base: str, *, text: str = "", limit: int = 50) -> list[Entity]:
-        return self._wire.get(list[Entity], f"{_base(base)}/graph/entities", text=text, limit=limit)
+        return self._client.get(list[Entity], f"{_base_path(base)}/graph/entities", text=text, limit=limit)
 
-    def entity(self, base: str, key: str, *, limit: int = 50) -> Portrait:
-        return self._wire.get(Portrait, f"{_base(base)}/graph/entities/{part(key)}", limit=limit)
+    def entity(self, base: str, key: str, *, limit: int = 50) -> EntityDetails:
+        return self._client.get(
+            EntityDetails, f"{_base_path(base)}/graph/entities/{quote_path_segment(key)}", limit=limit
+        )
 
     def graph(self, base: str, *, around: str | None = None, depth: int = 1, limit: int = 300) -> GraphView:
-        return self._wire.get(GraphView, f"{_base(base)}/graph", around=around, depth=depth, limit=limit)
+        return self._client.get(GraphView, f"{_base_path(base)}/graph", around=around, depth=depth, limit=limit)
 
-    def evidence(self, base: str, source: str, target: str, *, limit: int = 50) -> list[Place]:
+    def evidence(self, base: str, source: str, target: str, *, limit: int = 50) -> list[ServedPassage]:
         asked = {"source": source, "target": target, "limit": limit}
-        return self._wire.get(list[Place], f"{_base(base)}/graph/edges", **asked)
+        return self._client.get(list[ServedPassage], f"{_base_path(base)}/graph/edges", **asked)
 
 
-class RemoteCards(Checked):
+class RemoteCards(ValidatedOperations):
     """As `LocalCards`."""
 
-    def __init__(self, wire: Wire) -> None:
-        self._wire = wire
+    def __init__(self, wire: HttpClient) -> None:
+        self._client = wire
 
     def generate(self, base: str) -> Reply:
-        return self._wire.post(Reply, f"{_base(base)}/cards:generate")
+        return self._client.post(Reply, f"{_base_path(base)}/cards:generate")
 
     def cancel(self, base: str) -> Reply:
-        return self._wire.post(Reply, f"{_base(base)}/cards:cancel")
+        return self._client.post(Reply, f"{_base_path(base)}/cards:cancel")
 
-    def status(self, base: str) -> Cards:
-        return self._wire.get(Cards, f"{_base(base)}/cards/status")
+    def status(self, base: str) -> CardSetStatus:
+        return self._client.get(CardSetStatus, f"{_base_path(base)}/cards/status")
 
     def list(self, base: str, *, cursor: str | None = None, limit: int = 100) -> Page[Card]:
-        return self._wire.get(Page[Card], f"{_base(base)}/cards", cursor=cursor, limit=limit)
+        return self._client.get(Page[Card], f"{_base_path(base)}/cards", cursor=cursor, limit=limit)
 
     def export(self, base: str, form: str) -> str:
-        return self._wire.text(f"{_base(base)}/cards/export", form=form)
+        return self._client.get_text(f"{_base_path(base)}/cards/export", form=form)
 
 
-class RemoteDossiers(Checked):
+class RemoteDocumentDetails(ValidatedOperations):
     """As `LocalDossiers`."""
 
-    def __init__(self, wire: Wire) -> None:
-        self._wire = wire
+    def __init__(self, wire: HttpClient) -> None:
+        self._client = wire
 
-    def entities(self, base: str, document: int) -> list[Mentioned]:
-        return self._wire.get(list[Mentioned], f"{_document(base, document)}/entities")
+    def entities(self, base: str, document: int) -> list[DocumentEntity]:
+        return self._client.get(list[DocumentEntity], f"{_document_path(base, document)}/entities")
 
     def cards(self, base: str, document: int, *, cursor: str | None = None, limit: int = 100) -> Page[Card]:
-        return self._wire.get(Page[Card], f"{_document(base, document)}/cards", cursor=cursor, limit=limit)
+        return self._client.get(Page[Card], f"{_document_path(base, document)}/cards", cursor=cursor, limit=limit)
 
-    def missing(self, base: str, document: int, *, limit: int = 100) -> list[Missing]:
-        return self._wire.get(list[Missing], f"{_document(base, document)}/missing", limit=limit)
+    def missing(self, base: str, document: int, *, limit: int = 100) -> list[MissingChunk]:
+        return self._client.get(list[MissingChunk], f"{_document_path(base, document)}/missing", limit=limit)
 
-    def usage(self, base: str, document: int) -> Cost:
-        return self._wire.get(Cost, f"{_document(base, document)}/usage")
+    def usage(self, base: str, document: int) -> DocumentUsage:
+        return self._client.get(DocumentUsage, f"{_document_path(base, document)}/usage")
 
-    def history(self, base: str, document: int, *, limit: int = 100) -> list[Happening]:
-        return self._wire.get(list[Happening], f"{_document(base, document)}/history", limit=limit)
+    def history(self, base: str, document: int, *, limit: int = 100) -> list[HistoryEntry]:
+        return self._client.get(list[HistoryEntry], f"{_document_path(base, document)}/history", limit=limit)
 
 
-class RemoteAccounts(Checked):
+class RemoteUsage(ValidatedOperations):
     """As `LocalAccounts`."""
 
-    def __init__(self, wire: Wire) -> None:
-        self._wire = wire
+    def __init__(self, wire: HttpClient) -> None:
+        self._client = wire
 
-    def usage(self, base: str) -> Balance:
-        return self._wire.get(Balance, f"{_base(base)}/usage")
+    def usage(self, base: str) -> BaseUsage:
+        return self._client.get(BaseUsage, f"{_base_path(base)}/usage")
 
-    def duplicates(self, base: str | None = None, *, cursor: str | None = None, limit: int = 100) -> Page[Refusal]:
-        return self._wire.get(Page[Refusal], "/duplicates", base=base, cursor=cursor, limit=limit)
+    def duplicates(
+        self, base: str | None = None, *, cursor: str | None = None, limit: int = 100
+    ) -> Page[RefusedRequest]:
+        return self._client.get(Page[RefusedRequest], "/duplicates", base=base, cursor=cursor, limit=limit)
 
-    def duplicate_counts(self, base: str | None = None) -> list[Refused]:
-        return self._wire.get(list[Refused], "/duplicates/counts", base=base)
+    def duplicate_counts(self, base: str | None = None) -> list[RefusalCount]:
+        return self._client.get(list[RefusalCount], "/duplicates/counts", base=base)
 
     def doctor(self, *, fix: bool = False, deep: bool = False) -> list[Finding]:
-        return self._wire.post(list[Finding], "/doctor", fix=fix, deep=deep)
+        return self._client.post(list[Finding], "/doctor", fix=fix, deep=deep)
 
-    def erasure(self) -> Erasure:
-        return self._wire.get(Erasure, "/erasure")
+    def erasure(self) -> ErasureStatus:
+        return self._client.get(ErasureStatus, "/erasure")
 
-    def erase(self) -> Erasure:
-        return self._wire.post_patiently(Erasure, "/erasure")
+    def erase(self) -> ErasureStatus:
+        return self._client.post_without_timeout(ErasureStatus, "/erasure")
 
-    def waiting(self, base: str) -> list[Waiting]:
-        return self._wire.get(list[Waiting], f"{_base(base)}/waiting")
+    def waiting(self, base: str) -> list[WaitingJob]:
+        return self._client.get(list[WaitingJob], f"{_base_path(base)}/waiting")
 
 
-class RemoteArchives(Checked):
+class RemoteArchives(ValidatedOperations):
     """As `LocalArchives`."""
 
-    def __init__(self, wire: Wire) -> None:
-        self._wire = wire
+    def __init__(self, wire: HttpClient) -> None:
+        self._client = wire
 
-    def export(self, base: str, to: Path | BinaryIO, *, memos: bool = True) -> Exported:
-        with saving(to) as file:
-            return Exported(bytes=self._wire.save(f"{_base(base)}/archive", file, memos=memos))
+    def export(self, base: str, to: Path | BinaryIO, *, memos: bool = True) -> ExportResult:
+        with open_for_writing(to) as file:
+            return ExportResult(bytes=self._client.download(f"{_base_path(base)}/archive", file, memos=memos))
 
-    def restore(self, archive: Path | BinaryIO, *, name: str | None = None) -> Restored:
+    def restore(self, archive: Path | BinaryIO, *, name: str | None = None) -> RestoredBase:
         with ExitStack() as held:
             file = held.enter_context(archive.open("rb")) if isinstance(archive, Path) else archive
-            return self._wire.put_in(Restored, "/archives", file, name=name)
+            return self._client.upload_bytes(RestoredBase, "/archives", file, name=name)
 
 
-class RemoteEvents(Checked):
+class RemoteEvents(ValidatedOperations):
     """As `LocalEvents`."""
 
-    def __init__(self, wire: Wire) -> None:
-        self._wire = wire
+    def __init__(self, wire: HttpClient) -> None:
+        self._client = wire
 
     def list(
         self,
@@ -528,7 +536,7 @@ class RemoteEvents(Checked):
         cursor: str | None = None,
         limit: int = 100,
     ) -> Page[Event]:
-        return self._wire.get(
+        return self._client.get(
             Page[Event],
             "/events",
             base=base,
@@ -547,7 +555,7 @@ class RemoteEvents(Checked):
         topics: Collection[str] | None = None,
         limit: int = 100,
     ) -> Page[Event]:
-        return self._wire.get(
+        return self._client.get(
             Page[Event],
             "/events/after",
             cursor=cursor,
@@ -558,85 +566,87 @@ class RemoteEvents(Checked):
         )
 
 
-class RemoteKeys(Checked):
+class RemoteKeys(ValidatedOperations):
     """As `LocalKeys`."""
 
-    def __init__(self, wire: Wire) -> None:
-        self._wire = wire
+    def __init__(self, wire: HttpClient) -> None:
+        self._client = wire
 
     def create(
         self, name: str, scope: str | None = None, *, bases: Sequence[str] | None = None, days: int | None = None
-    ) -> NewKey:
+    ) -> KeyWithSecret:
         asked = {
             "name": name,
             "scope": None if scope is None else str(scope),
             "bases": None if bases is None else [*bases],
             "days": days,
         }
-        return self._wire.post(NewKey, "/keys", asked)
+        return self._client.post(KeyWithSecret, "/keys", asked)
 
-    def list(self) -> Keys:
-        return self._wire.get(Keys, "/keys")
+    def list(self) -> KeyList:
+        return self._client.get(KeyList, "/keys")
 
-    def revoke(self, key: int) -> Key:
-        return self._wire.delete(Key, f"/keys/{key}")
+    def revoke(self, key: int) -> ApiKey:
+        return self._client.delete(ApiKey, f"/keys/{key}")
 
 
-class RemoteWebhooks(Checked):
+class RemoteWebhooks(ValidatedOperations):
     """As `LocalWebhooks`."""
 
-    def __init__(self, wire: Wire) -> None:
-        self._wire = wire
+    def __init__(self, wire: HttpClient) -> None:
+        self._client = wire
 
-    def create(self, url: str, types: Sequence[str] = ALL, *, bases: Sequence[str] | None = None) -> NewWebhook:
-        asked = {"url": url, "types": [*types] or [*ALL], "bases": None if bases is None else [*bases]}
-        return self._wire.post(NewWebhook, "/webhooks", asked)
+    def create(
+        self, url: str, types: Sequence[str] = ALL_EVENT_TYPES, *, bases: Sequence[str] | None = None
+    ) -> WebhookWithSecret:
+        asked = {"url": url, "types": [*types] or [*ALL_EVENT_TYPES], "bases": None if bases is None else [*bases]}
+        return self._client.post(WebhookWithSecret, "/webhooks", asked)
 
-    def list(self) -> Hooks:
-        return self._wire.get(Hooks, "/webhooks")
+    def list(self) -> WebhookList:
+        return self._client.get(WebhookList, "/webhooks")
 
     def get(self, webhook: int) -> Webhook:
-        return self._wire.get(Webhook, f"/webhooks/{webhook}")
+        return self._client.get(Webhook, f"/webhooks/{webhook}")
 
     def enable(self, webhook: int) -> Webhook:
-        return self._wire.post(Webhook, f"/webhooks/{webhook}:enable")
+        return self._client.post(Webhook, f"/webhooks/{webhook}:enable")
 
     def disable(self, webhook: int) -> Webhook:
-        return self._wire.post(Webhook, f"/webhooks/{webhook}:disable")
+        return self._client.post(Webhook, f"/webhooks/{webhook}:disable")
 
-    def rotate(self, webhook: int) -> NewWebhook:
-        return self._wire.post(NewWebhook, f"/webhooks/{webhook}:rotate")
+    def rotate(self, webhook: int) -> WebhookWithSecret:
+        return self._client.post(WebhookWithSecret, f"/webhooks/{webhook}:rotate")
 
     def delete(self, webhook: int) -> None:
-        self._wire.delete(Nothing, f"/webhooks/{webhook}")
+        self._client.delete(NoContent, f"/webhooks/{webhook}")
 
     def deliveries(self, webhook: int, *, cursor: str | None = None, limit: int = 50) -> Page[Delivery]:
-        return self._wire.get(Page[Delivery], f"/webhooks/{webhook}/deliveries", cursor=cursor, limit=limit)
+        return self._client.get(Page[Delivery], f"/webhooks/{webhook}/deliveries", cursor=cursor, limit=limit)
 
     def redeliver(self, delivery: int) -> Delivery:
-        return self._wire.post(Delivery, f"/deliveries/{delivery}:redeliver")
+        return self._client.post(Delivery, f"/deliveries/{delivery}:redeliver")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Replies:
+class _RepliesResponse:
     replies: list[Reply]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Found:
+class _SearchResponse:
     hits: list[Hit]
     notices: list[Notice] = field(default_factory=list)
 
 
-def _base(name: str) -> str:
-    return f"/bases/{part(name)}"
+def _base_path(name: str) -> str:
+    return f"/bases/{quote_path_segment(name)}"
 
 
-def _document(base: str, document: int) -> str:
-    return f"{_base(base)}/documents/{document}"
+def _document_path(base: str, document: int) -> str:
+    return f"{_base_path(base)}/documents/{document}"
 
 
-def _reply(conflict: Conflict, name: str) -> Reply:
+def _conflict_to_reply(conflict: Conflict, name: str) -> Reply:
     """Return a conflict as the answer about one of many."""
     return Reply(
         verdict=Verdict(conflict.verdict),

@@ -6,95 +6,94 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from holdfast.bases.archives import Restored
-from holdfast.bases.cards import Cards
-from holdfast.bases.probe import Trial
-from holdfast.catalog import BaseSettings, BaseStatus, Kind, OnDuplicate, Place
+from holdfast.bases.archives import RestoredBase
+from holdfast.bases.cards import CardSetStatus
+from holdfast.bases.probe import ProviderTestResult
+from holdfast.catalog import BaseSettings, BaseStatus, ItemKind, OnDuplicate, ServedPassage
 from holdfast.doctor.report import Finding
-from holdfast.documents import Chunk, Counts, Document, Index, Progress, Standing
-from holdfast.documents.details import Card, Mentioned, Missing
-from holdfast.documents.folders import Preview
-from holdfast.documents.text import Original, Passage, Text
+from holdfast.documents import Document, DocumentChunk, DocumentCounts, DocumentStatus, IndexStatus, Progress
+from holdfast.documents.details import Card, DocumentEntity, MissingChunk
+from holdfast.documents.folders import SyncPreview
+from holdfast.documents.text import DocumentText, OriginalFile, PassageInContext
 from holdfast.engine import Operation, Outcome, Problem, SlotState, Status, Verdict
 from holdfast.events import Event
-from holdfast.indexes.graph import Entity, Fact, Mention, Neighbour, Portrait
+from holdfast.indexes.graph import Entity, EntityDetails, Fact, Mention, Neighbour
 from holdfast.indexes.graph.graph_view import Edge, GraphView, Node
-from holdfast.llm import Spent
+from holdfast.llm import UsageTotal
 from holdfast.paging import Page
-from holdfast.search import Hit, Hits, Notice, Scored
-from holdfast.search import Outcome as AnswerOutcome
+from holdfast.search import AnswerOutcome, ChannelScore, Hit, Hits, Notice
 from holdfast.search.answers import Answer, Citation, Mode
 from holdfast.webhooks.delivery import Delivery
 
 __all__ = [
     "Answer",
     "AnswerOutcome",
-    "Balance",
+    "ApiKey",
     "Base",
     "BaseSettings",
     "BaseStatus",
-    "Bucket",
+    "BaseUsage",
+    "BulkSummary",
     "Card",
-    "Cards",
-    "Chunk",
+    "CardSetStatus",
+    "ChannelScore",
     "Citation",
-    "Cost",
-    "Counts",
     "Delivery",
     "Document",
+    "DocumentChunk",
+    "DocumentCounts",
+    "DocumentEntity",
+    "DocumentStatus",
+    "DocumentText",
+    "DocumentUsage",
     "Edge",
     "Entity",
-    "Erasure",
+    "EntityDetails",
     "ErasureStage",
+    "ErasureStatus",
     "Event",
-    "Exported",
+    "ExportResult",
     "Fact",
     "Finding",
     "GraphView",
-    "Happening",
+    "HistoryEntry",
     "Hit",
     "Hits",
-    "Index",
+    "IndexStatus",
+    "ItemKind",
     "Job",
-    "Key",
-    "Kind",
+    "KeyWithSecret",
     "Mention",
-    "Mentioned",
-    "Missing",
+    "MissingChunk",
     "Mode",
     "Neighbour",
-    "NewKey",
-    "NewWebhook",
     "Node",
     "Notice",
     "OnDuplicate",
     "Operation",
-    "Original",
+    "OriginalFile",
     "Outcome",
+    "OutcomeBucket",
     "Overview",
     "Page",
-    "Passage",
-    "Place",
-    "Portrait",
-    "Preview",
+    "PassageInContext",
     "Problem",
     "Progress",
-    "Queue",
-    "Refusal",
-    "Refused",
+    "ProviderTestResult",
+    "QueueStats",
+    "RefusalCount",
+    "RefusedRequest",
     "Reply",
-    "Restored",
-    "Scored",
+    "RestoredBase",
+    "ServedPassage",
     "SlotState",
-    "Spent",
-    "Standing",
     "Status",
-    "Summary",
-    "Text",
-    "Trial",
+    "SyncPreview",
+    "UsageTotal",
     "Verdict",
-    "Waiting",
+    "WaitingJob",
     "Webhook",
+    "WebhookWithSecret",
 ]
 
 
@@ -118,7 +117,7 @@ class Reply:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Summary:
+class BulkSummary:
     """What came of a request about many: how many there were, and the answers by verdict and reason."""
 
     found: int
@@ -147,7 +146,7 @@ class Base:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Happening:
+class HistoryEntry:
     """Something that happened to a document: a request, an attempt, or an end."""
 
     at: datetime
@@ -196,7 +195,7 @@ class Job:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Queue:
+class QueueStats:
     """How the queue does."""
 
     active: dict[str, int]  # jobs by state
@@ -210,7 +209,7 @@ class Queue:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Waiting:
+class WaitingJob:
     """A job that has not ended, and why."""
 
     job: str
@@ -227,7 +226,7 @@ class Waiting:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Key:
+class ApiKey:
     """A key; its secret is told once, when it is made."""
 
     id: int
@@ -242,10 +241,10 @@ class Key:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NewKey:
+class KeyWithSecret:
     """A key that was made, with its secret."""
 
-    key: Key
+    key: ApiKey
     secret: str
 
 
@@ -268,7 +267,7 @@ class Webhook:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NewWebhook:
+class WebhookWithSecret:
     """A webhook with the secret that signs what it is sent."""
 
     webhook: Webhook
@@ -279,7 +278,7 @@ class NewWebhook:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Exported:
+class ExportResult:
     """A base that was written into a file."""
 
     bytes: int
@@ -289,31 +288,31 @@ class Exported:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Balance:
+class BaseUsage:
     """What a base has paid, and what it was spared."""
 
     base: str
-    spent: Spent
-    saved: Spent
-    kinds_spent: list[Spent]
-    kinds_saved: list[Spent]
+    spent: UsageTotal
+    saved: UsageTotal
+    kinds_spent: list[UsageTotal]
+    kinds_saved: list[UsageTotal]
     budget_tokens: int | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Cost:
+class DocumentUsage:
     """What was paid for one document, and what it was spared."""
 
     document: int
     name: str
-    spent: Spent
-    saved: Spent
-    kinds_spent: list[Spent]
-    kinds_saved: list[Spent]
+    spent: UsageTotal
+    saved: UsageTotal
+    kinds_spent: list[UsageTotal]
+    kinds_saved: list[UsageTotal]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Refusal:
+class RefusedRequest:
     """A request that made no new work: who asked, and what stood in its way."""
 
     id: int
@@ -330,7 +329,7 @@ class Refusal:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Refused:
+class RefusalCount:
     """How often one requester was refused for one reason in one base, and what that would have cost."""
 
     base: str
@@ -353,7 +352,7 @@ class ErasureStage:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Erasure:
+class ErasureStatus:
     """How much of the deleted data is removed from the disk."""
 
     overwrite: ErasureStage  # of deleted rows, in the database file and its log
@@ -361,7 +360,7 @@ class Erasure:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Bucket:
+class OutcomeBucket:
     """How the jobs ended that did so within one step of time."""
 
     at: datetime  # when the step begins
@@ -377,8 +376,8 @@ class Overview:
     """All at a glance, of the bases that the caller sees."""
 
     bases: int
-    documents: Counts
-    queue: Queue
+    documents: DocumentCounts
+    queue: QueueStats
     workers: int  # that are there, at work or waiting for it, whatever base that is of
     working: int  # that hold work of these bases now, with a lease that has not run out
     tokens_spent: int  # as far back as the ledger goes, as all that follows
@@ -386,4 +385,4 @@ class Overview:
     price_spent: float | None
     price_saved: float | None
     duplicates: int  # requests that made no new work
-    series: list[Bucket]  # oldest first; the last step is under way
+    series: list[OutcomeBucket]  # oldest first; the last step is under way

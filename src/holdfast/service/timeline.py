@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from holdfast.clock import as_datetime
-from holdfast.engine import Problem, problem_of
-from holdfast.service.schemas import Happening
+from holdfast.engine import Problem, describe_fault
+from holdfast.service.schemas import HistoryEntry
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     from holdfast.engine import Slot
     from holdfast.engine.store import Job, LoggedEvent
 
-SECOND = 1_000_000  # in the unit of a moment
+MICROS_PER_SECOND = 1_000_000  # in the unit of a moment
 # How a move of a slot is told; admitted and unblocked are told by the job.
-MOVES = {
+SLOT_EVENT_LABELS = {
     "slot.claimed": "claimed",
     "slot.completed": "ready",
     "slot.postponed": "postponed",
@@ -28,70 +28,72 @@ MOVES = {
     "slot.cancelled": "cancelled",
     "slot.forgotten": "removed",
 }
-DOCUMENT = {"document.added": "added", "document.changed": "changed"}
+DOCUMENT_EVENT_LABELS = {"document.added": "added", "document.changed": "changed"}
 
 
-def timeline(jobs: Iterable[Job], lines: Sequence[LoggedEvent], slots: Sequence[Slot]) -> list[Happening]:
+def build_timeline(jobs: Iterable[Job], lines: Sequence[LoggedEvent], slots: Sequence[Slot]) -> list[HistoryEntry]:
     """Return all that is known to have happened, newest first."""
-    sayings = {(slot.kind, slot.error.code): problem_of(slot.error) for slot in slots if slot.error}
-    found = [*_ends(jobs, sayings), *_moves(sorted(lines, key=lambda line: (line.at, line.id)), sayings)]
-    order = sorted(enumerate(found), key=lambda one: (one[1].at, _rank(one[1]), one[0]), reverse=True)
+    sayings = {(slot.kind, slot.error.code): describe_fault(slot.error) for slot in slots if slot.error}
+    found = [*_job_entries(jobs, sayings), *_slot_entries(sorted(lines, key=lambda line: (line.at, line.id)), sayings)]
+    order = sorted(enumerate(found), key=lambda one: (one[1].at, _tie_rank(one[1]), one[0]), reverse=True)
     return [one for _, one in order]
 
 
-def _ends(jobs: Iterable[Job], sayings: Mapping[tuple[str, str], Problem]) -> Iterator[Happening]:
+def _job_entries(jobs: Iterable[Job], sayings: Mapping[tuple[str, str], Problem]) -> Iterator[HistoryEntry]:
     """Tell of each job when it began, and how it ended."""
     for job in jobs:
         named = {"job": job.id, "generation": job.generation, "operation": job.operation, "requester": job.requester}
-        yield Happening(at=as_datetime(job.created_at), what="accepted", **named)  # type: ignore[arg-type]
+        yield HistoryEntry(at=as_datetime(job.created_at), what="accepted", **named)  # type: ignore[arg-type]
         if job.outcome is not None and job.finished_at is not None:
             wrong = [(kind, str(one["error"])) for kind, one in job.results.items() if one.get("error")]
-            yield Happening(
+            yield HistoryEntry(
                 at=as_datetime(job.finished_at),
                 what=str(job.outcome),
-                problem=_said(*wrong[0], sayings) if wrong else None,
-                seconds=_since(job.created_at, job.finished_at),
+                problem=_find_problem(*wrong[0], sayings) if wrong else None,
+                seconds=_seconds_between(job.created_at, job.finished_at),
                 **named,  # type: ignore[arg-type]
             )
 
 
-def _moves(lines: Iterable[LoggedEvent], sayings: Mapping[tuple[str, str], Problem]) -> Iterator[Happening]:
+def _slot_entries(lines: Iterable[LoggedEvent], sayings: Mapping[tuple[str, str], Problem]) -> Iterator[HistoryEntry]:
     """Tell of each index when it was taken, and what came of that; oldest first."""
     attempts: dict[tuple[str, str | None, int | None], int] = {}
     claims: dict[tuple[str, str | None, int | None], Moment] = {}
     for line in lines:
         event = line.event
-        if event.type in DOCUMENT:
-            yield Happening(at=as_datetime(line.at), what=DOCUMENT[event.type])
-        if event.type not in MOVES:
+        if event.type in DOCUMENT_EVENT_LABELS:
+            yield HistoryEntry(at=as_datetime(line.at), what=DOCUMENT_EVENT_LABELS[event.type])
+        if event.type not in SLOT_EVENT_LABELS:
             continue
         of, taken = (event.owner, event.kind, event.generation), (event.owner, event.kind, event.fence)
         if event.type == "slot.claimed":
             attempts[of] = attempts.get(of, 0) + 1
             claims[taken] = line.at
-        error = event.facts.get("error")
-        yield Happening(
+        error = event.parsed_data.get("error")
+        yield HistoryEntry(
             at=as_datetime(line.at),
-            what=MOVES[event.type],
+            what=SLOT_EVENT_LABELS[event.type],
             kind=event.kind,
             job=event.job,
             generation=event.generation,
             attempt=attempts.get(of),
-            problem=_said(event.kind or "", str(error), sayings) if error else None,
-            seconds=_since(claims[taken], line.at) if taken in claims and event.type != "slot.claimed" else None,
+            problem=_find_problem(event.kind or "", str(error), sayings) if error else None,
+            seconds=_seconds_between(claims[taken], line.at)
+            if taken in claims and event.type != "slot.claimed"
+            else None,
         )
 
 
-def _said(kind: str, code: str, sayings: Mapping[tuple[str, str], Problem]) -> Problem:
+def _find_problem(kind: str, code: str, sayings: Mapping[tuple[str, str], Problem]) -> Problem:
     """Return an error as it was told last, or by its code alone: the log keeps no more of it."""
     return sayings.get((kind, code)) or Problem(code=code, message=code.replace("_", " ").capitalize() + ".")
 
 
-def _since(begun: Moment, ended: Moment) -> float:
-    return round(max(0, ended - begun) / SECOND, 3)
+def _seconds_between(begun: Moment, ended: Moment) -> float:
+    return round(max(0, ended - begun) / MICROS_PER_SECOND, 3)
 
 
-def _rank(one: Happening) -> int:
+def _tie_rank(one: HistoryEntry) -> int:
     """Order what has the same time: a document comes, a request is accepted, indexes move, the job ends."""
     if one.kind is not None:
         return 2

@@ -5,45 +5,45 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from holdfast.auth import Scope
-from holdfast.catalog import item_of_owner
+from holdfast.catalog import parse_item_id
 from holdfast.clock import as_datetime
-from holdfast.db import Stage
-from holdfast.doctor.check_erasure import explain
-from holdfast.engine import waiting_for
-from holdfast.service.cursors import place
+from holdfast.db import SecureDeleteStage
+from holdfast.doctor.check_erasure import explain_stage
+from holdfast.engine import describe_reasons
+from holdfast.service.cursors import parse_cursor
 from holdfast.service.schemas import (
-    Balance,
-    Erasure,
+    BaseUsage,
     ErasureStage,
+    ErasureStatus,
     Finding,
     Page,
-    Refusal,
-    Refused,
-    Waiting,
+    RefusalCount,
+    RefusedRequest,
+    WaitingJob,
 )
-from holdfast.service.validation import Checked
+from holdfast.service.validation import ValidatedOperations
 
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from holdfast.catalog import Pending, State
+    from holdfast.catalog import ErasureState, PendingErasure
     from holdfast.clock import Moment
     from holdfast.service.authorization import Authorization
 
 
-class LocalAccounts(Checked):
+class LocalUsage(ValidatedOperations):
     """The books of a database."""
 
     def __init__(self, authorization: Authorization) -> None:
-        self._at = authorization
+        self._authorization = authorization
         self._library = authorization.library
         self._store = authorization.library.store
 
-    def usage(self, base: str) -> Balance:
+    def usage(self, base: str) -> BaseUsage:
         """Tell what a base has paid, and what it was spared because an answer was known."""
-        shelf = self._at.open(base)
-        account = self._library.memos.account(shelf.key)
-        return Balance(
+        shelf = self._authorization.find_base(base)
+        account = self._library.paid_cache.summarize_base(shelf.key)
+        return BaseUsage(
             base=shelf.name,
             spent=account.spent,
             saved=account.saved,
@@ -52,16 +52,18 @@ class LocalAccounts(Checked):
             budget_tokens=shelf.settings.budget_tokens,
         )
 
-    def duplicates(self, base: str | None = None, *, cursor: str | None = None, limit: int = 100) -> Page[Refusal]:
+    def duplicates(
+        self, base: str | None = None, *, cursor: str | None = None, limit: int = 100
+    ) -> Page[RefusedRequest]:
         """Return requests that made no new work, newest first: who asked, and what stood in the way."""
-        shelf, names = self._at.one(base), self._at.names()
-        found = self._store.list_refusals(shelf.key if shelf else None, before=place(cursor), limit=limit)
+        shelf, names = self._authorization.find_base_or_all(base), self._authorization.base_names()
+        found = self._store.list_refusals(shelf.key if shelf else None, before=parse_cursor(cursor), limit=limit)
         items = [
-            Refusal(
+            RefusedRequest(
                 id=one.id,
                 at=as_datetime(one.at),
                 base=names.get(one.base, ""),
-                document=item_of_owner(one.owner),
+                document=parse_item_id(one.owner),
                 subject=one.owner,
                 operation=one.operation,
                 verdict=one.verdict,
@@ -74,11 +76,11 @@ class LocalAccounts(Checked):
         ]
         return Page(items=items, next_cursor=str(items[-1].id) if len(items) == limit else None)
 
-    def duplicate_counts(self, base: str | None = None) -> list[Refused]:
+    def duplicate_counts(self, base: str | None = None) -> list[RefusalCount]:
         """Count such requests by base, requester and reason."""
-        shelf, names = self._at.one(base), self._at.names()
+        shelf, names = self._authorization.find_base_or_all(base), self._authorization.base_names()
         return [
-            Refused(
+            RefusalCount(
                 base=names.get(one.base, ""),
                 requester=one.requester,
                 reason=one.reason,
@@ -90,42 +92,42 @@ class LocalAccounts(Checked):
 
     def doctor(self, *, fix: bool = False, deep: bool = False) -> list[Finding]:
         """Compare every store with what should be there; `fix` repairs, `deep` also reads every file."""
-        self._at.everywhere(Scope.ADMIN)
+        self._authorization.require_all_bases(Scope.ADMIN)
         return self._library.doctor.check(fix=fix, deep=deep)
 
-    def erasure(self) -> Erasure:
+    def erasure(self) -> ErasureStatus:
         """Tell how much of the deleted data is removed from the disk, in both stages."""
-        self._at.everywhere(Scope.ADMIN)
-        return _erasure(self._library.erasure.state())
+        self._authorization.require_all_bases(Scope.ADMIN)
+        return _erasure_to_schema(self._library.erasure.read_state())
 
-    def erase(self) -> Erasure:
+    def erase(self) -> ErasureStatus:
         """Remove deleted data from the disk now, in both stages; writers wait meanwhile."""
-        self._at.everywhere(Scope.ADMIN)
-        return _erasure(self._library.erasure.run_now())
+        self._authorization.require_all_bases(Scope.ADMIN)
+        return _erasure_to_schema(self._library.erasure.run_now())
 
-    def waiting(self, base: str) -> list[Waiting]:
+    def waiting(self, base: str) -> list[WaitingJob]:
         """Tell of each job of a base that has not ended why it has not."""
-        shelf = self._at.open(base)
+        shelf = self._authorization.find_base(base)
         return [
-            Waiting(
+            WaitingJob(
                 job=one.listed.job.id,
                 base=shelf.name,
                 document=one.item,
                 name=one.name,
-                reasons=[reason.message for reason in waiting_for(one.reasons, shelf.name)],
+                reasons=[reason.message for reason in describe_reasons(one.reasons, shelf.name)],
             )
             for one in self._library.doctor.waiting(shelf)
         ]
 
 
-def _erasure(state: State) -> Erasure:
-    return Erasure(
-        overwrite=_stage(Stage.OVERWRITE, state.overwrite),
-        compact=_stage(Stage.COMPACT, state.compact),
+def _erasure_to_schema(state: ErasureState) -> ErasureStatus:
+    return ErasureStatus(
+        overwrite=_stage_to_schema(SecureDeleteStage.OVERWRITE, state.overwrite),
+        compact=_stage_to_schema(SecureDeleteStage.COMPACT, state.compact),
     )
 
 
-def _stage(stage: Stage, pending: Pending | None) -> ErasureStage:
+def _stage_to_schema(stage: SecureDeleteStage, pending: PendingErasure | None) -> ErasureStage:
     def at(moment: Moment | None) -> datetime | None:
         return None if moment is None else as_datetime(moment)
 
@@ -135,5 +137,5 @@ def _stage(stage: Stage, pending: Pending | None) -> ErasureStage:
         since=at(pending.since) if pending else None,
         obstacle=pending.obstacle if pending else None,
         blocked_since=at(pending.blocked_since) if pending else None,
-        sentence=explain(stage, pending),
+        sentence=explain_stage(stage, pending),
     )

@@ -17,7 +17,7 @@ from types import FunctionType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from holdfast.errors import BadRequest
-from holdfast.wellformed import DEEPEST_INPUT, Why, json_flaw, text_flaw
+from holdfast.wellformed import MAX_INPUT_DEPTH, FlawKind, find_json_flaw, find_text_flaw
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -26,13 +26,13 @@ if TYPE_CHECKING:
 
 Choice = TypeVar("Choice", bound=StrEnum)
 
-LONGEST_TEXT = 10_000_000  # characters of one string
-LARGEST_MAP = 65_536  # characters of a map, as JSON
-LARGEST_NUMBER = 2**63 - 1  # what every database can compare with an id
-SHOWN = 60  # characters of a field's name in a message
+MAX_TEXT_LENGTH = 10_000_000  # characters of one string
+MAX_MAP_LENGTH = 65_536  # characters of a map, as JSON
+MAX_NUMBER = 2**63 - 1  # what every database can compare with an id
+MAX_LOCATION_LENGTH = 60  # characters of a field's name in a message
 
 
-class Checked:
+class ValidatedOperations:
     """Operations whose arguments are checked: every string, at any depth, and every map."""
 
     def __init_subclass__(cls) -> None:
@@ -40,10 +40,10 @@ class Checked:
         super().__init_subclass__()
         for name, method in list(vars(cls).items()):
             if isinstance(method, FunctionType) and not name.startswith("_"):
-                setattr(cls, name, _checked(method))
+                setattr(cls, name, _validate_arguments(method))
 
 
-def _checked(method: Callable[..., Any]) -> Callable[..., Any]:
+def _validate_arguments(method: Callable[..., Any]) -> Callable[..., Any]:
     """Return a method that checks its arguments; an iterator among them is read once and passed on as a list."""
     signature = inspect.signature(method)
     rest = {one.name for one in signature.parameters.values() if one.kind is one.VAR_KEYWORD}
@@ -53,15 +53,15 @@ def _checked(method: Callable[..., Any]) -> Callable[..., Any]:
         bound = signature.bind(self, *given, **named)
         for name, value in [*bound.arguments.items()][1:]:
             if name in rest:
-                bound.arguments[name] = {key: check(key, one) for key, one in value.items()}
+                bound.arguments[name] = {key: check_argument(key, one) for key, one in value.items()}
             else:
-                bound.arguments[name] = check(name, value)
+                bound.arguments[name] = check_argument(name, value)
         return method(*bound.args, **bound.kwargs)
 
     return checked
 
 
-def check(field: str, value: Any) -> Any:
+def check_argument(field: str, value: Any) -> Any:
     """Return an argument if it can be stored and shown; else raise `BadRequest` that names the field."""
     if isinstance(value, Iterator) and not hasattr(value, "read"):
         value = list(value)
@@ -75,14 +75,14 @@ def check(field: str, value: Any) -> Any:
         _check_number(field, value)
     elif isinstance(value, Collection) and not isinstance(value, bytes | bytearray | memoryview):
         for place, one in enumerate(value):
-            check(f"{field}[{place}]", one)
+            check_argument(f"{field}[{place}]", one)
     elif is_dataclass(value) and not isinstance(value, type):
         for one in fields(value):
-            check(f"{field}.{one.name}", getattr(value, one.name))
+            check_argument(f"{field}.{one.name}", getattr(value, one.name))
     return value
 
 
-def one_of(kind: type[Choice], field: str, value: Choice | str) -> Choice:
+def parse_choice(kind: type[Choice], field: str, value: Choice | str) -> Choice:
     """Return the choice that a value names; raise `BadRequest` that lists the choices for any other."""
     try:
         return kind(value)
@@ -96,73 +96,73 @@ def one_of(kind: type[Choice], field: str, value: Choice | str) -> Choice:
 
 
 def _check_text(field: str, text: str) -> None:
-    why = text_flaw(text)
+    why = find_text_flaw(text)
     if why is not None:
-        raise _refusal(field, why)
-    if len(text) > LONGEST_TEXT:
+        raise _make_flaw_error(field, why)
+    if len(text) > MAX_TEXT_LENGTH:
         raise BadRequest(
-            f"`{field}` has {len(text):,} characters, at most {LONGEST_TEXT:,} are accepted. Upload it as a file, or "
-            "split it; nothing was changed.",
+            f"`{field}` has {len(text):,} characters, at most {MAX_TEXT_LENGTH:,} are accepted. Upload it as a file, "
+            "or split it; nothing was changed.",
             "text_too_long",
             field=field,
-            longest=LONGEST_TEXT,
+            longest=MAX_TEXT_LENGTH,
         )
 
 
 def _check_path(field: str, path: PurePath) -> None:
     if "\0" in str(path):
-        raise _refusal(field, Why.NUL)
+        raise _make_flaw_error(field, FlawKind.NUL)
 
 
 def _check_number(field: str, number: int) -> None:
-    if abs(number) > LARGEST_NUMBER:
+    if abs(number) > MAX_NUMBER:
         raise BadRequest(
-            f"`{field}` is a number of more than 64 bits; use one between {-LARGEST_NUMBER} and {LARGEST_NUMBER}. "
+            f"`{field}` is a number of more than 64 bits; use one between {-MAX_NUMBER} and {MAX_NUMBER}. "
             "Nothing was changed.",
             "number_too_large",
             field=field,
-            largest=LARGEST_NUMBER,
+            largest=MAX_NUMBER,
         )
 
 
 def _check_map(field: str, value: Mapping[Any, Any]) -> None:
-    flaw = json_flaw(value)
+    flaw = find_json_flaw(value)
     if flaw is not None:
-        raise _refusal(_place(field, flaw), flaw.why)
+        raise _make_flaw_error(_format_location(field, flaw), flaw.kind)
     size = len(json.dumps(dict(value), ensure_ascii=False))
-    if size > LARGEST_MAP:
+    if size > MAX_MAP_LENGTH:
         raise BadRequest(
-            f"`{field}` has {size:,} characters as JSON, at most {LARGEST_MAP:,} are accepted. Leave something out; "
+            f"`{field}` has {size:,} characters as JSON, at most {MAX_MAP_LENGTH:,} are accepted. Leave something out; "
             "nothing was changed.",
             "map_too_large",
             field=field,
-            largest=LARGEST_MAP,
+            largest=MAX_MAP_LENGTH,
         )
 
 
-def _refusal(field: str, why: Why) -> BadRequest:
+def _make_flaw_error(field: str, why: FlawKind) -> BadRequest:
     match why:
-        case Why.NUL:
+        case FlawKind.NUL:
             return BadRequest(
                 f"`{field}` contains a NUL character (U+0000), which cannot be stored. Remove it; nothing was changed.",
                 "nul_character",
                 field=field,
             )
-        case Why.SURROGATE:
+        case FlawKind.SURROGATE:
             return BadRequest(
                 f"`{field}` contains half of a surrogate pair (U+D800 to U+DFFF), which is not valid Unicode. Replace "
                 "it; nothing was changed.",
                 "lone_surrogate",
                 field=field,
             )
-        case Why.TOO_DEEP:
+        case FlawKind.TOO_DEEP:
             return BadRequest(
-                f"`{field}` is nested more than {DEEPEST_INPUT} levels deep. Make it flatter; nothing was changed.",
+                f"`{field}` is nested more than {MAX_INPUT_DEPTH} levels deep. Make it flatter; nothing was changed.",
                 "nested_too_deep",
                 field=field,
-                deepest=DEEPEST_INPUT,
+                deepest=MAX_INPUT_DEPTH,
             )
-        case Why.NOT_JSON:
+        case FlawKind.NOT_JSON:
             return BadRequest(
                 f"`{field}` cannot be written as JSON. Use text, numbers below 1.8e308, true, false, null, lists, and "
                 "maps with text as keys; nothing was changed.",
@@ -171,8 +171,8 @@ def _refusal(field: str, why: Why) -> BadRequest:
             )
 
 
-def _place(field: str, flaw: Flaw) -> str:
+def _format_location(field: str, flaw: Flaw) -> str:
     """Name the part of a map, in a form that can be shown: at most so many characters, and none that is broken."""
     steps = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in flaw.path)
     shown = steps.encode("utf-8", "backslashreplace").decode().replace("\0", "\\0")
-    return field + (shown if len(shown) <= SHOWN else f"{shown[:SHOWN]}…")
+    return field + (shown if len(shown) <= MAX_LOCATION_LENGTH else f"{shown[:MAX_LOCATION_LENGTH]}…")

@@ -13,7 +13,7 @@ from typing import Self
 
 from holdfast.errors import BadSettings, Permanent
 from holdfast.sources import errors
-from holdfast.sources.urls import host_name
+from holdfast.sources.urls import normalize_host
 
 Address = IPv4Address | IPv6Address
 Network = IPv4Network | IPv6Network
@@ -89,24 +89,24 @@ class Reach:
                     raise BadSettings(f"{word!r} is no network: {error}.") from None
             try:
                 dot = "." if word.startswith(".") else ""
-                hosts.add(dot + host_name(word.removeprefix(".")))
+                hosts.add(dot + normalize_host(word.removeprefix(".")))
             except Permanent:
                 raise BadSettings(f"{word!r} is neither a host nor an address nor a network.") from None
         return cls(hosts=frozenset(hosts), networks=tuple(networks), setting=setting)
 
-    def judge(self, host: str, port: int, address: Address) -> None:
+    def require_allowed(self, host: str, port: int, address: Address) -> None:
         """Let a connection pass, or refuse it with the reason."""
-        address = _undisguised(address)
+        address = _unmap_ipv4(address)
         if any(address in network for network in self.networks):
             return
         trusted = self._trusts(host)
-        why = self._objection(address, trusted=trusted)
+        why = self._refusal_reason(address, trusted=trusted)
         if why:
             raise errors.refused_address(host, why, self.setting)
         if port not in self.ports and not trusted:
             raise errors.refused_port(host, port, self.setting)
 
-    def _objection(self, address: Address, *, trusted: bool) -> str | None:
+    def _refusal_reason(self, address: Address, *, trusted: bool) -> str | None:
         for network, meaning in SPECIAL_NETWORKS:
             if address in network:
                 return f"{address} is {meaning}"
@@ -120,9 +120,9 @@ class Reach:
         return any(host == one or (one.startswith(".") and host.endswith(one)) for one in self.hosts)
 
 
-PUBLIC = Reach()
+PUBLIC_ONLY = Reach()
 
 
-def _undisguised(address: Address) -> Address:
+def _unmap_ipv4(address: Address) -> Address:
     """Return the IPv4 address that an IPv6 socket would connect to."""
     return (isinstance(address, IPv6Address) and address.ipv4_mapped) or address

@@ -126,7 +126,7 @@ def tls_failed(host: str) -> Permanent:
     )
 
 
-def fetched_too_slowly(seconds: float) -> Transient:
+def fetch_too_slow(seconds: float) -> Transient:
     """Put off a page that did not arrive in time."""
     return Transient(
         "too_slow",
@@ -135,7 +135,7 @@ def fetched_too_slowly(seconds: float) -> Transient:
     )
 
 
-def too_big(most: int) -> Permanent:
+def page_too_large(most: int) -> Permanent:
     """Refuse more bytes than we take."""
     size = f"{most / MIB:g} MiB" if most >= MIB else f"{most} bytes"
     return Permanent(
@@ -143,7 +143,7 @@ def too_big(most: int) -> Permanent:
     )
 
 
-def gone(status: int) -> Permanent:
+def page_gone(status: int) -> Permanent:
     """Refuse a page that is not there."""
     return Permanent(
         "page_gone",
@@ -152,7 +152,7 @@ def gone(status: int) -> Permanent:
     )
 
 
-def forbidden(status: int) -> Permanent:
+def page_forbidden(status: int) -> Permanent:
     """Refuse a page that is not for everybody."""
     return Permanent(
         "page_forbidden",
@@ -161,7 +161,7 @@ def forbidden(status: int) -> Permanent:
     )
 
 
-def refused_by_server(status: int) -> Permanent:
+def page_refused(status: int) -> Permanent:
     """Refuse a page that the server does not give."""
     return Permanent(
         "page_refused",
@@ -170,7 +170,7 @@ def refused_by_server(status: int) -> Permanent:
     )
 
 
-def busy(status: int, retry_after: timedelta | None) -> Transient:
+def server_busy(status: int, retry_after: timedelta | None) -> Transient:
     """Put off a server that has too much to do."""
     return Transient(
         "server_busy",
@@ -180,7 +180,7 @@ def busy(status: int, retry_after: timedelta | None) -> Transient:
     )
 
 
-def bad_answer(host: str) -> Transient:
+def invalid_response(host: str) -> Transient:
     """Put off an answer that is no proper HTTP."""
     return Transient(
         "bad_answer",
@@ -198,7 +198,7 @@ def too_many_redirects(most: int) -> Permanent:
     )
 
 
-def not_text(mime: str) -> Permanent:
+def unsupported_media_type(mime: str) -> Permanent:
     """Refuse what no reader reads."""
     return Permanent(
         "unsupported_format",

@@ -18,43 +18,47 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
 Identity = tuple[int, int]  # device and inode
-UPWARDS = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_CLOEXEC  # needs no permission to list
+PARENT_FLAGS = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_CLOEXEC  # needs no permission to list
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FolderLimits:
     """What no scan reads, and where it has to stay."""
 
-    folders: tuple[Path, ...] = ()  # our own, with all that lies in them
-    files: tuple[Path, ...] = ()  # our own, with those beside them whose name continues theirs: `-wal`, `-shm`
-    roots: tuple[Path, ...] | None = None  # a scan stays below one of these; None: anywhere
+    own_folders: tuple[Path, ...] = ()  # our own, with all that lies in them
+    own_files: tuple[Path, ...] = ()  # our own, with those beside them whose name continues theirs: `-wal`, `-shm`
+    allowed_roots: tuple[Path, ...] | None = None  # a scan stays below one of these; None: anywhere
 
-    def below_roots(self, folder: Path) -> bool:
+    def is_below_roots(self, folder: Path) -> bool:
         """Tell whether a path leads below an allowed folder, without telling whether anything is there."""
         real = Path(os.path.realpath(folder))
-        return self.roots is None or any(real.is_relative_to(os.path.realpath(root)) for root in self.roots)
+        return self.allowed_roots is None or any(
+            real.is_relative_to(os.path.realpath(root)) for root in self.allowed_roots
+        )
 
-    def own(self, path: str) -> bool:
+    def is_own(self, path: str) -> bool:
         """Tell whether a path leads to our own data, as far as a path can tell."""
         real = os.path.realpath(path)
-        return any(Path(real).is_relative_to(os.path.realpath(folder)) for folder in self.folders) or any(
-            _belongs(real, os.path.realpath(file)) for file in self.files
+        return any(Path(real).is_relative_to(os.path.realpath(folder)) for folder in self.own_folders) or any(
+            _belongs(real, os.path.realpath(file)) for file in self.own_files
         )
 
 
 NO_LIMITS = FolderLimits()
 
 
-class Fences:
+class ResolvedLimits:
     """Limits as they are on the disk at this moment."""
 
     def __init__(self, limits: FolderLimits) -> None:
-        self._own = frozenset(_found([*limits.folders, *limits.files]))
-        files = {path for one in limits.files for path in (one, Path(os.path.realpath(one)))}  # SQLite follows links
-        self._beside = [(where, one.name) for one in files for where in _found([one.parent])]
-        self._roots = None if limits.roots is None else frozenset(_found(limits.roots))
+        self._own = frozenset(_existing_identities([*limits.own_folders, *limits.own_files]))
+        files = {
+            path for one in limits.own_files for path in (one, Path(os.path.realpath(one)))
+        }  # SQLite follows links
+        self._beside = [(where, one.name) for one in files for where in _existing_identities([one.parent])]
+        self._roots = None if limits.allowed_roots is None else frozenset(_existing_identities(limits.allowed_roots))
 
-    def require(self, descriptor: int) -> None:
+    def require_allowed(self, descriptor: int) -> None:
         """Refuse an open folder that is our own or lies in one, or lies below no allowed root."""
         lineage = list(_lineage(descriptor))
         if not self._own.isdisjoint(lineage):
@@ -62,7 +66,7 @@ class Fences:
         if self._roots is not None and self._roots.isdisjoint(lineage):
             raise errors.folder_not_allowed()
 
-    def own(self, status: os.stat_result) -> bool:
+    def is_own(self, status: os.stat_result) -> bool:
         """Tell whether an entry is our own file or folder."""
         return _identity(status) in self._own
 
@@ -85,7 +89,7 @@ def _identity(status: os.stat_result) -> Identity:
     return status.st_dev, status.st_ino
 
 
-def _found(paths: Iterable[Path]) -> Iterator[Identity]:
+def _existing_identities(paths: Iterable[Path]) -> Iterator[Identity]:
     """Return what paths lead to; what is not there can be reached by no scan."""
     for path in paths:
         with suppress(OSError, ValueError):
@@ -100,7 +104,7 @@ def _lineage(descriptor: int) -> Iterator[Identity]:
             before = _identity(os.fstat(here))
             yield before
             try:
-                above = os.open("..", UPWARDS, dir_fd=here)
+                above = os.open("..", PARENT_FLAGS, dir_fd=here)
             except OSError:  # what is above cannot be seen: it is neither our own nor an allowed root
                 return
             os.close(here)

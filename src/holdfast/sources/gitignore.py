@@ -12,14 +12,14 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING, NamedTuple, Self
 
-from holdfast.sources.wildcards import InvalidPattern, translated
+from holdfast.sources.wildcards import InvalidPattern, translate_pattern
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
 GIT_FILE, OWN_FILE = ".gitignore", ".holdfastignore"
 # Rarely documents: hidden entries, caches of programs, backups of editors.
-USUALLY_LEFT_OUT = (
+DEFAULT_PATTERN_LINES = (
     ".*",
     "node_modules/",
     "__pycache__/",
@@ -40,39 +40,39 @@ USUALLY_LEFT_OUT = (
     "ehthumbs.db",
     "desktop.ini",
 )
-MARK = b"\xef\xbb\xbf"
+UTF8_BOM = b"\xef\xbb\xbf"
 
 
-class Pattern(NamedTuple):
+class IgnorePattern(NamedTuple):
     """One line of an ignore file."""
 
     expression: bytes
-    keeps: bool  # begins with `!`: a match stays
+    negated: bool  # begins with `!`: a match stays
     folders_only: bool  # ends in `/`
     name_only: bool  # has no other `/`: matches the last part of a path
 
 
-class Run(NamedTuple):
+class PatternGroup(NamedTuple):
     """Consecutive patterns with the same flags, as one expression."""
 
     match: re.Pattern[bytes]
-    keeps: bool
+    negated: bool
     folders_only: bool
     name_only: bool
 
 
 @dataclass(frozen=True, slots=True)
-class Patterns:
+class IgnoreFile:
     """The patterns of the ignore file in the folder `base`: empty for the root, else it ends in `/`."""
 
     base: bytes = b""
-    runs: tuple[Run, ...] = ()  # the last first
+    groups: tuple[PatternGroup, ...] = ()  # the last first
 
     @classmethod
-    def read(cls, text: bytes, base: bytes = b"") -> Self:
+    def parse(cls, text: bytes, base: bytes = b"") -> Self:
         """Parse the lines of a file; lines that git ignores are skipped."""
         runs = tuple(
-            Run(re.compile(b"(?:" + b"|".join(one.expression for one in alike) + rb")\Z", re.DOTALL), *meaning)
+            PatternGroup(re.compile(b"(?:" + b"|".join(one.expression for one in alike) + rb")\Z", re.DOTALL), *meaning)
             for meaning, alike in groupby(_parsed(text), key=lambda pattern: pattern[1:])
         )
         return cls(base, runs[::-1])
@@ -81,28 +81,28 @@ class Patterns:
         """Return True if the path is ignored, False if a `!` pattern keeps it, None if no pattern matches."""
         below = path[len(self.base) :]
         name = below[below.rfind(b"/") + 1 :]
-        for run in self.runs:
+        for run in self.groups:
             if (folder or not run.folders_only) and run.match.match(name if run.name_only else below):
-                return not run.keeps
+                return not run.negated
         return None
 
 
 @dataclass(frozen=True, slots=True)
-class Ignoring:
+class IgnoreRules:
     """All patterns for the entries of one folder, those of the deepest file first.
 
     Our own files and the patterns of the request decide first. If none of them matches, git's files and the usual
     patterns can each ignore an entry, and neither can bring back what the other ignores.
     """
 
-    own: tuple[Patterns, ...] = ()
-    git: tuple[Patterns, ...] = ()
-    usual: tuple[Patterns, ...] = ()
+    own: tuple[IgnoreFile, ...] = ()
+    git: tuple[IgnoreFile, ...] = ()
+    defaults: tuple[IgnoreFile, ...] = ()
 
-    def below(self, *, git: Patterns | None = None, own: Patterns | None = None) -> Self:
+    def with_subfolder(self, *, git: IgnoreFile | None = None, own: IgnoreFile | None = None) -> Self:
         """Add the ignore files of a subfolder."""
         return type(self)(
-            own=(own, *self.own) if own else self.own, git=(git, *self.git) if git else self.git, usual=self.usual
+            own=(own, *self.own) if own else self.own, git=(git, *self.git) if git else self.git, defaults=self.defaults
         )
 
     def ignores(self, path: bytes, *, folder: bool) -> bool:
@@ -110,10 +110,10 @@ class Ignoring:
         said = _first(self.own, path, folder=folder)
         if said is not None:
             return said
-        return bool(_first(self.git, path, folder=folder)) or bool(_first(self.usual, path, folder=folder))
+        return bool(_first(self.git, path, folder=folder)) or bool(_first(self.defaults, path, folder=folder))
 
 
-def _first(levels: Iterable[Patterns], path: bytes, *, folder: bool) -> bool | None:
+def _first(levels: Iterable[IgnoreFile], path: bytes, *, folder: bool) -> bool | None:
     for patterns in levels:
         said = patterns.verdict(path, folder=folder)
         if said is not None:
@@ -121,8 +121,8 @@ def _first(levels: Iterable[Patterns], path: bytes, *, folder: bool) -> bool | N
     return None
 
 
-def _parsed(text: bytes) -> Iterator[Pattern]:
-    for line in text.removeprefix(MARK).split(b"\n"):
+def _parsed(text: bytes) -> Iterator[IgnorePattern]:
+    for line in text.removeprefix(UTF8_BOM).split(b"\n"):
         pattern = _without_trailing_blanks(line.removesuffix(b"\r"))
         if pattern.startswith(b"#"):
             continue
@@ -131,10 +131,10 @@ def _parsed(text: bytes) -> Iterator[Pattern]:
         folders_only = pattern.endswith(b"/")
         pattern = pattern[:-1] if folders_only else pattern
         try:
-            expression = translated(pattern.removeprefix(b"/"))
+            expression = translate_pattern(pattern.removeprefix(b"/"))
         except InvalidPattern:
             continue
-        yield Pattern(expression, keeps, folders_only, name_only=b"/" not in pattern)
+        yield IgnorePattern(expression, keeps, folders_only, name_only=b"/" not in pattern)
 
 
 def _without_trailing_blanks(line: bytes) -> bytes:
@@ -144,4 +144,4 @@ def _without_trailing_blanks(line: bytes) -> bytes:
     return kept + b" " if backslashes % 2 and kept != line else kept
 
 
-USUAL = Patterns.read("\n".join(USUALLY_LEFT_OUT).encode())
+DEFAULT_PATTERNS = IgnoreFile.parse("\n".join(DEFAULT_PATTERN_LINES).encode())

@@ -11,24 +11,24 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
 GZIP = zlib.MAX_WBITS | 16
-MAGIC = b"\x1f\x8b"
+GZIP_MAGIC = b"\x1f\x8b"
 
 
 class BadGzip(Exception):
     """The bytes are no gzip, or end too early."""
 
 
-def gathered(pieces: Iterable[bytes], most: int) -> bytes:
+def join_limited(pieces: Iterable[bytes], most: int) -> bytes:
     """Join pieces, and refuse more than `most` bytes."""
     body = bytearray()
     for piece in pieces:
         if len(body) + len(piece) > most:
-            raise errors.too_big(most)
+            raise errors.page_too_large(most)
         body += piece
     return bytes(body)
 
 
-def unpacked(pieces: Iterable[bytes], most: int) -> Iterator[bytes]:
+def decompress(pieces: Iterable[bytes], most: int) -> Iterator[bytes]:
     """Unpack one member after the other, no piece longer than one byte above `most`."""
     member = zlib.decompressobj(GZIP)
     begun = False

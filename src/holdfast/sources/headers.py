@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 LONGEST_WAIT = timedelta(days=1)
 
 
-def headers_of(raw: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:
+def parse_headers(raw: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:
     """Keep the first of each name."""
     headers: dict[str, str] = {}
     for name, value in raw:
@@ -20,7 +20,7 @@ def headers_of(raw: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:
     return headers
 
 
-def retry_after(text: str, now: datetime) -> timedelta | None:
+def parse_retry_after(text: str, now: datetime) -> timedelta | None:
     """Read Retry-After: seconds, or a date; None where nothing can be read, and never longer than a day."""
     text = text.strip()
     try:

@@ -11,10 +11,10 @@ if TYPE_CHECKING:
 
 MOST_BYTES = 512 << 10  # what lies behind is not read
 MOST_RULES = 10_000
-EVERYBODY = "*"
+ANY_AGENT = "*"
 
 
-class Rule(NamedTuple):
+class RobotsRule(NamedTuple):
     """One line: what it speaks of, how exactly, and whether it allows."""
 
     length: int
@@ -26,12 +26,12 @@ class Rule(NamedTuple):
 class Robots:
     """The rules of a site for one program."""
 
-    rules: tuple[Rule, ...] = ()  # the longest first; of two as long, the one that allows
+    rules: tuple[RobotsRule, ...] = ()  # the longest first; of two as long, the one that allows
 
     @classmethod
-    def read(cls, text: str, agent: str) -> Self:
+    def parse(cls, text: str, agent: str) -> Self:
         """Take the rules for this program, or for everybody if it is not named."""
-        groups: dict[str, list[Rule]] = {}
+        groups: dict[str, list[RobotsRule]] = {}
         named: list[str] = []
         reading_names = False
         for key, value in _lines(text):
@@ -43,7 +43,7 @@ class Robots:
                 reading_names = False
                 for name in named:
                     groups[name] += _rule(value, allows=key == "allow")
-        rules = groups.get(agent.lower(), groups.get(EVERYBODY, []))
+        rules = groups.get(agent.lower(), groups.get(ANY_AGENT, []))
         return cls(tuple(sorted(rules[:MOST_RULES], key=lambda rule: (-rule.length, not rule.allows))))
 
     def allows(self, target: str) -> bool:
@@ -58,7 +58,7 @@ def _lines(text: str) -> Iterable[tuple[str, str]]:
             yield key.strip().lower(), value.strip()
 
 
-def _rule(path: str, *, allows: bool) -> list[Rule]:
+def _rule(path: str, *, allows: bool) -> list[RobotsRule]:
     """Translate a path; `*` stands for anything, `$` at the end for the end. It never scans back."""
     if not path.startswith(("/", "*")):  # an empty one means nothing
         return []
@@ -69,4 +69,4 @@ def _rule(path: str, *, allows: bool) -> list[Rule]:
         expression = first + "".join(f"(?>.*?{piece})" for piece in middle) + f".*{last}\\Z"
     else:
         expression = first + "".join(f"(?>.*?{piece})" for piece in others) + ("\\Z" if ends else "")
-    return [Rule(len(path), allows, re.compile(expression, re.DOTALL))]
+    return [RobotsRule(len(path), allows, re.compile(expression, re.DOTALL))]

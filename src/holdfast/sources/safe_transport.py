@@ -29,10 +29,10 @@ if TYPE_CHECKING:
     from holdfast.sources.address_policy import Address, Reach
     from holdfast.sources.urls import Url
 
-Resolve = Callable[[str], Sequence[str]]  # a name -> its addresses
+Resolver = Callable[[str], Sequence[str]]  # a name -> its addresses
 
 
-def look_up(name: str) -> Sequence[str]:
+def resolve_host(name: str) -> Sequence[str]:
     """Ask the system for the addresses of a name."""
     found = socket.getaddrinfo(name, None, type=socket.SOCK_STREAM, proto=socket.IPPROTO_TCP)
     return list(dict.fromkeys(str(sockaddr[0]) for *_, sockaddr in found))
@@ -48,18 +48,18 @@ class Deadline:
     def __post_init__(self) -> None:
         self._end = time.monotonic() + self.seconds
 
-    def left(self) -> float:
+    def seconds_left(self) -> float:
         """Return the seconds that are left; raises when none are."""
         left = self._end - time.monotonic()
         if left <= 0:
-            raise errors.fetched_too_slowly(self.seconds)
+            raise errors.fetch_too_slow(self.seconds)
         return left
 
 
-class Dialer(httpcore2.NetworkBackend):
+class SafeBackend(httpcore2.NetworkBackend):
     """Opens connections within a reach, and gives each step no longer than what is left of the whole."""
 
-    def __init__(self, reach: Reach, deadline: Deadline, resolve: Resolve = look_up) -> None:
+    def __init__(self, reach: Reach, deadline: Deadline, resolve: Resolver = resolve_host) -> None:
         self._reach = reach
         self._deadline = deadline
         self._resolve = resolve
@@ -76,15 +76,15 @@ class Dialer(httpcore2.NetworkBackend):
         """Resolve, judge every address, and connect to the first that answers."""
         addresses = self._addresses(host)
         for address in addresses:
-            self._reach.judge(host, port, address)
+            self._reach.require_allowed(host, port, address)
         for address in addresses:
-            share = self._deadline.left() / (len(addresses) - addresses.index(address))
+            share = self._deadline.seconds_left() / (len(addresses) - addresses.index(address))
             try:
                 stream = self._plain.connect_tcp(str(address), port, share, local_address, socket_options)
             except (httpcore2.ConnectError, httpcore2.ConnectTimeout):
                 continue
             return _TimedStream(stream, self._deadline)
-        self._deadline.left()
+        self._deadline.seconds_left()
         raise errors.unreachable(host)
 
     def _addresses(self, host: str) -> list[Address]:
@@ -92,12 +92,12 @@ class Dialer(httpcore2.NetworkBackend):
             return [ipaddress.ip_address(host)]
         except ValueError:
             pass
-        found = [ipaddress.ip_address(text) for text in self._looked_up(host)]
+        found = [ipaddress.ip_address(text) for text in self._look_up_in_time(host)]
         if not found:
             raise errors.unknown_host(host)
         return list(dict.fromkeys(found))
 
-    def _looked_up(self, host: str) -> Sequence[str]:
+    def _look_up_in_time(self, host: str) -> Sequence[str]:
         """Resolve in a thread of its own: the system's resolver knows no deadline."""
         answers: SimpleQueue[Sequence[str] | None] = SimpleQueue()
 
@@ -109,9 +109,9 @@ class Dialer(httpcore2.NetworkBackend):
 
         threading.Thread(target=ask, name="holdfast-lookup", daemon=True).start()
         try:
-            found = answers.get(timeout=self._deadline.left())
+            found = answers.get(timeout=self._deadline.seconds_left())
         except Empty:
-            raise errors.fetched_too_slowly(self._deadline.seconds) from None
+            raise errors.fetch_too_slow(self._deadline.seconds) from None
         if found is None:
             raise errors.unknown_host(host)
         return found
@@ -125,10 +125,10 @@ class _TimedStream(httpcore2.NetworkStream):
         self._deadline = deadline
 
     def read(self, max_bytes: int, timeout: float | None = None) -> bytes:  # noqa: ARG002 - the deadline decides
-        return self._stream.read(max_bytes, self._deadline.left())
+        return self._stream.read(max_bytes, self._deadline.seconds_left())
 
     def write(self, buffer: bytes, timeout: float | None = None) -> None:  # noqa: ARG002 - the deadline decides
-        self._stream.write(buffer, self._deadline.left())
+        self._stream.write(buffer, self._deadline.seconds_left())
 
     def close(self) -> None:
         self._stream.close()
@@ -139,36 +139,36 @@ class _TimedStream(httpcore2.NetworkStream):
         server_hostname: str | None = None,
         timeout: float | None = None,  # noqa: ARG002 - the deadline decides
     ) -> httpcore2.NetworkStream:
-        secured = self._stream.start_tls(ssl_context, server_hostname, self._deadline.left())
+        secured = self._stream.start_tls(ssl_context, server_hostname, self._deadline.seconds_left())
         return _TimedStream(secured, self._deadline)
 
     def get_extra_info(self, info: str) -> Any:
         return self._stream.get_extra_info(info)
 
 
-def address_of(url: Url) -> httpcore2.URL:
+def to_httpcore_url(url: Url) -> httpcore2.URL:
     """Write an address as the client of HTTP reads it."""
     return httpcore2.URL(scheme=url.scheme.encode(), host=url.host.encode(), port=url.port, target=url.target.encode())
 
 
 @cache
-def trusted() -> ssl.SSLContext:
+def default_tls_context() -> ssl.SSLContext:
     """Trust whom this machine trusts; made once, since it reads many certificates."""
     return httpcore2.default_ssl_context()
 
 
 @contextmanager
-def explained(host: str, deadline: Deadline) -> Iterator[None]:
+def translate_network_errors(host: str, deadline: Deadline) -> Iterator[None]:
     """Say in our words what the network did."""
     try:
         yield
     except httpcore2.TimeoutException:
-        raise errors.fetched_too_slowly(deadline.seconds) from None
+        raise errors.fetch_too_slow(deadline.seconds) from None
     except httpcore2.NetworkError as error:
-        deadline.left()
+        deadline.seconds_left()
         cause = error.args[0] if error.args else None  # httpcore2 keeps it there, and clears `__cause__`
         broken_off = isinstance(cause, ssl.SSLEOFError | ssl.SSLZeroReturnError)
         refused = isinstance(cause, ssl.SSLError) and not broken_off
         raise errors.tls_failed(host) if refused else errors.unreachable(host) from None
     except httpcore2.ProtocolError:
-        raise errors.bad_answer(host) from None
+        raise errors.invalid_response(host) from None

@@ -10,17 +10,17 @@ from holdfast.sources import errors
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-MARK = b"\xef\xbb\xbf"
+UTF8_BOM = b"\xef\xbb\xbf"
 NAMESPACE_END = "}"
-AT_ONCE = 1 << 20  # bytes; smaller pieces make a parser begin a long word again and again
+PARSED_BYTES = 1 << 20  # bytes; smaller pieces make a parser begin a long word again and again
 DEEPEST = 32
 LONGEST_TEXT = 8192
-LISTS = {"urlset": "url", "sitemapindex": "sitemap"}
-ADDRESSES = ("http://", "https://")
-ENTRY, PART = 2, 3  # depths in the tree
+ENTRY_TAG_BY_ROOT = {"urlset": "url", "sitemapindex": "sitemap"}
+URL_PREFIXES = ("http://", "https://")
+ENTRY_DEPTH, PART_DEPTH = 2, 3  # depths in the tree
 
 
-class Entry(NamedTuple):
+class SitemapEntry(NamedTuple):
     """One line of a list: another list, or a page."""
 
     is_list: bool
@@ -28,61 +28,61 @@ class Entry(NamedTuple):
     modified: str | None
 
 
-def entries(body: bytes) -> Iterator[Entry]:
+def parse_sitemap(body: bytes) -> Iterator[SitemapEntry]:
     """Read a list; refuses what is none."""
-    start = body[:64].removeprefix(MARK).lstrip()
+    start = body[:64].removeprefix(UTF8_BOM).lstrip()
     if start.startswith(b"<"):
-        yield from _Xml().read(body)
+        yield from _SitemapParser().read(body)
         return
-    lines = [line for line in body.removeprefix(MARK).decode("utf-8", "replace").split() if line]
-    if not lines or not lines[0].lower().startswith(ADDRESSES):
+    lines = [line for line in body.removeprefix(UTF8_BOM).decode("utf-8", "replace").split() if line]
+    if not lines or not lines[0].lower().startswith(URL_PREFIXES):
         raise errors.not_a_sitemap()
     for line in lines:
-        yield Entry(is_list=False, url=line, modified=None)
+        yield SitemapEntry(is_list=False, url=line, modified=None)
 
 
-class _Xml:
+class _SitemapParser:
     """Reads sitemap XML. A document type is refused before anything it declares is read."""
 
     def __init__(self) -> None:
         self._parser = expat.ParserCreate(namespace_separator=NAMESPACE_END)
         self._parser.buffer_text = True
-        self._parser.StartDoctypeDeclHandler = self._declares
+        self._parser.StartDoctypeDeclHandler = self._refuse_doctype
         self._parser.StartElementHandler = self._begin
         self._parser.EndElementHandler = self._end
         self._parser.CharacterDataHandler = self._text
         self._path: list[str] = []
         self._parts: dict[str, str] = {}
-        self._found: list[Entry] = []
+        self._found: list[SitemapEntry] = []
 
-    def read(self, body: bytes) -> Iterator[Entry]:
+    def read(self, body: bytes) -> Iterator[SitemapEntry]:
         """Yield entries as they come."""
         try:
-            for start in range(0, len(body), AT_ONCE):
-                self._parser.Parse(body[start : start + AT_ONCE], start + AT_ONCE >= len(body))
+            for start in range(0, len(body), PARSED_BYTES):
+                self._parser.Parse(body[start : start + PARSED_BYTES], start + PARSED_BYTES >= len(body))
                 yield from self._found
                 self._found.clear()
         except (expat.ExpatError, ValueError, LookupError):  # damaged, or in an encoding that nobody knows
             raise errors.not_a_sitemap() from None
 
-    def _declares(self, *_: object) -> None:
+    def _refuse_doctype(self, *_: object) -> None:
         raise errors.not_a_sitemap()
 
     def _begin(self, name: str, _: object) -> None:
         self._path.append(name.rpartition(NAMESPACE_END)[2])
-        if len(self._path) > DEEPEST or self._path[0] not in LISTS:
+        if len(self._path) > DEEPEST or self._path[0] not in ENTRY_TAG_BY_ROOT:
             raise errors.not_a_sitemap()
-        if len(self._path) == ENTRY:
+        if len(self._path) == ENTRY_DEPTH:
             self._parts = {}
 
     def _text(self, text: str) -> None:
-        if len(self._path) == PART:
+        if len(self._path) == PART_DEPTH:
             part = self._path[-1]
             self._parts[part] = (self._parts.get(part, "") + text)[:LONGEST_TEXT]
 
     def _end(self, _: str) -> None:
         root, *rest = self._path
-        if rest == [LISTS[root]] and self._parts.get("loc", "").strip():
+        if rest == [ENTRY_TAG_BY_ROOT[root]] and self._parts.get("loc", "").strip():
             modified = self._parts.get("lastmod", "").strip()
-            self._found.append(Entry(root == "sitemapindex", self._parts["loc"].strip(), modified or None))
+            self._found.append(SitemapEntry(root == "sitemapindex", self._parts["loc"].strip(), modified or None))
         self._path.pop()

@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING, Protocol
 
 from holdfast.errors import Permanent, Transient, WorkError
 from holdfast.sources import errors
-from holdfast.sources.address_policy import PUBLIC, Reach
-from holdfast.sources.gunzip import MAGIC, BadGzip, gathered, unpacked
+from holdfast.sources.address_policy import PUBLIC_ONLY, Reach
+from holdfast.sources.gunzip import GZIP_MAGIC, BadGzip, decompress, join_limited
 from holdfast.sources.robots import MOST_BYTES, Robots
-from holdfast.sources.safe_transport import Resolve, look_up
-from holdfast.sources.sitemap_xml import Entry, entries
+from holdfast.sources.safe_transport import Resolver, resolve_host
+from holdfast.sources.sitemap_xml import SitemapEntry, parse_sitemap
 from holdfast.sources.urls import Url
-from holdfast.sources.web import AGENT, MIB, FetchLimits, Page, fetch
-from holdfast.url_secrets import masked, secret_in
+from holdfast.sources.web import MIB, USER_AGENT, FetchedPage, FetchLimits, fetch
+from holdfast.url_secrets import find_secret, mask_secrets
 
 if TYPE_CHECKING:
     import ssl
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 ROBOTS_BYTES = 10 * MOST_BYTES  # a longer file is none
 LONGEST_TEXT = 4096
-LEFT_LISTED = 1000  # more reasons help nobody
+MAX_SKIPPED = 1000  # more reasons help nobody
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,7 +47,7 @@ class SitemapLimits:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Listed:
+class ListedPage:
     """A page that a sitemap names."""
 
     url: str
@@ -55,36 +55,36 @@ class Listed:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Left:
+class SkippedUrl:
     """An address that was left out, and the code of the reason."""
 
     url: str
-    why: str  # elsewhere, robots_refuse, bad_url, too_many, too_deep, or what a fetch refused with
+    reason: str  # elsewhere, robots_refuse, bad_url, too_many, too_deep, or what a fetch refused with
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Expansion:
     """What a sitemap came to."""
 
-    pages: tuple[Listed, ...]
-    left: tuple[Left, ...]
+    pages: tuple[ListedPage, ...]
+    skipped: tuple[SkippedUrl, ...]
     complete: bool  # every part was read: a page that is not among these is not listed any more
 
 
-class _Fetch(Protocol):
+class _Fetcher(Protocol):
     def __call__(self, url: str, *, limits: FetchLimits) -> object: ...
 
 
-USUAL = SitemapLimits()
+DEFAULT_LIMITS = SitemapLimits()
 
 
 def expand(
     url: str,
     *,
     hosts: frozenset[str] = frozenset(),
-    limits: SitemapLimits = USUAL,
-    reach: Reach = PUBLIC,
-    resolve: Resolve = look_up,
+    limits: SitemapLimits = DEFAULT_LIMITS,
+    reach: Reach = PUBLIC_ONLY,
+    resolve: Resolver = resolve_host,
     tls: ssl.SSLContext | None = None,
 ) -> Expansion:
     """List the pages of a sitemap, each once, in its order. Besides its own host, pages of `hosts` are listed.
@@ -93,127 +93,127 @@ def expand(
     """
     first = Url.parse(url)
     asking = partial(fetch, reach=reach, resolve=resolve, tls=tls)
-    return _Expanding(first, hosts | {first.host}, limits, asking).run()
+    return _SitemapExpander(first, hosts | {first.host}, limits, asking).run()
 
 
 @dataclass(slots=True)
-class _Expanding:
+class _SitemapExpander:
     """One expansion under way."""
 
     first: Url
     hosts: frozenset[str]
     limits: SitemapLimits
-    asking: _Fetch
-    pages: dict[str, Listed] = field(default_factory=dict)
-    left: dict[str, Left] = field(default_factory=dict)
+    fetcher: _Fetcher
+    pages: dict[str, ListedPage] = field(default_factory=dict)
+    skipped: dict[str, SkippedUrl] = field(default_factory=dict)
     robots: dict[str, Robots | WorkError] = field(default_factory=dict)
     complete: bool = True
-    read: int = 0  # bytes
-    end: float = 0.0
+    bytes_read: int = 0  # bytes
+    deadline: float = 0.0
 
     def run(self) -> Expansion:
         """Read one list after the other."""
-        self.end = time.monotonic() + self.limits.seconds
-        if not self._welcome(self.first):
+        self.deadline = time.monotonic() + self.limits.seconds
+        if not self._is_allowed(self.first):
             raise errors.robots_refuse()
         lists: deque[tuple[Url, int]] = deque([(self.first, 1)])
         seen = {self.first}
         while lists:
             here, depth = lists.popleft()
             for entry in self._entries(here):
-                found = self._judged(here, entry)
+                found = self._resolve_entry(here, entry)
                 if found is None or found in seen:
                     continue
                 if not entry.is_list:
-                    self._list(found, entry)
+                    self._add_page(found, entry)
                 elif depth >= self.limits.depth or len(seen) >= self.limits.files:
-                    self._leave(str(found), "too_deep" if depth >= self.limits.depth else "too_many", cut=True)
+                    self._skip(str(found), "too_deep" if depth >= self.limits.depth else "too_many", cut=True)
                 else:
                     seen.add(found)
                     lists.append((found, depth + 1))
-        return Expansion(pages=tuple(self.pages.values()), left=tuple(self.left.values()), complete=self.complete)
+        return Expansion(pages=tuple(self.pages.values()), skipped=tuple(self.skipped.values()), complete=self.complete)
 
-    def _entries(self, here: Url) -> Iterator[Entry]:
+    def _entries(self, here: Url) -> Iterator[SitemapEntry]:
         """Read one list. Only the first one must be readable; what went wrong with another is noted."""
         try:
-            for entry in entries(self._got(here)):
+            for entry in parse_sitemap(self._fetch_list(here)):
                 if len(self.pages) >= self.limits.pages and entry.url not in self.pages:
-                    self._leave(entry.url, "too_many", cut=True)
+                    self._skip(entry.url, "too_many", cut=True)
                     return
                 self._time_left()
                 yield entry
         except WorkError as error:
             if here == self.first and not self.pages:
                 raise
-            self._leave(str(here), error.code, cut=True)
+            self._skip(str(here), error.code, cut=True)
 
-    def _got(self, here: Url) -> bytes:
+    def _fetch_list(self, here: Url) -> bytes:
         """Fetch one list, and unpack it if it is packed."""
-        most = min(self.limits.bytes, self.limits.total - self.read)
+        most = min(self.limits.bytes, self.limits.total - self.bytes_read)
         seconds = min(self._time_left(), self.limits.file_seconds)
-        page = self.asking(str(here), limits=FetchLimits(seconds=seconds, bytes=most))
-        body = page.body if isinstance(page, Page) else b""
-        if body.startswith(MAGIC):
+        page = self.fetcher(str(here), limits=FetchLimits(seconds=seconds, bytes=most))
+        body = page.body if isinstance(page, FetchedPage) else b""
+        if body.startswith(GZIP_MAGIC):
             try:
-                body = gathered(unpacked([body], most), most)
+                body = join_limited(decompress([body], most), most)
             except BadGzip:
                 raise errors.not_a_sitemap() from None
-        self.read += len(body)
+        self.bytes_read += len(body)
         return body
 
     def _time_left(self) -> float:
-        left = self.end - time.monotonic()
+        left = self.deadline - time.monotonic()
         if left <= 0:
-            raise errors.fetched_too_slowly(self.limits.seconds)
+            raise errors.fetch_too_slow(self.limits.seconds)
         return left
 
-    def _list(self, found: Url, entry: Entry) -> None:
-        self.pages.setdefault(str(found), Listed(url=str(found), modified=entry.modified))
+    def _add_page(self, found: Url, entry: SitemapEntry) -> None:
+        self.pages.setdefault(str(found), ListedPage(url=str(found), modified=entry.modified))
 
-    def _judged(self, here: Url, entry: Entry) -> Url | None:
+    def _resolve_entry(self, here: Url, entry: SitemapEntry) -> Url | None:
         """Return the address of an entry if it may be asked."""
         try:
             found = here.join(entry.url)
         except Permanent as error:
-            self._leave(entry.url, error.code)
+            self._skip(entry.url, error.code)
             return None
-        if secret_in(str(found)):  # the address of a page is stored
-            self._leave(masked(str(found)), "secret_in_address")
+        if find_secret(str(found)):  # the address of a page is stored
+            self._skip(mask_secrets(str(found)), "secret_in_address")
             return None
         if found.host not in self.hosts:
-            self._leave(str(found), "elsewhere")
+            self._skip(str(found), "elsewhere")
             return None
         try:
-            welcome = self._welcome(found)
+            welcome = self._is_allowed(found)
         except Transient as error:
-            self._leave(str(found), error.code, cut=True)
+            self._skip(str(found), error.code, cut=True)
             return None
         if not welcome:
-            self._leave(str(found), "robots_refuse")
+            self._skip(str(found), "robots_refuse")
         return found if welcome else None
 
-    def _welcome(self, url: Url) -> bool:
+    def _is_allowed(self, url: Url) -> bool:
         """Tell whether the site lets programs read an address; its rules are asked for once."""
         origin = f"{url.scheme}://{url.authority}"
         if origin not in self.robots:
-            self.robots[origin] = self._rules(origin)
+            self.robots[origin] = self._fetch_robots(origin)
         rules = self.robots[origin]
         if isinstance(rules, WorkError):
             raise rules
         return rules.allows(url.target)
 
-    def _rules(self, origin: str) -> Robots | WorkError:
+    def _fetch_robots(self, origin: str) -> Robots | WorkError:
         """Ask for the rules of a site: where there are none all is allowed, where they cannot be had nothing is."""
         limits = FetchLimits(seconds=min(self._time_left(), self.limits.file_seconds), bytes=ROBOTS_BYTES)
         try:
-            page = self.asking(f"{origin}/robots.txt", limits=limits)
+            page = self.fetcher(f"{origin}/robots.txt", limits=limits)
         except Transient as error:
             return error
         except Permanent:
             return Robots()
-        return Robots.read(page.body.decode("utf-8", "replace") if isinstance(page, Page) else "", AGENT)
+        return Robots.parse(page.body.decode("utf-8", "replace") if isinstance(page, FetchedPage) else "", USER_AGENT)
 
-    def _leave(self, url: str, why: str, *, cut: bool = False) -> None:
+    def _skip(self, url: str, why: str, *, cut: bool = False) -> None:
         self.complete = self.complete and not cut
-        if len(self.left) < LEFT_LISTED:
-            self.left.setdefault(url[:LONGEST_TEXT], Left(url=url[:LONGEST_TEXT], why=why))
+        if len(self.skipped) < MAX_SKIPPED:
+            self.skipped.setdefault(url[:LONGEST_TEXT], SkippedUrl(url=url[:LONGEST_TEXT], reason=why))

@@ -61,7 +61,7 @@ class Url:
             scheme=parts.scheme,
             host=_host(parts.netloc),
             port=port or PORTS[parts.scheme],
-            path=_without_dots(_escaped(parts.path, PATH_SIGNS)),
+            path=_remove_dot_segments(_escaped(parts.path, PATH_SIGNS)),
             query=_escaped(parts.query, QUERY_SIGNS) if parts.query else None,
         )
 
@@ -94,10 +94,10 @@ def _host(netloc: str) -> str:
         if not bracket or (behind and not behind.startswith(":")):
             raise errors.bad_url("has a host that is not written as one")
         return _ipv6(inside)
-    return host_name(netloc.partition(":")[0])
+    return normalize_host(netloc.partition(":")[0])
 
 
-def host_name(name: str) -> str:
+def normalize_host(name: str) -> str:
     """Write a name or an IPv4 address one way."""
     name = name.removesuffix(".").lower()
     if not name.isascii():
@@ -146,7 +146,7 @@ def _unescaped(escape: re.Match[str]) -> str:
     return character if character in UNRESERVED else escape[0].upper()
 
 
-def _without_dots(path: str) -> str:
+def _remove_dot_segments(path: str) -> str:
     """Walk along `.` and `..`; nothing lies above the root."""
     kept: list[str] = []
     parts = path.split("/")[1:]

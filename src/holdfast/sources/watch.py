@@ -13,22 +13,22 @@ from enum import StrEnum
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from holdfast.sources.folder import ALWAYS_LEFT_OUT, EVERYTHING_USUAL, FolderRules
+from holdfast.sources.folder import ALWAYS_IGNORED, DEFAULT_RULES, FolderRules
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from pathlib import Path
     from threading import Event
 
-    from holdfast.sources.gitignore import Ignoring
+    from holdfast.sources.gitignore import IgnoreRules
 
-USUALLY = timedelta(minutes=5)
-CALM_MS = 300  # changes are over when none came for so long
-GATHER_MS = 2_000  # but nobody waits longer than this
-GLANCE_MS = 500  # how often the root itself is looked at
+DEFAULT_INTERVAL = timedelta(minutes=5)
+QUIET_MS = 300  # changes are over when none came for so long
+MAX_DEBOUNCE_MS = 2_000  # but nobody waits longer than this
+POLL_MS = 500  # how often the root itself is looked at
 
 
-class Stir(StrEnum):
+class WatchEvent(StrEnum):
     """Why it is worth looking."""
 
     CHANGED = "changed"  # something was reported, or the root went away or came back
@@ -36,8 +36,8 @@ class Stir(StrEnum):
 
 
 def watch(
-    root: Path, rules: FolderRules = EVERYTHING_USUAL, *, stop: Event, every: timedelta = USUALLY
-) -> Iterator[Stir]:
+    root: Path, rules: FolderRules = DEFAULT_RULES, *, stop: Event, every: timedelta = DEFAULT_INTERVAL
+) -> Iterator[WatchEvent]:
     """Yield when something below the root may have changed, and at least `every` so often, until `stop` is set.
 
     The first `TICK` comes when the watch stands, so that a scan made then misses nothing. Where the system cannot
@@ -45,7 +45,7 @@ def watch(
     """
     due = again = 0.0
     here = _identity(root)
-    ignoring = rules.ignoring
+    ignoring = rules.ignore_rules
     while not stop.is_set():
         began = time.monotonic()
         watching = began >= again
@@ -55,9 +55,9 @@ def watch(
             now = _identity(root)
             moved, here = now != here, now
             if moved or reported:
-                yield Stir.CHANGED
+                yield WatchEvent.CHANGED
             elif time.monotonic() >= due:
-                yield Stir.TICK
+                yield WatchEvent.TICK
             else:
                 continue
             due = time.monotonic() + every.total_seconds()
@@ -69,15 +69,15 @@ def watch(
                 again = began + every.total_seconds()
 
 
-def _session(root: Path, rules: FolderRules, ignoring: Ignoring, stop: Event, *, watching: bool) -> Iterator[bool]:
+def _session(root: Path, rules: FolderRules, ignoring: IgnoreRules, stop: Event, *, watching: bool) -> Iterator[bool]:
     """Yield whether something was reported, every glance, as long as watching works; at least one glance.
 
     What we write ourselves below the root is no news: each sync would report itself.
     """
     for reports in _reports(root, stop) if watching else ():
-        yield any(_matters(root, path, ignoring) and not rules.limits.own(path) for _, path in reports)
+        yield any(_is_relevant(root, path, ignoring) and not rules.limits.is_own(path) for _, path in reports)
     yield False
-    stop.wait(GLANCE_MS / 1000)
+    stop.wait(POLL_MS / 1000)
 
 
 def _reports(root: Path, stop: Event) -> Iterator[Iterable[tuple[Any, str]]]:
@@ -90,10 +90,10 @@ def _reports(root: Path, stop: Event) -> Iterator[Iterable[tuple[Any, str]]]:
         yield from library.watch(
             root,
             watch_filter=None,
-            debounce=GATHER_MS,
-            step=CALM_MS,
+            debounce=MAX_DEBOUNCE_MS,
+            step=QUIET_MS,
             stop_event=stop,
-            rust_timeout=GLANCE_MS,
+            rust_timeout=POLL_MS,
             yield_on_timeout=True,
             raise_interrupt=True,
             force_polling=False,
@@ -101,11 +101,11 @@ def _reports(root: Path, stop: Event) -> Iterator[Iterable[tuple[Any, str]]]:
         )
 
 
-def _matters(root: Path, path: str, ignoring: Ignoring) -> bool:
+def _is_relevant(root: Path, path: str, ignoring: IgnoreRules) -> bool:
     """Tell whether a report concerns what a scan would look at, as far as the rules say without reading any file."""
     below = os.path.relpath(path, root)
     parts = [] if below == "." else below.split("/")
-    if not ALWAYS_LEFT_OUT.isdisjoint(parts):
+    if not ALWAYS_IGNORED.isdisjoint(parts):
         return False
     ways = ["/".join(parts[: depth + 1]).encode("utf-8", "surrogateescape") for depth in range(len(parts))]
     return not any(ignoring.ignores(way, folder=way != ways[-1]) for way in ways)

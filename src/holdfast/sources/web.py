@@ -21,10 +21,18 @@ import httpcore2
 from holdfast.content.readers.decoding import is_text
 from holdfast.content.readers.kinds import HEAD_BYTES, SIGNATURES
 from holdfast.sources import errors
-from holdfast.sources.address_policy import PUBLIC, Reach
-from holdfast.sources.gunzip import BadGzip, gathered, unpacked
-from holdfast.sources.headers import headers_of, retry_after
-from holdfast.sources.safe_transport import Deadline, Dialer, Resolve, address_of, explained, look_up, trusted
+from holdfast.sources.address_policy import PUBLIC_ONLY, Reach
+from holdfast.sources.gunzip import BadGzip, decompress, join_limited
+from holdfast.sources.headers import parse_headers, parse_retry_after
+from holdfast.sources.safe_transport import (
+    Deadline,
+    Resolver,
+    SafeBackend,
+    default_tls_context,
+    resolve_host,
+    to_httpcore_url,
+    translate_network_errors,
+)
 from holdfast.sources.urls import Url
 
 if TYPE_CHECKING:
@@ -32,17 +40,17 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 MIB = 1 << 20
-AGENT = "Holdfast"
+USER_AGENT = "Holdfast"
 ACCEPT = "text/html, application/xhtml+xml, text/plain, text/markdown, application/pdf;q=0.9, */*;q=0.5"
 REDIRECTS = frozenset({301, 302, 303, 307, 308})
 GONE, FORBIDDEN, BUSY = frozenset({404, 410}), frozenset({401, 403, 407, 451}), frozenset({408, 425, 429})
-UNCHANGED, WHOLE, SERVER_ERRORS, CLIENT_ERRORS = 304, frozenset({200, 203}), 500, 400
+NOT_MODIFIED, OK_STATUSES, SERVER_ERRORS, CLIENT_ERRORS = 304, frozenset({200, 203}), 500, 400
 MIME = re.compile(r"\s*([\w.+-]+/[\w.+-]+)\s*(?:;|$)")
 CHARSET = re.compile(r""";\s*charset\s*=\s*["']?\s*([\w.:-]+)""", re.IGNORECASE)
-WITHOUT_TEXT = ("image/", "audio/", "video/", "font/", "model/", "multipart/", "text/event-stream")
-SIGNED = tuple(signature for signature, _ in SIGNATURES)
-UNNAMED = "application/octet-stream"
-ENDINGS = {
+NON_TEXT_MIMES = ("image/", "audio/", "video/", "font/", "model/", "multipart/", "text/event-stream")
+BINARY_SIGNATURES = tuple(signature for signature, _ in SIGNATURES)
+UNKNOWN_MIME = "application/octet-stream"
+EXTENSIONS_BY_MIME = {
     "text/html": ("html", "htm", "xhtml"),
     "application/xhtml+xml": ("html", "htm", "xhtml"),
     "text/markdown": ("md", "markdown"),
@@ -65,7 +73,7 @@ class FetchLimits:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Known:
+class Validators:
     """What an earlier answer said about itself; it is repeated to the address that said it."""
 
     url: str
@@ -74,7 +82,7 @@ class Known:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Page:
+class FetchedPage:
     """What an address gave."""
 
     url: str  # where it was found, after redirects
@@ -82,7 +90,7 @@ class Page:
     mime: str
     charset: str | None  # as the header named it
     name: str  # for people and readers; its ending fits the media type
-    known: Known  # for the next time
+    validators: Validators  # for the next time
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,18 +100,18 @@ class Unchanged:
     url: str
 
 
-USUAL = FetchLimits()
+DEFAULT_LIMITS = FetchLimits()
 
 
 def fetch(
     url: str,
-    known: Known | None = None,
+    known: Validators | None = None,
     *,
-    limits: FetchLimits = USUAL,
-    reach: Reach = PUBLIC,
-    resolve: Resolve = look_up,
+    limits: FetchLimits = DEFAULT_LIMITS,
+    reach: Reach = PUBLIC_ONLY,
+    resolve: Resolver = resolve_host,
     tls: ssl.SSLContext | None = None,
-) -> Page | Unchanged:
+) -> FetchedPage | Unchanged:
     """Fetch one page.
 
     Raises `Permanent` if it cannot be had (it is gone, forbidden, too big, or where nobody may look), `Transient` if
@@ -111,87 +119,87 @@ def fetch(
     """
     here = Url.parse(url)
     deadline = Deadline(limits.seconds)
-    dialer = Dialer(reach, deadline, resolve)
+    dialer = SafeBackend(reach, deadline, resolve)
     for _ in range(limits.redirects + 1):
         with (
-            explained(here.host, deadline),
-            httpcore2.ConnectionPool(tls or trusted(), max_connections=1, network_backend=dialer) as pool,
-            pool.stream("GET", address_of(here), headers=_request(here, known)) as answer,
+            translate_network_errors(here.host, deadline),
+            httpcore2.ConnectionPool(tls or default_tls_context(), max_connections=1, network_backend=dialer) as pool,
+            pool.stream("GET", to_httpcore_url(here), headers=_request_headers(here, known)) as answer,
         ):
-            headers = headers_of(answer.headers)
+            headers = parse_headers(answer.headers)
             if answer.status not in REDIRECTS or "location" not in headers:
-                return _result(here, known, answer, headers, limits)
-        here = here.join(_as_sent(headers["location"]))
+                return _build_page(here, known, answer, headers, limits)
+        here = here.join(_decode_location(headers["location"]))
     raise errors.too_many_redirects(limits.redirects)
 
 
-def _result(
-    here: Url, known: Known | None, answer: httpcore2.Response, headers: dict[str, str], limits: FetchLimits
-) -> Page | Unchanged:
-    if answer.status == UNCHANGED and _repeated(here, known):
+def _build_page(
+    here: Url, known: Validators | None, answer: httpcore2.Response, headers: dict[str, str], limits: FetchLimits
+) -> FetchedPage | Unchanged:
+    if answer.status == NOT_MODIFIED and _has_validators(here, known):
         return Unchanged(url=str(here))
     _check_status(here, answer.status, headers)
-    mime, charset = _media(headers.get("content-type", ""))
-    if mime.startswith(WITHOUT_TEXT):
-        raise errors.not_text(mime)
+    mime, charset = _parse_content_type(headers.get("content-type", ""))
+    if mime.startswith(NON_TEXT_MIMES):
+        raise errors.unsupported_media_type(mime)
     body = _body(here, answer.iter_stream(), headers, limits.bytes)
-    return Page(
+    return FetchedPage(
         url=str(here),
         body=_in_utf8(body, charset) if charset and _is_plain(body, mime) else body,
         mime=mime,
         charset=charset,
         name=_name(here, mime, headers.get("content-disposition", "")),
-        known=Known(url=str(here), etag=headers.get("etag"), modified=headers.get("last-modified")),
+        validators=Validators(url=str(here), etag=headers.get("etag"), modified=headers.get("last-modified")),
     )
 
 
 def _check_status(here: Url, status: int, headers: dict[str, str]) -> None:
-    if status in WHOLE:
+    if status in OK_STATUSES:
         return
     if status in GONE:
-        raise errors.gone(status)
+        raise errors.page_gone(status)
     if status in FORBIDDEN:
-        raise errors.forbidden(status)
+        raise errors.page_forbidden(status)
     if status in BUSY or status >= SERVER_ERRORS:
-        raise errors.busy(status, retry_after(headers.get("retry-after", ""), datetime.now(UTC)))
-    raise errors.refused_by_server(status) if status >= CLIENT_ERRORS else errors.bad_answer(here.host)
+        raise errors.server_busy(status, parse_retry_after(headers.get("retry-after", ""), datetime.now(UTC)))
+    raise errors.page_refused(status) if status >= CLIENT_ERRORS else errors.invalid_response(here.host)
 
 
 def _body(here: Url, pieces: Iterable[bytes], headers: dict[str, str], most: int) -> bytes:
     """Read to the end, and never more than `most` bytes, packed or not."""
     if headers.get("content-length", "").isdecimal() and int(headers["content-length"][:20]) > most:
-        raise errors.too_big(most)
+        raise errors.page_too_large(most)
     coding = headers.get("content-encoding", "identity").strip().lower()
     if coding in {"gzip", "x-gzip"}:
         try:
-            return gathered(unpacked(pieces, most), most)
+            return join_limited(decompress(pieces, most), most)
         except BadGzip:
-            raise errors.bad_answer(here.host) from None
+            raise errors.invalid_response(here.host) from None
     if coding not in {"identity", ""}:  # we asked for gzip or nothing
-        raise errors.bad_answer(here.host)
-    return gathered(pieces, most)
+        raise errors.invalid_response(here.host)
+    return join_limited(pieces, most)
 
 
-def _request(here: Url, known: Known | None) -> list[tuple[bytes, bytes]]:
+def _request_headers(here: Url, known: Validators | None) -> list[tuple[bytes, bytes]]:
     headers = [
         ("Host", here.authority),
-        ("User-Agent", f"{AGENT}/{version('holdfast')}"),
+        ("User-Agent", f"{USER_AGENT}/{version('holdfast')}"),
         ("Accept", ACCEPT),
         ("Accept-Encoding", "gzip"),
         ("Connection", "close"),
     ]
-    if known and _repeated(here, known):
+    if known and _has_validators(here, known):
         headers += [("If-None-Match", known.etag)] if known.etag else []
         headers += [("If-Modified-Since", known.modified)] if known.modified else []
     return [(name.encode(), value.encode("latin-1", "replace")) for name, value in headers]
 
 
-def _repeated(here: Url, known: Known | None) -> bool:
+def _has_validators(here: Url, known: Validators | None) -> bool:
     """Tell whether an answer is known that this very address gave."""
     return known is not None and known.url == str(here) and bool(known.etag or known.modified)
 
 
-def _as_sent(location: str) -> str:
+def _decode_location(location: str) -> str:
     """Read an address in a header, which many servers send as UTF-8."""
     try:
         return location.encode("latin-1").decode()
@@ -199,15 +207,15 @@ def _as_sent(location: str) -> str:
         return location
 
 
-def _media(text: str) -> tuple[str, str | None]:
+def _parse_content_type(text: str) -> tuple[str, str | None]:
     mime, charset = MIME.match(text), CHARSET.search(text)
-    return mime[1].lower() if mime else UNNAMED, charset[1].lower() if charset else None
+    return mime[1].lower() if mime else UNKNOWN_MIME, charset[1].lower() if charset else None
 
 
 def _is_plain(body: bytes, mime: str) -> bool:
     """Tell whether these are characters, whatever the header says: servers call anything text."""
     named = mime.startswith("text/") or mime.endswith(("xml", "json"))
-    return named and is_text(body[:HEAD_BYTES]) and not body.lstrip().startswith(SIGNED)
+    return named and is_text(body[:HEAD_BYTES]) and not body.lstrip().startswith(BINARY_SIGNATURES)
 
 
 def _in_utf8(body: bytes, charset: str) -> bytes:
@@ -229,15 +237,15 @@ def _name(here: Url, mime: str, disposition: str) -> str:
     message = Message()
     message["Content-Disposition"] = disposition.replace("\r", " ").replace("\n", " ")
     last = unquote(here.path.rstrip("/").rpartition("/")[2])
-    name = _plain(message.get_filename("")) or _plain(last) or here.host
-    endings = ENDINGS.get(mime, ())
+    name = _clean_name(message.get_filename("")) or _clean_name(last) or here.host
+    endings = EXTENSIONS_BY_MIME.get(mime, ())
     if not endings and mime == "text/plain" and "." not in name:
         endings = ("txt",)
     ending = name.rpartition(".")[2].lower()
     return name if not endings or ending in endings else f"{name}.{endings[0]}"
 
 
-def _plain(name: str) -> str:
+def _clean_name(name: str) -> str:
     """Take the last part of a name, without what cannot be seen or turns the direction of writing."""
     last = re.split(r"[/\\]", name)[-1]
     visible = "".join(character for character in last if unicodedata.category(character)[0] != "C")

@@ -29,7 +29,7 @@ class InvalidPattern(Exception):
     """The pattern matches nothing in git either: a bracket without an end, an unknown class."""
 
 
-def translated(pattern: bytes) -> bytes:
+def translate_pattern(pattern: bytes) -> bytes:
     """Translate a pattern for a whole path."""
     if not pattern:
         raise InvalidPattern

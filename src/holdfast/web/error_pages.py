@@ -18,11 +18,11 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse
 
 from holdfast.api import PROBLEM_JSON
-from holdfast.api.auth import caller
-from holdfast.api.auth import front as entered
+from holdfast.api.auth import authenticate
+from holdfast.api.auth import open_service as entered
 from holdfast.errors import HoldfastError
 from holdfast.service.schemas import Problem
-from holdfast.web.render import paint
+from holdfast.web.render import render_page
 
 if TYPE_CHECKING:
     from typing import Any
@@ -32,15 +32,20 @@ if TYPE_CHECKING:
 
     from holdfast.service.schemas import Base
 
-HTML = "text/html"
-JSON = ("application/json", PROBLEM_JSON)
-REPLACED = {"content-type", "content-length", "cache-control"}
+HTML_TYPE = "text/html"
+JSON_TYPES = ("application/json", PROBLEM_JSON)
+REPLACED_HEADERS = {"content-type", "content-length", "cache-control"}
 # Errors of a request that was checked and let in. For any other the page names no base: a request for another host may
 # come from a page of another site (DNS rebinding).
-LET_IN = {HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT, HTTPStatus.UNPROCESSABLE_ENTITY, HTTPStatus.METHOD_NOT_ALLOWED}
+STATUSES_AFTER_CHECKS = {
+    HTTPStatus.NOT_FOUND,
+    HTTPStatus.CONFLICT,
+    HTTPStatus.UNPROCESSABLE_ENTITY,
+    HTTPStatus.METHOD_NOT_ALLOWED,
+}
 
 
-class ErrorPages:
+class ErrorPageMiddleware:
     """Answers a browser with a page where an API client gets problem+json."""
 
     def __init__(self, app: ASGIApp) -> None:
@@ -63,7 +68,7 @@ class ErrorPages:
             else:
                 body += message.get("body", b"")
                 if not message.get("more_body"):
-                    page = await run_in_threadpool(_page, Request(scope), problem, json.loads(body))
+                    page = await run_in_threadpool(_render_error, Request(scope), problem, json.loads(body))
                     await page(scope, receive, send)
 
         await self._app(scope, receive, send_page)
@@ -74,11 +79,11 @@ def prefers_html(headers: Headers) -> bool:
     weights: dict[str, float] = {}
     for part in headers.get("accept", "").lower().split(","):
         name, *parameters = (one.strip() for one in part.split(";"))
-        weights[name] = next((_weight(one[2:]) for one in parameters if one.startswith("q=")), 1.0)
-    return weights.get(HTML, 0.0) > max(weights.get(name, 0.0) for name in JSON)
+        weights[name] = next((_parse_weight(one[2:]) for one in parameters if one.startswith("q=")), 1.0)
+    return weights.get(HTML_TYPE, 0.0) > max(weights.get(name, 0.0) for name in JSON_TYPES)
 
 
-def _weight(text: str) -> float:
+def _parse_weight(text: str) -> float:
     try:
         return float(text)
     except ValueError:
@@ -89,7 +94,7 @@ def _is_problem(start: Message) -> bool:
     return Headers(raw=start["headers"]).get("content-type", "").startswith(PROBLEM_JSON)
 
 
-def _page(request: Request, start: Message, problem: dict[str, Any]) -> Response:
+def _render_error(request: Request, start: Message, problem: dict[str, Any]) -> Response:
     """Return the page of a problem; a browser that needs a key goes to sign in first."""
     status = problem["status"]
     page: Response
@@ -97,18 +102,18 @@ def _page(request: Request, start: Message, problem: dict[str, Any]) -> Response
         here = request.url.path + (f"?{request.url.query}" if request.url.query else "")
         page = RedirectResponse(f"/signin?{urlencode({'next': here})}", HTTPStatus.SEE_OTHER)
     else:
-        bases = _bases(request) if status in LET_IN else []
+        bases = _list_visible_bases(request) if status in STATUSES_AFTER_CHECKS else []
         told = Problem(code=problem["subcode"] or problem["code"], message=problem["detail"], params=problem["params"])
-        page = paint(request, "problem.html", status=status, bases=bases, problem=told, id_=problem["request_id"])
+        page = render_page(request, "problem.html", status=status, bases=bases, problem=told, id_=problem["request_id"])
     for name, value in Headers(raw=start["headers"]).items():
-        if name not in REPLACED and name not in page.headers:
+        if name not in REPLACED_HEADERS and name not in page.headers:
             page.headers.append(name, value)
     return page
 
 
-def _bases(request: Request) -> list[Base]:
+def _list_visible_bases(request: Request) -> list[Base]:
     """Return the bases that the navigation offers: those that the caller sees."""
     try:
-        return entered(request, caller(request)).bases.list()
+        return entered(request, authenticate(request)).bases.list()
     except (HoldfastError, HTTPException):
         return []

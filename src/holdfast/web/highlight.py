@@ -5,33 +5,35 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-SHORT = 3  # letters of a word that may mean nothing by itself
+SHORT_WORD = 3  # letters of a word that may mean nothing by itself
 _SPACELESS = "\u2e80-\u9fff\uac00-\ud7af\uf900-\ufaff\U00020000-\U0003ffff"
 _LETTER = f"[^\\W_{_SPACELESS}]"
 _WORD = re.compile(f"[{_SPACELESS}]+|{_LETTER}+")
-_RUN = re.compile(f"[{_SPACELESS}]")
+_STARTS_SPACELESS = re.compile(f"[{_SPACELESS}]")
 
 
-class Piece(NamedTuple):
+class TextSegment(NamedTuple):
     """A piece of a text, and whether it is marked."""
 
     text: str
-    marked: bool = False
+    highlighted: bool = False
 
 
-def marked(text: str, query: str) -> list[Piece]:
+def highlight_words(text: str, query: str) -> list[TextSegment]:
     """Cut a text where words of a query begin and end; a longer word may go on, as in its plural."""
     words = _WORD.findall(query)
-    telling = [one for one in words if len(one) > SHORT or _RUN.match(one) or not one.islower()] or words
-    found = sorted({pattern for one in telling for pattern in _patterns(one)}, key=len, reverse=True)
+    telling = [
+        one for one in words if len(one) > SHORT_WORD or _STARTS_SPACELESS.match(one) or not one.islower()
+    ] or words
+    found = sorted({pattern for one in telling for pattern in _word_patterns(one)}, key=len, reverse=True)
     if not found:
-        return [Piece(text)]
+        return [TextSegment(text)]
     parts = re.split(f"((?:{'|'.join(found)})+)", text, flags=re.IGNORECASE)
-    return [Piece(one, marked=bool(place % 2)) for place, one in enumerate(parts) if one]
+    return [TextSegment(one, highlighted=bool(place % 2)) for place, one in enumerate(parts) if one]
 
 
-def _patterns(word: str) -> list[str]:
-    if _RUN.match(word):
+def _word_patterns(word: str) -> list[str]:
+    if _STARTS_SPACELESS.match(word):
         return [word, *(word[place : place + 2] for place in range(len(word) - 1))]
-    end = f"{_LETTER}*" if len(word) > SHORT else f"(?!{_LETTER})"
+    end = f"{_LETTER}*" if len(word) > SHORT_WORD else f"(?!{_LETTER})"
     return [f"(?<!{_LETTER}){re.escape(word)}{end}"]

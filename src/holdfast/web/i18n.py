@@ -13,11 +13,11 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 LANGUAGES = {"en": "English", "zh": "简体中文"}
-USUAL = "en"
-_HOLE = re.compile(r"\{(\w+)\}")
+DEFAULT_LANGUAGE = "en"
+_PLACEHOLDER = re.compile(r"\{(\w+)\}")
 
 
-class Words:
+class Translations:
     """The texts of one language."""
 
     def __init__(self, language: str, texts: Mapping[str, str]) -> None:
@@ -26,20 +26,20 @@ class Words:
 
     def __call__(self, key: str, /, **values: object) -> str:
         """Return a text with its holes filled; a text that is not there is its key, which a test looks for."""
-        return _HOLE.sub(lambda hole: str(values.get(hole[1], hole[0])), self.texts.get(key, key))
+        return _PLACEHOLDER.sub(lambda hole: str(values.get(hole[1], hole[0])), self.texts.get(key, key))
 
-    def told(self, key: str, message: str, /, **values: object) -> str:
+    def explain(self, key: str, message: str, /, **values: object) -> str:
         """Return what the API explains by a code, or its own message; what the code comes without is left open."""
         text = self.texts.get(key, "{message}")
-        return _HOLE.sub(lambda hole: message if hole[1] == "message" else str(values.get(hole[1], "…")), text)
+        return _PLACEHOLDER.sub(lambda hole: message if hole[1] == "message" else str(values.get(hole[1], "…")), text)
 
-    def known(self, key: str, otherwise: str) -> str:
+    def get(self, key: str, otherwise: str) -> str:
         """Return a text, or another where the catalogue has none: for codes that grow elsewhere."""
         return self.texts.get(key, otherwise)
 
 
 @cache
-def catalogue() -> dict[str, dict[str, str]]:
+def load_catalogue() -> dict[str, dict[str, str]]:
     """Read all texts: by key, then by language."""
     found: dict[str, dict[str, str]] = {}
     for file in sorted(files("holdfast.web").joinpath("words").iterdir(), key=lambda one: one.name):
@@ -51,12 +51,12 @@ def catalogue() -> dict[str, dict[str, str]]:
 
 
 @cache
-def words(language: str) -> Words:
+def translations_for(language: str) -> Translations:
     """Return the texts of a language."""
-    return Words(language, {key: texts[language] for key, texts in catalogue().items()})
+    return Translations(language, {key: texts[language] for key, texts in load_catalogue().items()})
 
 
-def preferred(chosen: str | None, accepted: str) -> str:
+def choose_language(chosen: str | None, accepted: str) -> str:
     """Return the language to speak: the one that was chosen, or the first of a browser's that we know."""
     if chosen in LANGUAGES:
         return str(chosen)
@@ -64,16 +64,16 @@ def preferred(chosen: str | None, accepted: str) -> str:
         language = part.partition(";")[0].strip().lower().partition("-")[0]
         if language in LANGUAGES:
             return language
-    return USUAL
+    return DEFAULT_LANGUAGE
 
 
 @cache
-def words_address(language: str) -> str:
+def translations_url(language: str) -> str:
     """Return where a script finds the texts of a language; the address changes with them, so they are kept for long."""
-    return f"/words/{language}.json?v={sha256(written(language)).hexdigest()[:12]}"
+    return f"/words/{language}.json?v={sha256(encode_translations(language)).hexdigest()[:12]}"
 
 
 @cache
-def written(language: str) -> bytes:
+def encode_translations(language: str) -> bytes:
     """Return the texts of a language for a script."""
-    return json.dumps(words(language).texts, ensure_ascii=False, separators=(",", ":")).encode()
+    return json.dumps(translations_for(language).texts, ensure_ascii=False, separators=(",", ":")).encode()

@@ -29,7 +29,7 @@ TAGS = {
     *("ul", "ol", "li", "table", "thead", "tbody", "tr", "th", "td"),
 }
 ATTRIBUTES = {"a": {"href", "title"}, "ol": {"start"}}
-REL = "noopener noreferrer nofollow"
+LINK_REL = "noopener noreferrer nofollow"
 DEEPEST_HEADING = 6
 
 
@@ -38,9 +38,9 @@ def is_markdown(name: str) -> bool:
     return PurePath(name).suffix.lower() in SUFFIXES
 
 
-def rendered(text: str) -> Markup:
+def render_markdown(text: str) -> Markup:
     """Return Markdown as HTML that can be put into a page."""
-    made = _parser().render(text)
+    made = _make_parser().render(text)
     return Markup(  # noqa: S704 - cleaned right here, by a list of what may stay
         nh3.clean(
             made,
@@ -48,27 +48,27 @@ def rendered(text: str) -> Markup:
             attributes=ATTRIBUTES,
             url_schemes=SCHEMES,
             url_relative="deny",
-            link_rel=REL,
+            link_rel=LINK_REL,
         )
     )
 
 
 @cache
-def _parser() -> MarkdownIt:
+def _make_parser() -> MarkdownIt:
     made = MarkdownIt("commonmark", {"html": False, "linkify": False}).enable(["table", "strikethrough"])
-    made.core.ruler.push("lower_headings", _lower)
-    made.add_render_rule("image", _picture)
+    made.core.ruler.push("lower_headings", _lower_headings)
+    made.add_render_rule("image", _render_image)
     return made
 
 
-def _lower(state: StateCore) -> None:
+def _lower_headings(state: StateCore) -> None:
     """Make each heading one step lower: the page itself has the first."""
     for token in state.tokens:
         if token.type in ("heading_open", "heading_close"):
             token.tag = f"h{min(int(token.tag[1:]) + 1, DEEPEST_HEADING)}"
 
 
-def _picture(self: RendererHTML, tokens: Sequence[Token], place: int, options: OptionsDict, env: EnvType) -> str:
+def _render_image(self: RendererHTML, tokens: Sequence[Token], place: int, options: OptionsDict, env: EnvType) -> str:
     """Write the words of a picture in its place."""
     words = self.renderInlineAsText(tokens[place].children, options, env)
     return f"<em>{escape(words)}</em>" if words else ""

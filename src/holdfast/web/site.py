@@ -10,8 +10,8 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 from starlette.staticfiles import StaticFiles
 
-from holdfast.web.error_pages import ErrorPages
-from holdfast.web.i18n import LANGUAGES, written
+from holdfast.web.error_pages import ErrorPageMiddleware
+from holdfast.web.i18n import LANGUAGES, encode_translations
 from holdfast.web.pages import (
     activity,
     cards,
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from fastapi import FastAPI
     from starlette.types import Scope
 
-PAGES = (
+PAGE_ROUTERS = (
     overview.router,
     documents.router,
     document.router,
@@ -43,26 +43,26 @@ PAGES = (
 )
 
 
-KEPT = {"Cache-Control": "public, max-age=31536000, immutable"}
+CACHE_FOREVER = {"Cache-Control": "public, max-age=31536000, immutable"}
 
 
-def install(app: FastAPI) -> None:
+def install_pages(app: FastAPI) -> None:
     """Add the pages to an app, with their scripts and styles, and answer browsers with pages for errors."""
-    app.add_middleware(ErrorPages)
-    for router in PAGES:
+    app.add_middleware(ErrorPageMiddleware)
+    for router in PAGE_ROUTERS:
         app.include_router(router, include_in_schema=False)
-    app.get("/words/{language}.json", include_in_schema=False)(texts)
-    app.mount("/static", Fresh(directory=str(files("holdfast.web").joinpath("static"))), name="static")
+    app.get("/words/{language}.json", include_in_schema=False)(get_translations)
+    app.mount("/static", RevalidatedStaticFiles(directory=str(files("holdfast.web").joinpath("static"))), name="static")
 
 
-def texts(language: str) -> Response:
+def get_translations(language: str) -> Response:
     """Answer with the texts of a language, for scripts."""
     if language not in LANGUAGES:
         raise HTTPException(HTTPStatus.NOT_FOUND)
-    return Response(written(language), media_type="application/json", headers=KEPT)
+    return Response(encode_translations(language), media_type="application/json", headers=CACHE_FOREVER)
 
 
-class Fresh(StaticFiles):
+class RevalidatedStaticFiles(StaticFiles):
     """Files that a browser keeps, and asks about each time: a new version is never mixed with an old one."""
 
     async def get_response(self, path: str, scope: Scope) -> Response:

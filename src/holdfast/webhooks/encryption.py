@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.disk import reporting_full_disk, sync_folder
 from holdfast.errors import BadSecretKey, BadSettings
-from holdfast.private_files import close_to_others, private_file, private_folder
+from holdfast.private_files import make_private_folder, open_private_file, restrict_to_owner
 from holdfast.webhooks import statements as sql
 
 if TYPE_CHECKING:
@@ -28,15 +28,15 @@ if TYPE_CHECKING:
 
     from holdfast.db import Database, Transaction
 
-PREFIX = "enc1"  # of a ciphertext: enc1:<fingerprint of the key>:<token>
-FILE = "secret.key"  # in the home folder: a key per line, the newest first
-SHORTEST = 32  # characters of a key
-LOCK = 0x686F6C64_6B657973  # an advisory lock of our own on PostgreSQL
-PURPOSE = b"holdfast webhook secrets\n"
+CIPHERTEXT_PREFIX = "enc1"  # of a ciphertext: enc1:<fingerprint of the key>:<token>
+KEY_FILE = "secret.key"  # in the home folder: a key per line, the newest first
+MIN_KEY_LENGTH = 32  # characters of a key
+ADVISORY_LOCK_ID = 0x686F6C64_6B657973  # an advisory lock of our own on PostgreSQL
+KEY_DERIVATION_PREFIX = b"holdfast webhook secrets\n"
 
 
 @dataclass(frozen=True)
-class Key:
+class EncryptionKey:
     """One key; its text is never shown."""
 
     text: str
@@ -44,11 +44,11 @@ class Key:
     @cached_property
     def fingerprint(self) -> str:
         """Name the key without telling it."""
-        return sha256(b"fingerprint\n" + self._bytes).hexdigest()[:12]
+        return sha256(b"fingerprint\n" + self._derived_key).hexdigest()[:12]
 
     def encrypt(self, secret: str) -> str:
         """Encrypt a secret."""
-        return f"{PREFIX}:{self.fingerprint}:{self._fernet.encrypt(secret.encode()).decode()}"
+        return f"{CIPHERTEXT_PREFIX}:{self.fingerprint}:{self._fernet.encrypt(secret.encode()).decode()}"
 
     def decrypt(self, token: str) -> str:
         """Decrypt what this key has encrypted."""
@@ -64,14 +64,14 @@ class Key:
             ) from error
 
     @cached_property
-    def _bytes(self) -> bytes:
-        return sha256(PURPOSE + self.text.encode()).digest()
+    def _derived_key(self) -> bytes:
+        return sha256(KEY_DERIVATION_PREFIX + self.text.encode()).digest()
 
     @cached_property
     def _fernet(self) -> Any:
         from cryptography.fernet import Fernet  # noqa: PLC0415
 
-        return Fernet(base64.urlsafe_b64encode(self._bytes))
+        return Fernet(base64.urlsafe_b64encode(self._derived_key))
 
     def __repr__(self) -> str:
         return f"Key({self.fingerprint})"
@@ -81,99 +81,101 @@ class SecretCipher:
     """The keys of a deployment, and what they do to the secrets of one database."""
 
     def __init__(self, given: str, home: Path) -> None:
-        self._given = tuple(Key(text) for text in _texts(given.split(",")))
-        self._path = home / FILE
-        self._known: dict[str, Key] = {}
+        self._configured_keys = tuple(EncryptionKey(text) for text in _parse_keys(given.split(",")))
+        self._path = home / KEY_FILE
+        self._keys_by_fingerprint: dict[str, EncryptionKey] = {}
 
     # ------------------------------------------------------------ reading
 
     def decrypt(self, stored: str) -> str:
         """Return a secret; one that was stored before secrets were encrypted is returned as it is."""
-        if not _encrypted(stored):
+        if not _is_encrypted(stored):
             return stored
         _, fingerprint, token = stored.split(":", 2)
-        if fingerprint not in self._known:  # another process may have rotated the key
-            self._load()
-        if fingerprint not in self._known:
-            raise self._wrong({fingerprint})
-        return self._known[fingerprint].decrypt(token)
+        if fingerprint not in self._keys_by_fingerprint:  # another process may have rotated the key
+            self._load_keys()
+        if fingerprint not in self._keys_by_fingerprint:
+            raise self._make_wrong_key_error({fingerprint})
+        return self._keys_by_fingerprint[fingerprint].decrypt(token)
 
     # ------------------------------------------------------------ writing
 
     def encrypt(self, tx: Transaction, secret: str) -> str:
         """Encrypt a secret within the transaction that stores it."""
-        return self._newest(tx).encrypt(secret)
+        return self._require_current_key(tx).encrypt(secret)
 
     def encrypt_plaintext(self, database: Database) -> int:
         """Encrypt what was stored before secrets were encrypted; return how many webhooks that were."""
 
         def plain(row: Sequence[Any]) -> bool:
-            return any(one is not None and not _encrypted(one) for one in row[1:])
+            return any(one is not None and not _is_encrypted(one) for one in row[1:])
 
         with database.reading() as tx:
-            if not any(map(plain, tx.run(sql.SECRETS))):
+            if not any(map(plain, tx.run(sql.SELECT_SECRETS))):
                 return 0
 
         def work(tx: Transaction) -> int:
-            return self._store(tx, [row for row in tx.run(sql.SECRETS) if plain(row)])
+            return self._reencrypt(tx, [row for row in tx.run(sql.SELECT_SECRETS) if plain(row)])
 
         return database.write(work, durable=True)
 
-    def rotate(self, database: Database) -> int:
+    def rotate_key(self, database: Database) -> int:
         """Encrypt all secrets with a new key; return how many webhooks that were.
 
         With a key file: a new key is added to the file, then everything is encrypted with it in one transaction, then
         the old keys are removed from the file. Interrupted at any point, every secret is readable with a key in the
         file, and rotating again completes it. With `HOLDFAST_SECRET_KEY` the first of its keys is the new one.
         """
-        if not self._given:
+        if not self._configured_keys:
             database.write(self._add_key, durable=True)
-        count = database.write(lambda tx: self._store(tx, tx.run(sql.SECRETS)), durable=True)
-        if not self._given:
+        count = database.write(lambda tx: self._reencrypt(tx, tx.run(sql.SELECT_SECRETS)), durable=True)
+        if not self._configured_keys:
             database.write(self._drop_old_keys, durable=True)
         return count
 
     @property
-    def from_file(self) -> bool:
+    def uses_key_file(self) -> bool:
         """The key is in a file of ours, and not in the settings."""
-        return not self._given
+        return not self._configured_keys
 
-    def _newest(self, tx: Transaction) -> Key:
+    def _require_current_key(self, tx: Transaction) -> EncryptionKey:
         """Return the key that encrypts; the first ever is created here, unless secrets of another key are stored."""
-        _lock(tx)
-        stored = {one.split(":", 2)[1] for row in tx.run(sql.SECRETS) for one in row[1:] if one and _encrypted(one)}
-        keys = self._load()
+        _lock_keys(tx)
+        stored = {
+            one.split(":", 2)[1] for row in tx.run(sql.SELECT_SECRETS) for one in row[1:] if one and _is_encrypted(one)
+        }
+        keys = self._load_keys()
         if stored and not stored & {key.fingerprint for key in keys}:
-            raise self._wrong(stored)
-        return keys[0] if keys else self._create()
+            raise self._make_wrong_key_error(stored)
+        return keys[0] if keys else self._create_key_file()
 
-    def _store(self, tx: Transaction, rows: Sequence[Sequence[Any]]) -> int:
-        key = self._newest(tx)
+    def _reencrypt(self, tx: Transaction, rows: Sequence[Sequence[Any]]) -> int:
+        key = self._require_current_key(tx)
         for id_, secret, old in rows:
             new = [None if one is None else key.encrypt(self.decrypt(one)) for one in (secret, old)]
             tx.run(sql.SET_SECRETS, id=id_, secret=new[0], old_secret=new[1])
         return len(rows)
 
     def _add_key(self, tx: Transaction) -> None:
-        self._newest(tx)
-        self._save([Key(_random()), *self._load()])
+        self._require_current_key(tx)
+        self._save_keys([EncryptionKey(_generate_key()), *self._load_keys()])
 
     def _drop_old_keys(self, tx: Transaction) -> None:
-        _lock(tx)
-        newest = self._load()[0]
-        stored = [one for row in tx.run(sql.SECRETS) for one in row[1:] if one is not None]
-        if all(one.startswith(f"{PREFIX}:{newest.fingerprint}:") for one in stored):
-            self._save([newest])
+        _lock_keys(tx)
+        newest = self._load_keys()[0]
+        stored = [one for row in tx.run(sql.SELECT_SECRETS) for one in row[1:] if one is not None]
+        if all(one.startswith(f"{CIPHERTEXT_PREFIX}:{newest.fingerprint}:") for one in stored):
+            self._save_keys([newest])
 
     # ------------------------------------------------------------ keys
 
-    def _load(self) -> tuple[Key, ...]:
+    def _load_keys(self) -> tuple[EncryptionKey, ...]:
         """Read the keys as they are now; keys that were known before are still known."""
-        keys = self._given
+        keys = self._configured_keys
         if not keys:
-            close_to_others(self._path)
+            restrict_to_owner(self._path)
             try:
-                keys = tuple(Key(text) for text in _texts(self._path.read_text().splitlines()))
+                keys = tuple(EncryptionKey(text) for text in _parse_keys(self._path.read_text().splitlines()))
             except FileNotFoundError:
                 keys = ()
             except (OSError, UnicodeDecodeError) as error:
@@ -182,14 +184,17 @@ class SecretCipher:
                     "the mode of the file, or set HOLDFAST_SECRET_KEY.",
                     "secret_key_missing",
                 ) from error
-        self._known |= {key.fingerprint: key for key in keys}
+        self._keys_by_fingerprint |= {key.fingerprint: key for key in keys}
         return keys
 
-    def _create(self) -> Key:
+    def _create_key_file(self) -> EncryptionKey:
         """Create the key file; of two processes that do so at once one wins, and both use its key."""
-        with self._draft([Key(_random())]) as draft, suppress(FileExistsError):  # the other process was first
+        with (
+            self._temporary_key_file([EncryptionKey(_generate_key())]) as draft,
+            suppress(FileExistsError),
+        ):  # the other process was first
             self._path.hardlink_to(draft)  # fails if it exists
-        keys = self._load()
+        keys = self._load_keys()
         if not keys:
             raise BadSecretKey(
                 f"There is no key in {self._path}. Restore the file from a backup, delete it to create a new key, or "
@@ -198,19 +203,19 @@ class SecretCipher:
             )
         return keys[0]
 
-    def _save(self, keys: Sequence[Key]) -> None:
-        with self._draft(keys) as draft:
+    def _save_keys(self, keys: Sequence[EncryptionKey]) -> None:
+        with self._temporary_key_file(keys) as draft:
             draft.replace(self._path)
-        self._load()
+        self._load_keys()
 
     @contextmanager
-    def _draft(self, keys: Sequence[Key]) -> Iterator[Path]:
+    def _temporary_key_file(self, keys: Sequence[EncryptionKey]) -> Iterator[Path]:
         """Write keys beside the key file; what the block does with them survives a power cut."""
-        draft = self._path.with_name(f"{FILE}.{secrets.token_hex(4)}.new")
+        draft = self._path.with_name(f"{KEY_FILE}.{secrets.token_hex(4)}.new")
         try:
             with reporting_full_disk("in the home folder (HOLDFAST_HOME)"):
-                private_folder(draft.parent)
-                _write(draft, keys)
+                make_private_folder(draft.parent)
+                _write_keys(draft, keys)
                 yield draft
                 sync_folder(draft.parent)
         except OSError as error:
@@ -223,16 +228,16 @@ class SecretCipher:
             with suppress(OSError):
                 draft.unlink(missing_ok=True)
 
-    def _wrong(self, stored: set[str]) -> BadSecretKey:
+    def _make_wrong_key_error(self, stored: set[str]) -> BadSecretKey:
         names = ", ".join(sorted(stored))
-        if not self._given and not self._path.exists():
+        if not self._configured_keys and not self._path.exists():
             return BadSecretKey(
                 f"The webhook secrets in this database are encrypted (key {names}), and there is no key: "
                 f"HOLDFAST_SECRET_KEY is not set and {self._path} does not exist. Set it to the key of the deployment "
                 "or restore the file. If the key is lost, delete the webhooks and create them again.",
                 "secret_key_missing",
             )
-        where = "HOLDFAST_SECRET_KEY" if self._given else str(self._path)
+        where = "HOLDFAST_SECRET_KEY" if self._configured_keys else str(self._path)
         return BadSecretKey(
             f"The webhook secrets in this database were encrypted with another key ({names}) than the one in {where}. "
             "All processes of a deployment need the same key. If the key is lost, delete the webhooks and create them "
@@ -241,33 +246,34 @@ class SecretCipher:
         )
 
 
-def _encrypted(stored: str) -> bool:
-    return stored.startswith(f"{PREFIX}:")
+def _is_encrypted(stored: str) -> bool:
+    return stored.startswith(f"{CIPHERTEXT_PREFIX}:")
 
 
-def _lock(tx: Transaction) -> None:
+def _lock_keys(tx: Transaction) -> None:
     """Let one process at a time encrypt; on SQLite only one writes anyway."""
     if tx.connection.dialect.name == "postgresql":
-        tx.plain(f"SELECT pg_advisory_xact_lock({LOCK})")
+        tx.run_sql(f"SELECT pg_advisory_xact_lock({ADVISORY_LOCK_ID})")
 
 
-def _random() -> str:
+def _generate_key() -> str:
     return base64.urlsafe_b64encode(secrets.token_bytes(32)).decode()
 
 
-def _texts(given: Sequence[str]) -> list[str]:
+def _parse_keys(given: Sequence[str]) -> list[str]:
     """Return the keys in a setting or a file; one that is short can be guessed."""
     texts = [text.strip() for text in given if text.strip()]
-    if any(len(text) < SHORTEST for text in texts):
+    if any(len(text) < MIN_KEY_LENGTH for text in texts):
         raise BadSettings(
-            f"A key for webhook secrets has at least {SHORTEST} characters. Create one with `openssl rand -base64 32` "
+            f"A key for webhook secrets has at least {MIN_KEY_LENGTH} characters. Create one with "
+            "`openssl rand -base64 32` "
             "and set HOLDFAST_SECRET_KEY to it; several keys are separated by commas, the newest first."
         )
     return texts
 
 
-def _write(path: Path, keys: Sequence[Key]) -> None:
-    with open(path, "w", opener=private_file) as file:
+def _write_keys(path: Path, keys: Sequence[EncryptionKey]) -> None:
+    with open(path, "w", opener=open_private_file) as file:
         file.write("".join(f"{key.text}\n" for key in keys))
         file.flush()
         os.fsync(file.fileno())

@@ -15,11 +15,19 @@ import httpcore2
 
 from holdfast.clock import as_datetime
 from holdfast.errors import WorkError
-from holdfast.sources.address_policy import PUBLIC, Reach
-from holdfast.sources.headers import headers_of, retry_after
-from holdfast.sources.safe_transport import Deadline, Dialer, Resolve, address_of, explained, look_up, trusted
+from holdfast.sources.address_policy import PUBLIC_ONLY, Reach
+from holdfast.sources.headers import parse_headers, parse_retry_after
+from holdfast.sources.safe_transport import (
+    Deadline,
+    Resolver,
+    SafeBackend,
+    default_tls_context,
+    resolve_host,
+    to_httpcore_url,
+    translate_network_errors,
+)
 from holdfast.sources.urls import Url
-from holdfast.webhooks.retry_policy import Answer
+from holdfast.webhooks.retry_policy import AttemptResult
 
 if TYPE_CHECKING:
     import ssl
@@ -27,39 +35,43 @@ if TYPE_CHECKING:
 
     from holdfast.clock import Moment
 
-SECONDS = 10.0  # from the lookup of the name to the end of the answer
-ANSWER_BYTES = 1 << 16  # that are read, and thrown away, so that the receiver can finish
+TIMEOUT_SECONDS = 10.0  # from the lookup of the name to the end of the answer
+MAX_RESPONSE_BYTES = 1 << 16  # that are read, and thrown away, so that the receiver can finish
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Line:
+class PostOptions:
     """How receivers are reached."""
 
-    reach: Reach = PUBLIC
-    resolve: Resolve = look_up
+    reach: Reach = PUBLIC_ONLY
+    resolve: Resolver = resolve_host
     tls: ssl.SSLContext | None = None
-    seconds: float = SECONDS
+    timeout_seconds: float = TIMEOUT_SECONDS
 
 
-def post(line: Line, url: str, headers: Mapping[str, str], body: bytes, now: Moment) -> Answer:
+def post(line: PostOptions, url: str, headers: Mapping[str, str], body: bytes, now: Moment) -> AttemptResult:
     """Send once; never raises for what the receiver or the network does."""
     try:
         here = Url.parse(url)
-        deadline = Deadline(line.seconds)
-        dialer = Dialer(line.reach, deadline, line.resolve)
+        deadline = Deadline(line.timeout_seconds)
+        dialer = SafeBackend(line.reach, deadline, line.resolve)
         with (
-            explained(here.host, deadline),
-            httpcore2.ConnectionPool(line.tls or trusted(), max_connections=1, network_backend=dialer) as pool,
-            pool.stream("POST", address_of(here), headers=_head(here, headers, body), content=body) as answer,
+            translate_network_errors(here.host, deadline),
+            httpcore2.ConnectionPool(
+                line.tls or default_tls_context(), max_connections=1, network_backend=dialer
+            ) as pool,
+            pool.stream(
+                "POST", to_httpcore_url(here), headers=_build_headers(here, headers, body), content=body
+            ) as answer,
         ):
-            wait = retry_after(headers_of(answer.headers).get("retry-after", ""), as_datetime(now))
-            _read_some(answer)
-            return Answer.of(answer.status, wait)
+            wait = parse_retry_after(parse_headers(answer.headers).get("retry-after", ""), as_datetime(now))
+            _drain_response(answer)
+            return AttemptResult.from_status(answer.status, wait)
     except WorkError as error:
-        return Answer(reason=error.code)
+        return AttemptResult(reason=error.code)
 
 
-def _head(here: Url, headers: Mapping[str, str], body: bytes) -> list[tuple[bytes, bytes]]:
+def _build_headers(here: Url, headers: Mapping[str, str], body: bytes) -> list[tuple[bytes, bytes]]:
     named = {
         "Host": here.authority,
         "User-Agent": f"Holdfast/{version('holdfast')}",
@@ -71,11 +83,11 @@ def _head(here: Url, headers: Mapping[str, str], body: bytes) -> list[tuple[byte
     return [(name.encode(), value.encode()) for name, value in named.items()]
 
 
-def _read_some(answer: httpcore2.Response) -> None:
+def _drain_response(answer: httpcore2.Response) -> None:
     """Let the receiver say what it has to say; its status alone counts, whatever becomes of the rest."""
     size = 0
     with suppress(httpcore2.NetworkError, httpcore2.ProtocolError, httpcore2.TimeoutException, WorkError):
         for piece in answer.iter_stream():
             size += len(piece)
-            if size > ANSWER_BYTES:
+            if size > MAX_RESPONSE_BYTES:
                 return

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 PREFIX = "whsec_"
 SECRET_BYTES = 32
-SHORTEST, LONGEST = 24, 64  # bytes of a secret that somebody brings along
+MIN_SECRET_BYTES, MAX_SECRET_BYTES = 24, 64  # bytes of a secret that somebody brings along
 
 
 def new_secret() -> str:
@@ -32,12 +32,13 @@ def new_message_id() -> str:
 def check_secret(secret: str) -> str:
     """Return a secret that somebody brings along, or refuse it."""
     try:
-        key = _key(secret) if secret.startswith(PREFIX) else b""
+        key = _decode_secret(secret) if secret.startswith(PREFIX) else b""
     except (ValueError, binascii.Error):
         key = b""
-    if not SHORTEST <= len(key) <= LONGEST:
+    if not MIN_SECRET_BYTES <= len(key) <= MAX_SECRET_BYTES:
         raise BadRequest(
-            f"A secret of a webhook is {PREFIX} and {SHORTEST} to {LONGEST} random bytes in base64. "
+            f"A secret of a webhook is {PREFIX} and {MIN_SECRET_BYTES} to {MAX_SECRET_BYTES} random bytes "
+            "in base64. "
             "Leave it out, and one is made.",
             "webhook_secret",
         )
@@ -48,10 +49,11 @@ def sign(keys: Iterable[str], message: str, timestamp: int, body: bytes) -> dict
     """Return the headers that prove where a message comes from; each live secret signs."""
     signed = b".".join((message.encode(), str(timestamp).encode(), body))
     signatures = [
-        "v1," + base64.b64encode(hmac.new(_key(secret), signed, hashlib.sha256).digest()).decode() for secret in keys
+        "v1," + base64.b64encode(hmac.new(_decode_secret(secret), signed, hashlib.sha256).digest()).decode()
+        for secret in keys
     ]
     return {"webhook-id": message, "webhook-timestamp": str(timestamp), "webhook-signature": " ".join(signatures)}
 
 
-def _key(secret: str) -> bytes:
+def _decode_secret(secret: str) -> bytes:
     return base64.b64decode(secret.removeprefix(PREFIX), validate=True)

@@ -9,78 +9,86 @@ from __future__ import annotations
 from sqlalchemy import and_, case, delete, func, insert, literal_column, null, or_, select, update
 from sqlalchemy.dialects.postgresql import insert as upsert
 
-from holdfast.db import LIMIT, NOW, batch, number, word
+from holdfast.db import LIMIT, NOW, batch, int_param, text_param
 from holdfast.webhooks.tables import deliveries, webhooks
 
-_this = and_(webhooks.c.id == number("id"), webhooks.c.deleted_at.is_(None))
+_is_this_webhook = and_(webhooks.c.id == int_param("id"), webhooks.c.deleted_at.is_(None))
 _enabled = and_(webhooks.c.disabled_at.is_(None), webhooks.c.deleted_at.is_(None))
 _waiting = deliveries.c.state == literal_column("'waiting'")  # literal, so that partial indexes see it
-_own = deliveries.c.webhook_id == webhooks.c.id
+_of_webhook = deliveries.c.webhook_id == webhooks.c.id
 _due_webhook = or_(webhooks.c.retry_at.is_(None), webhooks.c.retry_at <= NOW)
 
-SHOWN = (
+WEBHOOK_COLUMNS = (
     webhooks.c.id, webhooks.c.url, webhooks.c.types, webhooks.c.bases, webhooks.c.created_at, webhooks.c.failures,
     webhooks.c.failing_since, webhooks.c.retry_at, webhooks.c.disabled_at, webhooks.c.disabled_reason,
-    webhooks.c.old_until, select(func.count()).where(_own, _waiting).correlate(webhooks).scalar_subquery(),
+    webhooks.c.old_until, select(func.count()).where(_of_webhook, _waiting).correlate(webhooks).scalar_subquery(),
 )  # fmt: skip
 
 # ---------------------------------------------------------------- webhooks
 
-_given = {name: word(name) for name in ("url", "types", "bases")}
+_given = {name: text_param(name) for name in ("url", "types", "bases")}
 CREATE_WEBHOOK = (
     insert(webhooks)
-    .values(created_at=NOW, cursor=word("cursor"), secret=word("secret"), **_given)
+    .values(created_at=NOW, cursor=text_param("cursor"), secret=text_param("secret"), **_given)
     .returning(webhooks.c.id)
 )
-READ_WEBHOOK = select(NOW, *SHOWN).where(_this)
-LOCK_WEBHOOK = select(NOW, *SHOWN).where(_this).with_for_update()
-LIST_WEBHOOKS = select(NOW, *SHOWN).where(webhooks.c.deleted_at.is_(None)).order_by(webhooks.c.id)
-CHANGE_WEBHOOK = update(webhooks).values(**_given).where(_this)
+READ_WEBHOOK = select(NOW, *WEBHOOK_COLUMNS).where(_is_this_webhook)
+LOCK_WEBHOOK = select(NOW, *WEBHOOK_COLUMNS).where(_is_this_webhook).with_for_update()
+LIST_WEBHOOKS = select(NOW, *WEBHOOK_COLUMNS).where(webhooks.c.deleted_at.is_(None)).order_by(webhooks.c.id)
+CHANGE_WEBHOOK = update(webhooks).values(**_given).where(_is_this_webhook)
 DISABLE_WEBHOOK = (
     update(webhooks)
-    .values(disabled_at=NOW, disabled_reason=word("reason"))
-    .where(_this, webhooks.c.disabled_at.is_(None))
+    .values(disabled_at=NOW, disabled_reason=text_param("reason"))
+    .where(_is_this_webhook, webhooks.c.disabled_at.is_(None))
     .returning(webhooks.c.id)
 )
-_cursor = case((word("cursor").is_not(None), word("cursor")), else_=webhooks.c.cursor)
+_cursor = case((text_param("cursor").is_not(None), text_param("cursor")), else_=webhooks.c.cursor)
 ENABLE_WEBHOOK = (
     update(webhooks)
     .values(disabled_at=None, disabled_reason=None, failures=0, failing_since=None, retry_at=None, cursor=_cursor)
-    .where(_this, webhooks.c.disabled_at.is_not(None))
+    .where(_is_this_webhook, webhooks.c.disabled_at.is_not(None))
 )
 DELETE_WEBHOOK = (
     update(webhooks)
     .values(deleted_at=NOW, url="", secret="", old_secret=None, old_until=None)
-    .where(_this)
+    .where(_is_this_webhook)
     .returning(webhooks.c.id)
 )
-ROTATE = (
+ROTATE_SECRET = (
     update(webhooks)
-    .values(secret=word("secret"), old_secret=webhooks.c.secret, old_until=NOW + number("overlap"))
-    .where(_this)
+    .values(secret=text_param("secret"), old_secret=webhooks.c.secret, old_until=NOW + int_param("overlap"))
+    .where(_is_this_webhook)
     .returning(webhooks.c.id)
 )
-SECRETS = (
+SELECT_SECRETS = (
     select(webhooks.c.id, webhooks.c.secret, webhooks.c.old_secret)
     .where(webhooks.c.deleted_at.is_(None))
     .order_by(webhooks.c.id)
 )
-SET_SECRETS = update(webhooks).values(secret=word("secret"), old_secret=word("old_secret")).where(_this)
-FORGET_OLD_SECRET = update(webhooks).values(old_secret=None, old_until=None).where(_this).returning(webhooks.c.id)
-SUCCEEDED = update(webhooks).values(failures=0, failing_since=None, retry_at=None).where(_this, webhooks.c.failures > 0)
-FAILED = (
+SET_SECRETS = (
+    update(webhooks).values(secret=text_param("secret"), old_secret=text_param("old_secret")).where(_is_this_webhook)
+)
+CLEAR_OLD_SECRET = (
+    update(webhooks).values(old_secret=None, old_until=None).where(_is_this_webhook).returning(webhooks.c.id)
+)
+RESET_FAILURES = (
+    update(webhooks)
+    .values(failures=0, failing_since=None, retry_at=None)
+    .where(_is_this_webhook, webhooks.c.failures > 0)
+)
+COUNT_FAILURE = (
     update(webhooks)
     .values(failures=webhooks.c.failures + 1, failing_since=func.coalesce(webhooks.c.failing_since, NOW))
-    .where(_this)
+    .where(_is_this_webhook)
     .returning(webhooks.c.failures, webhooks.c.failing_since, NOW)
 )
 # Attempts that were under way together fail together: only the first of them lengthens the pause.
-PAUSE_WEBHOOK = update(webhooks).values(retry_at=NOW + number("wait")).where(_this, _due_webhook)
-PROBE_NOW = update(webhooks).values(retry_at=NOW).where(_this, ~_due_webhook)
+PAUSE_WEBHOOK = update(webhooks).values(retry_at=NOW + int_param("wait")).where(_is_this_webhook, _due_webhook)
+PROBE_NOW = update(webhooks).values(retry_at=NOW).where(_is_this_webhook, ~_due_webhook)
 
 # ---------------------------------------------------------------- from the log to deliveries
 
-CURSORS = select(webhooks.c.id, webhooks.c.cursor).where(_enabled).order_by(webhooks.c.id)
+SELECT_CURSORS = select(webhooks.c.id, webhooks.c.cursor).where(_enabled).order_by(webhooks.c.id)
 _row = batch(id=int, before=str, after=str)
 # Who moves the cursor makes the deliveries, in the same transaction; whoever read the same events moves nothing.
 MOVE_CURSOR = (
@@ -103,7 +111,7 @@ ADD_DELIVERIES = (
 
 _free = or_(deliveries.c.until.is_(None), deliveries.c.until <= NOW)
 _due = and_(_waiting, deliveries.c.next_at <= NOW, _free)
-_first_due = select(func.min(deliveries.c.next_at)).where(_own, _due).correlate(webhooks).scalar_subquery()
+_first_due = select(func.min(deliveries.c.next_at)).where(_of_webhook, _due).correlate(webhooks).scalar_subquery()
 LOCK_DUE_WEBHOOKS = (
     select(
         webhooks.c.id,
@@ -114,30 +122,30 @@ LOCK_DUE_WEBHOOKS = (
         webhooks.c.secret,
         case((webhooks.c.old_until > NOW, webhooks.c.old_secret), else_=null()),
     )
-    .where(_enabled, _due_webhook, select(deliveries.c.id).where(_own, _due).exists())
+    .where(_enabled, _due_webhook, select(deliveries.c.id).where(_of_webhook, _due).exists())
     .order_by(_first_due, webhooks.c.id)
     .limit(LIMIT)
     .with_for_update(skip_locked=True)
 )
 _row = batch(id=int)
 # Read after the lock, so that what another process claimed before is counted.
-HELD = (
+COUNT_CLAIMED_DELIVERIES = (
     select(deliveries.c.webhook_id, func.count())
     .where(deliveries.c.webhook_id.in_(select(_row.c.id)), deliveries.c.until.is_not(None), deliveries.c.until > NOW)
     .group_by(deliveries.c.webhook_id)
 )
 _next = (
     select(deliveries.c.id)
-    .where(deliveries.c.webhook_id == number("webhook"), _due)
+    .where(deliveries.c.webhook_id == int_param("webhook"), _due)
     .order_by(deliveries.c.next_at, deliveries.c.id)
     .limit(LIMIT)
 )
-CLAIM = (
+CLAIM_DELIVERIES = (
     update(deliveries)
     .values(
         attempts=deliveries.c.attempts + 1,
         fence=deliveries.c.fence + 1,
-        until=NOW + number("lease"),
+        until=NOW + int_param("lease"),
         tried_at=NOW,
     )
     .where(deliveries.c.id.in_(_next))
@@ -146,31 +154,33 @@ CLAIM = (
         deliveries.c.attempts, deliveries.c.fence, deliveries.c.tried_at,
     )
 )  # fmt: skip
-_mine = and_(deliveries.c.id == number("delivery"), deliveries.c.fence == number("fence"), _waiting)
+_is_current_attempt = and_(deliveries.c.id == int_param("delivery"), deliveries.c.fence == int_param("fence"), _waiting)
 END_DELIVERY = (
     update(deliveries)
     .values(
-        state=word("state"),
-        status=number("status"),
-        reason=word("reason"),
+        state=text_param("state"),
+        status=int_param("status"),
+        reason=text_param("reason"),
         until=None,
         next_at=None,
         ended_at=NOW,
     )
-    .where(_mine)
+    .where(_is_current_attempt)
     .returning(deliveries.c.id)
 )
-POSTPONE = (
+POSTPONE_DELIVERY = (
     update(deliveries)
-    .values(status=number("status"), reason=word("reason"), until=None, next_at=NOW + number("wait"))
-    .where(_mine)
+    .values(status=int_param("status"), reason=text_param("reason"), until=None, next_at=NOW + int_param("wait"))
+    .where(_is_current_attempt)
     .returning(deliveries.c.id)
 )
 _row = batch(id=int)
-DROP = delete(deliveries).where(deliveries.c.id.in_(select(_row.c.id)))
+DELETE_DELIVERIES = delete(deliveries).where(deliveries.c.id.in_(select(_row.c.id)))
 _later = case((deliveries.c.until > deliveries.c.next_at, deliveries.c.until), else_=deliveries.c.next_at)
 _when = case((webhooks.c.retry_at > _later, webhooks.c.retry_at), else_=_later)
-NEXT_DUE = select(NOW, func.min(_when)).select_from(webhooks.join(deliveries, _own)).where(_enabled, _waiting)
+SELECT_NEXT_DUE = (
+    select(NOW, func.min(_when)).select_from(webhooks.join(deliveries, _of_webhook)).where(_enabled, _waiting)
+)
 
 # ---------------------------------------------------------------- for people
 
@@ -179,40 +189,46 @@ _columns = (
     deliveries.c.state, deliveries.c.attempts, deliveries.c.status, deliveries.c.reason,
     deliveries.c.created_at, deliveries.c.tried_at, deliveries.c.next_at, deliveries.c.ended_at,
 )  # fmt: skip
-_seen = select(*_columns).select_from(
+_visible_deliveries = select(*_columns).select_from(
     deliveries.join(webhooks, and_(webhooks.c.id == deliveries.c.webhook_id, webhooks.c.deleted_at.is_(None)))
 )
-READ_DELIVERY = _seen.where(deliveries.c.id == number("delivery"))
+READ_DELIVERY = _visible_deliveries.where(deliveries.c.id == int_param("delivery"))
 LIST_DELIVERIES = (
-    _seen.where(
-        deliveries.c.webhook_id == number("webhook"),
-        deliveries.c.id < number("before"),
-        or_(word("state").is_(None), deliveries.c.state == word("state")),
+    _visible_deliveries.where(
+        deliveries.c.webhook_id == int_param("webhook"),
+        deliveries.c.id < int_param("before"),
+        or_(text_param("state").is_(None), deliveries.c.state == text_param("state")),
     )
     .order_by(deliveries.c.id.desc())
     .limit(LIMIT)
 )
-REDELIVER = (
+REQUEUE_DELIVERY = (
     update(deliveries)
     .values(state="waiting", next_at=NOW, ended_at=None, until=None, attempts=0)
-    .where(deliveries.c.id == number("delivery"), _free)
+    .where(deliveries.c.id == int_param("delivery"), _free)
     .returning(deliveries.c.id)
 )
 
 # ---------------------------------------------------------------- sweeping
 
-_old = select(deliveries.c.id).where(deliveries.c.ended_at.is_not(None), deliveries.c.ended_at <= NOW - number("keep"))
+_old = select(deliveries.c.id).where(
+    deliveries.c.ended_at.is_not(None), deliveries.c.ended_at <= NOW - int_param("keep")
+)
 _disabled = select(webhooks.c.id).where(webhooks.c.disabled_at.is_not(None))
 _stranded = select(deliveries.c.id).where(
-    _waiting, deliveries.c.webhook_id.in_(_disabled), deliveries.c.created_at <= NOW - number("keep")
+    _waiting, deliveries.c.webhook_id.in_(_disabled), deliveries.c.created_at <= NOW - int_param("keep")
 )
 _deleted = select(webhooks.c.id).where(webhooks.c.deleted_at.is_not(None))
 _orphaned = select(deliveries.c.id).where(deliveries.c.webhook_id.in_(_deleted))
-SWEEP_OLD = delete(deliveries).where(deliveries.c.id.in_(_old.limit(LIMIT))).returning(deliveries.c.id)
-SWEEP_STRANDED = delete(deliveries).where(deliveries.c.id.in_(_stranded.limit(LIMIT))).returning(deliveries.c.id)
-SWEEP_ORPHANED = delete(deliveries).where(deliveries.c.id.in_(_orphaned.limit(LIMIT))).returning(deliveries.c.id)
-SWEEP_DELETED = delete(webhooks).where(
+DELETE_ENDED_DELIVERIES = delete(deliveries).where(deliveries.c.id.in_(_old.limit(LIMIT))).returning(deliveries.c.id)
+DELETE_STRANDED_DELIVERIES = (
+    delete(deliveries).where(deliveries.c.id.in_(_stranded.limit(LIMIT))).returning(deliveries.c.id)
+)
+DELETE_ORPHANED_DELIVERIES = (
+    delete(deliveries).where(deliveries.c.id.in_(_orphaned.limit(LIMIT))).returning(deliveries.c.id)
+)
+DELETE_REMOVED_WEBHOOKS = delete(webhooks).where(
     webhooks.c.deleted_at.is_not(None),
     ~select(deliveries.c.id).where(deliveries.c.webhook_id == webhooks.c.id).exists(),
 )
-SWEEP_SECRETS = update(webhooks).values(old_secret=None, old_until=None).where(webhooks.c.old_until <= NOW)
+CLEAR_EXPIRED_SECRETS = update(webhooks).values(old_secret=None, old_until=None).where(webhooks.c.old_until <= NOW)

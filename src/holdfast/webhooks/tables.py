@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from sqlalchemy import BigInteger, CheckConstraint, Column, ForeignKey, Index, Integer, Table, Text, UniqueConstraint
 
-from holdfast.db import Id, metadata, one_of, only
+from holdfast.db import IdType, make_in_condition, metadata, partial_index
 from holdfast.webhooks.retry_policy import DeliveryState
 
 IS_WAITING = "state = 'waiting'"
@@ -15,7 +15,7 @@ IS_WAITING = "state = 'waiting'"
 webhooks = Table(
     "webhooks",
     metadata,
-    Column("id", Id, primary_key=True),
+    Column("id", IdType, primary_key=True),
     Column("url", Text, nullable=False),
     Column("types", Text, nullable=False),  # JSON: types of events, or how they begin
     Column("bases", Text),  # JSON: ids; NULL: all, also later ones
@@ -39,8 +39,8 @@ webhooks = Table(
 deliveries = Table(
     "webhook_deliveries",
     metadata,
-    Column("id", Id, primary_key=True),
-    Column("webhook_id", Id, ForeignKey("webhooks.id"), nullable=False),
+    Column("id", IdType, primary_key=True),
+    Column("webhook_id", IdType, ForeignKey("webhooks.id"), nullable=False),
     Column("event", Text, nullable=False),  # its place in the log
     Column("message", Text, nullable=False),  # the header webhook-id: the same at each attempt
     Column("type", Text, nullable=False),
@@ -57,13 +57,13 @@ deliveries = Table(
     Column("tried_at", BigInteger),
     Column("ended_at", BigInteger),
     UniqueConstraint("webhook_id", "event"),
-    CheckConstraint(one_of("state", DeliveryState), name="state"),
+    CheckConstraint(make_in_condition("state", DeliveryState), name="state"),
     CheckConstraint(f"({IS_WAITING}) = (next_at IS NOT NULL)", name="next"),
     CheckConstraint(f"({IS_WAITING}) = (ended_at IS NULL)", name="ended"),
     CheckConstraint(f"until IS NULL OR {IS_WAITING}", name="lease"),
-    Index("webhook_deliveries_due", "webhook_id", "next_at", **only(IS_WAITING)),
-    Index("webhook_deliveries_ended", "ended_at", **only("ended_at IS NOT NULL")),
+    Index("webhook_deliveries_due", "webhook_id", "next_at", **partial_index(IS_WAITING)),
+    Index("webhook_deliveries_ended", "ended_at", **partial_index("ended_at IS NOT NULL")),
     Index("webhook_deliveries_list", "webhook_id", "id"),
-    Index("webhook_deliveries_held", "webhook_id", **only("until IS NOT NULL")),
+    Index("webhook_deliveries_held", "webhook_id", **partial_index("until IS NOT NULL")),
     sqlite_autoincrement=True,
 )

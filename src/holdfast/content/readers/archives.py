@@ -19,19 +19,19 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from holdfast.content import errors
-from holdfast.content.readers.files import ParsedFile
-from holdfast.content.readers.kinds import Kind, zip_kind
+from holdfast.content.readers.files import BoundedFile
+from holdfast.content.readers.kinds import FileFormat, identify_zip
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
     from typing import BinaryIO
 
-    from holdfast.content.readers.base import Limits
+    from holdfast.content.readers.base import ReadLimits
 
 MOST_ENTRIES = 10_000
-MOST_SHRINKING = 200  # times; text shrinks 5 to 20 times, repetitive sheets 100 times, a bomb 1000 times
-SHRINKING_FROM = 8 << 20  # bytes: what is smaller may shrink as it likes
+MAX_COMPRESSION_RATIO = 200  # times; text shrinks 5 to 20 times, repetitive sheets 100 times, a bomb 1000 times
+RATIO_CHECK_BYTES = 8 << 20  # bytes: what is smaller may shrink as it likes
 LOCAL_HEADER = struct.Struct("<4s2xHH8x2IHH")  # signature, flags, method, packed size, size, lengths of name and extra
 PIECE = 1 << 18
 XML_NAMES = (".xml", ".rels", ".opf", ".ncx", ".xhtml", ".html", ".htm")
@@ -40,16 +40,16 @@ ENTITIES = (b"<!ENTITY", "<!ENTITY".encode("utf-16-le"), "<!ENTITY".encode("utf-
 LONGEST_ENTITY_MARK = max(len(mark) for mark in ENTITIES)
 ENCRYPTED_FLAG = 0x1
 SIZES_FOLLOW_FLAG = 0x8  # the sizes stand behind the bytes
-SIZE_ELSEWHERE = 0xFFFFFFFF  # the size has more than 32 bits and stands in the extra field
+ZIP64_SIZE = 0xFFFFFFFF  # the size has more than 32 bits and stands in the extra field
 
 
-def inspect(path: Path, limits: Limits) -> Kind:
+def inspect_zip(path: Path, limits: ReadLimits) -> FileFormat:
     """Say what a zip container holds; refuse it if it is dangerous, damaged or protected."""
     try:
-        with ParsedFile(path) as file, zipfile.ZipFile(file) as archive:
+        with BoundedFile(path) as file, zipfile.ZipFile(file) as archive:
             entries = archive.infolist()
             if len(entries) > MOST_ENTRIES:
-                raise errors.too_much_inside(limits.expanded)
+                raise errors.unpacks_too_large(limits.expanded)
             _check_places(entries, file)
             _check_sizes(entries, limits)
             for entry in entries:
@@ -59,32 +59,33 @@ def inspect(path: Path, limits: Limits) -> Kind:
         raise errors.reader_failed() from None
     except (zipfile.BadZipFile, zlib.error, struct.error, EOFError, ValueError):
         raise errors.unreadable() from None
-    return zip_kind([entry.filename for entry in entries], mime)
+    return identify_zip([entry.filename for entry in entries], mime)
 
 
 def _check_places(entries: list[zipfile.ZipInfo], file: BinaryIO) -> None:
     """Refuse entries that lie over each other: the same bytes would be unpacked many times."""
-    places = sorted((entry.header_offset, _start(entry, file) + entry.compress_size) for entry in entries)
+    places = sorted((entry.header_offset, _data_offset(entry, file) + entry.compress_size) for entry in entries)
     if any(after < end for (_, end), (after, _) in pairwise(places)):
         raise errors.unreadable()
 
 
-def _check_sizes(entries: list[zipfile.ZipInfo], limits: Limits) -> None:
+def _check_sizes(entries: list[zipfile.ZipInfo], limits: ReadLimits) -> None:
     """Judge by what is declared; that it is true is checked later."""
     if any(entry.flag_bits & ENCRYPTED_FLAG for entry in entries):
         raise errors.encrypted()
     swollen = any(
-        entry.file_size > SHRINKING_FROM and entry.file_size > entry.compress_size * MOST_SHRINKING for entry in entries
+        entry.file_size > RATIO_CHECK_BYTES and entry.file_size > entry.compress_size * MAX_COMPRESSION_RATIO
+        for entry in entries
     )
     if swollen or sum(entry.file_size for entry in entries) > limits.expanded:
-        raise errors.too_much_inside(limits.expanded)
+        raise errors.unpacks_too_large(limits.expanded)
 
 
 def _check_content(entry: zipfile.ZipInfo, file: BinaryIO) -> None:
     """Unpack one entry and drop it; refuse it if it is not what was declared, or could grow when parsed."""
     size, checksum, tail = 0, 0, b""
     is_xml = entry.filename.lower().endswith(XML_NAMES)
-    for piece in _unpacked(entry, file):
+    for piece in _decompress(entry, file):
         size += len(piece)
         checksum = zlib.crc32(piece, checksum)
         if size > entry.file_size:
@@ -96,13 +97,13 @@ def _check_content(entry: zipfile.ZipInfo, file: BinaryIO) -> None:
         raise errors.unreadable()
 
 
-def _unpacked(entry: zipfile.ZipInfo, file: BinaryIO) -> Iterator[bytes]:
+def _decompress(entry: zipfile.ZipInfo, file: BinaryIO) -> Iterator[bytes]:
     """Unpack without believing the declared size; other methods than these two are not used by documents."""
     if entry.compress_type == zipfile.ZIP_STORED:
-        yield from _packed(entry, file)
+        yield from _read_compressed(entry, file)
     elif entry.compress_type == zipfile.ZIP_DEFLATED:
         unpacker = zlib.decompressobj(-zlib.MAX_WBITS)
-        for packed in _packed(entry, file):
+        for packed in _read_compressed(entry, file):
             rest = packed
             while rest and not unpacker.eof:
                 yield unpacker.decompress(rest, PIECE)
@@ -112,8 +113,8 @@ def _unpacked(entry: zipfile.ZipInfo, file: BinaryIO) -> Iterator[bytes]:
         raise NotImplementedError
 
 
-def _packed(entry: zipfile.ZipInfo, file: BinaryIO) -> Iterator[bytes]:
-    file.seek(_start(entry, file))
+def _read_compressed(entry: zipfile.ZipInfo, file: BinaryIO) -> Iterator[bytes]:
+    file.seek(_data_offset(entry, file))
     left = entry.compress_size
     while left:
         packed = file.read(min(left, PIECE))
@@ -123,7 +124,7 @@ def _packed(entry: zipfile.ZipInfo, file: BinaryIO) -> Iterator[bytes]:
         yield packed
 
 
-def _start(entry: zipfile.ZipInfo, file: BinaryIO) -> int:
+def _data_offset(entry: zipfile.ZipInfo, file: BinaryIO) -> int:
     """Find where the packed bytes of an entry begin; refuse an entry that is described in two different ways."""
     file.seek(entry.header_offset)
     signature, flags, method, packed, size, name_length, extra_length = LOCAL_HEADER.unpack(
@@ -134,7 +135,7 @@ def _start(entry: zipfile.ZipInfo, file: BinaryIO) -> int:
         signature == b"PK\x03\x04"
         and method == entry.compress_type
         and not (flags ^ entry.flag_bits) & ENCRYPTED_FLAG
-        and (SIZE_ELSEWHERE in sizes or sizes == {entry.compress_size, entry.file_size})
+        and (ZIP64_SIZE in sizes or sizes == {entry.compress_size, entry.file_size})
     )
     if not same:
         raise zipfile.BadZipFile

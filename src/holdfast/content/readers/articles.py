@@ -10,15 +10,15 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from holdfast.content.readers.markup import BLOCKS, Element, build, words, write
+from holdfast.content.readers.markup import BLOCK_TAGS, Element, parse_html, to_html, word_set
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 
-NEVER_TEXT = words("nav footer aside button dialog menu select textarea datalist")
-NEVER_ROLES = words("navigation banner contentinfo complementary search dialog alertdialog menu menubar")
-NAMED_LIKE_FURNITURE = re.compile(
+BOILERPLATE_TAGS = word_set("nav footer aside button dialog menu select textarea datalist")
+BOILERPLATE_ROLES = word_set("navigation banner contentinfo complementary search dialog alertdialog menu menubar")
+BOILERPLATE_NAMES = re.compile(
     r"(?:^|[\s_-])(?:nav|navbar|navigation|menu|sidebar|side-bar|footer|breadcrumbs?|cookies?|consent|gdpr|share|sharing|"
     r"social|newsletter|subscribe|related|recommended|advert\w*|ads?|promo|sponsor\w*|pagination|pager|skip-?link|skip|"
     r"masthead|topbar|banner|popup|modal|login|toolbar)(?=$|[\s_-])",
@@ -26,67 +26,69 @@ NAMED_LIKE_FURNITURE = re.compile(
 )
 HIDDEN = re.compile(r"display\s*:\s*none|visibility\s*:\s*hidden", re.IGNORECASE)
 
-ENOUGH = 0.25  # of the running text: what marks itself as the main part and holds less is not believed
-SMALL = 0.4  # of all text: what is only named like furniture and holds more is not believed
+MIN_MARKED_SHARE = 0.25  # of the running text: what marks itself as the main part and holds less is not believed
+MAX_BOILERPLATE_SHARE = 0.4  # of all text: what is only named like furniture and holds more is not believed
 MOSTLY_LINKS = 0.6
 FEW_LINKS = 3
-LEAST = 0.1  # of the running text; a page that keeps less is kept whole
-LEAST_LETTERS = 80
+MIN_KEPT_SHARE = 0.1  # of the running text; a page that keeps less is kept whole
+MIN_KEPT_LETTERS = 80
 LONGEST_PAGE = 8 << 20  # characters
 
 
-def main_part(page: str) -> str:
+def extract_main_part(page: str) -> str:
     """Return the HTML of the main part; the page itself if there is no telling."""
     if len(page) > LONGEST_PAGE:
         return page
-    tree = build(page)
-    marked = _marked(tree)
-    best = _pruned(marked, _is_furniture) if marked else _pruned(_pruned(tree, _is_furniture), _is_list_of_links)
-    softer = _pruned(tree, _is_furniture)
+    tree = parse_html(page)
+    marked = _find_marked_main_part(tree)
+    best = _prune(marked, _is_boilerplate) if marked else _prune(_prune(tree, _is_boilerplate), _is_list_of_links)
+    softer = _prune(tree, _is_boilerplate)
     for part in (best, softer):
-        if part.letters >= LEAST_LETTERS and part.running >= tree.running * LEAST:
-            return _heading(tree, part) + write(part)
+        if part.letters >= MIN_KEPT_LETTERS and part.unlinked_letters >= tree.unlinked_letters * MIN_KEPT_SHARE:
+            return _heading(tree, part) + to_html(part)
     return page
 
 
-def _marked(tree: Element) -> Element | None:
+def _find_marked_main_part(tree: Element) -> Element | None:
     """Find what the page itself calls its main part: `main`, else its one `article`."""
-    mains = [one for one in tree.elements() if one.tag == "main" or one.attributes.get("role") == "main"]
-    articles = [one for one in tree.elements() if one.tag == "article"]
+    mains = [one for one in tree.walk() if one.tag == "main" or one.attributes.get("role") == "main"]
+    articles = [one for one in tree.walk() if one.tag == "article"]
     for found in (mains, articles):
-        best = max(found, key=lambda one: one.running, default=None)
+        best = max(found, key=lambda one: one.unlinked_letters, default=None)
         # Of many articles, each is a part of the page.
-        alone = best is not None and (found is mains or best.running > sum(one.running for one in found) / 2)
-        if best is not None and alone and best.running >= tree.running * ENOUGH:
+        alone = best is not None and (
+            found is mains or best.unlinked_letters > sum(one.unlinked_letters for one in found) / 2
+        )
+        if best is not None and alone and best.unlinked_letters >= tree.unlinked_letters * MIN_MARKED_SHARE:
             return best
     return None
 
 
-def _is_furniture(one: Element, whole: Element) -> bool:
+def _is_boilerplate(one: Element, whole: Element) -> bool:
     """Tell whether an element is no text of the page, by its kind, its role or its name."""
     attributes = one.attributes
-    if one.tag in NEVER_TEXT or attributes.get("role") in NEVER_ROLES:
+    if one.tag in BOILERPLATE_TAGS or attributes.get("role") in BOILERPLATE_ROLES:
         return True
     if "hidden" in attributes or attributes.get("aria-hidden") == "true" or HIDDEN.search(attributes.get("style", "")):
         return True
-    if one.letters > whole.letters * SMALL:
+    if one.letters > whole.letters * MAX_BOILERPLATE_SHARE:
         return False
     if one.tag == "header":  # of the page, not of a text
-        return not any(child.tag in {"h1", "h2"} for child in one.elements())
+        return not any(child.tag in {"h1", "h2"} for child in one.walk())
     if one.tag == "form":
         return True
     named = f"{attributes.get('class', '')} {attributes.get('id', '')}"
-    return one.tag in BLOCKS | {"span", "li"} and bool(NAMED_LIKE_FURNITURE.search(named))
+    return one.tag in BLOCK_TAGS | {"span", "li"} and bool(BOILERPLATE_NAMES.search(named))
 
 
 def _is_list_of_links(one: Element, _: Element) -> bool:
     """Tell whether an element is little else than links, as menus are."""
     return one.tag in {"ul", "ol", "div", "section", "table", "td", "p", "header"} and (
-        one.links >= FEW_LINKS and one.linked > one.letters * MOSTLY_LINKS
+        one.link_count >= FEW_LINKS and one.linked_letters > one.letters * MOSTLY_LINKS
     )
 
 
-def _pruned(tree: Element, unwanted: Callable[[Element, Element], bool]) -> Element:
+def _prune(tree: Element, unwanted: Callable[[Element, Element], bool]) -> Element:
     """Copy a tree without what is unwanted."""
 
     def copied(one: Element) -> Element:
@@ -103,6 +105,6 @@ def _pruned(tree: Element, unwanted: Callable[[Element, Element], bool]) -> Elem
 
 def _heading(tree: Element, part: Element) -> str:
     """Return the heading of the page if it stands outside its main part."""
-    outside = [one for one in tree.elements() if one.tag == "h1"]
-    inside = any(one.tag == "h1" for one in part.elements())
-    return write(outside[0]) if len(outside) == 1 and not inside else ""
+    outside = [one for one in tree.walk() if one.tag == "h1"]
+    inside = any(one.tag == "h1" for one in part.walk())
+    return to_html(outside[0]) if len(outside) == 1 and not inside else ""

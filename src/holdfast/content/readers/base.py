@@ -17,7 +17,7 @@ MIB = 1 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reading:
+class ExtractedText:
     """The text of one file. The same bytes give the same reading."""
 
     text: str  # Markdown or plain; lines end in \n; no NUL, no lone surrogate, no control character but \n and \t
@@ -28,7 +28,7 @@ class Reading:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
+class ReadLimits:
     """How much one file may cost. What exceeds a limit is refused, never cut."""
 
     seconds: float = 120  # of wall time, and of processor time
@@ -42,6 +42,6 @@ class Limits:
 class Reader(Protocol):
     """Reads one family of files."""
 
-    def read(self, path: Path, name: str) -> Reading:
+    def read(self, path: Path, name: str) -> ExtractedText:
         """Read the file at `path`; `name` is what people call it. Refuses with `Permanent`."""
         ...

@@ -8,10 +8,21 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.content import errors
 from holdfast.content.readers import archives
-from holdfast.content.readers.base import Limits, Reader, Reading
-from holdfast.content.readers.documents import DocumentReader, PageReader, pdf_fault
-from holdfast.content.readers.files import ParsedFile, explained
-from holdfast.content.readers.kinds import FETCHED, HTML, MAIL, NOTEBOOK, ODP, OLE, PPTX, ZIP, Kind, ole_kind
+from holdfast.content.readers.base import ExtractedText, Reader, ReadLimits
+from holdfast.content.readers.documents import HtmlReader, KreuzbergReader, find_pdfium_fault
+from holdfast.content.readers.files import BoundedFile, translate_os_errors
+from holdfast.content.readers.kinds import (
+    FETCHED_HTML,
+    HTML,
+    MAIL,
+    NOTEBOOK,
+    ODP,
+    OLE,
+    PPTX,
+    ZIP,
+    FileFormat,
+    identify_ole,
+)
 from holdfast.content.readers.mail import MailReader
 from holdfast.content.readers.notebooks import NotebookReader
 from holdfast.content.readers.plain import PlainReader
@@ -25,10 +36,10 @@ TARGET = f"{__name__}:answer"
 PREPARE = f"{__name__}:prepare"
 
 
-def read_as(kind: Kind, path: Path, name: str, limits: Limits) -> Reading:
+def read_in_process(kind: FileFormat, path: Path, name: str, limits: ReadLimits) -> ExtractedText:
     """Read a file of a known kind, in this process."""
-    kind = _opened(kind, path, name, limits)
-    first, *others = _readers(kind, limits)
+    kind = _resolve_container(kind, path, name, limits)
+    first, *others = _choose_readers(kind, limits)
     try:
         reading = first.read(path, name)
     except Permanent as refused:
@@ -40,40 +51,42 @@ def read_as(kind: Kind, path: Path, name: str, limits: Limits) -> Reading:
     return reading
 
 
-def question(kind: Kind, path: Path, name: str, limits: Limits) -> dict[str, Any]:
+def build_request(kind: FileFormat, path: Path, name: str, limits: ReadLimits) -> dict[str, Any]:
     """Put into words what the cage shall read."""
     return {"kind": asdict(kind), "path": str(path.absolute()), "name": name, "limits": asdict(limits)}
 
 
-def prepare() -> None:
+def load_pdfium() -> None:
     """Load PDFium, which unpacks itself into the temporary folder. If that fails, only PDF files are not read."""
-    pdf_fault()
+    find_pdfium_fault()
 
 
-def answer(asked: Mapping[str, Any]) -> tuple[dict[str, Any], bytes]:
+def serve_request(asked: Mapping[str, Any]) -> tuple[dict[str, Any], bytes]:
     """Read in the cage: everything about the reading but its text as the head, the text as the body."""
-    with explained():
-        reading = read_as(Kind(**asked["kind"]), Path(asked["path"]), asked["name"], Limits(**asked["limits"]))
+    with translate_os_errors():
+        reading = read_in_process(
+            FileFormat(**asked["kind"]), Path(asked["path"]), asked["name"], ReadLimits(**asked["limits"])
+        )
     head = {"title": reading.title, "pages": reading.pages, "metadata": reading.metadata, "warnings": reading.warnings}
     return head, reading.text.encode()
 
 
-def _opened(kind: Kind, path: Path, name: str, limits: Limits) -> Kind:
+def _resolve_container(kind: FileFormat, path: Path, name: str, limits: ReadLimits) -> FileFormat:
     """Look into containers; nothing is parsed before."""
     if kind == ZIP:
-        return archives.inspect(path, limits)
+        return archives.inspect_zip(path, limits)
     if kind == OLE:
-        with ParsedFile(path) as file:
-            return ole_kind(file, name)
+        with BoundedFile(path) as file:
+            return identify_ole(file, name)
     return kind
 
 
-def _readers(kind: Kind, limits: Limits) -> tuple[Reader, ...]:
+def _choose_readers(kind: FileFormat, limits: ReadLimits) -> tuple[Reader, ...]:
     """Name who reads this kind, and who tries after that."""
     if kind.plain:
         return (PlainReader(kind, limits),)
     if kind.mime == HTML.mime:
-        return (PageReader(limits, main=kind == FETCHED),)
+        return (HtmlReader(limits, main=kind == FETCHED_HTML),)
     if kind == MAIL:
         return (MailReader(limits),)
     if kind == NOTEBOOK:
@@ -81,5 +94,5 @@ def _readers(kind: Kind, limits: Limits) -> tuple[Reader, ...]:
     if kind == ODP:
         return (SlideReader(kind),)
     if kind == PPTX:
-        return (DocumentReader(kind, limits), SlideReader(kind))
-    return (DocumentReader(kind, limits),)
+        return (KreuzbergReader(kind, limits), SlideReader(kind))
+    return (KreuzbergReader(kind, limits),)

@@ -12,7 +12,7 @@ GAPS = re.compile(r"\n{3,}")
 HEADING = re.compile(r" {0,3}#{1,6}[ \t]+(.+)")
 FENCE = re.compile(r" {0,3}(`{3,}|~{3,})")
 UNDERLINE = re.compile(r" {0,3}(=+|-+)[ \t]*")
-MARKS = re.compile(r"[*_`]{1,3}(?=\S)|(?<=\S)[*_`]{1,3}|[ \t]+#+[ \t]*$|\\(?=[^\w\s])")
+MARKDOWN_MARKS = re.compile(r"[*_`]{1,3}(?=\S)|(?<=\S)[*_`]{1,3}|[ \t]+#+[ \t]*$|\\(?=[^\w\s])")
 # What programs write where nobody said anything.
 PLACEHOLDER = re.compile(
     r"untitled( .*)?|\(?(anonymous|unspecified|unknown)\)?|(powerpoint )?presentation\d*|slide \d+|document\d*|"
@@ -26,14 +26,14 @@ SHORT = 200
 def clean(text: str) -> str:
     """Make lines end in one newline and without blanks, and drop what is no text."""
     # Not a regular expression: that would be quadratic on long runs of blanks.
-    return "\n".join(map(str.rstrip, _quiet(text).splitlines())).strip("\n")
+    return "\n".join(map(str.rstrip, _drop_noise(text).splitlines())).strip("\n")
 
 
-def _quiet(text: str) -> str:
+def _drop_noise(text: str) -> str:
     return text.encode().translate(None, ASCII_NOISE).decode() if text.isascii() else NOISE.sub("", text)
 
 
-def close_gaps(text: str) -> str:
+def collapse_blank_lines(text: str) -> str:
     """Leave at most one empty line between paragraphs."""
     return GAPS.sub("\n\n", text).strip("\n")
 
@@ -43,20 +43,20 @@ def has_words(text: str) -> bool:
     return any(character.isalnum() for character in text)
 
 
-def short(value: object) -> str:
+def to_short_line(value: object) -> str:
     """Make one short line of a piece of metadata; empty if there is nothing to say."""
     return " ".join(clean(str(value or "")).split())[:SHORT].rstrip()
 
 
-def given(value: object) -> str | None:
+def drop_placeholder(value: object) -> str | None:
     """Take a title or a name from metadata, unless a program made it up."""
-    line = short(value)
+    line = to_short_line(value)
     return None if not has_words(line) or PLACEHOLDER.fullmatch(line) else line
 
 
-def unmarked(heading: str) -> str:
+def strip_markdown(heading: str) -> str:
     """Return the words of a heading without Markdown marks, as titles are kept."""
-    return short(MARKS.sub("", heading))
+    return to_short_line(MARKDOWN_MARKS.sub("", heading))
 
 
 def first_heading(markdown: str) -> str | None:
@@ -70,6 +70,6 @@ def first_heading(markdown: str) -> str | None:
             found = HEADING.fullmatch(line)
             words = found[1] if found else above if UNDERLINE.fullmatch(line) else ""
             if has_words(words):
-                return unmarked(words)
+                return strip_markdown(words)
             above = line.strip()
     return None

@@ -27,8 +27,8 @@ ENTRY = struct.Struct("<64sHBx3I36xII4x")
 STREAM, ROOT = 2, 5  # types of entries that have bytes
 MINI_BYTES = 64
 SECTOR_SHIFTS = (9, 12)
-BROKEN = (struct.error, ValueError, IndexError)  # what following the tables of a broken file raises
-NONE = 0xFFFFFFFF  # no entry
+DAMAGE_ERRORS = (struct.error, ValueError, IndexError)  # what following the tables of a broken file raises
+NO_ENTRY = 0xFFFFFFFF  # no entry
 UNUSED = 0xFFFFFFF0  # this number and higher ones name no sector
 
 
@@ -37,16 +37,16 @@ class Header(NamedTuple):
 
     order: int
     shift: int
-    tables: int  # how many sectors the allocation table has
+    fat_sectors: int  # how many sectors the allocation table has
     directory: int
     cutoff: int  # a stream of this length is not kept in mini sectors
-    mini_table: int
-    mini_tables: int
-    more: int  # first sector of a list of further table sectors
-    more_count: int
+    mini_fat_start: int
+    mini_fat_sectors: int
+    difat_start: int  # first sector of a list of further table sectors
+    difat_sectors: int
 
 
-class Entry(NamedTuple):
+class DirectoryEntry(NamedTuple):
     """One line of the directory."""
 
     name: bytes
@@ -59,7 +59,7 @@ class Entry(NamedTuple):
     size: int
 
 
-class Container:
+class CompoundFile:
     """An open compound file."""
 
     def __init__(self, file: BinaryIO) -> None:
@@ -72,7 +72,7 @@ class Container:
         self._tables = [number for (number,) in struct.iter_unpack("<I", first)]  # the first table sectors
         self._read: dict[int, tuple[int, ...]] = {}
 
-    def after(self, number: int) -> int:
+    def next_sector(self, number: int) -> int:
         """Return the sector that follows in the chain."""
         return self._numbers(self._tables[number // self._each])[number % self._each]
 
@@ -84,30 +84,30 @@ class Container:
                 raise ValueError("the chain is a loop")
             seen.add(number)
             yield number
-            number = self.after(number)
+            number = self.next_sector(number)
 
-    def entries(self) -> Iterator[Entry]:
+    def entries(self) -> Iterator[DirectoryEntry]:
         """Read the directory."""
         for number in self.chain(self.header.directory):
             sector = self._sector(number)
             for fields in ENTRY.iter_unpack(sector[: len(sector) // ENTRY.size * ENTRY.size]):
-                yield Entry(*fields)
+                yield DirectoryEntry(*fields)
 
-    def read_all_tables(self, sectors: int) -> None:
+    def read_full_fat(self, sectors: int) -> None:
         """Read the list of further table sectors, which only files of more than 7 MB have, and check the whole list."""
-        number = self.header.more
-        for count in range(self.header.more_count):
+        number = self.header.difat_start
+        for count in range(self.header.difat_sectors):
             if count != len(self._read):
                 raise ValueError("the list is a loop")
             *tables, number = self._numbers(number)
             self._tables += tables
-        used, unused = self._tables[: self.header.tables], self._tables[self.header.tables :]
+        used, unused = self._tables[: self.header.fat_sectors], self._tables[self.header.fat_sectors :]
         if any(table >= sectors for table in used) or any(table < UNUSED for table in unused):
             raise ValueError("the list of tables does not fit the file")
 
-    def mini_table(self) -> list[int]:
+    def read_mini_fat(self) -> list[int]:
         """Read the table of the mini sectors."""
-        places = islice(self.chain(self.header.mini_table), self.header.mini_tables)
+        places = islice(self.chain(self.header.mini_fat_start), self.header.mini_fat_sectors)
         return [number for place in places for number in self._numbers(place)]
 
     def _numbers(self, place: int) -> tuple[int, ...]:
@@ -122,74 +122,74 @@ class Container:
 
 def root_names(file: BinaryIO) -> frozenset[str]:
     """Name the streams and storages directly under the root, as far as the directory can be read."""
-    entries: list[Entry] = []
-    with suppress(*BROKEN):
-        for entry in Container(file).entries():
+    entries: list[DirectoryEntry] = []
+    with suppress(*DAMAGE_ERRORS):
+        for entry in CompoundFile(file).entries():
             entries.append(entry)  # noqa: PERF402 - what was read before it broke is kept
     return frozenset(_children(entries))
 
 
-def intact(file: BinaryIO) -> bool:
+def is_intact(file: BinaryIO) -> bool:
     """Tell whether all tables lie inside the file, and every stream is there and as long as the directory says."""
     length = file.seek(0, os.SEEK_END)
     file.seek(0)
     try:
-        container = Container(file)
+        container = CompoundFile(file)
         sectors = -(-(length - HEADER_BYTES) >> container.header.shift)
-        container.read_all_tables(sectors)
+        container.read_full_fat(sectors)
         entries = list(container.entries())
-        mini_table = container.mini_table()
-        long = _Room(container.after, 1 << container.header.shift, sectors)
-        short = _Room(mini_table.__getitem__, MINI_BYTES, -(-entries[0].size // MINI_BYTES))
+        mini_table = container.read_mini_fat()
+        long = _SectorChain(container.next_sector, 1 << container.header.shift, sectors)
+        short = _SectorChain(mini_table.__getitem__, MINI_BYTES, -(-entries[0].size // MINI_BYTES))
         streams = [entry for entry in entries if entry.type in {STREAM, ROOT}]
         whole = all(
             (long if entry.type == ROOT or entry.size >= container.header.cutoff else short).holds(entry)
             for entry in streams
         )
-    except BROKEN:
+    except DAMAGE_ERRORS:
         return False
     return whole and _linked(entries) and container.header.order == BYTE_ORDER
 
 
-def padded(data: bytes) -> bytes:
+def pad_to_fat(data: bytes) -> bytes:
     """Add the sectors that the allocation table has entries for; the entries do not use them.
 
     Some programs write a table that covers more than the file has, and kreuzberg refuses such files.
     """
-    header = Container(io.BytesIO(data)).header
+    header = CompoundFile(io.BytesIO(data)).header
     each = (1 << header.shift) // 4
-    missing = ((header.tables * each + 1) << header.shift) - len(data)
+    missing = ((header.fat_sectors * each + 1) << header.shift) - len(data)
     return data + bytes(missing) if 0 < missing < each << header.shift else data
 
 
-def _linked(entries: list[Entry]) -> bool:
+def _linked(entries: list[DirectoryEntry]) -> bool:
     """Tell whether the directory begins with its root, and every entry in use refers only to entries in use."""
-    used = {NONE, *(number for number, entry in enumerate(entries) if entry.type)}
+    used = {NO_ENTRY, *(number for number, entry in enumerate(entries) if entry.type)}
     links = {link for entry in entries if entry.type for link in (entry.left, entry.right, entry.child)}
-    childless = all(entry.child == NONE for entry in entries if entry.type == STREAM)
+    childless = all(entry.child == NO_ENTRY for entry in entries if entry.type == STREAM)
     return entries[0].type == ROOT and links <= used and childless
 
 
-class _Room(NamedTuple):
+class _SectorChain(NamedTuple):
     """Sectors or mini sectors: how they are chained, how long one is, and how many there are."""
 
-    after: Callable[[int], int]
-    unit: int
-    many: int
+    next_sector: Callable[[int], int]
+    sector_bytes: int
+    sector_count: int
 
-    def holds(self, stream: Entry) -> bool:
+    def holds(self, stream: DirectoryEntry) -> bool:
         """Tell whether the chain of a stream has room for its size."""
-        number, needed = stream.start, -(-stream.size // self.unit)
-        if needed > self.many:
+        number, needed = stream.start, -(-stream.size // self.sector_bytes)
+        if needed > self.sector_count:
             return False
         for _ in range(needed):
-            if number >= self.many:
+            if number >= self.sector_count:
                 return False
-            number = self.after(number)
+            number = self.next_sector(number)
         return True
 
 
-def _children(entries: list[Entry]) -> Iterator[str]:
+def _children(entries: list[DirectoryEntry]) -> Iterator[str]:
     """Walk the tree of siblings below the root."""
     seen: set[int] = set()
     ahead = [entries[0].child] if entries else []

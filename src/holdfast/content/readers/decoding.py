@@ -13,7 +13,7 @@ from importlib import import_module
 from itertools import islice
 from typing import Any, NamedTuple
 
-MARKS = (
+BYTE_ORDER_MARKS = (
     (codecs.BOM_UTF8, "utf-8-sig"),
     (codecs.BOM_UTF32_LE, "utf-32"),  # before UTF-16, whose mark it begins with
     (codecs.BOM_UTF32_BE, "utf-32"),
@@ -23,77 +23,77 @@ MARKS = (
 CONTROLS = bytes((*range(9), *range(0x0E, 0x1B), *range(0x1C, 0x20), 0x7F))  # without escape: coloured logs are text
 MOST_CONTROLS = 0.02
 # What UTF-16 text is made of: European letters, Arabic, Indic and Thai, punctuation, Chinese, Japanese, Korean.
-USUAL = re.compile(
+COMMON_CHARACTER = re.compile(
     r"[\t-\r -~\xa0-\u058f\u0590-\u0eff\u2000-\u22ff\u3000-\u30ff\u4e00-\u9fff\uac00-\ud7a3\uff00-\uffef]"
 )
-MOSTLY = 0.95
+MIN_COMMON_SHARE = 0.95
 SAMPLE = 1 << 16
 UTF8_GOOD_FOR_BAD = 10  # so many good sequences for a bad one: UTF-8 with a flaw, not another encoding
 WESTERN = "cp1252"
 ASIAN = ("gb18030", "big5", "cp932", "euc_jp", "cp949", "cp874")
 WINDOWS = ("cp1250", "cp1251", "cp1253", "cp1254", "cp1255", "cp1256", "cp1257", "cp1258")
 OLDER = ("cp866", "koi8_r", "koi8_u", "iso8859_2", "iso8859_5", "iso8859_7", "iso8859_9")
-LIKELY = [*ASIAN, *WINDOWS, *OLDER]
+CANDIDATE_ENCODINGS = [*ASIAN, *WINDOWS, *OLDER]
 # A sign within a word, as in Polish text taken for Western: "pa³ac".
 SIGN_IN_WORD = re.compile(r"[^\W\d_][¡-¦±-³µ¶¹¼-¿][^\W\d_]")
 BEYOND_ASCII = re.compile(rb"[\x80-\xff]")
 ALONE_BEYOND_ASCII = re.compile(rb"(?<![\x80-\xff])[\x80-\xff](?![\x80-\xff])")
-TELLING_LINE = re.compile(rb"[^\n\x80-\xff]{0,40}[\x80-\xff][^\n]*")
-TELLING_LINES = 1000
+NON_ASCII_LINE = re.compile(rb"[^\n\x80-\xff]{0,40}[\x80-\xff][^\n]*")
+MAX_SAMPLE_LINES = 1000
 BEYOND_ASCII_CHARACTER = re.compile(r"[^\x00-\x7f]")
 KANA = re.compile(r"[\u3040-\u30ff]")
 HAN = re.compile(r"[\u4e00-\u9fff\u3000-\u303f\uff00-\uffef]")
 
 
-class Decoded(NamedTuple):
+class DecodedText(NamedTuple):
     """Characters, the encoding they were in, and whether that was guessed or flawed."""
 
     text: str
     encoding: str
-    sure: bool = True
+    certain: bool = True
 
 
 def is_text(head: bytes) -> bool:
     """Tell whether the beginning of a file is text in any encoding."""
-    if _marked(head) or not head:
+    if _encoding_of_mark(head) or not head:
         return True
     if b"\0" in head:
         return _unmarked_utf16(head[:SAMPLE]) is not None
     return len(head) - len(head.translate(None, CONTROLS)) <= len(head) * MOST_CONTROLS
 
 
-def decode(data: bytes, declared: str | None = None) -> Decoded:
+def decode(data: bytes, declared: str | None = None) -> DecodedText:
     """Decode the whole of a file, whose own words about its encoding are believed if they can be true."""
-    encoding = _marked(data)
+    encoding = _encoding_of_mark(data)
     if encoding:
-        return Decoded(data.decode(encoding, "replace"), encoding)
+        return DecodedText(data.decode(encoding, "replace"), encoding)
     utf8 = _utf8(data)
     if utf8:
         return utf8
     encoding = _unmarked_utf16(data[:SAMPLE])
     if encoding:
-        return Decoded(data.decode(encoding, "replace"), encoding)
+        return DecodedText(data.decode(encoding, "replace"), encoding)
     # Whoever could read a declaration of UTF-16 had no UTF-16 before him.
-    text = _strictly(data, declared) if declared and not declared.lower().startswith("utf-16") else None
+    text = _decode_strictly(data, declared) if declared and not declared.lower().startswith("utf-16") else None
     if declared and text is not None:
-        return Decoded(text, declared)
-    encoding = _guessed(_sample(data))
-    return Decoded(data.decode(encoding, "replace"), encoding, sure=False)
+        return DecodedText(text, declared)
+    encoding = _guess_encoding(_sample(data))
+    return DecodedText(data.decode(encoding, "replace"), encoding, certain=False)
 
 
-def _marked(data: bytes) -> str | None:
-    return next((encoding for mark, encoding in MARKS if data.startswith(mark)), None)
+def _encoding_of_mark(data: bytes) -> str | None:
+    return next((encoding for mark, encoding in BYTE_ORDER_MARKS if data.startswith(mark)), None)
 
 
-def _utf8(data: bytes) -> Decoded | None:
+def _utf8(data: bytes) -> DecodedText | None:
     """Decode UTF-8, also where it was cut within a character or has a rare flaw."""
-    text = _strictly(data, "utf-8")
+    text = _decode_strictly(data, "utf-8")
     if text is not None:
-        return None if "\0" in text and _unmarked_utf16(data[:SAMPLE]) else Decoded(text, "utf-8")
+        return None if "\0" in text and _unmarked_utf16(data[:SAMPLE]) else DecodedText(text, "utf-8")
     text = data.decode("utf-8", "replace")
     bad = text.count("\ufffd")
     good = len(BEYOND_ASCII_CHARACTER.findall(text)) - bad
-    return Decoded(text, "utf-8", sure=False) if good > bad * UTF8_GOOD_FOR_BAD else None
+    return DecodedText(text, "utf-8", certain=False) if good > bad * UTF8_GOOD_FOR_BAD else None
 
 
 def _unmarked_utf16(sample: bytes) -> str | None:
@@ -101,22 +101,24 @@ def _unmarked_utf16(sample: bytes) -> str | None:
     sample = sample[: len(sample) // 2 * 2]
     if b"\0" not in sample:
         return None
-    usual = {order: len(USUAL.findall(sample.decode(order, "replace"))) for order in ("utf-16-le", "utf-16-be")}
+    usual = {
+        order: len(COMMON_CHARACTER.findall(sample.decode(order, "replace"))) for order in ("utf-16-le", "utf-16-be")
+    }
     likely = max(usual, key=lambda order: usual[order])
-    return likely if usual[likely] >= len(sample) // 2 * MOSTLY else None
+    return likely if usual[likely] >= len(sample) // 2 * MIN_COMMON_SHARE else None
 
 
 def _sample(data: bytes) -> bytes:
     """Take what is worth guessing from: lines from shortly before their first character beyond ASCII."""
-    lines = (found[0][:SAMPLE] for found in islice(TELLING_LINE.finditer(data), TELLING_LINES))
+    lines = (found[0][:SAMPLE] for found in islice(NON_ASCII_LINE.finditer(data), MAX_SAMPLE_LINES))
     return b"\n".join(lines)[:SAMPLE]
 
 
-def _guessed(sample: bytes) -> str:
-    western = _strictly(sample, WESTERN, cut=True) if _accented(sample) else None
+def _guess_encoding(sample: bytes) -> str:
+    western = _decode_strictly(sample, WESTERN, cut=True) if _accented(sample) else None
     if western is not None and not SIGN_IN_WORD.search(western):
         return WESTERN
-    return _normalizer_guess(sample) or _familiar(sample) or WESTERN
+    return _normalizer_guess(sample) or _guess_cjk(sample) or WESTERN
 
 
 def _accented(sample: bytes) -> bool:
@@ -129,21 +131,21 @@ def _normalizer_guess(sample: bytes) -> str | None:
         normalizer: Any = import_module("charset_normalizer")
     except ModuleNotFoundError:
         return None
-    best = normalizer.from_bytes(sample, cp_isolation=LIKELY, enable_fallback=False).best()
+    best = normalizer.from_bytes(sample, cp_isolation=CANDIDATE_ENCODINGS, enable_fallback=False).best()
     return None if best is None else str(best.encoding)
 
 
-def _familiar(sample: bytes) -> str | None:
+def _guess_cjk(sample: bytes) -> str | None:
     """Tell Japanese and Chinese by their commonest characters."""
     for encoding, common, share in (("cp932", KANA, 0.3), ("euc_jp", KANA, 0.3), ("gb18030", HAN, 0.7)):
-        text = _strictly(sample, encoding, cut=True) or ""
+        text = _decode_strictly(sample, encoding, cut=True) or ""
         beyond = len(BEYOND_ASCII_CHARACTER.findall(text))
         if beyond and len(common.findall(text)) > beyond * share:
             return encoding
     return None
 
 
-def _strictly(data: bytes, encoding: str, *, cut: bool = False) -> str | None:
+def _decode_strictly(data: bytes, encoding: str, *, cut: bool = False) -> str | None:
     """Decode without mercy, except for a character at the end if the data were cut."""
     try:
         text = codecs.getincrementaldecoder(encoding)("strict").decode(data, final=not cut)

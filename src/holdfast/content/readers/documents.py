@@ -14,15 +14,22 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from holdfast.content import errors
-from holdfast.content.readers.articles import main_part
-from holdfast.content.readers.base import Limits, Reading
-from holdfast.content.readers.cleaning import clean, close_gaps, first_heading, given, has_words, short
-from holdfast.content.readers.compound import intact, padded
+from holdfast.content.readers.articles import extract_main_part
+from holdfast.content.readers.base import ExtractedText, ReadLimits
+from holdfast.content.readers.cleaning import (
+    clean,
+    collapse_blank_lines,
+    drop_placeholder,
+    first_heading,
+    has_words,
+    to_short_line,
+)
+from holdfast.content.readers.compound import is_intact, pad_to_fat
 from holdfast.content.readers.decoding import decode
-from holdfast.content.readers.files import ParsedFile, contents
-from holdfast.content.readers.kinds import DOC, EPUB, HTML, MSG, ODS, PDF, PPT, PPTX, XLS, XLSX, Kind
+from holdfast.content.readers.files import BoundedFile, read_bytes
+from holdfast.content.readers.kinds import DOC, EPUB, HTML, MSG, ODS, PDF, PPT, PPTX, XLS, XLSX, FileFormat
 from holdfast.content.readers.pages import page_starts
-from holdfast.content.readers.plain import doubts
+from holdfast.content.readers.plain import encoding_warnings
 from holdfast.errors import Permanent
 
 if TYPE_CHECKING:
@@ -36,15 +43,15 @@ COMPOUND = (DOC, MSG, PPT, XLS)
 MARKER = "\ue000slide {page_num}\ue000"
 MARKERS = re.compile(r"\ue000slide \d+\ue000")
 SLIDE_RULE = re.compile(r"^-{5}$", re.MULTILINE)
-OVER_ITS_LIMIT = re.compile(r"security limit exceeded|exceeds (?:the )?(?:limit|maximum)", re.IGNORECASE)
-PROTECTED = re.compile(r"password.protected|password required|encrypted", re.IGNORECASE)
+LIMIT_MESSAGE = re.compile(r"security limit exceeded|exceeds (?:the )?(?:limit|maximum)", re.IGNORECASE)
+PROTECTION_MESSAGE = re.compile(r"password.protected|password required|encrypted", re.IGNORECASE)
 
 # A picture, or a link that runs a script: its words stay, unless they are only the name of a file. All patterns here
 # meet hostile text, so none may scan far for an end that never comes.
-WORDS = r"\[([^\[\]\n]*)\]"
-TARGET = r"\((?:<[^<>\n]*>|(?:[^()\n]|\([^()\n]*\))*)\)"
-PICTURE = re.compile(rf"\\?!{WORDS}{TARGET}")
-SCRIPT_LINK = re.compile(rf"{WORDS}(?=\(\s*(?:javascript|vbscript|data):){TARGET}", re.IGNORECASE)
+LINK_TEXT = r"\[([^\[\]\n]*)\]"
+LINK_TARGET = r"\((?:<[^<>\n]*>|(?:[^()\n]|\([^()\n]*\))*)\)"
+PICTURE = re.compile(rf"\\?!{LINK_TEXT}{LINK_TARGET}")
+SCRIPT_LINK = re.compile(rf"{LINK_TEXT}(?=\(\s*(?:javascript|vbscript|data):){LINK_TARGET}", re.IGNORECASE)
 PICTURE_NAME = re.compile(r"\S+\.(?:png|jpe?g|gif|bmp|tiff?|svg|emf|wmf|webp)", re.IGNORECASE)
 # kreuzberg turns the head of each chapter into a block of lines `key: value` between rules.
 CHAPTER_HEAD = re.compile(r"^---\n(?=(?:[\w:.-]+: .*\n)*?(?:meta-|title:))(?:[\w:.-]+: .*\n)+---\n", re.MULTILINE)
@@ -57,34 +64,36 @@ PROBE = (
     b"5 0 obj<</Type/Font/Subtype/Type1/BaseFont/Helvetica>>endobj\ntrailer<</Root 1 0 R>>\n%%EOF"
 )
 
-DECLARED = re.compile(rb"""<(?:meta|\?xml)\b[^>]*?(?:charset|encoding)\s*=\s*["']?\s*([\w.:-]+)""", re.IGNORECASE)
+DECLARED_CHARSET = re.compile(
+    rb"""<(?:meta|\?xml)\b[^>]*?(?:charset|encoding)\s*=\s*["']?\s*([\w.:-]+)""", re.IGNORECASE
+)
 DECLARED_WITHIN = 4096
 TITLE = re.compile(r"<title\b[^<>]*>([^<]*)</title", re.IGNORECASE)
-FURNITURE = re.compile(r"<(/?)(title|script|style|svg|iframe|template|noscript)\b[^<>]*>", re.IGNORECASE)
+NON_TEXT_TAG = re.compile(r"<(/?)(title|script|style|svg|iframe|template|noscript)\b[^<>]*>", re.IGNORECASE)
 HEAD_TAG = re.compile(r"<(?:meta|link|base)\b[^<>]*>", re.IGNORECASE)
 
 
-class DocumentReader:
+class KreuzbergReader:
     """Reads through kreuzberg."""
 
-    def __init__(self, kind: Kind, limits: Limits) -> None:
+    def __init__(self, kind: FileFormat, limits: ReadLimits) -> None:
         self._kind = kind
         self._limits = limits
 
-    def read(self, path: Path, name: str) -> Reading:  # noqa: ARG002 - the kind is known
+    def read(self, path: Path, name: str) -> ExtractedText:  # noqa: ARG002 - the kind is known
         """Parse the file."""
-        kreuzberg = _library()
+        kreuzberg = _import_kreuzberg()
         try:
-            return self._reading(self._extracted(kreuzberg, path))
+            return self._build_text(self._extract(kreuzberg, path))
         except (kreuzberg.KreuzbergError, RuntimeError, ValueError, OSError) as error:
-            raise self._refusal(error, path) from None
+            raise self._explain_failure(error, path) from None
 
-    def _extracted(self, kreuzberg: Any, path: Path) -> Any:
+    def _extract(self, kreuzberg: Any, path: Path) -> Any:
         mime, config = self._kind.mime, self._config(kreuzberg)
         if self._kind in (*COMPOUND, *SHEETS):  # only so kreuzberg tells a protected sheet from a broken one
-            data = contents(path, self._limits)
-            if self._kind in COMPOUND and _intact(path):
-                data = padded(data)
+            data = read_bytes(path, self._limits)
+            if self._kind in COMPOUND and _is_intact_ole(path):
+                data = pad_to_fat(data)
             return kreuzberg.extract_bytes_sync(data, mime, config)
         with path.open("rb") as file:
             place = f"/dev/fd/{file.fileno()}"  # kreuzberg takes no path that is not UTF-8
@@ -92,13 +101,13 @@ class DocumentReader:
                 self._check_pages(len(kreuzberg.PdfPageIterator(place)))
             return kreuzberg.extract_file_sync(place, mime, config)
 
-    def _refusal(self, error: Exception, path: Path) -> Exception:
+    def _explain_failure(self, error: Exception, path: Path) -> Exception:
         """Tell whether the disk, our reader or the file is at fault. Zip containers were found intact before."""
-        contents(path, self._limits)  # raises if the disk is at fault
-        if self._kind == PDF and (fault := pdf_fault()):
+        read_bytes(path, self._limits)  # raises if the disk is at fault
+        if self._kind == PDF and (fault := find_pdfium_fault()):
             return errors.reader_broken("PDFium", fault)
-        damaged = self._kind == PDF or (self._kind in COMPOUND and not _intact(path))
-        return _refusal(error, self._limits, damaged=damaged)
+        damaged = self._kind == PDF or (self._kind in COMPOUND and not _is_intact_ole(path))
+        return _classify_error(error, self._limits, damaged=damaged)
 
     def _check_pages(self, count: int) -> None:
         if count > self._limits.pages:
@@ -111,86 +120,88 @@ class DocumentReader:
         config.include_document_structure = self._kind == PDF
         return config
 
-    def _reading(self, result: Any) -> Reading:
-        parts = [_polished(part, self._kind) for part in MARKERS.split(result.content)]
+    def _build_text(self, result: Any) -> ExtractedText:
+        parts = [_clean_output(part, self._kind) for part in MARKERS.split(result.content)]
         first, *slides = parts
-        text = close_gaps("\n\n".join(part for part in parts if part))
+        text = collapse_blank_lines("\n\n".join(part for part in parts if part))
         if not has_words(text):
             raise errors.no_text()
         pages = page_starts(text, result.document["nodes"]) if self._kind == PDF else _slide_starts(slides, first)
         self._check_pages(len(pages))
-        return Reading(
+        return ExtractedText(
             text=text,
             title=self._title(result.metadata, text),
             pages=pages,
             metadata={"mime": self._kind.mime} | _metadata(result.metadata),
-            warnings=tuple(f"A part was not read: {short(note.source)}." for note in result.processing_warnings),
+            warnings=tuple(
+                f"A part was not read: {to_short_line(note.source)}." for note in result.processing_warnings
+            ),
         )
 
     def _title(self, found: Mapping[str, Any], text: str) -> str | None:
         """Take the title that was given, else the first heading; the name of a sheet is not one."""
-        title = given(found.get("subject" if self._kind == MSG else "title"))
+        title = drop_placeholder(found.get("subject" if self._kind == MSG else "title"))
         return title if title or self._kind in SHEETS else first_heading(text)
 
 
-class PageReader:
+class HtmlReader:
     """Reads web pages: decoded by us, since kreuzberg takes everything for UTF-8, and made Markdown by kreuzberg.
 
     Of a page that was fetched, the main part alone.
     """
 
-    def __init__(self, limits: Limits, *, main: bool = False) -> None:
+    def __init__(self, limits: ReadLimits, *, main: bool = False) -> None:
         self._limits = limits
         self._main = main
 
-    def read(self, path: Path, name: str) -> Reading:  # noqa: ARG002 - the kind is known
+    def read(self, path: Path, name: str) -> ExtractedText:  # noqa: ARG002 - the kind is known
         """Convert the page."""
-        data = contents(path, self._limits)
-        declared = DECLARED.search(data[:DECLARED_WITHIN])
+        data = read_bytes(path, self._limits)
+        declared = DECLARED_CHARSET.search(data[:DECLARED_WITHIN])
         decoded = decode(data, declared[1].decode("ascii") if declared else None)
-        page = main_part(_without_furniture(decoded.text)) if self._main else decoded.text
-        text = markdown(page, self._limits)
+        page = extract_main_part(_drop_non_text(decoded.text)) if self._main else decoded.text
+        text = html_to_markdown(page, self._limits)
         if not has_words(text):
             raise errors.no_text()
         title = TITLE.search(decoded.text)
-        return Reading(
+        return ExtractedText(
             text=text,
-            title=(given(html.unescape(title[1])) if title else None) or first_heading(text),
+            title=(drop_placeholder(html.unescape(title[1])) if title else None) or first_heading(text),
             metadata=HTML.metadata,
-            warnings=doubts(decoded),
+            warnings=encoding_warnings(decoded),
         )
 
 
-def pdf_fault() -> str | None:
+def find_pdfium_fault() -> str | None:
     """Read a PDF of our own, which loads PDFium; return why that failed, or None if PDFium works.
 
     Words of kreuzberg are not compared: a failure counts as ours whatever a later version calls it.
     """
     try:
-        kreuzberg = _library()
+        kreuzberg = _import_kreuzberg()
         found = kreuzberg.extract_bytes_sync(PROBE, PDF.mime, _config(kreuzberg, "plain")).content
     except Permanent:  # kreuzberg is not installed, which has a message of its own
         return None
     except (kreuzberg.KreuzbergError, RuntimeError, ValueError, OSError) as error:
-        return short(str(error))
+        return to_short_line(str(error))
     return None if PROBE_WORD in found else "a known file was read without its text"
 
 
-def markdown(page: str, limits: Limits) -> str:
+def html_to_markdown(page: str, limits: ReadLimits) -> str:
     """Make Markdown of HTML, without scripts, styles and pictures."""
-    kreuzberg = _library()
-    body = HEAD_TAG.sub(" ", _without_furniture(page)).encode("utf-8", "replace")
+    kreuzberg = _import_kreuzberg()
+    body = HEAD_TAG.sub(" ", _drop_non_text(page)).encode("utf-8", "replace")
     try:
         result = kreuzberg.extract_bytes_sync(body, HTML.mime, _config(kreuzberg, "markdown"))
     except (kreuzberg.KreuzbergError, RuntimeError, ValueError) as error:
-        raise _refusal(error, limits, damaged=False) from None
-    return close_gaps(_polished(result.content, HTML))
+        raise _classify_error(error, limits, damaged=False) from None
+    return collapse_blank_lines(_clean_output(result.content, HTML))
 
 
-def _without_furniture(page: str) -> str:
+def _drop_non_text(page: str) -> str:
     """Drop the elements of a page that are not its text; one that never ends takes the rest with it."""
     kept, here, inside = [], 0, ""
-    for tag in FURNITURE.finditer(page):
+    for tag in NON_TEXT_TAG.finditer(page):
         name = tag[2].lower()
         if inside == name and tag[1]:
             inside, here = "", tag.end()
@@ -200,7 +211,7 @@ def _without_furniture(page: str) -> str:
     return " ".join(kept if inside else [*kept, page[here:]])
 
 
-def _library() -> Any:
+def _import_kreuzberg() -> Any:
     try:
         return import_module("kreuzberg")
     except ModuleNotFoundError:
@@ -219,32 +230,32 @@ def _config(kreuzberg: Any, output: str) -> Any:
     return config
 
 
-def _refusal(error: Exception, limits: Limits, *, damaged: bool) -> Exception:
+def _classify_error(error: Exception, limits: ReadLimits, *, damaged: bool) -> Exception:
     """Tell from its words why kreuzberg gave up; the words themselves may quote the file."""
-    if OVER_ITS_LIMIT.search(str(error)):
-        return errors.too_much_inside(limits.expanded)
-    if PROTECTED.search(str(error)):
+    if LIMIT_MESSAGE.search(str(error)):
+        return errors.unpacks_too_large(limits.expanded)
+    if PROTECTION_MESSAGE.search(str(error)):
         return errors.encrypted()
     return errors.unreadable() if damaged else errors.reader_failed()
 
 
-def _intact(path: Path) -> bool:
-    with ParsedFile(path) as file:
-        return intact(file)
+def _is_intact_ole(path: Path) -> bool:
+    with BoundedFile(path) as file:
+        return is_intact(file)
 
 
-def _polished(text: str, kind: Kind) -> str:
+def _clean_output(text: str, kind: FileFormat) -> str:
     text = clean(text)
     if kind in SLIDES:
         text = SLIDE_RULE.sub("", text)
     if kind == EPUB:
         text = CHAPTER_HEAD.sub("", text)
     if kind in PLAIN_OUTPUT:
-        return close_gaps(text)
-    return close_gaps(clean(SCRIPT_LINK.sub(r"\1", PICTURE.sub(_words_of_a_picture, text))))
+        return collapse_blank_lines(text)
+    return collapse_blank_lines(clean(SCRIPT_LINK.sub(r"\1", PICTURE.sub(_picture_text, text))))
 
 
-def _words_of_a_picture(picture: re.Match[str]) -> str:
+def _picture_text(picture: re.Match[str]) -> str:
     return "" if PICTURE_NAME.fullmatch(picture[1]) else picture[1]
 
 
@@ -267,4 +278,4 @@ def _metadata(found: Mapping[str, Any]) -> dict[str, str]:
         "language": found.get("language"),
         "subject": found.get("subject"),
     }
-    return {key: line for key, value in facts.items() if (line := given(value))}
+    return {key: line for key, value in facts.items() if (line := drop_placeholder(value))}

@@ -15,12 +15,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from holdfast.content.readers.base import Limits
+    from holdfast.content.readers.base import ReadLimits
 
-USUAL = 1 << 18  # bytes that most files do not have: room for more is made only where it is needed
+FIRST_READ_BYTES = 1 << 18  # bytes that most files do not have: room for more is made only where it is needed
 
 
-class ParsedFile(io.BufferedReader):
+class BoundedFile(io.BufferedReader):
     """A file whose own bytes say where to read next.
 
     The system reports a position that it cannot seek to as an error of the disk. Here it is a `ValueError`, because
@@ -39,7 +39,7 @@ class ParsedFile(io.BufferedReader):
         return super().seek(offset, whence)
 
 
-def measured(path: Path, limits: Limits) -> int:
+def check_size(path: Path, limits: ReadLimits) -> int:
     """Return the size of a regular file that is neither empty nor too large."""
     try:
         status = path.stat()
@@ -48,25 +48,25 @@ def measured(path: Path, limits: Limits) -> int:
     if not stat.S_ISREG(status.st_mode):
         raise errors.not_a_file()
     if status.st_size > limits.bytes:
-        raise errors.too_many_bytes(status.st_size, limits.bytes)
+        raise errors.file_too_large(status.st_size, limits.bytes)
     if status.st_size == 0:
         raise errors.no_text()
     return status.st_size
 
 
-def contents(path: Path, limits: Limits) -> bytes:
+def read_bytes(path: Path, limits: ReadLimits) -> bytes:
     """Return the bytes of a file, which may have grown since it was measured."""
     with path.open("rb") as file:
-        data = file.read(min(USUAL, limits.bytes + 1))
-        if len(data) == USUAL:
-            data += file.read(limits.bytes + 1 - USUAL)
+        data = file.read(min(FIRST_READ_BYTES, limits.bytes + 1))
+        if len(data) == FIRST_READ_BYTES:
+            data += file.read(limits.bytes + 1 - FIRST_READ_BYTES)
     if len(data) > limits.bytes:
-        raise errors.too_many_bytes(len(data), limits.bytes)
+        raise errors.file_too_large(len(data), limits.bytes)
     return data
 
 
 @contextmanager
-def explained() -> Iterator[None]:
+def translate_os_errors() -> Iterator[None]:
     """Say in our words what the file system refused."""
     try:
         yield

@@ -24,7 +24,7 @@ HEAD_BYTES = 1 << 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Kind:
+class FileFormat:
     """A format: its media type, for source code its language, and whether decoding is all it needs."""
 
     mime: str
@@ -38,28 +38,32 @@ class Kind:
         return {"mime": self.mime} | ({"programming_language": self.language} if self.language else {})
 
 
-def _plain(mime: str) -> Kind:
-    return Kind(mime=mime, plain=True)
+def _plain(mime: str) -> FileFormat:
+    return FileFormat(mime=mime, plain=True)
 
 
-def _office(part: str) -> Kind:
-    return Kind(mime=f"application/vnd.openxmlformats-officedocument.{part}")
+def _office(part: str) -> FileFormat:
+    return FileFormat(mime=f"application/vnd.openxmlformats-officedocument.{part}")
 
 
-def _open(part: str) -> Kind:
-    return Kind(mime=f"application/vnd.oasis.opendocument.{part}")
+def _opendocument(part: str) -> FileFormat:
+    return FileFormat(mime=f"application/vnd.oasis.opendocument.{part}")
 
 
 TEXT, MARKDOWN = _plain("text/plain"), _plain("text/markdown")
-HTML, MAIL = Kind(mime="text/html"), Kind(mime="message/rfc822")
-FETCHED = Kind(mime="text/html", main=True)
-NOTEBOOK, PDF, RTF = Kind(mime="application/x-ipynb+json"), Kind(mime="application/pdf"), Kind(mime="application/rtf")
-ZIP, OLE = Kind(mime="application/zip"), Kind(mime="application/x-ole-storage")
+HTML, MAIL = FileFormat(mime="text/html"), FileFormat(mime="message/rfc822")
+FETCHED_HTML = FileFormat(mime="text/html", main=True)
+NOTEBOOK, PDF, RTF = (
+    FileFormat(mime="application/x-ipynb+json"),
+    FileFormat(mime="application/pdf"),
+    FileFormat(mime="application/rtf"),
+)
+ZIP, OLE = FileFormat(mime="application/zip"), FileFormat(mime="application/x-ole-storage")
 DOCX, PPTX = _office("wordprocessingml.document"), _office("presentationml.presentation")
-XLSX, EPUB = _office("spreadsheetml.sheet"), Kind(mime="application/epub+zip")
-ODT, ODS, ODP = _open("text"), _open("spreadsheet"), _open("presentation")
-DOC, XLS = Kind(mime="application/msword"), Kind(mime="application/vnd.ms-excel")
-PPT, MSG = Kind(mime="application/vnd.ms-powerpoint"), Kind(mime="application/vnd.ms-outlook")
+XLSX, EPUB = _office("spreadsheetml.sheet"), FileFormat(mime="application/epub+zip")
+ODT, ODS, ODP = _opendocument("text"), _opendocument("spreadsheet"), _opendocument("presentation")
+DOC, XLS = FileFormat(mime="application/msword"), FileFormat(mime="application/vnd.ms-excel")
+PPT, MSG = FileFormat(mime="application/vnd.ms-powerpoint"), FileFormat(mime="application/vnd.ms-outlook")
 
 SIGNATURES = (
     (b"%PDF-", PDF),
@@ -70,7 +74,7 @@ SIGNATURES = (
 )
 PDF_MARKS = (b"%PDF-", b"endobj")  # the signature of a PDF may be lost, or stand behind junk
 
-NAMED_TEXT = {
+TEXT_EXTENSIONS = {
     "md markdown mdown mkd mdx qmd rmd": MARKDOWN,
     "txt text log rst adoc asciidoc org nfo srt vtt": TEXT,
     "csv": _plain("text/csv"),
@@ -85,7 +89,7 @@ NAMED_TEXT = {
     "eml mht mhtml": MAIL,
     "ipynb": NOTEBOOK,
 }
-NAMED_CODE = {
+CODE_EXTENSIONS = {
     "ada adb ads": "ada",
     "asm s": "assembly",
     "bat cmd": "batch",
@@ -145,20 +149,20 @@ NAMED_CODE = {
     "wat": "webassembly",
     "zig": "zig",
 }
-BY_NAME = {word: kind for words, kind in NAMED_TEXT.items() for word in words.split()} | {
-    word: Kind(mime=f"text/x-{language}", language=language, plain=True)
-    for words, language in NAMED_CODE.items()
+FORMAT_BY_EXTENSION = {word: kind for words, kind in TEXT_EXTENSIONS.items() for word in words.split()} | {
+    word: FileFormat(mime=f"text/x-{language}", language=language, plain=True)
+    for words, language in CODE_EXTENSIONS.items()
     for word in words.split()
 }
 PARSED = "pdf docx docm dotx pptx pptm ppsx xlsx xlsm xlsb epub odt ods odp doc xls ppt pps msg rtf"
-PARSED_NAMES = frozenset(PARSED.split())
+PARSED_EXTENSIONS = frozenset(PARSED.split())
 
-WEB_PAGE = re.compile(
+HTML_START = re.compile(
     rb"\s*(?:<\?xml[^>]*>\s*)?(?:<!--.*?-->\s*)*<(?:!doctype\s+html|html|head|body)\b", re.IGNORECASE | re.DOTALL
 )
 MAIL_HEADERS = frozenset(b"from to date subject message-id received return-path mime-version delivered-to".split())
 ENOUGH_HEADERS = 3
-UTF8_MARK = b"\xef\xbb\xbf"
+UTF8_BOM = b"\xef\xbb\xbf"
 
 ZIP_FOLDERS = (("word/", DOCX), ("ppt/", PPTX), ("xl/", XLSX))
 ZIP_MIMES = {kind.mime.encode(): kind for kind in (EPUB, ODT, ODS, ODP)}
@@ -172,21 +176,21 @@ OLE_STREAMS = (
 PROTECTED_STREAMS = frozenset({"EncryptedPackage", "EncryptedSummary", "\tDRMContent"})
 
 
-def identify(head: bytes, name: str) -> Kind:
+def identify_format(head: bytes, name: str) -> FileFormat:
     """Say what a file is by its first bytes and its name; refuse what nobody reads."""
     extension = _extension(name)
-    start = head.removeprefix(UTF8_MARK).lstrip()
+    start = head.removeprefix(UTF8_BOM).lstrip()
     for signature, kind in SIGNATURES:
         if start.startswith(signature):
             return kind
     if extension == "pdf" and any(mark in head for mark in PDF_MARKS):
         return PDF
     if not is_text(head):
-        raise errors.unreadable() if extension in PARSED_NAMES else errors.unsupported("binary data")
-    return _text_kind(head, extension)
+        raise errors.unreadable() if extension in PARSED_EXTENSIONS else errors.unsupported_format("binary data")
+    return _identify_text(head, extension)
 
 
-def zip_kind(names: Collection[str], mime: bytes) -> Kind:
+def identify_zip(names: Collection[str], mime: bytes) -> FileFormat:
     """Say what a zip container holds, by the names in it and by its entry `mimetype`."""
     if mime.strip() in ZIP_MIMES:
         return ZIP_MIMES[mime.strip()]
@@ -195,10 +199,10 @@ def zip_kind(names: Collection[str], mime: bytes) -> Kind:
             return kind
     if "META-INF/container.xml" in names:
         return EPUB
-    raise errors.unsupported("an archive")
+    raise errors.unsupported_format("an archive")
 
 
-def ole_kind(file: BinaryIO, name: str) -> Kind:
+def identify_ole(file: BinaryIO, name: str) -> FileFormat:
     """Say what an OLE container holds, by the names under its root; where those are lost, believe the name."""
     names = root_names(file)
     if names & PROTECTED_STREAMS:
@@ -208,16 +212,16 @@ def ole_kind(file: BinaryIO, name: str) -> Kind:
             return kind
     named = {"doc": DOC, "xls": XLS, "ppt": PPT, "pps": PPT, "msg": MSG}.get(_extension(name))
     if named is None:
-        raise errors.unsupported("an OLE container of an unknown program")
+        raise errors.unsupported_format("an OLE container of an unknown program")
     return named
 
 
-def _text_kind(head: bytes, extension: str) -> Kind:
-    named = BY_NAME.get(extension, TEXT)
-    if extension in BY_NAME and extension != "txt":
+def _identify_text(head: bytes, extension: str) -> FileFormat:
+    named = FORMAT_BY_EXTENSION.get(extension, TEXT)
+    if extension in FORMAT_BY_EXTENSION and extension != "txt":
         return named
     letters = head.replace(b"\0", b"")  # UTF-16 too
-    if WEB_PAGE.match(letters.lstrip(b"\xef\xbb\xbf\xff\xfe")):
+    if HTML_START.match(letters.lstrip(b"\xef\xbb\xbf\xff\xfe")):
         return HTML
     if extension != "txt" and _looks_like_mail(letters):
         return MAIL

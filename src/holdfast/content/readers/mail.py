@@ -10,11 +10,11 @@ import email.policy
 from typing import TYPE_CHECKING, cast
 
 from holdfast.content import errors
-from holdfast.content.readers.base import Limits, Reading
-from holdfast.content.readers.cleaning import clean, given, has_words, short
+from holdfast.content.readers.base import ExtractedText, ReadLimits
+from holdfast.content.readers.cleaning import clean, drop_placeholder, has_words, to_short_line
 from holdfast.content.readers.decoding import decode
-from holdfast.content.readers.documents import markdown
-from holdfast.content.readers.files import contents
+from holdfast.content.readers.documents import html_to_markdown
+from holdfast.content.readers.files import read_bytes
 from holdfast.content.readers.kinds import MAIL
 
 if TYPE_CHECKING:
@@ -27,35 +27,35 @@ HEADERS = ("Subject", "From", "To", "Cc", "Date")
 class MailReader:
     """Reads messages as they travel (RFC 5322), and web pages saved as one."""
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: ReadLimits) -> None:
         self._limits = limits
 
-    def read(self, path: Path, name: str) -> Reading:  # noqa: ARG002 - the kind is known
+    def read(self, path: Path, name: str) -> ExtractedText:  # noqa: ARG002 - the kind is known
         """Join headers and body."""
         try:
-            message = email.message_from_bytes(contents(path, self._limits), policy=email.policy.default)
-            headers = {key: short(message[key]) for key in HEADERS if message[key]}
+            message = email.message_from_bytes(read_bytes(path, self._limits), policy=email.policy.default)
+            headers = {key: to_short_line(message[key]) for key in HEADERS if message[key]}
             body = _body(message, self._limits)
         except (ValueError, LookupError, TypeError, AttributeError, RecursionError):  # what bad headers make it raise
             raise errors.unreadable() from None
         if not has_words(headers.get("Subject", "") + body):
             raise errors.no_text()
-        return Reading(
+        return ExtractedText(
             text=clean("\n".join(f"{key}: {value}" for key, value in headers.items()) + "\n\n" + body),
-            title=given(headers.get("Subject")),
+            title=drop_placeholder(headers.get("Subject")),
             metadata=MAIL.metadata | _facts(headers),
-            warnings=_left_out(message),
+            warnings=_attachment_warnings(message),
         )
 
 
-def _body(message: EmailMessage, limits: Limits) -> str:
+def _body(message: EmailMessage, limits: ReadLimits) -> str:
     """Return the plain body, else the web page; as Markdown or as it was typed."""
     part = message.get_body(("plain", "html"))
     if part is None:
         return ""
     payload = cast("bytes", part.get_payload(decode=True) or b"")
     text = decode(payload, part.get_content_charset()).text
-    return markdown(text, limits) if part.get_content_type() == "text/html" else clean(text)
+    return html_to_markdown(text, limits) if part.get_content_type() == "text/html" else clean(text)
 
 
 def _facts(headers: dict[str, str]) -> dict[str, str]:
@@ -63,6 +63,6 @@ def _facts(headers: dict[str, str]) -> dict[str, str]:
     return {key: value for key, value in facts.items() if value}
 
 
-def _left_out(message: email.message.Message) -> tuple[str, ...]:
+def _attachment_warnings(message: email.message.Message) -> tuple[str, ...]:
     count = sum(part.get_content_disposition() == "attachment" for part in message.walk())
     return (f"Attachments were not read: {count}.",) if count else ()

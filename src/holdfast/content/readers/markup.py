@@ -15,19 +15,19 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
-def words(text: str) -> frozenset[str]:
+def word_set(text: str) -> frozenset[str]:
     """Divide at blanks."""
     return frozenset(text.split())
 
 
 DEEPEST = 200  # deeper elements become siblings
-VOID = words("area base br col embed hr img input link meta param source track wbr")
-BLOCKS = words(
+VOID = word_set("area base br col embed hr img input link meta param source track wbr")
+BLOCK_TAGS = word_set(
     "address article aside blockquote details dialog div dl fieldset figure footer form h1 h2 h3 h4 h5 h6 header hr "
     "main menu nav ol p pre section table ul"
 )
 # What begins one of these ends the ones named, as far up as the element that holds them.
-ENDS = {
+IMPLIED_END_TAGS = {
     "li": ({"li"}, {"ul", "ol", "menu"}),
     "dt": ({"dt", "dd"}, {"dl"}),
     "dd": ({"dt", "dd"}, {"dl"}),
@@ -36,7 +36,7 @@ ENDS = {
     "th": ({"td", "th"}, {"tr", "table"}),
     "option": ({"option"}, {"select"}),
 }
-KEPT_ATTRIBUTES = words("href src alt class colspan rowspan start")
+KEPT_ATTRIBUTES = word_set("href src alt class colspan rowspan start")
 
 
 # A tag ends at the first > outside quotes, and only a value may be quoted. Where that finds no end, at the next >.
@@ -53,27 +53,27 @@ class Element:
     attributes: dict[str, str] = field(default_factory=dict)
     children: list[Element | str] = field(default_factory=list)
     letters: int = 0
-    linked: int = 0
-    links: int = 0
+    linked_letters: int = 0
+    link_count: int = 0
 
     @property
-    def running(self) -> int:
+    def unlinked_letters(self) -> int:
         """Letters outside links."""
-        return self.letters - self.linked
+        return self.letters - self.linked_letters
 
-    def elements(self) -> Iterator[Element]:
+    def walk(self) -> Iterator[Element]:
         """Yield this element and all below, in the order of the page."""
         yield self
         for child in self.children:
             if isinstance(child, Element):
-                yield from child.elements()
+                yield from child.walk()
 
     def add(self, child: Element) -> None:
         """Put an element that is complete at the end of this one."""
         self.children.append(child)
         self.letters += child.letters
-        self.linked += child.letters if child.tag == "a" else child.linked
-        self.links += child.links + (child.tag == "a")
+        self.linked_letters += child.letters if child.tag == "a" else child.linked_letters
+        self.link_count += child.link_count + (child.tag == "a")
 
     def add_text(self, text: str) -> None:
         """Put text at the end."""
@@ -81,15 +81,15 @@ class Element:
         self.letters += sum(map(str.isalnum, text))
 
 
-def build(page: str) -> Element:
+def parse_html(page: str) -> Element:
     """Build the tree of a page; its root has no tag."""
     return _Builder().build(page)
 
 
-def write(one: Element) -> str:
+def to_html(one: Element) -> str:
     """Write a tree as HTML."""
     inside = "".join(
-        html.escape(child, quote=False) if isinstance(child, str) else write(child) for child in one.children
+        html.escape(child, quote=False) if isinstance(child, str) else to_html(child) for child in one.children
     )
     if not one.tag:
         return inside
@@ -120,7 +120,7 @@ class _Builder:
         return self._open[0]
 
     def _begin(self, tag: str, attributes: str) -> None:
-        ended, holders = ENDS.get(tag, ({"p"} if tag in BLOCKS else set(), BLOCKS - {"p"}))
+        ended, holders = IMPLIED_END_TAGS.get(tag, ({"p"} if tag in BLOCK_TAGS else set(), BLOCK_TAGS - {"p"}))
         self._end_nearest(ended, holders)
         element = Element(tag, _attributes(attributes))
         if tag in VOID:

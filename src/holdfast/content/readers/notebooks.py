@@ -10,10 +10,10 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from holdfast.content import errors
-from holdfast.content.readers.base import Limits, Reading
-from holdfast.content.readers.cleaning import clean, first_heading, has_words, short
+from holdfast.content.readers.base import ExtractedText, ReadLimits
+from holdfast.content.readers.cleaning import clean, first_heading, has_words, to_short_line
 from holdfast.content.readers.decoding import decode
-from holdfast.content.readers.files import contents
+from holdfast.content.readers.files import read_bytes
 from holdfast.content.readers.kinds import NOTEBOOK
 
 if TYPE_CHECKING:
@@ -27,21 +27,21 @@ OUTPUT_CHARACTERS = 2000  # of each cell: enough to find a result, not a trainin
 class NotebookReader:
     """Reads Jupyter notebooks."""
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: ReadLimits) -> None:
         self._limits = limits
 
-    def read(self, path: Path, name: str) -> Reading:  # noqa: ARG002 - the kind is known
+    def read(self, path: Path, name: str) -> ExtractedText:  # noqa: ARG002 - the kind is known
         """Join the cells."""
         try:
-            notebook = json.loads(decode(contents(path, self._limits)).text)
-            language = short(notebook.get("metadata", {}).get("kernelspec", {}).get("language", ""))
+            notebook = json.loads(decode(read_bytes(path, self._limits)).text)
+            language = to_short_line(notebook.get("metadata", {}).get("kernelspec", {}).get("language", ""))
             text = clean("\n\n".join(part for cell in notebook["cells"] for part in _parts(cell, language)))
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
             raise errors.unreadable() from None
         if not has_words(text):
             raise errors.no_text()
         metadata = NOTEBOOK.metadata | ({"programming_language": language} if language else {})
-        return Reading(text=text, title=first_heading(text), metadata=metadata)
+        return ExtractedText(text=text, title=first_heading(text), metadata=metadata)
 
 
 def _parts(cell: dict[str, Any], language: str) -> Iterator[str]:
@@ -51,12 +51,12 @@ def _parts(cell: dict[str, Any], language: str) -> Iterator[str]:
         return
     if source.strip():
         yield _fenced(source, language)
-    output = "".join(_printed(output) for output in cell.get("outputs", ()))[:OUTPUT_CHARACTERS]
+    output = "".join(_output_text(output) for output in cell.get("outputs", ()))[:OUTPUT_CHARACTERS]
     if output.strip():
         yield _fenced(output, "")
 
 
-def _printed(output: dict[str, Any]) -> str:
+def _output_text(output: dict[str, Any]) -> str:
     """Return what an output says in plain text; pictures and widgets say nothing."""
     return _joined(output.get("text") or output.get("data", {}).get("text/plain", ""))
 

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-ENOUGH = 40  # letters that tell one place from another
-ASTRAY = 2000  # letters that may stand in the Markdown and in no block
+MATCH_LETTERS = 40  # letters that tell one place from another
+MAX_EXTRA_LETTERS = 2000  # letters that may stand in the Markdown and in no block
 
 
 def page_starts(text: str, blocks: Iterable[Mapping[str, Any]]) -> tuple[int, ...]:
@@ -23,19 +23,19 @@ def page_starts(text: str, blocks: Iterable[Mapping[str, Any]]) -> tuple[int, ..
     places = array("Q", (place for place, character in enumerate(text) if character.isalnum()))
     letters = "".join(text[place] for place in places)
     starts = [0]
-    for place in _places(pages, letters):
+    for place in _find_pages(pages, letters):
         start = _line_start(text, places[place]) if place < len(places) else len(text)
         starts.append(max(start, starts[-1]))
     return tuple(starts[1:])
 
 
-def _places(pages: Mapping[int, str], letters: str) -> Iterator[int]:
+def _find_pages(pages: Mapping[int, str], letters: str) -> Iterator[int]:
     """Find the first letter of each page, from the last page that was found on."""
     here, own, since = 0, 0, 0  # where that page begins, its letters, and its and all letters after it
     for number in range(1, max(pages, default=0) + 1):
         page = pages.get(number, "")
         # Not from where the last page begins: a title page and the page behind it begin alike.
-        found = letters.find(page[:ENOUGH], here + own // 2, here + since + ASTRAY) if page else -1
+        found = letters.find(page[:MATCH_LETTERS], here + own // 2, here + since + MAX_EXTRA_LETTERS) if page else -1
         if found < 0:
             yield here + since
             since += len(page)

@@ -9,11 +9,11 @@ import re
 from typing import TYPE_CHECKING
 
 from holdfast.content import errors
-from holdfast.content.readers.base import Limits, Reading
-from holdfast.content.readers.cleaning import clean, first_heading, given, has_words
-from holdfast.content.readers.decoding import Decoded, decode
-from holdfast.content.readers.files import contents
-from holdfast.content.readers.kinds import MARKDOWN, Kind
+from holdfast.content.readers.base import ExtractedText, ReadLimits
+from holdfast.content.readers.cleaning import clean, drop_placeholder, first_heading, has_words
+from holdfast.content.readers.decoding import DecodedText, decode
+from holdfast.content.readers.files import read_bytes
+from holdfast.content.readers.kinds import MARKDOWN, FileFormat
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -25,31 +25,31 @@ FRONT_TITLE = re.compile(r"^title:[ \t]*(.+)$", re.MULTILINE)
 class PlainReader:
     """Reads what is text already."""
 
-    def __init__(self, kind: Kind, limits: Limits) -> None:
+    def __init__(self, kind: FileFormat, limits: ReadLimits) -> None:
         self._kind = kind
         self._limits = limits
 
-    def read(self, path: Path, name: str) -> Reading:  # noqa: ARG002 - the kind is known
+    def read(self, path: Path, name: str) -> ExtractedText:  # noqa: ARG002 - the kind is known
         """Decode the file."""
-        decoded = decode(contents(path, self._limits))
+        decoded = decode(read_bytes(path, self._limits))
         text = clean(decoded.text)
         if not has_words(text):
             raise errors.no_text()
-        return Reading(
+        return ExtractedText(
             text=text,
             title=_title(text) if self._kind == MARKDOWN else None,
             metadata=self._kind.metadata,
-            warnings=doubts(decoded),
+            warnings=encoding_warnings(decoded),
         )
 
 
-def doubts(decoded: Decoded) -> tuple[str, ...]:
+def encoding_warnings(decoded: DecodedText) -> tuple[str, ...]:
     """Say that an encoding was guessed."""
-    return () if decoded.sure else (f"The encoding is not declared; the text was read as {decoded.encoding}.",)
+    return () if decoded.certain else (f"The encoding is not declared; the text was read as {decoded.encoding}.",)
 
 
 def _title(markdown: str) -> str | None:
     front = FRONT_MATTER.match(markdown)
     named = FRONT_TITLE.search(front[1]) if front else None
-    title = given(named[1].strip(" \t'\"")) if named else None
+    title = drop_placeholder(named[1].strip(" \t'\"")) if named else None
     return title or first_heading(markdown[front.end() :] if front else markdown)

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 from xml.etree import ElementTree as ET
 
 from holdfast.content import errors
-from holdfast.content.readers.base import Reading
+from holdfast.content.readers.base import ExtractedText
 from holdfast.content.readers.cleaning import clean, has_words
-from holdfast.content.readers.files import ParsedFile
-from holdfast.content.readers.kinds import ODP, Kind
+from holdfast.content.readers.files import BoundedFile
+from holdfast.content.readers.kinds import ODP, FileFormat
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -22,21 +22,21 @@ if TYPE_CHECKING:
 
 SLIDE = re.compile(r"ppt/slides/slide(\d+)\.xml")
 DRAWING = "{http://schemas.openxmlformats.org/drawingml/2006/main}"
-OPEN_PAGE = "{urn:oasis:names:tc:opendocument:xmlns:drawing:1.0}page"
-OPEN_PARAGRAPH = "{urn:oasis:names:tc:opendocument:xmlns:text:1.0}p"
+ODF_PAGE = "{urn:oasis:names:tc:opendocument:xmlns:drawing:1.0}page"
+ODF_PARAGRAPH = "{urn:oasis:names:tc:opendocument:xmlns:text:1.0}p"
 
 
 class SlideReader:
     """Reads the words of slides, and nothing else of them."""
 
-    def __init__(self, kind: Kind) -> None:
+    def __init__(self, kind: FileFormat) -> None:
         self._kind = kind
 
-    def read(self, path: Path, name: str) -> Reading:  # noqa: ARG002 - the kind is known
+    def read(self, path: Path, name: str) -> ExtractedText:  # noqa: ARG002 - the kind is known
         """Join the slides."""
         try:
-            with ParsedFile(path) as file, zipfile.ZipFile(file) as archive:
-                slides = _open_slides(archive) if self._kind == ODP else _powerpoint_slides(archive)
+            with BoundedFile(path) as file, zipfile.ZipFile(file) as archive:
+                slides = _opendocument_slides(archive) if self._kind == ODP else _powerpoint_slides(archive)
         except (zipfile.BadZipFile, KeyError, ValueError, ET.ParseError):
             raise errors.unreadable() from None
         starts, text = [], ""
@@ -46,7 +46,7 @@ class SlideReader:
             text += slide
         if not has_words(text):
             raise errors.no_text()
-        return Reading(text=text, pages=tuple(starts), metadata=self._kind.metadata)
+        return ExtractedText(text=text, pages=tuple(starts), metadata=self._kind.metadata)
 
 
 def _powerpoint_slides(archive: zipfile.ZipFile) -> list[str]:
@@ -57,9 +57,9 @@ def _powerpoint_slides(archive: zipfile.ZipFile) -> list[str]:
     ]
 
 
-def _open_slides(archive: zipfile.ZipFile) -> list[str]:
-    pages = _parsed(archive, "content.xml", OPEN_PAGE)
-    return [_joined("".join(paragraph.itertext()) for paragraph in page.iter(OPEN_PARAGRAPH)) for page in pages]
+def _opendocument_slides(archive: zipfile.ZipFile) -> list[str]:
+    pages = _parsed(archive, "content.xml", ODF_PAGE)
+    return [_joined("".join(paragraph.itertext()) for paragraph in page.iter(ODF_PARAGRAPH)) for page in pages]
 
 
 def _parsed(archive: zipfile.ZipFile, entry: str, tag: str) -> Iterable[ET.Element]:

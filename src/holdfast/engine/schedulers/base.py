@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 
     from holdfast.engine.slot import Ring
 
-GROUP = "holdfast.schedulers"
+ENTRY_POINT_GROUP = "holdfast.schedulers"
 
 
-class Crew(Protocol):
+class Worker(Protocol):
     """Those who work. Can be pickled, to be handed to another process."""
 
     def run(self, ring: Ring) -> None:
@@ -42,7 +42,7 @@ class Crew(Protocol):
 class Scheduler(Protocol):
     """Carries rings. A ring that is lost is rung again; one that comes twice is refused by the claim."""
 
-    def start(self, crew: Crew) -> None:
+    def start(self, crew: Worker) -> None:
         """Begin to carry."""
         ...
 
@@ -59,14 +59,14 @@ class Scheduler(Protocol):
         ...
 
 
-def scheduler(name: str, *, workers: int, rings_per_worker: int = 2) -> Scheduler:
+def make_scheduler(name: str, *, workers: int, rings_per_worker: int = 2) -> Scheduler:
     """Make the scheduler of this name; built-in ones come by the same door as others."""
-    found = entry_points(group=GROUP)
+    found = entry_points(group=ENTRY_POINT_GROUP)
     if name not in found.names:
         names = ", ".join(sorted(found.names))
         raise BadSettings(
             f"There is no scheduler {name!r}; known are {names}. Choose one of these, or install the package that "
-            f"brings it (entry point {GROUP})."
+            f"brings it (entry point {ENTRY_POINT_GROUP})."
         )
     made: Scheduler = found[name].load()(workers=workers, rings_per_worker=rings_per_worker)
     return made

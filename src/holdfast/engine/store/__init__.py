@@ -8,47 +8,54 @@ from holdfast.engine.store.base import (
     JobFilter,
     ListedJob,
     LoggedEvent,
-    Overview,
+    QueueOverview,
     Refusal,
 )
-from holdfast.engine.store.consistency import Auditing
-from holdfast.engine.store.queue_control import keep_quota, quota_left
-from holdfast.engine.store.queue_queries import WORKING
-from holdfast.engine.store.rows import event_of, slot_of
+from holdfast.engine.store.consistency import ConsistencyChecker
+from holdfast.engine.store.queue_control import read_remaining_quota, write_quota
+from holdfast.engine.store.queue_queries import ACTIVE_JOB_STATES
+from holdfast.engine.store.rows import event_from_row, slot_from_row
 from holdfast.engine.store.sql_store import SqlStore
 from holdfast.engine.store.tables import IS_QUEUED, IS_TIMED, event_marks, events, jobs, owners, pauses, quotas, slots
-from holdfast.engine.store.transitions import owners_named, plain, record, record_refused, require_held, snapshot_of
+from holdfast.engine.store.transitions import (
+    find_existing_owners,
+    lock_and_load_owners,
+    make_storable,
+    record_events,
+    record_refusals,
+    require_held,
+)
 
 __all__ = [
+    "ACTIVE_JOB_STATES",
     "IS_QUEUED",
     "IS_TIMED",
     "LARGEST_BATCH",
     "LOWEST_PRIORITY",
-    "WORKING",
-    "Auditing",
     "Completion",
+    "ConsistencyChecker",
     "Job",
     "JobFilter",
     "ListedJob",
     "LoggedEvent",
-    "Overview",
+    "QueueOverview",
     "Refusal",
     "SqlStore",
+    "event_from_row",
     "event_marks",
-    "event_of",
     "events",
+    "find_existing_owners",
     "jobs",
-    "keep_quota",
+    "lock_and_load_owners",
+    "make_storable",
     "owners",
-    "owners_named",
     "pauses",
-    "plain",
-    "quota_left",
     "quotas",
-    "record",
-    "record_refused",
+    "read_remaining_quota",
+    "record_events",
+    "record_refusals",
     "require_held",
-    "slot_of",
+    "slot_from_row",
     "slots",
-    "snapshot_of",
+    "write_quota",
 ]

@@ -4,50 +4,53 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from holdfast.engine.slot import Built
+from holdfast.engine.slot import BuildResult
 from holdfast.engine.store import statements as sql
-from holdfast.engine.store.admission import Admitting, check, portions
+from holdfast.engine.store.admission import AdmissionStore, check_request, split_requests
 from holdfast.engine.store.base import Completion
-from holdfast.engine.store.leases import Working, tickets
-from holdfast.engine.store.rows import owner_of
+from holdfast.engine.store.leases import LeaseStore, make_tickets
+from holdfast.engine.store.rows import owner_from_row
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from holdfast.db import Transaction
     from holdfast.engine.admission import Request
-    from holdfast.engine.effects import Change
+    from holdfast.engine.effects import SlotChange
 
-HOLDER = "adopted"
+ADOPTED_HOLDER = "adopted"
 
 
-class Adopting(Admitting, Working):
+class AdoptionStore(AdmissionStore, LeaseStore):
     """Admits, claims and completes in one transaction, so that no worker can meet the work in between."""
 
-    def unknown(self, base: str, owners: Sequence[str]) -> list[str]:
+    def find_unknown_owners(self, base: str, owners: Sequence[str]) -> list[str]:
         """Return those of these owners that the store has never heard of."""
         with self.database.reading() as tx:
-            known = {owner_of(row).owner for row in tx.run(sql.NAMED_OWNERS, [[base, owner] for owner in owners])}
+            known = {
+                owner_from_row(row).owner
+                for row in tx.run(sql.SELECT_OWNERS_BY_NAME, [[base, owner] for owner in owners])
+            }
         return [owner for owner in owners if owner not in known]
 
     def adopt(self, requests: Sequence[Request]) -> int:
         """Write that the work of these new owners is done; return how many were new. Who is known is left alone."""
         for request in requests:
-            check(request)
-        return sum(self._adopt(portion) for portion in portions(requests))
+            check_request(request)
+        return sum(self._adopt_batch(portion) for portion in split_requests(requests))
 
-    def _adopt(self, portion: Mapping[int, Request]) -> int:
-        def work(tx: Transaction) -> list[Change]:
+    def _adopt_batch(self, portion: Mapping[int, Request]) -> int:
+        def work(tx: Transaction) -> list[SlotChange]:
             names = [[request.base, request.owner] for request in portion.values()]
-            known = {(row.base, row.owner) for row in map(owner_of, tx.run(sql.FIND_OWNERS, names))}
+            known = {(row.base, row.owner) for row in map(owner_from_row, tx.run(sql.LOCK_OWNERS_BY_NAME, names))}
             new = {index: one for index, one in portion.items() if (one.base, one.owner) not in known}
             _, _, admitted = self._admit(new, tx, counted=False)
             chosen = [(change.slot.owner_id, change.slot.id, change.slot.wanted) for change in admitted]
-            claimed, neighbours = self._claimed(tx, chosen, HOLDER, anyway=True)
-            done = [Completion(ticket=ticket, built=Built()) for ticket in tickets(claimed, neighbours)]
-            completed, _ = self._completed(tx, done)
+            claimed, neighbours = self._claim_in(tx, chosen, ADOPTED_HOLDER, anyway=True)
+            done = [Completion(ticket=ticket, built=BuildResult()) for ticket in make_tickets(claimed, neighbours)]
+            completed, _ = self._complete_in(tx, done)
             return [*admitted, *claimed, *completed]
 
         changes = self.database.write(work, durable=True)
-        self._report(changes)
+        self._announce_changes(changes)
         return len({change.slot.owner_id for change in changes})

@@ -24,24 +24,24 @@ if TYPE_CHECKING:
 
     from holdfast.clock import Moment
     from holdfast.db import Transaction
-    from holdfast.engine.admission import Answer, Request
+    from holdfast.engine.admission import AdmissionResult, Request
     from holdfast.engine.effects import Event
     from holdfast.engine.plan import Expire
-    from holdfast.engine.queue import Pause, Pauses, Quota, Summary
-    from holdfast.engine.slot import Built, Fault, JobId, OwnerId, Progress, Ring, Slot, Ticket
+    from holdfast.engine.queue import BulkResult, Pause, Pauses, Quota
+    from holdfast.engine.slot import BuildResult, Fault, JobId, OwnerId, Progress, Ring, Slot, Ticket
     from holdfast.engine.states import Operation, Outcome, Status
-    from holdfast.engine.waiting import Reason
+    from holdfast.engine.waiting import WaitReason
 
 LARGEST_BATCH = 500  # rows of one write transaction
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Beat:
+class LeaseRenewal:
     """A sign of life: the ticket, how far it is, and whether it moved since the last one."""
 
     ticket: Ticket
     progress: Progress
-    moved: bool
+    progressed: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,7 +49,7 @@ class Completion:
     """A finished build, to be published."""
 
     ticket: Ticket
-    built: Built
+    built: BuildResult
 
 
 # The seam between the engine and the packages above it. The engine knows no rows but its own. Rows of another package
@@ -75,7 +75,7 @@ class Failure:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Surrender:
+class Release:
     """A slot given back by its worker."""
 
     ticket: Ticket
@@ -148,7 +148,7 @@ class Refusal:
     cost: float
 
 
-class Refused(NamedTuple):
+class RefusalCount(NamedTuple):
     """How often one requester was refused for one reason in one base, and what that would have cost."""
 
     base: str
@@ -159,13 +159,13 @@ class Refused(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Work:
+class ReconcileBatch:
     """What a reconcile pass found, with the database's time of reading."""
 
     now: Moment
     slots: Sequence[Slot]
     next_due: Moment | None = None
-    paused: Pauses = NO_PAUSES
+    pauses: Pauses = NO_PAUSES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -178,7 +178,7 @@ class JobFilter:
     owners: tuple[str, ...] | None = None  # of the base, by their names; one that is gone has no jobs here
 
 
-EVERY_JOB = JobFilter()
+ALL_JOBS = JobFilter()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -197,11 +197,11 @@ class JobPage:
     jobs: Sequence[ListedJob]
     cursor: str | None  # where the next page begins; None after the last
     total: int  # of all pages, counted up to a limit
-    counted: bool  # False: there are more than `total`
+    total_is_exact: bool  # False: there are more than `total`
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Overview:
+class QueueOverview:
     """How the queue does, of one reading."""
 
     now: Moment
@@ -214,15 +214,15 @@ class Overview:
     @property
     def per_hour(self) -> float:
         """Jobs that came to their own end, by the hour."""
-        return self._worked / (self.window / timedelta(hours=1))
+        return self._finished_count / (self.window / timedelta(hours=1))
 
     @property
     def failure_rate(self) -> float | None:
         """The share of failed jobs among those that came to their own end; None where there was none."""
-        return self.ended.get("failed", 0) / self._worked if self._worked else None
+        return self.ended.get("failed", 0) / self._finished_count if self._finished_count else None
 
     @property
-    def _worked(self) -> int:
+    def _finished_count(self) -> int:
         return sum(self.ended.get(outcome, 0) for outcome in ("success", "degraded", "failed"))
 
 
@@ -231,11 +231,11 @@ class Store(Protocol):
 
     # -- whoever asks
 
-    def admit(self, requests: Sequence[Request]) -> list[Answer]:
+    def admit(self, requests: Sequence[Request]) -> list[AdmissionResult]:
         """Answer each request, in order; what is accepted is durable when this returns."""
         ...
 
-    def admit_with(self, write: RequestWriter) -> list[Answer]:
+    def admit_with(self, write: RequestWriter) -> list[AdmissionResult]:
         """Answer the requests that `write` returns, in the transaction in which it wrote: both are kept or neither.
 
         They must be of different owners, at most `LARGEST_BATCH`.
@@ -244,15 +244,15 @@ class Store(Protocol):
 
     # -- whoever controls the queue
 
-    def reprioritise(self, jobs: Sequence[str], priority: int) -> list[Answer]:
+    def reprioritise(self, jobs: Sequence[str], priority: int) -> list[AdmissionResult]:
         """Give active jobs another priority, 0 first and 9 last; what runs goes on."""
         ...
 
-    def cancel_jobs(self, jobs: Sequence[str], requester: str = "") -> list[Answer]:
+    def cancel_jobs(self, jobs: Sequence[str], requester: str = "") -> list[AdmissionResult]:
         """Cancel these jobs, each only while it is the active one of its owner."""
         ...
 
-    def cancel_all(self, base: str | None = None, *, dry_run: bool = False, requester: str = "") -> Summary:
+    def cancel_all(self, base: str | None = None, *, dry_run: bool = False, requester: str = "") -> BulkResult:
         """Cancel every active job of a base, or all; deletes go on."""
         ...
 
@@ -264,7 +264,7 @@ class Store(Protocol):
         dry_run: bool = False,
         priority: int = DEFAULT_PRIORITY,
         requester: str = "",
-    ) -> Summary:
+    ) -> BulkResult:
         """Ask for a retry of every owner of a base, or of all, that failed, or also of those that lack something."""
         ...
 
@@ -301,15 +301,15 @@ class Store(Protocol):
         """
         ...
 
-    def extend(self, beats: Sequence[Beat]) -> None:
+    def extend(self, beats: Sequence[LeaseRenewal]) -> None:
         """Renew the leases and write the progress."""
         ...
 
-    def attend(self, holder: str) -> None:
+    def register_worker(self, holder: str) -> None:
         """Note that a worker is there, and forget those who have been silent for long."""
         ...
 
-    def depart(self, holder: str) -> None:
+    def unregister_worker(self, holder: str) -> None:
         """Note that a worker has gone."""
         ...
 
@@ -325,7 +325,7 @@ class Store(Protocol):
         """Record failed attempts; what is final also fails what waited for it."""
         ...
 
-    def release(self, surrenders: Sequence[Surrender]) -> None:
+    def release(self, surrenders: Sequence[Release]) -> None:
         """Free slots; the fence alone is checked, so that a superseded worker can do it."""
         ...
 
@@ -333,7 +333,7 @@ class Store(Protocol):
         """Remove slots that are being deleted and have been cleaned up; the owner goes with the last."""
         ...
 
-    def called_back(self, tickets: Sequence[Ticket]) -> list[Ticket]:
+    def find_recalled(self, tickets: Sequence[Ticket]) -> list[Ticket]:
         """Return those of these tickets whose work a pause wants to be given back."""
         ...
 
@@ -341,7 +341,7 @@ class Store(Protocol):
         """Open a transaction for a worker's own rows; it begins by proving that the ticket holds."""
         ...
 
-    def publishing(self, completion: Completion) -> AbstractContextManager[Connection]:
+    def publish_transaction(self, completion: Completion) -> AbstractContextManager[Connection]:
         """Open a transaction for a worker's own rows that publishes its build with them: both or neither."""
         ...
 
@@ -351,23 +351,23 @@ class Store(Protocol):
 
     # -- whoever tends
 
-    def overdue(self, kind: str, limit: int) -> Work:
+    def find_due(self, kind: str, limit: int) -> ReconcileBatch:
         """Read slots of this kind whose time has come, and when the next one will."""
         ...
 
-    def to_ring(self, kind: str, limit: int) -> Work:
+    def find_unrung(self, kind: str, limit: int) -> ReconcileBatch:
         """Read queued slots that nobody was told of lately, in the order they are served."""
         ...
 
-    def holders(self) -> list[str]:
+    def list_holders(self) -> list[str]:
         """Name everybody who holds a lease."""
         ...
 
-    def held_by(self, holders: Collection[str], limit: int) -> Work:
+    def find_held_by(self, holders: Collection[str], limit: int) -> ReconcileBatch:
         """Read the slots of these holders."""
         ...
 
-    def outstanding(self, kind: str) -> int:
+    def count_outstanding_rings(self, kind: str) -> int:
         """Count the rings of this kind that were sent lately and not answered."""
         ...
 
@@ -383,7 +383,7 @@ class Store(Protocol):
         """Fail slots whose attempts are spent, if nothing moved since they were read."""
         ...
 
-    def sweep(self, keep: timedelta, limit: int) -> int:
+    def delete_old_history(self, keep: timedelta, limit: int) -> int:
         """Remove history past its retention, at most `limit` rows of each table; return how many."""
         ...
 
@@ -401,45 +401,45 @@ class Store(Protocol):
         """Read a job, or raise `UnknownJob`."""
         ...
 
-    def jobs(self, owner: OwnerId, limit: int = 100) -> list[Job]:
+    def list_jobs_of_owner(self, owner: OwnerId, limit: int = 100) -> list[Job]:
         """Read the jobs of an owner, newest first."""
         ...
 
     def list_jobs(
-        self, filter_: JobFilter = EVERY_JOB, *, cursor: str | None = None, page: int = 1, size: int = 50
+        self, filter_: JobFilter = ALL_JOBS, *, cursor: str | None = None, page: int = 1, size: int = 50
     ) -> JobPage:
         """Read a page of jobs, by its number or from where another page ended."""
         ...
 
-    def overview(self, base: str | None = None, window: timedelta = timedelta(days=1)) -> Overview:
+    def overview(self, base: str | None = None, window: timedelta = timedelta(days=1)) -> QueueOverview:
         """Count what is active and what ended within the window, of a base or of all."""
         ...
 
-    def workers(self) -> int:
+    def count_workers(self) -> int:
         """Count those who work or wait for work; one that was killed counts until its leases would have run out."""
         ...
 
-    def explain(self, base: str, owner: str) -> list[Reason]:
+    def explain(self, base: str, owner: str) -> list[WaitReason]:
         """Say of each slot of an owner that is not at rest what it is doing or waiting for."""
         ...
 
-    def listed_job(self, job: str) -> ListedJob:
+    def read_listed_job(self, job: str) -> ListedJob:
         """Read one job as a page of them shows it."""
         ...
 
-    def explain_job(self, job: str) -> list[Reason]:
+    def explain_job(self, job: str) -> list[WaitReason]:
         """Say the same of the slots of one job; nothing where it has ended."""
         ...
 
-    def jobs_of(self, rings: Sequence[Ring]) -> list[Job]:
+    def list_jobs_of_rings(self, rings: Sequence[Ring]) -> list[Job]:
         """Read the jobs that these rings are for."""
         ...
 
-    def untold(self, base: str, limit: int, grace: timedelta = timedelta()) -> list[Job]:
+    def list_unreported_jobs(self, base: str, limit: int, grace: timedelta = timedelta()) -> list[Job]:
         """Read jobs that ended at least `grace` ago and whose end somebody waits for, oldest first."""
         ...
 
-    def told(self, jobs: Sequence[Job]) -> None:
+    def mark_reported(self, jobs: Sequence[Job]) -> None:
         """Note that somebody was told of the end of these jobs."""
         ...
 
@@ -451,7 +451,7 @@ class Store(Protocol):
         """Read the audit of requests that made no new work."""
         ...
 
-    def refusals_of(self, base: str, owner: str, limit: int = 1000) -> list[Refusal]:
+    def list_refusals_of_owner(self, base: str, owner: str, limit: int = 1000) -> list[Refusal]:
         """Read the audit of one owner, newest first."""
         ...
 
@@ -459,11 +459,11 @@ class Store(Protocol):
         """Read the audit of a base, or of all, newest first, from before one of them on."""
         ...
 
-    def count_refusals(self, base: str | None = None) -> list[Refused]:
+    def count_refusals(self, base: str | None = None) -> list[RefusalCount]:
         """Count the audit by base, requester and reason."""
         ...
 
-    def unknown(self, base: str, owners: Sequence[str]) -> list[str]:
+    def find_unknown_owners(self, base: str, owners: Sequence[str]) -> list[str]:
         """Return those of these owners that the store has never heard of."""
         ...
 

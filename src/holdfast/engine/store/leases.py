@@ -6,13 +6,13 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, NamedTuple
 
 from holdfast.clock import micros
-from holdfast.engine.dependencies import dependents
-from holdfast.engine.effects import Change
+from holdfast.engine.dependencies import find_blocked_dependents
+from holdfast.engine.effects import SlotChange
 from holdfast.engine.slot import OwnerId, SlotId, Ticket
 from holdfast.engine.states import SlotState, Verb
 from holdfast.engine.store import queue_statements as queue
 from holdfast.engine.store import statements as sql
-from holdfast.engine.store.transitions import Desk, Snapshot, fault_cells, plain, raise_stale, ticket_row
+from holdfast.engine.store.transitions import Snapshot, StoreBase, fault_cells, make_storable, raise_stale, ticket_row
 from holdfast.errors import BadRequest, StaleLease
 
 if TYPE_CHECKING:
@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 
     from holdfast.db import Transaction
     from holdfast.engine.slot import Ring, Slot
-    from holdfast.engine.store.base import Beat, Completion, Failure, ResultWriter, Surrender
+    from holdfast.engine.store.base import Completion, Failure, LeaseRenewal, Release, ResultWriter
 
 
-Chosen = tuple[OwnerId, SlotId, int]  # what to claim, in which generation
+ClaimTarget = tuple[OwnerId, SlotId, int]  # what to claim, in which generation
 
 
 class Candidate(NamedTuple):
@@ -40,7 +40,7 @@ class Candidate(NamedTuple):
     deleting: bool
 
 
-class Working(Desk):
+class LeaseStore(StoreBase):
     """Every write here shows a ticket; the statement decides whether it still holds."""
 
     def claim(self, rings: Sequence[Ring], holder: str) -> list[Ticket]:
@@ -56,12 +56,12 @@ class Working(Desk):
         deleted owners are cleaned up as one set.
         """
 
-        def choose(tx: Transaction) -> list[Chosen]:
+        def choose(tx: Transaction) -> list[ClaimTarget]:
             found = [
                 Candidate(*row)
                 for kind in kinds
-                for statement in (sql.NEXT_TIMED, sql.NEXT_QUEUED)
-                for row in tx.run(statement, kind=kind, limit=limit, attempts=self.rules.retry.attempts)
+                for statement in (sql.SELECT_NEXT_TIMED, sql.SELECT_NEXT_QUEUED)
+                for row in tx.run(statement, kind=kind, limit=limit, attempts=self.rules.retry.max_attempts)
             ]
             found.sort(key=lambda one: (one.priority, one.queued_at, one.slot))
             alone = found[:1] if found and found[0].attempts else []
@@ -71,14 +71,14 @@ class Working(Desk):
 
         return self._claim(choose, holder)
 
-    def _claim(self, choose: Callable[[Transaction], list[Chosen]], holder: str) -> list[Ticket]:
-        changes, neighbours = self.database.write(lambda tx: self._claimed(tx, choose(tx), holder), durable=False)
-        self._report(changes)
-        return tickets(changes, neighbours)
+    def _claim(self, choose: Callable[[Transaction], list[ClaimTarget]], holder: str) -> list[Ticket]:
+        changes, neighbours = self.database.write(lambda tx: self._claim_in(tx, choose(tx), holder), durable=False)
+        self._announce_changes(changes)
+        return make_tickets(changes, neighbours)
 
-    def _claimed(
-        self, tx: Transaction, chosen: Sequence[Chosen], holder: str, *, anyway: bool = False
-    ) -> tuple[list[Change], list[Slot]]:
+    def _claim_in(
+        self, tx: Transaction, chosen: Sequence[ClaimTarget], holder: str, *, anyway: bool = False
+    ) -> tuple[list[SlotChange], list[Slot]]:
         """Claim within a transaction; return what moved, and all slots of their owners as they now stand.
 
         `anyway` passes over a pause, for what is claimed only to be written down as done.
@@ -86,26 +86,26 @@ class Working(Desk):
         if not chosen:
             return [], []
         rules = self.rules
-        snapshot = Snapshot.locked(tx, {owner for owner, _, _ in chosen})
+        snapshot = Snapshot.load_locked(tx, {owner for owner, _, _ in chosen})
         rows = tx.run(
-            sql.CLAIM,
+            sql.CLAIM_SLOTS,
             [[slot, generation] for _, slot, generation in chosen if slot in snapshot.slots],
             holder=holder,
-            attempts=rules.retry.attempts,
+            attempts=rules.retry.max_attempts,
             anyway=int(anyway),
             lease=micros(rules.lease),
             look=micros(min(rules.lease, rules.stall, rules.deadline)),
         )
         place = {slot: number for number, (_, slot, _) in enumerate(chosen)}
         rows.sort(key=lambda row: place[row[0]])  # a worker goes through a batch in the order of the store
-        changes = snapshot.moved(rows, Verb.CLAIM, holder=holder)
-        return changes, self._follow(tx, snapshot, changes).slots
+        changes = snapshot.changes_from_rows(rows, Verb.CLAIM, holder=holder)
+        return changes, self._apply_effects(tx, snapshot, changes).slots
 
-    def extend(self, beats: Sequence[Beat]) -> None:
+    def extend(self, beats: Sequence[LeaseRenewal]) -> None:
         """Renew the leases and write the progress."""
         rows = [
             [
-                *ticket_row(beat.ticket), int(beat.moved), plain(beat.progress.stage), beat.progress.step,
+                *ticket_row(beat.ticket), int(beat.progressed), make_storable(beat.progress.stage), beat.progress.step,
                 beat.progress.steps, beat.progress.done, beat.progress.total,
             ]
             for beat in beats
@@ -113,11 +113,11 @@ class Working(Desk):
         rules = self.rules
 
         def work(tx: Transaction) -> list[Ticket]:
-            tx.lock([beat.ticket.owner for beat in beats])
+            tx.lock_owners([beat.ticket.owner for beat in beats])
             kept = {
                 slot
                 for (slot,) in tx.run(
-                    sql.EXTEND,
+                    sql.EXTEND_LEASES,
                     rows,
                     lease=micros(rules.lease),
                     stall=micros(rules.stall),
@@ -125,77 +125,77 @@ class Working(Desk):
                 )
             }
             stale = [beat.ticket for beat in beats if beat.ticket.slot not in kept]
-            tx.news = any(beat.moved for beat in beats)
-            self._refuse(tx, "extended", stale)
+            tx.needs_notification = any(beat.progressed for beat in beats)
+            self._record_stale(tx, "extended", stale)
             return stale
 
         stale = self.database.write(work, durable=False)
         if stale:
             raise StaleLease("extended", stale)
 
-    def called_back(self, tickets: Sequence[Ticket]) -> list[Ticket]:
+    def find_recalled(self, tickets: Sequence[Ticket]) -> list[Ticket]:
         """Return those of these tickets whose work a pause wants to be given back."""
         with self.database.reading() as tx:
-            called = {slot for (slot,) in tx.run(sql.CALLED_BACK, [[ticket.slot] for ticket in tickets])}
+            called = {slot for (slot,) in tx.run(sql.SELECT_RECALLED_SLOTS, [[ticket.slot] for ticket in tickets])}
         return [ticket for ticket in tickets if ticket.slot in called]
 
-    def attend(self, holder: str) -> None:
+    def register_worker(self, holder: str) -> None:
         """Note that a worker is there, and forget those who have been silent for long."""
 
         def work(tx: Transaction) -> None:
-            tx.run(queue.ATTEND, holder=holder)
-            tx.run(queue.FORGET_SILENT, silence=micros(self.rules.lease) * 10)
+            tx.run(queue.UPSERT_WORKER, holder=holder)
+            tx.run(queue.DELETE_SILENT_WORKERS, silence=micros(self.rules.lease) * 10)
 
         self.database.write(work, durable=False)
 
-    def depart(self, holder: str) -> None:
+    def unregister_worker(self, holder: str) -> None:
         """Note that a worker has gone."""
-        self.database.write(lambda tx: tx.run(queue.DEPART, holder=holder), durable=False)
+        self.database.write(lambda tx: tx.run(queue.DELETE_WORKER, holder=holder), durable=False)
 
     def complete(self, completions: Sequence[Completion], write: ResultWriter | None = None) -> None:
         """Publish builds: they are served from now on, and what waited for them is queued."""
 
-        def work(tx: Transaction) -> tuple[list[Change], list[Ticket]]:
-            changes, stale = self._completed(tx, completions)
+        def work(tx: Transaction) -> tuple[list[SlotChange], list[Ticket]]:
+            changes, stale = self._complete_in(tx, completions)
             if write is not None:
                 write(tx.connection, [one for one in completions if one.ticket not in stale])
             return changes, stale
 
         changes, stale = self.database.write(work, durable=True)
-        self._report(changes)
+        self._announce_changes(changes)
         raise_stale(Verb.COMPLETE, stale)
 
     @contextmanager
-    def publishing(self, completion: Completion) -> Iterator[Connection]:
+    def publish_transaction(self, completion: Completion) -> Iterator[Connection]:
         """Open a transaction for a worker's own rows that publishes its build with them: both or neither."""
         with self.database.writing(durable=True) as tx:
-            changes, stale = self._completed(tx, [completion])
+            changes, stale = self._complete_in(tx, [completion])
             if not stale:
                 yield tx.connection
-        self._report(changes)
+        self._announce_changes(changes)
         raise_stale(Verb.COMPLETE, stale)
 
     def publish_in(self, connection: Connection, completion: Completion) -> None:
         """Publish a build within somebody else's transaction on the same PostgreSQL database."""
-        with self.database.joining(connection) as tx:
-            _, stale = self._completed(tx, [completion])
+        with self.database.join_transaction(connection) as tx:
+            _, stale = self._complete_in(tx, [completion])
         raise_stale(Verb.COMPLETE, stale)
 
-    def _completed(self, tx: Transaction, completions: Sequence[Completion]) -> tuple[list[Change], list[Ticket]]:
+    def _complete_in(self, tx: Transaction, completions: Sequence[Completion]) -> tuple[list[SlotChange], list[Ticket]]:
         """Publish builds within a transaction; return what moved, and the tickets that were refused."""
         rows = [[*ticket_row(one.ticket), one.built.missing, one.built.recipe] for one in completions]
 
-        def work(tx: Transaction, snapshot: Snapshot) -> list[Change]:
-            changes = snapshot.moved(tx.run(sql.COMPLETE, rows), Verb.COMPLETE)
+        def work(tx: Transaction, snapshot: Snapshot) -> list[SlotChange]:
+            changes = snapshot.changes_from_rows(tx.run(sql.COMPLETE_SLOTS, rows), Verb.COMPLETE)
             ready = {(change.slot.owner_id, change.slot.kind) for change in changes}
             freed = [
                 [slot.id]
                 for slot in snapshot.slots.values()
                 if slot.state is SlotState.BLOCKED and (slot.owner_id, slot.needs) in ready
             ]
-            return changes + snapshot.moved(tx.run(sql.UNBLOCK, freed), Verb.UNBLOCK)
+            return changes + snapshot.changes_from_rows(tx.run(sql.UNBLOCK_SLOTS, freed), Verb.UNBLOCK)
 
-        return self._settled(tx, Verb.COMPLETE, [one.ticket for one in completions], work)
+        return self._settle_in(tx, Verb.COMPLETE, [one.ticket for one in completions], work)
 
     def fail(self, failures: Sequence[Failure]) -> None:
         """Record failed attempts; what is final also fails what waited for it.
@@ -218,19 +218,19 @@ class Working(Desk):
             if one.delay is None
         ]
 
-        def work(tx: Transaction, snapshot: Snapshot) -> list[Change]:
-            postponed = snapshot.moved(tx.run(sql.POSTPONE, later), Verb.POSTPONE)
-            failed = snapshot.moved(tx.run(sql.FAIL, never), Verb.FAIL)
-            return postponed + failed + sink(tx, snapshot, failed)
+        def work(tx: Transaction, snapshot: Snapshot) -> list[SlotChange]:
+            postponed = snapshot.changes_from_rows(tx.run(sql.POSTPONE_SLOTS, later), Verb.POSTPONE)
+            failed = snapshot.changes_from_rows(tx.run(sql.FAIL_SLOTS, never), Verb.FAIL)
+            return postponed + failed + fail_dependents(tx, snapshot, failed)
 
         self._settle(Verb.FAIL, [one.ticket for one in failures], work)
 
-    def release(self, surrenders: Sequence[Surrender]) -> None:
+    def release(self, surrenders: Sequence[Release]) -> None:
         """Free slots; the fence alone is checked, so that a superseded worker can do it."""
         rows = [[one.ticket.slot, one.ticket.fence, int(one.refund)] for one in surrenders]
 
-        def work(tx: Transaction, snapshot: Snapshot) -> list[Change]:
-            return snapshot.moved(tx.run(sql.RELEASE, rows), Verb.RELEASE)
+        def work(tx: Transaction, snapshot: Snapshot) -> list[SlotChange]:
+            return snapshot.changes_from_rows(tx.run(sql.RELEASE_SLOTS, rows), Verb.RELEASE)
 
         self._settle(Verb.RELEASE, [one.ticket for one in surrenders], work)
 
@@ -240,10 +240,10 @@ class Working(Desk):
             raise BadRequest("Only a slot that is being deleted can be forgotten; delete its owner first.")
         rows = [ticket_row(ticket) for ticket in tickets]
 
-        def work(tx: Transaction, snapshot: Snapshot) -> list[Change]:
+        def work(tx: Transaction, snapshot: Snapshot) -> list[SlotChange]:
             return [
-                Change(verb=Verb.FORGET, before=snapshot.slots[slot], after=None)
-                for (slot,) in tx.run(sql.FORGET, rows)
+                SlotChange(verb=Verb.FORGET, before=snapshot.slots[slot], after=None)
+                for (slot,) in tx.run(sql.FORGET_SLOTS, rows)
             ]
 
         self._settle(Verb.FORGET, tickets, work)
@@ -252,49 +252,49 @@ class Working(Desk):
     def guarded(self, ticket: Ticket) -> Iterator[Connection]:
         """Open a transaction for a worker's own rows; it begins by proving that the ticket holds."""
         with self.database.writing(durable=False) as tx:
-            tx.lock([ticket.owner])
-            if tx.run(sql.STANDING, [ticket_row(ticket)]):
+            tx.lock_owners([ticket.owner])
+            if tx.run(sql.SELECT_HELD_SLOTS, [ticket_row(ticket)]):
                 yield tx.connection
                 return
-            self._refuse(tx, "guarded", [ticket])
+            self._record_stale(tx, "guarded", [ticket])
         raise StaleLease("guarded", [ticket])
 
     def _settle(
         self,
         verb: Verb,
         tickets: Sequence[Ticket],
-        work: Callable[[Transaction, Snapshot], list[Change]],
+        work: Callable[[Transaction, Snapshot], list[SlotChange]],
     ) -> None:
         """Run one verb over tickets in a transaction of its own."""
-        changes, stale = self.database.write(lambda tx: self._settled(tx, verb, tickets, work), durable=True)
-        self._report(changes)
+        changes, stale = self.database.write(lambda tx: self._settle_in(tx, verb, tickets, work), durable=True)
+        self._announce_changes(changes)
         raise_stale(verb, stale)
 
-    def _settled(
+    def _settle_in(
         self,
         tx: Transaction,
         verb: Verb,
         tickets: Sequence[Ticket],
-        work: Callable[[Transaction, Snapshot], list[Change]],
-    ) -> tuple[list[Change], list[Ticket]]:
+        work: Callable[[Transaction, Snapshot], list[SlotChange]],
+    ) -> tuple[list[SlotChange], list[Ticket]]:
         """Run one verb over tickets: lock, guarded write, what follows, and the refusals."""
-        snapshot = Snapshot.locked(tx, {ticket.owner for ticket in tickets})
+        snapshot = Snapshot.load_locked(tx, {ticket.owner for ticket in tickets})
         changes = work(tx, snapshot)
-        self._follow(tx, snapshot, changes)
+        self._apply_effects(tx, snapshot, changes)
         written = {change.slot.id for change in changes}
         stale = [ticket for ticket in tickets if ticket.slot not in written]
-        self._refuse(tx, verb, stale)
+        self._record_stale(tx, verb, stale)
         return changes, stale
 
 
-def sink(tx: Transaction, snapshot: Snapshot, failed: Sequence[Change]) -> list[Change]:
+def fail_dependents(tx: Transaction, snapshot: Snapshot, failed: Sequence[SlotChange]) -> list[SlotChange]:
     """Fail whatever waited, near or far, for slots that failed."""
     rows = [
         [slot.id, *fault_cells("needed_slot_failed", {"kind": change.slot.kind})]
         for change in failed
-        for slot in dependents([change.slot.kind], snapshot.of(change.slot.owner_id))
+        for slot in find_blocked_dependents([change.slot.kind], snapshot.slots_of(change.slot.owner_id))
     ]
-    return snapshot.moved(tx.run(sql.SINK, rows), Verb.FAIL)
+    return snapshot.changes_from_rows(tx.run(sql.FAIL_DEPENDENTS, rows), Verb.FAIL)
 
 
 def _possible(ring: Ring) -> bool:
@@ -302,14 +302,14 @@ def _possible(ring: Ring) -> bool:
     return all(0 < number < 2**63 for number in (ring.owner, ring.slot, ring.generation))
 
 
-def tickets(claimed: Sequence[Change], neighbours: Sequence[Slot]) -> list[Ticket]:
+def make_tickets(claimed: Sequence[SlotChange], neighbours: Sequence[Slot]) -> list[Ticket]:
     """Write the tickets of what was claimed; each names the content build of the slot it needs."""
     sources = {(slot.owner_id, slot.kind): slot.source for slot in neighbours}
     slots = [change.slot for change in claimed]
-    return [_ticket(slot, sources.get((slot.owner_id, slot.needs or ""))) for slot in slots]
+    return [_make_ticket(slot, sources.get((slot.owner_id, slot.needs or ""))) for slot in slots]
 
 
-def _ticket(slot: Slot, source: int | None) -> Ticket:
+def _make_ticket(slot: Slot, source: int | None) -> Ticket:
     return Ticket(
         slot=slot.id,
         owner=slot.owner_id,

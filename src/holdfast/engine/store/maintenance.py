@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from holdfast.clock import micros
-from holdfast.engine.effects import Change
+from holdfast.engine.effects import SlotChange
 from holdfast.engine.slot import Ring
 from holdfast.engine.states import Verb
 from holdfast.engine.store import statements as sql
-from holdfast.engine.store.base import Work
-from holdfast.engine.store.leases import sink
-from holdfast.engine.store.rows import named_slot_of, pauses_of
-from holdfast.engine.store.transitions import Desk, Snapshot, fault_cells
+from holdfast.engine.store.base import ReconcileBatch
+from holdfast.engine.store.leases import fail_dependents
+from holdfast.engine.store.rows import pauses_from_rows, slot_from_joined_row
+from holdfast.engine.store.transitions import Snapshot, StoreBase, fault_cells
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
@@ -23,50 +23,52 @@ if TYPE_CHECKING:
     from holdfast.engine.slot import Slot
 
 
-class Tending(Desk):
+class MaintenanceStore(StoreBase):
     """Never claims, never writes a result; each write is guarded by all that was read."""
 
-    def overdue(self, kind: str, limit: int) -> Work:
+    def find_due(self, kind: str, limit: int) -> ReconcileBatch:
         """Read slots of this kind whose time has come, and when the next one will."""
         with self.database.reading() as tx:
-            now = tx.run(sql.TIME)[0][0]
-            found = [named_slot_of(row) for row in tx.run(sql.DUE, kind=kind, limit=limit)]
-            paused = pauses_of(tx.run(sql.READ_PAUSES))
-            return Work(now=now, slots=found, next_due=tx.run(sql.NEXT_DUE, kind=kind)[0][0], paused=paused)
+            now = tx.run(sql.SELECT_NOW)[0][0]
+            found = [slot_from_joined_row(row) for row in tx.run(sql.SELECT_DUE_SLOTS, kind=kind, limit=limit)]
+            paused = pauses_from_rows(tx.run(sql.SELECT_PAUSES))
+            return ReconcileBatch(
+                now=now, slots=found, next_due=tx.run(sql.SELECT_NEXT_DUE, kind=kind)[0][0], pauses=paused
+            )
 
-    def to_ring(self, kind: str, limit: int) -> Work:
+    def find_unrung(self, kind: str, limit: int) -> ReconcileBatch:
         """Read queued slots that nobody was told of lately, in the order they are served."""
         with self.database.reading() as tx:
-            now = tx.run(sql.TIME)[0][0]
-            rows = tx.run(sql.TO_RING, kind=kind, limit=limit, ring_again=micros(self.rules.ring_again))
-            return Work(now=now, slots=[named_slot_of(row) for row in rows])
+            now = tx.run(sql.SELECT_NOW)[0][0]
+            rows = tx.run(sql.SELECT_UNRUNG_SLOTS, kind=kind, limit=limit, ring_again=micros(self.rules.ring_again))
+            return ReconcileBatch(now=now, slots=[slot_from_joined_row(row) for row in rows])
 
-    def holders(self) -> list[str]:
+    def list_holders(self) -> list[str]:
         """Name everybody who holds a lease."""
         with self.database.reading() as tx:
-            return [holder for (holder,) in tx.run(sql.HOLDERS)]
+            return [holder for (holder,) in tx.run(sql.SELECT_HOLDERS)]
 
-    def held_by(self, holders: Collection[str], limit: int) -> Work:
+    def find_held_by(self, holders: Collection[str], limit: int) -> ReconcileBatch:
         """Read the slots of these holders."""
         with self.database.reading() as tx:
-            now = tx.run(sql.TIME)[0][0]
-            rows = tx.run(sql.HELD_BY, [[holder] for holder in holders], limit=limit)
-            paused = pauses_of(tx.run(sql.READ_PAUSES))
-            return Work(now=now, slots=[named_slot_of(row) for row in rows[:limit]], paused=paused)
+            now = tx.run(sql.SELECT_NOW)[0][0]
+            rows = tx.run(sql.SELECT_SLOTS_HELD_BY, [[holder] for holder in holders], limit=limit)
+            paused = pauses_from_rows(tx.run(sql.SELECT_PAUSES))
+            return ReconcileBatch(now=now, slots=[slot_from_joined_row(row) for row in rows[:limit]], pauses=paused)
 
-    def outstanding(self, kind: str) -> int:
+    def count_outstanding_rings(self, kind: str) -> int:
         """Count the rings of this kind that were sent lately and not answered."""
         with self.database.reading() as tx:
-            count: int = tx.run(sql.RUNG, kind=kind, ring_again=micros(self.rules.ring_again))[0][0]
+            count: int = tx.run(sql.COUNT_RUNG_SLOTS, kind=kind, ring_again=micros(self.rules.ring_again))[0][0]
             return count
 
     def ring(self, slots: Sequence[Slot]) -> list[Ring]:
         """Note that these are rung; return those to ring, the others were rung or moved meanwhile."""
-        rows = [_read(slot) for slot in slots]
+        rows = [_make_slot_cells(slot) for slot in slots]
 
         def work(tx: Transaction) -> set[int]:
-            tx.lock([slot.owner_id for slot in slots])
-            rung = tx.run(sql.RING, rows, ring_again=micros(self.rules.ring_again))
+            tx.lock_owners([slot.owner_id for slot in slots])
+            rung = tx.run(sql.MARK_RUNG, rows, ring_again=micros(self.rules.ring_again))
             return {slot for (slot,) in rung}
 
         rung = self.database.write(work, durable=False)
@@ -80,32 +82,39 @@ class Tending(Desk):
         """Take slots from their holders, if nothing moved since they were read."""
         reasons = {slot.id: action.reason for slot, action in slots}
 
-        def work(tx: Transaction, snapshot: Snapshot) -> list[Change]:
+        def work(tx: Transaction, snapshot: Snapshot) -> list[SlotChange]:
             return [
-                Change(verb=one.verb, before=one.before, after=one.after, note={"reason": reasons[one.slot.id]})
-                for one in snapshot.moved(tx.run(sql.EXPIRE, [_read(slot) for slot, _ in slots]), Verb.EXPIRE)
+                SlotChange(verb=one.verb, before=one.before, after=one.after, note={"reason": reasons[one.slot.id]})
+                for one in snapshot.changes_from_rows(
+                    tx.run(sql.EXPIRE_LEASES, [_make_slot_cells(slot) for slot, _ in slots]), Verb.EXPIRE
+                )
             ]
 
-        return self._tend([slot for slot, _ in slots], work)
+        return self._apply_guarded([slot for slot, _ in slots], work)
 
     def give_up(self, slots: Sequence[Slot]) -> list[Slot]:
         """Fail slots whose attempts are spent, and what waited for them, if nothing moved since they were read."""
         rows = []
         for slot in slots:
             last = slot.error.code if slot.error else "worker_lost"
-            rows.append([*_read(slot), *fault_cells("attempts_spent", {"attempts": str(slot.attempts), "last": last})])
+            rows.append(
+                [
+                    *_make_slot_cells(slot),
+                    *fault_cells("attempts_spent", {"attempts": str(slot.attempts), "last": last}),
+                ]
+            )
 
-        def work(tx: Transaction, snapshot: Snapshot) -> list[Change]:
-            failed = snapshot.moved(tx.run(sql.GIVE_UP, rows), Verb.GIVE_UP)
-            return failed + sink(tx, snapshot, failed)
+        def work(tx: Transaction, snapshot: Snapshot) -> list[SlotChange]:
+            failed = snapshot.changes_from_rows(tx.run(sql.GIVE_UP_SLOTS, rows), Verb.GIVE_UP)
+            return failed + fail_dependents(tx, snapshot, failed)
 
-        return self._tend(slots, work)
+        return self._apply_guarded(slots, work)
 
-    def sweep(self, keep: timedelta, limit: int) -> int:
+    def delete_old_history(self, keep: timedelta, limit: int) -> int:
         """Remove history past its retention, at most `limit` rows of each table; return how many."""
 
         def work(tx: Transaction) -> int:
-            sweeps = (sql.SWEEP_EVENTS, sql.SWEEP_DUPLICATES, sql.SWEEP_JOBS)
+            sweeps = (sql.SWEEP_EVENTS, sql.SWEEP_REFUSALS, sql.SWEEP_JOBS)
             events, *others = (tx.run(one, keep=micros(keep), limit=limit) for one in sweeps)
             if events:
                 xid, id_ = max(events)
@@ -114,18 +123,20 @@ class Tending(Desk):
 
         return self.database.write(work, durable=False)
 
-    def _tend(self, slots: Sequence[Slot], work: Callable[[Transaction, Snapshot], list[Change]]) -> list[Slot]:
-        def run(tx: Transaction) -> list[Change]:
-            snapshot = Snapshot.locked(tx, {slot.owner_id for slot in slots})
+    def _apply_guarded(
+        self, slots: Sequence[Slot], work: Callable[[Transaction, Snapshot], list[SlotChange]]
+    ) -> list[Slot]:
+        def run(tx: Transaction) -> list[SlotChange]:
+            snapshot = Snapshot.load_locked(tx, {slot.owner_id for slot in slots})
             changes = work(tx, snapshot)
-            self._follow(tx, snapshot, changes)
+            self._apply_effects(tx, snapshot, changes)
             return changes
 
         changes = self.database.write(run, durable=True)
-        self._report(changes)
+        self._announce_changes(changes)
         return [change.slot for change in changes]
 
 
-def _read(slot: Slot) -> list[Any]:
+def _make_slot_cells(slot: Slot) -> list[Any]:
     """Show a slot as it was read to a guarded statement."""
     return [slot.id, slot.wanted, slot.fence, str(slot.state), slot.due_at, slot.holder]

@@ -8,19 +8,20 @@ from __future__ import annotations
 
 import json
 import math
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-from holdfast.engine.admission import DEFAULT_PRIORITY, Answer, Request, Verdict
+from holdfast.engine.admission import DEFAULT_PRIORITY, AdmissionResult, Request, Verdict
 from holdfast.engine.effects import Event
-from holdfast.engine.queue import EVERYTHING, Quota, Summary, summary
+from holdfast.engine.queue import WHOLE_QUEUE, BulkResult, Quota, summarize
 from holdfast.engine.slot import JobId
 from holdfast.engine.states import Operation, Status
 from holdfast.engine.store import queue_statements as queue
 from holdfast.engine.store import statements as sql
-from holdfast.engine.store.admission import Admitting, check_priority
+from holdfast.engine.store.admission import AdmissionStore, check_priority
 from holdfast.engine.store.base import LARGEST_BATCH
-from holdfast.engine.store.rows import job_of, pause_of, quota_of
-from holdfast.engine.store.transitions import Snapshot, plain, record
+from holdfast.engine.store.rows import job_from_row, pause_from_row, quota_from_row
+from holdfast.engine.store.transitions import Snapshot, make_storable, record_events
 from holdfast.errors import BadRequest
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-class Found(NamedTuple):
+class RetryableOwner(NamedTuple):
     """An owner that may be asked for, and how many slots it has."""
 
     id: int
@@ -43,26 +44,27 @@ class Found(NamedTuple):
     owner: str
 
 
-class Queueing(Admitting):
+class QueueControlStore(AdmissionStore):
     """What people say about the queue is written down, and every claim keeps it."""
 
     # ---------------------------------------------------------------- single jobs
 
-    def reprioritise(self, jobs: Sequence[str], priority: int) -> list[Answer]:
+    def reprioritise(self, jobs: Sequence[str], priority: int) -> list[AdmissionResult]:
         """Give active jobs another priority, 0 first and 9 last; what runs goes on."""
         check_priority(priority)
-        known = self._named(jobs)
-        answers: dict[str, Answer] = {}
-        for portion in sized((job, job.open) for job in known.values()):
-            answers |= self.database.write(lambda tx, portion=portion: _rank(tx, portion, priority), durable=True)  # type: ignore[misc]
-        return [answers.get(job) or _unknown(job) for job in jobs]
+        known = self._read_jobs(jobs)
+        answers: dict[str, AdmissionResult] = {}
+        for portion in split_by_size((job, job.open) for job in known.values()):
+            change = partial(_change_priority, jobs=portion, priority=priority)
+            answers |= self.database.write(change, durable=True)
+        return [answers.get(job) or _make_unknown_result(job) for job in jobs]
 
-    def cancel_jobs(self, jobs: Sequence[str], requester: str = "") -> list[Answer]:
+    def cancel_jobs(self, jobs: Sequence[str], requester: str = "") -> list[AdmissionResult]:
         """Cancel these jobs, each only while it is the active one of its owner."""
-        known = self._named(jobs)
+        known = self._read_jobs(jobs)
         asked = [(id_, known[id_]) for id_ in jobs if id_ in known]
-        answers: dict[str, Answer] = {}
-        for portion in sized((one, one[1].open) for one in asked):
+        answers: dict[str, AdmissionResult] = {}
+        for portion in split_by_size((one, one[1].open) for one in asked):
             requests = [
                 Request(
                     base=job.base,
@@ -76,28 +78,33 @@ class Queueing(Admitting):
             ]
             for (id_, _), answer in zip(portion, self.admit(requests), strict=True):
                 answers.setdefault(id_, answer)
-        return [answers.get(job) or _unknown(job) for job in jobs]
+        return [answers.get(job) or _make_unknown_result(job) for job in jobs]
 
     # ---------------------------------------------------------------- many
 
-    def cancel_all(self, base: str | None = None, *, dry_run: bool = False, requester: str = "") -> Summary:
+    def cancel_all(self, base: str | None = None, *, dry_run: bool = False, requester: str = "") -> BulkResult:
         """Cancel every active job of a base, or all; deletes go on.
 
         What is asked for meanwhile is not touched, so it ends.
         """
-        scope = queue.Scope(base=base is not None)
+        scope = queue.StatementFilters(base=base is not None)
         if dry_run:
-            return self._counted(queue.count_stoppable(scope), base=base)
-        began = self._read(sql.TIME)[0][0]
+            return self._count_found(queue.count_cancellable_jobs(scope), base=base)
+        began = self._read(sql.SELECT_NOW)[0][0]
         tried: set[str] = set()
-        answers: list[Answer] = []
+        answers: list[AdmissionResult] = []
         while (
-            fresh := {job for job, _ in self._read(queue.stoppable(scope), base=base, began=began, limit=LARGEST_BATCH)}
+            fresh := {
+                job
+                for job, _ in self._read(
+                    queue.select_cancellable_jobs(scope), base=base, began=began, limit=LARGEST_BATCH
+                )
+            }
             - tried
         ):
             tried |= fresh
             answers += self.cancel_jobs(sorted(fresh), requester)
-        return summary(answers)
+        return summarize(answers)
 
     def retry_all(
         self,
@@ -107,17 +114,20 @@ class Queueing(Admitting):
         dry_run: bool = False,
         priority: int = DEFAULT_PRIORITY,
         requester: str = "",
-    ) -> Summary:
+    ) -> BulkResult:
         """Ask for a retry of every owner of a base, or of all, that failed, or also of those that lack something."""
         # What serves something never becomes failed, so nobody is met a second time.
         statuses = (Status.DEGRADED, Status.FAILED) if degraded else (Status.FAILED,)
-        scope = queue.Scope(base=base is not None)
+        scope = queue.StatementFilters(base=base is not None)
         if dry_run:
-            found = sum(self._counted(queue.count_broken(scope), base=base, status=status).found for status in statuses)
-            return Summary(found=found)
-        answers: list[Answer] = []
+            found = sum(
+                self._count_found(queue.count_retryable_owners(scope), base=base, status=status).found
+                for status in statuses
+            )
+            return BulkResult(found=found)
+        answers: list[AdmissionResult] = []
         for status in statuses:
-            for portion in self._broken(scope, base, status):
+            for portion in self._page_retryable_owners(scope, base, status):
                 answers += self.admit([
                     Request(
                         base=one.base,
@@ -129,16 +139,20 @@ class Queueing(Admitting):
                     )
                     for one in portion
                 ])  # fmt: skip
-        return summary(answers)
+        return summarize(answers)
 
-    def _broken(self, scope: queue.Scope, base: str | None, status: Status) -> Iterator[list[Found]]:
+    def _page_retryable_owners(
+        self, scope: queue.StatementFilters, base: str | None, status: Status
+    ) -> Iterator[list[RetryableOwner]]:
         """Read owners of one status, page by page; each is read once, whatever became of it."""
         after = 0
         while page := [
-            Found(*row)
-            for row in self._read(queue.broken(scope), base=base, status=str(status), after=after, limit=LARGEST_BATCH)
+            RetryableOwner(*row)
+            for row in self._read(
+                queue.select_retryable_owners(scope), base=base, status=str(status), after=after, limit=LARGEST_BATCH
+            )
         ]:
-            yield from sized((one, one.size) for one in page)
+            yield from split_by_size((one, one.size) for one in page)
             after = page[-1].id
 
     # ---------------------------------------------------------------- pauses
@@ -148,12 +162,12 @@ class Queueing(Admitting):
 
         Return whether that was new. A claim that is under way at this moment may still succeed.
         """
-        told: dict[str, Any] = {"base": _checked(base), "stop": int(stop), "requester": plain(requester)}
+        told: dict[str, Any] = {"base": _validate_base(base), "stop": int(stop), "requester": make_storable(requester)}
 
         def work(tx: Transaction) -> bool:
-            changed = bool(tx.run(queue.PAUSE_AGAIN, **told)) or bool(tx.run(queue.PAUSE, **told))
+            changed = bool(tx.run(queue.UPDATE_PAUSE, **told)) or bool(tx.run(queue.INSERT_PAUSE, **told))
             if changed:
-                record(tx, [_queue_event("paused", base, stop=stop, requester=plain(requester))])
+                record_events(tx, [_make_queue_event("paused", base, stop=stop, requester=make_storable(requester))])
             return changed
 
         return self.database.write(work, durable=True)
@@ -162,11 +176,11 @@ class Queueing(Admitting):
         """End a pause; return whether there was one. What was rung in vain meanwhile is rung again at once."""
 
         def work(tx: Transaction) -> bool:
-            changed = bool(tx.run(queue.RESUME, base=_checked(base)))
+            changed = bool(tx.run(queue.END_PAUSE, base=_validate_base(base)))
             if changed:
-                vain = tx.run(queue.RUNG_IN_VAIN, base=base or EVERYTHING, limit=LARGEST_BATCH)
-                tx.run(queue.UNRING, vain)
-                record(tx, [_queue_event("resumed", base)])
+                vain = tx.run(queue.SELECT_RUNG_WHILE_PAUSED, base=base or WHOLE_QUEUE, limit=LARGEST_BATCH)
+                tx.run(queue.CLEAR_RINGS, vain)
+                record_events(tx, [_make_queue_event("resumed", base)])
             return changed
 
         changed = self.database.write(work, durable=True)
@@ -176,7 +190,7 @@ class Queueing(Admitting):
 
     def pauses(self) -> list[Pause]:
         """Read the pauses that hold now."""
-        return [pause for pause in map(pause_of, self._read(sql.READ_PAUSES)) if pause.holds]
+        return [pause for pause in map(pause_from_row, self._read(sql.SELECT_PAUSES)) if pause.active]
 
     # ---------------------------------------------------------------- quotas
 
@@ -188,30 +202,30 @@ class Queueing(Admitting):
         if per_day is not None and not 1 <= per_day < 2**31:
             raise BadRequest(f"A quota of {per_day} jobs a day cannot be kept; name at least 1, or pause the base.")
 
-        self.database.write(lambda tx: keep_quota(tx, _checked(base), per_day), durable=True)
+        self.database.write(lambda tx: write_quota(tx, _validate_base(base), per_day), durable=True)
 
     def quota(self, base: str) -> Quota | None:
         """Read the quota of a base as it stands today."""
         with self.database.reading() as tx:
-            now = tx.run(sql.TIME)[0][0]
-            found = [quota_of(row) for row in tx.run(queue.READ_QUOTA, base=base)]
-        return found[0].at(now) if found else None
+            now = tx.run(sql.SELECT_NOW)[0][0]
+            found = [quota_from_row(row) for row in tx.run(queue.SELECT_QUOTA, base=base)]
+        return found[0].as_of(now) if found else None
 
     # ---------------------------------------------------------------- reading
 
-    def _named(self, jobs: Sequence[str]) -> dict[str, Job]:
-        rows = self._read(queue.NAMED_JOBS, [[plain(job)] for job in dict.fromkeys(jobs)])
-        return {job.id: job for job in map(job_of, rows)}
+    def _read_jobs(self, jobs: Sequence[str]) -> dict[str, Job]:
+        rows = self._read(queue.SELECT_JOBS, [[make_storable(job)] for job in dict.fromkeys(jobs)])
+        return {job.id: job for job in map(job_from_row, rows)}
 
-    def _counted(self, statement: Any, **values: Any) -> Summary:
-        return Summary(found=self._read(statement, **values)[0][0])
+    def _count_found(self, statement: Any, **values: Any) -> BulkResult:
+        return BulkResult(found=self._read(statement, **values)[0][0])
 
     def _read(self, statement: Any, rows: Sequence[Sequence[Any]] | None = None, **values: Any) -> list[Any]:
         with self.database.reading() as tx:
             return tx.run(statement, rows, **values)
 
 
-def sized(things: Iterable[tuple[T, int]]) -> Iterator[list[T]]:
+def split_by_size(things: Iterable[tuple[T, int]]) -> Iterator[list[T]]:
     """Split into portions of at most `LARGEST_BATCH` slots together; what is larger goes alone."""
     portion: list[T] = []
     room = LARGEST_BATCH
@@ -225,17 +239,17 @@ def sized(things: Iterable[tuple[T, int]]) -> Iterator[list[T]]:
         yield portion
 
 
-def _rank(tx: Transaction, jobs: Sequence[Job], priority: int) -> dict[str, Answer]:
+def _change_priority(tx: Transaction, jobs: Sequence[Job], priority: int) -> dict[str, AdmissionResult]:
     """Give jobs another priority, and with them their slots that have not settled."""
     owners: set[OwnerId] = {job.owner_id for job in jobs}
-    snapshot = Snapshot.locked(tx, owners)
-    before = {job.id: job for job in map(job_of, tx.run(queue.NAMED_JOBS, [[job.id] for job in jobs]))}
-    ranked = {job for (job,) in tx.run(queue.RANK_JOBS, [[job.id, priority] for job in jobs])}
+    snapshot = Snapshot.load_locked(tx, owners)
+    before = {job.id: job for job in map(job_from_row, tx.run(queue.SELECT_JOBS, [[job.id] for job in jobs]))}
+    ranked = {job for (job,) in tx.run(queue.UPDATE_JOB_PRIORITIES, [[job.id, priority] for job in jobs])}
     unsettled = [slot for slot in snapshot.slots.values() if slot.job in ranked and not slot.resting]
-    tx.run(queue.RANK_SLOTS, [[slot.id, priority] for slot in unsettled])
-    record(tx, [_rank_event(before[job], priority) for job in sorted(ranked)])
+    tx.run(queue.UPDATE_SLOT_PRIORITIES, [[slot.id, priority] for slot in unsettled])
+    record_events(tx, [_make_priority_event(before[job], priority) for job in sorted(ranked)])
     return {
-        job.id: Answer(
+        job.id: AdmissionResult(
             verdict=Verdict.ACCEPTED if job.id in ranked else Verdict.SKIPPED,
             reason="reprioritised" if job.id in ranked else "nothing_active" if job.outcome else "same_priority",
             status=Status(snapshot.statuses.get(job.owner_id, Status.NOT_INDEXED)),
@@ -246,37 +260,37 @@ def _rank(tx: Transaction, jobs: Sequence[Job], priority: int) -> dict[str, Answ
     }
 
 
-def keep_quota(tx: Transaction, base: str, per_day: int | None) -> None:
+def write_quota(tx: Transaction, base: str, per_day: int | None) -> None:
     """Write how many build jobs a base may start in a day; None for any number."""
     if per_day is None:
-        tx.run(queue.DROP_QUOTA, base=base)
-    elif not tx.run(queue.RAISE_QUOTA, base=base, per_day=per_day):
-        tx.run(queue.SET_QUOTA, base=base, per_day=per_day)
+        tx.run(queue.DELETE_QUOTA, base=base)
+    elif not tx.run(queue.UPDATE_QUOTA, base=base, per_day=per_day):
+        tx.run(queue.INSERT_QUOTA, base=base, per_day=per_day)
 
 
-def quota_left(tx: Transaction, base: str) -> float:
+def read_remaining_quota(tx: Transaction, base: str) -> float:
     """Return how many more jobs a base may start today; nobody else counts on until we commit."""
-    found = [quota_of(row) for row in tx.run(sql.LOCK_QUOTAS, [[base]])]
-    return found[0].left(tx.run(sql.TIME)[0][0]) if found else math.inf
+    found = [quota_from_row(row) for row in tx.run(sql.LOCK_QUOTAS, [[base]])]
+    return found[0].remaining(tx.run(sql.SELECT_NOW)[0][0]) if found else math.inf
 
 
-def _rank_event(job: Job, priority: int) -> Event:
+def _make_priority_event(job: Job, priority: int) -> Event:
     data = json.dumps({"from": job.priority, "to": priority})
     return Event("job.reprioritised", job.base, job.owner, job=job.id, generation=job.generation, data=data)
 
 
-def _queue_event(what: str, base: str | None, **facts: object) -> Event:
-    return Event(f"queue.{what}", base or EVERYTHING, "", data=json.dumps(facts))
+def _make_queue_event(what: str, base: str | None, **facts: object) -> Event:
+    return Event(f"queue.{what}", base or WHOLE_QUEUE, "", data=json.dumps(facts))
 
 
-def _unknown(job: str) -> Answer:
-    return Answer(verdict=Verdict.REJECTED, reason="unknown_job", status=Status.NOT_INDEXED, job=JobId(job))
+def _make_unknown_result(job: str) -> AdmissionResult:
+    return AdmissionResult(verdict=Verdict.REJECTED, reason="unknown_job", status=Status.NOT_INDEXED, job=JobId(job))
 
 
-def _checked(base: str | None) -> str:
+def _validate_base(base: str | None) -> str:
     """Return how the database names a base, or the whole queue."""
     if base is None:
-        return EVERYTHING
-    if not base or plain(base) != base:
+        return WHOLE_QUEUE
+    if not base or make_storable(base) != base:
         raise BadRequest(f"{base!r} is not the name of a base; leave it out to mean the whole queue.")
     return base

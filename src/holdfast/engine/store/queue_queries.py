@@ -12,10 +12,10 @@ from holdfast.engine.slot import Progress
 from holdfast.engine.states import Outcome, Status
 from holdfast.engine.store import queue_statements as queue
 from holdfast.engine.store import statements as sql
-from holdfast.engine.store.base import EVERY_JOB, JobFilter, JobPage, ListedJob, Overview, Refusal, Refused
-from holdfast.engine.store.rows import job_of, named_slot_of, pause_of, refusal_of
-from holdfast.engine.store.transitions import Desk, plain
-from holdfast.engine.waiting import Reason, Surroundings, explain
+from holdfast.engine.store.base import ALL_JOBS, JobFilter, JobPage, ListedJob, QueueOverview, Refusal, RefusalCount
+from holdfast.engine.store.rows import job_from_row, pause_from_row, refusal_from_row, slot_from_joined_row
+from holdfast.engine.store.transitions import StoreBase, make_storable
+from holdfast.engine.waiting import WaitContext, WaitReason, explain
 from holdfast.errors import BadRequest, UnknownJob, UnknownOwner
 
 if TYPE_CHECKING:
@@ -24,200 +24,205 @@ if TYPE_CHECKING:
     from holdfast.db import Transaction
     from holdfast.engine.slot import Slot
 
-WORKING = frozenset({str(Status.QUEUED), str(Status.INDEXING), str(Status.DELETING)})
-ENDED = frozenset(map(str, Outcome))
-COUNTED = 10_000  # jobs of a list are counted up to here
-LOOKED_BACK = 1000  # events in which a sign of life is looked for
+ACTIVE_JOB_STATES = frozenset({str(Status.QUEUED), str(Status.INDEXING), str(Status.DELETING)})
+ENDED_JOB_STATES = frozenset(map(str, Outcome))
+MAX_COUNT = 10_000  # jobs of a list are counted up to here
+LOOKBACK_EVENTS = 1000  # events in which a sign of life is looked for
 LARGEST_PAGE = 500
 
 
-class Listing(Desk):
+class QueueQueryStore(StoreBase):
     """Reads the queue; every reading is one snapshot."""
 
     def list_jobs(
-        self, filter_: JobFilter = EVERY_JOB, *, cursor: str | None = None, page: int = 1, size: int = 50
+        self, filter_: JobFilter = ALL_JOBS, *, cursor: str | None = None, page: int = 1, size: int = 50
     ) -> JobPage:
         """Read a page of jobs, by its number or from where another page ended.
 
         A job that ends between two pages may be on both: first among the active, then among the ended.
         """
         offset = (page - 1) * size
-        if not 1 <= size <= LARGEST_PAGE or not 0 <= offset < COUNTED:
+        if not 1 <= size <= LARGEST_PAGE or not 0 <= offset < MAX_COUNT:
             raise BadRequest(
-                f"A page has 1 to {LARGEST_PAGE} jobs. Numbers begin at 1 and reach the first {COUNTED} jobs; what is "
-                "behind them is reached by the cursor."
+                f"A page has 1 to {LARGEST_PAGE} jobs. Numbers begin at 1 and reach the first {MAX_COUNT} jobs; what "
+                "is behind them is reached by the cursor."
             )
         with self.database.reading() as tx:
-            reading = _Reading(tx, filter_)
+            reading = _JobQuery(tx, filter_)
             active, ended = reading.count(active=True), reading.count(active=False)
             more = size + 1  # tells whether there is another page
-            found = reading.numbered(offset, more, active) if cursor is None else reading.after(cursor, more)
-            shown = _progressed(tx, found[:size])
+            found = reading.read_at_offset(offset, more, active) if cursor is None else reading.read_after(cursor, more)
+            shown = _add_progress(tx, found[:size])
         return JobPage(
             jobs=shown,
             cursor=_cursor(found[size - 1]) if len(found) > size else None,
             total=active + ended,
-            counted=max(active, ended) < COUNTED,
+            total_is_exact=max(active, ended) < MAX_COUNT,
         )
 
-    def listed_job(self, job: str) -> ListedJob:
+    def read_listed_job(self, job: str) -> ListedJob:
         """Read one job as a page of them shows it."""
         with self.database.reading() as tx:
-            rows = tx.run(queue.LISTED_JOB, job=job)
+            rows = tx.run(queue.SELECT_LISTED_JOB, job=job)
             if not rows:
                 raise UnknownJob(job)
-            return _progressed(tx, [_listed(row) for row in rows])[0]
+            return _add_progress(tx, [_listed_job_from_row(row) for row in rows])[0]
 
-    def overview(self, base: str | None = None, window: timedelta = timedelta(days=1)) -> Overview:
+    def overview(self, base: str | None = None, window: timedelta = timedelta(days=1)) -> QueueOverview:
         """Count what is active and what ended within the window, of a base or of all."""
         if window <= timedelta():
             raise BadRequest(f"In a window of {window} nothing can have ended; name a longer one.")
-        scope = queue.Scope(base=base is not None)
+        scope = queue.StatementFilters(base=base is not None)
         with self.database.reading() as tx:
-            pauses = [pause_of(row) for row in tx.run(sql.READ_PAUSES)]
-            return Overview(
-                now=tx.run(sql.TIME)[0][0],
+            pauses = [pause_from_row(row) for row in tx.run(sql.SELECT_PAUSES)]
+            return QueueOverview(
+                now=tx.run(sql.SELECT_NOW)[0][0],
                 window=window,
-                active=dict(tx.run(queue.active_by_state(scope), base=base)),
-                ended=dict(tx.run(queue.ended_by_outcome(scope), base=base, window=micros(window))),
-                oldest_queued=tx.run(queue.oldest_queued(scope), base=base)[0][0],
-                pauses=[pause for pause in pauses if pause.holds],
+                active=dict(tx.run(queue.count_active_by_state(scope), base=base)),
+                ended=dict(tx.run(queue.count_ended_by_outcome(scope), base=base, window=micros(window))),
+                oldest_queued=tx.run(queue.select_oldest_queued(scope), base=base)[0][0],
+                pauses=[pause for pause in pauses if pause.active],
             )
 
-    def ended(self, base: str | None, since: Moment, width: timedelta) -> dict[tuple[Moment, str], int]:
+    def count_ended(self, base: str | None, since: Moment, width: timedelta) -> dict[tuple[Moment, str], int]:
         """Count the jobs that ended, by the beginning of the step of time in which they did, and by outcome."""
-        scope = queue.Scope(base=base is not None)
+        scope = queue.StatementFilters(base=base is not None)
         with self.database.reading() as tx:
-            rows = tx.run(queue.ended_by_time(scope), **_of(base), since=since, width=micros(width))
+            rows = tx.run(queue.count_ended_by_time(scope), **_make_base_param(base), since=since, width=micros(width))
         return {(Moment(at), outcome): many for at, outcome, many in rows}
 
-    def workers(self) -> int:
+    def count_workers(self) -> int:
         """Count those who work or wait for work; one that was killed counts until its leases would have run out."""
         with self.database.reading() as tx:
             count: int = tx.run(queue.COUNT_WORKERS, silence=micros(self.rules.lease))[0][0]
             return count
 
-    def at_work(self) -> list[tuple[str, str]]:
+    def list_active_holders(self) -> list[tuple[str, str]]:
         """Name the bases and who holds something of each; a worker that waits for work is not seen."""
         with self.database.reading() as tx:
-            return [(base, holder) for base, holder in tx.run(queue.HOLDERS)]
+            return [(base, holder) for base, holder in tx.run(queue.SELECT_HOLDERS_BY_BASE)]
 
     def list_refusals(self, base: str | None = None, *, before: int | None = None, limit: int = 100) -> list[Refusal]:
         """Read requests of a base, or of all, that made no new work; newest first, from before one of them on."""
-        statement = queue.NEWEST_REFUSALS if base is None else queue.NEWEST_REFUSALS_OF_BASE
+        statement = queue.SELECT_NEWEST_REFUSALS if base is None else queue.SELECT_NEWEST_REFUSALS_OF_BASE
         place = 2**63 - 1 if before is None else before
         with self.database.reading() as tx:
-            return [refusal_of(row) for row in tx.run(statement, **_of(base), before=place, limit=limit)]
+            return [
+                refusal_from_row(row) for row in tx.run(statement, **_make_base_param(base), before=place, limit=limit)
+            ]
 
-    def count_refusals(self, base: str | None = None) -> list[Refused]:
+    def count_refusals(self, base: str | None = None) -> list[RefusalCount]:
         """Count them by base, requester and reason, the most frequent first."""
         statement = queue.COUNT_REFUSALS if base is None else queue.COUNT_REFUSALS_OF_BASE
         with self.database.reading() as tx:
-            return [Refused(*row) for row in tx.run(statement, **_of(base))]
+            return [RefusalCount(*row) for row in tx.run(statement, **_make_base_param(base))]
 
-    def explain(self, base: str, owner: str) -> list[Reason]:
+    def explain(self, base: str, owner: str) -> list[WaitReason]:
         """Say of each slot of an owner that is not at rest what it is doing or waiting for."""
         with self.database.reading() as tx:
-            slots = [named_slot_of(row) for row in tx.run(sql.READ_SLOTS, base=base, owner=owner)]
+            slots = [slot_from_joined_row(row) for row in tx.run(sql.SELECT_SLOTS_OF_OWNER, base=base, owner=owner)]
             if not slots:
                 raise UnknownOwner(base, owner)
-            return self._explained(tx, slots)
+            return self._explain_slots(tx, slots)
 
-    def explain_job(self, job: str) -> list[Reason]:
+    def explain_job(self, job: str) -> list[WaitReason]:
         """Say the same of the slots of one job; nothing where it has ended."""
         with self.database.reading() as tx:
-            found = [job_of(row) for row in tx.run(sql.READ_JOB, job=job)]
+            found = [job_from_row(row) for row in tx.run(sql.SELECT_JOB, job=job)]
             if not found:
                 raise UnknownJob(job)
-            slots = [named_slot_of(row) for row in sorted(tx.run(sql.LOAD_SLOTS, [[found[0].owner_id]]))]
-            return self._explained(tx, slots, job)
+            slots = [slot_from_joined_row(row) for row in sorted(tx.run(sql.SELECT_SLOTS, [[found[0].owner_id]]))]
+            return self._explain_slots(tx, slots, job)
 
-    def _explained(self, tx: Transaction, slots: Sequence[Slot], job: str | None = None) -> list[Reason]:
-        around = Surroundings(
-            now=tx.run(sql.TIME)[0][0],
-            pauses=Pauses(pause_of(row) for row in tx.run(sql.READ_PAUSES)),
-            neighbours={slot.kind: slot for slot in slots},
-            at_work=dict(tx.run(queue.AT_WORK)),
-            last_claims=dict(tx.run(queue.LAST_CLAIMS, limit=LOOKED_BACK)),
+    def _explain_slots(self, tx: Transaction, slots: Sequence[Slot], job: str | None = None) -> list[WaitReason]:
+        around = WaitContext(
+            now=tx.run(sql.SELECT_NOW)[0][0],
+            pauses=Pauses(pause_from_row(row) for row in tx.run(sql.SELECT_PAUSES)),
+            siblings={slot.kind: slot for slot in slots},
+            holders_by_kind=dict(tx.run(queue.COUNT_HOLDERS_BY_KIND)),
+            last_claims=dict(tx.run(queue.SELECT_LAST_CLAIMS, limit=LOOKBACK_EVENTS)),
         )
         told = [
-            explain(slot, replace(around, ahead=_ahead(tx, slot)), self.rules)
+            explain(slot, replace(around, ahead=_count_ahead(tx, slot)), self.rules)
             for slot in slots
             if not slot.resting and job in (None, slot.job)
         ]
         return [reason for reason in told if reason is not None]
 
 
-def _of(base: str | None) -> dict[str, str]:
-    return {} if base is None else {"base": plain(base)}
+def _make_base_param(base: str | None) -> dict[str, str]:
+    return {} if base is None else {"base": make_storable(base)}
 
 
-class _Reading:
+class _JobQuery:
     """One filter in one snapshot."""
 
     def __init__(self, tx: Transaction, filter_: JobFilter) -> None:
         self._tx = tx
         states = filter_.states
-        if states is not None and not states <= WORKING | ENDED:
-            raise BadRequest(f"No job is ever in {sorted(states - WORKING - ENDED)}; name {sorted(WORKING | ENDED)}.")
-        asked = WORKING | ENDED if states is None else states
-        self._states = {True: asked & WORKING, False: asked & ENDED}
-        self._scope = queue.Scope(
+        if states is not None and not states <= ACTIVE_JOB_STATES | ENDED_JOB_STATES:
+            raise BadRequest(
+                f"No job is ever in {sorted(states - ACTIVE_JOB_STATES - ENDED_JOB_STATES)}; "
+                f"name {sorted(ACTIVE_JOB_STATES | ENDED_JOB_STATES)}."
+            )
+        asked = ACTIVE_JOB_STATES | ENDED_JOB_STATES if states is None else states
+        self._states = {True: asked & ACTIVE_JOB_STATES, False: asked & ENDED_JOB_STATES}
+        self._scope = queue.StatementFilters(
             base=filter_.base is not None,
             requester=filter_.requester is not None,
             owners=filter_.owners is not None,
         )
-        self._owners = None if filter_.owners is None else [[plain(one)] for one in filter_.owners]
-        self._values = {"base": plain(filter_.base or ""), "requester": plain(filter_.requester or "")}
+        self._owners = None if filter_.owners is None else [[make_storable(one)] for one in filter_.owners]
+        self._values = {"base": make_storable(filter_.base or ""), "requester": make_storable(filter_.requester or "")}
 
     def count(self, *, active: bool) -> int:
         if not self._states[active]:
             return 0
-        statement = queue.count_jobs(self._narrowed(active=active), active=active)
-        count: int = self._tx.run(statement, self._owners, **self._values, limit=COUNTED)[0][0]
+        statement = queue.count_jobs(self._narrow_filters(active=active), active=active)
+        count: int = self._tx.run(statement, self._owners, **self._values, limit=MAX_COUNT)[0][0]
         return count
 
-    def numbered(self, offset: int, limit: int, active: int) -> list[ListedJob]:
+    def read_at_offset(self, offset: int, limit: int, active: int) -> list[ListedJob]:
         """Read from a place on, counted from the first."""
-        found = self._page(limit, active=True, offset=offset) if offset < active else []
+        found = self._read_page(limit, active=True, offset=offset) if offset < active else []
         if len(found) < limit:
-            found += self._page(limit - len(found), active=False, offset=max(0, offset - active))
+            found += self._read_page(limit - len(found), active=False, offset=max(0, offset - active))
         return found
 
-    def after(self, cursor: str, limit: int) -> list[ListedJob]:
+    def read_after(self, cursor: str, limit: int) -> list[ListedJob]:
         """Read on behind the job that a cursor names."""
-        place = _place(cursor)
-        found = self._page(limit, active="priority" in place, **place)
+        place = _parse_cursor(cursor)
+        found = self._read_page(limit, active="priority" in place, **place)
         if len(found) < limit and "priority" in place:
-            found += self._page(limit - len(found), active=False)
+            found += self._read_page(limit - len(found), active=False)
         return found
 
-    def _page(self, limit: int, *, active: bool, offset: int = 0, **place: Any) -> list[ListedJob]:
+    def _read_page(self, limit: int, *, active: bool, offset: int = 0, **place: Any) -> list[ListedJob]:
         if not self._states[active]:
             return []
-        make = queue.active_jobs if active else queue.ended_jobs
-        statement = make(self._narrowed(active=active), after=bool(place))
+        make = queue.select_active_jobs if active else queue.select_ended_jobs
+        statement = make(self._narrow_filters(active=active), after=bool(place))
         rows = self._tx.run(statement, self._owners, **self._values, **place, limit=limit, offset=offset)
-        return [_listed(row) for row in rows]
+        return [_listed_job_from_row(row) for row in rows]
 
-    def _narrowed(self, *, active: bool) -> queue.Scope:
+    def _narrow_filters(self, *, active: bool) -> queue.StatementFilters:
         """Name the states only where some are left out: what is asked for in full needs no filter."""
-        every = WORKING if active else ENDED
+        every = ACTIVE_JOB_STATES if active else ENDED_JOB_STATES
         return self._scope if self._states[active] == every else self._scope._replace(states=self._states[active])
 
 
-def _listed(row: Any) -> ListedJob:
+def _listed_job_from_row(row: Any) -> ListedJob:
     """Return a job with what people read of it: its outcome, or how its owner stands."""
     *columns, status = row
-    job = job_of(columns)
+    job = job_from_row(columns)
     return ListedJob(job=job, state=str(job.outcome or status))
 
 
-def _progressed(tx: Transaction, listed: Sequence[ListedJob]) -> list[ListedJob]:
+def _add_progress(tx: Transaction, listed: Sequence[ListedJob]) -> list[ListedJob]:
     """Add how far the jobs are that are at work, in one statement for all of them."""
     owners = [[one.job.owner_id] for one in listed if one.job.outcome is None]
     working: dict[str, Progress] = {}
-    for job, stage, step, steps, done, total in tx.run(queue.PROGRESS_OF, owners):
+    for job, stage, step, steps, done, total in tx.run(queue.SELECT_PROGRESS, owners):
         working.setdefault(job, Progress(stage=stage, step=step, steps=steps, done=done, total=total))
     return [replace(one, progress=working.get(one.job.id)) for one in listed]
 
@@ -230,15 +235,15 @@ def _cursor(listed: ListedJob) -> str:
     return f"ended/{job.finished_at}/{job.id}"
 
 
-def _place(cursor: str) -> dict[str, Any]:
+def _parse_cursor(cursor: str) -> dict[str, Any]:
     try:
         kind, _, rest = cursor.partition("/")
         if kind == "active":
             priority, at, id_ = rest.split("/", 2)
-            return {"priority": _number(priority), "at": _number(at), "id": plain(id_)}
+            return {"priority": _number(priority), "at": _number(at), "id": make_storable(id_)}
         if kind == "ended":
             at, id_ = rest.split("/", 1)
-            return {"at": _number(at), "id": plain(id_)}
+            return {"at": _number(at), "id": make_storable(id_)}
     except ValueError:
         pass
     raise BadRequest(f"{cursor!r} is not where a page ended; begin again without it.")
@@ -251,12 +256,12 @@ def _number(text: str) -> int:
     return number
 
 
-def _ahead(tx: Transaction, slot: Slot) -> int:
+def _count_ahead(tx: Transaction, slot: Slot) -> int:
     values: dict[str, Any] = {
         "kind": slot.kind,
         "priority": slot.priority,
         "queued_at": slot.queued_at,
         "slot": slot.id,
     }
-    count: int = tx.run(queue.AHEAD, **values)[0][0]
+    count: int = tx.run(queue.COUNT_SLOTS_AHEAD, **values)[0][0]
     return count

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from holdfast.engine.states import Status
 
 _STATES = {str(state): state for state in SlotState}
-STATE = Slot._fields.index("state")
-BASE = Slot._fields.index("base")
+STATE_INDEX = Slot._fields.index("state")
+BASE_INDEX = Slot._fields.index("base")
 
 
 class OwnerRow(NamedTuple):
@@ -35,22 +35,24 @@ class OwnerRow(NamedTuple):
     created_at: Moment
 
 
-def owner_of(row: Sequence[Any]) -> OwnerRow:
+def owner_from_row(row: Sequence[Any]) -> OwnerRow:
     """Read an owner."""
     return OwnerRow(*row)
 
 
-def slot_of(row: Sequence[Any], base: str, owner: str) -> Slot:
+def slot_from_row(row: Sequence[Any], base: str, owner: str) -> Slot:
     """Read a slot of a named owner; the columns are the fields, in order."""
-    return tuple.__new__(Slot, (*row[:STATE], _STATES[row[STATE]], *row[STATE + 1 : BASE], base, owner))
+    return tuple.__new__(
+        Slot, (*row[:STATE_INDEX], _STATES[row[STATE_INDEX]], *row[STATE_INDEX + 1 : BASE_INDEX], base, owner)
+    )
 
 
-def named_slot_of(row: Sequence[Any]) -> Slot:
+def slot_from_joined_row(row: Sequence[Any]) -> Slot:
     """Read a slot whose row carries the names of its owner."""
-    return slot_of(row, row[BASE], row[BASE + 1])
+    return slot_from_row(row, row[BASE_INDEX], row[BASE_INDEX + 1])
 
 
-def job_of(row: Sequence[Any]) -> Job:
+def job_from_row(row: Sequence[Any]) -> Job:
     """Read a job."""
     (
         id_, owner_id, base, owner, generation, operation, cause, requester, priority, still_open, outcome, results,
@@ -77,24 +79,24 @@ def job_of(row: Sequence[Any]) -> Job:
     )
 
 
-def pauses_of(rows: Iterable[Sequence[Any]]) -> Pauses:
+def pauses_from_rows(rows: Iterable[Sequence[Any]]) -> Pauses:
     """Read all pauses."""
-    return Pauses(pause_of(row) for row in rows)
+    return Pauses(pause_from_row(row) for row in rows)
 
 
-def pause_of(row: Sequence[Any]) -> Pause:
+def pause_from_row(row: Sequence[Any]) -> Pause:
     """Read a pause."""
     base, since, stop, requester, resumed_at = row
     return Pause(base=base, since=since, stop=bool(stop), requester=requester, resumed_at=resumed_at)
 
 
-def quota_of(row: Sequence[Any]) -> Quota:
+def quota_from_row(row: Sequence[Any]) -> Quota:
     """Read a quota."""
     base, per_day, day, used = row
     return Quota(base=base, per_day=per_day, day=day, used=used)
 
 
-def event_of(row: Sequence[Any]) -> LoggedEvent:
+def event_from_row(row: Sequence[Any]) -> LoggedEvent:
     """Read an event."""
     id_, at, type_, base, owner, kind, job, generation, fence, data, xid = row
     event = Event(
@@ -110,7 +112,7 @@ def event_of(row: Sequence[Any]) -> LoggedEvent:
     return LoggedEvent(id=id_, at=at, event=event, xid=xid)
 
 
-def refusal_of(row: Sequence[Any]) -> Refusal:
+def refusal_from_row(row: Sequence[Any]) -> Refusal:
     """Read a refused request."""
     id_, at, base, owner, operation, verdict, reason, job, requester, cost = row
     return Refusal(

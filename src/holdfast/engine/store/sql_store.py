@@ -8,12 +8,18 @@ from typing import TYPE_CHECKING
 from holdfast.clock import micros
 from holdfast.engine.states import Status
 from holdfast.engine.store import statements as sql
-from holdfast.engine.store.adoption import Adopting
+from holdfast.engine.store.adoption import AdoptionStore
 from holdfast.engine.store.base import Owner
-from holdfast.engine.store.maintenance import Tending
-from holdfast.engine.store.queue_control import Queueing
-from holdfast.engine.store.queue_queries import Listing
-from holdfast.engine.store.rows import event_of, job_of, named_slot_of, owner_of, refusal_of
+from holdfast.engine.store.maintenance import MaintenanceStore
+from holdfast.engine.store.queue_control import QueueControlStore
+from holdfast.engine.store.queue_queries import QueueQueryStore
+from holdfast.engine.store.rows import (
+    event_from_row,
+    job_from_row,
+    owner_from_row,
+    refusal_from_row,
+    slot_from_joined_row,
+)
 from holdfast.errors import UnknownJob, UnknownOwner, UnknownSlot
 
 if TYPE_CHECKING:
@@ -23,17 +29,17 @@ if TYPE_CHECKING:
     from holdfast.engine.store.base import Job, LoggedEvent, Refusal
 
 
-class SqlStore(Adopting, Queueing, Listing, Tending):
+class SqlStore(AdoptionStore, QueueControlStore, QueueQueryStore, MaintenanceStore):
     """A `Store` on SQLite or PostgreSQL."""
 
     def owner(self, base: str, name: str) -> Owner:
         """Read an owner with its slots, or raise `UnknownOwner`."""
         with self.database.reading() as tx:
-            found = tx.run(sql.READ_OWNER, base=base, owner=name)
+            found = tx.run(sql.SELECT_OWNER, base=base, owner=name)
             if not found:
                 raise UnknownOwner(base, name)
-            row = owner_of(found[0])
-            slots = tuple(named_slot_of(one) for one in tx.run(sql.READ_SLOTS, base=base, owner=name))
+            row = owner_from_row(found[0])
+            slots = tuple(slot_from_joined_row(one) for one in tx.run(sql.SELECT_SLOTS_OF_OWNER, base=base, owner=name))
         return Owner(
             id=row.id,
             base=row.base,
@@ -54,51 +60,57 @@ class SqlStore(Adopting, Queueing, Listing, Tending):
     def job(self, job: str) -> Job:
         """Read a job, or raise `UnknownJob`."""
         with self.database.reading() as tx:
-            found = tx.run(sql.READ_JOB, job=job)
+            found = tx.run(sql.SELECT_JOB, job=job)
         if not found:
             raise UnknownJob(job)
-        return job_of(found[0])
+        return job_from_row(found[0])
 
-    def jobs(self, owner: OwnerId, limit: int = 100) -> list[Job]:
+    def list_jobs_of_owner(self, owner: OwnerId, limit: int = 100) -> list[Job]:
         """Read the jobs of an owner, newest first."""
         with self.database.reading() as tx:
-            return [job_of(row) for row in tx.run(sql.READ_JOBS, owner_id=owner, limit=limit)]
+            return [job_from_row(row) for row in tx.run(sql.SELECT_JOBS_OF_OWNER, owner_id=owner, limit=limit)]
 
-    def jobs_of(self, rings: Sequence[Ring]) -> list[Job]:
+    def list_jobs_of_rings(self, rings: Sequence[Ring]) -> list[Job]:
         """Read the jobs that these rings are for."""
         with self.database.reading() as tx:
-            rows = tx.run(sql.JOBS_OF, [[ring.owner, ring.generation] for ring in rings])
-            return [job_of(row) for row in rows]
+            rows = tx.run(sql.SELECT_JOBS_OF_RINGS, [[ring.owner, ring.generation] for ring in rings])
+            return [job_from_row(row) for row in rows]
 
-    def untold(self, base: str, limit: int, grace: timedelta = timedelta()) -> list[Job]:
+    def list_unreported_jobs(self, base: str, limit: int, grace: timedelta = timedelta()) -> list[Job]:
         """Read jobs that ended at least `grace` ago and whose end somebody waits for, oldest first."""
         with self.database.reading() as tx:
-            return [job_of(row) for row in tx.run(sql.UNTOLD, base=base, limit=limit, grace=micros(grace))]
+            return [
+                job_from_row(row)
+                for row in tx.run(sql.SELECT_UNREPORTED_JOBS, base=base, limit=limit, grace=micros(grace))
+            ]
 
-    def told(self, jobs: Sequence[Job]) -> None:
+    def mark_reported(self, jobs: Sequence[Job]) -> None:
         """Note that somebody was told of the end of these jobs."""
         if jobs:
-            self.database.write(lambda tx: tx.run(sql.TOLD, [[job.id] for job in jobs]), durable=True)
+            self.database.write(lambda tx: tx.run(sql.MARK_JOBS_REPORTED, [[job.id] for job in jobs]), durable=True)
 
     def events(self, after: int = 0, limit: int = 1000) -> list[LoggedEvent]:
         """Read the log from a place on."""
         with self.database.reading() as tx:
-            return [event_of(row) for row in tx.run(sql.READ_EVENTS, after=after, limit=limit)]
+            return [event_from_row(row) for row in tx.run(sql.SELECT_EVENTS, after=after, limit=limit)]
 
     def refusals(self, after: int = 0, limit: int = 1000) -> list[Refusal]:
         """Read the audit of requests that made no new work."""
         with self.database.reading() as tx:
-            return [refusal_of(row) for row in tx.run(sql.READ_DUPLICATES, after=after, limit=limit)]
+            return [refusal_from_row(row) for row in tx.run(sql.SELECT_REFUSALS, after=after, limit=limit)]
 
-    def refusals_of(self, base: str, owner: str, limit: int = 1000) -> list[Refusal]:
+    def list_refusals_of_owner(self, base: str, owner: str, limit: int = 1000) -> list[Refusal]:
         """Read the audit of one owner, newest first."""
         with self.database.reading() as tx:
-            return [refusal_of(row) for row in tx.run(sql.REFUSALS_OF, base=base, owner=owner, limit=limit)]
+            return [
+                refusal_from_row(row)
+                for row in tx.run(sql.SELECT_REFUSALS_OF_OWNER, base=base, owner=owner, limit=limit)
+            ]
 
     def counters(self) -> dict[str, int]:
         """Read the counters, `stale_write_rejected.*` among them."""
         with self.database.reading() as tx:
-            return dict(tx.run(sql.READ_COUNTERS))
+            return dict(tx.run(sql.SELECT_COUNTERS))
 
     def close(self) -> None:
         """Close the database."""

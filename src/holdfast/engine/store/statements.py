@@ -23,10 +23,10 @@ from sqlalchemy import (
     update,
 )
 
-from holdfast.db import LIMIT, NOW, XID, batch, largest, number, smallest, word
+from holdfast.db import LIMIT, NOW, XID, batch, greatest, int_param, least, text_param
 from holdfast.engine.states import SlotState
 from holdfast.engine.store.tables import (
-    TIMED,
+    TIMED_STATES,
     counters,
     duplicates,
     event_marks,
@@ -45,14 +45,14 @@ S = SlotState
 Condition = ColumnElement[bool]
 
 
-def _is(*states: SlotState) -> Condition:
+def _state_in(*states: SlotState) -> Condition:
     """Compare with literal states, which partial indexes can see."""
     if len(states) == 1:
-        return slots.c.state == _state(states[0])
-    return slots.c.state.in_([_state(state) for state in sorted(states)])
+        return slots.c.state == _literal(states[0])
+    return slots.c.state.in_([_literal(state) for state in sorted(states)])
 
 
-def _state(state: SlotState) -> ColumnElement[str]:
+def _literal(state: SlotState) -> ColumnElement[str]:
     return literal_column(f"'{state}'", Text)
 
 
@@ -60,14 +60,16 @@ NO_LEASE: dict[str, Any] = {"holder": None, "until": None, "rung_at": None}
 NO_PROGRESS: dict[str, Any] = {"stage": "", "step": 0, "steps": 0, "done": 0, "total": 0}
 
 # What a worker or a reconciler shows of a slot, as one row of the batch.
-TICKET = {"slot": int, "generation": int, "fence": int, "state": str}
-READING = {**TICKET, "due_at": int, "holder": str}
+TICKET_COLUMNS = {"slot": int, "generation": int, "fence": int, "state": str}
+SLOT_READ_COLUMNS = {**TICKET_COLUMNS, "due_at": int, "holder": str}
 
 
 # ---------------------------------------------------------------- the predicates
 
-_whose = owners.alias("whose")
-BASE = select(_whose.c.base).where(_whose.c.id == slots.c.owner_id).correlate(slots).scalar_subquery()  # of a slot
+_slot_owner = owners.alias("whose")
+BASE_OF_SLOT = (
+    select(_slot_owner.c.base).where(_slot_owner.c.id == slots.c.owner_id).correlate(slots).scalar_subquery()
+)  # of a slot
 
 
 def paused(base: ColumnElement[str], *more: Condition) -> Condition:
@@ -80,9 +82,9 @@ def paused(base: ColumnElement[str], *more: Condition) -> Condition:
     return select(pauses.c.base).where(concerns).exists()
 
 
-def going(base: ColumnElement[str]) -> Condition:
+def unpaused(base: ColumnElement[str]) -> Condition:
     """Hold for what no pause keeps back; a clean-up never waits for one."""
-    return or_(_is(S.DELETING), not_(paused(base)))
+    return or_(_state_in(S.DELETING), not_(paused(base)))
 
 
 def claimable(row: FromClause) -> Condition:
@@ -93,11 +95,11 @@ def claimable(row: FromClause) -> Condition:
     return and_(
         slots.c.id == row.c.slot,
         slots.c.wanted == row.c.generation,
-        _is(S.QUEUED, S.WAITING, S.RUNNING, S.DELETING),
+        _state_in(S.QUEUED, S.WAITING, S.RUNNING, S.DELETING),
         or_(slots.c.due_at.is_(None), slots.c.due_at <= NOW),
         or_(slots.c.until.is_(None), slots.c.until <= NOW),
-        or_(slots.c.attempts < number("attempts"), _is(S.DELETING)),
-        or_(going(BASE), number("anyway") == 1),
+        or_(slots.c.attempts < int_param("attempts"), _state_in(S.DELETING)),
+        or_(unpaused(BASE_OF_SLOT), int_param("anyway") == 1),
     )
 
 
@@ -111,7 +113,7 @@ def held(row: FromClause) -> Condition:
     )
 
 
-def as_read(row: FromClause) -> Condition:
+def unchanged_since_read(row: FromClause) -> Condition:
     """Hold when nothing that the reconciler judged has moved since it read the slot."""
     return and_(
         slots.c.id == row.c.slot,
@@ -123,7 +125,7 @@ def as_read(row: FromClause) -> Condition:
     )
 
 
-def freeable(row: FromClause) -> Condition:
+def releasable(row: FromClause) -> Condition:
     """Hold when this fence still keeps the slot from others; the generation may have moved on."""
     return and_(
         slots.c.id == row.c.slot,
@@ -132,22 +134,22 @@ def freeable(row: FromClause) -> Condition:
     )
 
 
-def stoppable(row: FromClause) -> Condition:
+def cancellable(row: FromClause) -> Condition:
     """Hold for the slots of an owner that a cancel ends."""
-    return and_(slots.c.owner_id == row.c.owner, _is(S.BLOCKED, S.QUEUED, S.RUNNING, S.WAITING))
+    return and_(slots.c.owner_id == row.c.owner, _state_in(S.BLOCKED, S.QUEUED, S.RUNNING, S.WAITING))
 
 
 # ---------------------------------------------------------------- a worker's statements
 
 _row = batch(slot=int, generation=int)
-CLAIM = (
+CLAIM_SLOTS = (
     update(slots)
     .values(
-        state=case((_is(S.DELETING), _state(S.DELETING)), else_=_state(S.RUNNING)),
+        state=case((_state_in(S.DELETING), _literal(S.DELETING)), else_=_literal(S.RUNNING)),
         fence=slots.c.fence + 1,
-        holder=word("holder"),
-        until=NOW + number("lease"),
-        due_at=NOW + number("look"),
+        holder=text_param("holder"),
+        until=NOW + int_param("lease"),
+        due_at=NOW + int_param("look"),
         claimed_at=NOW,
         progress_at=NOW,
         rung_at=None,
@@ -157,7 +159,7 @@ CLAIM = (
     .returning(*slots.c)
 )
 
-_row = batch(**TICKET, moved=int, stage=str, step=int, steps=int, done=int, total=int)
+_row = batch(**TICKET_COLUMNS, moved=int, stage=str, step=int, steps=int, done=int, total=int)
 _progress_at = case((_row.c.moved == 1, NOW), else_=slots.c.progress_at)
 # Whoever begins again after another worker shows nothing until it is as far: what people see never goes back.
 _behind, _ahead = _row.c.step < slots.c.step, _row.c.step > slots.c.step
@@ -165,17 +167,19 @@ _behind, _ahead = _row.c.step < slots.c.step, _row.c.step > slots.c.step
 
 def _furthest(seen: ColumnElement[int], told: ColumnElement[int]) -> ColumnElement[int]:
     """Return the larger number within a step; a new step counts from its own beginning."""
-    return case((_behind, seen), (_ahead, told), else_=largest(seen, told))
+    return case((_behind, seen), (_ahead, told), else_=greatest(seen, told))
 
 
-EXTEND = (
+EXTEND_LEASES = (
     update(slots)
     .values(
-        until=NOW + number("lease"),
-        due_at=smallest(NOW + number("lease"), _progress_at + number("stall"), slots.c.claimed_at + number("deadline")),
+        until=NOW + int_param("lease"),
+        due_at=least(
+            NOW + int_param("lease"), _progress_at + int_param("stall"), slots.c.claimed_at + int_param("deadline")
+        ),
         progress_at=_progress_at,
         stage=case((_behind, slots.c.stage), else_=_row.c.stage),
-        step=largest(slots.c.step, _row.c.step),
+        step=greatest(slots.c.step, _row.c.step),
         steps=case((_behind, slots.c.steps), else_=_row.c.steps),
         done=_furthest(slots.c.done, _row.c.done),
         total=_furthest(slots.c.total, _row.c.total),
@@ -185,19 +189,23 @@ EXTEND = (
 )
 
 _row = batch(slot=int)
-CALLED_BACK = select(slots.c.id).select_from(
+SELECT_RECALLED_SLOTS = select(slots.c.id).select_from(
     slots.join(
         _row,
-        and_(slots.c.id == _row.c.slot, not_(_is(S.DELETING)), paused(BASE, pauses.c.stop == literal_column("1"))),
+        and_(
+            slots.c.id == _row.c.slot,
+            not_(_state_in(S.DELETING)),
+            paused(BASE_OF_SLOT, pauses.c.stop == literal_column("1")),
+        ),
     )
 )
 
-_row = batch(**TICKET, missing=int, recipe=int)
+_row = batch(**TICKET_COLUMNS, missing=int, recipe=int)
 _needed = slots.alias("needed")
-COMPLETE = (
+COMPLETE_SLOTS = (
     update(slots)
     .values(
-        state=_state(S.READY),
+        state=_literal(S.READY),
         built=slots.c.wanted,
         source=case(
             (slots.c.needs.is_(None), slots.c.fence),
@@ -216,11 +224,11 @@ COMPLETE = (
     .returning(*slots.c)
 )
 
-_row = batch(**TICKET, delay=int, refund=int, code=str, params=str)
-POSTPONE = (
+_row = batch(**TICKET_COLUMNS, delay=int, refund=int, code=str, params=str)
+POSTPONE_SLOTS = (
     update(slots)
     .values(
-        state=case((_is(S.DELETING), _state(S.DELETING)), else_=_state(S.WAITING)),
+        state=case((_state_in(S.DELETING), _literal(S.DELETING)), else_=_literal(S.WAITING)),
         due_at=NOW + _row.c.delay,
         attempts=slots.c.attempts - _row.c.refund,
         error_code=_row.c.code,
@@ -231,51 +239,51 @@ POSTPONE = (
     .returning(*slots.c)
 )
 
-_row = batch(**TICKET, code=str, params=str)
-FAIL = (
+_row = batch(**TICKET_COLUMNS, code=str, params=str)
+FAIL_SLOTS = (
     update(slots)
-    .values(state=_state(S.FAILED), due_at=None, error_code=_row.c.code, error_params=_row.c.params, **NO_LEASE)
+    .values(state=_literal(S.FAILED), due_at=None, error_code=_row.c.code, error_params=_row.c.params, **NO_LEASE)
     .where(held(_row))
     .returning(*slots.c)
 )
 
-_row = batch(**TICKET)
+_row = batch(**TICKET_COLUMNS)
 # A subquery names the doomed rows, so that the same predicate guards a delete.
-FORGET = (
+FORGET_SLOTS = (
     delete(slots)
     .where(slots.c.id.in_(select(slots.c.id).select_from(slots.join(_row, held(_row))).correlate(None)))
     .returning(slots.c.id)
 )
 
-_row = batch(**TICKET)
-STANDING = select(slots.c.id).select_from(slots.join(_row, held(_row)))
+_row = batch(**TICKET_COLUMNS)
+SELECT_HELD_SLOTS = select(slots.c.id).select_from(slots.join(_row, held(_row)))
 
 _row = batch(slot=int, fence=int, refund=int)
-_running = _is(S.RUNNING)
-RELEASE = (
+_running = _state_in(S.RUNNING)
+RELEASE_SLOTS = (
     update(slots)
     .values(
-        state=case((_running, _state(S.QUEUED)), else_=slots.c.state),
+        state=case((_running, _literal(S.QUEUED)), else_=slots.c.state),
         attempts=case((_running, slots.c.attempts - _row.c.refund), else_=slots.c.attempts),
-        due_at=case((_is(S.DELETING), NOW), else_=None),
+        due_at=case((_state_in(S.DELETING), NOW), else_=None),
         **NO_LEASE,
     )
-    .where(freeable(_row))
+    .where(releasable(_row))
     .returning(*slots.c)
 )
 
 # ---------------------------------------------------------------- what follows a worker's write
 
 _row = batch(slot=int)
-UNBLOCK = (
-    update(slots).values(state=_state(S.QUEUED), queued_at=NOW).where(slots.c.id == _row.c.slot).returning(*slots.c)
+UNBLOCK_SLOTS = (
+    update(slots).values(state=_literal(S.QUEUED), queued_at=NOW).where(slots.c.id == _row.c.slot).returning(*slots.c)
 )
 
 _row = batch(slot=int, code=str, params=str)
-SINK = (
+FAIL_DEPENDENTS = (
     update(slots)
     .values(
-        state=_state(S.FAILED),
+        state=_literal(S.FAILED),
         fence=slots.c.fence + 1,
         due_at=None,
         error_code=_row.c.code,
@@ -288,7 +296,7 @@ SINK = (
 
 _row = batch(job=str, settled=int, outcome=str, results=str)
 _last = jobs.c.open == _row.c.settled
-SETTLE = (
+SETTLE_JOBS = (
     update(jobs)
     .values(
         open=jobs.c.open - _row.c.settled,
@@ -304,16 +312,16 @@ _row = batch(owner=int, status=str)
 SET_STATUS = update(owners).values(status=_row.c.status).where(owners.c.id == _row.c.owner)
 
 _row = batch(type=str, base=str, owner=str, kind=str, job=str, generation=int, fence=int, data=str)
-RECORD = insert(events).from_select(["at", "xid", *_row.c.keys()], select(NOW, XID, *_row.c))
+INSERT_EVENTS = insert(events).from_select(["at", "xid", *_row.c.keys()], select(NOW, XID, *_row.c))
 
 # ---------------------------------------------------------------- admission
 
 _row = batch(base=str, owner=str)
-_found = select(owners).select_from(
+_owners_by_name = select(owners).select_from(
     owners.join(_row, and_(owners.c.base == _row.c.base, owners.c.owner == _row.c.owner))
 )
-NAMED_OWNERS = _found
-FIND_OWNERS = _found.order_by(owners.c.id).with_for_update(of=owners)
+SELECT_OWNERS_BY_NAME = _owners_by_name
+LOCK_OWNERS_BY_NAME = _owners_by_name.order_by(owners.c.id).with_for_update(of=owners)
 
 _row = batch(base=str, owner=str, fingerprint=str, status=str)
 CREATE_OWNERS = (
@@ -326,7 +334,7 @@ CREATE_OWNERS = (
 )
 
 _row = batch(owner=int, generation=int, fingerprint=str)
-RAISE_OWNERS = (
+RAISE_GENERATIONS = (
     update(owners)
     .values(generation=_row.c.generation, fingerprint=func.coalesce(_row.c.fingerprint, owners.c.fingerprint))
     .where(owners.c.id == _row.c.owner)
@@ -390,9 +398,9 @@ MARK_DELETING = (
     .values(
         job=_row.c.job,
         wanted=_row.c.wanted,
-        state=_state(S.DELETING),
+        state=_literal(S.DELETING),
         priority=_row.c.priority,
-        due_at=largest(NOW, func.coalesce(slots.c.until, 0)),
+        due_at=greatest(NOW, func.coalesce(slots.c.until, 0)),
         queued_at=NOW,
         claimed_at=None,
         progress_at=None,
@@ -408,20 +416,22 @@ MARK_DELETING = (
 
 # What is being removed goes on as it is, whichever job it belongs to now.
 _row = batch(owner=int, job=str)
-CARRY = update(slots).values(job=_row.c.job).where(slots.c.owner_id == _row.c.owner, _is(S.DELETING))
+REASSIGN_DELETING_SLOTS = (
+    update(slots).values(job=_row.c.job).where(slots.c.owner_id == _row.c.owner, _state_in(S.DELETING))
+)
 
 _row = batch(owner=int)
-CANCEL = (
+CANCEL_SLOTS = (
     update(slots)
     .values(
-        state=_state(S.CANCELLED),
+        state=_literal(S.CANCELLED),
         fence=slots.c.fence + 1,
         due_at=None,
         error_code=None,  # nothing is tried again, so the failure of an earlier attempt explains nothing any more
         error_params=None,
         **NO_LEASE,
     )
-    .where(stoppable(_row))
+    .where(cancellable(_row))
     .returning(*slots.c)
 )
 
@@ -429,7 +439,7 @@ _row = batch(owner=int)
 REMOVE_OWNERS = delete(owners).where(owners.c.id.in_(select(_row.c.owner)))
 
 
-def _ranked(job: ColumnElement[str]) -> ColumnElement[int]:
+def _prioritised_at(job: ColumnElement[str]) -> ColumnElement[int]:
     """Return since when a job has its priority, if a person changed it."""
     changed = select(jobs.c.prioritised_at).where(jobs.c.id == job).correlate_except(jobs)
     return func.coalesce(changed.scalar_subquery(), 0)
@@ -437,14 +447,14 @@ def _ranked(job: ColumnElement[str]) -> ColumnElement[int]:
 
 # What was claimed while this slot was held back, or while one of both had another priority, went rightly first.
 _row = batch(slot=int, job=str, kind=str, priority=int, queued_at=int, resumed_at=int)
-OVERTAKEN = select(_row.c.slot).where(
+SELECT_OVERTAKEN_SLOTS = select(_row.c.slot).where(
     select(slots.c.id)
     .where(
         slots.c.kind == _row.c.kind,
         slots.c.priority == _row.c.priority,
         slots.c.queued_at > _row.c.queued_at,
         slots.c.claimed_at.is_not(None),
-        slots.c.claimed_at >= largest(_row.c.resumed_at, _ranked(_row.c.job), _ranked(slots.c.job)),
+        slots.c.claimed_at >= greatest(_row.c.resumed_at, _prioritised_at(_row.c.job), _prioritised_at(slots.c.job)),
     )
     .exists()
 )
@@ -455,95 +465,97 @@ LOCK_QUOTAS = (
 )
 
 _row = batch(base=str, day=int, used=int)
-SPEND = update(quotas).values(day=_row.c.day, used=_row.c.used).where(quotas.c.base == _row.c.base)
+UPDATE_QUOTA_USE = update(quotas).values(day=_row.c.day, used=_row.c.used).where(quotas.c.base == _row.c.base)
 
 _row = batch(base=str, owner=str, operation=str, verdict=str, reason=str, job=str, requester=str, cost=float)
-AUDIT = insert(duplicates).from_select(["at", *_row.c.keys()], select(NOW, *_row.c))
+INSERT_REFUSALS = insert(duplicates).from_select(["at", *_row.c.keys()], select(NOW, *_row.c))
 
 # ---------------------------------------------------------------- the reconciler's statements
 
-_row = batch(**READING)
-RING = (
+_row = batch(**SLOT_READ_COLUMNS)
+MARK_RUNG = (
     update(slots)
     .values(rung_at=NOW)
     .where(
-        as_read(_row),
-        or_(slots.c.rung_at.is_(None), slots.c.rung_at <= NOW - number("ring_again")),
-        going(BASE),
+        unchanged_since_read(_row),
+        or_(slots.c.rung_at.is_(None), slots.c.rung_at <= NOW - int_param("ring_again")),
+        unpaused(BASE_OF_SLOT),
     )
     .returning(slots.c.id)
 )
 
-_row = batch(**READING)
-EXPIRE = (
+_row = batch(**SLOT_READ_COLUMNS)
+EXPIRE_LEASES = (
     update(slots)
     .values(
-        state=case((_is(S.RUNNING), _state(S.QUEUED)), else_=slots.c.state),
+        state=case((_state_in(S.RUNNING), _literal(S.QUEUED)), else_=slots.c.state),
         fence=slots.c.fence + 1,
-        due_at=case((_is(S.DELETING), NOW), else_=None),
+        due_at=case((_state_in(S.DELETING), NOW), else_=None),
         **NO_LEASE,
     )
-    .where(as_read(_row))
+    .where(unchanged_since_read(_row))
     .returning(*slots.c)
 )
 
-_row = batch(**READING, code=str, params=str)
-GIVE_UP = (
+_row = batch(**SLOT_READ_COLUMNS, code=str, params=str)
+GIVE_UP_SLOTS = (
     update(slots)
     .values(
-        state=_state(S.FAILED),
+        state=_literal(S.FAILED),
         fence=slots.c.fence + 1,
         due_at=None,
         error_code=_row.c.code,
         error_params=_row.c.params,
         **NO_LEASE,
     )
-    .where(as_read(_row))
+    .where(unchanged_since_read(_row))
     .returning(*slots.c)
 )
 
-_named = (*slots.c, owners.c.base, owners.c.owner, owners.c.status)
+_slot_columns = (*slots.c, owners.c.base, owners.c.owner, owners.c.status)
 _with_owner = slots.join(owners, owners.c.id == slots.c.owner_id)
 
 
 def _slots_where(*conditions: Any) -> Any:
-    return select(*_named).select_from(_with_owner).where(*conditions)
+    return select(*_slot_columns).select_from(_with_owner).where(*conditions)
 
 
-_kind = slots.c.kind == word("kind")
+_kind = slots.c.kind == text_param("kind")
 # What waits for another attempt and is paused would fill the reading, and nothing can be done about it.
-DUE = (
-    _slots_where(_is(*TIMED), _kind, slots.c.due_at <= NOW, not_(and_(_is(S.WAITING), paused(owners.c.base))))
+SELECT_DUE_SLOTS = (
+    _slots_where(
+        _state_in(*TIMED_STATES), _kind, slots.c.due_at <= NOW, not_(and_(_state_in(S.WAITING), paused(owners.c.base)))
+    )
     .order_by(slots.c.due_at)
     .limit(LIMIT)
 )
-NEXT_DUE = select(func.min(slots.c.due_at)).where(_is(*TIMED), _kind, slots.c.due_at > NOW)
-HOLDERS = select(slots.c.holder).where(slots.c.holder.is_not(None)).distinct()
+SELECT_NEXT_DUE = select(func.min(slots.c.due_at)).where(_state_in(*TIMED_STATES), _kind, slots.c.due_at > NOW)
+SELECT_HOLDERS = select(slots.c.holder).where(slots.c.holder.is_not(None)).distinct()
 
 _row = batch(holder=str)
-HELD_BY = _slots_where(slots.c.holder.in_(select(_row.c.holder)), slots.c.holder.is_not(None)).limit(LIMIT)
+SELECT_SLOTS_HELD_BY = _slots_where(slots.c.holder.in_(select(_row.c.holder)), slots.c.holder.is_not(None)).limit(LIMIT)
 
 _free = or_(slots.c.until.is_(None), slots.c.until <= NOW)
-TO_RING = (
+SELECT_UNRUNG_SLOTS = (
     _slots_where(
-        _is(S.QUEUED),
+        _state_in(S.QUEUED),
         _kind,
         _free,
-        or_(slots.c.rung_at.is_(None), slots.c.rung_at <= NOW - number("ring_again")),
+        or_(slots.c.rung_at.is_(None), slots.c.rung_at <= NOW - int_param("ring_again")),
         not_(paused(owners.c.base)),
     )
     .order_by(slots.c.priority, slots.c.queued_at, slots.c.id)
     .limit(LIMIT)
 )
-RUNG = select(func.count()).where(
+COUNT_RUNG_SLOTS = select(func.count()).where(
     slots.c.rung_at.is_not(None),
     _kind,
-    slots.c.rung_at > NOW - number("ring_again"),
+    slots.c.rung_at > NOW - int_param("ring_again"),
 )
 
 # ---------------------------------------------------------------- finding work to claim
 
-_unspent = or_(slots.c.attempts < number("attempts"), _is(S.DELETING))
+_attempts_left = or_(slots.c.attempts < int_param("attempts"), _state_in(S.DELETING))
 _candidate = select(
     slots.c.id,
     slots.c.owner_id,
@@ -551,18 +563,18 @@ _candidate = select(
     slots.c.attempts,
     slots.c.priority,
     slots.c.queued_at,
-    _is(S.DELETING),
+    _state_in(S.DELETING),
 )
-NEXT_QUEUED = (
+SELECT_NEXT_QUEUED = (
     _candidate.select_from(_with_owner)
-    .where(_is(S.QUEUED), _kind, _free, _unspent, not_(paused(owners.c.base)))
+    .where(_state_in(S.QUEUED), _kind, _free, _attempts_left, not_(paused(owners.c.base)))
     .order_by(slots.c.priority, slots.c.queued_at, slots.c.id)
     .limit(LIMIT)
     .with_for_update(of=owners, skip_locked=True)
 )
-NEXT_TIMED = (
+SELECT_NEXT_TIMED = (
     _candidate.select_from(_with_owner)
-    .where(_is(*TIMED), _kind, slots.c.due_at <= NOW, _free, _unspent, going(owners.c.base))
+    .where(_state_in(*TIMED_STATES), _kind, slots.c.due_at <= NOW, _free, _attempts_left, unpaused(owners.c.base))
     .order_by(slots.c.due_at)
     .limit(LIMIT)
     .with_for_update(of=owners, skip_locked=True)
@@ -574,41 +586,47 @@ _row = batch(owner=int)
 LOCK_OWNERS = (
     select(owners).where(owners.c.id.in_(select(_row.c.owner))).order_by(owners.c.id).with_for_update(of=owners)
 )
-LOAD_SLOTS = _slots_where(slots.c.owner_id.in_(select(_row.c.owner)))
-TIME = select(NOW)
+SELECT_SLOTS = _slots_where(slots.c.owner_id.in_(select(_row.c.owner)))
+SELECT_NOW = select(NOW)
 
-_owner_is = and_(owners.c.base == word("base"), owners.c.owner == word("owner"))
-READ_OWNER = select(owners).where(_owner_is)
-READ_SLOTS = _slots_where(_owner_is).order_by(slots.c.id)
-READ_JOB = select(jobs).where(jobs.c.id == word("job"))
-READ_JOBS = select(jobs).where(jobs.c.owner_id == number("owner_id")).order_by(jobs.c.generation.desc()).limit(LIMIT)
+_owner_is = and_(owners.c.base == text_param("base"), owners.c.owner == text_param("owner"))
+SELECT_OWNER = select(owners).where(_owner_is)
+SELECT_SLOTS_OF_OWNER = _slots_where(_owner_is).order_by(slots.c.id)
+SELECT_JOB = select(jobs).where(jobs.c.id == text_param("job"))
+SELECT_JOBS_OF_OWNER = (
+    select(jobs).where(jobs.c.owner_id == int_param("owner_id")).order_by(jobs.c.generation.desc()).limit(LIMIT)
+)
 _row = batch(owner=int, generation=int)
-JOBS_OF = select(jobs).select_from(
+SELECT_JOBS_OF_RINGS = select(jobs).select_from(
     jobs.join(_row, and_(jobs.c.owner_id == _row.c.owner, jobs.c.generation == _row.c.generation))
 )
-UNTOLD = (
+SELECT_UNREPORTED_JOBS = (
     select(jobs)
     .where(
         jobs.c.untold == literal_column("1"),  # literal, so that the partial index is seen
-        jobs.c.base == word("base"),
-        jobs.c.finished_at <= NOW - number("grace"),
+        jobs.c.base == text_param("base"),
+        jobs.c.finished_at <= NOW - int_param("grace"),
     )
     .order_by(jobs.c.finished_at)
     .limit(LIMIT)
 )
-READ_PAUSES = select(pauses)
+SELECT_PAUSES = select(pauses)
 _row = batch(job=str)
-TOLD = update(jobs).values(untold=0).where(jobs.c.id == _row.c.job)
-READ_EVENTS = select(events).where(events.c.id > number("after")).order_by(events.c.id).limit(LIMIT)
-READ_DUPLICATES = select(duplicates).where(duplicates.c.id > number("after")).order_by(duplicates.c.id).limit(LIMIT)
-REFUSALS_OF = (
+MARK_JOBS_REPORTED = update(jobs).values(untold=0).where(jobs.c.id == _row.c.job)
+SELECT_EVENTS = select(events).where(events.c.id > int_param("after")).order_by(events.c.id).limit(LIMIT)
+SELECT_REFUSALS = select(duplicates).where(duplicates.c.id > int_param("after")).order_by(duplicates.c.id).limit(LIMIT)
+SELECT_REFUSALS_OF_OWNER = (
     select(duplicates)
-    .where(duplicates.c.base == word("base"), duplicates.c.owner == word("owner"))
+    .where(duplicates.c.base == text_param("base"), duplicates.c.owner == text_param("owner"))
     .order_by(duplicates.c.id.desc())
     .limit(LIMIT)
 )
-READ_COUNTERS = select(counters.c.name, counters.c.value)
-COUNT = update(counters).values(value=counters.c.value + number("amount")).where(counters.c.name == word("counter"))
+SELECT_COUNTERS = select(counters.c.name, counters.c.value)
+INCREMENT_COUNTER = (
+    update(counters)
+    .values(value=counters.c.value + int_param("amount"))
+    .where(counters.c.name == text_param("counter"))
+)
 
 # ---------------------------------------------------------------- retention
 
@@ -616,7 +634,7 @@ COUNT = update(counters).values(value=counters.c.value + number("amount")).where
 def _oldest(table: Any, *told: Any) -> Any:
     """Look at the oldest rows only, and remove those that are past retention."""
     first = select(table.c.id, table.c.at).order_by(table.c.id).limit(LIMIT).subquery()
-    old = select(first.c.id).where(first.c.at < NOW - number("keep"))
+    old = select(first.c.id).where(first.c.at < NOW - int_param("keep"))
     return delete(table).where(table.c.id.in_(old)).returning(*told, table.c.id)
 
 
@@ -624,21 +642,22 @@ SWEEP_EVENTS = _oldest(events, events.c.xid)
 # Whoever has read less than this has missed what was removed.
 MARK_SWEPT = (
     update(event_marks)
-    .values(xid=number("xid"), id=number("id"))
+    .values(xid=int_param("xid"), id=int_param("id"))
     .where(
         event_marks.c.name == literal_column("'swept'"),
         or_(
-            event_marks.c.xid < number("xid"), and_(event_marks.c.xid == number("xid"), event_marks.c.id < number("id"))
+            event_marks.c.xid < int_param("xid"),
+            and_(event_marks.c.xid == int_param("xid"), event_marks.c.id < int_param("id")),
         ),
     )
 )
-SWEEP_DUPLICATES = _oldest(duplicates)
+SWEEP_REFUSALS = _oldest(duplicates)
 SWEEP_JOBS = (
     delete(jobs)
     .where(
         jobs.c.id.in_(
             select(jobs.c.id)
-            .where(jobs.c.finished_at.is_not(None), jobs.c.finished_at < NOW - number("keep"))
+            .where(jobs.c.finished_at.is_not(None), jobs.c.finished_at < NOW - int_param("keep"))
             .limit(LIMIT)
         )
     )

@@ -19,19 +19,19 @@ from sqlalchemy import (
     UniqueConstraint,
 )
 
-from holdfast.db import Id, metadata, one_of, only
-from holdfast.engine.states import ACTIVE, Operation, Outcome, SlotState, Status
+from holdfast.db import IdType, make_in_condition, metadata, partial_index
+from holdfast.engine.states import ACTIVE_STATES, Operation, Outcome, SlotState, Status
 
 # The work a reconciler finds by time; also the predicate of its partial index, so they must be the same text.
-TIMED = (SlotState.RUNNING, SlotState.WAITING, SlotState.DELETING)
+TIMED_STATES = (SlotState.RUNNING, SlotState.WAITING, SlotState.DELETING)
 IS_QUEUED = "state = 'queued'"
-IS_TIMED = one_of("state", TIMED)
-BROKEN = (Status.FAILED, Status.DEGRADED)  # what a person may wish to try again
+IS_TIMED = make_in_condition("state", TIMED_STATES)
+RETRYABLE_STATUSES = (Status.FAILED, Status.DEGRADED)  # what a person may wish to try again
 
 owners = Table(
     "owners",
     metadata,
-    Column("id", Id, primary_key=True),
+    Column("id", IdType, primary_key=True),
     Column("base", Text, nullable=False),
     Column("owner", Text, nullable=False),
     Column("generation", BigInteger, nullable=False),  # the newest number handed out
@@ -40,16 +40,16 @@ owners = Table(
     Column("created_at", BigInteger, nullable=False),
     UniqueConstraint("base", "owner"),
     CheckConstraint("generation >= 0", name="generation"),
-    CheckConstraint(one_of("status", Status), name="status"),
-    Index("owners_broken", "status", "id", **only(one_of("status", BROKEN))),
+    CheckConstraint(make_in_condition("status", Status), name="status"),
+    Index("owners_broken", "status", "id", **partial_index(make_in_condition("status", RETRYABLE_STATUSES))),
     sqlite_autoincrement=True,
 )
 
 slots = Table(
     "slots",
     metadata,
-    Column("id", Id, primary_key=True),
-    Column("owner_id", Id, ForeignKey("owners.id"), nullable=False),
+    Column("id", IdType, primary_key=True),
+    Column("owner_id", IdType, ForeignKey("owners.id"), nullable=False),
     Column("kind", Text, nullable=False),
     Column("needs", Text),
     Column("job", Text, nullable=False),
@@ -75,26 +75,26 @@ slots = Table(
     Column("steps", Integer, nullable=False, server_default="0"),
     Column("done", BigInteger, nullable=False, server_default="0"),
     Column("total", BigInteger, nullable=False, server_default="0"),
-    Column("recipe", Id),  # of what is served
+    Column("recipe", IdType),  # of what is served
     UniqueConstraint("owner_id", "kind"),
     CheckConstraint("0 <= built AND built <= wanted", name="generations"),
-    CheckConstraint(one_of("state", SlotState), name="state"),
+    CheckConstraint(make_in_condition("state", SlotState), name="state"),
     CheckConstraint("priority BETWEEN 0 AND 9", name="priority"),
     CheckConstraint("attempts >= 0", name="attempts"),
     CheckConstraint("missing >= 0", name="missing"),
     CheckConstraint("(holder IS NULL) = (until IS NULL)", name="lease"),
-    CheckConstraint(f"holder IS NULL OR {one_of('state', ACTIVE)}", name="rest_has_no_lease"),
+    CheckConstraint(f"holder IS NULL OR {make_in_condition('state', ACTIVE_STATES)}", name="rest_has_no_lease"),
     CheckConstraint("state <> 'running' OR holder IS NOT NULL", name="running_has_lease"),
     CheckConstraint(
-        f"due_at IS NOT NULL OR NOT ({one_of('state', (SlotState.RUNNING, SlotState.WAITING))})", name="due"
+        f"due_at IS NOT NULL OR NOT ({make_in_condition('state', (SlotState.RUNNING, SlotState.WAITING))})", name="due"
     ),
     CheckConstraint("state <> 'ready' OR built = wanted", name="ready"),
-    Index("slots_queued", "kind", "priority", "queued_at", "id", **only(IS_QUEUED)),
-    Index("slots_timed", "kind", "due_at", **only(IS_TIMED)),
-    Index("slots_held", "holder", **only("holder IS NOT NULL")),
-    Index("slots_rung", "kind", "rung_at", **only("rung_at IS NOT NULL")),
-    Index("slots_served", "recipe", **only("recipe IS NOT NULL")),
-    Index("slots_claimed", "kind", "priority", "queued_at", **only("claimed_at IS NOT NULL")),
+    Index("slots_queued", "kind", "priority", "queued_at", "id", **partial_index(IS_QUEUED)),
+    Index("slots_timed", "kind", "due_at", **partial_index(IS_TIMED)),
+    Index("slots_held", "holder", **partial_index("holder IS NOT NULL")),
+    Index("slots_rung", "kind", "rung_at", **partial_index("rung_at IS NOT NULL")),
+    Index("slots_served", "recipe", **partial_index("recipe IS NOT NULL")),
+    Index("slots_claimed", "kind", "priority", "queued_at", **partial_index("claimed_at IS NOT NULL")),
     sqlite_autoincrement=True,
 )
 
@@ -102,7 +102,7 @@ jobs = Table(
     "jobs",
     metadata,
     Column("id", Text, primary_key=True),
-    Column("owner_id", Id, nullable=False),  # no foreign key: the history outlives the owner
+    Column("owner_id", IdType, nullable=False),  # no foreign key: the history outlives the owner
     Column("base", Text, nullable=False),
     Column("owner", Text, nullable=False),
     Column("generation", BigInteger, nullable=False),
@@ -120,15 +120,15 @@ jobs = Table(
     Column("prioritised_at", BigInteger),  # when a person last changed its priority
     UniqueConstraint("owner_id", "generation"),
     CheckConstraint("open >= 0", name="open"),
-    CheckConstraint(one_of("operation", Operation), name="operation"),
-    CheckConstraint(f"outcome IS NULL OR {one_of('outcome', Outcome)}", name="outcome"),
+    CheckConstraint(make_in_condition("operation", Operation), name="operation"),
+    CheckConstraint(f"outcome IS NULL OR {make_in_condition('outcome', Outcome)}", name="outcome"),
     CheckConstraint("(outcome IS NULL) = (finished_at IS NULL)", name="finished"),
     CheckConstraint("(outcome IS NULL) = (open > 0)", name="ended"),
-    Index("jobs_active", "owner_id", unique=True, **only("outcome IS NULL")),
-    Index("jobs_finished", "finished_at", **only("finished_at IS NOT NULL")),
-    Index("jobs_untold", "base", "finished_at", **only("untold = 1")),
-    Index("jobs_queue", "priority", "created_at", "id", **only("outcome IS NULL")),
-    Index("jobs_ended", "base", "finished_at", "id", **only("finished_at IS NOT NULL")),
+    Index("jobs_active", "owner_id", unique=True, **partial_index("outcome IS NULL")),
+    Index("jobs_finished", "finished_at", **partial_index("finished_at IS NOT NULL")),
+    Index("jobs_untold", "base", "finished_at", **partial_index("untold = 1")),
+    Index("jobs_queue", "priority", "created_at", "id", **partial_index("outcome IS NULL")),
+    Index("jobs_ended", "base", "finished_at", "id", **partial_index("finished_at IS NOT NULL")),
 )
 
 pauses = Table(
@@ -156,7 +156,7 @@ quotas = Table(
 events = Table(
     "events",
     metadata,
-    Column("id", Id, primary_key=True),
+    Column("id", IdType, primary_key=True),
     Column("at", BigInteger, nullable=False),
     Column("type", Text, nullable=False),
     Column("base", Text, nullable=False),
@@ -183,7 +183,7 @@ event_marks = Table(
 duplicates = Table(
     "duplicates",
     metadata,
-    Column("id", Id, primary_key=True),
+    Column("id", IdType, primary_key=True),
     Column("at", BigInteger, nullable=False),
     Column("base", Text, nullable=False),
     Column("owner", Text, nullable=False),

@@ -7,10 +7,10 @@ import logging
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from holdfast.engine.effects import Change, Event, happenings, overlay, settlements, statuses
+from holdfast.engine.effects import Event, SlotChange, apply_changes, compute_settlements, derive_statuses, make_events
 from holdfast.engine.states import SlotState, Status, Verb
 from holdfast.engine.store import statements as sql
-from holdfast.engine.store.rows import named_slot_of, slot_of
+from holdfast.engine.store.rows import slot_from_joined_row, slot_from_row
 from holdfast.errors import StaleLease
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("holdfast")
 
 # A worker may claim these now, or a reconciler must learn when they are due.
-WAKING = frozenset({SlotState.QUEUED, SlotState.WAITING, SlotState.DELETING})
+WAKING_STATES = frozenset({SlotState.QUEUED, SlotState.WAITING, SlotState.DELETING})
 TAKEN_OVER = "taken_over"
 
 
@@ -31,12 +31,12 @@ class Snapshot:
     """The slots of some owners, read under their locks; nobody else can move them until we commit."""
 
     def __init__(self, tx: Transaction, owners: Collection[OwnerId]) -> None:
-        rows = tx.run(sql.LOAD_SLOTS, [[owner] for owner in owners])
-        self.slots: dict[SlotId, Slot] = {row[0]: named_slot_of(row) for row in rows}
+        rows = tx.run(sql.SELECT_SLOTS, [[owner] for owner in owners])
+        self.slots: dict[SlotId, Slot] = {row[0]: slot_from_joined_row(row) for row in rows}
         self.statuses: dict[OwnerId, str] = {row[1]: row[-1] for row in rows}
-        self.made: set[OwnerId] = set()  # owners that are new
+        self.new_owners: set[OwnerId] = set()  # owners that are new
 
-    def of(self, owner: OwnerId | None) -> list[Slot]:
+    def slots_of(self, owner: OwnerId | None) -> list[Slot]:
         """Return the slots of one owner."""
         return self._by_owner.get(owner, [])
 
@@ -48,28 +48,30 @@ class Snapshot:
         return grouped
 
     @classmethod
-    def locked(cls, tx: Transaction, owners: Collection[OwnerId]) -> Snapshot:
+    def load_locked(cls, tx: Transaction, owners: Collection[OwnerId]) -> Snapshot:
         """Lock these owners, then read their slots."""
-        tx.lock(owners)
+        tx.lock_owners(owners)
         return cls(tx, owners)
 
-    def moved(self, rows: Iterable[Sequence[Any]], verb: Verb, **note: object) -> list[Change]:
+    def changes_from_rows(self, rows: Iterable[Sequence[Any]], verb: Verb, **note: object) -> list[SlotChange]:
         """Tell what a statement that returns slots has changed."""
         changes = []
         for row in rows:
             before = self.slots[row[0]]
-            changes.append(Change(verb=verb, before=before, after=slot_of(row, before.base, before.owner), note=note))
+            changes.append(
+                SlotChange(verb=verb, before=before, after=slot_from_row(row, before.base, before.owner), note=note)
+            )
         return changes
 
 
-class Aftermath(NamedTuple):
+class WriteResult(NamedTuple):
     """How slots and owners stand after a write."""
 
     slots: list[Slot]
     statuses: dict[OwnerId, Status]
 
 
-class Desk:
+class StoreBase:
     """Holds the database and the rules; the verbs are in the classes that build on it."""
 
     def __init__(self, database: Database, rules: Rules, wake: Callable[[], None] = lambda: None) -> None:
@@ -77,28 +79,28 @@ class Desk:
         self.rules = rules
         self.wake = wake
 
-    def _follow(self, tx: Transaction, snapshot: Snapshot, changes: Sequence[Change]) -> Aftermath:
+    def _apply_effects(self, tx: Transaction, snapshot: Snapshot, changes: Sequence[SlotChange]) -> WriteResult:
         """Write what follows from the changes: settled jobs, statuses, events."""
-        after = overlay(snapshot.slots.values(), changes)
-        settled = {one.job: one for one in settlements(changes, after)}
+        after = apply_changes(snapshot.slots.values(), changes)
+        settled = {one.job: one for one in compute_settlements(changes, after)}
         rows = [[one.job, one.settled, str(one.outcome), one.results] for one in settled.values()]
-        ended = [settled[job] for job, outcome in tx.run(sql.SETTLE, rows) if outcome is not None]
-        fresh = statuses(snapshot.statuses, after)
+        ended = [settled[job] for job, outcome in tx.run(sql.SETTLE_JOBS, rows) if outcome is not None]
+        fresh = derive_statuses(snapshot.statuses, after)
         changed = {owner: status for owner, status in fresh.items() if status != snapshot.statuses[owner]}
         tx.run(sql.SET_STATUS, [[owner, str(status)] for owner, status in changed.items()])
         gone = [[owner] for owner in snapshot.statuses if owner not in fresh]
         tx.run(sql.REMOVE_OWNERS, gone)
-        record(tx, happenings(changes, ended, dict.fromkeys(snapshot.made, Status.QUEUED) | changed))
-        return Aftermath(slots=after, statuses=fresh)
+        record_events(tx, make_events(changes, ended, dict.fromkeys(snapshot.new_owners, Status.QUEUED) | changed))
+        return WriteResult(slots=after, statuses=fresh)
 
-    def _refuse(self, tx: Transaction, verb: Verb | str, stale: Sequence[Ticket]) -> None:
+    def _record_stale(self, tx: Transaction, verb: Verb | str, stale: Sequence[Ticket]) -> None:
         """Count refused writes in the database, for all processes to see, and log one line for each reason.
 
         After a delete, a cancel or a newer request refused writes are expected; after a takeover they are not.
         """
         if not stale:
             return
-        tx.run(sql.COUNT, counter=f"stale_write_rejected.{verb}", amount=len(stale))
+        tx.run(sql.INCREMENT_COUNTER, counter=f"stale_write_rejected.{verb}", amount=len(stale))
         now = Snapshot(tx, {ticket.owner for ticket in stale}).slots
         refused: dict[str, list[Ticket]] = {}
         for ticket in stale:
@@ -111,7 +113,7 @@ class Desk:
                 verb, reason, len(some), some[0].key, some[0].job, some[0].generation, some[0].fence,
             )  # fmt: skip
 
-    def _report(self, changes: Sequence[Change]) -> None:
+    def _announce_changes(self, changes: Sequence[SlotChange]) -> None:
         """After the commit: log each move, and wake workers and reconcilers if there is work now or at a known time."""
         for change in changes if log.isEnabledFor(logging.DEBUG) else ():
             slot = change.slot
@@ -122,7 +124,7 @@ class Desk:
                 slot.holder or (before.holder if before else None),
                 before.state if before else None, change.after.state if change.after else None,
             )  # fmt: skip
-        if any(change.after is not None and change.after.state in WAKING for change in changes):
+        if any(change.after is not None and change.after.state in WAKING_STATES for change in changes):
             self.wake()
 
 
@@ -135,21 +137,24 @@ def _superseded_by(ticket: Ticket, slot: Slot | None) -> str:
     return "superseded" if slot is not None and slot.wanted > ticket.generation else TAKEN_OVER
 
 
-def record(tx: Transaction, events: Sequence[Event]) -> None:
+def record_events(tx: Transaction, events: Sequence[Event]) -> None:
     """Append to the event log; whoever looks on is told after the commit."""
     if events:
-        tx.run(sql.RECORD, events)
-        tx.news = True
+        tx.run(sql.INSERT_EVENTS, events)
+        tx.needs_notification = True
 
 
-def plain(text: str) -> str:
+def make_storable(text: str) -> str:
     """Return text that both databases can keep; what is no text, such as half of a file name, becomes a mark."""
     return text.encode("utf-8", "replace").decode("utf-8").replace("\0", "\N{REPLACEMENT CHARACTER}")
 
 
 def fault_cells(code: str, params: Mapping[str, str]) -> list[Any]:
     """Show an error to a statement that stores it."""
-    return [plain(code), json.dumps({plain(name): plain(text) for name, text in params.items()})]
+    return [
+        make_storable(code),
+        json.dumps({make_storable(name): make_storable(text) for name, text in params.items()}),
+    ]
 
 
 def raise_stale(verb: Verb, stale: Sequence[Ticket]) -> None:
@@ -164,23 +169,23 @@ def ticket_row(ticket: Ticket) -> list[Any]:
     return [ticket.slot, ticket.generation, ticket.fence, str(state)]
 
 
-def record_refused(tx: Transaction, rows: Sequence[Sequence[Any]]) -> None:
+def record_refusals(tx: Transaction, rows: Sequence[Sequence[Any]]) -> None:
     """Record refused requests: base, owner, operation, verdict, reason, job in the way, requester, estimated cost."""
-    tx.run(sql.AUDIT, rows)
+    tx.run(sql.INSERT_REFUSALS, rows)
 
 
-def owners_named(tx: Transaction, base: str, owners: Iterable[str]) -> list[str]:
+def find_existing_owners(tx: Transaction, base: str, owners: Iterable[str]) -> list[str]:
     """Return those of the owners that exist."""
-    return [row[2] for row in tx.run(sql.NAMED_OWNERS, [[base, owner] for owner in owners])]
+    return [row[2] for row in tx.run(sql.SELECT_OWNERS_BY_NAME, [[base, owner] for owner in owners])]
 
 
-def snapshot_of(tx: Transaction, base: str, owners: Iterable[str]) -> Snapshot:
+def lock_and_load_owners(tx: Transaction, base: str, owners: Iterable[str]) -> Snapshot:
     """Lock owners by name, where they exist, and read their slots."""
-    return Snapshot(tx, [row[0] for row in tx.run(sql.FIND_OWNERS, [[base, owner] for owner in owners])])
+    return Snapshot(tx, [row[0] for row in tx.run(sql.LOCK_OWNERS_BY_NAME, [[base, owner] for owner in owners])])
 
 
 def require_held(tx: Transaction, ticket: Ticket) -> None:
     """Refuse to write for work that another worker, a newer request or a delete has taken over."""
-    tx.lock([ticket.owner])
-    if not tx.run(sql.STANDING, [ticket_row(ticket)]):
+    tx.lock_owners([ticket.owner])
+    if not tx.run(sql.SELECT_HELD_SLOTS, [ticket_row(ticket)]):
         raise StaleLease("written", [ticket])

@@ -1,14 +1,23 @@
 """The index `fulltext`: chunks by their words."""
 
-from holdfast.indexes.fulltext.index import BODY, HEADINGS, FulltextIndex, columns, headed, match, stemmed, tokenizer
+from holdfast.indexes.fulltext.index import (
+    BODY_WEIGHT,
+    HEADING_WEIGHT,
+    FulltextIndex,
+    fts5_tokenizer,
+    is_stemmed,
+    split_headings,
+    to_columns,
+    to_fts5_query,
+)
 
 __all__ = [
-    "BODY",
-    "HEADINGS",
+    "BODY_WEIGHT",
+    "HEADING_WEIGHT",
     "FulltextIndex",
-    "columns",
-    "headed",
-    "match",
-    "stemmed",
-    "tokenizer",
+    "fts5_tokenizer",
+    "is_stemmed",
+    "split_headings",
+    "to_columns",
+    "to_fts5_query",
 ]

@@ -8,12 +8,12 @@ import re
 from typing import TYPE_CHECKING, Any, Protocol
 
 from holdfast.catalog import recipe_spec
-from holdfast.content.tokenize import VERSION, segmented, stems, terms
+from holdfast.content.tokenize import TOKENIZER_VERSION, parse_query_terms, segment_text, uses_stemming
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from holdfast.catalog import Base, Piece, Recipe
+    from holdfast.catalog import Base, ChunkText, Recipe
     from holdfast.content.tokenize import Term
     from holdfast.db import Transaction
     from holdfast.errors import WorkError
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
 
 _OWN_HEADINGS = re.compile(r"(?:[ \t]*#{1,6}[ \t]+[^\n]*(?:\n\s*|\Z))+")
 _HASHES = re.compile(r"^[ \t]*#{1,6}[ \t]+", re.MULTILINE)
-_APART = re.compile(r"(?<=[^\x00-\x7f]) (?=[^\x00-\x7f](?: |\Z))")  # characters that a key sets apart
-HEADINGS, BODY = 2.0, 1.0  # what a word counts in a heading and in the text
+_SPACED_CHARACTERS = re.compile(r"(?<=[^\x00-\x7f]) (?=[^\x00-\x7f](?: |\Z))")  # characters that a key sets apart
+HEADING_WEIGHT, BODY_WEIGHT = 2.0, 1.0  # what a word counts in a heading and in the text
 K1, B = 1.2, 0.75  # BM25, as FTS5 has it
-PORTION = 250  # chunks written in one transaction
+WRITE_BATCH = 250  # chunks written in one transaction
 
 
-class Shelf(Protocol):
+class FulltextStore(Protocol):
     """Where words are kept: a table for each recipe."""
 
     def absent(self, recipe: int, chunks: Sequence[int]) -> list[int]:
@@ -46,7 +46,7 @@ class Shelf(Protocol):
         """Return the best for any of the words."""
         ...
 
-    def phrase(self, recipe: int, words: Sequence[str], limit: int) -> list[int]:
+    def find_phrase(self, recipe: int, words: Sequence[str], limit: int) -> list[int]:
         """Return chunks in which these words follow each other."""
         ...
 
@@ -65,57 +65,61 @@ class FulltextIndex:
     kind = "fulltext"
 
     def __init__(self, tools: Tools) -> None:
-        self._shelf = open_shelf(tools)
+        self._store = open_fulltext_store(tools)
 
     def spec(self, base: Base) -> Mapping[str, Any]:
         """Return the version of how text is cut into words, and whether they are left as they are."""
-        return {"words": VERSION} if stems(base.settings.languages) else {"words": VERSION, "stemmed": False}
+        return (
+            {"words": TOKENIZER_VERSION}
+            if uses_stemming(base.settings.languages)
+            else {"words": TOKENIZER_VERSION, "stemmed": False}
+        )
 
     def absent(self, recipe: Recipe, chunks: Sequence[int]) -> list[int]:
         """Return the chunks without a row."""
-        return self._shelf.absent(recipe.id, chunks)
+        return self._store.absent(recipe.id, chunks)
 
     def prepare(self, works: Sequence[Work]) -> None:
         """Nothing is better done together."""
 
     def ready(self, work: Work) -> Mapping[int, tuple[str, str]] | None:
         """Return the words of a few pieces."""
-        few = len(work.pieces) <= PORTION
-        return {piece.chunk: columns(piece) for piece in work.pieces} if few else None
+        few = len(work.pieces) <= WRITE_BATCH
+        return {piece.chunk: to_columns(piece) for piece in work.pieces} if few else None
 
     def keep(self, tx: Transaction, recipe: int, rows: Mapping[int, tuple[str, str]]) -> None:
         """Write the words of chunks."""
-        self._shelf.put(tx, recipe, rows)
+        self._store.put(tx, recipe, rows)
 
     def fill(self, work: Work) -> Mapping[int, WorkError]:
         """Keep the words of all pieces."""
-        for first in range(0, len(work.pieces), PORTION):
+        for first in range(0, len(work.pieces), WRITE_BATCH):
             work.task.checkpoint(stage="indexing words", done=first, total=len(work.pieces))
-            texts = {piece.chunk: columns(piece) for piece in work.pieces[first : first + PORTION]}
+            texts = {piece.chunk: to_columns(piece) for piece in work.pieces[first : first + WRITE_BATCH]}
             with work.guarded() as tx:
                 self.keep(tx, work.recipe.id, texts)
         return {}
 
     def drop(self, recipe: Recipe, chunks: Sequence[int]) -> None:
         """Remove rows."""
-        self._shelf.drop(recipe.id, chunks)
+        self._store.drop(recipe.id, chunks)
 
     def find(self, recipe: Recipe, query: str, limit: int, within: Sequence[int] | None = None) -> list[Found]:
         """Return the chunks that say the words of the query, or some of them."""
-        return self._shelf.find(recipe.id, terms(query), limit, within)
+        return self._store.find(recipe.id, parse_query_terms(query), limit, within)
 
-    def phrase(self, recipe: Recipe, key: str, limit: int) -> list[int]:
+    def find_phrase(self, recipe: Recipe, key: str, limit: int) -> list[int]:
         """Return chunks in which the words of a name follow each other; `key` is its key (see `content.names`)."""
         phrase = _phrase(key)
-        return self._shelf.phrase(recipe.id, phrase, limit) if phrase else []
+        return self._store.find_phrase(recipe.id, phrase, limit) if phrase else []
 
     def scan(self, recipe: Recipe, after: int, limit: int) -> list[int]:
         """Name the chunks that have a row."""
-        return self._shelf.scan(recipe.id, after, limit)
+        return self._store.scan(recipe.id, after, limit)
 
     def forget(self, recipe: Recipe) -> None:
         """Remove the table of a recipe."""
-        self._shelf.forget(recipe.id)
+        self._store.forget(recipe.id)
 
     def tend(self, recipe: Recipe) -> None:
         """Nothing needs to be kept quick."""
@@ -126,41 +130,41 @@ class FulltextIndex:
 
 def _phrase(key: str) -> list[str]:
     """Return the words of a key as they follow each other in the index."""
-    joined = _APART.sub("", key)
-    words = segmented(joined).split()
+    joined = _SPACED_CHARACTERS.sub("", key)
+    words = segment_text(joined).split()
     ends_spaceless = len(words) > 1 and len(words[-1]) == 1 and words[-1] == words[-2][-1]
     return words[:-1] if ends_spaceless else words  # what follows the last pair in the index depends on the text
 
 
-def columns(piece: Piece) -> tuple[str, str]:
+def to_columns(piece: ChunkText) -> tuple[str, str]:
     """Return the headings that stand above a chunk or that it begins with, and the rest of it, cut into words."""
-    own, body = headed(piece.text)
-    return segmented("\n".join((*piece.headings, own))), segmented(body)
+    own, body = split_headings(piece.text)
+    return segment_text("\n".join((*piece.headings, own))), segment_text(body)
 
 
-def headed(text: str) -> tuple[str, str]:
+def split_headings(text: str) -> tuple[str, str]:
     """Divide a chunk into the headings that it begins with and the rest."""
     own = _OWN_HEADINGS.match(text)
     return (_HASHES.sub("", own.group()).strip(), text[own.end() :]) if own else ("", text)
 
 
-def rarity(count: int, rows: int) -> float:
+def inverse_document_frequency(count: int, rows: int) -> float:
     """Weigh a word by how few chunks say it; one that most say still counts a little, as in FTS5."""
     return max(1e-6, math.log((max(rows, count) - count + 0.5) / (count + 0.5)))
 
 
-def stemmed(spec: str) -> bool:
+def is_stemmed(spec: str) -> bool:
     """Tell whether words are stemmed by a recipe: as English ones, unless it says otherwise."""
     told: bool = json.loads(spec).get("stemmed", True)
     return told
 
 
-def tokenizer(*, stemmed: bool) -> str:
+def fts5_tokenizer(*, stemmed: bool) -> str:
     """Return how FTS5 makes words."""
     return f"{'porter ' if stemmed else ''}unicode61 remove_diacritics 2"
 
 
-class Stemming:
+class StemmingCache:
     """Remembers of each recipe whether its words are stemmed, for whoever knows only its number."""
 
     def __init__(self) -> None:
@@ -171,21 +175,21 @@ class Stemming:
         if recipe not in self._known:
             spec = recipe_spec(tx, recipe)
             if spec is not None:
-                self._known[recipe] = stemmed(spec)
+                self._known[recipe] = is_stemmed(spec)
         return self._known.get(recipe, True)
 
 
-def match(query: Sequence[Term]) -> str:
+def to_fts5_query(query: Sequence[Term]) -> str:
     """Return a query as FTS5 reads it: any of the words, each quoted."""
     return " OR ".join(f'"{term.text}"{"*" if term.prefix else ""}' for term in query)
 
 
-def open_shelf(tools: Tools) -> Shelf:
+def open_fulltext_store(tools: Tools) -> FulltextStore:
     """Return the shelf for the kind of database."""
     if tools.database.engine.dialect.name == "sqlite":
-        from holdfast.indexes.sqlite import SqliteTexts  # noqa: PLC0415 - only what is used
+        from holdfast.indexes.sqlite import SqliteFulltextStore  # noqa: PLC0415 - only what is used
 
-        return SqliteTexts(tools.database, memory=tools.words_memory)
-    from holdfast.indexes.postgres import PostgresTexts  # noqa: PLC0415 - only what is used
+        return SqliteFulltextStore(tools.database, memory=tools.words_memory)
+    from holdfast.indexes.postgres import PostgresFulltextStore  # noqa: PLC0415 - only what is used
 
-    return PostgresTexts(tools.database)
+    return PostgresFulltextStore(tools.database)

@@ -9,29 +9,38 @@ from typing import TYPE_CHECKING, Any
 from holdfast.llm import (
     DATA_ONLY,
     Prompt,
-    converse,
+    build_recipe_name,
+    build_repair_prompt,
+    call_structured,
     fold,
-    material,
-    objects,
-    parsed,
-    recipe,
-    repair,
-    shape,
-    string,
-    tidy,
+    object_schema,
+    parse_object,
+    require_objects,
+    require_string,
+    to_single_line,
+    wrap_passage,
 )
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from holdfast.llm import Paid, Provider, Usage
+    from holdfast.llm import OnCompletion, Provider, Usage
 
-__all__ = ["RECIPE", "Entity", "Extraction", "Relation", "ask", "extract", "read", "repair"]
+__all__ = [
+    "RECIPE",
+    "ExtractedEntity",
+    "ExtractedRelation",
+    "Extraction",
+    "build_prompt",
+    "build_repair_prompt",
+    "extract",
+    "parse_answer",
+]
 
 KINDS = ("person", "organisation", "place", "event", "product", "work", "technology", "concept", "rule", "quantity")
-OTHER = "other"
-MOST_ENTITIES, MOST_RELATIONS = 40, 60
-NAME, KIND, LABEL, DESCRIPTION = 120, 40, 80, 500  # characters
+OTHER_KIND = "other"
+MAX_ENTITIES, MAX_RELATIONS = 40, 60
+NAME_LIMIT, KIND_LIMIT, LABEL_LIMIT, DESCRIPTION_LIMIT = 120, 40, 80, 500  # characters
 MAX_TOKENS = 4096
 
 SYSTEM = f"""\
@@ -40,27 +49,27 @@ between them that it states.
 
 - An entity is something that other documents could speak of too: {", ".join(KINDS)}, or another kind in one word. \
 Take no pronouns, no dates alone, no parts of the layout.
-- Name each entity as the passage names it, in full, in its own spelling and language, in at most {NAME} characters; \
-each once.
+- Name each entity as the passage names it, in full, in its own spelling and language, in at most {NAME_LIMIT} \
+characters; each once.
 - Describe each entity and each relation by what this passage says of it, in the language of the passage, in a \
-sentence or two that can be understood alone, in at most {DESCRIPTION} characters. Add nothing that you know from \
-elsewhere.
+sentence or two that can be understood alone, in at most {DESCRIPTION_LIMIT} characters. Add nothing that you know \
+from elsewhere.
 - A relation goes from a source to a target. Both are names from your list of entities, written the same, and differ. \
-Its label is the verb or the role that joins them, in at most {LABEL} characters.
-- At most {MOST_ENTITIES} entities and {MOST_RELATIONS} relations, the most important first. A passage without any \
+Its label is the verb or the role that joins them, in at most {LABEL_LIMIT} characters.
+- At most {MAX_ENTITIES} entities and {MAX_RELATIONS} relations, the most important first. A passage without any \
 gets two empty lists.
 
 {DATA_ONLY}"""
 
 _TEXT: dict[str, Any] = {"type": "string"}
-SCHEMA = shape(
-    entities={"type": "array", "items": shape(name=_TEXT, kind=_TEXT, description=_TEXT)},
-    relations={"type": "array", "items": shape(source=_TEXT, target=_TEXT, label=_TEXT, description=_TEXT)},
+SCHEMA = object_schema(
+    entities={"type": "array", "items": object_schema(name=_TEXT, kind=_TEXT, description=_TEXT)},
+    relations={"type": "array", "items": object_schema(source=_TEXT, target=_TEXT, label=_TEXT, description=_TEXT)},
 )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Entity:
+class ExtractedEntity:
     """Something a passage speaks of."""
 
     name: str
@@ -69,7 +78,7 @@ class Entity:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Relation:
+class ExtractedRelation:
     """What a passage says of two of its entities, by their names."""
 
     source: str
@@ -85,8 +94,8 @@ class Extraction:
     Names that differ only in case, width or white space are the same.
     """
 
-    entities: tuple[Entity, ...] = ()
-    relations: tuple[Relation, ...] = ()
+    entities: tuple[ExtractedEntity, ...] = ()
+    relations: tuple[ExtractedRelation, ...] = ()
 
     def to_json(self) -> str:
         """Write it down; equal values are equal bytes."""
@@ -95,82 +104,87 @@ class Extraction:
     @classmethod
     def from_json(cls, written: str) -> Extraction:
         """Read what `to_json` wrote; ValueError if it is anything else."""
-        return read(written)
+        return parse_answer(written)
 
 
-def ask(text: str, headings: Sequence[str] = ()) -> Prompt:
+def build_prompt(text: str, headings: Sequence[str] = ()) -> Prompt:
     """Return the prompt for one chunk."""
     return Prompt(
         system=SYSTEM,
-        text=f"{material(text, headings)}\n\nReturn the entities and relations of the text as JSON.",
+        text=f"{wrap_passage(text, headings)}\n\nReturn the entities and relations of the text as JSON.",
         schema=SCHEMA,
         max_tokens=MAX_TOKENS,
     )
 
 
-def read(answer: str) -> Extraction:
+def parse_answer(answer: str) -> Extraction:
     """Check an answer and keep what can be used of it; ValueError says what is wrong if it has not the shape.
 
     What has the shape and no meaning (no name, a relation to nobody or to itself) is dropped: it is worth no second
     turn.
     """
-    body = parsed(answer)
-    entities = _entities(objects(body, "entities"))
+    body = parse_object(answer)
+    entities = _entities(require_objects(body, "entities"))
     return Extraction(
         entities=tuple(entities.values()),
-        relations=tuple(_relations(objects(body, "relations"), entities)),
+        relations=tuple(_relations(require_objects(body, "relations"), entities)),
     )
 
 
 def extract(
-    provider: Provider, text: str, headings: Sequence[str] = (), *, paid: Paid | None = None
+    provider: Provider, text: str, headings: Sequence[str] = (), *, paid: OnCompletion | None = None
 ) -> tuple[Extraction, Usage]:
     """Find the entities and relations of one chunk, in one turn or two; `bad_answer` if neither can be used."""
-    return converse(provider, ask(text, headings), read, paid=paid)
+    return call_structured(provider, build_prompt(text, headings), parse_answer, paid=paid)
 
 
-def _entities(items: Iterable[dict[str, Any]]) -> dict[str, Entity]:
-    found: dict[str, Entity] = {}
+def _entities(items: Iterable[dict[str, Any]]) -> dict[str, ExtractedEntity]:
+    found: dict[str, ExtractedEntity] = {}
     for item in items:
-        name, kind = tidy(string(item, "name"), NAME), fold(tidy(string(item, "kind"), KIND))[:KIND].strip()
-        description = tidy(string(item, "description"), DESCRIPTION)
+        name, kind = (
+            to_single_line(require_string(item, "name"), NAME_LIMIT),
+            fold(to_single_line(require_string(item, "kind"), KIND_LIMIT))[:KIND_LIMIT].strip(),
+        )
+        description = to_single_line(require_string(item, "description"), DESCRIPTION_LIMIT)
         key = fold(name)
         if key in found:
             known = found[key]
-            name, description = known.name, _both(known.description, description)
-            kind = known.kind if known.kind != OTHER else kind
-        elif not _says(name) or len(found) == MOST_ENTITIES:
+            name, description = known.name, _join_descriptions(known.description, description)
+            kind = known.kind if known.kind != OTHER_KIND else kind
+        elif not _has_letters(name) or len(found) == MAX_ENTITIES:
             continue
-        found[key] = Entity(name=name, kind=kind if _says(kind) else OTHER, description=description)
+        found[key] = ExtractedEntity(
+            name=name, kind=kind if _has_letters(kind) else OTHER_KIND, description=description
+        )
     return found
 
 
-def _relations(items: Iterable[dict[str, Any]], entities: dict[str, Entity]) -> Iterable[Relation]:
-    found: dict[tuple[str, str, str], Relation] = {}
+def _relations(items: Iterable[dict[str, Any]], entities: dict[str, ExtractedEntity]) -> Iterable[ExtractedRelation]:
+    found: dict[tuple[str, str, str], ExtractedRelation] = {}
     for item in items:
-        source, target = (fold(tidy(string(item, end), NAME)) for end in ("source", "target"))
-        label = tidy(string(item, "label"), LABEL)
-        description = tidy(string(item, "description"), DESCRIPTION)
+        source, target = (fold(to_single_line(require_string(item, end), NAME_LIMIT)) for end in ("source", "target"))
+        label = to_single_line(require_string(item, "label"), LABEL_LIMIT)
+        description = to_single_line(require_string(item, "description"), DESCRIPTION_LIMIT)
         key = source, target, fold(label)
         if key in found:
-            label, description = found[key].label, _both(found[key].description, description)
-        elif source == target or not {source, target} <= entities.keys() or len(found) == MOST_RELATIONS:
+            label, description = found[key].label, _join_descriptions(found[key].description, description)
+        elif source == target or not {source, target} <= entities.keys() or len(found) == MAX_RELATIONS:
             continue
-        found[key] = Relation(
+        found[key] = ExtractedRelation(
             source=entities[source].name, target=entities[target].name, label=label, description=description
         )
     return found.values()
 
 
-def _both(one: str, other: str) -> str:
+def _join_descriptions(one: str, other: str) -> str:
     """Say what two descriptions say, within the bounds of one."""
     if fold(other) in fold(one):
         return one
-    return other if fold(one) in fold(other) else tidy(f"{one} {other}", DESCRIPTION)
+    return other if fold(one) in fold(other) else to_single_line(f"{one} {other}", DESCRIPTION_LIMIT)
 
 
-def _says(text: str) -> bool:
+def _has_letters(text: str) -> bool:
     return any(character.isalnum() for character in text)
 
 
-RECIPE = recipe("extraction", ask("text", ("heading",)))
+RECIPE = build_recipe_name("extraction", build_prompt("text", ("heading",)))

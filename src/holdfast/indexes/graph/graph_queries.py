@@ -12,10 +12,18 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from holdfast.catalog import served_recipes
-from holdfast.content.names import LONGEST, LONGEST_SPACELESS, bare_words
+from holdfast.content.names import MAX_NAME_CHARACTERS, MAX_NAME_WORDS, split_key_words
 from holdfast.indexes.graph import merge_prompt
 from holdfast.indexes.graph import statements as sql
-from holdfast.indexes.graph.evidence import GRAPH, Key, Subject, merged, pair, shown, subjects
+from holdfast.indexes.graph.evidence import (
+    GRAPH,
+    Subject,
+    SubjectKey,
+    locate_served_chunks,
+    read_merged,
+    read_subjects,
+    relation_key,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Mapping, Sequence
@@ -23,9 +31,9 @@ if TYPE_CHECKING:
     from holdfast.catalog import Base
     from holdfast.db import Database, Transaction
 
-MOST = 500  # relations looked at around an entity, and chunks in which its neighbours are counted
-WORDS = 200  # of a text in which names are looked for
-MORE = 4  # times as many are asked for where too few may be shown
+MAX_NEIGHBOURHOOD = 500  # relations looked at around an entity, and chunks in which its neighbours are counted
+MAX_QUERY_WORDS = 200  # of a text in which names are looked for
+REFETCH_FACTOR = 4  # times as many are asked for where too few may be shown
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,7 +82,7 @@ class Neighbour:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Portrait:
+class EntityDetails:
     """All that is known of one entity."""
 
     entity: Entity
@@ -85,27 +93,29 @@ class Portrait:
     neighbours: list[Neighbour]
 
 
-class Portraits:
+class GraphQueries:
     """Reads the graphs of one database."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    def entities(self, base: Base, limit: int = 50, prefix: str = "") -> list[Entity]:
+    def list_entities(self, base: Base, limit: int = 50, prefix: str = "") -> list[Entity]:
         """Return the entities that most documents speak of, whose key begins with the words of `prefix`."""
         with self._database.reading() as tx:
-            return [_entity(one) for one in commonest(tx, base, limit, prefix)]
+            return [_entity(one) for one in read_common_entities(tx, base, limit, prefix)]
 
-    def entity(self, base: Base, key: str, *, mentions: int = 100, neighbours: int = 50) -> Portrait | None:
+    def describe_entity(
+        self, base: Base, key: str, *, mentions: int = 100, neighbours: int = 50
+    ) -> EntityDetails | None:
         """Return all that is known of an entity; None if no document that is served speaks of it."""
         with self._database.reading() as tx:
-            subject = all_subjects(tx, base, [(key, "")]).get((key, ""))
+            subject = read_all_subjects(tx, base, [(key, "")]).get((key, ""))
             if subject is None:
                 return None
-            told = _facts(tx, base, [subject])
-            relations = _facts(tx, base, all_subjects(tx, base, related(tx, base, [key])).values())
-        places = sorted((place.document, chunk, place.name) for chunk, place in subject.places.items())
-        return Portrait(
+            told = _to_facts(tx, base, [subject])
+            relations = _to_facts(tx, base, read_all_subjects(tx, base, list_relation_keys(tx, base, [key])).values())
+        places = sorted((place.document, chunk, place.name) for chunk, place in subject.locations.items())
+        return EntityDetails(
             entity=_entity(subject),
             description=told[0].text if told else "",
             merged=bool(told and told[0].merged),
@@ -113,64 +123,64 @@ class Portraits:
             mentions=[
                 Mention(document=document, name=name, chunk=chunk) for document, chunk, name in places[:mentions]
             ],
-            neighbours=self.neighbours(base, key, neighbours),
+            neighbours=self.list_neighbours(base, key, neighbours),
         )
 
-    def neighbours(self, base: Base, key: str, limit: int = 50) -> list[Neighbour]:
+    def list_neighbours(self, base: Base, key: str, limit: int = 50) -> list[Neighbour]:
         """Return the entities beside this one: first those it is related to, then those named with it most often."""
         with self._database.reading() as tx:
-            together = _together(tx, base, key)
+            together = _count_cooccurrences(tx, base, key)
             joining: dict[str, list[str]] = {}
-            for ends, subject in all_subjects(tx, base, related(tx, base, [key])).items():
+            for ends, subject in read_all_subjects(tx, base, list_relation_keys(tx, base, [key])).items():
                 joining[ends[0] if ends[1] == key else ends[1]] = sorted(subject.kinds)
             best = sorted({*together, *joining}, key=lambda one: (one not in joining, -together[one], one))[:limit]
-            found = all_subjects(tx, base, [(one, "") for one in best])
+            found = read_all_subjects(tx, base, [(one, "") for one in best])
         return [
             Neighbour(entity=_entity(found[one, ""]), together=together[one], labels=tuple(joining.get(one, ())))
             for one in best
             if (one, "") in found
         ]
 
-    def keys(self, base: Base, text: str) -> list[str]:
+    def find_entity_keys(self, base: Base, text: str) -> list[str]:
         """Return the keys of entities whose names stand in a text, of those that overlap the longest."""
-        spans = runs(bare_words(text)[:WORDS])
+        spans = list_word_spans(split_key_words(text)[:MAX_QUERY_WORDS])
         with self._database.reading() as tx:
-            known = _known(tx, base, set(spans.values()))
-        return longest(spans, known)
+            known = _find_served_keys(tx, base, set(spans.values()))
+        return pick_longest(spans, known)
 
-    def facts(self, base: Base, keys: Sequence[str], limit: int = 100) -> list[Fact]:
+    def collect_facts(self, base: Base, keys: Sequence[str], limit: int = 100) -> list[Fact]:
         """Return what is said of these entities, in their order, and then of their relations, first among themselves.
 
         Where no language model has read the documents there are none: rules claim nothing.
         """
         asked = set(keys)
         with self._database.reading() as tx:
-            entities = all_subjects(tx, base, [(key, "") for key in keys])
-            around = all_subjects(tx, base, related(tx, base, list(dict.fromkeys(keys))))
+            entities = read_all_subjects(tx, base, [(key, "") for key in keys])
+            around = read_all_subjects(tx, base, list_relation_keys(tx, base, list(dict.fromkeys(keys))))
             nearest = sorted(around.values(), key=lambda one: (not asked.issuperset(one.key), -one.documents, one.key))
-            return _facts(tx, base, [*entities.values(), *nearest[:limit]])[:limit]
+            return _to_facts(tx, base, [*entities.values(), *nearest[:limit]])[:limit]
 
 
-def commonest(tx: Transaction, base: Base, limit: int, prefix: str = "") -> list[Subject]:
+def read_common_entities(tx: Transaction, base: Base, limit: int, prefix: str = "") -> list[Subject]:
     """Return what is said of the entities that most documents speak of, whose key begins with the words of `prefix`."""
-    beginning = _literally(" ".join(bare_words(prefix))) + "%"
+    beginning = _escape_like(" ".join(split_key_words(prefix))) + "%"
     asked = limit
     while True:
-        asked *= MORE
-        keys: dict[Key, None] = {}
+        asked *= REFETCH_FACTOR
+        keys: dict[SubjectKey, None] = {}
         full = False
         for recipe in served_recipes(tx, base.key, GRAPH):
-            rows = tx.run(sql.COMMONEST, recipe=recipe, beginning=beginning, limit=asked)
+            rows = tx.run(sql.SELECT_COMMON_KEYS, recipe=recipe, beginning=beginning, limit=asked)
             keys |= {(key, ""): None for key, _ in rows}
             full = full or len(rows) == asked
-        found = all_subjects(tx, base, keys).values()
+        found = read_all_subjects(tx, base, keys).values()
         if len(found) >= limit or not full:
             return sorted(found, key=lambda one: (-one.documents, one.key))[:limit]
 
 
-def runs(words: Sequence[str]) -> dict[tuple[int, int], str]:
+def list_word_spans(words: Sequence[str]) -> dict[tuple[int, int], str]:
     """Return all that could be a name in the words of a text: by its first word and how many it has."""
-    most = LONGEST if all(map(str.isascii, words)) else LONGEST_SPACELESS
+    most = MAX_NAME_WORDS if all(map(str.isascii, words)) else MAX_NAME_CHARACTERS
     return {
         (place, length): " ".join(words[place : place + length])
         for place in range(len(words))
@@ -178,7 +188,7 @@ def runs(words: Sequence[str]) -> dict[tuple[int, int], str]:
     }
 
 
-def longest(spans: Mapping[tuple[int, int], str], known: Container[str]) -> list[str]:
+def pick_longest(spans: Mapping[tuple[int, int], str], known: Container[str]) -> list[str]:
     """Return those that are known, each once, in their order; of those that overlap the longest."""
     found: dict[str, None] = {}
     past = 0
@@ -189,42 +199,42 @@ def longest(spans: Mapping[tuple[int, int], str], known: Container[str]) -> list
     return list(found)
 
 
-def all_subjects(tx: Transaction, base: Base, keys: Iterable[Key]) -> dict[Key, Subject]:
+def read_all_subjects(tx: Transaction, base: Base, keys: Iterable[SubjectKey]) -> dict[SubjectKey, Subject]:
     """Return what served chunks say of these, of all recipes together, in the order asked for."""
     asked = list(dict.fromkeys(keys))
-    found: dict[Key, Subject] = {}
+    found: dict[SubjectKey, Subject] = {}
     for recipe in served_recipes(tx, base.key, GRAPH):
-        for key, one in subjects(tx, base.key, recipe, asked).items():
+        for key, one in read_subjects(tx, base.key, recipe, asked).items():
             known = found.setdefault(key, one)
             if known is not one:
                 known.labels += one.labels
                 known.kinds += one.kinds
-                known.said |= one.said
-                known.places |= one.places
+                known.texts_by_chunk |= one.texts_by_chunk
+                known.locations |= one.locations
     return {key: found[key] for key in asked if key in found}
 
 
-def _known(tx: Transaction, base: Base, keys: Iterable[str]) -> set[str]:
+def _find_served_keys(tx: Transaction, base: Base, keys: Iterable[str]) -> set[str]:
     """Return those of the keys that a served chunk names or defines."""
     found: set[str] = set()
     for recipe in served_recipes(tx, base.key, GRAPH):
-        rows = tx.run(sql.BY_KEY, [[key] for key in keys], recipe=recipe)
-        places = shown(tx, base.key, recipe, (chunk for _, chunk, _ in rows))
+        rows = tx.run(sql.SELECT_CHUNKS_BY_KEY, [[key] for key in keys], recipe=recipe)
+        places = locate_served_chunks(tx, base.key, recipe, (chunk for _, chunk, _ in rows))
         found |= {key for key, chunk, _ in rows if chunk in places}
     return found
 
 
-def _facts(tx: Transaction, base: Base, wanted: Iterable[Subject]) -> list[Fact]:
+def _to_facts(tx: Transaction, base: Base, wanted: Iterable[Subject]) -> list[Fact]:
     """Return what is said of these, where anything is: as it was merged, if that may be shown, else joined."""
-    known = {one.key: one for one in wanted if one.said}
-    made = _merged(tx, base, list(known))
+    known = {one.key: one for one in wanted if one.texts_by_chunk}
+    made = _read_served_merged(tx, base, list(known))
     found = []
     for key, one in known.items():
         if key in made:
             text, chunks = made[key]
         else:
-            said = one.texts()
-            text, chunks = merge_prompt.joined(said), one.sources(said)
+            said = one.distinct_texts()
+            text, chunks = merge_prompt.join_texts(said), one.find_sources(said)
         keys = key if key[1] else key[:1]
         found.append(
             Fact(keys=keys, label=one.name, kind=one.kind, text=text, chunks=tuple(chunks), merged=key in made)
@@ -232,37 +242,39 @@ def _facts(tx: Transaction, base: Base, wanted: Iterable[Subject]) -> list[Fact]
     return found
 
 
-def _merged(tx: Transaction, base: Base, keys: Sequence[Key]) -> dict[Key, tuple[str, list[int]]]:
+def _read_served_merged(
+    tx: Transaction, base: Base, keys: Sequence[SubjectKey]
+) -> dict[SubjectKey, tuple[str, list[int]]]:
     """Return merged descriptions all of whose sources are served; none where recipes each have their own."""
-    found: dict[Key, list[tuple[str, list[int]]]] = defaultdict(list)
+    found: dict[SubjectKey, list[tuple[str, list[int]]]] = defaultdict(list)
     recipes = served_recipes(tx, base.key, GRAPH)
     for recipe in recipes:
-        made = merged(tx, recipe, keys)
-        places = shown(tx, base.key, recipe, (chunk for one in made.values() for chunk in one.sources))
+        made = read_merged(tx, recipe, keys)
+        places = locate_served_chunks(tx, base.key, recipe, (chunk for one in made.values() for chunk in one.sources))
         for key, one in made.items():
             if one.sources and one.sources <= places.keys():
                 found[key].append((one.description, sorted(one.sources)))
     return {key: made[0] for key, made in found.items() if len(recipes) == 1}
 
 
-def related(tx: Transaction, base: Base, keys: Sequence[str]) -> list[Key]:
+def list_relation_keys(tx: Transaction, base: Base, keys: Sequence[str]) -> list[SubjectKey]:
     """Name the relations around entities; whether anybody who is served speaks of them is checked later."""
     rows = [[key] for key in keys]
     return [
-        pair(*ends)
+        relation_key(*ends)
         for recipe in served_recipes(tx, base.key, GRAPH)
-        for statement in (sql.RELATED_TO, sql.RELATED_FROM)
-        for ends in tx.run(statement, rows, recipe=recipe, limit=MOST)
+        for statement in (sql.SELECT_ENDS_BY_SOURCE, sql.SELECT_ENDS_BY_TARGET)
+        for ends in tx.run(statement, rows, recipe=recipe, limit=MAX_NEIGHBOURHOOD)
     ]
 
 
-def _together(tx: Transaction, base: Base, key: str) -> Counter[str]:
+def _count_cooccurrences(tx: Transaction, base: Base, key: str) -> Counter[str]:
     """Count the served chunks that name an entity together with each other one."""
     counted: Counter[str] = Counter()
     for recipe in served_recipes(tx, base.key, GRAPH):
-        one = subjects(tx, base.key, recipe, [(key, "")]).get((key, ""))
-        rows = [[chunk] for chunk in sorted(one.places)[:MOST]] if one else []
-        counted.update(other for _, other, _ in tx.run(sql.OF_CHUNKS, rows, recipe=recipe) if other != key)
+        one = read_subjects(tx, base.key, recipe, [(key, "")]).get((key, ""))
+        rows = [[chunk] for chunk in sorted(one.locations)[:MAX_NEIGHBOURHOOD]] if one else []
+        counted.update(other for _, other, _ in tx.run(sql.SELECT_NAMES_OF_CHUNKS, rows, recipe=recipe) if other != key)
     return counted
 
 
@@ -270,6 +282,6 @@ def _entity(subject: Subject) -> Entity:
     return Entity(key=subject.key[0], label=subject.name, kind=subject.kind, documents=subject.documents)
 
 
-def _literally(text: str) -> str:
+def _escape_like(text: str) -> str:
     """Return a text as a pattern that stands for itself."""
     return text.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")

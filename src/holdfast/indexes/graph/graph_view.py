@@ -11,21 +11,21 @@ from dataclasses import dataclass
 from itertools import combinations
 from typing import TYPE_CHECKING
 
-from holdfast.catalog import place_of, served, served_recipes
+from holdfast.catalog import read_served_chunks, served_recipes, to_served_passage
 from holdfast.indexes.graph import statements as sql
-from holdfast.indexes.graph.evidence import GRAPH, pair
-from holdfast.indexes.graph.graph_queries import all_subjects, commonest, related
-from holdfast.indexes.graph.merge_prompt import most
+from holdfast.indexes.graph.evidence import GRAPH, relation_key
+from holdfast.indexes.graph.graph_queries import list_relation_keys, read_all_subjects, read_common_entities
+from holdfast.indexes.graph.merge_prompt import most_frequent
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
-    from holdfast.catalog import Base, Place, Served
+    from holdfast.catalog import Base, ServedChunk, ServedPassage
     from holdfast.db import Database, Transaction
-    from holdfast.indexes.graph.evidence import Key, Subject
+    from holdfast.indexes.graph.evidence import Subject, SubjectKey
 
-CHUNKS = 2_000  # in which neighbours are looked for, at each step away from an entity
-CROWD = 60  # entities of one chunk that are paired; a list of names joins nobody to everybody
+MAX_CHUNKS_PER_STEP = 2_000  # in which neighbours are looked for, at each step away from an entity
+MAX_ENTITIES_PER_CHUNK = 60  # entities of one chunk that are paired; a list of names joins nobody to everybody
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,59 +58,64 @@ class GraphView:
     cut: bool  # there are more nodes or edges
 
 
-class Drawings:
+class GraphViewQueries:
     """Draws the graphs of one database."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    def whole(self, base: Base, *, nodes: int, edges: int) -> GraphView:
+    def draw_overview(self, base: Base, *, nodes: int, edges: int) -> GraphView:
         """Draw the entities that most documents speak of."""
         with self._database.reading() as tx:
-            found = commonest(tx, base, nodes + 1)
-            return _drawn(tx, base, found[:nodes], edges, cut=len(found) > nodes)
+            found = read_common_entities(tx, base, nodes + 1)
+            return _build_view(tx, base, found[:nodes], edges, cut=len(found) > nodes)
 
-    def around(self, base: Base, key: str, *, depth: int, nodes: int, edges: int) -> GraphView | None:
+    def draw_around(self, base: Base, key: str, *, depth: int, nodes: int, edges: int) -> GraphView | None:
         """Draw what stands within some steps of an entity, the nearest first; None if nobody speaks of it."""
         with self._database.reading() as tx:
             known = {key: None}
             last: Sequence[str] = [key]
             cut = False
             for _ in range(depth):
-                beside = [one for one in _beside(tx, base, last) if one not in known]
+                beside = [one for one in _list_neighbour_keys(tx, base, last) if one not in known]
                 room = nodes - len(known)
                 cut = cut or len(beside) > room
                 last = beside[:room]
                 known |= dict.fromkeys(last)
                 if not last:
                     break
-            found = all_subjects(tx, base, [(one, "") for one in known])
-            drawn = _drawn(tx, base, found.values(), edges, cut=cut)
+            found = read_all_subjects(tx, base, [(one, "") for one in known])
+            drawn = _build_view(tx, base, found.values(), edges, cut=cut)
         return drawn if any(one.key == key for one in drawn.nodes) else None
 
-    def evidence(self, base: Base, source: str, target: str, limit: int) -> list[Place]:
+    def list_evidence(self, base: Base, source: str, target: str, limit: int) -> list[ServedPassage]:
         """Return the served chunks that name both, those first in which a relation was found."""
-        found: list[tuple[bool, Served]] = []
+        found: list[tuple[bool, ServedChunk]] = []
         with self._database.reading() as tx:
-            subjects = all_subjects(tx, base, [(source, ""), (target, ""), pair(source, target)])
-            ends = [subjects[end, ""].places.keys() for end in (source, target) if (end, "") in subjects]
+            subjects = read_all_subjects(tx, base, [(source, ""), (target, ""), relation_key(source, target)])
+            ends = [subjects[end, ""].locations.keys() for end in (source, target) if (end, "") in subjects]
             both = ends[0] & ends[1] if len(ends) == 2 else set()  # noqa: PLR2004 - an edge has two ends
-            stated = subjects[pair(source, target)].places if pair(source, target) in subjects else {}
+            stated = (
+                subjects[relation_key(source, target)].locations if relation_key(source, target) in subjects else {}
+            )
             wanted = sorted(both, key=lambda chunk: (chunk not in stated, chunk))[:limit]
             for recipe in served_recipes(tx, base.key, GRAPH):
-                some = served(tx, base.key, GRAPH, recipe, wanted)
+                some = read_served_chunks(tx, base.key, GRAPH, recipe, wanted)
                 found += [(chunk not in stated, one) for chunk, one in some.items()]
-        return [place_of(one) for _, one in sorted(found, key=lambda one: (one[0], one[1].document, one[1].ordinal))]
+        return [
+            to_served_passage(one)
+            for _, one in sorted(found, key=lambda one: (one[0], one[1].document, one[1].ordinal))
+        ]
 
 
-def _drawn(tx: Transaction, base: Base, found: Iterable[Subject], edges: int, *, cut: bool) -> GraphView:
+def _build_view(tx: Transaction, base: Base, found: Iterable[Subject], edges: int, *, cut: bool) -> GraphView:
     """Draw entities with the edges between them."""
     subjects = {one.key[0]: one for one in found}
-    together = _together(subjects)
+    together = _count_cooccurrences(subjects)
     strongest = sorted(together, key=lambda ends: (-together[ends], ends))
     kinds = _kinds(tx, base, subjects, set(strongest[:edges]))
     nodes = [
-        Node(key=key, name=one.name, kind=one.kind, documents=one.documents, mentions=len(one.places))
+        Node(key=key, name=one.name, kind=one.kind, documents=one.documents, mentions=len(one.locations))
         for key, one in subjects.items()
     ]
     return GraphView(
@@ -123,32 +128,38 @@ def _drawn(tx: Transaction, base: Base, found: Iterable[Subject], edges: int, *,
     )
 
 
-def _together(subjects: Mapping[str, Subject]) -> Counter[Key]:
+def _count_cooccurrences(subjects: Mapping[str, Subject]) -> Counter[SubjectKey]:
     """Count the chunks that name two entities."""
     named: defaultdict[int, list[str]] = defaultdict(list)
     for key, one in subjects.items():
-        for chunk in one.places:
+        for chunk in one.locations:
             named[chunk].append(key)
-    return Counter(ends for keys in named.values() for ends in combinations(sorted(keys[:CROWD]), 2))
+    return Counter(ends for keys in named.values() for ends in combinations(sorted(keys[:MAX_ENTITIES_PER_CHUNK]), 2))
 
 
-def _kinds(tx: Transaction, base: Base, subjects: Mapping[str, Subject], edges: Collection[Key]) -> dict[Key, str]:
+def _kinds(
+    tx: Transaction, base: Base, subjects: Mapping[str, Subject], edges: Collection[SubjectKey]
+) -> dict[SubjectKey, str]:
     """Return what joins two entities, as most served chunks have it."""
-    labels: defaultdict[Key, Counter[str]] = defaultdict(Counter)
+    labels: defaultdict[SubjectKey, Counter[str]] = defaultdict(Counter)
     for recipe in served_recipes(tx, base.key, GRAPH):
-        for source, target, chunk, label in tx.run(sql.LABELS_FROM, [[key] for key in subjects], recipe=recipe):
-            ends = pair(source, target)
-            if ends in edges and chunk in subjects[source].places:
+        for source, target, chunk, label in tx.run(
+            sql.SELECT_RELATION_LABELS, [[key] for key in subjects], recipe=recipe
+        ):
+            ends = relation_key(source, target)
+            if ends in edges and chunk in subjects[source].locations:
                 labels[ends][label] += 1
-    return {ends: most(counted) for ends, counted in labels.items()}
+    return {ends: most_frequent(counted) for ends, counted in labels.items()}
 
 
-def _beside(tx: Transaction, base: Base, keys: Sequence[str]) -> list[str]:
+def _list_neighbour_keys(tx: Transaction, base: Base, keys: Sequence[str]) -> list[str]:
     """Name the entities beside some: first those that are related to one, then those named with one most often."""
     counted: Counter[str] = Counter()
-    subjects = all_subjects(tx, base, [(key, "") for key in keys])
-    chunks = sorted({chunk for one in subjects.values() for chunk in one.places})[:CHUNKS]
+    subjects = read_all_subjects(tx, base, [(key, "") for key in keys])
+    chunks = sorted({chunk for one in subjects.values() for chunk in one.locations})[:MAX_CHUNKS_PER_STEP]
     for recipe in served_recipes(tx, base.key, GRAPH):
-        counted.update(key for _, key, _ in tx.run(sql.OF_CHUNKS, [[chunk] for chunk in chunks], recipe=recipe))
-    ends = {end for both in all_subjects(tx, base, related(tx, base, keys)) for end in both}
+        counted.update(
+            key for _, key, _ in tx.run(sql.SELECT_NAMES_OF_CHUNKS, [[chunk] for chunk in chunks], recipe=recipe)
+        )
+    ends = {end for both in read_all_subjects(tx, base, list_relation_keys(tx, base, keys)) for end in both}
     return sorted({*counted, *ends}, key=lambda one: (one not in ends, -counted[one], one))

@@ -13,64 +13,64 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from holdfast.content.token_estimate import estimate
+from holdfast.content.token_estimate import estimate_tokens
 from holdfast.llm import (
     DATA_ONLY,
     Prompt,
     Usage,
-    converse,
-    enclose,
+    build_recipe_name,
+    build_repair_prompt,
+    call_structured,
     fold,
-    parsed,
-    recipe,
-    repair,
-    shape,
+    object_schema,
+    parse_object,
+    require_string,
     shorten,
-    string,
-    tidy,
+    to_single_line,
+    wrap_untrusted,
 )
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from holdfast.indexes.graph.extraction import Extraction, Relation
-    from holdfast.llm import Paid, Provider
+    from holdfast.indexes.graph.extraction import ExtractedRelation, Extraction
+    from holdfast.llm import OnCompletion, Provider
 
 __all__ = [
     "RECIPE",
     "Gathered",
-    "Saying",
     "Subject",
-    "ask",
+    "SubjectText",
+    "build_prompt",
+    "build_repair_prompt",
     "digest",
+    "distinct_texts",
+    "format_relation",
     "gather",
-    "joined",
+    "join_texts",
     "merge",
     "needs_model",
-    "read",
-    "repair",
-    "stated",
-    "texts",
+    "parse_answer",
 ]
 
-DESCRIPTION = 1500  # characters of a description, whoever made it
-FEW, SHORT = 8, 400  # sayings, and tokens of them, that are joined without a model
-COMPARED = 100  # sayings of which each is looked for in each
-ROOM = 6000  # tokens of sayings that a model is given
+DESCRIPTION_LIMIT = 1500  # characters of a description, whoever made it
+MAX_JOINED_TEXTS, MAX_JOINED_TOKENS = 8, 400  # sayings, and tokens of them, that are joined without a model
+MAX_COMPARED_TEXTS = 100  # sayings of which each is looked for in each
+MAX_PROMPT_TOKENS = 6000  # tokens of sayings that a model is given
 MAX_TOKENS = 1024
 
 SYSTEM = f"""\
 You are given what several passages say of one subject. Write one description that keeps every fact, names the \
 subject, says nothing twice and can be understood alone. Where the passages contradict each other, say so. Add \
-nothing that you know from elsewhere. Write in the language of most of the passages, in at most {DESCRIPTION} \
+nothing that you know from elsewhere. Write in the language of most of the passages, in at most {DESCRIPTION_LIMIT} \
 characters.
 
 {DATA_ONLY}"""
-SCHEMA = shape(description={"type": "string"})
+SCHEMA = object_schema(description={"type": "string"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
-class Saying:
+class SubjectText:
     """What one chunk of a document says of a subject."""
 
     document: str
@@ -84,7 +84,7 @@ class Subject:
     key: tuple[str, ...]  # one of an entity, two of a relation
     name: str  # as it is written most often
     kind: str  # of an entity its kind, of a relation its label; the most frequent
-    sayings: tuple[Saying, ...]
+    sayings: tuple[SubjectText, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,18 +105,18 @@ def gather(found: Iterable[tuple[str, Extraction]], key: Callable[[str], str]) -
     for document, extraction in found:
         for entity in extraction.entities:
             if name := key(entity.name):
-                saying = Saying(document=document, text=entity.description)
+                saying = SubjectText(document=document, text=entity.description)
                 entities.add((name,), entity.name, entity.kind, saying)
         for relation in extraction.relations:
             ends = sorted((key(name), name) for name in (relation.source, relation.target))
             if ends[0][0] and ends[0][0] != ends[1][0]:  # sorted: an empty key comes first
                 names = " ↔ ".join(name for _, name in ends)
-                saying = Saying(document=document, text=stated(relation))
+                saying = SubjectText(document=document, text=format_relation(relation))
                 relations.add((ends[0][0], ends[1][0]), names, relation.label, saying)
     return Gathered(entities=entities.subjects(), relations=relations.subjects())
 
 
-def stated(relation: Relation) -> str:
+def format_relation(relation: ExtractedRelation) -> str:
     """Return what is said by a relation, with who does it to whom: merged, its ends have no order any more."""
     return f"{relation.source} → {relation.label} → {relation.target}: {relation.description}"
 
@@ -127,42 +127,47 @@ class _Pile:
     def __init__(self) -> None:
         self._names: dict[tuple[str, ...], Counter[str]] = {}
         self._kinds: dict[tuple[str, ...], Counter[str]] = {}
-        self._sayings: dict[tuple[str, ...], set[Saying]] = {}
+        self._sayings: dict[tuple[str, ...], set[SubjectText]] = {}
 
-    def add(self, key: tuple[str, ...], name: str, kind: str, saying: Saying) -> None:
+    def add(self, key: tuple[str, ...], name: str, kind: str, saying: SubjectText) -> None:
         self._names.setdefault(key, Counter())[name] += 1
         self._kinds.setdefault(key, Counter())[kind] += 1
         self._sayings.setdefault(key, set()).add(saying)
 
     def subjects(self) -> tuple[Subject, ...]:
         return tuple(
-            Subject(key=key, name=most(self._names[key]), kind=most(self._kinds[key]), sayings=tuple(sorted(sayings)))
+            Subject(
+                key=key,
+                name=most_frequent(self._names[key]),
+                kind=most_frequent(self._kinds[key]),
+                sayings=tuple(sorted(sayings)),
+            )
             for key, sayings in sorted(self._sayings.items())
         )
 
 
-def most(counted: Counter[str]) -> str:
+def most_frequent(counted: Counter[str]) -> str:
     """Return the most frequent, of several the first by the alphabet."""
     return min(counted, key=lambda one: (-counted[one], one))
 
 
-def texts(sayings: Iterable[Saying]) -> tuple[str, ...]:
+def distinct_texts(sayings: Iterable[SubjectText]) -> tuple[str, ...]:
     """Return what is said, nothing twice, from all documents in turn; among few, nothing that another one contains.
 
     The order and the number of times it is said make no difference.
     """
-    heard: dict[str, Saying] = {}
+    heard: dict[str, SubjectText] = {}
     for saying in sayings:
-        plain = Saying(document=saying.document, text=tidy(saying.text, DESCRIPTION))
+        plain = SubjectText(document=saying.document, text=to_single_line(saying.text, DESCRIPTION_LIMIT))
         key = fold(plain.text)
         if key and (key not in heard or plain < heard[key]):
             heard[key] = plain
-    if len(heard) <= COMPARED:
+    if len(heard) <= MAX_COMPARED_TEXTS:
         heard = {key: heard[key] for key in heard if not any(key != other and key in other for other in heard)}
-    return tuple(_in_turn(heard.values()))
+    return tuple(_interleave_documents(heard.values()))
 
 
-def _in_turn(sayings: Iterable[Saying]) -> list[str]:
+def _interleave_documents(sayings: Iterable[SubjectText]) -> list[str]:
     """Return the longest of every document first, then the second of every document, and so on."""
     rank: Counter[str] = Counter()
     ranked = []
@@ -174,23 +179,23 @@ def _in_turn(sayings: Iterable[Saying]) -> list[str]:
 
 def needs_model(said: Sequence[str]) -> bool:
     """Tell whether so much is said that a language model shall merge it; `said` is what `texts` returned."""
-    return len(said) > FEW or sum(map(estimate, said)) > SHORT
+    return len(said) > MAX_JOINED_TEXTS or sum(map(estimate_tokens, said)) > MAX_JOINED_TOKENS
 
 
-def joined(said: Sequence[str]) -> str:
+def join_texts(said: Sequence[str]) -> str:
     """Return what is said as one description without a model, within its bounds."""
-    return shorten("\n".join(said), DESCRIPTION)
+    return shorten("\n".join(said), DESCRIPTION_LIMIT)
 
 
 def digest(name: str, said: Iterable[str]) -> str:
     """Return the hash under which a merge of this is remembered, whatever the order."""
-    return hashlib.sha256(json.dumps([name, sorted(_fitting(said))]).encode()).hexdigest()
+    return hashlib.sha256(json.dumps([name, sorted(_take_fitting(said))]).encode()).hexdigest()
 
 
-def ask(name: str, said: Iterable[str]) -> Prompt:
+def build_prompt(name: str, said: Iterable[str]) -> Prompt:
     """Return the prompt that merges what is said of one subject; the same for the same digest."""
-    listed = "\n".join(f"- {text}" for text in sorted(_fitting(said)))
-    parts = enclose([("subject", tidy(name, DESCRIPTION)), ("passages", listed)])
+    listed = "\n".join(f"- {text}" for text in sorted(_take_fitting(said)))
+    parts = wrap_untrusted([("subject", to_single_line(name, DESCRIPTION_LIMIT)), ("passages", listed)])
     return Prompt(
         system=SYSTEM,
         text=f"{parts}\n\nReturn the one description of the subject as JSON.",
@@ -199,32 +204,34 @@ def ask(name: str, said: Iterable[str]) -> Prompt:
     )
 
 
-def read(answer: str) -> str:
+def parse_answer(answer: str) -> str:
     """Check an answer and return its description; ValueError says what is wrong."""
-    body: dict[str, Any] = parsed(answer)
-    description = tidy(string(body, "description"), DESCRIPTION)
+    body: dict[str, Any] = parse_object(answer)
+    description = to_single_line(require_string(body, "description"), DESCRIPTION_LIMIT)
     if not description:
         raise ValueError('"description" is empty')
     return description
 
 
-def merge(provider: Provider, name: str, sayings: Iterable[Saying], *, paid: Paid | None = None) -> tuple[str, Usage]:
+def merge(
+    provider: Provider, name: str, sayings: Iterable[SubjectText], *, paid: OnCompletion | None = None
+) -> tuple[str, Usage]:
     """Make one description, by the model only if it is needed; `bad_answer` if neither of its answers can be used."""
-    said = texts(sayings)
+    said = distinct_texts(sayings)
     if not needs_model(said):
-        return joined(said), Usage()
-    return converse(provider, ask(name, said), read, paid=paid)
+        return join_texts(said), Usage()
+    return call_structured(provider, build_prompt(name, said), parse_answer, paid=paid)
 
 
-def _fitting(said: Iterable[str]) -> list[str]:
+def _take_fitting(said: Iterable[str]) -> list[str]:
     """Return as many of the first as a model is given; what is beyond changes nothing and costs nothing."""
-    room, taken = ROOM, []
+    room, taken = MAX_PROMPT_TOKENS, []
     for text in said:
-        room -= estimate(text) + 1
+        room -= estimate_tokens(text) + 1
         if room < 0:
             break
         taken.append(text)
     return taken
 
 
-RECIPE = recipe("merging", ask("subject", ("one", "other")))
+RECIPE = build_recipe_name("merging", build_prompt("subject", ("one", "other")))

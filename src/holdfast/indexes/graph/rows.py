@@ -7,18 +7,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from holdfast.content.names import defined, key, names
+from holdfast.content.names import find_definitions, find_names, name_key
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from holdfast.catalog import Piece
+    from holdfast.catalog import ChunkText
     from holdfast.indexes.graph.extraction import Extraction
 
-NAMED = "named"  # the role of a name that a chunk mentions
+NAMED_ROLE = "named"  # the role of a name that a chunk mentions
 
 
-class Rows(NamedTuple):
+class GraphRows(NamedTuple):
     """Cells ready to be written, by table."""
 
     names: list[list[Any]]  # recipe, chunk, key, role, label, kind, description
@@ -26,32 +26,34 @@ class Rows(NamedTuple):
     changes: list[list[Any]]  # recipe, key, other, chunk: of what something new is said
 
 
-def by_rules(recipe: int, piece: Piece) -> list[list[Any]]:
+def build_rule_rows(recipe: int, piece: ChunkText) -> list[list[Any]]:
     """Return what a chunk defines and names, each key once: recipe, chunk, key, role, label."""
     title = piece.headings[0] if piece.headings else ""
-    rows = [[one.key, str(one.source), one.text] for one in defined(piece.text, title=title, first=piece.opening)]
+    rows = [
+        [one.key, str(one.origin), one.text] for one in find_definitions(piece.text, title=title, first=piece.opening)
+    ]
     known = {row[0] for row in rows}
-    rows += [[one.key, NAMED, one.text] for one in names(piece.text) if one.key not in known]
+    rows += [[one.key, NAMED_ROLE, one.text] for one in find_names(piece.text) if one.key not in known]
     return [[recipe, piece.chunk, *row] for row in rows]
 
 
-def by_model(recipe: int, piece: Piece, found: Extraction) -> Rows:
+def build_model_rows(recipe: int, piece: ChunkText, found: Extraction) -> GraphRows:
     """Join what a model found to what rules see: an entity is described in the row of its name, if there is one.
 
     What has no key is no name, and a relation whose ends have the same key is none.
     """
-    rows = {row[2]: [*row, "", ""] for row in by_rules(recipe, piece)}
+    rows = {row[2]: [*row, "", ""] for row in build_rule_rows(recipe, piece)}
     for entity in found.entities:
-        if one := key(entity.name):
-            row = rows.setdefault(one, [recipe, piece.chunk, one, NAMED, entity.name, "", ""])
+        if one := name_key(entity.name):
+            row = rows.setdefault(one, [recipe, piece.chunk, one, NAMED_ROLE, entity.name, "", ""])
             row[5] = row[5] or entity.kind
-            row[6] = _both(row[6], entity.description)
+            row[6] = _join_descriptions(row[6], entity.description)
     relations = []
     for relation in found.relations:
-        source, target = key(relation.source), key(relation.target)
+        source, target = name_key(relation.source), name_key(relation.target)
         if source and target and source != target:
             relations.append([recipe, piece.chunk, source, target, relation.label, relation.description])
-    return Rows(list(rows.values()), relations, _changes(rows.values(), relations))
+    return GraphRows(list(rows.values()), relations, _changes(rows.values(), relations))
 
 
 def _changes(entities: Any, relations: Sequence[Sequence[Any]]) -> list[list[Any]]:
@@ -62,5 +64,5 @@ def _changes(entities: Any, relations: Sequence[Sequence[Any]]) -> list[list[Any
     return [[recipe, *one] for one in sorted(told)]
 
 
-def _both(one: str, other: str) -> str:
+def _join_descriptions(one: str, other: str) -> str:
     return one if other in one else f"{one} {other}".strip()

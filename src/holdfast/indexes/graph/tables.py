@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from sqlalchemy import BigInteger, Column, Index, Table, Text
 
-from holdfast.db import Id, metadata, only
+from holdfast.db import IdType, metadata, partial_index
 
 merged = Table(
     "library_merged",
     metadata,
-    Column("recipe", Id, primary_key=True, autoincrement=False),
+    Column("recipe", IdType, primary_key=True, autoincrement=False),
     Column("key", Text, primary_key=True),
     Column("other", Text, primary_key=True),
     Column("description", Text, nullable=False),
@@ -24,10 +24,10 @@ merged = Table(
 merged_sources = Table(
     "library_merged_sources",
     metadata,
-    Column("recipe", Id, primary_key=True, autoincrement=False),
+    Column("recipe", IdType, primary_key=True, autoincrement=False),
     Column("key", Text, primary_key=True),
     Column("other", Text, primary_key=True),
-    Column("chunk_id", Id, primary_key=True, autoincrement=False),  # its words are in the description
+    Column("chunk_id", IdType, primary_key=True, autoincrement=False),  # its words are in the description
     Index("library_merged_sources_chunk", "recipe", "chunk_id"),
     sqlite_with_rowid=False,
 )
@@ -35,11 +35,11 @@ merged_sources = Table(
 graph_changes = Table(
     "library_graph_changes",
     metadata,
-    Column("id", Id, primary_key=True),
-    Column("recipe", Id, nullable=False),
+    Column("id", IdType, primary_key=True),
+    Column("recipe", IdType, nullable=False),
     Column("key", Text, nullable=False),
     Column("other", Text, nullable=False),
-    Column("chunk_id", Id, nullable=False),  # that came or went
+    Column("chunk_id", IdType, nullable=False),  # that came or went
     Column("at", BigInteger, nullable=False),
     Index("library_graph_changes_subject", "recipe", "key", "other"),
     Index("library_graph_changes_chunk", "recipe", "chunk_id"),
@@ -51,24 +51,24 @@ TABLES = (merged, merged_sources, graph_changes)
 graph_chunks = Table(
     "library_graph_chunks",
     metadata,
-    Column("recipe", Id, primary_key=True, autoincrement=False),
-    Column("chunk_id", Id, primary_key=True, autoincrement=False),  # its names and relations are written
+    Column("recipe", IdType, primary_key=True, autoincrement=False),
+    Column("chunk_id", IdType, primary_key=True, autoincrement=False),  # its names and relations are written
     sqlite_with_rowid=False,
 )
 
 names = Table(
     "library_names",
     metadata,
-    Column("id", Id, primary_key=True),
-    Column("recipe", Id, nullable=False),
-    Column("chunk_id", Id, nullable=False),
+    Column("id", IdType, primary_key=True),
+    Column("recipe", IdType, nullable=False),
+    Column("chunk_id", IdType, nullable=False),
     Column("key", Text, nullable=False),  # what joins the spellings of a name
     Column("role", Text, nullable=False),  # what the chunk does with it: title, opening, named
     Column("label", Text, nullable=False),  # as it was written
     Column("kind", Text, nullable=False, server_default=""),  # person, place, ...; from a language model only
     Column("description", Text, nullable=False, server_default=""),
     Index("library_names_key", "recipe", "key"),
-    Index("library_names_defined", "recipe", "id", **only("role != 'named'")),
+    Index("library_names_defined", "recipe", "id", **partial_index("role != 'named'")),
     Index("library_names_chunk", "recipe", "chunk_id"),
     sqlite_autoincrement=True,
 )
@@ -76,9 +76,9 @@ names = Table(
 relations = Table(
     "library_relations",
     metadata,
-    Column("id", Id, primary_key=True),
-    Column("recipe", Id, nullable=False),
-    Column("chunk_id", Id, nullable=False),
+    Column("id", IdType, primary_key=True),
+    Column("recipe", IdType, nullable=False),
+    Column("chunk_id", IdType, nullable=False),
     Column("source", Text, nullable=False),  # keys of names
     Column("target", Text, nullable=False),
     Column("label", Text, nullable=False),

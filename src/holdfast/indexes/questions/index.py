@@ -13,24 +13,24 @@ from typing import TYPE_CHECKING, Any
 from holdfast.catalog import NO_CHAT
 from holdfast.content import tokenize
 from holdfast.indexes.base import NotEnabled
-from holdfast.indexes.llm_calls import Speaker
-from holdfast.indexes.questions.pairs import Pairs
-from holdfast.indexes.questions.prompt import RECIPE, from_json, to_json, wanted, write
-from holdfast.indexes.vector.embedding import Embedders, Want
+from holdfast.indexes.llm_calls import ChunkLlmCalls
+from holdfast.indexes.questions.pairs import PairStore
+from holdfast.indexes.questions.prompt import RECIPE, count_wanted_pairs, from_json, to_json, write_pairs
+from holdfast.indexes.vector.embedding import EmbedderFactory, TextToEmbed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from holdfast.catalog import Base, Piece, Recipe
+    from holdfast.catalog import Base, ChunkText, Recipe
     from holdfast.errors import WorkError
     from holdfast.indexes.base import Found, Tools, Work
-    from holdfast.indexes.questions.prompt import Pair
-    from holdfast.indexes.vector.embedding import Embedder
-    from holdfast.llm import Paid, Provider
+    from holdfast.indexes.questions.prompt import QuestionPair
+    from holdfast.indexes.vector.embedding import CachedEmbedder
+    from holdfast.llm import OnCompletion, Provider
 
 KIND = "questions"
-TOGETHER = 100  # chunks whose questions are embedded together
-PORTION = 20  # chunks written in one transaction, with all their pairs, words and vectors
+EMBED_BATCH = 100  # chunks whose questions are embedded together
+WRITE_BATCH = 20  # chunks written in one transaction, with all their pairs, words and vectors
 
 
 class QuestionsIndex:
@@ -39,10 +39,10 @@ class QuestionsIndex:
     kind = KIND
 
     def __init__(self, tools: Tools) -> None:
-        self.pairs = Pairs(tools.database, words_memory=tools.words_memory)
+        self.pairs = PairStore(tools.database, words_memory=tools.words_memory)
         self._tools = tools
-        self._speaker = Speaker(tools.speaker, tools.memos, kind=KIND, recipe=RECIPE, make=_make)
-        self._embedders = Embedders(tools)
+        self._llm_calls = ChunkLlmCalls(tools.speaker, tools.memos, kind=KIND, recipe=RECIPE, make=_ask_model)
+        self._embedders = EmbedderFactory(tools)
 
     def spec(self, base: Base) -> Mapping[str, Any]:
         """Return who writes the questions and how, and how they are found."""
@@ -57,23 +57,23 @@ class QuestionsIndex:
                 "the settings.",
                 "questions_without_model",
             )
-        embedder = self._embedders.of(base)
+        embedder = self._embedders.for_base(base)
         if embedder.provider.embedding_model is None:
             raise NotEnabled(
                 "Questions are found by their meaning, and there is no embedding model; name one.",
                 "questions_without_embedding",
             )
         return {
-            "model": self._speaker.model,
+            "model": self._llm_calls.model,
             "questions": RECIPE,
             "embedding": embedder.model,
             "dimension": embedder.provider.dimension,
-            "words": tokenize.VERSION,
+            "words": tokenize.TOKENIZER_VERSION,
         }
 
     def absent(self, recipe: Recipe, chunks: Sequence[int]) -> list[int]:
         """Return the chunks that nobody was asked about."""
-        have = self.pairs.known(recipe.id, chunks)
+        have = self.pairs.find_written(recipe.id, chunks)
         return [chunk for chunk in chunks if chunk not in have]
 
     def prepare(self, works: Sequence[Work]) -> None:
@@ -81,8 +81,8 @@ class QuestionsIndex:
 
     def fill(self, work: Work) -> Mapping[int, WorkError]:
         """Ask about every chunk that is long enough, and keep the pairs; a short one is done without asking."""
-        asked = [piece for piece in work.pieces if wanted(piece.text)]
-        short = {piece.chunk: () for piece in work.pieces if not wanted(piece.text)}
+        asked = [piece for piece in work.pieces if count_wanted_pairs(piece.text)]
+        short = {piece.chunk: () for piece in work.pieces if not count_wanted_pairs(piece.text)}
         reached = len(short)
 
         def go_on(done: int) -> None:
@@ -91,16 +91,16 @@ class QuestionsIndex:
             work.task.checkpoint(stage="writing questions", done=reached, total=len(work.pieces))
 
         go_on(0)
-        refused = self._keep(work, short, go_on)
-        ready: dict[int, tuple[Pair, ...]] = {}
-        with closing(self._speaker.ask(work.base, work.task.ticket, asked, go_on)) as parts:
+        refused = self._write_pairs(work, short, go_on)
+        ready: dict[int, tuple[QuestionPair, ...]] = {}
+        with closing(self._llm_calls.ask(work.base, work.task.ticket, asked, go_on)) as parts:
             for said in parts:
                 refused |= said.refused
-                ready |= {chunk: from_json(answer) for chunk, answer in said.made.items()}
-                if len(ready) >= TOGETHER:
-                    refused |= self._keep(work, ready, go_on)
+                ready |= {chunk: from_json(answer) for chunk, answer in said.answers.items()}
+                if len(ready) >= EMBED_BATCH:
+                    refused |= self._write_pairs(work, ready, go_on)
                     ready = {}
-        return refused | self._keep(work, ready, go_on)
+        return refused | self._write_pairs(work, ready, go_on)
 
     def drop(self, recipe: Recipe, chunks: Sequence[int]) -> None:
         """Remove the pairs of chunks, and all that was made of them."""
@@ -108,10 +108,13 @@ class QuestionsIndex:
 
     def find(self, recipe: Recipe, query: str, limit: int, within: Sequence[int] | None = None) -> list[Found]:
         """Return the chunks whose best pair fits the query, by words and meaning together."""
-        embedder, length = self._embedders.by(json.loads(recipe.spec).get("embedding")), self.pairs.length(recipe.id)
+        embedder, length = (
+            self._embedders.for_model(json.loads(recipe.spec).get("embedding")),
+            self.pairs.dimension(recipe.id),
+        )
         meaning = None
-        if embedder is not None and length is not None and not self._left(embedder, recipe):
-            meaning = embedder.query(recipe.id, query, length)
+        if embedder is not None and length is not None and not self._has_left_provider(embedder, recipe):
+            meaning = embedder.embed_query(recipe.id, query, length)
         return self.pairs.find(recipe.id, query, meaning, limit, within)
 
     def scan(self, recipe: Recipe, after: int, limit: int) -> list[int]:
@@ -128,49 +131,49 @@ class QuestionsIndex:
     def close(self) -> None:
         """Nothing was opened."""
 
-    def _left(self, embedder: Embedder, recipe: Recipe) -> bool:
+    def _has_left_provider(self, embedder: CachedEmbedder, recipe: Recipe) -> bool:
         """Tell whether the base has left this provider; its questions are then found by their words.
 
         They may stay as they are for ever, where it asks no language model any more, and shall cost nothing.
         """
         if not embedder.provider.paid:
             return False
-        return self._embedders.of(self._tools.memos.payer(recipe.id)).provider is not embedder.provider
+        return self._embedders.for_base(self._tools.memos.find_paying_base(recipe.id)).provider is not embedder.provider
 
-    def _keep(
-        self, work: Work, ready: Mapping[int, Sequence[Pair]], go_on: Callable[[int], None]
+    def _write_pairs(
+        self, work: Work, ready: Mapping[int, Sequence[QuestionPair]], go_on: Callable[[int], None]
     ) -> dict[int, WorkError]:
         """Embed the questions of chunks and keep everything; return the chunks with a question that was refused."""
-        vectors, refused = self._embedded(work, ready, go_on)
+        vectors, refused = self._embed_questions(work, ready, go_on)
         chunks = [chunk for chunk in ready if chunk not in refused]
-        for first in range(0, len(chunks), PORTION):
-            portion = chunks[first : first + PORTION]
+        for first in range(0, len(chunks), WRITE_BATCH):
+            portion = chunks[first : first + WRITE_BATCH]
             made = {chunk: list(zip(ready[chunk], vectors[chunk], strict=True)) for chunk in portion}
             with work.guarded() as tx:
                 self.pairs.put(tx, work.recipe.id, made)
         return refused
 
-    def _embedded(
-        self, work: Work, ready: Mapping[int, Sequence[Pair]], go_on: Callable[[int], None]
+    def _embed_questions(
+        self, work: Work, ready: Mapping[int, Sequence[QuestionPair]], go_on: Callable[[int], None]
     ) -> tuple[dict[int, list[bytes]], dict[int, WorkError]]:
         """Embed questions, one of each chunk at a time, since an embedder knows one text of a chunk."""
         vectors: dict[int, list[bytes]] = {chunk: [] for chunk in ready}
         refused: dict[int, WorkError] = {}
-        length, embedder = self.pairs.length(work.recipe.id), self._embedders.of(work.base)
+        length, embedder = self.pairs.dimension(work.recipe.id), self._embedders.for_base(work.base)
         for place in range(max(map(len, ready.values()), default=0)):
             wants = [
-                Want(work.task.ticket, chunk, some[place].question)
+                TextToEmbed(work.task.ticket, chunk, some[place].question)
                 for chunk, some in ready.items()
                 if place < len(some) and chunk not in refused
             ]
             with closing(embedder.embed(work.base, wants, lambda _: go_on(0), length=length)) as parts:
                 for part in parts:
                     refused |= part.refused
-                    for chunk, vector in part.made.items():
+                    for chunk, vector in part.vectors.items():
                         vectors[chunk].append(vector)
         return vectors, refused
 
 
-def _make(provider: Provider, piece: Piece, paid: Paid) -> str:
+def _ask_model(provider: Provider, piece: ChunkText, paid: OnCompletion) -> str:
     """Ask about one chunk; what is kept is its pairs as JSON."""
-    return to_json(write(provider, piece.text, piece.headings, paid=paid)[0])
+    return to_json(write_pairs(provider, piece.text, piece.headings, paid=paid)[0])

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from holdfast.content.tokenize import segmented, terms
-from holdfast.indexes.base import WORDS_MEMORY, Found
+from holdfast.content.tokenize import parse_query_terms, segment_text
+from holdfast.indexes.base import WORD_CACHE_MEGABYTES, Found
 from holdfast.indexes.questions import statements as sql
-from holdfast.indexes.questions.prompt import MOST, Pair
+from holdfast.indexes.questions.prompt import MAX_PAIRS, QuestionPair
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -23,50 +23,52 @@ if TYPE_CHECKING:
     from holdfast.indexes.vector import index as vector
     from holdfast.llm import Vector
 
-WORDS, VECTORS = "question_words", "question_vectors"  # what the tables of the shelves begin with
-DROPPED = 50  # chunks removed in one transaction
-MEANING = 0.25  # share of the meaning in a score, since nobody has measured how far this model is to be trusted
+WORDS_PREFIX, VECTORS_PREFIX = "question_words", "question_vectors"  # what the tables of the shelves begin with
+DELETE_BATCH = 50  # chunks removed in one transaction
+VECTOR_SHARE = 0.25  # share of the meaning in a score, since nobody has measured how far this model is to be trusted
 
 
-class Numbered(NamedTuple):
+class StoredPair(NamedTuple):
     """A pair with its id."""
 
     id: int
-    pair: Pair
+    pair: QuestionPair
 
 
-class Pairs:
+class PairStore:
     """Keeps pairs by recipe and chunk, and finds them by words and meaning."""
 
-    def __init__(self, database: Database, *, words_memory: int = WORDS_MEMORY) -> None:
+    def __init__(self, database: Database, *, words_memory: int = WORD_CACHE_MEGABYTES) -> None:
         self._database = database
-        self._words, self._vectors = _open_shelves(database, words_memory)
+        self._words, self._vectors = _open_stores(database, words_memory)
 
-    def known(self, recipe: int, chunks: Sequence[int]) -> set[int]:
+    def find_written(self, recipe: int, chunks: Sequence[int]) -> set[int]:
         """Return those of the chunks that have their pairs."""
         with self._database.reading() as tx:
-            return {chunk for (chunk,) in tx.run(sql.KNOWN, [[chunk] for chunk in chunks], recipe=recipe)}
+            return {
+                chunk for (chunk,) in tx.run(sql.SELECT_WRITTEN_CHUNKS, [[chunk] for chunk in chunks], recipe=recipe)
+            }
 
-    def of(self, recipe: int, chunks: Sequence[int]) -> dict[int, list[Numbered]]:
+    def read_pairs(self, recipe: int, chunks: Sequence[int]) -> dict[int, list[StoredPair]]:
         """Return the pairs of each chunk, in their order."""
-        found: dict[int, list[Numbered]] = {chunk: [] for chunk in chunks}
+        found: dict[int, list[StoredPair]] = {chunk: [] for chunk in chunks}
         with self._database.reading() as tx:
-            rows = tx.run(sql.OF_CHUNKS, [[chunk] for chunk in chunks], recipe=recipe)
+            rows = tx.run(sql.SELECT_PAIRS_OF_CHUNKS, [[chunk] for chunk in chunks], recipe=recipe)
         for id_, chunk, _, question, answer in sorted(rows, key=lambda row: (row[1], row[2])):
-            found[chunk].append(Numbered(id_, Pair(question=question, answer=answer)))
+            found[chunk].append(StoredPair(id_, QuestionPair(question=question, answer=answer)))
         return found
 
-    def vectors(self, recipe: int, ids: Sequence[int]) -> dict[int, Vector]:
+    def read_vectors(self, recipe: int, ids: Sequence[int]) -> dict[int, Vector]:
         """Return the vectors of questions; their length is one, or zero."""
-        return self._vectors.vectors(recipe, ids)
+        return self._vectors.read_vectors(recipe, ids)
 
-    def length(self, recipe: int) -> int | None:
+    def dimension(self, recipe: int) -> int | None:
         """Return how many numbers the vector of a question has; None if there is none yet."""
-        return self._vectors.length(recipe)
+        return self._vectors.dimension(recipe)
 
-    def put(self, tx: Transaction, recipe: int, made: Mapping[int, Sequence[tuple[Pair, bytes]]]) -> None:
+    def put(self, tx: Transaction, recipe: int, made: Mapping[int, Sequence[tuple[QuestionPair, bytes]]]) -> None:
         """Keep the pairs of chunks that have none yet, each with the vector of its question."""
-        new = {chunk for (chunk,) in tx.run(sql.MARK, [[recipe, chunk] for chunk in made])}
+        new = {chunk for (chunk,) in tx.run(sql.INSERT_WRITTEN_CHUNKS, [[recipe, chunk] for chunk in made])}
         rows = [
             [recipe, chunk, place, pair.question, pair.answer]
             for chunk in made
@@ -75,15 +77,17 @@ class Pairs:
         ]
         written = {id_: made[chunk][place] for id_, chunk, place in tx.run(sql.PUT_PAIRS, rows)}
         if written:
-            texts = {id_: (segmented(pair.question), segmented(pair.answer)) for id_, (pair, _) in written.items()}
+            texts = {
+                id_: (segment_text(pair.question), segment_text(pair.answer)) for id_, (pair, _) in written.items()
+            }
             self._words.put(tx, recipe, texts)
             self._vectors.put(tx, recipe, {id_: vector for id_, (_, vector) in written.items()})
 
     def drop(self, recipe: int, chunks: Sequence[int]) -> None:
         """Remove pairs with their words and vectors, the cards that show them, and the marks last."""
-        known = sorted(self.known(recipe, chunks))
-        for first in range(0, len(known), DROPPED):
-            portion = known[first : first + DROPPED]
+        known = sorted(self.find_written(recipe, chunks))
+        for first in range(0, len(known), DELETE_BATCH):
+            portion = known[first : first + DELETE_BATCH]
             ids = self._ids(recipe, portion)
             self._words.drop(recipe, ids)
             self._vectors.drop(recipe, ids)
@@ -91,7 +95,7 @@ class Pairs:
             def work(tx: Transaction, portion: Sequence[int] = portion, ids: Sequence[int] = ids) -> None:
                 tx.run(sql.DROP_CARDS, [[id_] for id_ in ids])
                 tx.run(sql.DROP_PAIRS, [[id_] for id_ in ids])
-                tx.run(sql.UNMARK, [[chunk] for chunk in portion], recipe=recipe)
+                tx.run(sql.DELETE_WRITTEN_CHUNKS, [[chunk] for chunk in portion], recipe=recipe)
 
             self._database.write(work, durable=False)
 
@@ -100,10 +104,12 @@ class Pairs:
     ) -> list[Found]:
         """Return the chunks whose best pair fits the query; without a vector of its meaning, by its words alone."""
         allowed = None if within is None else self._ids(recipe, within)
-        scores = self._scores(recipe, query, meaning, limit * MOST, allowed)  # so many are of `limit` chunks at least
+        scores = self._score_pairs(
+            recipe, query, meaning, limit * MAX_PAIRS, allowed
+        )  # so many are of `limit` chunks at least
         with self._database.reading() as tx:
-            rows = tx.run(sql.CHUNKS_OF, [[id_] for id_ in scores], recipe=recipe)
-        return [Found(*one) for one in best_of(scores, dict(rows))[:limit]]
+            rows = tx.run(sql.SELECT_CHUNKS_OF_PAIRS, [[id_] for id_ in scores], recipe=recipe)
+        return [Found(*one) for one in rank_chunks(scores, dict(rows))[:limit]]
 
     def forget(self, recipe: int) -> None:
         """Remove the tables of a recipe."""
@@ -113,33 +119,36 @@ class Pairs:
     def scan(self, recipe: int, after: int, limit: int) -> list[int]:
         """Name the chunks that have their pairs."""
         with self._database.reading() as tx:
-            return [chunk for (chunk,) in tx.run(sql.SCAN, recipe=recipe, after=after, limit=limit)]
+            return [chunk for (chunk,) in tx.run(sql.SCAN_WRITTEN_CHUNKS, recipe=recipe, after=after, limit=limit)]
 
-    def _scores(
+    def _score_pairs(
         self, recipe: int, query: str, meaning: Vector | None, limit: int, within: Sequence[int] | None
     ) -> dict[int, float]:
         """Add up how well pairs fit by words and by meaning, each from what chance gives to the best of its kind."""
-        said = dict(self._words.find(recipe, terms(query), limit, within))
+        said = dict(self._words.find(recipe, parse_query_terms(query), limit, within))
         near: dict[int, float] = {}
         floor = 0.0
         if meaning is not None and meaning.any():
             near = dict(self._vectors.find(recipe, meaning, limit, within))
             others, floor = self._vectors.scores(recipe, meaning, [id_ for id_ in said if id_ not in near])
             near |= others
-        return fitting(said, near, floor)
+        return combine_scores(said, near, floor)
 
     def _ids(self, recipe: int, chunks: Sequence[int]) -> list[int]:
-        return [one.id for some in self.of(recipe, chunks).values() for one in some]
+        return [one.id for some in self.read_pairs(recipe, chunks).values() for one in some]
 
 
-def fitting(said: Mapping[int, float], near: Mapping[int, float], floor: float) -> dict[int, float]:
+def combine_scores(said: Mapping[int, float], near: Mapping[int, float], floor: float) -> dict[int, float]:
     """Return how well pairs fit, from 0 to 1: by the words they share with a query, and by how near its meaning is."""
-    words, meanings = _scaled(said, 0.0), _scaled(near, floor)
-    scores = {id_: (1 - MEANING) * words.get(id_, 0.0) + MEANING * meanings.get(id_, 0.0) for id_ in {**said, **near}}
+    words, meanings = _normalize_scores(said, 0.0), _normalize_scores(near, floor)
+    scores = {
+        id_: (1 - VECTOR_SHARE) * words.get(id_, 0.0) + VECTOR_SHARE * meanings.get(id_, 0.0)
+        for id_ in {**said, **near}
+    }
     return {id_: score for id_, score in scores.items() if score > 0}
 
 
-def best_of(scores: Mapping[int, float], chunks: Mapping[int, int]) -> list[tuple[int, float]]:
+def rank_chunks(scores: Mapping[int, float], chunks: Mapping[int, int]) -> list[tuple[int, float]]:
     """Return the chunks of pairs, each with the score of its best pair, best first."""
     best: dict[int, float] = {}
     for id_, chunk in chunks.items():
@@ -147,25 +156,32 @@ def best_of(scores: Mapping[int, float], chunks: Mapping[int, int]) -> list[tupl
     return sorted(best.items(), key=lambda one: (-one[1], one[0]))
 
 
-def _scaled(scores: Mapping[int, float], floor: float) -> dict[int, float]:
+def _normalize_scores(scores: Mapping[int, float], floor: float) -> dict[int, float]:
     """Measure scores from what chance gives to the best; nothing if even the best is no better than chance."""
     span = max(scores.values(), default=floor) - floor
     return {id_: (score - floor) / span for id_, score in scores.items()} if span > 0 else {}
 
 
-def _open_shelves(database: Database, words_memory: int) -> tuple[fulltext.Shelf, vector.Shelf]:
+def _open_stores(database: Database, words_memory: int) -> tuple[fulltext.FulltextStore, vector.VectorStore]:
     """Return the shelves for the kind of database: words and vectors, under the ids of pairs."""
     if database.engine.dialect.name == "sqlite":
-        from holdfast.indexes.sqlite import SqliteTexts, SqliteVectors  # noqa: PLC0415 - only what is used
+        from holdfast.indexes.sqlite import SqliteFulltextStore, SqliteVectorStore  # noqa: PLC0415 - only what is used
 
-        return SqliteTexts(database, WORDS, memory=words_memory), SqliteVectors(database, VECTORS)
-    from holdfast.indexes.postgres import PostgresTexts, PostgresVectors  # noqa: PLC0415 - only what is used
+        return SqliteFulltextStore(database, WORDS_PREFIX, memory=words_memory), SqliteVectorStore(
+            database, VECTORS_PREFIX
+        )
+    from holdfast.indexes.postgres import PostgresFulltextStore, PostgresVectorStore  # noqa: PLC0415 - only what is used
 
-    return PostgresTexts(database, WORDS), PostgresVectors(database, VECTORS)
+    return PostgresFulltextStore(database, WORDS_PREFIX), PostgresVectorStore(database, VECTORS_PREFIX)
 
 
-def pairs_in(tx: Transaction, slot: Slot, after: int, limit: int) -> list[tuple[Any, ...]]:
+def read_document_pairs(tx: Transaction, slot: Slot, after: int, limit: int) -> list[tuple[Any, ...]]:
     """Read the questions and answers of the chunks that a slot serves, from behind a place on."""
     return tx.run(
-        sql.ASKED_IN, recipe=slot.recipe, owner_id=slot.owner_id, build=slot.source, offset=after, limit=limit
+        sql.SELECT_PAIRS_IN_LIST,
+        recipe=slot.recipe,
+        owner_id=slot.owner_id,
+        build=slot.source,
+        offset=after,
+        limit=limit,
     )

@@ -11,21 +11,21 @@ from sqlalchemy import (
 )
 from sqlalchemy.dialects.postgresql import insert as upsert
 
-from holdfast.catalog import lists
-from holdfast.db import LIMIT, batch, number
+from holdfast.catalog import list_entries
+from holdfast.db import LIMIT, batch, int_param
 from holdfast.indexes.questions.tables import cards, question_chunks, question_pairs
 
-RECIPE = number("recipe")
+RECIPE = int_param("recipe")
 
 # ---------------------------------------------------------------- pairs of chunks
 
 _row = batch(chunk_id=int)
-KNOWN = select(question_chunks.c.chunk_id).select_from(
+SELECT_WRITTEN_CHUNKS = select(question_chunks.c.chunk_id).select_from(
     question_chunks.join(_row, and_(question_chunks.c.recipe == RECIPE, question_chunks.c.chunk_id == _row.c.chunk_id))
 )
 # Returns the chunks that nobody has marked before: whoever marks a chunk writes its pairs.
 _row = batch(recipe=int, chunk_id=int)
-MARK = (
+INSERT_WRITTEN_CHUNKS = (
     upsert(question_chunks)
     .from_select([*_row.c.keys()], select(*_row.c).where(literal_column("true")))
     .on_conflict_do_nothing()
@@ -38,7 +38,7 @@ PUT_PAIRS = (
     .returning(question_pairs.c.id, question_pairs.c.chunk_id, question_pairs.c.place)
 )
 _row = batch(chunk_id=int)
-OF_CHUNKS = select(
+SELECT_PAIRS_OF_CHUNKS = select(
     question_pairs.c.id,
     question_pairs.c.chunk_id,
     question_pairs.c.place,
@@ -47,26 +47,26 @@ OF_CHUNKS = select(
 ).select_from(
     question_pairs.join(_row, and_(question_pairs.c.recipe == RECIPE, question_pairs.c.chunk_id == _row.c.chunk_id))
 )
-_this_list = and_(lists.c.owner_id == number("owner_id"), lists.c.build == number("build"))
-ASKED_IN = (
+_this_list = and_(list_entries.c.owner_id == int_param("owner_id"), list_entries.c.build == int_param("build"))
+SELECT_PAIRS_IN_LIST = (
     select(question_pairs.c.chunk_id, question_pairs.c.question, question_pairs.c.answer)
-    .select_from(question_pairs.join(lists, lists.c.chunk_id == question_pairs.c.chunk_id))
+    .select_from(question_pairs.join(list_entries, list_entries.c.chunk_id == question_pairs.c.chunk_id))
     .where(
         _this_list,
         question_pairs.c.recipe == RECIPE,
-        question_pairs.c.chunk_id.in_(select(lists.c.chunk_id).where(_this_list)),
+        question_pairs.c.chunk_id.in_(select(list_entries.c.chunk_id).where(_this_list)),
     )
-    .order_by(lists.c.ordinal, question_pairs.c.place)
+    .order_by(list_entries.c.ordinal, question_pairs.c.place)
     .limit(LIMIT)
-    .offset(number("offset"))
+    .offset(int_param("offset"))
 )
 _row = batch(id=int)
-CHUNKS_OF = select(question_pairs.c.id, question_pairs.c.chunk_id).select_from(
+SELECT_CHUNKS_OF_PAIRS = select(question_pairs.c.id, question_pairs.c.chunk_id).select_from(
     question_pairs.join(_row, and_(question_pairs.c.id == _row.c.id, question_pairs.c.recipe == RECIPE))
 )
-SCAN = (
+SCAN_WRITTEN_CHUNKS = (
     select(question_chunks.c.chunk_id)
-    .where(question_chunks.c.recipe == RECIPE, question_chunks.c.chunk_id > number("after"))
+    .where(question_chunks.c.recipe == RECIPE, question_chunks.c.chunk_id > int_param("after"))
     .order_by(question_chunks.c.chunk_id)
     .limit(LIMIT)
 )
@@ -81,7 +81,7 @@ _has_pairs = (
     .where(question_pairs.c.recipe == question_chunks.c.recipe, question_pairs.c.chunk_id == question_chunks.c.chunk_id)
     .exists()
 )
-UNMARK = delete(question_chunks).where(
+DELETE_WRITTEN_CHUNKS = delete(question_chunks).where(
     question_chunks.c.recipe == RECIPE, question_chunks.c.chunk_id.in_(select(_row.c.chunk_id)), ~_has_pairs
 )
 

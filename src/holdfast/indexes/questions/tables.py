@@ -8,22 +8,22 @@ from __future__ import annotations
 
 from sqlalchemy import BigInteger, Column, Index, Integer, Table, Text, UniqueConstraint
 
-from holdfast.db import Id, metadata
+from holdfast.db import IdType, metadata
 
 question_chunks = Table(
     "library_question_chunks",
     metadata,
-    Column("recipe", Id, primary_key=True, autoincrement=False),
-    Column("chunk_id", Id, primary_key=True, autoincrement=False),  # its pairs are written, however few
+    Column("recipe", IdType, primary_key=True, autoincrement=False),
+    Column("chunk_id", IdType, primary_key=True, autoincrement=False),  # its pairs are written, however few
     sqlite_with_rowid=False,
 )
 
 question_pairs = Table(
     "library_pairs",
     metadata,
-    Column("id", Id, primary_key=True),
-    Column("recipe", Id, nullable=False),
-    Column("chunk_id", Id, nullable=False),
+    Column("id", IdType, primary_key=True),
+    Column("recipe", IdType, nullable=False),
+    Column("chunk_id", IdType, nullable=False),
     Column("place", Integer, nullable=False),  # among the pairs of its chunk
     Column("question", Text, nullable=False),
     Column("answer", Text, nullable=False),
@@ -35,10 +35,10 @@ question_pairs = Table(
 cards = Table(
     "library_cards",
     metadata,
-    Column("owner_id", Id, primary_key=True, autoincrement=False),
+    Column("owner_id", IdType, primary_key=True, autoincrement=False),
     Column("build", BigInteger, primary_key=True, autoincrement=False),  # fence of the slot that wrote the set
     Column("place", Integer, primary_key=True, autoincrement=False),
-    Column("pair_id", Id, nullable=False),
+    Column("pair_id", IdType, nullable=False),
     Index("library_cards_pair", "pair_id"),
     sqlite_with_rowid=False,
 )

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from holdfast.errors import Permanent
 from holdfast.indexes.base import Found, NotEnabled
-from holdfast.indexes.vector.embedding import OTHER_LENGTH, Embedders, Want, require_length
+from holdfast.indexes.vector.embedding import WRONG_DIMENSION, EmbedderFactory, TextToEmbed, require_dimension
 from holdfast.llm import no_embedding_model
 
 if TYPE_CHECKING:
@@ -19,17 +19,17 @@ if TYPE_CHECKING:
     from holdfast.db import Transaction
     from holdfast.errors import WorkError
     from holdfast.indexes.base import Tools, Work
-    from holdfast.indexes.vector.embedding import Embedder, Vectors
+    from holdfast.indexes.vector.embedding import CachedEmbedder, ChunkVectors
     from holdfast.llm import Provider, Vector
 
-PORTION = 250  # vectors written in one transaction
+WRITE_BATCH = 250  # vectors written in one transaction
 PROBE = "probe"  # what a provider is asked only to see whether it answers; its kind on the ledger
 VERSION = 1  # of how a chunk becomes the text that is embedded
 # What says that the model cannot be used any more, whatever it is asked.
-HOPELESS = frozenset({"model_unknown", "no_embedding_model", OTHER_LENGTH})
+UNUSABLE_MODEL_CODES = frozenset({"model_unknown", "no_embedding_model", WRONG_DIMENSION})
 
 
-class Shelf(Protocol):
+class VectorStore(Protocol):
     """Where vectors are kept: a table for each recipe."""
 
     def absent(self, recipe: int, chunks: Sequence[int]) -> list[int]:
@@ -40,7 +40,7 @@ class Shelf(Protocol):
         """Keep vectors whose chunk has none yet."""
         ...
 
-    def length(self, recipe: int) -> int | None:
+    def dimension(self, recipe: int) -> int | None:
         """Return how many numbers each vector has; None if there is none yet."""
         ...
 
@@ -56,7 +56,7 @@ class Shelf(Protocol):
         """Return how near the query these chunks are, and how near all are on average."""
         ...
 
-    def vectors(self, recipe: int, chunks: Sequence[int]) -> dict[int, Vector]:
+    def read_vectors(self, recipe: int, chunks: Sequence[int]) -> dict[int, Vector]:
         """Return the vectors of chunks, as far as they are known; their length is one, or zero."""
         ...
 
@@ -79,13 +79,13 @@ class VectorIndex:
     kind = "vector"
 
     def __init__(self, tools: Tools) -> None:
-        self._embedders = Embedders(tools)
-        self._shelf = open_shelf(tools)
-        self._ready: dict[tuple[int, int], bytes] = {}  # by recipe and chunk: made together with other documents
+        self._embedders = EmbedderFactory(tools)
+        self._store = open_vector_store(tools)
+        self._prepared: dict[tuple[int, int], bytes] = {}  # by recipe and chunk: made together with other documents
 
     def spec(self, base: Base) -> Mapping[str, Any]:
         """Return the model and the version of the text it is shown."""
-        embedder = self._embedders.of(base)
+        embedder = self._embedders.for_base(base)
         if embedder.provider.embedding_model is None:
             raise NotEnabled(
                 "There is no embedding model; name one in the settings of the provider.", "no_embedding_model"
@@ -94,11 +94,11 @@ class VectorIndex:
 
     def absent(self, recipe: Recipe, chunks: Sequence[int]) -> list[int]:
         """Return the chunks without a vector."""
-        return self._shelf.absent(recipe.id, chunks)
+        return self._store.absent(recipe.id, chunks)
 
     def prepare(self, works: Sequence[Work]) -> None:
         """Embed the texts of many documents in the same calls."""
-        self._ready = {}
+        self._prepared = {}
         by_recipe: dict[int, list[Work]] = {}
         for work in works:
             by_recipe.setdefault(work.recipe.id, []).append(work)
@@ -108,26 +108,28 @@ class VectorIndex:
             def go_on(_: int, first: Work = first) -> None:
                 first.task.checkpoint(stage="embedding")
 
-            with closing(self._embed(first, [want for work in those for want in _wants(work)], go_on)) as parts:
+            with closing(
+                self._embed(first, [want for work in those for want in _texts_to_embed(work)], go_on)
+            ) as parts:
                 for part in parts:
-                    self._ready |= {(first.recipe.id, chunk): vector for chunk, vector in part.made.items()}
+                    self._prepared |= {(first.recipe.id, chunk): vector for chunk, vector in part.vectors.items()}
 
     def ready(self, work: Work) -> Mapping[int, bytes] | None:
         """Return the vectors of a few pieces, if all were made together with those of other documents."""
         wanted = {(work.recipe.id, piece.chunk) for piece in work.pieces}
-        if len(work.pieces) > PORTION or not self._ready.keys() >= wanted:
+        if len(work.pieces) > WRITE_BATCH or not self._prepared.keys() >= wanted:
             return None
-        return self._taken(work)
+        return self._take_prepared(work)
 
     def keep(self, tx: Transaction, recipe: int, rows: Mapping[int, bytes]) -> None:
         """Write vectors."""
-        self._shelf.put(tx, recipe, rows)
+        self._store.put(tx, recipe, rows)
 
     def fill(self, work: Work) -> Mapping[int, WorkError]:
         """Embed what is not ready, and keep it."""
-        ready = self._taken(work)
-        self._keep(work, ready)
-        wants = [want for want in _wants(work) if want.chunk not in ready]
+        ready = self._take_prepared(work)
+        self._write_vectors(work, ready)
+        wants = [want for want in _texts_to_embed(work) if want.chunk not in ready]
         refused: dict[int, WorkError] = {}
 
         def go_on(done: int) -> None:
@@ -136,89 +138,91 @@ class VectorIndex:
         go_on(0)
         with closing(self._embed(work, wants, go_on)) as parts:
             for part in parts:
-                self._keep(work, part.made)
+                self._write_vectors(work, part.vectors)
                 refused |= part.refused
         return refused
 
     def drop(self, recipe: Recipe, chunks: Sequence[int]) -> None:
         """Remove vectors."""
-        self._shelf.drop(recipe.id, chunks)
+        self._store.drop(recipe.id, chunks)
 
     def find(self, recipe: Recipe, query: str, limit: int, within: Sequence[int] | None = None) -> list[Found]:
         """Return the chunks nearest to the meaning of the query."""
-        vector = self._queried(recipe, query)
-        return [] if vector is None else self._shelf.find(recipe.id, vector, limit, within)
+        vector = self._embed_query(recipe, query)
+        return [] if vector is None else self._store.find(recipe.id, vector, limit, within)
 
     def scores(self, recipe: Recipe, query: str, chunks: Sequence[int]) -> tuple[dict[int, float], float]:
         """Return how near the query these chunks are, as far as they are known, and how near all are on average."""
-        vector = self._queried(recipe, query)
-        return ({}, 0.0) if vector is None else self._shelf.scores(recipe.id, vector, chunks)
+        vector = self._embed_query(recipe, query)
+        return ({}, 0.0) if vector is None else self._store.scores(recipe.id, vector, chunks)
 
-    def freely(self, recipe: Recipe) -> Callable[[Sequence[str]], list[Vector]] | None:
+    def get_free_embedder(self, recipe: Recipe) -> Callable[[Sequence[str]], list[Vector]] | None:
         """Return what embeds as the vectors of this recipe were made; None if that costs money or nobody here can.
 
         What it embeds belongs to no document; the length of each vector is one, or zero.
         """
-        embedder = self._by(recipe)
+        embedder = self._find_embedder(recipe)
         if embedder is None or embedder.provider.paid:
             return None
-        return partial(_normalized, embedder.provider.charged(None, PROBE))
+        return partial(_embed_normalized, embedder.provider.charge_to(None, PROBE))
 
-    def vectors(self, recipe: Recipe, chunks: Sequence[int]) -> dict[int, Vector]:
+    def read_vectors(self, recipe: Recipe, chunks: Sequence[int]) -> dict[int, Vector]:
         """Return the vectors of chunks, as far as they are known."""
-        return self._shelf.vectors(recipe.id, chunks)
+        return self._store.read_vectors(recipe.id, chunks)
 
     def probe(self, base: Base, recipe: Recipe) -> None:
         """Ask the provider for one vector; raise a `WorkError` if it gives none, or none that fits the others."""
-        embedder = self._by(recipe)
+        embedder = self._find_embedder(recipe)
         if embedder is None:
             raise no_embedding_model()
-        answer = embedder.provider.charged(base, PROBE).embed([PROBE])
+        answer = embedder.provider.charge_to(base, PROBE).embed([PROBE])
         for error in answer.refused.values():
             raise error
-        require_length(answer, self._shelf.length(recipe.id))
+        require_dimension(answer, self._store.dimension(recipe.id))
 
     def scan(self, recipe: Recipe, after: int, limit: int) -> list[int]:
         """Name the chunks that have a vector."""
-        return self._shelf.scan(recipe.id, after, limit)
+        return self._store.scan(recipe.id, after, limit)
 
     def forget(self, recipe: Recipe) -> None:
         """Remove the table of a recipe."""
-        self._shelf.forget(recipe.id)
+        self._store.forget(recipe.id)
 
     def tend(self, recipe: Recipe) -> None:
         """Keep queries quick where a recipe has grown large."""
-        self._shelf.tend(recipe.id)
+        self._store.tend(recipe.id)
 
     def close(self) -> None:
         """Nothing was opened."""
 
-    def _embed(self, work: Work, wants: Sequence[Want], go_on: Callable[[int], None]) -> Generator[Vectors, None, None]:
-        embedder = self._embedders.of(work.base)
-        return embedder.embed(work.base, wants, go_on, length=self._shelf.length(work.recipe.id))
+    def _embed(
+        self, work: Work, wants: Sequence[TextToEmbed], go_on: Callable[[int], None]
+    ) -> Generator[ChunkVectors, None, None]:
+        embedder = self._embedders.for_base(work.base)
+        return embedder.embed(work.base, wants, go_on, length=self._store.dimension(work.recipe.id))
 
-    def _keep(self, work: Work, vectors: Mapping[int, bytes]) -> None:
+    def _write_vectors(self, work: Work, vectors: Mapping[int, bytes]) -> None:
         if vectors:
             with work.guarded() as tx:
                 self.keep(tx, work.recipe.id, vectors)
 
-    def _taken(self, work: Work) -> dict[int, bytes]:
+    def _take_prepared(self, work: Work) -> dict[int, bytes]:
         """Take what is ready for a work; it is not needed a second time."""
         keys = [(work.recipe.id, piece.chunk) for piece in work.pieces]
-        return {key[1]: self._ready.pop(key) for key in keys if key in self._ready}
+        return {key[1]: self._prepared.pop(key) for key in keys if key in self._prepared}
 
-    def _queried(self, recipe: Recipe, query: str) -> Vector | None:
+    def _embed_query(self, recipe: Recipe, query: str) -> Vector | None:
         """Embed a query; None where it has no meaning, or there is nothing to compare it with."""
-        length = self._shelf.length(recipe.id)
+        length = self._store.dimension(recipe.id)
         if length is None:
             return None
-        embedder = self._by(recipe)
+        embedder = self._find_embedder(recipe)
         if embedder is None:
             raise model_gone(json.loads(recipe.spec).get("model"))
-        return embedder.query(recipe.id, query, length)
+        return embedder.embed_query(recipe.id, query, length)
 
-    def _by(self, recipe: Recipe) -> Embedder | None:
-        return self._embedders.by(json.loads(recipe.spec).get("model"))
+    def _find_embedder(self, recipe: Recipe) -> CachedEmbedder | None:
+        return self._embedders.for_model(json.loads(recipe.spec).get("model"))
 
 
 def model_gone(model: str) -> Permanent:
@@ -232,21 +236,21 @@ def model_gone(model: str) -> Permanent:
     )
 
 
-def open_shelf(tools: Tools) -> Shelf:
+def open_vector_store(tools: Tools) -> VectorStore:
     """Return the shelf for the kind of database."""
     if tools.database.engine.dialect.name == "sqlite":
-        from holdfast.indexes.sqlite import SqliteVectors  # noqa: PLC0415 - only what is used
+        from holdfast.indexes.sqlite import SqliteVectorStore  # noqa: PLC0415 - only what is used
 
-        return SqliteVectors(tools.database)
-    from holdfast.indexes.postgres import PostgresVectors  # noqa: PLC0415 - only what is used
+        return SqliteVectorStore(tools.database)
+    from holdfast.indexes.postgres import PostgresVectorStore  # noqa: PLC0415 - only what is used
 
-    return PostgresVectors(tools.database)
+    return PostgresVectorStore(tools.database)
 
 
-def _normalized(provider: Provider, texts: Sequence[str]) -> list[Vector]:
+def _embed_normalized(provider: Provider, texts: Sequence[str]) -> list[Vector]:
     answer = provider.embed(list(texts))
     return [row / norm if (norm := float((row @ row) ** 0.5)) else row for row in answer.vectors]
 
 
-def _wants(work: Work) -> list[Want]:
-    return [Want(work.task.ticket, piece.chunk, piece.whole) for piece in work.pieces]
+def _texts_to_embed(work: Work) -> list[TextToEmbed]:
+    return [TextToEmbed(work.task.ticket, piece.chunk, piece.whole) for piece in work.pieces]

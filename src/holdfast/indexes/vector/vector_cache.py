@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 
     from holdfast.llm import Matrix, Vector
 
-EXACT = 10_000
+MAX_EXACT_ROWS = 10_000
 RESCORED = 2_000  # the best by signs, of which all are compared exactly
-ROOM = 1_024  # rows a new matrix has room for
-TOGETHER = 256  # rows that are copied out to be compared: so few stay in the cache until they are
+INITIAL_ROWS = 1_024  # rows a new matrix has room for
+BLOCK_ROWS = 256  # rows that are copied out to be compared: so few stay in the cache until they are
 
 
 @cache
@@ -34,19 +34,19 @@ def _threads() -> ThreadpoolController:
     return ThreadpoolController()
 
 
-class Rows:
+class VectorCache:
     """Vectors by chunk."""
 
     def __init__(self, dimension: int) -> None:
         self.dimension = dimension
-        self._vectors: Matrix = np.zeros((ROOM, dimension), dtype=np.float32)
-        self._chunks: NDArray[np.int64] = np.zeros(ROOM, dtype=np.int64)
-        self._alive: NDArray[np.bool_] = np.zeros(ROOM, dtype=np.bool_)
+        self._vectors: Matrix = np.zeros((INITIAL_ROWS, dimension), dtype=np.float32)
+        self._chunks: NDArray[np.int64] = np.zeros(INITIAL_ROWS, dtype=np.int64)
+        self._alive: NDArray[np.bool_] = np.zeros(INITIAL_ROWS, dtype=np.bool_)
         self._places: dict[int, int] = {}
         self._used = 0
         self._sum: NDArray[np.float64] = np.zeros(dimension, dtype=np.float64)
         self._mean: Vector = np.zeros(dimension, dtype=np.float32)
-        self._centred = 0  # rows that the mean was taken of
+        self._mean_row_count = 0  # rows that the mean was taken of
         self._signs: NDArray[np.uint64] = np.zeros((-(-dimension // 64), 0), dtype=np.uint64)  # by word, not by row
 
     def __len__(self) -> int:
@@ -81,9 +81,9 @@ class Rows:
             places = np.fromiter(
                 (self._places[one] for one in dict.fromkeys(within) if one in self._places), dtype=np.int64
             )
-            return self._best(places, query, limit)
-        if self._used > EXACT:
-            return self._best(self._likely(query, max(RESCORED, 4 * limit)), query, limit)
+            return self._score_exactly(places, query, limit)
+        if self._used > MAX_EXACT_ROWS:
+            return self._score_exactly(self._find_candidates(query, max(RESCORED, 4 * limit)), query, limit)
         with _threads().limit(limits=1, user_api="blas"):
             scores = self._vectors[: self._used] @ query
         scores[~self._alive[: self._used]] = -np.inf
@@ -97,21 +97,21 @@ class Rows:
         """Return the vectors of chunks, as far as they are known; their length is one, or zero."""
         return {chunk: self._vectors[self._places[chunk]].copy() for chunk in chunks if chunk in self._places}
 
-    def middle(self, query: Vector) -> float:
+    def mean_score(self, query: Vector) -> float:
         """Return how near the query all rows are on average."""
         norm = float(np.linalg.norm(query))
         if norm == 0 or not self._places:
             return 0.0
         return float(self._sum @ query) / norm / len(self._places)
 
-    def _best(self, places: NDArray[np.int64], query: Vector, limit: int) -> list[tuple[int, float]]:
+    def _score_exactly(self, places: NDArray[np.int64], query: Vector, limit: int) -> list[tuple[int, float]]:
         # Row by row: a product of matrices would wake threads, which costs more than these few rows.
         scores = np.empty(len(places), dtype=np.float32)
-        room = np.empty((min(TOGETHER, len(places)), self.dimension), dtype=np.float32)
-        for first in range(0, len(places), TOGETHER):
-            some = places[first : first + TOGETHER]
+        room = np.empty((min(BLOCK_ROWS, len(places)), self.dimension), dtype=np.float32)
+        for first in range(0, len(places), BLOCK_ROWS):
+            some = places[first : first + BLOCK_ROWS]
             rows = self._vectors.take(some, axis=0, out=room[: len(some)], mode="clip")
-            np.vecdot(rows, query, out=scores[first : first + TOGETHER])
+            np.vecdot(rows, query, out=scores[first : first + BLOCK_ROWS])
         return self._ranked(places, scores, limit)
 
     def _ranked(self, places: NDArray[np.int64], scores: Vector, limit: int) -> list[tuple[int, float]]:
@@ -123,10 +123,10 @@ class Rows:
         order = np.lexsort((chunks, -scores))[:limit]
         return list(zip(chunks[order].tolist(), scores[order].tolist(), strict=True))
 
-    def _likely(self, query: Vector, count: int) -> NDArray[np.int64]:
+    def _find_candidates(self, query: Vector, count: int) -> NDArray[np.int64]:
         """Return the places whose signs are most like the query's: so many, and those that are as like as the last."""
-        self._sign()
-        mine = self._packed(query[None, :])[:, 0]
+        self._update_signs()
+        mine = self._pack_signs(query[None, :])[:, 0]
         distance = np.zeros(self._used, dtype=np.uint16)
         for theirs, word in zip(self._signs, mine, strict=True):
             distance += np.bitwise_count(theirs ^ word)
@@ -135,15 +135,15 @@ class Rows:
         last = min(count, len(self._places)) - 1
         return np.flatnonzero(distance <= np.partition(distance, last)[last])
 
-    def _sign(self) -> None:
+    def _update_signs(self) -> None:
         """Take the signs of what is new; of all anew, around a new mean, when the rows have doubled."""
-        if self._used > 2 * self._centred:
-            self._mean, self._centred = self._vectors[: self._used].mean(axis=0), self._used
+        if self._used > 2 * self._mean_row_count:
+            self._mean, self._mean_row_count = self._vectors[: self._used].mean(axis=0), self._used
             self._signs = self._signs[:, :0]
         if (signed := self._signs.shape[1]) < self._used:
-            self._signs = np.concatenate([self._signs, self._packed(self._vectors[signed : self._used])], axis=1)
+            self._signs = np.concatenate([self._signs, self._pack_signs(self._vectors[signed : self._used])], axis=1)
 
-    def _packed(self, vectors: Matrix) -> NDArray[np.uint64]:
+    def _pack_signs(self, vectors: Matrix) -> NDArray[np.uint64]:
         """Return the signs of the numbers around the mean, 64 to a word; the first words of all, then the second."""
         bits = np.packbits(vectors > self._mean, axis=1)
         whole = np.zeros((len(bits), 8 * len(self._signs)), dtype=np.uint8)

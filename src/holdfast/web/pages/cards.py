@@ -7,18 +7,18 @@ from typing import Annotated
 from fastapi import APIRouter, Query
 from fastapi.responses import HTMLResponse
 
-from holdfast.api.bases import Name
-from holdfast.api.cards import TYPES
-from holdfast.web.render import Visiting
+from holdfast.api.bases import BaseName
+from holdfast.api.cards import MEDIA_TYPES
+from holdfast.web.render import CurrentPage
 
 router = APIRouter()
 
-LIMIT = 25
-QUESTIONS = "questions"  # the index that cards are made of
+PAGE_SIZE = 25
+QUESTIONS_INDEX = "questions"  # the index that cards are made of
 
 
 # What a script clones a card from.
-BLANK = {
+BLANK_CARD = {
     "place": "",
     "question": "",
     "answer": "",
@@ -31,29 +31,31 @@ BLANK = {
 
 
 @router.get("/bases/{base}/cards")
-def cards_page(visit: Visiting, base: Name, cursor: Annotated[str | None, Query(max_length=30)] = None) -> HTMLResponse:
+def cards_page(
+    visit: CurrentPage, base: BaseName, cursor: Annotated[str | None, Query(max_length=30)] = None
+) -> HTMLResponse:
     """Show the study cards of a base."""
-    front = visit.front
+    front = visit.service
     shelf = front.bases.get(base)
     status = front.cards.status(base)
-    found = front.cards.list(base, cursor=cursor, limit=LIMIT)
-    wanted = QUESTIONS in shelf.settings.indexes
+    found = front.cards.list(base, cursor=cursor, limit=PAGE_SIZE)
+    wanted = QUESTIONS_INDEX in shelf.settings.indexes
     asked = {"cursor": cursor}
-    return visit.paint(
+    return visit.render(
         "cards.html",
         base=shelf,
         standing=status,
         found=found,
         wanted=wanted,
-        hindrance=shelf.not_enabled.get(QUESTIONS),
-        forms=tuple(TYPES),
-        blank=BLANK,
+        hindrance=shelf.not_enabled.get(QUESTIONS_INDEX),
+        forms=tuple(MEDIA_TYPES),
+        blank=BLANK_CARD,
         asked=asked,
         data={
             "asked": asked,
-            "limit": LIMIT,
+            "limit": PAGE_SIZE,
             "status": status,
             "next": found.next_cursor,
-            "possible": wanted and QUESTIONS not in shelf.not_enabled,
+            "possible": wanted and QUESTIONS_INDEX not in shelf.not_enabled,
         },
     )

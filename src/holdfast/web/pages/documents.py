@@ -7,14 +7,14 @@ from typing import Annotated, Literal
 from fastapi import APIRouter, Query
 from fastapi.responses import HTMLResponse
 
-from holdfast.api.bases import Name
-from holdfast.service.schemas import Kind, Status
-from holdfast.web.render import Visiting
+from holdfast.api.bases import BaseName
+from holdfast.service.schemas import ItemKind, Status
+from holdfast.web.render import CurrentPage
 
 router = APIRouter()
 
 PAGE_SIZES = (25, 50, 100, 200)
-CHIPS = (
+STATUS_FILTERS = (
     Status.INDEXING,
     Status.QUEUED,
     Status.SUCCESS,
@@ -26,9 +26,9 @@ CHIPS = (
 
 
 # What a script clones a row from.
-BLANK = {
+BLANK_DOCUMENT = {
     "id": "",
-    "kind": Kind.FILE,
+    "kind": ItemKind.FILE,
     "name": "",
     "status": Status.NOT_INDEXED,
     "why": None,
@@ -40,17 +40,17 @@ BLANK = {
 
 @router.get("/bases/{base}/documents")
 def documents_page(
-    visit: Visiting,
-    base: Name,
+    visit: CurrentPage,
+    base: BaseName,
     status: Status | Literal[""] = "",
-    kind: Kind | Literal[""] = "",
+    kind: ItemKind | Literal[""] = "",
     text: Annotated[str, Query(max_length=200)] = "",
     parent: Annotated[int | None, Query(ge=0, lt=2**63)] = None,
     page: Annotated[int, Query(ge=1, le=100_000)] = 1,
     size: Annotated[int, Query(ge=1, le=500)] = 50,
 ) -> HTMLResponse:
     """Show the documents of a base."""
-    front = visit.front
+    front = visit.service
     deleting = status == Status.DELETING
     found = front.documents.list(
         base,
@@ -63,14 +63,14 @@ def documents_page(
         size=size,
     )
     asked = {"status": status, "kind": kind, "text": text, "parent": parent, "page": page, "size": size}
-    return visit.paint(
+    return visit.render(
         "documents.html",
         base=front.bases.get(base),
         found=found,
         counts=front.bases.counts(base),
-        blank=BLANK,
-        chips=CHIPS,
-        kinds=list(Kind),
+        blank=BLANK_DOCUMENT,
+        chips=STATUS_FILTERS,
+        kinds=list(ItemKind),
         sizes=PAGE_SIZES,
         asked=asked,
         folder=front.documents.get(base, parent) if parent else None,

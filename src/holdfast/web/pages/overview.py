@@ -9,12 +9,12 @@ from fastapi.responses import HTMLResponse
 
 from holdfast.auth import Scope
 from holdfast.service.schemas import Status
-from holdfast.web.render import Visiting
+from holdfast.web.render import CurrentPage
 
 router = APIRouter()
 
-WINDOWS = (24, 24 * 7, 24 * 30)  # hours
-STATES = (
+WINDOW_HOURS = (24, 24 * 7, 24 * 30)  # hours
+STATUSES = (
     Status.SUCCESS,
     Status.INDEXING,
     Status.QUEUED,
@@ -26,22 +26,22 @@ STATES = (
 
 
 @router.get("/")
-def overview_page(visit: Visiting, hours: Annotated[int, Query(ge=1, le=24 * 30)] = WINDOWS[0]) -> HTMLResponse:
+def overview_page(visit: CurrentPage, hours: Annotated[int, Query(ge=1, le=24 * 30)] = WINDOW_HOURS[0]) -> HTMLResponse:
     """Show how everything does; without any base, offer to make one."""
-    front = visit.front
+    front = visit.service
     bases = front.bases.list()
     caller = front.authorization.caller
     makes = caller.bases is None and caller.may(Scope.ADMIN)
     if not bases:
-        return visit.paint("overview.html", makes=makes, limited=caller.bases is not None, scope=str(caller.scope))
+        return visit.render("overview.html", makes=makes, limited=caller.bases is not None, scope=str(caller.scope))
     found = front.overview(hours)
-    return visit.paint(
+    return visit.render(
         "overview.html",
         found=found,
         counts={base.name: front.bases.counts(base.name) for base in bases},
         failed=[base for base in bases if base.problem],
-        states=STATES,
-        windows=WINDOWS,
+        states=STATUSES,
+        windows=WINDOW_HOURS,
         hours=hours,
         writes=caller.may(Scope.WRITE),
         makes=makes,

@@ -11,17 +11,17 @@ from fastapi.responses import HTMLResponse
 
 from holdfast.errors import UnknownJob
 from holdfast.service.schemas import Outcome, Status
-from holdfast.web.render import Visiting
+from holdfast.web.render import CurrentPage
 
 if TYPE_CHECKING:
-    from holdfast.service.local import Local
+    from holdfast.service.local import LocalService
     from holdfast.service.schemas import Job
 
 router = APIRouter()
 
-SIZE = 50
+PAGE_SIZE = 50
 PRIORITIES = range(10)
-CHIPS = (
+STATE_FILTERS = (
     Status.INDEXING,
     Status.QUEUED,
     Status.DELETING,
@@ -33,7 +33,7 @@ CHIPS = (
 
 
 # What a script clones a row from.
-BLANK: dict[str, Any] = {
+BLANK_JOB: dict[str, Any] = {
     "id": "",
     "base": "",
     "document": None,
@@ -54,23 +54,23 @@ BLANK: dict[str, Any] = {
 
 @router.get("/queue")
 def queue_page(
-    visit: Visiting,
+    visit: CurrentPage,
     base: Annotated[str, Query(max_length=200)] = "",
     state: Status | Outcome | Literal[""] = "",
     page: Annotated[int, Query(ge=1, le=10_000)] = 1,
 ) -> HTMLResponse:
     """Show the queue."""
-    front, meant = visit.front, visit.meant(base)
-    found = front.jobs.list(meant, states=[state] if state else None, page=page, size=SIZE)
-    jobs = replace(found, items=[_explained(front, one) for one in found.items])
+    front, meant = visit.service, visit.resolve_base(base)
+    found = front.jobs.list(meant, states=[state] if state else None, page=page, size=PAGE_SIZE)
+    jobs = replace(found, items=[_add_waiting_reasons(front, one) for one in found.items])
     queue = front.jobs.overview(meant)
-    asked = {"base": meant or "", "state": state, "page": page, "size": SIZE}
-    return visit.paint(
+    asked = {"base": meant or "", "state": state, "page": page, "size": PAGE_SIZE}
+    return visit.render(
         "queue.html",
         found=jobs,
         queue=queue,
-        blank=BLANK,
-        chips=CHIPS,
+        blank=BLANK_JOB,
+        chips=STATE_FILTERS,
         priorities=PRIORITIES,
         everywhere=front.authorization.caller.bases is None,
         asked=asked,
@@ -78,7 +78,7 @@ def queue_page(
     )
 
 
-def _explained(front: Local, job: Job) -> Job:
+def _add_waiting_reasons(front: LocalService, job: Job) -> Job:
     """Add why a job is not worked on now; lists do not tell it."""
     if job.outcome is None and job.progress is None:
         with suppress(UnknownJob):  # its base was deleted meanwhile

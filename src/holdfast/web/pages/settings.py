@@ -10,22 +10,30 @@ from urllib.parse import urlsplit
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import HTMLResponse
 
-from holdfast.api.auth import served
+from holdfast.api.auth import get_server_state
 from holdfast.api.system import read_about
 from holdfast.auth import Scope
-from holdfast.catalog import CHATS, EMBEDDINGS, OnDuplicate
+from holdfast.catalog import CHAT_CHOICES, EMBEDDING_CHOICES, OnDuplicate
 from holdfast.events import TOPICS
-from holdfast.indexes import problems_of
+from holdfast.indexes import describe_not_enabled
 from holdfast.service.schemas import BaseStatus
-from holdfast.web.render import Visiting
+from holdfast.web.render import CurrentPage
 
 if TYPE_CHECKING:
-    from holdfast.service.local import Local
+    from holdfast.service.local import LocalService
     from holdfast.service.schemas import Problem
 
 router = APIRouter()
 
-KEYBOARD = {"/": "search", "?": "help", "↑ ↓": "move", "Enter": "open", "Space": "select", "Esc": "escape", "g …": "go"}
+SHORTCUTS = {
+    "/": "search",
+    "?": "help",
+    "↑ ↓": "move",
+    "Enter": "open",
+    "Space": "select",
+    "Esc": "escape",
+    "g …": "go",
+}
 
 # What scripts clone rows from.
 BLANK_BASE = {
@@ -66,10 +74,10 @@ class Tab(StrEnum):
 
 @router.get("/settings")
 def settings_page(
-    request: Request, visit: Visiting, tab: Tab = Tab.BASES, base: Annotated[str, Query(max_length=200)] = ""
+    request: Request, visit: CurrentPage, tab: Tab = Tab.BASES, base: Annotated[str, Query(max_length=200)] = ""
 ) -> HTMLResponse:
     """Show one part of the settings; of the bases one, where it is named."""
-    front = visit.front
+    front = visit.service
     caller = front.authorization.caller
     admin = caller.may(Scope.ADMIN)
     common: dict[str, Any] = {
@@ -79,36 +87,38 @@ def settings_page(
         "everywhere": admin and caller.bases is None,
     }
     if tab is Tab.BASES and base:
-        return visit.paint("settings.html", part="base", base=front.bases.get(base), **common, **_one(front, base))
-    shown = _shown(tab, front, request, everywhere=common["everywhere"])
+        return visit.render(
+            "settings.html", part="base", base=front.bases.get(base), **common, **_base_values(front, base)
+        )
+    shown = _tab_values(tab, front, request, everywhere=common["everywhere"])
     data = {"everywhere": common["everywhere"], "me": caller.key_id, **shown.pop("data", {})}
-    return visit.paint("settings.html", part=tab, data=data, **common, **shown)
+    return visit.render("settings.html", part=tab, data=data, **common, **shown)
 
 
-def _one(front: Local, name: str) -> dict[str, Any]:
+def _base_values(front: LocalService, name: str) -> dict[str, Any]:
     """Return what the page of one base shows."""
     base, counts = front.bases.get(name), front.bases.counts(name)
-    reasons = _reasons(front, name)
+    reasons = _index_problems(front, name)
     return {
         "counts": counts,
         "kinds": reasons,
-        "embeddings": EMBEDDINGS,
-        "chats": CHATS,
+        "embeddings": EMBEDDING_CHOICES,
+        "chats": CHAT_CHOICES,
         "duplicates": list(OnDuplicate),
         "data": {"one": base, "counts": counts},
     }
 
 
-def _reasons(front: Local, name: str) -> dict[str, Problem | None]:
+def _index_problems(front: LocalService, name: str) -> dict[str, Problem | None]:
     """Return each index that there is, with the reason why this base could not have it, if there is one."""
     library = front.authorization.library
-    shelf = front.authorization.open(name)
+    shelf = front.authorization.find_base(name)
     kinds = list(dict.fromkeys([*shelf.settings.indexes, *library.indexes.kinds]))
     wanting_all = replace(shelf, settings=replace(shelf.settings, indexes=tuple(kinds)))
-    return dict.fromkeys(kinds) | problems_of(library.bases.not_enabled(wanting_all))
+    return dict.fromkeys(kinds) | describe_not_enabled(library.bases.not_enabled(wanting_all))
 
 
-def _shown(tab: Tab, front: Local, request: Request, *, everywhere: bool) -> dict[str, Any]:
+def _tab_values(tab: Tab, front: LocalService, request: Request, *, everywhere: bool) -> dict[str, Any]:
     """Return what a part shows, as far as the caller may see it."""
     match tab:
         case Tab.BASES:
@@ -124,12 +134,12 @@ def _shown(tab: Tab, front: Local, request: Request, *, everywhere: bool) -> dic
             hooks = front.webhooks.list() if everywhere else []
             return {"rows": hooks, "blank": BLANK_WEBHOOK, "data": {"list": hooks, "topics": sorted(TOPICS)}}
         case Tab.SERVER:
-            return {"about": read_about(front, request), "keyboard": KEYBOARD}
+            return {"about": read_about(front, request), "keyboard": SHORTCUTS}
 
 
 def _endpoints(request: Request) -> dict[str, str]:
     """Return who is asked for each role where a base leaves it to the server; empty: nobody."""
-    settings = served(request).settings
+    settings = get_server_state(request).settings
     roles = {
         "embedding": (settings.embedding_url, settings.embedding_model),
         "chat": (settings.chat_url, settings.chat_model),
