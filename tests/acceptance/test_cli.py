@@ -22,8 +22,8 @@ from typer.testing import CliRunner
 from holdfast import Holdfast
 from holdfast.cli.app import app
 from tests.support.paid_provider import PaidProvider
-from tests.support.patience import PATIENCE_SECONDS
 from tests.support.processes import ROOT, Running, until
+from tests.support.timeouts import PATIENCE_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -8,9 +8,9 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from tests.support.patience import PATIENCE_SECONDS
 from tests.support.processes import until
-from tests.support.serving import Serving
+from tests.support.serve_process import Serving
+from tests.support.timeouts import PATIENCE_SECONDS
 
 if TYPE_CHECKING:
     from pathlib import Path

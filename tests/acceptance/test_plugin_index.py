@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 import httpx2
 import pytest
 
-from tests.support.patience import PATIENCE_SECONDS
-from tests.support.serving import Serving
+from tests.support.serve_process import Serving
+from tests.support.timeouts import PATIENCE_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -11,8 +11,8 @@ import pytest
 
 from holdfast.service.opening import open_library
 from holdfast.settings import Settings
-from tests.support.patience import PATIENCE_SECONDS
-from tests.support.serving import Serving
+from tests.support.serve_process import Serving
+from tests.support.timeouts import PATIENCE_SECONDS
 
 if TYPE_CHECKING:
     from pathlib import Path

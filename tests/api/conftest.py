@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.support.harness import Rig
 from tests.support.http_site import HttpSite
-from tests.support.rig import Rig
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

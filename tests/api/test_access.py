@@ -8,8 +8,8 @@ import pytest
 
 from holdfast.auth.principal import Scope
 from holdfast.catalog.repository import BaseSettings
+from tests.support.harness import Rig
 from tests.support.http_site import API, HttpSite, problem
-from tests.support.rig import Rig
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -89,7 +89,7 @@ ROUTES = {
     "pause_queue": WRITE._replace(body={"base": "{base}"}),
     "resume_queue": WRITE._replace(body={"base": "{base}"}),
     "list_events": READ._replace(params={"base": "{base}"}),
-    "read_on": READ._replace(params={"base": "{base}", "cursor": "0-0"}),
+    "list_events_after": READ._replace(params={"base": "{base}", "cursor": "0-0"}),
     "follow_events": READ._replace(params={"base": "{base}"}),
     "list_duplicates": READ._replace(params={"base": "{base}"}),
     "count_duplicates": READ._replace(params={"base": "{base}"}),

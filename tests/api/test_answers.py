@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from holdfast.llm.openai import Endpoint, OpenAIProvider
+from tests.support.harness import Rig
 from tests.support.http_site import HttpSite
 from tests.support.paid_provider import (
     BAD_KEY,
@@ -21,7 +22,6 @@ from tests.support.paid_provider import (
     Fault,
     PaidProvider,
 )
-from tests.support.rig import Rig
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -10,8 +10,8 @@ import pytest
 
 from holdfast.api.examples import DOCUMENT_NAME, DOCUMENT_TEXT, JSON_TYPE, PARAMETERS
 from holdfast.auth.principal import Scope
+from tests.support.harness import Rig
 from tests.support.http_site import API, HttpSite
-from tests.support.rig import Rig
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -21,10 +21,10 @@ from holdfast.documents.source_sync import SourceAccess
 from holdfast.errors import StoreFull
 from holdfast.service.documents import open_for_writing
 from holdfast.sources.address_policy import Reach
+from tests.support.harness import Rig
 from tests.support.http_site import HttpSite, problem
 from tests.support.processes import ROOT
-from tests.support.rig import Rig
-from tests.support.site import Site, reply
+from tests.support.scripted_site import Site, reply
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

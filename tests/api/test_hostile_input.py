@@ -16,8 +16,8 @@ from holdfast import Holdfast
 from holdfast.cli.app import app
 from holdfast.mcp import make_server
 from holdfast.web.site import install_pages
+from tests.support.harness import Rig
 from tests.support.http_site import API, HttpSite, problem
-from tests.support.rig import Rig
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -14,8 +14,8 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
+from tests.support.harness import Rig
 from tests.support.http_site import API, HttpSite
-from tests.support.rig import Rig
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

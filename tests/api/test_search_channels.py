@@ -20,10 +20,10 @@ from holdfast.service.opening import local_caller
 from holdfast.service.remote import RemoteService
 from holdfast.service.schemas import Mode
 from holdfast.web.site import install_pages
+from tests.support.harness import Rig
 from tests.support.http_site import HttpSite, problem
 from tests.support.paid_provider import DOWN, REFUSED, PaidProvider
-from tests.support.patience import PATIENCE_SECONDS
-from tests.support.rig import Rig
+from tests.support.timeouts import PATIENCE_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

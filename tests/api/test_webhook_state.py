@@ -10,8 +10,8 @@ from typer.testing import CliRunner
 from holdfast.cli.app import app
 from holdfast.web.site import install_pages
 from holdfast.webhooks.retry_policy import AttemptResult
+from tests.support.harness import Rig
 from tests.support.http_site import HttpSite
-from tests.support.rig import Rig
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -35,8 +35,8 @@ from holdfast.errors import (
     UnknownSlot,
 )
 from tests.contract.steps import ask, beat, everything, ring_of, states, take
-from tests.support.patience import PATIENCE_SECONDS
 from tests.support.stores import ONE, open_test_store, request
+from tests.support.timeouts import PATIENCE_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

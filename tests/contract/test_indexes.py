@@ -16,9 +16,9 @@ from holdfast.engine.states import Operation, Status
 from holdfast.engine.task import Task
 from holdfast.errors import StaleLease
 from holdfast.indexes.base import Work
-from tests.support.outside import OutsideIndex, install
-from tests.support.rig import Rig
-from tests.support.rig_audit import Manifest, audit, audit_quiet
+from tests.support.audit import Manifest, audit, audit_quiet
+from tests.support.foreign_index import OutsideIndex, install
+from tests.support.harness import Rig
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

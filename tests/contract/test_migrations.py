@@ -26,8 +26,8 @@ from holdfast.indexes.graph import tables as _graph  # noqa: F401 - declares its
 from holdfast.indexes.questions import tables as _questions  # noqa: F401 - declares its tables
 from holdfast.webhooks import tables as _webhooks  # noqa: F401 - declares its tables
 from tests.contract.steps import ask
-from tests.support.patience import PATIENCE_SECONDS
 from tests.support.stores import open_test_store
+from tests.support.timeouts import PATIENCE_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

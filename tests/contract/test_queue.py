@@ -42,7 +42,7 @@ from tests.contract.steps import (
     take,
 )
 from tests.support.clock import START
-from tests.support.crew import Carrier, Meddling, raises, worker
+from tests.support.scripted_workers import Carrier, Meddling, raises, worker
 from tests.support.stores import ONE, open_test_store, request
 
 if TYPE_CHECKING:

@@ -19,8 +19,8 @@ from holdfast.errors import BadSettings, UnknownOwner
 from holdfast.settings import Settings
 from holdfast.wiring import make_reconciler, open_configured_store, open_scheduler, open_work_notifier
 from tests.support import threads
-from tests.support.building import KINDS, WHOLE, Fault, Workshop, hold, make_rows_table, passed, visible
 from tests.support.processes import make_gate, open_gate, until
+from tests.support.scripted_indexer import KINDS, WHOLE, Fault, Workshop, hold, make_rows_table, passed, visible
 from tests.support.stores import ONE, request
 
 if TYPE_CHECKING:

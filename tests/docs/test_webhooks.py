@@ -34,8 +34,10 @@ def _said(seconds: float) -> str:
         f"up to {attempts.JITTER:.0%} longer".replace("%", " %"),
         f"within {sending.TIMEOUT_SECONDS:g} seconds",
         f"At most {MAX_CONCURRENT_ATTEMPTS} messages",
-        f"at least {attempts.MIN_FAILURES_TO_DISABLE} attempts in a row have failed, "
-        f"for {attempts.DISABLE_AFTER.days} days",
+        (
+            f"at least {attempts.MIN_FAILURES_TO_DISABLE} attempts in a row have failed, "
+            f"for {attempts.DISABLE_AFTER.days} days"
+        ),
         f"for {webhooks.SECRET_OVERLAP.total_seconds() / 3600:g} hours",
         *(
             f"| `{reason}` |"

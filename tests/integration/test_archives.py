@@ -36,12 +36,12 @@ from holdfast.errors import BadArchive, BadSettings, BaseFailed, NameTaken, Stat
 from holdfast.llm.offline import OfflineProvider
 from holdfast.llm.openai import Endpoint, OpenAIProvider
 from holdfast.llm.restored_cache import RestoredAnswers
+from tests.support.audit import audit_quiet
+from tests.support.harness import Rig
 from tests.support.paid_provider import PaidProvider
-from tests.support.patience import PATIENCE_SECONDS
 from tests.support.processes import ROOT
-from tests.support.question_rig import crustaceans
-from tests.support.rig import Rig
-from tests.support.rig_audit import audit_quiet
+from tests.support.question_harness import crustaceans
+from tests.support.timeouts import PATIENCE_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

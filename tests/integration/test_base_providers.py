@@ -28,10 +28,10 @@ from holdfast.search.search import SearchRun
 from holdfast.service.bases import replace_settings
 from holdfast.settings import Settings
 from holdfast.wiring import Library
+from tests.support.audit import audit_quiet
+from tests.support.harness import Rig
 from tests.support.paid_provider import BROKEN, PaidProvider
-from tests.support.question_rig import QuestionRig, crustaceans, sections
-from tests.support.rig import Rig
-from tests.support.rig_audit import audit_quiet
+from tests.support.question_harness import QuestionRig, crustaceans, sections
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

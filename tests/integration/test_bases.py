@@ -30,8 +30,8 @@ from holdfast.llm.paid_cache import Charge
 from holdfast.search.search import SearchRun, to_fused_hits
 from holdfast.settings import Settings
 from holdfast.wiring import Library
-from tests.support.rig import Rig
-from tests.support.rig_audit import Meanwhile, audit, audit_quiet
+from tests.support.audit import Meanwhile, audit, audit_quiet
+from tests.support.harness import Rig
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

@@ -19,7 +19,7 @@ from holdfast.cli.app import app
 from holdfast.cli.format import format_cell
 from holdfast.settings import ENV_PREFIX
 from tests.support.paid_provider import CUT, REFUSED, PaidProvider
-from tests.support.question_rig import sections
+from tests.support.question_harness import sections
 
 ESCAPE = "\x1b"
 

@@ -32,12 +32,12 @@ from holdfast.indexes.registry import IndexRegistry
 from holdfast.llm.offline import OfflineProvider
 from holdfast.settings import Settings
 from holdfast.wiring import Library, open_configured_store
-from tests.support.outside import OutsideIndex, install
+from tests.support.audit import Manifest, audit_quiet, audit_standings
+from tests.support.foreign_index import OutsideIndex, install
+from tests.support.harness import Rig
 from tests.support.paid_provider import PaidProvider
-from tests.support.question_rig import QuestionRig
-from tests.support.question_rig import sections as questioned
-from tests.support.rig import Rig
-from tests.support.rig_audit import Manifest, audit_quiet, audit_standings
+from tests.support.question_harness import QuestionRig
+from tests.support.question_harness import sections as questioned
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

@@ -10,7 +10,7 @@ import pytest
 
 from holdfast.engine.admission import Verdict
 from holdfast.engine.states import Operation, Status
-from tests.support.rig import Rig
+from tests.support.harness import Rig
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

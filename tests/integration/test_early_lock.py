@@ -19,8 +19,8 @@ from redis.lock import Lock
 
 from holdfast.errors import BadSettings
 from holdfast.guard.lock import EarlyLock
-from tests.support.patience import PATIENCE_SECONDS
 from tests.support.processes import ROOT, until
+from tests.support.timeouts import PATIENCE_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

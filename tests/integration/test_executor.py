@@ -11,7 +11,7 @@ import pytest
 from holdfast.engine.slot import BuildResult, Fault, Ring
 from holdfast.engine.states import Operation, Outcome, SlotState, Status
 from holdfast.errors import Outage, Permanent, StoreUnavailable, Transient, UnknownOwner
-from tests.support.crew import Meddling, raises, worker
+from tests.support.scripted_workers import Meddling, raises, worker
 from tests.support.stores import ONE, request
 
 if TYPE_CHECKING:

@@ -19,9 +19,9 @@ from holdfast.catalog.orphan_blobs import OrphanBlobCollector
 from holdfast.documents.add import Upload
 from holdfast.engine.states import Status
 from holdfast.errors import BadRequest, StoreError, StoreFull, StoreUnavailable
+from tests.support.audit import Manifest, audit_quiet
+from tests.support.harness import Rig
 from tests.support.processes import ROOT
-from tests.support.rig import Rig
-from tests.support.rig_audit import Manifest, audit_quiet
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

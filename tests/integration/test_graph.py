@@ -22,9 +22,9 @@ from holdfast.indexes.graph.index import GraphIndex
 from holdfast.indexes.graph.merging import MERGING, OWNER, request_due_merges, request_merge
 from holdfast.llm.offline import OfflineProvider
 from holdfast.llm.openai import Endpoint, OpenAIProvider
+from tests.support.harness import Rig
 from tests.support.paid_provider import OUT_OF_QUOTA, PaidProvider
 from tests.support.processes import until
-from tests.support.rig import Rig
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -20,7 +20,7 @@ from holdfast.errors import BadRequest, BadSettings, Permanent, StaleLease, Tran
 from holdfast.guard import Finished, Guard, Run, Work
 from holdfast.guard.lock import EarlyLock
 from holdfast.settings import Settings
-from tests.support.patience import PATIENCE_SECONDS
+from tests.support.timeouts import PATIENCE_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

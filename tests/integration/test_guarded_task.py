@@ -19,7 +19,7 @@ from holdfast.errors import BadRequest, BadSettings, GuardedWorkFailed, Permanen
 from holdfast.guard import Guard, Run
 from holdfast.guard.celery import RECONCILE_TASK, GuardedTask, guarded, reconcile_by_beat
 from holdfast.settings import Settings
-from tests.support.patience import PATIENCE_SECONDS
+from tests.support.timeouts import PATIENCE_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -16,10 +16,10 @@ from holdfast.engine.slot import BuildResult, Progress
 from holdfast.engine.states import Operation, Outcome, SlotState
 from holdfast.engine.store.factory import open_store
 from holdfast.errors import StaleLease, StopWork, StoreUnavailable, Transient, UnknownOwner
-from tests.support.crew import Meddling, raises, worker
-from tests.support.patience import PATIENCE_SECONDS
 from tests.support.processes import until
+from tests.support.scripted_workers import Meddling, raises, worker
 from tests.support.stores import ONE, request
+from tests.support.timeouts import PATIENCE_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -14,8 +14,8 @@ from holdfast.engine.admission import Verdict
 from holdfast.engine.slot import Fault
 from holdfast.engine.states import Operation, Status
 from holdfast.errors import BadRequest, BaseFailed, StateConflict, UnknownBase, UnknownItem
-from tests.support.rig import Rig
-from tests.support.rig_audit import audit, audit_quiet
+from tests.support.audit import audit, audit_quiet
+from tests.support.harness import Rig
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -22,6 +22,7 @@ from holdfast.service.schemas import Answer
 from holdfast.settings import Settings
 from holdfast.wiring import prices_by_model
 from tests.support import paid_provider
+from tests.support.harness import Rig
 from tests.support.paid_provider import (
     BAD_KEY,
     BROKEN,
@@ -33,9 +34,8 @@ from tests.support.paid_provider import (
     Fault,
     PaidProvider,
 )
-from tests.support.patience import PATIENCE_SECONDS
-from tests.support.question_rig import QuestionRig, crustaceans, sections
-from tests.support.rig import Rig
+from tests.support.question_harness import QuestionRig, crustaceans, sections
+from tests.support.timeouts import PATIENCE_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping

@@ -27,7 +27,7 @@ from holdfast.clock import SystemClock
 from holdfast.events.feed import Feed
 from holdfast.mcp import HTTP_PATH, make_http_server, make_server
 from holdfast.settings import Settings
-from tests.support.patience import PATIENCE_SECONDS
+from tests.support.timeouts import PATIENCE_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator

@@ -56,8 +56,8 @@ from tests.support.paid_provider import (
     tokens_of,
     vector_of,
 )
-from tests.support.patience import PATIENCE_SECONDS
 from tests.support.processes import until
+from tests.support.timeouts import PATIENCE_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

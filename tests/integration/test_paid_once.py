@@ -22,6 +22,8 @@ from holdfast.engine.states import Operation, SlotState, Status
 from holdfast.llm.batches import PROBE_TEXT, BatchLimits
 from holdfast.llm.openai import Endpoint, OpenAIProvider
 from holdfast.llm.paid_cache import AnswerLookup, Charge, PaidAnswer, answer_key
+from tests.support.audit import audit, audit_quiet
+from tests.support.harness import Rig
 from tests.support.paid_provider import (
     BAD_KEY,
     BROKEN,
@@ -37,9 +39,7 @@ from tests.support.paid_provider import (
     PaidProvider,
     vector_of,
 )
-from tests.support.patience import PATIENCE_SECONDS
-from tests.support.rig import Rig
-from tests.support.rig_audit import audit, audit_quiet
+from tests.support.timeouts import PATIENCE_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping

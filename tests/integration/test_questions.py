@@ -19,7 +19,7 @@ from holdfast.indexes.vector.embedding import EmbedderFactory
 from holdfast.llm.metering import MeteredProvider
 from holdfast.llm.openai import Endpoint, OpenAIProvider
 from tests.support.paid_provider import BAD_KEY, REFUSED, PaidProvider, texts_of
-from tests.support.question_rig import QuestionRig, crustaceans, sections
+from tests.support.question_harness import QuestionRig, crustaceans, sections
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -16,7 +16,7 @@ from holdfast.engine.states import Operation, Outcome, SlotState
 from holdfast.engine.store.base import LeaseRenewal
 from holdfast.engine.worker import _WakingScheduler
 from holdfast.errors import Transient
-from tests.support.crew import KINDS, Carrier, raises, worker
+from tests.support.scripted_workers import KINDS, Carrier, raises, worker
 from tests.support.stores import ONE, request
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ import pytest
 from holdfast.errors import Permanent, Transient, WorkError
 from holdfast.sources.address_policy import Reach
 from holdfast.sources.sitemaps import Expansion, ListedPage, SitemapLimits, expand
-from tests.support.site import Site, reply
+from tests.support.scripted_site import Site, reply
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

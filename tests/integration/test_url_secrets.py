@@ -25,13 +25,13 @@ from holdfast.service.opening import local_caller
 from holdfast.sources.address_policy import Reach
 from holdfast.url_secrets import MASK
 from holdfast.web.site import install_pages
+from tests.support.harness import Rig
 from tests.support.http_site import HttpSite
 from tests.support.meters import Recorder
 from tests.support.paid_provider import PaidProvider
-from tests.support.patience import PATIENCE_SECONDS
 from tests.support.processes import ROOT
-from tests.support.rig import Rig
-from tests.support.site import Site, reply
+from tests.support.scripted_site import Site, reply
+from tests.support.timeouts import PATIENCE_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -33,10 +33,10 @@ from holdfast.webhooks.http_post import PostOptions, post
 from holdfast.webhooks.retry_policy import MAX_PAUSE, RETRY_DELAYS, AttemptResult, DeliveryState, WebhookState
 from holdfast.webhooks.sender import THREADS, Sender
 from tests.contract.steps import ask, build, side_by_side
-from tests.support.patience import PATIENCE_SECONDS
 from tests.support.receiver import Receiver, say
-from tests.support.site import Site, certificate
+from tests.support.scripted_site import Site, certificate
 from tests.support.stores import open_test_store
+from tests.support.timeouts import PATIENCE_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

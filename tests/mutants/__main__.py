@@ -17,20 +17,20 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tests.mutants.breeding import Mutant, breed
-from tests.mutants.infection import VARIABLE
+from tests.mutants.generate import Mutant, breed
+from tests.mutants.install import VARIABLE
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 SEEDS = 300
 DECISIONS = tuple(f"tests/unit/test_{name}.py" for name in ("plan", "admission", "queue", "states"))
-STATEMENTS = tuple(f"tests/contract/test_{name}.py" for name in ("guards", "store", "queue", "some_slots"))
+STATEMENTS = tuple(f"tests/contract/test_{name}.py" for name in ("guards", "store", "queue", "partial_requests"))
 GUARD = "holdfast.guard"  # the simulation does not meet it
 GUARD_TESTS = (
     "tests/integration/test_guard.py",
     "tests/integration/test_guarded_task.py",
-    "tests/integration/test_adopting.py",
+    "tests/integration/test_guard_adopt.py",
 )
 CPU_SECONDS = 400  # of one run; the slowest that ends takes a quarter of it
 WALL_SECONDS = 1_200  # for runs that wait for ever instead of working
@@ -76,7 +76,7 @@ def _tests_of(module: str) -> Sequence[str]:
 
 def _tests_notice(environment: dict[str, str], tests: Sequence[str]) -> str | None:
     command = [
-        sys.executable, "-m", "pytest", "-x", "-q", "--no-header", "-p", "tests.mutants.infection",
+        sys.executable, "-m", "pytest", "-x", "-q", "--no-header", "-p", "tests.mutants.install",
         "-p", "no:cacheprovider", "-m", "not postgres", *tests,
     ]  # fmt: skip
     ran = _run(command, environment)

@@ -11,7 +11,7 @@ from typing import Any
 import redis
 
 from tests.support.celery_worker import celery_app
-from tests.support.patience import PATIENCE_SECONDS
+from tests.support.timeouts import PATIENCE_SECONDS
 
 TASK = "sample.work"
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from holdfast.documents.add import Upload
 from holdfast.indexes.graph.merging import MERGING
 from holdfast.llm.openai import Endpoint, OpenAIProvider
-from tests.support.rig import Rig
+from tests.support.harness import Rig
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -18,7 +18,7 @@ from holdfast.errors import HoldfastError
 from holdfast.service.local import LocalService
 from holdfast.service.opening import local_caller
 from tests.support.clock import FakeClock
-from tests.support.rig import Rig
+from tests.support.harness import Rig
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -16,14 +16,14 @@ from holdfast.clock import SystemClock
 from holdfast.db.notify import MemoryNotifier
 from holdfast.events.feed import Feed
 from holdfast.settings import Settings
-from tests.support.patience import PATIENCE_SECONDS
+from tests.support.timeouts import PATIENCE_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from fastapi import FastAPI
 
-    from tests.support.rig import Rig
+    from tests.support.harness import Rig
 
 API = "/api/v1"
 

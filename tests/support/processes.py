@@ -13,14 +13,14 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
-from tests.support.patience import PATIENCE_SECONDS
 from tests.support.servers import Child, log_tail
+from tests.support.timeouts import PATIENCE_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from types import TracebackType
 
-    from tests.support.building import Fault
+    from tests.support.scripted_indexer import Fault
 
 ROOT = Path(__file__).resolve().parents[2]
 POLL_SECONDS = 0.01

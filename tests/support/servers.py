@@ -30,7 +30,7 @@ from typing import Any, ClassVar, Self
 import psycopg
 from psycopg import sql
 
-from tests.support.patience import PATIENCE_SECONDS
+from tests.support.timeouts import PATIENCE_SECONDS
 
 HOST = "127.0.0.1"
 POLL_SECONDS = 0.02

@@ -20,7 +20,7 @@ from holdfast.engine.schedulers.inline import InlineScheduler
 from holdfast.engine.worker import LocalWorker
 from holdfast.settings import Settings
 from holdfast.wiring import open_scheduler
-from tests.support.building import Fault, Workshop, note
+from tests.support.scripted_indexer import Fault, Workshop, note
 
 if TYPE_CHECKING:
     from collections.abc import Callable

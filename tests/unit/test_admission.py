@@ -27,7 +27,7 @@ from holdfast.engine.dependencies import SlotScope, SlotSpec
 from holdfast.engine.rules import Rules
 from holdfast.engine.slot import JobId, Slot, SlotId
 from holdfast.engine.states import Operation, SlotState, Status
-from tests.unit.slots import NOW, RULES, ago, later, make_slot
+from tests.unit.slot_factory import NOW, RULES, ago, later, make_slot
 
 O, S, V = Operation, Situation, Verdict  # noqa: E741 - reads as the table does
 St = SlotState

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from holdfast.engine.dependencies import SlotScope, SlotSpec, check_specs, find_blocked_dependents, plan_generation
 from holdfast.engine.states import SlotState
 from holdfast.errors import BadRequest
-from tests.unit.slots import make_slot
+from tests.unit.slot_factory import make_slot
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

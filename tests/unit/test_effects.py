@@ -19,7 +19,7 @@ from holdfast.engine.effects import (
 )
 from holdfast.engine.slot import Fault, JobId, OwnerId, SlotId
 from holdfast.engine.states import RESTING_STATES, TRANSITIONS, Outcome, SlotState, Status, Verb
-from tests.unit.slots import make_slot
+from tests.unit.slot_factory import make_slot
 
 if TYPE_CHECKING:
     from holdfast.engine.slot import Slot

@@ -14,7 +14,7 @@ from holdfast.engine.plan import Action, DoNothing, Expire, GiveUp, SendRing, Wa
 from holdfast.engine.retry import RetryPolicy
 from holdfast.engine.rules import Rules
 from holdfast.engine.states import SlotState
-from tests.unit.slots import NOW, RULES, ago, any_slot, later, leased, make_slot
+from tests.unit.slot_factory import NOW, RULES, ago, any_slot, later, leased, make_slot
 
 if TYPE_CHECKING:
     from holdfast.engine.slot import Slot

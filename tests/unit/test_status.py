@@ -10,7 +10,7 @@ import pytest
 from holdfast.engine.slot import JobId, SlotId
 from holdfast.engine.states import RESTING_STATES, Outcome, SlotState, Status
 from holdfast.engine.status import STATUS_TABLE, TERMINAL, derive_outcome, derive_status
-from tests.unit.slots import make_slot
+from tests.unit.slot_factory import make_slot
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -13,7 +13,7 @@ from holdfast.engine.queue import WHOLE_QUEUE, Pause, Pauses
 from holdfast.engine.slot import Fault, Progress, Slot
 from holdfast.engine.states import SlotState
 from holdfast.engine.waiting import REASON_MESSAGES, WaitContext, WaitReason, explain
-from tests.unit.slots import HOLDER, NOW, RULES, ago, any_slot, later, leased, make_slot
+from tests.unit.slot_factory import HOLDER, NOW, RULES, ago, any_slot, later, leased, make_slot
 
 S = SlotState
 AROUND = WaitContext(now=NOW)

@@ -12,8 +12,8 @@ import pytest
 from playwright.sync_api import expect, sync_playwright
 
 from tests.support.paid_provider import PaidProvider, echo
-from tests.support.patience import PATIENCE_SECONDS
-from tests.support.serving import Serving
+from tests.support.serve_process import Serving
+from tests.support.timeouts import PATIENCE_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

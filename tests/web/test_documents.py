@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 from playwright.sync_api import expect
 
-from tests.web.acting import row, upload
+from tests.web.interactions import row, upload
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -9,8 +9,8 @@ from starlette.datastructures import Headers
 
 from holdfast.web.error_pages import prefers_html
 from holdfast.web.site import install_pages
+from tests.support.harness import Rig
 from tests.support.http_site import HttpSite
-from tests.support.rig import Rig
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -9,7 +9,7 @@ import pytest
 from playwright.sync_api import expect
 
 from tests.support.paid_provider import REFUSED, PaidProvider
-from tests.web.acting import upload
+from tests.web.interactions import upload
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -10,7 +10,7 @@ from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import expect
 
 from tests.support.paid_provider import DOWN, PaidProvider
-from tests.support.question_rig import crustaceans, sections
+from tests.support.question_harness import crustaceans, sections
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

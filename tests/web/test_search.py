@@ -10,7 +10,7 @@ from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import expect
 
 from tests.support.paid_provider import UNFINISHED
-from tests.unit.test_web_marking import CASES
+from tests.unit.test_highlight import CASES
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -59,8 +59,8 @@ You write study cards from passages of documents. Each card is a question and it
 - Ask about what matters in the passage: facts, reasons, definitions, steps, differences. No two cards ask the same.
 - A question can be understood by somebody who does not see the passage: name what it is about, never write "the \
 passage", "the text" or "this". It ends with a question mark, in at most {QUESTION_LIMIT} characters.
-- An answer is complete, taken from the passage and in its words, in at most {ANSWER_LIMIT} characters. Add nothing that \
-you know from elsewhere.
+- An answer is complete, taken from the passage and in its words, in at most {ANSWER_LIMIT} characters. Add nothing \
+that you know from elsewhere.
 - Write in the language of the passage.
 - Fewer cards are better than poor ones; a passage with nothing to learn gets an empty list.
 

@@ -1,0 +1,152 @@
+"""What people keep here is in no log: neither texts, names and questions, nor answers and secrets, in any detail."""
+
+from __future__ import annotations
+
+import json
+import logging
+import traceback
+from typing import TYPE_CHECKING
+
+import pytest
+from sqlalchemy import text
+
+from holdfast.llm.openai import Endpoint, OpenAIProvider
+from holdfast.sources.address_policy import Reach
+from holdfast.webhooks.http_post import PostOptions
+from holdfast.webhooks.sender import Sender
+from tests.support.harness import Rig
+from tests.support.http_site import HttpSite, problem
+from tests.support.paid_provider import PaidProvider
+from tests.support.receiver import Receiver, say
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+    from typing import Any
+
+    from tests.support.clock import FakeClock
+
+TEXT, NAME, QUERY, ANSWER = "xylotext", "xyloname", "xyloquery", "xyloanswer"
+WRONG, HOOK, REASON = "hf_xylowrong", "xylohook", "xyloreason"
+CANARY = "xylo"
+OUR_CLIENT = {"httpx2", "httpcore2.connection", "httpcore2.http11"}  # the test's own, which knows what it asks
+WHALES = f"# Whales\n\nThe {TEXT} whale eats krill with Xylotext Whale Company.\n"
+
+
+@pytest.fixture
+def lines(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
+    """All that anybody logs, in every detail."""
+    caplog.set_level(logging.DEBUG)
+    caplog.set_level(logging.DEBUG, "holdfast")
+    return caplog
+
+
+@pytest.fixture
+def model() -> Iterator[PaidProvider]:
+    with PaidProvider() as paid:
+        paid.reply = lambda asked: "{}" if "response_format" in asked else f"Krill, says {ANSWER}. [1]"
+        yield paid
+
+
+@pytest.fixture
+def unwell() -> Iterator[Receiver]:
+    """A provider that repeats in its errors what it was sent."""
+    error = {"message": f"not {TEXT} {REASON}", "code": None, "type": "invalid_request_error"}
+    refusal = say(400, json.dumps({"error": error}).encode(), content_type="application/json")
+    with Receiver() as provider:
+        provider.before = lambda _: provider.answers.append(refusal)
+        yield provider
+
+
+@pytest.fixture
+def site(
+    database_url: str, tmp_path: Path, clock: FakeClock, model: PaidProvider, unwell: Receiver
+) -> Iterator[HttpSite]:
+    """A server whose language model answers, and whose embeddings fail."""
+    speaker = OpenAIProvider(Endpoint(base_url=model.url, key=model.key, chat_model=model.chat_model))
+    embedder = OpenAIProvider(Endpoint(base_url=unwell.url("/v1"), key="sk-xylokey", embedding_model="m"))
+    kinds = ("vector", "fulltext", "graph")
+    here = {"webhook_allow": "127.0.0.1"}
+    rig = Rig(database_url, tmp_path / "blobs", clock, embedder, speaker=speaker, settings=here, indexes=kinds)
+    site = HttpSite(rig, needs_key=True)
+    yield site
+    site.close()
+    rig.close()
+    speaker.close()
+    embedder.close()
+
+
+def told(caplog: pytest.LogCaptureFixture) -> str:
+    """Return all that was logged, with traces, as a file would have it."""
+    form = logging.Formatter("%(name)s %(levelname)s %(message)s")
+    return "\n".join(form.format(record) for record in caplog.records if record.name not in OUR_CLIENT)
+
+
+def spared(log: str, *secrets: str) -> None:
+    """See that a log holds none of what people keep here."""
+    leaked = [line for line in log.splitlines() if any(word in line.lower() for word in (CANARY, *secrets))]
+    assert leaked == []
+
+
+def test_no_log_has_texts_names_questions_answers_or_secrets(
+    site: HttpSite, lines: pytest.LogCaptureFixture, model: PaidProvider
+) -> None:
+    key = site.key("admin", name="xylokeeper")
+    site.http.headers.update(key)
+    with Receiver() as receiver:
+        receiver.answers.append(say(500, b"xylobody"))
+        reach = Reach.parse("127.0.0.1")
+        sender = Sender(site.rig.library.deliveries, PostOptions(reach=reach), chance=lambda: 0.0)
+        hook, signing = site.rig.library.webhooks.create(receiver.url(f"/{HOOK}"), ["*"])
+        document = site.index(f"{NAME}.md", WHALES)
+        broken = site.index(f"{NAME}.pdf", f"%PDF-1.4 {TEXT} broken")
+        states = [site.http.get(f"/bases/shelf/documents/{one}").json()["status"] for one in (document, broken)]
+        assert states == ["degraded", "failed"]
+        assert site.upload(f"{NAME}.md", WHALES).status_code == 409
+        assert site.http.post("/bases/shelf/search", json={"query": f"{QUERY} whale"}).json()["hits"]
+        answered = site.http.post("/bases/shelf/answers", json={"question": f"What eats the {TEXT} {QUERY} whale?"})
+        assert ANSWER in answered.text
+        streamed = site.http.post("/bases/shelf/answers:stream", json={"question": f"{QUERY} {TEXT} whale?"})
+        assert ANSWER in streamed.text
+        site.http.get(f"/bases/shelf/graph/entities/{TEXT}")
+        site.http.get(f"/bases/shelf/documents?text={NAME}")
+        assert site.http.get("/bases", headers={"Authorization": f"Bearer {WRONG}"}).status_code == 401
+        assert site.http.post("/session", json={"key": WRONG}).status_code == 401
+        assert site.http.post("/bases/shelf/documents/notes", json={"name": NAME, "txt": TEXT}).status_code == 422
+        site.http.delete(f"/bases/shelf/documents/{document}")
+        site.http.post(f"/bases/shelf/documents/{broken}:retry")
+        site.rig.work()
+        site.rig.sweep()
+        while site.rig.library.deliveries.collect_events() is not None:
+            pass
+        sender.step()
+        sender.close()
+        assert receiver.got, hook
+    assert "work.failed" in told(lines)
+    assert "slot.completed" in told(lines)
+    assert "webhook." in told(lines)
+    spared(told(lines), key["Authorization"].split("hf_")[1].lower(), signing.removeprefix("whsec_").lower(), model.key)
+
+
+def test_what_nobody_foresaw_is_logged_under_the_id_that_was_told(
+    site: HttpSite, lines: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: Any, **__: Any) -> None:
+        raise RuntimeError("it broke")
+
+    monkeypatch.setattr(site.rig.library.graph_queries, "describe_entity", fail)
+    answer = site.http.get(f"/bases/shelf/graph/entities/{TEXT}", headers=site.key("admin"))
+    assert (answer.status_code, problem(answer)["code"]) == (500, "internal_error")
+    (line,) = (one for one in told(lines).splitlines() if "api.failed" in one)
+    assert problem(answer)["request_id"] in line
+    assert "RuntimeError: it broke" in told(lines)
+    spared(told(lines))
+
+
+def test_an_error_of_the_database_does_not_repeat_what_was_to_be_written(site: HttpSite) -> None:
+    statement = text("INSERT INTO nowhere VALUES (:words)")
+    with pytest.raises(Exception, match="nowhere") as raised:
+        site.rig.store.database.write(
+            lambda tx: tx.connection.execute(statement, {"words": f"{TEXT} krill"}), durable=False
+        )
+    spared("".join(traceback.format_exception(raised.value)))

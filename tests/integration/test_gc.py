@@ -1,0 +1,534 @@
+"""Sweeping takes what nobody needs and nothing else: whatever is shown or being written stays, whoever comes between.
+
+Each guard is proven twice: with it nothing is lost, and without it something would be.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from holdfast.catalog import chunk_lists, chunk_statements
+from holdfast.catalog.chunk_lists import ChunkBatch, ChunkDraft, ChunkLists, TextFacts, number_chunks
+from holdfast.db.database import Transaction
+from holdfast.documents.add import Upload
+from holdfast.engine.slot import BuildResult
+from holdfast.engine.states import Operation, Status
+from holdfast.engine.store.base import Completion
+from holdfast.errors import StoreUnavailable
+from holdfast.indexes import gc, gc_statements
+from holdfast.indexes.fulltext.index import FulltextIndex
+from holdfast.indexes.gc import ChunkGarbageCollector
+from holdfast.llm import paid_cache as memos
+from holdfast.llm.paid_cache import AnswerLookup, Charge, PaidAnswer
+from tests.support.audit import Manifest, Meanwhile, audit, audit_quiet, changed
+from tests.support.harness import Rig
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+    from types import ModuleType
+
+    from holdfast.engine.slot import Ticket
+    from tests.support.clock import FakeClock
+
+WHALES = "# Whales\n\nThe blue whale eats krill.\n"
+STONES = "# Stones\n\nGranite is hard.\n"
+SMALL: dict[str, Any] = {"chunk_size": 48, "chunk_overlap": 0}
+FACTS = TextFacts(None, (), {}, (), 10)
+
+# A reader that was told too much: every build looks stale to it. Only the second look may decide.
+TOLD_TOO_MUCH = {
+    "STALE_BUILDS = select(builds.c.owner_id, builds.c.build).where(_unsettled, STALE)": (
+        "STALE_BUILDS = select(builds.c.owner_id, builds.c.build)"
+    )
+}
+SECOND_LOOK = "    .where(STALE)\n)"
+
+
+@pytest.fixture
+def rig(database_url: str, tmp_path: Path, clock: FakeClock) -> Iterator[Rig]:
+    rig = Rig(database_url, tmp_path / "blobs", clock, indexes=("fulltext",), **SMALL)
+    yield rig
+    rig.close()
+
+
+def sections(count: int, word: str = "krill") -> str:
+    return "\n\n".join(f"## Part {n}\n\nThe {word} of part {n}. " + f"Padding {n}. " * 3 for n in range(count))
+
+
+def sweep_once(rig: Rig, patch: pytest.MonkeyPatch, statements: ModuleType) -> None:
+    """Sweep with other statements."""
+    with patch.context() as other:
+        other.setattr(gc, "sql", statements)
+        rig.library.indexes.garbage_collector().collect()
+
+
+def claim(rig: Rig, kind: str = "content") -> Ticket:
+    (ticket,) = rig.store.claim_next((kind,), "hand", 1)
+    return ticket
+
+
+def extend(rig: Rig, tx: Transaction, ticket: Ticket, *texts: str) -> None:
+    """Write a build, as the worker of the slot does."""
+    (parts,) = number_chunks(ChunkDraft(0, 0, 1, (), text) for text in texts)
+    ChunkLists(rig.store.database).write(tx, [ChunkBatch(ticket.owner, ticket.fence, FACTS, parts)])
+
+
+def write(rig: Rig, ticket: Ticket, *texts: str) -> None:
+    with rig.store.guarded(ticket) as connection:
+        extend(rig, rig.store.database.wrap_connection(connection), ticket, *texts)
+
+
+def complete(rig: Rig, ticket: Ticket) -> None:
+    rig.store.complete([Completion(ticket=ticket, built=BuildResult())])
+
+
+def found(rig: Rig, query: str) -> list[str]:
+    return sorted(hit.name for hit in rig.find(query))
+
+
+# -------------------------------------------------------------------- what is in use stays
+
+
+def test_a_build_that_is_being_written_stays(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    rig.put("whales.md", WHALES)
+    ticket = claim(rig)
+    write(rig, ticket, "krill")
+    rig.sweep()
+    sweep_once(rig, monkeypatch, changed(gc_statements, TOLD_TOO_MUCH))
+    assert (rig.count("builds"), rig.count("lists"), rig.count("chunks")) == (1, 1, 1)
+    complete(rig, ticket)
+    rig.work()
+    rig.sweep()
+    assert found(rig, "krill") == ["whales.md"]
+    audit_quiet(rig)
+
+
+def test_without_the_second_look_a_build_that_is_being_written_would_go(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rig.put("whales.md", WHALES)
+    write(rig, claim(rig), "krill")
+    unguarded = SECOND_LOOK.replace("STALE", "STALE.clauses[0]")  # only: nothing shows it
+    sweep_once(rig, monkeypatch, changed(gc_statements, TOLD_TOO_MUCH | {SECOND_LOOK: unguarded}))
+    assert (rig.count("builds"), rig.count("lists")) == (0, 0)
+
+
+def test_what_is_shown_stays_whatever_a_reader_was_told(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    rig.index("whales.md", WHALES)
+    sweep_once(rig, monkeypatch, changed(gc_statements, TOLD_TOO_MUCH))
+    assert found(rig, "krill") == ["whales.md"]
+    audit(rig)
+    unguarded = SECOND_LOOK.replace("STALE", "STALE.clauses[1]")  # only: nobody writes it
+    sweep_once(rig, monkeypatch, changed(gc_statements, TOLD_TOO_MUCH | {SECOND_LOOK: unguarded}))
+    assert found(rig, "krill") == []  # the guard alone kept it
+
+
+def test_a_build_that_one_index_shows_stays_while_another_shows_the_next(rig: Rig) -> None:
+    rig.index("whales.md", WHALES)
+    rig.put("whales.md", STONES)
+    rig.worker.run_next(1)  # the content shows the new build, the index the old one
+    for _ in range(3):
+        rig.library.indexes.garbage_collector().collect()
+        assert (found(rig, "krill"), found(rig, "granite")) == (["whales.md"], [])
+        audit(rig)
+    assert rig.ask("whales.md", Operation.CANCEL).accepted
+    rig.work()
+    rig.sweep()
+    assert found(rig, "krill") == ["whales.md"]
+    assert rig.count("builds") == 2
+    audit_quiet(rig)
+    assert rig.ask("whales.md", Operation.RETRY).accepted
+    rig.work()
+    rig.sweep()
+    assert (found(rig, "krill"), found(rig, "granite"), rig.count("builds")) == ([], ["whales.md"], 1)
+    audit_quiet(rig)
+
+
+def test_only_the_list_of_that_build_of_that_document_goes(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    rig.index("whales.md", sections(4))
+    rig.index("stones.md", sections(4, "granite"))  # its build has the same number
+    rig.index("whales.md", sections(5))  # and this one lists the same chunks again
+    rig.library.indexes.garbage_collector().collect()
+    assert (len(rig.find("krill")), len(rig.find("granite"))) == (5, 4)
+    rig.sweep()
+    audit_quiet(rig)
+
+    rig.index("whales.md", sections(6))
+    outer = "delete(lists).where(_in_build, lists.c.chunk_id.in_"
+    sweep_once(rig, monkeypatch, changed(gc_statements, {outer: "delete(lists).where(lists.c.chunk_id.in_"}))
+    assert len(rig.find("krill")) < 6  # what both builds list would go
+
+
+@pytest.mark.parametrize("column", ["owner_id", "build"])
+def test_without_its_name_another_list_would_go(rig: Rig, monkeypatch: pytest.MonkeyPatch, column: str) -> None:
+    rig.index("whales.md", sections(4))
+    rig.index("stones.md", sections(4, "granite"))
+    rig.index("whales.md", sections(4, "plankton"))
+    other = f'lists.c.{column} == number("{column}")'
+    loose = {"UNLIST = delete(lists).where(_in_build, lists.c.chunk_id.in_(_some_listed(_in_build)))": (
+        f"UNLIST = delete(lists).where({other}, lists.c.chunk_id.in_(_some_listed({other})))"
+    )}  # fmt: skip
+    sweep_once(rig, monkeypatch, changed(gc_statements, loose))
+    lost = rig.find("granite") if column == "build" else rig.find("plankton")
+    assert lost == []
+
+
+def test_a_chunk_that_another_build_lists_is_not_doomed(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    rig.index("whales.md", sections(4))
+    rig.index("whales.md", sections(5))
+    listed = (
+        "        ~select(lists.c.build).where(lists.c.owner_id == chunks.c.owner_id, "
+        "lists.c.chunk_id == chunks.c.id).exists(),\n"
+    )
+    with monkeypatch.context() as other:  # the first batch only dooms: see what it would have taken
+        other.setattr(gc, "sql", changed(gc_statements, {listed: ""}))
+        other.setattr(ChunkGarbageCollector, "_remove_doomed", lambda *_: 0)
+        rig.library.indexes.garbage_collector().collect()
+    with rig.store.database.reading() as tx:
+        assert tx.run_sql("SELECT count(*) FROM library_chunks WHERE doomed = 1")[0][0] == 4
+    rig.store.database.write(lambda tx: tx.run_sql("UPDATE library_chunks SET doomed = 0"), durable=False)
+
+    rig.index("whales.md", sections(6))
+    rig.sweep()
+    assert len(rig.find("krill")) == 6
+    audit_quiet(rig)
+
+
+def test_a_chunk_that_stands_is_not_removed(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    rig.index("whales.md", sections(4))
+    owner = rig.owner("whales.md").id
+    standing = [(chunk, owner) for chunk in Manifest(rig).chunks]
+    rig.store.database.write(lambda tx: gc._delete_chunks(tx, standing), durable=False)
+    assert len(rig.find("krill")) == 4
+    with monkeypatch.context() as other:
+        other.setattr(gc, "sql", changed(gc_statements, {"delete(chunks).where(DOOMED, ": "delete(chunks).where("}))
+        rig.store.database.write(lambda tx: gc._delete_chunks(tx, standing), durable=False)
+    assert rig.find("krill") == []
+
+
+# -------------------------------------------------------------------- what nobody needs goes
+
+
+def test_a_build_whose_worker_was_lost_goes(rig: Rig, clock: FakeClock) -> None:
+    rig.put("whales.md", WHALES)
+    lost = claim(rig)
+    write(rig, lost, "half of a text about plankton", "krill")
+    clock.advance(timedelta(minutes=3))
+    rig.work()
+    assert rig.owner("whales.md").status is Status.SUCCESS
+    assert rig.count("builds") == 2
+    rig.sweep()
+    assert rig.count("builds") == 1
+    assert (found(rig, "plankton"), found(rig, "krill")) == ([], ["whales.md"])
+    audit_quiet(rig)
+
+
+def test_a_build_that_failed_goes_and_the_one_before_stays(rig: Rig) -> None:
+    rig.index("whales.md", WHALES)
+    rig.put("whales.md", "something that is given up")
+    write(rig, claim(rig), "half of a text about plankton")
+    assert rig.ask("whales.md", Operation.CANCEL).accepted
+    rig.work()
+    rig.sweep()
+    assert (rig.count("builds"), found(rig, "krill")) == (1, ["whales.md"])
+    assert len(rig.rows("fulltext")) == rig.count("chunks") == 1
+
+
+def test_a_swept_text_that_comes_back_is_a_new_chunk(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    rig.index("whales.md", WHALES)
+    (old,) = rig.rows("fulltext")
+    rig.index("whales.md", STONES)
+    doom_only(rig)
+    rig.index("whales.md", WHALES)
+    (hit,) = rig.find("krill")
+    assert hit.chunk != old
+    rig.sweep()
+    assert old not in rig.rows("fulltext")
+    assert found(rig, "krill") == ["whales.md"]
+    audit_quiet(rig)
+
+    rig.index("whales.md", STONES)  # and now as if a doomed chunk could be listed again
+    doom_only(rig)
+    with monkeypatch.context() as other:
+        other.setattr(
+            chunk_lists,
+            "sql",
+            changed(
+                chunk_statements, {"chunks.c.digest == _row.c.digest, STANDS)": "chunks.c.digest == _row.c.digest)"}
+            ),
+        )
+        rig.index("whales.md", WHALES)
+    rig.sweep()
+    assert found(rig, "krill") == []
+
+
+def doom_only(rig: Rig) -> None:
+    """Sweep while the stores of the indexes are away: chunks are doomed, and nothing more."""
+
+    class Away(Exception):
+        pass
+
+    class Rows:
+        def drop(self, base: str, chunks: Sequence[int]) -> None:
+            raise Away(base, chunks)
+
+    with pytest.raises(Away):
+        ChunkGarbageCollector(rig.store.database, Rows()).collect()
+    with rig.store.database.reading() as tx:
+        assert tx.run_sql("SELECT count(*) FROM library_chunks WHERE doomed = 1")[0][0] > 0
+
+
+def test_rows_go_before_their_chunk_so_that_a_store_that_was_away_is_swept_later(rig: Rig) -> None:
+    rig.index("whales.md", sections(4))
+    rig.index("whales.md", sections(4, "plankton"))
+    doom_only(rig)
+    assert len(rig.rows("fulltext")) == 8
+    rig.sweep()
+    assert len(rig.rows("fulltext")) == 4
+    audit_quiet(rig)
+
+
+def test_after_quiet_every_store_equals_the_lists(database_url: str, tmp_path: Path, clock: FakeClock) -> None:
+    rig = Rig(database_url, tmp_path / "all", clock, **SMALL)  # all indexes
+    rig.library.adder.put(rig.base, [Upload(f"{n}.md", sections(n + 1).encode()) for n in range(6)])
+    rig.work()
+    rig.library.adder.put(rig.base, [Upload(f"{n}.md", sections(n + 1, "plankton").encode()) for n in range(0, 6, 2)])
+    rig.work()
+    rig.delete("5.md")
+    rig.put("4.md", b"\n \n")  # fails
+    rig.put("3.md", sections(9))
+    rig.worker.run_next(1)
+    rig.ask("3.md", Operation.CANCEL)
+    rig.work()
+    audit(rig)
+    rig.sweep()
+    audit_quiet(rig)
+    for number in range(5):
+        rig.delete(f"{number}.md")
+    rig.work()
+    rig.sweep()
+    audit_quiet(rig)
+    assert Manifest(rig).chunks == {}
+    assert (rig.rows("vector"), rig.rows("fulltext"), rig.count("missing")) == ([], [], 0)
+    rig.close()
+
+
+def test_a_clean_up_that_was_interrupted_before_the_file_went_removes_it_next_time(
+    rig: Rig, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rig.index("whales.md", WHALES)
+    rig.delete("whales.md")
+    with monkeypatch.context() as patch:
+
+        def fail(*_: object) -> None:
+            raise OSError("the disk is away")
+
+        patch.setattr(type(rig.library.blobs), "remove", fail)
+        rig.work()
+    clock.advance(timedelta(hours=1))
+    rig.work()
+    assert (rig.count("slots"), rig.count("items")) == (0, 0)
+    assert [path for path in rig.folder.rglob("*") if path.is_file()] == []
+
+
+def test_an_upload_whose_commit_nobody_heard_of_keeps_its_file(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    admit = rig.store.admit_with
+
+    def lost(write: Any) -> Any:
+        admit(write)
+        raise StoreUnavailable("The connection was lost after the commit.")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(rig.store, "admit_with", lost)
+        with pytest.raises(StoreUnavailable):
+            rig.put("whales.md", WHALES)
+    rig.work()
+    assert rig.owner("whales.md").status is Status.SUCCESS
+
+
+def test_sweeping_is_bounded_in_every_transaction(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    rig.index("whales.md", sections(35))
+    rig.index("stones.md", sections(5, "granite"))
+    rig.index("whales.md", sections(35, "plankton"))
+    rows: dict[int, int] = {}
+    kept: list[Transaction] = []  # so that no number of a transaction is used twice
+    run = Transaction.run
+
+    def counting(self: Transaction, statement: Any, batch: Any = None, **params: Any) -> Any:
+        answer = run(self, statement, batch, **params)
+        if statement in (gc_statements.DELETE_SOME_OF_LIST, gc_statements.REMOVE_CHUNKS):
+            kept.append(self)
+            rows[id(self)] = rows.get(id(self), 0) + len(batch or answer)
+        return answer
+
+    monkeypatch.setattr(Transaction, "run", counting)
+    monkeypatch.setattr(gc, "LARGEST_BATCH", 10)
+    sweeper = rig.library.indexes.garbage_collector()
+    before = rig.count("chunks")
+    while sweeper.collect(limit=10):
+        assert before - rig.count("chunks") <= 10
+        before = rig.count("chunks")
+    assert max(rows.values()) == 10
+    assert sum(rows.values()) == 70  # 35 from their list, and 35 chunks
+    audit_quiet(rig)
+
+
+def test_removing_a_document_is_bounded_and_can_be_stopped_in_between(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gc, "LARGEST_BATCH", 10)
+    rig.index("whales.md", sections(35))
+    rig.index("stones.md", sections(5, "granite"))
+    rig.delete("whales.md")
+    ticket = claim(rig)
+    seen: list[int] = []
+
+    class Stop(Exception):
+        pass
+
+    def go_on() -> None:
+        seen.append(rig.count("chunks") + rig.count("lists"))
+        if len(seen) == 7:
+            raise Stop
+
+    with pytest.raises(Stop):
+        rig.library.indexes.garbage_collector().remove_owners([ticket.owner], go_on)
+    assert all(before - after <= 10 for before, after in pairwise(seen))
+    assert seen[0] - seen[-1] > 35  # the list is gone, and some of the chunks
+    rig.library.indexes.garbage_collector().remove_owners([ticket.owner], lambda: None)
+    assert (rig.count("chunks"), rig.count("builds"), len(rig.find("granite"))) == (5, 1, 5)
+
+
+# -------------------------------------------------------------------- who comes between
+
+
+def test_a_text_that_is_listed_again_while_its_old_list_goes_is_not_lost(rig: Rig) -> None:
+    rig.index("whales.md", WHALES)
+    rig.index("whales.md", STONES)
+    (text,) = [
+        piece.text for piece in ChunkLists(rig.store.database).read_texts(rig.rows("fulltext")) if "krill" in piece.text
+    ]
+    rig.put("whales.md", WHALES)
+    ticket = claim(rig)
+    with rig.store.guarded(ticket) as connection:
+        tx = rig.store.database.wrap_connection(connection)
+        (parts,) = number_chunks([ChunkDraft(0, 0, len(text), headings(rig, text), text)])
+        portion = ChunkBatch(ticket.owner, ticket.fence, FACTS, parts)
+        ChunkLists(rig.store.database).write(tx, [portion])  # the chunk of the first build stands, and is listed
+        sweep = Meanwhile(rig, rig.library.indexes.garbage_collector().collect)
+        assert sweep.waits
+    sweep.end()
+    complete(rig, ticket)
+    rig.work()
+    rig.sweep()
+    assert found(rig, "krill") == ["whales.md"]
+    audit_quiet(rig)
+
+
+def headings(rig: Rig, text: str) -> tuple[str, ...]:
+    return next(
+        piece.headings
+        for piece in ChunkLists(rig.store.database).read_texts(rig.rows("fulltext"))
+        if piece.text == text
+    )
+
+
+def test_a_build_that_begins_while_its_owner_is_settled_is_swept_in_its_time(rig: Rig) -> None:
+    rig.index("whales.md", WHALES)
+    rig.put("whales.md", STONES)
+    ticket = claim(rig)
+    with rig.store.guarded(ticket) as connection:
+        extend(rig, rig.store.database.wrap_connection(connection), ticket, "granite")
+        sweep = Meanwhile(rig, rig.library.indexes.garbage_collector().collect)
+        assert sweep.waits
+    sweep.end()
+    complete(rig, ticket)
+    rig.work()
+    rig.sweep()
+    assert (rig.count("builds"), found(rig, "krill"), found(rig, "granite")) == (1, [], ["whales.md"])
+    audit_quiet(rig)
+
+
+BILL = Charge(kind="embedding", model="m", texts=1)
+
+
+def test_a_memo_that_is_recalled_while_its_reader_is_removed_is_not_left_behind(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rig.index("whales.md", WHALES)
+    rig.index("stones.md", STONES)
+    rig.put("whales.md", sections(1))
+    late = claim(rig)  # an old worker, still at it
+    first, second = (chunk_of(rig, name) for name in ("whales.md", "stones.md"))
+    rig.library.paid_cache.store_answers(
+        "", [PaidAnswer(late._replace(owner=rig.owner("stones.md").id), "key", b"value", [second])]
+    )
+    living = memos._live_chunks
+    removal: list[Meanwhile] = []
+
+    def remove() -> None:
+        rig.delete("whales.md")
+        rig.clock.advance(timedelta(minutes=3))
+        rig.work()
+
+    def between(tx: Transaction, uses: Any) -> set[int]:
+        seen = living(tx, uses)
+        if not removal:
+            removal.append(Meanwhile(rig, remove))
+        return seen
+
+    monkeypatch.setattr(memos, "_live_chunks", between)
+    assert rig.library.paid_cache.find_answers("", [AnswerLookup(late, "key", [first])], BILL) == {"key": b"value"}
+    removal[0].end()
+    with rig.store.database.reading() as tx:
+        assert tx.run_sql("SELECT chunk_id FROM library_memo_uses") == [(second,)]
+
+
+def chunk_of(rig: Rig, name: str) -> int:
+    slot = rig.slot(name, "fulltext")
+    return Manifest(rig).lists[slot.owner_id, slot.source or 0][0]
+
+
+def test_a_memo_that_is_stored_while_its_chunk_is_swept_is_not_left_behind(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rig.index("whales.md", WHALES)
+    old = chunk_of(rig, "whales.md")
+    rig.index("whales.md", STONES)
+    rig.ask("whales.md", Operation.FORCE)
+    late = claim(rig)
+    forget = memos.remove_uses
+    storing: list[Meanwhile] = []
+
+    def between(tx: Transaction, chunks: Sequence[int]) -> None:
+        forget(tx, chunks)
+        entry = PaidAnswer(late, "key", b"value", [old])
+        storing.append(Meanwhile(rig, lambda: rig.library.paid_cache.store_answers("", [entry])))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(gc, "remove_uses", between)
+        rig.library.indexes.garbage_collector().collect()
+    assert storing[0].waits
+    storing[0].end()
+    assert old not in Manifest(rig).chunks
+    assert (rig.count("memos"), rig.count("memo_uses")) == (0, 0)
+
+
+def test_a_row_whose_chunk_never_was_is_found_by_going_round_all_indexes(rig: Rig) -> None:
+    rig.index("whales.md", WHALES)
+    kept = rig.rows("fulltext")
+    index = rig.library.indexes["fulltext"]
+    assert isinstance(index, FulltextIndex)
+    (recipe,) = rig.library.indexes.recipes(rig.base, "fulltext")
+    late = {987_654: ("", "a late word")}
+    rig.store.database.write(lambda tx: index._store.put(tx, recipe.id, late), durable=False)
+    assert rig.rows("fulltext") == [*kept, 987_654]
+    for _ in range(4):
+        rig.library.sweep(500)
+    assert rig.rows("fulltext") == kept
+    assert found(rig, "krill") == ["whales.md"]

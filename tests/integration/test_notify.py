@@ -1,0 +1,360 @@
+"""Bells and loops: whoever waits for work hears of it at once, in whatever process it was asked for."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+import psycopg
+import pytest
+
+from holdfast.db.notify import MemoryNotifier, PipeListener, PipeNotifier, PostgresListener, PostgresNotifier
+from holdfast.engine.loop import Loop
+from holdfast.errors import StoreUnavailable
+from holdfast.settings import Settings
+from holdfast.wiring import open_configured_store, open_work_notifier
+from tests.support.processes import ROOT, until
+from tests.support.timeouts import PATIENCE_SECONDS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+HOUR = timedelta(hours=1)  # the safety net, far out of the way
+# Admits one document and ends.
+ADMITTER = """
+import sys
+from holdfast.settings import Settings
+from holdfast.wiring import open_bell, open_settings
+from tests.support.stores import request
+bell = open_bell(sys.argv[1])
+store = open_settings(Settings(database=sys.argv[1]), bell)
+assert store.admit([request("elsewhere")])[0].accepted
+store.close()
+bell.close()
+"""
+# Listens, says so, and waits to be killed.
+LISTENER = """
+import signal, sys
+from holdfast.wiring import open_bell
+listener = open_bell(sys.argv[1]).listen()
+print("listening", flush=True)
+signal.pause()
+"""
+
+
+def python(code: str, url: str) -> subprocess.Popen[str]:
+    return subprocess.Popen([sys.executable, "-c", code, url], cwd=ROOT, stdout=subprocess.PIPE, text=True)
+
+
+def heard(listener: PipeListener | PostgresListener) -> bool:
+    return listener.wait(PATIENCE_SECONDS)
+
+
+# ---------------------------------------------------------------- loops
+
+
+def test_a_loop_wakes_at_once_when_another_process_admits(database_url: str) -> None:
+    settings = Settings(database=database_url)
+    bell = open_work_notifier(database_url)
+    store = open_configured_store(settings, bell)
+    found: list[int] = []
+    looked = threading.Event()
+
+    def look() -> None:
+        found.append(len(store.find_unrung("content", 10).slots))
+        looked.set()
+
+    loop = Loop("worker", look, bell.listen(), HOUR)
+    thread = loop.start()
+    assert looked.wait(PATIENCE_SECONDS)
+    assert found == [0]
+    with python(ADMITTER, database_url) as admitting:
+        assert admitting.wait(PATIENCE_SECONDS) == 0
+    until(lambda: found[-1] == 1, "the loop slept on")
+    loop.stop()
+    thread.join(PATIENCE_SECONDS)
+    assert not thread.is_alive()
+    loop._listener.close()
+    store.close()
+    bell.close()
+
+
+def test_a_loop_goes_on_whatever_its_step_raises() -> None:
+    errors = [StoreUnavailable("the database is away"), ZeroDivisionError("a bug")]
+    steps: list[object] = []
+
+    def step() -> timedelta | None:
+        steps.append(None)
+        listener.wake()  # so that it does not wait for its period
+        if errors:
+            raise errors.pop()
+        loop.stop()
+        return None
+
+    listener = PipeListener()
+    loop = Loop("worker", step, listener, HOUR)
+    loop.run()
+    assert len(steps) == 3
+    listener.close()
+
+
+def test_a_loop_comes_back_when_its_step_wishes() -> None:
+    wishes = iter([timedelta(), timedelta(milliseconds=1), timedelta(days=1)])
+    pauses: list[float] = []
+
+    class Deaf:
+        def wait(self, seconds: float) -> bool:
+            pauses.append(seconds)
+            return False
+
+        def wake(self) -> None: ...
+
+        def close(self) -> None: ...
+
+    def step() -> timedelta | None:
+        wish = next(wishes, None)
+        if wish is None:
+            loop.stop()
+        return wish
+
+    loop = Loop("reconciler", step, Deaf(), HOUR)
+    loop.run()
+    assert pauses == [0.001, 3600.0]  # zero is no pause, and none is longer than the period
+
+
+def test_a_loop_can_be_stopped_from_a_signal_handler_even_twice() -> None:
+    def stop(*_: object) -> None:
+        stops.append(None)
+        if len(stops) == 1:
+            signal.raise_signal(signal.SIGUSR1)  # another one arrives while this one is handled
+        loop.stop()
+
+    stops: list[None] = []
+    listener = PipeListener()
+    loop = Loop("worker", lambda: os.kill(os.getpid(), signal.SIGUSR1), listener, HOUR)
+    before = signal.signal(signal.SIGUSR1, stop)
+    try:
+        loop.run()
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    assert len(stops) == 2
+    listener.close()
+
+
+# ---------------------------------------------------------------- named pipes
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return tmp_path / "bells"
+
+
+def test_every_listener_hears_a_ring_and_hears_it_once(folder: Path) -> None:
+    bell = PipeNotifier(folder)
+    bell.notify()  # nobody is there yet
+    listeners = [bell.listen(), PipeNotifier(folder).listen()]
+    bell.notify()
+    bell.notify()
+    assert [heard(listener) for listener in listeners] == [True, True]
+    assert [listener.wait(0) for listener in listeners] == [False, False]
+    for listener in listeners:
+        listener.close()
+    assert list(folder.iterdir()) == []
+
+
+def test_the_pipe_of_a_killed_listener_is_removed(sqlite_url: str, tmp_path: Path) -> None:
+    pipes = tmp_path / "holdfast.db-bells"
+    with python(LISTENER, sqlite_url) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "listening\n"
+        bell = open_work_notifier(sqlite_url)
+        alive = bell.listen()
+        bell.notify()
+        assert len(list(pipes.iterdir())) == 2
+        process.kill()
+        process.wait(PATIENCE_SECONDS)
+    bell.notify()
+    assert len(list(pipes.iterdir())) == 1
+    assert alive.wait(0)
+    alive.close()
+
+
+def test_a_ring_that_cannot_be_rung_leaves_the_listener_its_pipe(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    bell = PipeNotifier(folder)
+    listener = bell.listen()
+    tried: list[object] = []
+
+    def no_descriptor_left(*args: object) -> int:
+        tried.append(args)
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    with monkeypatch.context() as patched:
+        patched.setattr("holdfast.db.notify.os.open", no_descriptor_left)
+        bell.notify()
+    assert len(tried) == 1
+    assert not listener.wait(0)
+    bell.notify()
+    assert heard(listener)
+    listener.close()
+
+
+def test_a_pipe_that_nobody_has_opened_yet_is_not_taken_for_a_dead_one(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bell = PipeNotifier(folder)
+    made: list[Path] = []
+    make = os.mkfifo
+
+    def make_and_ring(path: Path, mode: int) -> None:
+        make(path, mode)
+        made.append(path)
+        bell.notify()  # somebody rings between the making and the opening
+
+    monkeypatch.setattr("holdfast.db.notify.os.mkfifo", make_and_ring)
+    listener = bell.listen()
+    assert len(made) == 1
+    bell.notify()
+    assert heard(listener)
+    listener.close()
+
+
+def test_a_pipe_that_is_full_keeps_nobody_waiting(folder: Path) -> None:
+    bell = PipeNotifier(folder)
+    listener = bell.listen()
+    with contextlib.suppress(BlockingIOError):
+        while os.write(listener.fileno(), bytes(4096)):
+            pass
+    bell.notify()
+    listener.wake()
+    assert heard(listener)
+    assert not listener.wait(0)
+    listener.close()
+
+
+@pytest.mark.parametrize("make", [PipeListener, lambda: MemoryNotifier().listen()])
+def test_a_late_poke_does_not_reach_the_next_owner_of_the_descriptor(make: Callable[[], PipeListener]) -> None:
+    listener = make()
+    descriptors = {listener._read_fd, listener._write_fd}
+    listener.close()
+    reads, writes = os.pipe2(os.O_NONBLOCK)
+    assert {reads, writes} == descriptors  # the system hands out the same numbers again
+    listener.wake()
+    with pytest.raises(BlockingIOError):
+        os.read(reads, 1)
+    os.close(reads)
+    os.close(writes)
+    listener.close()  # twice does no harm
+
+
+# ---------------------------------------------------------------- NOTIFY
+
+
+@pytest.fixture
+def admin(postgres_url: str) -> Iterator[psycopg.Connection]:
+    with psycopg.connect(postgres_url.replace("+psycopg", ""), autocommit=True) as connection:
+        yield connection
+
+
+@pytest.fixture
+def bell(postgres_url: str) -> Iterator[PostgresNotifier]:
+    bell = PostgresNotifier(postgres_url)
+    yield bell
+    bell.close()
+
+
+@pytest.mark.postgres
+def test_a_listener_whose_connection_is_cut_looks_for_work_and_listens_again(
+    bell: PostgresNotifier, admin: psycopg.Connection
+) -> None:
+    listener = bell.listen()
+    first = listener._connection.info.backend_pid
+    assert not listener.wait(0)
+    admin.execute("SELECT pg_terminate_backend(%s)", [first])
+    assert heard(listener)  # the cut itself: something may have been rung
+
+    def noticed() -> bool:
+        if listener._connection is not None:
+            listener.wait(0)
+        return listener._connection is None
+
+    until(noticed, "the cut is not noticed")
+    bell.notify()  # while nobody listens
+    assert heard(listener)  # the new connection, for the same reason
+    assert listener._connection.info.backend_pid != first
+    until(lambda: not listener.wait(0), "it is woken on and on")
+    bell.notify()
+    assert heard(listener)
+    listener.close()
+
+
+@pytest.mark.postgres
+def test_a_ring_is_heard_though_the_bells_own_connection_was_cut(
+    bell: PostgresNotifier, admin: psycopg.Connection
+) -> None:
+    listener = bell.listen()
+    bell.notify()
+    assert heard(listener)
+    pid = bell._connection.info.backend_pid
+    admin.execute("SELECT pg_terminate_backend(%s)", [pid])
+    until(
+        lambda: not admin.execute("SELECT 1 FROM pg_stat_activity WHERE pid = %s", [pid]).fetchone(),
+        "the connection is not cut",
+    )
+    bell.notify()
+    assert heard(listener)
+    assert bell._connection.info.backend_pid != pid
+    listener.close()
+
+
+@pytest.mark.postgres
+def test_a_burst_of_rings_becomes_a_few_and_the_last_is_heard(
+    bell: PostgresNotifier, admin: psycopg.Connection
+) -> None:
+    admin.execute(f"LISTEN {PostgresNotifier.CHANNEL}")
+    start = time.monotonic()
+    for _ in range(200):
+        bell.notify()
+    burst = time.monotonic() - start
+    until(lambda: bell._timer is None, "the last ring is still to come")
+    with bell._mutex:  # the last ring is sent
+        admin.execute(f"NOTIFY {PostgresNotifier.CHANNEL}, 'last'")  # what was sent before it also comes before it
+    count = 0
+    for notice in admin.notifies(timeout=PATIENCE_SECONDS):
+        if notice.payload == "last":
+            break
+        count += 1
+    assert 2 <= count <= 2 + burst / PostgresNotifier.SPACING
+
+
+@pytest.mark.postgres
+def test_a_bell_that_is_closed_rings_what_it_owes(bell: PostgresNotifier, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bell, "SPACING", 3600.0)
+    listener = bell.listen()
+    bell.notify()
+    assert heard(listener)
+    bell.notify()
+    assert bell._timer is not None  # it would ring in an hour
+    bell.close()
+    assert heard(listener)
+    bell.notify()  # and no more
+    assert not listener.wait(0)
+    listener.close()
+
+
+@pytest.mark.postgres
+def test_a_listener_can_be_poked_while_the_server_is_away() -> None:
+    listener = PostgresListener("postgresql+psycopg://postgres@127.0.0.1:1/none", "holdfast")
+    assert listener._connection is None
+    listener.wake()
+    assert heard(listener)
+    assert not listener.wait(0)
+    listener.close()

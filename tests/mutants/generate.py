@@ -1,0 +1,205 @@
+"""Generate mutants from the source itself, so that a new guard is tried without anybody listing it.
+
+- `engine/store/statements.py`, `engine/store/queue_statements.py`: each conjunct and each alternative of the shared
+  predicates, and each condition of every UPDATE and DELETE.
+- `engine/plan.py`, `engine/queue.py`: each branch, each conjunct, each side of a choice.
+- `engine/admission.py`: each row of the table, each branch and conjunct of the functions that read the situation.
+- `guard/`: each branch, each conjunct, each side of a choice in what answers deliveries and publishes.
+"""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    Edit = tuple[str, Callable[[], None]]  # what it removes, and how
+
+SOURCE = Path(__file__).resolve().parents[2] / "src"
+HOUSEKEEPING = frozenset({"__init__", "close"})
+# Functions whose conditions are removed one at a time. `generate` fails if one of them is renamed and not found.
+PREDICATES = frozenset({"claimable", "held", "unchanged_since_read", "releasable", "cancellable", "paused", "unpaused"})
+DECISIONS = frozenset({"classify_situation", "stalled", "may_be_overtaken"})
+TABLE = "ADMISSION_RULES"
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """One module with one thing removed."""
+
+    module: str
+    number: int
+
+    @property
+    def path(self) -> Path:
+        return SOURCE / (self.module.replace(".", "/") + ".py")
+
+    @cached_property
+    def _bred(self) -> tuple[ast.Module, str]:
+        tree = ast.parse(self.path.read_text())
+        edits = list(EDITS[self.module](tree))
+        what, edit = edits[self.number]
+        edit()
+        return ast.fix_missing_locations(tree), what
+
+    @property
+    def tree(self) -> ast.Module:
+        return self._bred[0]
+
+    @property
+    def name(self) -> str:
+        return f"{self.module.rpartition('.')[2]}: {self._bred[1]}"
+
+
+def breed() -> Iterator[Mutant]:
+    """Return every mutant there is."""
+    trees = {module: ast.parse((SOURCE / (module.replace(".", "/") + ".py")).read_text()) for module in EDITS}
+    defined = {name for tree in trees.values() for top in tree.body for name in _defined(top)}
+    if missing := {*PREDICATES, *DECISIONS, TABLE} - defined:
+        raise LookupError(f"no longer defined, so no mutant is made of them: {sorted(missing)}")
+    for module, edits in EDITS.items():
+        tree = trees[module]
+        for number, _ in enumerate(edits(tree)):
+            yield Mutant(module, number)
+
+
+def _defined(top: ast.stmt) -> list[str]:
+    if isinstance(top, ast.FunctionDef):
+        return [top.name]
+    return [ast.unparse(top.target)] if isinstance(top, ast.AnnAssign) else []
+
+
+def _statements(tree: ast.Module) -> Iterator[Edit]:
+    for top in tree.body:
+        if isinstance(top, ast.FunctionDef) and top.name in PREDICATES:
+            for call in _calls(top, "and_", "or_"):
+                yield from _each_argument(top.name, call, keep_one=True)
+        elif isinstance(top, ast.Assign):
+            name = ast.unparse(top.targets[0])
+            for call in _calls(top, "where"):
+                if _root(call) in ("update", "delete"):
+                    yield from _each_argument(name, call, keep_one=False)
+                    for inner in _inner_calls(call):
+                        yield from _each_argument(name, inner, keep_one=True)
+
+
+def _inner_calls(where: ast.Call) -> list[ast.Call]:
+    return [call for argument in where.args for call in _calls(argument, "and_", "or_")]
+
+
+def _plan(tree: ast.Module) -> Iterator[Edit]:
+    for top in tree.body:
+        if isinstance(top, ast.FunctionDef):
+            yield from _branches(top)
+
+
+def _admission(tree: ast.Module) -> Iterator[Edit]:
+    for top in tree.body:
+        if isinstance(top, ast.AnnAssign) and ast.unparse(top.target) == TABLE:
+            assert isinstance(top.value, ast.Tuple)
+            for row in list(top.value.elts):
+                yield f"row {_short(row)}", _removal(top.value.elts, row)
+        if isinstance(top, ast.FunctionDef) and top.name in DECISIONS:
+            yield from _branches(top)
+
+
+def _methods(tree: ast.Module) -> Iterator[Edit]:
+    for top in tree.body:
+        for one in top.body if isinstance(top, ast.ClassDef) else [top]:
+            if isinstance(one, ast.FunctionDef) and one.name not in HOUSEKEEPING:
+                yield from _branches(one)
+
+
+EDITS = {
+    "holdfast.engine.store.statements": _statements,
+    "holdfast.engine.store.queue_statements": _statements,
+    "holdfast.engine.plan": _plan,
+    "holdfast.engine.queue": _methods,
+    "holdfast.engine.admission": _admission,
+    "holdfast.guard.work": _methods,
+    "holdfast.guard.run": _methods,
+    "holdfast.guard.guard": _methods,
+    "holdfast.guard.celery": _methods,
+    "holdfast.guard.adopt": _methods,
+}
+
+
+def _branches(function: ast.FunctionDef) -> Iterator[Edit]:
+    for node in ast.walk(function):
+        if isinstance(node, ast.If):
+            yield f"{function.name}: never {_short(node.test)}", _setting(node, "test", ast.Constant(value=False))
+        if isinstance(node, ast.IfExp):
+            for side in (True, False):
+                taken = "always" if side else "never"
+                yield f"{function.name}: {taken} {_short(node.test)}", _setting(node, "test", ast.Constant(value=side))
+        if isinstance(node, ast.BoolOp):
+            for value in list(node.values):
+                yield f"{function.name}: without {_short(value)}", _operand_removal(node, value)
+
+
+def _calls(node: ast.AST, *names: str) -> list[ast.Call]:
+    """Return calls of these functions or methods inside a node."""
+    return [
+        call
+        for call in ast.walk(node)
+        if isinstance(call, ast.Call)
+        and (
+            (isinstance(call.func, ast.Name) and call.func.id in names)
+            or (isinstance(call.func, ast.Attribute) and call.func.attr in names)
+        )
+    ]
+
+
+def _root(call: ast.Call) -> str:
+    """Return the name of the function at the start of a chain of methods."""
+    node: ast.AST = call
+    while True:
+        if isinstance(node, ast.Call):
+            node = node.func
+        elif isinstance(node, ast.Attribute):
+            node = node.value
+        else:
+            return ast.unparse(node)
+
+
+def _each_argument(name: str, call: ast.Call, *, keep_one: bool) -> Iterator[Edit]:
+    if keep_one and len(call.args) == 1:
+        return
+    for argument in list(call.args):
+        yield f"{name} without {_short(argument)}", _argument_removal(call, argument)
+
+
+def _argument_removal(call: ast.Call, argument: ast.expr) -> Callable[[], None]:
+    def remove() -> None:
+        call.args.remove(argument)
+        if not call.args:  # a statement without any condition concerns every row
+            call.args.append(ast.parse("__import__('sqlalchemy').true()", mode="eval").body)
+
+    return remove
+
+
+def _operand_removal(node: ast.BoolOp, value: ast.expr) -> Callable[[], None]:
+    def remove() -> None:
+        node.values.remove(value)
+        if len(node.values) == 1:  # `x and x` is x, and may be written
+            node.values.append(node.values[0])
+
+    return remove
+
+
+def _removal(values: list[ast.expr], value: ast.expr) -> Callable[[], None]:
+    return lambda: values.remove(value)
+
+
+def _setting(node: ast.AST, field: str, value: ast.expr) -> Callable[[], None]:
+    return lambda: setattr(node, field, value)
+
+
+def _short(node: ast.AST) -> str:
+    text = " ".join(ast.unparse(node).split())
+    return text if len(text) <= 90 else text[:87] + "..."
