@@ -31,9 +31,9 @@ WRITER = """
 import itertools, sys
 from holdfast.engine.states import Operation
 from holdfast.settings import Settings
-from holdfast.wiring import open_settings
+from holdfast.wiring import open_configured_store
 from tests.support.stores import request
-store = open_settings(Settings(database=sys.argv[1]))
+store = open_configured_store(Settings(database=sys.argv[1]))
 for number in itertools.count(1):
     owner = f"{sys.argv[2]}{number}"
     store.admit([request(owner, base="3")])
@@ -45,12 +45,12 @@ import sys
 from holdfast.clock import SystemClock
 from holdfast.events.public_events import Cursor, PublicEvent
 from holdfast.events.feed import Feed, Reset
-from holdfast.events.log import Log
+from holdfast.events.log import EventLog
 from holdfast.settings import Settings
-from holdfast.wiring import open_news, open_settings
-store = open_settings(Settings(database=sys.argv[1]))
-feed = Feed(Log(store.database), SystemClock(), room=50, page=20)
-feed.start(open_news(sys.argv[1]))
+from holdfast.wiring import open_event_notifier, open_configured_store
+store = open_configured_store(Settings(database=sys.argv[1]))
+feed = Feed(EventLog(store.database), SystemClock(), room=50, page=20)
+feed.start(open_event_notifier(sys.argv[1]))
 with open(sys.argv[3], "a") as sent:
     looking = feed.subscribe(Cursor.parse(sys.argv[2]), topics=["job"])
     while (message := looking.get(1)) is not None:
@@ -130,11 +130,11 @@ LINGERER = """
 import pathlib, signal, sys
 from holdfast.engine.effects import Event
 from holdfast.settings import Settings
-from holdfast.engine.store.transitions import record
-from holdfast.wiring import open_settings
-store = open_settings(Settings(database=sys.argv[1]))
+from holdfast.engine.store.transitions import record_events
+from holdfast.wiring import open_configured_store
+store = open_configured_store(Settings(database=sys.argv[1]))
 with store.database.writing(durable=True) as tx:
-    record(tx, [Event("job.success", "3", "1")])
+    record_events(tx, [Event("job.success", "3", "1")])
     pathlib.Path(sys.argv[2]).touch()
     signal.pause()
 """

@@ -24,12 +24,12 @@ LONG = {"lease": "120s", "heartbeat": "30s", "period": "30s"}
 CARELESS = """
 import sys
 from pathlib import Path
-from holdfast.engine.worker import LocalCrew
+from holdfast.engine.worker import LocalWorker
 from holdfast.engine.schedulers.embedded import EmbeddedScheduler
 from holdfast.settings import Settings
 from tests.support.scripted_indexer import Workshop
 workshop = Workshop(settings=Settings(database=sys.argv[1]), folder=Path(sys.argv[2]))
-EmbeddedScheduler(workers=1).start(LocalCrew(workshop))
+EmbeddedScheduler(workers=1).start(LocalWorker(workshop))
 raise RuntimeError("something went wrong")
 """
 

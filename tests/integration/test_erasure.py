@@ -569,16 +569,16 @@ from holdfast.clock import SystemClock
 from holdfast.db import secure_delete
 from holdfast.engine.executor import Executor
 from holdfast.settings import Settings
-from holdfast.wiring import Library, open_settings
+from holdfast.wiring import Library, open_configured_store
 
 def die(*_):
     os.kill(os.getpid(), 9)
 
 settings = Settings(database=sys.argv[1], data=sys.argv[2])
-store = open_settings(settings)
+store = open_configured_store(settings)
 library = Library(store, settings)
-base = library.catalogue.find_base("shelf")
-library.removing.delete(base, [library.items.find(base, sys.argv[3]).id])
+base = library.catalog.find_base("shelf")
+library.remover.delete(base, [library.items.find(base, sys.argv[3]).id])
 worker = Executor(store, library.indexers(), holder="other", clock=SystemClock(), rules=store.rules)
 while worker.run_next(100):
     pass
@@ -619,10 +619,10 @@ def test_whatever_a_killed_process_has_not_completed_is_repeated(tmp_path: Path,
 ERASES = """
 import sys
 from holdfast.settings import Settings
-from holdfast.wiring import Library, open_settings
+from holdfast.wiring import Library, open_configured_store
 
 settings = Settings(database=sys.argv[1], data=sys.argv[2])
-library = Library(open_settings(settings), settings)
+library = Library(open_configured_store(settings), settings)
 print("ready", flush=True)
 sys.stdin.readline()
 print(*[stage and stage.obstacle for stage in library.erasure.run_now()], flush=True)

@@ -153,7 +153,7 @@ clock = FakeClock()
 store = open_test_store(url, clock)
 store._ids = lambda: uuid4().hex
 library = Library(store, Settings(database=url, data=data), clock=clock)
-base = library.catalogue.find_base("shelf")
+base = library.catalog.find_base("shelf")
 
 def die(*_, **__):
     os.kill(os.getpid(), 9)
@@ -169,7 +169,7 @@ elif point == "admitting":
     store.admit_with = die
 elif point == "removing":
     FileRecords.remove = die
-library.adding.put(base, [Upload("stones.md", content)])
+library.adder.put(base, [Upload("stones.md", content)])
 """
 
 

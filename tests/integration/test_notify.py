@@ -33,10 +33,10 @@ HOUR = timedelta(hours=1)  # the safety net, far out of the way
 ADMITTER = """
 import sys
 from holdfast.settings import Settings
-from holdfast.wiring import open_bell, open_settings
+from holdfast.wiring import open_work_notifier, open_configured_store
 from tests.support.stores import request
-bell = open_bell(sys.argv[1])
-store = open_settings(Settings(database=sys.argv[1]), bell)
+bell = open_work_notifier(sys.argv[1])
+store = open_configured_store(Settings(database=sys.argv[1]), bell)
 assert store.admit([request("elsewhere")])[0].accepted
 store.close()
 bell.close()
@@ -44,8 +44,8 @@ bell.close()
 # Listens, says so, and waits to be killed.
 LISTENER = """
 import signal, sys
-from holdfast.wiring import open_bell
-listener = open_bell(sys.argv[1]).listen()
+from holdfast.wiring import open_work_notifier
+listener = open_work_notifier(sys.argv[1]).listen()
 print("listening", flush=True)
 signal.pause()
 """

@@ -326,8 +326,8 @@ class TestSharing:
 PROGRAM = f"""
 import os, sys
 sys.path[:0] = [{str(ROOT)!r}]
-from holdfast.content.sandbox import Cage
-cage = Cage({TARGET!r})
+from holdfast.content.sandbox import Sandbox
+cage = Sandbox({TARGET!r})
 def ask(**question):
     return cage.ask(question, seconds=600, memory=1 << 30, most=0).head
 """
@@ -530,7 +530,7 @@ LIBRARY = Path("kreuzberg-pdfium", "libpdfium.so")  # below the temporary folder
 READ_ON_A_MOUNT = """
 import json, subprocess, sys, tempfile
 from pathlib import Path
-from holdfast.content.reading import open_cage, read
+from holdfast.content.reading import open_sandbox, read
 from holdfast.errors import WorkError
 options, folder, spare, *files = sys.argv[1:]
 mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", options, "tmpfs", folder], capture_output=True, text=True)
@@ -545,7 +545,7 @@ def outcome(file):
     except WorkError as error:
         return [type(error).__name__, error.code]
 
-with open_cage() as cage:
+with open_sandbox() as cage:
     told = [outcome(file) for file in files]
     subprocess.run(["umount", "--lazy", folder], check=True)
     print(json.dumps({"mounted": told, "afterwards": outcome(files[0])}))

@@ -45,10 +45,10 @@ SWORD = "swordfish"
 SERVE = """
 import logging, sys
 from holdfast.llm.openai import Endpoint, OpenAIProvider
-from holdfast.wiring import show_log
+from holdfast.wiring import configure_logging
 from tests.support.meters import Recorder
 
-show_log("info")
+configure_logging("info")
 provider = OpenAIProvider(Endpoint(base_url=sys.argv[1], key="sk", embedding_model="embedder"))
 provider.with_meter(Recorder()).embed(["tide"])
 provider.close()

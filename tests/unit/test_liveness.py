@@ -16,9 +16,8 @@ from holdfast.engine.liveness import host_id, known_dead, make_holder_name, read
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-NAME_AND_WAIT = (
-    "import sys; from holdfast.engine.liveness import holder_name; print(holder_name(), flush=True); sys.stdin.read()"
-)
+NAME_AND_WAIT = "import sys; from holdfast.engine.liveness import make_holder_name; "
+    "print(make_holder_name(), flush=True); sys.stdin.read()"
 
 
 @contextmanager
@@ -125,8 +124,8 @@ def test_of_a_holder_without_a_process_id_nothing_is_known(pid: str) -> None:
 
 def test_a_process_may_be_called_anything() -> None:
     rename = (
-        "import sys; from holdfast.engine.liveness import holder_name; "
-        "open('/proc/self/comm', 'wb').write({}); print(holder_name(), flush=True); sys.stdin.read()"
+        "import sys; from holdfast.engine.liveness import make_holder_name; "
+        "open('/proc/self/comm', 'wb').write({}); print(make_holder_name(), flush=True); sys.stdin.read()"
     )
     with child(rename.format(repr(b"a) Z 1 (b"))) as (process, holder):
         assert holder.split("/")[START] == read_start_time(process.pid) != ""

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 __all__ = ["ChunkSpan", "ChunkingRules", "estimate_tokens", "split_into_chunks"]
 
 MIN_CHUNK_TOKENS = 16
-_end_weight = attrgetter("tail")
+_end_weight = attrgetter("end_weight")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -32,9 +32,6 @@ from holdfast.errors import Permanent
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-TARGET = f"{__name__}:answer"
-PREPARE = f"{__name__}:prepare"
-
 
 def read_in_process(kind: FileFormat, path: Path, name: str, limits: ReadLimits) -> ExtractedText:
     """Read a file of a known kind, in this process."""
@@ -96,3 +93,8 @@ def _choose_readers(kind: FileFormat, limits: ReadLimits) -> tuple[Reader, ...]:
     if kind == PPTX:
         return (KreuzbergReader(kind, limits), SlideReader(kind))
     return (KreuzbergReader(kind, limits),)
+
+
+# Names by which the sandbox process finds the functions.
+TARGET = f"{__name__}:{serve_request.__name__}"
+PREPARE = f"{__name__}:{load_pdfium.__name__}"
