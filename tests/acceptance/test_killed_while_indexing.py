@@ -27,8 +27,10 @@ if TYPE_CHECKING:
 
     from holdfast.engine.store.base import Owner
 
-WORK = "from holdfast.settings import Settings\nfrom holdfast.wiring import make_worker\n"
+WORK = (
+    "from holdfast.settings import Settings\nfrom holdfast.wiring import make_worker\n"
     "make_worker(Settings.from_environment()).work()"
+)
 IN_FLIGHT = BatchLimits().concurrency * BatchLimits().texts  # texts under way at once
 # Short enough to see leases end, long enough for a busy machine.
 SHORT = {"lease": "1500ms", "heartbeat": "300ms", "period": "300ms", "backoff": "100ms", "backoff_cap": "1s"}

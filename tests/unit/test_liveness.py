@@ -16,8 +16,10 @@ from holdfast.engine.liveness import host_id, known_dead, make_holder_name, read
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-NAME_AND_WAIT = "import sys; from holdfast.engine.liveness import make_holder_name; "
+NAME_AND_WAIT = (
+    "import sys; from holdfast.engine.liveness import make_holder_name; "
     "print(make_holder_name(), flush=True); sys.stdin.read()"
+)
 
 
 @contextmanager
