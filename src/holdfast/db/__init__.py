@@ -1,6 +1,6 @@
 """Databases: transactions, SQLite and PostgreSQL dialects, batches, notifications, migrations."""
 
-from holdfast.db.batches import LIMIT, NOW, XID, batch, greatest, int_param, least, text_param
+from holdfast.db.batches import LIMIT, NOW, XID, batch, greatest, int_param, is_one_of, least, text_literal, text_param
 from holdfast.db.database import Database, Transaction
 from holdfast.db.notify import Listener, MemoryNotifier, Notifier
 from holdfast.db.schema import IdType, make_in_condition, metadata, partial_index
@@ -21,9 +21,11 @@ __all__ = [
     "batch",
     "greatest",
     "int_param",
+    "is_one_of",
     "least",
     "make_in_condition",
     "metadata",
     "partial_index",
+    "text_literal",
     "text_param",
 ]

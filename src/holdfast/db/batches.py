@@ -14,6 +14,8 @@ from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.functions import FunctionElement
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from sqlalchemy import Subquery
     from sqlalchemy.sql.compiler import SQLCompiler
     from sqlalchemy.types import TypeEngine
@@ -29,6 +31,18 @@ def int_param(name: str) -> ColumnElement[int]:
 def text_param(name: str) -> ColumnElement[str]:
     """Return a parameter that is text."""
     return bindparam(name, type_=Text())
+
+
+def text_literal(value: str) -> ColumnElement[str]:
+    """Return a constant as a literal in the SQL: the planner matches a partial index only against literals."""
+    return literal_column(f"'{value}'", Text)
+
+
+def is_one_of(column: ColumnElement[Any], values: Collection[str]) -> ColumnElement[bool]:
+    """Compare a column with constants, as literals."""
+    if len(values) == 1:
+        return column == text_literal(*values)
+    return column.in_([text_literal(value) for value in sorted(values)])
 
 
 # The database's own clock: a function that each database has under this name (see sqlite.py and postgres.py).

@@ -8,10 +8,11 @@ from __future__ import annotations
 from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from sqlalchemy import Text, and_, case, delete, func, insert, literal_column, not_, or_, select, update
+from sqlalchemy import and_, case, delete, func, insert, literal_column, not_, or_, select, update
 from sqlalchemy.dialects.postgresql import insert as upsert
 
-from holdfast.db import LIMIT, NOW, batch, int_param, text_param
+from holdfast.db import LIMIT, NOW, batch, int_param, is_one_of, text_literal, text_param
+from holdfast.engine.queue import WHOLE_QUEUE
 from holdfast.engine.states import Operation, SlotState, Status
 from holdfast.engine.store.tables import (
     RETRYABLE_STATUSES,
@@ -31,13 +32,6 @@ if TYPE_CHECKING:
     Condition = ColumnElement[bool]
 
 
-def _literal(value: str) -> ColumnElement[str]:
-    """Write a word of ours as it is, for partial indexes to see."""
-    return literal_column(f"'{value}'", Text)
-
-
-# ---------------------------------------------------------------- priorities
-
 _row = batch(job=str, priority=int)
 UPDATE_JOB_PRIORITIES = (
     update(jobs)
@@ -51,8 +45,6 @@ UPDATE_SLOT_PRIORITIES = update(slots).values(priority=_row.c.priority).where(sl
 
 _row = batch(job=str)
 SELECT_JOBS = select(jobs).select_from(jobs.join(_row, jobs.c.id == _row.c.job))
-
-# ---------------------------------------------------------------- pauses
 
 _base = text_param("base")
 UPDATE_PAUSE = (
@@ -88,16 +80,14 @@ SELECT_RUNG_WHILE_PAUSED = (
     .select_from(slots.join(owners, owners.c.id == slots.c.owner_id))
     .where(
         slots.c.rung_at.is_not(None),
-        slots.c.state.in_([_literal(SlotState.QUEUED), _literal(SlotState.WAITING)]),
-        or_(_base == _literal(""), owners.c.base == _base),
+        is_one_of(slots.c.state, (SlotState.QUEUED, SlotState.WAITING)),
+        or_(_base == text_literal(WHOLE_QUEUE), owners.c.base == _base),
     )
     .limit(LIMIT)
     .with_for_update(of=owners, skip_locked=True)
 )
 _row = batch(slot=int)
 CLEAR_RINGS = update(slots).values(rung_at=None).where(slots.c.id == _row.c.slot)
-
-# ---------------------------------------------------------------- quotas
 
 UPDATE_QUOTA = (
     update(quotas).values(per_day=int_param("per_day")).where(quotas.c.base == _base).returning(quotas.c.base)
@@ -109,8 +99,6 @@ INSERT_QUOTA = insert(quotas).from_select(
 DELETE_QUOTA = delete(quotas).where(quotas.c.base == _base).returning(quotas.c.base)
 SELECT_QUOTA = select(quotas).where(quotas.c.base == _base)
 
-# ---------------------------------------------------------------- refused requests
-
 _before = duplicates.c.id < int_param("before")
 SELECT_NEWEST_REFUSALS = select(duplicates).where(_before).order_by(duplicates.c.id.desc()).limit(LIMIT)
 SELECT_NEWEST_REFUSALS_OF_BASE = SELECT_NEWEST_REFUSALS.where(duplicates.c.base == _base)
@@ -121,9 +109,6 @@ COUNT_REFUSALS = (
     .order_by(func.count().desc(), *_refusal_group)
 )
 COUNT_REFUSALS_OF_BASE = COUNT_REFUSALS.where(duplicates.c.base == _base)
-
-# ---------------------------------------------------------------- asking for many
-
 
 _some_owners = batch(owner=str)
 _named_owners = select(owners.c.id).where(owners.c.base == _base, owners.c.owner.in_(select(_some_owners.c.owner)))
@@ -147,7 +132,7 @@ class StatementFilters(NamedTuple):
         if self.requester:
             found.append(of.c.requester == text_param("requester"))
         if self.states is not None:
-            found.append(state.in_([_literal(one) for one in sorted(self.states)]))
+            found.append(is_one_of(state, self.states))
         return found
 
 
@@ -157,7 +142,7 @@ _size = select(func.count()).where(slots.c.owner_id == owners.c.id).correlate(ow
 
 def _make_cancellable_conditions(scope: StatementFilters) -> list[Condition]:
     """Active jobs that a cancel may end: what is being removed stays so."""
-    removes = jobs.c.operation.in_([_literal(Operation.DELETE), _literal(Operation.DROP)])
+    removes = is_one_of(jobs.c.operation, (Operation.DELETE, Operation.DROP))
     return [_active, not_(removes), *scope.conditions(jobs, jobs.c.outcome)]
 
 
@@ -180,7 +165,7 @@ def count_cancellable_jobs(scope: StatementFilters) -> Any:
 
 def _make_retryable_conditions(scope: StatementFilters) -> list[Condition]:
     """Owners of one of the statuses that can be tried again; both are named, so that the partial index is seen."""
-    either = owners.c.status.in_([_literal(status) for status in sorted(RETRYABLE_STATUSES)])
+    either = is_one_of(owners.c.status, RETRYABLE_STATUSES)
     return [either, owners.c.status == text_param("status"), *scope.conditions(owners, owners.c.status)]
 
 
@@ -201,11 +186,9 @@ def count_retryable_owners(scope: StatementFilters) -> Any:
     return select(func.count()).select_from(owners).where(*_make_retryable_conditions(scope))
 
 
-# ---------------------------------------------------------------- pages
-
 # An active job whose owner is neither queued nor indexing has only removals left.
-_building = owners.c.status.in_([_literal(Status.QUEUED), _literal(Status.INDEXING)])
-_state = case((_building, owners.c.status), else_=_literal(Status.DELETING))
+_building = is_one_of(owners.c.status, (Status.QUEUED, Status.INDEXING))
+_state = case((_building, owners.c.status), else_=text_literal(Status.DELETING))
 _listed = select(*jobs.c, _state).select_from(jobs.outerjoin(owners, owners.c.id == jobs.c.owner_id))
 _ended = jobs.c.finished_at.is_not(None)
 SELECT_LISTED_JOB = _listed.where(jobs.c.id == text_param("job"))
@@ -284,7 +267,7 @@ def select_oldest_queued(scope: StatementFilters) -> Any:
     return (
         select(func.min(slots.c.queued_at))
         .select_from(slots.join(owners, owners.c.id == slots.c.owner_id))
-        .where(slots.c.state == _literal(SlotState.QUEUED), *scope.conditions(owners, owners.c.status))
+        .where(slots.c.state == text_literal(SlotState.QUEUED), *scope.conditions(owners, owners.c.status))
     )
 
 
@@ -304,7 +287,7 @@ _row = batch(owner_id=int)
 SELECT_PROGRESS = (
     select(slots.c.job, slots.c.stage, slots.c.step, slots.c.steps, slots.c.done, slots.c.total)
     .select_from(slots.join(_row, slots.c.owner_id == _row.c.owner_id))
-    .where(slots.c.state.in_([_literal(SlotState.RUNNING), _literal(SlotState.DELETING)]), slots.c.holder.is_not(None))
+    .where(is_one_of(slots.c.state, (SlotState.RUNNING, SlotState.DELETING)), slots.c.holder.is_not(None))
     .order_by(slots.c.id)
 )
 
@@ -317,11 +300,8 @@ def _sorts_after(*columns: tuple[ColumnElement[Any], ColumnElement[Any]]) -> Con
     return and_(column >= value, or_(column > value, _sorts_after(*others)))
 
 
-# ---------------------------------------------------------------- why it waits
-
-READ_OWNER_OF = select(owners.c.base, owners.c.owner).where(owners.c.id == int_param("owner_id"))
 COUNT_SLOTS_AHEAD = select(func.count()).where(
-    slots.c.state == _literal(SlotState.QUEUED),
+    slots.c.state == text_literal(SlotState.QUEUED),
     slots.c.kind == text_param("kind"),
     slots.c.priority <= int_param("priority"),
     or_(
@@ -338,6 +318,6 @@ COUNT_HOLDERS_BY_KIND = (
 _lately = select(events.c.type, events.c.kind, events.c.at).order_by(events.c.id.desc()).limit(LIMIT).subquery()
 SELECT_LAST_CLAIMS = (
     select(_lately.c.kind, func.max(_lately.c.at))
-    .where(_lately.c.type == _literal("slot.claimed"))
+    .where(_lately.c.type == text_literal("slot.claimed"))
     .group_by(_lately.c.kind)
 )

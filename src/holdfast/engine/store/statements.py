@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import (
     ColumnElement,
-    Text,
     and_,
     case,
     delete,
@@ -23,7 +22,8 @@ from sqlalchemy import (
     update,
 )
 
-from holdfast.db import LIMIT, NOW, XID, batch, greatest, int_param, least, text_param
+from holdfast.db import LIMIT, NOW, XID, batch, greatest, int_param, is_one_of, least, text_literal, text_param
+from holdfast.engine.queue import WHOLE_QUEUE
 from holdfast.engine.states import SlotState
 from holdfast.engine.store.tables import (
     TIMED_STATES,
@@ -46,25 +46,29 @@ Condition = ColumnElement[bool]
 
 
 def _state_in(*states: SlotState) -> Condition:
-    """Compare with literal states, which partial indexes can see."""
-    if len(states) == 1:
-        return slots.c.state == _literal(states[0])
-    return slots.c.state.in_([_literal(state) for state in sorted(states)])
-
-
-def _literal(state: SlotState) -> ColumnElement[str]:
-    return literal_column(f"'{state}'", Text)
+    return is_one_of(slots.c.state, states)
 
 
 NO_LEASE: dict[str, Any] = {"holder": None, "until": None, "rung_at": None}
-NO_PROGRESS: dict[str, Any] = {"stage": "", "step": 0, "steps": 0, "done": 0, "total": 0}
+NO_ERROR: dict[str, Any] = {"error_code": None, "error_params": None}
+NEW_GENERATION: dict[str, Any] = {
+    "queued_at": NOW,
+    "claimed_at": None,
+    "progress_at": None,
+    "rung_at": None,
+    "attempts": 0,
+    **NO_ERROR,
+    "stage": "",
+    "step": 0,
+    "steps": 0,
+    "done": 0,
+    "total": 0,
+}
 
 # What a worker or a reconciler shows of a slot, as one row of the batch.
 TICKET_COLUMNS = {"slot": int, "generation": int, "fence": int, "state": str}
 SLOT_READ_COLUMNS = {**TICKET_COLUMNS, "due_at": int, "holder": str}
 
-
-# ---------------------------------------------------------------- the predicates
 
 _slot_owner = owners.alias("whose")
 BASE_OF_SLOT = (
@@ -76,7 +80,7 @@ def paused(base: ColumnElement[str], *more: Condition) -> Condition:
     """Hold while people keep this base, or the whole queue, from being claimed."""
     concerns = and_(
         pauses.c.resumed_at.is_(None),
-        or_(pauses.c.base == literal_column("''", Text), pauses.c.base == base),
+        or_(pauses.c.base == text_literal(WHOLE_QUEUE), pauses.c.base == base),
         *more,
     )
     return select(pauses.c.base).where(concerns).exists()
@@ -116,10 +120,7 @@ def held(row: FromClause) -> Condition:
 def unchanged_since_read(row: FromClause) -> Condition:
     """Hold when nothing that the reconciler judged has moved since it read the slot."""
     return and_(
-        slots.c.id == row.c.slot,
-        slots.c.wanted == row.c.generation,
-        slots.c.fence == row.c.fence,
-        slots.c.state == row.c.state,
+        held(row),
         slots.c.due_at.is_not_distinct_from(row.c.due_at),
         slots.c.holder.is_not_distinct_from(row.c.holder),
     )
@@ -139,13 +140,11 @@ def cancellable(row: FromClause) -> Condition:
     return and_(slots.c.owner_id == row.c.owner, _state_in(S.BLOCKED, S.QUEUED, S.RUNNING, S.WAITING))
 
 
-# ---------------------------------------------------------------- a worker's statements
-
 _row = batch(slot=int, generation=int)
 CLAIM_SLOTS = (
     update(slots)
     .values(
-        state=case((_state_in(S.DELETING), _literal(S.DELETING)), else_=_literal(S.RUNNING)),
+        state=case((_state_in(S.DELETING), text_literal(S.DELETING)), else_=text_literal(S.RUNNING)),
         fence=slots.c.fence + 1,
         holder=text_param("holder"),
         until=NOW + int_param("lease"),
@@ -205,7 +204,7 @@ _needed = slots.alias("needed")
 COMPLETE_SLOTS = (
     update(slots)
     .values(
-        state=_literal(S.READY),
+        state=text_literal(S.READY),
         built=slots.c.wanted,
         source=case(
             (slots.c.needs.is_(None), slots.c.fence),
@@ -216,8 +215,7 @@ COMPLETE_SLOTS = (
         missing=_row.c.missing,
         recipe=_row.c.recipe,
         due_at=None,
-        error_code=None,
-        error_params=None,
+        **NO_ERROR,
         **NO_LEASE,
     )
     .where(held(_row))
@@ -228,7 +226,7 @@ _row = batch(**TICKET_COLUMNS, delay=int, refund=int, code=str, params=str)
 POSTPONE_SLOTS = (
     update(slots)
     .values(
-        state=case((_state_in(S.DELETING), _literal(S.DELETING)), else_=_literal(S.WAITING)),
+        state=case((_state_in(S.DELETING), text_literal(S.DELETING)), else_=text_literal(S.WAITING)),
         due_at=NOW + _row.c.delay,
         attempts=slots.c.attempts - _row.c.refund,
         error_code=_row.c.code,
@@ -239,13 +237,14 @@ POSTPONE_SLOTS = (
     .returning(*slots.c)
 )
 
+
+def _failed_values(row: FromClause) -> dict[str, Any]:
+    error = {"error_code": row.c.code, "error_params": row.c.params}
+    return {"state": text_literal(S.FAILED), "due_at": None, **error, **NO_LEASE}
+
+
 _row = batch(**TICKET_COLUMNS, code=str, params=str)
-FAIL_SLOTS = (
-    update(slots)
-    .values(state=_literal(S.FAILED), due_at=None, error_code=_row.c.code, error_params=_row.c.params, **NO_LEASE)
-    .where(held(_row))
-    .returning(*slots.c)
-)
+FAIL_SLOTS = update(slots).values(_failed_values(_row)).where(held(_row)).returning(*slots.c)
 
 _row = batch(**TICKET_COLUMNS)
 # A subquery names the doomed rows, so that the same predicate guards a delete.
@@ -263,7 +262,7 @@ _running = _state_in(S.RUNNING)
 RELEASE_SLOTS = (
     update(slots)
     .values(
-        state=case((_running, _literal(S.QUEUED)), else_=slots.c.state),
+        state=case((_running, text_literal(S.QUEUED)), else_=slots.c.state),
         attempts=case((_running, slots.c.attempts - _row.c.refund), else_=slots.c.attempts),
         due_at=case((_state_in(S.DELETING), NOW), else_=None),
         **NO_LEASE,
@@ -272,24 +271,18 @@ RELEASE_SLOTS = (
     .returning(*slots.c)
 )
 
-# ---------------------------------------------------------------- what follows a worker's write
-
 _row = batch(slot=int)
 UNBLOCK_SLOTS = (
-    update(slots).values(state=_literal(S.QUEUED), queued_at=NOW).where(slots.c.id == _row.c.slot).returning(*slots.c)
+    update(slots)
+    .values(state=text_literal(S.QUEUED), queued_at=NOW)
+    .where(slots.c.id == _row.c.slot)
+    .returning(*slots.c)
 )
 
 _row = batch(slot=int, code=str, params=str)
 FAIL_DEPENDENTS = (
     update(slots)
-    .values(
-        state=_literal(S.FAILED),
-        fence=slots.c.fence + 1,
-        due_at=None,
-        error_code=_row.c.code,
-        error_params=_row.c.params,
-        **NO_LEASE,
-    )
+    .values(fence=slots.c.fence + 1, **_failed_values(_row))
     .where(slots.c.id == _row.c.slot)
     .returning(*slots.c)
 )
@@ -313,8 +306,6 @@ SET_STATUS = update(owners).values(status=_row.c.status).where(owners.c.id == _r
 
 _row = batch(type=str, base=str, owner=str, kind=str, job=str, generation=int, fence=int, data=str)
 INSERT_EVENTS = insert(events).from_select(["at", "xid", *_row.c.keys()], select(NOW, XID, *_row.c))
-
-# ---------------------------------------------------------------- admission
 
 _row = batch(base=str, owner=str)
 _owners_by_name = select(owners).select_from(
@@ -379,14 +370,7 @@ RAISE_SLOTS = (
         state=_row.c.state,
         priority=_row.c.priority,
         due_at=None,
-        queued_at=NOW,
-        claimed_at=None,
-        progress_at=None,
-        rung_at=None,
-        attempts=0,
-        error_code=None,
-        error_params=None,
-        **NO_PROGRESS,
+        **NEW_GENERATION,
     )
     .where(slots.c.id == _row.c.slot)
     .returning(*slots.c)
@@ -398,17 +382,10 @@ MARK_DELETING = (
     .values(
         job=_row.c.job,
         wanted=_row.c.wanted,
-        state=_literal(S.DELETING),
+        state=text_literal(S.DELETING),
         priority=_row.c.priority,
         due_at=greatest(NOW, func.coalesce(slots.c.until, 0)),
-        queued_at=NOW,
-        claimed_at=None,
-        progress_at=None,
-        rung_at=None,
-        attempts=0,
-        error_code=None,
-        error_params=None,
-        **NO_PROGRESS,
+        **NEW_GENERATION,
     )
     .where(slots.c.id == _row.c.slot)
     .returning(*slots.c)
@@ -424,11 +401,10 @@ _row = batch(owner=int)
 CANCEL_SLOTS = (
     update(slots)
     .values(
-        state=_literal(S.CANCELLED),
+        state=text_literal(S.CANCELLED),
         fence=slots.c.fence + 1,
         due_at=None,
-        error_code=None,  # nothing is tried again, so the failure of an earlier attempt explains nothing any more
-        error_params=None,
+        **NO_ERROR,  # there is no next attempt that the error of the last one could explain
         **NO_LEASE,
     )
     .where(cancellable(_row))
@@ -470,8 +446,6 @@ UPDATE_QUOTA_USE = update(quotas).values(day=_row.c.day, used=_row.c.used).where
 _row = batch(base=str, owner=str, operation=str, verdict=str, reason=str, job=str, requester=str, cost=float)
 INSERT_REFUSALS = insert(duplicates).from_select(["at", *_row.c.keys()], select(NOW, *_row.c))
 
-# ---------------------------------------------------------------- the reconciler's statements
-
 _row = batch(**SLOT_READ_COLUMNS)
 MARK_RUNG = (
     update(slots)
@@ -488,7 +462,7 @@ _row = batch(**SLOT_READ_COLUMNS)
 EXPIRE_LEASES = (
     update(slots)
     .values(
-        state=case((_state_in(S.RUNNING), _literal(S.QUEUED)), else_=slots.c.state),
+        state=case((_state_in(S.RUNNING), text_literal(S.QUEUED)), else_=slots.c.state),
         fence=slots.c.fence + 1,
         due_at=case((_state_in(S.DELETING), NOW), else_=None),
         **NO_LEASE,
@@ -500,14 +474,7 @@ EXPIRE_LEASES = (
 _row = batch(**SLOT_READ_COLUMNS, code=str, params=str)
 GIVE_UP_SLOTS = (
     update(slots)
-    .values(
-        state=_literal(S.FAILED),
-        fence=slots.c.fence + 1,
-        due_at=None,
-        error_code=_row.c.code,
-        error_params=_row.c.params,
-        **NO_LEASE,
-    )
+    .values(fence=slots.c.fence + 1, **_failed_values(_row))
     .where(unchanged_since_read(_row))
     .returning(*slots.c)
 )
@@ -553,8 +520,6 @@ COUNT_RUNG_SLOTS = select(func.count()).where(
     slots.c.rung_at > NOW - int_param("ring_again"),
 )
 
-# ---------------------------------------------------------------- finding work to claim
-
 _attempts_left = or_(slots.c.attempts < int_param("attempts"), _state_in(S.DELETING))
 _candidate = select(
     slots.c.id,
@@ -579,8 +544,6 @@ SELECT_NEXT_TIMED = (
     .limit(LIMIT)
     .with_for_update(of=owners, skip_locked=True)
 )
-
-# ---------------------------------------------------------------- reading
 
 _row = batch(owner=int)
 LOCK_OWNERS = (
@@ -627,8 +590,6 @@ INCREMENT_COUNTER = (
     .values(value=counters.c.value + int_param("amount"))
     .where(counters.c.name == text_param("counter"))
 )
-
-# ---------------------------------------------------------------- retention
 
 
 def _oldest(table: Any, *told: Any) -> Any:
