@@ -93,7 +93,7 @@ class WorkerPartsFactory:
 
     def __call__(self) -> WorkerParts:
         """Open the database and load the indexers, in the process that uses them."""
-        from holdfast.engine.worker import WorkerParts, no_sweep
+        from holdfast.engine.worker import WorkerParts
 
         settings = self.settings
         if settings.log:
@@ -105,7 +105,7 @@ class WorkerPartsFactory:
             store=store,
             notifier=bell,
             indexers=library.indexers() if library else load_indexers(self.indexers or ""),
-            sweep=library.sweep if library else no_sweep,
+            sweep=library.sweep if library else None,
             clock=SystemClock(),
             rules=settings.rules,
             period=settings.period,

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from sqlalchemy.types import TypeEngine
 
 LIMIT = bindparam("limit", type_=Integer())
+MAX_ID = 2**63 - 1  # the largest BIGINT
 
 
 def int_param(name: str) -> ColumnElement[int]:

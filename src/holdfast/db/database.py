@@ -169,10 +169,8 @@ class Database:
 
     def prepare(self) -> None:
         """Make the database ready for its first connection."""
-        try:
+        with self._translating_errors():
             self.dialect.prepare()
-        except self._errors as error:
-            raise self._translate(error) from error
 
     def write(self, work: Callable[[Transaction], T], *, durable: bool) -> T:
         """Run `work` in one transaction; all of it is kept or none."""
@@ -192,12 +190,9 @@ class Database:
     @contextmanager
     def writing(self, *, durable: bool) -> Iterator[Transaction]:
         """Open one write transaction for a caller's own statements; it is not run again by itself."""
-        try:
-            with self.dialect.begin_write(self.engine, durable=durable) as connection:
-                tx = self.wrap_connection(connection)
-                yield tx
-        except self._errors as error:
-            raise self._translate(error) from error
+        with self._translating_errors(), self.dialect.begin_write(self.engine, durable=durable) as connection:
+            tx = self.wrap_connection(connection)
+            yield tx
         self._notify(tx)
 
     @contextmanager
@@ -208,10 +203,8 @@ class Database:
                 "Only a connection to the same PostgreSQL database can be joined. On SQLite write your rows through "
                 "the connection that Holdfast opens."
             )
-        try:
+        with self._translating_errors():
             yield self.wrap_connection(connection)
-        except self._errors as error:
-            raise self._translate(error) from error
 
     def wrap_connection(self, connection: Connection) -> Transaction:
         """Run statements by name in a transaction that this database has opened."""
@@ -224,20 +217,17 @@ class Database:
         if shared is not None:
             yield shared
             return
-        try:
-            with self.dialect.begin_read(self.engine) as connection:
-                yield self.wrap_connection(connection)
-        except self._errors as error:
-            raise self._translate(error) from error
+        with self._translating_errors(), self.dialect.begin_read(self.engine) as connection:
+            yield self.wrap_connection(connection)
 
     @contextmanager
     def autocommit(self) -> Iterator[Transaction]:
         """Run statements each for itself, for what PostgreSQL does in no transaction."""
-        try:
-            with self.engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
-                yield self.wrap_connection(connection)
-        except self._errors as error:
-            raise self._translate(error) from error
+        with (
+            self._translating_errors(),
+            self.engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection,
+        ):
+            yield self.wrap_connection(connection)
 
     @contextmanager
     def shared_reading(self) -> Iterator[Transaction]:
@@ -258,20 +248,16 @@ class Database:
 
         Never called within a transaction.
         """
-        try:
+        with self._translating_errors():
             return self.dialect.overwrite(fts_tables)
-        except self._errors as error:
-            raise self._translate(error) from error
 
     def compact(self, largest: int | None) -> Obstacle | None:
         """Remove copies of deleted rows from the disk, unless the file has more than `largest` bytes.
 
         Returns what prevented it. Never called within a transaction.
         """
-        try:
+        with self._translating_errors():
             return self.dialect.compact(largest)
-        except self._errors as error:
-            raise self._translate(error) from error
 
     def close(self) -> None:
         """Close every connection."""
@@ -283,6 +269,13 @@ class Database:
     def _notify(self, tx: Transaction) -> None:
         if tx.needs_notification and self._notifier is not None:
             self._notifier.notify()
+
+    @contextmanager
+    def _translating_errors(self) -> Iterator[None]:
+        try:
+            yield
+        except self._errors as error:
+            raise self._translate(error) from error
 
     def _translate(self, error: Exception) -> Exception:
         return self.dialect.translate_error(_cause(error)) or error

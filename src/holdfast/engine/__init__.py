@@ -12,8 +12,7 @@ from holdfast.engine.dependencies import SlotSpec
 from holdfast.engine.effects import Event
 from holdfast.engine.problems import Problem, describe_fault, describe_reasons
 from holdfast.engine.queue import WHOLE_QUEUE, BulkResult, Pauses
-from holdfast.engine.retry import RetryPolicy
-from holdfast.engine.rules import Rules
+from holdfast.engine.rules import RetryPolicy, Rules
 from holdfast.engine.slot import BuildResult, Fault, JobId, OwnerId, Progress, Ring, Slot, Ticket
 from holdfast.engine.states import ACTIVE_STATES, RESTING_STATES, Operation, Outcome, SlotState, Status
 from holdfast.engine.waiting import MOMENT_PARAMS, WaitReason

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, TypeVar, cast
 from holdfast.engine.heartbeat import Heartbeat
 from holdfast.engine.slot import Fault
 from holdfast.engine.store.base import Completion, Failure, Release
-from holdfast.engine.task import BatchRemover, Task
+from holdfast.engine.task import BatchPreparer, BatchRemover, Task
 from holdfast.errors import (
     HoldfastError,
     Outage,
@@ -167,12 +167,12 @@ class Executor:
     def _prepare_batch(self, tickets: Sequence[Ticket]) -> None:
         """Show a batch to those who do some of their work together; what fails here is done, or fails, one by one."""
         for kind in {ticket.key.kind for ticket in tickets}:
-            begin = getattr(self.indexers[kind], "begin", None)
+            indexer = self.indexers[kind]
             tasks = [self._make_task(one) for one in tickets if one.key.kind == kind and not one.removing]
-            if begin is None or len(tasks) < SMALLEST_BATCH:
+            if not isinstance(indexer, BatchPreparer) or len(tasks) < SMALLEST_BATCH:
                 continue
             try:
-                begin(tasks)
+                indexer.begin(tasks)
             except StaleLease as stale:
                 self._recheck_leases(stale)
             except (StopWork, HoldfastError) as error:

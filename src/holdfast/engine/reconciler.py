@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from holdfast.clock import Clock
     from holdfast.engine.rules import Rules
-    from holdfast.engine.schedulers.base import Scheduler
+    from holdfast.engine.schedulers.base import RingCarrier
     from holdfast.engine.slot import Slot
     from holdfast.engine.store.base import ReconcileBatch, Store
 
@@ -46,18 +46,18 @@ class Reconciler:
     def __init__(
         self,
         store: Store,
-        scheduler: Scheduler,
+        carrier: RingCarrier,
         kinds: Collection[str],
         rules: Rules,
         *,
         clock: Clock | None = None,
         retention: timedelta = timedelta(days=30),
-        sweep: Callable[[int], int] = lambda _: 0,
+        sweep: Callable[[int], int] | None = None,
         dead: Callable[[str], bool] = known_dead,
         reach: Callable[[str], None] = no_failpoint,
     ) -> None:
         self._store = store
-        self._scheduler = scheduler
+        self._carrier = carrier
         self._kinds = kinds
         self._rules = rules
         self._clock = clock or SystemClock()
@@ -90,8 +90,10 @@ class Reconciler:
         now = self._clock.monotonic()
         if now < self._next_sweep:
             return False
-        swept = (self._store.delete_old_history(self._retention, LARGEST_BATCH), self._sweep_rows(LARGEST_BATCH))
-        more = max(swept) >= LARGEST_BATCH
+        swept = self._store.delete_old_history(self._retention, LARGEST_BATCH)
+        if self._sweep_rows is not None:
+            swept = max(swept, self._sweep_rows(LARGEST_BATCH))
+        more = swept >= LARGEST_BATCH
         self._next_sweep = now if more else now + SWEEP_SECONDS
         return more
 
@@ -138,11 +140,11 @@ class Reconciler:
         room = self._room(kind)
         if room is None:
             if slots:
-                self._scheduler.carry(())
+                self._carrier.carry(())
             return
         if slots[:room]:
-            self._scheduler.carry(self._store.ring(slots[:room]))
+            self._carrier.carry(self._store.ring(slots[:room]))
 
     def _room(self, kind: str) -> int | None:
-        room = self._scheduler.room(kind)
+        room = self._carrier.room(kind)
         return None if room is None else max(0, room - self._store.count_outstanding_rings(kind))

@@ -5,7 +5,26 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from datetime import timedelta
 
-from holdfast.engine.retry import RetryPolicy
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RetryPolicy:
+    """Exponential backoff with jitter inside one generation."""
+
+    max_attempts: int = 4  # the first and three more
+    first_delay: timedelta = timedelta(seconds=60)
+    max_delay: timedelta = timedelta(minutes=15)
+    jitter: float = 0.2
+
+    def exhausted(self, attempts: int) -> bool:
+        """Tell whether the attempts made so far are all there may be."""
+        return attempts >= self.max_attempts
+
+    def delay(self, attempt: int, chance: float, retry_after: timedelta | None = None) -> timedelta:
+        """Return the wait after this attempt; `chance` in [0, 1) spreads it, a provider's wish is a floor."""
+        doubled = self.first_delay * 2 ** min(attempt - 1, 30) if attempt > 0 else self.first_delay
+        base = min(doubled, self.max_delay)
+        spread = base * (1 + self.jitter * (2 * chance - 1))
+        return max(spread, retry_after) if retry_after else spread
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

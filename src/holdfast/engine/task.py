@@ -88,6 +88,15 @@ class Indexer(Protocol):
 
 
 @runtime_checkable
+class BatchPreparer(Protocol):
+    """An indexer that does a part of its work for a whole batch, such as one provider call for many documents."""
+
+    def begin(self, tasks: Sequence[Task]) -> None:
+        """Prepare the tasks of a claimed batch, before `build` runs for each of them. May fail without harm."""
+        ...
+
+
+@runtime_checkable
 class BatchRemover(Protocol):
     """An indexer that removes the slots of many owners together, which costs little more than removing one.
 

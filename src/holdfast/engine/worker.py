@@ -29,11 +29,6 @@ CLAIM_SPACING = timedelta(milliseconds=10)  # a worker that keeps up claims at m
 RECONCILE_SPACING = timedelta(milliseconds=500)  # a worker's own reconciler looks at most this often
 
 
-def no_sweep(limit: int) -> int:  # noqa: ARG001 - there is nothing, however little is asked
-    """Remove nothing, where the work leaves nothing behind."""
-    return 0
-
-
 @dataclass(frozen=True, kw_only=True)
 class WorkerParts:
     """What one process works with."""
@@ -46,7 +41,7 @@ class WorkerParts:
     period: timedelta
     retention: timedelta
     claim_batch: int
-    sweep: Callable[[int], int] = no_sweep  # removes rows that nobody needs, at most so many; returns how many
+    sweep: Callable[[int], int] | None = None  # deletes at most so many rows that are garbage; returns how many
     failpoint: Callable[[str], None] = no_failpoint
 
 
@@ -174,18 +169,12 @@ class _WakingScheduler:
     def __init__(self, worker: Listener) -> None:
         self._listener = worker
 
-    def start(self, crew: object) -> None:
-        """Nothing to start."""
-
     def room(self, kind: str) -> None:
         """Need no rings."""
 
     def carry(self, rings: Sequence[Ring]) -> None:  # noqa: ARG002 - which rings does not matter
         """Wake the worker."""
         self._listener.wake()
-
-    def stop(self) -> None:
-        """Nothing to stop."""
 
 
 def _make_executor(parts: WorkerParts) -> Executor:

@@ -109,9 +109,6 @@ class _ResendingScheduler:
         self._guard = guard
         self._store = store
 
-    def start(self, crew: object) -> None:
-        """Nothing to start: the workers are somebody else's."""
-
     def room(self, kind: str) -> int:
         """Take a batch; where nobody carries messages, none."""
         return LARGEST_BATCH if self._guard.works[kind].resend is not None else 0
@@ -126,6 +123,3 @@ class _ResendingScheduler:
             except Exception:
                 log.exception("ring.not_sent work=%s key=%s job=%s", job.base, job.owner, job.id)
                 return
-
-    def stop(self) -> None:
-        """Nothing to stop."""

@@ -282,7 +282,7 @@ class Work:
 
     def refusals(self, key: str, limit: int = 1000) -> list[Refusal]:
         """Return the audit of requests for a key that made no new work, with what they would have cost."""
-        return self._guard.store.list_refusals_of_owner(self.name, key, limit)
+        return self._guard.store.list_refusals(self.name, key, limit=limit)
 
 
 class _DeliveryIndexer:

@@ -39,12 +39,11 @@ class Worker(Protocol):
         ...
 
 
-class Scheduler(Protocol):
-    """Carries rings. A ring that is lost is rung again; one that comes twice is refused by the claim."""
+class RingCarrier(Protocol):
+    """Delivers rings to workers: the part of a scheduler that a reconciler uses.
 
-    def start(self, crew: Worker) -> None:
-        """Begin to carry."""
-        ...
+    Delivery may fail. The reconciler sends a lost ring again, and the claim refuses a duplicate.
+    """
 
     def room(self, kind: str) -> int | None:
         """Say how many rings of this kind may be under way; None: the workers look for themselves."""
@@ -52,6 +51,14 @@ class Scheduler(Protocol):
 
     def carry(self, rings: Sequence[Ring]) -> None:
         """Bring rings to workers; with no rings, just wake them."""
+        ...
+
+
+class Scheduler(RingCarrier, Protocol):
+    """Starts workers and delivers rings to them."""
+
+    def start(self, crew: Worker) -> None:
+        """Begin to carry."""
         ...
 
     def stop(self) -> None:

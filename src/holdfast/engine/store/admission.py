@@ -29,8 +29,9 @@ from holdfast.engine.store import statements as sql
 from holdfast.engine.store.base import LARGEST_BATCH
 from holdfast.engine.store.group_commit import GroupCommit
 from holdfast.engine.store.rows import owner_from_row, pauses_from_rows, quota_from_row, slot_from_row
-from holdfast.engine.store.transitions import Snapshot, StoreBase, make_storable, record_events, record_refusals
+from holdfast.engine.store.transitions import Snapshot, StoreBase, record_events, record_refusals
 from holdfast.errors import BadRequest
+from holdfast.wellformed import find_text_flaw
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -332,11 +333,10 @@ def check_request(request: Request) -> None:
         raise BadRequest(f"To renew {list(request.kinds)} they must be among the slots that are asked for.")
     words = (request.cause, request.requester, request.fingerprint or "")
     texts = (request.base, request.owner, *kinds, *request.kinds, *words)
-    whole = "".join(texts)
-    if make_storable(whole) != whole:
-        bad = next(text for text in texts if make_storable(text) != text)
+    bad = next((text for text in texts if find_text_flaw(text) is not None), None)
+    if bad is not None:
         raise BadRequest(f"{bad!r} is not text that can be stored: it holds a zero byte or half a character.")
-    if request.payload is not None and make_storable(request.payload) != request.payload:
+    if request.payload is not None and find_text_flaw(request.payload) is not None:
         raise BadRequest("The payload is not text that can be stored: it holds a zero byte or half a character.")
     check_priority(request.priority)
     if not math.isfinite(request.cost):

@@ -10,6 +10,7 @@ from holdfast.engine.store.admission import AdmissionStore, check_request, split
 from holdfast.engine.store.base import Completion
 from holdfast.engine.store.leases import LeaseStore, make_tickets
 from holdfast.engine.store.rows import owner_from_row
+from holdfast.engine.store.transitions import find_existing_owners
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -27,10 +28,7 @@ class AdoptionStore(AdmissionStore, LeaseStore):
     def find_unknown_owners(self, base: str, owners: Sequence[str]) -> list[str]:
         """Return those of these owners that the store has never heard of."""
         with self.database.reading() as tx:
-            known = {
-                owner_from_row(row).owner
-                for row in tx.run(sql.SELECT_OWNERS_BY_NAME, [[base, owner] for owner in owners])
-            }
+            known = set(find_existing_owners(tx, base, owners))
         return [owner for owner in owners if owner not in known]
 
     def adopt(self, requests: Sequence[Request]) -> int:

@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, NamedTuple
 
 from holdfast.clock import micros
+from holdfast.db import MAX_ID
 from holdfast.engine.dependencies import find_blocked_dependents
 from holdfast.engine.effects import SlotChange
 from holdfast.engine.slot import OwnerId, SlotId, Ticket
@@ -135,8 +136,7 @@ class LeaseStore(StoreBase):
 
     def find_recalled(self, tickets: Sequence[Ticket]) -> list[Ticket]:
         """Return those of these tickets whose work a pause wants to be given back."""
-        with self.database.reading() as tx:
-            called = {slot for (slot,) in tx.run(sql.SELECT_RECALLED_SLOTS, [[ticket.slot] for ticket in tickets])}
+        called = {slot for (slot,) in self._read(sql.SELECT_RECALLED_SLOTS, [[ticket.slot] for ticket in tickets])}
         return [ticket for ticket in tickets if ticket.slot in called]
 
     def register_worker(self, holder: str) -> None:
@@ -299,7 +299,7 @@ def fail_dependents(tx: Transaction, snapshot: Snapshot, failed: Sequence[SlotCh
 
 def _possible(ring: Ring) -> bool:
     """Tell whether a ring, which comes from outside, can name anything; a database has no larger numbers."""
-    return all(0 < number < 2**63 for number in (ring.owner, ring.slot, ring.generation))
+    return all(0 < number <= MAX_ID for number in (ring.owner, ring.slot, ring.generation))
 
 
 def make_tickets(claimed: Sequence[SlotChange], neighbours: Sequence[Slot]) -> list[Ticket]:

@@ -45,8 +45,7 @@ class MaintenanceStore(StoreBase):
 
     def list_holders(self) -> list[str]:
         """Name everybody who holds a lease."""
-        with self.database.reading() as tx:
-            return [holder for (holder,) in tx.run(sql.SELECT_HOLDERS)]
+        return [holder for (holder,) in self._read(sql.SELECT_HOLDERS)]
 
     def find_held_by(self, holders: Collection[str], limit: int) -> ReconcileBatch:
         """Read the slots of these holders."""
@@ -58,9 +57,8 @@ class MaintenanceStore(StoreBase):
 
     def count_outstanding_rings(self, kind: str) -> int:
         """Count the rings of this kind that were sent lately and not answered."""
-        with self.database.reading() as tx:
-            count: int = tx.run(sql.COUNT_RUNG_SLOTS, kind=kind, ring_again=micros(self.rules.ring_again))[0][0]
-            return count
+        count: int = self._read(sql.COUNT_RUNG_SLOTS, kind=kind, ring_again=micros(self.rules.ring_again))[0][0]
+        return count
 
     def ring(self, slots: Sequence[Slot]) -> list[Ring]:
         """Note that these are rung; return those to ring, the others were rung or moved meanwhile."""

@@ -23,6 +23,7 @@ from holdfast.engine.store.base import LARGEST_BATCH
 from holdfast.engine.store.rows import job_from_row, pause_from_row, quota_from_row
 from holdfast.engine.store.transitions import Snapshot, make_storable, record_events
 from holdfast.errors import BadRequest
+from holdfast.wellformed import find_text_flaw
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -220,10 +221,6 @@ class QueueControlStore(AdmissionStore):
     def _count_found(self, statement: Any, **values: Any) -> BulkResult:
         return BulkResult(found=self._read(statement, **values)[0][0])
 
-    def _read(self, statement: Any, rows: Sequence[Sequence[Any]] | None = None, **values: Any) -> list[Any]:
-        with self.database.reading() as tx:
-            return tx.run(statement, rows, **values)
-
 
 def split_by_size(things: Iterable[tuple[T, int]]) -> Iterator[list[T]]:
     """Split into portions of at most `LARGEST_BATCH` slots together; what is larger goes alone."""
@@ -291,6 +288,6 @@ def _validate_base(base: str | None) -> str:
     """Return how the database names a base, or the whole queue."""
     if base is None:
         return WHOLE_QUEUE
-    if not base or make_storable(base) != base:
+    if not base or find_text_flaw(base) is not None:
         raise BadRequest(f"{base!r} is not the name of a base; leave it out to mean the whole queue.")
     return base

@@ -7,13 +7,19 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from holdfast.clock import Moment, micros
-from holdfast.engine.queue import Pauses
+from holdfast.db import MAX_ID
 from holdfast.engine.slot import Progress
 from holdfast.engine.states import Outcome, Status
 from holdfast.engine.store import queue_statements as queue
 from holdfast.engine.store import statements as sql
 from holdfast.engine.store.base import ALL_JOBS, JobFilter, JobPage, ListedJob, QueueOverview, Refusal, RefusalCount
-from holdfast.engine.store.rows import job_from_row, pause_from_row, refusal_from_row, slot_from_joined_row
+from holdfast.engine.store.rows import (
+    job_from_row,
+    pause_from_row,
+    pauses_from_rows,
+    refusal_from_row,
+    slot_from_joined_row,
+)
 from holdfast.engine.store.transitions import StoreBase, make_storable
 from holdfast.engine.waiting import WaitContext, WaitReason, explain
 from holdfast.errors import BadRequest, UnknownJob, UnknownOwner
@@ -87,35 +93,35 @@ class QueueQueryStore(StoreBase):
     def count_ended(self, base: str | None, since: Moment, width: timedelta) -> dict[tuple[Moment, str], int]:
         """Count the jobs that ended, by the beginning of the step of time in which they did, and by outcome."""
         scope = queue.StatementFilters(base=base is not None)
-        with self.database.reading() as tx:
-            rows = tx.run(queue.count_ended_by_time(scope), **_make_base_param(base), since=since, width=micros(width))
+        statement = queue.count_ended_by_time(scope)
+        rows = self._read(statement, **_make_base_param(base), since=since, width=micros(width))
         return {(Moment(at), outcome): many for at, outcome, many in rows}
 
     def count_workers(self) -> int:
         """Count those who work or wait for work; one that was killed counts until its leases would have run out."""
-        with self.database.reading() as tx:
-            count: int = tx.run(queue.COUNT_WORKERS, silence=micros(self.rules.lease))[0][0]
-            return count
+        count: int = self._read(queue.COUNT_WORKERS, silence=micros(self.rules.lease))[0][0]
+        return count
 
     def list_active_holders(self) -> list[tuple[str, str]]:
         """Name the bases and who holds something of each; a worker that waits for work is not seen."""
-        with self.database.reading() as tx:
-            return [(base, holder) for base, holder in tx.run(queue.SELECT_HOLDERS_BY_BASE)]
+        return self._read(queue.SELECT_HOLDERS_BY_BASE)
 
-    def list_refusals(self, base: str | None = None, *, before: int | None = None, limit: int = 100) -> list[Refusal]:
-        """Read requests of a base, or of all, that made no new work; newest first, from before one of them on."""
-        statement = queue.SELECT_NEWEST_REFUSALS if base is None else queue.SELECT_NEWEST_REFUSALS_OF_BASE
-        place = 2**63 - 1 if before is None else before
-        with self.database.reading() as tx:
-            return [
-                refusal_from_row(row) for row in tx.run(statement, **_make_base_param(base), before=place, limit=limit)
-            ]
+    def list_refusals(
+        self, base: str | None = None, owner: str | None = None, *, before: int | None = None, limit: int = 100
+    ) -> list[Refusal]:
+        """Read requests that started no work, newest first: of one owner, of one base or of all bases.
+
+        `before` is the id of the last refusal of the previous page.
+        """
+        statement = queue.select_refusals(base=base is not None, owner=owner is not None)
+        filters = _make_base_param(base) | ({} if owner is None else {"owner": make_storable(owner)})
+        rows = self._read(statement, **filters, before=MAX_ID if before is None else before, limit=limit)
+        return [refusal_from_row(row) for row in rows]
 
     def count_refusals(self, base: str | None = None) -> list[RefusalCount]:
         """Count them by base, requester and reason, the most frequent first."""
         statement = queue.COUNT_REFUSALS if base is None else queue.COUNT_REFUSALS_OF_BASE
-        with self.database.reading() as tx:
-            return [RefusalCount(*row) for row in tx.run(statement, **_make_base_param(base))]
+        return [RefusalCount(*row) for row in self._read(statement, **_make_base_param(base))]
 
     def explain(self, base: str, owner: str) -> list[WaitReason]:
         """Say of each slot of an owner that is not at rest what it is doing or waiting for."""
@@ -137,7 +143,7 @@ class QueueQueryStore(StoreBase):
     def _explain_slots(self, tx: Transaction, slots: Sequence[Slot], job: str | None = None) -> list[WaitReason]:
         around = WaitContext(
             now=tx.run(sql.SELECT_NOW)[0][0],
-            pauses=Pauses(pause_from_row(row) for row in tx.run(sql.SELECT_PAUSES)),
+            pauses=pauses_from_rows(tx.run(sql.SELECT_PAUSES)),
             siblings={slot.kind: slot for slot in slots},
             holders_by_kind=dict(tx.run(queue.COUNT_HOLDERS_BY_KIND)),
             last_claims=dict(tx.run(queue.SELECT_LAST_CLAIMS, limit=LOOKBACK_EVENTS)),
@@ -251,7 +257,7 @@ def _parse_cursor(cursor: str) -> dict[str, Any]:
 
 def _number(text: str) -> int:
     number = int(text)
-    if not 0 <= number < 2**63:  # a database has no larger ones
+    if not 0 <= number <= MAX_ID:
         raise ValueError(text)
     return number
 

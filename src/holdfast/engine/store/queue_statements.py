@@ -99,9 +99,15 @@ INSERT_QUOTA = insert(quotas).from_select(
 DELETE_QUOTA = delete(quotas).where(quotas.c.base == _base).returning(quotas.c.base)
 SELECT_QUOTA = select(quotas).where(quotas.c.base == _base)
 
-_before = duplicates.c.id < int_param("before")
-SELECT_NEWEST_REFUSALS = select(duplicates).where(_before).order_by(duplicates.c.id.desc()).limit(LIMIT)
-SELECT_NEWEST_REFUSALS_OF_BASE = SELECT_NEWEST_REFUSALS.where(duplicates.c.base == _base)
+
+@cache
+def select_refusals(*, base: bool, owner: bool) -> Any:
+    filters = [duplicates.c.base == _base] if base else []
+    filters += [duplicates.c.owner == text_param("owner")] if owner else []
+    before = duplicates.c.id < int_param("before")
+    return select(duplicates).where(before, *filters).order_by(duplicates.c.id.desc()).limit(LIMIT)
+
+
 _refusal_group = (duplicates.c.base, duplicates.c.requester, duplicates.c.reason)
 COUNT_REFUSALS = (
     select(*_refusal_group, func.count(), func.sum(duplicates.c.cost))

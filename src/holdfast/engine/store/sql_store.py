@@ -59,30 +59,24 @@ class SqlStore(AdoptionStore, QueueControlStore, QueueQueryStore, MaintenanceSto
 
     def job(self, job: str) -> Job:
         """Read a job, or raise `UnknownJob`."""
-        with self.database.reading() as tx:
-            found = tx.run(sql.SELECT_JOB, job=job)
+        found = self._read(sql.SELECT_JOB, job=job)
         if not found:
             raise UnknownJob(job)
         return job_from_row(found[0])
 
     def list_jobs_of_owner(self, owner: OwnerId, limit: int = 100) -> list[Job]:
         """Read the jobs of an owner, newest first."""
-        with self.database.reading() as tx:
-            return [job_from_row(row) for row in tx.run(sql.SELECT_JOBS_OF_OWNER, owner_id=owner, limit=limit)]
+        return [job_from_row(row) for row in self._read(sql.SELECT_JOBS_OF_OWNER, owner_id=owner, limit=limit)]
 
     def list_jobs_of_rings(self, rings: Sequence[Ring]) -> list[Job]:
         """Read the jobs that these rings are for."""
-        with self.database.reading() as tx:
-            rows = tx.run(sql.SELECT_JOBS_OF_RINGS, [[ring.owner, ring.generation] for ring in rings])
-            return [job_from_row(row) for row in rows]
+        rows = self._read(sql.SELECT_JOBS_OF_RINGS, [[ring.owner, ring.generation] for ring in rings])
+        return [job_from_row(row) for row in rows]
 
     def list_unreported_jobs(self, base: str, limit: int, grace: timedelta = timedelta()) -> list[Job]:
         """Read jobs that ended at least `grace` ago and whose end somebody waits for, oldest first."""
-        with self.database.reading() as tx:
-            return [
-                job_from_row(row)
-                for row in tx.run(sql.SELECT_UNREPORTED_JOBS, base=base, limit=limit, grace=micros(grace))
-            ]
+        rows = self._read(sql.SELECT_UNREPORTED_JOBS, base=base, limit=limit, grace=micros(grace))
+        return [job_from_row(row) for row in rows]
 
     def mark_reported(self, jobs: Sequence[Job]) -> None:
         """Note that somebody was told of the end of these jobs."""
@@ -91,26 +85,15 @@ class SqlStore(AdoptionStore, QueueControlStore, QueueQueryStore, MaintenanceSto
 
     def events(self, after: int = 0, limit: int = 1000) -> list[LoggedEvent]:
         """Read the log from a place on."""
-        with self.database.reading() as tx:
-            return [event_from_row(row) for row in tx.run(sql.SELECT_EVENTS, after=after, limit=limit)]
+        return [event_from_row(row) for row in self._read(sql.SELECT_EVENTS, after=after, limit=limit)]
 
     def refusals(self, after: int = 0, limit: int = 1000) -> list[Refusal]:
         """Read the audit of requests that made no new work."""
-        with self.database.reading() as tx:
-            return [refusal_from_row(row) for row in tx.run(sql.SELECT_REFUSALS, after=after, limit=limit)]
-
-    def list_refusals_of_owner(self, base: str, owner: str, limit: int = 1000) -> list[Refusal]:
-        """Read the audit of one owner, newest first."""
-        with self.database.reading() as tx:
-            return [
-                refusal_from_row(row)
-                for row in tx.run(sql.SELECT_REFUSALS_OF_OWNER, base=base, owner=owner, limit=limit)
-            ]
+        return [refusal_from_row(row) for row in self._read(sql.SELECT_REFUSALS, after=after, limit=limit)]
 
     def counters(self) -> dict[str, int]:
         """Read the counters, `stale_write_rejected.*` among them."""
-        with self.database.reading() as tx:
-            return dict(tx.run(sql.SELECT_COUNTERS))
+        return dict(self._read(sql.SELECT_COUNTERS))
 
     def close(self) -> None:
         """Close the database."""

@@ -578,12 +578,6 @@ _row = batch(job=str)
 MARK_JOBS_REPORTED = update(jobs).values(untold=0).where(jobs.c.id == _row.c.job)
 SELECT_EVENTS = select(events).where(events.c.id > int_param("after")).order_by(events.c.id).limit(LIMIT)
 SELECT_REFUSALS = select(duplicates).where(duplicates.c.id > int_param("after")).order_by(duplicates.c.id).limit(LIMIT)
-SELECT_REFUSALS_OF_OWNER = (
-    select(duplicates)
-    .where(duplicates.c.base == text_param("base"), duplicates.c.owner == text_param("owner"))
-    .order_by(duplicates.c.id.desc())
-    .limit(LIMIT)
-)
 SELECT_COUNTERS = select(counters.c.name, counters.c.value)
 INCREMENT_COUNTER = (
     update(counters)

@@ -79,6 +79,10 @@ class StoreBase:
         self.rules = rules
         self.wake = wake
 
+    def _read(self, statement: Any, rows: Sequence[Sequence[Any]] | None = None, **params: Any) -> list[Any]:
+        with self.database.reading() as tx:
+            return tx.run(statement, rows, **params)
+
     def _apply_effects(self, tx: Transaction, snapshot: Snapshot, changes: Sequence[SlotChange]) -> WriteResult:
         """Write what follows from the changes: settled jobs, statuses, events."""
         after = apply_changes(snapshot.slots.values(), changes)
