@@ -1,4 +1,4 @@
-"""Slots: one result each, built once, never overwritten by older work. Knows nothing about documents."""
+"""The engine: builds each slot once and never lets older work overwrite newer. It knows nothing about documents."""
 
 from holdfast.engine.admission import (
     BUILD_OPERATIONS,

@@ -1,7 +1,7 @@
-"""Why a slot is not at rest: one table, first match wins, told as a code, its parameters and a sentence.
+"""Explains why a slot is not at rest: a code, parameters and a message. The first match wins.
 
-That a worker lives is known only by what it does: it holds a lease, or it claimed something lately. An idle worker
-leaves no trace, but then nothing that it could claim stays queued.
+A worker is visible only while it holds a lease or shortly after a claim. That is enough: while an idle worker exists,
+no slot that it can claim stays queued.
 """
 
 from __future__ import annotations
@@ -38,37 +38,37 @@ REASON_MESSAGES = {
 }
 
 
-MOMENT_PARAMS = frozenset({"since", "at"})  # parameters that are moments
+MOMENT_PARAMS = frozenset({"since", "at"})  # parameters that are times
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WaitReason:
-    """What one slot is doing or waiting for. Moments among the parameters are numbers, as everywhere."""
+    """What one slot is doing or waiting for. Times among the parameters are `Moment` values."""
 
     key: SlotKey
     code: str
     params: Mapping[str, str | int] = field(default_factory=dict)
 
     def format_message(self, base: str) -> str:
-        """Return the reason as a sentence, with times in UTC and with `base`, the name that users gave their base."""
+        """Return the message, with times in UTC. `base` is the name that users gave the base."""
         shown = {name: _format_moment(value) if name in MOMENT_PARAMS else value for name, value in self.params.items()}
         return REASON_MESSAGES[self.code].format_map({**shown, "base": base})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WaitContext:
-    """What must be known beside a slot, of one reading."""
+    """Facts about the queue, from one read, that explain the state of a slot."""
 
     now: Moment
     pauses: Pauses = NO_PAUSES
     siblings: Mapping[str, Slot] = field(default_factory=dict)  # slots of the same owner by kind
-    ahead: int = 0  # queued slots of its kind that are served before it
+    ahead: int = 0  # queued slots of its kind that are claimed first
     holders_by_kind: Mapping[str, int] = field(default_factory=dict)  # holders of live leases by kind
-    last_claims: Mapping[str, Moment] = field(default_factory=dict)  # by kind, as far as the log was read
+    last_claims: Mapping[str, Moment] = field(default_factory=dict)  # by kind, from the newest events
 
 
 def explain(slot: Slot, around: WaitContext, rules: Rules) -> WaitReason | None:
-    """Say what a slot is doing or waiting for; None at rest."""
+    """Return what a slot is doing or waiting for, None at rest."""
     if slot.resting:
         return None
     code, params = _find_reason(slot, around, rules)
@@ -105,7 +105,7 @@ def _deleting(slot: Slot) -> tuple[str, Mapping[str, str | int]]:
 
 
 def _queued(slot: Slot, around: WaitContext, rules: Rules) -> tuple[str, Mapping[str, str | int]]:
-    """Say why a slot that may be claimed is not: nobody is there, or others are before it."""
+    """Explain why a claimable slot is not claimed: no worker, or other slots come first."""
     since = max(slot.queued_at, slot.due_at or Moment(0), around.pauses.last_resumed(slot.base))
     long = around.now - since >= micros(rules.ring_again)
     lately = around.last_claims.get(slot.kind, Moment(0)) > around.now - micros(rules.ring_again)
