@@ -1,4 +1,4 @@
-"""Taking over what somebody else has built: it counts as done, and nobody is sent to do it again."""
+"""Adoption: records results of an existing pipeline as done, so that no worker builds them again."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ ADOPTED_HOLDER = "adopted"
 
 
 class AdoptionStore(AdmissionStore, LeaseStore):
-    """Admits, claims and completes in one transaction, so that no worker can meet the work in between."""
+    """Admits, claims and completes in one transaction, so that no worker can claim the slots in between."""
 
     def find_unknown_owners(self, base: str, owners: Sequence[str]) -> list[str]:
-        """Return those of these owners that the store has never heard of."""
+        """Return the owners that do not exist."""
         with self.database.reading() as tx:
             known = set(find_existing_owners(tx, base, owners))
         return [owner for owner in owners if owner not in known]
 
     def adopt(self, requests: Sequence[Request]) -> int:
-        """Write that the work of these new owners is done; return how many were new. Who is known is left alone."""
+        """Create these owners as complete, and skip those that exist. Return how many were created."""
         for request in requests:
             check_request(request)
         return sum(self._adopt_batch(portion) for portion in split_requests(requests))

@@ -1,9 +1,8 @@
-"""The store's contract: what it promises to whoever asks, works and tends.
+"""The contract of the store, and its value types.
 
-Every verb is one transaction whose heart is one guarded statement. Within it the slot's event, its part of
-`job.open` and the cached status of its owner are written too. Batches are the only form: a single one is a batch
-of one. Where a ticket no longer holds its slot the verb writes the others, counts the refusal, and raises
-`StaleLease` naming the refused.
+Every verb is one transaction around one guarded statement. The same transaction writes the events, the open slots of
+the job and the status of the owner. All verbs take batches. If a ticket no longer holds its slot, the verb writes the
+others, counts the refusal, and raises `StaleLease` with the refused tickets.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ LARGEST_BATCH = 500  # rows of one write transaction
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaseRenewal:
-    """A sign of life: the ticket, how far it is, and whether it moved since the last one."""
+    """A renewal: the ticket, its progress, and whether that changed since the last renewal."""
 
     ticket: Ticket
     progress: Progress
@@ -44,37 +43,37 @@ class LeaseRenewal:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Completion:
-    """A finished build, to be published."""
+    """A finished build to publish."""
 
     ticket: Ticket
     built: BuildResult
 
 
-# The seam between the engine and the packages above it. The engine knows no rows but its own. Rows of another package
-# that must be kept together with a move of a slot, or not at all, are written by one of two callbacks, inside the
-# engine's transaction. Both may be called again when the transaction has to be run again, so they only write rows.
+# The engine knows only its own rows. Another package whose rows must be committed together with a change of a slot
+# passes one of these callbacks, which runs inside the transaction of the engine. A callback may run again if the
+# transaction is repeated, so it must only write rows.
 #
-# - `RequestWriter` belongs to `admit_with`: it writes what a request is about (a new document, say) and returns the
-#   requests that are then admitted.
-# - `ResultWriter` belongs to `complete`: it writes the rows of results. It is called after the fence was checked, and
-#   only with the results that are published.
+# - `RequestWriter`, for `admit_with`, writes the subject of the requests (for example a new document) and returns the
+#   requests.
+# - `ResultWriter`, for `complete`, writes the rows of results. It runs after the check of the fence, and receives
+#   only results that are published.
 RequestWriter = Callable[["Transaction"], "Sequence[Request]"]
 ResultWriter = Callable[["Connection", "Sequence[Completion]"], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failure:
-    """An attempt that came to nothing; with `delay` it may be tried again, without it is final."""
+    """A failed attempt. It is repeated after `delay`; None means that the failure is final."""
 
     ticket: Ticket
     fault: Fault
     delay: timedelta | None = None
-    refund: bool = False  # the attempt is not held against the slot
+    refund: bool = False  # do not count the attempt
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Release:
-    """A slot given back by its worker."""
+    """A slot that its worker returns unfinished."""
 
     ticket: Ticket
     refund: bool = False
@@ -82,7 +81,7 @@ class Release:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Owner:
-    """An owner with its slots, read in one snapshot."""
+    """An owner with its slots, from one snapshot."""
 
     id: OwnerId
     base: str
@@ -93,13 +92,12 @@ class Owner:
     slots: tuple[Slot, ...]
 
     def slot(self, kind: str) -> Slot | None:
-        """Return its slot of this kind, if it has one."""
         return next((slot for slot in self.slots if slot.kind == kind), None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """One request and what came of it."""
+    """One accepted request and its outcome."""
 
     id: JobId
     owner_id: OwnerId
@@ -116,23 +114,23 @@ class Job:
     created_at: Moment
     finished_at: Moment | None
     payload: str | None
-    untold: bool  # it has ended, or will, and somebody waits to be told
-    prioritised_at: Moment | None  # when a person last changed its priority
+    untold: bool  # its end must be reported, and was not yet
+    prioritised_at: Moment | None  # when a user last changed its priority
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoggedEvent:
-    """An event with its place in the log."""
+    """An event with its position in the log."""
 
     id: int
     at: Moment
     event: Event
-    xid: int = 0  # of the transaction that wrote it, on PostgreSQL: there the order is (xid, id)
+    xid: int = 0  # id of the transaction on PostgreSQL, where events are ordered by (xid, id)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refusal:
-    """A request that made no new work: who asked, what stood in its way, and what it would have cost."""
+    """A request that started no work, with the job that prevented it and the estimated cost."""
 
     id: int
     at: Moment
@@ -147,7 +145,7 @@ class Refusal:
 
 
 class RefusalCount(NamedTuple):
-    """How often one requester was refused for one reason in one base, and what that would have cost."""
+    """How often requests of one requester were refused for one reason in one base, and their estimated cost."""
 
     base: str
     requester: str
@@ -158,7 +156,7 @@ class RefusalCount(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReconcileBatch:
-    """What a reconcile pass found, with the database's time of reading."""
+    """Slots for the reconciler, with the time of the read."""
 
     now: Moment
     slots: Sequence[Slot]
@@ -168,12 +166,12 @@ class ReconcileBatch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobFilter:
-    """Which jobs are listed. A state tells what an active job does, and then how it ended."""
+    """Filters of a list of jobs. The state is that of an active job, or the outcome of an ended one."""
 
     base: str | None = None
     requester: str | None = None
     states: frozenset[str] | None = None  # queued, indexing, deleting, and every Outcome
-    owners: tuple[str, ...] | None = None  # of the base, by their names; one that is gone has no jobs here
+    owners: tuple[str, ...] | None = None  # names in the base; deleted owners have no jobs in the list
 
 
 ALL_JOBS = JobFilter()
@@ -181,42 +179,42 @@ ALL_JOBS = JobFilter()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListedJob:
-    """A job as a page shows it."""
+    """A job as lists show it."""
 
     job: Job
     state: str
-    progress: Progress | None = None  # of what runs for it
+    progress: Progress | None = None  # of its running slot
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobPage:
-    """A page of jobs: the active ones in store order, then those that ended, newest first."""
+    """A page of jobs: active jobs in the order of the queue, then ended jobs, newest first."""
 
     jobs: Sequence[ListedJob]
-    cursor: str | None  # where the next page begins; None after the last
-    total: int  # of all pages, counted up to a limit
+    cursor: str | None  # of the next page; None on the last page
+    total: int  # jobs on all pages, counted up to a limit
     total_is_exact: bool  # False: there are more than `total`
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueOverview:
-    """How the queue does, of one reading."""
+    """Counts and rates of the queue, from one read."""
 
     now: Moment
     window: timedelta
     active: Mapping[str, int]  # jobs by state
     ended: Mapping[str, int]  # jobs that ended within the window, by outcome
-    oldest_queued: Moment | None  # since when the slot waits that has waited longest
-    pauses: Sequence[Pause]  # that hold now
+    oldest_queued: Moment | None  # when the slot that has waited longest was queued
+    pauses: Sequence[Pause]  # active pauses
 
     @property
     def per_hour(self) -> float:
-        """Jobs that came to their own end, by the hour."""
+        """Jobs that finished per hour, without superseded, cancelled and deleted jobs."""
         return self._finished_count / (self.window / timedelta(hours=1))
 
     @property
     def failure_rate(self) -> float | None:
-        """The share of failed jobs among those that came to their own end; None where there was none."""
+        """The share of failed jobs among those that finished; None if none did."""
         return self.ended.get("failed", 0) / self._finished_count if self._finished_count else None
 
     @property

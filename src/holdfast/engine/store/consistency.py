@@ -1,7 +1,7 @@
-"""Compares what is kept for quick reading with what it is derived from: the status of an owner, the count of a job.
+"""Checks and repairs derived columns: the status of an owner and the open slots of a job.
 
-Both are written in the transaction that moves the slots, so within one snapshot they agree, whoever works. What does
-not is mended under the lock of its owner, from what stands there then.
+Both are written in the transaction that changes the slots, so they agree within one snapshot. A repair locks the owner
+and derives the value again.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ REOPEN_JOBS = (
     .where(jobs.c.id == _row.c.job)
     .returning(jobs.c.id)
 )
-# Of owners that are gone: whoever removes the last slot ends the job in the same transaction.
+# Jobs without an owner should not exist: deleting the last slot of an owner also ends its job.
 _ownerless = ~select(owners.c.id).where(owners.c.id == jobs.c.owner_id).exists()
 SELECT_ACTIVE_JOBS = (
     select(jobs.c.owner_id, jobs.c.id, jobs.c.base, jobs.c.owner, _ownerless)
@@ -66,7 +66,7 @@ DELETE_EMPTY_OWNERS = (
 
 
 class MiscountedJob(NamedTuple):
-    """A job that says that so many of its slots have not settled, and how many there are."""
+    """A job whose number of open slots is wrong."""
 
     job: JobId
     owner: OwnerId
@@ -75,7 +75,7 @@ class MiscountedJob(NamedTuple):
 
 
 class ActiveJob(NamedTuple):
-    """A job that has not ended, and whether its owner is gone."""
+    """A job that has not ended, and whether its owner is missing."""
 
     owner_id: OwnerId
     id: JobId
@@ -85,36 +85,34 @@ class ActiveJob(NamedTuple):
 
 
 class ConsistencyChecker:
-    """Reads and mends one database."""
-
     def __init__(self, database: Database) -> None:
         self._database = database
 
     def list_owners(self, tx: Transaction, after: int, limit: int) -> list[OwnerRow]:
-        """Read owners in the order of their ids."""
+        """Read owners by id."""
         return [owner_from_row(row) for row in tx.run(SELECT_OWNERS, after=after, limit=limit)]
 
     def find_wrong_statuses(self, after: int, limit: int) -> tuple[list[OwnerRow], list[OwnerRow]]:
-        """Read the next owners, and which of them show something else than their slots, or have none."""
+        """Read the next owners. Return them, and those with a wrong status or without slots."""
         with self._database.reading() as tx:
             rows = self.list_owners(tx, after, limit)
-            found = Snapshot(tx, [row.id for row in rows])
-        fresh = derive_statuses([row.id for row in rows], found.slots.values())
+            snapshot = Snapshot(tx, [row.id for row in rows])
+        fresh = derive_statuses([row.id for row in rows], snapshot.slots.values())
         return rows, [row for row in rows if fresh.get(row.id) != row.status]
 
     def find_miscounted_jobs(self, after: int, limit: int) -> tuple[list[OwnerRow], list[MiscountedJob]]:
-        """Read the next owners, and which of their jobs count wrong."""
+        """Read the next owners. Return them, and their jobs with a wrong number of open slots."""
         with self._database.reading() as tx:
             rows = self.list_owners(tx, after, limit)
             return rows, _find_miscounted(tx, Snapshot(tx, [row.id for row in rows]), [row.id for row in rows])
 
     def list_active_jobs(self, after: int, limit: int) -> list[ActiveJob]:
-        """Read jobs that have not ended, in the order of their owners."""
+        """Read jobs that have not ended, by owner id."""
         with self._database.reading() as tx:
             return [ActiveJob(*row) for row in tx.run(SELECT_ACTIVE_JOBS, after=after, limit=limit)]
 
     def repair_statuses(self, ids: Sequence[OwnerId]) -> int:
-        """Write the status that the slots have; an owner without slots goes. Return how many were wrong."""
+        """Write derived statuses, and delete owners without slots. Return how many were wrong."""
 
         def work(tx: Transaction) -> int:
             snapshot = Snapshot.load_locked(tx, ids)
@@ -126,7 +124,7 @@ class ConsistencyChecker:
         return self._database.write(work, durable=True)
 
     def repair_jobs(self, ids: Sequence[OwnerId]) -> int:
-        """Let jobs count the slots they have, and end where there are none; return how many were mended."""
+        """Correct the number of open slots, and end jobs without any. Return how many were repaired."""
 
         def work(tx: Transaction) -> int:
             snapshot = Snapshot.load_locked(tx, ids)
@@ -143,12 +141,12 @@ class ConsistencyChecker:
         return self._database.write(work, durable=True)
 
     def end_orphaned_jobs(self, ids: Sequence[str]) -> int:
-        """End jobs whose owner is gone; return how many."""
+        """End jobs whose owner is missing. Return how many."""
         return self._database.write(lambda tx: len(tx.run(END_ORPHANED_JOBS, [[job] for job in ids])), durable=True)
 
 
 def _find_miscounted(tx: Transaction, snapshot: Snapshot, ids: Sequence[OwnerId]) -> list[MiscountedJob]:
-    """Compare the jobs of owners with their slots; one that ended counts nothing."""
+    """Compare the jobs of owners with their slots. An ended job must have no open slots."""
     counting = {job: (owner, says) for owner, job, says in tx.run(SELECT_OPEN_COUNTS, [[owner] for owner in ids])}
     unsettled: dict[JobId, list[Slot]] = {}
     for slot in snapshot.slots.values():
@@ -171,7 +169,7 @@ def _own(one: MiscountedJob, slots: Iterable[Slot]) -> list[Slot]:
 
 
 def _derive_result(one: MiscountedJob, slots: Iterable[Slot]) -> tuple[Outcome, str]:
-    """Tell how a job ended that has nothing left to do: whoever took all its slots came after it."""
+    """Return the outcome of a job without open slots. If it has no slots at all, later jobs took them over."""
     own = _own(one, slots)
     return (derive_outcome(own) if own else Outcome.SUPERSEDED), format_results(own)
 

@@ -1,4 +1,4 @@
-"""Open a store by its address."""
+"""Opens a store by its database URL."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ if TYPE_CHECKING:
 
 
 def new_job_id() -> str:
-    """Make an id that nobody can guess and that sorts by time, so that an index grows at its end."""
+    """Return an id that is not guessable and sorts by time, so that new index entries are appended."""
     return f"{time.time_ns():016x}{secrets.token_hex(8)}"
 
 
 def open_database(url: str, clock: Clock) -> Database:
-    """Open `sqlite:///path`, `sqlite://` (memory) or `postgresql+psycopg://…`, without looking inside."""
+    """Open `sqlite:///path`, `sqlite://` (memory) or `postgresql+psycopg://…`, without a query."""
     try:
         parsed = make_url(url)
     except ArgumentError as error:
-        shown = "This" if "@" in url else repr(url)  # without a scheme it cannot be told where a password is
+        shown = "This" if "@" in url else repr(url)  # it may contain a password
         raise BadSettings(
             f"{shown} is not the address of a database; write sqlite:///path/to/file.db or postgresql+psycopg://…"
         ) from error
@@ -64,7 +64,7 @@ def open_store(
     ids: Callable[[], str] = new_job_id,
     wake: Callable[[], None] = lambda: None,
 ) -> SqlStore:
-    """Open a store and bring its schema up to date."""
+    """Open a store and upgrade its schema."""
     database = open_database(url, clock)
     try:
         migrate(database)

@@ -1,4 +1,4 @@
-"""The worker's verbs: claim, extend, complete, fail, release, forget."""
+"""The verbs of workers. `Store` documents them."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
     from holdfast.engine.store.base import Completion, Failure, LeaseRenewal, Release, ResultWriter
 
 
-ClaimTarget = tuple[OwnerId, SlotId, int]  # what to claim, in which generation
+ClaimTarget = tuple[OwnerId, SlotId, int]  # with the generation to claim
 
 
 class Candidate(NamedTuple):
-    """A slot that looks claimable."""
+    """A slot that was claimable when it was read."""
 
     slot: SlotId
     owner: OwnerId
@@ -42,20 +42,13 @@ class Candidate(NamedTuple):
 
 
 class LeaseStore(StoreBase):
-    """Every write here shows a ticket; the statement decides whether it still holds."""
+    """Every write contains a ticket. The guarded statement decides whether the ticket still holds the slot."""
 
     def claim(self, rings: Sequence[Ring], holder: str) -> list[Ticket]:
-        """Claim what these rings name, as far as it may be claimed."""
         wanted = [(ring.owner, ring.slot, ring.generation) for ring in rings if _possible(ring)]
         return self._claim(lambda _: wanted, holder)
 
     def claim_next(self, kinds: Sequence[str], holder: str, limit: int) -> list[Ticket]:
-        """Claim the next slots in order of priority and age.
-
-        A slot that was tried before comes alone: whatever kills its worker again then costs no neighbour an
-        attempt. `limit` is that of all slots, but of each kind of those that are deleted, so that the slots of many
-        deleted owners are cleaned up as one set.
-        """
 
         def choose(tx: Transaction) -> list[ClaimTarget]:
             found = [
@@ -80,9 +73,9 @@ class LeaseStore(StoreBase):
     def _claim_in(
         self, tx: Transaction, chosen: Sequence[ClaimTarget], holder: str, *, anyway: bool = False
     ) -> tuple[list[SlotChange], list[Slot]]:
-        """Claim within a transaction; return what moved, and all slots of their owners as they now stand.
+        """Claim within a transaction. Return the changes, and all slots of their owners after them.
 
-        `anyway` passes over a pause, for what is claimed only to be written down as done.
+        With `anyway`, a pause does not prevent the claim: adoption claims slots only to complete them.
         """
         if not chosen:
             return [], []
@@ -98,12 +91,11 @@ class LeaseStore(StoreBase):
             look=micros(min(rules.lease, rules.stall, rules.deadline)),
         )
         place = {slot: number for number, (_, slot, _) in enumerate(chosen)}
-        rows.sort(key=lambda row: place[row[0]])  # a worker goes through a batch in the order of the store
+        rows.sort(key=lambda row: place[row[0]])  # keep the order of the queue
         changes = snapshot.changes_from_rows(rows, Verb.CLAIM, holder=holder)
         return changes, self._apply_effects(tx, snapshot, changes).slots
 
     def extend(self, beats: Sequence[LeaseRenewal]) -> None:
-        """Renew the leases and write the progress."""
         rows = [
             [
                 *ticket_row(beat.ticket), int(beat.progressed), make_storable(beat.progress.stage), beat.progress.step,
@@ -135,12 +127,10 @@ class LeaseStore(StoreBase):
             raise StaleLease("extended", stale)
 
     def find_recalled(self, tickets: Sequence[Ticket]) -> list[Ticket]:
-        """Return those of these tickets whose work a pause wants to be given back."""
         called = {slot for (slot,) in self._read(sql.SELECT_RECALLED_SLOTS, [[ticket.slot] for ticket in tickets])}
         return [ticket for ticket in tickets if ticket.slot in called]
 
     def register_worker(self, holder: str) -> None:
-        """Note that a worker is there, and forget those who have been silent for long."""
 
         def work(tx: Transaction) -> None:
             tx.run(queue.UPSERT_WORKER, holder=holder)
@@ -149,11 +139,9 @@ class LeaseStore(StoreBase):
         self.database.write(work, durable=False)
 
     def unregister_worker(self, holder: str) -> None:
-        """Note that a worker has gone."""
         self.database.write(lambda tx: tx.run(queue.DELETE_WORKER, holder=holder), durable=False)
 
     def complete(self, completions: Sequence[Completion], write: ResultWriter | None = None) -> None:
-        """Publish builds: they are served from now on, and what waited for them is queued."""
 
         def work(tx: Transaction) -> tuple[list[SlotChange], list[Ticket]]:
             changes, stale = self._complete_in(tx, completions)
@@ -167,7 +155,6 @@ class LeaseStore(StoreBase):
 
     @contextmanager
     def publish_transaction(self, completion: Completion) -> Iterator[Connection]:
-        """Open a transaction for a worker's own rows that publishes its build with them: both or neither."""
         with self.database.writing(durable=True) as tx:
             changes, stale = self._complete_in(tx, [completion])
             if not stale:
@@ -176,13 +163,12 @@ class LeaseStore(StoreBase):
         raise_stale(Verb.COMPLETE, stale)
 
     def publish_in(self, connection: Connection, completion: Completion) -> None:
-        """Publish a build within somebody else's transaction on the same PostgreSQL database."""
         with self.database.join_transaction(connection) as tx:
             _, stale = self._complete_in(tx, [completion])
         raise_stale(Verb.COMPLETE, stale)
 
     def _complete_in(self, tx: Transaction, completions: Sequence[Completion]) -> tuple[list[SlotChange], list[Ticket]]:
-        """Publish builds within a transaction; return what moved, and the tickets that were refused."""
+        """Publish builds within a transaction. Return the changes and the refused tickets."""
         rows = [[*ticket_row(one.ticket), one.built.missing, one.built.recipe] for one in completions]
 
         def work(tx: Transaction, snapshot: Snapshot) -> list[SlotChange]:
@@ -198,10 +184,6 @@ class LeaseStore(StoreBase):
         return self._settle_in(tx, Verb.COMPLETE, [one.ticket for one in completions], work)
 
     def fail(self, failures: Sequence[Failure]) -> None:
-        """Record failed attempts; what is final also fails what waited for it.
-
-        A removal is never given up: without a delay it cannot fail, the caller must name one.
-        """
         if any(one.ticket.removing and one.delay is None for one in failures):
             raise BadRequest("A clean-up cannot fail for good; name the delay after which it is tried again.")
         later = [
@@ -226,7 +208,6 @@ class LeaseStore(StoreBase):
         self._settle(Verb.FAIL, [one.ticket for one in failures], work)
 
     def release(self, surrenders: Sequence[Release]) -> None:
-        """Free slots; the fence alone is checked, so that a superseded worker can do it."""
         rows = [[one.ticket.slot, one.ticket.fence, int(one.refund)] for one in surrenders]
 
         def work(tx: Transaction, snapshot: Snapshot) -> list[SlotChange]:
@@ -235,7 +216,6 @@ class LeaseStore(StoreBase):
         self._settle(Verb.RELEASE, [one.ticket for one in surrenders], work)
 
     def forget(self, tickets: Sequence[Ticket]) -> None:
-        """Remove slots that were cleaned up; the owner goes with the last of them."""
         if not all(ticket.removing for ticket in tickets):
             raise BadRequest("Only a slot that is being deleted can be forgotten; delete its owner first.")
         rows = [ticket_row(ticket) for ticket in tickets]
@@ -250,7 +230,6 @@ class LeaseStore(StoreBase):
 
     @contextmanager
     def guarded(self, ticket: Ticket) -> Iterator[Connection]:
-        """Open a transaction for a worker's own rows; it begins by proving that the ticket holds."""
         with self.database.writing(durable=False) as tx:
             tx.lock_owners([ticket.owner])
             if tx.run(sql.SELECT_HELD_SLOTS, [ticket_row(ticket)]):
@@ -277,7 +256,7 @@ class LeaseStore(StoreBase):
         tickets: Sequence[Ticket],
         work: Callable[[Transaction, Snapshot], list[SlotChange]],
     ) -> tuple[list[SlotChange], list[Ticket]]:
-        """Run one verb over tickets: lock, guarded write, what follows, and the refusals."""
+        """Run one verb over tickets: lock, guarded write, effects, refused tickets."""
         snapshot = Snapshot.load_locked(tx, {ticket.owner for ticket in tickets})
         changes = work(tx, snapshot)
         self._apply_effects(tx, snapshot, changes)
@@ -288,7 +267,7 @@ class LeaseStore(StoreBase):
 
 
 def fail_dependents(tx: Transaction, snapshot: Snapshot, failed: Sequence[SlotChange]) -> list[SlotChange]:
-    """Fail whatever waited, near or far, for slots that failed."""
+    """Fail all slots that wait, directly or indirectly, for slots that failed."""
     rows = [
         [slot.id, *fault_cells("needed_slot_failed", {"kind": change.slot.kind})]
         for change in failed
@@ -298,12 +277,12 @@ def fail_dependents(tx: Transaction, snapshot: Snapshot, failed: Sequence[SlotCh
 
 
 def _possible(ring: Ring) -> bool:
-    """Tell whether a ring, which comes from outside, can name anything; a database has no larger numbers."""
+    """Return whether the numbers of a ring, which comes from outside, fit into the database."""
     return all(0 < number <= MAX_ID for number in (ring.owner, ring.slot, ring.generation))
 
 
 def make_tickets(claimed: Sequence[SlotChange], neighbours: Sequence[Slot]) -> list[Ticket]:
-    """Write the tickets of what was claimed; each names the content build of the slot it needs."""
+    """Return the tickets of claimed slots. Each contains the content build of the slot that it needs."""
     sources = {(slot.owner_id, slot.kind): slot.source for slot in neighbours}
     slots = [change.slot for change in claimed]
     return [_make_ticket(slot, sources.get((slot.owner_id, slot.needs or ""))) for slot in slots]

@@ -1,7 +1,7 @@
-"""The verbs of whoever controls the queue: priorities, pauses, quotas, and asking for many at once.
+"""Control of the queue: priorities, cancel, retry, pauses and quotas.
 
-Work is cancelled and retried through admission like anything else; here it is only named. Many are asked for in
-transactions of at most `LARGEST_BATCH` slots each, so nobody waits long behind them.
+Cancels and retries are ordinary requests. Operations on many jobs run in transactions of at most `LARGEST_BATCH` slots,
+so that other writers do not wait long.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ T = TypeVar("T")
 
 
 class RetryableOwner(NamedTuple):
-    """An owner that may be asked for, and how many slots it has."""
+    """An owner that can be retried, and its number of slots."""
 
     id: int
     size: int
@@ -46,12 +46,10 @@ class RetryableOwner(NamedTuple):
 
 
 class QueueControlStore(AdmissionStore):
-    """What people say about the queue is written down, and every claim keeps it."""
-
     # ---------------------------------------------------------------- single jobs
 
     def reprioritise(self, jobs: Sequence[str], priority: int) -> list[AdmissionResult]:
-        """Give active jobs another priority, 0 first and 9 last; what runs goes on."""
+        """Change the priority of active jobs: 0 first, 9 last. Running work continues."""
         check_priority(priority)
         known = self._read_jobs(jobs)
         answers: dict[str, AdmissionResult] = {}
@@ -61,7 +59,7 @@ class QueueControlStore(AdmissionStore):
         return [answers.get(job) or _make_unknown_result(job) for job in jobs]
 
     def cancel_jobs(self, jobs: Sequence[str], requester: str = "") -> list[AdmissionResult]:
-        """Cancel these jobs, each only while it is the active one of its owner."""
+        """Cancel jobs. A job that is no longer the active one of its owner is skipped."""
         known = self._read_jobs(jobs)
         asked = [(id_, known[id_]) for id_ in jobs if id_ in known]
         answers: dict[str, AdmissionResult] = {}
@@ -84,9 +82,9 @@ class QueueControlStore(AdmissionStore):
     # ---------------------------------------------------------------- many
 
     def cancel_all(self, base: str | None = None, *, dry_run: bool = False, requester: str = "") -> BulkResult:
-        """Cancel every active job of a base, or all; deletes go on.
+        """Cancel all active jobs of a base, or of all bases. Deletes continue.
 
-        What is asked for meanwhile is not touched, so it ends.
+        Jobs that are created meanwhile are not cancelled, so the call ends.
         """
         scope = queue.StatementFilters(base=base is not None)
         if dry_run:
@@ -116,8 +114,11 @@ class QueueControlStore(AdmissionStore):
         priority: int = DEFAULT_PRIORITY,
         requester: str = "",
     ) -> BulkResult:
-        """Ask for a retry of every owner of a base, or of all, that failed, or also of those that lack something."""
-        # What serves something never becomes failed, so nobody is met a second time.
+        """Retry all failed owners of a base, or of all bases.
+
+        With `degraded`, also those with missing chunks or slots.
+        """
+        # A degraded owner never becomes failed, so no owner is processed twice.
         statuses = (Status.DEGRADED, Status.FAILED) if degraded else (Status.FAILED,)
         scope = queue.StatementFilters(base=base is not None)
         if dry_run:
@@ -145,7 +146,7 @@ class QueueControlStore(AdmissionStore):
     def _page_retryable_owners(
         self, scope: queue.StatementFilters, base: str | None, status: Status
     ) -> Iterator[list[RetryableOwner]]:
-        """Read owners of one status, page by page; each is read once, whatever became of it."""
+        """Read owners of one status page by page, each of them once."""
         after = 0
         while page := [
             RetryableOwner(*row)
@@ -159,28 +160,32 @@ class QueueControlStore(AdmissionStore):
     # ---------------------------------------------------------------- pauses
 
     def pause(self, base: str | None = None, *, stop: bool = False, requester: str = "") -> bool:
-        """Let nothing of a base, or nothing at all, be claimed; `stop` also calls back what runs.
+        """Prevent claims in a base or in the whole queue. `stop` also stops running work.
 
-        Return whether that was new. A claim that is under way at this moment may still succeed.
+        Return whether anything changed. A claim that runs at this moment may still succeed.
         """
-        told: dict[str, Any] = {"base": _validate_base(base), "stop": int(stop), "requester": make_storable(requester)}
+        values: dict[str, Any] = {
+            "base": _validate_base(base),
+            "stop": int(stop),
+            "requester": make_storable(requester),
+        }
 
         def work(tx: Transaction) -> bool:
-            changed = bool(tx.run(queue.UPDATE_PAUSE, **told)) or bool(tx.run(queue.INSERT_PAUSE, **told))
+            changed = bool(tx.run(queue.UPDATE_PAUSE, **values)) or bool(tx.run(queue.INSERT_PAUSE, **values))
             if changed:
-                record_events(tx, [_make_queue_event("paused", base, stop=stop, requester=make_storable(requester))])
+                record_events(tx, [_make_queue_event("paused", base, stop=stop, requester=requester)])
             return changed
 
         return self.database.write(work, durable=True)
 
     def resume(self, base: str | None = None) -> bool:
-        """End a pause; return whether there was one. What was rung in vain meanwhile is rung again at once."""
+        """End a pause. Return whether there was one. Rings that were lost during the pause are sent again at once."""
 
         def work(tx: Transaction) -> bool:
             changed = bool(tx.run(queue.END_PAUSE, base=_validate_base(base)))
             if changed:
-                vain = tx.run(queue.SELECT_RUNG_WHILE_PAUSED, base=base or WHOLE_QUEUE, limit=LARGEST_BATCH)
-                tx.run(queue.CLEAR_RINGS, vain)
+                unanswered = tx.run(queue.SELECT_RUNG_WHILE_PAUSED, base=base or WHOLE_QUEUE, limit=LARGEST_BATCH)
+                tx.run(queue.CLEAR_RINGS, unanswered)
                 record_events(tx, [_make_queue_event("resumed", base)])
             return changed
 
@@ -190,15 +195,15 @@ class QueueControlStore(AdmissionStore):
         return changed
 
     def pauses(self) -> list[Pause]:
-        """Read the pauses that hold now."""
+        """Return the active pauses."""
         return [pause for pause in map(pause_from_row, self._read(sql.SELECT_PAUSES)) if pause.active]
 
     # ---------------------------------------------------------------- quotas
 
     def set_quota(self, base: str, per_day: int | None) -> None:
-        """Let a base start so many build jobs a day (UTC), or any number.
+        """Limit the build jobs that a base may start per day (UTC). None removes the limit.
 
-        Counting begins with the first quota; another number keeps what was counted.
+        Counting starts with the first quota. A new limit keeps the count.
         """
         if per_day is not None and not 1 <= per_day < 2**31:
             raise BadRequest(f"A quota of {per_day} jobs a day cannot be kept; name at least 1, or pause the base.")
@@ -206,7 +211,7 @@ class QueueControlStore(AdmissionStore):
         self.database.write(lambda tx: write_quota(tx, _validate_base(base), per_day), durable=True)
 
     def quota(self, base: str) -> Quota | None:
-        """Read the quota of a base as it stands today."""
+        """Return the quota of a base as of today."""
         with self.database.reading() as tx:
             now = tx.run(sql.SELECT_NOW)[0][0]
             found = [quota_from_row(row) for row in tx.run(queue.SELECT_QUOTA, base=base)]
@@ -223,7 +228,7 @@ class QueueControlStore(AdmissionStore):
 
 
 def split_by_size(things: Iterable[tuple[T, int]]) -> Iterator[list[T]]:
-    """Split into portions of at most `LARGEST_BATCH` slots together; what is larger goes alone."""
+    """Split into batches of at most `LARGEST_BATCH` slots in total. A larger thing is a batch of its own."""
     portion: list[T] = []
     room = LARGEST_BATCH
     for thing, size in things:
@@ -237,7 +242,7 @@ def split_by_size(things: Iterable[tuple[T, int]]) -> Iterator[list[T]]:
 
 
 def _change_priority(tx: Transaction, jobs: Sequence[Job], priority: int) -> dict[str, AdmissionResult]:
-    """Give jobs another priority, and with them their slots that have not settled."""
+    """Change the priority of jobs, and of their slots that are not at rest."""
     owners: set[OwnerId] = {job.owner_id for job in jobs}
     snapshot = Snapshot.load_locked(tx, owners)
     before = {job.id: job for job in map(job_from_row, tx.run(queue.SELECT_JOBS, [[job.id] for job in jobs]))}
@@ -258,7 +263,7 @@ def _change_priority(tx: Transaction, jobs: Sequence[Job], priority: int) -> dic
 
 
 def write_quota(tx: Transaction, base: str, per_day: int | None) -> None:
-    """Write how many build jobs a base may start in a day; None for any number."""
+    """Set the limit of build jobs per day. None removes it."""
     if per_day is None:
         tx.run(queue.DELETE_QUOTA, base=base)
     elif not tx.run(queue.UPDATE_QUOTA, base=base, per_day=per_day):
@@ -266,7 +271,7 @@ def write_quota(tx: Transaction, base: str, per_day: int | None) -> None:
 
 
 def read_remaining_quota(tx: Transaction, base: str) -> float:
-    """Return how many more jobs a base may start today; nobody else counts on until we commit."""
+    """Return how many more jobs a base may start today. Locks the quota until the commit."""
     found = [quota_from_row(row) for row in tx.run(sql.LOCK_QUOTAS, [[base]])]
     return found[0].remaining(tx.run(sql.SELECT_NOW)[0][0]) if found else math.inf
 
@@ -285,7 +290,7 @@ def _make_unknown_result(job: str) -> AdmissionResult:
 
 
 def _validate_base(base: str | None) -> str:
-    """Return how the database names a base, or the whole queue."""
+    """Return the name of a base, or `WHOLE_QUEUE` for None."""
     if base is None:
         return WHOLE_QUEUE
     if not base or find_text_flaw(base) is not None:

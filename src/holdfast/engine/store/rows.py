@@ -1,4 +1,4 @@
-"""Rows to values."""
+"""Converts database rows to values."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ BASE_INDEX = Slot._fields.index("base")
 
 
 class OwnerRow(NamedTuple):
-    """One row of the owners table."""
+    """One row of the table `owners`."""
 
     id: OwnerId
     base: str
@@ -39,19 +39,18 @@ class OwnerRow(NamedTuple):
 
 
 def owner_from_row(row: Sequence[Any]) -> OwnerRow:
-    """Read an owner."""
     return OwnerRow(*row)
 
 
 def slot_from_row(row: Sequence[Any], base: str, owner: str) -> Slot:
-    """Read a slot of a named owner; the columns are the fields, in order."""
+    """Convert a row of `slots`. The columns are the fields of `Slot`, in order."""
     return tuple.__new__(
         Slot, (*row[:STATE_INDEX], _STATES[row[STATE_INDEX]], *row[STATE_INDEX + 1 : BASE_INDEX], base, owner)
     )
 
 
 def slot_from_joined_row(row: Sequence[Any]) -> Slot:
-    """Read a slot whose row carries the names of its owner."""
+    """Convert a row of `slots` that is followed by base and name of the owner."""
     return slot_from_row(row, row[BASE_INDEX], row[BASE_INDEX + 1])
 
 

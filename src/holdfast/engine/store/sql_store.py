@@ -1,4 +1,4 @@
-"""The store: the verbs of those who ask, work, tend and look, on one database."""
+"""The complete store on SQLite or PostgreSQL."""
 
 from __future__ import annotations
 
@@ -30,10 +30,14 @@ if TYPE_CHECKING:
 
 
 class SqlStore(AdoptionStore, QueueControlStore, QueueQueryStore, MaintenanceStore):
-    """A `Store` on SQLite or PostgreSQL."""
+    """All verbs and reads. See `Store` for the contract with workers and reconcilers.
+
+    store = open_store("sqlite:///holdfast.db", rules=Rules(), clock=SystemClock())
+    store.owner("handbook", "42").status
+    """
 
     def owner(self, base: str, name: str) -> Owner:
-        """Read an owner with its slots, or raise `UnknownOwner`."""
+        """Read an owner with its slots. Raises `UnknownOwner`."""
         with self.database.reading() as tx:
             found = tx.run(sql.SELECT_OWNER, base=base, owner=name)
             if not found:
@@ -51,14 +55,14 @@ class SqlStore(AdoptionStore, QueueControlStore, QueueQueryStore, MaintenanceSto
         )
 
     def slot(self, base: str, name: str, kind: str) -> Slot:
-        """Read one slot, or raise `UnknownSlot`."""
+        """Read one slot. Raises `UnknownOwner` or `UnknownSlot`."""
         slot = self.owner(base, name).slot(kind)
         if slot is None:
             raise UnknownSlot(base, name, kind)
         return slot
 
     def job(self, job: str) -> Job:
-        """Read a job, or raise `UnknownJob`."""
+        """Read a job. Raises `UnknownJob`."""
         found = self._read(sql.SELECT_JOB, job=job)
         if not found:
             raise UnknownJob(job)
@@ -69,32 +73,30 @@ class SqlStore(AdoptionStore, QueueControlStore, QueueQueryStore, MaintenanceSto
         return [job_from_row(row) for row in self._read(sql.SELECT_JOBS_OF_OWNER, owner_id=owner, limit=limit)]
 
     def list_jobs_of_rings(self, rings: Sequence[Ring]) -> list[Job]:
-        """Read the jobs that these rings are for."""
+        """Read the jobs to which these rings belong."""
         rows = self._read(sql.SELECT_JOBS_OF_RINGS, [[ring.owner, ring.generation] for ring in rings])
         return [job_from_row(row) for row in rows]
 
     def list_unreported_jobs(self, base: str, limit: int, grace: timedelta = timedelta()) -> list[Job]:
-        """Read jobs that ended at least `grace` ago and whose end somebody waits for, oldest first."""
+        """Read jobs with `notify_on_end` that ended at least `grace` ago and were not reported, oldest first."""
         rows = self._read(sql.SELECT_UNREPORTED_JOBS, base=base, limit=limit, grace=micros(grace))
         return [job_from_row(row) for row in rows]
 
     def mark_reported(self, jobs: Sequence[Job]) -> None:
-        """Note that somebody was told of the end of these jobs."""
         if jobs:
             self.database.write(lambda tx: tx.run(sql.MARK_JOBS_REPORTED, [[job.id] for job in jobs]), durable=True)
 
     def events(self, after: int = 0, limit: int = 1000) -> list[LoggedEvent]:
-        """Read the log from a place on."""
+        """Read the event log after an id."""
         return [event_from_row(row) for row in self._read(sql.SELECT_EVENTS, after=after, limit=limit)]
 
     def refusals(self, after: int = 0, limit: int = 1000) -> list[Refusal]:
-        """Read the audit of requests that made no new work."""
+        """Read refused requests after an id."""
         return [refusal_from_row(row) for row in self._read(sql.SELECT_REFUSALS, after=after, limit=limit)]
 
     def counters(self) -> dict[str, int]:
-        """Read the counters, `stale_write_rejected.*` among them."""
+        """Read the counters, such as `stale_write_rejected.*`."""
         return dict(self._read(sql.SELECT_COUNTERS))
 
     def close(self) -> None:
-        """Close the database."""
         self.database.close()

@@ -1,7 +1,8 @@
-"""Every statement of the store, each with a name and a sentence. The proof of Holdfast lies in this file.
+"""All SQL that changes slots. The correctness of Holdfast depends on this file.
 
-A worker's writes share the predicate `held`, the reconciler's share `as_read`. A guarded statement returns the
-rows it changed; only these go on. What moves a slot raises nothing, lowers nothing, unless it says so here.
+Writes of workers use the condition `held`, those of the reconciler `unchanged_since_read`. A guarded statement returns
+the rows that it changed, and only these are processed further. Only the statements here change `wanted`, `built` and
+`fence`.
 """
 
 from __future__ import annotations
@@ -65,19 +66,17 @@ NEW_GENERATION: dict[str, Any] = {
     "total": 0,
 }
 
-# What a worker or a reconciler shows of a slot, as one row of the batch.
+# Columns of a batch: what a worker or the reconciler knows of a slot.
 TICKET_COLUMNS = {"slot": int, "generation": int, "fence": int, "state": str}
 SLOT_READ_COLUMNS = {**TICKET_COLUMNS, "due_at": int, "holder": str}
 
 
 _slot_owner = owners.alias("whose")
-BASE_OF_SLOT = (
-    select(_slot_owner.c.base).where(_slot_owner.c.id == slots.c.owner_id).correlate(slots).scalar_subquery()
-)  # of a slot
+BASE_OF_SLOT = select(_slot_owner.c.base).where(_slot_owner.c.id == slots.c.owner_id).correlate(slots).scalar_subquery()
 
 
 def paused(base: ColumnElement[str], *more: Condition) -> Condition:
-    """Hold while people keep this base, or the whole queue, from being claimed."""
+    """Match while a pause prevents claims in this base or in the whole queue."""
     concerns = and_(
         pauses.c.resumed_at.is_(None),
         or_(pauses.c.base == text_literal(WHOLE_QUEUE), pauses.c.base == base),
@@ -87,14 +86,14 @@ def paused(base: ColumnElement[str], *more: Condition) -> Condition:
 
 
 def unpaused(base: ColumnElement[str]) -> Condition:
-    """Hold for what no pause keeps back; a clean-up never waits for one."""
+    """Match slots that no pause holds back. A clean-up ignores pauses."""
     return or_(_state_in(S.DELETING), not_(paused(base)))
 
 
 def claimable(row: FromClause) -> Condition:
-    """Hold when a ring may be answered: the generation it names, work to do, due, free, not paused, attempts left.
+    """Match a slot that may be claimed: this generation, a claimable state, due, free, attempts left, not paused.
 
-    `anyway` is for a claim that starts no work: whoever adopts writes down what is done.
+    `anyway` ignores pauses: adoption claims slots only to complete them.
     """
     return and_(
         slots.c.id == row.c.slot,
@@ -108,7 +107,7 @@ def claimable(row: FromClause) -> Condition:
 
 
 def held(row: FromClause) -> Condition:
-    """Hold when the worker that shows this ticket is the one that may write."""
+    """Match if the ticket holds the slot: only then may its worker write."""
     return and_(
         slots.c.id == row.c.slot,
         slots.c.wanted == row.c.generation,
@@ -118,7 +117,7 @@ def held(row: FromClause) -> Condition:
 
 
 def unchanged_since_read(row: FromClause) -> Condition:
-    """Hold when nothing that the reconciler judged has moved since it read the slot."""
+    """Match if nothing that the reconciler decided on has changed since it read the slot."""
     return and_(
         held(row),
         slots.c.due_at.is_not_distinct_from(row.c.due_at),
@@ -127,7 +126,7 @@ def unchanged_since_read(row: FromClause) -> Condition:
 
 
 def releasable(row: FromClause) -> Condition:
-    """Hold when this fence still keeps the slot from others; the generation may have moved on."""
+    """Match if this fence still holds the slot. The generation may be newer."""
     return and_(
         slots.c.id == row.c.slot,
         slots.c.fence == row.c.fence,
@@ -136,7 +135,7 @@ def releasable(row: FromClause) -> Condition:
 
 
 def cancellable(row: FromClause) -> Condition:
-    """Hold for the slots of an owner that a cancel ends."""
+    """Match the slots of an owner that a cancel ends."""
     return and_(slots.c.owner_id == row.c.owner, _state_in(S.BLOCKED, S.QUEUED, S.RUNNING, S.WAITING))
 
 
@@ -160,13 +159,13 @@ CLAIM_SLOTS = (
 
 _row = batch(**TICKET_COLUMNS, moved=int, stage=str, step=int, steps=int, done=int, total=int)
 _progress_at = case((_row.c.moved == 1, NOW), else_=slots.c.progress_at)
-# Whoever begins again after another worker shows nothing until it is as far: what people see never goes back.
+# A worker that starts again behind an earlier one reports nothing until it has caught up: progress never decreases.
 _behind, _ahead = _row.c.step < slots.c.step, _row.c.step > slots.c.step
 
 
-def _furthest(seen: ColumnElement[int], told: ColumnElement[int]) -> ColumnElement[int]:
-    """Return the larger number within a step; a new step counts from its own beginning."""
-    return case((_behind, seen), (_ahead, told), else_=greatest(seen, told))
+def _furthest(stored: ColumnElement[int], reported: ColumnElement[int]) -> ColumnElement[int]:
+    """Return the larger number within a step. A new step counts from zero."""
+    return case((_behind, stored), (_ahead, reported), else_=greatest(stored, reported))
 
 
 EXTEND_LEASES = (
@@ -247,7 +246,7 @@ _row = batch(**TICKET_COLUMNS, code=str, params=str)
 FAIL_SLOTS = update(slots).values(_failed_values(_row)).where(held(_row)).returning(*slots.c)
 
 _row = batch(**TICKET_COLUMNS)
-# A subquery names the doomed rows, so that the same predicate guards a delete.
+# The subquery applies the same condition to a DELETE.
 FORGET_SLOTS = (
     delete(slots)
     .where(slots.c.id.in_(select(slots.c.id).select_from(slots.join(_row, held(_row))).correlate(None)))
@@ -358,8 +357,8 @@ OPEN_JOBS = insert(jobs).from_select(["created_at", *_row.c.keys()], select(NOW,
 _row = batch(owner_id=int, kind=str, needs=str, job=str, wanted=int, state=str, priority=int)
 CREATE_SLOTS = insert(slots).from_select(["queued_at", *_row.c.keys()], select(NOW, *_row.c)).returning(*slots.c)
 
-# A new generation of a slot that exists. What was served stays served; a live lease stays until its holder, told
-# by its next renewal that it is superseded, releases it.
+# A new generation of an existing slot. The served result and a live lease remain; the holder releases the slot when
+# its next renewal is rejected.
 _row = batch(slot=int, needs=str, job=str, wanted=int, state=str, priority=int)
 RAISE_SLOTS = (
     update(slots)
@@ -391,7 +390,7 @@ MARK_DELETING = (
     .returning(*slots.c)
 )
 
-# What is being removed goes on as it is, whichever job it belongs to now.
+# Removals continue unchanged; only their job changes.
 _row = batch(owner=int, job=str)
 REASSIGN_DELETING_SLOTS = (
     update(slots).values(job=_row.c.job).where(slots.c.owner_id == _row.c.owner, _state_in(S.DELETING))
@@ -416,12 +415,12 @@ REMOVE_OWNERS = delete(owners).where(owners.c.id.in_(select(_row.c.owner)))
 
 
 def _prioritised_at(job: ColumnElement[str]) -> ColumnElement[int]:
-    """Return since when a job has its priority, if a person changed it."""
+    """Return when a user changed the priority of a job, 0 if never."""
     changed = select(jobs.c.prioritised_at).where(jobs.c.id == job).correlate_except(jobs)
     return func.coalesce(changed.scalar_subquery(), 0)
 
 
-# What was claimed while this slot was held back, or while one of both had another priority, went rightly first.
+# Younger work claimed during a pause of this slot, or while either had another priority, did not overtake it.
 _row = batch(slot=int, job=str, kind=str, priority=int, queued_at=int, resumed_at=int)
 SELECT_OVERTAKEN_SLOTS = select(_row.c.slot).where(
     select(slots.c.id)
@@ -488,7 +487,7 @@ def _slots_where(*conditions: Any) -> Any:
 
 
 _kind = slots.c.kind == text_param("kind")
-# What waits for another attempt and is paused would fill the reading, and nothing can be done about it.
+# Paused slots that wait for a retry need no action and would fill the batch.
 SELECT_DUE_SLOTS = (
     _slots_where(
         _state_in(*TIMED_STATES), _kind, slots.c.due_at <= NOW, not_(and_(_state_in(S.WAITING), paused(owners.c.base)))
@@ -566,7 +565,7 @@ SELECT_JOBS_OF_RINGS = select(jobs).select_from(
 SELECT_UNREPORTED_JOBS = (
     select(jobs)
     .where(
-        jobs.c.untold == literal_column("1"),  # literal, so that the partial index is seen
+        jobs.c.untold == literal_column("1"),  # literal, for the partial index
         jobs.c.base == text_param("base"),
         jobs.c.finished_at <= NOW - int_param("grace"),
     )
@@ -586,15 +585,15 @@ INCREMENT_COUNTER = (
 )
 
 
-def _oldest(table: Any, *told: Any) -> Any:
-    """Look at the oldest rows only, and remove those that are past retention."""
+def _oldest(table: Any, *columns: Any) -> Any:
+    """Delete rows past retention among the oldest ones, which bounds the scan."""
     first = select(table.c.id, table.c.at).order_by(table.c.id).limit(LIMIT).subquery()
     old = select(first.c.id).where(first.c.at < NOW - int_param("keep"))
-    return delete(table).where(table.c.id.in_(old)).returning(*told, table.c.id)
+    return delete(table).where(table.c.id.in_(old)).returning(*columns, table.c.id)
 
 
 SWEEP_EVENTS = _oldest(events, events.c.xid)
-# Whoever has read less than this has missed what was removed.
+# A reader behind this mark has missed events that were deleted.
 MARK_SWEPT = (
     update(event_marks)
     .values(xid=int_param("xid"), id=int_param("id"))
