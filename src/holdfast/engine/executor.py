@@ -1,4 +1,4 @@
-"""Claims slots, runs indexers and writes the results. It never retries: the state of the slot determines what is next.
+"""Claims slots, runs indexers and writes the results. It never retries: the state of the slot determines the next step.
 
 A ring is answered by a claim. If the claim fails, the ring was a duplicate, is outdated, or another worker holds the
 slot; in each case the ring can be acknowledged. Results of quick builds are committed together.

@@ -39,12 +39,12 @@ def open_database(url: str, clock: Clock) -> Database:
         ) from error
     backend = parsed.get_backend_name()
     if backend == "sqlite":
-        from holdfast.db.sqlite import SqliteDialect, sqlite_engine  # noqa: PLC0415 - only what is used
+        from holdfast.db.sqlite import SqliteDialect, sqlite_engine  # noqa: PLC0415 - import only one dialect
 
         path = Path(parsed.database) if parsed.database and parsed.database != ":memory:" else None
         return Database(sqlite_engine(path, clock), SqliteDialect(path))
     if backend == "postgresql":
-        from holdfast.db.postgres import PostgresDialect, postgres_engine  # noqa: PLC0415 - only what is used
+        from holdfast.db.postgres import PostgresDialect, postgres_engine  # noqa: PLC0415 - import only one dialect
 
         try:
             return Database(postgres_engine(url), PostgresDialect(LOCK_OWNERS))

@@ -164,11 +164,8 @@ class QueueControlStore(AdmissionStore):
 
         Return whether anything changed. A claim that runs at this moment may still succeed.
         """
-        values: dict[str, Any] = {
-            "base": _validate_base(base),
-            "stop": int(stop),
-            "requester": make_storable(requester),
-        }
+        requester = make_storable(requester)
+        values: dict[str, Any] = {"base": _validate_base(base), "stop": int(stop), "requester": requester}
 
         def work(tx: Transaction) -> bool:
             changed = bool(tx.run(queue.UPDATE_PAUSE, **values)) or bool(tx.run(queue.INSERT_PAUSE, **values))
