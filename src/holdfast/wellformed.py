@@ -48,15 +48,15 @@ def find_json_flaw(value: object, *, deepest: int = MAX_INPUT_DEPTH) -> Flaw | N
     """Return the first flaw of a JSON value, or None. An object without nested objects has depth 1."""
     waiting: list[tuple[object, tuple[Step, ...]]] = [(value, ())]
     while waiting:  # not recursive: Python's recursion limit would be hit first
-        one, path = waiting.pop()
-        why = _flaw_of(one)
-        parts = _parts(one)
+        part_value, path = waiting.pop()
+        why = _flaw_of(part_value)
+        parts = _parts(part_value)
         if why is None and parts and len(path) >= deepest:
             why = FlawKind.TOO_DEEP
         if why is not None:
             return Flaw(why, path)
         for step, part in parts:
-            why = _key_flaw(step) if isinstance(one, Mapping) else None
+            why = _key_flaw(step) if isinstance(part_value, Mapping) else None
             if why is not None:
                 return Flaw(why, (*path, str(step)))
             waiting.append((part, (*path, step)))

@@ -25,8 +25,8 @@ def migrate(database: Database) -> None:
     """Upgrade the schema if needed. If it is current, this costs one read."""
     database.prepare()
     with database.reading() as tx:
-        found = _version(tx.connection)
-    if found == HEAD:
+        version = _version(tx.connection)
+    if version == HEAD:
         return
     with database.writing(durable=True) as tx:
         if tx.connection.dialect.name == "postgresql":
@@ -51,11 +51,11 @@ def _upgrade(connection: Connection) -> None:
     config.set_main_option("script_location", "holdfast:db/migrations")
     config.set_main_option("path_separator", "os")
     config.attributes["connection"] = connection
-    found = _version(connection)
+    version = _version(connection)
     known = {script.revision for script in ScriptDirectory.from_config(config).walk_revisions()}
-    if found is not None and found not in known:
+    if version is not None and version not in known:
         raise StoreTooNew(
-            f"This database was written by a newer Holdfast (schema {found}, this version knows {HEAD}). "
+            f"This database was written by a newer Holdfast (schema {version}, this version knows {HEAD}). "
             "Nothing was changed; install that version or a newer one."
         )
     command.upgrade(config, "head")

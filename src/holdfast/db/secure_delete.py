@@ -130,8 +130,8 @@ def _vacuum(path: Path, turn: WriterTurn, largest: int | None) -> Obstacle | Non
     if _lacks_space(path.absolute().parent, size):
         return Obstacle.NO_SPACE
     # With an open reader, the old log and that of VACUUM would both stay on the disk.
-    if found := _truncate_log(path, turn, 1):
-        return found
+    if obstacle := _truncate_log(path, turn, 1):
+        return obstacle
     with turn(), closing(_connect(path)) as raw:
         try:
             raw.execute("VACUUM")
@@ -158,10 +158,10 @@ def _lacks_space(folder: Path, size: int) -> bool:
     """Return whether the temporary database or the log of VACUUM does not fit on its disk."""
     needed = int(size * HEADROOM)
     places = [*(os.environ.get(name, "") for name in TEMPORARY_SETTINGS), *TEMPORARY_FOLDERS]
-    temporary = next((Path(one) for one in places if one and os.access(one, os.W_OK | os.X_OK)), folder)
+    temporary = next((Path(place) for place in places if place and os.access(place, os.W_OK | os.X_OK)), folder)
     if temporary.stat().st_dev == folder.stat().st_dev:
         return shutil.disk_usage(folder).free < 2 * needed
-    return min(shutil.disk_usage(one).free for one in (temporary, folder)) < needed
+    return min(shutil.disk_usage(place).free for place in (temporary, folder)) < needed
 
 
 def _truncate_log(path: Path, turn: WriterTurn, attempts: int) -> Obstacle | None:

@@ -147,15 +147,15 @@ class SqliteDialect:
         if rows is None:
             cursor.execute(statement.sql, [values[name] for name in statement.param_order])
             return cursor.fetchall()  # type: ignore[no-any-return]
-        place = statement.param_order.index("rows")
-        before = [values[name] for name in statement.param_order[:place]]
-        after = [values[name] for name in statement.param_order[place + 1 :]]
-        found: list[tuple[Any, ...]] = []
-        for portion in _split_batch(rows):
-            sql = _expand_values(statement.sql, len(portion), len(portion[0]))
-            cursor.execute(sql, [*before, *chain.from_iterable(portion), *after])
-            found += cursor.fetchall()
-        return found
+        position = statement.param_order.index("rows")
+        before = [values[name] for name in statement.param_order[:position]]
+        after = [values[name] for name in statement.param_order[position + 1 :]]
+        result: list[tuple[Any, ...]] = []
+        for part in _split_batch(rows):
+            sql = _expand_values(statement.sql, len(part), len(part[0]))
+            cursor.execute(sql, [*before, *chain.from_iterable(part), *after])
+            result += cursor.fetchall()
+        return result
 
     def lock_owners(self, tx: Transaction, owners: Collection[int]) -> None:
         """Do nothing: BEGIN IMMEDIATE excludes other writers."""

@@ -114,19 +114,19 @@ def _find_cycle(start: str, needs: Mapping[str, str | None]) -> list[str]:
 
 def _collect_needed(kinds: set[str], needs: Mapping[str, str | None]) -> set[str]:
     """Return all kinds that these need, directly or indirectly."""
-    found: set[str] = set()
+    needed: set[str] = set()
     edge = kinds
     while edge:
-        edge = {need for kind in edge if (need := needs.get(kind)) is not None} - found
-        found |= edge
-    return found
+        edge = {need for kind in edge if (need := needs.get(kind)) is not None} - needed
+        needed |= edge
+    return needed
 
 
 def _collect_dependents(kinds: set[str], needs: Mapping[str, str | None]) -> set[str]:
     """Return all kinds that need one of these, directly or indirectly."""
-    found: set[str] = set()
+    dependents: set[str] = set()
     edge = kinds
     while edge:
-        edge = {kind for kind, need in needs.items() if need in edge} - found - kinds
-        found |= edge
-    return found
+        edge = {kind for kind, need in needs.items() if need in edge} - dependents - kinds
+        dependents |= edge
+    return dependents

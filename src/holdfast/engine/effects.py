@@ -110,7 +110,7 @@ def make_events(
 ) -> list[Event]:
     """Return all events of a transaction. A new status is in one event: the end of a job, or else the first change."""
     new = dict(statuses)
-    ends = [make_job_event(one, new.pop(one.slot.owner_id, None)) for one in ended]
+    ends = [make_job_event(settlement, new.pop(settlement.slot.owner_id, None)) for settlement in ended]
     return [*(make_slot_event(change, new.pop(change.slot.owner_id, None)) for change in changes), *ends]
 
 
@@ -132,16 +132,16 @@ def compute_settlements(changes: Sequence[SlotChange], after: Iterable[Slot]) ->
             settled.setdefault(change.slot.job, []).append(change)
     if not settled:
         return []
-    own: dict[JobId, list[Slot]] = {job: [] for job in settled}
+    slots_by_job: dict[JobId, list[Slot]] = {job: [] for job in settled}
     for slot in after:
-        if slot.job in own:
-            own[slot.job].append(slot)
+        if slot.job in slots_by_job:
+            slots_by_job[slot.job].append(slot)
     return [
         Settlement(
             job=job,
             settled=len(moved),
-            outcome=derive_outcome(own[job]),
-            results=format_results(own[job]),
+            outcome=derive_outcome(slots_by_job[job]),
+            results=format_results(slots_by_job[job]),
             slot=moved[0].slot,
         )
         for job, moved in settled.items()

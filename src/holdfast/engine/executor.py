@@ -106,10 +106,10 @@ class Executor:
         """Release all slots at the next checkpoint."""
         self.heartbeat.stopping = True
 
-    def _process(self, tickets: Sequence[Ticket], since: float) -> None:
+    def _process(self, tickets: Sequence[Ticket], claimed_at: float) -> None:
         if not tickets:
             return
-        self.heartbeat.hold(tickets, since)
+        self.heartbeat.hold(tickets, claimed_at)
         try:
             self._failpoint("claimed")
             flushed = self._clock.monotonic()
@@ -255,19 +255,21 @@ class Executor:
             self._write_batch(lambda batch: self.store.complete(batch, self._add_rows), completions)
         except Exception as error:
             if len(completions) > 1:
-                for one in completions:
-                    self._complete([one])
+                for completion in completions:
+                    self._complete([completion])
             else:
-                (one,) = completions
-                log.info("work.not_published key=%s fence=%d", one.ticket.key, one.ticket.fence, exc_info=True)
-                self._write_batch(self.store.fail, [self._classify_failure(one.ticket, error)])
+                (completion,) = completions
+                log.info(
+                    "work.not_published key=%s fence=%d", completion.ticket.key, completion.ticket.fence, exc_info=True
+                )
+                self._write_batch(self.store.fail, [self._classify_failure(completion.ticket, error)])
 
     def _add_rows(self, connection: Connection, completions: Sequence[Completion]) -> None:
         """Let indexers write their rows in the transaction that publishes."""
-        kept = [one for one in completions if one.built.rows is not None]
-        for kind in {one.ticket.key.kind for one in kept}:
+        with_rows = [completion for completion in completions if completion.built.rows is not None]
+        for kind in {completion.ticket.key.kind for completion in with_rows}:
             indexer = cast("Publisher", self.indexers[kind])
-            indexer.publish(connection, [one for one in kept if one.ticket.key.kind == kind])
+            indexer.publish(connection, [completion for completion in with_rows if completion.ticket.key.kind == kind])
 
     def _write_batch(self, verb: Callable[[Sequence[T]], None], batch: Sequence[T]) -> None:
         """Write one batch. Slots whose write is rejected as stale are released."""
@@ -287,12 +289,12 @@ class Executor:
         self.heartbeat.stop_renewing(stale.tickets)
         self.heartbeat.beat()
 
-    def _release(self, surrenders: Sequence[Release]) -> None:
+    def _release(self, releases: Sequence[Release]) -> None:
         """Release slots. A slot that another worker has taken over needs no release."""
-        if not surrenders:
+        if not releases:
             return
         try:
-            self.store.release(surrenders)
+            self.store.release(releases)
         except StaleLease as stale:
             log.debug("release.late slots=%d", len(stale.tickets))
         except StoreError:

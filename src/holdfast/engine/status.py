@@ -88,11 +88,11 @@ def derive_outcome(slots: Iterable[Slot]) -> Outcome:
     A finished delete has no slots and is a success. A job that made no searchable slot ready has failed, even if an
     older generation is still served.
     """
-    own = list(slots)
-    needed = {slot.needs for slot in own}
-    if all(slot.complete for slot in own):
+    job_slots = list(slots)
+    needed = {slot.needs for slot in job_slots}
+    if all(slot.complete for slot in job_slots):
         return Outcome.SUCCESS
-    if any(slot.state is SlotState.READY for slot in own if slot.kind not in needed):
+    if any(slot.state is SlotState.READY for slot in job_slots if slot.kind not in needed):
         return Outcome.DEGRADED
     return Outcome.FAILED
 

@@ -117,10 +117,10 @@ class AdmissionStore(StoreBase):
             check_request(request)
         if len(requests) == 1:
             return [self._group_commit.submit(requests[0])]
-        answers: dict[int, AdmissionResult] = {}
-        for portion in split_requests(requests):
-            answers |= self._run_admission(lambda _, portion=portion: portion)  # type: ignore[misc]
-        return [answers[index] for index in range(len(requests))]
+        results: dict[int, AdmissionResult] = {}
+        for batch in split_requests(requests):
+            results |= self._run_admission(lambda _, batch=batch: batch)  # type: ignore[misc]
+        return [results[index] for index in range(len(requests))]
 
     def admit_with(self, write: RequestWriter) -> list[AdmissionResult]:
         """Admit the requests that `write` returns, in the transaction in which it writes: both commit or neither.
@@ -160,10 +160,10 @@ class AdmissionStore(StoreBase):
         }
 
     def _admit(
-        self, portion: Mapping[int, Request], tx: Transaction, *, counted: bool = True
+        self, requests: Mapping[int, Request], tx: Transaction, *, counted: bool = True
     ) -> tuple[dict[int, AdmissionCase], Mapping[OwnerId, Status], list[SlotChange]]:
         """Admit within a transaction. Without `counted`, requests do not use the quota."""
-        names = [[request.base, request.owner] for request in portion.values()]
+        names = [[request.base, request.owner] for request in requests.values()]
         rows = [owner_from_row(row) for row in tx.run(sql.LOCK_OWNERS_BY_NAME, names)]
         known = {(row.base, row.owner): row for row in rows}
         snapshot = Snapshot(tx, [row.id for row in rows])
@@ -174,7 +174,7 @@ class AdmissionStore(StoreBase):
             )
         cases = {
             index: self._judge(context, request, known.get((request.base, request.owner)))
-            for index, request in portion.items()
+            for index, request in requests.items()
         }
         if counted:
             _charge_quotas(
@@ -214,13 +214,13 @@ class AdmissionStore(StoreBase):
             overtaken=self._is_overtaken(context, slots.values(), context.pauses.last_resumed(request.base)),
             paused=context.pauses.active_pause(request.base) is not None,
         )
-        decided = find_rule(request.operation, situation)
+        rule = find_rule(request.operation, situation)
         return AdmissionCase(
-            request=replace(request, operation=Operation.DELETE) if decided is RETRY_CLEANUP else request,
+            request=replace(request, operation=Operation.DELETE) if rule is RETRY_CLEANUP else request,
             owner=owner,
             generation=row.generation if row is not None else 0,
             slots=slots,
-            rule=decided,
+            rule=rule,
             job=next((slot.job for slot in slots.values() if slot.state in ACTIVE_STATES), None),
         )
 
@@ -261,31 +261,31 @@ class AdmissionStore(StoreBase):
         deletes = [case for case in cases if case.request.operation is Operation.DELETE]
         drops = [case for case in cases if case.request.operation is Operation.DROP]
         builds = [case for case in cases if case.request.operation in BUILD_OPERATIONS]
-        rests = [_make_drop_case(case) for case in cancels if case.dropping_count]
-        self._assign_generations(tx, [*deletes, *drops, *builds, *rests], snapshot)
+        follow_ups = [_make_drop_case(case) for case in cancels if case.dropping_count]
+        self._assign_generations(tx, [*deletes, *drops, *builds, *follow_ups], snapshot)
         self._end_jobs(tx, cases)
-        stopped = tx.run(sql.CANCEL_SLOTS, [[case.owner] for case in cancels])
+        cancelled_rows = tx.run(sql.CANCEL_SLOTS, [[case.owner] for case in cancels])
         plans = [
             (case, plan_generation(case.rule.scope, case.specs, case.live_slots, case.request.kinds)) for case in builds
         ]
-        doomed = [slot for case in deletes for slot in case.slots.values()]
-        going = {case.owner: select_droppable(case.request.kinds, case.slots.values()) for case in drops}
-        doomed += [case.slots[kind] for case in drops for kind in going[case.owner]]
+        deleted_slots = [slot for case in deletes for slot in case.slots.values()]
+        dropped_kinds = {case.owner: select_droppable(case.request.kinds, case.slots.values()) for case in drops}
+        deleted_slots += [case.slots[kind] for case in drops for kind in dropped_kinds[case.owner]]
         self._open_jobs(tx, [(case, len(kinds) + case.dropping_count) for case, kinds in plans])
         self._open_jobs(tx, [(case, len(case.slots)) for case in deletes])
-        self._open_jobs(tx, [(case, len(going[case.owner]) + case.dropping_count) for case in drops])
-        self._open_jobs(tx, [(case, case.dropping_count) for case in rests])
-        carried = [case for case in (*builds, *drops, *rests) if case.dropping_count]
-        tx.run(sql.REASSIGN_DELETING_SLOTS, [[case.owner, case.job] for case in carried])
+        self._open_jobs(tx, [(case, len(dropped_kinds[case.owner]) + case.dropping_count) for case in drops])
+        self._open_jobs(tx, [(case, case.dropping_count) for case in follow_ups])
+        reassigned = [case for case in (*builds, *drops, *follow_ups) if case.dropping_count]
+        tx.run(sql.REASSIGN_DELETING_SLOTS, [[case.owner, case.job] for case in reassigned])
         by_owner = {case.owner: case for case in (*deletes, *drops)}
-        rows = [[slot.id, *_make_deletion_cells(by_owner[slot.owner_id])] for slot in doomed]
-        record_events(tx, [_make_accepted_event(case) for case in rests])
+        rows = [[slot.id, *_make_deletion_cells(by_owner[slot.owner_id])] for slot in deleted_slots]
+        record_events(tx, [_make_accepted_event(case) for case in follow_ups])
         started = [
             *snapshot.changes_from_rows(tx.run(sql.MARK_DELETING, rows), Verb.DELETE),
             *self._raise_slots(tx, plans, snapshot),
         ]
         return [
-            *snapshot.changes_from_rows(stopped, Verb.CANCEL),
+            *snapshot.changes_from_rows(cancelled_rows, Verb.CANCEL),
             *_annotate_first_changes(started, [*deletes, *drops, *builds]),
         ]
 
@@ -354,17 +354,17 @@ def check_priority(priority: int) -> None:
 
 def split_requests(requests: Sequence[Request]) -> Iterator[dict[int, Request]]:
     """Split into batches of at most `LARGEST_BATCH`, with each owner at most once per batch. Keys are positions."""
-    portion: dict[int, Request] = {}
+    batch: dict[int, Request] = {}
     names: set[tuple[str, str]] = set()
     for index, request in enumerate(requests):
         name = (request.base, request.owner)
-        if name in names or len(portion) == LARGEST_BATCH:
-            yield portion
-            portion, names = {}, set()
-        portion[index] = request
+        if name in names or len(batch) == LARGEST_BATCH:
+            yield batch
+            batch, names = {}, set()
+        batch[index] = request
         names.add(name)
-    if portion:
-        yield portion
+    if batch:
+        yield batch
 
 
 def _make_deletion_cells(case: AdmissionCase) -> list[Any]:

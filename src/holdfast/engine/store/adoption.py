@@ -37,15 +37,15 @@ class AdoptionStore(AdmissionStore, LeaseStore):
             check_request(request)
         return sum(self._adopt_batch(portion) for portion in split_requests(requests))
 
-    def _adopt_batch(self, portion: Mapping[int, Request]) -> int:
+    def _adopt_batch(self, requests: Mapping[int, Request]) -> int:
         def work(tx: Transaction) -> list[SlotChange]:
-            names = [[request.base, request.owner] for request in portion.values()]
+            names = [[request.base, request.owner] for request in requests.values()]
             known = {(row.base, row.owner) for row in map(owner_from_row, tx.run(sql.LOCK_OWNERS_BY_NAME, names))}
-            new = {index: one for index, one in portion.items() if (one.base, one.owner) not in known}
+            new = {index: given for index, given in requests.items() if (given.base, given.owner) not in known}
             _, _, admitted = self._admit(new, tx, counted=False)
             chosen = [(change.slot.owner_id, change.slot.id, change.slot.wanted) for change in admitted]
-            claimed, neighbours = self._claim_in(tx, chosen, ADOPTED_HOLDER, anyway=True)
-            done = [Completion(ticket=ticket, built=BuildResult()) for ticket in make_tickets(claimed, neighbours)]
+            claimed, siblings = self._claim_in(tx, chosen, ADOPTED_HOLDER, anyway=True)
+            done = [Completion(ticket=ticket, built=BuildResult()) for ticket in make_tickets(claimed, siblings)]
             completed, _ = self._complete_in(tx, done)
             return [*admitted, *claimed, *completed]
 

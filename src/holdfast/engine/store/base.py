@@ -269,7 +269,7 @@ class Store(Protocol):
         """
         ...
 
-    def release(self, surrenders: Sequence[Release]) -> None:
+    def release(self, releases: Sequence[Release]) -> None:
         """Free slots. Only the fence is checked, so that a superseded worker can free its slot, too."""
         ...
 

@@ -129,13 +129,25 @@ class ConsistencyChecker:
         def work(tx: Transaction) -> int:
             snapshot = Snapshot.load_locked(tx, ids)
             wrong = _find_miscounted(tx, snapshot, ids)
-            counting = [one for one in wrong if one.recorded]
-            rest = {one.job: _derive_result(one, snapshot.slots_of(one.owner)) for one in counting}
-            rows = [[one.job, one.recorded - one.actual, str(rest[one.job][0]), rest[one.job][1]] for one in counting]
+            counting = [miscount for miscount in wrong if miscount.recorded]
+            results = {
+                miscount.job: _derive_result(miscount, snapshot.slots_of(miscount.owner)) for miscount in counting
+            }
+            rows = [
+                [
+                    miscount.job,
+                    miscount.recorded - miscount.actual,
+                    str(results[miscount.job][0]),
+                    results[miscount.job][1],
+                ]
+                for miscount in counting
+            ]
             ended = {job for job, outcome in tx.run(sql.SETTLE_JOBS, rows) if outcome is not None}
-            known = [(one, snapshot.slots_of(one.owner)) for one in counting if one.job in ended]
-            record_events(tx, [_make_ended_event(one, slots) for one, slots in known if slots])
-            again = tx.run(REOPEN_JOBS, [[one.job, one.actual] for one in wrong if not one.recorded])
+            known = [(miscount, snapshot.slots_of(miscount.owner)) for miscount in counting if miscount.job in ended]
+            record_events(tx, [_make_ended_event(miscount, slots) for miscount, slots in known if slots])
+            again = tx.run(
+                REOPEN_JOBS, [[miscount.job, miscount.actual] for miscount in wrong if not miscount.recorded]
+            )
             return len(counting) + len(again)
 
         return self._database.write(work, durable=True)
@@ -147,34 +159,40 @@ class ConsistencyChecker:
 
 def _find_miscounted(tx: Transaction, snapshot: Snapshot, ids: Sequence[OwnerId]) -> list[MiscountedJob]:
     """Compare the jobs of owners with their slots. An ended job must have no open slots."""
-    counting = {job: (owner, says) for owner, job, says in tx.run(SELECT_OPEN_COUNTS, [[owner] for owner in ids])}
+    counting = {
+        job: (owner, recorded) for owner, job, recorded in tx.run(SELECT_OPEN_COUNTS, [[owner] for owner in ids])
+    }
     unsettled: dict[JobId, list[Slot]] = {}
     for slot in snapshot.slots.values():
         if not slot.resting:
             unsettled.setdefault(slot.job, []).append(slot)
-    found = [
-        MiscountedJob(JobId(job), owner, says, has)
-        for job, (owner, says) in counting.items()
-        if says != (has := len(unsettled.get(JobId(job), ())))
+    miscounted = [
+        MiscountedJob(JobId(job), owner, recorded, actual)
+        for job, (owner, recorded) in counting.items()
+        if recorded != (actual := len(unsettled.get(JobId(job), ())))
     ]
     busy = {owner for owner, _ in counting.values()}
-    idle = {job: some for job, some in unsettled.items() if job not in counting and some[0].owner_id not in busy}
+    idle = {
+        job: open_slots
+        for job, open_slots in unsettled.items()
+        if job not in counting and open_slots[0].owner_id not in busy
+    }
     for (job,) in tx.run(SELECT_ENDED_JOBS, [[job] for job in idle]):
-        found.append(MiscountedJob(JobId(job), idle[JobId(job)][0].owner_id, 0, len(idle[JobId(job)])))
-    return found
+        miscounted.append(MiscountedJob(JobId(job), idle[JobId(job)][0].owner_id, 0, len(idle[JobId(job)])))
+    return miscounted
 
 
-def _own(one: MiscountedJob, slots: Iterable[Slot]) -> list[Slot]:
-    return [slot for slot in slots if slot.job == one.job]
+def _own(job: MiscountedJob, slots: Iterable[Slot]) -> list[Slot]:
+    return [slot for slot in slots if slot.job == job.job]
 
 
-def _derive_result(one: MiscountedJob, slots: Iterable[Slot]) -> tuple[Outcome, str]:
+def _derive_result(job: MiscountedJob, slots: Iterable[Slot]) -> tuple[Outcome, str]:
     """Return the outcome of a job without open slots. If it has no slots at all, later jobs took them over."""
-    own = _own(one, slots)
+    own = _own(job, slots)
     return (derive_outcome(own) if own else Outcome.SUPERSEDED), format_results(own)
 
 
-def _make_ended_event(one: MiscountedJob, slots: Sequence[Slot]) -> Event:
-    outcome, results = _derive_result(one, slots)
-    slot = next(iter(_own(one, slots) or slots))
-    return make_job_event(Settlement(job=one.job, settled=one.recorded, outcome=outcome, results=results, slot=slot))
+def _make_ended_event(job: MiscountedJob, slots: Sequence[Slot]) -> Event:
+    outcome, results = _derive_result(job, slots)
+    slot = next(iter(_own(job, slots) or slots))
+    return make_job_event(Settlement(job=job.job, settled=job.recorded, outcome=outcome, results=results, slot=slot))

@@ -73,20 +73,20 @@ class GroupCommit:
         def take() -> list[Request]:
             if not taken:  # a repeated transaction keeps its batch
                 taken.extend(self._take_batch())
-            return [one.request for one in taken]
+            return [pending.request for pending in taken]
 
         try:
             answers = self._admit(take)
-            for one, answer in zip(taken, answers, strict=True):
-                one.result = answer
+            for pending, answer in zip(taken, answers, strict=True):
+                pending.result = answer
         except BaseException as error:  # noqa: BLE001 - every waiting thread raises it
             take()  # if the transaction never began, the waiting requests fail with the leader
-            for one in taken:
-                one.error = error
+            for pending in taken:
+                pending.error = error
         finally:
             self._promote_next()
-            for one in taken[1:]:
-                one.gate.release()
+            for pending in taken[1:]:
+                pending.gate.release()
 
     def _take_batch(self) -> list[_PendingRequest]:
         """Take requests that fit into one transaction: bounded, and each owner once.

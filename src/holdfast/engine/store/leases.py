@@ -51,24 +51,24 @@ class LeaseStore(StoreBase):
     def claim_next(self, kinds: Sequence[str], holder: str, limit: int) -> list[Ticket]:
 
         def choose(tx: Transaction) -> list[ClaimTarget]:
-            found = [
+            candidates = [
                 Candidate(*row)
                 for kind in kinds
                 for statement in (sql.SELECT_NEXT_TIMED, sql.SELECT_NEXT_QUEUED)
                 for row in tx.run(statement, kind=kind, limit=limit, attempts=self.rules.retry.max_attempts)
             ]
-            found.sort(key=lambda one: (one.priority, one.queued_at, one.slot))
-            alone = found[:1] if found and found[0].attempts else []
-            new = [one for one in found if not one.attempts]
-            together = alone or [*new[:limit], *(one for one in new[limit:] if one.deleting)]
-            return [(one.owner, one.slot, one.wanted) for one in together]
+            candidates.sort(key=lambda candidate: (candidate.priority, candidate.queued_at, candidate.slot))
+            alone = candidates[:1] if candidates and candidates[0].attempts else []
+            new = [candidate for candidate in candidates if not candidate.attempts]
+            together = alone or [*new[:limit], *(candidate for candidate in new[limit:] if candidate.deleting)]
+            return [(candidate.owner, candidate.slot, candidate.wanted) for candidate in together]
 
         return self._claim(choose, holder)
 
     def _claim(self, choose: Callable[[Transaction], list[ClaimTarget]], holder: str) -> list[Ticket]:
-        changes, neighbours = self.database.write(lambda tx: self._claim_in(tx, choose(tx), holder), durable=False)
+        changes, siblings = self.database.write(lambda tx: self._claim_in(tx, choose(tx), holder), durable=False)
         self._announce_changes(changes)
-        return make_tickets(changes, neighbours)
+        return make_tickets(changes, siblings)
 
     def _claim_in(
         self, tx: Transaction, chosen: Sequence[ClaimTarget], holder: str, *, anyway: bool = False
@@ -90,8 +90,8 @@ class LeaseStore(StoreBase):
             lease=micros(rules.lease),
             look=micros(min(rules.lease, rules.stall, rules.deadline)),
         )
-        place = {slot: number for number, (_, slot, _) in enumerate(chosen)}
-        rows.sort(key=lambda row: place[row[0]])  # keep the order of the queue
+        position = {slot: number for number, (_, slot, _) in enumerate(chosen)}
+        rows.sort(key=lambda row: position[row[0]])  # keep the order of the queue
         changes = snapshot.changes_from_rows(rows, Verb.CLAIM, holder=holder)
         return changes, self._apply_effects(tx, snapshot, changes).slots
 
@@ -107,7 +107,7 @@ class LeaseStore(StoreBase):
 
         def work(tx: Transaction) -> list[Ticket]:
             tx.lock_owners([beat.ticket.owner for beat in beats])
-            kept = {
+            renewed = {
                 slot
                 for (slot,) in tx.run(
                     sql.EXTEND_LEASES,
@@ -117,7 +117,7 @@ class LeaseStore(StoreBase):
                     deadline=micros(rules.deadline),
                 )
             }
-            stale = [beat.ticket for beat in beats if beat.ticket.slot not in kept]
+            stale = [beat.ticket for beat in beats if beat.ticket.slot not in renewed]
             tx.needs_notification = any(beat.progressed for beat in beats)
             self._record_stale(tx, "extended", stale)
             return stale
@@ -127,8 +127,8 @@ class LeaseStore(StoreBase):
             raise StaleLease("extended", stale)
 
     def find_recalled(self, tickets: Sequence[Ticket]) -> list[Ticket]:
-        called = {slot for (slot,) in self._read(sql.SELECT_RECALLED_SLOTS, [[ticket.slot] for ticket in tickets])}
-        return [ticket for ticket in tickets if ticket.slot in called]
+        recalled = {slot for (slot,) in self._read(sql.SELECT_RECALLED_SLOTS, [[ticket.slot] for ticket in tickets])}
+        return [ticket for ticket in tickets if ticket.slot in recalled]
 
     def register_worker(self, holder: str) -> None:
 
@@ -146,7 +146,7 @@ class LeaseStore(StoreBase):
         def work(tx: Transaction) -> tuple[list[SlotChange], list[Ticket]]:
             changes, stale = self._complete_in(tx, completions)
             if write is not None:
-                write(tx.connection, [one for one in completions if one.ticket not in stale])
+                write(tx.connection, [completion for completion in completions if completion.ticket not in stale])
             return changes, stale
 
         changes, stale = self.database.write(work, durable=True)
@@ -169,51 +169,54 @@ class LeaseStore(StoreBase):
 
     def _complete_in(self, tx: Transaction, completions: Sequence[Completion]) -> tuple[list[SlotChange], list[Ticket]]:
         """Publish builds within a transaction. Return the changes and the refused tickets."""
-        rows = [[*ticket_row(one.ticket), one.built.missing, one.built.recipe] for one in completions]
+        rows = [
+            [*ticket_row(completion.ticket), completion.built.missing, completion.built.recipe]
+            for completion in completions
+        ]
 
         def work(tx: Transaction, snapshot: Snapshot) -> list[SlotChange]:
             changes = snapshot.changes_from_rows(tx.run(sql.COMPLETE_SLOTS, rows), Verb.COMPLETE)
             ready = {(change.slot.owner_id, change.slot.kind) for change in changes}
-            freed = [
+            unblocked = [
                 [slot.id]
                 for slot in snapshot.slots.values()
                 if slot.state is SlotState.BLOCKED and (slot.owner_id, slot.needs) in ready
             ]
-            return changes + snapshot.changes_from_rows(tx.run(sql.UNBLOCK_SLOTS, freed), Verb.UNBLOCK)
+            return changes + snapshot.changes_from_rows(tx.run(sql.UNBLOCK_SLOTS, unblocked), Verb.UNBLOCK)
 
-        return self._settle_in(tx, Verb.COMPLETE, [one.ticket for one in completions], work)
+        return self._settle_in(tx, Verb.COMPLETE, [completion.ticket for completion in completions], work)
 
     def fail(self, failures: Sequence[Failure]) -> None:
-        if any(one.ticket.removing and one.delay is None for one in failures):
+        if any(failure.ticket.removing and failure.delay is None for failure in failures):
             raise BadRequest("A clean-up cannot fail for good; name the delay after which it is tried again.")
-        later = [
+        retryable = [
             [
-                *ticket_row(one.ticket), micros(one.delay), int(one.refund),
-                *fault_cells(one.fault.code, one.fault.params),
+                *ticket_row(failure.ticket), micros(failure.delay), int(failure.refund),
+                *fault_cells(failure.fault.code, failure.fault.params),
             ]
-            for one in failures
-            if one.delay is not None
+            for failure in failures
+            if failure.delay is not None
         ]  # fmt: skip
-        never = [
-            [*ticket_row(one.ticket), *fault_cells(one.fault.code, one.fault.params)]
-            for one in failures
-            if one.delay is None
+        final = [
+            [*ticket_row(failure.ticket), *fault_cells(failure.fault.code, failure.fault.params)]
+            for failure in failures
+            if failure.delay is None
         ]
 
         def work(tx: Transaction, snapshot: Snapshot) -> list[SlotChange]:
-            postponed = snapshot.changes_from_rows(tx.run(sql.POSTPONE_SLOTS, later), Verb.POSTPONE)
-            failed = snapshot.changes_from_rows(tx.run(sql.FAIL_SLOTS, never), Verb.FAIL)
+            postponed = snapshot.changes_from_rows(tx.run(sql.POSTPONE_SLOTS, retryable), Verb.POSTPONE)
+            failed = snapshot.changes_from_rows(tx.run(sql.FAIL_SLOTS, final), Verb.FAIL)
             return postponed + failed + fail_dependents(tx, snapshot, failed)
 
-        self._settle(Verb.FAIL, [one.ticket for one in failures], work)
+        self._settle(Verb.FAIL, [failure.ticket for failure in failures], work)
 
-    def release(self, surrenders: Sequence[Release]) -> None:
-        rows = [[one.ticket.slot, one.ticket.fence, int(one.refund)] for one in surrenders]
+    def release(self, releases: Sequence[Release]) -> None:
+        rows = [[release.ticket.slot, release.ticket.fence, int(release.refund)] for release in releases]
 
         def work(tx: Transaction, snapshot: Snapshot) -> list[SlotChange]:
             return snapshot.changes_from_rows(tx.run(sql.RELEASE_SLOTS, rows), Verb.RELEASE)
 
-        self._settle(Verb.RELEASE, [one.ticket for one in surrenders], work)
+        self._settle(Verb.RELEASE, [release.ticket for release in releases], work)
 
     def forget(self, tickets: Sequence[Ticket]) -> None:
         if not all(ticket.removing for ticket in tickets):
@@ -281,9 +284,9 @@ def _possible(ring: Ring) -> bool:
     return all(0 < number <= MAX_ID for number in (ring.owner, ring.slot, ring.generation))
 
 
-def make_tickets(claimed: Sequence[SlotChange], neighbours: Sequence[Slot]) -> list[Ticket]:
+def make_tickets(claimed: Sequence[SlotChange], siblings: Sequence[Slot]) -> list[Ticket]:
     """Return the tickets of claimed slots. Each contains the content build of the slot that it needs."""
-    sources = {(slot.owner_id, slot.kind): slot.source for slot in neighbours}
+    sources = {(slot.owner_id, slot.kind): slot.source for slot in siblings}
     slots = [change.slot for change in claimed]
     return [_make_ticket(slot, sources.get((slot.owner_id, slot.needs or ""))) for slot in slots]
 

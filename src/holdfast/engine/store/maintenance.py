@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from holdfast.clock import micros
-from holdfast.engine.effects import SlotChange
 from holdfast.engine.slot import Ring
 from holdfast.engine.states import Verb
 from holdfast.engine.store import statements as sql
@@ -19,6 +18,7 @@ if TYPE_CHECKING:
     from datetime import timedelta
 
     from holdfast.db import Transaction
+    from holdfast.engine.effects import SlotChange
     from holdfast.engine.plan import Expire
     from holdfast.engine.slot import Slot
 
@@ -29,10 +29,10 @@ class MaintenanceStore(StoreBase):
     def find_due(self, kind: str, limit: int) -> ReconcileBatch:
         with self.database.reading() as tx:
             now = tx.run(sql.SELECT_NOW)[0][0]
-            found = [slot_from_joined_row(row) for row in tx.run(sql.SELECT_DUE_SLOTS, kind=kind, limit=limit)]
-            paused = pauses_from_rows(tx.run(sql.SELECT_PAUSES))
+            slots = [slot_from_joined_row(row) for row in tx.run(sql.SELECT_DUE_SLOTS, kind=kind, limit=limit)]
+            pauses = pauses_from_rows(tx.run(sql.SELECT_PAUSES))
             return ReconcileBatch(
-                now=now, slots=found, next_due=tx.run(sql.SELECT_NEXT_DUE, kind=kind)[0][0], pauses=paused
+                now=now, slots=slots, next_due=tx.run(sql.SELECT_NEXT_DUE, kind=kind)[0][0], pauses=pauses
             )
 
     def find_unrung(self, kind: str, limit: int) -> ReconcileBatch:
@@ -48,8 +48,8 @@ class MaintenanceStore(StoreBase):
         with self.database.reading() as tx:
             now = tx.run(sql.SELECT_NOW)[0][0]
             rows = tx.run(sql.SELECT_SLOTS_HELD_BY, [[holder] for holder in holders], limit=limit)
-            paused = pauses_from_rows(tx.run(sql.SELECT_PAUSES))
-            return ReconcileBatch(now=now, slots=[slot_from_joined_row(row) for row in rows[:limit]], pauses=paused)
+            pauses = pauses_from_rows(tx.run(sql.SELECT_PAUSES))
+            return ReconcileBatch(now=now, slots=[slot_from_joined_row(row) for row in rows[:limit]], pauses=pauses)
 
     def count_outstanding_rings(self, kind: str) -> int:
         count: int = self._read(sql.COUNT_RUNG_SLOTS, kind=kind, ring_again=micros(self.rules.ring_again))[0][0]
@@ -74,12 +74,9 @@ class MaintenanceStore(StoreBase):
         reasons = {slot.id: action.reason for slot, action in slots}
 
         def work(tx: Transaction, snapshot: Snapshot) -> list[SlotChange]:
-            return [
-                SlotChange(verb=one.verb, before=one.before, after=one.after, note={"reason": reasons[one.slot.id]})
-                for one in snapshot.changes_from_rows(
-                    tx.run(sql.EXPIRE_LEASES, [_make_slot_cells(slot) for slot, _ in slots]), Verb.EXPIRE
-                )
-            ]
+            rows = tx.run(sql.EXPIRE_LEASES, [_make_slot_cells(slot) for slot, _ in slots])
+            changes = snapshot.changes_from_rows(rows, Verb.EXPIRE)
+            return [change._replace(note={"reason": reasons[change.slot.id]}) for change in changes]
 
         return self._apply_guarded([slot for slot, _ in slots], work)
 
@@ -104,7 +101,7 @@ class MaintenanceStore(StoreBase):
 
         def work(tx: Transaction) -> int:
             sweeps = (sql.SWEEP_EVENTS, sql.SWEEP_REFUSALS, sql.SWEEP_JOBS)
-            events, *others = (tx.run(one, keep=micros(keep), limit=limit) for one in sweeps)
+            events, *others = (tx.run(statement, keep=micros(keep), limit=limit) for statement in sweeps)
             if events:
                 xid, id_ = max(events)
                 tx.run(sql.MARK_SWEPT, xid=xid, id=id_)

@@ -52,18 +52,18 @@ class QueueControlStore(AdmissionStore):
         """Change the priority of active jobs: 0 first, 9 last. Running work continues."""
         check_priority(priority)
         known = self._read_jobs(jobs)
-        answers: dict[str, AdmissionResult] = {}
-        for portion in split_by_size((job, job.open) for job in known.values()):
-            change = partial(_change_priority, jobs=portion, priority=priority)
-            answers |= self.database.write(change, durable=True)
-        return [answers.get(job) or _make_unknown_result(job) for job in jobs]
+        results: dict[str, AdmissionResult] = {}
+        for batch in split_by_size((job, job.open) for job in known.values()):
+            change = partial(_change_priority, jobs=batch, priority=priority)
+            results |= self.database.write(change, durable=True)
+        return [results.get(job) or _make_unknown_result(job) for job in jobs]
 
     def cancel_jobs(self, jobs: Sequence[str], requester: str = "") -> list[AdmissionResult]:
         """Cancel jobs. A job that is no longer the active one of its owner is skipped."""
         known = self._read_jobs(jobs)
-        asked = [(id_, known[id_]) for id_ in jobs if id_ in known]
-        answers: dict[str, AdmissionResult] = {}
-        for portion in split_by_size((one, one[1].open) for one in asked):
+        pairs = [(id_, known[id_]) for id_ in jobs if id_ in known]
+        results: dict[str, AdmissionResult] = {}
+        for batch in split_by_size((pair, pair[1].open) for pair in pairs):
             requests = [
                 Request(
                     base=job.base,
@@ -73,11 +73,11 @@ class QueueControlStore(AdmissionStore):
                     cause="queue",
                     requester=requester,
                 )
-                for _, job in portion
+                for _, job in batch
             ]
-            for (id_, _), answer in zip(portion, self.admit(requests), strict=True):
-                answers.setdefault(id_, answer)
-        return [answers.get(job) or _make_unknown_result(job) for job in jobs]
+            for (id_, _), result in zip(batch, self.admit(requests), strict=True):
+                results.setdefault(id_, result)
+        return [results.get(job) or _make_unknown_result(job) for job in jobs]
 
     # ---------------------------------------------------------------- many
 
@@ -91,7 +91,7 @@ class QueueControlStore(AdmissionStore):
             return self._count_found(queue.count_cancellable_jobs(scope), base=base)
         began = self._read(sql.SELECT_NOW)[0][0]
         tried: set[str] = set()
-        answers: list[AdmissionResult] = []
+        results: list[AdmissionResult] = []
         while (
             fresh := {
                 job
@@ -102,8 +102,8 @@ class QueueControlStore(AdmissionStore):
             - tried
         ):
             tried |= fresh
-            answers += self.cancel_jobs(sorted(fresh), requester)
-        return summarize(answers)
+            results += self.cancel_jobs(sorted(fresh), requester)
+        return summarize(results)
 
     def retry_all(
         self,
@@ -122,26 +122,26 @@ class QueueControlStore(AdmissionStore):
         statuses = (Status.DEGRADED, Status.FAILED) if degraded else (Status.FAILED,)
         scope = queue.StatementFilters(base=base is not None)
         if dry_run:
-            found = sum(
+            count = sum(
                 self._count_found(queue.count_retryable_owners(scope), base=base, status=status).found
                 for status in statuses
             )
-            return BulkResult(found=found)
-        answers: list[AdmissionResult] = []
+            return BulkResult(found=count)
+        results: list[AdmissionResult] = []
         for status in statuses:
-            for portion in self._page_retryable_owners(scope, base, status):
-                answers += self.admit([
+            for batch in self._page_retryable_owners(scope, base, status):
+                results += self.admit([
                     Request(
-                        base=one.base,
-                        owner=one.owner,
+                        base=owner.base,
+                        owner=owner.owner,
                         operation=Operation.RETRY,
                         priority=priority,
                         cause="queue",
                         requester=requester,
                     )
-                    for one in portion
+                    for owner in batch
                 ])  # fmt: skip
-        return summarize(answers)
+        return summarize(results)
 
     def _page_retryable_owners(
         self, scope: queue.StatementFilters, base: str | None, status: Status
@@ -154,7 +154,7 @@ class QueueControlStore(AdmissionStore):
                 queue.select_retryable_owners(scope), base=base, status=str(status), after=after, limit=LARGEST_BATCH
             )
         ]:
-            yield from split_by_size((one, one.size) for one in page)
+            yield from split_by_size((owner, owner.size) for owner in page)
             after = page[-1].id
 
     # ---------------------------------------------------------------- pauses
@@ -211,8 +211,8 @@ class QueueControlStore(AdmissionStore):
         """Return the quota of a base as of today."""
         with self.database.reading() as tx:
             now = tx.run(sql.SELECT_NOW)[0][0]
-            found = [quota_from_row(row) for row in tx.run(queue.SELECT_QUOTA, base=base)]
-        return found[0].as_of(now) if found else None
+            quotas = [quota_from_row(row) for row in tx.run(queue.SELECT_QUOTA, base=base)]
+        return quotas[0].as_of(now) if quotas else None
 
     # ---------------------------------------------------------------- reading
 
@@ -224,18 +224,18 @@ class QueueControlStore(AdmissionStore):
         return BulkResult(found=self._read(statement, **values)[0][0])
 
 
-def split_by_size(things: Iterable[tuple[T, int]]) -> Iterator[list[T]]:
+def split_by_size(items: Iterable[tuple[T, int]]) -> Iterator[list[T]]:
     """Split into batches of at most `LARGEST_BATCH` slots in total. A larger thing is a batch of its own."""
-    portion: list[T] = []
+    batch: list[T] = []
     room = LARGEST_BATCH
-    for thing, size in things:
-        if portion and size > room:
-            yield portion
-            portion, room = [], LARGEST_BATCH
-        portion.append(thing)
+    for item, size in items:
+        if batch and size > room:
+            yield batch
+            batch, room = [], LARGEST_BATCH
+        batch.append(item)
         room -= max(1, size)
-    if portion:
-        yield portion
+    if batch:
+        yield batch
 
 
 def _change_priority(tx: Transaction, jobs: Sequence[Job], priority: int) -> dict[str, AdmissionResult]:
@@ -243,14 +243,14 @@ def _change_priority(tx: Transaction, jobs: Sequence[Job], priority: int) -> dic
     owners: set[OwnerId] = {job.owner_id for job in jobs}
     snapshot = Snapshot.load_locked(tx, owners)
     before = {job.id: job for job in map(job_from_row, tx.run(queue.SELECT_JOBS, [[job.id] for job in jobs]))}
-    ranked = {job for (job,) in tx.run(queue.UPDATE_JOB_PRIORITIES, [[job.id, priority] for job in jobs])}
-    unsettled = [slot for slot in snapshot.slots.values() if slot.job in ranked and not slot.resting]
+    changed = {job for (job,) in tx.run(queue.UPDATE_JOB_PRIORITIES, [[job.id, priority] for job in jobs])}
+    unsettled = [slot for slot in snapshot.slots.values() if slot.job in changed and not slot.resting]
     tx.run(queue.UPDATE_SLOT_PRIORITIES, [[slot.id, priority] for slot in unsettled])
-    record_events(tx, [_make_priority_event(before[job], priority) for job in sorted(ranked)])
+    record_events(tx, [_make_priority_event(before[job], priority) for job in sorted(changed)])
     return {
         job.id: AdmissionResult(
-            verdict=Verdict.ACCEPTED if job.id in ranked else Verdict.SKIPPED,
-            reason="reprioritised" if job.id in ranked else "nothing_active" if job.outcome else "same_priority",
+            verdict=Verdict.ACCEPTED if job.id in changed else Verdict.SKIPPED,
+            reason="reprioritised" if job.id in changed else "nothing_active" if job.outcome else "same_priority",
             status=Status(snapshot.statuses.get(job.owner_id, Status.NOT_INDEXED)),
             job=job.id,
             generation=job.generation,
@@ -269,8 +269,8 @@ def write_quota(tx: Transaction, base: str, per_day: int | None) -> None:
 
 def read_remaining_quota(tx: Transaction, base: str) -> float:
     """Return how many more jobs a base may start today. Locks the quota until the commit."""
-    found = [quota_from_row(row) for row in tx.run(sql.LOCK_QUOTAS, [[base]])]
-    return found[0].remaining(tx.run(sql.SELECT_NOW)[0][0]) if found else math.inf
+    quotas = [quota_from_row(row) for row in tx.run(sql.LOCK_QUOTAS, [[base]])]
+    return quotas[0].remaining(tx.run(sql.SELECT_NOW)[0][0]) if quotas else math.inf
 
 
 def _make_priority_event(job: Job, priority: int) -> Event:

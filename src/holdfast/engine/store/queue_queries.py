@@ -54,14 +54,14 @@ class QueueQueryStore(StoreBase):
                 "is behind them is reached by the cursor."
             )
         with self.database.reading() as tx:
-            reading = _JobQuery(tx, filter_)
-            active, ended = reading.count(active=True), reading.count(active=False)
+            query = _JobQuery(tx, filter_)
+            active, ended = query.count(active=True), query.count(active=False)
             more = size + 1  # one more, to see whether there is another page
-            found = reading.read_at_offset(offset, more, active) if cursor is None else reading.read_after(cursor, more)
-            shown = _add_progress(tx, found[:size])
+            jobs = query.read_at_offset(offset, more, active) if cursor is None else query.read_after(cursor, more)
+            shown = _add_progress(tx, jobs[:size])
         return JobPage(
             jobs=shown,
-            cursor=_cursor(found[size - 1]) if len(found) > size else None,
+            cursor=_cursor(jobs[size - 1]) if len(jobs) > size else None,
             total=active + ended,
             total_is_exact=max(active, ended) < MAX_COUNT,
         )
@@ -133,14 +133,14 @@ class QueueQueryStore(StoreBase):
     def explain_job(self, job: str) -> list[WaitReason]:
         """Do the same for the slots of one job. An ended job has no reasons."""
         with self.database.reading() as tx:
-            found = [job_from_row(row) for row in tx.run(sql.SELECT_JOB, job=job)]
-            if not found:
+            jobs = [job_from_row(row) for row in tx.run(sql.SELECT_JOB, job=job)]
+            if not jobs:
                 raise UnknownJob(job)
-            slots = [slot_from_joined_row(row) for row in sorted(tx.run(sql.SELECT_SLOTS, [[found[0].owner_id]]))]
+            slots = [slot_from_joined_row(row) for row in sorted(tx.run(sql.SELECT_SLOTS, [[jobs[0].owner_id]]))]
             return self._explain_slots(tx, slots, job)
 
     def _explain_slots(self, tx: Transaction, slots: Sequence[Slot], job: str | None = None) -> list[WaitReason]:
-        around = WaitContext(
+        context = WaitContext(
             now=tx.run(sql.SELECT_NOW)[0][0],
             pauses=pauses_from_rows(tx.run(sql.SELECT_PAUSES)),
             siblings={slot.kind: slot for slot in slots},
@@ -148,7 +148,7 @@ class QueueQueryStore(StoreBase):
             last_claims=dict(tx.run(queue.SELECT_LAST_CLAIMS, limit=LOOKBACK_EVENTS)),
         )
         reasons = [
-            explain(slot, replace(around, ahead=_count_ahead(tx, slot)), self.rules)
+            explain(slot, replace(context, ahead=_count_ahead(tx, slot)), self.rules)
             for slot in slots
             if not slot.resting and job in (None, slot.job)
         ]
@@ -177,7 +177,7 @@ class _JobQuery:
             requester=filter_.requester is not None,
             owners=filter_.owners is not None,
         )
-        self._owners = None if filter_.owners is None else [[make_storable(one)] for one in filter_.owners]
+        self._owners = None if filter_.owners is None else [[make_storable(owner)] for owner in filter_.owners]
         self._values = {"base": make_storable(filter_.base or ""), "requester": make_storable(filter_.requester or "")}
 
     def count(self, *, active: bool) -> int:
@@ -189,25 +189,25 @@ class _JobQuery:
 
     def read_at_offset(self, offset: int, limit: int, active: int) -> list[ListedJob]:
         """Read jobs from this position on."""
-        found = self._read_page(limit, active=True, offset=offset) if offset < active else []
-        if len(found) < limit:
-            found += self._read_page(limit - len(found), active=False, offset=max(0, offset - active))
-        return found
+        jobs = self._read_page(limit, active=True, offset=offset) if offset < active else []
+        if len(jobs) < limit:
+            jobs += self._read_page(limit - len(jobs), active=False, offset=max(0, offset - active))
+        return jobs
 
     def read_after(self, cursor: str, limit: int) -> list[ListedJob]:
         """Read the jobs after a cursor."""
-        place = _parse_cursor(cursor)
-        found = self._read_page(limit, active="priority" in place, **place)
-        if len(found) < limit and "priority" in place:
-            found += self._read_page(limit - len(found), active=False)
-        return found
+        position = _parse_cursor(cursor)
+        jobs = self._read_page(limit, active="priority" in position, **position)
+        if len(jobs) < limit and "priority" in position:
+            jobs += self._read_page(limit - len(jobs), active=False)
+        return jobs
 
-    def _read_page(self, limit: int, *, active: bool, offset: int = 0, **place: Any) -> list[ListedJob]:
+    def _read_page(self, limit: int, *, active: bool, offset: int = 0, **position: Any) -> list[ListedJob]:
         if not self._states[active]:
             return []
         make = queue.select_active_jobs if active else queue.select_ended_jobs
-        statement = make(self._narrow_filters(active=active), after=bool(place))
-        rows = self._tx.run(statement, self._owners, **self._values, **place, limit=limit, offset=offset)
+        statement = make(self._narrow_filters(active=active), after=bool(position))
+        rows = self._tx.run(statement, self._owners, **self._values, **position, limit=limit, offset=offset)
         return [_listed_job_from_row(row) for row in rows]
 
     def _narrow_filters(self, *, active: bool) -> queue.StatementFilters:
@@ -225,11 +225,11 @@ def _listed_job_from_row(row: Any) -> ListedJob:
 
 def _add_progress(tx: Transaction, listed: Sequence[ListedJob]) -> list[ListedJob]:
     """Add the progress of running jobs, with one statement for all."""
-    owners = [[one.job.owner_id] for one in listed if one.job.outcome is None]
+    owners = [[item.job.owner_id] for item in listed if item.job.outcome is None]
     working: dict[str, Progress] = {}
     for job, stage, step, steps, done, total in tx.run(queue.SELECT_PROGRESS, owners):
         working.setdefault(job, Progress(stage=stage, step=step, steps=steps, done=done, total=total))
-    return [replace(one, progress=working.get(one.job.id)) for one in listed]
+    return [replace(item, progress=working.get(item.job.id)) for item in listed]
 
 
 def _cursor(listed: ListedJob) -> str:

@@ -39,11 +39,11 @@ class SqlStore(AdoptionStore, QueueControlStore, QueueQueryStore, MaintenanceSto
     def owner(self, base: str, name: str) -> Owner:
         """Read an owner with its slots. Raises `UnknownOwner`."""
         with self.database.reading() as tx:
-            found = tx.run(sql.SELECT_OWNER, base=base, owner=name)
-            if not found:
+            rows = tx.run(sql.SELECT_OWNER, base=base, owner=name)
+            if not rows:
                 raise UnknownOwner(base, name)
-            row = owner_from_row(found[0])
-            slots = tuple(slot_from_joined_row(one) for one in tx.run(sql.SELECT_SLOTS_OF_OWNER, base=base, owner=name))
+            row = owner_from_row(rows[0])
+            slots = tuple(map(slot_from_joined_row, tx.run(sql.SELECT_SLOTS_OF_OWNER, base=base, owner=name)))
         return Owner(
             id=row.id,
             base=row.base,
@@ -63,10 +63,10 @@ class SqlStore(AdoptionStore, QueueControlStore, QueueQueryStore, MaintenanceSto
 
     def job(self, job: str) -> Job:
         """Read a job. Raises `UnknownJob`."""
-        found = self._read(sql.SELECT_JOB, job=job)
-        if not found:
+        rows = self._read(sql.SELECT_JOB, job=job)
+        if not rows:
             raise UnknownJob(job)
-        return job_from_row(found[0])
+        return job_from_row(rows[0])
 
     def list_jobs_of_owner(self, owner: OwnerId, limit: int = 100) -> list[Job]:
         """Read the jobs of an owner, newest first."""

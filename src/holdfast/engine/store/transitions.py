@@ -85,8 +85,11 @@ class StoreBase:
     def _apply_effects(self, tx: Transaction, snapshot: Snapshot, changes: Sequence[SlotChange]) -> WriteResult:
         """Write the effects of changes: settled jobs, statuses, events."""
         after = apply_changes(snapshot.slots.values(), changes)
-        settled = {one.job: one for one in compute_settlements(changes, after)}
-        rows = [[one.job, one.settled, str(one.outcome), one.results] for one in settled.values()]
+        settled = {settlement.job: settlement for settlement in compute_settlements(changes, after)}
+        rows = [
+            [settlement.job, settlement.settled, str(settlement.outcome), settlement.results]
+            for settlement in settled.values()
+        ]
         ended = [settled[job] for job, outcome in tx.run(sql.SETTLE_JOBS, rows) if outcome is not None]
         fresh = derive_statuses(snapshot.statuses, after)
         changed = {owner: status for owner, status in fresh.items() if status != snapshot.statuses[owner]}
@@ -104,10 +107,10 @@ class StoreBase:
         if not stale:
             return
         tx.run(sql.INCREMENT_COUNTER, counter=f"stale_write_rejected.{verb}", amount=len(stale))
-        now = Snapshot(tx, {ticket.owner for ticket in stale}).slots
+        slots = Snapshot(tx, {ticket.owner for ticket in stale}).slots
         refused: dict[str, list[Ticket]] = {}
         for ticket in stale:
-            refused.setdefault(_superseded_by(ticket, now.get(ticket.slot)), []).append(ticket)
+            refused.setdefault(_superseded_by(ticket, slots.get(ticket.slot)), []).append(ticket)
         for reason, tickets in refused.items():
             level = logging.WARNING if reason == TAKEN_OVER else logging.INFO
             log.log(
