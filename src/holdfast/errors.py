@@ -318,7 +318,8 @@ class WorkError(HoldfastError):
 class Transient(WorkError):
     """A later attempt may succeed. This attempt is counted.
 
-    raise Transient("rate_limited", retry_after=timedelta(seconds=30))
+    Example:
+        raise Transient("rate_limited", retry_after=timedelta(seconds=30))
     """
 
     def __init__(

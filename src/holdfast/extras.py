@@ -44,8 +44,9 @@ def require_extra(extra: str) -> None:
 def importing_extra(extra: str) -> Iterator[None]:
     """Turn a failed import inside the block into `MissingExtra`.
 
-    with importing_extra("server"):
-        import fastapi
+    Example:
+        with importing_extra("server"):
+            import fastapi
     """
     try:
         yield

@@ -156,9 +156,10 @@ class Transaction:
 class Database:
     """An engine, its dialect, and the statements compiled for it.
 
-    database.write(lambda tx: tx.run(INSERT_EVENTS, rows), durable=True)
-    with database.reading() as tx:
-        rows = tx.run(SELECT_JOB, job="…")
+    Example:
+        database.write(lambda tx: tx.run(INSERT_EVENTS, rows), durable=True)
+        with database.reading() as tx:
+            rows = tx.run(SELECT_JOB, job="…")
     """
 
     def __init__(self, engine: Engine, dialect: Dialect) -> None:

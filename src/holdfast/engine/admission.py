@@ -58,7 +58,8 @@ class Situation(StrEnum):
 class Request:
     """One request for one owner.
 
-    Request(base="handbook", owner="42", operation=Operation.INDEX, slots=(SlotSpec("content"),))
+    Example:
+        Request(base="handbook", owner="42", operation=Operation.INDEX, slots=(SlotSpec("content"),))
     """
 
     base: str

@@ -45,7 +45,8 @@ class PlannedActions:
 class Reconciler:
     """Reconciles the slots of some kinds.
 
-    Reconciler(store, carrier, ["content", "vector"], Rules()).reconcile()
+    Example:
+        Reconciler(store, carrier, ["content", "vector"], Rules()).reconcile()
     """
 
     def __init__(

@@ -35,8 +35,6 @@ STATUS_TABLE: tuple[tuple[Callable[[OwnerFacts], bool], Status], ...] = (
     (lambda _: True, Status.NOT_INDEXED),
 )
 
-TERMINAL = frozenset({Status.SUCCESS, Status.DEGRADED, Status.FAILED, Status.NOT_INDEXED})
-
 
 class SlotView(NamedTuple):
     """The properties of a slot that determine the status.

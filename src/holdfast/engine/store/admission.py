@@ -111,7 +111,8 @@ class AdmissionStore(StoreBase):
     def admit(self, requests: Sequence[Request]) -> list[AdmissionResult]:
         """Decide on each request, in order. Accepted requests are durable when this returns.
 
-        store.admit([Request(base="handbook", owner="42", operation=Operation.RETRY)])
+        Example:
+            store.admit([Request(base="handbook", owner="42", operation=Operation.RETRY)])
         """
         for request in requests:
             check_request(request)

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from sqlalchemy import literal_column, select, update
+from sqlalchemy import select, update
 
-from holdfast.db import LIMIT, NOW, batch, int_param
+from holdfast.db import LIMIT, NOW, batch, int_param, text_literal
 from holdfast.engine.effects import Settlement, derive_statuses, format_results, make_job_event
 from holdfast.engine.slot import JobId
 from holdfast.engine.states import Outcome
@@ -53,7 +53,7 @@ SELECT_ACTIVE_JOBS = (
 _row = batch(job=str)
 END_ORPHANED_JOBS = (
     update(jobs)
-    .values(open=0, outcome=literal_column(f"'{Outcome.DELETED}'"), finished_at=NOW)
+    .values(open=0, outcome=text_literal(Outcome.DELETED), finished_at=NOW)
     .where(jobs.c.id == _row.c.job, jobs.c.outcome.is_(None), _ownerless)
     .returning(jobs.c.id)
 )

@@ -13,7 +13,15 @@ from holdfast.engine.slot import OwnerId, SlotId, Ticket
 from holdfast.engine.states import SlotState, Verb
 from holdfast.engine.store import queue_statements as queue
 from holdfast.engine.store import statements as sql
-from holdfast.engine.store.transitions import Snapshot, StoreBase, fault_cells, make_storable, raise_stale, ticket_row
+from holdfast.engine.store.transitions import (
+    Snapshot,
+    StoreBase,
+    fault_cells,
+    lock_and_check_held,
+    make_storable,
+    raise_stale,
+    ticket_row,
+)
 from holdfast.errors import BadRequest, StaleLease
 
 if TYPE_CHECKING:
@@ -234,8 +242,7 @@ class LeaseStore(StoreBase):
     @contextmanager
     def guarded(self, ticket: Ticket) -> Iterator[Connection]:
         with self.database.writing(durable=False) as tx:
-            tx.lock_owners([ticket.owner])
-            if tx.run(sql.SELECT_HELD_SLOTS, [ticket_row(ticket)]):
+            if lock_and_check_held(tx, ticket):
                 yield tx.connection
                 return
             self._record_stale(tx, "guarded", [ticket])

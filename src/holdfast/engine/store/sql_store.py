@@ -32,8 +32,9 @@ if TYPE_CHECKING:
 class SqlStore(AdoptionStore, QueueControlStore, QueueQueryStore, MaintenanceStore):
     """All verbs and reads. See `Store` for the contract with workers and reconcilers.
 
-    store = open_store("sqlite:///holdfast.db", rules=Rules(), clock=SystemClock())
-    store.owner("handbook", "42").status
+    Example:
+        store = open_store("sqlite:///holdfast.db", rules=Rules(), clock=SystemClock())
+        store.owner("handbook", "42").status
     """
 
     def owner(self, base: str, name: str) -> Owner:

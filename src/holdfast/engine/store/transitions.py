@@ -191,6 +191,11 @@ def lock_and_load_owners(tx: Transaction, base: str, owners: Iterable[str]) -> S
 
 def require_held(tx: Transaction, ticket: Ticket) -> None:
     """Lock the owner, and raise `StaleLease` if the ticket no longer holds its slot."""
-    tx.lock_owners([ticket.owner])
-    if not tx.run(sql.SELECT_HELD_SLOTS, [ticket_row(ticket)]):
+    if not lock_and_check_held(tx, ticket):
         raise StaleLease("written", [ticket])
+
+
+def lock_and_check_held(tx: Transaction, ticket: Ticket) -> bool:
+    """Lock the owner, and return whether the ticket still holds its slot."""
+    tx.lock_owners([ticket.owner])
+    return bool(tx.run(sql.SELECT_HELD_SLOTS, [ticket_row(ticket)]))
