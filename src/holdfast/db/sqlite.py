@@ -278,7 +278,7 @@ def sqlite_engine(path: Path | None, clock: Clock) -> Engine:
             poolclass=QueuePool,
             pool_size=8,
             max_overflow=-1,
-            hide_parameters=True,  # an error that is logged must not hold the words of a document
+            hide_parameters=True,  # logged errors must not contain text of documents
         )
     else:
         engine = create_engine(url, connect_args=connect_args, poolclass=StaticPool, hide_parameters=True)

@@ -46,8 +46,6 @@ class RetryableOwner(NamedTuple):
 
 
 class QueueControlStore(AdmissionStore):
-    # ---------------------------------------------------------------- single jobs
-
     def reprioritise(self, jobs: Sequence[str], priority: int) -> list[AdmissionResult]:
         """Change the priority of active jobs: 0 first, 9 last. Running work continues."""
         check_priority(priority)
@@ -78,8 +76,6 @@ class QueueControlStore(AdmissionStore):
             for (id_, _), result in zip(batch, self.admit(requests), strict=True):
                 results.setdefault(id_, result)
         return [results.get(job) or _make_unknown_result(job) for job in jobs]
-
-    # ---------------------------------------------------------------- many
 
     def cancel_all(self, base: str | None = None, *, dry_run: bool = False, requester: str = "") -> BulkResult:
         """Cancel all active jobs of a base, or of all bases. Deletes continue.
@@ -157,8 +153,6 @@ class QueueControlStore(AdmissionStore):
             yield from split_by_size((owner, owner.size) for owner in page)
             after = page[-1].id
 
-    # ---------------------------------------------------------------- pauses
-
     def pause(self, base: str | None = None, *, stop: bool = False, requester: str = "") -> bool:
         """Prevent claims in a base or in the whole queue. `stop` also stops running work.
 
@@ -195,8 +189,6 @@ class QueueControlStore(AdmissionStore):
         """Return the active pauses."""
         return [pause for pause in map(pause_from_row, self._read(sql.SELECT_PAUSES)) if pause.active]
 
-    # ---------------------------------------------------------------- quotas
-
     def set_quota(self, base: str, per_day: int | None) -> None:
         """Limit the build jobs that a base may start per day (UTC). None removes the limit.
 
@@ -213,8 +205,6 @@ class QueueControlStore(AdmissionStore):
             now = tx.run(sql.SELECT_NOW)[0][0]
             quotas = [quota_from_row(row) for row in tx.run(queue.SELECT_QUOTA, base=base)]
         return quotas[0].as_of(now) if quotas else None
-
-    # ---------------------------------------------------------------- reading
 
     def _read_jobs(self, jobs: Sequence[str]) -> dict[str, Job]:
         rows = self._read(queue.SELECT_JOBS, [[make_storable(job)] for job in dict.fromkeys(jobs)])
