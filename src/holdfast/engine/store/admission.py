@@ -28,7 +28,7 @@ from holdfast.engine.states import ACTIVE_STATES, Operation, Outcome, SlotState,
 from holdfast.engine.store import statements as sql
 from holdfast.engine.store.base import LARGEST_BATCH
 from holdfast.engine.store.group_commit import GroupCommit
-from holdfast.engine.store.rows import owner_from_row, pauses_from_rows, quota_from_row, slot_from_row
+from holdfast.engine.store.rows import OwnerRow, pauses_from_rows, quota_from_row, slot_from_row
 from holdfast.engine.store.transitions import Snapshot, StoreBase, record_events, record_refusals
 from holdfast.errors import BadRequest
 from holdfast.wellformed import find_text_flaw
@@ -41,7 +41,6 @@ if TYPE_CHECKING:
     from holdfast.engine.rules import Rules
     from holdfast.engine.slot import Slot
     from holdfast.engine.store.base import RequestWriter
-    from holdfast.engine.store.rows import OwnerRow
 
     CostEstimator = Callable[[Transaction, Sequence[tuple[str, str]]], Mapping[tuple[str, str], float]]
 
@@ -165,7 +164,7 @@ class AdmissionStore(StoreBase):
     ) -> tuple[dict[int, AdmissionCase], Mapping[OwnerId, Status], list[SlotChange]]:
         """Admit within a transaction. Without `counted`, requests do not use the quota."""
         names = [[request.base, request.owner] for request in requests.values()]
-        rows = [owner_from_row(row) for row in tx.run(sql.LOCK_OWNERS_BY_NAME, names)]
+        rows = [OwnerRow(*row) for row in tx.run(sql.LOCK_OWNERS_BY_NAME, names)]
         known = {(row.base, row.owner): row for row in rows}
         snapshot = Snapshot(tx, [row.id for row in rows])
         context = AdmissionContext(tx, snapshot)

@@ -9,7 +9,7 @@ from holdfast.engine.store import statements as sql
 from holdfast.engine.store.admission import AdmissionStore, check_request, split_requests
 from holdfast.engine.store.base import Completion
 from holdfast.engine.store.leases import LeaseStore, make_tickets
-from holdfast.engine.store.rows import owner_from_row
+from holdfast.engine.store.rows import OwnerRow
 from holdfast.engine.store.transitions import find_existing_owners
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ class AdoptionStore(AdmissionStore, LeaseStore):
     def _adopt_batch(self, requests: Mapping[int, Request]) -> int:
         def work(tx: Transaction) -> list[SlotChange]:
             names = [[request.base, request.owner] for request in requests.values()]
-            known = {(row.base, row.owner) for row in map(owner_from_row, tx.run(sql.LOCK_OWNERS_BY_NAME, names))}
+            known = {(row.base, row.owner) for row in map(OwnerRow._make, tx.run(sql.LOCK_OWNERS_BY_NAME, names))}
             new = {index: given for index, given in requests.items() if (given.base, given.owner) not in known}
             _, _, admitted = self._admit(new, tx, counted=False)
             chosen = [(change.slot.owner_id, change.slot.id, change.slot.wanted) for change in admitted]

@@ -16,7 +16,7 @@ from holdfast.engine.slot import JobId
 from holdfast.engine.states import Outcome
 from holdfast.engine.status import derive_outcome
 from holdfast.engine.store import statements as sql
-from holdfast.engine.store.rows import owner_from_row
+from holdfast.engine.store.rows import OwnerRow
 from holdfast.engine.store.tables import jobs, owners, slots
 from holdfast.engine.store.transitions import Snapshot, record_events
 
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from holdfast.db import Database, Transaction
     from holdfast.engine.effects import Event
     from holdfast.engine.slot import OwnerId, Slot
-    from holdfast.engine.store.rows import OwnerRow
 
 SELECT_OWNERS = select(owners).where(owners.c.id > int_param("after")).order_by(owners.c.id).limit(LIMIT)
 _row = batch(owner=int)
@@ -90,7 +89,7 @@ class ConsistencyChecker:
 
     def list_owners(self, tx: Transaction, after: int, limit: int) -> list[OwnerRow]:
         """Read owners by id."""
-        return [owner_from_row(row) for row in tx.run(SELECT_OWNERS, after=after, limit=limit)]
+        return [OwnerRow(*row) for row in tx.run(SELECT_OWNERS, after=after, limit=limit)]
 
     def find_wrong_statuses(self, after: int, limit: int) -> tuple[list[OwnerRow], list[OwnerRow]]:
         """Read the next owners. Return them, and those with a wrong status or without slots."""

@@ -38,10 +38,6 @@ class OwnerRow(NamedTuple):
     created_at: Moment
 
 
-def owner_from_row(row: Sequence[Any]) -> OwnerRow:
-    return OwnerRow(*row)
-
-
 def slot_from_row(row: Sequence[Any], base: str, owner: str) -> Slot:
     """Convert a row of `slots`. The columns are the fields of `Slot`, in order."""
     return tuple.__new__(

@@ -14,9 +14,9 @@ from holdfast.engine.store.maintenance import MaintenanceStore
 from holdfast.engine.store.queue_control import QueueControlStore
 from holdfast.engine.store.queue_queries import QueueQueryStore
 from holdfast.engine.store.rows import (
+    OwnerRow,
     event_from_row,
     job_from_row,
-    owner_from_row,
     refusal_from_row,
     slot_from_joined_row,
 )
@@ -43,7 +43,7 @@ class SqlStore(AdoptionStore, QueueControlStore, QueueQueryStore, MaintenanceSto
             rows = tx.run(sql.SELECT_OWNER, base=base, owner=name)
             if not rows:
                 raise UnknownOwner(base, name)
-            row = owner_from_row(rows[0])
+            row = OwnerRow(*rows[0])
             slots = tuple(map(slot_from_joined_row, tx.run(sql.SELECT_SLOTS_OF_OWNER, base=base, owner=name)))
         return Owner(
             id=row.id,
