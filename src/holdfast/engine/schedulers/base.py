@@ -1,7 +1,7 @@
 """The contract of schedulers.
 
-A scheduler knows neither the store nor the executor. It receives a worker and calls it in any process or thread. The
-worker ensures that no work is lost or done twice, even if the scheduler loses or repeats rings.
+A scheduler knows neither the store nor the executor. It receives a worker and calls it in any process or thread. It may
+lose or repeat rings: the worker claims a slot before it works, and the reconciler rings again.
 """
 
 from __future__ import annotations
