@@ -1,7 +1,7 @@
 """The reconciler: sends rings, ends lost leases, fails slots without attempts.
 
-It never claims and never writes a result. It finds slots by index, calls `plan`, and applies one guarded action to each.
-If a slot changed meanwhile, the action does nothing. So any number of reconcilers can run at the same time.
+It never claims and never writes a result. It finds slots by index, calls `plan`, and applies one guarded action to
+each. If a slot changed meanwhile, the action does nothing. So any number of reconcilers can run at the same time.
 """
 
 from __future__ import annotations
