@@ -9,10 +9,10 @@ import pytest
 
 from holdfast.catalog.repository import ItemKind
 from holdfast.documents.add import SOURCE_SLOT, Upload
-from holdfast.documents.operations import RequestOptions
+from holdfast.documents.operations import Action, RequestOptions
 from holdfast.engine.admission import Verdict
 from holdfast.engine.slot import Fault
-from holdfast.engine.states import Operation, Outcome, Status
+from holdfast.engine.states import Outcome, Status
 from holdfast.engine.store.base import Failure
 from holdfast.errors import Transient, UnknownItem
 from tests.support.audit import audit_quiet
@@ -53,7 +53,7 @@ def fail_clean_up(rig: Rig) -> None:
 
 
 def retry(rig: Rig, item: int, **manner: object) -> ItemReply:
-    (reply,) = rig.library.operations.request_operation(rig.base, [item], Operation.RETRY, RequestOptions(**manner))  # type: ignore[arg-type]
+    (reply,) = rig.library.operations.request(rig.base, [item], Action.RETRY, RequestOptions(**manner))  # type: ignore[arg-type]
     return reply
 
 

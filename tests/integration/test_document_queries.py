@@ -19,6 +19,7 @@ from holdfast.content.reading import read
 from holdfast.db.database import Transaction
 from holdfast.documents.add import AddOptions, Upload
 from holdfast.documents.lists import Order
+from holdfast.documents.operations import Action
 from holdfast.documents.selection import ItemWithStatus, derive_tree_status
 from holdfast.documents.source_sync import SourceAccess
 from holdfast.documents.status import Document, DocumentStatus, Progress, share
@@ -930,6 +931,6 @@ def test_what_stands_in_one_large_folder_costs_its_folder_nothing(rig: Rig) -> N
     fill(rig, rig.base, 3_000, parent=holder)
     page = rig.library.document_queries.list(rig.base, parent=0)
     assert [(row.id, row.status, row.searchable) for row in page.items] == [(holder, S.QUEUED, True)]
-    rig.library.operations.request_operation(rig.base, [holder], Operation.CANCEL)
+    rig.library.operations.request(rig.base, [holder], Action.CANCEL)
     (one,) = rig.library.document_queries.statuses(rig.base, [holder])
     assert one.status is S.DEGRADED

@@ -50,7 +50,8 @@ class ArchiveCounts(NamedTuple):
     items: int
     documents: int  # items with bytes
     memos: int
-    left_out: int  # documents that were deleted, or changed, between being listed and being read
+    left_out: int  # documents that were deleted or changed between being listed and being read
+    bytes: int = 0  # of the archive
 
 
 class ArchiveWriter:

@@ -15,16 +15,16 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryFile
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from holdfast.bases import archive_statements as sql
-from holdfast.bases import statements as item_statements
+from holdfast.bases import statements as base_statements
 from holdfast.bases.archive_reader import ArchiveLimits, ArchiveReader
 from holdfast.bases.archive_writer import ArchiveWriter
 from holdfast.bases.lifecycle import RESTORING
 from holdfast.catalog import BLOCK_BYTES, OnDuplicate, base_event, base_from_row
 from holdfast.disk import IN_TEMPORARY_FOLDER, reporting_full_disk
-from holdfast.documents import ITEMS_PER_TRANSACTION, AddOptions, Upload, lock_open_base, select_live_requests
+from holdfast.documents import ITEMS_PER_TRANSACTION, AddOptions, Upload, admit_live_requests, lock_open_base
 from holdfast.engine import Fault, Operation, Request, Verdict
 from holdfast.engine.liveness import known_dead, make_holder_name
 from holdfast.engine.store import LARGEST_BATCH, record_events
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from typing import IO, BinaryIO
 
     from holdfast.bases.archive_reader import ArchivedItem, Manifest
+    from holdfast.bases.archive_writer import ArchiveCounts
     from holdfast.bases.lifecycle import Bases
     from holdfast.catalog import Base, BlobStore
     from holdfast.db import Transaction
@@ -47,16 +48,6 @@ if TYPE_CHECKING:
 IMPORT = "import"  # the cause of what is asked for
 DEFAULT_LIMITS = ArchiveLimits()
 PAID_ANSWER_BATCH_BYTES = 8 << 20  # bytes of paid answers that are written in one transaction
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ArchiveContents:
-    """What is in an archive."""
-
-    documents: int
-    bytes: int  # of the archive
-    memos: int
-    left_out: int  # documents that were deleted or changed between being listed and being read
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,7 +89,7 @@ class Archives:
 
     # ------------------------------------------------------------ out
 
-    def export(self, base: Base, target: Path | BinaryIO, *, memos: bool = True) -> ArchiveContents:
+    def export(self, base: Base, target: Path | BinaryIO, *, memos: bool = True) -> ArchiveCounts:
         """Write a base into one file, or whatever can be written to.
 
         Each item is there as it is when its turn comes; what is deleted before is left out. A file is there when it
@@ -111,9 +102,7 @@ class Archives:
         with reporting_full_disk("for the archive and in the temporary folder (TMPDIR)"), _open_target(target) as file:
             counted = _CountingWriter(file)
             packed = ArchiveWriter(store.database, blobs, now, counted).write(version, memos=memos)  # type: ignore[arg-type]
-        return ArchiveContents(
-            documents=packed.documents, bytes=counted.count, memos=packed.memos, left_out=packed.left_out
-        )
+        return packed._replace(bytes=counted.count)
 
     # ------------------------------------------------------------ in
 
@@ -266,37 +255,30 @@ class _Restore:
 
     def _clear_source_schedules(self) -> None:
         """Let no schedule look at sources of another machine before somebody has asked."""
-        rest = partial(self._run, statement=sql.CLEAR_SOURCE_SCHEDULES)
-        while self.dependencies.store.database.write(rest, durable=False):
+        values: dict[str, Any] = {"base_id": self.base.id, "limit": LARGEST_BATCH}
+        while self.dependencies.store.database.write(
+            lambda tx: tx.run(sql.CLEAR_SOURCE_SCHEDULES, **values), durable=False
+        ):
             pass
-
-    def _run(self, tx: Transaction, statement: object) -> int:
-        return len(tx.run(statement, base_id=self.base.id, limit=LARGEST_BATCH))  # type: ignore[arg-type]
 
     def _request_indexing(self) -> int:
         """Ask for all documents, in bounded transactions; return how many the quota keeps out."""
         specs = self.dependencies.adder.slot_specs(self.base)
-        held = 0
-        for first in range(0, len(self.documents), ITEMS_PER_TRANSACTION):
-            portion = [
-                Request(
-                    base=self.base.key,
-                    owner=str(item),
-                    operation=Operation.INDEX,
-                    slots=specs,
-                    requester=self.options.requester,
-                    cause=IMPORT,
-                )
-                for item in self.documents[first : first + ITEMS_PER_TRANSACTION]
-            ]
-
-            def write(tx: Transaction, portion: list[Request] = portion) -> list[Request]:
-                lock_open_base(tx, self.base, building=False)
-                return select_live_requests(tx, portion)
-
-            answers = self.dependencies.store.admit_with(write)
-            held += sum(answer.verdict is Verdict.REJECTED for answer in answers)
-        return held
+        requests = [
+            Request(
+                base=self.base.key,
+                owner=str(item),
+                operation=Operation.INDEX,
+                slots=specs,
+                requester=self.options.requester,
+                cause=IMPORT,
+            )
+            for item in self.documents
+        ]
+        results = admit_live_requests(
+            self.dependencies.store, self.base, requests, building=False, size=ITEMS_PER_TRANSACTION
+        )
+        return sum(result.verdict is Verdict.REJECTED for result in results)
 
     def _open(self) -> Base:
         """Open the base, if all that was put into it is still there."""
@@ -306,7 +288,7 @@ class _Restore:
             ((count,),) = tx.run(sql.COUNT_ITEMS, base_id=now.id)
             if count != self.manifest.items:
                 raise StateConflict(RESTORING, f"Somebody deleted items of {now.name!r} while it was being restored.")
-            opened = base_from_row(tx.run(item_statements.CLEAR_BASE_PROBLEM, id=now.id)[0])
+            opened = base_from_row(tx.run(base_statements.CLEAR_BASE_PROBLEM, id=now.id)[0])
             record_events(tx, [base_event("repaired", opened)])
             return opened
 

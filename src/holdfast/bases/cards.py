@@ -12,7 +12,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
 from holdfast.bases import card_statements as sql
-from holdfast.bases.card_export import CardRow, to_anki, to_csv, to_json
+from holdfast.bases.card_export import to_anki, to_csv, to_json
 from holdfast.catalog import ChunkLists, read_served_chunks
 from holdfast.documents import Progress, lock_open_base, progress_of
 from holdfast.documents.details import Card, build_card
@@ -156,7 +156,7 @@ class StudyCards:
             error=describe_fault(slot.error),
         )
 
-    def page(self, base: Base, *, after: int = 0, limit: int = CARDS_PER_READ) -> list[Card]:
+    def page(self, base: Base, *, after: int = 0, limit: int | None = CARDS_PER_READ) -> list[Card]:
         """Return some of the cards that may be shown, from behind a place on, each with its source."""
         with self._store.database.reading() as tx:
             return list(islice(_shown(tx, base, after), limit))
@@ -165,12 +165,7 @@ class StudyCards:
         """Write all cards as a file for a spreadsheet, a program or Anki."""
         if form not in EXPORT_FORMATS:
             raise BadRequest(f"Cards cannot be written as {form!r}; choose one of {', '.join(EXPORT_FORMATS)}.")
-        return EXPORT_FORMATS[form](map(_row, self.list(base)))
-
-    def list(self, base: Base) -> Sequence[Card]:
-        """Return all cards that may be shown, in their order."""
-        with self._store.database.reading() as tx:
-            return list(_shown(tx, base, 0))
+        return EXPORT_FORMATS[form](self.page(base, limit=None))
 
     def _admit(
         self, base: Base, operation: Operation, slots: tuple[SlotSpec, ...], *, requester: str, priority: int
@@ -209,13 +204,3 @@ def _shown(tx: Transaction, base: Base, after: int) -> Iterator[Card]:
             for place, recipe, chunk, question, answer in rows:
                 if chunk in sources[recipe]:
                     yield build_card(place, question, answer, sources[recipe][chunk])
-
-
-def _row(card: Card) -> CardRow:
-    return CardRow(
-        question=card.question,
-        answer=card.answer,
-        document=card.name,
-        headings=tuple(card.headings),
-        passage=card.passage,
-    )

@@ -15,9 +15,9 @@ from holdfast.bases import rollout
 from holdfast.bases import statements as sql
 from holdfast.bases.cards import CARDS
 from holdfast.bases.rollout import ROLLOUT
-from holdfast.catalog import BaseSettings, base_event, base_from_row, error_to_json
+from holdfast.catalog import BaseSettings, base_event, base_from_row
 from holdfast.content.chunking import ChunkingRules
-from holdfast.documents import lock_open_base
+from holdfast.documents import lock_open_base, require_open
 from holdfast.engine import Operation, Request, SlotState
 from holdfast.engine.store import LARGEST_BATCH, make_storable, record_events, write_quota
 from holdfast.errors import (
@@ -90,10 +90,7 @@ class Bases:
 
     def read(self, base: Base) -> Base:
         """Read a base as it is now: name, settings, problem."""
-        now = self._catalog.base(base.id)
-        if now is None or now.deleting:
-            raise UnknownBase(base.name)
-        return now
+        return require_open(self._catalog.base(base.id), base.name)
 
     def not_enabled(self, base: Base) -> dict[str, NotEnabled]:
         """Return the indexes that the base wants and cannot have here, each with the reason."""
@@ -180,13 +177,7 @@ class Bases:
             try:
                 probe(base, self._catalog.get_or_create_recipe(base, kind, json.loads(specs[kind])))
             except WorkError as error:
-                problem = error_to_json(error)
-
-                def fail(tx: Transaction, problem: str = problem) -> None:
-                    failed = tx.run(sql.UPDATE_BASE_PROBLEM, id=base.id, problem=problem)
-                    record_events(tx, [base_event("failed", base_from_row(row)) for row in failed])
-
-                self._store.database.write(fail, durable=True)
+                self._catalog.fail_base(base.key, error, replace=True)
                 raise BaseFailed(base.name, str(error)) from error
 
     def _build_rollout_request(self, tx: Transaction, base: Base, again: Collection[str], requester: str) -> Request:

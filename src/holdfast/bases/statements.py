@@ -16,12 +16,10 @@ RENAME_BASE = update(bases).values(name=text_param("name")).where(_this, BASE_OP
 # All that is stored, also what only a newer version knows.
 STORED_SETTINGS = select(bases.c.settings).where(_this)
 WRITE_SETTINGS = update(bases).values(settings=text_param("settings")).where(_this, BASE_OPEN).returning(*bases.c)
-_fail = update(bases).values(problem=text_param("problem")).where(_this, BASE_OPEN).returning(*bases.c)
-UPDATE_BASE_PROBLEM = _fail.where(bases.c.problem.is_not(None))
 CLEAR_BASE_PROBLEM = update(bases).values(problem=None).where(_this, BASE_OPEN).returning(*bases.c)
 CLOSE_BASE = update(bases).values(deleting=literal_column("1")).where(_this, BASE_OPEN).returning(bases.c.id)
 CLOSED_BASES = select(bases).where(bases.c.deleting == literal_column("1")).order_by(bases.c.id)
-_document, _looker = owners.alias("document"), owners.alias("looker")
+_document = owners.alias("document")
 _of_base = items.c.base_id == int_param("base_id")
 _some = select(items.c.id).where(_of_base, ITEM_VISIBLE).limit(LIMIT)
 HIDE_ITEMS = (

@@ -137,14 +137,9 @@ class BlobStore:
 
     def digest(self, name: str) -> str | None:
         """Return the SHA-256 of the bytes as they are now; None if they are gone."""
-        digest = hashlib.sha256()
-        try:
-            with self.path(name).open("rb") as file:
-                while block := file.read(BLOCK_BYTES):
-                    digest.update(block)
-        except FileNotFoundError:
-            return None
-        return digest.hexdigest()
+        with suppress(FileNotFoundError), self.path(name).open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+        return None
 
     def unfinished(self, before: float = math.inf) -> list[str]:
         """Name the files that were begun, or those of them that were not written to since then."""

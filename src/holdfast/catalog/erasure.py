@@ -23,7 +23,7 @@ from holdfast.db import Obstacle, SecureDeleteStage
 from holdfast.errors import StoreError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from holdfast.clock import Moment
     from holdfast.db import Database, Transaction
@@ -59,6 +59,9 @@ class _Count(NamedTuple):
     overwritten: int
     compacted: int
 
+    def done(self, stage: SecureDeleteStage) -> int:
+        return self.overwritten if stage is SecureDeleteStage.OVERWRITE else self.compacted
+
 
 class _Times(NamedTuple):
     since: Moment | None
@@ -74,9 +77,7 @@ class _Records(NamedTuple):
 
     def left(self, stage: SecureDeleteStage) -> dict[str, int]:
         """Return the places where a stage is not complete, and which count completes it."""
-        if stage is SecureDeleteStage.OVERWRITE:
-            return {place: one.removed for place, one in self.counts.items() if one.removed > one.overwritten}
-        return {place: one.removed for place, one in self.counts.items() if one.removed > one.compacted}
+        return {place: one.removed for place, one in self.counts.items() if one.removed > one.done(stage)}
 
 
 class _Activity(NamedTuple):
@@ -120,27 +121,29 @@ class Eraser:
         return self._overwrite(at_once=True) and self.read_state().overwrite is None
 
     def _overwrite(self, *, at_once: bool) -> bool:
-        due = self._claim(SecureDeleteStage.OVERWRITE, at_once=at_once)
-        if due is None:
-            return False
-        try:
-            obstacle = self._database.overwrite(sorted(due.keys() - NOT_FTS))
-        except (OSError, StoreError):
-            log.exception("erase.overwrite_failed")
-            obstacle = Obstacle.FAILED
-        return self._record(SecureDeleteStage.OVERWRITE, due, obstacle)
+        return self._attempt(
+            SecureDeleteStage.OVERWRITE,
+            lambda due: self._database.overwrite(sorted(due.keys() - NOT_FTS)),
+            at_once=at_once,
+        )
 
     def _compact(self, *, at_once: bool) -> bool:
-        """Compact; what was removed but not yet overwritten is left for the next time."""
-        due = self._claim(SecureDeleteStage.COMPACT, at_once=at_once)
+        """Compact. Data that was removed but not yet overwritten is left for the next time."""
+        limit = None if at_once else self._compact_limit
+        return self._attempt(SecureDeleteStage.COMPACT, lambda _: self._database.compact(limit), at_once=at_once)
+
+    def _attempt(
+        self, stage: SecureDeleteStage, erase: Callable[[Mapping[str, int]], Obstacle | None], *, at_once: bool
+    ) -> bool:
+        due = self._claim(stage, at_once=at_once)
         if due is None:
             return False
         try:
-            obstacle = self._database.compact(None if at_once else self._compact_limit)
+            obstacle = erase(due)
         except (OSError, StoreError):
-            log.exception("erase.compact_failed")
+            log.exception("erase.%s_failed", stage)
             obstacle = Obstacle.FAILED
-        return self._record(SecureDeleteStage.COMPACT, due, obstacle)
+        return self._record(stage, due, obstacle)
 
     def _claim(self, stage: SecureDeleteStage, *, at_once: bool) -> dict[str, int] | None:
         """Return the counts that an attempt completes, if it is due; then no process tries for a while."""
@@ -203,9 +206,8 @@ def _pending(records: _Records, stage: SecureDeleteStage) -> PendingErasure | No
     if not left:
         return None
     documents, times = records.counts[sql.DOCUMENTS], records.stages[stage]
-    done = documents.overwritten if stage is SecureDeleteStage.OVERWRITE else documents.compacted
     obstacle = None if times.obstacle is None else Obstacle(times.obstacle)
-    return PendingErasure(documents.removed - done, times.since, obstacle, times.blocked_since)
+    return PendingErasure(documents.removed - documents.done(stage), times.since, obstacle, times.blocked_since)
 
 
 def _due(stage: SecureDeleteStage, records: _Records, activity: _Activity) -> bool:

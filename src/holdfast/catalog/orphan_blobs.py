@@ -35,22 +35,18 @@ class OrphanBlobCollector:
 
     def __init__(self, database: Database, files: FileRecords, clock: Clock) -> None:
         self._database = database
-        self._files = files
+        self.files = files
         self._blobs = files.blobs
         self._clock = clock
         self._after = ""
 
     def sweep(self, limit: int) -> int:
         """Settle records, look at the next files, and remove old ones that no row names; return how many went."""
-        settled = self._files.remove_due_files(limit)
+        settled = self.files.remove_due_files(limit)
         before = self._clock.now() / 1_000_000 - ORPHAN_AGE.total_seconds()
         unfinished = self.remove_unfinished(before) if not self._after else 0
         left, self._after = self.find_orphans(self._after, limit, before)
         return settled + unfinished + len(self.remove(left))
-
-    def remove_due_files(self, limit: int) -> int:
-        """Remove the files of uploads that were given up; return how many records were settled."""
-        return self._files.remove_due_files(limit)
 
     def find_orphans(self, after: str, limit: int, before: float = math.inf) -> tuple[list[str], str]:
         """Name the files that no row names, among the next from behind `after` on, and where to go on.
@@ -59,7 +55,7 @@ class OrphanBlobCollector:
         to since `before`.
         """
         seen = self._blobs.names(after, limit)
-        writing = self._files.in_use()
+        writing = self.files.in_use()
         chosen = [name for name in seen if parse_blob_id(name) not in writing and self._older(name, before)]
         with self._database.reading() as tx:
             return _unnamed(tx, chosen), seen[-1] if len(seen) == limit else ""
@@ -74,7 +70,7 @@ class OrphanBlobCollector:
     def unfinished(self, before: float = math.inf) -> list[str]:
         """Name the files that were begun and that no upload is writing."""
         found = self._blobs.unfinished(before)
-        writing = self._files.in_use()
+        writing = self.files.in_use()
         still = set(self._blobs.unfinished())  # an upload may have finished one meanwhile
         return [name for name in found if name in still and name.removesuffix(UNFINISHED_SUFFIX) not in writing]
 

@@ -9,8 +9,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 from unicodedata import normalize
 
-from holdfast.catalog import item_statements as rows
-from holdfast.catalog import recipe_statements as sql
+from holdfast.catalog import repository_statements as sql
 from holdfast.catalog.conditions import SOURCE_PREFIX
 from holdfast.clock import Moment, micros
 from holdfast.content.languages import LANGUAGES
@@ -222,13 +221,9 @@ class Catalog:
         """Create a base; of many who want the same name one gets it. With a problem it is not open yet."""
 
         def work(tx: Transaction) -> Base:
-            made = tx.run(rows.CREATE_BASE, [[name, settings.to_json()]])
+            made = tx.run(sql.CREATE_BASE, [[name, settings.to_json(), problem and fault_to_json(problem)]])
             if not made:
                 raise NameTaken(name)
-            if problem is not None:
-                made = tx.run(
-                    rows.FAIL_BASE, id=made[0][0], problem=json.dumps({"code": problem.code, **problem.params})
-                )
             base = base_from_row(made[0])
             write_quota(tx, base.key, settings.jobs_per_day)
             record_events(tx, [base_event("created", base)])
@@ -236,12 +231,15 @@ class Catalog:
 
         return self._database.write(work, durable=True)
 
-    def fail_base(self, key: str, error: WorkError) -> None:
-        """Note why nothing can be indexed in a base; the first reason stands until it is repaired."""
-        problem = error_to_json(error)
+    def fail_base(self, key: str, error: WorkError, *, replace: bool = False) -> None:
+        """Record why nothing can be indexed in a base.
+
+        The first reason stays until the base is repaired. With `replace` only a base that has failed gets this reason.
+        """
+        statement = sql.UPDATE_BASE_PROBLEM if replace else sql.FAIL_BASE
 
         def fail(tx: Transaction) -> None:
-            failed = tx.run(rows.FAIL_BASE, id=int(key), problem=problem)
+            failed = tx.run(statement, id=int(key), problem=fault_to_json(error))
             record_events(tx, [base_event("failed", base_from_row(row)) for row in failed])
 
         self._database.write(fail, durable=True)
@@ -249,7 +247,7 @@ class Catalog:
     def find_base(self, name: str) -> Base | None:
         """Find a base by its name."""
         with self._database.reading() as tx:
-            found = tx.run(rows.FIND_BASE, name=name)
+            found = tx.run(sql.FIND_BASE, name=name)
         return base_from_row(found[0]) if found else None
 
     def base(self, id_: int) -> Base | None:
@@ -260,7 +258,7 @@ class Catalog:
     def bases(self) -> list[Base]:
         """Read all bases, by name."""
         with self._database.reading() as tx:
-            return [base_from_row(row) for row in tx.run(rows.LIST_BASES)]
+            return [base_from_row(row) for row in tx.run(sql.LIST_BASES)]
 
     def read_for_tickets(self, tickets: Sequence[Ticket]) -> tuple[dict[str, Base], dict[str, Item]]:
         """Read the bases and items that tickets are for, by their names in slots and jobs."""
@@ -333,7 +331,7 @@ class Catalog:
 
 def read_bases(tx: Transaction, ids: Iterable[int]) -> list[Base]:
     """Read bases, deleted ones too, as long as anything of them is left."""
-    return [base_from_row(row) for row in tx.run(rows.READ_BASES, [[id_] for id_ in ids])]
+    return [base_from_row(row) for row in tx.run(sql.READ_BASES, [[id_] for id_ in ids])]
 
 
 def read_base(tx: Transaction, id_: int) -> Base | None:
@@ -343,12 +341,12 @@ def read_base(tx: Transaction, id_: int) -> Base | None:
 
 def lock_base(tx: Transaction, id_: int) -> Base | None:
     """Read a base and keep others from changing or locking it until the transaction ends."""
-    return next((base_from_row(row) for row in tx.run(rows.LOCK_BASE, id=id_)), None)
+    return next((base_from_row(row) for row in tx.run(sql.LOCK_BASE, id=id_)), None)
 
 
 def slots_of_documents(tx: Transaction, documents: Iterable[int]) -> list[tuple[Any, ...]]:
     """Read the slots of documents: document, kind, state, recipe, when it was claimed, payload of its job."""
-    return tx.run(rows.SLOTS_OF_DOCUMENTS, [[document] for document in documents])
+    return tx.run(sql.SLOTS_OF_DOCUMENTS, [[document] for document in documents])
 
 
 def read_recipes(tx: Transaction, base: str, kind: str) -> list[Recipe]:
@@ -363,12 +361,12 @@ def recipe_spec(tx: Transaction, recipe: int) -> str | None:
 
 def read_items(tx: Transaction, ids: Iterable[int]) -> list[Item]:
     """Read items, deleted ones too."""
-    return [item_from_row(row) for row in tx.run(rows.READ_ITEMS, [[id_] for id_ in ids if 0 < id_ < ID_LIMIT])]
+    return [item_from_row(row) for row in tx.run(sql.READ_ITEMS, [[id_] for id_ in ids if 0 < id_ < ID_LIMIT])]
 
 
 def read_items_by_location(tx: Transaction, base: Base, places: Sequence[Location]) -> dict[Location, Item]:
     """Find items by where they stand, in a transaction."""
-    found = tx.run(rows.FIND_ITEMS, [[base.id, parent, name] for parent, name in places])
+    found = tx.run(sql.FIND_ITEMS, [[base.id, parent, name] for parent, name in places])
     return {(item.parent, item.name): item for item in map(item_from_row, found)}
 
 
@@ -458,9 +456,9 @@ def item_removed_event(base: int, item: int) -> Event:
     return Event("document.removed", str(base), str(item))
 
 
-def error_to_json(error: WorkError) -> str:
-    """Write a reason as it is stored."""
-    return json.dumps({"code": error.code, **error.params}, ensure_ascii=False)
+def fault_to_json(fault: Fault | WorkError) -> str:
+    """Return a fault as the database stores it."""
+    return json.dumps({"code": fault.code, **fault.params}, ensure_ascii=False)
 
 
 def fault_from_json(text: str) -> Fault:

@@ -9,7 +9,6 @@ from typing import Any
 
 from sqlalchemy import (
     BigInteger,
-    ColumnElement,
     and_,
     case,
     cast,
@@ -22,9 +21,6 @@ from holdfast.catalog.conditions import BASE_OPEN, ITEM_VISIBLE, slot_is_served
 from holdfast.catalog.tables import bases, builds, chunks, items, list_entries, missing_chunks, recipes
 from holdfast.db import batch, int_param, text_param
 from holdfast.engine.store import owners, slots
-
-Condition = ColumnElement[bool]
-
 
 # An owner that is no document has a name that is no number, and a plan may look at it before it knows.
 _is_number = func.substr(owners.c.owner, 1, 1).in_([literal_column(f"'{digit}'") for digit in range(10)])

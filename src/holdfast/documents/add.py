@@ -23,6 +23,7 @@ from holdfast.catalog import (
     ItemKind,
     OnDuplicate,
     UploadExpired,
+    fault_to_json,
     fold_name,
     item_from_row,
     parse_blob_id,
@@ -106,6 +107,19 @@ class ItemReply:
     item: int | None = None  # the one that was added, or that stands in the way
     job: JobId | None = None
     generation: int | None = None
+
+    @classmethod
+    def from_admission(cls, name: str, item: int | None, result: AdmissionResult) -> ItemReply:
+        """Return the reply for an item whose request the engine has decided."""
+        return cls(
+            verdict=result.verdict,
+            reason=result.reason,
+            status=result.status,
+            name=name,
+            item=item,
+            job=result.job,
+            generation=result.generation,
+        )
 
     @property
     def accepted(self) -> bool:
@@ -447,8 +461,8 @@ class UploadBatch:
         rows = [
             [
                 self.base.id, case.upload.parent, str(case.upload.kind), case.name, *_bytes(case),
-                case.upload.source, case.upload.seen, case.upload.every, _problem_to_json(case.upload.problem),
-                fold_name(case.name),
+                case.upload.source, case.upload.seen, case.upload.every,
+                case.upload.problem and fault_to_json(case.upload.problem), fold_name(case.name),
                 int(case.upload.local),
             ]
             for case in cases
@@ -500,23 +514,15 @@ class UploadBatch:
         )
 
     def _reply(self, case: PendingUpload, answer: AdmissionResult | None) -> ItemReply:
-        if answer is None:
-            failed = case.upload.problem is not None and case.new
-            return ItemReply(
-                verdict=Verdict.REJECTED if failed else case.verdict,
-                reason=case.upload.problem.code if failed and case.upload.problem else case.reason,
-                status=Status.FAILED if failed else Status.NOT_INDEXED,
-                name=case.name,
-                item=case.item_id,
-            )
+        if answer is not None:
+            return ItemReply.from_admission(case.name, case.item_id, answer)
+        failed = case.upload.problem if case.new else None
         return ItemReply(
-            verdict=answer.verdict,
-            reason=answer.reason,
-            status=answer.status,
+            verdict=Verdict.REJECTED if failed else case.verdict,
+            reason=failed.code if failed else case.reason,
+            status=Status.FAILED if failed else Status.NOT_INDEXED,
             name=case.name,
             item=case.item_id,
-            job=answer.job,
-            generation=answer.generation,
         )
 
 
@@ -555,10 +561,6 @@ def _bytes(case: PendingUpload) -> list[Any]:
     blob = case.blob
     metadata = json.dumps(dict(case.upload.metadata), ensure_ascii=False)
     return [blob and blob.name, blob and blob.digest, blob.size if blob else 0, metadata]
-
-
-def _problem_to_json(problem: Fault | None) -> str | None:
-    return None if problem is None else json.dumps({"code": problem.code, **problem.params}, ensure_ascii=False)
 
 
 def _check(upload: Upload) -> None:

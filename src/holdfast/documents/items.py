@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from holdfast.catalog import ID_LIMIT, ChunkLists, item_from_row, stored_map
+from holdfast.catalog import ID_LIMIT, ChunkLists, read_base, stored_map
 from holdfast.content.token_estimate import estimate_tokens
 from holdfast.documents import statements as sql
-from holdfast.documents.selection import derive_tree_status, read_subtree, require_usable_base, select_outermost
-from holdfast.engine import Status
+from holdfast.documents.lists import SEARCHED
+from holdfast.documents.selection import derive_tree_status, read_subtree, refuse_failed, require_open, select_outermost
 from holdfast.errors import StateConflict, UnknownItem
 from holdfast.indexes import CONTENT
 from holdfast.wellformed import json_to_nfc, to_nfc
@@ -22,9 +22,8 @@ if TYPE_CHECKING:
     from holdfast.catalog import Base, Catalog, Item
     from holdfast.db import Transaction
     from holdfast.documents.selection import ItemWithStatus
+    from holdfast.engine import Status
     from holdfast.engine.store import SqlStore
-
-COMPLETED = frozenset({Status.SUCCESS, Status.DEGRADED})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,12 +85,6 @@ class Items:
                 found.append({id_ for id_, text in rows if _fits(text, metadata)})
         return sorted(set.intersection(*found))
 
-    def children(self, base: Base, parent: int = 0, *, after: int = 0, limit: int = 100) -> list[Item]:
-        """Read what stands in a container, or in the base itself, in the order in which it came."""
-        with self._store.database.reading() as tx:
-            rows = tx.run(sql.CHILDREN, base_id=base.id, parent_id=parent, after=after, limit=limit)
-        return [item_from_row(row) for row in rows]
-
     def chunks(
         self, base: Base, item: int, *, after: tuple[int, int] = (0, -1), limit: int = 100
     ) -> list[DocumentChunk]:
@@ -100,13 +93,13 @@ class Items:
         `after` is the document and the ordinal of the last one that was read.
         """
         with self._store.database.reading() as tx:
-            require_usable_base(tx, base)
+            refuse_failed(require_open(read_base(tx, base.id), base.name))
             tree = self._below(tx, base, item)
         name = tree[0].item.name
         if any(one.item.deleting for one in tree):
             raise StateConflict("being_deleted", f"Something in {name!r} is being deleted; ask again when it is gone.")
         status = derive_tree_status(tree)
-        if status not in COMPLETED:
+        if status not in SEARCHED:
             raise StateConflict("not_complete", f"{name!r} is {status}; its chunks can be listed when it is indexed.")
         return list(islice(self._served(base, tree, after, limit), limit))
 
@@ -122,7 +115,7 @@ class Items:
         """Yield chunks, one document after the other."""
         document, ordinal = after
         for one in tree:
-            if one.document_status not in COMPLETED or one.item.id < document:
+            if one.document_status not in SEARCHED or one.item.id < document:
                 continue
             content = self._store.owner(base.key, one.item.key).slot(CONTENT)
             if content is None or content.source is None:

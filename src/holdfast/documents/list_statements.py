@@ -283,26 +283,28 @@ def count_hidden(scope: ListScope) -> Any:
     )
 
 
-_by_status = select(item_statuses.c.status, func.count()).group_by(item_statuses.c.status)
-COUNT_BY_STATUS = _by_status.where(_of_base)
-COUNT_HIDDEN_BY_STATUS = _by_status.select_from(items.join(item_statuses, item_statuses.c.item_id == items.c.id)).where(
-    _own, ITEM_DELETING
+_per_status = (item_statuses.c.base_id, item_statuses.c.status)
+_counts = select(*_per_status, func.count()).group_by(*_per_status)
+_hidden_counts = _counts.select_from(items.join(item_statuses, item_statuses.c.item_id == items.c.id)).where(
+    ITEM_DELETING
 )
-_open = item_statuses.join(bases, bases.c.id == item_statuses.c.base_id)
-COUNT_BY_BASE_AND_STATUS = (
-    select(item_statuses.c.base_id, item_statuses.c.status, func.count())
-    .select_from(_open)
-    .where(BASE_OPEN)
-    .group_by(item_statuses.c.base_id, item_statuses.c.status)
+_sizes = select(items.c.base_id, func.sum(items.c.size)).where(ITEM_VISIBLE).group_by(items.c.base_id)
+
+
+class CountStatements(NamedTuple):
+    """What `DocumentCounts` is made from, each with the base first."""
+
+    by_status: Any  # hidden items are counted until their clean-up is requested
+    hidden: Any  # those of them
+    sizes: Any
+
+
+COUNT_BASE = CountStatements(_counts.where(_of_base), _hidden_counts.where(_own), _sizes.where(_own))
+COUNT_ALL = CountStatements(
+    _counts.select_from(item_statuses.join(bases, bases.c.id == item_statuses.c.base_id)).where(BASE_OPEN),
+    _hidden_counts,
+    _sizes,
 )
-COUNT_HIDDEN_BY_BASE_AND_STATUS = (
-    select(item_statuses.c.base_id, item_statuses.c.status, func.count())
-    .select_from(items.join(item_statuses, item_statuses.c.item_id == items.c.id))
-    .where(ITEM_DELETING)
-    .group_by(item_statuses.c.base_id, item_statuses.c.status)
-)
-SUM_BYTES = select(func.coalesce(func.sum(items.c.size), 0)).where(_own, ITEM_VISIBLE)
-SUM_BYTES_BY_BASE = select(items.c.base_id, func.sum(items.c.size)).where(ITEM_VISIBLE).group_by(items.c.base_id)
 
 # ---------------------------------------------------------------- one document
 

@@ -15,6 +15,7 @@ from holdfast.documents import statements as sql
 from holdfast.documents.add import SOURCE_SLOT, ItemReply
 from holdfast.documents.selection import (
     ItemWithStatus,
+    admit_live_requests,
     derive_tree_status,
     lock_open_base,
     read_subtree,
@@ -88,12 +89,17 @@ class DocumentOperations:
     def request(
         self, base: Base, ids: Iterable[int], action: Action, manner: RequestOptions = DEFAULT_REQUEST_OPTIONS
     ) -> list[ItemReply]:
-        """Ask for an action on items; `Removing` deletes them."""
+        """Request an action on items and on everything below them, in bounded transactions.
+
+        `DocumentRemover` deletes items. While an item is being deleted, only its clean-up can be retried.
+        """
         if action is Action.REINDEX:
             return self.reindex(base, ids, manner)
         if action is Action.REFRESH:
             return self.refresh(base, ids, manner)
-        return self.request_operation(base, ids, Operation(action), manner)
+        if action is Action.DELETE:
+            raise BadRequest(f"To {action} an item use the verb of that name; it does more than this one.")
+        return [self._request_for_root(base, root, Operation(action), manner) for root in self._roots(base, ids)]
 
     def reindex(
         self, base: Base, ids: Iterable[int], manner: RequestOptions = DEFAULT_REQUEST_OPTIONS
@@ -135,17 +141,6 @@ class DocumentOperations:
             ]
 
         return len(self._store.admit_with(take))
-
-    def request_operation(
-        self, base: Base, ids: Iterable[int], operation: Operation, manner: RequestOptions = DEFAULT_REQUEST_OPTIONS
-    ) -> list[ItemReply]:
-        """Index, retry, force or cancel items, with all that stands below them, in bounded transactions.
-
-        Of what is being deleted only the clean-up can be tried again.
-        """
-        if operation in (Operation.CHANGE, Operation.DELETE, Operation.REINDEX):
-            raise BadRequest(f"To {operation} an item use the verb of that name; it does more than this one.")
-        return [self._request_for_root(base, root, operation, manner) for root in self._roots(base, ids)]
 
     def _request_for_root(self, base: Base, root: Item, operation: Operation, manner: RequestOptions) -> ItemReply:
         if not root.deleting:
@@ -192,7 +187,10 @@ class DocumentOperations:
             return []
 
         answers = self._store.admit_with(write)
-        return refused[0] if refused else combine_answers(root, [*answers, *self._admit(base, more, building=True)])
+        if refused:
+            return refused[0]
+        answers += admit_live_requests(self._store, base, more, building=True)
+        return combine_answers(root, answers)
 
     def _reply_being_deleted(self, base: Base, root: Item, operation: Operation, manner: RequestOptions) -> ItemReply:
         """Answer, of an item that is being deleted, what makes no new work."""
@@ -246,26 +244,19 @@ class DocumentOperations:
 
         asks = requests or manner.unless_changed is not None
         answers = self._store.admit_with(first) if asks else []
-        return combine_answers(root, [*answers, *self._admit(base, requests[LARGEST_BATCH:], building=building)])
-
-    def _admit(self, base: Base, requests: Sequence[Request], *, building: bool) -> list[AdmissionResult]:
-        """Ask in bounded transactions; what is deleted meanwhile is left alone."""
-        answers: list[AdmissionResult] = []
-        for first in range(0, len(requests), LARGEST_BATCH):
-            portion = requests[first : first + LARGEST_BATCH]
-
-            def write(tx: Transaction, portion: Sequence[Request] = portion) -> Sequence[Request]:
-                lock_open_base(tx, base, building=building)
-                return select_live_requests(tx, portion)
-
-            answers += self._store.admit_with(write)
-        return answers
+        answers += admit_live_requests(self._store, base, requests[LARGEST_BATCH:], building=building)
+        return combine_answers(root, answers)
 
 
 def _request(
-    base: str, owner: str, operation: Operation, slots: tuple[SlotSpec, ...], manner: RequestOptions
+    base: str,
+    owner: str,
+    operation: Operation,
+    slots: tuple[SlotSpec, ...],
+    manner: RequestOptions,
+    *,
+    payload: str | None = None,
 ) -> Request:
-    """Ask for something about the content and indexes of an item, or about its source."""
     return Request(
         base=base,
         owner=owner,
@@ -274,23 +265,14 @@ def _request(
         requester=manner.requester,
         priority=manner.priority,
         cause=manner.cause,
+        payload=payload,
     )
 
 
 def _build_refresh_request(
     base: str, item: Item, manner: RequestOptions, operation: Operation = Operation.FORCE, payload: str | None = None
 ) -> Request:
-    """Ask for a look at the source of an item."""
-    return Request(
-        base=base,
-        owner=item.source_key,
-        operation=operation,
-        slots=(SlotSpec(SOURCE_SLOT),),
-        requester=manner.requester,
-        priority=manner.priority,
-        cause=manner.cause,
-        payload=payload,
-    )
+    return _request(base, item.source_key, operation, (SlotSpec(SOURCE_SLOT),), manner, payload=payload)
 
 
 def _build_item_requests(
@@ -395,12 +377,4 @@ def combine_answers(root: Item, answers: Sequence[AdmissionResult]) -> ItemReply
     best = next((one for one in answers if one.accepted), answers[0] if answers else None)
     if best is None:
         return ItemReply(verdict=Verdict.SKIPPED, reason="nothing_to_do", name=root.name, item=root.id)
-    return ItemReply(
-        verdict=best.verdict,
-        reason=best.reason,
-        status=best.status,
-        name=root.name,
-        item=root.id,
-        job=best.job,
-        generation=best.generation,
-    )
+    return ItemReply.from_admission(root.name, root.id, best)

@@ -10,10 +10,11 @@ import json
 from collections import Counter
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from holdfast.catalog import SOURCE_PREFIX, item_from_row, parse_item_id, read_base
 from holdfast.documents import list_statements as sql
+from holdfast.documents import text as texts
 from holdfast.documents.lists import (
     LARGEST_PAGE,
     MAX_OFFSET,
@@ -23,11 +24,11 @@ from holdfast.documents.lists import (
     read_containers,
     read_ids,
 )
+from holdfast.documents.selection import require_open
 from holdfast.documents.status import damage_of, derive_document_status, document_of, index_of
-from holdfast.documents.text import TextReader
 from holdfast.engine import Status, describe_reasons
 from holdfast.engine.store import slot_from_row
-from holdfast.errors import BadRequest, UnknownBase, UnknownItem
+from holdfast.errors import BadRequest, UnknownItem
 from holdfast.indexes import CONTENT, describe_not_enabled
 from holdfast.paging import Page
 
@@ -70,7 +71,7 @@ class DocumentQueries:
     def __init__(self, store: SqlStore, blobs: BlobStore, indexes: IndexRegistry) -> None:
         self._store = store
         self._indexes = indexes
-        self._texts = TextReader(blobs)
+        self._blobs = blobs
 
     # ------------------------------------------------------------ lists
 
@@ -107,7 +108,7 @@ class DocumentQueries:
         place = None if cursor is None else parse_cursor(cursor, asked, order, down=down)
         with self._reading(base) as (tx, now):
             if asked.parent:
-                self._read_item(tx, now, asked.parent)
+                self._read_item_with_slots(tx, now, asked.parent)
             found = read_ids(tx, now, asked, order, down=down, place=place, offset=offset, size=size)
             rows = self._rows(tx, now, found.ids, found.containers, deleting=asked.deleting)
         return Page(
@@ -138,21 +139,12 @@ class DocumentQueries:
     def counts(self, base: Base) -> DocumentCounts:
         """Count the documents of a base."""
         with self._reading(base) as (tx, now):
-            found: Counter[str | None] = Counter(dict(tx.run(sql.COUNT_BY_STATUS, base_id=now.id)))
-            found.subtract(dict(tx.run(sql.COUNT_HIDDEN_BY_STATUS, base_id=now.id)))
-            return _counts(found, int(tx.run(sql.SUM_BYTES, base_id=now.id)[0][0]))
+            return _read_counts(tx, sql.COUNT_BASE, base_id=now.id).get(now.id) or _counts(Counter(), 0)
 
     def counts_of_all(self) -> dict[int, DocumentCounts]:
         """Count the documents of every base that has items, by the ids of the bases."""
-        found: dict[int, Counter[str | None]] = {}
         with self._store.database.reading() as tx:
-            for base, status, many in tx.run(sql.COUNT_BY_BASE_AND_STATUS):
-                found.setdefault(base, Counter())[status] += many
-            for base, status, many in tx.run(sql.COUNT_HIDDEN_BY_BASE_AND_STATUS):
-                if base in found:
-                    found[base][status] -= many
-            sizes = dict(tx.run(sql.SUM_BYTES_BY_BASE))
-        return {base: _counts(one, int(sizes.get(base, 0))) for base, one in found.items()}
+            return _read_counts(tx, sql.COUNT_ALL)
 
     # ------------------------------------------------------------ one item
 
@@ -195,18 +187,19 @@ class DocumentQueries:
     def original(self, base: Base, item: int) -> OriginalFile:
         """Tell where the bytes of a document are, as they were put in or fetched."""
         with self._reading(base) as (tx, now):
-            return self._texts.original(self._read_item(tx, now, item).item)
+            return texts.locate_original(self._blobs, self._read_item_with_slots(tx, now, item)[0].item)
 
     def text(self, base: Base, item: int, *, start: int = 0, limit: int = 50_000) -> DocumentText:
         """Read a part of a document's text, as it was read last and is served."""
         with self._reading(base) as (tx, now):
             row, slots = self._read_item_with_slots(tx, now, item)
-            return self._texts.text(tx, row.item, slots, start=start, limit=limit)
+            return texts.read_text(tx, row.item, slots, start=start, limit=limit)
 
     def passage(self, base: Base, document: int, chunk: int, *, around: int = 1_000) -> PassageInContext:
         """Open what a hit or a citation names: a chunk that is served, with the text around it."""
         with self._reading(base) as (tx, now):
-            return self._texts.passage(tx, now, self._read_item(tx, now, document).item, chunk, around=around)
+            row, _ = self._read_item_with_slots(tx, now, document)
+            return texts.read_passage(tx, now, row.item, chunk, around=around)
 
     # ------------------------------------------------------------ reading
 
@@ -221,14 +214,7 @@ class DocumentQueries:
     def _reading(self, base: Base) -> Iterator[tuple[Transaction, Base]]:
         """Open one snapshot for all that is read, with the base as it is then."""
         with self._store.database.shared_reading() as tx:
-            now = read_base(tx, base.id)
-            if now is None or now.deleting:
-                raise UnknownBase(base.name)
-            yield tx, now
-
-    def _read_item(self, tx: Transaction, base: Base, item: int) -> ListedItem:
-        """Read one item without its slots, or refuse."""
-        return self._read_item_with_slots(tx, base, item)[0]
+            yield tx, require_open(read_base(tx, base.id), base.name)
 
     def _read_item_with_slots(self, tx: Transaction, base: Base, item: int) -> tuple[ListedItem, Sequence[Slot]]:
         if not 0 < item < 2**63:
@@ -297,6 +283,17 @@ def _slots(tx: Transaction, base: Base, ids: Sequence[int]) -> dict[int, list[Sl
     for *columns, key, owner in tx.run(sql.READ_SLOTS, base=base.key, owners=json.dumps(owners)):
         found.setdefault(parse_item_id(owner) or 0, []).append(slot_from_row(columns, key, owner))
     return found
+
+
+def _read_counts(tx: Transaction, statements: sql.CountStatements, **values: Any) -> dict[int, DocumentCounts]:
+    found: dict[int, Counter[str | None]] = {}
+    for base, status, number in tx.run(statements.by_status, **values):
+        found.setdefault(base, Counter())[status] += number
+    for base, status, number in tx.run(statements.hidden, **values):
+        if base in found:
+            found[base][status] -= number
+    sizes: dict[int, int] = dict(tx.run(statements.sizes, **values))
+    return {base: _counts(statuses, int(sizes.get(base, 0))) for base, statuses in found.items()}
 
 
 def _counts(found: Counter[str | None], size: int) -> DocumentCounts:

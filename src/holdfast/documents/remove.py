@@ -72,8 +72,8 @@ class DocumentRemover:
             roots[:] = choose(tx)
             hidden = tx.run(sql.HIDE_SUBTREES, [[item.id] for item in roots])
             record_events(tx, [Event("document.deleted", base.key, str(id_)) for (id_,) in hidden])
-            owned = tx.run(sql.OWNERS_OF_ITEMS, hidden[: LARGEST_BATCH // 2])  # an item has two at most
-            requests[:] = [_request(key, owner, requester) for key, owner in owned]
+            owned = tx.run(sql.OWNERS_OF_DELETED, hidden[: LARGEST_BATCH // 2])  # an item has two at most
+            requests[:] = [_request(key, owner, requester) for _, key, owner, _ in owned]
             return requests
 
         answers = self._store.admit_with(hide)

@@ -7,20 +7,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from holdfast.catalog import Item, item_from_row, lock_base, parse_item_id, read_base, read_items
+from holdfast.catalog import Item, item_from_row, lock_base, parse_item_id, read_items
 from holdfast.documents import statements as sql
 from holdfast.documents.status import generation_of
 from holdfast.engine import Status
-from holdfast.engine.store import lock_and_load_owners
+from holdfast.engine.store import LARGEST_BATCH, lock_and_load_owners, require_held
 from holdfast.errors import BaseFailed, PreconditionFailed, UnknownBase, UnknownItem
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Sequence
+    from collections.abc import Callable, Collection, Iterable, Sequence
     from typing import Any
 
     from holdfast.catalog import Base
     from holdfast.db import Transaction
-    from holdfast.engine import Request
+    from holdfast.engine import AdmissionResult, Request, Ticket
+    from holdfast.engine.store import SqlStore
 
 
 class ItemWithStatus(NamedTuple):
@@ -65,20 +66,16 @@ def derive_tree_status(tree: Sequence[ItemWithStatus]) -> Status:
     return combine_statuses([*parts, *(status for status in looking if status is not Status.SUCCESS)] or looking)
 
 
+def require_open(base: Base | None, name: str) -> Base:
+    """Return the base; raise `UnknownBase` if it is gone or being deleted."""
+    if base is None or base.deleting:
+        raise UnknownBase(name)
+    return base
+
+
 def lock_open_base(tx: Transaction, base: Base, *, building: bool) -> Base:
-    """Take a base's turn for adding and deleting; `building` refuses a base that has failed."""
-    return _open(lock_base(tx, base.id), base, building=building)
-
-
-def require_usable_base(tx: Transaction, base: Base) -> Base:
-    """Refuse a base that is gone or has failed."""
-    return _open(read_base(tx, base.id), base, building=True)
-
-
-def _open(now: Base | None, base: Base, *, building: bool) -> Base:
-    """Return the base as it is now."""
-    if now is None or now.deleting:
-        raise UnknownBase(base.name)
+    """Lock a base against other adds and deletes, and return it as it is now; `building` refuses a failed base."""
+    now = require_open(lock_base(tx, base.id), base.name)
     if building:
         refuse_failed(now)
     return now
@@ -104,6 +101,35 @@ def select_live_requests(tx: Transaction, requests: Sequence[Request]) -> list[R
     ids = {request.owner: parse_item_id(request.owner) for request in requests}
     live = {item.id for item in read_items(tx, {id_ for id_ in ids.values() if id_ is not None}) if not item.deleting}
     return [request for request in requests if ids[request.owner] in live]
+
+
+def admit_live_requests(
+    store: SqlStore,
+    base: Base,
+    requests: Sequence[Request],
+    *,
+    building: bool,
+    ticket: Ticket | None = None,
+    checkpoint: Callable[[int], None] = lambda _: None,
+    size: int = LARGEST_BATCH,
+) -> list[AdmissionResult]:
+    """Admit requests in transactions of at most `size`; requests about items deleted in the meantime are left out.
+
+    `ticket` is the ticket of the work that asks: if it lost its slot, nothing more is admitted. `checkpoint` receives
+    the number of requests done, before each transaction.
+    """
+    results: list[AdmissionResult] = []
+    for first in range(0, len(requests), size):
+        checkpoint(first)
+
+        def write(tx: Transaction, first: int = first) -> list[Request]:
+            lock_open_base(tx, base, building=building)
+            if ticket is not None:
+                require_held(tx, ticket)
+            return select_live_requests(tx, requests[first : first + size])
+
+        results += store.admit_with(write)
+    return results
 
 
 def select_outermost(tx: Transaction, base: Base, ids: Iterable[int]) -> list[Item]:

@@ -16,9 +16,9 @@ from holdfast.documents import statements as sql
 from holdfast.documents.add import AddOptions, Upload, pause_for_quota
 from holdfast.documents.folders import FOLDER_PRIORITY, FolderPart, FolderUpdater
 from holdfast.documents.operations import REINDEX_UNCHANGED, RequestOptions
-from holdfast.documents.selection import lock_open_base, select_live_requests
+from holdfast.documents.selection import admit_live_requests
 from holdfast.engine import BuildResult, Operation, Request
-from holdfast.engine.store import LARGEST_BATCH, require_held
+from holdfast.engine.store import require_held
 from holdfast.errors import Permanent
 from holdfast.sources.address_policy import PUBLIC_ONLY, Reach
 from holdfast.sources.folder import DEFAULT_RULES, FolderRules
@@ -211,13 +211,11 @@ class SourceIndexer:
             )
             for item in items
         ]
-        for first in range(0, len(requests), LARGEST_BATCH):
-            task.checkpoint(stage="asking", done=first, total=len(requests))
-            portion = requests[first : first + LARGEST_BATCH]
-
-            def write(tx: Transaction, portion: Sequence[Request] = portion) -> list[Request]:
-                lock_open_base(tx, base, building=True)
-                require_held(tx, task.ticket)
-                return select_live_requests(tx, portion)
-
-            self._store.admit_with(write)
+        admit_live_requests(
+            self._store,
+            base,
+            requests,
+            building=True,
+            ticket=task.ticket,
+            checkpoint=lambda done: task.checkpoint(stage="asking", done=done, total=len(requests)),
+        )

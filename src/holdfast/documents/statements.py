@@ -169,29 +169,12 @@ FIND_SOURCE = (
     .order_by(items.c.id)
     .limit(1)
 )
-CHILDREN = (
-    select(items)
-    .where(
-        items.c.base_id == int_param("base_id"),
-        items.c.parent_id == int_param("parent_id"),
-        ITEM_VISIBLE,
-        items.c.id > int_param("after"),
-    )
-    .order_by(items.c.id)
-    .limit(LIMIT)
-)
 _owner = owners.alias("owner_of_item")
 _key = cast(items.c.id, Text)
 # One list of names, and not two conditions joined by OR: SQLite would read all owners of the base for each item.
 _owned = and_(
     _owner.c.base == cast(items.c.base_id, Text),
     _owner.c.owner.in_([_key, literal_column(f"'{SOURCE_PREFIX}'") + _key]),
-)
-_row = batch(id=int)
-OWNERS_OF_ITEMS = (
-    select(_owner.c.base, _owner.c.owner)
-    .select_from(items.join(_owner, _owned))
-    .where(items.c.id.in_(select(_row.c.id)))
 )
 _row = batch(id=int)
 OWNERS_OF_DELETED = (

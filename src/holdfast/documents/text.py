@@ -80,70 +80,64 @@ class _Build(NamedTuple):
     length: int
 
 
-class TextReader:
-    """Opens documents."""
+def locate_original(blobs: BlobStore, item: Item) -> OriginalFile:
+    """Tell where the bytes of a document are."""
+    if item.is_container:
+        raise BadRequest(f"{item.name!r} is a {item.kind}; it holds others, and has no content of its own.")
+    if item.blob is None or item.digest is None:
+        raise StateConflict("no_content", f"{item.name!r} has no content yet; its source was not read so far.")
+    path = blobs.path(item.blob)
+    if blobs.written_at(item.blob) is None:
+        raise StateConflict("file_lacks", f"The file of {item.name!r} is not there. Add it again, or restore the file.")
+    fetched = item.kind is ItemKind.URL
+    name = str(item.metadata.get("file", item.name)) if fetched else item.name
+    type_ = str(item.metadata.get("type", "")) if fetched else ""
+    return OriginalFile(path=path, name=name, size=item.size, type=type_ or _type(item, name))
 
-    def __init__(self, blobs: BlobStore) -> None:
-        self._blobs = blobs
 
-    def original(self, item: Item) -> OriginalFile:
-        """Tell where the bytes of a document are."""
-        if item.is_container:
-            raise BadRequest(f"{item.name!r} is a {item.kind}; it holds others, and has no content of its own.")
-        if item.blob is None or item.digest is None:
-            raise StateConflict("no_content", f"{item.name!r} has no content yet; its source was not read so far.")
-        path = self._blobs.path(item.blob)
-        if self._blobs.written_at(item.blob) is None:
-            raise StateConflict(
-                "file_lacks", f"The file of {item.name!r} is not there. Add it again, or restore the file."
-            )
-        fetched = item.kind is ItemKind.URL
-        name = str(item.metadata.get("file", item.name)) if fetched else item.name
-        type_ = str(item.metadata.get("type", "")) if fetched else ""
-        return OriginalFile(path=path, name=name, size=item.size, type=type_ or _type(item, name))
+def read_text(tx: Transaction, item: Item, slots: Sequence[Slot], *, start: int, limit: int) -> DocumentText:
+    """Read a part of a document's text."""
+    if start < 0 or not 1 <= limit <= MAX_CHARACTERS:
+        raise BadRequest(f"A part of a text begins at 0 or later, and has 1 to {MAX_CHARACTERS} characters.")
+    content = next((slot for slot in slots if slot.kind == CONTENT and slot.served), None)
+    if content is None or content.source is None:
+        raise StateConflict("not_read", f"{item.name!r} has no text yet; it is read when it is indexed.")
+    build = _build(tx, content.owner_id, content.source)
+    stop = min(start + limit, build.length)
+    return DocumentText(
+        document=item.id,
+        generation=content.built,
+        title=build.title,
+        start=start,
+        length=build.length,
+        text=_assemble_text(tx, build, min(start, stop), stop),
+        following=stop if stop < build.length else None,
+    )
 
-    def text(self, tx: Transaction, item: Item, slots: Sequence[Slot], *, start: int, limit: int) -> DocumentText:
-        """Read a part of a document's text."""
-        if start < 0 or not 1 <= limit <= MAX_CHARACTERS:
-            raise BadRequest(f"A part of a text begins at 0 or later, and has 1 to {MAX_CHARACTERS} characters.")
-        content = next((slot for slot in slots if slot.kind == CONTENT and slot.served), None)
-        if content is None or content.source is None:
-            raise StateConflict("not_read", f"{item.name!r} has no text yet; it is read when it is indexed.")
-        build = _build(tx, content.owner_id, content.source)
-        stop = min(start + limit, build.length)
-        return DocumentText(
-            document=item.id,
-            generation=content.built,
-            title=build.title,
-            start=start,
-            length=build.length,
-            text=_assemble_text(tx, build, min(start, stop), stop),
-            following=stop if stop < build.length else None,
-        )
 
-    def passage(self, tx: Transaction, base: Base, item: Item, chunk: int, *, around: int) -> PassageInContext:
-        """Open a chunk that is served."""
-        if not 0 <= around <= MAX_CHARACTERS:
-            raise BadRequest(f"What stands around a passage is 0 to {MAX_CHARACTERS} characters to either side.")
-        known = 0 < chunk < 2**63
-        rows = tx.run(sql.SERVED_CHUNK, base=base.key, owner=item.key, chunk=chunk) if known else []
-        if not rows:
-            raise StateConflict("chunk_gone", f"{item.name!r} has no passage {chunk} any more; it was changed since.")
-        owner, number, built, start, body, stop, headings, text = rows[0]
-        build = _build(tx, owner, number)
-        return PassageInContext(
-            document=item.id,
-            name=item.name,
-            generation=built,
-            chunk=chunk,
-            start=start,
-            end=stop,
-            page=bisect_right(build.pages, body) or None,
-            headings=json.loads(headings),
-            before=_assemble_text(tx, build, max(0, start - around), start),
-            text=text,
-            after=_assemble_text(tx, build, stop, min(build.length, stop + around)),
-        )
+def read_passage(tx: Transaction, base: Base, item: Item, chunk: int, *, around: int) -> PassageInContext:
+    """Open a chunk that is served."""
+    if not 0 <= around <= MAX_CHARACTERS:
+        raise BadRequest(f"What stands around a passage is 0 to {MAX_CHARACTERS} characters to either side.")
+    known = 0 < chunk < 2**63
+    rows = tx.run(sql.SERVED_CHUNK, base=base.key, owner=item.key, chunk=chunk) if known else []
+    if not rows:
+        raise StateConflict("chunk_gone", f"{item.name!r} has no passage {chunk} any more; it was changed since.")
+    owner, number, built, start, body, stop, headings, text = rows[0]
+    build = _build(tx, owner, number)
+    return PassageInContext(
+        document=item.id,
+        name=item.name,
+        generation=built,
+        chunk=chunk,
+        start=start,
+        end=stop,
+        page=bisect_right(build.pages, body) or None,
+        headings=json.loads(headings),
+        before=_assemble_text(tx, build, max(0, start - around), start),
+        text=text,
+        after=_assemble_text(tx, build, stop, min(build.length, stop + around)),
+    )
 
 
 def _build(tx: Transaction, owner: int, number: int) -> _Build:
