@@ -1,4 +1,4 @@
-"""What is stored about documents: bases, items, recipes, chunk lists, files. SQL and value types, no operations."""
+"""Storage of bases, items, recipes, chunk lists and files: SQL and value types, no operations."""
 
 from typing import TYPE_CHECKING
 

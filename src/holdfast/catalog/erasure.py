@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("holdfast")
 
 OVERWRITE_SPACING = timedelta(minutes=1)  # between two attempts to overwrite, of all processes
-CLEANUP_WAIT = timedelta(minutes=5)  # how long a clean-up that continues is waited for
+CLEANUP_WAIT = timedelta(minutes=5)  # how long an overwrite waits for a clean-up that continues
 QUIET = timedelta(minutes=5)  # without a job, before the file is compacted
 COMPACT_SPACING = timedelta(hours=1)  # between two compactions
 COMPACT_RETRY = timedelta(minutes=10)  # after an attempt that was prevented
@@ -48,7 +48,7 @@ class PendingErasure(NamedTuple):
 
 
 class ErasureState(NamedTuple):
-    """What each stage has still to do; None: it is complete."""
+    """What each stage still has to do; None if it is complete."""
 
     overwrite: PendingErasure | None
     compact: PendingErasure | None
@@ -95,7 +95,6 @@ class Eraser:
         self._compact_limit = compact_limit
 
     def read_state(self) -> ErasureState:
-        """Return what each stage has still to do."""
         with self._database.reading() as tx:
             records = _read(tx)
         return ErasureState(
@@ -103,7 +102,7 @@ class Eraser:
         )
 
     def run_due(self) -> None:
-        """Run the stages that are due. Never raises for a database that refuses: it is tried again later."""
+        """Run the stage that is due. Errors of the database are recorded, not raised; the stage runs again later."""
         state = self.read_state()
         if state.overwrite is not None:
             self._overwrite(at_once=False)
@@ -111,7 +110,7 @@ class Eraser:
             self._compact(at_once=False)
 
     def run_now(self) -> ErasureState:
-        """Run both stages now, whatever the size of the database; return what is left."""
+        """Run both stages now, regardless of the size of the database; return what is left."""
         if self.read_state().overwrite is None or self._overwrite(at_once=True):
             self._compact(at_once=True)
         return self.read_state()
@@ -146,7 +145,7 @@ class Eraser:
         return self._record(stage, due, obstacle)
 
     def _claim(self, stage: SecureDeleteStage, *, at_once: bool) -> dict[str, int] | None:
-        """Return the counts that an attempt completes, if it is due; then no process tries for a while."""
+        """Return the counts that this attempt completes, or None if it is not due; other processes then wait."""
         if not at_once:
             with self._database.reading() as tx:
                 records, activity = _read(tx), _activity(tx)
@@ -167,7 +166,7 @@ class Eraser:
         return self._database.write(work, durable=False)
 
     def _record(self, stage: SecureDeleteStage, due: Mapping[str, int], obstacle: Obstacle | None) -> bool:
-        """Record how an attempt ended; return whether it was completed."""
+        """Record the result of an attempt; return whether it succeeded."""
 
         def work(tx: Transaction) -> None:
             if obstacle is not None:
@@ -211,7 +210,6 @@ def _pending(records: _Records, stage: SecureDeleteStage) -> PendingErasure | No
 
 
 def _due(stage: SecureDeleteStage, records: _Records, activity: _Activity) -> bool:
-    """Decide whether it is time for a stage."""
     times, now = records.stages[stage], activity.now
     if stage is SecureDeleteStage.OVERWRITE:
         early = activity.cleaning and _within(times.since, now, CLEANUP_WAIT)
@@ -222,5 +220,5 @@ def _due(stage: SecureDeleteStage, records: _Records, activity: _Activity) -> bo
 
 
 def _within(moment: Moment | None, now: Moment, span: timedelta) -> bool:
-    """Return whether a moment was less than so long ago; a clock that was set back does not count."""
+    """Return whether a moment is less than `span` ago; False if the clock was set back behind it."""
     return moment is not None and moment <= now < moment + micros(span)
