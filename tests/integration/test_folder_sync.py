@@ -141,7 +141,7 @@ def test_what_stirs_during_a_look_is_looked_at_after_it(rig: Rig, books: Path) -
     item = sync(rig, books)
     first = rig.library.folder_sync.sync(rig.base, books)
     (ring,) = rig.store.claim_next(["source"], "slow", 1)
-    (reply,) = rig.library.operations.refresh(rig.base, [item], stirred=True)
+    (reply,) = rig.library.operations.refresh(rig.base, [item], source_changed=True)
     assert (reply.verdict, reply.job == first.job) == (Verdict.ACCEPTED, False)
     assert rig.store.job(ring.job).outcome == "superseded"
 

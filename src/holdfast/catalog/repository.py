@@ -41,6 +41,8 @@ CHAT_CHOICES = (AUTO, NO_CHAT)
 
 
 class ItemKind(StrEnum):
+    """The kind of an item."""
+
     FILE = "file"  # uploaded, or found in a directory
     NOTE = "note"  # text that a user wrote
     URL = "url"  # a web page
@@ -61,7 +63,7 @@ class OnDuplicate(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BaseSettings:
-    """Settings of a base."""
+    """The settings of a base."""
 
     indexes: tuple[str, ...] = DEFAULT_INDEXES
     chunk_size: int = 512  # tokens, at most
@@ -124,6 +126,8 @@ class BaseSettings:
 
 
 class BaseStatus(StrEnum):
+    """The status of a base."""
+
     READY = "ready"
     FAILED = "failed"  # refuses to build until it is repaired
     DELETING = "deleting"  # hidden; its data is being removed

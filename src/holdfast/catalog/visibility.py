@@ -29,6 +29,8 @@ MAX_CACHED_CHUNKS = 2_000_000  # of all other bases together; above it, the olde
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServedPassage:
+    """A passage of a document, as served."""
+
     document: int
     name: str
     chunk: int

@@ -34,7 +34,7 @@ from holdfast.catalog import (
 from holdfast.db import LIMIT, NOW, batch, int_param, text_param
 from holdfast.engine.store import jobs, owners, slots
 
-_SECOND = literal_column("1000000", BigInteger)  # in microseconds, as all times are
+_SECOND = literal_column("1000000", BigInteger)  # in microseconds
 _usable = and_(BASE_OPEN, bases.c.problem.is_(None))
 _row = batch(
     base_id=int, parent_id=int, kind=str, name=str, blob=str, digest=str, size=int, metadata=str, source=str, seen=str,
@@ -105,7 +105,7 @@ CLAIM_DUE_SOURCES = (
 
 
 def _below(roots: Subquery) -> CTE:
-    """Return the ids of these items and of all that stand below them."""
+    """Select the ids of these items and of everything below them."""
     top = select(items.c.id).where(items.c.id.in_(select(roots.c.id))).cte("below", recursive=True)
     return top.union(select(items.c.id).where(items.c.parent_id == top.c.id, items.c.parent_id > literal_column("0")))
 
@@ -171,7 +171,7 @@ FIND_SOURCE = (
 )
 _owner = owners.alias("owner_of_item")
 _key = cast(items.c.id, Text)
-# One list of names, and not two conditions joined by OR: SQLite would read all owners of the base for each item.
+# IN with two names, not OR: with OR, SQLite would read all owners of the base for each item.
 _owned = and_(
     _owner.c.base == cast(items.c.base_id, Text),
     _owner.c.owner.in_([_key, literal_column(f"'{SOURCE_PREFIX}'") + _key]),
@@ -206,7 +206,7 @@ _row = batch(id=int)
 _subtree = _below(_row)
 DOCUMENTS_BELOW = select(items.c.id).where(_document_of, items.c.id.in_(select(_subtree.c.id)))
 
-# What the indexes of a document lack of the lists that they serve, with how the own part of each chunk begins.
+# The missing chunks of a document's indexes, with the beginning of the chunk's own text.
 READ_MISSING = (
     select(
         slots.c.kind,
