@@ -220,7 +220,7 @@ def packed(rig: Rig, **more: Any) -> bytes:
 
 
 def restored(rig: Rig, archive: bytes, name: str = "copy", **more: Any) -> RestoredBase:
-    return rig.library.archives.restore(io.BytesIO(archive), name=name, manner=RestoreOptions(**more))
+    return rig.library.archives.restore(io.BytesIO(archive), name=name, options=RestoreOptions(**more))
 
 
 def restored_base(rig: Rig, archive: bytes, name: str = "copy", **more: Any) -> Base:
@@ -1023,7 +1023,7 @@ def test_thousands_of_documents_need_little_memory_and_small_transactions(
     tracemalloc.start()
     try:
         assert rig.library.archives.export(rig.base, path).documents == count
-        assert other.library.archives.restore(path, name="copy", manner=RestoreOptions(index=True)).documents == count
+        assert other.library.archives.restore(path, name="copy", options=RestoreOptions(index=True)).documents == count
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()

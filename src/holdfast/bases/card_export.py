@@ -1,7 +1,7 @@
-"""Study cards as files: for spreadsheets, for programs, and for Anki.
+"""Writes study cards as CSV, JSON or Anki text.
 
-The text of a card comes from documents of strangers. A spreadsheet must not take it for a formula, nor Anki for
-markup, a comment or a file of sound.
+The text of a card comes from untrusted documents. A spreadsheet must not run it as a formula, and Anki must not read it
+as markup, as a comment or as a sound file.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
     from holdfast.documents.details import Card
 
 COLUMNS = ("question", "answer", "document", "headings", "passage", "tags")  # cards have no tags; the column is kept
-HEADING_SEPARATOR = " > "  # between a document and its headings, as people read it
+HEADING_SEPARATOR = " > "  # between a document's name and its headings
 
-# What a spreadsheet may take for a formula. Apostrophes before it are counted in, so that what was protected can be
-# told from what began so: whoever takes one apostrophe away has the text again.
+# Text that a spreadsheet may take for a formula, also with leading apostrophes. So removing one apostrophe from a
+# protected cell always restores the text.
 _FORMULA = re.compile(r"'*[\s\ufeff\x00-\x20]*[=+\-@\uff1d\uff0b\uff0d\uff20]|'*[\t\r\n]")
 _LINE_END = re.compile(r"\r\n|\r|\n")
 _ANKI_COMMAND = re.compile(r"\[(?=sound:|anki:|latex\]|/latex\]|/?\$)", re.IGNORECASE)
@@ -80,7 +80,7 @@ def _harmless(value: str) -> str:
 
 
 def _markup(text: str) -> str:
-    """Write a text as HTML on one line, so that it needs no quotes and shows exactly what it says."""
+    """Escape a text as HTML on one line, so that Anki shows it unchanged and it needs no quotes."""
     escaped = _ANKI_COMMAND.sub("&#91;", html.escape(replace_surrogates(text)))
     escaped = _LINE_END.sub("<br>", escaped).replace("\t", "&#9;").replace("\0", "")
     return f"&#35;{escaped[1:]}" if escaped.startswith("#") else escaped

@@ -1,7 +1,7 @@
-"""Whether the providers of a base answer: each is asked something harmless, at once and with little patience.
+"""Tests whether the providers of a base answer, with one small call each and a short timeout.
 
-A pause that other work observes is not minded: whoever tries wants to know how it is now. What it costs is on the
-ledger of the base, and its budget holds.
+A test ignores the circuit breaker that pauses other work, because it reports the current state. Its cost is on the
+ledger of the base, and the budget applies.
 """
 
 from __future__ import annotations
@@ -21,33 +21,33 @@ if TYPE_CHECKING:
     from holdfast.indexes import Tools
     from holdfast.llm import MeteredProvider
 
-LEDGER_KIND = "trial"  # on the ledger
+LEDGER_KIND = "trial"  # the kind of the calls on the ledger
 EMBEDDING, CHAT = "embedding", "chat"
 OFFLINE, NO_PROVIDER = "offline", "none"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProviderTestResult:
-    """What came of asking a provider of a base something harmless."""
+    """The result of testing one provider of a base."""
 
     role: str  # embedding or chat
-    provider: str  # the host that was asked; offline: this machine; none: there is no language model
+    provider: str  # the host that was called; offline: this machine; none: no language model
     model: str | None
     ok: bool
     took_ms: float
-    message: str  # what is wrong, and what to do
+    message: str  # for people: what is wrong, and what to do
     code: str | None  # of the error
 
 
 class ProviderTester:
-    """Tries the providers that `tools` have; `hosts` says where each role is asked."""
+    """Tests the providers of bases; `hosts` has the host of each role."""
 
     def __init__(self, tools: Tools, hosts: dict[str, str]) -> None:
         self._tools = tools
         self._hosts = hosts
 
     def run(self, base: Base) -> list[ProviderTestResult]:
-        """Ask each provider of a base once."""
+        """Call each provider of a base once."""
         return [self._embedding(base), self._chat(base)]
 
     def _embedding(self, base: Base) -> ProviderTestResult:
