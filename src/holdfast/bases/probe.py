@@ -53,40 +53,39 @@ class ProviderTester:
     def _embedding(self, base: Base) -> ProviderTestResult:
         provider = self._tools.embedder_of(base)
 
-        def ask() -> None:
-            for why in provider.charge_to(base, LEDGER_KIND).embed([PROBE_TEXT]).refused.values():
-                raise why
+        def call() -> None:
+            for error in provider.charge_to(base, LEDGER_KIND).embed([PROBE_TEXT]).refused.values():
+                raise error
 
-        return self._tried(EMBEDDING, provider, provider.embedding_model, ask)
+        return self._tried(EMBEDDING, provider, provider.embedding_model, call)
 
     def _chat(self, base: Base) -> ProviderTestResult:
         provider = self._tools.speaker_of(base)
         if provider.chat_model is None:
-            said = "No language model is set, or the base may not ask one; whatever needs none works without."
+            message = "No language model is set, or the base may not ask one; whatever needs none works without."
             return ProviderTestResult(
-                role=CHAT, provider=NO_PROVIDER, model=None, ok=True, took_ms=0.0, message=said, code=None
+                role=CHAT, provider=NO_PROVIDER, model=None, ok=True, took_ms=0.0, message=message, code=None
             )
         return self._tried(
             CHAT, provider, provider.chat_model, lambda: provider.charge_to(base, LEDGER_KIND).complete(PROBE_PROMPT)
         )
 
     def _tried(
-        self, role: str, provider: MeteredProvider, model: str | None, ask: Callable[[], object]
+        self, role: str, provider: MeteredProvider, model: str | None, call: Callable[[], object]
     ) -> ProviderTestResult:
         host = self._hosts.get(role, OFFLINE) if provider.paid else OFFLINE
         began = time.perf_counter()
-        problem: HoldfastError | None = None
+        message, code = "It answers." if provider.paid else "This machine embeds by itself; nobody is asked.", None
         try:
-            ask()
+            call()
         except HoldfastError as error:
-            problem = error
-        took = round((time.perf_counter() - began) * 1000, 1)
-        if problem is None:
-            said = "It answers." if provider.paid else "This machine embeds by itself; nobody is asked."
-            return ProviderTestResult(
-                role=role, provider=host, model=model, ok=True, took_ms=took, message=said, code=None
-            )
-        code = problem.code if isinstance(problem, WorkError) else "bad_settings"
+            message, code = str(error), error.code if isinstance(error, WorkError) else "bad_settings"
         return ProviderTestResult(
-            role=role, provider=host, model=model, ok=False, took_ms=took, message=str(problem), code=code
+            role=role,
+            provider=host,
+            model=model,
+            ok=code is None,
+            took_ms=round((time.perf_counter() - began) * 1000, 1),
+            message=message,
+            code=code,
         )

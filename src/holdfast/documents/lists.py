@@ -72,6 +72,9 @@ class DocumentFilter:
         return frozenset(Status) if self.states is None else frozenset(map(Status, self.states))
 
 
+NO_FILTER = DocumentFilter()
+
+
 class ContainerStatus(NamedTuple):
     """A folder or sitemap, and the status of everything below it."""
 

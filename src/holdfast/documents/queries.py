@@ -18,7 +18,7 @@ from holdfast.documents import text as texts
 from holdfast.documents.lists import (
     LARGEST_PAGE,
     MAX_OFFSET,
-    DocumentFilter,
+    NO_FILTER,
     Order,
     parse_cursor,
     read_containers,
@@ -33,11 +33,11 @@ from holdfast.indexes import CONTENT, describe_not_enabled
 from holdfast.paging import Page
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from holdfast.catalog import Base, BlobStore, Item
     from holdfast.db import Transaction
-    from holdfast.documents.lists import ContainerStatus
+    from holdfast.documents.lists import ContainerStatus, DocumentFilter
     from holdfast.documents.status import Document, DocumentStatus
     from holdfast.documents.text import DocumentText, OriginalFile, PassageInContext
     from holdfast.engine import Slot
@@ -74,12 +74,8 @@ class DocumentQueries:
     def list(
         self,
         base: Base,
+        filter_: DocumentFilter = NO_FILTER,
         *,
-        parent: int | None = None,
-        states: Collection[str] | None = None,
-        text: str | None = None,
-        kinds: Collection[str] | None = None,
-        deleting: bool = False,
         order: Order = Order.ACTIVE,
         reverse: bool = False,
         cursor: str | None = None,
@@ -88,10 +84,8 @@ class DocumentQueries:
     ) -> Page[Document]:
         """Return a page of items, by its number or by the cursor of the page before it.
 
-        With `parent`, only the direct children of a container (0: of the base itself). `text` is part of a name, in any
-        case. `deleting` lists only items that are being deleted.
+        page = queries.list(base, DocumentFilter(states=["failed"]), order=Order.NAME)
         """
-        filter_ = DocumentFilter(parent=parent, states=states, text=text, kinds=kinds, deleting=deleting)
         offset = (page - 1) * size
         if not 1 <= size <= LARGEST_PAGE or not 0 <= offset < MAX_OFFSET:
             raise BadRequest(
