@@ -185,11 +185,8 @@ class _Restore:
         )
         replies = self.dependencies.adder.add(self.base, [self._upload(item) for item in batch.values()], add_options)
         for item, first_reply in zip(batch.values(), replies, strict=True):
-            reply = (
-                self._renamed(item, add_options)
-                if self._respelled(item) and first_reply.reason == "name_taken"
-                else first_reply
-            )
+            taken = self._respelled(item) and first_reply.reason == "name_taken"
+            reply = self._renamed(item, add_options) if taken else first_reply
             if reply.item is None or reply.reason not in ("added", "renamed", item.problem and item.problem.code):
                 raise BadArchive(f"The archive has {item.name!r} twice in one place. Nothing was restored.")
             self.item_ids[item.id] = reply.item
@@ -254,21 +251,22 @@ class _Restore:
     def _request_indexing(self) -> int:
         """Request indexing of all documents; return how many the quota refuses."""
         specs = self.dependencies.adder.slot_specs(self.base)
-        requests = [
-            Request(
-                base=self.base.key,
-                owner=str(item),
-                operation=Operation.INDEX,
-                slots=specs,
-                requester=self.options.requester,
-                cause=IMPORT,
-            )
-            for item in self.documents
-        ]
-        results = admit_live_requests(
-            self.dependencies.store, self.base, requests, building=False, size=ITEMS_PER_TRANSACTION
-        )
-        return sum(result.verdict is Verdict.REJECTED for result in results)
+        refused = 0
+        for first in range(0, len(self.documents), ITEMS_PER_TRANSACTION):
+            requests = [
+                Request(
+                    base=self.base.key,
+                    owner=str(item),
+                    operation=Operation.INDEX,
+                    slots=specs,
+                    requester=self.options.requester,
+                    cause=IMPORT,
+                )
+                for item in self.documents[first : first + ITEMS_PER_TRANSACTION]
+            ]
+            results = admit_live_requests(self.dependencies.store, self.base, requests, building=False)
+            refused += sum(result.verdict is Verdict.REJECTED for result in results)
+        return refused
 
     def _open(self) -> Base:
         """Open the base if all restored items still exist."""

@@ -200,9 +200,7 @@ class RolloutIndexer:
                 document: plan_document(slots, target)
                 for document, slots in _read_document_slots(tx, documents).items()
             }
-            page = RolloutBatch(
-                documents, sum(one.wait for one in needs.values())
-            )  # set again if the transaction runs twice
+            page = RolloutBatch(documents, sum(plan.wait for plan in needs.values()))
             specs = () if dropping else self._adder.slot_specs(now)
             return [
                 Request(

@@ -156,9 +156,8 @@ def read_containers(tx: Transaction, base: Base, below: Iterable[int] | None = N
     source_statuses: dict[int, list[Status]] = {}
     found: dict[int, ContainerStatus] = {}
     served: set[int] = set()
-    for id_, parent, kind, name, source, *has in sorted(
-        rows, reverse=True
-    ):  # children have higher ids than their parents
+    # Children have higher ids than their parents, so they come first.
+    for id_, parent, kind, name, source, *has in sorted(rows, reverse=True):
         own = parts.setdefault(id_, set())
         own |= {status for status, there in zip(sql.CHILD_STATUSES, has, strict=False) if there}
         sources = source_statuses.setdefault(id_, [])

@@ -111,22 +111,21 @@ def admit_live_requests(
     building: bool,
     ticket: Ticket | None = None,
     checkpoint: Callable[[int], None] = lambda _: None,
-    size: int = LARGEST_BATCH,
 ) -> list[AdmissionResult]:
-    """Admit requests in transactions of at most `size`; requests about items deleted in the meantime are left out.
+    """Admit requests in bounded transactions; requests about items deleted in the meantime are left out.
 
     `ticket` is the ticket of the work that asks: if it lost its slot, nothing more is admitted. `checkpoint` receives
     the number of requests done, before each transaction.
     """
     results: list[AdmissionResult] = []
-    for first in range(0, len(requests), size):
+    for first in range(0, len(requests), LARGEST_BATCH):
         checkpoint(first)
 
         def write(tx: Transaction, first: int = first) -> list[Request]:
             lock_open_base(tx, base, building=building)
             if ticket is not None:
                 require_held(tx, ticket)
-            return select_live_requests(tx, requests[first : first + size])
+            return select_live_requests(tx, requests[first : first + LARGEST_BATCH])
 
         results += store.admit_with(write)
     return results
