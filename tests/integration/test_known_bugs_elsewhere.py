@@ -8,6 +8,7 @@ import pytest
 
 from holdfast.catalog.repository import ItemKind
 from holdfast.documents.add import AddOptions, Upload
+from holdfast.documents.operations import Action
 from holdfast.engine.admission import Verdict
 from holdfast.engine.states import Operation, Outcome, SlotState, Status
 from holdfast.engine.store.base import Release
@@ -127,7 +128,7 @@ def test_one_document_of_a_folder_is_cancelled_alone_and_has_not_failed(make: Ma
     (docs,) = rig.library.adder.add(rig.base, [Upload("docs", kind=ItemKind.DIRECTORY)])
     uploads = [Upload(f"{number}.md", b"krill %d" % number, parent=docs.item or 0) for number in range(3)]
     one, two, three = rig.library.adder.add(rig.base, uploads, AddOptions())
-    assert rig.library.operations.request_operation(rig.base, [two.item or 0], Operation.CANCEL)[0].accepted
+    assert rig.library.operations.request(rig.base, [two.item or 0], Action.CANCEL)[0].accepted
     rig.work()
     assert sorted(hit.document for hit in rig.find("krill")) == [one.item, three.item]
     assert rig.store.job(two.job or "").outcome is Outcome.CANCELLED

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
-from holdfast.catalog import ChunkLists, error_to_json
+from holdfast.catalog import ChunkLists, fault_to_json
 from holdfast.engine import BuildResult
 from holdfast.errors import Permanent, WorkError
 from holdfast.indexes import statements as sql
@@ -181,7 +181,7 @@ class ChunkIndexer:
         tx.run(sql.CLEAR_MISSING, slot_id=task.ticket.slot)
         tx.run(
             sql.NOTE_MISSING,
-            [[task.ticket.slot, chunk, error_to_json(error)] for chunk, error in refused.items()],
+            [[task.ticket.slot, chunk, fault_to_json(error)] for chunk, error in refused.items()],
         )
 
 

@@ -31,5 +31,5 @@ class LocalArchives(ValidatedOperations):
         """Make a base from such a file; its documents are indexed again, from the answers that were paid for."""
         self._authorization.require_all_bases(Scope.ADMIN)
         return self._archives.restore(
-            archive, name=name, manner=RestoreOptions(requester=self._authorization.requester)
+            archive, name=name, options=RestoreOptions(requester=self._authorization.requester)
         )

@@ -269,11 +269,7 @@ class LocalDocuments(ValidatedOperations, SingleDocumentOperations):
         """
         return self._library.document_queries.list(
             self._authorization.find_base(base),
-            parent=parent,
-            states=states,
-            text=text,
-            kinds=kinds,
-            deleting=deleting,
+            DocumentFilter(parent=parent, states=states, kinds=kinds, text=text, deleting=deleting),
             order=parse_choice(Order, "order", order),
             reverse=reverse,
             cursor=cursor,
