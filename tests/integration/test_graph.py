@@ -203,7 +203,6 @@ def test_without_a_model_names_stand_beside_each_other_and_nothing_is_claimed(ru
     ruled.put_all(
         {"a.md": "# Blue Whale\n\nNear Iceland, the Blue Whale meets Ada Lovelace.\n", "b.md": "In Iceland.\n"}
     )
-    assert ruled.graph.label(ruled.base) == "co-occurrence of names, by rules"
     iceland = next(one for one in ruled.portraits.list_entities(ruled.base) if one.key == "iceland")
     assert (iceland.label, iceland.kind, iceland.documents) == ("Iceland", "", 2)
     beside = ruled.portraits.list_neighbours(ruled.base, "iceland")
@@ -233,7 +232,6 @@ def test_entities_are_found_by_the_beginning_of_their_names(ruled: GraphRig) -> 
 
 def test_a_model_finds_entities_and_relations_that_join_the_names_of_rules(rig: GraphRig) -> None:
     assert rig.index("whales.md", WHALES).status is Status.SUCCESS
-    assert rig.graph.label(rig.base) == "entities and relations by speaker"
     whale = rig.about("blue whale")
     assert (whale.entity.label, whale.entity.kind, whale.entity.documents) == ("Blue Whale", "animal", 1)
     assert (whale.description, whale.merged) == ("The largest animal.", False)
@@ -574,7 +572,6 @@ def test_a_base_that_asks_no_model_merges_nothing_of_what_one_has_read_before(ri
     assert rig.calls() == (10, 0)
     assert "Krill fact 4" in rig.about("krill").description
     rig.work()
-    assert rig.graph.label(rig.base) == "co-occurrence of names, by rules"
     assert rig.calls() == (10, 0)
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from holdfast.content.token_estimate import estimate_tokens
 from holdfast.errors import WorkError
-from holdfast.llm import AnswerLookup, Charge, PaidAnswer, Usage, answer_key, never_stop, require_budget, usage_of
+from holdfast.llm import AnswerLookup, Charge, PaidAnswer, Usage, answer_key, never_stop, require_budget
 from holdfast.llm.failures import SINGLE_TEXT_CODES
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from holdfast.catalog import Base, ChunkText
     from holdfast.engine import Ticket
-    from holdfast.llm import Completion, MeteredProvider, OnCompletion, PaidAnswerCache, Provider
+    from holdfast.llm import MeteredProvider, PaidAnswerCache, Provider
 
 PROMPT_OVERHEAD_TOKENS = 1_000  # tokens that a question and its answer need beside the text, for a budget
 MAX_CONCURRENT_CALLS = 8  # calls under way; the provider may allow fewer
@@ -48,7 +48,7 @@ class ChunkLlmCalls:
         *,
         kind: str,
         recipe: str,
-        make: Callable[[Provider, ChunkText, OnCompletion], str],
+        make: Callable[[Provider, ChunkText], tuple[str, Usage]],
     ) -> None:
         self._provider = provider
         self._paid_cache = memos
@@ -140,13 +140,11 @@ class ChunkLlmCalls:
             raise failure
 
     def _run_call(self, provider: Provider, piece: ChunkText) -> _CallResult:
-        """Ask about one chunk; what it cost is known even if nothing came of it."""
-        bill: list[Completion] = []
+        """Ask about one chunk. The ledger records the cost of a failed call (`llm.metering`)."""
         try:
-            answer: str | WorkError = self._call_model(provider, piece, bill.append)
+            return _CallResult(*self._call_model(provider, piece))
         except WorkError as error:
-            answer = error
-        return _CallResult(answer, sum(map(usage_of, bill), Usage()))
+            return _CallResult(error, Usage())
 
     @property
     def _saved_bill(self) -> Charge:

@@ -7,6 +7,7 @@ here they are cut to what fits, numbered and asked about.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from contextlib import closing
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -18,10 +19,8 @@ from holdfast.llm import (
     DATA_ONLY,
     Completion,
     Prompt,
-    Usage,
     shorten,
     to_single_line,
-    usage_of,
     wrap_untrusted,
 )
 from holdfast.llm.failures import bad_answer
@@ -31,21 +30,7 @@ from holdfast.search.citations import SourceCitation, SourcePassage, cite
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 
-    from holdfast.llm import OnCompletion, Provider
-
-__all__ = [
-    "AnswerOutcome",
-    "Context",
-    "ContextFact",
-    "GeneratedAnswer",
-    "SourceCitation",
-    "SourcePassage",
-    "build_prompt",
-    "fit_context",
-    "generate_answer",
-    "quote_passages",
-    "stream_answer",
-]
+    from holdfast.llm import Provider
 
 BUDGET = 6000  # tokens of passages and facts
 MIN_CUT_TOKENS = 40  # tokens; what is left of a passage below that says nothing
@@ -137,21 +122,17 @@ def build_prompt(context: Context) -> Prompt:
     )
 
 
-def generate_answer(
-    provider: Provider, context: Context, *, budget: int = BUDGET, paid: OnCompletion | None = None
-) -> tuple[GeneratedAnswer, Usage]:
+def generate_answer(provider: Provider, context: Context, *, budget: int = BUDGET) -> GeneratedAnswer:
     """Answer a question, in one call or none; `bad_answer` if the model came to its limit before it said anything."""
     context = fit_context(context, budget)
     unasked = answer_without_model(provider, context)
     if unasked is not None:
-        return unasked, Usage()
+        return unasked
     completion = provider.complete(build_prompt(context))
-    if paid is not None:
-        paid(completion)
     reader = CitationReader(context.sources, context.question)
     reader.feed(completion.text)
     reader.finish()
-    return _finish_answer(reader, context, cut=completion.truncated), usage_of(completion)
+    return _finish_answer(reader, context, cut=completion.truncated)
 
 
 def stream_answer(
@@ -181,14 +162,9 @@ def answer_without_model(provider: Provider, context: Context) -> GeneratedAnswe
     """Return the answer that needs no language model; None if one must be asked."""
     if not context.sources:
         return GeneratedAnswer(outcome=AnswerOutcome.NOTHING_FOUND, context=context)
-    return quote_passages(context) if provider.chat_model is None else None
-
-
-def quote_passages(context: Context, most: int = MAX_PASSAGES) -> GeneratedAnswer:
-    """Return the best passages, and say that no language model answered; or that there are none."""
-    if not context.sources:
-        return GeneratedAnswer(outcome=AnswerOutcome.NOTHING_FOUND, context=context)
-    best = enumerate(context.sources[:most], 1)
+    if provider.chat_model is not None:
+        return None
+    best = enumerate(context.sources[:MAX_PASSAGES], 1)
     return GeneratedAnswer(
         outcome=AnswerOutcome.NO_LANGUAGE_MODEL,
         context=context,
@@ -235,14 +211,8 @@ def _take_fitting_facts(facts: Iterable[ContextFact], room: int) -> Iterator[Con
 
 def _truncate(text: str, tokens: int) -> str:
     """Return as much of the beginning of a text as has so many tokens."""
-    low, high = 0, len(text)
-    while low < high:
-        middle = (low + high + 1) // 2
-        if weigh(text[:middle]) <= tokens * TOKEN_WEIGHT:
-            low = middle
-        else:
-            high = middle - 1
-    return shorten(text, low)
+    ends = range(1, len(text) + 1)
+    return shorten(text, bisect_right(ends, tokens * TOKEN_WEIGHT, key=lambda end: weigh(text[:end])))
 
 
 def _format_source(source: SourcePassage) -> str:

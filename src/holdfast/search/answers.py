@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from holdfast.catalog import Base, ServedChunk
     from holdfast.indexes.graph import Fact, GraphQueries
-    from holdfast.llm import MeteredProvider, Usage
+    from holdfast.llm import MeteredProvider
     from holdfast.search.results import Hit, Hits
     from holdfast.search.search import Searcher
 
@@ -109,11 +109,11 @@ class QuestionAnswerer:
         self._graph_queries = portraits
         self._provider_of = speaker_of
 
-    def ask(self, base: Base, question: str, mode: Mode = Mode.MIX) -> tuple[Answer, Usage]:
+    def ask(self, base: Base, question: str, mode: Mode = Mode.MIX) -> Answer:
         """Answer a question, in one call of the language model or none."""
         context, found = self.build_context(base, question, mode)
-        said, usage = generate_answer(self._provider_of(base).charge_to(base, KIND), context)
-        return _answer(said, found, mode), usage
+        said = generate_answer(self._provider_of(base).charge_to(base, KIND), context)
+        return _answer(said, found, mode)
 
     def stream(self, base: Base, question: str, mode: Mode = Mode.MIX) -> Generator[str | Answer, None, None]:
         """Answer as the words come, with the markers of citations; the whole answer last."""

@@ -10,7 +10,6 @@ from holdfast.llm import (
     DATA_ONLY,
     Prompt,
     build_recipe_name,
-    build_repair_prompt,
     call_structured,
     fold,
     object_schema,
@@ -24,18 +23,7 @@ from holdfast.llm import (
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from holdfast.llm import OnCompletion, Provider, Usage
-
-__all__ = [
-    "RECIPE",
-    "ExtractedEntity",
-    "ExtractedRelation",
-    "Extraction",
-    "build_prompt",
-    "build_repair_prompt",
-    "extract",
-    "parse_answer",
-]
+    from holdfast.llm import Provider, Usage
 
 KINDS = ("person", "organisation", "place", "event", "product", "work", "technology", "concept", "rule", "quantity")
 OTHER_KIND = "other"
@@ -131,11 +119,9 @@ def parse_answer(answer: str) -> Extraction:
     )
 
 
-def extract(
-    provider: Provider, text: str, headings: Sequence[str] = (), *, paid: OnCompletion | None = None
-) -> tuple[Extraction, Usage]:
+def extract(provider: Provider, text: str, headings: Sequence[str] = ()) -> tuple[Extraction, Usage]:
     """Find the entities and relations of one chunk, in one turn or two; `bad_answer` if neither can be used."""
-    return call_structured(provider, build_prompt(text, headings), parse_answer, paid=paid)
+    return call_structured(provider, build_prompt(text, headings), parse_answer)
 
 
 def _entities(items: Iterable[dict[str, Any]]) -> dict[str, ExtractedEntity]:

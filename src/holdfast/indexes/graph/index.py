@@ -15,7 +15,6 @@ import time
 from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
-from holdfast.catalog import read_recipes, served_recipes
 from holdfast.content.names import NAMES_VERSION, DefinitionOrigin, TitleMatcher, find_names, split_key_words
 from holdfast.indexes.base import Found
 from holdfast.indexes.graph import statements as sql
@@ -30,9 +29,7 @@ if TYPE_CHECKING:
     from holdfast.db import Transaction
     from holdfast.errors import WorkError
     from holdfast.indexes.base import Tools, Work
-    from holdfast.llm import OnCompletion, Provider
-
-__all__ = ["MERGING_OWNER", "NAMED_ROLE", "GraphIndex", "delete_merged"]
+    from holdfast.llm import Provider, Usage
 
 RULE_WRITE_BATCH = 50  # chunks written in one transaction
 MODEL_WRITE_BATCH = 10  # the same, of chunks that a model has read: they have more rows
@@ -45,7 +42,6 @@ DELETE_OBSOLETE_CHANGES = (
     sql.DELETE_CHANGES_OF_UNNAMED,
     sql.DELETE_CHANGES_OF_UNRELATED,
 )  # of what nobody speaks any more
-BY_RULES = "co-occurrence of names, by rules"
 
 
 class GraphIndex:
@@ -66,14 +62,6 @@ class GraphIndex:
         if speaker.chat_model is None:
             return {"rules": NAMES_VERSION}
         return {"rules": NAMES_VERSION, "model": speaker.chat_model, "version": speaker.version, "extraction": RECIPE}
-
-    def label(self, base: Base) -> str:
-        """Say what the graph of a base is made of, as it is served; before that, as it will be."""
-        with self._database.reading() as tx:
-            ids = set(served_recipes(tx, base.key, self.kind))
-            known = read_recipes(tx, base.key, self.kind)
-        specs = [json.loads(one.spec) for one in known if one.id in ids] or [self.spec(base)]
-        return "; ".join(dict.fromkeys(map(_label, specs)))
 
     def absent(self, recipe: Recipe, chunks: Sequence[int]) -> list[int]:
         """Return the chunks whose names are not written."""
@@ -285,15 +273,12 @@ def _mark_written(tx: Transaction, recipe: int, chunks: Sequence[int]) -> list[i
     return new
 
 
-def _ask_model(provider: Provider, piece: ChunkText, paid: OnCompletion) -> str:
-    return extract(provider, piece.text, piece.headings, paid=paid)[0].to_json()
+def _ask_model(provider: Provider, piece: ChunkText) -> tuple[str, Usage]:
+    extraction, usage = extract(provider, piece.text, piece.headings)
+    return extraction.to_json(), usage
 
 
 def _model(recipe: Recipe) -> str | None:
     """Name the model by which rows of this recipe are made, None where rules alone make them."""
     model: str | None = json.loads(recipe.spec).get("model")
     return model
-
-
-def _label(spec: Mapping[str, Any]) -> str:
-    return f"entities and relations by {spec['model']}" if "model" in spec else BY_RULES

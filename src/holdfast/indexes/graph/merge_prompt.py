@@ -17,10 +17,7 @@ from holdfast.content.token_estimate import estimate_tokens
 from holdfast.llm import (
     DATA_ONLY,
     Prompt,
-    Usage,
     build_recipe_name,
-    build_repair_prompt,
-    call_structured,
     fold,
     object_schema,
     parse_object,
@@ -31,27 +28,9 @@ from holdfast.llm import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Iterable, Sequence
 
-    from holdfast.indexes.graph.extraction import ExtractedRelation, Extraction
-    from holdfast.llm import OnCompletion, Provider
-
-__all__ = [
-    "RECIPE",
-    "Gathered",
-    "Subject",
-    "SubjectText",
-    "build_prompt",
-    "build_repair_prompt",
-    "digest",
-    "distinct_texts",
-    "format_relation",
-    "gather",
-    "join_texts",
-    "merge",
-    "needs_model",
-    "parse_answer",
-]
+    from holdfast.indexes.graph.extraction import ExtractedRelation
 
 DESCRIPTION_LIMIT = 1500  # characters of a description, whoever made it
 MAX_JOINED_TEXTS, MAX_JOINED_TOKENS = 8, 400  # sayings, and tokens of them, that are joined without a model
@@ -77,73 +56,9 @@ class SubjectText:
     text: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Subject:
-    """An entity, by its name, or a relation, by the names of its ends; with all that is said of it."""
-
-    key: tuple[str, ...]  # one of an entity, two of a relation
-    name: str  # as it is written most often
-    kind: str  # of an entity its kind, of a relation its label; the most frequent
-    sayings: tuple[SubjectText, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Gathered:
-    """Everything that some chunks say, each entity and each relation once, by their keys."""
-
-    entities: tuple[Subject, ...]
-    relations: tuple[Subject, ...]
-
-
-def gather(found: Iterable[tuple[str, Extraction]], key: Callable[[str], str]) -> Gathered:
-    """Make one of the entities and relations that `key` gives the same name; each extraction comes with its document.
-
-    A relation stands between its two ends in either direction. One whose ends have the same key is none, and what has
-    an empty key has no name.
-    """
-    entities, relations = _Pile(), _Pile()
-    for document, extraction in found:
-        for entity in extraction.entities:
-            if name := key(entity.name):
-                saying = SubjectText(document=document, text=entity.description)
-                entities.add((name,), entity.name, entity.kind, saying)
-        for relation in extraction.relations:
-            ends = sorted((key(name), name) for name in (relation.source, relation.target))
-            if ends[0][0] and ends[0][0] != ends[1][0]:  # sorted: an empty key comes first
-                names = " ↔ ".join(name for _, name in ends)
-                saying = SubjectText(document=document, text=format_relation(relation))
-                relations.add((ends[0][0], ends[1][0]), names, relation.label, saying)
-    return Gathered(entities=entities.subjects(), relations=relations.subjects())
-
-
 def format_relation(relation: ExtractedRelation) -> str:
     """Return what is said by a relation, with who does it to whom: merged, its ends have no order any more."""
     return f"{relation.source} → {relation.label} → {relation.target}: {relation.description}"
-
-
-class _Pile:
-    """What is said, by the key of the subject it is said of."""
-
-    def __init__(self) -> None:
-        self._names: dict[tuple[str, ...], Counter[str]] = {}
-        self._kinds: dict[tuple[str, ...], Counter[str]] = {}
-        self._sayings: dict[tuple[str, ...], set[SubjectText]] = {}
-
-    def add(self, key: tuple[str, ...], name: str, kind: str, saying: SubjectText) -> None:
-        self._names.setdefault(key, Counter())[name] += 1
-        self._kinds.setdefault(key, Counter())[kind] += 1
-        self._sayings.setdefault(key, set()).add(saying)
-
-    def subjects(self) -> tuple[Subject, ...]:
-        return tuple(
-            Subject(
-                key=key,
-                name=most_frequent(self._names[key]),
-                kind=most_frequent(self._kinds[key]),
-                sayings=tuple(sorted(sayings)),
-            )
-            for key, sayings in sorted(self._sayings.items())
-        )
 
 
 def most_frequent(counted: Counter[str]) -> str:
@@ -211,16 +126,6 @@ def parse_answer(answer: str) -> str:
     if not description:
         raise ValueError('"description" is empty')
     return description
-
-
-def merge(
-    provider: Provider, name: str, sayings: Iterable[SubjectText], *, paid: OnCompletion | None = None
-) -> tuple[str, Usage]:
-    """Make one description, by the model only if it is needed; `bad_answer` if neither of its answers can be used."""
-    said = distinct_texts(sayings)
-    if not needs_model(said):
-        return join_texts(said), Usage()
-    return call_structured(provider, build_prompt(name, said), parse_answer, paid=paid)
 
 
 def _take_fitting(said: Iterable[str]) -> list[str]:

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from holdfast.engine.task import Task
     from holdfast.indexes.base import Tools
     from holdfast.indexes.graph.evidence import Subject
-    from holdfast.llm import MeteredProvider, OnCompletion, PaidAnswerCache, Provider
+    from holdfast.llm import MeteredProvider, PaidAnswerCache, Provider, Usage
 
 MERGING = "merging"  # the kind of the slot
 OWNER = MERGING_OWNER
@@ -295,7 +295,7 @@ class _NewChangesError(Exception):
     """Something changed while the result was about to be published."""
 
 
-def _ask_model(provider: Provider, piece: ChunkText, paid: OnCompletion) -> str:
+def _ask_model(provider: Provider, piece: ChunkText) -> tuple[str, Usage]:
     """Ask the model about one subject: its name is the heading, and what is said of it the text."""
     prompt = merge_prompt.build_prompt(piece.headings[0], json.loads(piece.text))
-    return call_structured(provider, prompt, merge_prompt.parse_answer, paid=paid)[0]
+    return call_structured(provider, prompt, merge_prompt.parse_answer)

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from holdfast.indexes.base import Found, Tools, Work
     from holdfast.indexes.questions.prompt import QuestionPair
     from holdfast.indexes.vector.embedding import CachedEmbedder
-    from holdfast.llm import OnCompletion, Provider
+    from holdfast.llm import Provider, Usage
 
 KIND = "questions"
 EMBED_BATCH = 100  # chunks whose questions are embedded together
@@ -174,6 +174,6 @@ class QuestionsIndex:
         return vectors, refused
 
 
-def _ask_model(provider: Provider, piece: ChunkText, paid: OnCompletion) -> str:
-    """Ask about one chunk; what is kept is its pairs as JSON."""
-    return to_json(write_pairs(provider, piece.text, piece.headings, paid=paid)[0])
+def _ask_model(provider: Provider, piece: ChunkText) -> tuple[str, Usage]:
+    pairs, usage = write_pairs(provider, piece.text, piece.headings)
+    return to_json(pairs), usage

@@ -15,7 +15,6 @@ from holdfast.llm import (
     Prompt,
     Usage,
     build_recipe_name,
-    build_repair_prompt,
     call_structured,
     extract_stems,
     fold,
@@ -31,20 +30,7 @@ from holdfast.llm import (
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from holdfast.llm import OnCompletion, Provider
-
-__all__ = [
-    "RECIPE",
-    "QuestionPair",
-    "build_prompt",
-    "build_repair_prompt",
-    "count_wanted_pairs",
-    "from_json",
-    "parse_answer",
-    "remove_duplicate_questions",
-    "to_json",
-    "write_pairs",
-]
+    from holdfast.llm import Provider
 
 QUESTION_LIMIT, ANSWER_LIMIT = 300, 800  # characters
 MIN_TEXT_TOKENS = 16  # tokens of a text that has nothing to ask about
@@ -139,13 +125,11 @@ def parse_answer(answer: str, text: str) -> tuple[QuestionPair, ...]:
     return remove_duplicate_questions(supported)[: count_wanted_pairs(text)]
 
 
-def write_pairs(
-    provider: Provider, text: str, headings: Sequence[str] = (), *, paid: OnCompletion | None = None
-) -> tuple[tuple[QuestionPair, ...], Usage]:
+def write_pairs(provider: Provider, text: str, headings: Sequence[str] = ()) -> tuple[tuple[QuestionPair, ...], Usage]:
     """Write the pairs of one chunk, in one turn or two; `bad_answer` if neither can be used."""
     if not count_wanted_pairs(text):
         return (), Usage()
-    return call_structured(provider, build_prompt(text, headings), partial(parse_answer, text=text), paid=paid)
+    return call_structured(provider, build_prompt(text, headings), partial(parse_answer, text=text))
 
 
 def is_question(question: str) -> bool:

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from holdfast.errors import Permanent
 from holdfast.indexes.base import Found, NotEnabled
-from holdfast.indexes.vector.embedding import WRONG_DIMENSION, EmbedderFactory, TextToEmbed, require_dimension
-from holdfast.llm import no_embedding_model
+from holdfast.indexes.vector.embedding import WRONG_DIMENSION, EmbedderFactory, TextToEmbed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Mapping, Sequence
@@ -169,16 +168,6 @@ class VectorIndex:
     def read_vectors(self, recipe: Recipe, chunks: Sequence[int]) -> dict[int, Vector]:
         """Return the vectors of chunks, as far as they are known."""
         return self._store.read_vectors(recipe.id, chunks)
-
-    def probe(self, base: Base, recipe: Recipe) -> None:
-        """Ask the provider for one vector; raise a `WorkError` if it gives none, or none that fits the others."""
-        embedder = self._find_embedder(recipe)
-        if embedder is None:
-            raise no_embedding_model()
-        answer = embedder.provider.charge_to(base, PROBE).embed([PROBE])
-        for error in answer.refused.values():
-            raise error
-        require_dimension(answer, self._store.dimension(recipe.id))
 
     def scan(self, recipe: Recipe, after: int, limit: int) -> list[int]:
         """Name the chunks that have a vector."""
