@@ -18,8 +18,8 @@ from holdfast.engine.admission import Request, Verdict
 from holdfast.engine.states import Operation, Outcome, SlotState, Status
 from holdfast.engine.task import Task
 from holdfast.indexes.graph import statements as sql
-from holdfast.indexes.graph.index import GraphIndex
-from holdfast.indexes.graph.merging import MERGING, OWNER, request_due_merges, request_merge
+from holdfast.indexes.graph.index import MERGING_OWNER, GraphIndex
+from holdfast.indexes.graph.merging import MERGING, request_due_merges, request_merge
 from holdfast.llm.offline import OfflineProvider
 from holdfast.llm.openai import Endpoint, OpenAIProvider
 from tests.support.harness import Rig
@@ -154,7 +154,7 @@ class GraphRig(Rig):
             return bool(tx.run_sql(waits))
 
     def passes(self) -> list[Job]:
-        return self.store.list_jobs_of_owner(self.store.owner(self.base.key, OWNER).id)
+        return self.store.list_jobs_of_owner(self.store.owner(self.base.key, MERGING_OWNER).id)
 
 
 def _readable(cell: Any) -> str:
@@ -455,7 +455,7 @@ def test_what_changes_while_a_pass_is_under_way_is_seen_by_it(rig: GraphRig) -> 
     rig.paid.reply = meanwhile
     rig.merge()
     assert answers[-1].verdict is Verdict.JOINED
-    assert rig.store.slot(rig.base.key, OWNER, MERGING).state is SlotState.READY
+    assert rig.store.slot(rig.base.key, MERGING_OWNER, MERGING).state is SlotState.READY
     assert "Krill fact 77" in rig.about("krill").description
     assert rig.about("krill").merged
     assert rig.count("graph_changes") == 0
@@ -480,7 +480,7 @@ def test_what_changes_while_a_pass_is_about_to_be_published_is_seen_by_it(
     monkeypatch.setattr(Task, "publish", late)
     rig.merge()
     assert [one.verdict for one in answers] == [Verdict.JOINED]
-    assert rig.store.slot(rig.base.key, OWNER, MERGING).state is SlotState.READY
+    assert rig.store.slot(rig.base.key, MERGING_OWNER, MERGING).state is SlotState.READY
     assert "Krill fact 77" in rig.about("krill").description
     assert rig.count("graph_changes") == 0
 
@@ -539,7 +539,7 @@ def test_a_pass_that_failed_is_asked_for_again_only_when_something_changed(rig: 
     rig.paid.always(OUT_OF_QUOTA)
     assert request_due_merges(rig.store) == 1
     rig.work()
-    assert rig.store.slot(rig.base.key, OWNER, MERGING).error_code == "quota_exhausted"
+    assert rig.store.slot(rig.base.key, MERGING_OWNER, MERGING).error_code == "quota_exhausted"
     assert "Krill fact 4" in rig.about("krill").description
     rig.clock.advance(timedelta(hours=1))
     assert request_due_merges(rig.store) == 0
@@ -557,7 +557,7 @@ def test_a_pass_that_would_exceed_the_budget_pays_nothing(rig: GraphRig) -> None
     with rig.store.database.writing(durable=False) as tx:
         tx.run(update(bases).values(settings=bindparam("settings")), settings=settings)
     rig.merge()
-    assert rig.store.slot(rig.base.key, OWNER, MERGING).error_code == "budget_spent"
+    assert rig.store.slot(rig.base.key, MERGING_OWNER, MERGING).error_code == "budget_spent"
     assert rig.calls() == (10, 0)
     assert "Krill fact 4" in rig.about("krill").description
 
@@ -578,7 +578,7 @@ def test_a_base_that_asks_no_model_merges_nothing_of_what_one_has_read_before(ri
 def test_a_base_that_forgets_its_merging_slot_keeps_no_merged_word(rig: GraphRig) -> None:
     rig.put_all(krill(range(10)))
     rig.merge()
-    rig.store.admit([Request(base=rig.base.key, owner=OWNER, operation=Operation.DELETE)])
+    rig.store.admit([Request(base=rig.base.key, owner=MERGING_OWNER, operation=Operation.DELETE)])
     rig.work()
     assert [rig.count(table) for table in ("merged", "merged_sources", "graph_changes")] == [0, 0, 0]
     assert not rig.about("krill").merged

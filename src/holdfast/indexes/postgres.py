@@ -17,7 +17,7 @@ import numpy as np
 from holdfast.errors import Permanent
 from holdfast.indexes.base import Found
 from holdfast.indexes.fulltext.index import K1, B, StemmingCache, inverse_document_frequency
-from holdfast.indexes.recipe_tables import RecipeTables
+from holdfast.indexes.recipe_tables import RecipeTables, TableRowStore
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -56,48 +56,20 @@ DO $$ BEGIN IF NOT EXISTS (SELECT FROM pg_ts_config WHERE cfgname = 'holdfast') 
 END IF; END $$"""
 
 
-class _PostgresRowStore:
-    """What vectors and words have in common: rows by chunk."""
+class PostgresRowStore(TableRowStore):
+    """A row store on PostgreSQL."""
 
-    def __init__(self, database: Database, tables: RecipeTables) -> None:
-        self._database = database
-        self._tables = tables
+    placeholder = "%s"
 
-    def absent(self, recipe: int, chunks: Sequence[int]) -> list[int]:
-        """Return the chunks without a row."""
-        with self._database.reading() as tx:
-            if not self._tables.exists_committed(tx, recipe):
-                return list(chunks)
-            table = self._tables.name(recipe)
-            have = {
-                chunk for (chunk,) in tx.run_sql(f"SELECT chunk FROM {table} WHERE chunk = ANY(%s)", [list(chunks)])
-            }
-        return [chunk for chunk in chunks if chunk not in have]
+    def _select_existing(self, tx: Transaction, recipe: int, chunks: Sequence[int]) -> set[int]:
+        sql = f"SELECT chunk FROM {self._tables.name(recipe)} WHERE chunk = ANY(%s)"
+        return {chunk for (chunk,) in tx.run_sql(sql, [list(chunks)])}
 
-    def drop(self, recipe: int, chunks: Sequence[int]) -> None:
-        """Remove rows."""
-
-        def work(tx: Transaction) -> None:
-            if self._tables.exists(tx, recipe):
-                tx.run_sql(f"DELETE FROM {self._tables.name(recipe)} WHERE chunk = ANY(%s)", [list(chunks)])
-
-        self._database.write(work, durable=False)
-
-    def forget(self, recipe: int) -> None:
-        """Remove the table of a recipe."""
-        self._tables.drop_table(self._database, recipe)
-
-    def scan(self, recipe: int, after: int, limit: int) -> list[int]:
-        """Name the chunks that have a row."""
-        with self._database.reading() as tx:
-            if not self._tables.exists_committed(tx, recipe):
-                return []
-            table = self._tables.name(recipe)
-            rows = tx.run_sql(f"SELECT chunk FROM {table} WHERE chunk > %s ORDER BY chunk LIMIT %s", [after, limit])
-        return [chunk for (chunk,) in rows]
+    def _delete(self, tx: Transaction, recipe: int, chunks: Sequence[int]) -> None:
+        tx.run_sql(f"DELETE FROM {self._tables.name(recipe)} WHERE chunk = ANY(%s)", [list(chunks)])
 
 
-class PostgresVectorStore(_PostgresRowStore):
+class PostgresVectorStore(PostgresRowStore):
     """Vectors of pgvector, compared by cosine."""
 
     def __init__(self, database: Database, prefix: str = "vector") -> None:
@@ -204,7 +176,7 @@ class PostgresVectorStore(_PostgresRowStore):
             return {chunk: np.array(numbers, dtype=np.float32) for chunk, numbers in tx.run_sql(sql, [list(chunks)])}
 
 
-class PostgresFulltextStore(_PostgresRowStore):
+class PostgresFulltextStore(PostgresRowStore):
     """Words of chunks with their places, and the length of each chunk in words."""
 
     def __init__(self, database: Database, prefix: str = "fulltext") -> None:

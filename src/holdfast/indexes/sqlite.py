@@ -18,7 +18,7 @@ from holdfast.catalog import note_removal
 from holdfast.indexes.base import WORD_CACHE_MEGABYTES, Found
 from holdfast.indexes.fulltext.bm25_cache import BYTES_PER_ENTRY, Postings
 from holdfast.indexes.fulltext.index import BODY_WEIGHT, HEADING_WEIGHT, StemmingCache, fts5_tokenizer, to_fts5_query
-from holdfast.indexes.recipe_tables import RecipeTables
+from holdfast.indexes.recipe_tables import RecipeTables, TableRowStore
 from holdfast.indexes.vector.vector_cache import VectorCache
 
 if TYPE_CHECKING:
@@ -52,22 +52,32 @@ SCRATCH_TABLES = {True: "stemmed", False: "whole"}  # tables on which FTS5 is as
 MAX_IN_VALUES = 500  # values in one IN (...)
 
 
-class SqliteVectorStore:
+class SqliteRowStore(TableRowStore):
+    """A row store on SQLite."""
+
+    placeholder = "?"
+
+    def _select_existing(self, tx: Transaction, recipe: int, chunks: Sequence[int]) -> set[int]:
+        found: set[int] = set()
+        for first in range(0, len(chunks), MAX_IN_VALUES):
+            values = list(chunks[first : first + MAX_IN_VALUES])
+            marks = ", ".join("?" * len(values))
+            sql = f"SELECT {self.key} FROM {self._tables.name(recipe)} WHERE {self.key} IN ({marks})"
+            found |= {chunk for (chunk,) in tx.run_sql(sql, values)}
+        return found
+
+    def _delete(self, tx: Transaction, recipe: int, chunks: Sequence[int]) -> None:
+        sql = f"DELETE FROM {self._tables.name(recipe)} WHERE {self.key} = ?"
+        tx.run_sql_many(sql, [(chunk,) for chunk in chunks])
+
+
+class SqliteVectorStore(SqliteRowStore):
     """Vectors as bytes, in the order in which they came, so that a copy in memory reads only what is new."""
 
     def __init__(self, database: Database, prefix: str = "vector") -> None:
-        self._database = database
-        self._tables = RecipeTables(prefix, SELECT_TABLE, [CREATE_VECTOR_TABLE])
+        super().__init__(database, RecipeTables(prefix, SELECT_TABLE, [CREATE_VECTOR_TABLE]))
         self._caches: dict[int, _CachedVectors] = {}
         self._mutex = threading.Lock()
-
-    def absent(self, recipe: int, chunks: Sequence[int]) -> list[int]:
-        """Return the chunks without a vector."""
-        with self._database.reading() as tx:
-            if not self._tables.exists_committed(tx, recipe):
-                return list(chunks)
-            have = _select_existing(tx, f"SELECT chunk FROM {self._tables.name(recipe)} WHERE chunk IN", chunks)
-        return [chunk for chunk in chunks if chunk not in have]
 
     def put(self, tx: Transaction, recipe: int, vectors: Mapping[int, bytes]) -> None:
         """Keep vectors whose chunk has none yet."""
@@ -83,15 +93,7 @@ class SqliteVectorStore:
         return rows[0][0] // 4 if rows else None
 
     def drop(self, recipe: int, chunks: Sequence[int]) -> None:
-        """Remove vectors."""
-
-        def work(tx: Transaction) -> None:
-            if self._tables.exists(tx, recipe):
-                tx.run_sql_many(
-                    f"DELETE FROM {self._tables.name(recipe)} WHERE chunk = ?", [(chunk,) for chunk in chunks]
-                )
-
-        self._database.write(work, durable=False)
+        super().drop(recipe, chunks)
         with self._mutex:
             if recipe in self._caches:
                 self._caches[recipe].rows.discard(chunks)
@@ -114,23 +116,13 @@ class SqliteVectorStore:
             rows = self._refresh_cache(recipe)
             return {} if rows is None else rows.vectors(chunks)
 
-    def scan(self, recipe: int, after: int, limit: int) -> list[int]:
-        """Name the chunks that have a vector."""
-        with self._database.reading() as tx:
-            if not self._tables.exists_committed(tx, recipe):
-                return []
-            table = self._tables.name(recipe)
-            rows = tx.run_sql(f"SELECT chunk FROM {table} WHERE chunk > ? ORDER BY chunk LIMIT ?", [after, limit])
-        return [chunk for (chunk,) in rows]
-
     def forget(self, recipe: int) -> None:
-        """Remove the table of a recipe, and what is in memory of it."""
-        self._tables.drop_table(self._database, recipe)
+        super().forget(recipe)
         with self._mutex:
             self._caches.pop(recipe, None)
 
     def tend(self, recipe: int) -> None:
-        """Nothing to do: what is in memory is quick."""
+        """Do nothing: vectors in memory need no index."""
 
     def _refresh_cache(self, recipe: int) -> VectorCache | None:
         """Bring the copy of a recipe up to date, and return it."""
@@ -150,16 +142,17 @@ class SqliteVectorStore:
             return copy.rows
 
 
-class SqliteFulltextStore:
+class SqliteFulltextStore(SqliteRowStore):
     """Words of chunks in FTS5, whose row ids are the chunks, and in memory those that were asked for.
 
     `memory` is how many megabytes are kept, of all recipes together. With none of it FTS5 is asked each time, as it is
     where a recipe has too many chunks.
     """
 
+    key = "rowid"
+
     def __init__(self, database: Database, prefix: str = "fulltext", *, memory: float = WORD_CACHE_MEGABYTES) -> None:
-        self._database = database
-        self._tables = RecipeTables(prefix, SELECT_TABLE, [CREATE_TEXT_TABLE])
+        super().__init__(database, RecipeTables(prefix, SELECT_TABLE, [CREATE_TEXT_TABLE]))
         self._counts: dict[tuple[int, Term | None], tuple[int, float]] = {}
         self._max_entries = int(memory * 2**20 / BYTES_PER_ENTRY)
         self._stemmed = StemmingCache()
@@ -167,36 +160,21 @@ class SqliteFulltextStore:
         self._caches: OrderedDict[int, tuple[list[tuple[bytes]], Postings]] = OrderedDict()
         self._mutex = threading.Lock()
 
-    def absent(self, recipe: int, chunks: Sequence[int]) -> list[int]:
-        """Return the chunks without a row."""
-        with self._database.reading() as tx:
-            return self._find_absent(tx, recipe, chunks)
-
     def put(self, tx: Transaction, recipe: int, texts: Mapping[int, tuple[str, str]]) -> None:
         """Keep headings and bodies whose chunk has none yet."""
         table = self._tables.ensure_table(tx, recipe, words=fts5_tokenizer(stemmed=self._stemmed(tx, recipe)))
-        new = self._find_absent(tx, recipe, list(texts))
-        tx.run_sql_many(
-            f"INSERT INTO {table} (rowid, headings, body) VALUES (?, ?, ?)", [(one, *texts[one]) for one in new]
-        )
-
-    def drop(self, recipe: int, chunks: Sequence[int]) -> None:
-        """Remove rows."""
-
-        def work(tx: Transaction) -> None:
-            if self._tables.exists(tx, recipe):
-                tx.run_sql_many(
-                    f"DELETE FROM {self._tables.name(recipe)} WHERE rowid = ?", [(chunk,) for chunk in chunks]
-                )
-                note_removal(tx, self._tables.name(recipe))  # FTS5 keeps the words until it merges
-
-        self._database.write(work, durable=False)
+        have = self._select_existing(tx, recipe, list(texts))
+        rows = [(chunk, *text) for chunk, text in texts.items() if chunk not in have]
+        tx.run_sql_many(f"INSERT INTO {table} (rowid, headings, body) VALUES (?, ?, ?)", rows)
 
     def forget(self, recipe: int) -> None:
-        """Remove the table of a recipe, and what is in memory of it."""
-        self._tables.drop_table(self._database, recipe)
+        super().forget(recipe)
         with self._mutex:
             self._caches.pop(recipe, None)
+
+    def _delete(self, tx: Transaction, recipe: int, chunks: Sequence[int]) -> None:
+        super()._delete(tx, recipe, chunks)
+        note_removal(tx, self._tables.name(recipe))  # FTS5 keeps the words until it merges
 
     def find(self, recipe: int, query: Sequence[Term], limit: int, within: Sequence[int] | None) -> list[Found]:
         """Return the chunks with the best BM25 for any of the words."""
@@ -225,15 +203,6 @@ class SqliteFulltextStore:
             table = self._tables.name(recipe)
             sql = f"SELECT rowid FROM {table} WHERE {table} MATCH ? LIMIT ?"
             return [chunk for (chunk,) in tx.run_sql(sql, [f'"{" ".join(words)}"', limit])]
-
-    def scan(self, recipe: int, after: int, limit: int) -> list[int]:
-        """Name the chunks that have a row."""
-        with self._database.reading() as tx:
-            if not self._tables.exists_committed(tx, recipe):
-                return []
-            table = self._tables.name(recipe)
-            rows = tx.run_sql(f"SELECT rowid FROM {table} WHERE rowid > ? ORDER BY rowid LIMIT ?", [after, limit])
-        return [chunk for (chunk,) in rows]
 
     def _search_fts5(
         self,
@@ -334,12 +303,6 @@ class SqliteFulltextStore:
             known = self._counts[recipe, term] = (count, time.monotonic() + believed)
         return known[0]
 
-    def _find_absent(self, tx: Transaction, recipe: int, chunks: Sequence[int]) -> list[int]:
-        if not self._tables.exists(tx, recipe):
-            return list(chunks)
-        have = _select_existing(tx, f"SELECT rowid FROM {self._tables.name(recipe)} WHERE rowid IN", chunks)
-        return [chunk for chunk in chunks if chunk not in have]
-
 
 class Token(NamedTuple):
     """What a word of a query is for FTS5: a token, or all that lie between two."""
@@ -420,12 +383,3 @@ def _parse_varints(written: str | None) -> NDArray[np.int64]:
     starts = np.concatenate([[0], ends[:-1] + 1]).astype(np.int64)[: len(ends)]
     after = np.repeat(ends, ends - starts + 1) - np.arange(len(raw))
     return np.add.reduceat((raw.astype(np.int64) % VARINT_CONTINUES) << (7 * after), starts) if len(raw) else ends
-
-
-def _select_existing(tx: Transaction, sql: str, chunks: Sequence[int]) -> set[int]:
-    """Return those of the chunks that a statement finds, some hundred at a time."""
-    found: set[int] = set()
-    for first in range(0, len(chunks), MAX_IN_VALUES):
-        named = chunks[first : first + MAX_IN_VALUES]
-        found |= {chunk for (chunk,) in tx.run_sql(f"{sql} ({', '.join('?' * len(named))})", list(named))}
-    return found

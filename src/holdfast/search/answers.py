@@ -135,7 +135,8 @@ class QuestionAnswerer:
     def _gather(self, base: Base, question: str, mode: Mode) -> Evidence:
         match mode:
             case Mode.NAIVE:
-                return self._gather_passages(base, question)
+                direct = self._searcher.direct_channels  # follow no names
+                return _to_evidence(self._searcher.search(base, question, MAX_PASSAGES, channels=direct))
             case Mode.LOCAL:
                 return self._gather_facts(base, question, ends=1)
             case Mode.GLOBAL:
@@ -146,10 +147,6 @@ class QuestionAnswerer:
                 found = _to_evidence(self._searcher.search(base, question, MAX_PASSAGES))
                 about = self._gather_facts(base, question, ends=1) | self._gather_facts(base, question, ends=2)
                 return found | about
-
-    def _gather_passages(self, base: Base, question: str) -> Evidence:
-        """Take what words and meaning find, and follow no names."""
-        return _to_evidence(self._searcher.search_direct(base, question, MAX_PASSAGES))
 
     def _gather_facts(self, base: Base, question: str, *, ends: int) -> Evidence:
         """Take what is said of the entities in the question (one end) or of their relations (two), and by whom.

@@ -79,7 +79,7 @@ class Searcher:
         ]
 
     @property
-    def _direct_channels(self) -> list[str]:
+    def direct_channels(self) -> list[str]:
         """The channels that search by the query itself; the graph goes on from their hits."""
         return [kind for kind in self.channels if kind != GRAPH]
 
@@ -100,14 +100,6 @@ class Searcher:
         with self._database.shared_reading() as tx:
             look = self._begin_run(tx, base, query, _read_document_chunks(tx, base, documents))
             return look.read_hits(self._rank_channels(look, self.channels if channels is None else channels), limit)
-
-    def search_direct(self, base: Base, query: str, limit: int = 10) -> Hits:
-        """Return what words, meaning and questions find together, without following names."""
-        with self._database.shared_reading() as tx:
-            look = self._begin_run(tx, base, query)
-            fused = self._fuse_direct(look)
-            look.require_any_channel(self._direct_channels)
-            return look.read_hits(fused, limit)
 
     def read_served(self, base: Base, kind: str, chunks: Sequence[int]) -> dict[int, ServedChunk]:
         """Return those of the chunks that an index serves now."""
@@ -132,7 +124,7 @@ class Searcher:
             look = self._begin_run(tx, base, query)
             fused = self._fuse_direct(look)
             walked = self._walk_graph(look, fused)
-            channels = look.search_direct(self._direct_channels).values()
+            channels = look.search_direct(self.direct_channels).values()
             found = {one.name: look.read_hits(to_fused_hits(one)) for one in [*channels, *([walked] if walked else [])]}
             found[HYBRID] = look.read_hits(fused.add(walked) if walked else fused)
         return found
@@ -145,7 +137,7 @@ class Searcher:
 
     def _rank_channels(self, look: SearchRun, channels: Collection[str]) -> Iterable[FusedHit]:
         """Make one ranking of some channels; the graph goes on from what the others find, wanted or not."""
-        direct = [kind for kind in self._direct_channels if kind in channels]
+        direct = [kind for kind in self.direct_channels if kind in channels]
         fused = self._fuse_direct(look, direct)
         walked = self._walk_graph(look, fused) if GRAPH in channels else None
         look.require_any_channel(channels)
@@ -163,7 +155,7 @@ class Searcher:
 
     def _fuse_direct(self, look: SearchRun, kinds: Collection[str] = ()) -> Ranking:
         """Make one ranking of channels that search by the query itself; of all of them, if none is named."""
-        known = look.search_direct(kinds or self._direct_channels)
+        known = look.search_direct(kinds or self.direct_channels)
         for kind in known:
             others = [chunk for other, one in known.items() if other != kind for chunk, _ in one.hits]
             known[kind] = look.add_rescored(known[kind], others)

@@ -20,7 +20,10 @@ from holdfast.indexes.base import Found
 from holdfast.indexes.graph import statements as sql
 from holdfast.indexes.graph.extraction import RECIPE, Extraction, extract
 from holdfast.indexes.graph.rows import NAMED_ROLE, build_model_rows, build_rule_rows
+from holdfast.indexes.graph.tables import graph_chunks
 from holdfast.indexes.llm_calls import ChunkLlmCalls
+from holdfast.indexes.store_index import IndexDefaults
+from holdfast.indexes.written_chunks import WrittenChunks
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -31,6 +34,7 @@ if TYPE_CHECKING:
     from holdfast.indexes.base import Tools, Work
     from holdfast.llm import Provider, Usage
 
+WRITTEN = WrittenChunks(graph_chunks)
 RULE_WRITE_BATCH = 50  # chunks written in one transaction
 MODEL_WRITE_BATCH = 10  # the same, of chunks that a model has read: they have more rows
 LOAD_BATCH = 10_000  # names read at once
@@ -44,7 +48,7 @@ DELETE_OBSOLETE_CHANGES = (
 )  # of what nobody speaks any more
 
 
-class GraphIndex:
+class GraphIndex(IndexDefaults):
     """Keeps the names of chunks, and what a language model finds in them."""
 
     kind = "graph"
@@ -66,13 +70,8 @@ class GraphIndex:
     def absent(self, recipe: Recipe, chunks: Sequence[int]) -> list[int]:
         """Return the chunks whose names are not written."""
         with self._database.reading() as tx:
-            have = {
-                chunk for (chunk,) in tx.run(sql.SELECT_WRITTEN_CHUNKS, [[chunk] for chunk in chunks], recipe=recipe.id)
-            }
+            have = WRITTEN.find(tx, recipe.id, chunks)
         return [chunk for chunk in chunks if chunk not in have]
-
-    def prepare(self, works: Sequence[Work]) -> None:
-        """Nothing is better done together."""
 
     def fill(self, work: Work) -> Mapping[int, WorkError]:
         """Write the names of all pieces, with a model only of those that it has read: a retry asks for the others."""
@@ -83,7 +82,7 @@ class GraphIndex:
             work.task.checkpoint(stage="extracting", done=first, total=len(work.pieces))
             rows = [row for piece in portion for row in build_rule_rows(work.recipe.id, piece)]
             with work.guarded() as tx:
-                new = set(_mark_written(tx, work.recipe.id, [piece.chunk for piece in portion]))
+                new = WRITTEN.mark(tx, work.recipe.id, [piece.chunk for piece in portion])
                 tx.run(sql.PUT_NAMES, [row for row in rows if row[1] in new])
         return {}
 
@@ -130,24 +129,11 @@ class GraphIndex:
     def scan(self, recipe: Recipe, after: int, limit: int) -> list[int]:
         """Name the chunks whose names are written."""
         with self._database.reading() as tx:
-            return [chunk for (chunk,) in tx.run(sql.SCAN_WRITTEN_CHUNKS, recipe=recipe.id, after=after, limit=limit)]
+            return WRITTEN.scan(tx, recipe.id, after, limit)
 
     def forget(self, recipe: Recipe) -> None:
         """Remove what was merged by a recipe, and what is noted of it."""
-
-        def work(tx: Transaction) -> None:
-            for statement in (sql.DELETE_SOURCES_OF_RECIPE, sql.DELETE_MERGED_OF_RECIPE, sql.DELETE_CHANGES_OF_RECIPE):
-                tx.run(statement, recipe=recipe.id)
-
-        self._database.write(work, durable=False)
-
-    def tend(self, recipe: Recipe) -> None:
-        """Nothing needs to be kept quick."""
-
-    def close(self) -> None:
-        """Nothing was opened."""
-
-    # -- for whoever walks
+        self._database.write(lambda tx: delete_merged_of_recipe(tx, recipe.id), durable=False)
 
     def load_titles(self, recipe: Recipe) -> TitleMatcher:
         """Return the titles and headings of a base, as they are now."""
@@ -196,8 +182,6 @@ class GraphIndex:
                     found.setdefault(key, set()).add(chunk)
         return {key: sorted(chunks) for key, chunks in found.items()}
 
-    # -- with a language model
-
     def _fill_with_model(self, work: Work) -> Mapping[int, WorkError]:
         """Ask the model about each piece and write what it found; return the pieces it has no usable answer for."""
         total = len(work.pieces)
@@ -212,7 +196,9 @@ class GraphIndex:
         with closing(self._llm_calls.ask(work.base, work.task.ticket, work.pieces, go_on)) as parts:
             for said in parts:
                 refused |= said.refused
-                found += [(pieces[chunk], Extraction.from_json(answer)) for chunk, answer in said.answers.items()]
+                found += [
+                    (pieces[chunk], Extraction.from_json(answer.decode())) for chunk, answer in said.answers.items()
+                ]
                 while len(found) >= MODEL_WRITE_BATCH:
                     self._write_extractions(work, found[:MODEL_WRITE_BATCH])
                     del found[:MODEL_WRITE_BATCH]
@@ -226,7 +212,8 @@ class GraphIndex:
         if not made:
             return
         with work.guarded() as tx:
-            new = [made[chunk] for chunk in _mark_written(tx, work.recipe.id, list(made))]
+            marked = WRITTEN.mark(tx, work.recipe.id, list(made))
+            new = [rows for chunk, rows in made.items() if chunk in marked]
             tx.run(sql.PUT_ENTITIES, [row for rows in new for row in rows.names])
             tx.run(sql.PUT_RELATIONS, [row for rows in new for row in rows.relations])
             tx.run(sql.NOTE_CHANGES, [row for rows in new for row in rows.changes])
@@ -265,12 +252,10 @@ def delete_merged(tx: Transaction, recipe: int, subjects: Sequence[Sequence[str]
     tx.run(sql.DELETE_MERGED, subjects, recipe=recipe)
 
 
-def _mark_written(tx: Transaction, recipe: int, chunks: Sequence[int]) -> list[int]:
-    """Note that these chunks are written; return those that were not before."""
-    have = {chunk for (chunk,) in tx.run(sql.SELECT_WRITTEN_CHUNKS, [[chunk] for chunk in chunks], recipe=recipe)}
-    new = [chunk for chunk in chunks if chunk not in have]
-    tx.run(sql.INSERT_WRITTEN_CHUNKS, [[recipe, chunk] for chunk in new])
-    return new
+def delete_merged_of_recipe(tx: Transaction, recipe: int) -> None:
+    """Delete all merged descriptions of a recipe, and its list of changes."""
+    for statement in (sql.DELETE_SOURCES_OF_RECIPE, sql.DELETE_MERGED_OF_RECIPE, sql.DELETE_CHANGES_OF_RECIPE):
+        tx.run(statement, recipe=recipe)
 
 
 def _ask_model(provider: Provider, piece: ChunkText) -> tuple[str, Usage]:

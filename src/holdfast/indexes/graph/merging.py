@@ -9,10 +9,9 @@ what served chunks say (`indexes.graph.graph_queries`).
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from holdfast.catalog import ChunkText, lock_base
+from holdfast.catalog import lock_base
 from holdfast.content.token_estimate import estimate_tokens
 from holdfast.engine import RESTING_STATES, BuildResult, Operation, Request, SlotSpec, SlotState
 from holdfast.errors import Permanent, UnknownBase, WorkError
@@ -26,9 +25,9 @@ from holdfast.indexes.graph.evidence import (
     read_subjects,
     relation_key,
 )
-from holdfast.indexes.graph.index import MERGING_OWNER, delete_merged
-from holdfast.indexes.llm_calls import ChunkLlmCalls
-from holdfast.llm import AnswerLookup, PaidAnswer, answer_key, call_structured, require_budget
+from holdfast.indexes.graph.index import MERGING_OWNER, delete_merged, delete_merged_of_recipe
+from holdfast.indexes.llm_calls import LlmCalls
+from holdfast.llm import AnswerLookup, PaidAnswer, call_structured, require_budget
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -45,7 +44,6 @@ if TYPE_CHECKING:
     from holdfast.llm import MeteredProvider, PaidAnswerCache, Provider, Usage
 
 MERGING = "merging"  # the kind of the slot
-OWNER = MERGING_OWNER
 MERGING_PRIORITY = 9  # its priority: what changes documents goes first, so that one pass serves many changes
 BEFORE_ALL_CHANGES = -1  # before all times
 CHANGE_BATCH = 500  # changes looked at in one go
@@ -70,7 +68,12 @@ def request_merge(store: SqlStore, base: str) -> AdmissionResult:
     """Ask for a pass over a base, by its key; one that is under way is joined, and sees all that is written by now."""
     slots = (SlotSpec(MERGING),)
     asked = Request(
-        base=base, owner=OWNER, operation=Operation.FORCE, slots=slots, priority=MERGING_PRIORITY, cause="graph_changed"
+        base=base,
+        owner=MERGING_OWNER,
+        operation=Operation.FORCE,
+        slots=slots,
+        priority=MERGING_PRIORITY,
+        cause="graph_changed",
     )
 
     def write(tx: Transaction) -> list[Request]:
@@ -100,7 +103,7 @@ def _is_due(tx: Transaction, base: str, recipes: Sequence[int]) -> bool:
     if tx.run(sql.SELECT_QUEUED_SLOT, base=base) or tx.run(sql.SELECT_RUNNING_SLOT, base=base):
         return False
     since = BEFORE_ALL_CHANGES
-    for state, asked_at in tx.run(sql.SELECT_MERGING_SLOT, base=base, owner=OWNER, kind=MERGING):
+    for state, asked_at in tx.run(sql.SELECT_MERGING_SLOT, base=base, owner=MERGING_OWNER, kind=MERGING):
         if state not in RESTING_STATES:
             return False
         since = BEFORE_ALL_CHANGES if state == SlotState.READY else asked_at
@@ -127,38 +130,30 @@ class MergePlan(NamedTuple):
     to_delete: list[SubjectKey]
 
 
-class DescriptionMerger(ChunkLlmCalls):
-    """Asks a model about subjects; each answer is remembered for all chunks that it was made from."""
+class DescriptionMerger(LlmCalls[MergeInput]):
+    """Calls a model about subjects; each cached answer belongs to all chunks that it was made from."""
 
     def __init__(self, provider: MeteredProvider, memos: PaidAnswerCache) -> None:
         super().__init__(provider, memos, kind=MERGING, recipe=merge_prompt.RECIPE, make=_ask_model)
 
-    def cache_key(self, name: str, said: Sequence[str]) -> str:
-        """Return the name under which the answer is remembered."""
-        return answer_key(self._kind, f"{self.model}/{self._recipe}", merge_prompt.digest(name, said))
-
     def merge(self, base: Base, ticket: Ticket, wanted: Mapping[str, MergeInput]) -> Iterator[dict[str, str]]:
-        """Give out descriptions as they arrive; none comes of what the model refuses, or whose sources are gone."""
+        """Yield descriptions by cache key as they arrive.
+
+        A subject gets none if the model refuses it or one of its source chunks is gone.
+        """
         tenant = base.settings.tenant
-        uses = [AnswerLookup(ticket, name, one.sources) for name, one in wanted.items()]
-        known = self._paid_cache.find_answers(tenant, uses, self._saved_bill)
-        yield {name: value.decode() for name, value in known.items()}
-        pieces = {
-            name: ChunkText(0, (one.name,), json.dumps(one.texts), opening=False)
-            for name, one in wanted.items()
-            if name not in known
-        }
-        require_budget(self._paid_cache, base, sum(wanted[name].tokens for name in pieces))
-        for name, said in self._run_calls(self._provider.charge_to(base, MERGING, ticket=ticket), pieces):
-            if isinstance(said.answer, WorkError):
+        lookups = [AnswerLookup(ticket, key, subject.sources) for key, subject in wanted.items()]
+        known = self._paid_cache.find_answers(tenant, lookups, self._charge)
+        yield {key: value.decode() for key, value in known.items()}
+        unknown = {key: subject for key, subject in wanted.items() if key not in known}
+        require_budget(self._paid_cache, base, sum(subject.tokens for subject in unknown.values()))
+        for key, reply in self._run_calls(self._provider.charge_to(base, MERGING, ticket=ticket), unknown):
+            if isinstance(reply, WorkError):
                 yield {}
             else:
-                usage = said.usage
-                entry = PaidAnswer(
-                    ticket, name, said.answer.encode(), wanted[name].sources, usage.tokens_in, usage.tokens_out
-                )
-                kept = self._paid_cache.store_answers(tenant, [entry], joint=True)
-                yield {name: value.decode() for name, value in kept.items()}
+                entry = PaidAnswer(ticket, key, reply.value, wanted[key].sources, reply.tokens_in, reply.tokens_out)
+                stored = self._paid_cache.store_answers(tenant, [entry], joint=True)
+                yield {key: value.decode() for key, value in stored.items()}
 
 
 class MergingIndexer:
@@ -187,27 +182,16 @@ class MergingIndexer:
         for recipe in self._recipes(task):
             task.checkpoint(stage="removing")
             with task.guarded() as connection:
-                tx = self._database.wrap_connection(connection)
-                for statement in (
-                    sql.DELETE_SOURCES_OF_RECIPE,
-                    sql.DELETE_MERGED_OF_RECIPE,
-                    sql.DELETE_CHANGES_OF_RECIPE,
-                ):
-                    tx.run(statement, recipe=recipe)
+                delete_merged_of_recipe(self._database.wrap_connection(connection), recipe)
 
     def _publish(self, task: Task, recipes: Sequence[int]) -> bool:
         """Publish, unless something has changed: whoever noted it may have been told that this pass sees to it."""
         try:
             with task.publish(BuildResult()) as connection:
-                self._require_no_changes(self._database.wrap_connection(connection), recipes)
+                _require_no_changes(self._database.wrap_connection(connection), recipes)
         except _NewChangesError:
             return False
         return True
-
-    @staticmethod
-    def _require_no_changes(tx: Transaction, recipes: Sequence[int]) -> None:
-        if any(tx.run(sql.SELECT_ANY_DUE, recipe=recipe, since=BEFORE_ALL_CHANGES) for recipe in recipes):
-            raise _NewChangesError
 
     def _merge_changes(self, task: Task, base: Base, recipe: int, stage: MergeStage) -> None:
         """Go over what changed of entities, or of relations."""
@@ -259,7 +243,7 @@ class MergingIndexer:
             line[2:] for line in merge_prompt.build_prompt(subject.name, said).text.split("\n") if line.startswith("- ")
         }
         sources = subject.find_sources(text for text in said if text in told)
-        return self._merger.cache_key(subject.name, said), MergeInput(subject.name, said, sources)
+        return self._merger.cache_key(merge_prompt.digest(subject.name, said)), MergeInput(subject.name, said, sources)
 
     def _write(
         self, task: Task, recipe: int, look: MergePlan, made: Mapping[str, str], changes: Sequence[Sequence[int]]
@@ -295,7 +279,10 @@ class _NewChangesError(Exception):
     """Something changed while the result was about to be published."""
 
 
-def _ask_model(provider: Provider, piece: ChunkText) -> tuple[str, Usage]:
-    """Ask the model about one subject: its name is the heading, and what is said of it the text."""
-    prompt = merge_prompt.build_prompt(piece.headings[0], json.loads(piece.text))
-    return call_structured(provider, prompt, merge_prompt.parse_answer)
+def _require_no_changes(tx: Transaction, recipes: Sequence[int]) -> None:
+    if any(tx.run(sql.SELECT_ANY_DUE, recipe=recipe, since=BEFORE_ALL_CHANGES) for recipe in recipes):
+        raise _NewChangesError
+
+
+def _ask_model(provider: Provider, subject: MergeInput) -> tuple[str, Usage]:
+    return call_structured(provider, merge_prompt.build_prompt(subject.name, subject.texts), merge_prompt.parse_answer)

@@ -20,7 +20,6 @@ from sqlalchemy import (
     select,
     tuple_,
 )
-from sqlalchemy.dialects.postgresql import insert as upsert
 
 from holdfast.catalog import (
     BASE_OPEN,
@@ -40,16 +39,6 @@ RECIPE = int_param("recipe")
 
 # ---------------------------------------------------------------- names and relations of chunks
 
-_row = batch(chunk_id=int)
-SELECT_WRITTEN_CHUNKS = select(graph_chunks.c.chunk_id).select_from(
-    graph_chunks.join(_row, and_(graph_chunks.c.recipe == RECIPE, graph_chunks.c.chunk_id == _row.c.chunk_id))
-)
-_row = batch(recipe=int, chunk_id=int)
-INSERT_WRITTEN_CHUNKS = (
-    upsert(graph_chunks)
-    .from_select([*_row.c.keys()], select(*_row.c).where(literal_column("true")))
-    .on_conflict_do_nothing()
-)
 _row = batch(recipe=int, chunk_id=int, key=str, role=str, label=str)
 PUT_NAMES = insert(names).from_select([*_row.c.keys()], select(*_row.c))
 _row = batch(recipe=int, chunk_id=int, key=str, role=str, label=str, kind=str, description=str)
@@ -65,13 +54,6 @@ DROP_RELATIONS = delete(relations).where(
 DELETE_WRITTEN_CHUNKS = delete(graph_chunks).where(
     graph_chunks.c.recipe == RECIPE, graph_chunks.c.chunk_id.in_(select(_row.c.chunk_id))
 )
-SCAN_WRITTEN_CHUNKS = (
-    select(graph_chunks.c.chunk_id)
-    .where(graph_chunks.c.recipe == RECIPE, graph_chunks.c.chunk_id > int_param("after"))
-    .order_by(graph_chunks.c.chunk_id)
-    .limit(LIMIT)
-)
-
 _row = batch(chunk_id=int)
 SELECT_NAMES_OF_CHUNKS = select(names.c.chunk_id, names.c.key, names.c.role).select_from(
     names.join(_row, and_(names.c.recipe == RECIPE, names.c.chunk_id == _row.c.chunk_id))

@@ -46,8 +46,6 @@ graph_changes = Table(
     sqlite_autoincrement=True,
 )
 
-TABLES = (merged, merged_sources, graph_changes)
-
 graph_chunks = Table(
     "library_graph_chunks",
     metadata,

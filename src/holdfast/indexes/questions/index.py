@@ -16,6 +16,7 @@ from holdfast.indexes.base import NotEnabled
 from holdfast.indexes.llm_calls import ChunkLlmCalls
 from holdfast.indexes.questions.pairs import PairStore
 from holdfast.indexes.questions.prompt import RECIPE, count_wanted_pairs, from_json, to_json, write_pairs
+from holdfast.indexes.store_index import StoreIndex
 from holdfast.indexes.vector.embedding import EmbedderFactory, TextToEmbed
 
 if TYPE_CHECKING:
@@ -33,13 +34,14 @@ EMBED_BATCH = 100  # chunks whose questions are embedded together
 WRITE_BATCH = 20  # chunks written in one transaction, with all their pairs, words and vectors
 
 
-class QuestionsIndex:
+class QuestionsIndex(StoreIndex):
     """A chunk is found by the words of its questions and answers, and by the meaning of its questions."""
 
     kind = KIND
 
     def __init__(self, tools: Tools) -> None:
         self.pairs = PairStore(tools.database, words_memory=tools.words_memory)
+        super().__init__(self.pairs)
         self._tools = tools
         self._llm_calls = ChunkLlmCalls(tools.speaker, tools.memos, kind=KIND, recipe=RECIPE, make=_ask_model)
         self._embedders = EmbedderFactory(tools)
@@ -71,14 +73,6 @@ class QuestionsIndex:
             "words": tokenize.TOKENIZER_VERSION,
         }
 
-    def absent(self, recipe: Recipe, chunks: Sequence[int]) -> list[int]:
-        """Return the chunks that nobody was asked about."""
-        have = self.pairs.find_written(recipe.id, chunks)
-        return [chunk for chunk in chunks if chunk not in have]
-
-    def prepare(self, works: Sequence[Work]) -> None:
-        """Nothing is better done together: a language model is asked about one chunk at a time."""
-
     def fill(self, work: Work) -> Mapping[int, WorkError]:
         """Ask about every chunk that is long enough, and keep the pairs; a short one is done without asking."""
         asked = [piece for piece in work.pieces if count_wanted_pairs(piece.text)]
@@ -96,15 +90,11 @@ class QuestionsIndex:
         with closing(self._llm_calls.ask(work.base, work.task.ticket, asked, go_on)) as parts:
             for said in parts:
                 refused |= said.refused
-                ready |= {chunk: from_json(answer) for chunk, answer in said.answers.items()}
+                ready |= {chunk: from_json(answer.decode()) for chunk, answer in said.answers.items()}
                 if len(ready) >= EMBED_BATCH:
                     refused |= self._write_pairs(work, ready, go_on)
                     ready = {}
         return refused | self._write_pairs(work, ready, go_on)
-
-    def drop(self, recipe: Recipe, chunks: Sequence[int]) -> None:
-        """Remove the pairs of chunks, and all that was made of them."""
-        self.pairs.drop(recipe.id, chunks)
 
     def find(self, recipe: Recipe, query: str, limit: int, within: Sequence[int] | None = None) -> list[Found]:
         """Return the chunks whose best pair fits the query, by words and meaning together."""
@@ -116,20 +106,6 @@ class QuestionsIndex:
         if embedder is not None and length is not None and not self._has_left_provider(embedder, recipe):
             meaning = embedder.embed_query(recipe.id, query, length)
         return self.pairs.find(recipe.id, query, meaning, limit, within)
-
-    def scan(self, recipe: Recipe, after: int, limit: int) -> list[int]:
-        """Name the chunks that have their pairs."""
-        return self.pairs.scan(recipe.id, after, limit)
-
-    def forget(self, recipe: Recipe) -> None:
-        """Remove the tables of a recipe."""
-        self.pairs.forget(recipe.id)
-
-    def tend(self, recipe: Recipe) -> None:
-        """Nothing needs to be kept quick."""
-
-    def close(self) -> None:
-        """Nothing was opened."""
 
     def _has_left_provider(self, embedder: CachedEmbedder, recipe: Recipe) -> bool:
         """Tell whether the base has left this provider; its questions are then found by their words.
@@ -169,7 +145,7 @@ class QuestionsIndex:
             with closing(embedder.embed(work.base, wants, lambda _: go_on(0), length=length)) as parts:
                 for part in parts:
                     refused |= part.refused
-                    for chunk, vector in part.vectors.items():
+                    for chunk, vector in part.answers.items():
                         vectors[chunk].append(vector)
         return vectors, refused
 

@@ -11,18 +11,21 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from holdfast.content.tokenize import parse_query_terms, segment_text
 from holdfast.indexes.base import WORD_CACHE_MEGABYTES, Found
+from holdfast.indexes.fulltext.index import open_fulltext_store
 from holdfast.indexes.questions import statements as sql
 from holdfast.indexes.questions.prompt import MAX_PAIRS, QuestionPair
+from holdfast.indexes.questions.tables import question_chunks
+from holdfast.indexes.vector.index import open_vector_store
+from holdfast.indexes.written_chunks import WrittenChunks
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from holdfast.db import Database, Transaction
     from holdfast.engine import Slot
-    from holdfast.indexes.fulltext import index as fulltext
-    from holdfast.indexes.vector import index as vector
     from holdfast.llm import Vector
 
+WRITTEN = WrittenChunks(question_chunks)
 WORDS_PREFIX, VECTORS_PREFIX = "question_words", "question_vectors"  # what the tables of the shelves begin with
 DELETE_BATCH = 50  # chunks removed in one transaction
 VECTOR_SHARE = 0.25  # share of the meaning in a score, since nobody has measured how far this model is to be trusted
@@ -40,14 +43,14 @@ class PairStore:
 
     def __init__(self, database: Database, *, words_memory: int = WORD_CACHE_MEGABYTES) -> None:
         self._database = database
-        self._words, self._vectors = _open_stores(database, words_memory)
+        self._words = open_fulltext_store(database, WORDS_PREFIX, memory=words_memory)
+        self._vectors = open_vector_store(database, VECTORS_PREFIX)
 
-    def find_written(self, recipe: int, chunks: Sequence[int]) -> set[int]:
-        """Return those of the chunks that have their pairs."""
+    def absent(self, recipe: int, chunks: Sequence[int]) -> list[int]:
+        """Return the chunks whose pairs are not written."""
         with self._database.reading() as tx:
-            return {
-                chunk for (chunk,) in tx.run(sql.SELECT_WRITTEN_CHUNKS, [[chunk] for chunk in chunks], recipe=recipe)
-            }
+            have = WRITTEN.find(tx, recipe, chunks)
+        return [chunk for chunk in chunks if chunk not in have]
 
     def read_pairs(self, recipe: int, chunks: Sequence[int]) -> dict[int, list[StoredPair]]:
         """Return the pairs of each chunk, in their order."""
@@ -68,7 +71,7 @@ class PairStore:
 
     def put(self, tx: Transaction, recipe: int, made: Mapping[int, Sequence[tuple[QuestionPair, bytes]]]) -> None:
         """Keep the pairs of chunks that have none yet, each with the vector of its question."""
-        new = {chunk for (chunk,) in tx.run(sql.INSERT_WRITTEN_CHUNKS, [[recipe, chunk] for chunk in made])}
+        new = WRITTEN.mark(tx, recipe, list(made))
         rows = [
             [recipe, chunk, place, pair.question, pair.answer]
             for chunk in made
@@ -85,7 +88,8 @@ class PairStore:
 
     def drop(self, recipe: int, chunks: Sequence[int]) -> None:
         """Remove pairs with their words and vectors, the cards that show them, and the marks last."""
-        known = sorted(self.find_written(recipe, chunks))
+        with self._database.reading() as tx:
+            known = sorted(WRITTEN.find(tx, recipe, chunks))
         for first in range(0, len(known), DELETE_BATCH):
             portion = known[first : first + DELETE_BATCH]
             ids = self._ids(recipe, portion)
@@ -119,7 +123,7 @@ class PairStore:
     def scan(self, recipe: int, after: int, limit: int) -> list[int]:
         """Name the chunks that have their pairs."""
         with self._database.reading() as tx:
-            return [chunk for (chunk,) in tx.run(sql.SCAN_WRITTEN_CHUNKS, recipe=recipe, after=after, limit=limit)]
+            return WRITTEN.scan(tx, recipe, after, limit)
 
     def _score_pairs(
         self, recipe: int, query: str, meaning: Vector | None, limit: int, within: Sequence[int] | None
@@ -160,19 +164,6 @@ def _normalize_scores(scores: Mapping[int, float], floor: float) -> dict[int, fl
     """Measure scores from what chance gives to the best; nothing if even the best is no better than chance."""
     span = max(scores.values(), default=floor) - floor
     return {id_: (score - floor) / span for id_, score in scores.items()} if span > 0 else {}
-
-
-def _open_stores(database: Database, words_memory: int) -> tuple[fulltext.FulltextStore, vector.VectorStore]:
-    """Return the shelves for the kind of database: words and vectors, under the ids of pairs."""
-    if database.engine.dialect.name == "sqlite":
-        from holdfast.indexes.sqlite import SqliteFulltextStore, SqliteVectorStore  # noqa: PLC0415 - only what is used
-
-        return SqliteFulltextStore(database, WORDS_PREFIX, memory=words_memory), SqliteVectorStore(
-            database, VECTORS_PREFIX
-        )
-    from holdfast.indexes.postgres import PostgresFulltextStore, PostgresVectorStore  # noqa: PLC0415 - only what is used
-
-    return PostgresFulltextStore(database, WORDS_PREFIX), PostgresVectorStore(database, VECTORS_PREFIX)
 
 
 def read_document_pairs(tx: Transaction, slot: Slot, after: int, limit: int) -> list[tuple[Any, ...]]:
