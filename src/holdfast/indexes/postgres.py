@@ -1,7 +1,7 @@
-"""Rows of the indexes on PostgreSQL: a table for each recipe, vectors by pgvector, words as tsvector.
+"""Row stores on PostgreSQL: one table for each recipe, vectors with pgvector, words as tsvector.
 
-PostgreSQL finds words but does not rank by BM25. So the words of a query are looked up from the rarest on until there
-are enough chunks, and these are ranked here.
+PostgreSQL finds words but has no BM25 ranking. So a query collects chunks word by word, rarest word first, until there
+are enough candidates, and ranks them here.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
     from holdfast.db import Database, Transaction
     from holdfast.llm import Vector
 
-ADVISORY_LOCK = 0x68666978  # an advisory lock of our own, so that two who make the same table wait for each other
+ADVISORY_LOCK = 0x68666978  # serialises the creation of tables and indexes
 MAX_CANDIDATES = 2_000  # chunks that are ranked for one query
-COUNT_CACHE_SECONDS = 60.0  # how long the number of rows and their length are believed
-MAX_EXACT_ROWS = 50_000  # vectors among which every one is compared
-MIN_EF_SEARCH = 100  # that an index looks at, at least
+COUNT_CACHE_SECONDS = 60.0  # how long counts and means are cached
+MAX_EXACT_ROWS = 50_000  # a table with more vectors gets an index
+MIN_EF_SEARCH = 100  # candidates of an index search, at least
 WORD = re.compile(r"[^\W_]+")
 SELECT_TABLE = "SELECT 1 WHERE to_regclass(%s) IS NOT NULL"
 LOCK_TABLE_CREATION = f"SELECT pg_advisory_xact_lock({ADVISORY_LOCK})"
@@ -38,7 +38,7 @@ CREATE_HNSW_INDEX = (
     "CREATE INDEX CONCURRENTLY IF NOT EXISTS {table}_near ON {table} USING hnsw (vector vector_cosine_ops)"
 )
 SELECT_INDEX_VALID = "SELECT indisvalid FROM pg_index WHERE indexrelid = to_regclass(%s)"
-# Whoever makes the index of a table holds this as long as its session lives: nobody else makes or removes it.
+# A session holds this lock while it creates or drops the index of a table.
 TRY_LOCK_INDEX = "SELECT pg_try_advisory_lock(%s, hashtext(%s))"
 UNLOCK_INDEX = "SELECT pg_advisory_unlock(%s, hashtext(%s))"
 CREATE_VECTOR_TABLE = (
@@ -70,15 +70,15 @@ class PostgresRowStore(TableRowStore):
 
 
 class PostgresVectorStore(PostgresRowStore):
-    """Vectors of pgvector, compared by cosine."""
+    """Vectors in pgvector, compared by cosine."""
 
     def __init__(self, database: Database, prefix: str = "vector") -> None:
         super().__init__(database, RecipeTables(prefix, SELECT_TABLE, [LOCK_TABLE_CREATION, CREATE_VECTOR_TABLE]))
         self._mean_vectors: dict[int, tuple[float, Any]] = {}
-        self._indexed_recipes: set[int] = set()  # recipes whose index is there
+        self._indexed_recipes: set[int] = set()  # recipes with a valid index
 
     def put(self, tx: Transaction, recipe: int, vectors: Mapping[int, bytes]) -> None:
-        """Keep vectors whose chunk has none yet; they travel as binary COPY."""
+        """Write vectors of chunks that have none yet, by binary COPY."""
         _require_pgvector(tx)
         dimension = len(next(iter(vectors.values()))) // 4
         table = self._tables.ensure_table(tx, recipe, dimension=dimension)
@@ -87,7 +87,6 @@ class PostgresVectorStore(PostgresRowStore):
         tx.run_sql(f"INSERT INTO {table} SELECT chunk, vector FROM incoming ON CONFLICT DO NOTHING")
 
     def dimension(self, recipe: int) -> int | None:
-        """Return how many numbers each vector has; None if there is none yet."""
         with self._database.reading() as tx:
             if not self._tables.exists_committed(tx, recipe):
                 return None
@@ -95,9 +94,10 @@ class PostgresVectorStore(PostgresRowStore):
         return rows[0][0] if rows else None
 
     def find(self, recipe: int, query: Vector, limit: int, within: Sequence[int] | None) -> list[Found]:
-        """Return the nearest; a vector of zeros is near to nothing.
+        """Return the nearest chunks; a zero vector is near to nothing.
 
-        Among few rows all are compared. Among many an index proposes some more than are wanted, and those are compared.
+        A small table is compared row by row. In a large table the HNSW index proposes twice as many rows as wanted, and
+        those are compared.
         """
         with self._database.reading() as tx:
             if not self._tables.exists_committed(tx, recipe):
@@ -121,7 +121,7 @@ class PostgresVectorStore(PostgresRowStore):
         return [Found(*row) for row in rows]
 
     def tend(self, recipe: int) -> None:
-        """Make the index of a recipe that has grown large; others read and write meanwhile."""
+        """Create the HNSW index of a large table; others read and write meanwhile."""
         with self._database.reading() as tx:
             if not self._tables.exists_committed(tx, recipe) or self._has_index(tx, recipe):
                 return
@@ -130,9 +130,9 @@ class PostgresVectorStore(PostgresRowStore):
             self._create_index(self._tables.name(recipe))
 
     def _create_index(self, table: str) -> None:
-        """Make the index of a table, unless somebody is at it; what a crash left half made is removed before.
+        """Create the index, unless another session does; first drop an invalid index that a crash has left.
 
-        While an index is made it looks like one that was left half made. Only who holds the lock can tell.
+        An index under construction is invalid as well, so only the holder of the lock can tell the two apart.
         """
         with self._database.autocommit() as tx:
             if tx.run_sql(TRY_LOCK_INDEX, [ADVISORY_LOCK, table]) != [(True,)]:
@@ -145,7 +145,7 @@ class PostgresVectorStore(PostgresRowStore):
                 tx.run_sql(UNLOCK_INDEX, [ADVISORY_LOCK, table])
 
     def _has_index(self, tx: Transaction, recipe: int) -> bool:
-        """Tell whether the index of a recipe is there and whole."""
+        """Return whether a valid index exists."""
         if recipe not in self._indexed_recipes and tx.run_sql(
             SELECT_INDEX_VALID, [f"{self._tables.name(recipe)}_near"]
         ) == [(True,)]:
@@ -153,7 +153,6 @@ class PostgresVectorStore(PostgresRowStore):
         return recipe in self._indexed_recipes
 
     def scores(self, recipe: int, query: Vector, chunks: Sequence[int]) -> tuple[dict[int, float], float]:
-        """Return how near the query these chunks are, and how near all are on average."""
         found = {one.chunk: one.score for one in self.find(recipe, query, len(chunks), chunks)}
         with self._database.reading() as tx:
             if not self._tables.exists_committed(tx, recipe):
@@ -161,14 +160,13 @@ class PostgresVectorStore(PostgresRowStore):
             known = self._mean_vectors.get(recipe)
             if known is None or time.monotonic() > known[0] + COUNT_CACHE_SECONDS:
                 sql = f"SELECT avg(l2_normalize(vector))::text FROM {self._tables.name(recipe)}"
-                ((told,),) = tx.run_sql(sql)
-                middle = np.fromstring(told.strip("[]"), sep=",") if told else np.zeros(len(query))
+                ((text,),) = tx.run_sql(sql)
+                middle = np.fromstring(text.strip("[]"), sep=",") if text else np.zeros(len(query))
                 known = self._mean_vectors[recipe] = (time.monotonic(), middle)
         norm = float(np.linalg.norm(query))
         return found, float(known[1] @ query) / norm if norm else 0.0
 
     def read_vectors(self, recipe: int, chunks: Sequence[int]) -> dict[int, Vector]:
-        """Return the vectors of chunks, as far as they are known; their length is one, or zero."""
         with self._database.reading() as tx:
             if not self._tables.exists_committed(tx, recipe):
                 return {}
@@ -177,7 +175,7 @@ class PostgresVectorStore(PostgresRowStore):
 
 
 class PostgresFulltextStore(PostgresRowStore):
-    """Words of chunks with their places, and the length of each chunk in words."""
+    """The words of each chunk with their positions, and its length in words."""
 
     def __init__(self, database: Database, prefix: str = "fulltext") -> None:
         super().__init__(
@@ -192,7 +190,6 @@ class PostgresFulltextStore(PostgresRowStore):
         self._sizes: dict[int, tuple[float, int, float]] = {}
 
     def put(self, tx: Transaction, recipe: int, texts: Mapping[int, tuple[str, str]]) -> None:
-        """Keep headings and bodies whose chunk has none yet."""
         table = self._tables.ensure_table(tx, recipe)
         rows = []
         for chunk, parts in texts.items():
@@ -206,7 +203,6 @@ class PostgresFulltextStore(PostgresRowStore):
         )
 
     def find(self, recipe: int, query: Sequence[Term], limit: int, within: Sequence[int] | None) -> list[Found]:
-        """Return the chunks with the best BM25 for any of the words."""
         with self._database.reading() as tx:
             if not query or not self._tables.exists_committed(tx, recipe):
                 return []
@@ -227,7 +223,6 @@ class PostgresFulltextStore(PostgresRowStore):
         return [Found(chunk, score) for chunk, score in best[:limit]]
 
     def find_phrase(self, recipe: int, words: Sequence[str], limit: int) -> list[int]:
-        """Return chunks in which these words follow each other."""
         with self._database.reading() as tx:
             if not self._tables.exists_committed(tx, recipe):
                 return []
@@ -238,13 +233,13 @@ class PostgresFulltextStore(PostgresRowStore):
             return [chunk for (chunk,) in tx.run_sql(sql, [asked, limit])]
 
     def _configuration(self, tx: Transaction, recipe: int) -> str:
-        """Name how words of a recipe are kept and asked for: stemmed, or as they are."""
+        """Return the text search configuration of a recipe: with stemming or without."""
         return "holdfast" if self._stemmed(tx, recipe) else "simple"
 
     def _find_candidates(
         self, tx: Transaction, table: str, rarest_first: Iterable[str], within: Sequence[int] | None
     ) -> dict[int, None]:
-        """Collect chunks that say the words, the rarest words first, until there are enough."""
+        """Collect chunks with the words, rarest word first, until there are enough."""
         found: dict[int, None] = {}
         chosen = "" if within is None else "AND chunk = ANY(%s)"
         for one in rarest_first:
@@ -257,7 +252,7 @@ class PostgresFulltextStore(PostgresRowStore):
         return found
 
     def _read_size(self, tx: Transaction, recipe: int) -> tuple[int, float]:
-        """Return how many rows there are and how long they are, as of a moment ago."""
+        """Return the number of rows and their mean length; cached for a minute."""
         known = self._sizes.get(recipe)
         if known is None or time.monotonic() > known[0] + COUNT_CACHE_SECONDS:
             ((rows, length),) = tx.run_sql(f"SELECT count(*), avg(length) FROM {self._tables.name(recipe)}")
@@ -266,7 +261,7 @@ class PostgresFulltextStore(PostgresRowStore):
 
 
 def _to_tsquery(tx: Transaction, term: Term, kept: str) -> str:
-    """Return a term as PostgreSQL asks for it: stemmed, or not, as the words were when they were kept."""
+    """Return a term as tsquery text, with the configuration that indexed the words."""
     words = " & ".join(f"'{word}'{':*' if term.prefix else ''}" for word in WORD.findall(_strip_accents(term.text)))
     return str(tx.run_sql(f"SELECT to_tsquery('{kept}', %s)::text", [words])[0][0]) if words else ""
 
@@ -276,7 +271,7 @@ def _count_statement(table: str) -> str:
 
 
 def _term_frequency_statement(table: str) -> str:
-    """Return a statement that tells how often each candidate says a word; in a heading it counts twice."""
+    """Return a statement for the frequency of a word in each candidate; a heading counts twice."""
     return (
         "SELECT chunk, (SELECT sum(CASE weight WHEN 'A' THEN 2 ELSE 1 END) FROM unnest(words) AS word, "
         "unnest(word.weights) AS weight WHERE array_to_tsvector(ARRAY[word.lexeme]) @@ %s::tsquery), length "
@@ -285,14 +280,14 @@ def _term_frequency_statement(table: str) -> str:
 
 
 def _strip_accents(text: str) -> str:
-    """Take the accents off, as FTS5 does."""
+    """Remove accents, as FTS5 does."""
     if text.isascii():
         return text
     return "".join(one for one in unicodedata.normalize("NFKD", text) if not unicodedata.combining(one))
 
 
 def _encode_copy_rows(vectors: Mapping[int, bytes]) -> Iterable[bytes]:
-    """Write rows in the binary format of COPY; pgvector wants the numbers' bytes the other way round."""
+    """Encode rows in the binary COPY format; pgvector expects big-endian numbers."""
     yield b"PGCOPY\n\xff\r\n\0" + struct.pack(">ii", 0, 0)
     for chunk, vector in vectors.items():
         numbers = np.frombuffer(vector, dtype=np.float32)

@@ -1,8 +1,8 @@
-"""The graph of a base for whoever looks at it or answers from it: entities, their descriptions, relations, neighbours.
+"""Reads the graph of a base: entities, their descriptions, relations, neighbours.
 
-Only what is served is shown, in one snapshot. A description that a model has merged is shown while every chunk that it
-was made from is served; else what served chunks say is joined, so a deleted document's words vanish with it. A base
-may be served by two recipes for a while: they are read one after the other, and joined by keys.
+Results contain only served chunks, in one snapshot. A merged description is shown while every chunk it was made from is
+served; otherwise the texts of served chunks are joined. So the words of a deleted document vanish with it. While a base
+changes its settings, two recipes may serve it: both are read, and their results are joined by key.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ if TYPE_CHECKING:
     from holdfast.catalog import Base
     from holdfast.db import Database, Transaction
 
-MAX_NEIGHBOURHOOD = 500  # relations looked at around an entity, and chunks in which its neighbours are counted
-MAX_QUERY_WORDS = 200  # of a text in which names are looked for
-REFETCH_FACTOR = 4  # times as many are asked for where too few may be shown
+MAX_NEIGHBOURHOOD = 500  # relations around an entity, and chunks in which its neighbours are counted
+MAX_QUERY_WORDS = 200  # of a text that is searched for names
+REFETCH_FACTOR = 4  # more rows per retry if too few are served
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entity:
-    """A name that documents share; without a kind where only rules have seen it."""
+    """A name that documents share; `kind` is empty if only rules have found it."""
 
     key: str
     label: str
@@ -48,7 +48,7 @@ class Entity:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mention:
-    """A chunk that speaks of it."""
+    """A chunk that mentions an entity."""
 
     document: int
     name: str
@@ -57,36 +57,36 @@ class Mention:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fact:
-    """Something that chunks say of an entity, or of two that are related; with the chunks that say it."""
+    """A description of an entity or a relation, with the chunks it comes from."""
 
-    keys: tuple[str, ...]  # one of an entity, two of a relation
+    keys: tuple[str, ...]  # one for an entity, two for a relation
     label: str
-    kind: str  # of a relation, what joins its ends
+    kind: str  # of a relation: its label
     text: str
     chunks: tuple[int, ...]
-    merged: bool  # by a model; else joined
+    merged: bool  # by a model; else joined texts
 
     @property
     def sentence(self) -> str:
-        """What an answer can be made from: a relation's text names its ends already."""
+        """The fact as a line for a prompt. The text of a relation contains the names of its ends already."""
         return self.text if len(self.keys) > 1 else f"{self.label} ({self.kind}): {self.text}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Neighbour:
-    """An entity that stands beside another one."""
+    """An entity beside another one."""
 
     entity: Entity
-    together: int  # chunks that name both
-    labels: tuple[str, ...]  # what joins them, where a model has found a relation
+    together: int  # chunks that mention both
+    labels: tuple[str, ...]  # of relations that a model has found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EntityDetails:
-    """All that is known of one entity."""
+    """All that is known about an entity."""
 
     entity: Entity
-    description: str  # empty where no model has read of it
+    description: str  # empty without a model
     merged: bool
     relations: list[Fact]
     mentions: list[Mention]
@@ -94,20 +94,20 @@ class EntityDetails:
 
 
 class GraphQueries:
-    """Reads the graphs of one database."""
+    """Reads the graphs in one database."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
     def list_entities(self, base: Base, limit: int = 50, prefix: str = "") -> list[Entity]:
-        """Return the entities that most documents speak of, whose key begins with the words of `prefix`."""
+        """Return the entities with most documents whose key starts with the words of `prefix`."""
         with self._database.reading() as tx:
             return [_entity(one) for one in read_common_entities(tx, base, limit, prefix)]
 
     def describe_entity(
         self, base: Base, key: str, *, mentions: int = 100, neighbours: int = 50
     ) -> EntityDetails | None:
-        """Return all that is known of an entity; None if no document that is served speaks of it."""
+        """Return all that is known about an entity; None if no served document mentions it."""
         with self._database.reading() as tx:
             subject = read_all_subjects(tx, base, [(key, "")]).get((key, ""))
             if subject is None:
@@ -127,7 +127,7 @@ class GraphQueries:
         )
 
     def list_neighbours(self, base: Base, key: str, limit: int = 50) -> list[Neighbour]:
-        """Return the entities beside this one: first those it is related to, then those named with it most often."""
+        """Return related entities first, then those that most chunks mention together with this one."""
         with self._database.reading() as tx:
             together = _count_cooccurrences(tx, base, key)
             joining: dict[str, list[str]] = {}
@@ -142,16 +142,16 @@ class GraphQueries:
         ]
 
     def find_entity_keys(self, base: Base, text: str) -> list[str]:
-        """Return the keys of entities whose names stand in a text, of those that overlap the longest."""
+        """Return the keys of entities whose names occur in a text; of overlapping names the longest."""
         spans = list_word_spans(split_key_words(text)[:MAX_QUERY_WORDS])
         with self._database.reading() as tx:
             known = _find_served_keys(tx, base, set(spans.values()))
         return pick_longest(spans, known)
 
     def collect_facts(self, base: Base, keys: Sequence[str], limit: int = 100) -> list[Fact]:
-        """Return what is said of these entities, in their order, and then of their relations, first among themselves.
+        """Return facts about these entities, in order, then about their relations, those among themselves first.
 
-        Where no language model has read the documents there are none: rules claim nothing.
+        Without a language model there are none: rules claim nothing.
         """
         asked = set(keys)
         with self._database.reading() as tx:
@@ -162,7 +162,7 @@ class GraphQueries:
 
 
 def read_common_entities(tx: Transaction, base: Base, limit: int, prefix: str = "") -> list[Subject]:
-    """Return what is said of the entities that most documents speak of, whose key begins with the words of `prefix`."""
+    """Return the subjects with most documents whose key starts with the words of `prefix`."""
     beginning = _escape_like(" ".join(split_key_words(prefix))) + "%"
     asked = limit
     while True:
@@ -179,7 +179,7 @@ def read_common_entities(tx: Transaction, base: Base, limit: int, prefix: str = 
 
 
 def list_word_spans(words: Sequence[str]) -> dict[tuple[int, int], str]:
-    """Return all that could be a name in the words of a text: by its first word and how many it has."""
+    """Return all word sequences that could be a name, by position and number of words."""
     most = MAX_NAME_WORDS if all(map(str.isascii, words)) else MAX_NAME_CHARACTERS
     return {
         (place, length): " ".join(words[place : place + length])
@@ -189,7 +189,7 @@ def list_word_spans(words: Sequence[str]) -> dict[tuple[int, int], str]:
 
 
 def pick_longest(spans: Mapping[tuple[int, int], str], known: Container[str]) -> list[str]:
-    """Return those that are known, each once, in their order; of those that overlap the longest."""
+    """Return the known names once each, in order; of overlapping names the longest."""
     found: dict[str, None] = {}
     past = 0
     for place, length in sorted(spans, key=lambda one: (one[0], -one[1])):
@@ -200,7 +200,7 @@ def pick_longest(spans: Mapping[tuple[int, int], str], known: Container[str]) ->
 
 
 def read_all_subjects(tx: Transaction, base: Base, keys: Iterable[SubjectKey]) -> dict[SubjectKey, Subject]:
-    """Return what served chunks say of these, of all recipes together, in the order asked for."""
+    """Return what served chunks say about these subjects, joined over all recipes, in the given order."""
     asked = list(dict.fromkeys(keys))
     found: dict[SubjectKey, Subject] = {}
     for recipe in served_recipes(tx, base.key, GRAPH):
@@ -215,7 +215,7 @@ def read_all_subjects(tx: Transaction, base: Base, keys: Iterable[SubjectKey]) -
 
 
 def _find_served_keys(tx: Transaction, base: Base, keys: Iterable[str]) -> set[str]:
-    """Return those of the keys that a served chunk names or defines."""
+    """Return the keys that a served chunk mentions or defines."""
     found: set[str] = set()
     for recipe in served_recipes(tx, base.key, GRAPH):
         rows = tx.run(sql.SELECT_CHUNKS_BY_KEY, [[key] for key in keys], recipe=recipe)
@@ -225,7 +225,7 @@ def _find_served_keys(tx: Transaction, base: Base, keys: Iterable[str]) -> set[s
 
 
 def _to_facts(tx: Transaction, base: Base, wanted: Iterable[Subject]) -> list[Fact]:
-    """Return what is said of these, where anything is: as it was merged, if that may be shown, else joined."""
+    """Return the facts of described subjects: the merged description if it may be shown, else the joined texts."""
     known = {one.key: one for one in wanted if one.texts_by_chunk}
     made = _read_served_merged(tx, base, list(known))
     found = []
@@ -245,7 +245,7 @@ def _to_facts(tx: Transaction, base: Base, wanted: Iterable[Subject]) -> list[Fa
 def _read_served_merged(
     tx: Transaction, base: Base, keys: Sequence[SubjectKey]
 ) -> dict[SubjectKey, tuple[str, list[int]]]:
-    """Return merged descriptions all of whose sources are served; none where recipes each have their own."""
+    """Return merged descriptions with all sources served; none while two recipes serve the base."""
     found: dict[SubjectKey, list[tuple[str, list[int]]]] = defaultdict(list)
     recipes = served_recipes(tx, base.key, GRAPH)
     for recipe in recipes:
@@ -258,7 +258,7 @@ def _read_served_merged(
 
 
 def list_relation_keys(tx: Transaction, base: Base, keys: Sequence[str]) -> list[SubjectKey]:
-    """Name the relations around entities; whether anybody who is served speaks of them is checked later."""
+    """Return the relations around entities. The caller checks whether a served chunk states them."""
     rows = [[key] for key in keys]
     return [
         relation_key(*ends)
@@ -269,7 +269,7 @@ def list_relation_keys(tx: Transaction, base: Base, keys: Sequence[str]) -> list
 
 
 def _count_cooccurrences(tx: Transaction, base: Base, key: str) -> Counter[str]:
-    """Count the served chunks that name an entity together with each other one."""
+    """Count the served chunks that mention an entity together with each other one."""
     counted: Counter[str] = Counter()
     for recipe in served_recipes(tx, base.key, GRAPH):
         one = read_subjects(tx, base.key, recipe, [(key, "")]).get((key, ""))
@@ -283,5 +283,5 @@ def _entity(subject: Subject) -> Entity:
 
 
 def _escape_like(text: str) -> str:
-    """Return a text as a pattern that stands for itself."""
+    """Escape a text for LIKE."""
     return text.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")

@@ -1,7 +1,7 @@
-"""The graph of a base as it is drawn: entities, and what joins them.
+"""The graph of a base for drawing: entities, and edges between them.
 
-An edge is a pair of entities that served chunks name together; it is as strong as such chunks are many, and has a kind
-where a language model has found a relation. Only what is served is drawn, as in a portrait.
+An edge is a pair of entities that served chunks mention together; its weight is the number of these chunks. It has a
+kind if a language model has found a relation.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from holdfast.db import Database, Transaction
     from holdfast.indexes.graph.evidence import Subject, SubjectKey
 
-MAX_CHUNKS_PER_STEP = 2_000  # in which neighbours are looked for, at each step away from an entity
-MAX_ENTITIES_PER_CHUNK = 60  # entities of one chunk that are paired; a list of names joins nobody to everybody
+MAX_CHUNKS_PER_STEP = 2_000  # searched for neighbours at each step away from an entity
+MAX_ENTITIES_PER_CHUNK = 60  # that are paired; a long list of names means no relation
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,44 +34,44 @@ class Node:
 
     key: str
     name: str
-    kind: str  # empty where only rules have seen it
-    documents: int  # that speak of it
-    mentions: int  # chunks that do
+    kind: str  # empty if only rules have found it
+    documents: int  # that mention it
+    mentions: int  # chunks that mention it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Edge:
-    """Two entities that are named together."""
+    """Two entities that chunks mention together."""
 
     source: str
     target: str
-    weight: int  # chunks that name both
-    kind: str  # what joins them, where a language model has found a relation; else empty
+    weight: int  # chunks that mention both
+    kind: str  # of the relation, if a language model has found one; else empty
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GraphView:
-    """Some of the graph of a base, to be drawn."""
+    """A part of the graph of a base."""
 
-    nodes: list[Node]  # those that most documents speak of first
-    edges: list[Edge]  # between these, the strongest first
+    nodes: list[Node]  # most documents first
+    edges: list[Edge]  # between these, strongest first
     cut: bool  # there are more nodes or edges
 
 
 class GraphViewQueries:
-    """Draws the graphs of one database."""
+    """Reads views of the graphs in one database."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
     def draw_overview(self, base: Base, *, nodes: int, edges: int) -> GraphView:
-        """Draw the entities that most documents speak of."""
+        """Return the entities with most documents."""
         with self._database.reading() as tx:
             found = read_common_entities(tx, base, nodes + 1)
             return _build_view(tx, base, found[:nodes], edges, cut=len(found) > nodes)
 
     def draw_around(self, base: Base, key: str, *, depth: int, nodes: int, edges: int) -> GraphView | None:
-        """Draw what stands within some steps of an entity, the nearest first; None if nobody speaks of it."""
+        """Return the entities within `depth` steps of one, nearest first; None if no served chunk mentions it."""
         with self._database.reading() as tx:
             known = {key: None}
             last: Sequence[str] = [key]
@@ -89,7 +89,7 @@ class GraphViewQueries:
         return drawn if any(one.key == key for one in drawn.nodes) else None
 
     def list_evidence(self, base: Base, source: str, target: str, limit: int) -> list[ServedPassage]:
-        """Return the served chunks that name both, those first in which a relation was found."""
+        """Return the served chunks that mention both entities, those with a relation first."""
         found: list[tuple[bool, ServedChunk]] = []
         with self._database.reading() as tx:
             subjects = read_all_subjects(tx, base, [(source, ""), (target, ""), relation_key(source, target)])
@@ -109,7 +109,6 @@ class GraphViewQueries:
 
 
 def _build_view(tx: Transaction, base: Base, found: Iterable[Subject], edges: int, *, cut: bool) -> GraphView:
-    """Draw entities with the edges between them."""
     subjects = {one.key[0]: one for one in found}
     together = _count_cooccurrences(subjects)
     strongest = sorted(together, key=lambda ends: (-together[ends], ends))
@@ -129,7 +128,7 @@ def _build_view(tx: Transaction, base: Base, found: Iterable[Subject], edges: in
 
 
 def _count_cooccurrences(subjects: Mapping[str, Subject]) -> Counter[SubjectKey]:
-    """Count the chunks that name two entities."""
+    """Count the chunks that mention each pair of entities."""
     named: defaultdict[int, list[str]] = defaultdict(list)
     for key, one in subjects.items():
         for chunk in one.locations:
@@ -140,7 +139,7 @@ def _count_cooccurrences(subjects: Mapping[str, Subject]) -> Counter[SubjectKey]
 def _kinds(
     tx: Transaction, base: Base, subjects: Mapping[str, Subject], edges: Collection[SubjectKey]
 ) -> dict[SubjectKey, str]:
-    """Return what joins two entities, as most served chunks have it."""
+    """Return the most frequent label of each edge among served chunks."""
     labels: defaultdict[SubjectKey, Counter[str]] = defaultdict(Counter)
     for recipe in served_recipes(tx, base.key, GRAPH):
         for source, target, chunk, label in tx.run(
@@ -153,7 +152,7 @@ def _kinds(
 
 
 def _list_neighbour_keys(tx: Transaction, base: Base, keys: Sequence[str]) -> list[str]:
-    """Name the entities beside some: first those that are related to one, then those named with one most often."""
+    """Return related entities first, then those that most chunks mention together with the given ones."""
     counted: Counter[str] = Counter()
     subjects = read_all_subjects(tx, base, [(key, "") for key in keys])
     chunks = sorted({chunk for one in subjects.values() for chunk in one.locations})[:MAX_CHUNKS_PER_STEP]

@@ -1,8 +1,8 @@
-"""What many chunks say of one entity or relation becomes one description.
+"""Merges the texts of many chunks about one entity or relation into one description.
 
-Most need no model: what is said is short, or always the same. Whether one is needed, and what exactly it is asked,
-follows from the sayings alone and not from their order; so an entity of which nothing new is said has the same digest
-as before and is not paid for again.
+Most subjects need no model: their texts are short or repeat each other. Whether a model is needed, and its exact
+prompt, depends on the set of texts and not on their order. So a subject without new texts has the same digest as before
+and is not paid for again.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ if TYPE_CHECKING:
 
     from holdfast.indexes.graph.extraction import ExtractedRelation
 
-DESCRIPTION_LIMIT = 1500  # characters of a description, whoever made it
-MAX_JOINED_TEXTS, MAX_JOINED_TOKENS = 8, 400  # sayings, and tokens of them, that are joined without a model
-MAX_COMPARED_TEXTS = 100  # sayings of which each is looked for in each
-MAX_PROMPT_TOKENS = 6000  # tokens of sayings that a model is given
+DESCRIPTION_LIMIT = 1500  # characters, with or without a model
+MAX_JOINED_TEXTS, MAX_JOINED_TOKENS = 8, 400  # limits for joining without a model
+MAX_COMPARED_TEXTS = 100  # limit for the pairwise comparison
+MAX_PROMPT_TOKENS = 6000  # of texts
 MAX_TOKENS = 1024
 
 SYSTEM = f"""\
@@ -50,26 +50,27 @@ SCHEMA = object_schema(description={"type": "string"})
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
 class SubjectText:
-    """What one chunk of a document says of a subject."""
+    """A text of one document about a subject."""
 
     document: str
     text: str
 
 
 def format_relation(relation: ExtractedRelation) -> str:
-    """Return what is said by a relation, with who does it to whom: merged, its ends have no order any more."""
+    """Return a relation as one line with its direction, which the key of a merged relation loses."""
     return f"{relation.source} → {relation.label} → {relation.target}: {relation.description}"
 
 
 def most_frequent(counted: Counter[str]) -> str:
-    """Return the most frequent, of several the first by the alphabet."""
+    """Return the most frequent string; among equals the first in alphabetical order."""
     return min(counted, key=lambda one: (-counted[one], one))
 
 
 def distinct_texts(sayings: Iterable[SubjectText]) -> tuple[str, ...]:
-    """Return what is said, nothing twice, from all documents in turn; among few, nothing that another one contains.
+    """Return the texts without duplicates, alternating between documents.
 
-    The order and the number of times it is said make no difference.
+    Among at most `MAX_COMPARED_TEXTS`, a text inside another one is dropped as well. Order and repetition of the input
+    make no difference.
     """
     heard: dict[str, SubjectText] = {}
     for saying in sayings:
@@ -83,7 +84,7 @@ def distinct_texts(sayings: Iterable[SubjectText]) -> tuple[str, ...]:
 
 
 def _interleave_documents(sayings: Iterable[SubjectText]) -> list[str]:
-    """Return the longest of every document first, then the second of every document, and so on."""
+    """Return the longest text of every document, then the second longest of every document, and so on."""
     rank: Counter[str] = Counter()
     ranked = []
     for saying in sorted(sayings, key=lambda one: (-len(one.text), one.text)):
@@ -93,22 +94,22 @@ def _interleave_documents(sayings: Iterable[SubjectText]) -> list[str]:
 
 
 def needs_model(said: Sequence[str]) -> bool:
-    """Tell whether so much is said that a language model shall merge it; `said` is what `texts` returned."""
+    """Return whether the texts (from `distinct_texts`) are too many or too long to be joined without a model."""
     return len(said) > MAX_JOINED_TEXTS or sum(map(estimate_tokens, said)) > MAX_JOINED_TOKENS
 
 
 def join_texts(said: Sequence[str]) -> str:
-    """Return what is said as one description without a model, within its bounds."""
+    """Return one description without a model."""
     return shorten("\n".join(said), DESCRIPTION_LIMIT)
 
 
 def digest(name: str, said: Iterable[str]) -> str:
-    """Return the hash under which a merge of this is remembered, whatever the order."""
+    """Return a hash of the prompt input, independent of the order of the texts."""
     return hashlib.sha256(json.dumps([name, sorted(_take_fitting(said))]).encode()).hexdigest()
 
 
 def build_prompt(name: str, said: Iterable[str]) -> Prompt:
-    """Return the prompt that merges what is said of one subject; the same for the same digest."""
+    """Return the prompt; equal digests give equal prompts."""
     listed = "\n".join(f"- {text}" for text in sorted(_take_fitting(said)))
     parts = wrap_untrusted([("subject", to_single_line(name, DESCRIPTION_LIMIT)), ("passages", listed)])
     return Prompt(
@@ -129,7 +130,7 @@ def parse_answer(answer: str) -> str:
 
 
 def _take_fitting(said: Iterable[str]) -> list[str]:
-    """Return as many of the first as a model is given; what is beyond changes nothing and costs nothing."""
+    """Return the first texts that fit into the prompt; further texts change neither prompt nor digest."""
     room, taken = MAX_PROMPT_TOKENS, []
     for text in said:
         room -= estimate_tokens(text) + 1

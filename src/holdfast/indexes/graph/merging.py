@@ -1,10 +1,10 @@
-"""The slot `merging` of a base: where much is said of an entity or a relation, a model makes one description of it.
+"""The slot `merging` of a base: a model merges many descriptions of an entity or a relation into one.
 
-Chunks come and go one by one, and each notes of whom it says something. One pass reads what was noted, looks at each
-subject once, however many chunks spoke of it, and pays only where what is said is more than can simply be joined and
-differs from what was merged before. What it makes is a memo of all chunks whose words the model was shown, and goes
-with the first of them. Nothing waits for it: until it is done, and whenever a source is no longer served, readers join
-what served chunks say (`indexes.graph.graph_queries`).
+Each added or removed chunk records the subjects that it describes. A pass reads these changes and visits each subject
+once, however many chunks changed. It pays only where the texts are too many to be joined and differ from those merged
+before. The cached answer belongs to all chunks in the prompt and is removed with the first of them. Nothing waits for a
+pass: until it is done, and whenever a source is not served any more, readers join the texts of served chunks
+(`indexes.graph.graph_queries`).
 """
 
 from __future__ import annotations
@@ -44,13 +44,13 @@ if TYPE_CHECKING:
     from holdfast.llm import MeteredProvider, PaidAnswerCache, Provider, Usage
 
 MERGING = "merging"  # the kind of the slot
-MERGING_PRIORITY = 9  # its priority: what changes documents goes first, so that one pass serves many changes
-BEFORE_ALL_CHANGES = -1  # before all times
-CHANGE_BATCH = 500  # changes looked at in one go
+MERGING_PRIORITY = 9  # low: documents go first, so that one pass covers many changes
+BEFORE_ALL_CHANGES = -1
+CHANGE_BATCH = 500
 
 
 class MergeStage(NamedTuple):
-    """One half of a pass: how it is called, and how the changes that are due are read and counted."""
+    """One half of a pass: its name, and the statements that read and count due changes."""
 
     step: int
     name: str
@@ -65,7 +65,7 @@ STAGES = (
 
 
 def request_merge(store: SqlStore, base: str) -> AdmissionResult:
-    """Ask for a pass over a base, by its key; one that is under way is joined, and sees all that is written by now."""
+    """Request a pass over a base; a running pass is joined and includes everything written so far."""
     slots = (SlotSpec(MERGING),)
     asked = Request(
         base=base,
@@ -77,7 +77,7 @@ def request_merge(store: SqlStore, base: str) -> AdmissionResult:
     )
 
     def write(tx: Transaction) -> list[Request]:
-        """Take the turn of the base: one that is deleted meanwhile gets no more work."""
+        """Lock the base: a base that was deleted meanwhile gets no more work."""
         now = lock_base(tx, int(base))
         if now is None or now.deleting:
             raise UnknownBase(base)
@@ -87,9 +87,9 @@ def request_merge(store: SqlStore, base: str) -> AdmissionResult:
 
 
 def request_due_merges(store: SqlStore) -> int:
-    """Ask for a pass over each base in which something changed and no document is at work; return how many were asked.
+    """Request a pass for each base with changes and without documents at work; return how many were accepted.
 
-    A pass that failed or was cancelled is asked for again only when something has changed since.
+    A failed or cancelled pass is requested again only after another change.
     """
     with store.database.reading() as tx:
         changed: dict[str, list[int]] = {}
@@ -111,7 +111,7 @@ def _is_due(tx: Transaction, base: str, recipes: Sequence[int]) -> bool:
 
 
 class MergeInput(NamedTuple):
-    """What a model is asked to merge, and the chunks whose words it is shown."""
+    """The input of one merge, and the chunks whose texts are in the prompt."""
 
     name: str
     texts: tuple[str, ...]
@@ -119,14 +119,14 @@ class MergeInput(NamedTuple):
 
     @property
     def tokens(self) -> int:
-        """What asking costs, about, with the longest answer that there can be."""
+        """The estimated cost with the longest possible answer."""
         return estimate_tokens(merge_prompt.build_prompt(self.name, self.texts).text) + merge_prompt.MAX_TOKENS
 
 
 class MergePlan(NamedTuple):
-    """What was seen of some changed subjects: those to ask a model about, and those whose description is no more."""
+    """The subjects to merge, and those whose merged description is obsolete."""
 
-    to_merge: dict[SubjectKey, tuple[str, MergeInput]]  # with the name under which the answer is remembered
+    to_merge: dict[SubjectKey, tuple[str, MergeInput]]  # with the cache key
     to_delete: list[SubjectKey]
 
 
@@ -157,7 +157,7 @@ class DescriptionMerger(LlmCalls[MergeInput]):
 
 
 class MergingIndexer:
-    """An `Indexer`: builds the slot `merging` of a base."""
+    """An `Indexer` for the slot `merging` of a base."""
 
     def __init__(self, tools: Tools, catalogue: Catalog) -> None:
         self._database = tools.database
@@ -166,7 +166,7 @@ class MergingIndexer:
         self._catalogue = catalogue
 
     def build(self, task: Task) -> BuildResult:
-        """Go over what changed until nothing is left; what comes while the result is published is gone over, too."""
+        """Process changes until none is left, including those that arrive while the result is published."""
         recipes = self._recipes(task)
         base = self._base(task)
         ended = False
@@ -178,14 +178,14 @@ class MergingIndexer:
         return BuildResult()
 
     def remove(self, task: Task) -> None:
-        """Remove everything merged in the base, and what is noted of it."""
+        """Remove all merged descriptions and recorded changes of the base."""
         for recipe in self._recipes(task):
             task.checkpoint(stage="removing")
             with task.guarded() as connection:
                 delete_merged_of_recipe(self._database.wrap_connection(connection), recipe)
 
     def _publish(self, task: Task, recipes: Sequence[int]) -> bool:
-        """Publish, unless something has changed: whoever noted it may have been told that this pass sees to it."""
+        """Publish, unless there are new changes: their requests may have joined this pass. Return whether it is published."""
         try:
             with task.publish(BuildResult()) as connection:
                 _require_no_changes(self._database.wrap_connection(connection), recipes)
@@ -194,7 +194,7 @@ class MergingIndexer:
         return True
 
     def _merge_changes(self, task: Task, base: Base, recipe: int, stage: MergeStage) -> None:
-        """Go over what changed of entities, or of relations."""
+        """Process the changes of entities, or of relations."""
         with self._database.reading() as tx:
             ((total,),) = tx.run(stage.count_due, recipe=recipe)
         done = 0
@@ -219,7 +219,7 @@ class MergingIndexer:
             done += len(look.to_merge)
 
     def _plan_merges(self, tx: Transaction, base: Base, recipe: int, keys: Sequence[SubjectKey]) -> MergePlan:
-        """Find out of which subjects a description must be made, and of which there shall be none."""
+        """Return which subjects to merge, and which merged descriptions to delete."""
         speaks = read_subjects(tx, base.key, recipe, keys)
         before = read_merged(tx, recipe, keys)
         silent = self._tools.speaker_of(base).chat_model is None
@@ -235,7 +235,7 @@ class MergingIndexer:
         return look
 
     def _to_merge_input(self, subject: Subject) -> tuple[str, MergeInput] | None:
-        """Return what a model is asked of this subject; None if what is said can simply be joined."""
+        """Return the input for a subject with its cache key; None if its texts can be joined without a model."""
         said = subject.distinct_texts()
         if not merge_prompt.needs_model(said):
             return None
@@ -248,7 +248,7 @@ class MergingIndexer:
     def _write(
         self, task: Task, recipe: int, look: MergePlan, made: Mapping[str, str], changes: Sequence[Sequence[int]]
     ) -> None:
-        """Keep what was made, if all its sources are still served, and cross out what was noted."""
+        """Write the descriptions whose sources are all served, and delete the processed changes."""
         with task.guarded() as connection:
             tx = self._database.wrap_connection(connection)
             places = locate_served_chunks(
@@ -276,7 +276,7 @@ class MergingIndexer:
 
 
 class _NewChangesError(Exception):
-    """Something changed while the result was about to be published."""
+    """A change arrived before the result was published."""
 
 
 def _require_no_changes(tx: Transaction, recipes: Sequence[int]) -> None:

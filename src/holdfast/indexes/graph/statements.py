@@ -1,8 +1,7 @@
-"""Every statement about names, relations and what is merged of them, each with a name; the same on both databases.
+"""Statements about names, relations and merged descriptions, the same on both databases.
 
-`SELECT_SERVED_MENTIONS` is derived from the catalog's `SELECT_SERVED_CHUNKS`, so that what may be shown is decided in
-one place. A change is *due*
-when the chunk that came is served, or the chunk that went is gone: a description merged between would leave it out.
+`SELECT_SERVED_MENTIONS` derives from `SELECT_SERVED_CHUNKS` of the catalog, so that one place decides what is served. A
+change is *due* when its chunk is served, or removed. A description merged before that would leave the chunk out.
 """
 
 from __future__ import annotations
@@ -36,8 +35,6 @@ from holdfast.engine.store import IS_QUEUED, IS_TIMED, owners, slots
 from holdfast.indexes.graph.tables import graph_changes, graph_chunks, merged, merged_sources, names, relations
 
 RECIPE = int_param("recipe")
-
-# ---------------------------------------------------------------- names and relations of chunks
 
 _row = batch(recipe=int, chunk_id=int, key=str, role=str, label=str)
 PUT_NAMES = insert(names).from_select([*_row.c.keys()], select(*_row.c))
@@ -81,8 +78,6 @@ SELECT_DEFINITIONS = (
     .limit(LIMIT)
 )
 COUNT_DEFINITIONS = select(func.count()).where(names.c.recipe == RECIPE, names.c.id <= int_param("until"), _defines)
-
-# ---------------------------------------------------------------- what chunks say, to be checked before it is shown
 
 SELECT_SERVED_MENTIONS = SELECT_SERVED_CHUNKS.with_only_columns(chunks.c.id, owners.c.owner, items.c.name)
 
@@ -135,8 +130,6 @@ SELECT_COMMON_KEYS = (
     .limit(LIMIT)
 )
 
-# ---------------------------------------------------------------- what is merged
-
 _row = batch(key=str, other=str)
 SELECT_MERGED = select(merged.c.key, merged.c.other, merged.c.description, merged.c.digest).select_from(
     merged.join(_row, and_(merged.c.recipe == RECIPE, merged.c.key == _row.c.key, merged.c.other == _row.c.other))
@@ -166,8 +159,6 @@ SELECT_SUBJECTS_MERGED_FROM = (
 )
 DELETE_MERGED_OF_RECIPE = delete(merged).where(merged.c.recipe == RECIPE)
 DELETE_SOURCES_OF_RECIPE = delete(_sources).where(_sources.c.recipe == RECIPE)
-
-# ---------------------------------------------------------------- what changed
 
 _row = batch(recipe=int, key=str, other=str, chunk_id=int)
 NOTE_CHANGES = insert(graph_changes).from_select(["at", *_row.c.keys()], select(NOW, *_row.c))
@@ -250,8 +241,6 @@ DELETE_CHANGES_OF_UNRELATED = delete(graph_changes).where(
 _row = batch(id=int)
 DELETE_CHANGES = delete(graph_changes).where(graph_changes.c.id.in_(select(_row.c.id)))
 DELETE_CHANGES_OF_RECIPE = delete(graph_changes).where(graph_changes.c.recipe == RECIPE)
-
-# ---------------------------------------------------------------- when to merge
 
 _kind: ColumnElement[str] = literal_column("'graph'")
 _has_changes = select(graph_changes.c.id).where(graph_changes.c.recipe == recipes.c.id).correlate(recipes).exists()

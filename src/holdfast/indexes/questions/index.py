@@ -1,7 +1,7 @@
-"""The index `questions`: chunks by the questions that they answer, which a language model writes.
+"""The index `questions`: finds chunks by the questions that they answer, written by a language model.
 
-What the model said about a chunk is a memo, and so is the vector of every question. So whatever fails later, the same
-text is never paid for twice.
+The model's answer about a chunk and the vector of every question are cached, so the same text is never paid for twice,
+whatever fails later.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ if TYPE_CHECKING:
     from holdfast.llm import Provider, Usage
 
 KIND = "questions"
-EMBED_BATCH = 100  # chunks whose questions are embedded together
-WRITE_BATCH = 20  # chunks written in one transaction, with all their pairs, words and vectors
+EMBED_BATCH = 100  # chunks whose questions are embedded in one pass
+WRITE_BATCH = 20  # chunks per transaction, with all their pairs, words and vectors
 
 
 class QuestionsIndex(StoreIndex):
-    """A chunk is found by the words of its questions and answers, and by the meaning of its questions."""
+    """Finds a chunk by the words of its questions and answers, and by the meaning of its questions."""
 
     kind = KIND
 
@@ -47,7 +47,6 @@ class QuestionsIndex(StoreIndex):
         self._embedders = EmbedderFactory(tools)
 
     def spec(self, base: Base) -> Mapping[str, Any]:
-        """Return who writes the questions and how, and how they are found."""
         if base.settings.chat == NO_CHAT:
             raise NotEnabled(
                 "Questions are written by a language model, and this base asks none: its chat is none.",
@@ -74,7 +73,7 @@ class QuestionsIndex(StoreIndex):
         }
 
     def fill(self, work: Work) -> Mapping[int, WorkError]:
-        """Ask about every chunk that is long enough, and keep the pairs; a short one is done without asking."""
+        """Write the pairs of every chunk; a chunk that is too short gets none and costs nothing."""
         asked = [piece for piece in work.pieces if count_wanted_pairs(piece.text)]
         short = {piece.chunk: () for piece in work.pieces if not count_wanted_pairs(piece.text)}
         reached = len(short)
@@ -88,16 +87,16 @@ class QuestionsIndex(StoreIndex):
         refused = self._write_pairs(work, short, go_on)
         ready: dict[int, tuple[QuestionPair, ...]] = {}
         with closing(self._llm_calls.ask(work.base, work.task.ticket, asked, go_on)) as parts:
-            for said in parts:
-                refused |= said.refused
-                ready |= {chunk: from_json(answer.decode()) for chunk, answer in said.answers.items()}
+            for part in parts:
+                refused |= part.refused
+                ready |= {chunk: from_json(answer.decode()) for chunk, answer in part.answers.items()}
                 if len(ready) >= EMBED_BATCH:
                     refused |= self._write_pairs(work, ready, go_on)
                     ready = {}
         return refused | self._write_pairs(work, ready, go_on)
 
     def find(self, recipe: Recipe, query: str, limit: int, within: Sequence[int] | None = None) -> list[Found]:
-        """Return the chunks whose best pair fits the query, by words and meaning together."""
+        """Return the chunks whose best pair fits the query by words and meaning, best first."""
         embedder, length = (
             self._embedders.for_model(json.loads(recipe.spec).get("embedding")),
             self.pairs.dimension(recipe.id),
@@ -108,9 +107,9 @@ class QuestionsIndex(StoreIndex):
         return self.pairs.find(recipe.id, query, meaning, limit, within)
 
     def _has_left_provider(self, embedder: CachedEmbedder, recipe: Recipe) -> bool:
-        """Tell whether the base has left this provider; its questions are then found by their words.
+        """Return whether the base has changed to another provider; its questions are then found by words only.
 
-        They may stay as they are for ever, where it asks no language model any more, and shall cost nothing.
+        They may stay for good if the base uses no language model any more, so queries must not cost anything.
         """
         if not embedder.provider.paid:
             return False
@@ -119,7 +118,7 @@ class QuestionsIndex(StoreIndex):
     def _write_pairs(
         self, work: Work, ready: Mapping[int, Sequence[QuestionPair]], go_on: Callable[[int], None]
     ) -> dict[int, WorkError]:
-        """Embed the questions of chunks and keep everything; return the chunks with a question that was refused."""
+        """Embed the questions of chunks and write everything; return the chunks with a refused question."""
         vectors, refused = self._embed_questions(work, ready, go_on)
         chunks = [chunk for chunk in ready if chunk not in refused]
         for first in range(0, len(chunks), WRITE_BATCH):
@@ -132,7 +131,7 @@ class QuestionsIndex(StoreIndex):
     def _embed_questions(
         self, work: Work, ready: Mapping[int, Sequence[QuestionPair]], go_on: Callable[[int], None]
     ) -> tuple[dict[int, list[bytes]], dict[int, WorkError]]:
-        """Embed questions, one of each chunk at a time, since an embedder knows one text of a chunk."""
+        """Embed one question of each chunk per call, because an embedder accepts one text per chunk."""
         vectors: dict[int, list[bytes]] = {chunk: [] for chunk in ready}
         refused: dict[int, WorkError] = {}
         length, embedder = self.pairs.dimension(work.recipe.id), self._embedders.for_base(work.base)

@@ -1,8 +1,8 @@
-"""Question-and-answer pairs of chunks, and where they are kept.
+"""Question-and-answer pairs of chunks, and their store.
 
-A mark says that a chunk has its pairs, also where there are none to have. Words and vectors of a pair stand on shelves
-under its id. Mark, pairs, words and vectors come in one transaction; they go from the shelves first and the mark last,
-so that whatever is left of a chunk is still found by a scan.
+A mark says that the pairs of a chunk are written, even if there are none. The words and vectors of a pair are in two
+row stores under the id of the pair. One transaction writes mark, pairs, words and vectors. Removal starts with words
+and vectors and ends with the mark, so that a scan still finds a chunk that is removed only in part.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     from holdfast.llm import Vector
 
 WRITTEN = WrittenChunks(question_chunks)
-WORDS_PREFIX, VECTORS_PREFIX = "question_words", "question_vectors"  # what the tables of the shelves begin with
-DELETE_BATCH = 50  # chunks removed in one transaction
-VECTOR_SHARE = 0.25  # share of the meaning in a score, since nobody has measured how far this model is to be trusted
+WORDS_PREFIX, VECTORS_PREFIX = "question_words", "question_vectors"  # prefixes of table names
+DELETE_BATCH = 50  # chunks per transaction
+VECTOR_SHARE = 0.25  # share of the similarity in a score; the quality of the model is not measured
 
 
 class StoredPair(NamedTuple):
@@ -39,7 +39,7 @@ class StoredPair(NamedTuple):
 
 
 class PairStore:
-    """Keeps pairs by recipe and chunk, and finds them by words and meaning."""
+    """Stores pairs by recipe and chunk, and finds them by words and meaning."""
 
     def __init__(self, database: Database, *, words_memory: int = WORD_CACHE_MEGABYTES) -> None:
         self._database = database
@@ -53,7 +53,7 @@ class PairStore:
         return [chunk for chunk in chunks if chunk not in have]
 
     def read_pairs(self, recipe: int, chunks: Sequence[int]) -> dict[int, list[StoredPair]]:
-        """Return the pairs of each chunk, in their order."""
+        """Return the pairs of each chunk, in order."""
         found: dict[int, list[StoredPair]] = {chunk: [] for chunk in chunks}
         with self._database.reading() as tx:
             rows = tx.run(sql.SELECT_PAIRS_OF_CHUNKS, [[chunk] for chunk in chunks], recipe=recipe)
@@ -62,15 +62,15 @@ class PairStore:
         return found
 
     def read_vectors(self, recipe: int, ids: Sequence[int]) -> dict[int, Vector]:
-        """Return the vectors of questions; their length is one, or zero."""
+        """Return the vectors of questions by pair id, normalised to length one."""
         return self._vectors.read_vectors(recipe, ids)
 
     def dimension(self, recipe: int) -> int | None:
-        """Return how many numbers the vector of a question has; None if there is none yet."""
+        """Return the dimension of the vectors; None if there is none yet."""
         return self._vectors.dimension(recipe)
 
     def put(self, tx: Transaction, recipe: int, made: Mapping[int, Sequence[tuple[QuestionPair, bytes]]]) -> None:
-        """Keep the pairs of chunks that have none yet, each with the vector of its question."""
+        """Write the pairs of chunks that have none yet, each with the vector of its question."""
         new = WRITTEN.mark(tx, recipe, list(made))
         rows = [
             [recipe, chunk, place, pair.question, pair.answer]
@@ -87,7 +87,7 @@ class PairStore:
             self._vectors.put(tx, recipe, {id_: vector for id_, (_, vector) in written.items()})
 
     def drop(self, recipe: int, chunks: Sequence[int]) -> None:
-        """Remove pairs with their words and vectors, the cards that show them, and the marks last."""
+        """Remove the pairs of chunks with their words, vectors and cards, and the marks last."""
         with self._database.reading() as tx:
             known = sorted(WRITTEN.find(tx, recipe, chunks))
         for first in range(0, len(known), DELETE_BATCH):
@@ -106,29 +106,26 @@ class PairStore:
     def find(
         self, recipe: int, query: str, meaning: Vector | None, limit: int, within: Sequence[int] | None
     ) -> list[Found]:
-        """Return the chunks whose best pair fits the query; without a vector of its meaning, by its words alone."""
+        """Return the chunks whose best pair fits the query; without a vector, by words alone."""
         allowed = None if within is None else self._ids(recipe, within)
-        scores = self._score_pairs(
-            recipe, query, meaning, limit * MAX_PAIRS, allowed
-        )  # so many are of `limit` chunks at least
+        pairs = limit * MAX_PAIRS  # enough for `limit` chunks
+        scores = self._score_pairs(recipe, query, meaning, pairs, allowed)
         with self._database.reading() as tx:
             rows = tx.run(sql.SELECT_CHUNKS_OF_PAIRS, [[id_] for id_ in scores], recipe=recipe)
-        return [Found(*one) for one in rank_chunks(scores, dict(rows))[:limit]]
+        return [Found(*hit) for hit in rank_chunks(scores, dict(rows))[:limit]]
 
     def forget(self, recipe: int) -> None:
-        """Remove the tables of a recipe."""
         self._words.forget(recipe)
         self._vectors.forget(recipe)
 
     def scan(self, recipe: int, after: int, limit: int) -> list[int]:
-        """Name the chunks that have their pairs."""
         with self._database.reading() as tx:
             return WRITTEN.scan(tx, recipe, after, limit)
 
     def _score_pairs(
         self, recipe: int, query: str, meaning: Vector | None, limit: int, within: Sequence[int] | None
     ) -> dict[int, float]:
-        """Add up how well pairs fit by words and by meaning, each from what chance gives to the best of its kind."""
+        """Return the combined scores of pairs by words and by meaning."""
         said = dict(self._words.find(recipe, parse_query_terms(query), limit, within))
         near: dict[int, float] = {}
         floor = 0.0
@@ -139,11 +136,11 @@ class PairStore:
         return combine_scores(said, near, floor)
 
     def _ids(self, recipe: int, chunks: Sequence[int]) -> list[int]:
-        return [one.id for some in self.read_pairs(recipe, chunks).values() for one in some]
+        return [pair.id for pairs in self.read_pairs(recipe, chunks).values() for pair in pairs]
 
 
 def combine_scores(said: Mapping[int, float], near: Mapping[int, float], floor: float) -> dict[int, float]:
-    """Return how well pairs fit, from 0 to 1: by the words they share with a query, and by how near its meaning is."""
+    """Return the scores of pairs from 0 to 1, from their word scores and similarities (`floor`: the mean)."""
     words, meanings = _normalize_scores(said, 0.0), _normalize_scores(near, floor)
     scores = {
         id_: (1 - VECTOR_SHARE) * words.get(id_, 0.0) + VECTOR_SHARE * meanings.get(id_, 0.0)
@@ -153,7 +150,7 @@ def combine_scores(said: Mapping[int, float], near: Mapping[int, float], floor: 
 
 
 def rank_chunks(scores: Mapping[int, float], chunks: Mapping[int, int]) -> list[tuple[int, float]]:
-    """Return the chunks of pairs, each with the score of its best pair, best first."""
+    """Return chunks with the score of their best pair, best first."""
     best: dict[int, float] = {}
     for id_, chunk in chunks.items():
         best[chunk] = max(scores[id_], best.get(chunk, 0.0))
@@ -161,13 +158,13 @@ def rank_chunks(scores: Mapping[int, float], chunks: Mapping[int, int]) -> list[
 
 
 def _normalize_scores(scores: Mapping[int, float], floor: float) -> dict[int, float]:
-    """Measure scores from what chance gives to the best; nothing if even the best is no better than chance."""
+    """Scale scores from 0 at the floor to 1 at the best; empty if the best is not above the floor."""
     span = max(scores.values(), default=floor) - floor
     return {id_: (score - floor) / span for id_, score in scores.items()} if span > 0 else {}
 
 
 def read_document_pairs(tx: Transaction, slot: Slot, after: int, limit: int) -> list[tuple[Any, ...]]:
-    """Read the questions and answers of the chunks that a slot serves, from behind a place on."""
+    """Return chunk, question and answer of the pairs that a slot serves, from offset `after`."""
     return tx.run(
         sql.SELECT_PAIRS_IN_LIST,
         recipe=slot.recipe,

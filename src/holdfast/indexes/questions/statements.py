@@ -1,4 +1,4 @@
-"""Every statement about questions and cards, each with a name; the same on both databases."""
+"""Statements about questions and cards, the same on both databases."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ SELECT_CHUNKS_OF_PAIRS = select(question_pairs.c.id, question_pairs.c.chunk_id).
 _row = batch(id=int)
 DROP_CARDS = delete(cards).where(cards.c.pair_id.in_(select(_row.c.id)))
 DROP_PAIRS = delete(question_pairs).where(question_pairs.c.id.in_(select(_row.c.id)))
-# A mark stays while the chunk has a pair, so that whatever is left is found by a scan.
+# A mark stays while the chunk has a pair, so that a scan finds what is left.
 _row = batch(chunk_id=int)
 _has_pairs = (
     select(question_pairs.c.id)
