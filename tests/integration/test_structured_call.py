@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from holdfast.catalog import ServedChunk
 from holdfast.errors import Permanent, Transient
 from holdfast.indexes.graph import extraction
 from holdfast.indexes.graph import merge_prompt as merging
@@ -17,7 +18,7 @@ from holdfast.llm.openai import Endpoint, OpenAIProvider
 from holdfast.llm.structured_call import Usage, call_structured
 from holdfast.search import answer_generation as answering
 from holdfast.search.answer_generation import AnswerOutcome, Context, GeneratedAnswer
-from holdfast.search.citations import SourceCitation, SourcePassage
+from holdfast.search.citations import Citation
 from tests.support.meters import Connected
 from tests.support.paid_provider import CUT, DECLINED, DOWN, DROPPED, FINE, UNFINISHED, Fault, PaidProvider, tokens_of
 
@@ -183,7 +184,10 @@ def test_a_text_that_gives_orders_reaches_the_model_as_data(paid: PaidProvider, 
 
 # -------------------------------------------------------------------- answers
 
-CONTEXT = Context(question="Who designed it?", sources=(SourcePassage(id="c1", document="d1", text=TEXT),))
+PASSAGE = ServedChunk(
+    document=1, name="d1", chunk=1, generation=1, start=0, end=len(TEXT), headings=[], text=TEXT, title=None, ordinal=0
+)
+CONTEXT = Context(question="Who designed it?", sources=(PASSAGE,))
 
 
 def test_an_answer_is_cited(paid: PaidProvider, provider: Connected) -> None:
@@ -212,7 +216,7 @@ def test_a_stream_gives_words_and_citations_and_the_answer_last(paid: PaidProvid
         " nobody",
         " else.",
     ]
-    assert isinstance(parts[3], SourceCitation)
+    assert isinstance(parts[3], Citation)
     assert isinstance(parts[-1], GeneratedAnswer)
     assert parts[-1].text == "Charles Babbage [1] and nobody else."
     assert not parts[-1].cut

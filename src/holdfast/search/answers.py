@@ -1,8 +1,8 @@
-"""A question is answered from passages that are served, with citations that exist.
+"""Answers questions from served passages, with citations that exist.
 
-Five ways to gather what an answer may use: the passages that a search finds (`naive`), what is known of the entities in
-the question (`local`), of their relations (`global`), of both (`hybrid`), and both beside the passages (`mix`). Whoever
-asks is told which of it the answer was made from. Without a language model the best passages are the answer.
+There are five ways to collect the context of an answer: the passages of a search (`naive`), facts about the entities in
+the question (`local`), about their relations (`global`), both (`hybrid`), and both with the passages (`mix`). The
+answer contains the context it was made from. Without a language model, the best passages are the answer.
 """
 
 from __future__ import annotations
@@ -14,28 +14,26 @@ from typing import TYPE_CHECKING
 
 from holdfast.catalog import ServedPassage, to_served_passage
 from holdfast.search.answer_generation import AnswerOutcome, Context, GeneratedAnswer, generate_answer, stream_answer
-from holdfast.search.answer_generation import ContextFact as Line
-from holdfast.search.citations import SourceCitation, SourcePassage
+from holdfast.search.citations import Citation  # noqa: TC001 - schemas are made from the annotations
 from holdfast.search.fusion import GRAPH
 from holdfast.search.results import Notice  # noqa: TC001 - schemas are made from the annotations
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Mapping
 
-    from holdfast.catalog import Base, ServedChunk
+    from holdfast.catalog import Base
     from holdfast.indexes.graph import Fact, GraphQueries
     from holdfast.llm import MeteredProvider
-    from holdfast.search.results import Hit, Hits
+    from holdfast.search.citations import Passage
+    from holdfast.search.results import Hits
     from holdfast.search.search import Searcher
 
-    Passage = ServedChunk | Hit
-
 KIND = "answer"  # on the ledger
-MAX_PASSAGES = 12  # of each way to gather
+MAX_PASSAGES = 12  # of each way to collect
 
 
 class Mode(StrEnum):
-    """Ways to gather what an answer may use."""
+    """Ways to collect the context of an answer."""
 
     NAIVE = "naive"  # passages alone
     LOCAL = "local"  # from the entities in the question
@@ -52,22 +50,8 @@ OUTCOME_MESSAGES = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Citation:
-    """What a marker in an answer stands for: `quote` is what stands in the document from `start` to `end`."""
-
-    number: int
-    document: int
-    name: str
-    chunk: int
-    generation: int
-    start: int
-    end: int
-    quote: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """An answer with the passages it rests on, and the context it was made from."""
+    """An answer with its citations, and the context it was made from."""
 
     outcome: AnswerOutcome
     message: str  # what the outcome means
@@ -82,14 +66,14 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """Passages and facts on their way into a context, the best first."""
+    """The passages and facts for a context, best first."""
 
     passages: dict[int, Passage]
     facts: tuple[Fact, ...] = ()
     notices: Mapping[str, Notice] = field(default_factory=dict)  # by channel
 
     def __or__(self, other: Evidence) -> Evidence:
-        """Let passages of both alternate, so that a budget cuts neither off."""
+        """Join two sets; their passages alternate, so that the token budget cuts off neither."""
         mine, theirs = list(self.passages.items()), list(other.passages.items())
         merged: dict[int, Passage] = {}
         for place in range(max(len(mine), len(theirs))):
@@ -110,13 +94,13 @@ class QuestionAnswerer:
         self._provider_of = speaker_of
 
     def ask(self, base: Base, question: str, mode: Mode = Mode.MIX) -> Answer:
-        """Answer a question, in one call of the language model or none."""
+        """Answer a question with at most one call of the language model."""
         context, found = self.build_context(base, question, mode)
         said = generate_answer(self._provider_of(base).charge_to(base, KIND), context)
         return _answer(said, found, mode)
 
     def stream(self, base: Base, question: str, mode: Mode = Mode.MIX) -> Generator[str | Answer, None, None]:
-        """Answer as the words come, with the markers of citations; the whole answer last."""
+        """Yield the text as it arrives, with citation markers, and the whole `Answer` last."""
         context, found = self.build_context(base, question, mode)
         with closing(stream_answer(self._provider_of(base).charge_to(base, KIND), context)) as parts:
             for part in parts:
@@ -126,11 +110,9 @@ class QuestionAnswerer:
                     yield part if isinstance(part, str) else part.marker
 
     def build_context(self, base: Base, question: str, mode: Mode) -> tuple[Context, Evidence]:
-        """Gather what an answer may use, and where each source stands."""
+        """Collect what an answer may use."""
         found = self._gather(base, question, mode)
-        sources = tuple(_source(chunk, one) for chunk, one in found.passages.items())
-        facts = tuple(Line(text=one.sentence, sources=tuple(map(str, one.chunks))) for one in found.facts)
-        return Context(question=question, sources=sources, facts=facts), found
+        return Context(question=question, sources=tuple(found.passages.values()), facts=found.facts), found
 
     def _gather(self, base: Base, question: str, mode: Mode) -> Evidence:
         match mode:
@@ -149,9 +131,9 @@ class QuestionAnswerer:
                 return found | about
 
     def _gather_facts(self, base: Base, question: str, *, ends: int) -> Evidence:
-        """Take what is said of the entities in the question (one end) or of their relations (two), and by whom.
+        """Return facts about the entities in the question (one end) or their relations (two), with their passages.
 
-        Where no language model has read the documents nothing is said of them; then names lead to the passages.
+        Without facts, which need a language model at indexing, the graph channel finds the passages.
         """
         keys = self._graph_queries.find_entity_keys(base, question)
         facts = tuple(one for one in self._graph_queries.collect_facts(base, keys) if len(one.keys) == ends)
@@ -167,39 +149,14 @@ def _to_evidence(hits: Hits) -> Evidence:
 
 
 def _answer(said: GeneratedAnswer, found: Evidence, mode: Mode) -> Answer:
-    """Return an answer with its citations where they stand in documents, not in the sources that a model was given."""
-    places = {str(chunk): one for chunk, one in found.passages.items()}
     return Answer(
         outcome=said.outcome,
         message=OUTCOME_MESSAGES[said.outcome],
         mode=mode,
         text=said.text,
-        citations=[_citation(one, places[one.source]) for one in said.citations],
-        context=[to_served_passage(places[one.id]) for one in said.context.sources if one.id in places],
-        facts=[one.text for one in said.context.facts],
+        citations=list(said.citations),
+        context=[to_served_passage(found.passages[source.chunk]) for source in said.context.sources],
+        facts=[fact.sentence for fact in said.context.facts],
         cut=said.cut,
         notices=list(found.notices.values()),
-    )
-
-
-def _citation(one: SourceCitation, place: Passage) -> Citation:
-    return Citation(
-        number=one.number,
-        document=place.document,
-        name=place.name,
-        chunk=place.chunk,
-        generation=place.generation,
-        start=place.start + one.start,
-        end=place.start + one.end,
-        quote=one.quote,
-    )
-
-
-def _source(chunk: int, one: Passage) -> SourcePassage:
-    return SourcePassage(
-        id=str(chunk),
-        document=one.name,
-        text=one.text,
-        title=one.title or "",
-        headings=tuple(one.headings),
     )

@@ -1,8 +1,8 @@
-"""Questions that a base itself answers, so that it is known what each channel should have found.
+"""Questions that a base itself answers, so that the expected hit of each channel is known.
 
-From some chunks of a sample a heading or a sentence is removed and becomes a question; the chunk that lost it is the
-answer. Questions that a language model wrote are asked as they are, each of a chunk that has others: the chunk loses
-the one that is asked, and what is left of it must lead there.
+From some chunks of a sample, a heading or a sentence is removed and becomes a question; the chunk without it is the
+expected hit. Questions by a language model are used as they are, for chunks with several: the chunk loses the question
+that is asked, and the rest of the chunk must be found.
 """
 
 from __future__ import annotations
@@ -34,17 +34,17 @@ if TYPE_CHECKING:
     from holdfast.indexes.questions import StoredPair
     from holdfast.llm import Vector
 
-MAX_QUESTIONS = 100  # questions of each kind
+MAX_QUESTIONS = 100  # of each kind
 SEED = 7
 DEPTH = 100
-MAX_QUESTION_CHARACTERS = 300  # characters of a question
+MAX_QUESTION_CHARACTERS = 300
 MIN_HEADING_CHARACTERS = 4
-MIN_SENTENCE_CHARACTERS = 20  # characters of a sentence that says something
-MIN_SENTENCES = 3  # sentences of a chunk that can spare one
+MIN_SENTENCE_CHARACTERS = 20
+MIN_SENTENCES = 3  # in a chunk from which one is removed
 
 
 class CalibrationQuestion(NamedTuple):
-    """A chunk that lost a part of itself, and that part."""
+    """A question, and the chunk without the text of the question."""
 
     query: str
     piece: ChunkText
@@ -52,29 +52,29 @@ class CalibrationQuestion(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CalibrationPool:
-    """The sample with its words and vectors, to be asked questions whose answer is known.
+    """A sample with its words and vectors, in which the questions are searched.
 
-    The other chunks of the document that is meant are no mistake, and do not count.
+    Other chunks of the expected document are neither right nor wrong, and are ignored.
     """
 
     pieces: Mapping[int, ChunkText]
     owners: Mapping[int, int]
     vectors: Mapping[int, Vector]
     embed: Callable[[Sequence[str]], list[Vector]]
-    stemmed: bool = True  # as the words of its full text are
+    stemmed: bool = True  # as in the full-text index
 
     def ask_headings(self) -> Iterator[CalibrationSample]:
-        """Ask for chunks by a heading that they lose, one of each document."""
+        """Ask for chunks by a heading that is removed from them, one per document."""
         return self._ask(list(_make_heading_questions(self.pieces, self.owners)))
 
     def ask_sentences(self) -> Iterator[CalibrationSample]:
-        """Ask for chunks by a sentence that they lose, one of each document."""
+        """Ask for chunks by a sentence that is removed from them, one per document."""
         return self._ask(list(_make_sentence_questions(self.pieces, self.owners)))
 
     def ask_pairs(
         self, known: Mapping[int, Sequence[StoredPair]], vectors: Mapping[int, Vector]
     ) -> Iterator[CalibrationSample]:
-        """Ask for chunks by one of their questions, which is then no longer theirs."""
+        """Ask for chunks by one of their questions, which is removed from them."""
         pairs = {one.id: one.pair for some in known.values() for one in some}
         chunks = {one.id: chunk for chunk, some in known.items() for one in some}
         chosen = list(_choose_pairs(known, self.owners))
@@ -110,7 +110,7 @@ class CalibrationPool:
     def _search_channels(
         self, target: int, query: str, vector: Vector, words: sqlite3.Connection, vectors: Mapping[int, Vector]
     ) -> list[ChannelResult]:
-        """Return what words and meaning make of a question."""
+        """Return the results of full text and vectors for a question."""
         beside = self._other_chunks_of_document(target)
         near = {chunk: float(one @ vector) for chunk, one in vectors.items() if chunk not in beside}
         best = sorted(near.items(), key=lambda one: (-one[1], one[0]))
@@ -126,7 +126,6 @@ class CalibrationPool:
 def _make_heading_questions(
     pieces: Mapping[int, ChunkText], owners: Mapping[int, int]
 ) -> Iterator[CalibrationQuestion]:
-    """Ask for chunks by a heading that they lose, one of each document."""
     seen: set[int] = set()
     for chunk, piece in pieces.items():
         if owners[chunk] in seen or len(seen) == MAX_QUESTIONS:
@@ -142,8 +141,7 @@ def _make_heading_questions(
 def _make_sentence_questions(
     pieces: Mapping[int, ChunkText], owners: Mapping[int, int]
 ) -> Iterator[CalibrationQuestion]:
-    """Ask for chunks by a sentence that they lose, one of each document."""
-    chance = random.Random(SEED)  # noqa: S311 - the same questions each time
+    chance = random.Random(SEED)  # noqa: S311 - reproducible questions
     seen: set[int] = set()
     for chunk, piece in pieces.items():
         found = _long_sentences(piece.text)
@@ -157,15 +155,15 @@ def _make_sentence_questions(
 
 
 def _long_sentences(text: str) -> list[str]:
-    """Return the sentences of a text that say enough to be asked for."""
+    """Return the sentences that are long enough for a question."""
     starts = [0, *sentence_starts(text, 0, len(text)), len(text)]
     found = (text[first:past].strip() for first, past in pairwise(starts))
     return [one for one in found if len(one) > MIN_SENTENCE_CHARACTERS]
 
 
 def _choose_pairs(known: Mapping[int, Sequence[StoredPair]], owners: Mapping[int, int]) -> Iterator[int]:
-    """Choose questions to be asked, one of each document, of chunks that have others."""
-    chance = random.Random(SEED)  # noqa: S311 - the same questions each time
+    """Choose one question per document, of chunks with several."""
+    chance = random.Random(SEED)  # noqa: S311 - reproducible questions
     seen: set[int] = set()
     for chunk, some in known.items():
         if len(some) > 1 and owners[chunk] not in seen and len(seen) < MAX_QUESTIONS:
@@ -178,7 +176,6 @@ def _columns(pieces: Mapping[int, ChunkText]) -> dict[int, tuple[str, str]]:
 
 
 def _index_in_memory(texts: Mapping[int, tuple[str, str]], *, stemmed: bool = True) -> sqlite3.Connection:
-    """Index texts by their words, in memory."""
     words = sqlite3.connect(":memory:")
     words.execute(
         f"CREATE VIRTUAL TABLE words USING fts5(headings, body, tokenize = '{fts5_tokenizer(stemmed=stemmed)}')"

@@ -1,8 +1,8 @@
-"""Reads an answer as it comes and makes of its markers citations that exist.
+"""Parses an answer as it streams, and replaces its markers by citations that exist.
 
-A marker is a number in brackets, or several. It names a source by its place in the prompt; one that names no source is
-taken out together with the space before it. What stands in code is no marker: `argv[1]` stays what it is. Each decision
-is made when enough of the answer has come to make it, so it does not depend on the pieces in which it comes.
+A marker is one or several numbers in brackets. A number is the position of a source in the prompt. A marker without a
+known source is removed together with the space before it. Text in code is left alone: `argv[1]` is no marker. The
+parser decides only when enough of the answer has arrived, so the result does not depend on how the stream is cut.
 """
 
 from __future__ import annotations
@@ -11,60 +11,66 @@ import re
 from typing import TYPE_CHECKING
 
 from holdfast.llm import THINKING_TAGS
-from holdfast.search.citations import SourceCitation, cite, last_sentence
+from holdfast.search.citations import Citation, cite, last_sentence
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from holdfast.search.citations import SourcePassage
+    from holdfast.search.citations import Passage
 
-    Part = str | SourceCitation
-    Step = tuple[int, list[Part]] | None  # where a part ends and what it says; None if more must come first
+    Part = str | Citation
+    Step = tuple[int, list[Part]] | None  # end position and parts; None if more input is needed
 
-NO_ANSWER = "[NOTHING]"  # what the model says instead of an answer
-CLAIM_WINDOW = 2000  # characters of the answer in which the sentence before a marker is looked for
+NO_ANSWER = "[NOTHING]"  # the model writes this if the sources have no answer
+CLAIM_WINDOW = 2000  # characters before a marker that are searched for its sentence
 
-_OPEN, _CLOSE = "[【［", "]】］"  # noqa: RUF001 - as models write that were taught Chinese
+_OPEN, _CLOSE = "[【［", "]】］"  # noqa: RUF001 - brackets of Chinese models
 _MAX_MARKER = 48  # characters of a marker
 _MARKER_BODY = re.compile(rf"[0-9A-Za-z \t,;^\-–]{{0,{_MAX_MARKER}}}")  # noqa: RUF001 - the dash of a range
 _UNCLOSED = re.compile(rf"[{re.escape(_OPEN)}][^{re.escape(_CLOSE)}]*\Z")
-# Three digits at most: four are a year.
+# At most three digits: four are a year.
 _NUMBERS = re.compile(r"[\s^]*(?:source\s*)?\d{1,3}(?:[\s,;^]+\d{1,3})*[\s^]*", re.IGNORECASE)
 _RANGE = re.compile(r"\s*([1-9]\d{0,2})\s*[-–]\s*(\d{1,3})\s*")  # noqa: RUF001
 _NUMBER = re.compile(r"\d+")
 _UNFINISHED_MARKER = re.compile(r"[\s^]*(?:s(?:o(?:u(?:r(?:ce?)?)?)?)?)?[\d\s,;^\-–]*", re.IGNORECASE)  # noqa: RUF001
 _PLAIN = re.compile(rf"[^ \t`{re.escape(_OPEN)}]+")
 _TICKS = re.compile(r"`+")
-_FENCE = 3  # ticks that open code of many lines
+_FENCE = 3  # backticks that open a fenced block
 
 
 class CitationReader:
-    """Takes an answer in pieces and gives out what may be shown: words, and citations in place of markers."""
+    """Takes an answer in pieces and returns text and citations that can be shown.
 
-    def __init__(self, sources: Sequence[SourcePassage], question: str = "") -> None:
-        self.text = ""  # what was given out, with markers
-        self.citations: list[SourceCitation] = []
-        self.declined = False  # whether the model said that nothing was found
+    reader = CitationReader(sources, question)
+    for piece in stream:
+        show(reader.feed(piece))
+    show(reader.finish())
+    """
+
+    def __init__(self, sources: Sequence[Passage], question: str = "") -> None:
+        self.text = ""  # all returned text, with markers
+        self.citations: list[Citation] = []
+        self.declined = False  # the model wrote NO_ANSWER
         self._sources = sources
         self._question = question
-        self._recent_text = ""  # what was given out last, without markers
+        self._recent_text = ""  # the end of the returned text, without markers
         self._pending = ""
-        self._answer_started = False  # whether what the model thinks aloud is over
-        self._ticks = 0  # of the code we are in
+        self._answer_started = False  # any thinking section is over
+        self._ticks = 0  # backticks of the open fence; 0 outside
 
     def feed(self, piece: str) -> list[Part]:
-        """Take a piece and return what can be shown now; neighbouring words are one text."""
+        """Take a piece; return what can be shown now, with adjacent text joined."""
         self._pending += piece
         return self._emit(self._parse(final=False))
 
     def finish(self) -> list[Part]:
-        """Return what was held back; a marker that was never closed is dropped."""
+        """Return the pending rest; an unclosed marker is dropped."""
         return self._emit(self._parse(final=True))
 
     def _emit(self, parts: Iterator[Part]) -> list[Part]:
         given: list[Part] = []
         for part in parts:
-            if isinstance(part, SourceCitation):
+            if isinstance(part, Citation):
                 self.citations.append(part)
                 self.text += part.marker
                 given.append(part)
@@ -79,7 +85,7 @@ class CitationReader:
         return given
 
     def _parse(self, *, final: bool) -> Iterator[Part]:
-        """Yield the parts that are decided and keep the rest waiting."""
+        """Yield the parts that are decided; the rest stays pending."""
         self._answer_started = self._answer_started or self._skip_thoughts(final=final)
         if not self._answer_started:
             return
@@ -93,7 +99,7 @@ class CitationReader:
         self._pending = self._pending[place:]
 
     def _skip_thoughts(self, *, final: bool) -> bool:
-        """Tell whether the answer has begun, and drop the thoughts before it; thoughts without end have no answer."""
+        """Drop a leading thinking section; return whether the answer has started."""
         opening, closing = THINKING_TAGS
         coming = self._pending.lstrip()
         if not coming.startswith(opening):
@@ -141,11 +147,11 @@ class CitationReader:
         return [space, *cited] if cited else self._fill_gap()
 
     def _fill_gap(self) -> list[Part]:
-        """Leave nothing; but in an open bracket a sign, or what is around the gap would become a marker."""
+        """Return nothing for a removed marker; inside an open bracket an ellipsis, so that no new marker forms."""
         return ["…"] if _UNCLOSED.search(self.text[-_MAX_MARKER:]) else []
 
     def _read_ticks(self, place: int, *, final: bool) -> Step:
-        """Read ticks: code of many lines from here on, code within a line if it is closed there, else only ticks."""
+        """Read backticks: a fence, an inline code span if it is closed on its line, or plain backticks."""
         text = self._pending
         ticks = _find_ticks_end(text, place)
         if ticks == len(text) and not final:
@@ -164,7 +170,7 @@ class CitationReader:
         return None
 
     def _read_code(self, place: int, *, final: bool) -> Step:
-        """Read on in code of many lines, up to its end."""
+        """Read on in a fenced block, up to its end."""
         text = self._pending
         start = text.find("`", place)
         if start < 0:
@@ -186,7 +192,7 @@ def _find_ticks_end(text: str, place: int) -> int:
 
 
 def _numbers(body: str) -> list[int] | None:
-    """Return the numbers of a marker, also of a range; None if this is no marker."""
+    """Return the numbers of a marker, with ranges expanded; None if it is no marker."""
     if span := _RANGE.fullmatch(body):
         first, last = int(span[1]), int(span[2])
         return list(range(first, last + 1))

@@ -119,7 +119,7 @@ def parse_answer(answer: str) -> Extraction:
 
 
 def extract(provider: Provider, text: str, headings: Sequence[str] = ()) -> tuple[Extraction, Usage]:
-    """Return the entities and relations of one chunk and the tokens used; raises `bad_answer` after two unusable answers."""
+    """Return the entities and relations of one chunk, and the tokens; raises `bad_answer` like `call_structured`."""
     return call_structured(provider, build_prompt(text, headings), parse_answer)
 
 

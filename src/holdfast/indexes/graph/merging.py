@@ -185,7 +185,7 @@ class MergingIndexer:
                 delete_merged_of_recipe(self._database.wrap_connection(connection), recipe)
 
     def _publish(self, task: Task, recipes: Sequence[int]) -> bool:
-        """Publish, unless there are new changes: their requests may have joined this pass. Return whether it is published."""
+        """Publish and return True; with new changes, whose requests may have joined this pass, return False."""
         try:
             with task.publish(BuildResult()) as connection:
                 _require_no_changes(self._database.wrap_connection(connection), recipes)
@@ -204,19 +204,19 @@ class MergingIndexer:
                 keys = list(
                     dict.fromkeys((key, "") if not other else relation_key(key, other) for _, key, other in changes)
                 )
-                look = self._plan_merges(tx, base, recipe, keys)
+                plan = self._plan_merges(tx, base, recipe, keys)
             if not changes:
                 return
-            done += len(keys) - len(look.to_merge)
-            total = max(total, done + len(look.to_merge))
+            done += len(keys) - len(plan.to_merge)
+            total = max(total, done + len(plan.to_merge))
             at: dict[str, Any] = {"stage": stage.name, "step": stage.step, "steps": len(STAGES), "total": total}
             task.checkpoint(**at, done=done)
             made: dict[str, str] = {}
-            for some in self._merger.merge(base, task.ticket, dict(look.to_merge.values())):
+            for some in self._merger.merge(base, task.ticket, dict(plan.to_merge.values())):
                 made |= some
                 task.checkpoint(**at, done=done + len(made))
-            self._write(task, recipe, look, made, [[id_] for id_, _, _ in changes])
-            done += len(look.to_merge)
+            self._write(task, recipe, plan, made, [[id_] for id_, _, _ in changes])
+            done += len(plan.to_merge)
 
     def _plan_merges(self, tx: Transaction, base: Base, recipe: int, keys: Sequence[SubjectKey]) -> MergePlan:
         """Return which subjects to merge, and which merged descriptions to delete."""
@@ -224,15 +224,15 @@ class MergingIndexer:
         before = read_merged(tx, recipe, keys)
         silent = self._tools.speaker_of(base).chat_model is None
         places = locate_served_chunks(tx, base.key, recipe, (chunk for one in before.values() for chunk in one.sources))
-        look = MergePlan({}, [])
+        plan = MergePlan({}, [])
         for key in keys:
             need = self._to_merge_input(speaks[key]) if key in speaks else None
             known = before.get(key)
             if need is None or silent:
-                look.to_delete.extend([key] if known else [])
+                plan.to_delete.extend([key] if known else [])
             elif known is None or known.digest != need[0] or not known.sources <= places.keys():
-                look.to_merge[key] = need
-        return look
+                plan.to_merge[key] = need
+        return plan
 
     def _to_merge_input(self, subject: Subject) -> tuple[str, MergeInput] | None:
         """Return the input for a subject with its cache key; None if its texts can be joined without a model."""
@@ -246,20 +246,20 @@ class MergingIndexer:
         return self._merger.cache_key(merge_prompt.digest(subject.name, said)), MergeInput(subject.name, said, sources)
 
     def _write(
-        self, task: Task, recipe: int, look: MergePlan, made: Mapping[str, str], changes: Sequence[Sequence[int]]
+        self, task: Task, recipe: int, plan: MergePlan, made: Mapping[str, str], changes: Sequence[Sequence[int]]
     ) -> None:
         """Write the descriptions whose sources are all served, and delete the processed changes."""
         with task.guarded() as connection:
             tx = self._database.wrap_connection(connection)
             places = locate_served_chunks(
-                tx, task.ticket.key.base, recipe, (chunk for _, one in look.to_merge.values() for chunk in one.sources)
+                tx, task.ticket.key.base, recipe, (chunk for _, one in plan.to_merge.values() for chunk in one.sources)
             )
             kept = {
                 key: (made[name], name, one.sources)
-                for key, (name, one) in look.to_merge.items()
+                for key, (name, one) in plan.to_merge.items()
                 if name in made and places.keys() >= set(one.sources)
             }
-            delete_merged(tx, recipe, [*look.to_delete, *look.to_merge])
+            delete_merged(tx, recipe, [*plan.to_delete, *plan.to_merge])
             tx.run(sql.INSERT_MERGED, [[recipe, *key, text, name] for key, (text, name, _) in kept.items()])
             rows = [[recipe, *key, chunk] for key, (_, _, sources) in kept.items() for chunk in sources]
             tx.run(sql.INSERT_MERGED_SOURCES, rows)

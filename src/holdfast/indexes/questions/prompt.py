@@ -123,7 +123,7 @@ def parse_answer(answer: str, text: str) -> tuple[QuestionPair, ...]:
 
 
 def write_pairs(provider: Provider, text: str, headings: Sequence[str] = ()) -> tuple[tuple[QuestionPair, ...], Usage]:
-    """Return the pairs of one chunk and the tokens used; raises `bad_answer` after two unusable answers."""
+    """Return the pairs of one chunk, and the tokens used; raises `bad_answer` like `call_structured`."""
     if not count_wanted_pairs(text):
         return (), Usage()
     return call_structured(provider, build_prompt(text, headings), partial(parse_answer, text=text))
