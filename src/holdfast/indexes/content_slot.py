@@ -81,7 +81,7 @@ class ContentIndexer:
 
     def publish(self, connection: Connection, completions: Sequence[Completion]) -> None:
         """Write the last batch of each list; a small document has no other batch."""
-        portions = [one.built.rows for one in completions]
+        portions = [completion.built.rows for completion in completions]
         self._chunk_lists.write(self._database.wrap_connection(connection), cast("list[ChunkBatch]", portions))
 
     def _look_up(self, tickets: Sequence[Ticket]) -> dict[Ticket, tuple[Base, Item, Recipe]]:
@@ -136,10 +136,10 @@ def _split_into_parts(reading: ExtractedText, rules: ChunkingRules) -> Iterator[
     text = reading.text
     tops = _find_top_headings(text, reading.title) if reading.title else None
     for ordinal, chunk in enumerate(split_into_chunks(text, rules)):
-        headings, said = chunk.headings, text[chunk.start : chunk.end]
+        headings, content = chunk.headings, text[chunk.start : chunk.end]
         if reading.title and tops is not None and (ordinal == 0 or not tops.covers(chunk)):
-            headings = headings if said.startswith(reading.title) else (reading.title, *headings)
-        yield ChunkDraft(chunk.start, chunk.own_start, chunk.end, headings, said)
+            headings = headings if content.startswith(reading.title) else (reading.title, *headings)
+        yield ChunkDraft(chunk.start, chunk.own_start, chunk.end, headings, content)
 
 
 class _TopHeadings(NamedTuple):

@@ -47,7 +47,7 @@ class CostEstimator:
         for document, kind, state, *_ in slots_of_documents(tx, numbers):
             states.setdefault(document, {})[kind] = SlotState(state)
         ids = {int(base) for base, _ in numbers.values()}
-        bases = {one.id: one for one in read_bases(tx, ids)}
+        bases = {known.id: known for known in read_bases(tx, ids)}
         return {
             numbers[item.id]: self._estimate_unpaid(tx, bases[item.base], item, states[item.id])
             for item in read_items(tx, states)

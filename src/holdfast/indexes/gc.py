@@ -113,7 +113,7 @@ class ChunkGarbageCollector:
             tx.lock_owners({owner for _, owner in chunks})
             tx.run(sql.DOOM_UNLISTED_CHUNKS, [[chunk] for chunk, _ in chunks])
             orphans = {chunk for (chunk,) in tx.run(sql.SELECT_ORPHAN_CHUNKS, [[chunk] for chunk, _ in chunks])}
-            _delete_chunks(tx, [one for one in chunks if one[0] in orphans])
+            _delete_chunks(tx, [owned for owned in chunks if owned[0] in orphans])
 
         self._database.write(work, durable=False)
 

@@ -153,7 +153,7 @@ class PostgresVectorStore(PostgresRowStore):
         return recipe in self._indexed_recipes
 
     def scores(self, recipe: int, query: Vector, chunks: Sequence[int]) -> tuple[dict[int, float], float]:
-        found = {one.chunk: one.score for one in self.find(recipe, query, len(chunks), chunks)}
+        found = {hit.chunk: hit.score for hit in self.find(recipe, query, len(chunks), chunks)}
         with self._database.reading() as tx:
             if not self._tables.exists_committed(tx, recipe):
                 return {}, 0.0
@@ -195,10 +195,10 @@ class PostgresFulltextStore(PostgresRowStore):
         for chunk, parts in texts.items():
             headings, body = (WORD.findall(_strip_accents(part)) for part in parts)
             rows.append((chunk, " ".join(headings), " ".join(body), len(headings) + len(body)))
-        kept = self._configuration(tx, recipe)
+        configuration = self._configuration(tx, recipe)
         tx.run_sql_many(
-            f"INSERT INTO {table} SELECT %s, setweight(to_tsvector('{kept}', %s), 'A') || "
-            f"to_tsvector('{kept}', %s), %s ON CONFLICT DO NOTHING",
+            f"INSERT INTO {table} SELECT %s, setweight(to_tsvector('{configuration}', %s), 'A') || "
+            f"to_tsvector('{configuration}', %s), %s ON CONFLICT DO NOTHING",
             rows,
         )
 
@@ -207,19 +207,19 @@ class PostgresFulltextStore(PostgresRowStore):
             if not query or not self._tables.exists_committed(tx, recipe):
                 return []
             table = self._tables.name(recipe)
-            kept = self._configuration(tx, recipe)
-            asked = [_to_tsquery(tx, term, kept) for term in query]
-            known = [one for one in dict.fromkeys(asked) if one]
+            configuration = self._configuration(tx, recipe)
+            words = [_to_tsquery(tx, term, configuration) for term in query]
+            known = [word for word in dict.fromkeys(words) if word]
             rows, length = self._read_size(tx, recipe)
-            counts = {one: tx.run_sql(_count_statement(table), [one])[0][0] for one in known}
-            weights = {one: inverse_document_frequency(count, rows) for one, count in counts.items() if count}
+            counts = {word: tx.run_sql(_count_statement(table), [word])[0][0] for word in known}
+            weights = {word: inverse_document_frequency(count, rows) for word, count in counts.items() if count}
             candidates = self._find_candidates(tx, table, sorted(weights, key=counts.__getitem__), within)
             scores: dict[int, float] = dict.fromkeys(candidates, 0.0)
-            for one, weight in weights.items():
-                for chunk, times, size in tx.run_sql(_term_frequency_statement(table), [one, one, list(candidates)]):
-                    said = float(times)
-                    scores[chunk] += weight * said * (K1 + 1) / (said + K1 * (1 - B + B * size / length))
-        best = sorted(scores.items(), key=lambda one: (-one[1], one[0]))
+            for word, weight in weights.items():
+                for chunk, times, size in tx.run_sql(_term_frequency_statement(table), [word, word, list(candidates)]):
+                    frequency = float(times)
+                    scores[chunk] += weight * frequency * (K1 + 1) / (frequency + K1 * (1 - B + B * size / length))
+        best = sorted(scores.items(), key=lambda hit: (-hit[1], hit[0]))
         return [Found(chunk, score) for chunk, score in best[:limit]]
 
     def find_phrase(self, recipe: int, words: Sequence[str], limit: int) -> list[int]:
@@ -227,10 +227,10 @@ class PostgresFulltextStore(PostgresRowStore):
             if not self._tables.exists_committed(tx, recipe):
                 return []
             table = self._tables.name(recipe)
-            asked = " ".join(WORD.findall(_strip_accents(" ".join(words))))
-            kept = self._configuration(tx, recipe)
-            sql = f"SELECT chunk FROM {table} WHERE words @@ phraseto_tsquery('{kept}', %s) LIMIT %s"
-            return [chunk for (chunk,) in tx.run_sql(sql, [asked, limit])]
+            phrase = " ".join(WORD.findall(_strip_accents(" ".join(words))))
+            configuration = self._configuration(tx, recipe)
+            sql = f"SELECT chunk FROM {table} WHERE words @@ phraseto_tsquery('{configuration}', %s) LIMIT %s"
+            return [chunk for (chunk,) in tx.run_sql(sql, [phrase, limit])]
 
     def _configuration(self, tx: Transaction, recipe: int) -> str:
         """Return the text search configuration of a recipe: with stemming or without."""
@@ -242,11 +242,11 @@ class PostgresFulltextStore(PostgresRowStore):
         """Collect chunks with the words, rarest word first, until there are enough."""
         found: dict[int, None] = {}
         chosen = "" if within is None else "AND chunk = ANY(%s)"
-        for one in rarest_first:
+        for word in rarest_first:
             room = MAX_CANDIDATES - len(found)
             if room <= 0:
                 break
-            values = [one, *([] if within is None else [list(within)]), room]
+            values = [word, *([] if within is None else [list(within)]), room]
             sql = f"SELECT chunk FROM {table} WHERE words @@ %s::tsquery {chosen} ORDER BY chunk LIMIT %s"
             found |= dict.fromkeys(chunk for (chunk,) in tx.run_sql(sql, values))
         return found
@@ -260,10 +260,10 @@ class PostgresFulltextStore(PostgresRowStore):
         return known[1], max(known[2], 1.0)
 
 
-def _to_tsquery(tx: Transaction, term: Term, kept: str) -> str:
+def _to_tsquery(tx: Transaction, term: Term, configuration: str) -> str:
     """Return a term as tsquery text, with the configuration that indexed the words."""
     words = " & ".join(f"'{word}'{':*' if term.prefix else ''}" for word in WORD.findall(_strip_accents(term.text)))
-    return str(tx.run_sql(f"SELECT to_tsquery('{kept}', %s)::text", [words])[0][0]) if words else ""
+    return str(tx.run_sql(f"SELECT to_tsquery('{configuration}', %s)::text", [words])[0][0]) if words else ""
 
 
 def _count_statement(table: str) -> str:
@@ -283,7 +283,9 @@ def _strip_accents(text: str) -> str:
     """Remove accents, as FTS5 does."""
     if text.isascii():
         return text
-    return "".join(one for one in unicodedata.normalize("NFKD", text) if not unicodedata.combining(one))
+    return "".join(
+        character for character in unicodedata.normalize("NFKD", text) if not unicodedata.combining(character)
+    )
 
 
 def _encode_copy_rows(vectors: Mapping[int, bytes]) -> Iterable[bytes]:

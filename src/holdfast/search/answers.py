@@ -74,12 +74,12 @@ class Evidence:
 
     def __or__(self, other: Evidence) -> Evidence:
         """Join two sets; their passages alternate, so that the token budget cuts off neither."""
-        mine, theirs = list(self.passages.items()), list(other.passages.items())
+        first, second = list(self.passages.items()), list(other.passages.items())
         merged: dict[int, Passage] = {}
-        for place in range(max(len(mine), len(theirs))):
-            for some in (mine, theirs):
-                merged.update(some[place : place + 1])
-        facts = (*self.facts, *(one for one in other.facts if one not in self.facts))
+        for place in range(max(len(first), len(second))):
+            for passages in (first, second):
+                merged.update(passages[place : place + 1])
+        facts = (*self.facts, *(fact for fact in other.facts if fact not in self.facts))
         return Evidence(merged, facts, {**other.notices, **self.notices})
 
 
@@ -96,8 +96,8 @@ class QuestionAnswerer:
     def ask(self, base: Base, question: str, mode: Mode = Mode.MIX) -> Answer:
         """Answer a question with at most one call of the language model."""
         context, found = self.build_context(base, question, mode)
-        said = generate_answer(self._provider_of(base).charge_to(base, KIND), context)
-        return _answer(said, found, mode)
+        generated = generate_answer(self._provider_of(base).charge_to(base, KIND), context)
+        return _answer(generated, found, mode)
 
     def stream(self, base: Base, question: str, mode: Mode = Mode.MIX) -> Generator[str | Answer, None, None]:
         """Yield the text as it arrives, with citation markers, and the whole `Answer` last."""
@@ -136,8 +136,8 @@ class QuestionAnswerer:
         Without facts, which need a language model at indexing, the graph channel finds the passages.
         """
         keys = self._graph_queries.find_entity_keys(base, question)
-        facts = tuple(one for one in self._graph_queries.collect_facts(base, keys) if len(one.keys) == ends)
-        chunks = list(dict.fromkeys(chunk for one in facts for chunk in one.chunks))[:MAX_PASSAGES]
+        facts = tuple(fact for fact in self._graph_queries.collect_facts(base, keys) if len(fact.keys) == ends)
+        chunks = list(dict.fromkeys(chunk for fact in facts for chunk in fact.chunks))[:MAX_PASSAGES]
         found = self._searcher.read_served(base, GRAPH, chunks)
         if not found:
             return _to_evidence(self._searcher.search_channel(base, GRAPH, question, MAX_PASSAGES))
@@ -145,18 +145,18 @@ class QuestionAnswerer:
 
 
 def _to_evidence(hits: Hits) -> Evidence:
-    return Evidence({hit.chunk: hit for hit in hits}, notices={one.channel: one for one in hits.notices})
+    return Evidence({hit.chunk: hit for hit in hits}, notices={notice.channel: notice for notice in hits.notices})
 
 
-def _answer(said: GeneratedAnswer, found: Evidence, mode: Mode) -> Answer:
+def _answer(generated: GeneratedAnswer, found: Evidence, mode: Mode) -> Answer:
     return Answer(
-        outcome=said.outcome,
-        message=OUTCOME_MESSAGES[said.outcome],
+        outcome=generated.outcome,
+        message=OUTCOME_MESSAGES[generated.outcome],
         mode=mode,
-        text=said.text,
-        citations=list(said.citations),
-        context=[to_served_passage(found.passages[source.chunk]) for source in said.context.sources],
-        facts=[fact.sentence for fact in said.context.facts],
-        cut=said.cut,
+        text=generated.text,
+        citations=list(generated.citations),
+        context=[to_served_passage(found.passages[source.chunk]) for source in generated.context.sources],
+        facts=[fact.sentence for fact in generated.context.facts],
+        cut=generated.cut,
         notices=list(found.notices.values()),
     )

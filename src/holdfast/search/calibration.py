@@ -124,7 +124,7 @@ class CalibrationCache:
             return add_channel(weights, QUESTIONS, [])
         recipe, pairs = recipes[QUESTIONS].id, cast("QuestionsIndex", self._indexes[QUESTIONS]).pairs
         known = pairs.read_pairs(recipe, list(pool.pieces))
-        vectors = pairs.read_vectors(recipe, [one.id for some in known.values() for one in some])
+        vectors = pairs.read_vectors(recipe, [pair.id for some in known.values() for pair in some])
         return add_channel(weights, QUESTIONS, list(pool.ask_pairs(known, vectors)))
 
     def _measure_link_trust(self, sample: Mapping[int, int], links: GraphLinks | None) -> float:
@@ -134,16 +134,16 @@ class CalibrationCache:
         roles = links.read_roles(list(sample))
         chosen: dict[int, list[tuple[str, str]]] = {}
         for chunk, owner in sample.items():
-            some = [(key, role) for key, role in roles[chunk] if role != NAMED_ROLE]
-            if some:
-                chosen.setdefault(owner, []).extend(some)
+            names = [(key, role) for key, role in roles[chunk] if role != NAMED_ROLE]
+            if names:
+                chosen.setdefault(owner, []).extend(names)
         asked = dict(list(chosen.items())[:SAMPLED_DOCUMENTS])
-        naming = links.find_mentions([one for some in asked.values() for one in some])
+        naming = links.find_mentions([name for names in asked.values() for name in names])
         with self._database.reading() as tx:
-            owners = dict(read_chunk_owners(tx, {one for some in naming.values() for one in some}))
+            owners = dict(read_chunk_owners(tx, {chunk for chunks in naming.values() for chunk in chunks}))
         named = sum(
-            any(owners.get(chunk, owner) != owner for one in some for chunk in naming[one])
-            for owner, some in asked.items()
+            any(owners.get(chunk, owner) != owner for name in names for chunk in naming[name])
+            for owner, names in asked.items()
         )
         return measure_link_trust(named, len(asked))
 

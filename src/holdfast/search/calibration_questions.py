@@ -75,8 +75,8 @@ class CalibrationPool:
         self, known: Mapping[int, Sequence[StoredPair]], vectors: Mapping[int, Vector]
     ) -> Iterator[CalibrationSample]:
         """Ask for chunks by one of their questions, which is removed from them."""
-        pairs = {one.id: one.pair for some in known.values() for one in some}
-        chunks = {one.id: chunk for chunk, some in known.items() for one in some}
+        pairs = {pair.id: pair.pair for some in known.values() for pair in some}
+        chunks = {pair.id: chunk for chunk, some in known.items() for pair in some}
         chosen = list(_choose_pairs(known, self.owners))
         meant = self.embed([pairs[id_].question for id_ in chosen]) if chosen else []
         texts = {id_: (segment_text(pair.question), segment_text(pair.answer)) for id_, pair in pairs.items()}
@@ -87,11 +87,11 @@ class CalibrationPool:
             for id_, vector in zip(chosen, meant, strict=True):
                 target, query = chunks[id_], pairs[id_].question
                 beside = self._other_chunks_of_document(target)
-                left = {one for one in pairs if one != id_ and chunks[one] not in beside}
-                said = {one: score for one, score in _search_words(asked, query) if one in left}
-                near = {one: float(vectors[one] @ vector) for one in left if one in vectors}
-                fit = combine_scores(said, near, sum(near.values()) / max(len(near), 1))
-                best = rank_chunks(fit, {one: chunks[one] for one in fit})[:DEPTH]
+                left = {pair for pair in pairs if pair != id_ and chunks[pair] not in beside}
+                by_words = {pair: score for pair, score in _search_words(asked, query) if pair in left}
+                by_meaning = {pair: float(vectors[pair] @ vector) for pair in left if pair in vectors}
+                fit = combine_scores(by_words, by_meaning, sum(by_meaning.values()) / max(len(by_meaning), 1))
+                best = rank_chunks(fit, {pair: chunks[pair] for pair in fit})[:DEPTH]
                 found = self._search_channels(target, query, vector, words, self.vectors)
                 yield CalibrationSample(target, [*found, ChannelResult(name=QUESTIONS, hits=best)])
 
@@ -112,13 +112,13 @@ class CalibrationPool:
     ) -> list[ChannelResult]:
         """Return the results of full text and vectors for a question."""
         beside = self._other_chunks_of_document(target)
-        near = {chunk: float(one @ vector) for chunk, one in vectors.items() if chunk not in beside}
-        best = sorted(near.items(), key=lambda one: (-one[1], one[0]))
-        said = [hit for hit in _search_words(words, query) if hit[0] not in beside]
-        others = {chunk: near[chunk] for chunk, _ in said if chunk in near}
+        near = {chunk: float(known @ vector) for chunk, known in vectors.items() if chunk not in beside}
+        best = sorted(near.items(), key=lambda hit: (-hit[1], hit[0]))
+        by_words = [hit for hit in _search_words(words, query) if hit[0] not in beside]
+        others = {chunk: near[chunk] for chunk, _ in by_words if chunk in near}
         floor = sum(near.values()) / max(len(near), 1)
         return [
-            ChannelResult(name=FULLTEXT, hits=said),
+            ChannelResult(name=FULLTEXT, hits=by_words),
             ChannelResult(name=VECTOR, hits=best[:DEPTH], floor=floor, others=others),
         ]
 
@@ -158,7 +158,7 @@ def _long_sentences(text: str) -> list[str]:
     """Return the sentences that are long enough for a question."""
     starts = [0, *sentence_starts(text, 0, len(text)), len(text)]
     found = (text[first:past].strip() for first, past in pairwise(starts))
-    return [one for one in found if len(one) > MIN_SENTENCE_CHARACTERS]
+    return [sentence for sentence in found if len(sentence) > MIN_SENTENCE_CHARACTERS]
 
 
 def _choose_pairs(known: Mapping[int, Sequence[StoredPair]], owners: Mapping[int, int]) -> Iterator[int]:

@@ -46,12 +46,12 @@ class Citation:
         return f"[{self.number}]"
 
 
-def last_sentence(said: str) -> str:
+def last_sentence(text: str) -> str:
     """Return the last sentence with words, complete or not."""
-    for start, end in reversed(sentences(said)):
-        if extract_stems(said[start:end]):
-            return said[start:end]
-    return said
+    for start, end in reversed(sentences(text)):
+        if extract_stems(text[start:end]):
+            return text[start:end]
+    return text
 
 
 def cite(source: Passage, number: int, claim: str, question: str = "") -> Citation:

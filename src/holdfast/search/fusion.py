@@ -128,12 +128,12 @@ def add_channel(weights: Mapping[str, float], name: str, samples: Sequence[Calib
     if not weights:
         return {name: 1.0}
     share = _share(samples, weights, name)
-    return {one: weight * (1 - share) for one, weight in weights.items()} | {name: share}
+    return {channel: weight * (1 - share) for channel, weight in weights.items()} | {name: share}
 
 
 def _share(samples: Sequence[CalibrationSample], weights: Mapping[str, float], name: str) -> float:
     """Return the mean share of a channel, with each share weighted by its likelihood under the samples."""
-    curves = [_gains(one, weights, name) for one in samples]
+    curves = [_gains(sample, weights, name) for sample in samples]
     curves = [curve for curve in curves if curve]
     if not curves:
         return PRIOR
@@ -144,7 +144,7 @@ def _share(samples: Sequence[CalibrationSample], weights: Mapping[str, float], n
         doubt = ((share - PRIOR) / PRIOR_ERROR) ** 2
         losses = [curve[best] - curve[place] for curve in curves]
         if loss := means[best] - means[place]:
-            spread = sum((one - loss) ** 2 for one in losses) / len(losses) ** 2
+            spread = sum((single - loss) ** 2 for single in losses) / len(losses) ** 2
             doubt += loss**2 / max(spread, 1e-12)
         likely.append(math.exp(-doubt / 2))
     return sum(share * weight for share, weight in zip(SHARES, likely, strict=True)) / sum(likely)
@@ -152,7 +152,7 @@ def _share(samples: Sequence[CalibrationSample], weights: Mapping[str, float], n
 
 def _gains(sample: CalibrationSample, weights: Mapping[str, float], name: str) -> list[float]:
     """Return the quality of the target rank for each share of the channel; empty if no channel finds the target."""
-    measured = {one.name: _normalize_scores(one) for one in sample.channels if one.found_anything}
+    measured = {channel.name: _normalize_scores(channel) for channel in sample.channels if channel.found_anything}
     rest: dict[int, float] = {}
     for known, weight in weights.items():
         for chunk, score in measured.get(known, {}).items():
@@ -165,7 +165,7 @@ def _gains(sample: CalibrationSample, weights: Mapping[str, float], name: str) -
     gains = []
     for share in SHARES:
         limit = (1 - share) * first + share * second
-        above = sum((1 - share) * one + share * other > limit for one, other in pairs)
+        above = sum((1 - share) * others + share * score > limit for others, score in pairs)
         gains.append(1 / math.log2(2 + above))
     return gains
 

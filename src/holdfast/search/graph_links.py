@@ -53,7 +53,7 @@ class GraphLinks:
     def find_query_links(self, query: str) -> list[GraphLink]:
         """Return the links of the names in a query."""
         titles = self._graph.load_titles(self._recipe).find(split_key_words(query))
-        named = [one.key for one in find_names(query)]
+        named = [name.key for name in find_names(query)]
         links = self._link_to_definitions(
             titles, named, self._graph.find_chunks_by_role(self._recipe, [*titles, *named])
         )
@@ -73,7 +73,9 @@ class GraphLinks:
             piece.chunk: titles.find(split_key_words(piece.text)) for piece in self._chunk_lists.read_texts(chunks)
         }
         roles = self.read_roles(chunks)
-        keys = {key for found in standing.values() for key in found} | {key for one in roles.values() for key, _ in one}
+        keys = {key for found in standing.values() for key in found} | {
+            key for names in roles.values() for key, _ in names
+        }
         naming = self._graph.find_chunks_by_role(self._recipe, keys)
         stating = self._graph.find_stating_chunks(self._recipe, keys) if self._uses_model else {}
         links: dict[int, list[GraphLink]] = {}

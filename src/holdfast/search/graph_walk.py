@@ -99,12 +99,12 @@ def walk(
             for link in known[chunk]:
                 if link.link_type.backward or chunk not in link.targets:
                     _propagate(reached, link, passed * strength * _strength(link, chunks), leaving=chunk)
-    return sorted(((chunk, score) for chunk, score in reached.items() if score > 0), key=lambda one: (-one[1], one[0]))
+    return sorted(((chunk, score) for chunk, score in reached.items() if score > 0), key=lambda hit: (-hit[1], hit[0]))
 
 
-def rarity(heard: int, chunks: int) -> float:
+def rarity(mentions: int, chunks: int) -> float:
     """Return the weight of a name: 1 if hardly any chunk mentions it, 0 if all do."""
-    return max(0.0, 1 - math.log(heard + 1) / math.log(chunks + 1)) if chunks > 0 else 0.0
+    return max(0.0, 1 - math.log(mentions + 1) / math.log(chunks + 1)) if chunks > 0 else 0.0
 
 
 def _strength(link: GraphLink, chunks: int) -> float:

@@ -125,7 +125,10 @@ class Searcher:
             fused = self._fuse_direct(run)
             walked = self._walk_graph(run, fused)
             channels = run.search_direct(self.direct_channels).values()
-            found = {one.name: run.read_hits(to_fused_hits(one)) for one in [*channels, *([walked] if walked else [])]}
+            found = {
+                channel.name: run.read_hits(to_fused_hits(channel))
+                for channel in [*channels, *([walked] if walked else [])]
+            }
             found[HYBRID] = run.read_hits(fused.add(walked) if walked else fused)
         return found
 
@@ -157,7 +160,7 @@ class Searcher:
         """Fuse the direct channels among `kinds`, or all of them if it is empty."""
         known = run.search_direct(kinds or self.direct_channels)
         for kind in known:
-            others = [chunk for other, one in known.items() if other != kind for chunk, _ in one.hits]
+            others = [chunk for other, result in known.items() if other != kind for chunk, _ in result.hits]
             known[kind] = run.add_rescored(known[kind], others)
         return fuse(known.values(), self._calibrate_run(run).weights)
 
@@ -236,7 +239,7 @@ class SearchRun:
         """Return the recipes that serve documents, newest first."""
         if kind not in self._recipes:
             serving = set(served_recipes(self._tx, self.base.key, kind))
-            self._recipes[kind] = [one for one in self._indexes.recipes(self.base, kind) if one.id in serving]
+            self._recipes[kind] = [recipe for recipe in self._indexes.recipes(self.base, kind) if recipe.id in serving]
         return self._recipes[kind]
 
     def search_direct(self, kinds: Collection[str]) -> dict[str, ChannelResult]:
@@ -300,9 +303,9 @@ class SearchRun:
     def confirm(self, kind: str, recipe: Recipe, chunks: Sequence[int]) -> Mapping[int, ConfirmedChunk]:
         """Return the chunks that are served; a chunk in several generations is shown in the newest."""
         found = confirm_chunks(self._tx, self.base.key, kind, recipe.id, chunks, owners=self._owners)
-        for chunk, one in found.items():
-            if chunk not in self._confirmed or self._confirmed[chunk].confirmed[1:] < one[1:]:
-                self._confirmed[chunk] = Confirmation(one, kind, recipe.id)
+        for chunk, confirmed in found.items():
+            if chunk not in self._confirmed or self._confirmed[chunk].confirmed[1:] < confirmed[1:]:
+                self._confirmed[chunk] = Confirmation(confirmed, kind, recipe.id)
         return found
 
     def read_hits(self, fused: Iterable[FusedHit], limit: int = DEPTH) -> Hits:
@@ -311,15 +314,15 @@ class SearchRun:
         An index that was built later from the same list hides nothing.
         """
         newest: dict[int, int] = {}
-        for one in self._confirmed.values():
-            document, _, build = one.confirmed
+        for confirmation in self._confirmed.values():
+            document, _, build = confirmation.confirmed
             newest[document] = max(build, newest.get(document, 0))
-        best = list(islice((one for one in fused if self._is_newest(one.chunk, newest)), limit))
-        read = self._read_passages([one.chunk for one in best])
+        best = list(islice((hit for hit in fused if self._is_newest(hit.chunk, newest)), limit))
+        read = self._read_passages([hit.chunk for hit in best])
         # A listed chunk without a row is damage that the doctor reports; the search skips it.
-        there = [one for one in best if one.chunk in read]
+        there = [hit for hit in best if hit.chunk in read]
         return Hits(
-            (_hit(rank, read[one.chunk], one) for rank, one in enumerate(there, start=1)),
+            (_hit(rank, read[hit.chunk], hit) for rank, hit in enumerate(there, start=1)),
             (to_notice(channel, error) for channel, error in self._failed.items()),
         )
 
@@ -331,8 +334,8 @@ class SearchRun:
         """Read the passages by the recipe that confirmed each."""
         by_recipe: dict[tuple[str, int], list[int]] = {}
         for chunk in chunks:
-            one = self._confirmed[chunk]
-            by_recipe.setdefault((one.kind, one.recipe), []).append(chunk)
+            confirmation = self._confirmed[chunk]
+            by_recipe.setdefault((confirmation.kind, confirmation.recipe), []).append(chunk)
         found: dict[int, ServedChunk] = {}
         for (kind, recipe), some in by_recipe.items():
             found |= read_served_chunks(self._tx, self.base.key, kind, recipe, some)
@@ -343,26 +346,26 @@ class SearchRun:
         asked = limit
         for _ in range(TRIES):
             found: Sequence[Found] = self._indexes[kind].find(recipe, self.query, asked, self._within)
-            shown = self.confirm(kind, recipe, [one.chunk for one in found])
+            shown = self.confirm(kind, recipe, [hit.chunk for hit in found])
             if len(shown) >= limit or len(found) < asked:
                 break
             asked *= REFETCH_FACTOR
-        return ChannelResult(name=kind, hits=[(one.chunk, one.score) for one in found if one.chunk in shown][:limit])
+        return ChannelResult(name=kind, hits=[(hit.chunk, hit.score) for hit in found if hit.chunk in shown][:limit])
 
 
-def _hit(rank: int, one: ServedChunk, fused: FusedHit) -> Hit:
+def _hit(rank: int, passage: ServedChunk, fused: FusedHit) -> Hit:
     return Hit(
-        document=one.document,
-        name=one.name,
-        chunk=one.chunk,
-        generation=one.generation,
-        start=one.start,
-        end=one.end,
-        headings=one.headings,
-        text=one.text,
+        document=passage.document,
+        name=passage.name,
+        chunk=passage.chunk,
+        generation=passage.generation,
+        start=passage.start,
+        end=passage.end,
+        headings=passage.headings,
+        text=passage.text,
         rank=rank,
         score=fused.score,
-        title=one.title,
+        title=passage.title,
         channels=dict(fused.channels),
     )
 
@@ -381,7 +384,7 @@ def _read_document_chunks(tx: Transaction, base: Base, documents: Collection[int
     """Return the chunks of some documents; None means all."""
     if documents is None:
         return None
-    rows = tx.run(sql.SELECT_CHUNKS_OF_DOCUMENTS, [[str(one)] for one in set(documents)], base=base.key)
+    rows = tx.run(sql.SELECT_CHUNKS_OF_DOCUMENTS, [[str(document)] for document in set(documents)], base=base.key)
     return [chunk for (chunk,) in rows]
 
 
@@ -396,4 +399,4 @@ def to_fused_hits(channel: ChannelResult) -> list[FusedHit]:
 def combine_recipes(kind: str, parts: Sequence[ChannelResult]) -> ChannelResult:
     """Combine the results of several recipes, whose scores are not comparable."""
     hits = {chunk: score for part in parts for chunk, score in fuse([part], {}).scores.items()}
-    return ChannelResult(name=kind, hits=sorted(hits.items(), key=lambda one: (-one[1], one[0])))
+    return ChannelResult(name=kind, hits=sorted(hits.items(), key=lambda hit: (-hit[1], hit[0])))

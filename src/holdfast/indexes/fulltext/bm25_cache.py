@@ -70,34 +70,34 @@ class Postings:
         self.added_since = frozenset(came.tolist())
         return len(self._removed_positions) + len(came) <= CHANGED_SHARE * len(self._chunks)
 
-    def add_word(self, word: Hashable, said: Chunks, *, headed: NDArray[np.bool_]) -> None:
-        """Add the posting list of a word; `said` has one chunk for each occurrence, `headed` those in headings.
+    def add_word(self, word: Hashable, chunks: Chunks, *, headed: NDArray[np.bool_]) -> None:
+        """Add the posting list of a word; `chunks` has one chunk for each occurrence, `headed` those in headings.
 
         Occurrences in the same chunk must be adjacent; the order of chunks does not matter. Chunks outside the copy are
         left out.
         """
-        begins = np.ones(len(said), dtype=np.bool_)
-        np.not_equal(said[1:], said[:-1], out=begins[1:])
+        begins = np.ones(len(chunks), dtype=np.bool_)
+        np.not_equal(chunks[1:], chunks[:-1], out=begins[1:])
         firsts = np.flatnonzero(begins)
-        times = np.add.reduceat(np.where(headed, HEADING_WEIGHT, BODY_WEIGHT), firsts) if len(said) else np.zeros(0)
-        said = said[firsts]
-        if (said[1:] <= said[:-1]).any():  # several words with the same prefix
-            said, where = np.unique(said, return_inverse=True)
+        times = np.add.reduceat(np.where(headed, HEADING_WEIGHT, BODY_WEIGHT), firsts) if len(chunks) else np.zeros(0)
+        chunks = chunks[firsts]
+        if (chunks[1:] <= chunks[:-1]).any():  # several words with the same prefix
+            chunks, where = np.unique(chunks, return_inverse=True)
             times = np.bincount(where, weights=times)
-        places = self._guess_positions(said)
-        known = self._chunks_with_end[places] == said
+        places = self._guess_positions(chunks)
+        known = self._chunks_with_end[places] == chunks
         if not known.all():
             places, times = places[known], times[known]
-        weight = inverse_document_frequency(len(said), len(self._chunks)) * (K1 + 1)
+        weight = inverse_document_frequency(len(chunks), len(self._chunks)) * (K1 + 1)
         scores = weight * times / (times + self._norms[places])
         self._words[word] = PostingList(places, scores.astype(np.float32))
         self.size += len(places)
 
-    def _guess_positions(self, said: Chunks) -> NDArray[np.intp]:
+    def _guess_positions(self, chunks: Chunks) -> NDArray[np.intp]:
         """Return the positions of chunks; for a chunk outside the copy, an arbitrary position."""
         if self._table is None:
-            return np.searchsorted(self._chunks, said)
-        return self._table.take(said - self._first, mode="clip").astype(np.intp)
+            return np.searchsorted(self._chunks, chunks)
+        return self._table.take(chunks - self._first, mode="clip").astype(np.intp)
 
     def evict_word(self) -> bool:
         """Evict the least recently used word; return whether there was one."""

@@ -70,8 +70,8 @@ class Subject:
     def distinct_texts(self) -> tuple[str, ...]:
         return merge_prompt.distinct_texts(
             merge_prompt.SubjectText(document=str(self.locations[chunk].document), text=text)
-            for chunk, said in self.texts_by_chunk.items()
-            for text in said
+            for chunk, texts in self.texts_by_chunk.items()
+            for text in texts
         )
 
     def find_sources(self, texts: Iterable[str]) -> list[int]:

@@ -161,11 +161,11 @@ def _relations(items: Iterable[dict[str, Any]], entities: dict[str, ExtractedEnt
     return found.values()
 
 
-def _join_descriptions(one: str, other: str) -> str:
+def _join_descriptions(first: str, second: str) -> str:
     """Join two descriptions within the length limit, or return the one that contains the other."""
-    if fold(other) in fold(one):
-        return one
-    return other if fold(one) in fold(other) else to_single_line(f"{one} {other}", DESCRIPTION_LIMIT)
+    if fold(second) in fold(first):
+        return first
+    return second if fold(first) in fold(second) else to_single_line(f"{first} {second}", DESCRIPTION_LIMIT)
 
 
 def _has_letters(text: str) -> bool:

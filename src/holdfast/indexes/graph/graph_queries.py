@@ -102,7 +102,7 @@ class GraphQueries:
     def list_entities(self, base: Base, limit: int = 50, prefix: str = "") -> list[Entity]:
         """Return the entities with most documents whose key starts with the words of `prefix`."""
         with self._database.reading() as tx:
-            return [_entity(one) for one in read_common_entities(tx, base, limit, prefix)]
+            return [_entity(subject) for subject in read_common_entities(tx, base, limit, prefix)]
 
     def describe_entity(
         self, base: Base, key: str, *, mentions: int = 100, neighbours: int = 50
@@ -112,13 +112,13 @@ class GraphQueries:
             subject = read_all_subjects(tx, base, [(key, "")]).get((key, ""))
             if subject is None:
                 return None
-            told = _to_facts(tx, base, [subject])
+            facts = _to_facts(tx, base, [subject])
             relations = _to_facts(tx, base, read_all_subjects(tx, base, list_relation_keys(tx, base, [key])).values())
         places = sorted((place.document, chunk, place.name) for chunk, place in subject.locations.items())
         return EntityDetails(
             entity=_entity(subject),
-            description=told[0].text if told else "",
-            merged=bool(told and told[0].merged),
+            description=facts[0].text if facts else "",
+            merged=bool(facts and facts[0].merged),
             relations=relations,
             mentions=[
                 Mention(document=document, name=name, chunk=chunk) for document, chunk, name in places[:mentions]
@@ -133,12 +133,14 @@ class GraphQueries:
             joining: dict[str, list[str]] = {}
             for ends, subject in read_all_subjects(tx, base, list_relation_keys(tx, base, [key])).items():
                 joining[ends[0] if ends[1] == key else ends[1]] = sorted(subject.kinds)
-            best = sorted({*together, *joining}, key=lambda one: (one not in joining, -together[one], one))[:limit]
-            found = read_all_subjects(tx, base, [(one, "") for one in best])
+            best = sorted({*together, *joining}, key=lambda other: (other not in joining, -together[other], other))[
+                :limit
+            ]
+            found = read_all_subjects(tx, base, [(other, "") for other in best])
         return [
-            Neighbour(entity=_entity(found[one, ""]), together=together[one], labels=tuple(joining.get(one, ())))
-            for one in best
-            if (one, "") in found
+            Neighbour(entity=_entity(found[other, ""]), together=together[other], labels=tuple(joining.get(other, ())))
+            for other in best
+            if (other, "") in found
         ]
 
     def find_entity_keys(self, base: Base, text: str) -> list[str]:
@@ -157,7 +159,10 @@ class GraphQueries:
         with self._database.reading() as tx:
             entities = read_all_subjects(tx, base, [(key, "") for key in keys])
             around = read_all_subjects(tx, base, list_relation_keys(tx, base, list(dict.fromkeys(keys))))
-            nearest = sorted(around.values(), key=lambda one: (not asked.issuperset(one.key), -one.documents, one.key))
+            nearest = sorted(
+                around.values(),
+                key=lambda subject: (not asked.issuperset(subject.key), -subject.documents, subject.key),
+            )
             return _to_facts(tx, base, [*entities.values(), *nearest[:limit]])[:limit]
 
 
@@ -175,7 +180,7 @@ def read_common_entities(tx: Transaction, base: Base, limit: int, prefix: str = 
             full = full or len(rows) == asked
         found = read_all_subjects(tx, base, keys).values()
         if len(found) >= limit or not full:
-            return sorted(found, key=lambda one: (-one.documents, one.key))[:limit]
+            return sorted(found, key=lambda subject: (-subject.documents, subject.key))[:limit]
 
 
 def list_word_spans(words: Sequence[str]) -> dict[tuple[int, int], str]:
@@ -192,7 +197,7 @@ def pick_longest(spans: Mapping[tuple[int, int], str], known: Container[str]) ->
     """Return the known names once each, in order; of overlapping names the longest."""
     found: dict[str, None] = {}
     past = 0
-    for place, length in sorted(spans, key=lambda one: (one[0], -one[1])):
+    for place, length in sorted(spans, key=lambda span: (span[0], -span[1])):
         if place >= past and spans[place, length] in known:
             past = place + length
             found.setdefault(spans[place, length])
@@ -204,13 +209,13 @@ def read_all_subjects(tx: Transaction, base: Base, keys: Iterable[SubjectKey]) -
     asked = list(dict.fromkeys(keys))
     found: dict[SubjectKey, Subject] = {}
     for recipe in served_recipes(tx, base.key, GRAPH):
-        for key, one in read_subjects(tx, base.key, recipe, asked).items():
-            known = found.setdefault(key, one)
-            if known is not one:
-                known.labels += one.labels
-                known.kinds += one.kinds
-                known.texts_by_chunk |= one.texts_by_chunk
-                known.locations |= one.locations
+        for key, subject in read_subjects(tx, base.key, recipe, asked).items():
+            known = found.setdefault(key, subject)
+            if known is not subject:
+                known.labels += subject.labels
+                known.kinds += subject.kinds
+                known.texts_by_chunk |= subject.texts_by_chunk
+                known.locations |= subject.locations
     return {key: found[key] for key in asked if key in found}
 
 
@@ -226,18 +231,18 @@ def _find_served_keys(tx: Transaction, base: Base, keys: Iterable[str]) -> set[s
 
 def _to_facts(tx: Transaction, base: Base, wanted: Iterable[Subject]) -> list[Fact]:
     """Return the facts of described subjects: the merged description if it may be shown, else the joined texts."""
-    known = {one.key: one for one in wanted if one.texts_by_chunk}
+    known = {subject.key: subject for subject in wanted if subject.texts_by_chunk}
     made = _read_served_merged(tx, base, list(known))
     found = []
-    for key, one in known.items():
+    for key, subject in known.items():
         if key in made:
             text, chunks = made[key]
         else:
-            said = one.distinct_texts()
-            text, chunks = merge_prompt.join_texts(said), one.find_sources(said)
+            texts = subject.distinct_texts()
+            text, chunks = merge_prompt.join_texts(texts), subject.find_sources(texts)
         keys = key if key[1] else key[:1]
         found.append(
-            Fact(keys=keys, label=one.name, kind=one.kind, text=text, chunks=tuple(chunks), merged=key in made)
+            Fact(keys=keys, label=subject.name, kind=subject.kind, text=text, chunks=tuple(chunks), merged=key in made)
         )
     return found
 
@@ -250,10 +255,12 @@ def _read_served_merged(
     recipes = served_recipes(tx, base.key, GRAPH)
     for recipe in recipes:
         made = read_merged(tx, recipe, keys)
-        places = locate_served_chunks(tx, base.key, recipe, (chunk for one in made.values() for chunk in one.sources))
-        for key, one in made.items():
-            if one.sources and one.sources <= places.keys():
-                found[key].append((one.description, sorted(one.sources)))
+        places = locate_served_chunks(
+            tx, base.key, recipe, (chunk for merged in made.values() for chunk in merged.sources)
+        )
+        for key, merged in made.items():
+            if merged.sources and merged.sources <= places.keys():
+                found[key].append((merged.description, sorted(merged.sources)))
     return {key: made[0] for key, made in found.items() if len(recipes) == 1}
 
 
@@ -272,8 +279,8 @@ def _count_cooccurrences(tx: Transaction, base: Base, key: str) -> Counter[str]:
     """Count the served chunks that mention an entity together with each other one."""
     counted: Counter[str] = Counter()
     for recipe in served_recipes(tx, base.key, GRAPH):
-        one = read_subjects(tx, base.key, recipe, [(key, "")]).get((key, ""))
-        rows = [[chunk] for chunk in sorted(one.locations)[:MAX_NEIGHBOURHOOD]] if one else []
+        subject = read_subjects(tx, base.key, recipe, [(key, "")]).get((key, ""))
+        rows = [[chunk] for chunk in sorted(subject.locations)[:MAX_NEIGHBOURHOOD]] if subject else []
         counted.update(other for _, other, _ in tx.run(sql.SELECT_NAMES_OF_CHUNKS, rows, recipe=recipe) if other != key)
     return counted
 

@@ -77,16 +77,16 @@ class GraphViewQueries:
             last: Sequence[str] = [key]
             cut = False
             for _ in range(depth):
-                beside = [one for one in _list_neighbour_keys(tx, base, last) if one not in known]
+                beside = [other for other in _list_neighbour_keys(tx, base, last) if other not in known]
                 room = nodes - len(known)
                 cut = cut or len(beside) > room
                 last = beside[:room]
                 known |= dict.fromkeys(last)
                 if not last:
                     break
-            found = read_all_subjects(tx, base, [(one, "") for one in known])
+            found = read_all_subjects(tx, base, [(other, "") for other in known])
             drawn = _build_view(tx, base, found.values(), edges, cut=cut)
-        return drawn if any(one.key == key for one in drawn.nodes) else None
+        return drawn if any(node.key == key for node in drawn.nodes) else None
 
     def list_evidence(self, base: Base, source: str, target: str, limit: int) -> list[ServedPassage]:
         """Return the served chunks that mention both entities, those with a relation first."""
@@ -101,24 +101,26 @@ class GraphViewQueries:
             wanted = sorted(both, key=lambda chunk: (chunk not in stated, chunk))[:limit]
             for recipe in served_recipes(tx, base.key, GRAPH):
                 some = read_served_chunks(tx, base.key, GRAPH, recipe, wanted)
-                found += [(chunk not in stated, one) for chunk, one in some.items()]
+                found += [(chunk not in stated, served) for chunk, served in some.items()]
         return [
-            to_served_passage(one)
-            for _, one in sorted(found, key=lambda one: (one[0], one[1].document, one[1].ordinal))
+            to_served_passage(served)
+            for _, served in sorted(found, key=lambda pair: (pair[0], pair[1].document, pair[1].ordinal))
         ]
 
 
 def _build_view(tx: Transaction, base: Base, found: Iterable[Subject], edges: int, *, cut: bool) -> GraphView:
-    subjects = {one.key[0]: one for one in found}
+    subjects = {subject.key[0]: subject for subject in found}
     together = _count_cooccurrences(subjects)
     strongest = sorted(together, key=lambda ends: (-together[ends], ends))
     kinds = _kinds(tx, base, subjects, set(strongest[:edges]))
     nodes = [
-        Node(key=key, name=one.name, kind=one.kind, documents=one.documents, mentions=len(one.locations))
-        for key, one in subjects.items()
+        Node(
+            key=key, name=subject.name, kind=subject.kind, documents=subject.documents, mentions=len(subject.locations)
+        )
+        for key, subject in subjects.items()
     ]
     return GraphView(
-        nodes=sorted(nodes, key=lambda one: (-one.documents, one.key)),
+        nodes=sorted(nodes, key=lambda node: (-node.documents, node.key)),
         edges=[
             Edge(source=ends[0], target=ends[1], weight=together[ends], kind=kinds.get(ends, ""))
             for ends in strongest[:edges]
@@ -130,8 +132,8 @@ def _build_view(tx: Transaction, base: Base, found: Iterable[Subject], edges: in
 def _count_cooccurrences(subjects: Mapping[str, Subject]) -> Counter[SubjectKey]:
     """Count the chunks that mention each pair of entities."""
     named: defaultdict[int, list[str]] = defaultdict(list)
-    for key, one in subjects.items():
-        for chunk in one.locations:
+    for key, subject in subjects.items():
+        for chunk in subject.locations:
             named[chunk].append(key)
     return Counter(ends for keys in named.values() for ends in combinations(sorted(keys[:MAX_ENTITIES_PER_CHUNK]), 2))
 
@@ -155,10 +157,10 @@ def _list_neighbour_keys(tx: Transaction, base: Base, keys: Sequence[str]) -> li
     """Return related entities first, then those that most chunks mention together with the given ones."""
     counted: Counter[str] = Counter()
     subjects = read_all_subjects(tx, base, [(key, "") for key in keys])
-    chunks = sorted({chunk for one in subjects.values() for chunk in one.locations})[:MAX_CHUNKS_PER_STEP]
+    chunks = sorted({chunk for subject in subjects.values() for chunk in subject.locations})[:MAX_CHUNKS_PER_STEP]
     for recipe in served_recipes(tx, base.key, GRAPH):
         counted.update(
             key for _, key, _ in tx.run(sql.SELECT_NAMES_OF_CHUNKS, [[chunk] for chunk in chunks], recipe=recipe)
         )
     ends = {end for both in read_all_subjects(tx, base, list_relation_keys(tx, base, keys)) for end in both}
-    return sorted({*counted, *ends}, key=lambda one: (one not in ends, -counted[one], one))
+    return sorted({*counted, *ends}, key=lambda other: (other not in ends, -counted[other], other))

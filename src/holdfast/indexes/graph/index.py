@@ -111,7 +111,7 @@ class GraphIndex(IndexDefaults):
         """Return the chunks that define names of the query, then those that mention them."""
         keys = list(
             dict.fromkeys(
-                [*self.load_titles(recipe).find(split_key_words(query)), *(one.key for one in find_names(query))]
+                [*self.load_titles(recipe).find(split_key_words(query)), *(name.key for name in find_names(query))]
             )
         )
         allowed = None if within is None else set(within)
@@ -121,7 +121,7 @@ class GraphIndex(IndexDefaults):
         for _, chunk, role in rows:
             if allowed is None or chunk in allowed:
                 scores[chunk] = scores.get(chunk, 0.0) + (0.5 if role == NAMED_ROLE else 1.0)
-        best = sorted(scores.items(), key=lambda one: (-one[1], one[0]))
+        best = sorted(scores.items(), key=lambda hit: (-hit[1], hit[0]))
         return [Found(chunk, score) for chunk, score in best[:limit]]
 
     def scan(self, recipe: Recipe, after: int, limit: int) -> list[int]:

@@ -63,54 +63,56 @@ def format_relation(relation: ExtractedRelation) -> str:
 
 def most_frequent(counted: Counter[str]) -> str:
     """Return the most frequent string; among equals the first in alphabetical order."""
-    return min(counted, key=lambda one: (-counted[one], one))
+    return min(counted, key=lambda text: (-counted[text], text))
 
 
-def distinct_texts(sayings: Iterable[SubjectText]) -> tuple[str, ...]:
+def distinct_texts(texts: Iterable[SubjectText]) -> tuple[str, ...]:
     """Return the texts without duplicates, alternating between documents.
 
     Among at most `MAX_COMPARED_TEXTS`, a text inside another one is dropped as well. Order and repetition of the input
     make no difference.
     """
-    heard: dict[str, SubjectText] = {}
-    for saying in sayings:
-        plain = SubjectText(document=saying.document, text=to_single_line(saying.text, DESCRIPTION_LIMIT))
+    distinct: dict[str, SubjectText] = {}
+    for text in texts:
+        plain = SubjectText(document=text.document, text=to_single_line(text.text, DESCRIPTION_LIMIT))
         key = fold(plain.text)
-        if key and (key not in heard or plain < heard[key]):
-            heard[key] = plain
-    if len(heard) <= MAX_COMPARED_TEXTS:
-        heard = {key: heard[key] for key in heard if not any(key != other and key in other for other in heard)}
-    return tuple(_interleave_documents(heard.values()))
+        if key and (key not in distinct or plain < distinct[key]):
+            distinct[key] = plain
+    if len(distinct) <= MAX_COMPARED_TEXTS:
+        distinct = {
+            key: distinct[key] for key in distinct if not any(key != other and key in other for other in distinct)
+        }
+    return tuple(_interleave_documents(distinct.values()))
 
 
-def _interleave_documents(sayings: Iterable[SubjectText]) -> list[str]:
+def _interleave_documents(texts: Iterable[SubjectText]) -> list[str]:
     """Return the longest text of every document, then the second longest of every document, and so on."""
     rank: Counter[str] = Counter()
     ranked = []
-    for saying in sorted(sayings, key=lambda one: (-len(one.text), one.text)):
-        ranked.append((rank[saying.document], saying.document, saying.text))
-        rank[saying.document] += 1
+    for text in sorted(texts, key=lambda text: (-len(text.text), text.text)):
+        ranked.append((rank[text.document], text.document, text.text))
+        rank[text.document] += 1
     return [text for _, _, text in sorted(ranked)]
 
 
-def needs_model(said: Sequence[str]) -> bool:
+def needs_model(texts: Sequence[str]) -> bool:
     """Return whether the texts (from `distinct_texts`) are too many or too long to be joined without a model."""
-    return len(said) > MAX_JOINED_TEXTS or sum(map(estimate_tokens, said)) > MAX_JOINED_TOKENS
+    return len(texts) > MAX_JOINED_TEXTS or sum(map(estimate_tokens, texts)) > MAX_JOINED_TOKENS
 
 
-def join_texts(said: Sequence[str]) -> str:
+def join_texts(texts: Sequence[str]) -> str:
     """Return one description without a model."""
-    return shorten("\n".join(said), DESCRIPTION_LIMIT)
+    return shorten("\n".join(texts), DESCRIPTION_LIMIT)
 
 
-def digest(name: str, said: Iterable[str]) -> str:
+def digest(name: str, texts: Iterable[str]) -> str:
     """Return a hash of the prompt input, independent of the order of the texts."""
-    return hashlib.sha256(json.dumps([name, sorted(_take_fitting(said))]).encode()).hexdigest()
+    return hashlib.sha256(json.dumps([name, sorted(_take_fitting(texts))]).encode()).hexdigest()
 
 
-def build_prompt(name: str, said: Iterable[str]) -> Prompt:
+def build_prompt(name: str, texts: Iterable[str]) -> Prompt:
     """Return the prompt; equal digests give equal prompts."""
-    listed = "\n".join(f"- {text}" for text in sorted(_take_fitting(said)))
+    listed = "\n".join(f"- {text}" for text in sorted(_take_fitting(texts)))
     parts = wrap_untrusted([("subject", to_single_line(name, DESCRIPTION_LIMIT)), ("passages", listed)])
     return Prompt(
         system=SYSTEM,
@@ -129,10 +131,10 @@ def parse_answer(answer: str) -> str:
     return description
 
 
-def _take_fitting(said: Iterable[str]) -> list[str]:
+def _take_fitting(texts: Iterable[str]) -> list[str]:
     """Return the first texts that fit into the prompt; further texts change neither prompt nor digest."""
     room, taken = MAX_PROMPT_TOKENS, []
-    for text in said:
+    for text in texts:
         room -= estimate_tokens(text) + 1
         if room < 0:
             break

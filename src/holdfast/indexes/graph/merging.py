@@ -220,15 +220,17 @@ class MergingIndexer:
 
     def _plan_merges(self, tx: Transaction, base: Base, recipe: int, keys: Sequence[SubjectKey]) -> MergePlan:
         """Return which subjects to merge, and which merged descriptions to delete."""
-        speaks = read_subjects(tx, base.key, recipe, keys)
+        subjects = read_subjects(tx, base.key, recipe, keys)
         before = read_merged(tx, recipe, keys)
-        silent = self._tools.speaker_of(base).chat_model is None
-        places = locate_served_chunks(tx, base.key, recipe, (chunk for one in before.values() for chunk in one.sources))
+        no_model = self._tools.speaker_of(base).chat_model is None
+        places = locate_served_chunks(
+            tx, base.key, recipe, (chunk for merged in before.values() for chunk in merged.sources)
+        )
         plan = MergePlan({}, [])
         for key in keys:
-            need = self._to_merge_input(speaks[key]) if key in speaks else None
+            need = self._to_merge_input(subjects[key]) if key in subjects else None
             known = before.get(key)
-            if need is None or silent:
+            if need is None or no_model:
                 plan.to_delete.extend([key] if known else [])
             elif known is None or known.digest != need[0] or not known.sources <= places.keys():
                 plan.to_merge[key] = need
@@ -236,14 +238,18 @@ class MergingIndexer:
 
     def _to_merge_input(self, subject: Subject) -> tuple[str, MergeInput] | None:
         """Return the input for a subject with its cache key; None if its texts can be joined without a model."""
-        said = subject.distinct_texts()
-        if not merge_prompt.needs_model(said):
+        texts = subject.distinct_texts()
+        if not merge_prompt.needs_model(texts):
             return None
-        told = {
-            line[2:] for line in merge_prompt.build_prompt(subject.name, said).text.split("\n") if line.startswith("- ")
+        shown = {
+            line[2:]
+            for line in merge_prompt.build_prompt(subject.name, texts).text.split("\n")
+            if line.startswith("- ")
         }
-        sources = subject.find_sources(text for text in said if text in told)
-        return self._merger.cache_key(merge_prompt.digest(subject.name, said)), MergeInput(subject.name, said, sources)
+        sources = subject.find_sources(text for text in texts if text in shown)
+        return self._merger.cache_key(merge_prompt.digest(subject.name, texts)), MergeInput(
+            subject.name, texts, sources
+        )
 
     def _write(
         self, task: Task, recipe: int, plan: MergePlan, made: Mapping[str, str], changes: Sequence[Sequence[int]]
@@ -252,16 +258,19 @@ class MergingIndexer:
         with task.guarded() as connection:
             tx = self._database.wrap_connection(connection)
             places = locate_served_chunks(
-                tx, task.ticket.key.base, recipe, (chunk for _, one in plan.to_merge.values() for chunk in one.sources)
+                tx,
+                task.ticket.key.base,
+                recipe,
+                (chunk for _, subject in plan.to_merge.values() for chunk in subject.sources),
             )
-            kept = {
-                key: (made[name], name, one.sources)
-                for key, (name, one) in plan.to_merge.items()
-                if name in made and places.keys() >= set(one.sources)
+            current = {
+                key: (made[name], name, subject.sources)
+                for key, (name, subject) in plan.to_merge.items()
+                if name in made and places.keys() >= set(subject.sources)
             }
             delete_merged(tx, recipe, [*plan.to_delete, *plan.to_merge])
-            tx.run(sql.INSERT_MERGED, [[recipe, *key, text, name] for key, (text, name, _) in kept.items()])
-            rows = [[recipe, *key, chunk] for key, (_, _, sources) in kept.items() for chunk in sources]
+            tx.run(sql.INSERT_MERGED, [[recipe, *key, text, name] for key, (text, name, _) in current.items()])
+            rows = [[recipe, *key, chunk] for key, (_, _, sources) in current.items() for chunk in sources]
             tx.run(sql.INSERT_MERGED_SOURCES, rows)
             tx.run(sql.DELETE_CHANGES, changes)
 

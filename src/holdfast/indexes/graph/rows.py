@@ -30,10 +30,11 @@ def build_rule_rows(recipe: int, piece: ChunkText) -> list[list[Any]]:
     """Return the names that a chunk defines or mentions, each key once: recipe, chunk, key, role, label."""
     title = piece.headings[0] if piece.headings else ""
     rows = [
-        [one.key, str(one.origin), one.text] for one in find_definitions(piece.text, title=title, first=piece.opening)
+        [name.key, str(name.origin), name.text]
+        for name in find_definitions(piece.text, title=title, first=piece.opening)
     ]
     known = {row[0] for row in rows}
-    rows += [[one.key, NAMED_ROLE, one.text] for one in find_names(piece.text) if one.key not in known]
+    rows += [[name.key, NAMED_ROLE, name.text] for name in find_names(piece.text) if name.key not in known]
     return [[recipe, piece.chunk, *row] for row in rows]
 
 
@@ -64,5 +65,5 @@ def _changes(entities: Any, relations: Sequence[Sequence[Any]]) -> list[list[Any
     return [[recipe, *subject] for subject in sorted(subjects)]
 
 
-def _join_descriptions(one: str, other: str) -> str:
-    return one if other in one else f"{one} {other}".strip()
+def _join_descriptions(first: str, second: str) -> str:
+    return first if second in first else f"{first} {second}".strip()

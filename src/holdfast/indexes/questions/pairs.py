@@ -126,25 +126,25 @@ class PairStore:
         self, recipe: int, query: str, meaning: Vector | None, limit: int, within: Sequence[int] | None
     ) -> dict[int, float]:
         """Return the combined scores of pairs by words and by meaning."""
-        said = dict(self._words.find(recipe, parse_query_terms(query), limit, within))
-        near: dict[int, float] = {}
+        by_words = dict(self._words.find(recipe, parse_query_terms(query), limit, within))
+        by_meaning: dict[int, float] = {}
         floor = 0.0
         if meaning is not None and meaning.any():
-            near = dict(self._vectors.find(recipe, meaning, limit, within))
-            others, floor = self._vectors.scores(recipe, meaning, [id_ for id_ in said if id_ not in near])
-            near |= others
-        return combine_scores(said, near, floor)
+            by_meaning = dict(self._vectors.find(recipe, meaning, limit, within))
+            others, floor = self._vectors.scores(recipe, meaning, [id_ for id_ in by_words if id_ not in by_meaning])
+            by_meaning |= others
+        return combine_scores(by_words, by_meaning, floor)
 
     def _ids(self, recipe: int, chunks: Sequence[int]) -> list[int]:
         return [pair.id for pairs in self.read_pairs(recipe, chunks).values() for pair in pairs]
 
 
-def combine_scores(said: Mapping[int, float], near: Mapping[int, float], floor: float) -> dict[int, float]:
+def combine_scores(by_words: Mapping[int, float], by_meaning: Mapping[int, float], floor: float) -> dict[int, float]:
     """Return the scores of pairs from 0 to 1, from their word scores and similarities (`floor`: the mean)."""
-    words, meanings = _normalize_scores(said, 0.0), _normalize_scores(near, floor)
+    words, meanings = _normalize_scores(by_words, 0.0), _normalize_scores(by_meaning, floor)
     scores = {
         id_: (1 - VECTOR_SHARE) * words.get(id_, 0.0) + VECTOR_SHARE * meanings.get(id_, 0.0)
-        for id_ in {**said, **near}
+        for id_ in {**by_words, **by_meaning}
     }
     return {id_: score for id_, score in scores.items() if score > 0}
 
@@ -154,7 +154,7 @@ def rank_chunks(scores: Mapping[int, float], chunks: Mapping[int, int]) -> list[
     best: dict[int, float] = {}
     for id_, chunk in chunks.items():
         best[chunk] = max(scores[id_], best.get(chunk, 0.0))
-    return sorted(best.items(), key=lambda one: (-one[1], one[0]))
+    return sorted(best.items(), key=lambda hit: (-hit[1], hit[0]))
 
 
 def _normalize_scores(scores: Mapping[int, float], floor: float) -> dict[int, float]:

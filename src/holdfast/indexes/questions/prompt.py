@@ -136,8 +136,8 @@ def is_question(question: str) -> bool:
 
 def supports(text: str, answer: str) -> bool:
     """Return whether enough words of the answer occur in the text; stop words count only if there are no others."""
-    said = set(extract_stems(answer))
-    counted = set(filter(is_significant, said)) or said
+    stems = set(extract_stems(answer))
+    counted = set(filter(is_significant, stems)) or stems
     return bool(counted) and len(counted & set(extract_stems(text))) >= MIN_SUPPORTED_SHARE * len(counted)
 
 

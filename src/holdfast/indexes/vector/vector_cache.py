@@ -80,7 +80,7 @@ class VectorCache:
         query = (query / norm).astype(np.float32)
         if within is not None:
             places = np.fromiter(
-                (self._places[one] for one in dict.fromkeys(within) if one in self._places), dtype=np.int64
+                (self._places[chunk] for chunk in dict.fromkeys(within) if chunk in self._places), dtype=np.int64
             )
             return self._score_exactly(places, query, limit)
         if self._used > MAX_EXACT_ROWS:
@@ -127,10 +127,10 @@ class VectorCache:
     def _find_candidates(self, query: Vector, count: int) -> NDArray[np.int64]:
         """Return the positions with the fewest different signs: `count`, and all ties with the last."""
         self._update_signs()
-        mine = self._pack_signs(query[None, :])[:, 0]
+        query_signs = self._pack_signs(query[None, :])[:, 0]
         distance = np.zeros(self._used, dtype=np.uint16)
-        for theirs, word in zip(self._signs, mine, strict=True):
-            distance += np.bitwise_count(theirs ^ word)
+        for signs, word in zip(self._signs, query_signs, strict=True):
+            distance += np.bitwise_count(signs ^ word)
         if len(self._places) < self._used:
             distance[~self._alive[: self._used]] = 1 + self.dimension
         last = min(count, len(self._places)) - 1
