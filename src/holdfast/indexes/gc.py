@@ -78,7 +78,7 @@ class ChunkGarbageCollector:
                 go_on()
                 portion = own[first : first + LARGEST_BATCH]
                 self._rows.drop(base, [chunk for chunk, _ in portion])
-                self._database.write(lambda tx, some=portion: _delete_chunks(tx, some, own=True), durable=False)  # type: ignore[misc]
+                self._database.write(lambda tx, owned=portion: _delete_chunks(tx, owned, own=True), durable=False)  # type: ignore[misc]
 
     def _shorten_lists(self, owners: Sequence[OwnerId], go_on: Callable[[], None]) -> Iterator[list[OwnerId]]:
         """Shorten long lists; yield the owners in groups whose lists fit into one transaction."""
@@ -176,13 +176,13 @@ def _delete_lists(tx: Transaction, owners: Sequence[OwnerId]) -> None:
     tx.run(sql.REMOVE_BUILDS, rows)
 
 
-def _delete_chunks(tx: Transaction, some: Sequence[tuple[int, OwnerId]], *, own: bool = False) -> None:
+def _delete_chunks(tx: Transaction, owned: Sequence[tuple[int, OwnerId]], *, own: bool = False) -> None:
     """Remove chunks and their uses of paid answers; `own` is for chunks of deleted owners, which need not be doomed.
 
     The owners are locked, so a transaction that adds a use waits, and then does not find the chunk.
     """
-    tx.lock_owners({owner for _, owner in some})
-    chunks = [chunk for chunk, _ in some]
+    tx.lock_owners({owner for _, owner in owned})
+    chunks = [chunk for chunk, _ in owned]
     remove_uses(tx, chunks)
     tx.run(sql.REMOVE_OWN_CHUNKS if own else sql.REMOVE_CHUNKS, [[chunk] for chunk in chunks])
 

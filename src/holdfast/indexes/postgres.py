@@ -103,16 +103,16 @@ class PostgresVectorStore(PostgresRowStore):
             if not self._tables.exists_committed(tx, recipe):
                 return []
             table = self._tables.name(recipe)
-            asked = "[" + ",".join(map(str, query.tolist())) + "]"
+            vector = "[" + ",".join(map(str, query.tolist())) + "]"
             if within is None and self._has_index(tx, recipe):
                 tx.run_sql(
                     "SELECT set_config('hnsw.ef_search', %s, true)", [str(min(max(MIN_EF_SEARCH, 2 * limit), 1000))]
                 )
                 nearest = f"SELECT chunk, vector FROM {table} ORDER BY vector <=> %s::vector LIMIT %s"
-                values: list[Any] = [asked, asked, 2 * limit, limit]
+                values: list[Any] = [vector, vector, 2 * limit, limit]
             else:
                 nearest = f"SELECT chunk, vector FROM {table}" + ("" if within is None else " WHERE chunk = ANY(%s)")
-                values = [asked, *([] if within is None else [list(within)]), limit]
+                values = [vector, *([] if within is None else [list(within)]), limit]
             rows = tx.run_sql(
                 f"SELECT chunk, 1 - (vector <=> %s::vector) AS near FROM ({nearest}) AS nearest "
                 "WHERE vector_norm(vector) > 0 ORDER BY near DESC, chunk LIMIT %s",

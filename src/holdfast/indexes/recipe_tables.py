@@ -28,10 +28,10 @@ class RecipeTables:
 
     def exists_committed(self, tx: Transaction, recipe: int) -> bool:
         """Return the same in a read transaction, and remember it: a reader sees only committed tables."""
-        there = self.exists(tx, recipe)
-        if there:
+        exists = self.exists(tx, recipe)
+        if exists:
             self._known.add(recipe)
-        return there  # not `recipe in self._known`: the snapshot may be older than what another reader has added
+        return exists  # not `recipe in self._known`: the snapshot may be older than what another reader has added
 
     def drop_table(self, database: Database, recipe: int) -> None:
         """Drop the table of a recipe. Other processes may remember it, so nothing may search by this recipe again."""

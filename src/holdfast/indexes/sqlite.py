@@ -330,12 +330,12 @@ class Fts5Tokenizer:
         rows = enumerate(term.text for term in terms)
         self._scratch.executemany(f"INSERT INTO {table} (rowid, body) VALUES (?, ?)", rows)
         found: list[list[str]] = [[] for _ in terms]
-        for place, token in self._scratch.execute(f"SELECT doc, term FROM temp.{table}_places"):
-            found[place].append(token)
+        for position, token in self._scratch.execute(f"SELECT doc, term FROM temp.{table}_places"):
+            found[position].append(token)
         self._scratch.execute("ROLLBACK")
         return [
-            Token(some[0], some[0] + HIGHEST_CHARACTER if term.prefix else some[0]) if len(some) == 1 else None
-            for term, some in zip(terms, found, strict=True)
+            Token(tokens[0], tokens[0] + HIGHEST_CHARACTER if term.prefix else tokens[0]) if len(tokens) == 1 else None
+            for term, tokens in zip(terms, found, strict=True)
         ]
 
 

@@ -76,9 +76,9 @@ class Evidence:
         """Join two sets; their passages alternate, so that the token budget cuts off neither."""
         first, second = list(self.passages.items()), list(other.passages.items())
         merged: dict[int, Passage] = {}
-        for place in range(max(len(first), len(second))):
+        for position in range(max(len(first), len(second))):
             for passages in (first, second):
-                merged.update(passages[place : place + 1])
+                merged.update(passages[position : position + 1])
         facts = (*self.facts, *(fact for fact in other.facts if fact not in self.facts))
         return Evidence(merged, facts, {**other.notices, **self.notices})
 

@@ -112,8 +112,8 @@ class CalibrationCache:
             embed=embed,
             stemmed=is_stemmed(recipes[FULLTEXT].spec),
         )
-        asked = [list(samples) for samples in (pool.ask_headings(), pool.ask_sentences())]
-        measured = [calibrate(samples, CALIBRATED_CHANNELS) for samples in asked if samples]
+        answered = [list(samples) for samples in (pool.ask_headings(), pool.ask_sentences())]
+        measured = [calibrate(samples, CALIBRATED_CHANNELS) for samples in answered if samples]
         # The lower weight counts: a channel must help with both kinds of questions.
         weights = max(
             measured, key=lambda weights: weights[CALIBRATED_CHANNELS[0]], default=calibrate([], CALIBRATED_CHANNELS)
@@ -124,7 +124,7 @@ class CalibrationCache:
             return add_channel(weights, QUESTIONS, [])
         recipe, pairs = recipes[QUESTIONS].id, cast("QuestionsIndex", self._indexes[QUESTIONS]).pairs
         known = pairs.read_pairs(recipe, list(pool.pieces))
-        vectors = pairs.read_vectors(recipe, [pair.id for some in known.values() for pair in some])
+        vectors = pairs.read_vectors(recipe, [pair.id for stored in known.values() for pair in stored])
         return add_channel(weights, QUESTIONS, list(pool.ask_pairs(known, vectors)))
 
     def _measure_link_trust(self, sample: Mapping[int, int], links: GraphLinks | None) -> float:
@@ -137,15 +137,15 @@ class CalibrationCache:
             names = [(key, role) for key, role in roles[chunk] if role != NAMED_ROLE]
             if names:
                 chosen.setdefault(owner, []).extend(names)
-        asked = dict(list(chosen.items())[:SAMPLED_DOCUMENTS])
-        naming = links.find_mentions([name for names in asked.values() for name in names])
+        checked = dict(list(chosen.items())[:SAMPLED_DOCUMENTS])
+        naming = links.find_mentions([name for names in checked.values() for name in names])
         with self._database.reading() as tx:
             owners = dict(read_chunk_owners(tx, {chunk for chunks in naming.values() for chunk in chunks}))
         named = sum(
             any(owners.get(chunk, owner) != owner for name in names for chunk in naming[name])
-            for owner, names in asked.items()
+            for owner, names in checked.items()
         )
-        return measure_link_trust(named, len(asked))
+        return measure_link_trust(named, len(checked))
 
 
 def _add_unmeasured(weights: Mapping[str, float], recipes: Mapping[str, Recipe]) -> Mapping[str, float]:

@@ -75,20 +75,20 @@ class CalibrationPool:
         self, known: Mapping[int, Sequence[StoredPair]], vectors: Mapping[int, Vector]
     ) -> Iterator[CalibrationSample]:
         """Ask for chunks by one of their questions, which is removed from them."""
-        pairs = {pair.id: pair.pair for some in known.values() for pair in some}
-        chunks = {pair.id: chunk for chunk, some in known.items() for pair in some}
+        pairs = {pair.id: pair.pair for stored in known.values() for pair in stored}
+        chunks = {pair.id: chunk for chunk, stored in known.items() for pair in stored}
         chosen = list(_choose_pairs(known, self.owners))
         meant = self.embed([pairs[id_].question for id_ in chosen]) if chosen else []
         texts = {id_: (segment_text(pair.question), segment_text(pair.answer)) for id_, pair in pairs.items()}
         with (
             closing(_index_in_memory(_columns(self.pieces), stemmed=self.stemmed)) as words,
-            closing(_index_in_memory(texts)) as asked,
+            closing(_index_in_memory(texts)) as questions,
         ):
             for id_, vector in zip(chosen, meant, strict=True):
                 target, query = chunks[id_], pairs[id_].question
                 beside = self._other_chunks_of_document(target)
                 left = {pair for pair in pairs if pair != id_ and chunks[pair] not in beside}
-                by_words = {pair: score for pair, score in _search_words(asked, query) if pair in left}
+                by_words = {pair: score for pair, score in _search_words(questions, query) if pair in left}
                 by_meaning = {pair: float(vectors[pair] @ vector) for pair in left if pair in vectors}
                 fit = combine_scores(by_words, by_meaning, sum(by_meaning.values()) / max(len(by_meaning), 1))
                 best = rank_chunks(fit, {pair: chunks[pair] for pair in fit})[:DEPTH]
@@ -99,9 +99,9 @@ class CalibrationPool:
         changed = {question.piece.chunk: question.piece for question in questions}
         meant = self.embed([question.piece.whole for question in questions]) if questions else []
         near = {**self.vectors, **dict(zip(changed, meant, strict=True))}
-        asked = [question.query for question in questions]
+        queries = [question.query for question in questions]
         with closing(_index_in_memory(_columns({**self.pieces, **changed}), stemmed=self.stemmed)) as words:
-            for target, query, vector in zip(changed, asked, self.embed(asked) if asked else [], strict=True):
+            for target, query, vector in zip(changed, queries, self.embed(queries) if queries else [], strict=True):
                 yield CalibrationSample(target, self._search_channels(target, query, vector, words, near))
 
     def _other_chunks_of_document(self, target: int) -> set[int]:
@@ -131,11 +131,11 @@ def _make_heading_questions(
         if owners[chunk] in seen or len(seen) == MAX_QUESTIONS:
             continue
         own, body = split_headings(piece.text)
-        asked = own or (piece.headings[-1] if piece.headings else "")
-        if len(asked) >= MIN_HEADING_CHARACTERS:
+        heading = own or (piece.headings[-1] if piece.headings else "")
+        if len(heading) >= MIN_HEADING_CHARACTERS:
             seen.add(owners[chunk])
             left = piece._replace(text=body) if own else piece._replace(headings=piece.headings[:-1])
-            yield CalibrationQuestion(asked[:MAX_QUESTION_CHARACTERS], left)
+            yield CalibrationQuestion(heading[:MAX_QUESTION_CHARACTERS], left)
 
 
 def _make_sentence_questions(
@@ -148,9 +148,9 @@ def _make_sentence_questions(
         if owners[chunk] in seen or len(seen) == MAX_QUESTIONS or len(found) < MIN_SENTENCES:
             continue
         seen.add(owners[chunk])
-        asked = chance.choice(found)
+        sentence = chance.choice(found)
         yield CalibrationQuestion(
-            asked[:MAX_QUESTION_CHARACTERS], piece._replace(text=piece.text.replace(asked, " ", 1))
+            sentence[:MAX_QUESTION_CHARACTERS], piece._replace(text=piece.text.replace(sentence, " ", 1))
         )
 
 
@@ -165,10 +165,10 @@ def _choose_pairs(known: Mapping[int, Sequence[StoredPair]], owners: Mapping[int
     """Choose one question per document, of chunks with several."""
     chance = random.Random(SEED)  # noqa: S311 - reproducible questions
     seen: set[int] = set()
-    for chunk, some in known.items():
-        if len(some) > 1 and owners[chunk] not in seen and len(seen) < MAX_QUESTIONS:
+    for chunk, pairs in known.items():
+        if len(pairs) > 1 and owners[chunk] not in seen and len(seen) < MAX_QUESTIONS:
             seen.add(owners[chunk])
-            yield chance.choice(some).id
+            yield chance.choice(pairs).id
 
 
 def _columns(pieces: Mapping[int, ChunkText]) -> dict[int, tuple[str, str]]:
@@ -186,8 +186,8 @@ def _index_in_memory(texts: Mapping[int, tuple[str, str]], *, stemmed: bool = Tr
 
 
 def _search_words(words: sqlite3.Connection, query: str) -> list[tuple[int, float]]:
-    asked = to_fts5_query(parse_query_terms(query))
-    if not asked:
+    match = to_fts5_query(parse_query_terms(query))
+    if not match:
         return []
     sql = "SELECT rowid, -bm25(words, ?, ?) AS score FROM words WHERE words MATCH ? ORDER BY score DESC, rowid LIMIT ?"
-    return words.execute(sql, [HEADING_WEIGHT, BODY_WEIGHT, asked, DEPTH]).fetchall()
+    return words.execute(sql, [HEADING_WEIGHT, BODY_WEIGHT, match, DEPTH]).fetchall()

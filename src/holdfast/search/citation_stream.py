@@ -89,14 +89,14 @@ class CitationReader:
         self._answer_started = self._answer_started or self._skip_thoughts(final=final)
         if not self._answer_started:
             return
-        place = 0
-        while place < len(self._pending):
-            step = self._read_code(place, final=final) if self._ticks else self._read_prose(place, final=final)
+        position = 0
+        while position < len(self._pending):
+            step = self._read_code(position, final=final) if self._ticks else self._read_prose(position, final=final)
             if step is None:
                 break
-            place, parts = step
+            position, parts = step
             yield from parts
-        self._pending = self._pending[place:]
+        self._pending = self._pending[position:]
 
     def _skip_thoughts(self, *, final: bool) -> bool:
         """Drop a leading thinking section; return whether the answer has started."""
@@ -107,22 +107,22 @@ class CitationReader:
         _, ended, self._pending = coming.partition(closing) if closing in coming else ("", "", coming)
         return bool(ended)
 
-    def _read_prose(self, place: int, *, final: bool) -> Step:
+    def _read_prose(self, position: int, *, final: bool) -> Step:
         text = self._pending
-        if plain := _PLAIN.match(text, place):
+        if plain := _PLAIN.match(text, position):
             return plain.end(), [plain.group()]
-        if text[place] == "`":
-            return self._read_ticks(place, final=final)
-        opening = place
+        if text[position] == "`":
+            return self._read_ticks(position, final=final)
+        opening = position
         while opening < len(text) and text[opening] in " \t":
             opening += 1
         if opening == len(text) and not final:
             return None
         if text[opening : opening + 1] not in tuple(_OPEN):
-            return opening, [text[place:opening]]
-        return self._read_bracket(place, opening, final=final)
+            return opening, [text[position:opening]]
+        return self._read_bracket(position, opening, final=final)
 
-    def _read_bracket(self, place: int, opening: int, *, final: bool) -> Step:
+    def _read_bracket(self, position: int, opening: int, *, final: bool) -> Step:
         text = self._pending
         inside = _MARKER_BODY.match(text, opening + 1)
         end = inside.end() if inside else opening + 1
@@ -130,15 +130,15 @@ class CitationReader:
             if not final:
                 return None
             half = _UNFINISHED_MARKER.fullmatch(text, opening + 1) or NO_ANSWER.startswith(text[opening:].upper())
-            return end, [] if half else [text[place:end]]
+            return end, [] if half else [text[position:end]]
         if text[end] in _CLOSE:
             body = text[opening + 1 : end]
             if body.strip().upper() == NO_ANSWER[1:-1]:
                 self.declined = True
                 return end + 1, self._fill_gap()
             if (numbers := _numbers(body)) is not None:
-                return end + 1, self._cite_numbers(text[place:opening], numbers)
-        return opening + 1, [text[place : opening + 1]]
+                return end + 1, self._cite_numbers(text[position:opening], numbers)
+        return opening + 1, [text[position : opening + 1]]
 
     def _cite_numbers(self, space: str, numbers: Sequence[int]) -> list[Part]:
         known = [number for number in dict.fromkeys(numbers) if 0 < number <= len(self._sources)]
@@ -150,33 +150,33 @@ class CitationReader:
         """Return nothing for a removed marker; inside an open bracket an ellipsis, so that no new marker forms."""
         return ["…"] if _UNCLOSED.search(self.text[-_MAX_MARKER:]) else []
 
-    def _read_ticks(self, place: int, *, final: bool) -> Step:
+    def _read_ticks(self, position: int, *, final: bool) -> Step:
         """Read backticks: a fence, an inline code span if it is closed on its line, or plain backticks."""
         text = self._pending
-        ticks = _find_ticks_end(text, place)
+        ticks = _find_ticks_end(text, position)
         if ticks == len(text) and not final:
             return None
-        count = ticks - place
+        count = ticks - position
         if count >= _FENCE:
             self._ticks = count
-            return ticks, [text[place:ticks]]
+            return ticks, [text[position:ticks]]
         for run in _TICKS.finditer(text, ticks):
             if "\n" in text[ticks : run.start()] or (run.end() == len(text) and not final):
                 break
             if run.end() - run.start() == count:
-                return run.end(), [text[place : run.end()]]
+                return run.end(), [text[position : run.end()]]
         if "\n" in text[ticks:] or final:
-            return ticks, [text[place:ticks]]
+            return ticks, [text[position:ticks]]
         return None
 
-    def _read_code(self, place: int, *, final: bool) -> Step:
+    def _read_code(self, position: int, *, final: bool) -> Step:
         """Read on in a fenced block, up to its end."""
         text = self._pending
-        start = text.find("`", place)
+        start = text.find("`", position)
         if start < 0:
-            return len(text), [text[place:]]
-        if start > place:
-            return start, [text[place:start]]
+            return len(text), [text[position:]]
+        if start > position:
+            return start, [text[position:start]]
         end = _find_ticks_end(text, start)
         if end == len(text) and not final:
             return None
@@ -185,10 +185,10 @@ class CitationReader:
         return end, [text[start:end]]
 
 
-def _find_ticks_end(text: str, place: int) -> int:
-    while place < len(text) and text[place] == "`":
-        place += 1
-    return place
+def _find_ticks_end(text: str, position: int) -> int:
+    while position < len(text) and text[position] == "`":
+        position += 1
+    return position
 
 
 def _numbers(body: str) -> list[int] | None:

@@ -64,8 +64,8 @@ def cite(source: Passage, number: int, claim: str, question: str = "") -> Citati
     spread = Counter(word for known in words for word in known)
     wanted = dict.fromkeys(extract_stems(question), QUESTION_WORD_WEIGHT) | dict.fromkeys(extract_stems(claim), 1.0)
 
-    def shared(place: int) -> float:
-        found = sorted(words[place] & wanted.keys())
+    def shared(position: int) -> float:
+        found = sorted(words[position] & wanted.keys())
         return sum(
             wanted[word] * (1 if is_significant(word) else SMALL_WORD_WEIGHT) * math.log(1 + len(pieces) / spread[word])
             for word in found

@@ -140,10 +140,10 @@ def _share(samples: Sequence[CalibrationSample], weights: Mapping[str, float], n
     means = [sum(gains) / len(curves) for gains in zip(*curves, strict=True)]
     best = max(range(len(SHARES)), key=means.__getitem__)
     likely = []
-    for place, share in enumerate(SHARES):
+    for position, share in enumerate(SHARES):
         doubt = ((share - PRIOR) / PRIOR_ERROR) ** 2
-        losses = [curve[best] - curve[place] for curve in curves]
-        if loss := means[best] - means[place]:
+        losses = [curve[best] - curve[position] for curve in curves]
+        if loss := means[best] - means[position]:
             spread = sum((single - loss) ** 2 for single in losses) / len(losses) ** 2
             doubt += loss**2 / max(spread, 1e-12)
         likely.append(math.exp(-doubt / 2))

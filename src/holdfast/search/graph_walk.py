@@ -51,13 +51,13 @@ class GraphLink(NamedTuple):
     mentions: int  # chunks of the base that mention it
 
 
-def measure_link_trust(named: int, asked: int) -> float:
+def measure_link_trust(mentioned: int, checked: int) -> float:
     """Return the trust in the links of a base, from 0 to 1.
 
-    Of `asked` documents, `named` have a title, heading or opening that another document mentions. One in twenty gives a
-    trust of 0.5, one in five nearly 1.
+    Of `checked` documents, `mentioned` have a title, heading or opening that another document mentions. One in twenty
+    gives a trust of 0.5, one in five nearly 1.
     """
-    share = named / asked if asked > 0 else 0.0
+    share = mentioned / checked if checked > 0 else 0.0
     return share**2 / (share**2 + HALF_TRUST_SHARE**2)
 
 
@@ -86,16 +86,16 @@ def walk(
     best = sorted(seeds, key=lambda chunk: (-seeds[chunk], chunk))
     for _ in range(STEPS if trusted > 0 else 0):
         # Of the seeds that are not reached, only the best can be among the best of all.
-        some = [*islice((chunk for chunk in best if chunk not in reached), BREADTH), *reached]
-        below = ((-seeds.get(chunk, 0.0) - reached.get(chunk, 0.0), chunk) for chunk in some)
-        front = [(chunk, -strength) for strength, chunk in nsmallest(BREADTH, below)]
-        if new := [chunk for chunk, _ in front if chunk not in known]:
+        candidates = [*islice((chunk for chunk in best if chunk not in reached), BREADTH), *reached]
+        below = ((-seeds.get(chunk, 0.0) - reached.get(chunk, 0.0), chunk) for chunk in candidates)
+        frontier = [(chunk, -strength) for strength, chunk in nsmallest(BREADTH, below)]
+        if new := [chunk for chunk, _ in frontier if chunk not in known]:
             found = links(new)
             known.update((chunk, found.get(chunk, ())) for chunk in new)
-        if not front or front[0][1] <= 0:
+        if not frontier or frontier[0][1] <= 0:
             break
-        passed = DECAY * trusted / front[0][1]
-        for chunk, strength in front:
+        passed = DECAY * trusted / frontier[0][1]
+        for chunk, strength in frontier:
             for link in known[chunk]:
                 if link.link_type.backward or chunk not in link.targets:
                     _propagate(reached, link, passed * strength * _strength(link, chunks), leaving=chunk)

@@ -84,14 +84,14 @@ class Postings:
         if (chunks[1:] <= chunks[:-1]).any():  # several words with the same prefix
             chunks, where = np.unique(chunks, return_inverse=True)
             times = np.bincount(where, weights=times)
-        places = self._guess_positions(chunks)
-        known = self._chunks_with_end[places] == chunks
+        positions = self._guess_positions(chunks)
+        known = self._chunks_with_end[positions] == chunks
         if not known.all():
-            places, times = places[known], times[known]
+            positions, times = positions[known], times[known]
         weight = inverse_document_frequency(len(chunks), len(self._chunks)) * (K1 + 1)
-        scores = weight * times / (times + self._norms[places])
-        self._words[word] = PostingList(places, scores.astype(np.float32))
-        self.size += len(places)
+        scores = weight * times / (times + self._norms[positions])
+        self._words[word] = PostingList(positions, scores.astype(np.float32))
+        self.size += len(positions)
 
     def _guess_positions(self, chunks: Chunks) -> NDArray[np.intp]:
         """Return the positions of chunks; for a chunk outside the copy, an arbitrary position."""
@@ -118,8 +118,8 @@ class Postings:
             sums[self._removed_positions] = 0
         if within is not None:
             sums[~np.isin(self._chunks, np.fromiter(within, dtype=np.int64))] = 0
-        places = _highest(sums, limit)
-        order = places[np.lexsort((places, -sums[places]))[:limit]]
+        positions = _highest(sums, limit)
+        order = positions[np.lexsort((positions, -sums[positions]))[:limit]]
         return list(zip(self._chunks[order].tolist(), sums[order].tolist(), strict=True))
 
 
@@ -129,8 +129,8 @@ def _highest(sums: NDArray[np.float32], limit: int) -> NDArray[np.intp]:
     A sum that is too low within a sample is too low overall, so most sums are never sorted.
     """
     least = _find_threshold(sums[::SAMPLE_STEP], limit)
-    places = np.flatnonzero(sums >= least) if least > 0 else np.flatnonzero(sums)
-    return places[sums[places] >= _find_threshold(sums[places], limit)]
+    positions = np.flatnonzero(sums >= least) if least > 0 else np.flatnonzero(sums)
+    return positions[sums[positions] >= _find_threshold(sums[positions], limit)]
 
 
 def _find_threshold(sums: NDArray[np.float32], limit: int) -> float:

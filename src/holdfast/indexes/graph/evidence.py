@@ -65,7 +65,7 @@ class Subject:
     @property
     def documents(self) -> int:
         """The number of documents that mention it."""
-        return len({place.document for place in self.locations.values()})
+        return len({location.document for location in self.locations.values()})
 
     def distinct_texts(self) -> tuple[str, ...]:
         return merge_prompt.distinct_texts(
@@ -82,14 +82,14 @@ class Subject:
                 first.setdefault(to_single_line(text, merge_prompt.DESCRIPTION_LIMIT), chunk)
         return sorted({first[text] for text in texts})
 
-    def add(self, chunk: int, place: ChunkLocation, *, label: str, kind: str, text: str) -> None:
+    def add(self, chunk: int, location: ChunkLocation, *, label: str, kind: str, text: str) -> None:
         """Add the row of one chunk."""
         self.labels[label] += 1
         if kind:
             self.kinds[kind] += 1
         if text:
             self.texts_by_chunk.setdefault(chunk, []).append(text)
-        self.locations[chunk] = place
+        self.locations[chunk] = location
 
 
 def relation_key(source: str, target: str) -> SubjectKey:
@@ -105,37 +105,37 @@ def locate_served_chunks(tx: Transaction, base: str, recipe: int, chunks: Iterab
 
 def read_subjects(tx: Transaction, base: str, recipe: int, keys: Iterable[SubjectKey]) -> dict[SubjectKey, Subject]:
     """Return the subjects that a served chunk mentions."""
-    asked = list(dict.fromkeys(keys))
-    found = _entities(tx, base, recipe, [key for key, other in asked if not other])
-    return found | _relations(tx, base, recipe, [key for key in asked if key[1]])
+    wanted = list(dict.fromkeys(keys))
+    found = _entities(tx, base, recipe, [key for key, other in wanted if not other])
+    return found | _relations(tx, base, recipe, [key for key in wanted if key[1]])
 
 
 def _entities(tx: Transaction, base: str, recipe: int, keys: Sequence[str]) -> dict[SubjectKey, Subject]:
     rows = tx.run(sql.SELECT_ENTITIES, [[key] for key in keys], recipe=recipe)
-    places = locate_served_chunks(tx, base, recipe, (chunk for _, chunk, *_ in rows))
+    locations = locate_served_chunks(tx, base, recipe, (chunk for _, chunk, *_ in rows))
     found: dict[SubjectKey, Subject] = {}
     for key, chunk, label, kind, description in rows:
-        if chunk in places:
+        if chunk in locations:
             subject = found.get((key, ""))
             if subject is None:  # not `setdefault`: it would create a Subject for each of very many rows
                 subject = found[key, ""] = Subject(key=(key, ""))
-            subject.add(chunk, places[chunk], label=label, kind=kind, text=description)
+            subject.add(chunk, locations[chunk], label=label, kind=kind, text=description)
     return found
 
 
 def _relations(tx: Transaction, base: str, recipe: int, keys: Sequence[SubjectKey]) -> dict[SubjectKey, Subject]:
     both = [ends for key in keys for ends in (key, key[::-1])]
     rows = tx.run(sql.SELECT_RELATIONS, both, recipe=recipe)
-    places = locate_served_chunks(tx, base, recipe, (row[2] for row in rows))
+    locations = locate_served_chunks(tx, base, recipe, (row[2] for row in rows))
     found: dict[SubjectKey, Subject] = {}
     for source, target, chunk, label, description, *ends in rows:
-        if chunk not in places:
+        if chunk not in locations:
             continue
         key = relation_key(source, target)
         relation = ExtractedRelation(source=ends[0], target=ends[1], label=label, description=description)
         name = " ↔ ".join(ends if key == (source, target) else reversed(ends))
         subject = found.setdefault(key, Subject(key=key))
-        subject.add(chunk, places[chunk], label=name, kind=label, text=merge_prompt.format_relation(relation))
+        subject.add(chunk, locations[chunk], label=name, kind=label, text=merge_prompt.format_relation(relation))
     return found
 
 

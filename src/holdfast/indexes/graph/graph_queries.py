@@ -114,14 +114,14 @@ class GraphQueries:
                 return None
             facts = _to_facts(tx, base, [subject])
             relations = _to_facts(tx, base, read_all_subjects(tx, base, list_relation_keys(tx, base, [key])).values())
-        places = sorted((place.document, chunk, place.name) for chunk, place in subject.locations.items())
+        locations = sorted((location.document, chunk, location.name) for chunk, location in subject.locations.items())
         return EntityDetails(
             entity=_entity(subject),
             description=facts[0].text if facts else "",
             merged=bool(facts and facts[0].merged),
             relations=relations,
             mentions=[
-                Mention(document=document, name=name, chunk=chunk) for document, chunk, name in places[:mentions]
+                Mention(document=document, name=name, chunk=chunk) for document, chunk, name in locations[:mentions]
             ],
             neighbours=self.list_neighbours(base, key, neighbours),
         )
@@ -155,13 +155,13 @@ class GraphQueries:
 
         Without a language model there are none: rules claim nothing.
         """
-        asked = set(keys)
+        wanted = set(keys)
         with self._database.reading() as tx:
             entities = read_all_subjects(tx, base, [(key, "") for key in keys])
             around = read_all_subjects(tx, base, list_relation_keys(tx, base, list(dict.fromkeys(keys))))
             nearest = sorted(
                 around.values(),
-                key=lambda subject: (not asked.issuperset(subject.key), -subject.documents, subject.key),
+                key=lambda subject: (not wanted.issuperset(subject.key), -subject.documents, subject.key),
             )
             return _to_facts(tx, base, [*entities.values(), *nearest[:limit]])[:limit]
 
@@ -169,15 +169,15 @@ class GraphQueries:
 def read_common_entities(tx: Transaction, base: Base, limit: int, prefix: str = "") -> list[Subject]:
     """Return the subjects with most documents whose key starts with the words of `prefix`."""
     beginning = _escape_like(" ".join(split_key_words(prefix))) + "%"
-    asked = limit
+    fetched = limit
     while True:
-        asked *= REFETCH_FACTOR
+        fetched *= REFETCH_FACTOR
         keys: dict[SubjectKey, None] = {}
         full = False
         for recipe in served_recipes(tx, base.key, GRAPH):
-            rows = tx.run(sql.SELECT_COMMON_KEYS, recipe=recipe, beginning=beginning, limit=asked)
+            rows = tx.run(sql.SELECT_COMMON_KEYS, recipe=recipe, beginning=beginning, limit=fetched)
             keys |= {(key, ""): None for key, _ in rows}
-            full = full or len(rows) == asked
+            full = full or len(rows) == fetched
         found = read_all_subjects(tx, base, keys).values()
         if len(found) >= limit or not full:
             return sorted(found, key=lambda subject: (-subject.documents, subject.key))[:limit]
@@ -187,9 +187,9 @@ def list_word_spans(words: Sequence[str]) -> dict[tuple[int, int], str]:
     """Return all word sequences that could be a name, by position and number of words."""
     most = MAX_NAME_WORDS if all(map(str.isascii, words)) else MAX_NAME_CHARACTERS
     return {
-        (place, length): " ".join(words[place : place + length])
-        for place in range(len(words))
-        for length in range(1, min(most, len(words) - place) + 1)
+        (start, length): " ".join(words[start : start + length])
+        for start in range(len(words))
+        for length in range(1, min(most, len(words) - start) + 1)
     }
 
 
@@ -197,26 +197,26 @@ def pick_longest(spans: Mapping[tuple[int, int], str], known: Container[str]) ->
     """Return the known names once each, in order; of overlapping names the longest."""
     found: dict[str, None] = {}
     past = 0
-    for place, length in sorted(spans, key=lambda span: (span[0], -span[1])):
-        if place >= past and spans[place, length] in known:
-            past = place + length
-            found.setdefault(spans[place, length])
+    for start, length in sorted(spans, key=lambda span: (span[0], -span[1])):
+        if start >= past and spans[start, length] in known:
+            past = start + length
+            found.setdefault(spans[start, length])
     return list(found)
 
 
 def read_all_subjects(tx: Transaction, base: Base, keys: Iterable[SubjectKey]) -> dict[SubjectKey, Subject]:
     """Return what served chunks say about these subjects, joined over all recipes, in the given order."""
-    asked = list(dict.fromkeys(keys))
+    wanted = list(dict.fromkeys(keys))
     found: dict[SubjectKey, Subject] = {}
     for recipe in served_recipes(tx, base.key, GRAPH):
-        for key, subject in read_subjects(tx, base.key, recipe, asked).items():
+        for key, subject in read_subjects(tx, base.key, recipe, wanted).items():
             known = found.setdefault(key, subject)
             if known is not subject:
                 known.labels += subject.labels
                 known.kinds += subject.kinds
                 known.texts_by_chunk |= subject.texts_by_chunk
                 known.locations |= subject.locations
-    return {key: found[key] for key in asked if key in found}
+    return {key: found[key] for key in wanted if key in found}
 
 
 def _find_served_keys(tx: Transaction, base: Base, keys: Iterable[str]) -> set[str]:
@@ -224,8 +224,8 @@ def _find_served_keys(tx: Transaction, base: Base, keys: Iterable[str]) -> set[s
     found: set[str] = set()
     for recipe in served_recipes(tx, base.key, GRAPH):
         rows = tx.run(sql.SELECT_CHUNKS_BY_KEY, [[key] for key in keys], recipe=recipe)
-        places = locate_served_chunks(tx, base.key, recipe, (chunk for _, chunk, _ in rows))
-        found |= {key for key, chunk, _ in rows if chunk in places}
+        locations = locate_served_chunks(tx, base.key, recipe, (chunk for _, chunk, _ in rows))
+        found |= {key for key, chunk, _ in rows if chunk in locations}
     return found
 
 
@@ -255,11 +255,11 @@ def _read_served_merged(
     recipes = served_recipes(tx, base.key, GRAPH)
     for recipe in recipes:
         made = read_merged(tx, recipe, keys)
-        places = locate_served_chunks(
+        locations = locate_served_chunks(
             tx, base.key, recipe, (chunk for merged in made.values() for chunk in merged.sources)
         )
         for key, merged in made.items():
-            if merged.sources and merged.sources <= places.keys():
+            if merged.sources and merged.sources <= locations.keys():
                 found[key].append((merged.description, sorted(merged.sources)))
     return {key: made[0] for key, made in found.items() if len(recipes) == 1}
 

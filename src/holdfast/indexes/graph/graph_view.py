@@ -100,8 +100,8 @@ class GraphViewQueries:
             )
             wanted = sorted(both, key=lambda chunk: (chunk not in stated, chunk))[:limit]
             for recipe in served_recipes(tx, base.key, GRAPH):
-                some = read_served_chunks(tx, base.key, GRAPH, recipe, wanted)
-                found += [(chunk not in stated, served) for chunk, served in some.items()]
+                chunks = read_served_chunks(tx, base.key, GRAPH, recipe, wanted)
+                found += [(chunk not in stated, served) for chunk, served in chunks.items()]
         return [
             to_served_passage(served)
             for _, served in sorted(found, key=lambda pair: (pair[0], pair[1].document, pair[1].ordinal))

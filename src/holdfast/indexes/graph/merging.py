@@ -67,7 +67,7 @@ STAGES = (
 def request_merge(store: SqlStore, base: str) -> AdmissionResult:
     """Request a pass over a base; a running pass is joined and includes everything written so far."""
     slots = (SlotSpec(MERGING),)
-    asked = Request(
+    request = Request(
         base=base,
         owner=MERGING_OWNER,
         operation=Operation.FORCE,
@@ -81,7 +81,7 @@ def request_merge(store: SqlStore, base: str) -> AdmissionResult:
         now = lock_base(tx, int(base))
         if now is None or now.deleting:
             raise UnknownBase(base)
-        return [asked]
+        return [request]
 
     return store.admit_with(write)[0]
 
@@ -212,8 +212,8 @@ class MergingIndexer:
             at: dict[str, Any] = {"stage": stage.name, "step": stage.step, "steps": len(STAGES), "total": total}
             task.checkpoint(**at, done=done)
             made: dict[str, str] = {}
-            for some in self._merger.merge(base, task.ticket, dict(plan.to_merge.values())):
-                made |= some
+            for descriptions in self._merger.merge(base, task.ticket, dict(plan.to_merge.values())):
+                made |= descriptions
                 task.checkpoint(**at, done=done + len(made))
             self._write(task, recipe, plan, made, [[id_] for id_, _, _ in changes])
             done += len(plan.to_merge)
@@ -223,7 +223,7 @@ class MergingIndexer:
         subjects = read_subjects(tx, base.key, recipe, keys)
         before = read_merged(tx, recipe, keys)
         no_model = self._tools.speaker_of(base).chat_model is None
-        places = locate_served_chunks(
+        locations = locate_served_chunks(
             tx, base.key, recipe, (chunk for merged in before.values() for chunk in merged.sources)
         )
         plan = MergePlan({}, [])
@@ -232,7 +232,7 @@ class MergingIndexer:
             known = before.get(key)
             if need is None or no_model:
                 plan.to_delete.extend([key] if known else [])
-            elif known is None or known.digest != need[0] or not known.sources <= places.keys():
+            elif known is None or known.digest != need[0] or not known.sources <= locations.keys():
                 plan.to_merge[key] = need
         return plan
 
@@ -257,7 +257,7 @@ class MergingIndexer:
         """Write the descriptions whose sources are all served, and delete the processed changes."""
         with task.guarded() as connection:
             tx = self._database.wrap_connection(connection)
-            places = locate_served_chunks(
+            locations = locate_served_chunks(
                 tx,
                 task.ticket.key.base,
                 recipe,
@@ -266,7 +266,7 @@ class MergingIndexer:
             current = {
                 key: (made[name], name, subject.sources)
                 for key, (name, subject) in plan.to_merge.items()
-                if name in made and places.keys() >= set(subject.sources)
+                if name in made and locations.keys() >= set(subject.sources)
             }
             delete_merged(tx, recipe, [*plan.to_delete, *plan.to_merge])
             tx.run(sql.INSERT_MERGED, [[recipe, *key, text, name] for key, (text, name, _) in current.items()])

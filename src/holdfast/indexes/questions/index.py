@@ -74,7 +74,7 @@ class QuestionsIndex(StoreIndex):
 
     def fill(self, work: Work) -> Mapping[int, WorkError]:
         """Write the pairs of every chunk; a chunk that is too short gets none and costs nothing."""
-        asked = [piece for piece in work.pieces if count_wanted_pairs(piece.text)]
+        long = [piece for piece in work.pieces if count_wanted_pairs(piece.text)]
         short = {piece.chunk: () for piece in work.pieces if not count_wanted_pairs(piece.text)}
         reached = len(short)
 
@@ -86,7 +86,7 @@ class QuestionsIndex(StoreIndex):
         go_on(0)
         refused = self._write_pairs(work, short, go_on)
         ready: dict[int, tuple[QuestionPair, ...]] = {}
-        with closing(self._llm_calls.ask(work.base, work.task.ticket, asked, go_on)) as parts:
+        with closing(self._llm_calls.ask(work.base, work.task.ticket, long, go_on)) as parts:
             for part in parts:
                 refused |= part.refused
                 ready |= {chunk: from_json(answer.decode()) for chunk, answer in part.answers.items()}
@@ -135,11 +135,11 @@ class QuestionsIndex(StoreIndex):
         vectors: dict[int, list[bytes]] = {chunk: [] for chunk in ready}
         refused: dict[int, WorkError] = {}
         length, embedder = self.pairs.dimension(work.recipe.id), self._embedders.for_base(work.base)
-        for place in range(max(map(len, ready.values()), default=0)):
+        for position in range(max(map(len, ready.values()), default=0)):
             wants = [
-                TextToEmbed(work.task.ticket, chunk, some[place].question)
-                for chunk, some in ready.items()
-                if place < len(some) and chunk not in refused
+                TextToEmbed(work.task.ticket, chunk, pairs[position].question)
+                for chunk, pairs in ready.items()
+                if position < len(pairs) and chunk not in refused
             ]
             with closing(embedder.embed(work.base, wants, lambda _: go_on(0), length=length)) as parts:
                 for part in parts:

@@ -73,12 +73,12 @@ class PairStore:
         """Write the pairs of chunks that have none yet, each with the vector of its question."""
         new = WRITTEN.mark(tx, recipe, list(made))
         rows = [
-            [recipe, chunk, place, pair.question, pair.answer]
+            [recipe, chunk, position, pair.question, pair.answer]
             for chunk in made
             if chunk in new
-            for place, (pair, _) in enumerate(made[chunk])
+            for position, (pair, _) in enumerate(made[chunk])
         ]
-        written = {id_: made[chunk][place] for id_, chunk, place in tx.run(sql.PUT_PAIRS, rows)}
+        written = {id_: made[chunk][position] for id_, chunk, position in tx.run(sql.PUT_PAIRS, rows)}
         if written:
             texts = {
                 id_: (segment_text(pair.question), segment_text(pair.answer)) for id_, (pair, _) in written.items()

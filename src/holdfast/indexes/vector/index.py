@@ -84,14 +84,14 @@ class VectorIndex(StoreIndex):
         by_recipe: dict[int, list[Work]] = {}
         for work in works:
             by_recipe.setdefault(work.recipe.id, []).append(work)
-        for those in by_recipe.values():
-            first = those[0]
+        for same_recipe in by_recipe.values():
+            first = same_recipe[0]
 
             def go_on(_: int, first: Work = first) -> None:
                 first.task.checkpoint(stage="embedding")
 
             with closing(
-                self._embed(first, [want for work in those for want in _texts_to_embed(work)], go_on)
+                self._embed(first, [want for work in same_recipe for want in _texts_to_embed(work)], go_on)
             ) as parts:
                 for part in parts:
                     self._prepared |= {(first.recipe.id, chunk): vector for chunk, vector in part.answers.items()}

@@ -43,7 +43,7 @@ class VectorCache:
         self._vectors: Matrix = np.zeros((INITIAL_ROWS, dimension), dtype=np.float32)
         self._chunks: NDArray[np.int64] = np.zeros(INITIAL_ROWS, dtype=np.int64)
         self._alive: NDArray[np.bool_] = np.zeros(INITIAL_ROWS, dtype=np.bool_)
-        self._places: dict[int, int] = {}
+        self._positions: dict[int, int] = {}
         self._used = 0
         self._sum: NDArray[np.float64] = np.zeros(dimension, dtype=np.float64)
         self._mean: Vector = np.zeros(dimension, dtype=np.float32)
@@ -51,7 +51,7 @@ class VectorCache:
         self._signs: NDArray[np.uint64] = np.zeros((-(-dimension // 64), 0), dtype=np.uint64)  # by word, not by row
 
     def __len__(self) -> int:
-        return len(self._places)
+        return len(self._positions)
 
     def add(self, chunks: Sequence[int], vectors: Matrix) -> None:
         """Add rows, normalised to length one; a zero vector stays zero. A known chunk is replaced."""
@@ -63,32 +63,32 @@ class VectorCache:
         self._vectors[first : self._used] = vectors / np.where(norms == 0, 1, norms)
         self._chunks[first : self._used] = chunks
         self._alive[first : self._used] = True
-        self._places.update(zip(chunks, range(first, self._used), strict=True))
+        self._positions.update(zip(chunks, range(first, self._used), strict=True))
         self._sum += self._vectors[first : self._used].sum(axis=0, dtype=np.float64)
 
     def discard(self, chunks: Sequence[int]) -> None:
         """Remove rows; unknown chunks are ignored."""
-        places = [place for chunk in chunks if (place := self._places.pop(chunk, None)) is not None]
-        self._alive[places] = False
-        self._sum -= self._vectors[places].sum(axis=0, dtype=np.float64)
+        positions = [position for chunk in chunks if (position := self._positions.pop(chunk, None)) is not None]
+        self._alive[positions] = False
+        self._sum -= self._vectors[positions].sum(axis=0, dtype=np.float64)
 
     def find(self, query: Vector, limit: int, within: Sequence[int] | None = None) -> list[tuple[int, float]]:
         """Return the nearest chunks by cosine, best first."""
         norm = float(np.linalg.norm(query))
-        if norm == 0 or not self._places:
+        if norm == 0 or not self._positions:
             return []
         query = (query / norm).astype(np.float32)
         if within is not None:
-            places = np.fromiter(
-                (self._places[chunk] for chunk in dict.fromkeys(within) if chunk in self._places), dtype=np.int64
+            positions = np.fromiter(
+                (self._positions[chunk] for chunk in dict.fromkeys(within) if chunk in self._positions), dtype=np.int64
             )
-            return self._score_exactly(places, query, limit)
+            return self._score_exactly(positions, query, limit)
         if self._used > MAX_EXACT_ROWS:
             return self._score_exactly(self._find_candidates(query, max(RESCORED, 4 * limit)), query, limit)
         with _threads().limit(limits=1, user_api="blas"):
             scores = self._vectors[: self._used] @ query
         scores[~self._alive[: self._used]] = -np.inf
-        return self._ranked(np.arange(self._used), scores, min(limit, len(self._places)))
+        return self._ranked(np.arange(self._used), scores, min(limit, len(self._positions)))
 
     def scores(self, query: Vector, chunks: Sequence[int]) -> dict[int, float]:
         """Return the cosine of the known chunks among these."""
@@ -96,31 +96,31 @@ class VectorCache:
 
     def vectors(self, chunks: Sequence[int]) -> dict[int, Vector]:
         """Return copies of the known vectors of these chunks."""
-        return {chunk: self._vectors[self._places[chunk]].copy() for chunk in chunks if chunk in self._places}
+        return {chunk: self._vectors[self._positions[chunk]].copy() for chunk in chunks if chunk in self._positions}
 
     def mean_score(self, query: Vector) -> float:
         """Return the mean cosine over all rows."""
         norm = float(np.linalg.norm(query))
-        if norm == 0 or not self._places:
+        if norm == 0 or not self._positions:
             return 0.0
-        return float(self._sum @ query) / norm / len(self._places)
+        return float(self._sum @ query) / norm / len(self._positions)
 
-    def _score_exactly(self, places: NDArray[np.int64], query: Vector, limit: int) -> list[tuple[int, float]]:
+    def _score_exactly(self, positions: NDArray[np.int64], query: Vector, limit: int) -> list[tuple[int, float]]:
         # Not a matrix product: it would wake BLAS threads, which costs more than these few rows.
-        scores = np.empty(len(places), dtype=np.float32)
-        room = np.empty((min(BLOCK_ROWS, len(places)), self.dimension), dtype=np.float32)
-        for first in range(0, len(places), BLOCK_ROWS):
-            some = places[first : first + BLOCK_ROWS]
-            rows = self._vectors.take(some, axis=0, out=room[: len(some)], mode="clip")
+        scores = np.empty(len(positions), dtype=np.float32)
+        room = np.empty((min(BLOCK_ROWS, len(positions)), self.dimension), dtype=np.float32)
+        for first in range(0, len(positions), BLOCK_ROWS):
+            block = positions[first : first + BLOCK_ROWS]
+            rows = self._vectors.take(block, axis=0, out=room[: len(block)], mode="clip")
             np.vecdot(rows, query, out=scores[first : first + BLOCK_ROWS])
-        return self._ranked(places, scores, limit)
+        return self._ranked(positions, scores, limit)
 
-    def _ranked(self, places: NDArray[np.int64], scores: Vector, limit: int) -> list[tuple[int, float]]:
+    def _ranked(self, positions: NDArray[np.int64], scores: Vector, limit: int) -> list[tuple[int, float]]:
         """Sort the best rows; equal scores by chunk, so that the same query gives the same order."""
         if limit < len(scores):
-            some = np.flatnonzero(scores >= np.partition(scores, len(scores) - limit)[len(scores) - limit])
-            places, scores = places[some], scores[some]
-        chunks = self._chunks[places]
+            best = np.flatnonzero(scores >= np.partition(scores, len(scores) - limit)[len(scores) - limit])
+            positions, scores = positions[best], scores[best]
+        chunks = self._chunks[positions]
         order = np.lexsort((chunks, -scores))[:limit]
         return list(zip(chunks[order].tolist(), scores[order].tolist(), strict=True))
 
@@ -131,9 +131,9 @@ class VectorCache:
         distance = np.zeros(self._used, dtype=np.uint16)
         for signs, word in zip(self._signs, query_signs, strict=True):
             distance += np.bitwise_count(signs ^ word)
-        if len(self._places) < self._used:
+        if len(self._positions) < self._used:
             distance[~self._alive[: self._used]] = 1 + self.dimension
-        last = min(count, len(self._places)) - 1
+        last = min(count, len(self._positions)) - 1
         return np.flatnonzero(distance <= np.partition(distance, last)[last])
 
     def _update_signs(self) -> None:
