@@ -24,7 +24,7 @@ from holdfast.llm.offline import OfflineProvider
 from holdfast.search import calibration_questions as sampling
 from holdfast.search.answer_generation import AnswerOutcome
 from holdfast.search.answers import Answer
-from holdfast.search.search import SearchRun
+from holdfast.search.search_run import SearchRun
 from holdfast.service.bases import replace_settings
 from holdfast.settings import Settings
 from holdfast.wiring import Library

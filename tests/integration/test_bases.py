@@ -28,7 +28,7 @@ from holdfast.indexes.graph import merging
 from holdfast.indexes.graph.index import MERGING_OWNER
 from holdfast.llm.offline import OfflineProvider
 from holdfast.llm.paid_cache import Charge
-from holdfast.search.search import SearchRun, to_fused_hits
+from holdfast.search.search_run import SearchRun, to_fused_hits
 from holdfast.settings import Settings
 from holdfast.wiring import Library
 from tests.support.audit import Meanwhile, audit, audit_quiet
