@@ -254,6 +254,22 @@ def test_a_model_finds_entities_and_relations_that_join_the_names_of_rules(rig: 
     ]
 
 
+def test_entities_and_relations_of_many_chunks_become_one_of_each(rig: GraphRig) -> None:
+    rig.index("one.md", "[[Ada|person|Wrote.]] [[Engine|product|Of brass.]] {Ada>wrote for>Engine|In 1843.}\n")
+    rig.index("two.md", "[[ADA|place|Is old.]] [[ENGINE|product|Of iron.]] {ENGINE>made famous>ADA|Later.}\n")
+    rig.index("three.md", "[[Ada|person|Wrote.]]\n")
+    assert rig.seen() == ["ada", "engine"]
+    ada = rig.about("ada")
+    assert (ada.entity.label, ada.entity.kind, ada.entity.documents) == ("Ada", "person", 3)
+    assert sorted(ada.description.split("\n")) == ["Is old.", "Wrote."]
+    (relation,) = ada.relations
+    assert relation.keys == ("ada", "engine")
+    assert sorted(relation.text.split("\n")) == [
+        "Ada → wrote for → Engine: In 1843.",
+        "ENGINE → made famous → ADA: Later.",
+    ]
+
+
 def test_an_unchanged_document_and_the_same_file_again_pay_nothing(rig: GraphRig) -> None:
     rig.index("whales.md", WHALES)
     assert rig.calls() == (1, 0)
