@@ -26,9 +26,10 @@ from holdfast.engine.store.base import LARGEST_BATCH, Release
 from holdfast.errors import BadRequest, BadSettings, BaseFailed, NameTaken, Permanent, StoreUnavailable, UnknownBase
 from holdfast.indexes.fulltext.index import FulltextIndex
 from holdfast.indexes.graph import merging
+from holdfast.indexes.graph.index import MERGING_OWNER
 from holdfast.llm.offline import OfflineProvider
 from holdfast.llm.paid_cache import Charge
-from holdfast.search.search import SearchRun, to_fused_hits
+from holdfast.search.search_run import SearchRun, to_fused_hits
 from holdfast.settings import Settings
 from holdfast.wiring import Library
 from tests.support.audit import Meanwhile, audit, audit_quiet
@@ -721,7 +722,7 @@ def test_clearing_removes_the_cards_and_a_failed_base_can_be_cleared(rig: Rig, e
     bases(rig).clear(rig.base)
     sweep(rig)
     with rig.store.database.reading() as tx:
-        assert {name for (name,) in tx.run_sql("SELECT owner FROM owners")} == {merging.OWNER}
+        assert {name for (name,) in tx.run_sql("SELECT owner FROM owners")} == {MERGING_OWNER}
     assert bases(rig).read(rig.base).status is BaseStatus.FAILED
     audit_quiet(rig)
 

@@ -12,7 +12,8 @@ from holdfast.documents.operations import Action
 from holdfast.engine.admission import Verdict
 from holdfast.engine.states import Operation, Outcome, SlotState, Status
 from holdfast.engine.store.base import Release
-from holdfast.indexes.graph.merging import MERGING, OWNER, request_merge
+from holdfast.indexes.graph.index import MERGING_OWNER
+from holdfast.indexes.graph.merging import MERGING, request_merge
 from holdfast.llm.openai import Endpoint, OpenAIProvider
 from holdfast.settings import Settings
 from holdfast.wiring import Library
@@ -233,7 +234,7 @@ def test_a_document_is_complete_however_long_descriptions_are_merged(make: Make)
     assert request_merge(rig.store, rig.base.key).accepted
     assert rig.store.claim_next([MERGING], "somebody", 1)
     rig.index("two.md", "# Letter\n\nMara Lindqvist wrote to Ada Lovelace.\n")
-    assert rig.store.slot(rig.base.key, OWNER, MERGING).state is SlotState.RUNNING
+    assert rig.store.slot(rig.base.key, MERGING_OWNER, MERGING).state is SlotState.RUNNING
     assert {rig.owner(name).status for name in ("one.md", "two.md")} == {Status.SUCCESS}
 
 

@@ -21,8 +21,8 @@ from holdfast.indexes.graph import Entity, EntityDetails, Fact, Mention, Neighbo
 from holdfast.indexes.graph.graph_view import Edge, GraphView, Node
 from holdfast.llm import UsageTotal
 from holdfast.paging import Page
-from holdfast.search import AnswerOutcome, ChannelScore, Hit, Hits, Notice
-from holdfast.search.answers import Answer, Citation, Mode
+from holdfast.search import AnswerOutcome, ChannelScore, Citation, Hit, Hits, Notice
+from holdfast.search.answers import Answer, Mode
 from holdfast.webhooks.delivery import Delivery
 
 __all__ = [

@@ -77,8 +77,7 @@ class LocalSearch(ValidatedOperations):
         """Answer a question with citations; without a language model, the best passages."""
         _check_query_length(question)
         chosen = parse_choice(Mode, "mode", mode)
-        answer, _ = self._library.answerer.ask(self._authorization.find_base(base), question, chosen)
-        return answer
+        return self._library.answerer.ask(self._authorization.find_base(base), question, chosen)
 
     def stream(self, base: str, question: str, *, mode: Mode | str = Mode.MIX) -> Generator[str | Answer, None, None]:
         """Answer as the words come; the whole answer last. Closing this ends the request to the language model."""
