@@ -1,4 +1,4 @@
-"""The app: the routes of all resources behind the same doors."""
+"""The application: all routes, their middleware and their description."""
 
 from __future__ import annotations
 
@@ -17,15 +17,11 @@ from holdfast.api import (
     archives,
     bases,
     cards,
-    details,
     documents,
-    duplicates,
     events,
-    graph,
+    forward,
     jobs,
-    overview,
     problems,
-    providers,
     search,
     session,
     system,
@@ -45,22 +41,17 @@ if TYPE_CHECKING:
 
 API_PREFIX = "/api/v1"
 ROUTERS = (
+    forward.make_router(),
     bases.router,
-    providers.router,
     documents.router,
-    details.router,
     search.router,
-    graph.router,
     cards.router,
     archives.router,
     jobs.router,
     events.router,
-    duplicates.router,
     access.keys,
     access.webhooks,
-    access.deliveries,
     session.router,
-    overview.router,
     system.router,
 )
 MEGABYTE = 1_000_000
@@ -87,8 +78,6 @@ PROBLEM_DESCRIPTIONS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerState:
-    """What a server serves."""
-
     library: Library
     settings: Settings
     feed: Feed
@@ -97,7 +86,6 @@ class ServerState:
 
 
 def make_app(served: ServerState) -> FastAPI:
-    """Make the app of a server."""
     app = FastAPI(
         title="Holdfast",
         version=__version__,
@@ -128,7 +116,7 @@ def make_app(served: ServerState) -> FastAPI:
 
 @cache
 def _build_routes() -> list[BaseRoute]:
-    """Make the routes: all apps of a process have the same, and they take longer to make than all the rest."""
+    """Return all routes. They are the same for every application of a process and slow to create."""
     whole = FastAPI(openapi_url=None, generate_unique_id_function=_operation_id)
     api = APIRouter(prefix=API_PREFIX)
     for router in ROUTERS:
@@ -143,7 +131,7 @@ def _operation_id(route: APIRoute) -> str:
 
 
 def _build_openapi(app: FastAPI) -> dict[str, Any]:
-    """Describe the API, with examples and the same problems on every route."""
+    """Return the OpenAPI description, with examples and the problem responses of every route."""
     if app.openapi_schema is None:
         described = get_openapi(title=app.title, version=app.version, summary=app.summary, routes=app.routes)
         schemas = described["components"]["schemas"]

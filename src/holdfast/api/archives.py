@@ -1,4 +1,4 @@
-"""`/bases/{base}/archive` and `/archives`: a base as one file, and back."""
+"""`/bases/{base}/archive` and `/archives`: a base as one file."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ async def restore_base(
     response: Response,
     name: Annotated[str | None, Query(min_length=1, max_length=200, description="of the base; else as before")] = None,
 ) -> RestoredBase:
-    """Make a base from such a file; its documents are indexed again, from the answers that were paid for."""
+    """Create a base from an archive; its documents are indexed again with the paid answers of the archive."""
     with reporting_full_disk(IN_TEMPORARY_FOLDER), SpooledTemporaryFile(max_size=MAX_BYTES_IN_MEMORY) as file:
         async for block in request.stream():
             file.write(block)

@@ -1,4 +1,4 @@
-"""`/events`: what happened and what happens, as a list and as a stream."""
+"""`/events/stream`: events as they happen."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from holdfast.api.auth import Service, get_server_state, get_stream_limits
 from holdfast.events import Cursor
 from holdfast.events.feed import Heartbeat
 from holdfast.events.stream import MEDIA_TYPE, format_message, format_preamble
-from holdfast.service.schemas import Event, Page
 
 if TYPE_CHECKING:
     from starlette.types import Receive, Scope, Send
@@ -49,32 +48,6 @@ STREAM_RESPONSES: dict[int | str, dict[str, Any]] = {  # how a stream is describ
 STREAM_HEADERS = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
 
 
-@router.get("")
-def list_events(
-    front: Service,
-    base: BaseQuery = None,
-    document: DocumentQuery = None,
-    topic: TopicsQuery = None,
-    cursor: Annotated[str | None, Query(max_length=50)] = None,
-    limit: Annotated[int, Query(ge=1, le=500)] = 100,
-) -> Page[Event]:
-    """Return what happened, newest first."""
-    return front.events.list(base, document=document, topics=topic, cursor=cursor, limit=limit)
-
-
-@router.get("/after")
-def list_events_after(
-    front: Service,
-    cursor: Annotated[str | None, Query(max_length=50, description="where reading ended; now, if left out")] = None,
-    base: BaseQuery = None,
-    document: DocumentQuery = None,
-    topic: TopicsQuery = None,
-    limit: Annotated[int, Query(ge=1, le=500)] = 100,
-) -> Page[Event]:
-    """Return what happened behind a place, oldest first; `next_cursor` is always told, to read on from later."""
-    return front.events.after(cursor, base, document=document, topics=topic, limit=limit)
-
-
 @router.get(
     "/stream",
     response_class=StreamingResponse,
@@ -88,7 +61,7 @@ async def follow_events(
     topic: TopicsQuery = None,
     after: Annotated[str | None, Query(max_length=50, description="as the header Last-Event-ID")] = None,
 ) -> StreamingResponse:
-    """Follow what happens, from now on or from behind an event; `reset` says that it is too old, and to look anew."""
+    """Stream events from now on, or after an event; `reset` means that it is too old: reload your state."""
     place = request.headers.get("last-event-id") or after
     loop, woken = asyncio.get_running_loop(), asyncio.Event()
     with ExitStack() as held:
@@ -108,7 +81,7 @@ async def follow_events(
 
 
 class _EventStream(StreamingResponse):
-    """Looks on until it ends, and no longer: also if whoever asked left before its first word."""
+    """Holds the subscription until the response ends, also if the client leaves before the first byte."""
 
     def __init__(self, subscription: Subscription, woken: asyncio.Event, held: ExitStack) -> None:
         super().__init__(_encode_messages(subscription, woken), media_type=MEDIA_TYPE, headers=STREAM_HEADERS)
@@ -120,7 +93,7 @@ class _EventStream(StreamingResponse):
 
 
 async def _encode_messages(subscription: Subscription, woken: asyncio.Event) -> AsyncIterator[str]:
-    """Write what there is, wait until there is more, and now and then say that somebody is here."""
+    """Write the available messages, wait for more, and send a heartbeat when there are none."""
     yield format_preamble()
     while True:
         woken.clear()
@@ -137,7 +110,7 @@ async def _encode_messages(subscription: Subscription, woken: asyncio.Event) -> 
 
 
 def _take_ready_messages(subscription: Subscription) -> list[Message] | None:
-    """Take what is there, at most so much; None when it is over."""
+    """Return the available messages, up to a limit; None when the subscription has ended."""
     found: list[Message] = []
     while len(found) < MAX_MESSAGES_PER_WRITE:
         message = subscription.get(0)
@@ -150,6 +123,6 @@ def _take_ready_messages(subscription: Subscription) -> list[Message] | None:
 
 
 def set_threadsafe(loop: asyncio.AbstractEventLoop, woken: asyncio.Event) -> None:
-    """Set an event of a loop, from whatever thread."""
+    """Set an event of a loop from any thread."""
     if not loop.is_closed():
         loop.call_soon_threadsafe(woken.set)

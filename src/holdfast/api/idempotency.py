@@ -1,6 +1,6 @@
-"""Requests that are sent again under the same `Idempotency-Key` are answered as the first one was.
+"""Repeats the stored response to a request with the same `Idempotency-Key`.
 
-The body is kept on the side while it comes, so that a key which was used for another body can be told.
+The body is spooled to a file while it arrives, because its digest shows whether a key is used for another request.
 """
 
 from __future__ import annotations
@@ -41,14 +41,13 @@ NOTE_ON_REPEAT = (
 
 
 class IdempotentRoute(APIRoute):
-    """A route whose POST requests may be sent again."""
+    """A route whose POST requests may be repeated."""
 
     def body_to_store(self, body: bytes) -> bytes:
-        """Return what is kept of the body of an answer, and sent when the request is repeated."""
+        """Return the part of the response body that is stored and sent to a repeated request."""
         return body
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        """Return what answers a request."""
         answer = super().get_route_handler()
 
         async def repeatable(request: Request) -> Response:
@@ -73,7 +72,7 @@ class IdempotentRoute(APIRoute):
         return repeatable
 
     def _store_response(self, repeats: IdempotencyStore, fresh: FirstRequest, response: Response) -> None:
-        """Keep an answer; what failed on our side, or cannot be kept, may be tried again."""
+        """Store a response; after a server error, or for a stream, the request may be sent again."""
         body = getattr(response, "body", None)
         if response.status_code >= HTTPStatus.INTERNAL_SERVER_ERROR or body is None:
             repeats.release(fresh)
@@ -85,10 +84,9 @@ class IdempotentRoute(APIRoute):
 
 
 class SecretIdempotentRoute(IdempotentRoute):
-    """A route that tells a secret once: the answer is kept without it."""
+    """A route that shows a secret once: the response is stored without it."""
 
     def body_to_store(self, body: bytes) -> bytes:
-        """Leave the secret out of what is kept, and say so."""
         told = json.loads(body)
         if "secret" not in told:
             return body
@@ -101,7 +99,7 @@ async def _respond_once(
     answer: Callable[[Request], Coroutine[Any, Any, Response]],
     named: tuple[Caller, str, str],
 ) -> tuple[Response, FirstRequest | None]:
-    """Answer a request that nobody has answered yet, to be kept, or as it was answered."""
+    """Return the stored response, or process the first request and return what to store it under."""
     repeats = get_server_state(request).library.idempotency
     begun = await run_in_threadpool(repeats.begin, *named)
     match begun:
@@ -127,7 +125,7 @@ async def _respond_once(
 async def _respond(
     request: Request, again: Request, answer: Callable[[Request], Coroutine[Any, Any, Response]]
 ) -> Response:
-    """Answer; what is refused is an answer, too."""
+    """Process a request; errors of the request are responses that are stored, too."""
     try:
         return await answer(again)
     except (HoldfastError, HTTPException, RequestValidationError) as error:
@@ -135,7 +133,7 @@ async def _respond(
 
 
 def _with_body(request: Request, body: Any) -> Request:
-    """Return the request with its body from the beginning."""
+    """Return the request with its body from the start."""
 
     async def receive() -> Message:
         block = body.read(BLOCK_BYTES)

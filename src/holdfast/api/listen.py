@@ -1,4 +1,4 @@
-"""Opens the port of a server; apart from `serving`, because MCP over HTTP needs nothing else of the API."""
+"""Opens the port of a server. It is apart from `server.py` because MCP over HTTP needs nothing else of the API."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ MAX_PORTS_TRIED = 20  # ports that are tried, one after the other
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """Listen on the port, or on the next one that is free."""
+    """Listen on the port, or on the next free one."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     for number in range(port, port + MAX_PORTS_TRIED) if port else (0,):
         # The protocol is named so that asyncio knows TCP: only then does it send an answer in two parts without waiting

@@ -1,4 +1,4 @@
-"""Answers that wait until something has come to rest, so that nobody has to ask again and again."""
+"""Long polls: a response waits until a document or a job is at rest."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ WaitSeconds = Annotated[float, Query(ge=0, le=60, description="seconds to wait u
 async def wait_until_settled(
     request: Request, read: Callable[[], T], resting: Callable[[T], bool], seconds: float
 ) -> T:
-    """Read something, and again whenever something happened, until it rests, the time is over, or nobody waits."""
+    """Read a value again after each event until it is at rest, the time is over, or the client leaves."""
     found = await run_in_threadpool(read)
     if resting(found) or not seconds:
         return found
@@ -54,6 +54,6 @@ async def wait_until_settled(
 
 
 async def _wait_for_disconnect(request: Request) -> None:
-    """Return when whoever asked has left."""
+    """Return when the client has left."""
     while (await request.receive())["type"] != "http.disconnect":
         pass

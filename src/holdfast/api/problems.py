@@ -34,7 +34,7 @@ RETRY_AFTER_SECONDS = 2  # seconds after which what was busy may be free
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FieldError:
-    """One part of a request that cannot be read."""
+    """A part of a request that is not valid."""
 
     pointer: str  # as in RFC 6901
     detail: str
@@ -42,7 +42,7 @@ class FieldError:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProblemDetails:
-    """Why a request was not carried out; nothing was changed."""
+    """Why a request failed; nothing was changed."""
 
     type: str
     title: str
@@ -64,7 +64,7 @@ class ProblemDetails:
 
 @dataclass(frozen=True, slots=True)
 class StatusRule:
-    """How one kind of error is told."""
+    """The status of one class of errors."""
 
     status: HTTPStatus
     retry_after: int | None = None  # seconds
@@ -119,17 +119,16 @@ DETAILS_BY_STATUS = {
 
 
 class ProblemResponse(JSONResponse):
-    """A problem as JSON; what is not valid Unicode in the words of a request is written as an escape."""
+    """A problem as JSON; text that is not valid Unicode is escaped."""
 
     media_type = PROBLEM_JSON
 
     def render(self, content: Any) -> bytes:
-        """Write the body."""
         return json.dumps(content, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "backslashreplace")
 
 
 class RequestRejected(HTTPException):
-    """A request that is refused before it reaches what it is about."""
+    """A request that is rejected before it reaches its operation."""
 
     def __init__(
         self, status: HTTPStatus, detail: str, *, code: str | None = None, headers: Mapping[str, str] | None = None
@@ -139,13 +138,12 @@ class RequestRejected(HTTPException):
 
 
 def add_exception_handlers(app: FastAPI) -> None:
-    """Let an app tell every error as a problem."""
+    """Make an application return every error as a problem."""
     for kind in (errors.HoldfastError, RequestValidationError, HTTPException, Exception):
         app.add_exception_handler(kind, build_error_response)
 
 
 def build_error_response(request: Request, error: Exception) -> JSONResponse:
-    """Tell an error."""
     if isinstance(error, errors.HoldfastError):
         return _build_holdfast_response(request, error)
     if isinstance(error, RequestValidationError):
@@ -163,7 +161,6 @@ def build_error_response(request: Request, error: Exception) -> JSONResponse:
 def build_problem_response(
     request: Request, status: int, code: str, detail: str, *, headers: Mapping[str, str] | None = None, **more: Any
 ) -> JSONResponse:
-    """Make the answer."""
     body: dict[str, Any] = {
         "type": f"urn:holdfast:problem:{code}",
         "title": code.replace("_", " ").capitalize(),
@@ -210,7 +207,7 @@ def _build_holdfast_response(request: Request, error: errors.HoldfastError) -> J
 
 
 def format_etag(generation: int) -> str:
-    """Return what tells one generation of a document from the others."""
+    """Return the tag of one generation of a document."""
     return f'"g{generation}"'
 
 
@@ -224,7 +221,7 @@ def _build_validation_response(request: Request, error: RequestValidationError) 
 
 
 def _build_unreadable_body_response(request: Request, cause: BaseException | None) -> JSONResponse:
-    """Say why the parser could not read the body as JSON; the framework says only that it could not."""
+    """Explain why the body is not readable as JSON; the framework gives no reason."""
     why = "a number in it has too many digits"
     if isinstance(cause, RecursionError):
         why = "it is nested too deeply"
@@ -252,7 +249,7 @@ def _build_internal_error_response(request: Request, error: Exception) -> JSONRe
 
 
 def describe_route(request: Request) -> str:
-    """Name the route of a request as it is described: the path itself may hold the words of a document."""
+    """Return the route of a request as a pattern; the path itself may contain text of a document."""
     return f"{request.method} {getattr(request.scope.get('route'), 'path', '')}"
 
 

@@ -1,6 +1,6 @@
-"""Bytes on their way in: of a form with files, or of a body that is the file.
+"""Receives files: from a form, or a body that is the file.
 
-They are written to a file of the server's as they come, never held in memory as a whole, and counted on the way.
+Bytes are written to a temporary file as they arrive, never held in memory as a whole.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ MULTIPART_TYPE = "multipart/form-data"
 
 @asynccontextmanager
 async def receive_files(request: Request, *, name: str | None, parent: int | None) -> AsyncIterator[list[File]]:
-    """Receive files: those of a form, or the body under a name that is told beside it."""
+    """Receive files from a form, or the body under the given name."""
     with reporting_full_disk(IN_TEMPORARY_FOLDER):
         async with _receive_files(request, name=name, parent=parent) as files:
             yield files
@@ -69,7 +69,7 @@ async def _receive_files(request: Request, *, name: str | None, parent: int | No
 
 
 def _parse_metadata(given: Any) -> dict[str, Any]:
-    """Read the field `metadata` of a form: a JSON object that all its files get."""
+    """Return the field `metadata` of a form: a JSON object that applies to all its files."""
     if given is None:
         return {}
     try:

@@ -1,4 +1,4 @@
-"""`Holdfast`: the front door of the library."""
+"""`Holdfast`, the entry point of the library."""
 
 from __future__ import annotations
 
@@ -26,12 +26,13 @@ BUSY_STATUSES = ("queued", "indexing")
 
 
 class Holdfast:
-    """A library: a folder of this machine, a database, or a server.
+    """A library: a folder on this machine, a database, or a server.
 
-    `Holdfast("notes")` opens or makes a folder, `Holdfast("postgresql+psycopg://…")` a database that others share, and
-    `Holdfast("http://…", key="hf_…")` a server; all have the same calls. Close it, or use it in a `with`.
+    `Holdfast("notes")` opens or creates a folder, `Holdfast("postgresql+psycopg://…")` opens a shared database, and
+    `Holdfast("http://…", key="hf_…")` connects to a server. All have the same methods. Close it, or use `with`.
 
-    `work` says whether documents are indexed by this process: usually only in a folder that no server serves.
+    `work` decides whether this process indexes documents. By default it does so only in a folder without a running
+    server.
     """
 
     def __init__(self, where: str | Path | None = None, *, key: str | None = None, work: bool | None = None) -> None:
@@ -84,7 +85,7 @@ class Holdfast:
         self.close()
 
     def close(self) -> None:
-        """Give back what this process works on, and close the library."""
+        """Stop the worker of this process, which releases its work, and close the library."""
         if self._worker is not None:
             self._worker.stop()
             self._worker = None
@@ -92,10 +93,8 @@ class Holdfast:
 
     @property
     def works(self) -> bool:
-        """Documents are indexed by this process."""
+        """Whether this process indexes documents."""
         return self._worker is not None
-
-    # ------------------------------------------------------------ what is done most often
 
     def search(self, base: str, query: str, **how: Any) -> Hits:
         """Return the best passages of a base; see `asking.search`."""
@@ -113,9 +112,9 @@ class Holdfast:
         timeout: float | None = None,
         progress: Callable[[list[DocumentStatus]], None] | None = None,
     ) -> list[DocumentStatus]:
-        """Wait until documents have come to rest, and return them; those that were deleted meanwhile are left out.
+        """Wait until documents are no longer queued or indexing, and return their statuses without deleted ones.
 
-        `progress` is told how they stand, a few times a second. `TimeoutError` when it took too long.
+        `progress` is called with the statuses a few times a second. Raises `TimeoutError` after `timeout` seconds.
         """
         wanted = [document for document in documents if document is not None]
         return _wait_until(
@@ -127,7 +126,7 @@ class Holdfast:
         )
 
     def wait_for(self, job: str, *, timeout: float | None = None, progress: Callable[[Job], None] | None = None) -> Job:
-        """Wait until a job has ended, and return it."""
+        """Wait until a job has ended, and return it; raise `TimeoutError` after `timeout` seconds."""
         return _wait_until(
             lambda: self.jobs.get(job),
             lambda found: found.ended,
@@ -144,7 +143,7 @@ def _wait_until(
     timeout: float | None,
     progress: Callable[[T], None] | None,
 ) -> T:
-    """Read something a few times a second until it is finished; raise `TimeoutError` when that took too long."""
+    """Poll until a value is final; raise `TimeoutError` after `timeout` seconds."""
     ends = None if timeout is None else time.monotonic() + timeout
     while True:
         found = read()

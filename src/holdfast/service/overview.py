@@ -1,4 +1,4 @@
-"""All at a glance: documents, the queue, who works, what was spent, and how jobs ended lately."""
+"""The overview: documents, queue, workers, costs and recent outcomes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ CHARTED_OUTCOMES = frozenset({Outcome.SUCCESS, Outcome.DEGRADED, Outcome.FAILED,
 
 
 def build_overview(at: Authorization, hours: int) -> Overview:
-    """Return all at a glance; of a caller who is limited to bases, of these alone."""
+    """Return the overview of the bases that the caller sees."""
     if not 1 <= hours <= MAX_HOURS:
         raise BadRequest(f"An overview is of the last 1 to {MAX_HOURS} hours, not {hours}.")
     library, store = at.library, at.library.store
@@ -54,7 +54,7 @@ def build_overview(at: Authorization, hours: int) -> Overview:
 def _count_ended_jobs(
     at: Authorization, bases: Iterable[str | None], now: Moment, width: timedelta
 ) -> list[OutcomeBucket]:
-    """Count how jobs ended, in steps that begin at the same moments whenever somebody looks."""
+    """Count ended jobs per time bucket; the bounds of buckets do not depend on the time of the request."""
     step = micros(width)
     first = now // step * step - (BUCKET_COUNT - 1) * step
     counted: Counter[tuple[int, str]] = Counter()
@@ -71,7 +71,7 @@ def _count_ended_jobs(
 
 
 def _merge_queues(some: Sequence[Counting]) -> Counting:
-    """Add up how the queue does in several bases."""
+    """Add up the numbers of several queues."""
     active: Counter[str] = Counter()
     ended: Counter[str] = Counter()
     for one in some:

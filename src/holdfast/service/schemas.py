@@ -25,77 +25,6 @@ from holdfast.search import AnswerOutcome, ChannelScore, Hit, Hits, Notice
 from holdfast.search.answers import Answer, Citation, Mode
 from holdfast.webhooks.delivery import Delivery
 
-__all__ = [
-    "Answer",
-    "AnswerOutcome",
-    "ApiKey",
-    "Base",
-    "BaseSettings",
-    "BaseStatus",
-    "BaseUsage",
-    "BulkSummary",
-    "Card",
-    "CardSetStatus",
-    "ChannelScore",
-    "Citation",
-    "Delivery",
-    "Document",
-    "DocumentChunk",
-    "DocumentCounts",
-    "DocumentEntity",
-    "DocumentStatus",
-    "DocumentText",
-    "DocumentUsage",
-    "Edge",
-    "Entity",
-    "EntityDetails",
-    "ErasureStage",
-    "ErasureStatus",
-    "Event",
-    "ExportResult",
-    "Fact",
-    "Finding",
-    "GraphView",
-    "HistoryEntry",
-    "Hit",
-    "Hits",
-    "IndexStatus",
-    "ItemKind",
-    "Job",
-    "KeyWithSecret",
-    "Mention",
-    "MissingChunk",
-    "Mode",
-    "Neighbour",
-    "Node",
-    "Notice",
-    "OnDuplicate",
-    "Operation",
-    "OriginalFile",
-    "Outcome",
-    "OutcomeBucket",
-    "Overview",
-    "Page",
-    "PassageInContext",
-    "Problem",
-    "Progress",
-    "ProviderTestResult",
-    "QueueStats",
-    "RefusalCount",
-    "RefusedRequest",
-    "Reply",
-    "RestoredBase",
-    "ServedPassage",
-    "SlotState",
-    "Status",
-    "SyncPreview",
-    "UsageTotal",
-    "Verdict",
-    "WaitingJob",
-    "Webhook",
-    "WebhookWithSecret",
-]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reply:
@@ -126,9 +55,6 @@ class BulkSummary:
     dry_run: bool = False
 
 
-# ---------------------------------------------------------------- bases
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Base:
     """A collection of documents that are searched together."""
@@ -140,9 +66,6 @@ class Base:
     settings: BaseSettings
     not_enabled: dict[str, Problem]  # indexes that it wants and cannot have here, each with the reason
     rollout: Progress | None = None  # of a settings change that documents still follow, queued or begun; None: no such
-
-
-# ---------------------------------------------------------------- documents
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -161,9 +84,6 @@ class HistoryEntry:
     requester: str | None = None
     problem: Problem | None = None
     seconds: float | None = None  # since the claim, or of a job since it was accepted
-
-
-# ---------------------------------------------------------------- the queue
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -219,12 +139,6 @@ class WaitingJob:
     reasons: list[str]
 
 
-# ---------------------------------------------------------------- searching
-
-
-# ---------------------------------------------------------------- who may ask, and who is told
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApiKey:
     """A key; its secret is told once, when it is made."""
@@ -274,17 +188,11 @@ class WebhookWithSecret:
     secret: str
 
 
-# ---------------------------------------------------------------- archives
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExportResult:
     """A base that was written into a file."""
 
     bytes: int
-
-
-# ---------------------------------------------------------------- accounts and health
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

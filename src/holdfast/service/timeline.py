@@ -1,4 +1,4 @@
-"""What happened to a document, made of its jobs and of the lines of the log about it. Pure."""
+"""The history of a document, derived from its jobs and its events. Pure."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ DOCUMENT_EVENT_LABELS = {"document.added": "added", "document.changed": "changed
 
 
 def build_timeline(jobs: Iterable[Job], lines: Sequence[LoggedEvent], slots: Sequence[Slot]) -> list[HistoryEntry]:
-    """Return all that is known to have happened, newest first."""
+    """Return all entries, newest first."""
     sayings = {(slot.kind, slot.error.code): describe_fault(slot.error) for slot in slots if slot.error}
     found = [*_job_entries(jobs, sayings), *_slot_entries(sorted(lines, key=lambda line: (line.at, line.id)), sayings)]
     order = sorted(enumerate(found), key=lambda one: (one[1].at, _tie_rank(one[1]), one[0]), reverse=True)
@@ -40,7 +40,7 @@ def build_timeline(jobs: Iterable[Job], lines: Sequence[LoggedEvent], slots: Seq
 
 
 def _job_entries(jobs: Iterable[Job], sayings: Mapping[tuple[str, str], Problem]) -> Iterator[HistoryEntry]:
-    """Tell of each job when it began, and how it ended."""
+    """Yield the start and the end of each job."""
     for job in jobs:
         named = {"job": job.id, "generation": job.generation, "operation": job.operation, "requester": job.requester}
         yield HistoryEntry(at=as_datetime(job.created_at), what="accepted", **named)  # type: ignore[arg-type]
@@ -56,7 +56,7 @@ def _job_entries(jobs: Iterable[Job], sayings: Mapping[tuple[str, str], Problem]
 
 
 def _slot_entries(lines: Iterable[LoggedEvent], sayings: Mapping[tuple[str, str], Problem]) -> Iterator[HistoryEntry]:
-    """Tell of each index when it was taken, and what came of that; oldest first."""
+    """Yield the claims of each index and how they ended, oldest first."""
     attempts: dict[tuple[str, str | None, int | None], int] = {}
     claims: dict[tuple[str, str | None, int | None], Moment] = {}
     for line in lines:
@@ -85,7 +85,7 @@ def _slot_entries(lines: Iterable[LoggedEvent], sayings: Mapping[tuple[str, str]
 
 
 def _find_problem(kind: str, code: str, sayings: Mapping[tuple[str, str], Problem]) -> Problem:
-    """Return an error as it was told last, or by its code alone: the log keeps no more of it."""
+    """Return the problem with its message if a slot still has it; the event log has only the code."""
     return sayings.get((kind, code)) or Problem(code=code, message=code.replace("_", " ").capitalize() + ".")
 
 
@@ -94,7 +94,7 @@ def _seconds_between(begun: Moment, ended: Moment) -> float:
 
 
 def _tie_rank(one: HistoryEntry) -> int:
-    """Order what has the same time: a document comes, a request is accepted, indexes move, the job ends."""
+    """Order entries of the same time: document added, request accepted, index attempts, job ended."""
     if one.kind is not None:
         return 2
     return {"added": 0, "changed": 0, "accepted": 1}.get(one.what, 3)

@@ -1,4 +1,4 @@
-"""What was spent, what was spared, who asked in vain, and what is wrong."""
+"""Costs, rejected requests, and the health of the stores."""
 
 from __future__ import annotations
 
@@ -24,23 +24,18 @@ from holdfast.service.schemas import (
 from holdfast.service.validation import ValidatedOperations
 
 if TYPE_CHECKING:
-    from datetime import datetime
-
     from holdfast.catalog import ErasureState, PendingErasure
-    from holdfast.clock import Moment
     from holdfast.service.authorization import Authorization
 
 
 class LocalUsage(ValidatedOperations):
-    """The books of a database."""
-
     def __init__(self, authorization: Authorization) -> None:
         self._authorization = authorization
         self._library = authorization.library
         self._store = authorization.library.store
 
     def usage(self, base: str) -> BaseUsage:
-        """Tell what a base has paid, and what it was spared because an answer was known."""
+        """Return what a base has paid, and what stored answers saved."""
         shelf = self._authorization.find_base(base)
         account = self._library.paid_cache.summarize_base(shelf.key)
         return BaseUsage(
@@ -55,7 +50,7 @@ class LocalUsage(ValidatedOperations):
     def duplicates(
         self, base: str | None = None, *, cursor: str | None = None, limit: int = 100
     ) -> Page[RefusedRequest]:
-        """Return requests that made no new work, newest first: who asked, and what stood in the way."""
+        """Return requests that started no new work, newest first: who sent them, why, and what they would have cost."""
         shelf, names = self._authorization.find_base_or_all(base), self._authorization.base_names()
         found = self._store.list_refusals(shelf.key if shelf else None, before=parse_cursor(cursor), limit=limit)
         items = [
@@ -77,7 +72,7 @@ class LocalUsage(ValidatedOperations):
         return Page(items=items, next_cursor=str(items[-1].id) if len(items) == limit else None)
 
     def duplicate_counts(self, base: str | None = None) -> list[RefusalCount]:
-        """Count such requests by base, requester and reason."""
+        """Count requests that started no new work by base, requester and reason, most frequent first."""
         shelf, names = self._authorization.find_base_or_all(base), self._authorization.base_names()
         return [
             RefusalCount(
@@ -91,12 +86,12 @@ class LocalUsage(ValidatedOperations):
         ]
 
     def doctor(self, *, fix: bool = False, deep: bool = False) -> list[Finding]:
-        """Compare every store with what should be there; `fix` repairs, `deep` also reads every file."""
+        """Compare every store with what it should contain; `fix` repairs, `deep` also reads every file."""
         self._authorization.require_all_bases(Scope.ADMIN)
         return self._library.doctor.check(fix=fix, deep=deep)
 
     def erasure(self) -> ErasureStatus:
-        """Tell how much of the deleted data is removed from the disk, in both stages."""
+        """Return how much of the deleted data is removed from the disk, in both stages."""
         self._authorization.require_all_bases(Scope.ADMIN)
         return _erasure_to_schema(self._library.erasure.read_state())
 
@@ -106,7 +101,7 @@ class LocalUsage(ValidatedOperations):
         return _erasure_to_schema(self._library.erasure.run_now())
 
     def waiting(self, base: str) -> list[WaitingJob]:
-        """Tell of each job of a base that has not ended why it has not."""
+        """Return the jobs of a base that have not ended, each with the reasons."""
         shelf = self._authorization.find_base(base)
         return [
             WaitingJob(
@@ -128,14 +123,11 @@ def _erasure_to_schema(state: ErasureState) -> ErasureStatus:
 
 
 def _stage_to_schema(stage: SecureDeleteStage, pending: PendingErasure | None) -> ErasureStage:
-    def at(moment: Moment | None) -> datetime | None:
-        return None if moment is None else as_datetime(moment)
-
     return ErasureStage(
         complete=pending is None,
         documents=pending.documents if pending else 0,
-        since=at(pending.since) if pending else None,
+        since=as_datetime(pending.since) if pending else None,
         obstacle=pending.obstacle if pending else None,
-        blocked_since=at(pending.blocked_since) if pending else None,
+        blocked_since=as_datetime(pending.blocked_since) if pending else None,
         sentence=explain_stage(stage, pending),
     )
