@@ -46,24 +46,24 @@ class WebhookSecretResponse(SecretResponse):
 
 
 @keys.post("", status_code=status.HTTP_201_CREATED)
-def create_key(front: Service, key: CreateKeyRequest) -> CreateKeyResponse:
+def create_key(service: Service, key: CreateKeyRequest) -> CreateKeyResponse:
     """Create a key. Only this response contains its secret. From the first key on, every request needs one.
 
     A repeat with the same `Idempotency-Key` creates no second key: it names the first one, without its secret.
     """
-    made = front.keys.create(key.name, key.scope, bases=key.bases, days=key.days)
-    return CreateKeyResponse(key=made.key, secret=made.secret)
+    created = service.keys.create(key.name, key.scope, bases=key.bases, days=key.days)
+    return CreateKeyResponse(key=created.key, secret=created.secret)
 
 
 @webhooks.post("", status_code=status.HTTP_201_CREATED)
-def create_webhook(front: Service, webhook: CreateWebhookRequest) -> WebhookSecretResponse:
+def create_webhook(service: Service, webhook: CreateWebhookRequest) -> WebhookSecretResponse:
     """Send events to an address from now on. Only this response contains the signing secret."""
-    made = front.webhooks.create(webhook.url, webhook.types, bases=webhook.bases)
-    return WebhookSecretResponse(webhook=made.webhook, secret=made.secret)
+    created = service.webhooks.create(webhook.url, webhook.types, bases=webhook.bases)
+    return WebhookSecretResponse(webhook=created.webhook, secret=created.secret)
 
 
 @webhooks.post("/{webhook}:rotate")
-def rotate_secret(front: Service, webhook: RecordId) -> WebhookSecretResponse:
+def rotate_secret(service: Service, webhook: RecordId) -> WebhookSecretResponse:
     """Replace the secret; for one day the old secret also signs."""
-    made = front.webhooks.rotate(webhook)
-    return WebhookSecretResponse(webhook=made.webhook, secret=made.secret)
+    rotated = service.webhooks.rotate(webhook)
+    return WebhookSecretResponse(webhook=rotated.webhook, secret=rotated.secret)

@@ -56,7 +56,7 @@ ROUTERS = (
 )
 MEGABYTE = 1_000_000
 
-# What any route may answer when it does not do what was asked.
+# Error responses that any route may return.
 PROBLEM_DESCRIPTIONS = {
     "400": "the body is not what it says it is",
     "401": "a key is needed, or this one is wrong",
@@ -82,7 +82,7 @@ class ServerState:
     settings: Settings
     feed: Feed
     needs_key: bool
-    draining: Event = field(default_factory=Event)  # set when the server goes down
+    draining: Event = field(default_factory=Event)  # set when the server shuts down
 
 
 def make_app(served: ServerState) -> FastAPI:
@@ -117,13 +117,13 @@ def make_app(served: ServerState) -> FastAPI:
 @cache
 def _build_routes() -> list[BaseRoute]:
     """Return all routes. They are the same for every application of a process and slow to create."""
-    whole = FastAPI(openapi_url=None, generate_unique_id_function=_operation_id)
+    app = FastAPI(openapi_url=None, generate_unique_id_function=_operation_id)
     api = APIRouter(prefix=API_PREFIX)
     for router in ROUTERS:
         api.include_router(router)
-    whole.include_router(api)
-    whole.include_router(system.health)
-    return whole.router.routes
+    app.include_router(api)
+    app.include_router(system.health)
+    return app.router.routes
 
 
 def _operation_id(route: APIRoute) -> str:
@@ -142,8 +142,7 @@ def _build_openapi(app: FastAPI) -> dict[str, Any]:
         for route in described["paths"].values():
             for operation in route.values():
                 add_examples(operation, schemas)
-                answers = operation["responses"]
-                answers |= {
+                operation["responses"] |= {
                     code: {"description": text, "content": problem} for code, text in PROBLEM_DESCRIPTIONS.items()
                 }
         described["components"]["securitySchemes"] = {

@@ -25,13 +25,13 @@ CHALLENGE_HEADER = {"WWW-Authenticate": 'Bearer realm="holdfast"'}
 
 
 def get_server_state(request: Request) -> ServerState:
-    found: ServerState = request.app.state.served
-    return found
+    state: ServerState = request.app.state.served
+    return state
 
 
 def get_stream_limits(request: Request) -> StreamLimits:
-    found: StreamLimits = request.app.state.streams
-    return found
+    limits: StreamLimits = request.app.state.streams
+    return limits
 
 
 def authenticate(request: Request) -> Caller:
@@ -58,8 +58,8 @@ def find_valid_key(request: Request) -> StoredKey | None:
 
 
 def key_required(request: Request) -> bool:
-    here = get_server_state(request)
-    return here.needs_key or here.library.keys.any_created()
+    state = get_server_state(request)
+    return state.needs_key or state.library.keys.any_created()
 
 
 def unknown_key(cookie: str | None = None) -> RequestRejected:
@@ -73,14 +73,14 @@ def unknown_key(cookie: str | None = None) -> RequestRejected:
 
 def clear_cookie_header(request: Request) -> str:
     """Return the header that makes a browser delete the key."""
-    answer = Response()
-    answer.delete_cookie(KEY_COOKIE, path="/", httponly=True, samesite="strict", secure=request.url.scheme == "https")
-    return answer.headers["Set-Cookie"]
+    response = Response()
+    response.delete_cookie(KEY_COOKIE, path="/", httponly=True, samesite="strict", secure=request.url.scheme == "https")
+    return response.headers["Set-Cookie"]
 
 
-def open_service(request: Request, who: Annotated[Caller, Depends(authenticate)]) -> LocalService:
-    request.state.caller = who
-    return LocalService(get_server_state(request).library, who)
+def open_service(request: Request, caller: Annotated[Caller, Depends(authenticate)]) -> LocalService:
+    request.state.caller = caller
+    return LocalService(get_server_state(request).library, caller)
 
 
 Service = Annotated[LocalService, Depends(open_service)]

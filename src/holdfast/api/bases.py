@@ -36,9 +36,9 @@ class BaseSettingsBody(RequestBody):
 
     def to_settings(self) -> dict[str, Any]:
         """Return the settings that were sent; null counts only where it means "no limit"."""
-        named = self.model_dump(exclude_unset=True, exclude={"name"})
+        given = self.model_dump(exclude_unset=True, exclude={"name"})
         return {
-            key: value for key, value in named.items() if value is not None or key in ("budget_tokens", "jobs_per_day")
+            key: value for key, value in given.items() if value is not None or key in ("budget_tokens", "jobs_per_day")
         }
 
 
@@ -55,20 +55,20 @@ class UpdateBaseRequest(BaseSettingsBody):
 
 
 @router.post("", status_code=status.HTTP_201_CREATED)
-def create_base(front: Service, base: CreateBaseRequest, response: Response) -> Base:
+def create_base(service: Service, base: CreateBaseRequest, response: Response) -> Base:
     """Create a base."""
-    made = front.bases.create(base.name, **base.to_settings())
-    response.headers["Location"] = base_path(made.name)
-    return made
+    created = service.bases.create(base.name, **base.to_settings())
+    response.headers["Location"] = base_path(created.name)
+    return created
 
 
 @router.patch("/{base}")
-def change_base(front: Service, base: BaseName, changes: UpdateBaseRequest) -> Base:
+def change_base(service: Service, base: BaseName, changes: UpdateBaseRequest) -> Base:
     """Change settings or the name of a base; documents follow in the background and stay searchable."""
-    given = changes.to_settings()
-    if given:
-        return front.bases.change(base, to=changes.name, **given)
-    return front.bases.get(base) if changes.name is None else front.bases.rename(base, changes.name)
+    settings = changes.to_settings()
+    if settings:
+        return service.bases.change(base, to=changes.name, **settings)
+    return service.bases.get(base) if changes.name is None else service.bases.rename(base, changes.name)
 
 
 def base_path(name: str) -> str:

@@ -29,8 +29,8 @@ CARDS_SCHEMA = {"type": "array", "items": {"type": "object"}}
         }
     },
 )
-def export_cards(front: Service, base: BaseName, form: Literal["csv", "json", "anki"] = "csv") -> Response:
+def export_cards(service: Service, base: BaseName, form: Literal["csv", "json", "anki"] = "csv") -> Response:
     """Return all cards as a file for a spreadsheet, a program or Anki."""
     name = "cards.txt" if form == "anki" else f"cards.{form}"
     headers = {"Content-Disposition": f'attachment; filename="{name}"'}
-    return Response(front.cards.export(base, form), media_type=MEDIA_TYPES[form], headers=headers)
+    return Response(service.cards.export(base, form), media_type=MEDIA_TYPES[form], headers=headers)

@@ -74,15 +74,15 @@ class Phase(Enum):
 class LimitedProtocol(H11Protocol):
     """HTTP/1.1 with deadlines and a limit on connections."""
 
-    limits: ConnectionLimits  # set by `limited`
+    limits: ConnectionLimits  # set by `make_limited_protocol`
 
     def __init__(self, *args: Any, **more: Any) -> None:
         super().__init__(*args, **more)
         self._phase = Phase.NOTHING
         self._deadline: asyncio.TimerHandle | None = None
-        self.sequence = next(_connection_numbers)  # the order in which connections came
+        self.sequence = next(_connection_numbers)  # the order in which connections arrived
         self._received = 0  # bytes on this connection
-        self._received_before = 0  # of them when the current period began
+        self._received_before = 0  # bytes when the current period began
         self.last_received_at = self.loop.time()  # when the last byte arrived, or the connection
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]

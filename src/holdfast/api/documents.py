@@ -29,7 +29,7 @@ DocumentId = Annotated[int, Path(description="the id of a document", ge=1, lt=2*
 if TYPE_CHECKING:
     ActionName = str
 else:
-    ActionName = Literal[tuple(map(str, Action))]  # the framework reads the choices at run time
+    ActionName = Literal[tuple(map(str, Action))]  # FastAPI reads the choices at run time
 ANY_ETAG = "*"
 ETAG_PATTERN = re.compile(r'"g(\d{1,18})"')
 ACTIVE_STATUSES = (Status.QUEUED, Status.INDEXING)
@@ -37,10 +37,10 @@ ACTIVE_STATUSES = (Status.QUEUED, Status.INDEXING)
 
 def _parse_if_match(if_match: Annotated[str | None, Header(max_length=1000)] = None) -> list[int] | None:
     """Return the generations that `If-Match` allows; None for any. Unknown tags match nothing."""
-    tags = None if if_match is None else [one.strip() for one in if_match.split(",")]
+    tags = None if if_match is None else [tag.strip() for tag in if_match.split(",")]
     if tags is None or ANY_ETAG in tags:
         return None
-    return [int(found[1]) for one in tags if (found := ETAG_PATTERN.fullmatch(one))]
+    return [int(match[1]) for tag in tags if (match := ETAG_PATTERN.fullmatch(tag))]
 
 
 IfMatch = Annotated[list[int] | None, Depends(_parse_if_match)]
@@ -116,7 +116,7 @@ class BulkActionRequest(RequestBody):
     },
 )
 async def upload_files(
-    front: Service,
+    service: Service,
     base: BaseName,
     request: Request,
     response: Response,
@@ -128,15 +128,15 @@ async def upload_files(
 ) -> Replies:
     """Add files. A single file that starts no new work is a conflict that names the document and the job."""
     async with receive_files(request, name=name, parent=parent) as files:
-        add = partial(front.documents.add, base, files, on_duplicate=on_duplicate, index=index, priority=priority)
+        add = partial(service.documents.add, base, files, on_duplicate=on_duplicate, index=index, priority=priority)
         replies = await run_in_threadpool(add)
     return _build_replies(replies, base, response)
 
 
 @router.post("/notes", status_code=HTTPStatus.ACCEPTED)
-def add_note(front: Service, base: BaseName, note: AddNoteRequest, response: Response) -> Replies:
+def add_note(service: Service, base: BaseName, note: AddNoteRequest, response: Response) -> Replies:
     """Add a note."""
-    one = front.documents.note(
+    reply = service.documents.note(
         base,
         note.name,
         note.text,
@@ -144,25 +144,25 @@ def add_note(front: Service, base: BaseName, note: AddNoteRequest, response: Res
         parent=note.parent,
         on_duplicate=note.on_duplicate,
     )
-    return _build_replies([one], base, response)
+    return _build_replies([reply], base, response)
 
 
 @router.post("/sources", status_code=HTTPStatus.ACCEPTED)
-def add_source(front: Service, base: BaseName, source: AddSourceRequest, response: Response) -> Replies:
+def add_source(service: Service, base: BaseName, source: AddSourceRequest, response: Response) -> Replies:
     """Add a page, all pages of a sitemap, or a folder of the server; a folder needs a key with the scope admin."""
     if source.kind == "directory":
-        return _build_replies([front.documents.sync(base, source.source, priority=source.priority)], base, response)
-    add = front.documents.url if source.kind == "url" else front.documents.sitemap
+        return _build_replies([service.documents.sync(base, source.source, priority=source.priority)], base, response)
+    add = service.documents.url if source.kind == "url" else service.documents.sitemap
     return _build_replies([add(base, source.source, name=source.name, every=source.every)], base, response)
 
 
 @router.get("/{document}")
 async def get_document(
-    front: Service, base: BaseName, document: DocumentId, request: Request, response: Response, wait: WaitSeconds = 0
+    service: Service, base: BaseName, document: DocumentId, request: Request, response: Response, wait: WaitSeconds = 0
 ) -> Document:
     """Return a document with the state of each index, why it waits, and what failed; `ETag` is its generation."""
-    read = partial(front.documents.get, base, document)
-    found = await wait_until_settled(request, read, lambda one: one.status not in ACTIVE_STATUSES, wait)
+    read = partial(service.documents.get, base, document)
+    found = await wait_until_settled(request, read, lambda document: document.status not in ACTIVE_STATUSES, wait)
     response.headers["ETag"] = format_etag(found.generation)
     return found
 
@@ -172,9 +172,9 @@ async def get_document(
     response_class=FileResponse,
     responses={200: {"content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}}},
 )
-def download_original(front: Service, base: BaseName, document: DocumentId) -> FileResponse:
+def download_original(service: Service, base: BaseName, document: DocumentId) -> FileResponse:
     """Return the original bytes of a document as a download."""
-    found = front.documents.original(base, document)
+    found = service.documents.original(base, document)
     return FileResponse(
         found.path,
         media_type="application/octet-stream",
@@ -186,7 +186,7 @@ def download_original(front: Service, base: BaseName, document: DocumentId) -> F
 
 @router.post("/{document}:{action}", status_code=HTTPStatus.ACCEPTED)
 def act_on_document(
-    front: Service,
+    service: Service,
     base: BaseName,
     document: DocumentId,
     action: ActionName,
@@ -197,33 +197,33 @@ def act_on_document(
 
     For a failed clean-up, `retry` retries it now. With `If-Match`, only if unchanged.
     """
-    asked = front.documents.many(base, action, [document], priority=priority, unless_changed=unless_changed)
-    return require_accepted(asked[0])
+    (reply,) = service.documents.many(base, action, [document], priority=priority, unless_changed=unless_changed)
+    return require_accepted(reply)
 
 
 @router.delete("/{document}", status_code=HTTPStatus.ACCEPTED)
-def delete_document(front: Service, base: BaseName, document: DocumentId, unless_changed: IfMatch) -> Reply:
+def delete_document(service: Service, base: BaseName, document: DocumentId, unless_changed: IfMatch) -> Reply:
     """Delete a document or container; it disappears immediately. With `If-Match`, only if unchanged."""
-    return front.documents.delete(base, document, unless_changed=unless_changed)
+    return service.documents.delete(base, document, unless_changed=unless_changed)
 
 
 @router.post(":{action}", status_code=HTTPStatus.ACCEPTED)
 def act_on_documents(
-    front: Service, base: BaseName, action: ActionName, selected: BulkActionRequest
+    service: Service, base: BaseName, action: ActionName, selected: BulkActionRequest
 ) -> Replies | BulkSummary:
     """Request the same action for many documents: by id with one reply each, or for all that match a filter."""
-    meant = selected.filter
-    if meant is None:
-        asked = front.documents.many(base, action, selected.documents or [], priority=selected.priority)
-        return Replies(replies=asked)
-    return front.documents.matching(
+    filter_ = selected.filter
+    if filter_ is None:
+        replies = service.documents.many(base, action, selected.documents or [], priority=selected.priority)
+        return Replies(replies=replies)
+    return service.documents.matching(
         base,
         action,
-        parent=meant.parent,
-        states=meant.status,
-        kinds=meant.kind,
-        text=meant.text,
-        deleting=meant.deleting,
+        parent=filter_.parent,
+        states=filter_.status,
+        kinds=filter_.kind,
+        text=filter_.text,
+        deleting=filter_.deleting,
         priority=selected.priority,
         dry_run=selected.dry_run,
     )
@@ -232,7 +232,7 @@ def act_on_documents(
 def _build_replies(replies: list[Reply], base: str, response: Response) -> Replies:
     """Return the response to added files; a single file that started no work is a conflict."""
     if len(replies) == 1:
-        one = require_accepted(replies[0])
-        place = f"/api/v1/jobs/{one.job}" if one.job else f"{base_path(base)}/documents/{one.document}"
-        response.headers["Location"] = place
+        reply = require_accepted(replies[0])
+        location = f"/api/v1/jobs/{reply.job}" if reply.job else f"{base_path(base)}/documents/{reply.document}"
+        response.headers["Location"] = location
     return Replies(replies=replies)

@@ -26,9 +26,9 @@ router = APIRouter(prefix="/events", tags=["events"])
 BaseQuery = Annotated[str | None, Query(max_length=200, description="only of this base")]
 DocumentQuery = Annotated[int | None, Query(ge=1, lt=2**63, description="only about this document")]
 TopicsQuery = Annotated[list[str] | None, Query(max_length=50, description="types, their first words, or `progress`")]
-HEARTBEAT_SECONDS = 15  # seconds
-MAX_MESSAGES_PER_WRITE = 100  # messages that are written at once, at most
-STREAM_RESPONSES: dict[int | str, dict[str, Any]] = {  # how a stream is described
+HEARTBEAT_SECONDS = 15
+MAX_MESSAGES_PER_WRITE = 100
+STREAM_RESPONSES: dict[int | str, dict[str, Any]] = {  # for OpenAPI
     200: {
         "content": {
             MEDIA_TYPE: {
@@ -54,7 +54,7 @@ STREAM_HEADERS = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
     responses=STREAM_RESPONSES,
 )
 async def follow_events(
-    front: Service,
+    service: Service,
     request: Request,
     base: BaseQuery = None,
     document: DocumentQuery = None,
@@ -62,30 +62,30 @@ async def follow_events(
     after: Annotated[str | None, Query(max_length=50, description="as the header Last-Event-ID")] = None,
 ) -> StreamingResponse:
     """Stream events from now on, or after an event; `reset` means that it is too old: reload your state."""
-    place = request.headers.get("last-event-id") or after
+    cursor = request.headers.get("last-event-id") or after
     loop, woken = asyncio.get_running_loop(), asyncio.Event()
-    with ExitStack() as held:
-        held.enter_context(get_stream_limits(request).reserve(request.state.caller.key_id))
-        seen = await run_in_threadpool(front.events.visible_base_keys, base)
-        subscription = held.enter_context(
+    with ExitStack() as stack:
+        stack.enter_context(get_stream_limits(request).reserve(request.state.caller.key_id))
+        visible = await run_in_threadpool(service.events.visible_base_keys, base)
+        subscription = stack.enter_context(
             await run_in_threadpool(
                 get_server_state(request).feed.subscribe,
-                None if place is None else Cursor.parse(place),
-                bases=seen,
+                None if cursor is None else Cursor.parse(cursor),
+                bases=visible,
                 document=document,
                 topics=topic,
                 wake=lambda: set_threadsafe(loop, woken),
             )
         )
-        return _EventStream(subscription, woken, held.pop_all())
+        return _EventStream(subscription, woken, stack.pop_all())
 
 
 class _EventStream(StreamingResponse):
     """Holds the subscription until the response ends, also if the client leaves before the first byte."""
 
-    def __init__(self, subscription: Subscription, woken: asyncio.Event, held: ExitStack) -> None:
+    def __init__(self, subscription: Subscription, woken: asyncio.Event, resources: ExitStack) -> None:
         super().__init__(_encode_messages(subscription, woken), media_type=MEDIA_TYPE, headers=STREAM_HEADERS)
-        self._resources = held  # the subscription, and its place among the streams of the process
+        self._resources = resources  # the subscription, and its place in the stream limits
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         with self._resources:
@@ -111,15 +111,15 @@ async def _encode_messages(subscription: Subscription, woken: asyncio.Event) -> 
 
 def _take_ready_messages(subscription: Subscription) -> list[Message] | None:
     """Return the available messages, up to a limit; None when the subscription has ended."""
-    found: list[Message] = []
-    while len(found) < MAX_MESSAGES_PER_WRITE:
+    messages: list[Message] = []
+    while len(messages) < MAX_MESSAGES_PER_WRITE:
         message = subscription.get(0)
         if message is None:
-            return found or None
+            return messages or None
         if isinstance(message, Heartbeat):
             break
-        found.append(message)
-    return found
+        messages.append(message)
+    return messages
 
 
 def set_threadsafe(loop: asyncio.AbstractEventLoop, woken: asyncio.Event) -> None:

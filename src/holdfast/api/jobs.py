@@ -34,27 +34,27 @@ class PauseRequest(ResumeRequest):
 
 @router.get("/overview")
 def read_queue(
-    front: Service,
+    service: Service,
     base: Annotated[str | None, Query(max_length=200)] = None,
     hours: Annotated[int, Query(ge=1, le=24 * 30)] = 24,
 ) -> QueueStats:
     """Return numbers about the queue within the last hours."""
-    return front.jobs.overview(base, timedelta(hours=hours))
+    return service.jobs.overview(base, timedelta(hours=hours))
 
 
 @router.get("/{job}")
-async def get_job(front: Service, job: JobId, request: Request, wait: WaitSeconds = 0) -> Job:
+async def get_job(service: Service, job: JobId, request: Request, wait: WaitSeconds = 0) -> Job:
     """Return a job with its progress and why it waits; with `wait`, respond when it has ended or the time is over."""
-    return await wait_until_settled(request, partial(front.jobs.get, job), lambda found: found.ended, wait)
+    return await wait_until_settled(request, partial(service.jobs.get, job), lambda found: found.ended, wait)
 
 
 @router.post(":pause")
-def pause_queue(front: Service, wanted: PauseRequest) -> PauseResponse:
+def pause_queue(service: Service, pause: PauseRequest) -> PauseResponse:
     """Start no new work in a base, or in all bases."""
-    return PauseResponse(changed=front.jobs.pause(wanted.base, stop=wanted.stop))
+    return PauseResponse(changed=service.jobs.pause(pause.base, stop=pause.stop))
 
 
 @router.post(":resume")
-def resume_queue(front: Service, wanted: ResumeRequest) -> PauseResponse:
+def resume_queue(service: Service, resume: ResumeRequest) -> PauseResponse:
     """End a pause."""
-    return PauseResponse(changed=front.jobs.resume(wanted.base))
+    return PauseResponse(changed=service.jobs.resume(resume.base))

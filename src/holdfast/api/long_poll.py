@@ -29,10 +29,10 @@ async def wait_until_settled(
     found = await run_in_threadpool(read)
     if resting(found) or not seconds:
         return found
-    here = get_server_state(request)
+    state = get_server_state(request)
     loop, woken = asyncio.get_running_loop(), asyncio.Event()
     ends = loop.time() + seconds
-    subscription = await run_in_threadpool(here.feed.subscribe, wake=lambda: set_threadsafe(loop, woken))
+    subscription = await run_in_threadpool(state.feed.subscribe, wake=lambda: set_threadsafe(loop, woken))
     leaving = asyncio.create_task(_wait_for_disconnect(request))
     leaving.add_done_callback(lambda _: woken.set())
     try:
@@ -40,7 +40,7 @@ async def wait_until_settled(
             woken.clear()
             found = await run_in_threadpool(read)
             left = ends - loop.time()
-            if resting(found) or left <= 0 or here.draining.is_set():
+            if resting(found) or left <= 0 or state.draining.is_set():
                 return found
             if leaving.done():
                 raise leaving.exception() or ClientDisconnect

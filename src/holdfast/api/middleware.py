@@ -71,15 +71,15 @@ class RequestChecksMiddleware:
         try:
             self._check(request)
             await self._app(scope, self._limit_body(receive), send_hardened)
-        except RequestRejected as refused:
-            answer = build_problem_response(
-                request, refused.status_code, refused.code, str(refused.detail), headers=refused.headers
+        except RequestRejected as rejected:
+            response = build_problem_response(
+                request, rejected.status_code, rejected.code, str(rejected.detail), headers=rejected.headers
             )
-            await answer(scope, receive, send_hardened)
-        except ClientDisconnect:  # what was begun for whoever left is given up already
+            await response(scope, receive, send_hardened)
+        except ClientDisconnect:  # the work for this client is already cancelled
             log.debug("api.left request=%s route=%s", request.state.request_id, describe_route(request))
         except Exception as error:
-            if begun:  # the answer cannot be taken back
+            if begun:  # the response has already started
                 raise
             await build_error_response(request, error)(scope, receive, send_hardened)
 

@@ -45,22 +45,22 @@ class SearchRequest(RequestBody):
 
 
 @router.post("/search")
-def search(front: Service, base: BaseName, asked: SearchRequest) -> SearchResponse:
+def search(service: Service, base: BaseName, request: SearchRequest) -> SearchResponse:
     """Return the best passages, each with its score and rank in every channel.
 
     A channel that fails is left out and named in `notices`; if every channel fails, the response is an error.
     """
-    began = time.perf_counter()
-    hits = front.asking.search(
+    started = time.perf_counter()
+    hits = service.asking.search(
         base,
-        asked.query,
-        limit=asked.limit,
-        channels=asked.channels,
-        documents=asked.documents,
-        below=asked.below,
-        metadata=asked.metadata,
+        request.query,
+        limit=request.limit,
+        channels=request.channels,
+        documents=request.documents,
+        below=request.below,
+        metadata=request.metadata,
     )
-    return SearchResponse(hits=hits, took_ms=round((time.perf_counter() - began) * 1000, 2), notices=hits.notices)
+    return SearchResponse(hits=hits, took_ms=round((time.perf_counter() - started) * 1000, 2), notices=hits.notices)
 
 
 @router.post(
@@ -68,10 +68,10 @@ def search(front: Service, base: BaseName, asked: SearchRequest) -> SearchRespon
     response_class=StreamingResponse,
     responses=STREAM_RESPONSES,
 )
-def ask_streaming(front: Service, base: BaseName, asked: AskRequest, request: Request) -> StreamingResponse:
+def ask_streaming(service: Service, base: BaseName, question: AskRequest, request: Request) -> StreamingResponse:
     """Stream an answer: events `text`, then the whole answer as `answer`, or `problem` if it fails."""
-    parts = front.asking.stream(base, asked.question, mode=asked.mode)
-    first = next(parts)  # what is refused is refused before anything is sent
+    parts = service.asking.stream(base, question.question, mode=question.mode)
+    first = next(parts)  # an error must come before the response starts
     return _AnswerStream(request, first, parts)
 
 

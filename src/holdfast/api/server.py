@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("holdfast")
 
 CLEANUP_PERIOD = timedelta(minutes=1)
-SHUTDOWN_SECONDS = 5  # seconds that requests have to end when the server goes down
+SHUTDOWN_SECONDS = 5  # for requests to end
 
 
 def serve(
@@ -94,7 +94,7 @@ def _start_background_loops(held: ExitStack, served: ServerState) -> None:
     try:
         library.webhooks.encrypt_plaintext()
     except BadSecretKey as error:
-        log.error("webhook.secret_key %s", error)  # noqa: TRY400 - the sentence says it; only webhooks are affected
+        log.error("webhook.secret_key %s", error)  # noqa: TRY400 - no trace is needed; only webhooks are affected
     reach = Reach.parse(settings.webhook_allow)
     sender = Sender(library.deliveries, PostOptions(reach=reach), wake=listener.wake)
     held.callback(sender.close)
@@ -148,7 +148,7 @@ class _Server(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
         for listening in sockets or ():
-            listening.listen(ACCEPT_BACKLOG)  # uvicorn has set it to the number that is accepted at once
+            listening.listen(ACCEPT_BACKLOG)  # uvicorn has set it to `ACCEPTED_AT_ONCE`
         if self.started:
             self._ready()
 

@@ -47,12 +47,12 @@ def read_session(request: Request, response: Response) -> Session:
 
 
 @router.post("", status_code=HTTPStatus.NO_CONTENT)
-def sign_in(request: Request, response: Response, wanted: SignInRequest) -> None:
+def sign_in(request: Request, response: Response, body: SignInRequest) -> None:
     """Keep a key in a cookie until the browser is closed; a wrong key is rejected."""
-    if get_server_state(request).library.keys.verify(wanted.key) is None:
+    if get_server_state(request).library.keys.verify(body.key) is None:
         raise unknown_key()
     response.set_cookie(
-        KEY_COOKIE, wanted.key, path="/", httponly=True, samesite="strict", secure=request.url.scheme == "https"
+        KEY_COOKIE, body.key, path="/", httponly=True, samesite="strict", secure=request.url.scheme == "https"
     )
 
 

@@ -13,7 +13,7 @@ from holdfast.api.problems import RequestRejected
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-SHARE_DIVISOR = 2  # at most 1/SHARE of the connections are streams, and 1/SHARE of the streams belong to one key
+SHARE_DIVISOR = 2  # at most 1/N of the connections are streams, and 1/N of the streams belong to one key
 RETRY_SECONDS = 10
 
 

@@ -41,9 +41,9 @@ class Health(BaseModel):
 
 
 @router.get("/about")
-def read_about(front: Service, request: Request) -> About:
+def read_about(service: Service, request: Request) -> About:
     """Return the version, the rights of the key, and for administrators the settings without secrets."""
-    caller = front.authorization.caller
+    caller = service.authorization.caller
     admin = caller.may(Scope.ADMIN) and caller.bases is None
     settings = get_server_state(request).settings
     return About(
@@ -51,9 +51,9 @@ def read_about(front: Service, request: Request) -> About:
         scope=str(caller.scope),
         bases_limited=caller.bases is not None,
         settings=[
-            Setting(name=one.name, value=_setting_value(getattr(settings, one.name)), meaning=one.metadata["meaning"])
-            for one in fields(settings)
-            if admin and one.repr
+            Setting(name=f.name, value=_setting_value(getattr(settings, f.name)), meaning=f.metadata["meaning"])
+            for f in fields(settings)
+            if admin and f.repr  # secrets have no repr
         ],
     )
 

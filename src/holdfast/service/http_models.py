@@ -32,7 +32,7 @@ class PreviewFolderRequest(RequestBody):
 
 
 class DocumentStatusesRequest(RequestBody):
-    """Documents whose state is asked."""
+    """Ids of documents."""
 
     documents: list[ItemId] = Field(max_length=MAX_IDS)
 
@@ -45,26 +45,26 @@ class AskRequest(RequestBody):
 
 
 class PriorityRequest(RequestBody):
-    """When something is served."""
+    """A priority."""
 
     priority: int = Field(ge=0, le=9, description="0 is served first, 9 last")
 
 
 class CancelJobsRequest(RequestBody):
-    """Which jobs are meant."""
+    """Which jobs to cancel."""
 
     base: str | None = Field(None, description="only of this base; null: of all", max_length=200)
     dry_run: bool = Field(False, description="count, and change nothing")
 
 
 class RetryJobsRequest(CancelJobsRequest):
-    """What is tried again."""
+    """What to retry."""
 
     degraded: bool = Field(False, description="also documents that lack something")
 
 
 class CreateKeyRequest(RequestBody):
-    """A key to be made."""
+    """A key to create."""
 
     name: str = Field(min_length=1, max_length=200)
     scope: Scope | None = Field(
@@ -75,13 +75,13 @@ class CreateKeyRequest(RequestBody):
 
 
 class Replies(BaseModel):
-    """What came of each file or document, in order."""
+    """One reply for each file or document, in order."""
 
     replies: list[Reply]
 
 
 class SearchResponse(BaseModel):
-    """What a search found."""
+    """The result of a search."""
 
     hits: list[Hit]
     took_ms: float
@@ -89,6 +89,6 @@ class SearchResponse(BaseModel):
 
 
 class PauseResponse(BaseModel):
-    """Whether a pause began or ended."""
+    """Whether a pause started or ended."""
 
     changed: bool
