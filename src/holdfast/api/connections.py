@@ -160,7 +160,7 @@ class LimitedProtocol(H11Protocol):
         )
 
     def _evict_silent_connection(self) -> bool:
-        """Close the idle or stalled connection that has been silent for longest; tell whether there is one."""
+        """Close the idle or stalled connection that has been silent for longest; return whether there was one."""
         others = (one for one in self.connections if one is not self and isinstance(one, LimitedProtocol))
         silent = (one for one in others if one.idle or one.stalled)
         oldest = min(silent, key=lambda one: (one.last_received_at, one.sequence), default=None)

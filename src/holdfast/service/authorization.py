@@ -44,10 +44,10 @@ class Authorization:
         if self.caller.bases is None:
             self._require_scope(Scope.READ)
             return None
-        seen = self.visible_bases()
-        if len(seen) != 1:
+        visible = self.visible_bases()
+        if len(visible) != 1:
             raise BadRequest("The key is limited to some bases; name the one that is meant.")
-        return self.find_base(seen[0].name)
+        return self.find_base(visible[0].name)
 
     def require_all_bases(self, scope: Scope) -> None:
         """Raise unless the caller has this scope in all bases."""
@@ -64,12 +64,12 @@ class Authorization:
 
     def find_job(self, job: str, scope: Scope = Scope.READ) -> tuple[Job, str]:
         """Return a job and the name of its base."""
-        found = self.library.store.job(job)
-        name = self.base_names().get(found.base)
+        stored = self.library.store.job(job)
+        name = self.base_names().get(stored.base)
         if name is None:
             raise UnknownJob(job)
         self._require_scope(scope)
-        return found, name
+        return stored, name
 
     def _require_scope(self, scope: Scope) -> None:
         if not self.caller.may(scope):

@@ -17,7 +17,7 @@ from holdfast.wellformed import to_nfc
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from holdfast.catalog import Base as Shelf
+    from holdfast.catalog import Base as StoredBase
     from holdfast.engine import Slot
     from holdfast.service.authorization import Authorization
 
@@ -80,7 +80,7 @@ class LocalBases(ValidatedOperations):
         """Delete a base and everything in it. The name is free at once; the data is removed in the background."""
         self._bases.delete(self._authorization.find_base(name, Scope.ADMIN), requester=self._authorization.requester)
 
-    def _forbid_changes_beyond_base(self, base: Shelf, settings: BaseSettings, name: str | None) -> None:
+    def _forbid_changes_beyond_base(self, base: StoredBase, settings: BaseSettings, name: str | None) -> None:
         """Reject changes that affect other bases if the key is limited to some bases.
 
         A rename reveals which names exist, and bases of one tenant share paid answers.
@@ -98,7 +98,7 @@ class LocalBases(ValidatedOperations):
                 "changed; ask somebody with such a key."
             )
 
-    def _to_schema(self, base: Shelf) -> Base:
+    def _to_schema(self, base: StoredBase) -> Base:
         rollout = self._bases.read_rollout_slot(base)
         return Base(
             id=base.id,

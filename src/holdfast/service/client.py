@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-POLL_SECONDS = 0.1  # seconds between two looks at what is waited for
+POLL_SECONDS = 0.1
 BUSY_STATUSES = ("queued", "indexing")
 
 
@@ -37,14 +37,14 @@ class Holdfast:
 
     def __init__(self, where: str | Path | None = None, *, key: str | None = None, work: bool | None = None) -> None:
         self._worker: BackgroundWorker | None = None
-        self.local: Library | None = None  # what is behind the calls, where that is on this machine
+        self.local: Library | None = None  # None for a server
         if str(where or "").startswith(("http://", "https://")):
             with importing_extra("client"):
                 from holdfast.service.remote import RemoteService  # noqa: PLC0415
 
-            far = RemoteService(str(where), key or Settings.from_environment().key or None)
-            side: LocalService | RemoteService = far
-            self._close: Callable[[], None] = far.close
+            remote = RemoteService(str(where), key or Settings.from_environment().key or None)
+            service: LocalService | RemoteService = remote
+            self._close: Callable[[], None] = remote.close
         else:
             with importing_extra("documents"):
                 from holdfast.service.local import LocalService  # noqa: PLC0415
@@ -58,23 +58,23 @@ class Holdfast:
 
             settings = settings_for(where)
             library = self.local = open_library(settings)
-            side = LocalService(library, local_caller())
+            service = LocalService(library, local_caller())
             self._close = library.store.close
             shared = "://" in str(where or "")
             if work or (work is None and not shared and find_server(settings) is None):
                 self._worker = BackgroundWorker(settings)
-        self.bases = side.bases
-        self.documents = side.documents
-        self.jobs = side.jobs
-        self.cards = side.cards
-        self.dossiers = side.dossiers
-        self.accounts = side.accounts
-        self.asking = side.asking
-        self.archives = side.archives
-        self.events = side.events
-        self.keys = side.keys
-        self.webhooks = side.webhooks
-        self.overview = side.overview
+        self.bases = service.bases
+        self.documents = service.documents
+        self.jobs = service.jobs
+        self.cards = service.cards
+        self.dossiers = service.dossiers
+        self.accounts = service.accounts
+        self.asking = service.asking
+        self.archives = service.archives
+        self.events = service.events
+        self.keys = service.keys
+        self.webhooks = service.webhooks
+        self.overview = service.overview
 
     def __enter__(self) -> Self:
         return self
@@ -96,13 +96,13 @@ class Holdfast:
         """Whether this process indexes documents."""
         return self._worker is not None
 
-    def search(self, base: str, query: str, **how: Any) -> Hits:
+    def search(self, base: str, query: str, **options: Any) -> Hits:
         """Return the best passages of a base; see `asking.search`."""
-        return self.asking.search(base, query, **how)
+        return self.asking.search(base, query, **options)
 
-    def ask(self, base: str, question: str, **how: Any) -> Answer:
+    def ask(self, base: str, question: str, **options: Any) -> Answer:
         """Answer a question from a base; see `asking.ask`."""
-        return self.asking.ask(base, question, **how)
+        return self.asking.ask(base, question, **options)
 
     def wait(
         self,
@@ -119,8 +119,8 @@ class Holdfast:
         wanted = [document for document in documents if document is not None]
         return _wait_until(
             lambda: self.documents.statuses(base, wanted),
-            lambda found: all(one.status not in BUSY_STATUSES for one in found),
-            lambda found: f"{sum(one.status in BUSY_STATUSES for one in found)} documents are not at rest yet.",
+            lambda statuses: all(document.status not in BUSY_STATUSES for document in statuses),
+            lambda statuses: f"{sum(one.status in BUSY_STATUSES for one in statuses)} documents are not at rest yet.",
             timeout,
             progress,
         )
@@ -146,11 +146,11 @@ def _wait_until(
     """Poll until a value is final; raise `TimeoutError` after `timeout` seconds."""
     ends = None if timeout is None else time.monotonic() + timeout
     while True:
-        found = read()
+        value = read()
         if progress is not None:
-            progress(found)
-        if finished(found):
-            return found
+            progress(value)
+        if finished(value):
+            return value
         if ends is not None and time.monotonic() >= ends:
-            raise TimeoutError(too_late(found))
+            raise TimeoutError(too_late(value))
         time.sleep(POLL_SECONDS)

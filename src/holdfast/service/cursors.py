@@ -10,10 +10,10 @@ def parse_cursor(cursor: str | None) -> int | None:
     """Return the id in a cursor; None stands for the first page."""
     if cursor is None:
         return None
-    found = parse_number(cursor)
-    if found is None:
+    number = parse_number(cursor)
+    if number is None:
         raise BadRequest(f"{cursor!r} is not where a page ended; begin again without it.")
-    return found
+    return number
 
 
 def parse_pair_cursor(cursor: str | None) -> tuple[int, int] | None:

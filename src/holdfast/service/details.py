@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from holdfast.service.authorization import Authorization
     from holdfast.service.schemas import HistoryEntry
 
-MAX_HISTORY_ROWS = 500  # jobs and lines of the log that a history is made of
+MAX_HISTORY_ROWS = 500  # jobs, and events, that a history is built from
 
 
 class LocalDocumentDetails(ValidatedOperations):
@@ -38,17 +38,17 @@ class LocalDocumentDetails(ValidatedOperations):
 
     def usage(self, base: str, document: int) -> DocumentUsage:
         """Return what was paid for a document, and what stored answers saved."""
-        shelf = self._authorization.find_base(base)
-        with self._library.document_queries.open_item(shelf, document) as (_, item, _):
+        target = self._authorization.find_base(base)
+        with self._library.document_queries.open_item(target, document) as (_, item, _):
             name = item.name
-        account = self._library.paid_cache.summarize_base(shelf.key, [item.key, item.source_key])
+        ledger = self._library.paid_cache.summarize_base(target.key, [item.key, item.source_key])
         return DocumentUsage(
             document=document,
             name=name,
-            spent=account.spent,
-            saved=account.saved,
-            kinds_spent=account.kinds_spent,
-            kinds_saved=account.kinds_saved,
+            spent=ledger.spent,
+            saved=ledger.saved,
+            kinds_spent=ledger.kinds_spent,
+            kinds_saved=ledger.kinds_saved,
         )
 
     def history(self, base: str, document: int, *, limit: int = 100) -> list[HistoryEntry]:
@@ -56,9 +56,11 @@ class LocalDocumentDetails(ValidatedOperations):
 
         Outcomes are known as long as jobs are kept, attempts as long as the event log is kept.
         """
-        shelf = self._authorization.find_base(base)
-        with self._library.document_queries.open_item(shelf, document) as (_, item, slots):
+        target = self._authorization.find_base(base)
+        with self._library.document_queries.open_item(target, document) as (_, item, slots):
             owners = {slot.owner_id for slot in slots}
         jobs = [job for owner in owners for job in self._library.store.list_jobs_of_owner(owner, MAX_HISTORY_ROWS)]
-        lines = self._library.event_log.read_recent_of_owners(shelf.key, [item.key, item.source_key], MAX_HISTORY_ROWS)
-        return build_timeline(jobs, lines, slots)[:limit]
+        events = self._library.event_log.read_recent_of_owners(
+            target.key, [item.key, item.source_key], MAX_HISTORY_ROWS
+        )
+        return build_timeline(jobs, events, slots)[:limit]

@@ -170,24 +170,24 @@ class LocalDocuments(ValidatedOperations, SingleDocumentOperations):
 
     def sync(self, base: str, folder: Path | str, *, priority: int = DEFAULT_PRIORITY) -> Reply:
         """Bring a folder of the machine that holds the library up to date; the first call adds it."""
-        shelf, local = self._find_base_for_folders(base)
+        target, local = self._find_base_for_folders(base)
         return make_document_reply(
-            self._library.folder_sync.sync(shelf, Path(folder), self._request_options(priority), local=local)
+            self._library.folder_sync.sync(target, Path(folder), self._request_options(priority), local=local)
         )
 
     def preview(self, base: str, folder: Path | str) -> SyncPreview:
         """Return what syncing a folder of the server would add, change and remove, without writing anything."""
-        shelf, local = self._find_base_for_folders(base)
-        return self._library.folder_sync.preview(shelf, Path(folder), local=local)
+        target, local = self._find_base_for_folders(base)
+        return self._library.folder_sync.preview(target, Path(folder), local=local)
 
     def watch(
         self, base: str, folder: Path | str, *, stop: Event, every: timedelta = DEFAULT_INTERVAL
     ) -> Iterator[Reply]:
         """Sync a folder now, after each change in it, and at this interval, until `stop` is set."""
-        shelf, local = self._find_base_for_folders(base)
+        target, local = self._find_base_for_folders(base)
         return map(
             make_document_reply,
-            self._library.folder_sync.watch(shelf, Path(folder), stop=stop, every=every, local=local),
+            self._library.folder_sync.watch(target, Path(folder), stop=stop, every=every, local=local),
         )
 
     def many(
@@ -204,12 +204,12 @@ class LocalDocuments(ValidatedOperations, SingleDocumentOperations):
         With `unless_changed`, which is only allowed for a single document, the request is only accepted if the document
         has one of these generations.
         """
-        shelf = self._authorization.find_base(base, Scope.WRITE)
+        target = self._authorization.find_base(base, Scope.WRITE)
         wanted = parse_choice(Action, "action", action)
         if unless_changed is not None and len(documents) != 1:
             raise BadRequest("Whether it changed can be asked of one document at a time.")
-        manner = self._request_options(priority)._replace(unless_changed=unless_changed)
-        return [make_document_reply(reply) for reply in self._request_action(shelf, wanted, documents, manner)]
+        options = self._request_options(priority)._replace(unless_changed=unless_changed)
+        return [make_document_reply(reply) for reply in self._request_action(target, wanted, documents, options)]
 
     def matching(
         self,
@@ -229,21 +229,21 @@ class LocalDocuments(ValidatedOperations, SingleDocumentOperations):
         A container covers everything below it, which gets no request of its own. If `states` is given, reindex, force
         and delete skip folders and sitemaps unless `kinds` names them, because documents below them have other states.
         """
-        shelf = self._authorization.find_base(base, Scope.WRITE)
+        target = self._authorization.find_base(base, Scope.WRITE)
         filter_ = DocumentFilter(parent=parent, states=states, kinds=kinds, text=text, deleting=deleting)
-        found = self._library.bulk_operations.apply(
-            shelf, parse_choice(Action, "action", action), filter_, self._request_options(priority), dry_run=dry_run
+        result = self._library.bulk_operations.apply(
+            target, parse_choice(Action, "action", action), filter_, self._request_options(priority), dry_run=dry_run
         )
-        return merge_summaries(found, dry_run=dry_run)
+        return merge_summaries(result, dry_run=dry_run)
 
     def _request_action(
-        self, shelf: Base, action: Action, documents: Sequence[int], manner: RequestOptions
+        self, target: Base, action: Action, documents: Sequence[int], options: RequestOptions
     ) -> Iterable[ItemReply]:
         if action is Action.DELETE:
             return self._library.remover.delete(
-                shelf, documents, requester=manner.requester, unless_changed=manner.unless_changed
+                target, documents, requester=options.requester, unless_changed=options.unless_changed
             )
-        return self._library.operations.request(shelf, documents, action, manner)
+        return self._library.operations.request(target, documents, action, options)
 
     def list(
         self,
@@ -303,17 +303,17 @@ class LocalDocuments(ValidatedOperations, SingleDocumentOperations):
 
     def chunks(self, base: str, document: int, *, cursor: str | None = None, limit: int = 100) -> Page[DocumentChunk]:
         """Return the chunks of a document, or of all documents below a container, as they are searched."""
-        shelf = self._authorization.find_base(base)
-        items = self._library.items.chunks(shelf, document, after=parse_pair_cursor(cursor) or (0, -1), limit=limit)
+        target = self._authorization.find_base(base)
+        items = self._library.items.chunks(target, document, after=parse_pair_cursor(cursor) or (0, -1), limit=limit)
         more = f"{items[-1].document}.{items[-1].ordinal}" if len(items) == limit else None
         return Page(items=items, next_cursor=more)
 
     def download(self, base: str, document: int, to: Path | BinaryIO) -> int:
         """Write the original bytes of a document; return their number."""
-        found = self.original(base, document)
-        with found.path.open("rb") as file, open_for_writing(to) as target:
+        original = self.original(base, document)
+        with original.path.open("rb") as file, open_for_writing(to) as target:
             shutil.copyfileobj(file, target)
-        return found.size
+        return original.size
 
     def _add_uploads(
         self,
@@ -324,10 +324,12 @@ class LocalDocuments(ValidatedOperations, SingleDocumentOperations):
         index: bool | None = None,
         priority: int = DEFAULT_PRIORITY,
     ) -> Replies:
-        shelf = self._authorization.find_base(base, Scope.WRITE)
+        target = self._authorization.find_base(base, Scope.WRITE)
         chosen = None if on_duplicate is None else parse_choice(OnDuplicate, "on_duplicate", on_duplicate)
-        terms = AddOptions(on_duplicate=chosen, index=index, requester=self._authorization.requester, priority=priority)
-        return [make_document_reply(reply) for reply in self._library.adder.add(shelf, uploads, terms)]
+        options = AddOptions(
+            on_duplicate=chosen, index=index, requester=self._authorization.requester, priority=priority
+        )
+        return [make_document_reply(reply) for reply in self._library.adder.add(target, uploads, options)]
 
     def _find_base_for_folders(self, base: str) -> tuple[Base, bool]:
         """Return a base, and whether the caller is the local user; only an administrator may name folders.
@@ -335,11 +337,11 @@ class LocalDocuments(ValidatedOperations, SingleDocumentOperations):
         Folders of the server belong to no base, so a key that is limited to some bases may not name them. On a server
         without keys every caller is the local user.
         """
-        shelf = self._authorization.find_base(base, Scope.ADMIN)
+        target = self._authorization.find_base(base, Scope.ADMIN)
         local = self._authorization.caller.key_id is None
         if not local:
             self._authorization.require_all_bases(Scope.ADMIN)
-        return shelf, local
+        return target, local
 
     def _request_options(self, priority: int) -> RequestOptions:
         return RequestOptions(requester=self._authorization.requester, priority=priority)

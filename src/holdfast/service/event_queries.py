@@ -32,9 +32,9 @@ class LocalEvents(ValidatedOperations):
     ) -> Page[Event]:
         """Return events, newest first."""
         before = None if cursor is None else Cursor.parse(cursor)
-        found = self._log.history(before, limit, only=self.make_filter(base, document=document, topics=topics))
+        page = self._log.history(before, limit, only=self.make_filter(base, document=document, topics=topics))
         return Page(
-            items=[one.to_schema() for one in found.events], next_cursor=str(found.cursor) if found.has_more else None
+            items=[event.to_schema() for event in page.events], next_cursor=str(page.cursor) if page.has_more else None
         )
 
     def after(
@@ -47,9 +47,9 @@ class LocalEvents(ValidatedOperations):
         limit: int = 100,
     ) -> Page[Event]:
         """Return the events after a cursor, oldest first; `next_cursor` is always set, to continue later."""
-        place = self._log.newest_cursor() if cursor is None else Cursor.parse(cursor)
-        found = self._log.read(place, limit, only=self.make_filter(base, document=document, topics=topics))
-        return Page(items=[one.to_schema() for one in found.events], next_cursor=str(found.cursor))
+        after = self._log.newest_cursor() if cursor is None else Cursor.parse(cursor)
+        page = self._log.read(after, limit, only=self.make_filter(base, document=document, topics=topics))
+        return Page(items=[event.to_schema() for event in page.events], next_cursor=str(page.cursor))
 
     def make_filter(
         self, base: str | None, *, document: int | None = None, topics: Collection[str] | None = None

@@ -21,7 +21,7 @@ from holdfast.private_files import make_private_folder, open_private_file, restr
 from holdfast.settings import DATA_FOLDER, DATABASE_FILE, Settings
 from holdfast.wiring import Library, WorkerPartsFactory, open_configured_store
 
-SERVER_FILE = "server.json"  # in the home folder: who serves there, and under which address
+SERVER_FILE = "server.json"  # in the home folder: the process and the address of its server
 
 
 def settings_for(where: str | Path | None) -> Settings:
@@ -67,7 +67,7 @@ def local_caller() -> Caller:
     """Return the user of this process, who has all rights."""
     name = ""
     with suppress(KeyError, OSError, ImportError):
-        import pwd  # noqa: PLC0415 - not everywhere
+        import pwd  # noqa: PLC0415 - only on POSIX
 
         name = pwd.getpwuid(os.getuid()).pw_name
     return Caller(key_id=None, name=name, scope=Scope.ADMIN, bases=None)
@@ -77,9 +77,9 @@ def announce_server(settings: Settings, address: str) -> None:
     """Record that this process serves the folder."""
     path = Path(settings.home) / SERVER_FILE
     make_private_folder(path.parent)
-    told = json.dumps({"address": address, "holder": make_holder_name()})
+    record = json.dumps({"address": address, "holder": make_holder_name()})
     with open(path.with_suffix(".new"), "w", opener=open_private_file) as file:
-        file.write(told)
+        file.write(record)
     path.with_suffix(".new").replace(path)
 
 
@@ -90,7 +90,7 @@ def withdraw_server(settings: Settings) -> None:
 def find_server(settings: Settings) -> str | None:
     """Return the address of the running server of the folder; None if there is none."""
     try:
-        told = json.loads((Path(settings.home) / SERVER_FILE).read_text())
-        return None if known_dead(told["holder"]) else str(told["address"])
+        record = json.loads((Path(settings.home) / SERVER_FILE).read_text())
+        return None if known_dead(record["holder"]) else str(record["address"])
     except (OSError, ValueError, KeyError, TypeError):
         return None

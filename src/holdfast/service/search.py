@@ -65,11 +65,11 @@ class LocalSearch(ValidatedOperations):
         unknown = sorted(set(channels or ()) - set(known))
         if unknown:
             raise BadRequest(f"There is no channel {unknown[0]!r}; there are {', '.join(known)}.")
-        shelf = self._authorization.find_base(base)
-        within = self._library.items.select_documents(shelf, below=below, metadata=metadata)
+        target = self._authorization.find_base(base)
+        within = self._library.items.select_documents(target, below=below, metadata=metadata)
         if documents is not None:
             within = sorted(set(documents) if within is None else set(documents).intersection(within))
-        return self._library.searcher.search(shelf, query, limit, documents=within, channels=channels)
+        return self._library.searcher.search(target, query, limit, documents=within, channels=channels)
 
     def ask(self, base: str, question: str, *, mode: Mode | str = Mode.MIX) -> Answer:
         """Answer a question with citations; without a language model, return the best passages and say so."""
@@ -90,25 +90,23 @@ class LocalSearch(ValidatedOperations):
 
     def entity(self, base: str, key: str, *, limit: int = 50) -> EntityDetails:
         """Return an entity with its mentions, relations and neighbours."""
-        shelf = self._authorization.find_base(base)
-        found = self._library.graph_queries.describe_entity(shelf, key, neighbours=limit)
-        if found is None:
+        target = self._authorization.find_base(base)
+        entity = self._library.graph_queries.describe_entity(target, key, neighbours=limit)
+        if entity is None:
             raise UnknownEntity(base, key)
-        return found
+        return entity
 
     def graph(self, base: str, *, around: str | None = None, depth: int = 1, limit: int = 300) -> GraphView:
         """Return the entities that most documents mention and their relations, or those around one entity."""
         if not (1 <= limit <= MAX_NODES and 1 <= depth <= MAX_DEPTH):
             raise BadRequest(f"A graph is drawn with 1 to {MAX_NODES} entities and 1 to {MAX_DEPTH} steps around one.")
-        shelf, drawings = self._authorization.find_base(base), self._library.graph_views
+        target, views = self._authorization.find_base(base), self._library.graph_views
         if around is None:
-            drawn = drawings.draw_overview(shelf, nodes=limit, edges=MAX_EDGES)
-        else:
-            near = drawings.draw_around(shelf, around, depth=depth, nodes=limit, edges=MAX_EDGES)
-            if near is None:
-                raise UnknownEntity(base, around)
-            drawn = near
-        return drawn
+            return views.draw_overview(target, nodes=limit, edges=MAX_EDGES)
+        view = views.draw_around(target, around, depth=depth, nodes=limit, edges=MAX_EDGES)
+        if view is None:
+            raise UnknownEntity(base, around)
+        return view
 
     def evidence(self, base: str, source: str, target: str, *, limit: int = 50) -> list[ServedPassage]:
         """Return the passages that mention two entities; passages that state a relation between them come first."""
@@ -124,23 +122,13 @@ class LocalCards(ValidatedOperations):
 
     def generate(self, base: str) -> Reply:
         """Generate a new set of cards; the old set is shown until the new one is complete."""
-        return require_accepted(
-            make_job_reply(
-                self._cards.generate(
-                    self._authorization.find_base(base, Scope.WRITE), requester=self._authorization.requester
-                )
-            )
-        )
+        target = self._authorization.find_base(base, Scope.WRITE)
+        return require_accepted(make_job_reply(self._cards.generate(target, requester=self._authorization.requester)))
 
     def cancel(self, base: str) -> Reply:
         """Stop generating cards; the current set stays."""
-        return require_accepted(
-            make_job_reply(
-                self._cards.cancel(
-                    self._authorization.find_base(base, Scope.WRITE), requester=self._authorization.requester
-                )
-            )
-        )
+        target = self._authorization.find_base(base, Scope.WRITE)
+        return require_accepted(make_job_reply(self._cards.cancel(target, requester=self._authorization.requester)))
 
     def status(self, base: str) -> CardSetStatus:
         """Return which set of cards is shown, and the progress of the next one."""

@@ -36,53 +36,53 @@ class LocalUsage(ValidatedOperations):
 
     def usage(self, base: str) -> BaseUsage:
         """Return what a base has paid, and what stored answers saved."""
-        shelf = self._authorization.find_base(base)
-        account = self._library.paid_cache.summarize_base(shelf.key)
+        target = self._authorization.find_base(base)
+        ledger = self._library.paid_cache.summarize_base(target.key)
         return BaseUsage(
-            base=shelf.name,
-            spent=account.spent,
-            saved=account.saved,
-            kinds_spent=account.kinds_spent,
-            kinds_saved=account.kinds_saved,
-            budget_tokens=shelf.settings.budget_tokens,
+            base=target.name,
+            spent=ledger.spent,
+            saved=ledger.saved,
+            kinds_spent=ledger.kinds_spent,
+            kinds_saved=ledger.kinds_saved,
+            budget_tokens=target.settings.budget_tokens,
         )
 
     def duplicates(
         self, base: str | None = None, *, cursor: str | None = None, limit: int = 100
     ) -> Page[RefusedRequest]:
         """Return requests that started no new work, newest first: who sent them, why, and what they would have cost."""
-        shelf, names = self._authorization.find_base_or_all(base), self._authorization.base_names()
-        found = self._store.list_refusals(shelf.key if shelf else None, before=parse_cursor(cursor), limit=limit)
+        target, names = self._authorization.find_base_or_all(base), self._authorization.base_names()
+        refusals = self._store.list_refusals(target.key if target else None, before=parse_cursor(cursor), limit=limit)
         items = [
             RefusedRequest(
-                id=one.id,
-                at=as_datetime(one.at),
-                base=names.get(one.base, ""),
-                document=parse_item_id(one.owner),
-                subject=one.owner,
-                operation=one.operation,
-                verdict=one.verdict,
-                reason=one.reason,
-                job=one.job,
-                requester=one.requester,
-                cost=one.cost,
+                id=refusal.id,
+                at=as_datetime(refusal.at),
+                base=names.get(refusal.base, ""),
+                document=parse_item_id(refusal.owner),
+                subject=refusal.owner,
+                operation=refusal.operation,
+                verdict=refusal.verdict,
+                reason=refusal.reason,
+                job=refusal.job,
+                requester=refusal.requester,
+                cost=refusal.cost,
             )
-            for one in found
+            for refusal in refusals
         ]
         return Page(items=items, next_cursor=str(items[-1].id) if len(items) == limit else None)
 
     def duplicate_counts(self, base: str | None = None) -> list[RefusalCount]:
         """Count requests that started no new work by base, requester and reason, most frequent first."""
-        shelf, names = self._authorization.find_base_or_all(base), self._authorization.base_names()
+        target, names = self._authorization.find_base_or_all(base), self._authorization.base_names()
         return [
             RefusalCount(
-                base=names.get(one.base, ""),
-                requester=one.requester,
-                reason=one.reason,
-                count=one.times,
-                cost=one.cost,
+                base=names.get(refusal.base, ""),
+                requester=refusal.requester,
+                reason=refusal.reason,
+                count=refusal.times,
+                cost=refusal.cost,
             )
-            for one in self._store.count_refusals(shelf.key if shelf else None)
+            for refusal in self._store.count_refusals(target.key if target else None)
         ]
 
     def doctor(self, *, fix: bool = False, deep: bool = False) -> list[Finding]:
@@ -102,16 +102,16 @@ class LocalUsage(ValidatedOperations):
 
     def waiting(self, base: str) -> list[WaitingJob]:
         """Return the jobs of a base that have not ended, each with the reasons."""
-        shelf = self._authorization.find_base(base)
+        target = self._authorization.find_base(base)
         return [
             WaitingJob(
-                job=one.listed.job.id,
-                base=shelf.name,
-                document=one.item,
-                name=one.name,
-                reasons=[reason.message for reason in describe_reasons(one.reasons, shelf.name)],
+                job=waiting.listed.job.id,
+                base=target.name,
+                document=waiting.item,
+                name=waiting.name,
+                reasons=[reason.message for reason in describe_reasons(waiting.reasons, target.name)],
             )
-            for one in self._library.doctor.waiting(shelf)
+            for waiting in self._library.doctor.waiting(target)
         ]
 
 

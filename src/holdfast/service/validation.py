@@ -26,10 +26,10 @@ if TYPE_CHECKING:
 
 Choice = TypeVar("Choice", bound=StrEnum)
 
-MAX_TEXT_LENGTH = 10_000_000  # characters of one string
+MAX_TEXT_LENGTH = 10_000_000  # characters of a string
 MAX_MAP_LENGTH = 65_536  # characters of a map, as JSON
-MAX_NUMBER = 2**63 - 1  # what every database can compare with an id
-MAX_LOCATION_LENGTH = 60  # characters of a field's name in a message
+MAX_NUMBER = 2**63 - 1  # the largest integer of both databases
+MAX_LOCATION_LENGTH = 60  # characters of a field name in a message
 
 
 class ValidatedOperations:
@@ -46,14 +46,14 @@ class ValidatedOperations:
 def _validate_arguments(method: Callable[..., Any]) -> Callable[..., Any]:
     """Return a method that checks its arguments; an iterator is read once and passed on as a list."""
     signature = inspect.signature(method)
-    rest = {one.name for one in signature.parameters.values() if one.kind is one.VAR_KEYWORD}
+    var_keyword = {p.name for p in signature.parameters.values() if p.kind is p.VAR_KEYWORD}
 
     @wraps(method)
     def checked(self: Any, *given: Any, **named: Any) -> Any:
         bound = signature.bind(self, *given, **named)
         for name, value in [*bound.arguments.items()][1:]:
-            if name in rest:
-                bound.arguments[name] = {key: check_argument(key, one) for key, one in value.items()}
+            if name in var_keyword:
+                bound.arguments[name] = {key: check_argument(key, item) for key, item in value.items()}
             else:
                 bound.arguments[name] = check_argument(name, value)
         return method(*bound.args, **bound.kwargs)
@@ -74,11 +74,11 @@ def check_argument(field: str, value: Any) -> Any:
     elif isinstance(value, int):
         _check_number(field, value)
     elif isinstance(value, Collection) and not isinstance(value, bytes | bytearray | memoryview):
-        for place, one in enumerate(value):
-            check_argument(f"{field}[{place}]", one)
+        for position, item in enumerate(value):
+            check_argument(f"{field}[{position}]", item)
     elif is_dataclass(value) and not isinstance(value, type):
-        for one in fields(value):
-            check_argument(f"{field}.{one.name}", getattr(value, one.name))
+        for part in fields(value):
+            check_argument(f"{field}.{part.name}", getattr(value, part.name))
     return value
 
 
