@@ -10,12 +10,13 @@ from pydantic import BaseModel, Field
 from holdfast.api.auth import Service
 from holdfast.api.idempotency import SecretIdempotentRoute
 from holdfast.service.http_models import BaseNames, CreateKeyRequest, RequestBody
+from holdfast.service.routes import PATH_PARAMS
 from holdfast.service.schemas import ApiKey, Webhook
 
 keys = APIRouter(prefix="/keys", tags=["keys"], route_class=SecretIdempotentRoute)
 webhooks = APIRouter(prefix="/webhooks", tags=["webhooks"], route_class=SecretIdempotentRoute)
 
-RecordId = Annotated[int, Path(ge=1, lt=2**63)]
+WebhookId = Annotated[int, Path(**PATH_PARAMS["webhook"].limits)]
 
 
 class CreateWebhookRequest(RequestBody):
@@ -63,7 +64,7 @@ def create_webhook(service: Service, webhook: CreateWebhookRequest) -> WebhookSe
 
 
 @webhooks.post("/{webhook}:rotate")
-def rotate_secret(service: Service, webhook: RecordId) -> WebhookSecretResponse:
+def rotate_secret(service: Service, webhook: WebhookId) -> WebhookSecretResponse:
     """Replace the secret; for one day the old secret also signs."""
     rotated = service.webhooks.rotate(webhook)
     return WebhookSecretResponse(webhook=rotated.webhook, secret=rotated.secret)

@@ -11,11 +11,12 @@ from pydantic import Field
 from holdfast.api.auth import Service
 from holdfast.api.idempotency import IdempotentRoute
 from holdfast.service.http_models import RequestBody
+from holdfast.service.routes import PATH_PARAMS
 from holdfast.service.schemas import Base, OnDuplicate
 
 router = APIRouter(prefix="/bases", tags=["bases"], route_class=IdempotentRoute)
 
-BaseName = Annotated[str, Path(description="the name of a base", max_length=200)]
+BaseName = Annotated[str, Path(**PATH_PARAMS["base"].limits)]
 
 
 class BaseSettingsBody(RequestBody):

@@ -21,11 +21,12 @@ from holdfast.api.uploads import receive_files
 from holdfast.documents import Action
 from holdfast.service.http_models import MAX_IDS, ItemId, Replies, RequestBody
 from holdfast.service.messages import require_accepted
+from holdfast.service.routes import PATH_PARAMS
 from holdfast.service.schemas import BulkSummary, Document, ItemKind, OnDuplicate, Reply, Status
 
 router = APIRouter(prefix="/bases/{base}/documents", tags=["documents"], route_class=IdempotentRoute)
 
-DocumentId = Annotated[int, Path(description="the id of a document", ge=1, lt=2**63)]
+DocumentId = Annotated[int, Path(**PATH_PARAMS["document"].limits)]
 if TYPE_CHECKING:
     ActionName = str
 else:

@@ -13,11 +13,12 @@ from holdfast.api.auth import Service
 from holdfast.api.idempotency import IdempotentRoute
 from holdfast.api.long_poll import WaitSeconds, wait_until_settled
 from holdfast.service.http_models import PauseResponse, RequestBody
+from holdfast.service.routes import PATH_PARAMS
 from holdfast.service.schemas import Job, QueueStats
 
 router = APIRouter(prefix="/jobs", tags=["jobs"], route_class=IdempotentRoute)
 
-JobId = Annotated[str, Path(description="the id of a job", max_length=200)]
+JobId = Annotated[str, Path(**PATH_PARAMS["job"].limits)]
 
 
 class ResumeRequest(RequestBody):
