@@ -7,7 +7,7 @@ import sys
 import threading
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, cast
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -23,7 +23,6 @@ from holdfast.errors import BadRequest
 
 if TYPE_CHECKING:
     from holdfast.service.client import Holdfast
-    from holdfast.service.documents import LocalDocuments
     from holdfast.service.schemas import Reply, SyncPreview
 
 PANEL = "Putting in"
@@ -200,8 +199,7 @@ def watch(
     with face.open(work=True) as library:
         ensure_base(face, library, base)
         face.terminal.info(f"Watching {folder}; Ctrl-C ends it.")
-        here = cast("LocalDocuments", library.documents)  # a server was refused above
-        for reply in here.watch(base, folder, stop=stop, every=timedelta(seconds=every)):
+        for reply in library.documents.watch(base, folder, stop=stop, every=timedelta(seconds=every)):
             if face.terminal.json:
                 face.terminal.print_json_line(reply)
             else:
