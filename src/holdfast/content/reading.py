@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.content import errors
 from holdfast.content.readers.base import MIB, ExtractedText, Reader, ReadLimits
-from holdfast.content.readers.choosing import PREPARE, TARGET, build_request, read_in_process
+from holdfast.content.readers.dispatch import PREPARE, TARGET, build_request, read_in_process
 from holdfast.content.readers.files import check_size, translate_os_errors
-from holdfast.content.readers.kinds import FETCHED_HTML, HEAD_BYTES, HTML, identify_format
+from holdfast.content.readers.formats import FETCHED_HTML, HEAD_BYTES, HTML, identify_format
 from holdfast.content.sandbox import Sandbox, SandboxReply
 
 if TYPE_CHECKING:

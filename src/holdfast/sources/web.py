@@ -19,7 +19,7 @@ from urllib.parse import unquote
 import httpcore2
 
 from holdfast.content.readers.decoding import is_text
-from holdfast.content.readers.kinds import HEAD_BYTES, SIGNATURES
+from holdfast.content.readers.formats import HEAD_BYTES, SIGNATURES
 from holdfast.sources import errors
 from holdfast.sources.address_policy import PUBLIC_ONLY, Reach
 from holdfast.sources.gunzip import BadGzip, decompress, join_limited

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 from holdfast.content import errors
 from holdfast.content.readers.files import BoundedFile
-from holdfast.content.readers.kinds import FileFormat, identify_zip
+from holdfast.content.readers.formats import FileFormat, identify_zip
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

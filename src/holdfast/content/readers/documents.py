@@ -14,7 +14,6 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from holdfast.content import errors
-from holdfast.content.readers.articles import extract_main_part
 from holdfast.content.readers.base import ExtractedText, ReadLimits
 from holdfast.content.readers.cleaning import (
     clean,
@@ -24,11 +23,12 @@ from holdfast.content.readers.cleaning import (
     has_words,
     to_short_line,
 )
-from holdfast.content.readers.compound import is_intact, pad_to_fat
 from holdfast.content.readers.decoding import decode
 from holdfast.content.readers.files import BoundedFile, read_bytes
-from holdfast.content.readers.kinds import DOC, EPUB, HTML, MSG, ODS, PDF, PPT, PPTX, XLS, XLSX, FileFormat
-from holdfast.content.readers.pages import page_starts
+from holdfast.content.readers.formats import DOC, EPUB, HTML, MSG, ODS, PDF, PPT, PPTX, XLS, XLSX, FileFormat
+from holdfast.content.readers.main_part import extract_main_part
+from holdfast.content.readers.ole import is_intact, pad_to_fat
+from holdfast.content.readers.pdf_pages import page_starts
 from holdfast.content.readers.plain import encoding_warnings
 from holdfast.errors import Permanent
 

@@ -15,7 +15,7 @@ from holdfast.content.readers.cleaning import clean, drop_placeholder, has_words
 from holdfast.content.readers.decoding import decode
 from holdfast.content.readers.documents import html_to_markdown
 from holdfast.content.readers.files import read_bytes
-from holdfast.content.readers.kinds import MAIL
+from holdfast.content.readers.formats import MAIL
 
 if TYPE_CHECKING:
     from email.message import EmailMessage

@@ -14,7 +14,7 @@ from holdfast.content.readers.base import ExtractedText, ReadLimits
 from holdfast.content.readers.cleaning import clean, first_heading, has_words, to_short_line
 from holdfast.content.readers.decoding import decode
 from holdfast.content.readers.files import read_bytes
-from holdfast.content.readers.kinds import NOTEBOOK
+from holdfast.content.readers.formats import NOTEBOOK
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -13,7 +13,7 @@ from holdfast.content.readers.base import ExtractedText, ReadLimits
 from holdfast.content.readers.cleaning import clean, drop_placeholder, first_heading, has_words
 from holdfast.content.readers.decoding import DecodedText, decode
 from holdfast.content.readers.files import read_bytes
-from holdfast.content.readers.kinds import MARKDOWN, FileFormat
+from holdfast.content.readers.formats import MARKDOWN, FileFormat
 
 if TYPE_CHECKING:
     from pathlib import Path

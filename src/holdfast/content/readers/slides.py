@@ -14,7 +14,7 @@ from holdfast.content import errors
 from holdfast.content.readers.base import ExtractedText
 from holdfast.content.readers.cleaning import clean, has_words
 from holdfast.content.readers.files import BoundedFile
-from holdfast.content.readers.kinds import ODP, FileFormat
+from holdfast.content.readers.formats import ODP, FileFormat
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -13,8 +13,8 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING
 
 from holdfast.content import errors
-from holdfast.content.readers.compound import root_names
 from holdfast.content.readers.decoding import is_text
+from holdfast.content.readers.ole import root_names
 
 if TYPE_CHECKING:
     from collections.abc import Collection

@@ -11,7 +11,7 @@ from holdfast.content.readers import archives
 from holdfast.content.readers.base import ExtractedText, Reader, ReadLimits
 from holdfast.content.readers.documents import HtmlReader, KreuzbergReader, find_pdfium_fault
 from holdfast.content.readers.files import BoundedFile, translate_os_errors
-from holdfast.content.readers.kinds import (
+from holdfast.content.readers.formats import (
     FETCHED_HTML,
     HTML,
     MAIL,

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from holdfast.content.readers.markup import BLOCK_TAGS, Element, parse_html, to_html, word_set
+from holdfast.content.readers.html_tree import BLOCK_TAGS, Element, parse_html, to_html, word_set
 
 if TYPE_CHECKING:
     from collections.abc import Callable
