@@ -24,7 +24,7 @@ from holdfast.content.readers.dispatch import read_in_process
 from holdfast.content.readers.formats import FileFormat, identify_format
 from holdfast.content.readers.ole import root_names
 from holdfast.content.readers.pdf_pages import page_starts
-from holdfast.content.readers.slides import SlideReader
+from holdfast.content.readers.slides import read_slides
 from holdfast.content.reading import ReadLimits, read
 from holdfast.content.sandbox import SandboxReply
 from holdfast.errors import Permanent, Transient, WorkError
@@ -541,7 +541,7 @@ class TestOwnReaders:
 
     def test_slides_are_read_in_their_order(self, tmp_path: Path) -> None:
         words = [f"Slide of heron {number}" for number in range(1, 12)]
-        found = SlideReader(formats.PPTX).read(kept(tmp_path, pptx(*words)), "x.pptx")
+        found = read_slides(kept(tmp_path, pptx(*words)), formats.PPTX, ReadLimits())
         assert [found.text[start : start + len(word)] for start, word in zip(found.pages, words, strict=True)] == words
 
     def test_an_open_presentation_is_read(self, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Picks the reader for a kind, and answers in the cage."""
+"""Chooses the reader for a format, and reads files inside the sandbox process."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.content import errors
 from holdfast.content.readers import archives
-from holdfast.content.readers.base import ExtractedText, Reader, ReadLimits
-from holdfast.content.readers.documents import HtmlReader, KreuzbergReader, find_pdfium_fault
+from holdfast.content.readers.base import ExtractedText, ReadLimits
+from holdfast.content.readers.documents import find_pdfium_fault, read_html, read_with_kreuzberg
 from holdfast.content.readers.files import BoundedFile, translate_os_errors
 from holdfast.content.readers.formats import (
     FETCHED_HTML,
@@ -23,76 +23,73 @@ from holdfast.content.readers.formats import (
     FileFormat,
     identify_ole,
 )
-from holdfast.content.readers.mail import MailReader
-from holdfast.content.readers.notebooks import NotebookReader
-from holdfast.content.readers.plain import PlainReader
-from holdfast.content.readers.slides import SlideReader
+from holdfast.content.readers.mail import read_mail
+from holdfast.content.readers.notebooks import read_notebook
+from holdfast.content.readers.plain import read_plain
+from holdfast.content.readers.slides import read_slides
 from holdfast.errors import Permanent
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
+
+    Reader = Callable[[Path, FileFormat, ReadLimits], ExtractedText]
+
+# The second reader is used if the first one fails. Formats that are not listed are plain or go to kreuzberg.
+READERS: dict[FileFormat, tuple[Reader, ...]] = {
+    HTML: (read_html,),
+    FETCHED_HTML: (read_html,),
+    MAIL: (read_mail,),
+    NOTEBOOK: (read_notebook,),
+    ODP: (read_slides,),
+    PPTX: (read_with_kreuzberg, read_slides),
+}
 
 
-def read_in_process(kind: FileFormat, path: Path, name: str, limits: ReadLimits) -> ExtractedText:
-    """Read a file of a known kind, in this process."""
-    kind = _resolve_container(kind, path, name, limits)
-    first, *others = _choose_readers(kind, limits)
+def read_in_process(format_: FileFormat, path: Path, name: str, limits: ReadLimits) -> ExtractedText:
+    """Read a file of a known format in this process."""
+    format_ = _resolve_container(format_, path, name, limits)
+    first, *others = (read_plain,) if format_.plain else READERS.get(format_, (read_with_kreuzberg,))
     try:
-        reading = first.read(path, name)
+        reading = first(path, format_, limits)
     except Permanent as refused:
         if refused.code not in {"unreadable", "reader_failed"} or not others:
             raise
-        reading = replace(others[0].read(path, name), warnings=("The file is damaged; only its words were read.",))
+        reading = replace(
+            others[0](path, format_, limits), warnings=("The file is damaged; only its words were read.",)
+        )
     if len(reading.text) > limits.text:
         raise errors.too_much_text(limits.text)
     return reading
 
 
-def build_request(kind: FileFormat, path: Path, name: str, limits: ReadLimits) -> dict[str, Any]:
-    """Put into words what the cage shall read."""
-    return {"kind": asdict(kind), "path": str(path.absolute()), "name": name, "limits": asdict(limits)}
+def build_request(format_: FileFormat, path: Path, name: str, limits: ReadLimits) -> dict[str, Any]:
+    """Build the JSON request that `serve_request` answers in the sandbox."""
+    return {"kind": asdict(format_), "path": str(path.absolute()), "name": name, "limits": asdict(limits)}
 
 
 def load_pdfium() -> None:
-    """Load PDFium, which unpacks itself into the temporary folder. If that fails, only PDF files are not read."""
+    """Load PDFium, which unpacks itself into the temporary folder. If that fails, only PDF files cannot be read."""
     find_pdfium_fault()
 
 
-def serve_request(asked: Mapping[str, Any]) -> tuple[dict[str, Any], bytes]:
-    """Read in the cage: everything about the reading but its text as the head, the text as the body."""
+def serve_request(request: Mapping[str, Any]) -> tuple[dict[str, Any], bytes]:
+    """Read a file inside the sandbox; return the text as the body and everything else as the head."""
     with translate_os_errors():
         reading = read_in_process(
-            FileFormat(**asked["kind"]), Path(asked["path"]), asked["name"], ReadLimits(**asked["limits"])
+            FileFormat(**request["kind"]), Path(request["path"]), request["name"], ReadLimits(**request["limits"])
         )
     head = {"title": reading.title, "pages": reading.pages, "metadata": reading.metadata, "warnings": reading.warnings}
     return head, reading.text.encode()
 
 
-def _resolve_container(kind: FileFormat, path: Path, name: str, limits: ReadLimits) -> FileFormat:
-    """Look into containers; nothing is parsed before."""
-    if kind == ZIP:
+def _resolve_container(format_: FileFormat, path: Path, name: str, limits: ReadLimits) -> FileFormat:
+    """Check a container and return the format of its content. No parser runs before this check."""
+    if format_ == ZIP:
         return archives.inspect_zip(path, limits)
-    if kind == OLE:
+    if format_ == OLE:
         with BoundedFile(path) as file:
             return identify_ole(file, name)
-    return kind
-
-
-def _choose_readers(kind: FileFormat, limits: ReadLimits) -> tuple[Reader, ...]:
-    """Name who reads this kind, and who tries after that."""
-    if kind.plain:
-        return (PlainReader(kind, limits),)
-    if kind.mime == HTML.mime:
-        return (HtmlReader(limits, main=kind == FETCHED_HTML),)
-    if kind == MAIL:
-        return (MailReader(limits),)
-    if kind == NOTEBOOK:
-        return (NotebookReader(limits),)
-    if kind == ODP:
-        return (SlideReader(kind),)
-    if kind == PPTX:
-        return (KreuzbergReader(kind, limits), SlideReader(kind))
-    return (KreuzbergReader(kind, limits),)
+    return format_
 
 
 # Names by which the sandbox process finds the functions.
