@@ -1,8 +1,7 @@
-"""The main part of a web page: what it is about, without menus, side bars, footers and banners.
+"""Extracts the main part of a web page, without menus, side bars, footers and banners.
 
-A page that marks its main part is believed. Otherwise what is named or built like a menu is taken out. Nothing is
-guessed beyond that: a page that would lose nearly all its words is kept whole, since a menu in the text does less harm
-than a missing text.
+If the page marks its main part, that is used. Otherwise elements that are named or built like a menu are removed. A
+page that would lose nearly all its words is kept whole, since a menu in the text does less harm than missing text.
 """
 
 from __future__ import annotations
@@ -26,17 +25,17 @@ BOILERPLATE_NAMES = re.compile(
 )
 HIDDEN = re.compile(r"display\s*:\s*none|visibility\s*:\s*hidden", re.IGNORECASE)
 
-MIN_MARKED_SHARE = 0.25  # of the running text: what marks itself as the main part and holds less is not believed
-MAX_BOILERPLATE_SHARE = 0.4  # of all text: what is only named like furniture and holds more is not believed
+MIN_MARKED_SHARE = 0.25  # of the unlinked text; an element with less is not the main part, whatever its tag
+MAX_BOILERPLATE_SHARE = 0.4  # of all text; an element with more is no boilerplate, whatever its name
 MOSTLY_LINKS = 0.6
 FEW_LINKS = 3
-MIN_KEPT_SHARE = 0.1  # of the running text; a page that keeps less is kept whole
+MIN_KEPT_SHARE = 0.1  # of the unlinked text; a page that would keep less is kept whole
 MIN_KEPT_LETTERS = 80
 LONGEST_PAGE = 8 << 20  # characters
 
 
 def extract_main_part(page: str) -> str:
-    """Return the HTML of the main part; the page itself if there is no telling."""
+    """Return the HTML of the main part, or the whole page if the main part is unclear."""
     if len(page) > LONGEST_PAGE:
         return page
     tree = parse_html(page)
@@ -50,50 +49,50 @@ def extract_main_part(page: str) -> str:
 
 
 def _find_marked_main_part(tree: Element) -> Element | None:
-    """Find what the page itself calls its main part: `main`, else its one `article`."""
-    mains = [one for one in tree.walk() if one.tag == "main" or one.attributes.get("role") == "main"]
-    articles = [one for one in tree.walk() if one.tag == "article"]
+    """Return the element that the page marks as its main part: `main`, else a dominant `article`."""
+    mains = [element for element in tree.walk() if element.tag == "main" or element.attributes.get("role") == "main"]
+    articles = [element for element in tree.walk() if element.tag == "article"]
     for found in (mains, articles):
-        best = max(found, key=lambda one: one.unlinked_letters, default=None)
-        # Of many articles, each is a part of the page.
+        best = max(found, key=lambda element: element.unlinked_letters, default=None)
+        # A page with many articles of similar length has no single main one.
         alone = best is not None and (
-            found is mains or best.unlinked_letters > sum(one.unlinked_letters for one in found) / 2
+            found is mains or best.unlinked_letters > sum(element.unlinked_letters for element in found) / 2
         )
         if best is not None and alone and best.unlinked_letters >= tree.unlinked_letters * MIN_MARKED_SHARE:
             return best
     return None
 
 
-def _is_boilerplate(one: Element, whole: Element) -> bool:
-    """Tell whether an element is no text of the page, by its kind, its role or its name."""
-    attributes = one.attributes
-    if one.tag in BOILERPLATE_TAGS or attributes.get("role") in BOILERPLATE_ROLES:
+def _is_boilerplate(element: Element, whole: Element) -> bool:
+    """Return whether an element is not part of the text, by its tag, its role or its name."""
+    attributes = element.attributes
+    if element.tag in BOILERPLATE_TAGS or attributes.get("role") in BOILERPLATE_ROLES:
         return True
     if "hidden" in attributes or attributes.get("aria-hidden") == "true" or HIDDEN.search(attributes.get("style", "")):
         return True
-    if one.letters > whole.letters * MAX_BOILERPLATE_SHARE:
+    if element.letters > whole.letters * MAX_BOILERPLATE_SHARE:
         return False
-    if one.tag == "header":  # of the page, not of a text
-        return not any(child.tag in {"h1", "h2"} for child in one.walk())
-    if one.tag == "form":
+    if element.tag == "header":  # of the page, not of an article
+        return not any(child.tag in {"h1", "h2"} for child in element.walk())
+    if element.tag == "form":
         return True
     named = f"{attributes.get('class', '')} {attributes.get('id', '')}"
-    return one.tag in BLOCK_TAGS | {"span", "li"} and bool(BOILERPLATE_NAMES.search(named))
+    return element.tag in BLOCK_TAGS | {"span", "li"} and bool(BOILERPLATE_NAMES.search(named))
 
 
-def _is_list_of_links(one: Element, _: Element) -> bool:
-    """Tell whether an element is little else than links, as menus are."""
-    return one.tag in {"ul", "ol", "div", "section", "table", "td", "p", "header"} and (
-        one.link_count >= FEW_LINKS and one.linked_letters > one.letters * MOSTLY_LINKS
+def _is_list_of_links(element: Element, _: Element) -> bool:
+    """Return whether an element consists mostly of links, as menus do."""
+    return element.tag in {"ul", "ol", "div", "section", "table", "td", "p", "header"} and (
+        element.link_count >= FEW_LINKS and element.linked_letters > element.letters * MOSTLY_LINKS
     )
 
 
 def _prune(tree: Element, unwanted: Callable[[Element, Element], bool]) -> Element:
-    """Copy a tree without what is unwanted."""
+    """Copy a tree without the unwanted elements."""
 
-    def copied(one: Element) -> Element:
-        copy = Element(one.tag, one.attributes)
-        for child in one.children:
+    def copied(element: Element) -> Element:
+        copy = Element(element.tag, element.attributes)
+        for child in element.children:
             if isinstance(child, str):
                 copy.add_text(child)
             elif not unwanted(child, tree):
@@ -104,7 +103,7 @@ def _prune(tree: Element, unwanted: Callable[[Element, Element], bool]) -> Eleme
 
 
 def _heading(tree: Element, part: Element) -> str:
-    """Return the heading of the page if it stands outside its main part."""
-    outside = [one for one in tree.walk() if one.tag == "h1"]
-    inside = any(one.tag == "h1" for one in part.walk())
-    return to_html(outside[0]) if len(outside) == 1 and not inside else ""
+    """Return the heading of the page if it lies outside the main part."""
+    headings = [element for element in tree.walk() if element.tag == "h1"]
+    inside = any(element.tag == "h1" for element in part.walk())
+    return to_html(headings[0]) if len(headings) == 1 and not inside else ""
