@@ -29,7 +29,7 @@ from holdfast.engine import Fault, Operation, Request, Verdict
 from holdfast.engine.liveness import known_dead, make_holder_name
 from holdfast.engine.store import LARGEST_BATCH, record_events
 from holdfast.errors import BadArchive, HoldfastError, StateConflict, UnknownBase
-from holdfast.llm import RestoredAnswer, RestoredAnswers
+from holdfast.llm import RestoredAnswer, resolve_holds, store_restored_answers
 from holdfast.url_secrets import mask_secrets
 from holdfast.wellformed import to_nfc
 
@@ -94,7 +94,6 @@ class Archives:
 
     def __init__(self, parts: ArchiveDependencies) -> None:
         self._dependencies = parts
-        self._restored_cache = RestoredAnswers(parts.store.database)
 
     # ------------------------------------------------------------ out
 
@@ -129,7 +128,7 @@ class Archives:
             manifest = unpacker.manifest()
             base = self._dependencies.bases.create(name or manifest.name, manifest.settings, _being_restored())
             try:
-                return _Restore(self._dependencies, self._restored_cache, unpacker, manifest, base, how).run()
+                return _Restore(self._dependencies, unpacker, manifest, base, how).run()
             except BaseException as error:
                 self._give_up(base, error)
                 raise
@@ -154,7 +153,7 @@ class Archives:
         ]
         for base in left:
             self._dependencies.bases.delete(base)
-        return len(left) + self._restored_cache.resolve_holds(limit)
+        return len(left) + resolve_holds(self._dependencies.store.database, limit)
 
 
 @dataclass(slots=True)
@@ -162,7 +161,6 @@ class _Restore:
     """One archive on its way into one base."""
 
     dependencies: ArchiveDependencies
-    restored_cache: RestoredAnswers
     reader: ArchiveReader
     manifest: Manifest
     base: Base
@@ -251,13 +249,13 @@ class _Restore:
         for memo in self.reader.read_paid_answers():
             if memo.item not in self.item_ids:
                 raise BadArchive(f"The archive has paid answers for an item {memo.item} that is not in it.")
-            some.append(RestoredAnswer(self.item_ids[memo.item], *memo[1:]))
+            some.append(memo._replace(item=self.item_ids[memo.item]))
             size += len(memo.value or b"")
             count += memo.value is not None
             if size >= PAID_ANSWER_BATCH_BYTES or sum(len(one.chunks) for one in some) >= LARGEST_BATCH:
-                self.restored_cache.store(self.base, some)
+                store_restored_answers(self.dependencies.store.database, self.base, some)
                 some, size = [], 0
-        self.restored_cache.store(self.base, some)
+        store_restored_answers(self.dependencies.store.database, self.base, some)
         if count != self.manifest.memos:
             raise BadArchive(f"The archive says that it has {self.manifest.memos} paid answers, and has {count}.")
         return count

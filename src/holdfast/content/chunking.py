@@ -78,7 +78,7 @@ class ChunkSpan(NamedTuple):
 def split_into_chunks(text: str, rules: ChunkingRules) -> list[ChunkSpan]:
     """Return the chunks of the text in order; none if the text is empty or white space.
 
-    [text[chunk.start : chunk.end] for chunk in split_into_chunks(text, ChunkingRules(size=256))]
+    Example: `[text[chunk.start : chunk.end] for chunk in split_into_chunks(text, ChunkingRules(size=256))]`
     """
     splitter = _ChunkSplitter(text, rules)
     units = splitter.units.split(splitter.radius)

@@ -101,7 +101,7 @@ def is_found_by_words(key: str, origin: str) -> bool:
 def name_key(name: str) -> str:
     """Return the key that all spellings of a name share; empty if the name has no words, or too many.
 
-    name_key("The Café Müller") == "cafe muller"
+    Example: `name_key("The Café Müller") == "cafe muller"`
     """
     words = split_key_words(name)
     key = " ".join(words)
@@ -151,9 +151,11 @@ def find_definitions(text: str, *, title: str = "", first: bool = False) -> list
 class TitleMatcher:
     """Finds all defined names in a text in one pass.
 
-    titles = TitleMatcher()
-    titles.add(name_key("Paris Hilton"))
-    titles.find(split_key_words("I met Paris Hilton")) == ["paris hilton"]
+    Example::
+
+        titles = TitleMatcher()
+        titles.add(name_key("Paris Hilton"))
+        titles.find(split_key_words("I met Paris Hilton")) == ["paris hilton"]
     """
 
     def __init__(self) -> None:

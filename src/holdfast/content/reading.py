@@ -42,7 +42,7 @@ def read(
         extracted = read(Path("/blobs/4f2a"), "report.pdf")
         extracted.text, extracted.title, extracted.pages
 
-    Without a `sandbox` the one that this process shares is used. Of a `fetched` web page only the main part is read,
+    Without a `sandbox`, the shared one of this process is used. Of a `fetched` web page only the main part is read,
     without menus and footers. The reader unpacks its libraries in `spare` if the temporary folder is not suitable.
     Raises `Permanent` if the file cannot be read, and `Transient` if a later attempt may succeed.
     """

@@ -130,11 +130,11 @@ def scan(root: Path, rules: FolderRules = DEFAULT_RULES) -> Iterator[FoundFile |
     `Transient` if it is missing: an unmounted drive is not an empty folder.
     """
     with ExitStack() as stack:
-        limits = ResolvedLimits(rules.limits)
-        descriptor = _open_root(root, limits)
+        resolved = ResolvedLimits(rules.limits)
+        descriptor = _open_root(root, resolved)
         stack.callback(os.close, descriptor)
         count = 0
-        for entry in _FolderScan(root, rules, limits).walk(descriptor, "", rules.ignore_rules, 1):
+        for entry in _FolderScan(root, rules, resolved).walk(descriptor, "", rules.ignore_rules, 1):
             if isinstance(entry, FoundFile):
                 count += 1
                 if count > rules.files:
@@ -156,18 +156,18 @@ def open_found(root: Path, relative: str, limits: FolderLimits = NO_LIMITS) -> I
     of Holdfast itself.
     """
     parts = _parts(relative)
-    fences = ResolvedLimits(limits)
+    resolved = ResolvedLimits(limits)
     with ExitStack() as stack:
-        folder = _open_root(root, fences)
+        folder = _open_root(root, resolved)
         stack.callback(os.close, folder)
         with translate_os_errors():
             for part in parts[:-1]:
                 folder = _open_subfolder(part, folder)
                 stack.callback(os.close, folder)
-                if fences.is_own(os.fstat(folder)):
+                if resolved.is_own(os.fstat(folder)):
                     raise errors.own_data()
             file = stack.enter_context(os.fdopen(_open_file(parts[-1], folder), "rb"))
-            if fences.is_own(os.fstat(file.fileno())) or is_own_name(parts[-1], fences.own_names(folder)):
+            if resolved.is_own(os.fstat(file.fileno())) or is_own_name(parts[-1], resolved.own_names(folder)):
                 raise errors.own_data()
         before = _require_regular(file)
         yield OpenFile(file, before)
@@ -181,9 +181,9 @@ def to_displayable(path: str) -> str:
 
 
 class _FolderScan:
-    def __init__(self, root: Path, rules: FolderRules, fences: ResolvedLimits) -> None:
+    def __init__(self, root: Path, rules: FolderRules, resolved: ResolvedLimits) -> None:
         self._rules = rules
-        self._fences = fences
+        self._resolved = resolved
         self._real_root = os.path.realpath(root)
 
     def walk(self, folder: int, prefix: str, ignoring: IgnoreRules, depth: int) -> Iterator[FoundFile | Skipped]:
@@ -195,7 +195,7 @@ class _FolderScan:
         except OSError:
             yield Skipped(path=to_displayable(prefix.removesuffix("/")), reason=SkipReason.UNREADABLE)
             return
-        own, twins = self._fences.own_names(folder), _find_unicode_duplicates(entries)
+        own, twins = self._resolved.own_names(folder), _find_unicode_duplicates(entries)
         for entry in entries:
             path = prefix + entry.name
             is_folder = _is_folder(entry)
@@ -226,7 +226,7 @@ class _FolderScan:
             yield Skipped(path=to_displayable(path), reason=SkipReason.UNREADABLE)
             return
         try:
-            if self._fences.is_own(os.fstat(folder)):
+            if self._resolved.is_own(os.fstat(folder)):
                 yield Skipped(path=to_displayable(path), reason=SkipReason.OWN_DATA)
             else:
                 yield from self.walk(folder, path + "/", ignoring, depth + 1)
@@ -241,7 +241,7 @@ class _FolderScan:
         except OSError:
             yield Skipped(path=to_displayable(path), reason=SkipReason.UNREADABLE)
             return
-        if self._fences.is_own(status):
+        if self._resolved.is_own(status):
             yield Skipped(path=to_displayable(path), reason=SkipReason.OWN_DATA)
         elif stat.S_ISREG(status.st_mode):
             yield FoundFile(path=path, stamp=_stamp(status), real_path=path)
@@ -289,10 +289,10 @@ def _read_ignore_file(name: str, folder: int, base: bytes) -> IgnoreFile | None:
     return IgnoreFile.parse(text, base)
 
 
-def _open_root(root: Path, fences: ResolvedLimits) -> int:
+def _open_root(root: Path, resolved: ResolvedLimits) -> int:
     descriptor = _open_folder(root)
     try:
-        fences.require_allowed(descriptor)
+        resolved.require_allowed(descriptor)
     except BaseException:
         os.close(descriptor)
         raise

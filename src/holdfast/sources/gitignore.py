@@ -136,9 +136,9 @@ def _parsed(text: bytes) -> Iterator[IgnorePattern]:
 
 def _without_trailing_blanks(line: bytes) -> bytes:
     """Remove trailing blanks, except one that a backslash escapes."""
-    kept = line.rstrip(b" ")
-    backslashes = len(kept) - len(kept.rstrip(b"\\"))
-    return kept + b" " if backslashes % 2 and kept != line else kept
+    stripped = line.rstrip(b" ")
+    backslashes = len(stripped) - len(stripped.rstrip(b"\\"))
+    return stripped + b" " if backslashes % 2 and stripped != line else stripped
 
 
 DEFAULT_PATTERNS = IgnoreFile.parse("\n".join(DEFAULT_PATTERN_LINES).encode())

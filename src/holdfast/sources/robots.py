@@ -24,7 +24,7 @@ class RobotsRule(NamedTuple):
 class Robots:
     r"""The rules of a site for one user agent.
 
-    Robots.parse("User-agent: *\nDisallow: /private/", "Holdfast").allows("/private/a") is False
+    Example: `Robots.parse("User-agent: *\nDisallow: /private/", "Holdfast").allows("/private/a") is False`
     """
 
     rules: tuple[RobotsRule, ...] = ()  # the longest first; of equal length, those that allow first

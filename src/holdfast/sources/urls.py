@@ -32,7 +32,7 @@ PATH_SIGNS, QUERY_SIGNS = "/%:@!$&'()*+,;=~", "/%:@!$&'()*+,;=~?"
 class Url:
     """A normalised web address: no fragment, no default port, host in lower case and ASCII.
 
-    str(Url.parse("HTTP://Example.org:80/a/../b#top")) == "http://example.org/b"
+    Example: `str(Url.parse("HTTP://Example.org:80/a/../b#top")) == "http://example.org/b"`
     """
 
     scheme: str
@@ -57,7 +57,7 @@ class Url:
         if parts.scheme not in PORTS:
             raise errors.bad_url("does not begin with http:// or https://")
         if "@" in parts.netloc:
-            raise errors.bad_url("holds a user name or a password, which would be kept and shown")
+            raise errors.bad_url("holds a user name or a password, which would be segments and shown")
         if port == 0:
             raise errors.bad_url("names port 0")
         return cls(
@@ -150,14 +150,14 @@ def _unescaped(escape: re.Match[str]) -> str:
 
 
 def _remove_dot_segments(path: str) -> str:
-    kept: list[str] = []
+    segments: list[str] = []
     parts = path.split("/")[1:]
     for place, part in enumerate(parts):
         last = place == len(parts) - 1
         if part == "..":
-            kept = kept[:-1]
+            segments = segments[:-1]
         elif part != ".":
-            kept.append(part)
+            segments.append(part)
         if last and part in {".", ".."}:
-            kept.append("")
-    return "/" + "/".join(kept)
+            segments.append("")
+    return "/" + "/".join(segments)

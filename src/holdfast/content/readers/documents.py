@@ -196,15 +196,15 @@ def html_to_markdown(page: str, limits: ReadLimits) -> str:
 
 def _drop_non_text(page: str) -> str:
     """Remove elements without visible text. An element without an end tag reaches to the end of the page."""
-    kept, here, inside = [], 0, ""
+    parts, here, inside = [], 0, ""
     for tag in NON_TEXT_TAG.finditer(page):
         name = tag[2].lower()
         if inside == name and tag[1]:
             inside, here = "", tag.end()
         elif not inside and not tag[1] and not tag[0].endswith("/>"):
-            kept.append(page[here : tag.start()])
+            parts.append(page[here : tag.start()])
             inside = name
-    return " ".join(kept if inside else [*kept, page[here:]])
+    return " ".join(parts if inside else [*parts, page[here:]])
 
 
 def _import_kreuzberg() -> Any:
