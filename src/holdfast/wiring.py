@@ -541,33 +541,38 @@ def _data_folder_is_shared(settings: Settings) -> bool:
 
 
 def open_embedding_provider(settings: Settings, patience: timedelta | None = None) -> UnmeteredProvider:
-    """Return the endpoint for embeddings, or the offline provider."""
-    model = settings.embedding_model
-    return _open_provider(settings.embedding_url, settings.embedding_key, patience, embedding_model=model)
-
-
-def open_chat_provider(settings: Settings, patience: timedelta | None = None) -> UnmeteredProvider:
-    """Return the endpoint for chat, or the offline provider, which has no language model."""
-    return _open_provider(settings.chat_url, settings.chat_key, patience, chat_model=settings.chat_model)
-
-
-def _open_provider(
-    url: str,
-    key: str,
-    patience: timedelta | None,
-    *,
-    embedding_model: str | None = None,
-    chat_model: str | None = None,
-) -> UnmeteredProvider:
-    if not url:
+    """Return what embeds: an endpoint, or this machine."""
+    if not settings.embedding_url:
         from holdfast.llm.offline import OfflineProvider
 
         return OfflineProvider()
     from holdfast.llm.openai import DEFAULT_TIMEOUT, Endpoint, OpenAIProvider
 
-    timeout = patience or DEFAULT_TIMEOUT
     return OpenAIProvider(
-        Endpoint(base_url=url, key=key, embedding_model=embedding_model, chat_model=chat_model, timeout=timeout)
+        Endpoint(
+            base_url=settings.embedding_url,
+            key=settings.embedding_key,
+            embedding_model=settings.embedding_model,
+            timeout=patience or DEFAULT_TIMEOUT,
+        )
+    )
+
+
+def open_chat_provider(settings: Settings, patience: timedelta | None = None) -> UnmeteredProvider:
+    """Return what speaks: an endpoint, or nobody."""
+    if not settings.chat_url:
+        from holdfast.llm.offline import OfflineProvider
+
+        return OfflineProvider()
+    from holdfast.llm.openai import DEFAULT_TIMEOUT, Endpoint, OpenAIProvider
+
+    return OpenAIProvider(
+        Endpoint(
+            base_url=settings.chat_url,
+            key=settings.chat_key,
+            chat_model=settings.chat_model,
+            timeout=patience or DEFAULT_TIMEOUT,
+        )
     )
 
 
