@@ -74,7 +74,4 @@ class ChatParams:
     def _format(self, prompt: Prompt) -> dict[str, Any]:
         if self.response_format is ResponseFormat.OBJECT:
             return {"type": "json_object"}
-        return {
-            "type": "json_schema",
-            "json_schema": {"name": "answer", "schema": prompt.schema, "strict": True},
-        }
+        return {"type": "json_schema", "json_schema": {"name": "answer", "schema": prompt.schema, "strict": True}}

@@ -81,12 +81,7 @@ class LedgerEntry:
     """One request on the ledger, from before it is sent until its cost is known; one row for each work it is for."""
 
     def __init__(
-        self,
-        memos: PaidAnswerCache,
-        account: BillingContext,
-        model: str,
-        texts: Sequence[str],
-        most_out: int = 0,
+        self, memos: PaidAnswerCache, account: BillingContext, model: str, texts: Sequence[str], most_out: int = 0
     ) -> None:
         self._memos = memos
         self._account = account

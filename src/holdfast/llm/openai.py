@@ -220,10 +220,7 @@ class _ProcessClient:
     def _request(self, prompt: Prompt, params: ChatParams, meter: Meter) -> Iterator[MeteredRequest]:
         """Meter one chat request and translate its errors."""
         sent = "\n".join(message["content"] for message in params.messages(prompt))
-        with (
-            meter(str(self._endpoint.chat_model), [sent], prompt.max_tokens) as bill,
-            _translate_errors(bill),
-        ):
+        with meter(str(self._endpoint.chat_model), [sent], prompt.max_tokens) as bill, _translate_errors(bill):
             yield bill
 
     def _create(self, **request: Any) -> Any:

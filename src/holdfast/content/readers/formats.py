@@ -50,11 +50,8 @@ def _opendocument(part: str) -> FileFormat:
 TEXT, MARKDOWN = _plain("text/plain"), _plain("text/markdown")
 HTML, MAIL = FileFormat(mime="text/html"), FileFormat(mime="message/rfc822")
 FETCHED_HTML = FileFormat(mime="text/html", main=True)
-NOTEBOOK, PDF, RTF = (
-    FileFormat(mime="application/x-ipynb+json"),
-    FileFormat(mime="application/pdf"),
-    FileFormat(mime="application/rtf"),
-)
+NOTEBOOK = FileFormat(mime="application/x-ipynb+json")
+PDF, RTF = FileFormat(mime="application/pdf"), FileFormat(mime="application/rtf")
 ZIP, OLE = FileFormat(mime="application/zip"), FileFormat(mime="application/x-ole-storage")
 DOCX, PPTX = _office("wordprocessingml.document"), _office("presentationml.presentation")
 XLSX, EPUB = _office("spreadsheetml.sheet"), FileFormat(mime="application/epub+zip")
