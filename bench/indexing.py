@@ -90,7 +90,7 @@ class Accounted(DelegatedModelInfo):
         return next(self.embed_parts(texts))
 
     def embed_parts(self, texts: Sequence[str], enough: Callable[[], bool] = never_stop) -> Iterator[Embeddings]:
-        with self._meter.open_request(self._provider.embedding_model, texts) as bill:
+        with self._meter(self._provider.embedding_model, texts) as bill:
             found = list(self._provider.embed_parts(texts, enough))
             bill.report_tokens(len(texts), 0)
         yield from found

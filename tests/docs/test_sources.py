@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.content.errors import MIB
 from holdfast.sources.address_policy import WEB_PORTS
 from holdfast.sources.folder import FolderRules, SkipReason
 from holdfast.sources.sitemaps import SitemapLimits
-from holdfast.sources.web import MIB, FetchLimits
+from holdfast.sources.web import FetchLimits
 
 LONGEST = round(SitemapLimits().seconds / 60)
 ROOT = Path(__file__).resolve().parents[2]

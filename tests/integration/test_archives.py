@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from holdfast.bases import archives
 from holdfast.bases.archive_reader import ArchiveLimits
 from holdfast.bases.archive_writer import ArchiveWriter
 from holdfast.bases.archives import RestoreOptions
@@ -36,7 +37,6 @@ from holdfast.engine.states import Status
 from holdfast.errors import BadArchive, BadSettings, BaseFailed, NameTaken, StateConflict, UnknownBase
 from holdfast.llm.offline import OfflineProvider
 from holdfast.llm.openai import Endpoint, OpenAIProvider
-from holdfast.llm.restored_cache import RestoredAnswers
 from tests.support.audit import audit_quiet
 from tests.support.harness import Rig
 from tests.support.paid_provider import PaidProvider
@@ -528,7 +528,7 @@ def test_a_base_that_is_being_restored_says_so_and_takes_nothing_else(
     other = make(kind, **PLAIN)
     seen: list[str] = []
 
-    def hold(holding: RestoredAnswers, base: Base, memos: object) -> None:
+    def hold(database: object, base: Base, answers: object) -> None:
         now = other.library.bases.find("copy")
         assert now.problem is not None
         assert now.problem.code == RESTORING
@@ -543,7 +543,7 @@ def test_a_base_that_is_being_restored_says_so_and_takes_nothing_else(
         assert other.library.archives.clean_up_restores() == 0  # who restores it lives
         seen.append(now.name)
 
-    monkeypatch.setattr(RestoredAnswers, "store", hold)
+    monkeypatch.setattr(archives, "store_restored_answers", hold)
     base = restored_base(other, archive)
     assert seen == ["copy"]
     assert other.library.bases.find("copy") == base
@@ -562,7 +562,7 @@ def test_whoever_deletes_while_it_is_restored_is_told_of_and_nothing_is_half(
     archive = packed(rig)
     other = make(kind, **PLAIN)
 
-    def hold(holding: RestoredAnswers, base: Base, memos: object) -> None:
+    def hold(database: object, base: Base, answers: object) -> None:
         match harm:
             case "delete":
                 other.library.bases.delete(base)
@@ -572,7 +572,7 @@ def test_whoever_deletes_while_it_is_restored_is_told_of_and_nothing_is_half(
                 other.library.remover.delete(base, [other.library.items.find(base, "1.md").id])
 
     with monkeypatch.context() as patched:
-        patched.setattr(RestoredAnswers, "store", hold)
+        patched.setattr(archives, "store_restored_answers", hold)
         with pytest.raises((UnknownBase, StateConflict)):
             restored(other, archive)
     assert_nothing(other)

@@ -133,34 +133,23 @@ def right(embedded: Embeddings, texts: list[str] = TEXTS) -> bool:
 # -------------------------------------------------------------------- what is sent and what comes back
 
 
-@pytest.mark.parametrize("encoding", ["base64", "float"])
+@pytest.mark.parametrize("only_floats", [False, True])
 def test_each_text_gets_its_own_vector_and_the_tokens_are_summed(
-    encoding: str, paid: PaidProvider, connect: Connect
+    only_floats: bool, paid: PaidProvider, connect: Connect
 ) -> None:
-    embedded = connect(encoding=encoding, texts=5).embed(TEXTS)
+    paid.only_floats = only_floats
+    embedded = connect(texts=5).embed(TEXTS)
     assert embedded.places == tuple(range(len(TEXTS)))
     assert embedded.vectors.dtype == np.float32
     assert right(embedded)
     assert embedded.tokens == paid.bill.tokens == sum(tokens_of(text) for text in TEXTS)
     assert paid.bill.texts == dict.fromkeys(TEXTS, 1)
-    assert (paid.bill.calls, {request["encoding_format"] for request in paid.requests}) == (4, {encoding})
-
-
-def test_an_endpoint_that_knows_only_floats_is_understood(paid: PaidProvider, connect: Connect) -> None:
-    paid.only_floats = True
-    assert right(connect().embed(TEXTS))
+    assert (paid.bill.calls, {request["encoding_format"] for request in paid.requests}) == (4, {"base64"})
 
 
 def test_no_texts_cost_no_call(paid: PaidProvider, connect: Connect) -> None:
     embedded = connect().embed([])
     assert (embedded.places, embedded.tokens, paid.bill.calls) == ((), 0, 0)
-
-
-def test_a_shorter_vector_is_asked_for_only_when_the_model_can(paid: PaidProvider, connect: Connect) -> None:
-    assert connect(dimension=8).embed(["a"]).vectors.shape == (1, 8)
-    assert "dimensions" not in paid.requests[-1]
-    assert connect(dimension=4, shorten=True).embed(["a"]).vectors.shape == (1, 4)
-    assert paid.requests[-1]["dimensions"] == 4
 
 
 def test_half_a_character_is_sent_as_a_question_mark(paid: PaidProvider, connect: Connect) -> None:
@@ -170,9 +159,9 @@ def test_half_a_character_is_sent_as_a_question_mark(paid: PaidProvider, connect
 
 
 def test_it_is_a_paid_provider_of_the_named_models(connect: Connect) -> None:
-    provider: Provider = connect(dimension=8, version="2")
+    provider: Provider = connect(version="2")
     assert (provider.embedding_model, provider.chat_model) == ("embedder", "speaker")
-    assert (provider.dimension, provider.version, provider.paid) == (8, "2", True)
+    assert (provider.dimension, provider.version, provider.paid) == (None, "2", True)
 
 
 def test_a_closed_provider_opens_itself_again(connect: Connect) -> None:
@@ -379,10 +368,10 @@ def test_a_batch_that_is_too_large_for_the_provider_is_sent_in_halves(paid: Paid
 
 
 def test_a_provider_that_rejects_everything_has_no_quarrel_with_a_text(paid: PaidProvider, connect: Connect) -> None:
-    paid.rejects = {"dimensions"}
+    paid.rejects = {"encoding_format"}
     texts = [f"text {number}" for number in range(64)]
-    error = failure(lambda: connect(dimension=4, shorten=True).embed(texts))
-    assert (error.code, error.params["provider_param"]) == ("bad_provider_request", "dimensions")
+    error = failure(lambda: connect().embed(texts))
+    assert (error.code, error.params["provider_param"]) == ("bad_provider_request", "encoding_format")
     assert (paid.bill.calls, paid.bill.tokens) == (8, 0)
 
 
@@ -499,14 +488,15 @@ def test_a_model_that_is_not_configured_is_not_asked(paid: PaidProvider, connect
 # -------------------------------------------------------------------- answers that cannot be used
 
 
-@pytest.mark.parametrize("encoding", ["base64", "float"])
+@pytest.mark.parametrize("only_floats", [False, True])
 @pytest.mark.parametrize("fault", [SHORT, WRONG_INDEXES, NOT_A_NUMBER, INFINITE, TOO_LARGE, RAGGED], ids=str)
 def test_an_answer_that_is_not_whole_is_not_believed(
-    fault: Fault, encoding: str, paid: PaidProvider, connect: Connect
+    fault: Fault, only_floats: bool, paid: PaidProvider, connect: Connect
 ) -> None:
+    paid.only_floats = only_floats
     for texts in (TEXTS, TEXTS[:2]):
         paid.next(fault)
-        error = failure(lambda texts=texts: connect(encoding=encoding).embed(texts))  # type: ignore[misc]
+        error = failure(lambda texts=texts: connect().embed(texts))  # type: ignore[misc]
         assert (error.code, type(error)) == ("bad_answer", Transient)
     assert paid.bill.calls == 2
 
@@ -514,13 +504,6 @@ def test_an_answer_that_is_not_whole_is_not_believed(
 def test_answers_are_put_into_the_order_of_their_index(paid: PaidProvider, connect: Connect) -> None:
     paid.next(REORDERED)
     assert right(connect().embed(TEXTS))
-
-
-def test_vectors_of_another_dimension_than_expected_are_not_believed(paid: PaidProvider, connect: Connect) -> None:
-    paid.next(WRONG_DIMENSION, WRONG_DIMENSION)
-    error = failure(lambda: connect(dimension=8).embed(TEXTS))
-    assert (error.code, error.params["what"]) == ("bad_answer", "vectors of 7 numbers instead of 8")
-    assert connect().embed(TEXTS).vectors.shape == (16, 7)
 
 
 def test_vectors_of_another_dimension_than_those_before_are_not_believed(paid: PaidProvider, connect: Connect) -> None:
@@ -770,8 +753,6 @@ def test_a_stream_is_one_of_the_calls_at_once_until_it_ends(paid: PaidProvider, 
         ({"key": "schlüssel"}, "Copy it again"),
         ({"embedding_model": None}, "Name at least one"),
         ({"timeout": timedelta()}, "above zero"),
-        ({"dimension": 0}, "above zero"),
-        ({"shorten": True}, "Name the dimension"),
     ],
 )
 def test_settings_that_cannot_work_are_refused_at_once(given: dict[str, Any], told: str) -> None:

@@ -411,7 +411,7 @@ class Desk:
     def __call__(self, name: str, data: bytes, limits: ReadLimits | None = None) -> ExtractedText:
         path = self._folder / "blob"  # content decides; a blob has no extension
         path.write_bytes(data)
-        return read(path, name, limits or ReadLimits(), cage=self._cage)
+        return read(path, name, limits or ReadLimits(), sandbox=self._cage)
 
 
 @pytest.fixture
@@ -498,12 +498,12 @@ class TestDocuments:
     def test_a_name_that_is_no_unicode_is_read(self, readers: Sandbox, tmp_path: Path) -> None:
         path = tmp_path / os.fsdecode(b"h\xe9ron.pdf")
         path.write_bytes(SAMPLES["a.pdf"])
-        assert SENTENCE in read(path, path.name, cage=readers).text
+        assert SENTENCE in read(path, path.name, sandbox=readers).text
 
     def test_a_relative_path_is_read(self, readers: Sandbox, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         (tmp_path / "x").write_bytes(SAMPLES["a.pdf"])
         monkeypatch.chdir(tmp_path)
-        assert SENTENCE in read(Path("x"), "x", cage=readers).text
+        assert SENTENCE in read(Path("x"), "x", sandbox=readers).text
 
     def test_without_a_cage_the_shared_child_reads(self, tmp_path: Path) -> None:
         (tmp_path / "x").write_bytes(SAMPLES["a.docx"])
@@ -522,7 +522,7 @@ class TestDocuments:
         monkeypatch.setattr(sys, "path", [entry for entry in sys.path if "site-packages" not in entry])
         (tmp_path / "x").write_bytes(SAMPLES["a.pdf"])
         with open_sandbox() as cage:
-            assert code(lambda: read(tmp_path / "x", "x.pdf", cage=cage)) == "reader_missing"
+            assert code(lambda: read(tmp_path / "x", "x.pdf", sandbox=cage)) == "reader_missing"
 
 
 LIBRARY = Path("kreuzberg-pdfium", "libpdfium.so")  # below the temporary folder, on every machine and for every user
@@ -541,7 +541,7 @@ tempfile.tempdir = folder
 
 def outcome(file):
     try:
-        return read(Path(file), file, cage=cage, spare=Path(spare) if spare else None).text
+        return read(Path(file), file, sandbox=cage, spare=Path(spare) if spare else None).text
     except WorkError as error:
         return [type(error).__name__, error.code]
 
@@ -589,7 +589,7 @@ class TestFreshMachine:
     def test_processes_that_start_at_the_same_time_read_pdf_files(self, temporary: Path, tmp_path: Path) -> None:
         (tmp_path / "blob").write_bytes(SAMPLES["a.pdf"])
         with open_sandbox(children=3) as cage, ThreadPoolExecutor(3) as threads:
-            found = list(threads.map(lambda _: read(tmp_path / "blob", "a.pdf", cage=cage).text, range(3)))
+            found = list(threads.map(lambda _: read(tmp_path / "blob", "a.pdf", sandbox=cage).text, range(3)))
         assert all(SENTENCE in text for text in found)
         assert list(temporary.iterdir()) == []
 
@@ -755,7 +755,7 @@ class TestHostileFiles:
         unread = {}
         for path in GOOD:
             try:
-                read(path, path.name, cage=readers)
+                read(path, path.name, sandbox=readers)
             except Permanent as refused:
                 unread[path.name] = refused.code
         assert len(unread) <= len(GOOD) * UNREAD, unread
@@ -766,7 +766,7 @@ class TestHostileFiles:
         codes = set()
         for path in HOSTILE:
             try:
-                read(path, path.name, ReadLimits(seconds=30), cage=readers)
+                read(path, path.name, ReadLimits(seconds=30), sandbox=readers)
             except Permanent as refused:
                 codes.add(refused.code)
         assert codes <= {"no_text", "unreadable", "encrypted"}

@@ -46,7 +46,7 @@ class Recorder:
 
     requests: list[Recorded] = field(default_factory=list)
 
-    def open_request(self, model: str, texts: Sequence[str], most_out: int = 0) -> Recorded:
+    def __call__(self, model: str, texts: Sequence[str], most_out: int = 0) -> Recorded:
         self.requests.append(Recorded(model, tuple(texts), most_out))
         return self.requests[-1]
 

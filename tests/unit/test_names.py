@@ -18,6 +18,7 @@ from holdfast.content.names import (
     TitleMatcher,
     find_definitions,
     find_names,
+    is_found_by_words,
     name_key,
     split_key_words,
 )
@@ -118,15 +119,15 @@ def test_a_later_chunk_defines_its_headings_alone() -> None:
 
 
 @pytest.mark.parametrize(
-    ("definition", "sought"),
+    ("key", "origin", "expected"),
     [
-        (Definition("heart", "heart", DefinitionOrigin.TITLE), True),
-        (Definition("ada", "Ada", DefinitionOrigin.OPENING), False),
-        (Definition("锣 鼓 经", "锣鼓经", DefinitionOrigin.OPENING), True),
+        ("heart", DefinitionOrigin.TITLE, True),
+        ("ada", DefinitionOrigin.OPENING, False),
+        ("锣 鼓 经", DefinitionOrigin.OPENING, True),
     ],
 )
-def test_titles_hold_what_rules_would_miss(definition: Definition, sought: bool) -> None:
-    assert definition.sought is sought
+def test_titles_hold_what_rules_would_miss(key: str, origin: DefinitionOrigin, expected: bool) -> None:
+    assert is_found_by_words(key, origin) is expected
 
 
 @pytest.mark.parametrize(
@@ -142,34 +143,19 @@ def test_titles_hold_what_rules_would_miss(definition: Definition, sought: bool)
 )
 def test_titles_are_found_by_their_words_the_longest_first(text: str, expected: list[str]) -> None:
     titles = TitleMatcher()
-    for owner, title in enumerate(["Paris", "Paris Hilton", "战国无双"]):
-        titles.add(name_key(title), owner)
+    for title in ["Paris", "Paris Hilton", "战国无双"]:
+        titles.add(name_key(title))
     assert titles.find(split_key_words(text)) == expected
 
 
-def test_a_title_stays_until_its_last_owner_is_gone() -> None:
-    titles = TitleMatcher()
-    for owner in (7, 3, 7):
-        titles.add("red", owner)
-    titles.discard("red", 9)
-    titles.discard("red", 7)
-    assert titles.owners("red") == [3, 7]
-    titles.discard("red", 7)
-    titles.discard("red", 3)
-    titles.discard("red", 3)
-    assert (titles.owners("red"), titles.find(["red"]), len(titles)) == ([], [], 0)
-
-
-@given(st.lists(st.tuples(KEYS, st.integers(0, 3)), max_size=12), st.lists(st.sampled_from(WORDS), max_size=12))
-def test_titles_know_nothing_of_the_order_they_were_added_in(added: list[tuple[str, int]], text: list[str]) -> None:
+@given(st.lists(KEYS, max_size=12), st.lists(st.sampled_from(WORDS), max_size=12))
+def test_titles_know_nothing_of_the_order_they_were_added_in(added: list[str], text: list[str]) -> None:
     one, other = TitleMatcher(), TitleMatcher()
-    for pair in added:
-        one.add(*pair)
-    for pair in [*reversed(added), ("green blue", 9)]:
-        other.add(*pair)
-    other.discard("green blue", 9)
+    for key in added:
+        one.add(key)
+    for key in [*reversed(added), *added]:
+        other.add(key)
     assert one.find(text) == other.find(text)
-    assert [one.owners(found) for found in one.find(text)] == [other.owners(found) for found in other.find(text)]
 
 
 def test_a_chunk_costs_about_a_millisecond() -> None:

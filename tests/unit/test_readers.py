@@ -18,13 +18,13 @@ from hypothesis import strategies as st
 
 from holdfast.content import errors as refusals
 from holdfast.content import reading
-from holdfast.content.readers import archives, cleaning, decoding, files, kinds
-from holdfast.content.readers.choosing import read_in_process
+from holdfast.content.readers import archives, cleaning, decoding, files, formats
 from holdfast.content.readers.cleaning import clean, first_heading, to_short_line
-from holdfast.content.readers.compound import root_names
-from holdfast.content.readers.kinds import FileFormat, identify_format
-from holdfast.content.readers.pages import page_starts
-from holdfast.content.readers.slides import SlideReader
+from holdfast.content.readers.dispatch import read_in_process
+from holdfast.content.readers.formats import FileFormat, identify_format
+from holdfast.content.readers.ole import root_names
+from holdfast.content.readers.pdf_pages import page_starts
+from holdfast.content.readers.slides import read_slides
 from holdfast.content.reading import ReadLimits, read
 from holdfast.content.sandbox import SandboxReply
 from holdfast.errors import Permanent, Transient, WorkError
@@ -104,7 +104,7 @@ class TestPlainText:
 
     def test_a_file_that_grows_while_it_is_read_is_refused(self, tmp_path: Path) -> None:
         path = kept(tmp_path, b"x" * 11)
-        refused(lambda: read_in_process(kinds.TEXT, path, "a.txt", ReadLimits(bytes=10)), "too_large")
+        refused(lambda: read_in_process(formats.TEXT, path, "a.txt", ReadLimits(bytes=10)), "too_large")
 
     @pytest.mark.parametrize(
         "size",
@@ -301,31 +301,31 @@ class TestKinds:
     @pytest.mark.parametrize(
         ("head", "name", "kind"),
         [
-            (b"%PDF-1.7\n", "report.txt", kinds.PDF),
-            (b"junk\n%PDF-1.7\n", "report.pdf", kinds.PDF),
-            (b"1 0 obj\nendobj\n", "report.pdf", kinds.PDF),
-            (b"magic = b'%PDF-'\n", "magic.py", kinds.FORMAT_BY_EXTENSION["py"]),
-            (b"PK\x03\x04", "picture.png", kinds.ZIP),
-            (b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", "x", kinds.OLE),
-            (b"{\\rtf1 x}", "letter.doc", kinds.RTF),
-            (b"\xef\xbb\xbf{\\rtf1 x}", "letter", kinds.RTF),
-            (b"<!DOCTYPE html><p>x", "page.txt", kinds.HTML),
-            (b"<!-- saved -->\n<HTML>", "report.doc", kinds.HTML),
-            ("<html>x".encode("utf-16"), "page", kinds.HTML),
-            (b"<?xml version='1.0'?><html>", "page", kinds.HTML),
-            (b"<p>x", "page.HTM", kinds.HTML),
-            (b"<html>", "template.vue", kinds.FORMAT_BY_EXTENSION["vue"]),
-            (b"From: a\nTo: b\nSubject: c\n\nx", "message", kinds.MAIL),
-            (b"From: a\nTo: b\nSubject: c\n\nx", "message.txt", kinds.TEXT),
-            (b"x", "letter.eml", kinds.MAIL),
-            (b"{}", "x.ipynb", kinds.NOTEBOOK),
-            (b"{}", "x.json", kinds.FORMAT_BY_EXTENSION["json"]),
-            (b"a,b", "x.CSV", kinds.FORMAT_BY_EXTENSION["csv"]),
-            (b"# x", "README.md", kinds.MARKDOWN),
-            (b"x: y", "Makefile", kinds.FORMAT_BY_EXTENSION["makefile"]),
-            (b"x", "folder.py/notes", kinds.TEXT),
-            (b"words", "renamed.pdf", kinds.TEXT),
-            (b"words", "", kinds.TEXT),
+            (b"%PDF-1.7\n", "report.txt", formats.PDF),
+            (b"junk\n%PDF-1.7\n", "report.pdf", formats.PDF),
+            (b"1 0 obj\nendobj\n", "report.pdf", formats.PDF),
+            (b"magic = b'%PDF-'\n", "magic.py", formats.FORMAT_BY_EXTENSION["py"]),
+            (b"PK\x03\x04", "picture.png", formats.ZIP),
+            (b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", "x", formats.OLE),
+            (b"{\\rtf1 x}", "letter.doc", formats.RTF),
+            (b"\xef\xbb\xbf{\\rtf1 x}", "letter", formats.RTF),
+            (b"<!DOCTYPE html><p>x", "page.txt", formats.HTML),
+            (b"<!-- saved -->\n<HTML>", "report.doc", formats.HTML),
+            ("<html>x".encode("utf-16"), "page", formats.HTML),
+            (b"<?xml version='1.0'?><html>", "page", formats.HTML),
+            (b"<p>x", "page.HTM", formats.HTML),
+            (b"<html>", "template.vue", formats.FORMAT_BY_EXTENSION["vue"]),
+            (b"From: a\nTo: b\nSubject: c\n\nx", "message", formats.MAIL),
+            (b"From: a\nTo: b\nSubject: c\n\nx", "message.txt", formats.TEXT),
+            (b"x", "letter.eml", formats.MAIL),
+            (b"{}", "x.ipynb", formats.NOTEBOOK),
+            (b"{}", "x.json", formats.FORMAT_BY_EXTENSION["json"]),
+            (b"a,b", "x.CSV", formats.FORMAT_BY_EXTENSION["csv"]),
+            (b"# x", "README.md", formats.MARKDOWN),
+            (b"x: y", "Makefile", formats.FORMAT_BY_EXTENSION["makefile"]),
+            (b"x", "folder.py/notes", formats.TEXT),
+            (b"words", "renamed.pdf", formats.TEXT),
+            (b"words", "", formats.TEXT),
         ],
     )
     def test_the_content_decides_before_the_name(self, head: bytes, name: str, kind: FileFormat) -> None:
@@ -340,40 +340,40 @@ class TestKinds:
     @pytest.mark.parametrize(
         ("names", "mime", "kind"),
         [
-            ({"word/document.xml"}, b"", kinds.DOCX),
-            ({"PPT/presentation.xml"}, b"", kinds.PPTX),
-            ({"xl/workbook.xml"}, b"", kinds.XLSX),
-            ({"content.xml"}, b"application/vnd.oasis.opendocument.spreadsheet\n", kinds.ODS),
-            ({"META-INF/container.xml"}, b"", kinds.EPUB),
+            ({"word/document.xml"}, b"", formats.DOCX),
+            ({"PPT/presentation.xml"}, b"", formats.PPTX),
+            ({"xl/workbook.xml"}, b"", formats.XLSX),
+            ({"content.xml"}, b"application/vnd.oasis.opendocument.spreadsheet\n", formats.ODS),
+            ({"META-INF/container.xml"}, b"", formats.EPUB),
         ],
     )
     def test_a_zip_is_known_by_what_is_inside(self, names: set[str], mime: bytes, kind: FileFormat) -> None:
-        assert kinds.identify_zip(names, mime) == kind
+        assert formats.identify_zip(names, mime) == kind
 
     def test_any_other_archive_is_refused(self) -> None:
-        refused(lambda: kinds.identify_zip({"holiday.jpg"}, b""), "unsupported_format")
+        refused(lambda: formats.identify_zip({"holiday.jpg"}, b""), "unsupported_format")
 
 
 class TestCompoundFiles:
     def kind(self, *names: str, name: str = "x") -> FileFormat:
-        return kinds.identify_ole(io.BytesIO(compound(*names)), name)
+        return formats.identify_ole(io.BytesIO(compound(*names)), name)
 
     def test_all_names_under_the_root_are_found(self) -> None:
         names = [f"Stream {number}" for number in range(20)]
         assert root_names(io.BytesIO(compound(*names))) == set(names)
 
     def test_the_root_tells_what_it_is(self) -> None:
-        assert self.kind("1Table", "WordDocument", name="x.xls") == kinds.DOC
-        assert self.kind("Workbook") == kinds.XLS
-        assert self.kind("PowerPoint Document") == kinds.PPT
-        assert self.kind("__properties_version1.0", "WordDocument") == kinds.MSG
+        assert self.kind("1Table", "WordDocument", name="x.xls") == formats.DOC
+        assert self.kind("Workbook") == formats.XLS
+        assert self.kind("PowerPoint Document") == formats.PPT
+        assert self.kind("__properties_version1.0", "WordDocument") == formats.MSG
 
     @pytest.mark.parametrize("protected", ["EncryptedPackage", "EncryptedSummary", "\tDRMContent"])
     def test_what_is_protected_is_refused(self, protected: str) -> None:
         refused(lambda: self.kind("WordDocument", protected), "encrypted")
 
     def test_a_broken_root_leaves_it_to_the_name(self) -> None:
-        assert kinds.identify_ole(io.BytesIO(compound("WordDocument")[:600]), "x.doc") == kinds.DOC
+        assert formats.identify_ole(io.BytesIO(compound("WordDocument")[:600]), "x.doc") == formats.DOC
         refused(lambda: self.kind("Something", name="x.bin"), "unsupported_format")
 
     @given(st.binary(max_size=600))
@@ -390,7 +390,7 @@ class TestArchives:
         return archives.inspect_zip(kept(folder, data), limits or ReadLimits())
 
     def test_a_document_passes(self, tmp_path: Path) -> None:
-        assert self.inspect(tmp_path, docx(SENTENCE)) == kinds.DOCX
+        assert self.inspect(tmp_path, docx(SENTENCE)) == formats.DOCX
 
     def test_too_much_in_all_is_refused(self, tmp_path: Path) -> None:
         data = docx(extra={f"word/{n}": os.urandom(1000) for n in range(10)})
@@ -434,7 +434,7 @@ class TestArchives:
             refused(lambda entry=entry: self.inspect(tmp_path, docx(extra={"word/x.xml": entry})), "reader_failed")  # type: ignore[misc]
 
     def test_pictures_may_say_what_they_like(self, tmp_path: Path) -> None:
-        assert self.inspect(tmp_path, docx(extra={"word/media/x.svg": b'<!ENTITY a "b">'})) == kinds.DOCX
+        assert self.inspect(tmp_path, docx(extra={"word/media/x.svg": b'<!ENTITY a "b">'})) == formats.DOCX
 
     def test_a_protected_archive_is_refused(self, tmp_path: Path) -> None:
         data = bytearray(docx(SENTENCE))
@@ -483,34 +483,34 @@ class TestOwnReaders:
             {"data": {"image/png": "AAAA"}},
         ]
         found = self.read(
-            kinds.NOTEBOOK, tmp_path, notebook(("markdown", "# 鹭 ®\n\n- a\n- b"), ("code", "6*7"), outputs=printed)
+            formats.NOTEBOOK, tmp_path, notebook(("markdown", "# 鹭 ®\n\n- a\n- b"), ("code", "6*7"), outputs=printed)
         )
         assert found.text == "# 鹭 ®\n\n- a\n- b\n\n```python\n6*7\n```\n\n```\n42\n```"
         assert found.title == "鹭 ®"
         assert found.metadata["programming_language"] == "python"
 
     def test_long_output_of_a_notebook_is_cut(self, tmp_path: Path) -> None:
-        found = self.read(kinds.NOTEBOOK, tmp_path, notebook(("code", "x"), outputs=[{"text": "y" * 100_000}]))
+        found = self.read(formats.NOTEBOOK, tmp_path, notebook(("code", "x"), outputs=[{"text": "y" * 100_000}]))
         assert len(found.text) < 3000
 
     def test_code_with_fences_stays_within_its_fence(self, tmp_path: Path) -> None:
-        found = self.read(kinds.NOTEBOOK, tmp_path, notebook(("code", "a = '''\n```\n# not a title\n```'''")))
+        found = self.read(formats.NOTEBOOK, tmp_path, notebook(("code", "a = '''\n```\n# not a title\n```'''")))
         assert found.text.startswith("````python\n")
         assert found.title is None
 
     @pytest.mark.parametrize("data", [b"{", b"[]", b"{}", b'{"cells": 3}', b'{"cells": [3]}', b"[" * 100_000])
     def test_a_broken_notebook_is_refused(self, tmp_path: Path, data: bytes) -> None:
-        refused(lambda: self.read(kinds.NOTEBOOK, tmp_path, data), "unreadable")
+        refused(lambda: self.read(formats.NOTEBOOK, tmp_path, data), "unreadable")
 
     def test_an_empty_notebook_has_no_text(self, tmp_path: Path) -> None:
-        refused(lambda: self.read(kinds.NOTEBOOK, tmp_path, notebook()), "no_text")
+        refused(lambda: self.read(formats.NOTEBOOK, tmp_path, notebook()), "no_text")
 
     def test_a_message_keeps_its_lines(self, tmp_path: Path) -> None:
         mail = (
             b"From: =?utf-8?q?J=C3=BCrgen?= <j@example.com>\r\nTo: a@example.com\r\nSubject: Herons\r\n"
             b"Date: Mon, 1 Jan 2024 10:00:00 +0000\r\nContent-Type: text/plain; charset=gb18030\r\n\r\n"
         ) + "你好。\r\n\r\n再见".encode("gb18030")
-        found = self.read(kinds.MAIL, tmp_path, mail)
+        found = self.read(formats.MAIL, tmp_path, mail)
         assert found.text.startswith("Subject: Herons\nFrom: Jürgen <j@example.com>\nTo: a@example.com\nDate: ")
         assert found.text.endswith("\n\n你好。\n\n再见")
         assert (found.title, found.metadata["author"]) == ("Herons", "Jürgen <j@example.com>")
@@ -520,7 +520,7 @@ class TestOwnReaders:
             b"Subject: s\nContent-Type: multipart/mixed; boundary=b\n\n--b\nContent-Type: text/plain\n\nbody\n"
             b"--b\nContent-Type: text/plain\nContent-Disposition: attachment; filename=a.txt\n\nsecret\n--b--\n"
         )
-        found = self.read(kinds.MAIL, tmp_path, mail)
+        found = self.read(formats.MAIL, tmp_path, mail)
         assert found.text == "Subject: s\n\nbody"
         assert found.warnings == ("Attachments were not read: 1.",)
 
@@ -535,22 +535,22 @@ class TestOwnReaders:
     )
     def test_a_broken_message_is_read_or_refused(self, tmp_path: Path, mail: bytes) -> None:
         try:
-            self.read(kinds.MAIL, tmp_path, mail)
+            self.read(formats.MAIL, tmp_path, mail)
         except Permanent as refusal:
             assert refusal.code in {"unreadable", "no_text"}  # noqa: PT017 - either is right, nothing else
 
     def test_slides_are_read_in_their_order(self, tmp_path: Path) -> None:
         words = [f"Slide of heron {number}" for number in range(1, 12)]
-        found = SlideReader(kinds.PPTX).read(kept(tmp_path, pptx(*words)), "x.pptx")
+        found = read_slides(kept(tmp_path, pptx(*words)), formats.PPTX, ReadLimits())
         assert [found.text[start : start + len(word)] for start, word in zip(found.pages, words, strict=True)] == words
 
     def test_an_open_presentation_is_read(self, tmp_path: Path) -> None:
-        found = self.read(kinds.ODP, tmp_path, odp("Herons", SENTENCE))
+        found = self.read(formats.ODP, tmp_path, odp("Herons", SENTENCE))
         assert (found.text, found.pages) == (f"Herons\n\n{SENTENCE}", (0, 8))
 
     @pytest.mark.parametrize("entries", [{"x": "y"}, {"content.xml": "<unclosed"}])
     def test_a_broken_presentation_is_refused(self, tmp_path: Path, entries: dict[str, str | bytes]) -> None:
-        refused(lambda: self.read(kinds.ODP, tmp_path, packed(entries)), "unreadable")
+        refused(lambda: self.read(formats.ODP, tmp_path, packed(entries)), "unreadable")
 
 
 class TestAnswersOfAChild:

@@ -24,10 +24,11 @@ from holdfast.documents import LONGEST_NAME
 from holdfast.engine import Fault
 from holdfast.engine.store import make_storable
 from holdfast.errors import BadArchive, BadSettings
+from holdfast.llm import RestoredAnswer
 from holdfast.wellformed import MAX_STORED_DEPTH, find_json_flaw
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping
     from typing import IO, BinaryIO, NoReturn, Self
 
 REQUIRED_ENTRIES = frozenset({MANIFEST, ITEMS, MEMOS})
@@ -75,18 +76,6 @@ class ArchivedItem(NamedTuple):
     digest: str | None
     size: int
     problem: Fault | None
-
-
-class ArchivedAnswer(NamedTuple):
-    """A paid answer of an archive, and the chunks of one item that use it."""
-
-    item: int
-    chunks: Sequence[str]
-    key: str
-    value: bytes | None  # None: an earlier line has it
-    joint: bool
-    tokens_in: int
-    tokens_out: int
 
 
 class ArchiveReader:
@@ -190,7 +179,7 @@ class ArchiveReader:
             problem=_problem(values, where),
         )
 
-    def read_paid_answers(self) -> Iterator[ArchivedAnswer]:
+    def read_paid_answers(self) -> Iterator[RestoredAnswer]:
         """Yield paid answers, each with its uses by one item."""
         for where, values in self._lines(MEMOS):
             item = _number(values, "item", where, least=1)
@@ -255,20 +244,20 @@ class _BoundedFile:
         return getattr(self._file, name)
 
 
-def _parse_paid_answer(item: int, values: dict[str, Any], where: str) -> ArchivedAnswer:
+def _parse_paid_answer(item: int, values: dict[str, Any], where: str) -> RestoredAnswer:
     key = _text(values, "key", where) or ""
     chunks = _list(values, "chunks", where)
     if not HEX.fullmatch(key) or not chunks or not all(isinstance(one, str) and CHUNK.fullmatch(one) for one in chunks):
         _refuse(f"{where}: a paid answer has no key, or names no chunk.")
     if "value" not in values:
-        return ArchivedAnswer(item, chunks, key, None, joint=False, tokens_in=0, tokens_out=0)
+        return RestoredAnswer(item, chunks, key, None, joint=False, tokens_in=0, tokens_out=0)
     try:
         value = b64decode(_text(values, "value", where) or "", validate=True)
     except (binascii.Error, ValueError):
         _refuse(f"{where}: a paid answer is not written as base64.")
     if not isinstance(values.get("joint"), bool):
         _refuse(f"{where}: 'joint' is true or false.")
-    return ArchivedAnswer(
+    return RestoredAnswer(
         item,
         chunks,
         key,

@@ -29,7 +29,7 @@ from holdfast.engine import Fault, Operation, Request, Verdict
 from holdfast.engine.liveness import known_dead, make_holder_name
 from holdfast.engine.store import LARGEST_BATCH, record_events
 from holdfast.errors import BadArchive, HoldfastError, StateConflict, UnknownBase
-from holdfast.llm import RestoredAnswer, RestoredAnswers
+from holdfast.llm import RestoredAnswer, resolve_holds, store_restored_answers
 from holdfast.url_secrets import mask_secrets
 from holdfast.wellformed import to_nfc
 
@@ -81,7 +81,6 @@ class ArchiveDependencies(NamedTuple):
 class Archives:
     def __init__(self, dependencies: ArchiveDependencies) -> None:
         self._dependencies = dependencies
-        self._restored_cache = RestoredAnswers(dependencies.store.database)
 
     def export(self, base: Base, target: Path | BinaryIO, *, memos: bool = True) -> ArchiveCounts:
         """Write a base into a file or a writable stream.
@@ -110,7 +109,7 @@ class Archives:
             manifest = reader.manifest()
             base = self._dependencies.bases.create(name or manifest.name, manifest.settings, _being_restored())
             try:
-                return _Restore(self._dependencies, self._restored_cache, reader, manifest, base, chosen).run()
+                return _Restore(self._dependencies, reader, manifest, base, chosen).run()
             except BaseException as error:
                 self._give_up(base, error)
                 raise
@@ -135,7 +134,7 @@ class Archives:
         ]
         for base in left:
             self._dependencies.bases.delete(base)
-        return len(left) + self._restored_cache.resolve_holds(limit)
+        return len(left) + resolve_holds(self._dependencies.store.database, limit)
 
 
 @dataclass(slots=True)
@@ -143,7 +142,6 @@ class _Restore:
     """The restore of one archive into one base."""
 
     dependencies: ArchiveDependencies
-    restored_cache: RestoredAnswers
     reader: ArchiveReader
     manifest: Manifest
     base: Base
@@ -229,13 +227,13 @@ class _Restore:
         for answer in self.reader.read_paid_answers():
             if answer.item not in self.item_ids:
                 raise BadArchive(f"The archive has paid answers for an item {answer.item} that is not in it.")
-            batch.append(RestoredAnswer(self.item_ids[answer.item], *answer[1:]))
+            batch.append(answer._replace(item=self.item_ids[answer.item]))
             size += len(answer.value or b"")
             count += answer.value is not None
             if size >= PAID_ANSWER_BATCH_BYTES or sum(len(one.chunks) for one in batch) >= LARGEST_BATCH:
-                self.restored_cache.store(self.base, batch)
+                store_restored_answers(self.dependencies.store.database, self.base, batch)
                 batch, size = [], 0
-        self.restored_cache.store(self.base, batch)
+        store_restored_answers(self.dependencies.store.database, self.base, batch)
         if count != self.manifest.memos:
             raise BadArchive(f"The archive says that it has {self.manifest.memos} paid answers, and has {count}.")
         return count

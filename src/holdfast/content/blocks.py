@@ -1,9 +1,8 @@
-"""The blocks of a Markdown text: headings, code, list items, and paragraphs.
+"""Splits a Markdown text into blocks: headings, code, list items, and paragraphs.
 
-This is no Markdown parser. It finds what decides where a text may be cut and under which headings it stands, in one
-pass of one regular expression, and takes everything it does not know for a paragraph, so that any text can be read as
-Markdown. Where it differs from CommonMark it does so on purpose: a code fence may be indented, since those inside lists
-are, and every list item is a block of its own, nested or not.
+This is not a Markdown parser. One pass of one regular expression finds the places where a text may be cut and the
+headings above them. Everything unknown is a paragraph, so any text can be split. Two differences to CommonMark are
+intended: a code fence may be indented, as it is inside lists, and every list item is its own block, nested or not.
 """
 
 from __future__ import annotations
@@ -15,20 +14,18 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-TITLE_LENGTH = 200  # characters of a heading that are kept: an endless line may begin with a hash, too
+TITLE_LENGTH = 200  # characters; even a very long line may begin with a hash
 
 
 class BlockKind(IntEnum):
-    """What a block is, as far as cutting is concerned."""
-
     PROSE = 0  # a paragraph, a table, or anything unknown
     ITEM = 1  # a list item with its lines
     CODE = 2  # a fenced block with its fences; the front matter of a file
-    HEADING = 3  # a line after hashes, or lines that are underlined
+    HEADING = 3  # a line that begins with hashes, or underlined lines
 
 
 class Block(NamedTuple):
-    """A piece of the text that belongs together, from the start of its line to its last visible character."""
+    """A span of the text, from the start of its line to its last visible character."""
 
     start: int
     end: int
@@ -55,7 +52,7 @@ _CLOSING_HASHES = re.compile(r"(?:^|[ \t])#+$")
 
 
 def parse_blocks(text: str) -> Iterator[Block]:
-    """Yield the blocks of the text in order; between them is nothing but white space."""
+    """Yield the blocks of the text in order; only white space lies between them."""
     for match in _BLOCK.finditer(text):
         start, end = match.span()
         if text[end - 1].isspace():
@@ -68,7 +65,7 @@ def parse_blocks(text: str) -> Iterator[Block]:
 
 
 def _heading(match: re.Match[str], start: int, end: int) -> Block:
-    """Return the heading; a rule under a rule has nothing to say and stays prose."""
+    """Return the heading block; a rule under a rule has no title and counts as prose."""
     if match.lastgroup == "heading":
         title = _CLOSING_HASHES.sub("", match["heading"].strip())
         return Block(start, end, BlockKind.HEADING, len(match["hashes"]), title[:TITLE_LENGTH].strip())

@@ -1,17 +1,18 @@
-"""Divides a text into chunks: the pieces that are embedded, searched and shown.
+"""Splits a text into chunks: the passages that are embedded, searched and shown.
 
-What was paid for a chunk is kept under its text and its headings, so a chunk must stay the same when something else in
-its document changes. Filling one chunk after the other cannot do that: a word more at the top moves every boundary
-below it. Here a boundary depends on nothing but the text near it.
+Paid answers for a chunk are cached under its text and headings, so an edit elsewhere in the document must not change
+the chunk. Filling one chunk after the other would not work: one more word at the top would move every boundary below
+it. Here a boundary depends only on the text near it.
 
-1. A heading begins a new chunk, unless the section before it is tiny and no deeper: then both stand together.
-2. In a section that is too long, a place is an *anchor* if no better place to cut is near it. Better is the better rank
-   (heading, blank line, list item, line, sentence, ...), and of equal ranks the smaller hash of what begins there.
-   To tell an anchor, less than a chunk to either side of it is looked at.
-3. What lies between two anchors is one chunk if it fits, else it is cut, from its start on, again at the best places.
+1. A heading begins a new chunk, unless the section before it is tiny and no deeper: then both share a chunk.
+2. In a section that is too long, a position is an *anchor* if there is no better position to cut near it. A better rank
+   wins (heading, blank line, list item, line, sentence, ...); among equal ranks, the smaller hash of the following
+   text. Whether a position is an anchor depends on less than one chunk of text on either side.
+3. The text between two anchors is one chunk if it fits. Otherwise it is cut from its start, again at the best
+   positions.
 
-So an edit moves the anchors near it, and no chunk behind the next anchor that stayed. The same text gives the same
-chunks in every process and on every Python: the hash is a CRC, and no tokenizer or clock is asked.
+So an edit moves only the anchors near it, and no chunk after the next unchanged anchor. The same text gives the same
+chunks in every process and Python version: the hash is a CRC, and neither a tokenizer nor a clock is involved.
 """
 
 from __future__ import annotations
@@ -37,10 +38,10 @@ _end_weight = attrgetter("end_weight")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChunkingRules:
-    """How long chunks are, in tokens as `estimate` counts them."""
+    """Limits of a chunk, in tokens as `estimate_tokens` counts them."""
 
-    size: int = 512  # at most
-    overlap: int = 64  # of the text before it that a chunk repeats, at most
+    size: int = 512  # maximum
+    overlap: int = 64  # maximum that a chunk repeats from the text before it
 
     def __post_init__(self) -> None:
         if self.size < MIN_CHUNK_TOKENS:
@@ -62,35 +63,38 @@ class ChunkingRules:
 
 
 class ChunkSpan(NamedTuple):
-    """A piece of a text: `text[start:end]`, at most `size` tokens, and never white space alone.
+    """A chunk `text[start:end]` of at most `size` tokens, never only white space.
 
-    What precedes `body` repeats the end of the own part of the chunk before. Own parts follow each other in order,
-    share nothing, and leave out nothing but white space.
+    `text[start:own_start]` repeats the end of the previous chunk. The own parts `text[own_start:end]` of all chunks are
+    in order, do not overlap, and leave out only white space.
     """
 
     start: int
     end: int
-    headings: tuple[str, ...]  # those its own part stands under, outermost first; not the one it may begin with
-    own_start: int  # where its own part begins
+    headings: tuple[str, ...]  # above its own part, outermost first; without a heading that it begins with
+    own_start: int
 
 
 def split_into_chunks(text: str, rules: ChunkingRules) -> list[ChunkSpan]:
-    """Return the chunks of the text in order; none if it is empty or white space."""
-    cutting = _ChunkSplitter(text, rules)
-    pieces = cutting.units.split(cutting.radius)
-    return [chunk for segment in _segments(pieces, rules) for chunk in cutting.chunks(segment)]
+    """Return the chunks of the text in order; none if the text is empty or white space.
+
+    Example: `[text[chunk.start : chunk.end] for chunk in split_into_chunks(text, ChunkingRules(size=256))]`
+    """
+    splitter = _ChunkSplitter(text, rules)
+    units = splitter.units.split(splitter.radius)
+    return [chunk for segment in _segments(units, rules) for chunk in splitter.chunks(segment)]
 
 
-def _segments(pieces: Iterable[Unit], rules: ChunkingRules) -> Iterator[list[Unit]]:
-    """Yield what no chunk reaches beyond: a section, together with tiny ones before it.
+def _segments(units: Iterable[Unit], rules: ChunkingRules) -> Iterator[list[Unit]]:
+    """Yield the segments that no chunk crosses: a section, together with tiny sections before it.
 
-    A section below an eighth of a chunk joins the next, unless that stands higher; a heading without text of its own
-    joins the deeper one that follows. Neither would say much alone.
+    A section below an eighth of a chunk joins the next one, unless that has a higher heading. A heading without its own
+    text joins the deeper heading that follows. Neither is useful alone.
     """
     tiny = rules.size * TOKEN_WEIGHT // 8
     segment: list[Unit] = []
     opened = level = 0  # of the section: weight up to its start, and level of its heading
-    for unit in pieces:
+    for unit in units:
         if unit.level and not unit.glued:
             if segment and (unit.level < level or segment[-1].end_weight - opened >= tiny):
                 yield segment
@@ -103,20 +107,17 @@ def _segments(pieces: Iterable[Unit], rules: ChunkingRules) -> Iterator[list[Uni
 
 
 class _ChunkSplitter:
-    """Cuts segments into chunks."""
-
     def __init__(self, text: str, rules: ChunkingRules) -> None:
         self.text = text
         self.units = UnitSplitter(text, rules.size)
         self.size = rules.size * TOKEN_WEIGHT
         self.overlap = rules.overlap * TOKEN_WEIGHT
-        self.own_weight = self.size - self.overlap  # what a chunk may own beside all it may repeat
-        self.radius = (
-            self.own_weight * 2 // 3
-        )  # no sentence of a paragraph within it is an anchor: the paragraph is better
+        self.own_weight = self.size - self.overlap
+        # A paragraph within this radius is a better anchor than any of its sentences.
+        self.radius = self.own_weight * 2 // 3
 
     def chunks(self, segment: list[Unit]) -> Iterator[ChunkSpan]:
-        """Yield the chunks of a segment; each begins at an anchor, or where the one before it was cut."""
+        """Yield the chunks of a segment; each begins at an anchor or where the previous chunk was cut."""
         opening, closing = segment[0], segment[-1]
         if closing.end_weight - opening.start_weight <= self.size:
             yield ChunkSpan(opening.start, closing.end, opening.headings, opening.start)
@@ -133,10 +134,10 @@ class _ChunkSplitter:
                 yield ChunkSpan(unit.start if full else start, before[-1].end, unit.headings, unit.start)
 
     def _cut(self, part: list[Unit], limit: int) -> tuple[list[Unit], int]:
-        """Return a part and how many of its units are the first chunk; units in the way may have been divided.
+        """Return the part, with some units divided if needed, and how many of its units form the first chunk.
 
-        A chunk repeats nothing rather than be cut for it. If it is cut, then at the best place that leaves neither a
-        short chunk nor a short rest, and so far on that the rest does not need a chunk more for it.
+        A chunk that fits without overlap is not cut for the sake of the overlap. Otherwise the cut is at the best
+        position that leaves neither a short chunk nor a short rest, and far enough that the rest needs no extra chunk.
         """
         head, tail = part[0].start_weight, part[-1].end_weight
         if tail - head <= self.size:
@@ -157,7 +158,7 @@ class _ChunkSplitter:
         return part, places[-1] if places else last
 
     def _divide_whole_units(self, part: list[Unit]) -> Iterator[Unit]:
-        """Yield the units, and the pieces of those that were still whole."""
+        """Yield the units, with the pieces in place of each undivided unit."""
         for unit in part:
             if unit.undivided:
                 yield from self.units.divide(unit)
@@ -165,44 +166,43 @@ class _ChunkSplitter:
                 yield unit
 
     def _find_overlap(self, before: list[Unit], unit: Unit) -> tuple[int, int]:
-        """Return from where on a chunk repeats the one before it, and the weight of that.
+        """Return where the overlap of a chunk with the previous one starts, and its weight.
 
-        It repeats whole units or sentences of its own section, and begins inside a sentence only if it was cut there.
-        A chunk that begins with a heading repeats nothing.
+        The overlap consists of whole units or sentences of the same section. It begins inside a sentence only if the
+        chunk was cut there. A chunk that begins with a heading has no overlap.
         """
         start = unit.start, 0
         if unit.level or not self.overlap:
             return start
         worst = max(unit.rank, CutRank.SENTENCE)
-        for one in reversed(before):
-            if one.level or one.headings is not unit.headings:
+        for previous in reversed(before):
+            if previous.level or previous.headings is not unit.headings:
                 break
-            if unit.start_weight - one.start_weight > self.overlap:
-                return self._find_overlap_sentence(one, unit) or start
-            if one.rank <= worst or one.glued:
-                start = one.start, unit.start_weight - one.start_weight
+            if unit.start_weight - previous.start_weight > self.overlap:
+                return self._find_overlap_sentence(previous, unit) or start
+            if previous.rank <= worst or previous.glued:
+                start = previous.start, unit.start_weight - previous.start_weight
         return start
 
-    def _find_overlap_sentence(self, one: Unit, unit: Unit) -> tuple[int, int] | None:
-        """Return the first sentence inside `one` from which on all before `unit` can be repeated, and its weight."""
-        gap = unit.start_weight - one.end_weight
-        for place in () if one.solid else sentence_starts(self.text, one.start, one.end):
-            weight = self.units.weigh(place, one.end) + gap
+    def _find_overlap_sentence(self, previous: Unit, unit: Unit) -> tuple[int, int] | None:
+        """Return the first sentence of `previous` from which the text up to `unit` fits the overlap, and its weight."""
+        gap = unit.start_weight - previous.end_weight
+        for place in () if previous.solid else sentence_starts(self.text, previous.start, previous.end):
+            weight = self.units.weigh(place, previous.end) + gap
             if weight <= self.overlap:
                 return place, weight
         return None
 
 
 def _anchors(segment: list[Unit], radius: int) -> list[int]:
-    """Return the units before which it is better to cut than anywhere within this weight to either side.
+    """Return the units before which a cut is better than anywhere within this weight on either side.
 
-    Of equal places the first counts as better, and the ends of the segment as better than any. The stack holds the
-    places that are better than all seen after them.
+    Among equal positions the first is better, and the ends of the segment are better than all others. The stack holds
+    the positions that are better than all later ones so far.
     """
     found = []
-    stack = [
-        (-1, segment[0].start_weight, 0, False)
-    ]  # key, weight up to it, number, whether no better one is near before it
+    # cut key, weight up to the unit, its number, whether no better position is near before it
+    stack = [(-1, segment[0].start_weight, 0, False)]
     for number, unit in enumerate(segment):
         while stack[-1][0] > unit.cut_key:
             _, head, best, alone = stack.pop()

@@ -1,6 +1,6 @@
-"""Why a file was not read, each reason a sentence: what happened, why, and what to do next.
+"""The errors of reading a file.
 
-No sentence quotes the file: these errors are stored and shown where its text may not be.
+No message quotes the file: errors are stored and shown to users who may not see its text.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ MIB = 1 << 20
 
 
 def unsupported_format(found: str) -> Permanent:
-    """Refuse a format that nobody here reads."""
     return Permanent(
         "unsupported_format",
         f"The file is {found}, and no reader is known for that. "
@@ -21,7 +20,6 @@ def unsupported_format(found: str) -> Permanent:
 
 
 def encrypted() -> Permanent:
-    """Refuse what needs a password or a licence."""
     return Permanent(
         "encrypted",
         "The file is protected by a password or a licence, so its text cannot be read. "
@@ -30,7 +28,6 @@ def encrypted() -> Permanent:
 
 
 def unreadable() -> Permanent:
-    """Refuse what is damaged."""
     return Permanent(
         "unreadable",
         "The file could not be read: it is damaged, cut off, or not what its name says. "
@@ -39,7 +36,6 @@ def unreadable() -> Permanent:
 
 
 def no_text() -> Permanent:
-    """Refuse what holds no text."""
     return Permanent(
         "no_text",
         "No text was found in the file: it is empty, or it holds only pictures. "
@@ -48,12 +44,10 @@ def no_text() -> Permanent:
 
 
 def file_too_large(found: int, most: int) -> Permanent:
-    """Refuse a file that is larger than we open."""
     return _too_large(f"The file has {_size(found)}, and at most {_size(most)} are read.", "Split it")
 
 
 def unpacks_too_large(most: int) -> Permanent:
-    """Refuse a document that unpacks to more than we unpack."""
     return _too_large(
         f"The file unpacks to more than {_size(most)} or more than a document does: it may be a zip bomb.",
         "Save it again with its own program, or split it",
@@ -61,17 +55,14 @@ def unpacks_too_large(most: int) -> Permanent:
 
 
 def too_many_pages(found: int, most: int) -> Permanent:
-    """Refuse a document with more pages than we read."""
     return _too_large(f"The file has {found} pages, and at most {most} are read.", "Split it")
 
 
 def too_much_text(most: int) -> Permanent:
-    """Refuse more text than we keep."""
     return _too_large(f"The file holds more than {most} characters of text.", "Split it")
 
 
 def too_slow(seconds: float) -> Permanent:
-    """Refuse what took too long."""
     return Permanent(
         "too_slow",
         f"Reading the file took longer than {seconds:g} seconds and was stopped: it is very large, or made to keep "
@@ -81,7 +72,6 @@ def too_slow(seconds: float) -> Permanent:
 
 
 def too_much_memory(most: int) -> Permanent:
-    """Refuse what needs too much memory."""
     return Permanent(
         "too_much_memory",
         f"Reading the file needed more than {_size(most)} of memory and was stopped: it is very large, or made to "
@@ -91,7 +81,6 @@ def too_much_memory(most: int) -> Permanent:
 
 
 def reader_crashed() -> Permanent:
-    """Refuse what breaks the reader."""
     return Permanent(
         "reader_crashed",
         "The reader crashed on the file and was replaced; nothing else was harmed. The file is damaged or shows a "
@@ -100,7 +89,6 @@ def reader_crashed() -> Permanent:
 
 
 def reader_failed() -> Permanent:
-    """Refuse what our reader does not understand although the file shows no damage."""
     return Permanent(
         "reader_failed",
         "The reader could not read the file. No damage was found in it, so it probably uses a feature or a variant of "
@@ -110,7 +98,6 @@ def reader_failed() -> Permanent:
 
 
 def reader_broken(library: str, why: str) -> Transient:
-    """Put off what our own reader could not read although the file is not at fault."""
     return Transient(
         "reader_broken",
         f"{library}, which reads files of this format, does not work in the process that reads files: {why}. "
@@ -121,7 +108,6 @@ def reader_broken(library: str, why: str) -> Transient:
 
 
 def reader_missing() -> Permanent:
-    """Refuse what needs a library that is not installed."""
     return Permanent(
         "reader_missing",
         "This format is read by kreuzberg, which is not installed here. "
@@ -130,7 +116,6 @@ def reader_missing() -> Permanent:
 
 
 def file_missing() -> Permanent:
-    """Refuse what is not there."""
     return Permanent(
         "file_missing",
         "The file is not there any more: it was moved or deleted before it was read. Add it again.",
@@ -138,7 +123,6 @@ def file_missing() -> Permanent:
 
 
 def not_a_file() -> Permanent:
-    """Refuse what is no regular file."""
     return Permanent(
         "not_a_file",
         "The path leads to a directory, a device, a pipe or a loop of links, not to a file. Add a regular file.",
@@ -146,7 +130,6 @@ def not_a_file() -> Permanent:
 
 
 def not_permitted() -> Permanent:
-    """Refuse what we may not open."""
     return Permanent(
         "not_permitted",
         "The file may not be opened by the user this program runs as. Grant it the right to read and retry.",
@@ -154,7 +137,6 @@ def not_permitted() -> Permanent:
 
 
 def file_unavailable() -> Transient:
-    """Put off what the disk or the network drive did not give us."""
     return Transient(
         "file_unavailable",
         "The file could not be read from its disk or network drive. If this lasts, check the drive.",
@@ -162,7 +144,6 @@ def file_unavailable() -> Transient:
 
 
 def reader_unavailable() -> Transient:
-    """Put off what we had no reader for; the file is not to blame."""
     return Transient(
         "reader_unavailable",
         "The process that reads files could not be started, or was stopped from outside. If this lasts, check the "

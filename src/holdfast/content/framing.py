@@ -1,6 +1,6 @@
-"""How the parent and the caged child talk: frames of eight bytes of length and then that many bytes.
+"""The protocol between parent and sandboxed child: frames of an eight-byte length and that many bytes.
 
-Nothing is pickled: what a child sends may have been written by a hostile file.
+Nothing is pickled, because a hostile file may control what the child sends.
 """
 
 from __future__ import annotations
@@ -19,13 +19,12 @@ class OverlongFrame(Exception):
 
 
 def send(channel: socket, frame: bytes) -> None:
-    """Send one frame."""
     channel.sendall(len(frame).to_bytes(LENGTH_BYTES))
     channel.sendall(frame)
 
 
 def receive(channel: socket, most: int, deadline: float | None = None) -> bytearray:
-    """Receive one frame of at most `most` bytes, until the monotonic `deadline`; EOFError if nobody sends any more."""
+    """Receive one frame of at most `most` bytes until the monotonic `deadline`; EOFError if the channel was closed."""
     length = int.from_bytes(_receive_exactly(channel, LENGTH_BYTES, deadline))
     if length > most:
         raise OverlongFrame

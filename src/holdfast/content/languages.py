@@ -1,8 +1,8 @@
-"""The languages that a base may name for its documents."""
+"""The language codes that the settings of a base accept."""
 
 from __future__ import annotations
 
-# The two letters of ISO 639-1.
+# ISO 639-1
 LANGUAGES = frozenset(
     """aa ab ae af ak am an ar as av ay az ba be bg bi bm bn bo br bs ca ce ch co cr cs cu cv cy da de dv dz ee el en eo
     es et eu fa ff fi fj fo fr fy ga gd gl gn gu gv ha he hi ho hr ht hu hy hz ia id ie ig ii ik io is it iu ja jv ka kg

@@ -1,13 +1,13 @@
-"""Finds names in a text without a language model, and where a text names the titles of a base.
+"""Finds names in a text without a language model, and mentions of the titles of a base.
 
-A name is what rules can honestly see: capitalised words, identifiers, what stands in quotes, links, bold or code marks,
-foreign names in katakana. Names in Han characters or lower case cannot be seen so; where they are titles, `Titles`
-finds them word by word. A text *defines* its title, its headings, and the name it opens with if it goes on to explain
-it: "Ada Lovelace (1815-1852) was ...". Two spellings are one name if their keys are equal.
+Rules recognise these names: capitalised words, identifiers, text in quotes, links, bold or code marks, and foreign
+names in katakana. Rules cannot recognise names in Han characters or in lower case; if they are titles, `TitleMatcher`
+finds them word by word. A text *defines* its title, its headings, and the name it begins with if it explains that
+name: "Ada Lovelace (1815-1852) was ...". Two spellings are the same name if their keys are equal.
 
-What a text names and defines depends on this text alone, so no order of adding documents changes it.
+The names and definitions of a text depend on this text alone, not on the order in which documents are added.
 """
-# ruff: noqa: RUF001  (the wide quotes and commas of Chinese and Japanese are meant)
+# ruff: noqa: RUF001  (Chinese and Japanese quotes and commas are intended)
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from holdfast.content.tokenize import split_words
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-NAMES_VERSION = 1  # rises when the same text gives other names: then its graph must be built again
-MAX_NAME_WORDS = 12  # words of a name; a longer title is a sentence, and only a quotation repeats it
-MAX_NAME_CHARACTERS = 30  # the same where each character counts as a word
-MAX_NAMES = 128  # names of a text; a list of thousands names nothing in particular
+NAMES_VERSION = 1  # increase when the same text gives other names, so that graphs are rebuilt
+MAX_NAME_WORDS = 12  # a longer title is a sentence, which only a quotation repeats
+MAX_NAME_CHARACTERS = 30  # the same for scripts in which each character counts as a word
+MAX_NAMES = 128  # per text; a list of thousands of names is not about any of them
 
-# Words that open sentences and stand between names, months and days: no names alone.
+# Not names on their own: words that begin sentences or join names, months and days.
 _COMMON_WORDS = frozenset(
     re.findall(
         r"[a-z]+",
@@ -74,46 +74,44 @@ _EXPLAINED_SPACELESS = re.compile(
 
 
 class Name(NamedTuple):
-    """A name in a text: what joins its spellings, and how it was first written."""
+    """A name in a text: its key, and its first spelling."""
 
     key: str
     text: str
 
 
 class DefinitionOrigin(StrEnum):
-    """How sure it is that a text defines a name."""
+    """Where a text defines a name."""
 
-    TITLE = "title"  # the title of the document or a heading: found wherever its words stand
-    OPENING = "opening"  # what the document opens with and explains: found where it is written as a name
+    TITLE = "title"  # the title of the document or a heading
+    OPENING = "opening"  # the first words of the document, which goes on to explain them
 
 
 class Definition(NamedTuple):
-    """A name that a text is about."""
-
     key: str
     text: str
     origin: DefinitionOrigin
 
-    @property
-    def sought(self) -> bool:
-        """Tell whether it belongs in `Titles`, because rules would not see every mention of it."""
-        return self.origin is DefinitionOrigin.TITLE or not self.key.isascii()
+
+def is_found_by_words(key: str, origin: str) -> bool:
+    """Return whether a definition belongs in `TitleMatcher`, because rules would miss some mentions of it."""
+    return origin == DefinitionOrigin.TITLE or not key.isascii()
 
 
 def name_key(name: str) -> str:
-    """Return what joins the spellings of a name: its words in lower case, without accents and a leading article.
+    """Return the key that all spellings of a name share; empty if the name has no words, or too many.
 
-    It is empty if the name has no word, or too many to be one.
+    Example: `name_key("The Café Müller") == "cafe muller"`
     """
-    found = split_key_words(name)
-    joined = " ".join(found)
-    if len(found) > (MAX_NAME_WORDS if joined.isascii() else MAX_NAME_CHARACTERS):
+    words = split_key_words(name)
+    key = " ".join(words)
+    if len(words) > (MAX_NAME_WORDS if key.isascii() else MAX_NAME_CHARACTERS):
         return ""
-    return next((joined[len(one) :] for one in _ARTICLES if joined.startswith(one)), joined)
+    return next((key[len(article) :] for article in _ARTICLES if key.startswith(article)), key)
 
 
 def split_key_words(text: str) -> list[str]:
-    """Return the words of a text as keys have them: for `Titles.find`."""
+    """Return the words of a text as they appear in keys, for `TitleMatcher.find`."""
     if text.isascii():
         return split_words(text)
     apart = unicodedata.normalize("NFD", text)
@@ -121,22 +119,22 @@ def split_key_words(text: str) -> list[str]:
 
 
 def find_names(text: str) -> list[Name]:
-    """Return the names in a text, each key once, in the order they first stand in; at most `MOST`."""
+    """Return the names in a text, each key once, in order of appearance; at most `MAX_NAMES`."""
     found: dict[str, Name] = {}
     if "](" in text or "://" in text:
         text = _ADDRESS.sub(" ", text)
     for _, written in sorted(_find_candidates(text)):
-        one = name_key(written)
-        if _is_meaningful(one) and one not in found:
-            found[one] = Name(one, written)
+        key = name_key(written)
+        if _is_meaningful(key):
+            found.setdefault(key, Name(key, written))
     return list(found.values())[:MAX_NAMES]
 
 
 def find_definitions(text: str, *, title: str = "", first: bool = False) -> list[Definition]:
     """Return the names that a chunk defines, each key once.
 
-    They are the headings in its text and, if it is the first of its document, the title and what the text opens with.
-    A title or heading also counts without what it says in brackets: "Mercury (planet)" is named by "Mercury", too.
+    These are the headings in its text and, in the first chunk of a document, the title and the opening name. A title or
+    heading also counts without its brackets: "Mercury (planet)" defines "Mercury", too.
     """
     parts = list(parse_blocks(text))
     headings = [part.title for part in parts if part.kind is BlockKind.HEADING and part.title]
@@ -151,52 +149,26 @@ def find_definitions(text: str, *, title: str = "", first: bool = False) -> list
 
 
 class TitleMatcher:
-    """The names that chunks of a base define, so that those which stand in a text are found in one pass.
+    """Finds all defined names in a text in one pass.
 
-    An owner is whoever defines a name: a chunk. The same name may have many. It does not matter in which order names
-    were added; what was discarded as often as it was added is gone.
+    Example::
+
+        titles = TitleMatcher()
+        titles.add(name_key("Paris Hilton"))
+        titles.find(split_key_words("I met Paris Hilton")) == ["paris hilton"]
     """
 
     def __init__(self) -> None:
-        self._owners: dict[str, dict[int, int]] = {}
-        self._lengths: dict[str, dict[int, int]] = {}  # first two words -> how many names of so many words begin so
+        self._keys: set[str] = set()
+        self._lengths: dict[str, set[int]] = {}  # first two words -> how many words the keys with this start have
 
-    def __len__(self) -> int:
-        return len(self._owners)
-
-    def add(self, name: str, owner: int) -> None:
-        """Let an owner define this key."""
-        if name not in self._owners:
-            start, length = _start(name)
-            lengths = self._lengths.setdefault(start, {})
-            lengths[length] = lengths.get(length, 0) + 1
-        owners = self._owners.setdefault(name, {})
-        owners[owner] = owners.get(owner, 0) + 1
-
-    def discard(self, name: str, owner: int) -> None:
-        """Take back one `add`; nothing happens if there was none."""
-        owners = self._owners.get(name, {})
-        if owner not in owners:
-            return
-        owners[owner] -= 1
-        if not owners[owner]:
-            del owners[owner]
-        if not owners:
-            del self._owners[name]
-            start, length = _start(name)
-            lengths = self._lengths[start]
-            lengths[length] -= 1
-            if not lengths[length]:
-                del lengths[length]
-            if not lengths:
-                del self._lengths[start]
-
-    def owners(self, name: str) -> list[int]:
-        """Return who defines this key, in order."""
-        return sorted(self._owners.get(name, ()))
+    def add(self, key: str) -> None:
+        words = key.split(" ")
+        self._keys.add(key)
+        self._lengths.setdefault(" ".join(words[:2]), set()).add(len(words))
 
     def find(self, text: Sequence[str]) -> list[str]:
-        """Return the keys that stand in the words of a text, each once; of those that begin together the longest."""
+        """Return the keys that occur in the words of a text, each once; of keys with the same start the longest."""
         starts = self._lengths
         pairs = [*map(" ".join, pairwise(text)), ""]
         found: dict[str, None] = {}
@@ -210,24 +182,19 @@ class TitleMatcher:
     def _longest_match(self, text: Sequence[str], place: int, pair: str) -> int:
         for start in (pair, text[place]):
             for length in sorted(self._lengths.get(start, ()), reverse=True):
-                if place + length <= len(text) and " ".join(text[place : place + length]) in self._owners:
+                if place + length <= len(text) and " ".join(text[place : place + length]) in self._keys:
                     return length
         return 0
 
 
-def _start(name: str) -> tuple[str, int]:
-    parts = name.split(" ")
-    return " ".join(parts[:2]), len(parts)
+def _is_meaningful(key: str) -> bool:
+    return len(key) > 1 and key not in _COMMON_WORDS and not key.replace(" ", "").isdigit()
 
 
-def _is_meaningful(one: str) -> bool:
-    return len(one) > 1 and one not in _COMMON_WORDS and not one.replace(" ", "").isdigit()
-
-
-def _define(found: dict[str, Definition], written: str, source: DefinitionOrigin) -> None:
-    one = name_key(written)
-    if _is_meaningful(one):
-        found.setdefault(one, Definition(one, written, source))
+def _define(found: dict[str, Definition], written: str, origin: DefinitionOrigin) -> None:
+    key = name_key(written)
+    if _is_meaningful(key):
+        found.setdefault(key, Definition(key, written, origin))
 
 
 def _find_candidates(text: str) -> Iterator[tuple[int, str]]:
@@ -243,9 +210,9 @@ def _find_candidates(text: str) -> Iterator[tuple[int, str]]:
 
 
 def _capitalised(text: str, match: re.Match[str]) -> Iterator[tuple[int, str]]:
-    """Yield the name in a run of capitalised words, without the plain words around it.
+    """Yield the name in a run of capitalised words, without the common words at its ends.
 
-    One word that is capitalised because it opens a sentence is none: nothing shows that it is a name.
+    A single word at the start of a sentence is skipped: its capital does not show that it is a name.
     """
     start, run = match.start(), match.group().split()
     while run and (run[0].lower() in _COMMON_WORDS or run[0].isdigit()):
@@ -264,9 +231,9 @@ def _opens_sentence(text: str, start: int) -> bool:
 
 
 def _opening(text: str) -> str:
-    """Return the name that a text opens with, if it goes on to explain it, else nothing."""
+    """Return the name at the start of a text if the text explains it, else an empty string."""
     start = text[:300].lstrip(_MARKS)
-    start = next((start[len(one) :] for one in ("The ", "A ", "An ") if start.startswith(one)), start)
+    start = next((start[len(article) :] for article in ("The ", "A ", "An ") if start.startswith(article)), start)
     if match := _NAME.match(start):
         run = match.group().split()
         plain = run[0].lower() in _COMMON_WORDS or run[-1].lower() in _COMMON_WORDS

@@ -1,16 +1,16 @@
-"""Questions answered by a child process that may be killed: hostile input ends there.
+"""Runs untrusted parsers in child processes that can be killed.
 
-A child is warm: it answers one question after the other, and is killed with its whole process group and replaced when
-a question takes too long, takes too much memory or crashes it. It starts in a private folder (see `scratch`) which is
-also all that its environment names. The folder is removed when the child is ready, so a file can leave nothing there.
-Then the child accepts the limits that `caged` sets. Its answers are a short JSON head and a body of bounded length.
+A child serves one request after the other. The sandbox kills it with its whole process group and replaces it when a
+request takes too long, needs too much memory or crashes the child. A child starts in a private folder (see `scratch`),
+the only folder its environment names. The folder is removed when the child is ready, so a file can leave nothing there.
+Then the child applies the limits of `sandbox_child`. A reply is a short JSON head and a body of bounded length.
 
-A broken child must not make good files look damaged. A child that calls itself broken (`reader_broken`) is replaced. An
-answer that blames the file or the child (`DOUBTFUL`) counts only from a child that has read nothing else: after such an
-answer from any other child, a new child is asked the same question.
+A broken child must not make good files look damaged. A child that reports itself broken (`reader_broken`) is replaced.
+A reply that blames the file or the child (`DOUBTFUL_CODES`) counts only from a child that has read nothing before.
+Otherwise a new child repeats the request.
 
-A cage may be asked from many threads; as many questions run at once as it has children. After a fork the new process
-starts children of its own. All children end with the process, however it ends.
+A sandbox can be used from many threads; as many requests run at once as it has children. After a fork the new process
+starts its own children. All children end with the process, however it ends.
 """
 
 from __future__ import annotations
@@ -40,21 +40,17 @@ from holdfast.errors import Permanent, Transient, WorkError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-START_SECONDS = 60.0  # far more than an import takes, on a busy machine too
+START_SECONDS = 60.0  # far more than the imports take, even on a busy machine
 HEAD_BYTES = 1 << 20
-MAX_CALLS_PER_CHILD = 200  # then a child is replaced: what its libraries leak ends with it
-MAX_RETAINED_BYTES = 256 << 20  # bytes a child may keep after an answer
-EXTERNAL_SIGNALS = (
-    signal.SIGKILL,
-    signal.SIGTERM,
-    signal.SIGINT,
-    signal.SIGHUP,
-)  # sent by people and the kernel, not by files
+MAX_CALLS_PER_CHILD = 200  # then the child is replaced, because its libraries leak memory
+MAX_RETAINED_BYTES = 256 << 20  # a child that keeps more after a reply is replaced
+# Sent by users and the kernel; a file cannot cause them.
+EXTERNAL_SIGNALS = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 OUT_OF_MEMORY = (b"memory allocation of", b"bad_alloc", b"MemoryError", b"allocate memory")
-MEMORY_POLL_SECONDS = 0.05  # how often a child at work is looked at
-BROKEN_CHILD_CODES = frozenset({"reader_broken"})  # what a child says of itself
+MEMORY_POLL_SECONDS = 0.05
+BROKEN_CHILD_CODES = frozenset({"reader_broken"})  # the child reports itself broken
 DOUBTFUL_CODES = BROKEN_CHILD_CODES | {"unreadable", "reader_failed", "reader_crashed", "file_unavailable"}
-SUSPECT_MEMORY_SHARE = 0.5  # of the memory it may take: a child that was seen there before it died, died of it
+SUSPECT_MEMORY_SHARE = 0.5  # a child that used more of its limit when it died is assumed to have died of it
 MEMORY_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 BOOT = (
     "import sys; channel, lifeline, target, prepare, *sys.path = sys.argv[1:];"
@@ -63,16 +59,14 @@ BOOT = (
 
 
 class SandboxReply(NamedTuple):
-    """What a child said: a short head, and a body of bounded length."""
-
     head: dict[str, Any]
     body: bytearray
 
 
 class Sandbox:
-    """Up to `children` processes that answer questions by calling `target`, given as `module:function`.
+    """Up to `children` processes that serve requests by calling `target`, given as `module:function`.
 
-    Each process first calls `prepare`, given in the same way, while it may still write long files.
+    Each process first calls `prepare`, given in the same way, before its limits apply.
     """
 
     def __init__(self, target: str, *, prepare: str = "", children: int = 1) -> None:
@@ -86,46 +80,46 @@ class Sandbox:
         _sandboxes.add(self)
 
     def call(
-        self, question: Mapping[str, Any], *, seconds: float, memory: int, most: int, spare: Path | None = None
+        self, request: Mapping[str, Any], *, seconds: float, memory: int, most: int, spare: Path | None = None
     ) -> SandboxReply:
-        """Ask one question; the answer's body has at most `most` bytes. Waiting for a free child is not counted.
+        """Serve one request; the body of the reply has at most `most` bytes.
 
-        A new child starts in `spare` if the temporary folder is not suitable.
-        Raises what the target refused with, and `Permanent` as too_slow, too_much_memory or reader_crashed.
+        `seconds` does not include the wait for a free child. A new child starts in `spare` if the temporary folder is
+        not suitable. Raises the error of the target, or `Permanent`: too_slow, too_much_memory, reader_crashed.
         """
         with self._permits:
             child = self._take(spare)
             new = not child.used
             try:
-                return self._call_child(child, question, seconds, memory, most)
+                return self._call_child(child, request, seconds, memory, most)
             except WorkError as error:
                 if new or error.code not in DOUBTFUL_CODES:
                     raise
-            return self._call_child(self._start_child(spare), question, seconds, memory, most)
+            return self._call_child(self._start_child(spare), request, seconds, memory, most)
 
     def _call_child(
-        self, child: _Child, question: Mapping[str, Any], seconds: float, memory: int, most: int
+        self, child: _Child, request: Mapping[str, Any], seconds: float, memory: int, most: int
     ) -> SandboxReply:
-        """Ask this child, and keep it for the next question if it can be trusted."""
+        """Call this child, and keep it for the next request if it is healthy."""
         distrusted = DOUBTFUL_CODES if child.used else BROKEN_CHILD_CODES
         healthy = False
         try:
-            answer = child.call(question, seconds, memory, most)
+            reply = child.call(request, seconds, memory, most)
             healthy = not child.needs_replacement
         except TargetRefused as refused:
             healthy = refused.error.code not in distrusted and not child.needs_replacement
             raise refused.error from None
         finally:
             self._give_back(child, healthy=healthy)
-        return answer
+        return reply
 
     def close(self) -> None:
-        """Kill all children; whoever waits for an answer is told that there is no reader."""
+        """Kill all children; waiting callers get `reader_unavailable`."""
         with self._mutex:
             self._closed = True
             idle, busy = self._idle, self._busy
             self._idle, self._busy = [], set()
-            for child in busy:  # reaped by the thread that asked
+            for child in busy:  # reaped by the thread that called it
                 child.send_kill_signal()
         for child in idle:
             child.kill()
@@ -137,7 +131,6 @@ class Sandbox:
         self.close()
 
     def _take(self, spare: Path | None) -> _Child:
-        """Take an idle child that lives, or start one."""
         with self._mutex:
             if self._closed:
                 raise errors.reader_unavailable()
@@ -156,7 +149,7 @@ class Sandbox:
         return child
 
     def _mark_busy(self, child: _Child) -> bool:
-        """Count a child as busy, unless the cage was closed meanwhile."""
+        """Count a child as busy; return False if the sandbox was closed meanwhile."""
         with self._mutex:
             if not self._closed:
                 self._busy.add(child)
@@ -172,20 +165,20 @@ class Sandbox:
             child.kill()
 
     def _start_over(self) -> None:
-        """Begin without children and with locks that nobody holds."""
+        """Reset to no children and unlocked locks."""
         self._permits = threading.BoundedSemaphore(self._size)
         self._mutex = threading.Lock()
         self._idle, self._busy = [], set()
 
     def _after_fork(self) -> None:
-        """Leave the children to the process that started them."""
+        """Disown the children; they belong to the parent process."""
         for child in (*self._idle, *self._busy):
             child.disown()
         self._start_over()
 
 
 class TargetRefused(Exception):
-    """The child is well; the target refused the question."""
+    """The target raised a `WorkError`; the child is healthy."""
 
     def __init__(self, error: Permanent | Transient) -> None:
         super().__init__(error.code)
@@ -193,19 +186,18 @@ class TargetRefused(Exception):
 
 
 class _Child:
-    """One process in the cage, seen from outside. Used by one thread at a time."""
+    """The parent's side of one child process. Used by one thread at a time."""
 
     def __init__(self, target: str, prepare: str, spare: Path | None) -> None:
         self._calls_answered = 0
         self._peak_memory = 0
         try:
             with create_reader_folder(spare) as folder:
-                self._launch(folder, target, prepare)
+                self._launch(Path(folder), target, prepare)
         except OSError:
             raise errors.reader_unavailable() from None
 
     def _launch(self, folder: Path, target: str, prepare: str) -> None:
-        """Start the process, and wait until it is ready."""
         self._stderr_file = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115 - lives as long as the child
         self._channel, theirs = socket.socketpair()
         lifeline, self._lifeline = os.pipe()
@@ -221,33 +213,29 @@ class _Child:
 
     @property
     def used(self) -> bool:
-        """Whether the child has answered before."""
         return self._calls_answered > 0
 
     @property
     def alive(self) -> bool:
-        """Whether the process runs."""
         return self._process.poll() is None
 
     @property
     def needs_replacement(self) -> bool:
-        """Whether the child has answered enough, or keeps too much memory."""
         return (
             self._calls_answered >= MAX_CALLS_PER_CHILD
             or _read_process_memory(self._process.pid).private > MAX_RETAINED_BYTES
         )
 
-    def call(self, question: Mapping[str, Any], seconds: float, memory: int, most: int) -> SandboxReply:
-        """Ask, and wait for the answer no longer than `seconds`."""
+    def call(self, request: Mapping[str, Any], seconds: float, memory: int, most: int) -> SandboxReply:
         deadline = time.monotonic() + seconds
         self._peak_memory = 0
         try:
             self._channel.settimeout(seconds)
-            send(self._channel, json.dumps({**question, "seconds": seconds, "memory": memory}).encode())
+            send(self._channel, json.dumps({**request, "seconds": seconds, "memory": memory}).encode())
             self._wait_for_reply(deadline)
             head = json.loads(receive(self._channel, HEAD_BYTES, deadline))
             body = receive(self._channel, most, deadline)
-            answer = SandboxReply(dict(head), body)
+            reply = SandboxReply(dict(head), body)
         except TimeoutError:
             raise errors.too_slow(seconds) from None
         except (OSError, EOFError):
@@ -255,10 +243,10 @@ class _Child:
         except (OverlongFrame, ValueError, TypeError):
             raise errors.reader_crashed() from None
         self._calls_answered += 1
-        return _raise_if_refused(answer, memory)
+        return _raise_if_refused(reply, memory)
 
     def send_kill_signal(self) -> None:
-        """Tell the whole process group to die; once reaped, it is no longer ours."""
+        """Kill the whole process group, unless it was reaped: then its id may belong to another process."""
         if self._process.returncode is not None:
             return
         with suppress(ProcessLookupError, PermissionError):
@@ -266,13 +254,12 @@ class _Child:
         self._process.kill()
 
     def kill(self) -> None:
-        """End the child, and what it started."""
         self.send_kill_signal()
         self._process.wait()
         self._close()
 
     def disown(self) -> None:
-        """Forget a child of the process we were forked from."""
+        """Forget a child of the process that this one was forked from."""
         self._process.returncode = 0
         self._close()
 
@@ -286,19 +273,19 @@ class _Child:
             raise errors.reader_unavailable()
 
     def _wait_for_reply(self, deadline: float) -> None:
-        """Wait until the child says something, and remember the most memory it was seen with."""
-        ear = select.poll()
-        ear.register(self._channel, select.POLLIN)
-        while not ear.poll(MEMORY_POLL_SECONDS * 1000):
+        """Wait until the reply begins, and record the peak memory of the child."""
+        poller = select.poll()
+        poller.register(self._channel, select.POLLIN)
+        while not poller.poll(MEMORY_POLL_SECONDS * 1000):
             self._peak_memory = max(self._peak_memory, _read_process_memory(self._process.pid).writable)
             if time.monotonic() >= deadline:
                 raise TimeoutError
 
     def _explain_exit(self, seconds: float, memory: int) -> Exception:
-        """Tell from the remains why the child died.
+        """Return the error for a child that died.
 
-        Native code that gets no memory dies in many ways, so what was seen before counts too. The peak that the
-        kernel reports does not: it begins with the memory of the parent.
+        Native code without memory dies in many ways, so the observed memory counts too. The peak that the kernel
+        reports is useless: it starts with the memory of the parent.
         """
         self.send_kill_signal()
         code = self._process.wait()
@@ -323,7 +310,7 @@ class _Child:
 
 
 def _start(folder: Path, calls: list[str], channel: int, lifeline: int, notes: int) -> subprocess.Popen[bytes]:
-    """Start a child that imports what we would import, and knows nothing else of us."""
+    """Start a child with the import path of this process and an otherwise empty environment."""
     paths = [str(Path(entry).absolute()) for entry in sys.path if entry]
     return subprocess.Popen(  # noqa: S603 - our own interpreter and code
         [sys.executable, "-I", "-S", "-X", "utf8", "-c", BOOT, str(channel), str(lifeline), *calls, *paths],
@@ -337,27 +324,26 @@ def _start(folder: Path, calls: list[str], channel: int, lifeline: int, notes: i
     )
 
 
-def _raise_if_refused(answer: SandboxReply, memory: int) -> SandboxReply:
-    """Let answers pass; raise what the child refused with."""
-    code = answer.head.get("refused")
+def _raise_if_refused(reply: SandboxReply, memory: int) -> SandboxReply:
+    code = reply.head.get("refused")
     if code is None:
-        return answer
+        return reply
     if code == "too_much_memory":
         raise errors.too_much_memory(memory)
-    error = Permanent if answer.head.get("lasting", True) else Transient
-    params = {str(name): str(value) for name, value in answer.head.get("params", {}).items()}
-    raise TargetRefused(error(str(code), str(answer.head.get("message", "")), params=params))
+    error = Permanent if reply.head.get("lasting", True) else Transient
+    params = {str(name): str(value) for name, value in reply.head.get("params", {}).items()}
+    raise TargetRefused(error(str(code), str(reply.head.get("message", "")), params=params))
 
 
 class ProcessMemory(NamedTuple):
-    """What a process holds, in bytes: what it has to itself, and what counts against RLIMIT_DATA."""
+    """Memory of a process, in bytes."""
 
     private: int
-    writable: int
+    writable: int  # counts against RLIMIT_DATA
 
 
 def _read_process_memory(pid: int) -> ProcessMemory:
-    """Look at the memory of a process; nothing is known where there is no /proc."""
+    """Return the memory of a process; zeros on systems without /proc."""
     try:
         fields = Path(f"/proc/{pid}/statm").read_text(encoding="ascii").split()
         _, resident, shared, _, _, data, _ = (int(field) * MEMORY_PAGE_BYTES for field in fields)
@@ -370,13 +356,13 @@ _sandboxes: weakref.WeakSet[Sandbox] = weakref.WeakSet()
 
 
 def _after_fork() -> None:
-    for cage in list(_sandboxes):
-        cage._after_fork()  # noqa: SLF001 - the hook belongs to the class
+    for sandbox in list(_sandboxes):
+        sandbox._after_fork()  # noqa: SLF001 - the hook belongs to the class
 
 
 def _at_exit() -> None:
-    for cage in list(_sandboxes):
-        cage.close()
+    for sandbox in list(_sandboxes):
+        sandbox.close()
 
 
 os.register_at_fork(after_in_child=_after_fork)

@@ -1,14 +1,14 @@
-"""The child in the cage: it answers one question after the other until it is killed or nobody asks any more.
+"""The sandboxed child process: serves requests until it is killed or the parent closes the channel.
 
-It first prepares what its libraries unpack and load, for which it may have to write long files. Before it opens a file
-of a user it gives up what no reader needs: no core dumps, no files longer than a note to stderr, few descriptors, the
-lowest claim to memory when the machine runs out of it, and for each question a share of processor time and memory.
-Memory is limited as RLIMIT_DATA, private writable memory. RLIMIT_AS would also count what native threads reserve and
-never touch, 0.4 GiB before the first file.
+The child first lets its libraries unpack and load themselves, which may write large files. Before it opens a file of a
+user it gives up everything that no reader needs: no core dumps, no large files, few descriptors, the first to be killed
+when the machine runs out of memory, and limited processor time and memory per request. The memory limit is RLIMIT_DATA,
+private writable memory. RLIMIT_AS would also count memory that native threads reserve and never touch, 0.4 GiB before
+the first file.
 
-When the parent dies, the kernel closes its end of the lifeline and sends the child SIGIO, whose default is death;
-that works while a native parser holds the interpreter. PR_SET_PDEATHSIG would not do: it fires when the *thread* that
-started the child ends, and the parent's threads come and go.
+When the parent dies, the kernel closes its end of the lifeline pipe and sends the child SIGIO, which kills it by
+default. This works even while a native parser holds the interpreter. PR_SET_PDEATHSIG is not suitable: it fires when
+the *thread* that started the child ends, and the threads of the parent are short-lived.
 """
 
 from __future__ import annotations
@@ -37,20 +37,20 @@ if TYPE_CHECKING:
 
 READY = b"ready"
 MAX_REQUEST_BYTES = 1 << 20
-MAX_WRITTEN_FILE_BYTES = 1 << 16  # what a child may write to any file, and so what it may leave in stderr
+MAX_WRITTEN_FILE_BYTES = 1 << 16  # also limits stderr
 DESCRIPTORS = 64
 NICENESS = 10
 MAX_OOM_SCORE = "1000"
 
 
 def serve(channel_descriptor: int, lifeline: int, target: str, prepare: str) -> None:
-    """Call `prepare`, if one is named; then answer questions with `target` until the parent closes the channel.
+    """Call `prepare` if given; then answer requests with `target` until the parent closes the channel.
 
-    The process ends here and at once: the parent takes a closed channel as the sign that the child is dead, so the
-    interpreter must not close it on the way out.
+    The process ends here with `os._exit`. The parent takes a closed channel to mean that the child is dead, so the
+    interpreter must not close the channel during a slow shutdown.
     """
     status = 1
-    channel = socket.socket(fileno=channel_descriptor)  # held here: a frame that unwinds would close it early
+    channel = socket.socket(fileno=channel_descriptor)  # referenced here so that it stays open until os._exit
     try:
         _die_with_parent(lifeline)
         if prepare:
@@ -59,7 +59,7 @@ def serve(channel_descriptor: int, lifeline: int, target: str, prepare: str) -> 
         _serve_requests(channel, _import_function(target))
     except EOFError:
         status = 0
-    except BaseException:  # noqa: BLE001 - a panic in native code is no Exception, and this process ends anyway
+    except BaseException:  # noqa: BLE001 - native panics are no Exception, and this process ends anyway
         traceback.print_exc()
     finally:
         os._exit(status)
@@ -71,42 +71,40 @@ def _import_function(name: str) -> Any:
     return getattr(import_module(module), function)
 
 
-def _serve_requests(channel: socket.socket, answerer: TargetFunction) -> NoReturn:
+def _serve_requests(channel: socket.socket, target: TargetFunction) -> NoReturn:
     send(channel, READY)
     while True:
-        _serve_request(channel, answerer, json.loads(receive(channel, MAX_REQUEST_BYTES)))
+        _serve_request(channel, target, json.loads(receive(channel, MAX_REQUEST_BYTES)))
 
 
-def _serve_request(channel: socket.socket, answerer: TargetFunction, question: Mapping[str, Any]) -> None:
-    """Answer one question. Whatever else than a refusal is raised ends this child: its state is not trusted."""
-    _apply_request_limits(question["seconds"], question["memory"])
+def _serve_request(channel: socket.socket, target: TargetFunction, request: Mapping[str, Any]) -> None:
+    """Answer one request. Any other error than a `WorkError` or `MemoryError` ends the child: its state is unknown."""
+    _apply_request_limits(request["seconds"], request["memory"])
     try:
-        head, body = answerer(question)
+        head, body = target(request)
     except WorkError as refused:
         lasting = not isinstance(refused, Transient)
-        said = {"message": str(refused), "params": dict(refused.params)}
-        head, body = {"refused": refused.code, "lasting": lasting, **said}, b""
+        details = {"message": str(refused), "params": dict(refused.params)}
+        head, body = {"refused": refused.code, "lasting": lasting, **details}, b""
     except MemoryError:
-        resource.setrlimit(resource.RLIMIT_DATA, resource.getrlimit(resource.RLIMIT_DATA)[1:] * 2)  # room to say so
+        resource.setrlimit(resource.RLIMIT_DATA, resource.getrlimit(resource.RLIMIT_DATA)[1:] * 2)  # for the reply
         head, body = {"refused": "too_much_memory"}, b""
     send(channel, json.dumps(head).encode())
     send(channel, body)
 
 
 def _die_with_parent(lifeline: int) -> None:
-    """Die with the parent."""
     signal.signal(signal.SIGIO, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGIO, signal.SIGXCPU})
     fcntl.fcntl(lifeline, fcntl.F_SETOWN, os.getpid())
     fcntl.fcntl(lifeline, fcntl.F_SETFL, fcntl.fcntl(lifeline, fcntl.F_GETFL) | os.O_ASYNC)
     listener = select.poll()
     listener.register(lifeline)
-    if listener.poll(0):  # the parent was gone before we listened
+    if listener.poll(0):  # the parent died before the signal was set up
         raise EOFError
 
 
 def _apply_permanent_limits() -> None:
-    """Give up what no reader needs."""
     _limit(resource.RLIMIT_CORE, 0)
     _limit(resource.RLIMIT_FSIZE, MAX_WRITTEN_FILE_BYTES)
     _limit(resource.RLIMIT_NOFILE, DESCRIPTORS)
@@ -116,13 +114,13 @@ def _apply_permanent_limits() -> None:
 
 
 def _apply_request_limits(seconds: float, memory: int) -> None:
-    """Allow this much processor time from now on, and this much memory in all."""
+    """Allow this much more processor time, and this much memory in total."""
     used = resource.getrusage(resource.RUSAGE_SELF)
     _limit(resource.RLIMIT_CPU, math.ceil(used.ru_utime + used.ru_stime + seconds) + 1)
     _limit(resource.RLIMIT_DATA, memory)
 
 
 def _limit(what: int, most: int) -> None:
-    """Set the limit that counts; the hard one is left, since the next question may be allowed more."""
+    """Set the soft limit only, since the next request may be allowed more."""
     hard = resource.getrlimit(what)[1]
     resource.setrlimit(what, (most if hard == resource.RLIM_INFINITY else min(most, hard), hard))

@@ -1,13 +1,13 @@
-"""The smallest pieces a chunk is made of, each with its weight and with how good a place to cut lies before it.
+"""Splits a text into units, the smallest parts of a chunk, each with its weight and the quality of a cut before it.
 
-A block that is short enough is one unit. A longer one becomes sentences, or lines when it is code or a table; a
-sentence or line without end becomes grains of some words, or of some characters where it has no words. A unit is found
-by what it says and never by how much text precedes it, so an edit changes the units around it and no others.
+A short block is one unit. A longer block is split into sentences, or into lines if it is code or a table. A very long
+sentence or line is split into grains of a few words, or of a few characters if it has no words. The boundaries of a
+unit depend on the text near it and never on its position, so an edit changes only the units around it.
 
-Most paragraphs are never cut. So one of middle length stays whole at first; `Units.divided` gives its pieces when a cut
-must go through it.
+Most paragraphs are never cut. So a paragraph of medium length stays whole at first, and `UnitSplitter.divide` returns
+its pieces when a cut must go through it.
 """
-# ruff: noqa: RUF001  (the wide punctuation of Chinese and Japanese is meant)
+# ruff: noqa: RUF001  (Chinese and Japanese punctuation is intended)
 
 from __future__ import annotations
 
@@ -23,59 +23,58 @@ from holdfast.content.token_estimate import MAX_CHARACTER_WEIGHT, TOKEN_WEIGHT, 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    Span = tuple[int, int, int]  # start, end, and the rank of a cut before it; 0 if it begins what was divided
+    Span = tuple[int, int, int]  # start, end, and the rank of a cut before it; 0 for the first span of a division
     Division = Callable[[str, int, int], Iterator[Span]]
 
 
 class CutRank:
-    """How good it is to cut before a unit; the least is best. 1 to 6 are headings, by their level.
+    """The quality of a cut before a unit; the lowest is best. 1 to 6 are headings, by their level.
 
-    Plain numbers: they are compared for every few words of a text, which enums are too slow for.
+    These are plain integers because enums are too slow: they are compared for every few words of a text.
     """
 
     BLOCK = 7  # a blank line between blocks
-    ITEM = 8  # a list item; code, a table, or what follows a colon: all belong to the text before them
-    INNER = 9  # something indented, so part of what precedes it; a blank line in code
+    ITEM = 8  # a list item; code, a table, or text after a colon, which belongs to the text before it
+    INNER = 9  # something indented, so part of the text before it; a blank line in code
     LINE = 10  # a line of code or of a table; a line end that ends a sentence
     SENTENCE = 11
-    BREAK = 12  # a line end inside a sentence, as prose has it that was wrapped
+    BREAK = 12  # a line end inside a sentence, as in wrapped prose
     CLAUSE = 13
     SPACE = 14
     ANY = 15  # between two characters
-    GLUED = 16  # after a heading, a fence, or the head of a table: they should not stand alone
+    GLUED = 16  # after a heading, a code fence, or a table header, which should not be separated from what follows
 
 
 class Unit(NamedTuple):
-    """A piece of the text between two places to cut. Weights are counted from the start of the text."""
+    """A part of the text between two possible cuts."""
 
     start: int
-    end: int  # from here to the next unit is nothing but white space
-    start_weight: int  # weight of the text up to its start
-    end_weight: int  # weight of the text up to its end
-    cut_key: int  # rank, then a hash of its opening: among several, cut before the least
+    end: int  # only white space lies between this and the next unit
+    start_weight: int  # of the text up to the start of the unit
+    end_weight: int  # of the text up to the end of the unit
+    cut_key: int  # rank and a hash of the first characters; the lowest key is the best cut
     level: int  # of the heading it begins with, else 0
     solid: bool  # code or table, which has no sentences
-    undivided: bool  # it has pieces that were not looked for yet
-    headings: tuple[str, ...]  # those it stands under, itself not among them
+    undivided: bool  # can still be split into pieces
+    headings: tuple[str, ...]  # above the unit
 
     @property
     def rank(self) -> int:
-        """How good it is to cut before it."""
         return self.cut_key >> 32
 
     @property
     def glued(self) -> bool:
-        """Tell whether a cut before it is what is done if nothing else is left."""
+        """Whether a cut before the unit is the last resort."""
         return self.cut_key >= _GLUED
 
 
 def sentence_starts(text: str, start: int, end: int) -> Iterator[int]:
-    """Yield where sentences begin in this part of the text, other than at its start."""
+    """Yield the starts of the sentences in a span, except the first."""
     return (first for first, _, rank in _sentences(text, start, end) if rank)
 
 
 class UnitSplitter:
-    """The units of one text, none of them heavier than a chunk of so many tokens."""
+    """Splits one text into units of at most `size` tokens."""
 
     def __init__(self, text: str, size: int) -> None:
         self._text = text
@@ -85,16 +84,15 @@ class UnitSplitter:
         self._path: list[tuple[int, str]] = []  # level and title of each heading above
 
     def weigh(self, start: int, end: int) -> int:
-        """Return the weight of what lies between two places."""
         return sum_weights(self._weights[start:end])
 
     def split(self, whole: int) -> Iterator[Unit]:
         """Yield the units in order, in one pass.
 
-        A paragraph that weighs, with the headings it must stand with, no more than `whole` is not divided yet.
+        A paragraph stays undivided if, together with the headings glued to it, it weighs at most `whole`.
         """
         before = Block(0, 0, BlockKind.PROSE)
-        tail = opened = 0  # weight up to the end of the block before; up to the headings that must stand with this one
+        tail = opened = 0  # weights up to the end of the previous block, and up to the headings glued to this one
         headings: tuple[str, ...] = ()
         for block in parse_blocks(self._text):
             start, end, kind, level, _ = block
@@ -118,11 +116,9 @@ class UnitSplitter:
             before = block
 
     def divide(self, unit: Unit) -> list[Unit]:
-        """Return the pieces of a unit that is still whole."""
         return list(self._split_prose(unit))
 
     def _rank(self, before: Block, block: Block) -> int:
-        """Tell how good it is to cut before this block."""
         text, start, kind, level = self._text, block.start, block.kind, block.level
         if level and not 0 < before.level < level:
             return level
@@ -141,13 +137,13 @@ class UnitSplitter:
         return self._text.find("|", start, end) >= 0 and _TABLE.match(self._text, start, end) is not None
 
     def _leave_sections(self, level: int) -> tuple[str, ...]:
-        """Leave every section that ends where a heading of this level begins; return the headings that stay."""
+        """Close the sections that a heading of this level ends; return the headings that remain."""
         while self._path and self._path[-1][0] >= level:
             self._path.pop()
         return self._titles()
 
     def _enter_section(self, heading: Block) -> tuple[str, ...]:
-        """Enter the section of a heading; return the headings that what follows stands under."""
+        """Open the section of a heading; return the headings above the following text."""
         self._path.append((heading.level, heading.title))
         return self._titles()
 
@@ -161,7 +157,7 @@ class UnitSplitter:
         return self._split_recursively(unit, _lines, self._grains)
 
     def _split_recursively(self, unit: Unit, divide: Division, *finer: Division) -> Iterator[Unit]:
-        """Yield the pieces of a unit, and of each that is still too long its own."""
+        """Yield the pieces of a unit, splitting those that are still too long with the finer divisions."""
         tail, past = unit.start_weight, unit.start
         for start, end, rank in divide(self._text, unit.start, unit.end):
             head = tail + sum(self._weights[past:start])
@@ -177,27 +173,28 @@ class UnitSplitter:
         return _grains(text, start, end, self._size // MAX_CHARACTER_WEIGHT // 3)
 
     def _key(self, rank: int, start: int, end: int) -> int:
-        """Join a rank with a hash of how a unit opens."""
+        """Combine a rank with a hash of the first characters of a unit."""
         opening = self._text[start : min(end, start + _OPENING)].encode("utf-8", "surrogatepass")
         return rank << 32 | crc32(opening[:_OPENING])
 
 
-_unit = partial(tuple.__new__, Unit)  # from its cells, in less than half the time
+_unit = partial(tuple.__new__, Unit)  # twice as fast as calling Unit
 _CODE, _ITEM = BlockKind.CODE, BlockKind.ITEM
 _GLUED = CutRank.GLUED << 32
-_OPENING = 64  # bytes by which a unit is told from others; what is edited further on does not matter
+_OPENING = 64  # bytes that are hashed; an edit further on does not change the cut key
 _COLONS = (":", "：")
 _CLAUSE_ENDS = ",;:，、；：）」』】》"
 
-# What must stay with the character before it: accents and vowel signs, joiners, variants, tones of skin. Unicode 3.2 is
-# the one edition that every Python has; what it does not know, or has far behind, is named.
+# Characters that must stay with the one before: accents and vowel signs, joiners, variation selectors, skin tones.
+# Every Python has the tables of Unicode 3.2, so the result is the same everywhere; newer and higher characters are
+# listed.
 _MARKS = "".join(c for c in map(chr, range(0x300, 0x3100)) if unicodedata.ucd_3_2_0.category(c)[0] == "M")
 _MARKS += "\u0350-\u036f\u0610-\u061a\u0656-\u065f\u1ab0-\u1aff\u1dc0-\u1dff\u200d\ufb1e\ufe00-\ufe0f\ufe20-\ufe2f"
 _MARKS += "\U0001f3fb-\U0001f3ff\U000e0020-\U000e007f\U000e0100-\U000e01ef"
 
 _TABLE = re.compile(r"[^\n|]*\|.*\n[ \t]*\|?[ \t]*:?-+:?[ \t\r]*(?:\||$)", re.MULTILINE)
 _LINE = re.compile(r"[^\S\n]*\S.*")
-# The end of a sentence, and the space after it. It begins with one set of characters, which makes the search fast.
+# The end of a sentence and the space after it. The pattern begins with a character set, which makes the search fast.
 _SENTENCE_END = re.compile(
     rf"""
     [.!?…。！？；]
@@ -220,7 +217,7 @@ def _sentences(text: str, start: int, end: int) -> Iterator[Span]:
 
 
 def _lines(text: str, start: int, end: int) -> Iterator[Span]:
-    """Yield the lines of code or of a table; fences and the head of a table stay with the line beside them."""
+    """Yield the lines of code or of a table; fences and table headers are glued to the next line."""
     rank, past, ruled = 0, end, False
     for match in _LINE.finditer(text, start, end):
         first, line = match.start(), match.group().rstrip()
@@ -233,18 +230,17 @@ def _lines(text: str, start: int, end: int) -> Iterator[Span]:
 
 
 def _is_rule_line(line: str) -> bool:
-    """Tell whether the line is a fence, or the rule under the head of a table."""
+    """Return whether the line is a code fence or the rule under a table header."""
     mark = line.lstrip()
     return mark.startswith(("```", "~~~")) or ("-" in mark and not mark.strip("-|: \t"))
 
 
 def _prose_lines(text: str, start: int, end: int) -> Iterator[Span]:
-    """Yield the lines of prose."""
     return ((first, past, rank and CutRank.BREAK) for first, past, rank in _lines(text, start, end))
 
 
 def _grains(text: str, start: int, end: int, most: int) -> Iterator[Span]:
-    """Yield a few words or characters at a time, no more than twice so many and one."""
+    """Yield a few words or characters at a time, at most `2 * most + 1` characters."""
     rank, past = 0, end
     for match in _grain(most).finditer(text, start, end):
         first = match.start()
@@ -256,10 +252,10 @@ def _grains(text: str, start: int, end: int, most: int) -> Iterator[Span]:
 
 @cache
 def _grain(most: int) -> re.Pattern[str]:
-    """Return what finds grains: up to a space or comma if one is near, else up to some character of every fourth kind.
+    """Return the pattern of grains: up to a near space or comma, else up to a character whose code is divisible by 4.
 
-    Which characters end a grain does not matter as long as it depends on nothing else: so the grains after an edit soon
-    fall into step with those before it. Marks stay with their character, up to as many as a grain has characters.
+    Any fixed set of end characters works: since grains end at the same characters wherever they begin, the grains after
+    an edit soon coincide with the old ones. Combining marks stay with their character, up to `most` of them.
     """
     fourth = re.escape("".join(map(chr, range(0x24, 0x10000, 4))))
     some = f".{{{most // 4},{most}}}?"

@@ -27,7 +27,7 @@ from holdfast.llm.paid_cache import (
     require_budget,
 )
 from holdfast.llm.prices import Price
-from holdfast.llm.restored_cache import RestoredAnswer, RestoredAnswers, release_holds
+from holdfast.llm.restored_cache import RestoredAnswer, release_holds, resolve_holds, store_restored_answers
 from holdfast.llm.structured_call import (
     ANSWER_CUT_OFF,
     DATA_ONLY,
@@ -68,7 +68,6 @@ __all__ = [
     "Prompt",
     "Provider",
     "RestoredAnswer",
-    "RestoredAnswers",
     "Usage",
     "UsageTotal",
     "answer_key",
@@ -92,8 +91,10 @@ __all__ = [
     "require_budget",
     "require_objects",
     "require_string",
+    "resolve_holds",
     "shorten",
     "split_tokens",
+    "store_restored_answers",
     "to_single_line",
     "wrap_passage",
     "wrap_untrusted",

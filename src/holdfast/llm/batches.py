@@ -1,9 +1,9 @@
-"""Texts go to a paid provider in batches, several at a time, and one bad text costs no other its answer.
+"""Sends texts to a paid provider in batches, several at a time, and isolates texts that the provider rejects.
 
-A batch that the provider rejects is halved until the text at fault stands alone; only that text is refused. A
-provider that rejects everything has no quarrel with the texts: before a text is blamed for an unclear rejection, the
-same request must have been accepted with some other text. A failure of the key, the account, the model or the network
-is everybody's: nothing more is sent, and what is under way is still given out, for it is paid.
+A rejected batch is bisected until the text at fault is alone; only that text is refused. A provider that rejects
+everything does not object to the texts: before a text is blamed for an unclear rejection, the provider must have
+accepted the same request with another text. A failure of the key, the account, the model or the network concerns all
+texts: nothing more is sent, and the answers in flight are still returned, because they are paid.
 """
 
 from __future__ import annotations
@@ -25,59 +25,56 @@ if TYPE_CHECKING:
     from holdfast.errors import WorkError
     from holdfast.llm.base import Matrix
 
-EmbedBatch = Callable[[Sequence[str]], "tuple[Matrix, int]"]  # texts -> their vectors, and the tokens paid for
+EmbedBatch = Callable[[Sequence[str]], "tuple[Matrix, int]"]  # texts -> their vectors and the paid tokens
 
-EMPTY_TEXT = "empty_text"  # the code of a text that has no meaning
-PROBE_TEXT = "text"  # what no provider has a reason to reject
+EMPTY_TEXT = "empty_text"  # error code
+PROBE_TEXT = "text"  # no provider has a reason to reject it
 BYTES_PER_TOKEN = 3  # of UTF-8; English has four, Chinese and Japanese three
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchLimits:
-    """How much goes into one call, and how many calls are under way at once."""
-
     texts: int = 64
-    tokens: int = 100_000  # as estimated; a longer text goes alone
-    concurrency: int = 4
+    tokens: int = 100_000  # estimated; a longer text is sent alone
+    concurrency: int = 4  # calls in flight
 
     def __post_init__(self) -> None:
-        """Refuse limits under which nothing could ever be sent."""
         if min(self.texts, self.tokens, self.concurrency) < 1:
             raise BadSettings("A call to a provider needs room for a text. Set the limits of a batch to 1 or more.")
 
 
 def split_into_batches(texts: Sequence[str], places: Sequence[int], limits: BatchLimits) -> list[list[int]]:
-    """Lay the places of texts into batches, in their order."""
-    laid: list[list[int]] = []
+    """Return batches of positions of texts, in order."""
+    batches: list[list[int]] = []
     room = 0
     for place in places:
         tokens = overestimate_tokens(texts[place])
-        if not laid or tokens > room or len(laid[-1]) == limits.texts:
-            laid.append([])
+        if not batches or tokens > room or len(batches[-1]) == limits.texts:
+            batches.append([])
             room = limits.tokens
-        laid[-1].append(place)
+        batches[-1].append(place)
         room -= tokens
-    return laid
+    return batches
 
 
 def overestimate_tokens(text: str) -> int:
-    """Guess the tokens of a text, rather too many than too few."""
+    """Estimate the tokens of a text, rather too high than too low."""
     return len(text.encode("utf-8", "replace")) // BYTES_PER_TOKEN + 1
 
 
 def embed_in_batches(
     texts: Sequence[str], ask: EmbedBatch, limits: BatchLimits, enough: Callable[[], bool] = lambda: False
 ) -> Generator[Embeddings, None, None]:
-    """Ask for all texts and give out each part as it arrives; then raise the first failure, if there was one."""
+    """Embed all texts with `ask` and yield each part as it arrives; then raise the first failure, if any."""
     empty = {place: _empty() for place, text in enumerate(texts) if not text.strip()}
     if empty:
         yield _refused_embeddings(empty)
-    laid = split_into_batches(texts, [place for place in range(len(texts)) if place not in empty], limits)
-    yield from _BatchedCall(texts, ask).results(laid, limits.concurrency, enough)
+    batches = split_into_batches(texts, [place for place in range(len(texts)) if place not in empty], limits)
+    yield from _BatchedCall(texts, ask).results(batches, limits.concurrency, enough)
 
 
 class _BatchedCall:
-    """One call: threads that ask, and a queue on which the answers arrive."""
+    """One call: threads that send batches, and a queue for their results."""
 
     def __init__(self, texts: Sequence[str], ask: EmbedBatch) -> None:
         self._texts = texts
@@ -85,45 +82,45 @@ class _BatchedCall:
         self._todo: queue.SimpleQueue[list[int] | None] = queue.SimpleQueue()
         self._results: queue.SimpleQueue[Embeddings | Exception | None] = queue.SimpleQueue()
         self._stopped = threading.Event()
-        self._accepted = False  # whether the provider has taken any text in this call
+        self._accepted = False  # whether the provider has accepted any text in this call
 
     def results(
-        self, laid: Sequence[list[int]], at_once: int, enough: Callable[[], bool] = lambda: False
+        self, batches: Sequence[list[int]], concurrency: int, enough: Callable[[], bool] = lambda: False
     ) -> Iterator[Embeddings]:
-        """Give out answers as they arrive; a batch is sent when another one is done and its answer was taken.
+        """Yield results as they arrive; send the next batch when another is done and the caller took its result.
 
-        So whoever is killed while it stores an answer loses at most the batches under way.
+        So a process that is killed while it stores a result loses at most the batches in flight.
         """
         failure: Exception | None = None
-        later = takewhile(lambda _: not enough(), laid)
-        try:  # around the start too: threads that did start must end when one does not
-            under_way = self._start([*islice(later, at_once)], alone=len(laid) == 1)
-            while under_way:
-                news = self._results.get()
-                if isinstance(news, Embeddings):
-                    yield news
+        later = takewhile(lambda _: not enough(), batches)
+        try:  # includes the start: if one thread cannot start, the others must end
+            in_flight = self._start([*islice(later, concurrency)], alone=len(batches) == 1)
+            while in_flight:
+                result = self._results.get()
+                if isinstance(result, Embeddings):
+                    yield result
                     continue
-                failure = failure or news
-                under_way += self._send(islice(later, 1)) - 1  # after a failure nobody asks for it
+                failure = failure or result
+                in_flight += self._send(islice(later, 1)) - 1  # after a failure the threads skip it
         finally:
             self._stopped.set()
-            for _ in range(at_once):
+            for _ in range(concurrency):
                 self._todo.put(None)
         if failure is not None:
             raise failure
 
     def _start(self, first: Sequence[list[int]], *, alone: bool) -> int:
-        """Set a thread to work for each of the first batches; one that is alone is asked for right here."""
+        """Start a thread for each of the first batches; a single batch is sent in this thread."""
         if alone:
             self._results.put(self._try_batch(first[0]))
             return 1
         for _ in first:
-            # A daemon: a process that ends shall not wait for an answer that nobody reads.
+            # Daemon threads: a process that ends must not wait for an answer that it will not read.
             threading.Thread(target=self._work, name="holdfast-provider", daemon=True).start()
         return self._send(first)
 
-    def _send(self, some: Iterable[list[int]]) -> int:
-        sent = list(some)
+    def _send(self, batches: Iterable[list[int]]) -> int:
+        sent = list(batches)
         for places in sent:
             self._todo.put(places)
         return len(sent)
@@ -133,16 +130,16 @@ class _BatchedCall:
             self._results.put(self._try_batch(places))
 
     def _try_batch(self, places: Sequence[int]) -> Exception | None:
-        """Solve one batch and return what went wrong for everybody."""
+        """Embed one batch; return a failure that concerns all batches."""
         try:
             self._embed_batch(places)
-        except Exception as error:  # noqa: BLE001 - raised where the answers are read
+        except Exception as error:  # noqa: BLE001 - `results` raises it
             self._stopped.set()
             return error
         return None
 
     def _embed_batch(self, places: Sequence[int]) -> None:
-        """Get an answer or a refusal for each of these places."""
+        """Put a vector or a refusal for each of these positions on the queue."""
         if self._stopped.is_set():
             return
         try:
@@ -156,7 +153,7 @@ class _BatchedCall:
             self._results.put(Embeddings(positions=tuple(places), vectors=vectors, tokens=tokens))
 
     def _divide(self, places: Sequence[int], refusal: Permanent) -> None:
-        """Look for the text at fault in each half of a rejected batch."""
+        """Send each half of a rejected batch, down to the text at fault."""
         if len(places) == 1:
             tokens = self._confirm_text_at_fault(refusal)
             self._results.put(_refused_embeddings({places[0]: refusal}, tokens))
@@ -166,7 +163,7 @@ class _BatchedCall:
         self._embed_batch(places[middle:])
 
     def _confirm_text_at_fault(self, refusal: Permanent) -> int:
-        """Return what it cost to know that the text is at fault, or raise what is wrong with every request."""
+        """Return the tokens spent to confirm that the text is at fault, or raise if every request is rejected."""
         if self._accepted or refusal.code != "bad_provider_request":
             return 0
         _, tokens = self._ask([PROBE_TEXT])

@@ -1,8 +1,8 @@
-"""What an endpoint understands of a chat request, learnt from what it rejects.
+"""The parameters that an endpoint accepts in a chat request, learned from its rejections.
 
-Endpoints that call themselves compatible differ: some know no JSON schema, some no JSON at all, and OpenAI's newer
-models renamed the limit of tokens and fixed the temperature. Asking which one speaks would cost settings that nobody
-can fill in, so the fullest request is tried first and what is rejected is left out. A rejected request costs nothing.
+Endpoints that claim compatibility differ: some support no JSON schema, some no JSON mode, and newer models of OpenAI
+renamed the token limit and fixed the temperature. Instead of settings that users could hardly fill in, the request with
+all parameters is tried first, and rejected parameters are dropped. A rejected request costs nothing.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 
 
 class ResponseFormat(StrEnum):
-    """How an answer of a given shape is asked for, from the strictest on."""
+    """How structured answers are requested, the strictest first."""
 
-    SCHEMA = "json_schema"  # the endpoint promises the shape
-    OBJECT = "json_object"  # the endpoint promises JSON, the prompt tells its shape
-    WORDS = "text"  # the prompt alone asks
+    SCHEMA = "json_schema"  # the endpoint enforces the schema
+    OBJECT = "json_object"  # the endpoint enforces JSON; the schema is in the prompt
+    WORDS = "text"  # only the prompt asks for JSON
 
 
 NEXT_SIMPLER_FORMAT = {ResponseFormat.SCHEMA: ResponseFormat.OBJECT, ResponseFormat.OBJECT: ResponseFormat.WORDS}
@@ -32,26 +32,26 @@ OLD_LIMIT, NEW_LIMIT = "max_tokens", "max_completion_tokens"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChatParams:
-    """One way to write a chat request; the first is the fullest."""
+    """The parameters to send; the defaults are all of them."""
 
     response_format: ResponseFormat = ResponseFormat.SCHEMA
     limit: str = OLD_LIMIT
     temperature: bool = True
-    usage: bool = True  # streams report at their end what they cost
+    usage: bool = True  # request the token usage at the end of a stream
 
     def build_request(self, prompt: Prompt, *, stream: bool = False) -> dict[str, Any]:
-        """Write a prompt as the arguments of a chat request."""
-        written: dict[str, Any] = {"messages": self.messages(prompt), self.limit: prompt.max_tokens, "stream": stream}
+        """Return the arguments of a chat request for a prompt."""
+        request: dict[str, Any] = {"messages": self.messages(prompt), self.limit: prompt.max_tokens, "stream": stream}
         if stream and self.usage:
-            written["stream_options"] = {"include_usage": True}
+            request["stream_options"] = {"include_usage": True}
         if self.temperature:
-            written["temperature"] = 0
+            request["temperature"] = 0
         if prompt.schema is not None and self.response_format is not ResponseFormat.WORDS:
-            written["response_format"] = self._format(prompt)
-        return written
+            request["response_format"] = self._format(prompt)
+        return request
 
     def simplify_after_rejection(self, param: str | None, prompt: Prompt, *, stream: bool = False) -> ChatParams | None:
-        """Return the next way to try after a rejection that named this parameter, if any; None when none is left."""
+        """Return simpler parameters after a rejection, which may have named a parameter; None if none are left."""
         if param == OLD_LIMIT and self.limit == OLD_LIMIT:
             return replace(self, limit=NEW_LIMIT)
         if param == "temperature" and self.temperature:
@@ -63,18 +63,15 @@ class ChatParams:
         return None
 
     def messages(self, prompt: Prompt) -> list[dict[str, str]]:
-        """Write what is said to the model."""
         system = prompt.system
         if prompt.schema is not None and self.response_format is not ResponseFormat.SCHEMA:
             shape = json.dumps(prompt.schema, ensure_ascii=False)
             system = f"{system}\n\nAnswer with JSON alone, of this JSON schema: {shape}".strip()
-        said = [("system", system)] if system else []
-        return [{"role": role, "content": replace_surrogates(text)} for role, text in [*said, ("user", prompt.text)]]
+        messages = [("system", system)] if system else []
+        messages.append(("user", prompt.text))
+        return [{"role": role, "content": replace_surrogates(text)} for role, text in messages]
 
     def _format(self, prompt: Prompt) -> dict[str, Any]:
         if self.response_format is ResponseFormat.OBJECT:
             return {"type": "json_object"}
-        return {
-            "type": "json_schema",
-            "json_schema": {"name": "answer", "schema": prompt.schema, "strict": True},
-        }
+        return {"type": "json_schema", "json_schema": {"name": "answer", "schema": prompt.schema, "strict": True}}

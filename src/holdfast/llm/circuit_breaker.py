@@ -1,17 +1,17 @@
-"""A circuit breaker: while a provider is down for everybody, nobody sends it anything but a small probe.
+"""A circuit breaker: while a provider is down, only a small probe is sent to it.
 
-An error alone does not tell whose fault it is: a text may break the provider, and a provider may be down. So unless the
-provider itself says when to come back, a probe with a harmless text is sent. If the probe is answered, the failure
-belongs to the request, and is counted. If not, no requests are sent until the pause is over; callers get `Paused`,
-which is not counted as an attempt. The first request after a pause sends the probe again. An unanswered probe begins
+An error alone does not show its cause: a text may break the provider, or the provider may be down. So unless the
+provider sends Retry-After, a probe with a harmless text follows. If the probe is answered, the request is at fault, and
+the failure counts as an attempt. Otherwise no requests are sent until the pause is over; callers get `RetryLater`,
+which does not count as an attempt. The first request after a pause sends the probe again. An unanswered probe begins
 the next pause.
 
-A pause lasts as long as the provider's Retry-After says. Without one it is short at first (a second) and doubles with
-each unanswered probe up to a minute, so that work continues soon after the provider is back. A pause by Retry-After
-does not lengthen the next one, and an answered probe starts the sequence again.
+A pause lasts as long as Retry-After says. Without it the first pause lasts a second, and each unanswered probe doubles
+it up to a minute, so that work continues soon after the provider is back. A pause by Retry-After does not lengthen the
+next one, and an answered probe resets the sequence.
 
-Each process finds out for itself: what it costs is one failed call, and no row that could be out of date. Probes go
-through the meter of the caller like any other request.
+Each process has its own state: that costs one failed call per process and avoids rows that could be out of date. Probes
+go through the meter of the caller like any other request.
 """
 
 from __future__ import annotations
@@ -42,25 +42,25 @@ if TYPE_CHECKING:
 log = logging.getLogger("holdfast")
 
 PROBE_PROMPT = Prompt(text="Answer with the word yes.", max_tokens=16)
-MIN_PAUSE = timedelta(seconds=1)  # a pause, whatever the provider says
-MAX_PAUSE = timedelta(minutes=1)  # a pause, unless the provider asks for more
-PROBE_WAIT_SECONDS = 5.0  # how long others wait while one finds out
-RETRY_DURING_PROBE = timedelta(seconds=10)  # and when they come again if that was not enough
+MIN_PAUSE = timedelta(seconds=1)  # whatever Retry-After says
+MAX_PAUSE = timedelta(minutes=1)  # unless Retry-After is longer
+PROBE_WAIT_SECONDS = 5.0  # how long other callers wait for a running probe
+RETRY_DURING_PROBE = timedelta(seconds=10)  # their retry if the probe takes longer
 
 
 @dataclass(slots=True)
 class _BreakerState:
-    """What one process knows of a provider."""
+    """The state of a provider in one process."""
 
     cause: Transient | None = None  # None: requests are sent
     until: float = 0.0  # monotonic
-    failures_in_a_row: int = 0  # probes and requests since the last answer, without those that said when to come back
+    failures_in_a_row: int = 0  # since the last answer, without failures with Retry-After
     mutex: threading.Lock = field(default_factory=threading.Lock)
     probing: threading.Lock = field(default_factory=threading.Lock)  # one probe at a time
 
 
 class CircuitBreaker(DelegatedModelInfo):
-    """A provider that is left alone while it is down; `name` is what people call it."""
+    """A provider that is paused while it is down; `name` appears in messages."""
 
     def __init__(self, provider: UnmeteredProvider, name: str, *, clock: Clock) -> None:
         super().__init__(provider)
@@ -70,16 +70,14 @@ class CircuitBreaker(DelegatedModelInfo):
         self._states: dict[int, _BreakerState] = {}
 
     def with_meter(self, meter: Meter) -> Provider:
-        """Return what sends requests and probes, and accounts for each by this meter."""
         return _GuardedProvider(self._provider.with_meter(meter), self.guard_request)
 
     def close(self) -> None:
-        """Close the connections of this process; the provider can be used again."""
         self._provider.close()
 
     @contextmanager
     def guard_request(self, probe: Probe) -> Iterator[None]:
-        """Let a request through, unless there is a pause; decide what its failure means for the others."""
+        """Run a request unless the provider is paused; begin a pause if the request shows that it is down."""
         pause = self._process_state()
         self._require_available(pause, probe)
         try:
@@ -90,18 +88,17 @@ class CircuitBreaker(DelegatedModelInfo):
             raise self._classify_failure(pause, error, probe) from error
 
     def _require_available(self, pause: _BreakerState, probe: Probe) -> None:
-        """Return if requests may be sent; when a pause is over the first caller sends the probe."""
+        """Raise `RetryLater` during a pause; after a pause the first caller sends the probe."""
         while (why := pause.cause) is not None:
             if self._clock.monotonic() < pause.until or not pause.probing.acquire(timeout=PROBE_WAIT_SECONDS):
                 raise self._build_paused_error(pause, why)
             try:
-                if pause.cause is why:  # and nobody has found out while we waited
+                if pause.cause is why:  # unless another thread ended the pause meanwhile
                     self._send_probe(pause, probe)
             finally:
                 pause.probing.release()
 
     def _send_probe(self, pause: _BreakerState, probe: Probe) -> None:
-        """Send the probe; end the pause, or begin the next."""
         failure = _find_probe_failure(probe)
         if failure is not None:
             raise self._begin_pause(pause, failure) from failure
@@ -109,9 +106,9 @@ class CircuitBreaker(DelegatedModelInfo):
             pause.cause, pause.failures_in_a_row = None, 0
 
     def _classify_failure(self, pause: _BreakerState, error: Transient, probe: Probe) -> Transient:
-        """Say whose failure this is: everybody's, or of what was asked."""
+        """Return `RetryLater` if the provider is down, or the failure of this request alone."""
         with pause.probing:
-            if pause.cause is not None:  # somebody else found out while this call was under way
+            if pause.cause is not None:  # another thread began a pause during this call
                 return self._build_paused_error(pause, pause.cause)
             if error.retry_after is not None:
                 return self._begin_pause(pause, error)
@@ -121,18 +118,16 @@ class CircuitBreaker(DelegatedModelInfo):
         return Transient(error.code, str(error), params=error.params)
 
     def _begin_pause(self, pause: _BreakerState, why: Transient) -> RetryLater:
-        """Begin a pause: as long as the provider says, or longer after each unanswered probe."""
         with pause.mutex:
             pause.failures_in_a_row += why.retry_after is None
             lasts = why.retry_after or min(MIN_PAUSE * 2 ** min(pause.failures_in_a_row - 1, 30), MAX_PAUSE)
             pause.until = self._clock.monotonic() + max(lasts, MIN_PAUSE).total_seconds()
             pause.cause = why
-        told = self._build_paused_error(pause, why)
-        log.warning("provider.paused name=%s code=%s until=%s", self._name, why.code, told.params["until"])
-        return told
+        error = self._build_paused_error(pause, why)
+        log.warning("provider.paused name=%s code=%s until=%s", self._name, why.code, error.params["until"])
+        return error
 
     def _build_paused_error(self, pause: _BreakerState, why: Transient) -> RetryLater:
-        """Say which provider is not asked, why, and until when."""
         left = timedelta(seconds=pause.until - self._clock.monotonic())
         left = left if left > timedelta() else RETRY_DURING_PROBE
         over = datetime.fromtimestamp((self._clock.now() + micros(left)) / 1_000_000, UTC)
@@ -146,13 +141,13 @@ class CircuitBreaker(DelegatedModelInfo):
         )
 
     def _process_state(self) -> _BreakerState:
-        """Find or make what belongs to this process; a lock here might be copied locked by a fork."""
+        """Return the state of this process. There is no lock here, because a fork could copy it while it is held."""
         pid = os.getpid()
         return self._states.get(pid) or self._states.setdefault(pid, _BreakerState())
 
 
 class _GuardedProvider(DelegatedModelInfo):
-    """Sends requests of one caller, as far as the provider is not paused."""
+    """Sends the requests of one caller through the circuit breaker; raises `RetryLater` during a pause."""
 
     def __init__(self, provider: Provider, open_: Callable[[Probe], AbstractContextManager[None]]) -> None:
         super().__init__(provider)
@@ -160,21 +155,17 @@ class _GuardedProvider(DelegatedModelInfo):
         self._guard_request = open_
 
     def embed(self, texts: Sequence[str]) -> Embeddings:
-        """Embed all texts, in their order; if this raises, answers that arrived before are lost."""
         return merge_embeddings(self.embed_parts(texts))
 
     def embed_parts(self, texts: Sequence[str], enough: Callable[[], bool] = never_stop) -> Iterator[Embeddings]:
-        """Embed all texts and give out each part as it arrives; `Paused` during a pause."""
         with self._guard_request(lambda: self._provider.embed([PROBE_TEXT])):
             yield from self._provider.embed_parts(texts, enough)
 
     def complete(self, prompt: Prompt) -> Completion:
-        """Ask the language model; `Paused` during a pause."""
         with self._guard_request(self._probe_chat_model):
             return self._provider.complete(prompt)
 
     def stream(self, prompt: Prompt) -> Generator[str | Completion, None, None]:
-        """Ask the language model and yield its words as they come; `Paused` during a pause."""
         with self._guard_request(self._probe_chat_model):
             yield from self._provider.stream(prompt)
 
@@ -183,10 +174,10 @@ class _GuardedProvider(DelegatedModelInfo):
 
 
 def _find_probe_failure(probe: Probe) -> Transient | None:
-    """Send the probe; return why there is no answer, None if there is any.
+    """Send the probe; return the failure if there is no answer, else None.
 
-    A refusal is an answer: a key, an account or a model is nothing that waiting helps against. A probe that the budget
-    of the base does not allow says nothing about the provider, and is raised.
+    A refusal is an answer: waiting does not repair a key, an account or a model. A probe beyond the budget of the base
+    shows nothing about the provider; its error is raised.
     """
     try:
         probe()

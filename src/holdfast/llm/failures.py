@@ -1,12 +1,11 @@
-"""What an error of a paid provider means for the work: wait, try again, or call a person.
+"""Classifies errors of paid providers: wait, retry, or fail.
 
-Errors are sorted here and nowhere else, those of our own calls and those of guarded tasks alike. Tasks speak to
-providers through many libraries, so an error is read by its shape: its status, the code and type that the provider
-gave, the names of its classes. No library is imported. The table below is read from the top and its
-first match wins.
+All errors are classified here, those of our own calls and those of guarded tasks. Tasks call providers through many
+libraries, so an error is recognised by its shape: status, code and type from the provider, names of its classes. No
+library is imported. The first matching row of the table `RULES` decides.
 
-The provider's own words may repeat a key or a document. Nothing of them is kept but status, code, type, the name
-of the parameter at fault and the id of the request; what people read stands in the table.
+The message of a provider may repeat a key or a document. Only status, code, type, the name of the parameter at fault
+and the request id are kept; messages for users come from the table.
 """
 
 from __future__ import annotations
@@ -26,12 +25,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 MAX_RETRY_AFTER = timedelta(hours=1)
-DEPTH = 2  # how many causes are looked at below the error itself
-# Words joined by signs, or a short number: so codes look, and keys do not.
+DEPTH = 2  # how many causes of the error are examined
+# Words joined by punctuation, or a short number. Keys do not match.
 CODE = re.compile(r"(?=.{1,64}\Z)[A-Za-z]+(?:[_.-][A-Za-z]+)*|[0-9]{1,6}")
 REQUEST_ID = re.compile(r"[A-Za-z0-9_.:-]{1,128}")
 
-# Databases, brokers and ourselves: their connections and time limits say nothing about a provider.
+# Databases, brokers and Holdfast: their connection errors and timeouts are not those of a provider.
 UNRELATED_PACKAGES = frozenset(
     {"amqp", "asyncpg", "billiard", "celery", "holdfast", "kombu", "psycopg", "psycopg2", "psycopg_pool", "pymysql"}
     | {"redis", "sqlalchemy", "subprocess", "valkey"}
@@ -40,26 +39,23 @@ UNRELATED_PACKAGES = frozenset(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FailureRule:
-    """A row of the table: a status, with one of these words if any are named, or a class of one of these names."""
+    """A row of the table. It matches a status, with one of `words` if there are any, or the name of a class."""
 
     code: str
     error_type: type[Transient | Permanent]
     message: str
-    statuses: frozenset[int | None] = frozenset()  # None: the provider said it in a stream, where no status is
+    statuses: frozenset[int | None] = frozenset()  # None: an error inside a stream has no status
     words: frozenset[str] = frozenset()
     names: tuple[str, ...] = ()
 
-    def matches(self, answer: ErrorFacts) -> bool:
-        """Tell whether this row speaks of such an answer."""
-        if answer.status in self.statuses and (not self.words or self.words & answer.words):
+    def matches(self, facts: ErrorFacts) -> bool:
+        if facts.status in self.statuses and (not self.words or self.words & facts.words):
             return True
-        return any(fnmatchcase(name, wanted) for name in answer.names for wanted in self.names)
+        return any(fnmatchcase(name, pattern) for name in facts.names for pattern in self.names)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ErrorFacts:
-    """What can be read from an error, whichever library raised it."""
-
     status: int | None
     code: str | None
     type: str | None
@@ -70,20 +66,19 @@ class ErrorFacts:
 
     @property
     def words(self) -> frozenset[str]:
-        """The words by which the provider names what happened."""
         return frozenset(word.lower() for word in (self.code, self.type) if word is not None)
 
     @property
     def params(self) -> dict[str, str]:
-        """What is kept."""
-        known = {
+        """The facts that are stored with the error."""
+        facts = {
             "status": self.status,
             "provider_code": self.code,
             "provider_type": self.type,
             "provider_param": self.param,
             "request_id": self.request_id,
         }
-        return {name: str(value) for name, value in known.items() if value is not None}
+        return {name: str(value) for name, value in facts.items() if value is not None}
 
 
 AGAIN = "then try again"
@@ -168,7 +163,7 @@ RULES = (
     FailureRule(
         code="provider_down",
         error_type=Outage,
-        # Python and requests; OpenAI and Anthropic; HTTPX, two; aiohttp; urllib3; the search for a name
+        # Python and requests; OpenAI and Anthropic; two of HTTPX; aiohttp; urllib3; name resolution
         names=(
             "ConnectionError",
             "APIConnectionError",
@@ -183,18 +178,17 @@ RULES = (
 )
 
 
-BUDGET_SPENT = "budget_spent"  # the code of a request that was not sent because of the budget of its base
+BUDGET_SPENT = "budget_spent"  # error code: not sent because of the budget of the base
 
-# Codes that may speak of one text among many; any other failure is everybody's.
+# Codes that may concern one text of a batch; all others concern the whole request.
 SINGLE_TEXT_CODES = frozenset({"bad_provider_request", "content_refused", "input_too_large"})
 
-
-# Codes that may mean that the provider is down for everybody, whatever it was asked.
+# Codes that may mean that the provider is down.
 OUTAGE_CODES = frozenset({"provider_busy", "provider_down", "provider_timeout", "rate_limited"})
 
 
 def bad_answer(what: str) -> Transient:
-    """Say that the provider answered and the answer cannot be used; `what` holds nothing of the answer."""
+    """Return the error for an unusable answer; `what` must not quote the answer."""
     return Transient(
         "bad_answer",
         "The provider gave an answer that cannot be used. If this lasts, check that the model and its address fit "
@@ -204,12 +198,12 @@ def bad_answer(what: str) -> Transient:
 
 
 def content_refused() -> Permanent:
-    """Say what a provider says that answers without an error: it will not speak about this content."""
+    """Return the error for a refusal that arrives as a normal answer."""
     return Permanent("content_refused", CONTENT_REFUSED)
 
 
 def to_work_error(error: Exception) -> WorkError:
-    """Say what an error means that is known to come from a provider, even if it is of no known kind."""
+    """Classify an error that is known to come from a provider; unknown errors are `Transient`."""
     return categorise(error) or Transient(
         "provider_error",
         "The provider failed in a way that is not known here. If this lasts, the provider finds more under the id of "
@@ -219,49 +213,52 @@ def to_work_error(error: Exception) -> WorkError:
 
 
 def categorise(error: BaseException) -> WorkError | None:
-    """Say what a provider's error means for the work; None if this is not a provider's error."""
-    for one in _chain(error):
-        if isinstance(one, WorkError):
-            return one
-        if not isinstance(one, Exception) or _is_unrelated(one):
+    """Classify an error; None if it is not an error of a provider.
+
+    Example: `categorise(openai.RateLimitError(...)).code == "rate_limited"`
+    """
+    for cause in _chain(error):
+        if isinstance(cause, WorkError):
+            return cause
+        if not isinstance(cause, Exception) or _is_unrelated(cause):
             return None
-        answer = _read(one)
+        facts = _read(cause)
         for rule in RULES:
-            if rule.matches(answer):
-                return _build_error(rule, answer)
+            if rule.matches(facts):
+                return _build_error(rule, facts)
     return None
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:
-    """Return the error and what it was raised from: people wrap the errors of libraries in their own."""
-    one: BaseException | None = error
+    """Yield the error and its causes, since tasks wrap the errors of libraries in their own."""
+    cause: BaseException | None = error
     for _ in range(1 + DEPTH):
-        if one is None:
+        if cause is None:
             return
-        yield one
-        one = one.__cause__
+        yield cause
+        cause = cause.__cause__
 
 
 def _is_unrelated(error: Exception) -> bool:
     return any(kind.__module__.partition(".")[0] in UNRELATED_PACKAGES for kind in type(error).__mro__)
 
 
-def _build_error(rule: FailureRule, answer: ErrorFacts) -> WorkError:
+def _build_error(rule: FailureRule, facts: ErrorFacts) -> WorkError:
     if issubclass(rule.error_type, Transient):
-        return rule.error_type(rule.code, rule.message, params=answer.params, retry_after=answer.retry_after)
-    return rule.error_type(rule.code, rule.message, params=answer.params)
+        return rule.error_type(rule.code, rule.message, params=facts.params, retry_after=facts.retry_after)
+    return rule.error_type(rule.code, rule.message, params=facts.params)
 
 
 def _read(error: Exception) -> ErrorFacts:
     response = _attribute(error, "response")
     headers = _headers(response) or _headers(error)
     body = _attribute(error, "body")
-    said = _entry(body, "error") or body  # the error itself, or the envelope around it
+    details = _entry(body, "error") or body  # some libraries keep the envelope
     return ErrorFacts(
         status=_status(error, response),
-        code=_text(CODE, _attribute(error, "code"), _entry(said, "code")),
-        type=_text(CODE, _attribute(error, "type"), _entry(said, "type")),
-        param=_text(CODE, _attribute(error, "param"), _entry(said, "param")),
+        code=_text(CODE, _attribute(error, "code"), _entry(details, "code")),
+        type=_text(CODE, _attribute(error, "type"), _entry(details, "type")),
+        param=_text(CODE, _attribute(error, "param"), _entry(details, "param")),
         names=tuple(kind.__name__ for kind in type(error).__mro__),
         request_id=_text(REQUEST_ID, _attribute(error, "request_id"), headers.get("x-request-id")),
         retry_after=_retry_after(headers),
@@ -269,7 +266,7 @@ def _read(error: Exception) -> ErrorFacts:
 
 
 def _attribute(thing: object, name: str) -> Any:
-    """Return an attribute; other people's properties may raise."""
+    """Return an attribute, or None; properties of foreign classes may raise."""
     with suppress(Exception):
         return getattr(thing, name, None)
     return None
@@ -280,7 +277,7 @@ def _entry(thing: object, name: str) -> Any:
 
 
 def _status(error: Exception, response: object) -> int | None:
-    # The code comes last: with some libraries it is the status, with others the provider's word.
+    # `code` comes last: in some libraries it is the status, in others the code of the provider.
     for thing, name in ((error, "status_code"), (error, "status"), (response, "status_code"), (error, "code")):
         value = _attribute(thing, name)
         if isinstance(value, int):
@@ -289,12 +286,12 @@ def _status(error: Exception, response: object) -> int | None:
 
 
 def _text(shape: re.Pattern[str], *candidates: object) -> str | None:
-    """Return the first text of this shape; another shape may hide anything."""
-    return next((one for one in candidates if isinstance(one, str) and shape.fullmatch(one)), None)
+    """Return the first candidate of this shape; other strings may contain secrets."""
+    return next((text for text in candidates if isinstance(text, str) and shape.fullmatch(text)), None)
 
 
 def _headers(thing: object) -> dict[str, str]:
-    """Return headers under small letters; not every library's mapping ignores the case."""
+    """Return headers by lower-case name, since not every library ignores the case."""
     headers = _attribute(thing, "headers")
     with suppress(Exception):
         return {str(name).lower(): str(value) for name, value in headers.items()}
@@ -302,7 +299,7 @@ def _headers(thing: object) -> dict[str, str]:
 
 
 def _retry_after(headers: Mapping[str, str]) -> timedelta | None:
-    """Return how long the provider wants us to wait, at most an hour; None if it does not say so readably."""
+    """Return the wait that the provider demands, at most an hour; None if there is none or it is unreadable."""
     for name, seconds_each in (("retry-after-ms", 0.001), ("retry-after", 1.0)):
         seconds = _seconds(headers.get(name, ""), seconds_each)
         if seconds is not None and seconds >= 0:
@@ -313,6 +310,6 @@ def _retry_after(headers: Mapping[str, str]) -> timedelta | None:
 def _seconds(text: str, each: float) -> float | None:
     with suppress(ValueError):
         return float(text) * each
-    with suppress(ValueError, TypeError, OverflowError):  # not a date, one of no time zone, one beyond all calendars
+    with suppress(ValueError, TypeError, OverflowError):  # not a date, no time zone, or out of range
         return (parsedate_to_datetime(text) - datetime.now(UTC)).total_seconds()
     return None

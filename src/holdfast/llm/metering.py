@@ -1,18 +1,20 @@
-"""The one way to paid providers: every request is on the ledger of a base, and within its budget.
+"""The only way to paid providers: every request is on the ledger of a base and within its budget.
 
-The raw provider is private here. Whoever wants to call it names who pays (`Metered.charged`) and gets a provider whose
-requests pass a `LedgerMeter`; so a new caller cannot forget the ledger.
+The raw provider is private here. A caller names the base that pays (`MeteredProvider.charge_to`) and gets a provider
+whose requests create a `LedgerEntry`; so a new caller cannot forget the ledger.
 
-A request is written on the ledger before it is sent, as the most it may cost, in the transaction that checks the
-budget. So concurrent requests cannot exceed a budget together, and a killed process leaves its requests on the ledger,
-marked as estimated. When the request ends, the row gets what the provider reported. Without a report it gets an
-estimate from the texts: also for streams that the client left, and for broken answers that the provider may bill. A
+A request is written to the ledger before it is sent, with its maximum cost, in the transaction that checks the budget.
+So concurrent requests cannot exceed a budget together, and a killed process leaves its requests on the ledger, marked
+as estimated. When the request ends, the row gets the usage that the provider reported. Without a report the cost is
+estimated from the texts, also for streams that the client left and for broken answers that the provider may bill. A
 request that the provider rejected is removed.
 """
 
 from __future__ import annotations
 
 import logging
+from functools import partial
+from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, NamedTuple, Self
 
 from holdfast.content.token_estimate import estimate_tokens
@@ -33,7 +35,10 @@ log = logging.getLogger("holdfast")
 
 
 class MeteredProvider(DelegatedModelInfo):
-    """A provider that can be called only on the account of a base."""
+    """A provider that can be called only on the account of a base.
+
+    Example: `provider.charge_to(base, "query").embed(["tide"])`
+    """
 
     def __init__(self, provider: UnmeteredProvider, memos: PaidAnswerCache) -> None:
         super().__init__(provider)
@@ -45,64 +50,52 @@ class MeteredProvider(DelegatedModelInfo):
     ) -> Provider:
         """Return the provider for requests of one kind that this base pays.
 
-        `ticket` is the work that the requests are for; `by_text` names it for each text where texts of many documents
-        share a request. Only a provider that costs nothing can do without a base.
+        The requests are charged to the work of `ticket`, or of each text in `by_text` if texts of many documents share
+        a request. Only a free provider can be used without a base.
         """
         if base is None and self.paid:
             raise ValueError("a request to a paid provider needs a base that pays for it")
-        account = BillingContext(base if self.paid else None, kind, ticket, by_text or {})
-        return self._provider.with_meter(LedgerMeter(self._memos, account, self.version))
+        account = BillingContext(base if self.paid else None, kind, self.version, ticket, by_text or {})
+        return self._provider.with_meter(partial(LedgerEntry, self._memos, account))
 
 
 class BillingContext(NamedTuple):
-    """Who pays for requests, and for which work."""
+    """The base that pays for requests, and the work they are for."""
 
     base: Base | None
     kind: str  # on the ledger
+    version: str  # of the provider
     ticket: Ticket | None
     by_text: Mapping[str, Ticket]
 
     def group_by_ticket(self, texts: Sequence[str]) -> dict[Ticket | None, list[str]]:
-        """Return the texts of a request by the work that they are for; a probe is for the first work."""
+        """Return the texts of a request by the work they are for; a probe is charged to the first work."""
         first = self.ticket or next(iter(self.by_text.values()), None)
-        found: dict[Ticket | None, list[str]] = {}
+        groups: dict[Ticket | None, list[str]] = {}
         for text in texts:
-            found.setdefault(self.by_text.get(text, first), []).append(text)
-        return found
-
-
-class LedgerMeter:
-    """A `Meter` that writes each request on the ledger."""
-
-    def __init__(self, memos: PaidAnswerCache, account: BillingContext, version: str) -> None:
-        self._memos = memos
-        self._account = account
-        self._version = version
-
-    def open_request(self, model: str, texts: Sequence[str], most_out: int = 0) -> LedgerEntry:
-        """Enclose one request."""
-        return LedgerEntry(self._memos, self._account, f"{model}@{self._version}", texts, most_out)
+            groups.setdefault(self.by_text.get(text, first), []).append(text)
+        return groups
 
 
 class LedgerEntry:
-    """One request on the ledger, from before it is sent until its cost is known; a row for each work it is for."""
+    """One request on the ledger, from before it is sent until its cost is known; one row for each work it is for."""
 
     def __init__(
-        self, memos: PaidAnswerCache, account: BillingContext, model: str, texts: Sequence[str], most_out: int
+        self, memos: PaidAnswerCache, account: BillingContext, model: str, texts: Sequence[str], most_out: int = 0
     ) -> None:
         self._memos = memos
         self._account = account
-        self._model = model
+        self._model = f"{model}@{account.version}"
         self._by_ticket = account.group_by_ticket(texts)
-        self._sizes = [sum(map(estimate_tokens, some)) for some in self._by_ticket.values()]
+        self._sizes = [sum(map(estimate_tokens, group)) for group in self._by_ticket.values()]
         self._most_out = most_out
         self._rows: list[int] = []
         self._reported: tuple[int, int] | None = None
-        self._output_tokens = 0  # tokens of the answer so far, as estimated
+        self._output_tokens = 0  # of the answer so far, estimated
         self._rejected = False
 
     def __enter__(self) -> Self:
-        """Reserve the most that the request may cost, or raise `budget_spent`."""
+        """Reserve the maximum cost of the request, or raise `budget_spent`."""
         if self._account.base is not None:
             bills = self._split_charges(sum(self._sizes), self._most_out, estimated=True)
             self._rows = self._memos.reserve(self._account.base, list(zip(self._by_ticket, bills, strict=True)))
@@ -111,23 +104,21 @@ class LedgerEntry:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Write what the request cost; if that fails, the reserved estimate stays."""
+        """Write the cost of the request; if that fails, the reserved estimate remains."""
         try:
             self._settle(failed=kind is not None)
         except StoreError as problem:
             log.warning("ledger.not_settled base=%s error=%s", self._account.base and self._account.base.key, problem)
 
     def report_tokens(self, tokens_in: int, tokens_out: int) -> None:
-        """Note what the provider reports; zero tokens are no report."""
+        """Record the reported usage; zero tokens are no report."""
         if tokens_in or tokens_out:
             self._reported = tokens_in, tokens_out
 
     def add_output(self, words: str) -> None:
-        """Note a part of an answer."""
         self._output_tokens += estimate_tokens(words)
 
     def mark_unbilled(self) -> None:
-        """Note that the provider did no work."""
         self._rejected = True
 
     def _settle(self, *, failed: bool) -> None:
@@ -137,14 +128,14 @@ class LedgerEntry:
             self._memos.cancel(self._rows)
             return
         tokens_in, tokens_out = self._reported or (sum(self._sizes), self._output_tokens)
-        # A stream that was left in the middle may have reported its beginning only.
+        # A stream that broke off may have reported only its beginning.
         estimated = self._reported is None or (failed and self._output_tokens > 0)
         tokens_out = max(tokens_out, self._output_tokens) if estimated else tokens_out
         bills = self._split_charges(tokens_in, tokens_out, estimated=estimated)
         self._memos.settle(list(zip(self._rows, bills, strict=True)))
 
     def _split_charges(self, tokens_in: int, tokens_out: int, *, estimated: bool) -> list[Charge]:
-        """Divide what a request costs among the works it is for, by the size of their texts."""
+        """Divide the cost of a request among the works it is for, by the size of their texts."""
         read, written = split_tokens(tokens_in, self._sizes), split_tokens(tokens_out, self._sizes)
         return [
             Charge(
@@ -160,14 +151,8 @@ class LedgerEntry:
 
 
 def split_tokens(tokens: int, sizes: Sequence[int]) -> list[int]:
-    """Divide tokens by size, or evenly where nothing has a size; the shares add up to the whole."""
+    """Divide tokens by size, or evenly if all sizes are 0; the shares add up to `tokens`."""
     sizes = sizes if any(sizes) else [1] * len(sizes)
-    whole = sum(sizes)
-    found: list[int] = []
-    passed = given = 0
-    for size in sizes:
-        passed += size
-        upto = tokens * passed // whole
-        found.append(upto - given)
-        given = upto
-    return found
+    whole = sum(sizes) or 1
+    bounds = [tokens * passed // whole for passed in accumulate(sizes, initial=0)]
+    return [upper - lower for lower, upper in pairwise(bounds)]

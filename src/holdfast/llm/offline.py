@@ -1,13 +1,13 @@
-"""Embeddings without network, key or price: a table of words from the `wordllama` wheel, read by ourselves.
+"""Embeddings without network, key or cost: the static token vectors of the `wordllama` wheel.
 
-A text becomes the mean of the vectors of its tokens. The package itself is never imported: its loader looks for a
-file where its wheel has none and then tries the network. Spaces and the bytes of characters outside the vocabulary
-carry no meaning, so they are left out; that finds a little more (measured on 2,500 docstrings, mean reciprocal rank
-.359 against .348). A text of nothing else becomes the zero vector, which search treats as unknown.
+The vector of a text is the mean of the vectors of its tokens. The package itself is never imported: its loader looks
+for a file that the wheel does not contain, and then tries the network. Spaces and the bytes of characters outside the
+vocabulary carry no meaning, so they are left out; that improves search a little (measured on 2,500 docstrings, mean
+reciprocal rank .359 against .348). A text of nothing else gets the zero vector, which search treats as unknown.
 
-The same text gives the same bits in every batch, thread and process: each text is read alone, and its tokens are
-added one after the other. Only the first 32,768 characters of a text are read. Nothing here uses the threads of the
-tokenizer or of a linear algebra library, so a process may fork whenever it likes.
+The same text gives the same bits in every batch, thread and process: each text is embedded alone, and its tokens are
+added in order. Only the first 32,768 characters of a text are used. Nothing here uses the threads of the tokenizer or
+of a linear algebra library, so a process may fork at any time.
 """
 
 from __future__ import annotations
@@ -38,17 +38,17 @@ MODEL = "l2_supercat_256"
 DIMENSION = 256
 WEIGHTS = f"weights/{MODEL}.safetensors"
 TOKENIZER = "tokenizers/l2_supercat_tokenizer_config.json"
-TEXT_READING_VERSION = 1  # rises when we read a text differently, so that the vectors change
-MAX_CHARACTERS = 32_768  # characters
-TEXTS_PER_PART = 256  # texts; a worker can stop in between
-MEANINGLESS = re.compile(r"[▁\s]*|<0x[0-9A-F]{2}>|<unk>|</?s>")  # spaces, single bytes, marks of the tokenizer
+TEXT_READING_VERSION = 1  # increase when the same text gives other vectors
+MAX_CHARACTERS = 32_768
+TEXTS_PER_PART = 256  # a worker can stop between parts
+MEANINGLESS = re.compile(r"[▁\s]*|<0x[0-9A-F]{2}>|<unk>|</?s>")  # spaces, single bytes, control tokens
 
-# A lock of our parent may have been copied while it was held, so each process has its own.
+# A fork could copy a lock while it is held, so each process has its own.
 _load_locks: dict[int, threading.Lock] = {}
 
 
 class OfflineProvider:
-    """Static embeddings of this machine; it has no language model."""
+    """Static embeddings on this machine, without a language model."""
 
     embedding_model = f"{PACKAGE}/{MODEL}"
     dimension = DIMENSION
@@ -57,19 +57,17 @@ class OfflineProvider:
 
     @property
     def version(self) -> str:
-        """The release of the wheel and our way of reading."""
+        """The version of the wheel and of the code here."""
         return f"{_release()}/{TEXT_READING_VERSION}"
 
     def with_meter(self, meter: Meter) -> Provider:  # noqa: ARG002 - it costs nothing
-        """Return this provider itself."""
         return self
 
     def embed(self, texts: Sequence[str]) -> Embeddings:
-        """Embed all texts, in their order; none is ever refused."""
+        """Embed all texts, in order; none is ever refused."""
         return merge_embeddings(self.embed_parts(texts))
 
     def embed_parts(self, texts: Sequence[str], enough: Callable[[], bool] = never_stop) -> Iterator[Embeddings]:
-        """Embed all texts, some hundred at a time."""
         model = _get_embeddings()
         for start in range(0, len(texts), TEXTS_PER_PART):
             if enough():
@@ -78,20 +76,18 @@ class OfflineProvider:
             vectors, tokens = model.embed([texts[place] for place in places])
             yield Embeddings(positions=places, vectors=vectors, tokens=tokens)
 
-    def complete(self, prompt: Prompt) -> Completion:  # noqa: ARG002 - nobody is asked
-        """Raise `Permanent`: there is no language model here."""
+    def complete(self, prompt: Prompt) -> Completion:  # noqa: ARG002 - always refused
         raise no_language_model()
 
-    def stream(self, prompt: Prompt) -> Generator[str | Completion, None, None]:  # noqa: ARG002 - nobody is asked
-        """Raise `Permanent`: there is no language model here."""
+    def stream(self, prompt: Prompt) -> Generator[str | Completion, None, None]:  # noqa: ARG002 - always refused
         raise no_language_model()
 
     def close(self) -> None:
-        """Keep the table: it is the process's, not ours."""
+        """Do nothing: the table is shared by the whole process."""
 
 
 class _StaticEmbeddings:
-    """A vector for each token, and which tokens mean anything."""
+    """A vector for each token, and which tokens have meaning."""
 
     def __init__(self, tokenizer: Tokenizer, weights: Matrix, meaningful: NDArray[np.bool_]) -> None:
         self._tokenizer = tokenizer
@@ -99,7 +95,7 @@ class _StaticEmbeddings:
         self._meaningful = meaningful
 
     def embed(self, texts: Sequence[str]) -> tuple[Matrix, int]:
-        """Return a row for each text, and how many tokens were read."""
+        """Return a row for each text, and the number of tokens."""
         import numpy as np  # noqa: PLC0415 - slow to import, and an extra
 
         rows = np.zeros((len(texts), DIMENSION), dtype=np.float32)
@@ -111,7 +107,7 @@ class _StaticEmbeddings:
     def _embed_into(self, row: Vector, text: str) -> int:
         import numpy as np  # noqa: PLC0415
 
-        # Not a batch: batches start threads, which a later fork would lose.
+        # `encode_batch` would start threads, which do not survive a fork.
         read = self._tokenizer.encode(replace_surrogates(text[:MAX_CHARACTERS]), add_special_tokens=False).ids
         ids = np.array(read, dtype=np.intp)
         known = ids[self._meaningful[ids]]
@@ -121,7 +117,7 @@ class _StaticEmbeddings:
 
 
 def _get_embeddings() -> _StaticEmbeddings:
-    """Return the one table of this process, loaded when it is first needed."""
+    """Return the table of this process; the first call loads it."""
     with _load_locks.setdefault(os.getpid(), threading.Lock()):
         return _load()
 
@@ -136,7 +132,7 @@ def _load() -> _StaticEmbeddings:
         raise _not_installed() from None
     tokenizer = Tokenizer.from_file(str(_file(TOKENIZER)))
     (weights,) = load_file(_file(WEIGHTS)).values()
-    words = [tokenizer.id_to_token(one) or "" for one in range(tokenizer.get_vocab_size())]
+    words = [tokenizer.id_to_token(token) or "" for token in range(tokenizer.get_vocab_size())]
     if weights.shape != (len(words), DIMENSION):
         raise _not_installed()
     meaningful = np.array([MEANINGLESS.fullmatch(word) is None for word in words])
@@ -145,7 +141,7 @@ def _load() -> _StaticEmbeddings:
 
 @cache
 def _release() -> str:
-    """Return the release of the wheel; to ask for it means to search every package there is."""
+    """Return the version of the wheel; cached, since the lookup searches all packages."""
     try:
         return version(PACKAGE)
     except PackageNotFoundError:
@@ -153,7 +149,7 @@ def _release() -> str:
 
 
 def _file(name: str) -> Path:
-    """Find a file of the wheel without importing its package."""
+    """Return a file of the wheel without importing its package."""
     spec = find_spec(PACKAGE)
     for folder in (spec.submodule_search_locations if spec else None) or ():
         if (Path(folder) / name).is_file():

@@ -1,12 +1,12 @@
-"""Any endpoint that speaks OpenAI's wire format: embeddings in checked batches, and chat.
+"""Embeddings and chat of endpoints that are compatible with OpenAI.
 
-The library's own retries are off and nobody sleeps here: whoever works for a slot raises, and the slot waits. An
-answer is used only if it is whole: one finite vector of the right length for each text, in the order of `index`.
+The retries of the library are off, and nothing here sleeps: errors are raised, and the slot waits. An answer is used
+only if it is complete: one finite vector of the right length for each text, in the order of `index`.
 
-Every request goes through a meter, which is told what it cost: also the repeated ones, and the broken ones that the
-provider may have worked on. A request that is answered with an error status costs nothing.
+Every request goes through a meter that records its cost, also repeated requests and broken ones that the provider may
+have worked on. A request that is answered with an error status costs nothing.
 
-Celery forks its workers after the import, so the client with its connections belongs to a process id.
+Celery forks its workers after the import, so each process has its own client with its own connections.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from holdfast.errors import BadSettings, Permanent
 from holdfast.extras import importing_extra
@@ -53,22 +53,18 @@ DEFAULT_TIMEOUT = timedelta(seconds=60)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Endpoint:
-    """Where the provider is, what it is asked for, and how much at once; all limits are those of one process."""
+    """Address, models and limits of a provider; the limits apply to each process."""
 
-    base_url: str = field(default="https://api.openai.com/v1", repr=False)  # may hold a secret
-    key: str = field(default="", repr=False)  # some endpoints of one's own need none
+    base_url: str = field(default="https://api.openai.com/v1", repr=False)  # may contain a secret
+    key: str = field(default="", repr=False)  # local endpoints may need none
     embedding_model: str | None = None
-    dimension: int | None = None  # what each vector must have; None takes what the model gives
-    request_dimension: bool = False  # ask the model for that dimension, which only some models can
-    encoding: Literal["base64", "float"] = "base64"  # fewer bytes; an endpoint that knows only floats may ignore it
     chat_model: str | None = None
-    version: str = "1"  # raise it when the endpoint puts another model behind the same name
-    paid: bool = True
+    version: str = "1"  # increase it when the endpoint serves another model under the same name
     batching: BatchLimits = field(default_factory=BatchLimits)
-    timeout: timedelta = DEFAULT_TIMEOUT  # without a byte of answer
+    timeout: timedelta = DEFAULT_TIMEOUT  # without a byte of the answer
 
     def __post_init__(self) -> None:
-        """Refuse what could only fail later, when it looks like a fault of the network."""
+        """Refuse values that would fail later and look like network errors."""
         if not self.base_url.startswith(("http://", "https://")):
             raise BadSettings("The address of the provider must begin with http:// or https://.")
         if not (self.key.isascii() and self.key.isprintable()) or " " in self.key:
@@ -77,36 +73,32 @@ class Endpoint:
             raise BadSettings("The provider has neither an embedding model nor a chat model. Name at least one.")
         if self.timeout <= timedelta():
             raise BadSettings("The provider needs time to answer. Set its timeout above zero.")
-        if self.dimension is not None and self.dimension < 1:
-            raise BadSettings("A vector has at least one number. Set the dimension above zero, or leave it out.")
-        if self.request_dimension and self.dimension is None:
-            raise BadSettings("The model cannot shorten its vectors to an unknown dimension. Name the dimension.")
 
 
 class OpenAIProvider:
-    """The models behind one endpoint; in each process at most so many calls at once as its batching says."""
+    """The models of one endpoint."""
+
+    dimension = None
+    paid = True
 
     def __init__(self, endpoint: Endpoint) -> None:
         self.embedding_model = endpoint.embedding_model
-        self.dimension = endpoint.dimension
         self.chat_model = endpoint.chat_model
         self.version = endpoint.version
-        self.paid = endpoint.paid
         self._endpoint = endpoint
         self._clients: dict[int, _ProcessClient] = {}
 
     def with_meter(self, meter: Meter) -> Provider:
-        """Return what sends requests and accounts for each by this meter."""
         return _MeteredOpenAI(self, self._endpoint, self._process_client, meter)
 
     def close(self) -> None:
         """Close the connections of this process; the next call opens new ones."""
-        line = self._clients.pop(os.getpid(), None)
-        if line is not None:
-            line.close()
+        client = self._clients.pop(os.getpid(), None)
+        if client is not None:
+            client.close()
 
     def _process_client(self) -> _ProcessClient:
-        """Find or make what belongs to this process; a lock here might be copied locked by a fork."""
+        """Return the client of this process. There is no lock here, because a fork could copy it while it is held."""
         pid = os.getpid()
         return self._clients.get(pid) or self._clients.setdefault(pid, _ProcessClient(self._endpoint))
 
@@ -114,21 +106,21 @@ class OpenAIProvider:
 class _MeteredOpenAI(DelegatedModelInfo):
     """Sends requests to one endpoint, each through the meter."""
 
-    def __init__(self, models: ModelInfo, endpoint: Endpoint, line: Callable[[], _ProcessClient], meter: Meter) -> None:
+    def __init__(
+        self, models: ModelInfo, endpoint: Endpoint, client: Callable[[], _ProcessClient], meter: Meter
+    ) -> None:
         super().__init__(models)
         self._endpoint = endpoint
-        self._process_client = line
+        self._process_client = client
         self._meter = meter
 
     def embed(self, texts: Sequence[str]) -> Embeddings:
-        """Embed all texts, in their order; if this raises, answers that arrived before are lost."""
         return merge_embeddings(self.embed_parts(texts))
 
     def embed_parts(self, texts: Sequence[str], enough: Callable[[], bool] = never_stop) -> Iterator[Embeddings]:
-        """Embed all texts and give out each part as it arrives; what arrived comes before a failure is raised."""
         if self.embedding_model is None:
             raise no_embedding_model()
-        dimension = self.dimension
+        dimension: int | None = None
         ask = partial(self._process_client().embed, meter=self._meter)
         with closing(embed_in_batches(texts, ask, self._endpoint.batching, enough)) as parts:
             for part in parts:
@@ -138,16 +130,16 @@ class _MeteredOpenAI(DelegatedModelInfo):
                 yield part
 
     def complete(self, prompt: Prompt) -> Completion:
-        """Ask the chat model; an answer that was cut says so, one that was refused is `Permanent`."""
-        line = self._require_chat_client()
-        with line.concurrency:
-            return line.complete(prompt, self._meter)
+        """Send the prompt; a truncated answer is marked, a refusal raises `Permanent`."""
+        client = self._require_chat_client()
+        with client.concurrency:
+            return client.complete(prompt, self._meter)
 
     def stream(self, prompt: Prompt) -> Generator[str | Completion, None, None]:
-        """Ask the chat model and yield its words as they come; until the end this is one of the calls at once."""
-        line = self._require_chat_client()
-        with line.concurrency:
-            yield from line.stream(prompt, self._meter)
+        """Send the prompt and yield the answer in pieces; counts against the concurrency limit until the end."""
+        client = self._require_chat_client()
+        with client.concurrency:
+            yield from client.stream(prompt, self._meter)
 
     def _require_chat_client(self) -> _ProcessClient:
         if self.chat_model is None:
@@ -156,64 +148,62 @@ class _MeteredOpenAI(DelegatedModelInfo):
 
 
 class _ProcessClient:
-    """The client of one process, and how many may use it at once."""
+    """The HTTP client of one process, with its concurrency limit."""
 
     def __init__(self, endpoint: Endpoint) -> None:
         self.concurrency = threading.BoundedSemaphore(endpoint.batching.concurrency)
         self._endpoint = endpoint
         self._client = _client(endpoint)
-        self._chat_params = ChatParams()  # as far as the endpoint is known
+        self._chat_params = ChatParams()  # that the endpoint is known to accept
 
     def embed(self, texts: Sequence[str], meter: Meter) -> tuple[Matrix, int]:
-        """Ask for one batch; the answer is whole or raises."""
-        asked: dict[str, Any] = {"dimensions": self._endpoint.dimension} if self._endpoint.request_dimension else {}
+        """Embed one batch; raise if the answer is incomplete."""
         model, sent = str(self._endpoint.embedding_model), [replace_surrogates(text) for text in texts]
-        with self.concurrency, meter.open_request(model, sent) as bill, _translate_errors(bill):
-            answer = self._client.embeddings.create(
-                input=sent, model=model, encoding_format=self._endpoint.encoding, **asked
-            )
+        with self.concurrency, meter(model, sent) as bill, _translate_errors(bill):
+            # Base64 has fewer bytes; an endpoint that supports only floats may ignore it.
+            answer = self._client.embeddings.create(input=sent, model=model, encoding_format="base64")
             tokens = _tokens(answer, "prompt_tokens")
             bill.report_tokens(tokens, 0)
         return _matrix(answer, len(texts)), tokens
 
     def complete(self, prompt: Prompt, meter: Meter) -> Completion:
-        """Ask in the fullest way that the endpoint understands, and remember which one that was."""
-        dialect = self._chat_params
+        """Send the prompt with as many parameters as the endpoint accepts, and remember which ones."""
+        params = self._chat_params
         while True:
             try:
-                with self._request(prompt, dialect, meter) as bill:
-                    answer = self._create(**dialect.build_request(prompt))
+                with self._request(prompt, params, meter) as bill:
+                    answer = self._create(**params.build_request(prompt))
                     tokens = _tokens(answer, "prompt_tokens"), _tokens(answer, "completion_tokens")
                     bill.report_tokens(*tokens)
                     bill.add_output(_answer_text(answer))
             except Permanent as refusal:
-                dialect = _simplify_or_raise(dialect, refusal, prompt)
+                params = _simplify_or_raise(params, refusal, prompt)
             else:
-                self._chat_params = dialect
+                self._chat_params = params
                 return _completion(answer, *tokens)
 
     def stream(self, prompt: Prompt, meter: Meter) -> Iterator[str | Completion]:
-        """Ask for a stream in the fullest way that the endpoint understands."""
-        dialect, begun = self._chat_params, False
+        """Stream an answer with as many parameters as the endpoint accepts."""
+        params, begun = self._chat_params, False
         while True:
             try:
-                with closing(self._stream(prompt, dialect, meter)) as parts:
+                with closing(self._stream(prompt, params, meter)) as parts:
                     for part in parts:
                         begun = True
                         yield part
             except Permanent as refusal:
                 if begun:
                     raise
-                dialect = _simplify_or_raise(dialect, refusal, prompt, stream=True)
+                params = _simplify_or_raise(params, refusal, prompt, stream=True)
             else:
                 return
 
-    def _stream(self, prompt: Prompt, dialect: ChatParams, meter: Meter) -> Generator[str | Completion, None, None]:
-        """Yield words as they come, and the completion when the meter has what the stream cost."""
-        said, reason, tokens = [], None, (0, 0)
-        request = dialect.build_request(prompt, stream=True)
-        with self._request(prompt, dialect, meter) as bill, self._create(**request) as events:
-            self._chat_params = dialect
+    def _stream(self, prompt: Prompt, params: ChatParams, meter: Meter) -> Generator[str | Completion, None, None]:
+        """Yield the answer in pieces, and the completion after the meter has recorded the cost."""
+        pieces, reason, tokens = [], None, (0, 0)
+        request = params.build_request(prompt, stream=True)
+        with self._request(prompt, params, meter) as bill, self._create(**request) as events:
+            self._chat_params = params
             for event in events:
                 if getattr(event, "usage", None) is not None:
                     tokens = _tokens(event, "prompt_tokens"), _tokens(event, "completion_tokens")
@@ -221,19 +211,16 @@ class _ProcessClient:
                 reason = _reason(event) or reason
                 for words in _stream_texts(event):
                     bill.add_output(words)
-                    said.append(words)
+                    pieces.append(words)
                     yield words
         cut = reason is None or reason in TRUNCATED_REASONS
-        yield Completion(text="".join(said), tokens_in=tokens[0], tokens_out=tokens[1], truncated=cut)
+        yield Completion(text="".join(pieces), tokens_in=tokens[0], tokens_out=tokens[1], truncated=cut)
 
     @contextmanager
-    def _request(self, prompt: Prompt, dialect: ChatParams, meter: Meter) -> Iterator[MeteredRequest]:
-        """Account for one chat request, and raise what its failure means for the work."""
-        sent = "\n".join(message["content"] for message in dialect.messages(prompt))
-        with (
-            meter.open_request(str(self._endpoint.chat_model), [sent], prompt.max_tokens) as bill,
-            _translate_errors(bill),
-        ):
+    def _request(self, prompt: Prompt, params: ChatParams, meter: Meter) -> Iterator[MeteredRequest]:
+        """Meter one chat request and translate its errors."""
+        sent = "\n".join(message["content"] for message in params.messages(prompt))
+        with meter(str(self._endpoint.chat_model), [sent], prompt.max_tokens) as bill, _translate_errors(bill):
             yield bill
 
     def _create(self, **request: Any) -> Any:
@@ -244,11 +231,11 @@ class _ProcessClient:
         self._client.close()
 
 
-def _simplify_or_raise(dialect: ChatParams, refusal: Permanent, prompt: Prompt, *, stream: bool = False) -> ChatParams:
-    """Return the next way to ask after a rejection, or raise the rejection if none is left."""
+def _simplify_or_raise(params: ChatParams, refusal: Permanent, prompt: Prompt, *, stream: bool = False) -> ChatParams:
+    """Return simpler parameters after a rejection, or raise the rejection if none are left."""
     known = refusal.code == "bad_provider_request"
     simpler = (
-        dialect.simplify_after_rejection(refusal.params.get("provider_param"), prompt, stream=stream) if known else None
+        params.simplify_after_rejection(refusal.params.get("provider_param"), prompt, stream=stream) if known else None
     )
     if simpler is None:
         raise refusal
@@ -262,7 +249,7 @@ def _client(endpoint: Endpoint) -> OpenAI:
     seconds = endpoint.timeout.total_seconds()
     return OpenAI(
         base_url=endpoint.base_url,
-        api_key=endpoint.key or "none",  # the library takes a key from the environment if it is given none
+        api_key=endpoint.key or "none",  # without a key the library takes one from the environment
         max_retries=0,
         timeout=Timeout(seconds, connect=min(seconds, CONNECT_SECONDS)),
     )
@@ -270,7 +257,7 @@ def _client(endpoint: Endpoint) -> OpenAI:
 
 @contextmanager
 def _translate_errors(bill: MeteredRequest) -> Iterator[None]:
-    """Raise what an error of the library means for the work; errors of our own stay what they are."""
+    """Raise errors of the library as `WorkError`; our own errors pass unchanged."""
     from openai import OpenAIError  # noqa: PLC0415
 
     try:
@@ -279,12 +266,12 @@ def _translate_errors(bill: MeteredRequest) -> Iterator[None]:
         if _unbilled(error):
             bill.mark_unbilled()
         raise to_work_error(error) from error
-    except ValueError as error:  # what the library raises when it cannot read JSON
+    except ValueError as error:  # the library raises it for invalid JSON
         raise bad_answer("the answer is not JSON") from error
 
 
 def _unbilled(error: OpenAIError) -> bool:
-    """Tell whether the provider did no work: it answered with an error status, or was never reached."""
+    """Return whether the provider did no work: it answered with an error status, or was never reached."""
     from openai import APIStatusError  # noqa: PLC0415
 
     return isinstance(error, APIStatusError) or type(error.__cause__).__name__ in NOT_SENT_ERRORS
@@ -311,7 +298,7 @@ def _vector(written: Any) -> Vector:
 
     if isinstance(written, str):
         return np.frombuffer(base64.b64decode(written, validate=True), dtype="<f4").astype(np.float32)
-    with np.errstate(over="ignore"):  # what is too large becomes infinite, which is checked
+    with np.errstate(over="ignore"):  # too large numbers become infinite, which `_matrix` refuses
         return np.array(written, dtype=np.float64).astype(np.float32)
 
 
@@ -334,13 +321,13 @@ def _completion(answer: Any, tokens_in: int, tokens_out: int) -> Completion:
 
 
 def _answer_text(answer: Any) -> str:
-    """Return what was answered, from which the cost is estimated if the endpoint does not report it."""
+    """Return the text of an answer, to estimate its cost if the endpoint does not report it."""
     choices = getattr(answer, "choices", None) or ()
-    return "".join(str(getattr(getattr(one, "message", None), "content", None) or "") for one in choices)
+    return "".join(str(getattr(getattr(choice, "message", None), "content", None) or "") for choice in choices)
 
 
 def _reason(event: Any) -> str | None:
-    """Return why a stream ends, if this event says so."""
+    """Return the finish reason, if this event of a stream has one."""
     for choice in getattr(event, "choices", None) or ():
         if reason := getattr(choice, "finish_reason", None):
             return str(reason)
@@ -348,7 +335,7 @@ def _reason(event: Any) -> str | None:
 
 
 def _stream_texts(chunk: Any) -> Iterator[str]:
-    """Return the words of one event of a stream; some events carry none."""
+    """Yield the text of one event of a stream; some events have none."""
     for choice in getattr(chunk, "choices", None) or ():
         delta = getattr(choice, "delta", None)
         if getattr(choice, "finish_reason", None) == "content_filter" or getattr(delta, "refusal", None):
@@ -358,6 +345,6 @@ def _stream_texts(chunk: Any) -> Iterator[str]:
 
 
 def _tokens(answer: Any, kind: str) -> int:
-    """Return the tokens to pay for; not every endpoint counts them."""
+    """Return the reported tokens; not every endpoint reports them."""
     count = getattr(getattr(answer, "usage", None), kind, None)
     return count if isinstance(count, int) else 0

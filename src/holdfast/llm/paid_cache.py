@@ -1,13 +1,13 @@
-"""Paid answers, each kept under what was asked, so that nobody pays twice for the same text.
+"""The cache of paid answers, so that no text is paid for twice, and the ledger.
 
-An answer is stored the moment it arrives and used only as read back: whoever stored first is believed by all. A memo
-lives as long as a chunk uses it; one that was made from several documents goes with the first of them. Storing needs
-a chunk that is still there, of a document that is not being deleted, and nothing else: a worker that was superseded
-still saves what it paid for. One call may carry texts of many documents, so entries name the work they were paid for.
+An answer is stored the moment it arrives and used only as read back: the first writer wins. A stored answer (a memo)
+lives as long as a chunk uses it; an answer from several documents is removed with the first of them. Storing requires
+an existing chunk of a document that is not being deleted, and nothing else: a superseded worker still saves the answers
+it paid for. One call may contain texts of many documents, so each answer names the work it was paid for.
 
-A query belongs to no document: its answer is remembered by the process that asked, and not stored.
+A query belongs to no document: its answer is cached in the memory of the process and not stored.
 
-The ledger is kept here as well: what was paid, written request by request (`llm.metering`), and what was saved.
+The ledger records paid requests, written one by one (`llm.metering`), and the savings of the cache.
 """
 
 from __future__ import annotations
@@ -34,25 +34,24 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-MAX_CACHED_QUERIES = 256  # queries whose answers are kept in memory
+MAX_CACHED_QUERIES = 256  # in memory
 NO_PRICES: Mapping[str, Price] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Charge:
-    """What one call cost, or what it would have cost."""
+    """The cost of a request, or the cost that the cache saved."""
 
     kind: str
     model: str
     texts: int
     tokens_in: int = 0
     tokens_out: int = 0
-    price: float | None = None  # None where it is not known
-    paid: bool = True  # False: the answer was known
+    price: float | None = None  # None: from the price of the model, if known
+    paid: bool = True  # False: the answer was cached
     estimated: bool = False  # the provider did not report its tokens
 
     def add_usage(self, texts: int, tokens_in: int, tokens_out: int) -> Charge:
-        """Return this bill with more on it."""
         return replace(
             self,
             texts=self.texts + texts,
@@ -63,25 +62,24 @@ class Charge:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UsageTotal:
-    """A sum of paid calls, or of those that were spared."""
+    """A sum of paid requests, or of saved ones."""
 
     kind: str  # "" for all kinds
     texts: int
     tokens_in: int
     tokens_out: int
-    price: float | None  # of those whose price was known
-    unpriced: int  # texts whose price was not
-    estimated: int = 0  # tokens among these that no provider reported: of requests under way, or that broke off
+    price: float | None  # of the texts with a known price
+    unpriced: int  # texts without a known price
+    estimated: int = 0  # tokens of requests in flight or without a report, included in the sums
 
     @property
     def tokens(self) -> int:
-        """All tokens, read and written."""
         return self.tokens_in + self.tokens_out
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LedgerSummary:
-    """What was paid, and what was spared because an answer was known: in total and by kind of work."""
+    """What was paid and what the cache saved, in total and by kind of work."""
 
     spent: UsageTotal
     saved: UsageTotal
@@ -90,32 +88,30 @@ class LedgerSummary:
 
 
 class PaidAnswer(NamedTuple):
-    """A paid answer on its way to the memos: for whose work it was paid, and which of its chunks use it."""
+    """A paid answer to store."""
 
-    ticket: Ticket
+    ticket: Ticket  # the work it was paid for
     key: str
     value: bytes
-    chunks: Sequence[int]
+    chunks: Sequence[int]  # that use the answer
     tokens_in: int = 0
     tokens_out: int = 0
 
 
 class AnswerLookup(NamedTuple):
-    """An answer that is looked for: by whom, and for which chunks."""
-
     ticket: Ticket
     key: str
     chunks: Sequence[int]
 
 
 def answer_key(kind: str, recipe: str, text: str) -> str:
-    """Return the name of an answer: what was asked, by which recipe, about which text."""
-    asked = f"{kind}\0{recipe}\0{text}".encode("utf-8", "surrogatepass")
-    return blake2b(asked, digest_size=32).hexdigest()
+    """Return the cache key of an answer about a text."""
+    parts = f"{kind}\0{recipe}\0{text}".encode("utf-8", "surrogatepass")
+    return blake2b(parts, digest_size=32).hexdigest()
 
 
 class PaidAnswerCache:
-    """Keeps paid answers for one database; `prices` are those of the models, by name."""
+    """The paid answers and the ledger of one database; `prices` are by name of the model."""
 
     def __init__(self, database: Database, prices: Mapping[str, Price] = NO_PRICES) -> None:
         self._database = database
@@ -124,14 +120,14 @@ class PaidAnswerCache:
         self._mutex = threading.Lock()
 
     def find_answers(self, tenant: str, uses: Sequence[AnswerLookup], bill: Charge) -> dict[str, bytes]:
-        """Return what is known of these answers; note who uses them, and what each saved."""
+        """Return the cached answers; record their uses, and the savings on the ledger."""
         known: dict[str, bytes] = {}
         for first in range(0, len(uses), LARGEST_BATCH):
             known |= self._find_batch(tenant, uses[first : first + LARGEST_BATCH], bill)
         return known
 
     def _find_batch(self, tenant: str, uses: Sequence[AnswerLookup], bill: Charge) -> dict[str, bytes]:
-        with self._database.reading() as tx:  # most often nothing is known, and nobody need wait for a turn to write
+        with self._database.reading() as tx:  # usually nothing is cached, and no write is needed
             if not tx.run(sql.SELECT_MEMOS, _keys(uses), tenant=tenant):
                 return {}
 
@@ -143,40 +139,39 @@ class PaidAnswerCache:
                 if use.key in known:
                     before = saved.get(use.ticket) or replace(bill, texts=0, tokens_in=0, tokens_out=0, paid=False)
                     saved[use.ticket] = before.add_usage(1, known[use.key].tokens_in, known[use.key].tokens_out)
-            tx.run(sql.INSERT_CHARGES, [self._charge(who.key.base, who, one) for who, one in saved.items()])
-            return {key: one.value for key, one in known.items()}
+            rows = [self._charge(ticket.key.base, ticket, charge) for ticket, charge in saved.items()]
+            tx.run(sql.INSERT_CHARGES, rows)
+            return {key: answer.value for key, answer in known.items()}
 
         return self._database.write(work, durable=False)
 
     def store_answers(self, tenant: str, entries: Sequence[PaidAnswer], *, joint: bool = False) -> dict[str, bytes]:
-        """Store answers; return them as they are now known.
+        """Store answers; return the stored ones, which another worker may have stored first.
 
-        One made from several documents is stored only if all of them are still there.
+        A `joint` answer was made from several documents. It is stored only if all its chunks still exist.
         """
 
         def work(tx: Transaction) -> dict[str, bytes]:
             tx.lock_owners({entry.ticket.owner for entry in entries} | (_owners(tx, entries) if joint else set()))
-            living = _live_chunks(tx, entries)
-            spoilt = {one.key for one in entries if joint and not living.issuperset(one.chunks)}
-            kept = [one for one in entries if one.key not in spoilt and not living.isdisjoint(one.chunks)]
-            rows = [[one.key, one.value, int(joint), one.tokens_in, one.tokens_out] for one in kept]
+            live = _live_chunks(tx, entries)
+            incomplete = {entry.key for entry in entries if joint and not live.issuperset(entry.chunks)}
+            usable = [entry for entry in entries if entry.key not in incomplete and not live.isdisjoint(entry.chunks)]
+            rows = [[entry.key, entry.value, int(joint), entry.tokens_in, entry.tokens_out] for entry in usable]
             tx.run(sql.INSERT_MEMOS, rows, tenant=tenant)
-            stored = _read_and_record_uses(
-                tx, tenant, [AnswerLookup(one.ticket, one.key, one.chunks) for one in entries]
-            )
-            return {key: one.value for key, one in stored.items()}
+            uses = [AnswerLookup(entry.ticket, entry.key, entry.chunks) for entry in entries]
+            return {key: answer.value for key, answer in _read_and_record_uses(tx, tenant, uses).items()}
 
         return self._database.write(work, durable=True)
 
-    def get_query_answer(self, asked: Hashable, ask: Callable[[], T]) -> T:
-        """Return the answer to a query; what was asked lately is not asked again."""
+    def get_query_answer(self, key: Hashable, ask: Callable[[], T]) -> T:
+        """Return the answer to a query from memory, or from `ask`."""
         with self._mutex:
-            if asked in self._queries:
-                self._queries.move_to_end(asked)
-                return cast("T", self._queries[asked])
+            if key in self._queries:
+                self._queries.move_to_end(key)
+                return cast("T", self._queries[key])
         answer = ask()
         with self._mutex:
-            self._queries[asked] = answer
+            self._queries[key] = answer
             while len(self._queries) > MAX_CACHED_QUERIES:
                 self._queries.popitem(last=False)
         return answer
@@ -188,14 +183,12 @@ class PaidAnswerCache:
                 return Base(id=id_, name=name, settings=BaseSettings.from_json(settings))
         raise BadRequest("Nothing can be asked of a base that has been deleted.")
 
-    # ------------------------------------------------------------ the ledger
-
     def reserve(self, base: Base, bills: Sequence[tuple[Ticket | None, Charge]]) -> list[int]:
-        """Write what a request may cost at most, if the budget allows it; return the rows, in order of the bills."""
+        """Write the maximum cost of a request if the budget allows it; return the row ids, in order of `bills`."""
 
         def work(tx: Transaction) -> list[int]:
             if base.settings.budget_tokens is not None:
-                lock_base(tx, base.id)  # others that check the same budget wait here
+                lock_base(tx, base.id)  # serialises the checks of one budget
                 spent = _summarize(tx.run(sql.SUM_CHARGES, base=base.key)).spent.tokens
                 _raise_if_over_budget(base, spent, sum(bill.tokens_in + bill.tokens_out for _, bill in bills))
             rows = [self._charge(base.key, ticket, bill) for ticket, bill in bills]
@@ -204,23 +197,23 @@ class PaidAnswerCache:
         return self._database.write(work, durable=False)
 
     def settle(self, bills: Sequence[tuple[int, Charge]]) -> None:
-        """Replace what was reserved by what it cost."""
+        """Replace the reserved maximum by the actual cost."""
         rows = [[row, *self._cost(bill)] for row, bill in bills]
         self._database.write(lambda tx: tx.run(sql.UPDATE_CHARGES, rows), durable=True)
 
     def cancel(self, rows: Sequence[int]) -> None:
-        """Remove what was reserved for a request that cost nothing."""
+        """Remove the rows of a request that cost nothing."""
         self._database.write(lambda tx: tx.run(sql.DELETE_CHARGES, [[row] for row in rows]), durable=False)
 
     def summarize_base(self, base: str, owners: Sequence[str] | None = None) -> LedgerSummary:
-        """Sum up what a base has paid and saved, or what was paid and saved for some of its owners, by kind of work."""
+        """Return what a base has paid and saved, by kind of work; with `owners`, only for these."""
         with self._database.reading() as tx:
             if owners is None:
                 return _summarize(tx.run(sql.SUM_CHARGES, base=base))
             return _summarize(tx.run(sql.SUM_CHARGES_OF_OWNERS, [[owner] for owner in owners], base=base))
 
     def summarize_bases(self, bases: Collection[str]) -> LedgerSummary:
-        """Sum up the same for many bases, in one reading; kinds of work are not told apart."""
+        """Return the totals of many bases, without the kinds of work."""
         with self._database.reading() as tx:
             return _summarize(("", *row) for base, *row in tx.run(sql.SUM_CHARGES_BY_BASE) if base in bases)
 
@@ -229,25 +222,23 @@ class PaidAnswerCache:
         return [base, *work, bill.kind, bill.model, int(bill.paid), bill.texts, *self._cost(bill)]
 
     def _cost(self, bill: Charge) -> list[object]:
-        """Return the tokens of a bill and their price at this moment."""
         known = self.prices.get(bill.model.rpartition("@")[0])
         price = known.cost(bill.tokens_in, bill.tokens_out) if bill.price is None and known is not None else bill.price
         return [bill.tokens_in, bill.tokens_out, price, int(bill.estimated)]
 
 
 def _owners(tx: Transaction, entries: Sequence[PaidAnswer]) -> set[int]:
-    """Return whose chunks answers were made from."""
-    return {owner for _, owner in read_chunk_owners(tx, (chunk for one in entries for chunk in one.chunks))}
+    """Return the owners of the chunks that answers were made from."""
+    return {owner for _, owner in read_chunk_owners(tx, (chunk for entry in entries for chunk in entry.chunks))}
 
 
 def require_budget(memos: PaidAnswerCache, base: Base, tokens: int) -> None:
-    """Stop before a work begins that may need more tokens than the budget of its base has left."""
+    """Raise `budget_spent` if the budget of a base has fewer tokens left."""
     if base.settings.budget_tokens is not None:
         _raise_if_over_budget(base, memos.summarize_base(base.key).spent.tokens, tokens)
 
 
 def _raise_if_over_budget(base: Base, spent: int, tokens: int) -> None:
-    """Raise `budget_spent` if so many tokens more would exceed the budget."""
     budget = base.settings.budget_tokens or 0
     if spent + tokens > budget:
         raise Permanent(
@@ -259,26 +250,24 @@ def _raise_if_over_budget(base: Base, spent: int, tokens: int) -> None:
 
 
 def remove_uses(tx: Transaction, chunks: Sequence[int]) -> None:
-    """End the uses of chunks that go, and remove the memos that nobody uses any more."""
+    """Remove the uses of deleted chunks, and the answers without any other use."""
     remove_released_answers(tx, {memo for (memo,) in tx.run(sql.DELETE_MEMO_USES, [[chunk] for chunk in chunks])})
 
 
 def remove_released_answers(tx: Transaction, memos: Iterable[int]) -> None:
-    """Remove memos that have just lost a use, or what held them for one, unless somebody else has them."""
-    touched = [[memo] for memo in memos]
-    tx.run(sql.DELETE_JOINT_USES, touched)
-    tx.run(sql.DELETE_JOINT_HOLDS, touched)
-    tx.run(sql.DELETE_UNUSED_MEMOS, touched)
+    """Remove answers that have just lost a use or a hold and have no other. Joint answers always go."""
+    rows = [[memo] for memo in memos]
+    tx.run(sql.DELETE_JOINT_USES, rows)
+    tx.run(sql.DELETE_JOINT_HOLDS, rows)
+    tx.run(sql.DELETE_UNUSED_MEMOS, rows)
 
 
 def remove_orphan_answers(tx: Transaction, memos: Iterable[int]) -> None:
-    """Remove those of the memos that nothing uses or holds; unlike `remove_unused` this ends no use."""
+    """Remove the answers without any use or hold; unlike `remove_released_answers` this removes no use."""
     tx.run(sql.DELETE_UNUSED_MEMOS, [[memo] for memo in memos])
 
 
 class _StoredAnswer(NamedTuple):
-    """A stored answer, and what it cost."""
-
     id: int
     value: bytes
     tokens_in: int
@@ -286,16 +275,14 @@ class _StoredAnswer(NamedTuple):
 
 
 def _read_and_record_uses(tx: Transaction, tenant: str, uses: Sequence[AnswerLookup]) -> dict[str, _StoredAnswer]:
-    """Read answers, and note which chunks use them, of those that are still there."""
+    """Return the stored answers, and record their uses by chunks that still exist."""
     rows = {
         key: _StoredAnswer(id_, bytes(value), *tokens)
         for key, id_, value, *tokens in tx.run(sql.SELECT_MEMOS, _keys(uses), tenant=tenant)
     }
     found = [use for use in uses if use.key in rows]
-    living = _live_chunks(tx, found)
-    tx.run(
-        sql.INSERT_MEMO_USES, [[rows[use.key].id, chunk] for use in found for chunk in use.chunks if chunk in living]
-    )
+    live = _live_chunks(tx, found)
+    tx.run(sql.INSERT_MEMO_USES, [[rows[use.key].id, chunk] for use in found for chunk in use.chunks if chunk in live])
     return rows
 
 
@@ -317,17 +304,16 @@ def _summarize(rows: Iterable[Sequence[Any]]) -> LedgerSummary:
     return LedgerSummary(spent=_sum(spent), saved=_sum(saved), kinds_spent=spent, kinds_saved=saved)
 
 
-def _sum(bills: Sequence[UsageTotal]) -> UsageTotal:
-    """Add up bills; the price is that of those which have one."""
-    prices = [one.price for one in bills if one.price is not None]
+def _sum(totals: Sequence[UsageTotal]) -> UsageTotal:
+    prices = [total.price for total in totals if total.price is not None]
     return UsageTotal(
         kind="",
-        texts=sum(one.texts for one in bills),
-        tokens_in=sum(one.tokens_in for one in bills),
-        tokens_out=sum(one.tokens_out for one in bills),
+        texts=sum(total.texts for total in totals),
+        tokens_in=sum(total.tokens_in for total in totals),
+        tokens_out=sum(total.tokens_out for total in totals),
         price=sum(prices) if prices else None,
-        unpriced=sum(one.unpriced for one in bills),
-        estimated=sum(one.estimated for one in bills),
+        unpriced=sum(total.unpriced for total in totals),
+        estimated=sum(total.estimated for total in totals),
     )
 
 
@@ -336,6 +322,6 @@ def _keys(uses: Sequence[AnswerLookup]) -> list[list[str]]:
 
 
 def _live_chunks(tx: Transaction, uses: Sequence[AnswerLookup] | Sequence[PaidAnswer]) -> set[int]:
-    """Return the chunks among these that are there and whose document is not being deleted."""
+    """Return the chunks that exist and whose document is not being deleted."""
     chunks = {chunk for use in uses for chunk in use.chunks}
     return {chunk for (chunk,) in tx.run(sql.SELECT_LIVE_CHUNKS, [[chunk] for chunk in chunks])}

@@ -1,9 +1,9 @@
-"""Paid answers that came with a restored base, held for its documents until their chunks are there to use them.
+"""Paid answers of a restored base, held for its documents until their chunks exist.
 
-A memo lives as long as a chunk uses it, and a document that has just been restored has no chunks yet. So each memo is
-*held* for the chunks that used it where the archive was made. When such a chunk is there, what was held becomes a use
-like any other. What was held in vain is let go of: the document was read and has no such chunk, or got other content,
-or is gone. Nobody asks for a hold: whoever wants an answer finds the memo, or does not.
+A cached answer lives as long as a chunk uses it, and a document that was just restored has no chunks yet. So each
+answer is *held* for the chunks that used it when the archive was written. When such a chunk exists, the hold becomes a
+normal use. A hold is removed if the document has been read and has no such chunk, got other content, or is deleted.
+Lookups ignore holds: they find the answer itself.
 """
 
 from __future__ import annotations
@@ -21,61 +21,58 @@ if TYPE_CHECKING:
 
 
 class RestoredAnswer(NamedTuple):
-    """A paid answer on its way in, and the chunks of one document that will use it; the answer only the first time."""
+    """A paid answer of an archive, and the chunks of one item that use it."""
 
-    item: int
-    chunks: Sequence[str]
+    item: int  # its id in the archive, later in this database
+    chunks: Sequence[str]  # their digests
     key: str
-    value: bytes | None
+    value: bytes | None  # None if an earlier line of the archive has it
     joint: bool
     tokens_in: int
     tokens_out: int
 
 
-class RestoredAnswers:
-    """Holds memos in one database."""
+def store_restored_answers(database: Database, base: Base, answers: Sequence[RestoredAnswer]) -> None:
+    """Store answers and hold them for documents of a base. An answer that is already stored is kept."""
 
-    def __init__(self, database: Database) -> None:
-        self._database = database
+    def work(tx: Transaction) -> None:
+        new = {answer.key: answer for answer in answers if answer.value is not None}
+        rows = [[key, a.value, int(a.joint), a.tokens_in, a.tokens_out] for key, a in new.items()]
+        tx.run(sql.INSERT_MEMOS, rows, tenant=base.settings.tenant)
+        keys = [[key] for key in {answer.key for answer in answers}]
+        ids = dict(tx.run(sql.SELECT_MEMO_IDS, keys, tenant=base.settings.tenant))
+        holds = {
+            (answer.item, chunk, ids[answer.key]) for answer in answers if answer.key in ids for chunk in answer.chunks
+        }
+        tx.run(sql.INSERT_HOLDS, sorted(holds))
 
-    def store(self, base: Base, memos: Sequence[RestoredAnswer]) -> None:
-        """Keep answers for documents of a base; whoever stored one first is believed, as always."""
+    database.write(work, durable=True)
 
-        def work(tx: Transaction) -> None:
-            new = {one.key: one for one in memos if one.value is not None}
-            rows = [[key, one.value, int(one.joint), one.tokens_in, one.tokens_out] for key, one in new.items()]
-            tx.run(sql.INSERT_MEMOS, rows, tenant=base.settings.tenant)
-            keys = [[key] for key in {one.key for one in memos}]
-            ids = dict(tx.run(sql.SELECT_MEMO_IDS, keys, tenant=base.settings.tenant))
-            wanted = {(one.item, chunk, ids[one.key]) for one in memos if one.key in ids for chunk in one.chunks}
-            tx.run(sql.INSERT_HOLDS, sorted(wanted))
 
-        self._database.write(work, durable=True)
-
-    def resolve_holds(self, limit: int) -> int:
-        """Turn what is held into uses, and let go of what is held in vain; return how much it was."""
-        with self._database.reading() as tx:
-            found = tx.run(sql.SELECT_USABLE_HOLDS, limit=limit)
-            left = [] if found else tx.run(sql.SELECT_STALE_HOLDS, limit=limit)
-        if found:
-            self._database.write(lambda tx: _convert_to_uses(tx, found), durable=False)
-        if left:
-            self._database.write(lambda tx: _remove_holds(tx, left), durable=False)
-        return len(found) + len(left)
+def resolve_holds(database: Database, limit: int) -> int:
+    """Turn holds into uses, then remove stale holds; return how many were handled."""
+    with database.reading() as tx:
+        usable = tx.run(sql.SELECT_USABLE_HOLDS, limit=limit)
+        stale = [] if usable else tx.run(sql.SELECT_STALE_HOLDS, limit=limit)
+    if usable:
+        database.write(lambda tx: _convert_to_uses(tx, usable), durable=False)
+    if stale:
+        database.write(lambda tx: _remove_holds(tx, stale), durable=False)
+    return len(usable) + len(stale)
 
 
 def release_holds(tx: Transaction, items: Sequence[int]) -> None:
-    """Hold nothing any more for documents that get other content."""
+    """Remove the holds of documents that get other content."""
     remove_released_answers(tx, {memo for (memo,) in tx.run(sql.DELETE_HOLDS_OF_ITEMS, [[item] for item in items])})
 
 
-def _convert_to_uses(tx: Transaction, found: Sequence[Sequence[int]]) -> None:
-    """Note uses by chunks that are still there; what was held for the others is seen to in the next round."""
-    tx.lock_owners({owner for *_, owner in found})
-    living = {chunk for (chunk,) in tx.run(sql.SELECT_LIVE_CHUNKS, [[chunk] for *_, chunk, _ in found])}
-    tx.run(sql.INSERT_MEMO_USES, [[memo, chunk] for _, _, memo, chunk, _ in found if chunk in living])
-    tx.run(sql.DELETE_HOLDS, [[item, digest, memo] for item, digest, memo, chunk, _ in found if chunk in living])
+def _convert_to_uses(tx: Transaction, holds: Sequence[Sequence[int]]) -> None:
+    """Record uses by the chunks that still exist; the next call handles the other holds."""
+    tx.lock_owners({owner for *_, owner in holds})
+    live = {chunk for (chunk,) in tx.run(sql.SELECT_LIVE_CHUNKS, [[chunk] for *_, chunk, _ in holds])}
+    tx.run(sql.INSERT_MEMO_USES, [[memo, chunk] for _, _, memo, chunk, _ in holds if chunk in live])
+    tx.run(sql.DELETE_HOLDS, [[item, digest, memo] for item, digest, memo, chunk, _ in holds if chunk in live])
 
 
-def _remove_holds(tx: Transaction, left: Sequence[Sequence[int]]) -> None:
-    remove_released_answers(tx, {memo for (memo,) in tx.run(sql.DELETE_HOLDS, left)})
+def _remove_holds(tx: Transaction, holds: Sequence[Sequence[int]]) -> None:
+    remove_released_answers(tx, {memo for (memo,) in tx.run(sql.DELETE_HOLDS, holds)})

@@ -1,4 +1,4 @@
-"""Statements about the cache of paid answers, the answers of a restored base, and the ledger."""
+"""SQL of the cache of paid answers, the answers of a restored base, and the ledger."""
 
 from __future__ import annotations
 
@@ -13,6 +13,13 @@ from holdfast.engine import ACTIVE_STATES
 from holdfast.engine.store import owners, slots
 from holdfast.llm.tables import ledger, memo_holds, memo_uses, memos
 
+
+def _insert_missing(table: Any, rows: Any, **values: Any) -> Any:
+    """Insert the rows that do not exist yet, each with these additional values."""
+    selected = select(*values.values(), *rows.c).where(literal_column("true"))
+    return upsert(table).from_select([*values, *rows.c.keys()], selected).on_conflict_do_nothing()
+
+
 _row = batch(id=int)
 _lives = select(slots.c.id).where(slots.c.owner_id == chunks.c.owner_id, slots.c.state != literal_column("'deleting'"))
 SELECT_LIVE_CHUNKS = select(chunks.c.id).where(chunks.c.id.in_(select(_row.c.id)), _lives.exists())
@@ -21,20 +28,9 @@ SELECT_MEMOS = select(memos.c.key, memos.c.id, memos.c.value, memos.c.tokens_in,
     memos.join(_row, and_(memos.c.tenant == text_param("tenant"), memos.c.key == _row.c.key))
 )
 _row = batch(key=str, value=bytes, joint=int, tokens_in=int, tokens_out=int)
-INSERT_MEMOS = (
-    upsert(memos)
-    .from_select(
-        ["tenant", "created_at", *_row.c.keys()],
-        select(text_param("tenant"), NOW, *_row.c).where(literal_column("true")),
-    )
-    .on_conflict_do_nothing()
-)
+INSERT_MEMOS = _insert_missing(memos, _row, tenant=text_param("tenant"), created_at=NOW)
 _row = batch(memo_id=int, chunk_id=int)
-INSERT_MEMO_USES = (
-    upsert(memo_uses)
-    .from_select([*_row.c.keys()], select(*_row.c).where(literal_column("true")))
-    .on_conflict_do_nothing()
-)
+INSERT_MEMO_USES = _insert_missing(memo_uses, _row)
 _row = batch(id=int)
 DELETE_MEMO_USES = delete(memo_uses).where(memo_uses.c.chunk_id.in_(select(_row.c.id))).returning(memo_uses.c.memo_id)
 _row = batch(id=int)
@@ -94,19 +90,13 @@ _row = batch(owner=str)
 SUM_CHARGES_OF_OWNERS = SUM_CHARGES.where(ledger.c.owner.in_(select(_row.c.owner)))
 SUM_CHARGES_BY_BASE = select(ledger.c.base, ledger.c.paid, *_sums).group_by(ledger.c.base, ledger.c.paid)
 
-# ---------------------------------------------------------------- answers of a restored base
-
 _content = slots.c.kind == literal_column("'content'")
 _row = batch(key=str)
 SELECT_MEMO_IDS = select(memos.c.key, memos.c.id).select_from(
     memos.join(_row, and_(memos.c.tenant == text_param("tenant"), memos.c.key == _row.c.key))
 )
 _row = batch(item_id=int, digest=str, memo_id=int)
-INSERT_HOLDS = (
-    upsert(memo_holds)
-    .from_select([*_row.c.keys()], select(*_row.c).where(literal_column("true")))
-    .on_conflict_do_nothing()
-)
+INSERT_HOLDS = _insert_missing(memo_holds, _row)
 
 _with_owner = memo_holds.join(items, and_(items.c.id == memo_holds.c.item_id, ITEM_VISIBLE)).join(
     owners, owner_matches_item(owners)
@@ -124,7 +114,7 @@ SELECT_USABLE_HOLDS = (
 
 
 def _slot(*conditions: Any) -> Any:
-    """Hold where the document of a hold has a slot of which this is so."""
+    """Match holds whose document has a slot with these conditions."""
     document = owners.join(slots, slots.c.owner_id == owners.c.id)
     return (
         select(slots.c.id)

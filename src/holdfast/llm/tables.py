@@ -26,7 +26,7 @@ memos = Table(
     Column("key", Text, nullable=False),  # digest of kind, recipe and text
     Column("value", LargeBinary, nullable=False),
     Column("joint", Integer, nullable=False, server_default="0"),  # made from several documents
-    Column("tokens_in", BigInteger, nullable=False, server_default="0"),  # what it cost, and spares whoever finds it
+    Column("tokens_in", BigInteger, nullable=False, server_default="0"),  # its cost, saved at each later use
     Column("tokens_out", BigInteger, nullable=False, server_default="0"),
     Column("created_at", BigInteger, nullable=False),
     UniqueConstraint("tenant", "key"),
@@ -43,7 +43,7 @@ memo_uses = Table(
     sqlite_with_rowid=False,
 )
 
-# Paid answers that came with a restored base, each until the chunk is there that uses it.
+# Paid answers of a restored base, held until the chunks exist that use them.
 memo_holds = Table(
     "library_memo_holds",
     metadata,
@@ -60,7 +60,7 @@ ledger = Table(
     Column("id", IdType, primary_key=True),
     Column("at", BigInteger, nullable=False),
     Column("base", Text, nullable=False),
-    Column("owner", Text),  # None where it was paid for no document
+    Column("owner", Text),  # None if not paid for a document
     Column("job", Text),
     Column("generation", BigInteger),
     Column("kind", Text, nullable=False),  # embedding, extraction, query, ...
@@ -69,8 +69,8 @@ ledger = Table(
     Column("texts", Integer, nullable=False),
     Column("tokens_in", BigInteger, nullable=False),
     Column("tokens_out", BigInteger, nullable=False),
-    Column("price", Float),  # None where it is not known
-    Column("estimated", Integer, nullable=False, server_default="0"),  # 1: no provider reported the tokens
+    Column("price", Float),  # None if unknown
+    Column("estimated", Integer, nullable=False, server_default="0"),  # 1: the provider did not report the tokens
     Index("library_ledger_base", "base", "owner"),
     sqlite_autoincrement=True,
 )

@@ -12,7 +12,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, NamedTuple
 
-from holdfast.content.names import DefinitionOrigin, find_names, split_key_words
+from holdfast.content.names import DefinitionOrigin, find_names, is_found_by_words, split_key_words
 from holdfast.indexes.graph import NAMED_ROLE, list_word_spans, pick_longest
 from holdfast.search.graph_walk import MAX_TARGETS, GraphLink, LinkType
 
@@ -109,7 +109,7 @@ class GraphLinks:
         for key, role in spoken:
             if role == STATED_ROLE:
                 found[key, role] = stating.get(key, ())
-            elif _is_found_by_words(key, role):
+            elif is_found_by_words(key, role):
                 found[key, role] = self._find_title_mentions(key, roles.get(key, {}))
             else:
                 found[key, role] = roles.get(key, {}).get(NAMED_ROLE, ())
@@ -142,7 +142,7 @@ class GraphLinks:
         links = []
         for key, role in defined:
             roles = naming.get(key, {})
-            if _is_found_by_words(key, role):
+            if is_found_by_words(key, role):
                 via = LinkType.NAMED if role == DefinitionOrigin.TITLE else LinkType.OPENING_NAMED
                 links.append(GraphLink(via, self._find_title_mentions(key, roles), self._count_mentions(key, roles)))
             elif len(roles.get(DefinitionOrigin.OPENING, ())) == 1:
@@ -180,11 +180,6 @@ class GraphLinks:
                 index.find_phrase(recipe, key, MAX_MENTIONS), time.monotonic()
             )
         return known.chunks
-
-
-def _is_found_by_words(key: str, role: str) -> bool:
-    """Return whether a definition is found by its words, because rules would miss some mentions."""
-    return role == DefinitionOrigin.TITLE or not key.isascii()
 
 
 def _find_defining_chunks(roles: Mapping[str, Sequence[int]]) -> list[int]:

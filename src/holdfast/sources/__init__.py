@@ -1,1 +1,1 @@
-"""Where documents come from: it looks at folders and at the web, and says what is there."""
+"""Reads folders, web pages and sitemaps; independent of bases and the database."""

@@ -1,7 +1,7 @@
-"""Which servers may be asked: public ones, and what somebody allowed beyond that.
+"""Decides which servers may be contacted: public ones, and those that the operator allows.
 
-A page is fetched because somebody typed its address, and that somebody may want this machine to look into its own
-network. The tables are written out: those of Python differ from version to version.
+A user who adds an address may try to make this machine read from its own network (server-side request forgery). The
+tables are written out here because those of `ipaddress` differ between Python versions.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Network = IPv4Network | IPv6Network
 
 FETCH_ALLOW, WEBHOOK_ALLOW = "HOLDFAST_FETCH_ALLOW", "HOLDFAST_WEBHOOK_ALLOW"
 WEB_PORTS = frozenset({80, 443, 8080, 8443})
-# Networks of somebody's own, which may be allowed by the name of a host.
+# Private networks, which can be allowed by host name.
 PRIVATE = {
     "10.0.0.0/8": "a private network",
     "172.16.0.0/12": "a private network",
@@ -30,7 +30,7 @@ PRIVATE = {
     "::1/128": "this machine",
     "fc00::/7": "a private network",
 }
-# Networks where no page is; only naming the network itself allows them.
+# Networks without web pages, which can be allowed only by naming the network.
 SPECIAL = {
     "0.0.0.0/8": "this machine",
     "168.63.129.16/32": "the cloud that this machine runs in",
@@ -54,7 +54,7 @@ SPECIAL = {
     "fec0::/10": "a private network",
     "ff00::/8": "a group of machines",
 }
-PUBLIC_IPV6 = IPv6Network("2000::/3")  # nothing else is given out
+PUBLIC_IPV6 = IPv6Network("2000::/3")  # the only range that is assigned to public hosts
 
 
 def _networks(table: dict[str, str]) -> tuple[tuple[Network, str], ...]:
@@ -66,19 +66,22 @@ PRIVATE_NETWORKS, SPECIAL_NETWORKS = _networks(PRIVATE), _networks(SPECIAL)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reach:
-    """Where we may dial: public addresses on the ports of the web, and what is allowed beyond that.
+    """The allowed addresses: public ones on web ports, and those of `hosts` and `networks`.
 
-    An allowed host may be in a private network, and on any port; in an allowed network every address is.
+    An allowed host may be in a private network and on any port. In an allowed network every address and port is
+    allowed.
+
+        Reach.parse("wiki.intern, 10.1.0.0/16").require_allowed("wiki.intern", 80, ip_address("10.9.0.1"))
     """
 
-    hosts: frozenset[str] = frozenset()  # names; one that begins with a dot stands for all below it
+    hosts: frozenset[str] = frozenset()  # names; `.example.org` means all hosts below example.org
     networks: tuple[Network, ...] = ()
     ports: frozenset[int] = WEB_PORTS
-    setting: str = FETCH_ALLOW  # where more can be allowed
+    setting: str = FETCH_ALLOW  # named in error messages
 
     @classmethod
     def parse(cls, text: str, setting: str = FETCH_ALLOW) -> Self:
-        """Read a list as people write it: `wiki.intern, .corp.example, 10.1.0.0/16, 127.0.0.1`."""
+        """Parse the value of a setting: `wiki.intern, .corp.example, 10.1.0.0/16, 127.0.0.1`."""
         hosts, networks = set(), []
         for word in text.replace(",", " ").split():
             try:
@@ -95,7 +98,7 @@ class Reach:
         return cls(hosts=frozenset(hosts), networks=tuple(networks), setting=setting)
 
     def require_allowed(self, host: str, port: int, address: Address) -> None:
-        """Let a connection pass, or refuse it with the reason."""
+        """Raise `Permanent` with the reason if the connection is not allowed."""
         address = _unmap_ipv4(address)
         if any(address in network for network in self.networks):
             return
@@ -113,16 +116,16 @@ class Reach:
         for network, meaning in PRIVATE_NETWORKS:
             if address in network:
                 return None if trusted else f"{address} is {meaning}"
-        given_out = isinstance(address, IPv4Address) or address in PUBLIC_IPV6
-        return None if given_out and address.is_global and not address.is_multicast else f"{address} is not public"
+        assigned = isinstance(address, IPv4Address) or address in PUBLIC_IPV6
+        return None if assigned and address.is_global and not address.is_multicast else f"{address} is not public"
 
     def _trusts(self, host: str) -> bool:
-        return any(host == one or (one.startswith(".") and host.endswith(one)) for one in self.hosts)
+        return any(host == allowed or (allowed.startswith(".") and host.endswith(allowed)) for allowed in self.hosts)
 
 
 PUBLIC_ONLY = Reach()
 
 
 def _unmap_ipv4(address: Address) -> Address:
-    """Return the IPv4 address that an IPv6 socket would connect to."""
+    """Return the IPv4 address that an IPv4-mapped IPv6 address connects to."""
     return (isinstance(address, IPv6Address) and address.ipv4_mapped) or address

@@ -1,22 +1,20 @@
-"""Why a folder, a page or a sitemap could not be had, each reason a sentence: what happened, and what to do next.
+"""The errors of folders, web pages and sitemaps.
 
-An address that is shown never has its query: it may hold a secret.
+No message contains the query of an address: it may hold a secret.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from holdfast.content.errors import MIB
 from holdfast.errors import Permanent, Transient
 
 if TYPE_CHECKING:
     from datetime import timedelta
 
-MIB = 1 << 20
-
 
 def folder_missing() -> Transient:
-    """Put off a folder that is not there; it may come back."""
     return Transient(
         "folder_missing",
         "The folder is not there: it was moved or deleted, or its drive is not connected. Nothing found there before "
@@ -25,12 +23,10 @@ def folder_missing() -> Transient:
 
 
 def not_a_folder() -> Permanent:
-    """Refuse what is no folder."""
     return Permanent("not_a_folder", "The path does not lead to a folder. Add the file itself, or name a folder.")
 
 
 def folder_not_permitted() -> Permanent:
-    """Refuse what we may not open."""
     return Permanent(
         "not_permitted",
         "The folder may not be opened by the user this program runs as. Grant it the right to read and retry.",
@@ -38,7 +34,6 @@ def folder_not_permitted() -> Permanent:
 
 
 def own_data() -> Permanent:
-    """Say that the folder is our own."""
     return Permanent(
         "own_data",
         "The folder is, or lies in, a folder where Holdfast keeps its own data (HOLDFAST_HOME, HOLDFAST_DATA or the "
@@ -47,7 +42,6 @@ def own_data() -> Permanent:
 
 
 def folder_not_allowed() -> Permanent:
-    """Say that the folder is outside the roots that the operator allows."""
     return Permanent(
         "folder_not_allowed",
         "The folder is not below one that the operator of this server allows. Ask the operator to add it to "
@@ -56,7 +50,6 @@ def folder_not_allowed() -> Permanent:
 
 
 def outside_folder() -> Permanent:
-    """Refuse a path that leaves its folder."""
     return Permanent(
         "outside_folder",
         "The path leads out of the folder or through a link, so it was not opened. Name a file below the folder.",
@@ -64,7 +57,6 @@ def outside_folder() -> Permanent:
 
 
 def file_changed() -> Transient:
-    """Put off a file that somebody writes."""
     return Transient(
         "file_changed",
         "The file was changed while it was read, so what was read may be half old and half new. Retry later.",
@@ -72,14 +64,12 @@ def file_changed() -> Transient:
 
 
 def bad_url(why: str) -> Permanent:
-    """Refuse an address that cannot be meant."""
     return Permanent(
         "bad_url", f"The address {why}. Write it as https://example.org/page and try again.", params={"why": why}
     )
 
 
 def refused_address(host: str, why: str, setting: str) -> Permanent:
-    """Refuse a server that nobody outside could reach."""
     return Permanent(
         "refused_address",
         f"The server {host} was not contacted: {why}. Only public addresses are allowed, so that no user can read from "
@@ -89,7 +79,6 @@ def refused_address(host: str, why: str, setting: str) -> Permanent:
 
 
 def refused_port(host: str, port: int, setting: str) -> Permanent:
-    """Refuse a port that no web server uses."""
     return Permanent(
         "refused_address",
         f"The server {host} was not contacted: web pages are not served on port {port}. To allow it, add the host or "
@@ -99,7 +88,6 @@ def refused_port(host: str, port: int, setting: str) -> Permanent:
 
 
 def unknown_host(host: str) -> Transient:
-    """Put off a name that does not resolve now."""
     return Transient(
         "unknown_host",
         f"The name {host} could not be resolved. Check the spelling; if this lasts, check the network.",
@@ -108,7 +96,6 @@ def unknown_host(host: str) -> Transient:
 
 
 def unreachable(host: str) -> Transient:
-    """Put off a server that does not answer."""
     return Transient(
         "unreachable",
         f"The server {host} does not answer or broke off. If this lasts, open the page in a browser.",
@@ -117,7 +104,6 @@ def unreachable(host: str) -> Transient:
 
 
 def tls_failed(host: str) -> Permanent:
-    """Refuse a server that cannot prove who it is."""
     return Permanent(
         "tls_failed",
         f"The server {host} could not prove who it is: its certificate is wrong, expired or not trusted here. "
@@ -127,7 +113,6 @@ def tls_failed(host: str) -> Permanent:
 
 
 def fetch_too_slow(seconds: float) -> Transient:
-    """Put off a page that did not arrive in time."""
     return Transient(
         "too_slow",
         f"The page did not arrive within {seconds:g} seconds. If it is large, raise the time.",
@@ -136,7 +121,6 @@ def fetch_too_slow(seconds: float) -> Transient:
 
 
 def page_too_large(most: int) -> Permanent:
-    """Refuse more bytes than we take."""
     size = f"{most / MIB:g} MiB" if most >= MIB else f"{most} bytes"
     return Permanent(
         "too_large", f"The page has more than {size}, unpacked. Raise the limit for fetching, or add it as a file."
@@ -144,7 +128,6 @@ def page_too_large(most: int) -> Permanent:
 
 
 def page_gone(status: int) -> Permanent:
-    """Refuse a page that is not there."""
     return Permanent(
         "page_gone",
         f"The page is not there (status {status}). Correct its address, or remove it here.",
@@ -153,7 +136,6 @@ def page_gone(status: int) -> Permanent:
 
 
 def page_forbidden(status: int) -> Permanent:
-    """Refuse a page that is not for everybody."""
     return Permanent(
         "page_forbidden",
         f"The server does not give this page to everybody (status {status}). Save the page and add it as a file.",
@@ -162,7 +144,6 @@ def page_forbidden(status: int) -> Permanent:
 
 
 def page_refused(status: int) -> Permanent:
-    """Refuse a page that the server does not give."""
     return Permanent(
         "page_refused",
         f"The server refused the request (status {status}). Open the page in a browser, save it and add it as a file.",
@@ -171,7 +152,6 @@ def page_refused(status: int) -> Permanent:
 
 
 def server_busy(status: int, retry_after: timedelta | None) -> Transient:
-    """Put off a server that has too much to do."""
     return Transient(
         "server_busy",
         f"The server cannot give the page now (status {status}). If this lasts, open the page in a browser.",
@@ -181,7 +161,6 @@ def server_busy(status: int, retry_after: timedelta | None) -> Transient:
 
 
 def invalid_response(host: str) -> Transient:
-    """Put off an answer that is no proper HTTP."""
     return Transient(
         "bad_answer",
         f"The server {host} sent an answer that is cut off or makes no sense. If this lasts, open the page in "
@@ -191,7 +170,6 @@ def invalid_response(host: str) -> Transient:
 
 
 def too_many_redirects(most: int) -> Permanent:
-    """Refuse an address that leads on and on."""
     return Permanent(
         "too_many_redirects",
         f"The page leads on to another one more than {most} times. Add the address at which a browser arrives.",
@@ -199,7 +177,6 @@ def too_many_redirects(most: int) -> Permanent:
 
 
 def unsupported_media_type(mime: str) -> Permanent:
-    """Refuse what no reader reads."""
     return Permanent(
         "unsupported_format",
         f"The address leads to {mime}, and only pages and documents with text are fetched. Add a page that has text.",
@@ -208,7 +185,6 @@ def unsupported_media_type(mime: str) -> Permanent:
 
 
 def not_a_sitemap() -> Permanent:
-    """Refuse what lists no pages."""
     return Permanent(
         "not_a_sitemap",
         "The address leads to no sitemap: it is neither its XML nor a list of addresses, one a line. Name the sitemap, "
@@ -217,7 +193,6 @@ def not_a_sitemap() -> Permanent:
 
 
 def robots_refuse() -> Permanent:
-    """Refuse a sitemap that its site does not want to be read."""
     return Permanent(
         "robots_refuse",
         "The site asks programs in its robots.txt not to read this sitemap, so it was left alone. "

@@ -1,8 +1,8 @@
-"""What lies below a folder, and reading it without being led elsewhere.
+"""Lists and opens the files below a folder, without being redirected by links.
 
-A scan never follows a link into a folder, never opens what is no regular file, and holds a descriptor of each folder
-it is in, so that a folder that is swapped for a link meanwhile leads nowhere. A file that is found is opened the same
-way, step by step from the root. What cannot be seen is reported and does not stop a scan.
+A scan never follows a link into a folder, never opens anything but regular files, and holds a descriptor of each folder
+it is in, so replacing a folder by a link during the scan has no effect. `open_found` opens a file in the same way, step
+by step from the root. Unreadable entries are reported and do not stop a scan.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from holdfast.content.readers.files import translate_os_errors
 from holdfast.sources import errors
 from holdfast.sources.folder_limits import NO_LIMITS, FolderLimits, ResolvedLimits, is_own_name
 from holdfast.sources.gitignore import DEFAULT_PATTERNS, GIT_FILE, OWN_FILE, IgnoreFile, IgnoreRules
-from holdfast.wellformed import to_nfc
+from holdfast.wellformed import find_text_flaw, to_nfc
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -27,16 +27,16 @@ if TYPE_CHECKING:
 
     from holdfast.clock import Moment
 
-ALWAYS_IGNORED = frozenset({".git", ".hg", ".svn"})  # no pattern brings them back
+ALWAYS_IGNORED = frozenset({".git", ".hg", ".svn"})  # no pattern can include them
 IGNORE_FILE_BYTES = 1 << 20
-LONGEST_NAME = 255  # bytes, on every file system we meet
+LONGEST_NAME = 255  # bytes, on all common file systems
 FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 FILE_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
-COARSE_NS = 2_000_000_000  # the coarsest clock of a file system we meet
+COARSE_NS = 2_000_000_000  # the coarsest timestamps of common file systems
 
 
 class Stamp(NamedTuple):
-    """What changes when a file does. Equal stamps mean the same content, if the stamp is `settled`."""
+    """Changes when the file changes. Equal stamps mean equal content if the stamp is `settled`."""
 
     size: int
     modified_ns: int
@@ -44,21 +44,19 @@ class Stamp(NamedTuple):
     inode: int
 
     def settled(self, seen: Moment) -> bool:
-        """Tell whether a later change would show: the last one lies longer back than a tick of the file's clock."""
+        """Return whether a later change gets another stamp: the last change is older than the clock resolution."""
         return max(self.modified_ns, self.changed_ns) + COARSE_NS < seen * 1000
 
 
 class SkipReason(StrEnum):
-    """Why an entry was not yielded as a file."""
-
-    IGNORED = "ignored"  # a pattern leaves it out
+    IGNORED = "ignored"  # matches an ignore pattern
     LINK = "link"  # a link that is not followed
-    LINK_OUTSIDE = "link_outside"  # a link that leaves the root, or leads nowhere
+    LINK_OUTSIDE = "link_outside"  # a link that leaves the root or is broken
     SPECIAL = "special"  # a socket, a pipe or a device
     BAD_NAME = "bad_name"  # the name is not UTF-8
     SAME_NAME = "same_name"  # another file beside it has the same name in another Unicode spelling
     OWN_DATA = "own_data"  # files of Holdfast itself
-    UNREADABLE = "unreadable"  # the system refused to show it
+    UNREADABLE = "unreadable"  # the operating system refused access
     TOO_DEEP = "too_deep"
     TOO_MANY = "too_many"  # the scan ends here
 
@@ -68,33 +66,31 @@ UNSEEN = frozenset({SkipReason.UNREADABLE, SkipReason.TOO_DEEP, SkipReason.TOO_M
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FoundFile:
-    """A regular file: its path below the root, and where its bytes are, which differs for a followed link only."""
+    """A regular file."""
 
-    path: str
+    path: str  # below the root
     stamp: Stamp
-    real_path: str
+    real_path: str  # differs from `path` only for a followed link
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Skipped:
-    """An entry that was left out; of a folder, all that lies in it."""
+    """An entry that was skipped; a folder with everything in it."""
 
-    path: str  # to be shown; a byte that is no text is written as \\xNN
+    path: str  # displayable; invalid bytes are written as \\xNN
     reason: SkipReason
 
     @property
     def unseen(self) -> bool:
-        """Whether files may still be there: what was found before must not be taken for gone."""
+        """Whether files may still exist there, so that known files must not be taken for deleted."""
         return self.reason in UNSEEN
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FolderRules:
-    """What of a folder is wanted."""
-
-    patterns: tuple[str, ...] = ()  # as in .gitignore, for the root; `!` brings back what is usually left out
-    use_default_ignores: bool = True  # leave out hidden files, backups and what programs keep for themselves
-    use_gitignore: bool = True  # heed .gitignore files
+    patterns: tuple[str, ...] = ()  # as in .gitignore at the root; `!` includes what the defaults ignore
+    use_default_ignores: bool = True  # skip hidden files, backups and caches
+    use_gitignore: bool = True
     follow_links: bool = False  # follow links to files below the root
     files: int = 100_000
     depth: int = 64
@@ -102,7 +98,7 @@ class FolderRules:
 
     @property
     def ignore_rules(self) -> IgnoreRules:
-        """The patterns that hold before any file in the folder is read."""
+        """The patterns that apply before any ignore file is read."""
         given = IgnoreFile.parse("\n".join(self.patterns).encode("utf-8", "surrogatepass"))
         return IgnoreRules(
             own=(given,) if given.groups else (), defaults=(DEFAULT_PATTERNS,) if self.use_default_ignores else ()
@@ -113,63 +109,65 @@ DEFAULT_RULES = FolderRules()
 
 
 class OpenFile:
-    """A file that is being read, and its stamp before the first byte."""
+    """An open file, with its stamp from before the first read."""
 
     def __init__(self, file: BinaryIO, stamp: Stamp) -> None:
         self._file = file
         self.stamp = stamp
 
     def read(self, most: int = -1) -> bytes:
-        """Read on, `most` bytes or all that is left; empty at the end."""
+        """Read `most` bytes or the rest; empty at the end."""
         with translate_os_errors():
             return self._file.read(most)
 
 
 def scan(root: Path, rules: FolderRules = DEFAULT_RULES) -> Iterator[FoundFile | Skipped]:
-    """Yield what lies below a folder, in the order of paths part by part; the same tree gives the same order.
+    """Yield the files below a folder, sorted by path components, and the entries that were skipped.
 
-    Our own data is left out. Raises `Permanent` if the folder itself is our own or not allowed, and `Transient` if it
-    is not there: a drive that is not mounted is no empty folder.
+        files = [entry.path for entry in scan(Path("docs")) if isinstance(entry, FoundFile)]
+
+    The data of Holdfast itself is skipped. Raises `Permanent` if the folder itself is such data or not allowed, and
+    `Transient` if it is missing: an unmounted drive is not an empty folder.
     """
-    with ExitStack() as held:
-        fences = ResolvedLimits(rules.limits)
-        descriptor = _open_root(root, fences)
-        held.callback(os.close, descriptor)
-        found = 0
-        for one in _FolderScan(root, rules, fences).walk(descriptor, "", rules.ignore_rules, 1):
-            if isinstance(one, FoundFile):
-                found += 1
-                if found > rules.files:
-                    yield Skipped(path=to_displayable(one.path), reason=SkipReason.TOO_MANY)
+    with ExitStack() as stack:
+        resolved = ResolvedLimits(rules.limits)
+        descriptor = _open_root(root, resolved)
+        stack.callback(os.close, descriptor)
+        count = 0
+        for entry in _FolderScan(root, rules, resolved).walk(descriptor, "", rules.ignore_rules, 1):
+            if isinstance(entry, FoundFile):
+                count += 1
+                if count > rules.files:
+                    yield Skipped(path=to_displayable(entry.path), reason=SkipReason.TOO_MANY)
                     return
-            yield one
+            yield entry
 
 
 def require_allowed(root: Path, limits: FolderLimits) -> None:
-    """Raise what a scan of this folder would raise before it reads anything."""
+    """Raise the error that a scan of this folder would raise at its start."""
     os.close(_open_root(root, ResolvedLimits(limits)))
 
 
 @contextmanager
 def open_found(root: Path, relative: str, limits: FolderLimits = NO_LIMITS) -> Iterator[OpenFile]:
-    """Open a file below the root, and raise `Transient` at the end if it changed while it was open.
+    """Open a file below the root; raise `Transient` at the end if it changed while it was open.
 
-    Refuses with `Permanent` what is not below the root, what is reached through a link or is no regular file, and our
-    own data.
+    Raises `Permanent` for a path outside the root or through a link, for anything but a regular file, and for the data
+    of Holdfast itself.
     """
     parts = _parts(relative)
-    fences = ResolvedLimits(limits)
-    with ExitStack() as held:
-        folder = _open_root(root, fences)
-        held.callback(os.close, folder)
+    resolved = ResolvedLimits(limits)
+    with ExitStack() as stack:
+        folder = _open_root(root, resolved)
+        stack.callback(os.close, folder)
         with translate_os_errors():
             for part in parts[:-1]:
                 folder = _open_subfolder(part, folder)
-                held.callback(os.close, folder)
-                if fences.is_own(os.fstat(folder)):
+                stack.callback(os.close, folder)
+                if resolved.is_own(os.fstat(folder)):
                     raise errors.own_data()
-            file = held.enter_context(os.fdopen(_open_file(parts[-1], folder), "rb"))
-            if fences.is_own(os.fstat(file.fileno())) or is_own_name(parts[-1], fences.own_names(folder)):
+            file = stack.enter_context(os.fdopen(_open_file(parts[-1], folder), "rb"))
+            if resolved.is_own(os.fstat(file.fileno())) or is_own_name(parts[-1], resolved.own_names(folder)):
                 raise errors.own_data()
         before = _require_regular(file)
         yield OpenFile(file, before)
@@ -178,20 +176,18 @@ def open_found(root: Path, relative: str, limits: FolderLimits = NO_LIMITS) -> I
 
 
 def to_displayable(path: str) -> str:
-    """Write a path so that it can be stored and shown anywhere."""
+    """Escape invalid bytes of a path, so that it can be stored and shown."""
     return os.fsencode(path).decode("utf-8", "backslashreplace")
 
 
 class _FolderScan:
-    """One walk below one root."""
-
-    def __init__(self, root: Path, rules: FolderRules, fences: ResolvedLimits) -> None:
+    def __init__(self, root: Path, rules: FolderRules, resolved: ResolvedLimits) -> None:
         self._rules = rules
-        self._fences = fences
+        self._resolved = resolved
         self._real_root = os.path.realpath(root)
 
     def walk(self, folder: int, prefix: str, ignoring: IgnoreRules, depth: int) -> Iterator[FoundFile | Skipped]:
-        """Yield what lies in an open folder whose path is `prefix`: empty, or ending in `/`."""
+        """Yield the entries of an open folder whose path is `prefix`: empty, or ending in `/`."""
         try:
             with os.scandir(folder) as listing:
                 entries = sorted(listing, key=lambda entry: os.fsencode(entry.name))
@@ -199,7 +195,7 @@ class _FolderScan:
         except OSError:
             yield Skipped(path=to_displayable(prefix.removesuffix("/")), reason=SkipReason.UNREADABLE)
             return
-        own, twins = self._fences.own_names(folder), _find_unicode_duplicates(entries)
+        own, twins = self._resolved.own_names(folder), _find_unicode_duplicates(entries)
         for entry in entries:
             path = prefix + entry.name
             is_folder = _is_folder(entry)
@@ -230,7 +226,7 @@ class _FolderScan:
             yield Skipped(path=to_displayable(path), reason=SkipReason.UNREADABLE)
             return
         try:
-            if self._fences.is_own(os.fstat(folder)):
+            if self._resolved.is_own(os.fstat(folder)):
                 yield Skipped(path=to_displayable(path), reason=SkipReason.OWN_DATA)
             else:
                 yield from self.walk(folder, path + "/", ignoring, depth + 1)
@@ -245,7 +241,7 @@ class _FolderScan:
         except OSError:
             yield Skipped(path=to_displayable(path), reason=SkipReason.UNREADABLE)
             return
-        if self._fences.is_own(status):
+        if self._resolved.is_own(status):
             yield Skipped(path=to_displayable(path), reason=SkipReason.OWN_DATA)
         elif stat.S_ISREG(status.st_mode):
             yield FoundFile(path=path, stamp=_stamp(status), real_path=path)
@@ -255,10 +251,10 @@ class _FolderScan:
             yield Skipped(path=to_displayable(path), reason=SkipReason.SPECIAL)
 
     def _resolve_link(self, path: str) -> FoundFile | Skipped:
-        """Look where a link leads, if links are followed."""
+        """Resolve a link if links are followed."""
         if not self._rules.follow_links:
             return Skipped(path=to_displayable(path), reason=SkipReason.LINK)
-        target = os.path.realpath(os.path.join(self._real_root, path))  # noqa: PTH118 - Path cannot hold every name
+        target = os.path.realpath(os.path.join(self._real_root, path))  # noqa: PTH118 - Path changes some names
         inside = target.removeprefix(self._real_root.rstrip("/") + "/")
         try:
             status = os.lstat(target)
@@ -283,7 +279,7 @@ class _FolderScan:
 
 
 def _read_ignore_file(name: str, folder: int, base: bytes) -> IgnoreFile | None:
-    """Read an ignore file; a link or a pipe of that name is not one. A file too long to read hides its folder."""
+    """Read an ignore file unless it is a link or a pipe. One that is too large makes its folder unreadable."""
     if not stat.S_ISREG(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode):
         return None
     with os.fdopen(os.open(name, FILE_FLAGS, dir_fd=folder), "rb") as file:
@@ -293,10 +289,10 @@ def _read_ignore_file(name: str, folder: int, base: bytes) -> IgnoreFile | None:
     return IgnoreFile.parse(text, base)
 
 
-def _open_root(root: Path, fences: ResolvedLimits) -> int:
+def _open_root(root: Path, resolved: ResolvedLimits) -> int:
     descriptor = _open_folder(root)
     try:
-        fences.require_allowed(descriptor)
+        resolved.require_allowed(descriptor)
     except BaseException:
         os.close(descriptor)
         raise
@@ -317,14 +313,14 @@ def _open_folder(root: Path) -> int:
 
 
 def _open_file(name: str, folder: int) -> int:
-    """Open what is a regular file; nothing else is opened, since opening a device can do something."""
+    """Open a regular file. Nothing else is opened, since opening a device can have side effects."""
     if not stat.S_ISREG(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode):
         raise not_a_file()
     return os.open(name, FILE_FLAGS, dir_fd=folder)
 
 
 def _open_subfolder(name: str, folder: int) -> int:
-    """Go one folder down, and through no link."""
+    """Open a subfolder that is not a link."""
     if stat.S_ISLNK(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode):
         raise errors.outside_folder()
     return os.open(name, FOLDER_FLAGS, dir_fd=folder)
@@ -340,7 +336,7 @@ def _parts(relative: str) -> list[str]:
 
 
 def _require_regular(file: BinaryIO) -> Stamp:
-    """Return the stamp of an open file, which may have become something else between look and open."""
+    """Return the stamp of an open file; check its type again, since it may have been replaced before it was opened."""
     status = os.fstat(file.fileno())
     if not stat.S_ISREG(status.st_mode):
         raise not_a_file()
@@ -348,7 +344,7 @@ def _require_regular(file: BinaryIO) -> Stamp:
 
 
 def _find_unicode_duplicates(entries: list[os.DirEntry[str]]) -> set[str]:
-    """Return names that mean the same as another one here; of several spellings the composed one counts."""
+    """Return names whose NFC form equals that of another entry; of several spellings the NFC one is kept."""
     names = {entry.name for entry in entries if not entry.name.isascii() and _is_utf8(entry.name)}
     kept = {to_nfc(name): name for name in sorted(names, key=lambda name: (name == to_nfc(name), name))}
     return names - set(kept.values())
@@ -357,7 +353,7 @@ def _find_unicode_duplicates(entries: list[os.DirEntry[str]]) -> set[str]:
 def _is_folder(entry: os.DirEntry[str]) -> bool:
     try:
         return entry.is_dir(follow_symlinks=False)
-    except OSError:  # it is looked at once more, and reported then
+    except OSError:  # `_inspect_entry` reports it
         return False
 
 
@@ -366,8 +362,4 @@ def _stamp(status: os.stat_result) -> Stamp:
 
 
 def _is_utf8(name: str) -> bool:
-    try:
-        name.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
+    return find_text_flaw(name) is None

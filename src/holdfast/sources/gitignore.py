@@ -1,8 +1,8 @@
-"""Which entries of a folder are left out, by patterns as in .gitignore.
+"""Decides which entries of a folder are ignored, by patterns as in .gitignore.
 
-Patterns match as git documents it: on bytes, against the path below the folder of their file. The last pattern that
-matches decides, and nothing below an ignored folder is matched. The library pathspec disagrees with git, and one
-hostile pattern stops it (docs/decisions/0017).
+Patterns match as git documents it: on bytes, against the path below the folder of the ignore file. The last matching
+pattern decides, and nothing below an ignored folder is matched. The library pathspec deviates from git, and a hostile
+pattern makes it hang (docs/decisions/0017).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
 GIT_FILE, OWN_FILE = ".gitignore", ".holdfastignore"
-# Rarely documents: hidden entries, caches of programs, backups of editors.
+# Hidden entries, caches and backups are rarely documents.
 DEFAULT_PATTERN_LINES = (
     ".*",
     "node_modules/",
@@ -47,7 +47,7 @@ class IgnorePattern(NamedTuple):
     """One line of an ignore file."""
 
     expression: bytes
-    negated: bool  # begins with `!`: a match stays
+    negated: bool  # begins with `!`: a match is not ignored
     folders_only: bool  # ends in `/`
     name_only: bool  # has no other `/`: matches the last part of a path
 
@@ -63,27 +63,27 @@ class PatternGroup(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class IgnoreFile:
-    """The patterns of the ignore file in the folder `base`: empty for the root, else it ends in `/`."""
+    """The patterns of one ignore file."""
 
-    base: bytes = b""
+    base: bytes = b""  # its folder: empty for the root, else ending in `/`
     groups: tuple[PatternGroup, ...] = ()  # the last first
 
     @classmethod
     def parse(cls, text: bytes, base: bytes = b"") -> Self:
-        """Parse the lines of a file; lines that git ignores are skipped."""
-        runs = tuple(
-            PatternGroup(re.compile(b"(?:" + b"|".join(one.expression for one in alike) + rb")\Z", re.DOTALL), *meaning)
-            for meaning, alike in groupby(_parsed(text), key=lambda pattern: pattern[1:])
+        """Parse an ignore file; lines that git ignores are skipped."""
+        groups = tuple(
+            PatternGroup(re.compile(b"(?:" + b"|".join(one.expression for one in same) + rb")\Z", re.DOTALL), *flags)
+            for flags, same in groupby(_parsed(text), key=lambda pattern: pattern[1:])
         )
-        return cls(base, runs[::-1])
+        return cls(base, groups[::-1])
 
     def verdict(self, path: bytes, *, folder: bool) -> bool | None:
         """Return True if the path is ignored, False if a `!` pattern keeps it, None if no pattern matches."""
         below = path[len(self.base) :]
         name = below[below.rfind(b"/") + 1 :]
-        for run in self.groups:
-            if (folder or not run.folders_only) and run.match.match(name if run.name_only else below):
-                return not run.negated
+        for group in self.groups:
+            if (folder or not group.folders_only) and group.match.match(name if group.name_only else below):
+                return not group.negated
         return None
 
 
@@ -91,8 +91,8 @@ class IgnoreFile:
 class IgnoreRules:
     """All patterns for the entries of one folder, those of the deepest file first.
 
-    Our own files and the patterns of the request decide first. If none of them matches, git's files and the usual
-    patterns can each ignore an entry, and neither can bring back what the other ignores.
+    Files named .holdfastignore and the patterns of the request decide first. If none of them matches, .gitignore files
+    and the default patterns can each ignore an entry, and neither can include what the other ignores.
     """
 
     own: tuple[IgnoreFile, ...] = ()
@@ -100,25 +100,22 @@ class IgnoreRules:
     defaults: tuple[IgnoreFile, ...] = ()
 
     def with_subfolder(self, *, git: IgnoreFile | None = None, own: IgnoreFile | None = None) -> Self:
-        """Add the ignore files of a subfolder."""
+        """Return these rules with the ignore files of a subfolder."""
         return type(self)(
             own=(own, *self.own) if own else self.own, git=(git, *self.git) if git else self.git, defaults=self.defaults
         )
 
     def ignores(self, path: bytes, *, folder: bool) -> bool:
         """Return whether an entry is ignored; its parent folder must not be."""
-        said = _first(self.own, path, folder=folder)
-        if said is not None:
-            return said
+        verdict = _first(self.own, path, folder=folder)
+        if verdict is not None:
+            return verdict
         return bool(_first(self.git, path, folder=folder)) or bool(_first(self.defaults, path, folder=folder))
 
 
-def _first(levels: Iterable[IgnoreFile], path: bytes, *, folder: bool) -> bool | None:
-    for patterns in levels:
-        said = patterns.verdict(path, folder=folder)
-        if said is not None:
-            return said
-    return None
+def _first(files: Iterable[IgnoreFile], path: bytes, *, folder: bool) -> bool | None:
+    verdicts = (file.verdict(path, folder=folder) for file in files)
+    return next((verdict for verdict in verdicts if verdict is not None), None)
 
 
 def _parsed(text: bytes) -> Iterator[IgnorePattern]:
@@ -126,22 +123,22 @@ def _parsed(text: bytes) -> Iterator[IgnorePattern]:
         pattern = _without_trailing_blanks(line.removesuffix(b"\r"))
         if pattern.startswith(b"#"):
             continue
-        keeps = pattern.startswith(b"!")
-        pattern = pattern[1:] if keeps else pattern
+        negated = pattern.startswith(b"!")
+        pattern = pattern[1:] if negated else pattern
         folders_only = pattern.endswith(b"/")
         pattern = pattern[:-1] if folders_only else pattern
         try:
             expression = translate_pattern(pattern.removeprefix(b"/"))
         except InvalidPattern:
             continue
-        yield IgnorePattern(expression, keeps, folders_only, name_only=b"/" not in pattern)
+        yield IgnorePattern(expression, negated, folders_only, name_only=b"/" not in pattern)
 
 
 def _without_trailing_blanks(line: bytes) -> bytes:
     """Remove trailing blanks, except one that a backslash escapes."""
-    kept = line.rstrip(b" ")
-    backslashes = len(kept) - len(kept.rstrip(b"\\"))
-    return kept + b" " if backslashes % 2 and kept != line else kept
+    stripped = line.rstrip(b" ")
+    backslashes = len(stripped) - len(stripped.rstrip(b"\\"))
+    return stripped + b" " if backslashes % 2 and stripped != line else stripped
 
 
 DEFAULT_PATTERNS = IgnoreFile.parse("\n".join(DEFAULT_PATTERN_LINES).encode())

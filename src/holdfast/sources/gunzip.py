@@ -1,4 +1,4 @@
-"""Gzip, unpacked piece by piece and never beyond a limit: what is short on the wire can be endless inside."""
+"""Decompresses gzip piece by piece up to a limit, against decompression bombs."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ GZIP_MAGIC = b"\x1f\x8b"
 
 
 class BadGzip(Exception):
-    """The bytes are no gzip, or end too early."""
+    """The bytes are not gzip or are truncated."""
 
 
 def join_limited(pieces: Iterable[bytes], most: int) -> bytes:
-    """Join pieces, and refuse more than `most` bytes."""
+    """Join pieces; refuse more than `most` bytes."""
     body = bytearray()
     for piece in pieces:
         if len(body) + len(piece) > most:
@@ -29,7 +29,7 @@ def join_limited(pieces: Iterable[bytes], most: int) -> bytes:
 
 
 def decompress(pieces: Iterable[bytes], most: int) -> Iterator[bytes]:
-    """Unpack one member after the other, no piece longer than one byte above `most`."""
+    """Yield the decompressed bytes of all gzip members, in pieces of at most `most` + 1 bytes."""
     member = zlib.decompressobj(GZIP)
     begun = False
     for piece in pieces:

@@ -1,4 +1,4 @@
-"""What the head of an answer says."""
+"""Parses HTTP response headers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ LONGEST_WAIT = timedelta(days=1)
 
 
 def parse_headers(raw: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:
-    """Keep the first of each name."""
+    """Return the headers by lower-case name; the first one of each name."""
     headers: dict[str, str] = {}
     for name, value in raw:
         headers.setdefault(name.decode("ascii", "replace").lower(), value.decode("latin-1"))
@@ -21,10 +21,10 @@ def parse_headers(raw: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:
 
 
 def parse_retry_after(text: str, now: datetime) -> timedelta | None:
-    """Read Retry-After: seconds, or a date; None where nothing can be read, and never longer than a day."""
+    """Parse Retry-After, seconds or a date; None if it is unreadable, at most a day."""
     text = text.strip()
     try:
         wait = timedelta(seconds=int(text)) if text.isdecimal() else parsedate_to_datetime(text) - now
-    except (ValueError, TypeError, OverflowError):  # nothing that can be read, or a date without a zone
+    except (ValueError, TypeError, OverflowError):  # unreadable, or a date without a time zone
         return None
     return min(max(wait, timedelta()), LONGEST_WAIT)

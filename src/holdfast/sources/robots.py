@@ -1,4 +1,4 @@
-"""What a site asks of programs that read its pages: robots.txt, as RFC 9309 has it."""
+"""Parses robots.txt (RFC 9309)."""
 
 from __future__ import annotations
 
@@ -9,28 +9,29 @@ from typing import TYPE_CHECKING, NamedTuple, Self
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-MOST_BYTES = 512 << 10  # what lies behind is not read
+MOST_BYTES = 512 << 10  # the rest is not read
 MOST_RULES = 10_000
 ANY_AGENT = "*"
 
 
 class RobotsRule(NamedTuple):
-    """One line: what it speaks of, how exactly, and whether it allows."""
-
-    length: int
+    length: int  # of the path; the longest matching rule decides
     allows: bool
     match: re.Pattern[str]
 
 
 @dataclass(frozen=True, slots=True)
 class Robots:
-    """The rules of a site for one program."""
+    r"""The rules of a site for one user agent.
 
-    rules: tuple[RobotsRule, ...] = ()  # the longest first; of two as long, the one that allows
+    Example: `Robots.parse("User-agent: *\nDisallow: /private/", "Holdfast").allows("/private/a") is False`
+    """
+
+    rules: tuple[RobotsRule, ...] = ()  # the longest first; of equal length, those that allow first
 
     @classmethod
     def parse(cls, text: str, agent: str) -> Self:
-        """Take the rules for this program, or for everybody if it is not named."""
+        """Return the rules for this user agent, or those for `*` if it is not named."""
         groups: dict[str, list[RobotsRule]] = {}
         named: list[str] = []
         reading_names = False
@@ -47,7 +48,7 @@ class Robots:
         return cls(tuple(sorted(rules[:MOST_RULES], key=lambda rule: (-rule.length, not rule.allows))))
 
     def allows(self, target: str) -> bool:
-        """Tell whether a path with its query may be read; the longest rule that matches decides."""
+        """Return whether a path with its query may be fetched."""
         return next((rule.allows for rule in self.rules if rule.match.match(target)), True)
 
 
@@ -59,8 +60,8 @@ def _lines(text: str) -> Iterable[tuple[str, str]]:
 
 
 def _rule(path: str, *, allows: bool) -> list[RobotsRule]:
-    """Translate a path; `*` stands for anything, `$` at the end for the end. It never scans back."""
-    if not path.startswith(("/", "*")):  # an empty one means nothing
+    """Translate a path with `*` and a final `$` to a regular expression without backtracking."""
+    if not path.startswith(("/", "*")):  # an empty path has no effect
         return []
     ends = path.endswith("$")
     first, *others = (re.escape(piece) for piece in path.removesuffix("$").split("*"))

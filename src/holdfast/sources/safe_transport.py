@@ -1,8 +1,8 @@
-"""Connections to public servers only.
+"""HTTP connections to allowed servers only, against server-side request forgery.
 
-A name is resolved once, each address it has is judged, and the connection goes to an address that was judged: there
-is no second lookup that could answer differently. Host header and certificate stay those of the name. No proxy is
-asked, whatever the environment says.
+A host name is resolved once, every address is checked, and the connection goes to a checked address: there is no second
+lookup with another answer. The Host header and the certificate are those of the name. Proxy settings of the environment
+are ignored.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
+from importlib.metadata import version
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any
 
@@ -24,23 +25,23 @@ import httpcore2
 from holdfast.sources import errors
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Mapping
 
     from holdfast.sources.address_policy import Address, Reach
     from holdfast.sources.urls import Url
 
-Resolver = Callable[[str], Sequence[str]]  # a name -> its addresses
+Resolver = Callable[[str], Sequence[str]]  # a host name -> its addresses
+USER_AGENT = "Holdfast"
 
 
 def resolve_host(name: str) -> Sequence[str]:
-    """Ask the system for the addresses of a name."""
     found = socket.getaddrinfo(name, None, type=socket.SOCK_STREAM, proto=socket.IPPROTO_TCP)
     return list(dict.fromkeys(str(sockaddr[0]) for *_, sockaddr in found))
 
 
 @dataclass(slots=True)
 class Deadline:
-    """The end of a whole fetch, however many steps it has."""
+    """The time limit of a whole fetch with all its steps."""
 
     seconds: float
     _end: float = field(init=False)
@@ -49,7 +50,7 @@ class Deadline:
         self._end = time.monotonic() + self.seconds
 
     def seconds_left(self) -> float:
-        """Return the seconds that are left; raises when none are."""
+        """Return the remaining seconds; raise `too_slow` if there are none."""
         left = self._end - time.monotonic()
         if left <= 0:
             raise errors.fetch_too_slow(self.seconds)
@@ -57,7 +58,7 @@ class Deadline:
 
 
 class SafeBackend(httpcore2.NetworkBackend):
-    """Opens connections within a reach, and gives each step no longer than what is left of the whole."""
+    """Connects only to addresses that the policy allows, and limits each step to the remaining time."""
 
     def __init__(self, reach: Reach, deadline: Deadline, resolve: Resolver = resolve_host) -> None:
         self._reach = reach
@@ -73,7 +74,7 @@ class SafeBackend(httpcore2.NetworkBackend):
         local_address: str | None = None,
         socket_options: Iterable[httpcore2.SOCKET_OPTION] | None = None,
     ) -> httpcore2.NetworkStream:
-        """Resolve, judge every address, and connect to the first that answers."""
+        """Resolve the host, check every address, and connect to the first that answers."""
         addresses = self._addresses(host)
         for address in addresses:
             self._reach.require_allowed(host, port, address)
@@ -98,7 +99,7 @@ class SafeBackend(httpcore2.NetworkBackend):
         return list(dict.fromkeys(found))
 
     def _look_up_in_time(self, host: str) -> Sequence[str]:
-        """Resolve in a thread of its own: the system's resolver knows no deadline."""
+        """Resolve in a separate thread, because the resolver of the system has no timeout."""
         answers: SimpleQueue[Sequence[str] | None] = SimpleQueue()
 
         def ask() -> None:
@@ -118,7 +119,7 @@ class SafeBackend(httpcore2.NetworkBackend):
 
 
 class _TimedStream(httpcore2.NetworkStream):
-    """A connection on which no step lasts longer than what is left of the whole."""
+    """A connection that limits each step to the remaining time."""
 
     def __init__(self, stream: httpcore2.NetworkStream, deadline: Deadline) -> None:
         self._stream = stream
@@ -146,27 +147,60 @@ class _TimedStream(httpcore2.NetworkStream):
         return self._stream.get_extra_info(info)
 
 
-def to_httpcore_url(url: Url) -> httpcore2.URL:
-    """Write an address as the client of HTTP reads it."""
-    return httpcore2.URL(scheme=url.scheme.encode(), host=url.host.encode(), port=url.port, target=url.target.encode())
+@contextmanager
+def open_response(
+    method: str,
+    url: Url,
+    headers: Mapping[str, str],
+    deadline: Deadline,
+    *,
+    reach: Reach,
+    resolve: Resolver = resolve_host,
+    tls: ssl.SSLContext | None = None,
+    content: bytes | None = None,
+) -> Iterator[httpcore2.Response]:
+    """Send one request and yield the response, whose body is not read yet; redirects are not followed.
+
+        with open_response("GET", Url.parse("https://example.org/"), {}, Deadline(30), reach=PUBLIC_ONLY) as response:
+            body = b"".join(response.iter_stream())
+
+    Raises `Permanent` or `Transient` for every failure of the network, also while the body is read.
+    """
+    address = httpcore2.URL(
+        scheme=url.scheme.encode(), host=url.host.encode(), port=url.port, target=url.target.encode()
+    )
+    named = {
+        "Host": url.authority,
+        "User-Agent": f"{USER_AGENT}/{version('holdfast')}",
+        **headers,
+        "Connection": "close",
+    }
+    encoded = [(name.encode(), value.encode("latin-1", "replace")) for name, value in named.items()]
+    backend = SafeBackend(reach, deadline, resolve)
+    with (
+        _translate_network_errors(url.host, deadline),
+        httpcore2.ConnectionPool(tls or _default_tls_context(), max_connections=1, network_backend=backend) as pool,
+        pool.stream(method, address, headers=encoded, content=content) as response,
+    ):
+        yield response
 
 
 @cache
-def default_tls_context() -> ssl.SSLContext:
-    """Trust whom this machine trusts; made once, since it reads many certificates."""
+def _default_tls_context() -> ssl.SSLContext:
+    """Return the certificates that this machine trusts; cached, since there are many."""
     return httpcore2.default_ssl_context()
 
 
 @contextmanager
-def translate_network_errors(host: str, deadline: Deadline) -> Iterator[None]:
-    """Say in our words what the network did."""
+def _translate_network_errors(host: str, deadline: Deadline) -> Iterator[None]:
+    """Raise network errors as `Permanent` or `Transient`."""
     try:
         yield
     except httpcore2.TimeoutException:
         raise errors.fetch_too_slow(deadline.seconds) from None
     except httpcore2.NetworkError as error:
         deadline.seconds_left()
-        cause = error.args[0] if error.args else None  # httpcore2 keeps it there, and clears `__cause__`
+        cause = error.args[0] if error.args else None  # httpcore2 stores the cause here and clears `__cause__`
         broken_off = isinstance(cause, ssl.SSLEOFError | ssl.SSLZeroReturnError)
         refused = isinstance(cause, ssl.SSLError) and not broken_off
         raise errors.tls_failed(host) if refused else errors.unreachable(host) from None

@@ -1,4 +1,4 @@
-"""The lines of one sitemap: XML without any declarations, or one address a line."""
+"""Parses one sitemap: XML without a document type, or one address per line."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 UTF8_BOM = b"\xef\xbb\xbf"
 NAMESPACE_END = "}"
-PARSED_BYTES = 1 << 20  # bytes; smaller pieces make a parser begin a long word again and again
+PARSED_BYTES = 1 << 20  # smaller pieces make expat rescan long tokens
 DEEPEST = 32
 LONGEST_TEXT = 8192
 ENTRY_TAG_BY_ROOT = {"urlset": "url", "sitemapindex": "sitemap"}
@@ -21,15 +21,13 @@ ENTRY_DEPTH, PART_DEPTH = 2, 3  # depths in the tree
 
 
 class SitemapEntry(NamedTuple):
-    """One line of a list: another list, or a page."""
-
-    is_list: bool
+    is_list: bool  # another sitemap, not a page
     url: str
     modified: str | None
 
 
 def parse_sitemap(body: bytes) -> Iterator[SitemapEntry]:
-    """Read a list; refuses what is none."""
+    """Yield the entries of a sitemap; raise `Permanent` if it is none."""
     start = body[:64].removeprefix(UTF8_BOM).lstrip()
     if start.startswith(b"<"):
         yield from _SitemapParser().read(body)
@@ -42,7 +40,7 @@ def parse_sitemap(body: bytes) -> Iterator[SitemapEntry]:
 
 
 class _SitemapParser:
-    """Reads sitemap XML. A document type is refused before anything it declares is read."""
+    """Parses sitemap XML. A document type is refused before its declarations are read."""
 
     def __init__(self) -> None:
         self._parser = expat.ParserCreate(namespace_separator=NAMESPACE_END)
@@ -56,13 +54,12 @@ class _SitemapParser:
         self._found: list[SitemapEntry] = []
 
     def read(self, body: bytes) -> Iterator[SitemapEntry]:
-        """Yield entries as they come."""
         try:
             for start in range(0, len(body), PARSED_BYTES):
                 self._parser.Parse(body[start : start + PARSED_BYTES], start + PARSED_BYTES >= len(body))
                 yield from self._found
                 self._found.clear()
-        except (expat.ExpatError, ValueError, LookupError):  # damaged, or in an encoding that nobody knows
+        except (expat.ExpatError, ValueError, LookupError):  # damaged, or in an unknown encoding
             raise errors.not_a_sitemap() from None
 
     def _refuse_doctype(self, *_: object) -> None:

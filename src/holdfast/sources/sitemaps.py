@@ -1,78 +1,66 @@
-"""The pages that a site lists: sitemap.xml, lists of such lists, gzip, or one address a line.
+"""Lists the pages of a sitemap: sitemap.xml, sitemap indexes, gzip, or one address per line.
 
-What a list names is believed only so far: pages of the same site, a limited number of them, and none that robots.txt
-asks programs to leave alone. A part that could not be read leaves the rest standing and is named, since pages that
-were listed there before must not be taken for gone.
+Only pages of the same site are listed, a limited number of them, and none that robots.txt disallows. If a part cannot
+be read, the other parts are still listed and the failure is reported, so that pages of that part are not taken for
+deleted.
 """
 
 from __future__ import annotations
 
-import time
 from collections import deque
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
+from holdfast.content.errors import MIB
 from holdfast.errors import Permanent, Transient, WorkError
 from holdfast.sources import errors
 from holdfast.sources.address_policy import PUBLIC_ONLY, Reach
 from holdfast.sources.gunzip import GZIP_MAGIC, BadGzip, decompress, join_limited
 from holdfast.sources.robots import MOST_BYTES, Robots
-from holdfast.sources.safe_transport import Resolver, resolve_host
+from holdfast.sources.safe_transport import USER_AGENT, Deadline, Resolver, resolve_host
 from holdfast.sources.sitemap_xml import SitemapEntry, parse_sitemap
 from holdfast.sources.urls import Url
-from holdfast.sources.web import MIB, USER_AGENT, FetchedPage, FetchLimits, fetch
+from holdfast.sources.web import FetchedPage, FetchLimits, Unchanged, fetch
 from holdfast.url_secrets import find_secret, mask_secrets
 
 if TYPE_CHECKING:
     import ssl
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
-ROBOTS_BYTES = 10 * MOST_BYTES  # a longer file is none
+ROBOTS_BYTES = 10 * MOST_BYTES  # a larger file is not a robots.txt
 LONGEST_TEXT = 4096
-MAX_SKIPPED = 1000  # more reasons help nobody
+MAX_SKIPPED = 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SitemapLimits:
-    """How much one expansion may cost."""
-
     pages: int = 10_000
     files: int = 100  # sitemaps in all
-    depth: int = 3  # lists of lists of lists
+    depth: int = 3  # of nested sitemap indexes
     bytes: int = 50 * MIB  # of one sitemap, unpacked
-    total: int = 200 * MIB  # of all
-    seconds: float = 300  # for all; one file may take as long as a page
+    total: int = 200 * MIB  # of all sitemaps
+    seconds: float = 300  # for all sitemaps
     file_seconds: float = 30
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListedPage:
-    """A page that a sitemap names."""
-
     url: str
-    modified: str | None = None  # what the sitemap says, word for word
+    modified: str | None = None  # exactly as in the sitemap
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SkippedUrl:
-    """An address that was left out, and the code of the reason."""
-
     url: str
-    reason: str  # elsewhere, robots_refuse, bad_url, too_many, too_deep, or what a fetch refused with
+    reason: str  # elsewhere, robots_refuse, bad_url, too_many, too_deep, or the code of a failed fetch
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Expansion:
-    """What a sitemap came to."""
-
     pages: tuple[ListedPage, ...]
     skipped: tuple[SkippedUrl, ...]
-    complete: bool  # every part was read: a page that is not among these is not listed any more
-
-
-class _Fetcher(Protocol):
-    def __call__(self, url: str, *, limits: FetchLimits) -> object: ...
+    complete: bool  # every part was read, so a page that is missing here is no longer listed
 
 
 DEFAULT_LIMITS = SitemapLimits()
@@ -87,33 +75,32 @@ def expand(
     resolve: Resolver = resolve_host,
     tls: ssl.SSLContext | None = None,
 ) -> Expansion:
-    """List the pages of a sitemap, each once, in its order. Besides its own host, pages of `hosts` are listed.
+    """List the pages of a sitemap, each once, in order; pages on its own host and on `hosts`.
 
-    Raises what fetching raises if the sitemap itself cannot be had, and `Permanent` if it is none.
+        expansion = expand("https://example.org/sitemap.xml")
+        [page.url for page in expansion.pages]
+
+    Raises the error of `fetch` if the sitemap itself cannot be fetched, and `Permanent` if it is not a sitemap.
     """
     first = Url.parse(url)
-    asking = partial(fetch, reach=reach, resolve=resolve, tls=tls)
-    return _SitemapExpander(first, hosts | {first.host}, limits, asking).run()
+    fetcher = partial(fetch, reach=reach, resolve=resolve, tls=tls)
+    return _SitemapExpander(first, hosts | {first.host}, limits, fetcher, Deadline(limits.seconds)).run()
 
 
 @dataclass(slots=True)
 class _SitemapExpander:
-    """One expansion under way."""
-
     first: Url
     hosts: frozenset[str]
     limits: SitemapLimits
-    fetcher: _Fetcher
+    fetcher: Callable[..., FetchedPage | Unchanged]
+    deadline: Deadline
     pages: dict[str, ListedPage] = field(default_factory=dict)
     skipped: dict[str, SkippedUrl] = field(default_factory=dict)
     robots: dict[str, Robots | WorkError] = field(default_factory=dict)
     complete: bool = True
-    bytes_read: int = 0  # bytes
-    deadline: float = 0.0
+    bytes_read: int = 0
 
     def run(self) -> Expansion:
-        """Read one list after the other."""
-        self.deadline = time.monotonic() + self.limits.seconds
         if not self._is_allowed(self.first):
             raise errors.robots_refuse()
         lists: deque[tuple[Url, int]] = deque([(self.first, 1)])
@@ -134,13 +121,13 @@ class _SitemapExpander:
         return Expansion(pages=tuple(self.pages.values()), skipped=tuple(self.skipped.values()), complete=self.complete)
 
     def _entries(self, here: Url) -> Iterator[SitemapEntry]:
-        """Read one list. Only the first one must be readable; what went wrong with another is noted."""
+        """Yield the entries of one sitemap. Only the first sitemap must be readable; other failures are recorded."""
         try:
             for entry in parse_sitemap(self._fetch_list(here)):
                 if len(self.pages) >= self.limits.pages and entry.url not in self.pages:
                     self._skip(entry.url, "too_many", cut=True)
                     return
-                self._time_left()
+                self.deadline.seconds_left()
                 yield entry
         except WorkError as error:
             if here == self.first and not self.pages:
@@ -148,9 +135,8 @@ class _SitemapExpander:
             self._skip(str(here), error.code, cut=True)
 
     def _fetch_list(self, here: Url) -> bytes:
-        """Fetch one list, and unpack it if it is packed."""
         most = min(self.limits.bytes, self.limits.total - self.bytes_read)
-        seconds = min(self._time_left(), self.limits.file_seconds)
+        seconds = min(self.deadline.seconds_left(), self.limits.file_seconds)
         page = self.fetcher(str(here), limits=FetchLimits(seconds=seconds, bytes=most))
         body = page.body if isinstance(page, FetchedPage) else b""
         if body.startswith(GZIP_MAGIC):
@@ -161,17 +147,11 @@ class _SitemapExpander:
         self.bytes_read += len(body)
         return body
 
-    def _time_left(self) -> float:
-        left = self.deadline - time.monotonic()
-        if left <= 0:
-            raise errors.fetch_too_slow(self.limits.seconds)
-        return left
-
     def _add_page(self, found: Url, entry: SitemapEntry) -> None:
         self.pages.setdefault(str(found), ListedPage(url=str(found), modified=entry.modified))
 
     def _resolve_entry(self, here: Url, entry: SitemapEntry) -> Url | None:
-        """Return the address of an entry if it may be asked."""
+        """Return the address of an entry if it may be fetched; otherwise record why not."""
         try:
             found = here.join(entry.url)
         except Permanent as error:
@@ -184,16 +164,16 @@ class _SitemapExpander:
             self._skip(str(found), "elsewhere")
             return None
         try:
-            welcome = self._is_allowed(found)
+            allowed = self._is_allowed(found)
         except Transient as error:
             self._skip(str(found), error.code, cut=True)
             return None
-        if not welcome:
+        if not allowed:
             self._skip(str(found), "robots_refuse")
-        return found if welcome else None
+        return found if allowed else None
 
     def _is_allowed(self, url: Url) -> bool:
-        """Tell whether the site lets programs read an address; its rules are asked for once."""
+        """Return whether robots.txt allows an address; each robots.txt is fetched once."""
         origin = f"{url.scheme}://{url.authority}"
         if origin not in self.robots:
             self.robots[origin] = self._fetch_robots(origin)
@@ -203,8 +183,8 @@ class _SitemapExpander:
         return rules.allows(url.target)
 
     def _fetch_robots(self, origin: str) -> Robots | WorkError:
-        """Ask for the rules of a site: where there are none all is allowed, where they cannot be had nothing is."""
-        limits = FetchLimits(seconds=min(self._time_left(), self.limits.file_seconds), bytes=ROBOTS_BYTES)
+        """Fetch robots.txt. A site without one allows everything; if it cannot be fetched now, nothing is allowed."""
+        limits = FetchLimits(seconds=min(self.deadline.seconds_left(), self.limits.file_seconds), bytes=ROBOTS_BYTES)
         try:
             page = self.fetcher(f"{origin}/robots.txt", limits=limits)
         except Transient as error:

@@ -1,7 +1,7 @@
-"""The address of a page, written one way: two spellings of the same address are the same text.
+"""Parses and normalises web addresses: equal addresses become equal strings.
 
-Everything that is compared, stored or dialled went through here. Odd ways to write an address are refused, not
-guessed: what two programs read differently is how one of them is led astray.
+Every address that is compared, stored or connected to is normalised here. Unusual spellings are refused and not
+interpreted: two programs that read an address differently can be tricked into contacting the wrong server.
 """
 
 from __future__ import annotations
@@ -30,7 +30,10 @@ PATH_SIGNS, QUERY_SIGNS = "/%:@!$&'()*+,;=~", "/%:@!$&'()*+,;=~?"
 
 @dataclass(frozen=True, slots=True, order=True)
 class Url:
-    """An address of the web, normalised: no fragment, no default port, host in lower case and ASCII."""
+    """A normalised web address: no fragment, no default port, host in lower case and ASCII.
+
+    Example: `str(Url.parse("HTTP://Example.org:80/a/../b#top")) == "http://example.org/b"`
+    """
 
     scheme: str
     host: str  # a name, an IPv4 address, or an IPv6 address without brackets
@@ -40,7 +43,7 @@ class Url:
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Read what a person typed or a server sent; refuses with `Permanent`."""
+        """Parse an address from a user or a server; raise `Permanent` if it is invalid."""
         text = text.strip()
         if len(text) > LONGEST:
             raise errors.bad_url(f"has more than {LONGEST} characters")
@@ -54,7 +57,7 @@ class Url:
         if parts.scheme not in PORTS:
             raise errors.bad_url("does not begin with http:// or https://")
         if "@" in parts.netloc:
-            raise errors.bad_url("holds a user name or a password, which would be kept and shown")
+            raise errors.bad_url("holds a user name or a password, which would be segments and shown")
         if port == 0:
             raise errors.bad_url("names port 0")
         return cls(
@@ -66,7 +69,7 @@ class Url:
         )
 
     def join(self, location: str) -> Url:
-        """Follow a link that stands on this page."""
+        """Resolve a link relative to this address."""
         try:
             return Url.parse(urljoin(str(self), location.strip()))
         except ValueError:
@@ -74,13 +77,13 @@ class Url:
 
     @property
     def authority(self) -> str:
-        """Host and port as a request names them."""
+        """Host, and port unless it is the default."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return host if self.port == PORTS[self.scheme] else f"{host}:{self.port}"
 
     @property
     def target(self) -> str:
-        """Path and query as a request names them."""
+        """Path and query."""
         return self.path if self.query is None else f"{self.path}?{self.query}"
 
     def __str__(self) -> str:
@@ -88,7 +91,7 @@ class Url:
 
 
 def _host(netloc: str) -> str:
-    """Read the host: brackets hold an IPv6 address, anything else is a name or an IPv4 address."""
+    """Return the normalised host: an IPv6 address in brackets, a name, or an IPv4 address."""
     if netloc.startswith("["):
         inside, bracket, behind = netloc[1:].partition("]")
         if not bracket or (behind and not behind.startswith(":")):
@@ -98,7 +101,7 @@ def _host(netloc: str) -> str:
 
 
 def normalize_host(name: str) -> str:
-    """Write a name or an IPv4 address one way."""
+    """Normalise a host name or an IPv4 address."""
     name = name.removesuffix(".").lower()
     if not name.isascii():
         name = _in_ascii(name)
@@ -113,12 +116,12 @@ def normalize_host(name: str) -> str:
 def _in_ascii(name: str) -> str:
     try:
         return idna.encode(name, uts46=True).decode("ascii").removesuffix(".")
-    except ValueError:  # what idna raises
+    except ValueError:  # base of the errors of idna
         raise errors.bad_url("has a host that no name can be") from None
 
 
 def _ipv4(text: str) -> str:
-    """Accept four plain numbers; `2130706433`, `0x7f.1` and `0177.0.0.1` mean another host to every program."""
+    """Accept only four decimal numbers; programs disagree on `2130706433`, `0x7f.1` and `0177.0.0.1`."""
     try:
         return str(ipaddress.IPv4Address(text))
     except ValueError:
@@ -136,7 +139,7 @@ def _ipv6(text: str) -> str:
 
 
 def _escaped(text: str, signs: str) -> str:
-    """Escape what must be, and nothing else: letters, digits and `-._~` never."""
+    """Percent-encode only what needs it; letters, digits and `-._~` are never encoded."""
     plain = ESCAPE.sub(_unescaped, LONE_PERCENT.sub("%25", text))
     return quote(plain, safe=signs, encoding="utf-8", errors="replace")
 
@@ -147,15 +150,14 @@ def _unescaped(escape: re.Match[str]) -> str:
 
 
 def _remove_dot_segments(path: str) -> str:
-    """Walk along `.` and `..`; nothing lies above the root."""
-    kept: list[str] = []
+    segments: list[str] = []
     parts = path.split("/")[1:]
     for place, part in enumerate(parts):
         last = place == len(parts) - 1
         if part == "..":
-            kept = kept[:-1]
+            segments = segments[:-1]
         elif part != ".":
-            kept.append(part)
+            segments.append(part)
         if last and part in {".", ".."}:
-            kept.append("")
-    return "/" + "/".join(kept)
+            segments.append("")
+    return "/" + "/".join(segments)

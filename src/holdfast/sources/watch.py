@@ -1,6 +1,6 @@
-"""When a folder may have changed: told by the operating system, and asked for again and again, since tellings get lost.
+"""Watches a folder: by notifications of the operating system, and by regular ticks, since notifications get lost.
 
-A watch says only that it is worth looking; what changed is found by a scan.
+A watch only reports that something may have changed; a scan finds out what.
 """
 
 from __future__ import annotations
@@ -23,25 +23,23 @@ if TYPE_CHECKING:
     from holdfast.sources.gitignore import IgnoreRules
 
 DEFAULT_INTERVAL = timedelta(minutes=5)
-QUIET_MS = 300  # changes are over when none came for so long
-MAX_DEBOUNCE_MS = 2_000  # but nobody waits longer than this
-POLL_MS = 500  # how often the root itself is looked at
+QUIET_MS = 300  # a burst of changes ends after this long without one
+MAX_DEBOUNCE_MS = 2_000  # but a burst is reported at the latest after this
+POLL_MS = 500  # how often the root itself is checked
 
 
 class WatchEvent(StrEnum):
-    """Why it is worth looking."""
-
-    CHANGED = "changed"  # something was reported, or the root went away or came back
-    TICK = "tick"  # time has passed; first of all when the watch begins
+    CHANGED = "changed"  # a notification arrived, or the root disappeared, appeared or was replaced
+    TICK = "tick"  # the interval has passed; also the first event of a watch
 
 
 def watch(
     root: Path, rules: FolderRules = DEFAULT_RULES, *, stop: Event, every: timedelta = DEFAULT_INTERVAL
 ) -> Iterator[WatchEvent]:
-    """Yield when something below the root may have changed, and at least `every` so often, until `stop` is set.
+    """Yield an event when something below the root may have changed, and at least once per `every`, until `stop`.
 
-    The first `TICK` comes when the watch stands, so that a scan made then misses nothing. Where the system cannot
-    watch (too many folders, no such library), ticks remain, and watching is tried again as often.
+    The first `TICK` comes when the watch is active, so a scan at that moment misses no change. If the system cannot
+    watch (too many folders, watchfiles not installed), only ticks remain, and watching is tried again at each interval.
     """
     due = again = 0.0
     here = _identity(root)
@@ -61,18 +59,18 @@ def watch(
             else:
                 continue
             due = time.monotonic() + every.total_seconds()
-            if moved:  # what was watched is not what is there now; look again when the new watch stands
+            if moved:  # the old watch is on a folder that is no longer there: start a new one
                 due = again = 0.0
                 break
         else:
-            if watching:  # it failed, and failing costs as much as a walk through all folders
+            if watching:  # it failed, and every attempt walks through all folders
                 again = began + every.total_seconds()
 
 
 def _session(root: Path, rules: FolderRules, ignoring: IgnoreRules, stop: Event, *, watching: bool) -> Iterator[bool]:
-    """Yield whether something was reported, every glance, as long as watching works; at least one glance.
+    """Yield at each poll whether a relevant change was reported, as long as watching works; at least once.
 
-    What we write ourselves below the root is no news: each sync would report itself.
+    Changes to the data of Holdfast itself do not count: otherwise each sync would trigger the next one.
     """
     for reports in _reports(root, stop) if watching else ():
         yield any(_is_relevant(root, path, ignoring) and not rules.limits.is_own(path) for _, path in reports)
@@ -81,12 +79,12 @@ def _session(root: Path, rules: FolderRules, ignoring: IgnoreRules, stop: Event,
 
 
 def _reports(root: Path, stop: Event) -> Iterator[Iterable[tuple[Any, str]]]:
-    """Yield what the system reports, nothing where it cannot."""
+    """Yield the changes that the system reports; end if it cannot watch."""
     try:
         library: Any = import_module("watchfiles")
     except ModuleNotFoundError:
         return
-    with suppress(OSError, RuntimeError):  # the root is gone, the system has no more watches, or lost count of them
+    with suppress(OSError, RuntimeError):  # the root is gone, or the system has no more watches or lost events
         yield from library.watch(
             root,
             watch_filter=None,
@@ -102,13 +100,13 @@ def _reports(root: Path, stop: Event) -> Iterator[Iterable[tuple[Any, str]]]:
 
 
 def _is_relevant(root: Path, path: str, ignoring: IgnoreRules) -> bool:
-    """Tell whether a report concerns what a scan would look at, as far as the rules say without reading any file."""
+    """Return whether a scan would look at the path, judging by the rules without reading ignore files."""
     below = os.path.relpath(path, root)
     parts = [] if below == "." else below.split("/")
     if not ALWAYS_IGNORED.isdisjoint(parts):
         return False
-    ways = ["/".join(parts[: depth + 1]).encode("utf-8", "surrogateescape") for depth in range(len(parts))]
-    return not any(ignoring.ignores(way, folder=way != ways[-1]) for way in ways)
+    paths = ["/".join(parts[: depth + 1]).encode("utf-8", "surrogateescape") for depth in range(len(parts))]
+    return not any(ignoring.ignores(part, folder=part != paths[-1]) for part in paths)
 
 
 def _identity(root: Path) -> tuple[int, int] | None:

@@ -1,8 +1,8 @@
-"""A page from the web: one address, asked once, within limits of size and time, and only where it may be.
+"""Fetches one web page, once, within limits of size and time, from allowed servers only.
 
-Each step to another address is judged like the first. No cookie is kept, no proxy asked, nothing sent but the address
-and what is known of an earlier answer. A single page that a person asked for is fetched whatever robots.txt says, as a
-browser would; lists of pages heed it (see `sitemaps`).
+Each redirect is checked like the first address. There are no cookies and no proxies; the request contains only the
+address and the validators of an earlier response. A single page that a user requests is fetched regardless of
+robots.txt, as in a browser; sitemaps obey it (see `sitemaps`).
 """
 
 from __future__ import annotations
@@ -12,35 +12,25 @@ import unicodedata
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.message import Message
-from importlib.metadata import version
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
-import httpcore2
-
+from holdfast.content.errors import MIB
 from holdfast.content.readers.decoding import is_text
-from holdfast.content.readers.kinds import HEAD_BYTES, SIGNATURES
+from holdfast.content.readers.formats import HEAD_BYTES, SIGNATURES
 from holdfast.sources import errors
 from holdfast.sources.address_policy import PUBLIC_ONLY, Reach
 from holdfast.sources.gunzip import BadGzip, decompress, join_limited
 from holdfast.sources.headers import parse_headers, parse_retry_after
-from holdfast.sources.safe_transport import (
-    Deadline,
-    Resolver,
-    SafeBackend,
-    default_tls_context,
-    resolve_host,
-    to_httpcore_url,
-    translate_network_errors,
-)
+from holdfast.sources.safe_transport import Deadline, Resolver, open_response, resolve_host
 from holdfast.sources.urls import Url
 
 if TYPE_CHECKING:
     import ssl
     from collections.abc import Iterable
 
-MIB = 1 << 20
-USER_AGENT = "Holdfast"
+    import httpcore2
+
 ACCEPT = "text/html, application/xhtml+xml, text/plain, text/markdown, application/pdf;q=0.9, */*;q=0.5"
 REDIRECTS = frozenset({301, 302, 303, 307, 308})
 GONE, FORBIDDEN, BUSY = frozenset({404, 410}), frozenset({401, 403, 407, 451}), frozenset({408, 425, 429})
@@ -65,8 +55,6 @@ NAME_LENGTH = 120
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FetchLimits:
-    """How much one page may cost."""
-
     seconds: float = 30  # from the first lookup to the last byte
     bytes: int = 32 * MIB  # unpacked
     redirects: int = 3
@@ -74,7 +62,7 @@ class FetchLimits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Validators:
-    """What an earlier answer said about itself; it is repeated to the address that said it."""
+    """The validators of an earlier response; sent again only to the address they came from."""
 
     url: str
     etag: str | None = None
@@ -83,19 +71,17 @@ class Validators:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FetchedPage:
-    """What an address gave."""
-
-    url: str  # where it was found, after redirects
-    body: bytes  # text in an encoding that only the header named is UTF-8 here
+    url: str  # after redirects
+    body: bytes  # text whose encoding only the header names is converted to UTF-8
     mime: str
-    charset: str | None  # as the header named it
-    name: str  # for people and readers; its ending fits the media type
-    validators: Validators  # for the next time
+    charset: str | None  # as named in the header
+    name: str  # for users and readers; its extension matches the media type
+    validators: Validators  # for the next fetch
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unchanged:
-    """The page is what it was when `known` was told."""
+    """The page has not changed since the response with the `known` validators."""
 
     url: str
 
@@ -114,35 +100,34 @@ def fetch(
 ) -> FetchedPage | Unchanged:
     """Fetch one page.
 
-    Raises `Permanent` if it cannot be had (it is gone, forbidden, too big, or where nobody may look), `Transient` if
-    it could not be had now.
+        page = fetch("https://example.org/")
+        later = fetch("https://example.org/", page.validators)  # `Unchanged` if the server says so
+
+    Raises `Permanent` if the page is gone, forbidden, too large or on a server that is not allowed, and `Transient` if
+    a later attempt may succeed.
     """
     here = Url.parse(url)
     deadline = Deadline(limits.seconds)
-    dialer = SafeBackend(reach, deadline, resolve)
     for _ in range(limits.redirects + 1):
-        with (
-            translate_network_errors(here.host, deadline),
-            httpcore2.ConnectionPool(tls or default_tls_context(), max_connections=1, network_backend=dialer) as pool,
-            pool.stream("GET", to_httpcore_url(here), headers=_request_headers(here, known)) as answer,
-        ):
-            headers = parse_headers(answer.headers)
-            if answer.status not in REDIRECTS or "location" not in headers:
-                return _build_page(here, known, answer, headers, limits)
+        request_headers = _request_headers(here, known)
+        with open_response("GET", here, request_headers, deadline, reach=reach, resolve=resolve, tls=tls) as response:
+            headers = parse_headers(response.headers)
+            if response.status not in REDIRECTS or "location" not in headers:
+                return _build_page(here, known, response, headers, limits)
         here = here.join(_decode_location(headers["location"]))
     raise errors.too_many_redirects(limits.redirects)
 
 
 def _build_page(
-    here: Url, known: Validators | None, answer: httpcore2.Response, headers: dict[str, str], limits: FetchLimits
+    here: Url, known: Validators | None, response: httpcore2.Response, headers: dict[str, str], limits: FetchLimits
 ) -> FetchedPage | Unchanged:
-    if answer.status == NOT_MODIFIED and _has_validators(here, known):
+    if response.status == NOT_MODIFIED and _has_validators(here, known):
         return Unchanged(url=str(here))
-    _check_status(here, answer.status, headers)
+    _check_status(here, response.status, headers)
     mime, charset = _parse_content_type(headers.get("content-type", ""))
     if mime.startswith(NON_TEXT_MIMES):
         raise errors.unsupported_media_type(mime)
-    body = _body(here, answer.iter_stream(), headers, limits.bytes)
+    body = _body(here, response.iter_stream(), headers, limits.bytes)
     return FetchedPage(
         url=str(here),
         body=_in_utf8(body, charset) if charset and _is_plain(body, mime) else body,
@@ -166,7 +151,7 @@ def _check_status(here: Url, status: int, headers: dict[str, str]) -> None:
 
 
 def _body(here: Url, pieces: Iterable[bytes], headers: dict[str, str], most: int) -> bytes:
-    """Read to the end, and never more than `most` bytes, packed or not."""
+    """Read the whole body; refuse more than `most` bytes, compressed or not."""
     if headers.get("content-length", "").isdecimal() and int(headers["content-length"][:20]) > most:
         raise errors.page_too_large(most)
     coding = headers.get("content-encoding", "identity").strip().lower()
@@ -175,32 +160,26 @@ def _body(here: Url, pieces: Iterable[bytes], headers: dict[str, str], most: int
             return join_limited(decompress(pieces, most), most)
         except BadGzip:
             raise errors.invalid_response(here.host) from None
-    if coding not in {"identity", ""}:  # we asked for gzip or nothing
+    if coding not in {"identity", ""}:  # the request accepts only gzip
         raise errors.invalid_response(here.host)
     return join_limited(pieces, most)
 
 
-def _request_headers(here: Url, known: Validators | None) -> list[tuple[bytes, bytes]]:
-    headers = [
-        ("Host", here.authority),
-        ("User-Agent", f"{USER_AGENT}/{version('holdfast')}"),
-        ("Accept", ACCEPT),
-        ("Accept-Encoding", "gzip"),
-        ("Connection", "close"),
-    ]
+def _request_headers(here: Url, known: Validators | None) -> dict[str, str]:
+    headers = {"Accept": ACCEPT, "Accept-Encoding": "gzip"}
     if known and _has_validators(here, known):
-        headers += [("If-None-Match", known.etag)] if known.etag else []
-        headers += [("If-Modified-Since", known.modified)] if known.modified else []
-    return [(name.encode(), value.encode("latin-1", "replace")) for name, value in headers]
+        headers |= {"If-None-Match": known.etag} if known.etag else {}
+        headers |= {"If-Modified-Since": known.modified} if known.modified else {}
+    return headers
 
 
 def _has_validators(here: Url, known: Validators | None) -> bool:
-    """Tell whether an answer is known that this very address gave."""
+    """Return whether there are validators from this very address."""
     return known is not None and known.url == str(here) and bool(known.etag or known.modified)
 
 
 def _decode_location(location: str) -> str:
-    """Read an address in a header, which many servers send as UTF-8."""
+    """Decode the Location header, which many servers send as UTF-8."""
     try:
         return location.encode("latin-1").decode()
     except UnicodeDecodeError:
@@ -213,13 +192,13 @@ def _parse_content_type(text: str) -> tuple[str, str | None]:
 
 
 def _is_plain(body: bytes, mime: str) -> bool:
-    """Tell whether these are characters, whatever the header says: servers call anything text."""
+    """Return whether the body really is text; servers also send binary data as text."""
     named = mime.startswith("text/") or mime.endswith(("xml", "json"))
     return named and is_text(body[:HEAD_BYTES]) and not body.lstrip().startswith(BINARY_SIGNATURES)
 
 
 def _in_utf8(body: bytes, charset: str) -> bytes:
-    """Make UTF-8 of text whose encoding the header alone knows; a reader finds what the text itself declares."""
+    """Convert text to UTF-8 by the charset of the header, which readers do not see."""
     try:
         body.decode()
     except UnicodeDecodeError:
@@ -228,12 +207,12 @@ def _in_utf8(body: bytes, charset: str) -> bytes:
         return body
     try:
         return body.decode(charset).encode()
-    except (ValueError, LookupError, TypeError, AttributeError):  # a wrong charset, or a codec that makes no text
+    except (ValueError, LookupError, TypeError, AttributeError):  # a wrong charset, or a codec that is no text encoding
         return body
 
 
 def _name(here: Url, mime: str, disposition: str) -> str:
-    """Find a name for people, with an ending that tells readers what it is."""
+    """Return a file name for the page, with an extension that matches its media type."""
     message = Message()
     message["Content-Disposition"] = disposition.replace("\r", " ").replace("\n", " ")
     last = unquote(here.path.rstrip("/").rpartition("/")[2])
@@ -246,7 +225,7 @@ def _name(here: Url, mime: str, disposition: str) -> str:
 
 
 def _clean_name(name: str) -> str:
-    """Take the last part of a name, without what cannot be seen or turns the direction of writing."""
+    """Return the last path component without invisible characters and text direction marks."""
     last = re.split(r"[/\\]", name)[-1]
     visible = "".join(character for character in last if unicodedata.category(character)[0] != "C")
     return visible.strip(". ")[:NAME_LENGTH]

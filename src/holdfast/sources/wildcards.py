@@ -1,7 +1,7 @@
 """Translates the wildcards of git into regular expressions over bytes.
 
 The expressions do not backtrack: between two stars the first match is as good as any later one, so each part is an
-atomic group. A hostile pattern takes no longer than any other.
+atomic group. A hostile pattern takes no longer than others.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ NAMED_CLASS = re.compile(rb"\[:([^\]]*):\]")
 
 
 class InvalidPattern(Exception):
-    """The pattern matches nothing in git either: a bracket without an end, an unknown class."""
+    """The pattern has an unclosed bracket or an unknown class; git matches nothing with it."""
 
 
 def translate_pattern(pattern: bytes) -> bytes:
     """Translate a pattern for a whole path."""
     if not pattern:
         raise InvalidPattern
-    stretches: list[list[bytes]] = [[]]
+    stretches: list[list[bytes]] = [[]]  # between `**`
     for part in _parts(pattern):
         if part.strip(b"*") or len(part) < len(b"**"):
             stretches[-1].append(_name(part))
@@ -95,7 +95,7 @@ def _name(pattern: bytes) -> bytes:
 
 
 def _bracket(pattern: bytes, place: int) -> tuple[bytes, int]:
-    """Translate a bracket expression; return it and the position behind it."""
+    """Translate a bracket expression; return it and the position after it."""
     negated = pattern[place : place + 1] in {b"!", b"^"}
     place += negated
     members: list[bytes] = []

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import dataclass
-from importlib.metadata import version
 from typing import TYPE_CHECKING
 
 import httpcore2
@@ -17,15 +16,7 @@ from holdfast.clock import as_datetime
 from holdfast.errors import WorkError
 from holdfast.sources.address_policy import PUBLIC_ONLY, Reach
 from holdfast.sources.headers import parse_headers, parse_retry_after
-from holdfast.sources.safe_transport import (
-    Deadline,
-    Resolver,
-    SafeBackend,
-    default_tls_context,
-    resolve_host,
-    to_httpcore_url,
-    translate_network_errors,
-)
+from holdfast.sources.safe_transport import Deadline, Resolver, open_response, resolve_host
 from holdfast.sources.urls import Url
 from holdfast.webhooks.retry_policy import AttemptResult
 
@@ -52,35 +43,21 @@ class PostOptions:
 def post(line: PostOptions, url: str, headers: Mapping[str, str], body: bytes, now: Moment) -> AttemptResult:
     """Send once; never raises for what the receiver or the network does."""
     try:
-        here = Url.parse(url)
-        deadline = Deadline(line.timeout_seconds)
-        dialer = SafeBackend(line.reach, deadline, line.resolve)
-        with (
-            translate_network_errors(here.host, deadline),
-            httpcore2.ConnectionPool(
-                line.tls or default_tls_context(), max_connections=1, network_backend=dialer
-            ) as pool,
-            pool.stream(
-                "POST", to_httpcore_url(here), headers=_build_headers(here, headers, body), content=body
-            ) as answer,
-        ):
-            wait = parse_retry_after(parse_headers(answer.headers).get("retry-after", ""), as_datetime(now))
-            _drain_response(answer)
-            return AttemptResult.from_status(answer.status, wait)
+        with open_response(
+            "POST",
+            Url.parse(url),
+            {"Content-Type": "application/json", "Content-Length": str(len(body)), **headers},
+            Deadline(line.timeout_seconds),
+            reach=line.reach,
+            resolve=line.resolve,
+            tls=line.tls,
+            content=body,
+        ) as response:
+            wait = parse_retry_after(parse_headers(response.headers).get("retry-after", ""), as_datetime(now))
+            _drain_response(response)
+            return AttemptResult.from_status(response.status, wait)
     except WorkError as error:
         return AttemptResult(reason=error.code)
-
-
-def _build_headers(here: Url, headers: Mapping[str, str], body: bytes) -> list[tuple[bytes, bytes]]:
-    named = {
-        "Host": here.authority,
-        "User-Agent": f"Holdfast/{version('holdfast')}",
-        "Content-Type": "application/json",
-        "Content-Length": str(len(body)),
-        "Connection": "close",
-        **headers,
-    }
-    return [(name.encode(), value.encode()) for name, value in named.items()]
 
 
 def _drain_response(answer: httpcore2.Response) -> None:

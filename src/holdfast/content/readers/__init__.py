@@ -1,1 +1,1 @@
-"""One reader for each family of files; `base` is the contract, `choosing` picks one."""
+"""One reader for each family of files; `base` is the contract, `dispatch` chooses the reader."""

@@ -1,13 +1,13 @@
-"""Zip containers, looked through before anything parses them: Word, Excel, PowerPoint, OpenDocument and EPUB are zips.
+"""Checks zip containers before any parser opens them: Word, Excel, PowerPoint, OpenDocument and EPUB are zips.
 
-Headers lie, so every entry is unpacked here, in small pieces that are counted and dropped. Refused are containers
-that unpack to more than the limit, that shrink further than documents do, that have absurdly many entries, whose
-entries share their bytes, that unpack to more than they declare, and whose XML declares entities. What is nested
-inside is counted as it lies there, packed, because no reader opens it.
+Headers can lie, so every entry is unpacked here, in small pieces that are counted and dropped. These containers are
+refused: larger than the limit when unpacked, a higher compression ratio than documents have, too many entries, entries
+that share bytes, entries larger than declared, XML that declares entities. Nested archives count with their packed
+size, because no reader opens them.
 
-Each entry is described twice, in the list at the end of the file and before its bytes, and has a checksum. Where these
-disagree the file is damaged, and nothing else that it says of itself (a password, a huge size) is believed. Only the
-checksums of pictures and the like are not compared: a damaged picture does not change the text.
+Each entry is described twice, in the central directory and before its bytes, and has a checksum. If these disagree, the
+file is damaged, and nothing else in its headers (a password, a huge size) is trusted. Checksums of pictures and other
+media are not compared: a damaged picture does not change the text.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 from holdfast.content import errors
 from holdfast.content.readers.files import BoundedFile
-from holdfast.content.readers.kinds import FileFormat, identify_zip
+from holdfast.content.readers.formats import FileFormat, identify_zip
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from holdfast.content.readers.base import ReadLimits
 
 MOST_ENTRIES = 10_000
-MAX_COMPRESSION_RATIO = 200  # times; text shrinks 5 to 20 times, repetitive sheets 100 times, a bomb 1000 times
-RATIO_CHECK_BYTES = 8 << 20  # bytes: what is smaller may shrink as it likes
+MAX_COMPRESSION_RATIO = 200  # text has 5 to 20, repetitive sheets 100, a zip bomb 1000
+RATIO_CHECK_BYTES = 8 << 20  # the ratio of smaller entries is not checked
 LOCAL_HEADER = struct.Struct("<4s2xHH8x2IHH")  # signature, flags, method, packed size, size, lengths of name and extra
 PIECE = 1 << 18
 XML_NAMES = (".xml", ".rels", ".opf", ".ncx", ".xhtml", ".html", ".htm")
@@ -39,12 +39,12 @@ TEXT_NAMES = (*XML_NAMES, ".bin")  # binary workbooks keep their sheets in .bin
 ENTITIES = (b"<!ENTITY", "<!ENTITY".encode("utf-16-le"), "<!ENTITY".encode("utf-16-be"))
 LONGEST_ENTITY_MARK = max(len(mark) for mark in ENTITIES)
 ENCRYPTED_FLAG = 0x1
-SIZES_FOLLOW_FLAG = 0x8  # the sizes stand behind the bytes
-ZIP64_SIZE = 0xFFFFFFFF  # the size has more than 32 bits and stands in the extra field
+SIZES_FOLLOW_FLAG = 0x8  # the sizes follow the data
+ZIP64_SIZE = 0xFFFFFFFF  # the real size has 64 bits and is in the extra field
 
 
 def inspect_zip(path: Path, limits: ReadLimits) -> FileFormat:
-    """Say what a zip container holds; refuse it if it is dangerous, damaged or protected."""
+    """Return the format of a zip container; refuse it if it is dangerous, damaged or protected."""
     try:
         with BoundedFile(path) as file, zipfile.ZipFile(file) as archive:
             entries = archive.infolist()
@@ -63,14 +63,14 @@ def inspect_zip(path: Path, limits: ReadLimits) -> FileFormat:
 
 
 def _check_places(entries: list[zipfile.ZipInfo], file: BinaryIO) -> None:
-    """Refuse entries that lie over each other: the same bytes would be unpacked many times."""
+    """Refuse overlapping entries: the same bytes would be unpacked many times."""
     places = sorted((entry.header_offset, _data_offset(entry, file) + entry.compress_size) for entry in entries)
     if any(after < end for (_, end), (after, _) in pairwise(places)):
         raise errors.unreadable()
 
 
 def _check_sizes(entries: list[zipfile.ZipInfo], limits: ReadLimits) -> None:
-    """Judge by what is declared; that it is true is checked later."""
+    """Check the declared sizes; `_check_content` verifies them."""
     if any(entry.flag_bits & ENCRYPTED_FLAG for entry in entries):
         raise errors.encrypted()
     swollen = any(
@@ -82,7 +82,7 @@ def _check_sizes(entries: list[zipfile.ZipInfo], limits: ReadLimits) -> None:
 
 
 def _check_content(entry: zipfile.ZipInfo, file: BinaryIO) -> None:
-    """Unpack one entry and drop it; refuse it if it is not what was declared, or could grow when parsed."""
+    """Unpack one entry without keeping it; refuse it if it differs from its header, or declares entities."""
     size, checksum, tail = 0, 0, b""
     is_xml = entry.filename.lower().endswith(XML_NAMES)
     for piece in _decompress(entry, file):
@@ -98,7 +98,7 @@ def _check_content(entry: zipfile.ZipInfo, file: BinaryIO) -> None:
 
 
 def _decompress(entry: zipfile.ZipInfo, file: BinaryIO) -> Iterator[bytes]:
-    """Unpack without believing the declared size; other methods than these two are not used by documents."""
+    """Unpack without trusting the declared size; documents use only these two methods."""
     if entry.compress_type == zipfile.ZIP_STORED:
         yield from _read_compressed(entry, file)
     elif entry.compress_type == zipfile.ZIP_DEFLATED:
@@ -125,7 +125,7 @@ def _read_compressed(entry: zipfile.ZipInfo, file: BinaryIO) -> Iterator[bytes]:
 
 
 def _data_offset(entry: zipfile.ZipInfo, file: BinaryIO) -> int:
-    """Find where the packed bytes of an entry begin; refuse an entry that is described in two different ways."""
+    """Return where the packed bytes of an entry begin; refuse an entry whose two headers disagree."""
     file.seek(entry.header_offset)
     signature, flags, method, packed, size, name_length, extra_length = LOCAL_HEADER.unpack(
         file.read(LOCAL_HEADER.size)

@@ -1,8 +1,8 @@
-"""Bytes to characters: byte order marks, then UTF-8, then UTF-16 by its NULs, then what is declared, then a guess.
+"""Decodes text: by byte order mark, as UTF-8, as UTF-16 (recognised by its NULs), as declared, else by a guess.
 
-The guess is made by charset-normalizer where it is installed (it comes with the extra `documents`), since it knows
-many alphabets. Only what has an accent here and there is taken for Western without asking: it takes French for Central
-European. Without it, Japanese and Chinese are told by their commonest characters, and everything else is Western.
+charset-normalizer makes the guess if it is installed (it comes with the extra `documents`). Text with only a few
+accents is taken as Western without it, because it takes French for Central European. Without charset-normalizer,
+Japanese and Chinese are recognised by their commonest characters, and everything else is taken as Western.
 """
 
 from __future__ import annotations
@@ -15,26 +15,28 @@ from typing import Any, NamedTuple
 
 BYTE_ORDER_MARKS = (
     (codecs.BOM_UTF8, "utf-8-sig"),
-    (codecs.BOM_UTF32_LE, "utf-32"),  # before UTF-16, whose mark it begins with
+    (codecs.BOM_UTF32_LE, "utf-32"),  # before UTF-16, since it begins with the mark of UTF-16
     (codecs.BOM_UTF32_BE, "utf-32"),
     (codecs.BOM_UTF16_LE, "utf-16"),
     (codecs.BOM_UTF16_BE, "utf-16"),
 )
-CONTROLS = bytes((*range(9), *range(0x0E, 0x1B), *range(0x1C, 0x20), 0x7F))  # without escape: coloured logs are text
+CONTROLS = bytes(
+    (*range(9), *range(0x0E, 0x1B), *range(0x1C, 0x20), 0x7F)
+)  # without escape, which coloured logs contain
 MOST_CONTROLS = 0.02
-# What UTF-16 text is made of: European letters, Arabic, Indic and Thai, punctuation, Chinese, Japanese, Korean.
+# Common in UTF-16 text: European letters, Arabic, Indic and Thai, punctuation, Chinese, Japanese, Korean.
 COMMON_CHARACTER = re.compile(
     r"[\t-\r -~\xa0-\u058f\u0590-\u0eff\u2000-\u22ff\u3000-\u30ff\u4e00-\u9fff\uac00-\ud7a3\uff00-\uffef]"
 )
 MIN_COMMON_SHARE = 0.95
 SAMPLE = 1 << 16
-UTF8_GOOD_FOR_BAD = 10  # so many good sequences for a bad one: UTF-8 with a flaw, not another encoding
+UTF8_GOOD_FOR_BAD = 10  # valid sequences per invalid one: above this the text is damaged UTF-8, not another encoding
 WESTERN = "cp1252"
 ASIAN = ("gb18030", "big5", "cp932", "euc_jp", "cp949", "cp874")
 WINDOWS = ("cp1250", "cp1251", "cp1253", "cp1254", "cp1255", "cp1256", "cp1257", "cp1258")
 OLDER = ("cp866", "koi8_r", "koi8_u", "iso8859_2", "iso8859_5", "iso8859_7", "iso8859_9")
 CANDIDATE_ENCODINGS = [*ASIAN, *WINDOWS, *OLDER]
-# A sign within a word, as in Polish text taken for Western: "pa³ac".
+# A sign within a word, as in Polish text decoded as Western: "pa³ac".
 SIGN_IN_WORD = re.compile(r"[^\W\d_][¡-¦±-³µ¶¹¼-¿][^\W\d_]")
 BEYOND_ASCII = re.compile(rb"[\x80-\xff]")
 ALONE_BEYOND_ASCII = re.compile(rb"(?<![\x80-\xff])[\x80-\xff](?![\x80-\xff])")
@@ -46,15 +48,13 @@ HAN = re.compile(r"[\u4e00-\u9fff\u3000-\u303f\uff00-\uffef]")
 
 
 class DecodedText(NamedTuple):
-    """Characters, the encoding they were in, and whether that was guessed or flawed."""
-
     text: str
     encoding: str
-    certain: bool = True
+    certain: bool = True  # False if the encoding was guessed or the text has invalid bytes
 
 
 def is_text(head: bytes) -> bool:
-    """Tell whether the beginning of a file is text in any encoding."""
+    """Return whether the first bytes of a file are text in any encoding."""
     if _encoding_of_mark(head) or not head:
         return True
     if b"\0" in head:
@@ -63,7 +63,7 @@ def is_text(head: bytes) -> bool:
 
 
 def decode(data: bytes, declared: str | None = None) -> DecodedText:
-    """Decode the whole of a file, whose own words about its encoding are believed if they can be true."""
+    """Decode a whole file; the `declared` encoding is used if it fits the bytes."""
     encoding = _encoding_of_mark(data)
     if encoding:
         return DecodedText(data.decode(encoding, "replace"), encoding)
@@ -73,7 +73,7 @@ def decode(data: bytes, declared: str | None = None) -> DecodedText:
     encoding = _unmarked_utf16(data[:SAMPLE])
     if encoding:
         return DecodedText(data.decode(encoding, "replace"), encoding)
-    # Whoever could read a declaration of UTF-16 had no UTF-16 before him.
+    # A declaration of UTF-16 that was readable as ASCII is wrong.
     text = _decode_strictly(data, declared) if declared and not declared.lower().startswith("utf-16") else None
     if declared and text is not None:
         return DecodedText(text, declared)
@@ -86,7 +86,7 @@ def _encoding_of_mark(data: bytes) -> str | None:
 
 
 def _utf8(data: bytes) -> DecodedText | None:
-    """Decode UTF-8, also where it was cut within a character or has a rare flaw."""
+    """Decode UTF-8, also if it ends within a character or has a few invalid bytes."""
     text = _decode_strictly(data, "utf-8")
     if text is not None:
         return None if "\0" in text and _unmarked_utf16(data[:SAMPLE]) else DecodedText(text, "utf-8")
@@ -97,7 +97,7 @@ def _utf8(data: bytes) -> DecodedText | None:
 
 
 def _unmarked_utf16(sample: bytes) -> str | None:
-    """Recognise UTF-16 without a mark by its NULs, and by what it says in one order of bytes and not in the other."""
+    """Recognise UTF-16 without a mark: it has NULs, and common characters in only one byte order."""
     sample = sample[: len(sample) // 2 * 2]
     if b"\0" not in sample:
         return None
@@ -109,7 +109,7 @@ def _unmarked_utf16(sample: bytes) -> str | None:
 
 
 def _sample(data: bytes) -> bytes:
-    """Take what is worth guessing from: lines from shortly before their first character beyond ASCII."""
+    """Return a sample for guessing: the lines with characters beyond ASCII, from shortly before the first."""
     lines = (found[0][:SAMPLE] for found in islice(NON_ASCII_LINE.finditer(data), MAX_SAMPLE_LINES))
     return b"\n".join(lines)[:SAMPLE]
 
@@ -122,7 +122,7 @@ def _guess_encoding(sample: bytes) -> str:
 
 
 def _accented(sample: bytes) -> bool:
-    """Tell whether most bytes beyond ASCII stand alone: an accent here and there, not another alphabet."""
+    """Return whether most bytes beyond ASCII are isolated: accents, not another alphabet."""
     return len(ALONE_BEYOND_ASCII.findall(sample)) * 2 > len(BEYOND_ASCII.findall(sample))
 
 
@@ -136,7 +136,6 @@ def _normalizer_guess(sample: bytes) -> str | None:
 
 
 def _guess_cjk(sample: bytes) -> str | None:
-    """Tell Japanese and Chinese by their commonest characters."""
     for encoding, common, share in (("cp932", KANA, 0.3), ("euc_jp", KANA, 0.3), ("gb18030", HAN, 0.7)):
         text = _decode_strictly(sample, encoding, cut=True) or ""
         beyond = len(BEYOND_ASCII_CHARACTER.findall(text))
@@ -146,9 +145,9 @@ def _guess_cjk(sample: bytes) -> str | None:
 
 
 def _decode_strictly(data: bytes, encoding: str, *, cut: bool = False) -> str | None:
-    """Decode without mercy, except for a character at the end if the data were cut."""
+    """Decode, or return None on any invalid byte; with `cut`, an incomplete last character is allowed."""
     try:
         text = codecs.getincrementaldecoder(encoding)("strict").decode(data, final=not cut)
-    except (ValueError, LookupError, AssertionError):  # what codecs raise for data and for names
+    except (ValueError, LookupError, AssertionError):  # codecs raise these for bad data and bad names
         return None
-    return text if isinstance(text, str) else None  # `declared` may be any codec, base64 too
+    return text if isinstance(text, str) else None  # `declared` may be any codec, even base64

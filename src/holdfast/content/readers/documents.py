@@ -1,20 +1,20 @@
 """Formats that kreuzberg parses: PDF, Word, Excel, PowerPoint, OpenDocument, EPUB, RTF, Outlook messages and HTML.
 
-kreuzberg is native code that meets hostile files, so this runs in the cage only. It is asked for Markdown, without
-text recognition, without its cache and without opening what is embedded. Where its Markdown joins lines into one
-paragraph (old Word, Outlook) it is asked for plain text. What it adds of its own is taken out again: pictures, the
-separators of slides, the metadata of web pages.
+kreuzberg is native code that parses hostile files, so this module runs only in the sandbox. It produces Markdown,
+without text recognition, without its cache and without opening embedded files. For old Word and Outlook files it
+produces plain text, because its Markdown joins their lines into one paragraph. Its additions are removed afterwards:
+pictures, slide separators, the metadata of web pages.
 """
 
 from __future__ import annotations
 
 import html
 import re
+from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from holdfast.content import errors
-from holdfast.content.readers.articles import extract_main_part
 from holdfast.content.readers.base import ExtractedText, ReadLimits
 from holdfast.content.readers.cleaning import (
     clean,
@@ -24,11 +24,12 @@ from holdfast.content.readers.cleaning import (
     has_words,
     to_short_line,
 )
-from holdfast.content.readers.compound import is_intact, pad_to_fat
 from holdfast.content.readers.decoding import decode
 from holdfast.content.readers.files import BoundedFile, read_bytes
-from holdfast.content.readers.kinds import DOC, EPUB, HTML, MSG, ODS, PDF, PPT, PPTX, XLS, XLSX, FileFormat
-from holdfast.content.readers.pages import page_starts
+from holdfast.content.readers.formats import DOC, EPUB, HTML, MSG, ODS, PDF, PPT, PPTX, XLS, XLSX, FileFormat
+from holdfast.content.readers.main_part import extract_main_part
+from holdfast.content.readers.ole import is_intact, pad_to_fat
+from holdfast.content.readers.pdf_pages import page_starts
 from holdfast.content.readers.plain import encoding_warnings
 from holdfast.errors import Permanent
 
@@ -46,14 +47,14 @@ SLIDE_RULE = re.compile(r"^-{5}$", re.MULTILINE)
 LIMIT_MESSAGE = re.compile(r"security limit exceeded|exceeds (?:the )?(?:limit|maximum)", re.IGNORECASE)
 PROTECTION_MESSAGE = re.compile(r"password.protected|password required|encrypted", re.IGNORECASE)
 
-# A picture, or a link that runs a script: its words stay, unless they are only the name of a file. All patterns here
-# meet hostile text, so none may scan far for an end that never comes.
+# Pictures and script links are reduced to their text, and dropped if that is only a file name. These patterns run on
+# hostile text, so none of them may scan far for a missing end.
 LINK_TEXT = r"\[([^\[\]\n]*)\]"
 LINK_TARGET = r"\((?:<[^<>\n]*>|(?:[^()\n]|\([^()\n]*\))*)\)"
 PICTURE = re.compile(rf"\\?!{LINK_TEXT}{LINK_TARGET}")
 SCRIPT_LINK = re.compile(rf"{LINK_TEXT}(?=\(\s*(?:javascript|vbscript|data):){LINK_TARGET}", re.IGNORECASE)
 PICTURE_NAME = re.compile(r"\S+\.(?:png|jpe?g|gif|bmp|tiff?|svg|emf|wmf|webp)", re.IGNORECASE)
-# kreuzberg turns the head of each chapter into a block of lines `key: value` between rules.
+# kreuzberg turns the HTML head of each chapter into a block of `key: value` lines between rules.
 CHAPTER_HEAD = re.compile(r"^---\n(?=(?:[\w:.-]+: .*\n)*?(?:meta-|title:))(?:[\w:.-]+: .*\n)+---\n", re.MULTILINE)
 
 PROBE_WORD = "heron"
@@ -73,114 +74,109 @@ NON_TEXT_TAG = re.compile(r"<(/?)(title|script|style|svg|iframe|template|noscrip
 HEAD_TAG = re.compile(r"<(?:meta|link|base)\b[^<>]*>", re.IGNORECASE)
 
 
-class KreuzbergReader:
-    """Reads through kreuzberg."""
+def read_with_kreuzberg(path: Path, format_: FileFormat, limits: ReadLimits) -> ExtractedText:
+    return _KreuzbergReader(path, format_, limits).read()
 
-    def __init__(self, kind: FileFormat, limits: ReadLimits) -> None:
-        self._kind = kind
-        self._limits = limits
 
-    def read(self, path: Path, name: str) -> ExtractedText:  # noqa: ARG002 - the kind is known
-        """Parse the file."""
+@dataclass(frozen=True, slots=True)
+class _KreuzbergReader:
+    path: Path
+    format: FileFormat
+    limits: ReadLimits
+
+    def read(self) -> ExtractedText:
         kreuzberg = _import_kreuzberg()
         try:
-            return self._build_text(self._extract(kreuzberg, path))
+            return self._build_text(self._extract(kreuzberg))
         except (kreuzberg.KreuzbergError, RuntimeError, ValueError, OSError) as error:
-            raise self._explain_failure(error, path) from None
+            raise self._explain_failure(error) from None
 
-    def _extract(self, kreuzberg: Any, path: Path) -> Any:
-        mime, config = self._kind.mime, self._config(kreuzberg)
-        if self._kind in (*COMPOUND, *SHEETS):  # only so kreuzberg tells a protected sheet from a broken one
-            data = read_bytes(path, self._limits)
-            if self._kind in COMPOUND and _is_intact_ole(path):
+    def _extract(self, kreuzberg: Any) -> Any:
+        mime, config = self.format.mime, self._config(kreuzberg)
+        if self.format in (*COMPOUND, *SHEETS):  # from a path kreuzberg reports a protected sheet as a broken one
+            data = read_bytes(self.path, self.limits)
+            if self.format in COMPOUND and _is_intact_ole(self.path):
                 data = pad_to_fat(data)
             return kreuzberg.extract_bytes_sync(data, mime, config)
-        with path.open("rb") as file:
-            place = f"/dev/fd/{file.fileno()}"  # kreuzberg takes no path that is not UTF-8
-            if self._kind == PDF:
+        with self.path.open("rb") as file:
+            place = f"/dev/fd/{file.fileno()}"  # kreuzberg accepts only UTF-8 paths
+            if self.format == PDF:
                 self._check_pages(len(kreuzberg.PdfPageIterator(place)))
             return kreuzberg.extract_file_sync(place, mime, config)
 
-    def _explain_failure(self, error: Exception, path: Path) -> Exception:
-        """Tell whether the disk, our reader or the file is at fault. Zip containers were found intact before."""
-        read_bytes(path, self._limits)  # raises if the disk is at fault
-        if self._kind == PDF and (fault := find_pdfium_fault()):
+    def _explain_failure(self, error: Exception) -> Exception:
+        """Find out whether the disk, PDFium or the file is at fault. Zip containers were checked before."""
+        read_bytes(self.path, self.limits)  # raises if the disk is at fault
+        if self.format == PDF and (fault := find_pdfium_fault()):
             return errors.reader_broken("PDFium", fault)
-        damaged = self._kind == PDF or (self._kind in COMPOUND and not _is_intact_ole(path))
-        return _classify_error(error, self._limits, damaged=damaged)
+        damaged = self.format == PDF or (self.format in COMPOUND and not _is_intact_ole(self.path))
+        return _classify_error(error, self.limits, damaged=damaged)
 
     def _check_pages(self, count: int) -> None:
-        if count > self._limits.pages:
-            raise errors.too_many_pages(count, self._limits.pages)
+        if count > self.limits.pages:
+            raise errors.too_many_pages(count, self.limits.pages)
 
     def _config(self, kreuzberg: Any) -> Any:
         slides = kreuzberg.PageConfig(insert_page_markers=True, marker_format=f"\n\n{MARKER}\n\n")
-        config = _config(kreuzberg, "plain" if self._kind in PLAIN_OUTPUT else "markdown")
-        config.pages = slides if self._kind == PPTX else None
-        config.include_document_structure = self._kind == PDF
+        config = _config(kreuzberg, "plain" if self.format in PLAIN_OUTPUT else "markdown")
+        config.pages = slides if self.format == PPTX else None
+        config.include_document_structure = self.format == PDF
         return config
 
     def _build_text(self, result: Any) -> ExtractedText:
-        parts = [_clean_output(part, self._kind) for part in MARKERS.split(result.content)]
+        parts = [_clean_output(part, self.format) for part in MARKERS.split(result.content)]
         first, *slides = parts
         text = collapse_blank_lines("\n\n".join(part for part in parts if part))
         if not has_words(text):
             raise errors.no_text()
-        pages = page_starts(text, result.document["nodes"]) if self._kind == PDF else _slide_starts(slides, first)
+        pages = page_starts(text, result.document["nodes"]) if self.format == PDF else _slide_starts(slides, first)
         self._check_pages(len(pages))
         return ExtractedText(
             text=text,
             title=self._title(result.metadata, text),
             pages=pages,
-            metadata={"mime": self._kind.mime} | _metadata(result.metadata),
+            metadata={"mime": self.format.mime} | _metadata(result.metadata),
             warnings=tuple(
                 f"A part was not read: {to_short_line(note.source)}." for note in result.processing_warnings
             ),
         )
 
     def _title(self, found: Mapping[str, Any], text: str) -> str | None:
-        """Take the title that was given, else the first heading; the name of a sheet is not one."""
-        title = drop_placeholder(found.get("subject" if self._kind == MSG else "title"))
-        return title if title or self._kind in SHEETS else first_heading(text)
+        """Return the title from the metadata, else the first heading; headings of spreadsheets are only sheet names."""
+        title = drop_placeholder(found.get("subject" if self.format == MSG else "title"))
+        return title if title or self.format in SHEETS else first_heading(text)
 
 
-class HtmlReader:
-    """Reads web pages: decoded by us, since kreuzberg takes everything for UTF-8, and made Markdown by kreuzberg.
+def read_html(path: Path, format_: FileFormat, limits: ReadLimits) -> ExtractedText:
+    """Decode a web page here, since kreuzberg assumes UTF-8, and let kreuzberg convert it to Markdown.
 
-    Of a page that was fetched, the main part alone.
+    Of a fetched page (`format_.main`) only the main part is converted.
     """
-
-    def __init__(self, limits: ReadLimits, *, main: bool = False) -> None:
-        self._limits = limits
-        self._main = main
-
-    def read(self, path: Path, name: str) -> ExtractedText:  # noqa: ARG002 - the kind is known
-        """Convert the page."""
-        data = read_bytes(path, self._limits)
-        declared = DECLARED_CHARSET.search(data[:DECLARED_WITHIN])
-        decoded = decode(data, declared[1].decode("ascii") if declared else None)
-        page = extract_main_part(_drop_non_text(decoded.text)) if self._main else decoded.text
-        text = html_to_markdown(page, self._limits)
-        if not has_words(text):
-            raise errors.no_text()
-        title = TITLE.search(decoded.text)
-        return ExtractedText(
-            text=text,
-            title=(drop_placeholder(html.unescape(title[1])) if title else None) or first_heading(text),
-            metadata=HTML.metadata,
-            warnings=encoding_warnings(decoded),
-        )
+    data = read_bytes(path, limits)
+    declared = DECLARED_CHARSET.search(data[:DECLARED_WITHIN])
+    decoded = decode(data, declared[1].decode("ascii") if declared else None)
+    page = extract_main_part(_drop_non_text(decoded.text)) if format_.main else decoded.text
+    text = html_to_markdown(page, limits)
+    if not has_words(text):
+        raise errors.no_text()
+    title = TITLE.search(decoded.text)
+    return ExtractedText(
+        text=text,
+        title=(drop_placeholder(html.unescape(title[1])) if title else None) or first_heading(text),
+        metadata=format_.metadata,
+        warnings=encoding_warnings(decoded),
+    )
 
 
 def find_pdfium_fault() -> str | None:
-    """Read a PDF of our own, which loads PDFium; return why that failed, or None if PDFium works.
+    """Read a known PDF, which loads PDFium; return why that failed, or None if PDFium works.
 
-    Words of kreuzberg are not compared: a failure counts as ours whatever a later version calls it.
+    The error message of kreuzberg is not compared, so the check does not depend on its version.
     """
     try:
         kreuzberg = _import_kreuzberg()
         found = kreuzberg.extract_bytes_sync(PROBE, PDF.mime, _config(kreuzberg, "plain")).content
-    except Permanent:  # kreuzberg is not installed, which has a message of its own
+    except Permanent:  # kreuzberg is not installed; that is reported separately
         return None
     except (kreuzberg.KreuzbergError, RuntimeError, ValueError, OSError) as error:
         return to_short_line(str(error))
@@ -188,7 +184,7 @@ def find_pdfium_fault() -> str | None:
 
 
 def html_to_markdown(page: str, limits: ReadLimits) -> str:
-    """Make Markdown of HTML, without scripts, styles and pictures."""
+    """Convert HTML to Markdown without scripts, styles and pictures."""
     kreuzberg = _import_kreuzberg()
     body = HEAD_TAG.sub(" ", _drop_non_text(page)).encode("utf-8", "replace")
     try:
@@ -199,16 +195,16 @@ def html_to_markdown(page: str, limits: ReadLimits) -> str:
 
 
 def _drop_non_text(page: str) -> str:
-    """Drop the elements of a page that are not its text; one that never ends takes the rest with it."""
-    kept, here, inside = [], 0, ""
+    """Remove elements without visible text. An element without an end tag reaches to the end of the page."""
+    parts, here, inside = [], 0, ""
     for tag in NON_TEXT_TAG.finditer(page):
         name = tag[2].lower()
         if inside == name and tag[1]:
             inside, here = "", tag.end()
         elif not inside and not tag[1] and not tag[0].endswith("/>"):
-            kept.append(page[here : tag.start()])
+            parts.append(page[here : tag.start()])
             inside = name
-    return " ".join(kept if inside else [*kept, page[here:]])
+    return " ".join(parts if inside else [*parts, page[here:]])
 
 
 def _import_kreuzberg() -> Any:
@@ -219,7 +215,7 @@ def _import_kreuzberg() -> Any:
 
 
 def _config(kreuzberg: Any, output: str) -> Any:
-    """Ask for text alone. What is embedded is not opened: nobody has looked through it for bombs."""
+    """Configure kreuzberg for text only. Embedded files stay closed, because they were not checked for zip bombs."""
     config = kreuzberg.ExtractionConfig(
         use_cache=False,
         disable_ocr=True,
@@ -231,7 +227,7 @@ def _config(kreuzberg: Any, output: str) -> Any:
 
 
 def _classify_error(error: Exception, limits: ReadLimits, *, damaged: bool) -> Exception:
-    """Tell from its words why kreuzberg gave up; the words themselves may quote the file."""
+    """Classify an error by the message of kreuzberg. The message is not passed on: it may quote the file."""
     if LIMIT_MESSAGE.search(str(error)):
         return errors.unpacks_too_large(limits.expanded)
     if PROTECTION_MESSAGE.search(str(error)):
@@ -260,7 +256,7 @@ def _picture_text(picture: re.Match[str]) -> str:
 
 
 def _slide_starts(slides: list[str], before: str) -> tuple[int, ...]:
-    """Add up where each slide begins, in parts joined by an empty line."""
+    """Return the offset of each slide in the parts joined by an empty line."""
     starts = []
     offset = len(before) + 2 if before else 0
     for slide in slides:
@@ -270,7 +266,6 @@ def _slide_starts(slides: list[str], before: str) -> tuple[int, ...]:
 
 
 def _metadata(found: Mapping[str, Any]) -> dict[str, str]:
-    """Keep the few facts that every format may have, as short lines."""
     facts = {
         "author": ", ".join(str(author) for author in found.get("authors") or ()),
         "created": found.get("created_at"),

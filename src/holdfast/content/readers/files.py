@@ -1,4 +1,4 @@
-"""The file itself: that it is a regular one of a bearable size, its bytes, and what the file system refuses."""
+"""Opens files for readers: checks type and size, and translates errors of the file system."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 
     from holdfast.content.readers.base import ReadLimits
 
-FIRST_READ_BYTES = 1 << 18  # bytes that most files do not have: room for more is made only where it is needed
+FIRST_READ_BYTES = 1 << 18  # most files are smaller; a larger buffer is allocated only if needed
 
 
 class BoundedFile(io.BufferedReader):
-    """A file whose own bytes say where to read next.
+    """A file that is read at positions which its own content names.
 
-    The system reports a position that it cannot seek to as an error of the disk. Here it is a `ValueError`, because
-    only a damaged file names a position outside itself.
+    The operating system reports a seek to an impossible position as an `OSError`, like an error of the disk. Here it
+    is a `ValueError`, because only a damaged file names a position outside itself.
     """
 
     def __init__(self, path: Path) -> None:
@@ -32,7 +32,6 @@ class BoundedFile(io.BufferedReader):
         self.size = os.fstat(self.fileno()).st_size
 
     def seek(self, offset: int, whence: int = os.SEEK_SET, /) -> int:
-        """Move to a position inside the file."""
         start = {os.SEEK_SET: 0, os.SEEK_CUR: self.tell(), os.SEEK_END: self.size}[whence]
         if not 0 <= start + offset <= self.size:
             raise ValueError("the position is outside the file")
@@ -40,7 +39,7 @@ class BoundedFile(io.BufferedReader):
 
 
 def check_size(path: Path, limits: ReadLimits) -> int:
-    """Return the size of a regular file that is neither empty nor too large."""
+    """Return the size of a file; refuse it unless it is a regular file, not empty and not too large."""
     try:
         status = path.stat()
     except ValueError:  # a NUL in the path
@@ -55,7 +54,7 @@ def check_size(path: Path, limits: ReadLimits) -> int:
 
 
 def read_bytes(path: Path, limits: ReadLimits) -> bytes:
-    """Return the bytes of a file, which may have grown since it was measured."""
+    """Return the bytes of a file; check its size again, since it may have grown."""
     with path.open("rb") as file:
         data = file.read(min(FIRST_READ_BYTES, limits.bytes + 1))
         if len(data) == FIRST_READ_BYTES:
@@ -67,7 +66,7 @@ def read_bytes(path: Path, limits: ReadLimits) -> bytes:
 
 @contextmanager
 def translate_os_errors() -> Iterator[None]:
-    """Say in our words what the file system refused."""
+    """Raise errors of the file system as `Permanent` or `Transient`."""
     try:
         yield
     except (FileNotFoundError, NotADirectoryError):

@@ -1,6 +1,7 @@
-"""E-mail: the headers people read, and the body; attachments are counted, not opened.
+"""Reads e-mail (RFC 5322) and web pages saved as MHTML: the visible headers and the body.
 
-Read by us, because kreuzberg joins the lines of a message into one paragraph.
+Attachments are counted and not opened. kreuzberg is not used here because it joins the lines of a message into one
+paragraph.
 """
 
 from __future__ import annotations
@@ -15,41 +16,35 @@ from holdfast.content.readers.cleaning import clean, drop_placeholder, has_words
 from holdfast.content.readers.decoding import decode
 from holdfast.content.readers.documents import html_to_markdown
 from holdfast.content.readers.files import read_bytes
-from holdfast.content.readers.kinds import MAIL
 
 if TYPE_CHECKING:
     from email.message import EmailMessage
     from pathlib import Path
 
+    from holdfast.content.readers.formats import FileFormat
+
 HEADERS = ("Subject", "From", "To", "Cc", "Date")
 
 
-class MailReader:
-    """Reads messages as they travel (RFC 5322), and web pages saved as one."""
-
-    def __init__(self, limits: ReadLimits) -> None:
-        self._limits = limits
-
-    def read(self, path: Path, name: str) -> ExtractedText:  # noqa: ARG002 - the kind is known
-        """Join headers and body."""
-        try:
-            message = email.message_from_bytes(read_bytes(path, self._limits), policy=email.policy.default)
-            headers = {key: to_short_line(message[key]) for key in HEADERS if message[key]}
-            body = _body(message, self._limits)
-        except (ValueError, LookupError, TypeError, AttributeError, RecursionError):  # what bad headers make it raise
-            raise errors.unreadable() from None
-        if not has_words(headers.get("Subject", "") + body):
-            raise errors.no_text()
-        return ExtractedText(
-            text=clean("\n".join(f"{key}: {value}" for key, value in headers.items()) + "\n\n" + body),
-            title=drop_placeholder(headers.get("Subject")),
-            metadata=MAIL.metadata | _facts(headers),
-            warnings=_attachment_warnings(message),
-        )
+def read_mail(path: Path, format_: FileFormat, limits: ReadLimits) -> ExtractedText:
+    try:
+        message = email.message_from_bytes(read_bytes(path, limits), policy=email.policy.default)
+        headers = {key: to_short_line(message[key]) for key in HEADERS if message[key]}
+        body = _body(message, limits)
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError):  # `email` raises all of them
+        raise errors.unreadable() from None
+    if not has_words(headers.get("Subject", "") + body):
+        raise errors.no_text()
+    return ExtractedText(
+        text=clean("\n".join(f"{key}: {value}" for key, value in headers.items()) + "\n\n" + body),
+        title=drop_placeholder(headers.get("Subject")),
+        metadata=format_.metadata | _facts(headers),
+        warnings=_attachment_warnings(message),
+    )
 
 
 def _body(message: EmailMessage, limits: ReadLimits) -> str:
-    """Return the plain body, else the web page; as Markdown or as it was typed."""
+    """Return the plain text body, or the HTML body as Markdown if there is no plain one."""
     part = message.get_body(("plain", "html"))
     if part is None:
         return ""

@@ -1,6 +1,6 @@
-"""Jupyter notebooks: prose as it is, code and its printed output fenced.
+"""Reads Jupyter notebooks: Markdown cells unchanged, code cells and their printed output in code fences.
 
-Read by us, because kreuzberg joins the lines of prose and breaks characters beyond ASCII.
+kreuzberg is not used here because it joins the lines of prose and corrupts characters beyond ASCII.
 """
 
 from __future__ import annotations
@@ -14,34 +14,28 @@ from holdfast.content.readers.base import ExtractedText, ReadLimits
 from holdfast.content.readers.cleaning import clean, first_heading, has_words, to_short_line
 from holdfast.content.readers.decoding import decode
 from holdfast.content.readers.files import read_bytes
-from holdfast.content.readers.kinds import NOTEBOOK
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from holdfast.content.readers.formats import FileFormat
+
 BACKTICKS = re.compile(r"`{3,}")
-OUTPUT_CHARACTERS = 2000  # of each cell: enough to find a result, not a training log
+OUTPUT_CHARACTERS = 2000  # per cell: enough to find a result without a whole training log
 
 
-class NotebookReader:
-    """Reads Jupyter notebooks."""
-
-    def __init__(self, limits: ReadLimits) -> None:
-        self._limits = limits
-
-    def read(self, path: Path, name: str) -> ExtractedText:  # noqa: ARG002 - the kind is known
-        """Join the cells."""
-        try:
-            notebook = json.loads(decode(read_bytes(path, self._limits)).text)
-            language = to_short_line(notebook.get("metadata", {}).get("kernelspec", {}).get("language", ""))
-            text = clean("\n\n".join(part for cell in notebook["cells"] for part in _parts(cell, language)))
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-            raise errors.unreadable() from None
-        if not has_words(text):
-            raise errors.no_text()
-        metadata = NOTEBOOK.metadata | ({"programming_language": language} if language else {})
-        return ExtractedText(text=text, title=first_heading(text), metadata=metadata)
+def read_notebook(path: Path, format_: FileFormat, limits: ReadLimits) -> ExtractedText:
+    try:
+        notebook = json.loads(decode(read_bytes(path, limits)).text)
+        language = to_short_line(notebook.get("metadata", {}).get("kernelspec", {}).get("language", ""))
+        text = clean("\n\n".join(part for cell in notebook["cells"] for part in _parts(cell, language)))
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        raise errors.unreadable() from None
+    if not has_words(text):
+        raise errors.no_text()
+    metadata = format_.metadata | ({"programming_language": language} if language else {})
+    return ExtractedText(text=text, title=first_heading(text), metadata=metadata)
 
 
 def _parts(cell: dict[str, Any], language: str) -> Iterator[str]:
@@ -57,7 +51,7 @@ def _parts(cell: dict[str, Any], language: str) -> Iterator[str]:
 
 
 def _output_text(output: dict[str, Any]) -> str:
-    """Return what an output says in plain text; pictures and widgets say nothing."""
+    """Return the plain text form of an output; pictures and widgets have none."""
     return _joined(output.get("text") or output.get("data", {}).get("text/plain", ""))
 
 

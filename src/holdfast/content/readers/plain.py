@@ -1,6 +1,6 @@
-"""Text that needs no parser: plain text, Markdown, tables, data and source code are decoded and kept as they are.
+"""Reads text that needs no parser: plain text, Markdown, tables, data and source code are only decoded.
 
-Decoding can do no harm, so small files of these kinds are read without a cage; they are the common case.
+Decoding is safe, so `reading.read` decodes small files of these formats without the sandbox. They are the common case.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from holdfast.content.readers.base import ExtractedText, ReadLimits
 from holdfast.content.readers.cleaning import clean, drop_placeholder, first_heading, has_words
 from holdfast.content.readers.decoding import DecodedText, decode
 from holdfast.content.readers.files import read_bytes
-from holdfast.content.readers.kinds import MARKDOWN, FileFormat
+from holdfast.content.readers.formats import MARKDOWN, FileFormat
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -22,29 +22,20 @@ FRONT_MATTER = re.compile(r"---\n((?:.*\n){0,100}?)---(?:\n|$)")
 FRONT_TITLE = re.compile(r"^title:[ \t]*(.+)$", re.MULTILINE)
 
 
-class PlainReader:
-    """Reads what is text already."""
-
-    def __init__(self, kind: FileFormat, limits: ReadLimits) -> None:
-        self._kind = kind
-        self._limits = limits
-
-    def read(self, path: Path, name: str) -> ExtractedText:  # noqa: ARG002 - the kind is known
-        """Decode the file."""
-        decoded = decode(read_bytes(path, self._limits))
-        text = clean(decoded.text)
-        if not has_words(text):
-            raise errors.no_text()
-        return ExtractedText(
-            text=text,
-            title=_title(text) if self._kind == MARKDOWN else None,
-            metadata=self._kind.metadata,
-            warnings=encoding_warnings(decoded),
-        )
+def read_plain(path: Path, format_: FileFormat, limits: ReadLimits) -> ExtractedText:
+    decoded = decode(read_bytes(path, limits))
+    text = clean(decoded.text)
+    if not has_words(text):
+        raise errors.no_text()
+    return ExtractedText(
+        text=text,
+        title=_title(text) if format_ == MARKDOWN else None,
+        metadata=format_.metadata,
+        warnings=encoding_warnings(decoded),
+    )
 
 
 def encoding_warnings(decoded: DecodedText) -> tuple[str, ...]:
-    """Say that an encoding was guessed."""
     return () if decoded.certain else (f"The encoding is not declared; the text was read as {decoded.encoding}.",)
 
 

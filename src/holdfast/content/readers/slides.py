@@ -1,6 +1,6 @@
-"""Presentations that kreuzberg does not read: OpenDocument ones, and PowerPoint files with a broken picture.
+"""Reads presentations that kreuzberg cannot: OpenDocument files, and PowerPoint files with a broken picture.
 
-Only the words are read. The container was looked through before, so its XML is small and declares no entities.
+Only the words are read. `archives.inspect_zip` has checked the container, so its XML is small and declares no entities.
 """
 
 from __future__ import annotations
@@ -14,11 +14,13 @@ from holdfast.content import errors
 from holdfast.content.readers.base import ExtractedText
 from holdfast.content.readers.cleaning import clean, has_words
 from holdfast.content.readers.files import BoundedFile
-from holdfast.content.readers.kinds import ODP, FileFormat
+from holdfast.content.readers.formats import ODP, FileFormat
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
+
+    from holdfast.content.readers.base import ReadLimits
 
 SLIDE = re.compile(r"ppt/slides/slide(\d+)\.xml")
 DRAWING = "{http://schemas.openxmlformats.org/drawingml/2006/main}"
@@ -26,27 +28,20 @@ ODF_PAGE = "{urn:oasis:names:tc:opendocument:xmlns:drawing:1.0}page"
 ODF_PARAGRAPH = "{urn:oasis:names:tc:opendocument:xmlns:text:1.0}p"
 
 
-class SlideReader:
-    """Reads the words of slides, and nothing else of them."""
-
-    def __init__(self, kind: FileFormat) -> None:
-        self._kind = kind
-
-    def read(self, path: Path, name: str) -> ExtractedText:  # noqa: ARG002 - the kind is known
-        """Join the slides."""
-        try:
-            with BoundedFile(path) as file, zipfile.ZipFile(file) as archive:
-                slides = _opendocument_slides(archive) if self._kind == ODP else _powerpoint_slides(archive)
-        except (zipfile.BadZipFile, KeyError, ValueError, ET.ParseError):
-            raise errors.unreadable() from None
-        starts, text = [], ""
-        for slide in slides:
-            text += "\n\n" if text and slide else ""
-            starts.append(len(text))
-            text += slide
-        if not has_words(text):
-            raise errors.no_text()
-        return ExtractedText(text=text, pages=tuple(starts), metadata=self._kind.metadata)
+def read_slides(path: Path, format_: FileFormat, _limits: ReadLimits) -> ExtractedText:
+    try:
+        with BoundedFile(path) as file, zipfile.ZipFile(file) as archive:
+            slides = _opendocument_slides(archive) if format_ == ODP else _powerpoint_slides(archive)
+    except (zipfile.BadZipFile, KeyError, ValueError, ET.ParseError):
+        raise errors.unreadable() from None
+    starts, text = [], ""
+    for slide in slides:
+        text += "\n\n" if text and slide else ""
+        starts.append(len(text))
+        text += slide
+    if not has_words(text):
+        raise errors.no_text()
+    return ExtractedText(text=text, pages=tuple(starts), metadata=format_.metadata)
 
 
 def _powerpoint_slides(archive: zipfile.ZipFile) -> list[str]:
@@ -63,7 +58,7 @@ def _opendocument_slides(archive: zipfile.ZipFile) -> list[str]:
 
 
 def _parsed(archive: zipfile.ZipFile, entry: str, tag: str) -> Iterable[ET.Element]:
-    return ET.fromstring(archive.read(entry)).iter(tag)  # noqa: S314 - entities were refused before
+    return ET.fromstring(archive.read(entry)).iter(tag)  # noqa: S314 - `archives` refuses entities
 
 
 def _words(part: ET.Element, tag: str) -> str:

@@ -15,7 +15,7 @@ import time
 from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
-from holdfast.content.names import NAMES_VERSION, DefinitionOrigin, TitleMatcher, find_names, split_key_words
+from holdfast.content.names import NAMES_VERSION, TitleMatcher, find_names, is_found_by_words, split_key_words
 from holdfast.indexes.base import Found
 from holdfast.indexes.graph import statements as sql
 from holdfast.indexes.graph.extraction import RECIPE, Extraction, extract
@@ -227,10 +227,10 @@ class _CachedTitles:
 
     def load_new(self, tx: Transaction, recipe: int) -> None:
         while rows := tx.run(sql.SELECT_DEFINITIONS, recipe=recipe, after=self._seen, limit=LOAD_BATCH):
-            for id_, chunk, key, role in rows:
+            for id_, _, key, role in rows:
                 self._seen = id_
-                if role == DefinitionOrigin.TITLE or not key.isascii():
-                    self.titles.add(key, chunk)
+                if is_found_by_words(key, role):
+                    self.titles.add(key)
             self._rows += len(rows)
 
     def is_stale(self, tx: Transaction, recipe: int) -> bool:

@@ -1,10 +1,10 @@
-"""OLE compound files, in which old Office documents, Outlook messages and encrypted ones live.
+"""Reads OLE compound files: old Office documents, Outlook messages, and encrypted Office documents.
 
-A compound file is a small file system: sectors, an allocation table that chains them, a directory, and for short
-streams a stream of mini sectors with a table of its own.
+A compound file is a small file system: sectors, an allocation table (FAT) that chains them, a directory, and for short
+streams a stream of mini sectors with its own table.
 
-Only the names directly under the root tell what a file is: deeper ones belong to what is embedded in it. Broken
-files give the names that can be found, and may give none.
+Only the names directly under the root identify the format; deeper names belong to embedded files. Of a damaged file the
+readable names are returned, possibly none.
 """
 
 from __future__ import annotations
@@ -27,28 +27,24 @@ ENTRY = struct.Struct("<64sHBx3I36xII4x")
 STREAM, ROOT = 2, 5  # types of entries that have bytes
 MINI_BYTES = 64
 SECTOR_SHIFTS = (9, 12)
-DAMAGE_ERRORS = (struct.error, ValueError, IndexError)  # what following the tables of a broken file raises
-NO_ENTRY = 0xFFFFFFFF  # no entry
-UNUSED = 0xFFFFFFF0  # this number and higher ones name no sector
+DAMAGE_ERRORS = (struct.error, ValueError, IndexError)  # raised when the tables of a damaged file are followed
+NO_ENTRY = 0xFFFFFFFF
+UNUSED = 0xFFFFFFF0  # this and higher numbers are not sectors
 
 
 class Header(NamedTuple):
-    """Where the parts of a container are."""
-
     order: int
     shift: int
-    fat_sectors: int  # how many sectors the allocation table has
+    fat_sectors: int  # number of sectors of the allocation table
     directory: int
-    cutoff: int  # a stream of this length is not kept in mini sectors
+    cutoff: int  # streams of at least this length are not in mini sectors
     mini_fat_start: int
     mini_fat_sectors: int
-    difat_start: int  # first sector of a list of further table sectors
+    difat_start: int  # first sector of the list of further table sectors
     difat_sectors: int
 
 
 class DirectoryEntry(NamedTuple):
-    """One line of the directory."""
-
     name: bytes
     length: int
     type: int
@@ -60,8 +56,6 @@ class DirectoryEntry(NamedTuple):
 
 
 class CompoundFile:
-    """An open compound file."""
-
     def __init__(self, file: BinaryIO) -> None:
         *fields, first = struct.unpack(HEADER, file.read(HEADER_BYTES))
         self.header = Header(*fields)
@@ -73,11 +67,9 @@ class CompoundFile:
         self._read: dict[int, tuple[int, ...]] = {}
 
     def next_sector(self, number: int) -> int:
-        """Return the sector that follows in the chain."""
         return self._numbers(self._tables[number // self._each])[number % self._each]
 
     def chain(self, number: int) -> Iterator[int]:
-        """Follow a chain of sectors to its end."""
         seen: set[int] = set()
         while number < UNUSED:
             if number in seen:
@@ -87,14 +79,13 @@ class CompoundFile:
             number = self.next_sector(number)
 
     def entries(self) -> Iterator[DirectoryEntry]:
-        """Read the directory."""
         for number in self.chain(self.header.directory):
             sector = self._sector(number)
             for fields in ENTRY.iter_unpack(sector[: len(sector) // ENTRY.size * ENTRY.size]):
                 yield DirectoryEntry(*fields)
 
     def read_full_fat(self, sectors: int) -> None:
-        """Read the list of further table sectors, which only files of more than 7 MB have, and check the whole list."""
+        """Read the list of further table sectors, which only files above 7 MB have, and validate all of them."""
         number = self.header.difat_start
         for count in range(self.header.difat_sectors):
             if count != len(self._read):
@@ -106,7 +97,6 @@ class CompoundFile:
             raise ValueError("the list of tables does not fit the file")
 
     def read_mini_fat(self) -> list[int]:
-        """Read the table of the mini sectors."""
         places = islice(self.chain(self.header.mini_fat_start), self.header.mini_fat_sectors)
         return [number for place in places for number in self._numbers(place)]
 
@@ -121,16 +111,16 @@ class CompoundFile:
 
 
 def root_names(file: BinaryIO) -> frozenset[str]:
-    """Name the streams and storages directly under the root, as far as the directory can be read."""
+    """Return the names of the streams and storages directly under the root, as far as they can be read."""
     entries: list[DirectoryEntry] = []
     with suppress(*DAMAGE_ERRORS):
         for entry in CompoundFile(file).entries():
-            entries.append(entry)  # noqa: PERF402 - what was read before it broke is kept
+            entries.append(entry)  # noqa: PERF402 - keeps the entries before the damage
     return frozenset(_children(entries))
 
 
 def is_intact(file: BinaryIO) -> bool:
-    """Tell whether all tables lie inside the file, and every stream is there and as long as the directory says."""
+    """Return whether all tables lie inside the file and every stream is complete."""
     length = file.seek(0, os.SEEK_END)
     file.seek(0)
     try:
@@ -152,9 +142,9 @@ def is_intact(file: BinaryIO) -> bool:
 
 
 def pad_to_fat(data: bytes) -> bytes:
-    """Add the sectors that the allocation table has entries for; the entries do not use them.
+    """Append the unused sectors that the allocation table covers beyond the end of the file.
 
-    Some programs write a table that covers more than the file has, and kreuzberg refuses such files.
+    Some programs write such files, and kreuzberg refuses them.
     """
     header = CompoundFile(io.BytesIO(data)).header
     each = (1 << header.shift) // 4
@@ -163,7 +153,7 @@ def pad_to_fat(data: bytes) -> bytes:
 
 
 def _linked(entries: list[DirectoryEntry]) -> bool:
-    """Tell whether the directory begins with its root, and every entry in use refers only to entries in use."""
+    """Return whether the directory begins with its root, and used entries refer only to used entries."""
     used = {NO_ENTRY, *(number for number, entry in enumerate(entries) if entry.type)}
     links = {link for entry in entries if entry.type for link in (entry.left, entry.right, entry.child)}
     childless = all(entry.child == NO_ENTRY for entry in entries if entry.type == STREAM)
@@ -171,14 +161,14 @@ def _linked(entries: list[DirectoryEntry]) -> bool:
 
 
 class _SectorChain(NamedTuple):
-    """Sectors or mini sectors: how they are chained, how long one is, and how many there are."""
+    """Sectors or mini sectors."""
 
     next_sector: Callable[[int], int]
     sector_bytes: int
     sector_count: int
 
     def holds(self, stream: DirectoryEntry) -> bool:
-        """Tell whether the chain of a stream has room for its size."""
+        """Return whether the chain of a stream is long enough for its size."""
         number, needed = stream.start, -(-stream.size // self.sector_bytes)
         if needed > self.sector_count:
             return False
@@ -190,7 +180,7 @@ class _SectorChain(NamedTuple):
 
 
 def _children(entries: list[DirectoryEntry]) -> Iterator[str]:
-    """Walk the tree of siblings below the root."""
+    """Yield the names of the tree of siblings below the root."""
     seen: set[int] = set()
     ahead = [entries[0].child] if entries else []
     while ahead:

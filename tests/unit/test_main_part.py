@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.content.readers.articles import extract_main_part
+from holdfast.content.readers.main_part import extract_main_part
 
 TEXT = "The anchor holds the ship while the storm lasts, and the crew sleeps below the deck. " * 4
 OTHER = "Far out at sea another ship has lost its anchor and drifts with wind and current until the morning comes."

@@ -1,8 +1,8 @@
-"""What a file is: by its first bytes, and where those only say "text", by its name.
+"""Identifies the format of a file by its first bytes, and for text by its name.
 
-A wrong extension does not matter for anything that has a signature. Text has none, so there the name decides between
-Markdown, a table and a language, and only a name that says nothing leaves it to the first words of the text. Zip and
-OLE containers are opened later, in the cage.
+A wrong extension does not matter for formats with a signature. Text has no signature, so its extension decides between
+Markdown, tables and programming languages. Only text without a known extension is identified by its first words. Zip
+and OLE containers are opened later, in the sandbox.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING
 
 from holdfast.content import errors
-from holdfast.content.readers.compound import root_names
 from holdfast.content.readers.decoding import is_text
+from holdfast.content.readers.ole import root_names
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -25,16 +25,13 @@ HEAD_BYTES = 1 << 16
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileFormat:
-    """A format: its media type, for source code its language, and whether decoding is all it needs."""
-
     mime: str
-    language: str = ""
-    plain: bool = False
-    main: bool = False  # of a web page, the main part alone
+    language: str = ""  # of source code
+    plain: bool = False  # needs no parser, only decoding
+    main: bool = False  # read only the main part of a web page
 
     @property
     def metadata(self) -> dict[str, str]:
-        """What the kind alone says about a document."""
         return {"mime": self.mime} | ({"programming_language": self.language} if self.language else {})
 
 
@@ -53,11 +50,8 @@ def _opendocument(part: str) -> FileFormat:
 TEXT, MARKDOWN = _plain("text/plain"), _plain("text/markdown")
 HTML, MAIL = FileFormat(mime="text/html"), FileFormat(mime="message/rfc822")
 FETCHED_HTML = FileFormat(mime="text/html", main=True)
-NOTEBOOK, PDF, RTF = (
-    FileFormat(mime="application/x-ipynb+json"),
-    FileFormat(mime="application/pdf"),
-    FileFormat(mime="application/rtf"),
-)
+NOTEBOOK = FileFormat(mime="application/x-ipynb+json")
+PDF, RTF = FileFormat(mime="application/pdf"), FileFormat(mime="application/rtf")
 ZIP, OLE = FileFormat(mime="application/zip"), FileFormat(mime="application/x-ole-storage")
 DOCX, PPTX = _office("wordprocessingml.document"), _office("presentationml.presentation")
 XLSX, EPUB = _office("spreadsheetml.sheet"), FileFormat(mime="application/epub+zip")
@@ -72,7 +66,7 @@ SIGNATURES = (
     (b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", OLE),
     (b"{\\rtf", RTF),
 )
-PDF_MARKS = (b"%PDF-", b"endobj")  # the signature of a PDF may be lost, or stand behind junk
+PDF_MARKS = (b"%PDF-", b"endobj")  # the signature of a PDF may be missing or preceded by junk
 
 TEXT_EXTENSIONS = {
     "md markdown mdown mkd mdx qmd rmd": MARKDOWN,
@@ -149,7 +143,7 @@ CODE_EXTENSIONS = {
     "wat": "webassembly",
     "zig": "zig",
 }
-FORMAT_BY_EXTENSION = {word: kind for words, kind in TEXT_EXTENSIONS.items() for word in words.split()} | {
+FORMAT_BY_EXTENSION = {word: format_ for words, format_ in TEXT_EXTENSIONS.items() for word in words.split()} | {
     word: FileFormat(mime=f"text/x-{language}", language=language, plain=True)
     for words, language in CODE_EXTENSIONS.items()
     for word in words.split()
@@ -165,7 +159,7 @@ ENOUGH_HEADERS = 3
 UTF8_BOM = b"\xef\xbb\xbf"
 
 ZIP_FOLDERS = (("word/", DOCX), ("ppt/", PPTX), ("xl/", XLSX))
-ZIP_MIMES = {kind.mime.encode(): kind for kind in (EPUB, ODT, ODS, ODP)}
+ZIP_MIMES = {format_.mime.encode(): format_ for format_ in (EPUB, ODT, ODS, ODP)}
 OLE_STREAMS = (
     ("__properties_version1.0", MSG),
     ("WordDocument", DOC),
@@ -177,12 +171,12 @@ PROTECTED_STREAMS = frozenset({"EncryptedPackage", "EncryptedSummary", "\tDRMCon
 
 
 def identify_format(head: bytes, name: str) -> FileFormat:
-    """Say what a file is by its first bytes and its name; refuse what nobody reads."""
+    """Return the format of a file by its first bytes and its name; refuse unsupported formats."""
     extension = _extension(name)
     start = head.removeprefix(UTF8_BOM).lstrip()
-    for signature, kind in SIGNATURES:
+    for signature, format_ in SIGNATURES:
         if start.startswith(signature):
-            return kind
+            return format_
     if extension == "pdf" and any(mark in head for mark in PDF_MARKS):
         return PDF
     if not is_text(head):
@@ -191,25 +185,25 @@ def identify_format(head: bytes, name: str) -> FileFormat:
 
 
 def identify_zip(names: Collection[str], mime: bytes) -> FileFormat:
-    """Say what a zip container holds, by the names in it and by its entry `mimetype`."""
+    """Return the format of a zip container by the names of its entries and the content of its entry `mimetype`."""
     if mime.strip() in ZIP_MIMES:
         return ZIP_MIMES[mime.strip()]
-    for folder, kind in ZIP_FOLDERS:
+    for folder, format_ in ZIP_FOLDERS:
         if any(name.lower().startswith(folder) for name in names):
-            return kind
+            return format_
     if "META-INF/container.xml" in names:
         return EPUB
     raise errors.unsupported_format("an archive")
 
 
 def identify_ole(file: BinaryIO, name: str) -> FileFormat:
-    """Say what an OLE container holds, by the names under its root; where those are lost, believe the name."""
+    """Return the format of an OLE container by the names under its root, or by its extension if they are unreadable."""
     names = root_names(file)
     if names & PROTECTED_STREAMS:
         raise errors.encrypted()
-    for stream, kind in OLE_STREAMS:
+    for stream, format_ in OLE_STREAMS:
         if stream in names:
-            return kind
+            return format_
     named = {"doc": DOC, "xls": XLS, "ppt": PPT, "pps": PPT, "msg": MSG}.get(_extension(name))
     if named is None:
         raise errors.unsupported_format("an OLE container of an unknown program")
@@ -220,7 +214,7 @@ def _identify_text(head: bytes, extension: str) -> FileFormat:
     named = FORMAT_BY_EXTENSION.get(extension, TEXT)
     if extension in FORMAT_BY_EXTENSION and extension != "txt":
         return named
-    letters = head.replace(b"\0", b"")  # UTF-16 too
+    letters = head.replace(b"\0", b"")  # so that UTF-16 matches, too
     if HTML_START.match(letters.lstrip(b"\xef\xbb\xbf\xff\xfe")):
         return HTML
     if extension != "txt" and _looks_like_mail(letters):
@@ -229,12 +223,11 @@ def _identify_text(head: bytes, extension: str) -> FileFormat:
 
 
 def _looks_like_mail(head: bytes) -> bool:
-    """Tell whether a text begins with the headers of a message."""
     top = re.split(rb"\r?\n\r?\n", head, maxsplit=1)[0]
     names = {line.split(b":", 1)[0].lower() for line in top.splitlines() if b":" in line}
     return len(names & MAIL_HEADERS) >= ENOUGH_HEADERS
 
 
 def _extension(name: str) -> str:
-    """Return what follows the last dot of a name, lower-case, or all of it for `Makefile`."""
+    """Return the extension in lower case; the whole name if it has none, as `makefile`."""
     return PurePath(name).name.lower().rpartition(".")[2]

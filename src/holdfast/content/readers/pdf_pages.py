@@ -1,8 +1,8 @@
-"""Where the pages of a PDF begin in its Markdown.
+"""Finds where the pages of a PDF begin in its Markdown.
 
-kreuzberg gives the Markdown of the whole and, beside it, the blocks it was made from with their pages; the Markdown
-itself has no marks. The letters are the same in both, in the same order, so a page begins where its first letters
-stand. A page that cannot be found begins where the letters before it end.
+kreuzberg returns the Markdown of the whole file, without page marks, and separately the blocks with their page numbers.
+Both have the same letters in the same order, so a page begins where its first letters are found. A page that cannot be
+found begins where the letters before it end.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-MATCH_LETTERS = 40  # letters that tell one place from another
-MAX_EXTRA_LETTERS = 2000  # letters that may stand in the Markdown and in no block
+MATCH_LETTERS = 40  # of the start of a page, enough to be unique
+MAX_EXTRA_LETTERS = 2000  # in the Markdown without a block
 
 
 def page_starts(text: str, blocks: Iterable[Mapping[str, Any]]) -> tuple[int, ...]:
-    """Return where each page begins, one after the other."""
+    """Return the offset of each page in the text."""
     pages = _letters_by_page(blocks)
     places = array("Q", (place for place, character in enumerate(text) if character.isalnum()))
     letters = "".join(text[place] for place in places)
@@ -30,11 +30,11 @@ def page_starts(text: str, blocks: Iterable[Mapping[str, Any]]) -> tuple[int, ..
 
 
 def _find_pages(pages: Mapping[int, str], letters: str) -> Iterator[int]:
-    """Find the first letter of each page, from the last page that was found on."""
-    here, own, since = 0, 0, 0  # where that page begins, its letters, and its and all letters after it
+    """Yield the position of the first letter of each page, searching from the last page that was found."""
+    here, own, since = 0, 0, 0  # start of that page, its length, and the length of it and all pages after it
     for number in range(1, max(pages, default=0) + 1):
         page = pages.get(number, "")
-        # Not from where the last page begins: a title page and the page behind it begin alike.
+        # Skip half of the last page: a title page and the next page often begin with the same words.
         found = letters.find(page[:MATCH_LETTERS], here + own // 2, here + since + MAX_EXTRA_LETTERS) if page else -1
         if found < 0:
             yield here + since
@@ -45,7 +45,7 @@ def _find_pages(pages: Mapping[int, str], letters: str) -> Iterator[int]:
 
 
 def _letters_by_page(blocks: Iterable[Mapping[str, Any]]) -> dict[int, str]:
-    """Gather the letters of each page; blocks without a page belong to the page before."""
+    """Return the letters of each page; a block without a page number belongs to the page of the previous block."""
     pages: dict[int, list[str]] = {}
     page = 1
     for block in blocks:
@@ -64,6 +64,6 @@ def _words(content: Mapping[str, Any]) -> str:
 
 
 def _line_start(text: str, place: int) -> int:
-    """Step back over the marks before the first letter of a line."""
+    """Return the start of the line if only Markdown marks precede the position, else the position."""
     start = text.rfind("\n", 0, place) + 1
     return place if any(character.isalnum() for character in text[start:place]) else start

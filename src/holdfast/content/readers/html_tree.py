@@ -1,6 +1,6 @@
-"""Parses a web page into a tree, tolerant of broken HTML, in time and memory linear in the length of the page.
+"""Parses a web page into a tree, tolerant of broken HTML, in linear time and memory.
 
-Other parsers are not linear on hostile pages: html.parser takes a minute for 60 KB of tags that never end, and an HTML5
+Other parsers are not linear on hostile pages: html.parser takes a minute for 60 KB of unclosed tags, and an HTML5
 parser such as lexbor needs more than 3 GB for 54 KB of formatting tags (docs/decisions/0017).
 """
 
@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 
 
 def word_set(text: str) -> frozenset[str]:
-    """Divide at blanks."""
     return frozenset(text.split())
 
 
@@ -26,7 +25,7 @@ BLOCK_TAGS = word_set(
     "address article aside blockquote details dialog div dl fieldset figure footer form h1 h2 h3 h4 h5 h6 header hr "
     "main menu nav ol p pre section table ul"
 )
-# What begins one of these ends the ones named, as far up as the element that holds them.
+# A start tag of the key closes the nearest open element of the first set, up to an element of the second set.
 IMPLIED_END_TAGS = {
     "li": ({"li"}, {"ul", "ol", "menu"}),
     "dt": ({"dt", "dd"}, {"dl"}),
@@ -39,7 +38,7 @@ IMPLIED_END_TAGS = {
 KEPT_ATTRIBUTES = word_set("href src alt class colspan rowspan start")
 
 
-# A tag ends at the first > outside quotes, and only a value may be quoted. Where that finds no end, at the next >.
+# A tag ends at the first > outside quoted attribute values. If there is none, PLAIN_TAG ends it at the next >.
 TAG = re.compile(r"""<(/?)([a-zA-Z][^\s/>]*+)((?:=\s*+(?:"[^"]*+"|'[^']*+')|[^>])*+)>""")
 PLAIN_TAG = re.compile(r"<(/?)([a-zA-Z][^\s/<>]*+)([^<>]*+)>")
 ATTRIBUTE = re.compile(r"""([^\s=/"'>]++)(?:\s*=\s*(?:"([^"]*+)"|'([^']*+)'|([^\s"'>]++)))?""")
@@ -47,7 +46,7 @@ ATTRIBUTE = re.compile(r"""([^\s=/"'>]++)(?:\s*=\s*(?:"([^"]*+)"|'([^']*+)'|([^\
 
 @dataclass(slots=True, eq=False)
 class Element:
-    """An element of a page, with how many letters it holds, and how many of them are in links."""
+    """An element of a page, with the number of its letters, of letters in links, and of links."""
 
     tag: str
     attributes: dict[str, str] = field(default_factory=dict)
@@ -58,55 +57,51 @@ class Element:
 
     @property
     def unlinked_letters(self) -> int:
-        """Letters outside links."""
         return self.letters - self.linked_letters
 
     def walk(self) -> Iterator[Element]:
-        """Yield this element and all below, in the order of the page."""
+        """Yield this element and its descendants in document order."""
         yield self
         for child in self.children:
             if isinstance(child, Element):
                 yield from child.walk()
 
     def add(self, child: Element) -> None:
-        """Put an element that is complete at the end of this one."""
+        """Append a complete element."""
         self.children.append(child)
         self.letters += child.letters
         self.linked_letters += child.letters if child.tag == "a" else child.linked_letters
         self.link_count += child.link_count + (child.tag == "a")
 
     def add_text(self, text: str) -> None:
-        """Put text at the end."""
         self.children.append(text)
         self.letters += sum(map(str.isalnum, text))
 
 
 def parse_html(page: str) -> Element:
-    """Build the tree of a page; its root has no tag."""
+    """Return the tree of a page; its root has an empty tag."""
     return _Builder().build(page)
 
 
-def to_html(one: Element) -> str:
-    """Write a tree as HTML."""
+def to_html(element: Element) -> str:
     inside = "".join(
-        html.escape(child, quote=False) if isinstance(child, str) else to_html(child) for child in one.children
+        html.escape(child, quote=False) if isinstance(child, str) else to_html(child) for child in element.children
     )
-    if not one.tag:
+    if not element.tag:
         return inside
     attributes = "".join(
-        f' {name}="{html.escape(value)}"' for name, value in one.attributes.items() if name in KEPT_ATTRIBUTES
+        f' {name}="{html.escape(value)}"' for name, value in element.attributes.items() if name in KEPT_ATTRIBUTES
     )
-    return f"<{one.tag}{attributes}>" + ("" if one.tag in VOID else f"{inside}</{one.tag}>")
+    return f"<{element.tag}{attributes}>" + ("" if element.tag in VOID else f"{inside}</{element.tag}>")
 
 
 class _Builder:
-    """Keeps what is open while a page is read."""
+    """Holds the stack of open elements while a page is parsed."""
 
     def __init__(self) -> None:
         self._open = [Element("")]
 
     def build(self, page: str) -> Element:
-        """Read a whole page."""
         here = 0
         for start, end, tag in _tags(page):
             self._text(page[here:start])
@@ -133,7 +128,7 @@ class _Builder:
             self._open[-1].add_text(html.unescape(text))
 
     def _end_nearest(self, tags: set[str], holders: set[str] | frozenset[str]) -> None:
-        """End the nearest open element of these, unless one that holds such stands before."""
+        """Close the nearest open element with one of these tags, unless one of the holders is nearer."""
         for place in range(len(self._open) - 1, 0, -1):
             if self._open[place].tag in tags:
                 self._close_down_to(place)
@@ -148,12 +143,12 @@ class _Builder:
 
 
 def _tags(page: str) -> Iterator[tuple[int, int, re.Match[str] | None]]:
-    """Yield where tags and comments stand, with the tag. A comment that never ends takes the rest with it."""
+    """Yield the span of each tag and comment, with the tag. An unclosed comment reaches to the end of the page."""
     pattern, here = TAG, page.find("<")
     while here >= 0:
         found = pattern.match(page, here)
         if not found and pattern is TAG and page[here + 1 : here + 2].isalpha():
-            pattern = PLAIN_TAG  # for good: looking for an end that never comes must happen once
+            pattern = PLAIN_TAG  # from here on: the search for a missing end must not be repeated
             continue
         end = found.end() if found else _end_of_comment(page, here)
         if end > here:
@@ -162,7 +157,7 @@ def _tags(page: str) -> Iterator[tuple[int, int, re.Match[str] | None]]:
 
 
 def _end_of_comment(page: str, start: int) -> int:
-    """Return where a comment or declaration ends; its start if it is none."""
+    """Return the end of a comment or declaration; `start` if there is none here."""
     if not page.startswith(("<!", "<?", "</"), start):
         return start
     mark = "-->" if page.startswith("<!--", start) else ">"
