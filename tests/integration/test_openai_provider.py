@@ -103,7 +103,7 @@ def connect(paid: PaidProvider) -> Iterator[Connect]:
     made: list[Connected] = []
 
     def connect(**given: Any) -> Connected:
-        limits = {name: given.pop(name) for name in ("texts", "tokens", "at_once") if name in given}
+        limits = {name: given.pop(name) for name in ("texts", "tokens", "concurrency") if name in given}
         usual: dict[str, Any] = {
             "base_url": paid.url,
             "key": paid.key,
@@ -139,7 +139,7 @@ def test_each_text_gets_its_own_vector_and_the_tokens_are_summed(
 ) -> None:
     paid.only_floats = only_floats
     embedded = connect(texts=5).embed(TEXTS)
-    assert embedded.places == tuple(range(len(TEXTS)))
+    assert embedded.positions == tuple(range(len(TEXTS)))
     assert embedded.vectors.dtype == np.float32
     assert right(embedded)
     assert embedded.tokens == paid.bill.tokens == sum(tokens_of(text) for text in TEXTS)
@@ -149,7 +149,7 @@ def test_each_text_gets_its_own_vector_and_the_tokens_are_summed(
 
 def test_no_texts_cost_no_call(paid: PaidProvider, connect: Connect) -> None:
     embedded = connect().embed([])
-    assert (embedded.places, embedded.tokens, paid.bill.calls) == ((), 0, 0)
+    assert (embedded.positions, embedded.tokens, paid.bill.calls) == ((), 0, 0)
 
 
 def test_half_a_character_is_sent_as_a_question_mark(paid: PaidProvider, connect: Connect) -> None:
@@ -182,7 +182,7 @@ before = provider.embed(["a"]).vectors
 child = os.fork()
 after = provider.embed(["a"]).vectors
 if child == 0:
-    os._exit(0 if (before == after).all() and len(provider._lines) == 2 else 1)
+    os._exit(0 if (before == after).all() and len(provider._clients) == 2 else 1)
 provider.close()
 sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 """
@@ -211,7 +211,7 @@ def test_tokens_are_estimated_for_any_script(text: str, tokens: int) -> None:
 
 
 def test_so_many_calls_are_under_way_at_once_and_never_more(paid: PaidProvider, connect: Connect) -> None:
-    provider = connect(texts=2, at_once=3)
+    provider = connect(texts=2, concurrency=3)
     paid.stall()
     answers: list[Embeddings] = []
     threads = [threading.Thread(target=lambda: answers.append(provider.embed(TEXTS))) for _ in range(2)]
@@ -226,15 +226,15 @@ def test_so_many_calls_are_under_way_at_once_and_never_more(paid: PaidProvider, 
 
 
 def test_an_answer_is_given_out_before_more_is_asked_for(paid: PaidProvider, connect: Connect) -> None:
-    parts = connect(texts=1, at_once=2).embed_parts(TEXTS)
+    parts = connect(texts=1, concurrency=2).embed_parts(TEXTS)
     assert right(next(parts))
     assert right(next(parts))
     assert paid.bill.calls <= 3
-    assert sum(len(part.places) for part in parts) == len(TEXTS) - 2
+    assert sum(len(part.positions) for part in parts) == len(TEXTS) - 2
 
 
 def test_whoever_stops_early_pays_for_nothing_more(paid: PaidProvider, connect: Connect) -> None:
-    parts = connect(texts=1, at_once=2).embed_parts(TEXTS)
+    parts = connect(texts=1, concurrency=2).embed_parts(TEXTS)
     next(parts)
     parts.close()
     # A request that is under way when its client is closed would leave its connection open.
@@ -247,8 +247,8 @@ def test_what_arrived_is_given_out_before_the_failure(paid: PaidProvider, connec
     arrived: list[int] = []
 
     def embed() -> None:
-        for part in connect(texts=2, at_once=1).embed_parts(TEXTS):
-            arrived.extend(part.places)
+        for part in connect(texts=2, concurrency=1).embed_parts(TEXTS):
+            arrived.extend(part.positions)
 
     assert failure(embed).code == "rate_limited"
     assert (arrived, paid.bill.calls) == ([0, 1, 2, 3], 3)
@@ -260,8 +260,8 @@ def test_what_is_under_way_when_another_call_fails_is_given_out_too(paid: PaidPr
     arrived: list[int] = []
 
     def embed() -> None:
-        for part in connect(texts=1, at_once=3).embed_parts(TEXTS):
-            arrived.extend(part.places)
+        for part in connect(texts=1, concurrency=3).embed_parts(TEXTS):
+            arrived.extend(part.positions)
 
     failures: list[WorkError] = []
     thread = threading.Thread(target=lambda: failures.append(failure(embed)))
@@ -342,7 +342,7 @@ def test_a_rejected_batch_is_halved_until_the_bad_text_stands_alone(
     embedded = connect().embed(texts)
     assert {bad: (why.code, type(why)) for bad, why in embedded.refused.items()} == {place: (code, Permanent)}
     assert right(embedded, texts)
-    assert len(embedded.places) == 15
+    assert len(embedded.positions) == 15
     assert {text: paid.bill.texts[text] for text in texts} == {text: int(text != "poison") for text in texts}
     assert embedded.tokens == paid.bill.tokens
     assert paid.bill.texts["text"] == int(fault is UNCLEAR and place == 0)  # nothing was accepted before
@@ -364,7 +364,7 @@ def test_a_batch_that_is_too_large_for_the_provider_is_sent_in_halves(paid: Paid
     paid.most_texts = 5
     embedded = connect().embed(TEXTS)
     assert right(embedded)
-    assert (len(embedded.places), embedded.refused, paid.bill.calls) == (16, {}, 7)
+    assert (len(embedded.positions), embedded.refused, paid.bill.calls) == (16, {}, 7)
 
 
 def test_a_provider_that_rejects_everything_has_no_quarrel_with_a_text(paid: PaidProvider, connect: Connect) -> None:
@@ -390,7 +390,7 @@ def test_a_failure_while_a_batch_is_halved_keeps_what_was_paid(paid: PaidProvide
 
     def embed() -> None:
         for part in connect().embed_parts(TEXTS):
-            arrived.extend(part.places)
+            arrived.extend(part.positions)
 
     assert failure(embed).code == "quota_exhausted"
     assert (arrived, paid.bill.calls) == (list(range(8)), 3)
@@ -400,8 +400,8 @@ def test_a_failure_while_a_batch_is_halved_keeps_what_was_paid(paid: PaidProvide
 def test_a_text_without_a_word_is_refused_without_asking(text: str, paid: PaidProvider, connect: Connect) -> None:
     embedded = connect().embed([text, "a"])
     assert {place: why.code for place, why in embedded.refused.items()} == {0: "empty_text"}
-    assert (embedded.places, dict(paid.bill.texts)) == ((1,), {"a": 1})
-    assert connect().embed([text]).places == ()
+    assert (embedded.positions, dict(paid.bill.texts)) == ((1,), {"a": 1})
+    assert connect().embed([text]).positions == ()
 
 
 # -------------------------------------------------------------------- what each failure means
@@ -412,7 +412,7 @@ def test_a_failure_of_the_provider_ends_the_call_at_once(
     fault: Fault, code: str, meaning: type[WorkError], paid: PaidProvider, connect: Connect
 ) -> None:
     paid.always(fault)
-    provider = connect(texts=2, at_once=1)
+    provider = connect(texts=2, concurrency=1)
     error = failure(lambda: provider.embed(TEXTS))
     assert (error.code, type(error), paid.bill.calls) == (code, meaning, 1)
     error = failure(lambda: provider.complete(QUESTION))
@@ -511,8 +511,8 @@ def test_vectors_of_another_dimension_than_those_before_are_not_believed(paid: P
     arrived: list[int] = []
 
     def embed() -> None:
-        for part in connect(texts=8, at_once=1).embed_parts(TEXTS):
-            arrived.extend(part.places)
+        for part in connect(texts=8, concurrency=1).embed_parts(TEXTS):
+            arrived.extend(part.positions)
 
     assert failure(embed).code == "bad_answer"
     assert arrived == list(range(8))
@@ -578,7 +578,7 @@ def test_a_prompt_is_answered_and_its_tokens_counted(paid: PaidProvider, connect
 
 def test_an_answer_that_was_cut_says_so(paid: PaidProvider, connect: Connect) -> None:
     paid.always(CUT)
-    assert connect().complete(QUESTION).cut
+    assert connect().complete(QUESTION).truncated
     paid.reply = lambda _: "all"
     assert connect().complete(QUESTION) == Completion(text="", tokens_in=8, tokens_out=1, truncated=True)
 
@@ -659,7 +659,11 @@ def test_words_are_given_out_as_they_come(paid: PaidProvider, connect: Connect) 
     *words, end = provider.stream(QUESTION)
     assert words == ["An", " anchor", " holds", " fast."]
     assert paid.bill.prompts == {QUESTION.text: 1}
-    assert (end.text, end.cut, end.tokens_in + end.tokens_out) == ("An anchor holds fast.", False, paid.bill.tokens)
+    assert (end.text, end.truncated, end.tokens_in + end.tokens_out) == (
+        "An anchor holds fast.",
+        False,
+        paid.bill.tokens,
+    )
     (request,) = provider.recorder.requests
     assert (request.usage, request.failed) == ((end.tokens_in, end.tokens_out), False)
 
@@ -667,7 +671,7 @@ def test_words_are_given_out_as_they_come(paid: PaidProvider, connect: Connect) 
 @pytest.mark.parametrize("fault", [CUT, UNFINISHED], ids=["length", "no reason"])
 def test_a_stream_that_ends_before_the_answer_does_says_so(fault: Fault, paid: PaidProvider, connect: Connect) -> None:
     paid.next(fault)
-    assert [*connect().stream(QUESTION)][-1].cut
+    assert [*connect().stream(QUESTION)][-1].truncated
 
 
 @pytest.mark.parametrize("named", [True, False])
@@ -680,7 +684,7 @@ def test_an_endpoint_that_does_not_know_usage_in_streams_still_streams(
     else:
         paid.next(UNCLEAR)
     words = [*provider.stream(QUESTION)]
-    assert (words[-1].cut, words[-1].tokens_in) == (False, 0)
+    assert (words[-1].truncated, words[-1].tokens_in) == (False, 0)
     rejected, streamed = provider.recorder.requests
     assert rejected.unbilled
     assert (streamed.usage, streamed.words) == (None, words[-1].text)
@@ -690,7 +694,7 @@ def test_an_endpoint_that_does_not_know_usage_in_streams_still_streams(
 
 
 def test_every_request_passes_the_meter_with_what_it_cost(paid: PaidProvider, connect: Connect) -> None:
-    provider = connect(texts=2, at_once=1)
+    provider = connect(texts=2, concurrency=1)
     provider.embed(["a", "b", "c"])
     provider.complete(QUESTION)
     paid.next(BROKEN)
@@ -732,10 +736,10 @@ def test_words_that_came_before_a_failure_are_given_out(
 
 
 def test_a_stream_is_one_of_the_calls_at_once_until_it_ends(paid: PaidProvider, connect: Connect) -> None:
-    provider = connect(at_once=1)
+    provider = connect(concurrency=1)
     words = provider.stream(QUESTION)
     next(words)
-    assert not provider._line().room.acquire(blocking=False)
+    assert not provider._process_client().concurrency.acquire(blocking=False)
     words.close()
     assert provider.complete(QUESTION).text
     assert paid.bill.calls == 2
@@ -761,7 +765,7 @@ def test_settings_that_cannot_work_are_refused_at_once(given: dict[str, Any], to
     assert "sk" not in str(refused.value)
 
 
-@pytest.mark.parametrize("limit", ["texts", "tokens", "at_once"])
+@pytest.mark.parametrize("limit", ["texts", "tokens", "concurrency"])
 def test_a_batch_without_room_is_refused_at_once(limit: str) -> None:
     with pytest.raises(BadSettings):
         BatchLimits(**{limit: 0})

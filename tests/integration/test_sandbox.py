@@ -232,7 +232,7 @@ class TestCrashes:
         with Sandbox(TARGET) as cage:
             assert isinstance(refusal(lambda: ask(cage, "tell")), Transient)
 
-    @pytest.mark.parametrize("wear", [("ANSWERS", 2), ("SWOLLEN", 1)])
+    @pytest.mark.parametrize("wear", [("MAX_CALLS_PER_CHILD", 2), ("MAX_RETAINED_BYTES", 1)])
     def test_a_worn_child_is_replaced(
         self, cage: Sandbox, wear: tuple[str, int], monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -329,7 +329,7 @@ sys.path[:0] = [{str(ROOT)!r}]
 from holdfast.content.sandbox import Sandbox
 cage = Sandbox({TARGET!r})
 def ask(**question):
-    return cage.ask(question, seconds=600, memory=1 << 30, most=0).head
+    return cage.call(question, seconds=600, memory=1 << 30, most=0).head
 """
 
 

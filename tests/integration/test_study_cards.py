@@ -131,7 +131,12 @@ def test_every_card_names_the_passage_it_was_made_from(rig: QuestionRig) -> None
 
 
 def test_a_set_larger_than_a_portion_is_whole_and_in_order(rig: QuestionRig, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, size in {"PORTION": 3, "PAGE": 2, "CHUNKS": 4, "LARGEST_BATCH": 2}.items():
+    for name, size in {
+        "CARDS_PER_TRANSACTION": 3,
+        "CARDS_PER_READ": 2,
+        "CHUNKS_PER_READ": 4,
+        "LARGEST_BATCH": 2,
+    }.items():
         monkeypatch.setattr(module, name, size)
     rig.index("second.md", SECOND)
     for _ in range(3):

@@ -222,7 +222,7 @@ def test_rotating_the_key_file_keeps_every_secret_and_drops_the_old_key(
     assert len({one.split(":")[1] for one in process.stored()}) == 1
 
 
-@pytest.mark.parametrize("step", ["_store", "_drop_old_keys"])
+@pytest.mark.parametrize("step", ["_reencrypt", "_drop_old_keys"])
 def test_a_rotation_that_is_interrupted_loses_nothing_and_can_be_repeated(
     process: Process, store: SqlStore, tmp_path: Path, step: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

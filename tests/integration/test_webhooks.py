@@ -336,7 +336,7 @@ class _Torn:
     def __init__(self, event: PublicEvent) -> None:
         self.type, self.base = event.type, event.base
 
-    def shown(self) -> None:
+    def to_dict(self) -> None:
         raise InterruptedError
 
 
