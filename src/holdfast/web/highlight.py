@@ -1,4 +1,4 @@
-"""The words of a query where they stand in a passage, with spaces between words or without; as `marking.js` does."""
+"""The words of a query where they stand in a passage, with spaces between words or without; as `highlight.js` does."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 // What a mouse, a pen or fingers do on a canvas: point, press, drag, pinch, turn the wheel.
 
-const STILL = 4; // pixels within which a press is a click
+const CLICK_TOLERANCE = 4; // pixels within which a press is a click
 
 /**
- * @typedef {object} Hands
+ * @typedef {object} GestureHandlers
  * @property {(x: number, y: number) => boolean} take begin to drag what stands there; false if nothing does
  * @property {(x: number, y: number) => void} drag
  * @property {() => void} drop
@@ -17,9 +17,9 @@ const STILL = 4; // pixels within which a press is a click
 /**
  * Tell what hands do, in pixels of the canvas.
  * @param {HTMLCanvasElement} canvas
- * @param {Hands} hands
+ * @param {GestureHandlers} hands
  */
-export function gestures(canvas, hands) {
+export function watchGestures(canvas, hands) {
   /** @type {Map<number, {x: number, y: number}>} */
   const down = new Map();
   let start = { x: 0, y: 0 };
@@ -67,7 +67,7 @@ export function gestures(canvas, hands) {
       apart = now.apart;
       return;
     }
-    moved ||= Math.hypot(at.x - start.x, at.y - start.y) > STILL;
+    moved ||= Math.hypot(at.x - start.x, at.y - start.y) > CLICK_TOLERANCE;
     down.set(event.pointerId, at);
     if (!moved) return;
     if (dragging) hands.drag(at.x, at.y);

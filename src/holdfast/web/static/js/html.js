@@ -66,7 +66,7 @@ export const field = (within, name) => within.querySelector(`[data-field="${name
  * @param {string} name
  * @param {string | Node} content
  */
-export const put = (within, name, content) => field(within, name)?.replaceChildren(content);
+export const setContent = (within, name, content) => field(within, name)?.replaceChildren(content);
 
 /** What the server gave this page to begin with. @type {any} */
-export const data = JSON.parse(document.getElementById("data")?.textContent ?? "{}");
+export const pageData = JSON.parse(document.getElementById("data")?.textContent ?? "{}");

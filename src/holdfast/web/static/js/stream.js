@@ -3,12 +3,12 @@
 // A browser connects again by itself after a break, except when it was answered with an error; then we do. Either way
 // the stream goes on behind the last event, so nothing is missed and nothing comes twice.
 
-import { search } from "./api.js";
-import { byId, data } from "./html.js";
-import { t } from "./words.js";
+import { encodeQuery } from "./api.js";
+import { byId, pageData } from "./html.js";
+import { t } from "./i18n.js";
 
-const AGAIN = 1500; // milliseconds until we connect again, where the browser does not
-const NAMES = [
+const RECONNECT_MS = 1500; // milliseconds until we connect again, where the browser does not
+const EVENT_TYPES = [
   ...["accepted", "success", "degraded", "failed", "superseded", "cancelled", "deleted", "reprioritised"].map((one) => `job.${one}`),
   ...["ready", "failed", "removed"].map((one) => `index.${one}`),
   ...["added", "changed", "status", "deleted", "removed"].map((one) => `document.${one}`),
@@ -29,24 +29,24 @@ const NAMES = [
  * @param {Follower} follower
  * @param {{base?: string, document?: number}} [only]
  */
-export function follow(follower, only = {}) {
+export function followEvents(follower, only = {}) {
   /** @type {EventSource | null} */
   let source = null;
   /** @type {string | null} */
-  let place = data.cursor ?? null;
+  let place = pageData.cursor ?? null;
   let timer = 0;
 
   const open = () => {
     clearTimeout(timer);
     source?.close();
-    const stream = new EventSource(`/api/v1/events/stream${search({ ...only, after: place })}`);
+    const stream = new EventSource(`/api/v1/events/stream${encodeQuery({ ...only, after: place })}`);
     source = stream;
-    stream.onopen = () => show("on");
+    stream.onopen = () => showConnection("on");
     stream.onerror = () => {
-      show("off");
-      if (stream.readyState === EventSource.CLOSED) timer = setTimeout(open, AGAIN);
+      showConnection("off");
+      if (stream.readyState === EventSource.CLOSED) timer = setTimeout(open, RECONNECT_MS);
     };
-    for (const name of NAMES) {
+    for (const name of EVENT_TYPES) {
       stream.addEventListener(name, (message) => {
         place = message.lastEventId || place;
         follower.event?.(JSON.parse(message.data));
@@ -62,7 +62,7 @@ export function follow(follower, only = {}) {
     clearTimeout(timer);
     source?.close();
     source = null;
-    show("paused");
+    showConnection("paused");
   };
   document.addEventListener("visibilitychange", () => (document.hidden ? pause() : open()));
   addEventListener("pagehide", pause);
@@ -71,7 +71,7 @@ export function follow(follower, only = {}) {
 }
 
 /** @param {"on" | "off" | "paused"} state */
-function show(state) {
+function showConnection(state) {
   const badge = byId("live");
   if (!badge || badge.dataset.state === state) return;
   badge.hidden = false;
@@ -79,11 +79,11 @@ function show(state) {
   badge.textContent = t(`live.${state}`);
 }
 
-export const LOOK = 5000; // milliseconds after which it is looked again at what is under way
+export const POLL_MS = 5000; // milliseconds after which it is looked again at what is under way
 
 /**
  * Look now and then while something is under way: that an attempt or a clean-up failed and is made again later is no event.
  * @param {() => boolean} moving
  * @param {() => void} look
  */
-export const lookAgain = (moving, look) => setInterval(() => document.hidden || !moving() || look(), LOOK);
+export const pollWhile = (moving, look) => setInterval(() => document.hidden || !moving() || look(), POLL_MS);

@@ -1,27 +1,27 @@
 // One base: its settings, how far its documents follow, and what can be done to it as a whole.
 
-import { at, call, get, post } from "../api.js";
-import { notice } from "../dialog.js";
-import { ask, labelled, refusal, ticked, typed } from "../forms.js";
-import { byId, data, el } from "../html.js";
-import { follow } from "../stream.js";
-import { number, t, told } from "../words.js";
+import { basePath, get, post, request } from "../api.js";
+import { showNotice } from "../dialog.js";
+import { checkedValues, confirmByName, errorOf, labelledField, openForm } from "../forms.js";
+import { byId, el, pageData } from "../html.js";
+import { explainProblem, formatNumber, t } from "../i18n.js";
+import { followEvents } from "../stream.js";
 
-const TOGETHER = 250; // milliseconds in which what happens is asked for together
+const COALESCE_MS = 250; // milliseconds in which what happens is asked for together
 const NUMBERS = ["chunk_size", "chunk_overlap", "budget_tokens", "jobs_per_day"];
 const TEXTS = ["embedding", "chat", "on_duplicate", "tenant"];
-const name = data.base;
+const name = pageData.base;
 const form = byId("base-settings");
-let base = data.one;
-let counts = data.counts;
+let base = pageData.one;
+let counts = pageData.counts;
 
 // ---------------------------------------------------------------- the form
 
 /** Return what the form says. @returns {Record<string, any>} */
-function wanted() {
+function formValues() {
   const fields = form.elements;
   return {
-    indexes: ticked(form, "indexes"),
+    indexes: checkedValues(form, "indexes"),
     ...Object.fromEntries(NUMBERS.map((one) => [one, fields[one].value === "" ? null : Number(fields[one].value)])),
     ...Object.fromEntries(TEXTS.map((one) => [one, fields[one].value])),
     missing_share: Number(fields.missing_share.value) / 100,
@@ -31,11 +31,11 @@ function wanted() {
 }
 
 /** Whether two values of a setting mean the same; the order of indexes does not matter. @param {any} one @param {any} other @param {string} key */
-const same = (one, other, key) => JSON.stringify(key === "indexes" ? [...one].sort() : one) === JSON.stringify(key === "indexes" ? [...other].sort() : other);
+const isSameValue = (one, other, key) => JSON.stringify(key === "indexes" ? [...one].sort() : one) === JSON.stringify(key === "indexes" ? [...other].sort() : other);
 
 /** Return what differs from how the base is set: only this is sent, so what others set meanwhile stays. */
 function changes() {
-  return Object.fromEntries(Object.entries(wanted()).filter(([key, one]) => !same(one, base.settings[key], key)));
+  return Object.fromEntries(Object.entries(formValues()).filter(([key, one]) => !isSameValue(one, base.settings[key], key)));
 }
 
 /** Write into the form how the base is set. @param {Record<string, any>} [typed] settings that the user has changed and not saved; their fields stay */
@@ -50,13 +50,13 @@ function fill(typed = {}) {
 }
 
 /** Say which indexes the base wants and cannot have. */
-function reasons() {
+function paintReasons() {
   for (const part of form.querySelectorAll("[data-reason]")) {
     const kind = part.dataset.reason;
     const why = base.not_enabled[kind];
     if (why || base.settings.indexes.includes(kind)) {
       part.hidden = !why;
-      part.textContent = why ? t("settings.not_enabled", { reason: told(why) }) : "";
+      part.textContent = why ? t("settings.not_enabled", { reason: explainProblem(why) }) : "";
     }
   }
 }
@@ -66,9 +66,9 @@ async function save() {
   const given = changes();
   saved.classList.remove("trouble");
   if (!Object.keys(given).length) return (saved.textContent = t("settings.unchanged"));
-  const why = await refusal(async () => {
-    base = await call("PATCH", at(name), { body: given });
-    counts = await counted();
+  const why = await errorOf(async () => {
+    base = await request("PATCH", basePath(name), { body: given });
+    counts = await loadCounts();
     following = true; // also when the rollout has ended before the answer came, and only documents are left
   });
   saved.classList.toggle("trouble", Boolean(why));
@@ -87,22 +87,22 @@ function paint() {
   following &&= rollout !== null || left > 0;
   byId("rollout").hidden = !following;
   const asked = rollout?.total && rollout.done < rollout.total;
-  byId("rollout-text").textContent = asked ? t("settings.rollout_asked", { done: number(rollout.done), total: number(rollout.total) }) : left ? t("settings.rollout_left", { left: number(left) }) : t("settings.rollout_meanwhile");
+  byId("rollout-text").textContent = asked ? t("settings.rollout_asked", { done: formatNumber(rollout.done), total: formatNumber(rollout.total) }) : left ? t("settings.rollout_left", { left: formatNumber(left) }) : t("settings.rollout_meanwhile");
   const bar = byId("rollout-bar");
   if (counts.documents && (asked || left)) bar.value = asked ? rollout.done / rollout.total : 1 - left / counts.documents;
   else bar.removeAttribute("value");
   const standing = byId("standing");
   standing.dataset.status = base.status;
   standing.textContent = t(`settings.base_${base.status}`);
-  byId("documents").textContent = number(counts.documents);
-  reasons();
+  byId("documents").textContent = formatNumber(counts.documents);
+  paintReasons();
 }
 
 /**
  * Count the documents. Asked after the base: a rollout that has ended by then has queued all its documents, so that
  * they are counted, or done.
  */
-const counted = () => get(`${at(name)}/counts`).catch(() => counts);
+const loadCounts = () => get(`${basePath(name)}/counts`).catch(() => counts);
 
 let following = false; // from a change of the settings until the last document has followed
 let waiting = 0;
@@ -110,10 +110,10 @@ let waiting = 0;
 async function refresh() {
   waiting = 0;
   const before = base;
-  const now = await get(at(name)).catch(() => null);
+  const now = await get(basePath(name)).catch(() => null);
   if (!now) return;
-  counts = await counted();
-  if (base !== before) return soon(); // it was saved meanwhile: this answer is older
+  counts = await loadCounts();
+  if (base !== before) return scheduleRefresh(); // it was saved meanwhile: this answer is older
   if (Boolean(base.problem) !== Boolean(now.problem)) location.reload();
   const typed = changes();
   base = now;
@@ -122,46 +122,46 @@ async function refresh() {
 }
 
 /** Go where the base is now: it has another name, or is gone. */
-async function moved() {
-  const found = (await get("/bases").catch(() => [])).find((/** @type {any} */ one) => one.id === data.one.id);
+async function goToBase() {
+  const found = (await get("/bases").catch(() => [])).find((/** @type {any} */ one) => one.id === pageData.one.id);
   location.replace(found ? `/settings?base=${encodeURIComponent(found.name)}` : "/settings?tab=bases");
 }
 
-const soon = () => void (waiting ||= setTimeout(refresh, TOGETHER));
+const scheduleRefresh = () => void (waiting ||= setTimeout(refresh, COALESCE_MS));
 // All bases are followed: a stream of this one alone could not be opened once it is gone.
-const mine = (/** @type {{base: any}} */ told) => Number(told.base) === data.one.id;
-follow({
-  event: (event) => mine(event) && (event.type === "base.renamed" || event.type === "base.deleted" ? moved() : soon()),
-  progress: (told) => mine(told) && told.owner === "rollout" && soon(),
-  reset: soon,
+const mine = (/** @type {{base: any}} */ told) => Number(told.base) === pageData.one.id;
+followEvents({
+  event: (event) => mine(event) && (event.type === "base.renamed" || event.type === "base.deleted" ? goToBase() : scheduleRefresh()),
+  progress: (told) => mine(told) && told.owner === "rollout" && scheduleRefresh(),
+  reset: scheduleRefresh,
 });
 
 // ---------------------------------------------------------------- the base as a whole
 
-const DEEDS = {
+const BASE_ACTIONS = {
   rename: () => {
     const to = el("input", { type: "text", required: true, maxlength: 200, value: name, autofocus: true, autocomplete: "off" });
-    ask(t("settings.rename"), [labelled(t("settings.rename_to"), to)], t("settings.rename"), async () => {
-      const now = await call("PATCH", at(name), { body: { name: to.value } });
+    openForm(t("settings.rename"), [labelledField(t("settings.rename_to"), to)], t("settings.rename"), async () => {
+      const now = await request("PATCH", basePath(name), { body: { name: to.value } });
       location.replace(`/settings?base=${encodeURIComponent(now.name)}`);
     });
   },
   clear: () =>
-    typed(t("settings.clear"), t("settings.clear_sure", { name, count: number(counts.documents) }), name, async () => {
-      await post(`${at(name)}:clear`);
-      notice(t("settings.cleared", { name }));
+    confirmByName(t("settings.clear"), t("settings.clear_sure", { name, count: formatNumber(counts.documents) }), name, async () => {
+      await post(`${basePath(name)}:clear`);
+      showNotice(t("settings.cleared", { name }));
     }),
   delete: () =>
-    typed(t("settings.delete"), t("settings.delete_sure", { name, count: number(counts.documents) }), name, async () => {
-      await call("DELETE", at(name));
+    confirmByName(t("settings.delete"), t("settings.delete_sure", { name, count: formatNumber(counts.documents) }), name, async () => {
+      await request("DELETE", basePath(name));
       location.replace("/settings?tab=bases");
     }),
 };
 
-if (data.scope === "admin") {
+if (pageData.scope === "admin") {
   form.querySelector("fieldset").disabled = false;
   byId("saving").hidden = false;
-  for (const [deed, run] of Object.entries(DEEDS)) {
+  for (const [deed, run] of Object.entries(BASE_ACTIONS)) {
     const danger = deed === "rename" ? null : "danger";
     document.querySelector(`[data-deed="${deed}"]`)?.append(el("button", { type: "button", class: danger, onclick: run }, `${t(`settings.${deed}`)}…`));
   }

@@ -1,9 +1,9 @@
 // How a document stands, painted into the parts that the server made.
 
 import { field } from "./html.js";
-import { known, t } from "./words.js";
+import { t, translationOr } from "./i18n.js";
 
-export const MOVING = new Set(["queued", "indexing", "deleting"]);
+export const UNSETTLED_STATUSES = new Set(["queued", "indexing", "deleting"]);
 
 /**
  * Paint the status of a document, job or index.
@@ -31,13 +31,13 @@ export function paintProgress(within, progress) {
   if (progress.share === null) bar.removeAttribute("value");
   else bar.value = progress.share;
   const stage = part.querySelector(".stage");
-  if (stage) stage.textContent = stageOf(progress);
+  if (stage) stage.textContent = describeStage(progress);
   part.title = progress.steps > 1 ? t("progress.step", { step: progress.step, steps: progress.steps }) : "";
 }
 
 /** @param {Progress} progress */
-export function stageOf(progress) {
-  const stage = known(`stage.${progress.stage}`, progress.stage);
+export function describeStage(progress) {
+  const stage = translationOr(`stage.${progress.stage}`, progress.stage);
   return progress.total ? `${stage} ${t("progress.done", { done: progress.done, total: progress.total })}` : stage;
 }
 
@@ -46,7 +46,7 @@ export function stageOf(progress) {
  * @param {any} told
  * @returns {Progress | null}
  */
-export function progressOf(told) {
+export function latestProgress(told) {
   const parts = Object.values(told.parts ?? {}).filter((one) => one.stage);
   if (!parts.length) return null;
   const one = parts[parts.length - 1];

@@ -1,8 +1,8 @@
 // The links that lead to other pages of a list: painted anew when it grows or shrinks, and followed without leaving.
 
+import { encodeQuery } from "./api.js";
 import { byId, field } from "./html.js";
-import { search } from "./api.js";
-import { number, t } from "./words.js";
+import { formatNumber, t } from "./i18n.js";
 
 /**
  * Paint where in a list the page is, and where the links lead.
@@ -13,13 +13,13 @@ export function paintPager(asked, total) {
   const last = Math.max(1, Math.ceil(total / asked.size));
   const shown = field(byId("pager"), "shown");
   const first = (asked.page - 1) * asked.size + 1;
-  if (shown) shown.textContent = total ? t("page.of", { from: number(first), to: number(Math.min(asked.page * asked.size, total)), total: number(total) }) : "";
+  if (shown) shown.textContent = total ? t("page.of", { from: formatNumber(first), to: formatNumber(Math.min(asked.page * asked.size, total)), total: formatNumber(total) }) : "";
   const targets = { first: 1, previous: asked.page - 1, next: asked.page + 1, last };
   for (const [name, page] of Object.entries(targets)) {
     const link = byId("pager").querySelector(`[data-page="${name}"]`);
     const possible = page >= 1 && page <= last && page !== asked.page;
     if (possible) {
-      link.href = search({ ...asked, page });
+      link.href = encodeQuery({ ...asked, page });
       link.removeAttribute("aria-disabled");
       link.removeAttribute("role");
     } else {
@@ -32,13 +32,13 @@ export function paintPager(asked, total) {
 
 /**
  * Turn to another page when a link is followed.
- * @param {(page: number) => void} turn
+ * @param {(page: number) => void} showPage
  */
-export function paging(turn) {
+export function onPageChange(showPage) {
   byId("pager").addEventListener("click", (/** @type {MouseEvent} */ event) => {
     const link = /** @type {Element} */ (event.target).closest("a[href]");
     if (!link || event.ctrlKey || event.metaKey) return;
     event.preventDefault();
-    turn(Number(new URLSearchParams(link.getAttribute("href") ?? "").get("page") ?? 1));
+    showPage(Number(new URLSearchParams(link.getAttribute("href") ?? "").get("page") ?? 1));
   });
 }

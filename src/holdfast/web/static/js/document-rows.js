@@ -1,12 +1,12 @@
 // Rows that are patched in place and brought into the server's order, keeping focus, selection and scroll.
 
+import { actionButtons, paintButton } from "./actions.js";
 import { byId, field } from "./html.js";
-import { paintProgress, paintStatus } from "./standing.js";
-import { localise, size, told } from "./words.js";
-import { buttons, paintButton } from "./actions.js";
+import { explainProblem, formatSize, localise } from "./i18n.js";
+import { paintProgress, paintStatus } from "./status.js";
 
 /** The rows of a table of documents. */
-export class Rows {
+export class DocumentRows {
   /**
    * @param {HTMLTableSectionElement} body
    * @param {{done: () => void, pick: (row: HTMLTableRowElement, doc: Doc) => void, href: (doc: Doc) => string}} uses
@@ -63,16 +63,16 @@ export class Rows {
     const row = this.row(doc.id);
     if (!this.docs.has(doc.id) || !row) return;
     this.docs.set(doc.id, doc);
-    this.furnish(row, doc);
+    this.addControls(row, doc);
     paintStatus(row, doc.status);
     paintProgress(row, doc.status === "indexing" || doc.status === "deleting" ? doc.progress : null);
-    set(row, "why", told(doc.why));
+    setText(row, "why", explainProblem(doc.why));
     const name = field(row, "name");
     if (doc.status === "deleting") name?.removeAttribute("href"); // it leads nowhere any more
     if (name && name.textContent !== doc.name) name.textContent = doc.name;
     const bytes = field(row, "size");
     bytes?.setAttribute("value", String(doc.size)); // from which it is written anew with the rest of the row
-    if (bytes) bytes.textContent = size(doc.size);
+    if (bytes) bytes.textContent = formatSize(doc.size);
     const changed = field(row, "changed");
     if (changed && changed.getAttribute("datetime") !== doc.changed_at) {
       changed.setAttribute("datetime", doc.changed_at);
@@ -82,17 +82,17 @@ export class Rows {
   }
 
   /** Add to a row what only a script can use. @param {HTMLTableRowElement} row @param {Doc} doc */
-  furnish(row, doc) {
+  addControls(row, doc) {
     const acts = row.querySelector(".acts");
     if (!acts || acts.childElementCount) return;
-    acts.append(...buttons(() => /** @type {Doc} */ (this.docs.get(doc.id)), this.uses.done));
+    acts.append(...actionButtons(() => /** @type {Doc} */ (this.docs.get(doc.id)), this.uses.done));
     this.uses.pick(row, doc);
     localise(row);
   }
 }
 
 /** @param {Element} row @param {string} name @param {string} text */
-function set(row, name, text) {
+function setText(row, name, text) {
   const part = field(row, name);
   if (!part) return;
   part.hidden = !text;

@@ -1,6 +1,6 @@
 // An answer as its words come, read from the stream of the API.
 
-import { Offline, Refused, at } from "./api.js";
+import { ApiError, ServerUnreachable, basePath } from "./api.js";
 
 /**
  * Ask, and tell of each text as it comes; return the whole answer. What is aborted throws an AbortError.
@@ -10,16 +10,16 @@ import { Offline, Refused, at } from "./api.js";
  * @param {AbortSignal} signal
  * @returns {Promise<Answer | null>}
  */
-export async function answered(base, asked, came, signal) {
-  const reply = await fetch(`/api/v1${at(base)}/answers:stream`, { method: "POST", signal, headers: { "content-type": "application/json" }, body: JSON.stringify(asked) }).catch((error) => {
-    throw error.name === "AbortError" ? error : new Offline(String(error));
+export async function streamAnswer(base, asked, came, signal) {
+  const reply = await fetch(`/api/v1${basePath(base)}/answers:stream`, { method: "POST", signal, headers: { "content-type": "application/json" }, body: JSON.stringify(asked) }).catch((error) => {
+    throw error.name === "AbortError" ? error : new ServerUnreachable(String(error));
   });
-  if (!reply.ok || !reply.body) throw new Refused(await reply.json());
+  if (!reply.ok || !reply.body) throw new ApiError(await reply.json());
   /** @type {Answer | null} */
   let whole = null;
-  for await (const [name, told] of messages(reply.body.getReader())) {
+  for await (const [name, told] of readEvents(reply.body.getReader())) {
     if (name === "text") came(told);
-    else if (name === "problem") throw new Refused(told);
+    else if (name === "problem") throw new ApiError(told);
     else if (name === "answer") whole = told;
   }
   return whole;
@@ -30,7 +30,7 @@ export async function answered(base, asked, came, signal) {
  * @param {ReadableStreamDefaultReader<Uint8Array>} reader
  * @returns {AsyncGenerator<[string, any]>}
  */
-async function* messages(reader) {
+async function* readEvents(reader) {
   const decoder = new TextDecoder();
   let rest = "";
   for (;;) {

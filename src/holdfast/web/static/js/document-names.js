@@ -1,15 +1,15 @@
 // What documents are called, where only their numbers are known: events and refusals never carry a name.
 
-import { at, post } from "./api.js";
-import { data, el } from "./html.js";
-import { t } from "./words.js";
+import { basePath, post } from "./api.js";
+import { el, pageData } from "./html.js";
+import { t } from "./i18n.js";
 
-const TOGETHER = 80; // milliseconds in which names are asked for together
+const COALESCE_MS = 80; // milliseconds in which names are asked for together
 
 /** @type {Map<number, string | null>} null: it is gone */
-const names = new Map(Object.entries(data.names ?? {}).map(([id, name]) => [Number(id), name]));
+const names = new Map(Object.entries(pageData.names ?? {}).map(([id, name]) => [Number(id), name]));
 /** @type {Map<string, Set<number>>} by base */
-const unknown = new Map();
+const pendingNames = new Map();
 let asking = 0;
 
 /**
@@ -18,13 +18,13 @@ let asking = 0;
  * @param {string | undefined} base
  * @param {number | null} document
  */
-export function showDocument(part, base, document) {
+export function showDocumentName(part, base, document) {
   part.dataset.document = String(document ?? "");
   part.dataset.base = base ?? "";
   if (document === null) return part.replaceChildren();
   if (base && !names.has(document)) {
-    unknown.set(base, (unknown.get(base) ?? new Set()).add(document));
-    asking ||= setTimeout(ask, TOGETHER);
+    pendingNames.set(base, (pendingNames.get(base) ?? new Set()).add(document));
+    asking ||= setTimeout(loadNames, COALESCE_MS);
   }
   const name = names.get(document);
   if (name && base) part.replaceChildren(el("a", { href: `/bases/${encodeURIComponent(base)}/documents/${document}` }, name));
@@ -32,19 +32,19 @@ export function showDocument(part, base, document) {
 }
 
 /** Forget the name of a document that was deleted. @param {number} document */
-export function forget(document) {
+export function markDeleted(document) {
   names.set(document, null);
   repaint(document);
 }
 
-async function ask() {
+async function loadNames() {
   asking = 0;
-  const wanted = [...unknown];
-  unknown.clear();
+  const wanted = [...pendingNames];
+  pendingNames.clear();
   for (const [base, some] of wanted) {
     const documents = [...some];
-    /** @type {Standing[] | null} */
-    const found = await post(`${at(base, "documents")}/status`, { documents }).catch(() => null);
+    /** @type {DocumentStatus[] | null} */
+    const found = await post(`${basePath(base, "documents")}/status`, { documents }).catch(() => null);
     if (!found) continue;
     for (const id of documents) names.set(id, found.find((one) => one.id === id)?.name ?? null);
     documents.forEach(repaint);
@@ -53,5 +53,5 @@ async function ask() {
 
 /** @param {number} id */
 function repaint(id) {
-  for (const part of /** @type {NodeListOf<HTMLElement>} */ (document.querySelectorAll(`[data-document="${id}"]`))) showDocument(part, part.dataset.base, id);
+  for (const part of /** @type {NodeListOf<HTMLElement>} */ (document.querySelectorAll(`[data-document="${id}"]`))) showDocumentName(part, part.dataset.base, id);
 }

@@ -1,10 +1,10 @@
 // A table of few things, patched in place: rows are made from the server's template and follow the order that is told.
 
 import { byId, el, field, icon } from "./html.js";
-import { localise } from "./words.js";
+import { localise } from "./i18n.js";
 
 /** @template {{id: number}} T */
-export class Listing {
+export class KeyedTable {
   /** @param {(row: HTMLTableRowElement, item: T) => void} paint */
   constructor(paint) {
     this.paint = paint;
@@ -30,11 +30,11 @@ export class Listing {
   /** Paint one anew, keeping the focus; one that is not shown is left alone. @param {T} item @param {HTMLTableRowElement | null} [row] */
   patch(item, row = this.row(item.id)) {
     if (!row) return;
-    const focused = acts(row).indexOf(/** @type {HTMLElement} */ (document.activeElement));
+    const focused = rowControls(row).indexOf(/** @type {HTMLElement} */ (document.activeElement));
     this.items.set(item.id, item);
     this.paint(row, item);
     localise(row);
-    if (focused >= 0 && !row.contains(document.activeElement)) acts(row)[focused]?.focus();
+    if (focused >= 0 && !row.contains(document.activeElement)) rowControls(row)[focused]?.focus();
   }
 
   /** @param {number} id @returns {HTMLTableRowElement | null} */
@@ -51,7 +51,7 @@ export class Listing {
 }
 
 /** @param {Element} row @returns {HTMLElement[]} */
-const acts = (row) => [...row.querySelectorAll(/** @type {"a"} */ (".acts a, .acts button"))];
+const rowControls = (row) => [...row.querySelectorAll(/** @type {"a"} */ (".acts a, .acts button"))];
 
 /**
  * Write a field of a row; without a text it is not shown.
@@ -59,7 +59,7 @@ const acts = (row) => [...row.querySelectorAll(/** @type {"a"} */ (".acts a, .ac
  * @param {string} name
  * @param {string} text
  */
-export function put(row, name, text) {
+export function setText(row, name, text) {
   const part = field(row, name);
   if (!part) return;
   part.hidden = !text;
@@ -72,7 +72,7 @@ export function put(row, name, text) {
  * @param {string} name
  * @param {number} value
  */
-export const count = (row, name, value) => field(row, name)?.setAttribute("value", String(value));
+export const setCount = (row, name, value) => field(row, name)?.setAttribute("value", String(value));
 
 /**
  * Write a moment of a row, or a word where there is none.
@@ -81,7 +81,7 @@ export const count = (row, name, value) => field(row, name)?.setAttribute("value
  * @param {string | null} at
  * @param {string} otherwise
  */
-export function moment(row, name, at, otherwise) {
+export function setTime(row, name, at, otherwise) {
   const part = field(row, name);
   if (!part || (at && part.getAttribute("datetime") === at)) return;
   part.replaceWith(at ? el("time", { "data-field": name, datetime: at }) : el("span", { "data-field": name }, otherwise));
@@ -93,7 +93,7 @@ export function moment(row, name, at, otherwise) {
  * @param {string} status how it looks
  * @param {string} text
  */
-export function chip(row, status, text) {
+export function setChip(row, status, text) {
   const part = field(row, "standing");
   if (!part) return;
   part.dataset.status = status;

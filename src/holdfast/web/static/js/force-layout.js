@@ -4,12 +4,12 @@
 // with a tree of cells, which was 80 lines longer (docs/decisions/0017). A tick allocates nothing.
 
 const COOLING = 0.0228; // after 300 ticks it is cold
-const COLD = 0.001;
+const MIN_HEAT = 0.001;
 const FRICTION = 0.6;
-const PUSH = 110;
-const LENGTH = 40; // of an edge
+const REPULSION = 110;
+const EDGE_LENGTH = 40; // of an edge
 const GRAVITY = 0.08; // keeps what is joined by nothing in sight
-const TURN = Math.PI * (3 - Math.sqrt(5));
+const GOLDEN_ANGLE = Math.PI * (3 - Math.sqrt(5));
 
 /** A layout under way. */
 export class Layout {
@@ -35,17 +35,17 @@ export class Layout {
     }
     for (let node = 0; node < count; node++) {
       const away = 14 * Math.sqrt(node + 0.5);
-      this.x[node] = away * Math.cos(node * TURN);
-      this.y[node] = away * Math.sin(node * TURN);
+      this.x[node] = away * Math.cos(node * GOLDEN_ANGLE);
+      this.y[node] = away * Math.sin(node * GOLDEN_ANGLE);
     }
   }
 
-  get resting() {
-    return this.heat < COLD || this.count < 2;
+  get settled() {
+    return this.heat < MIN_HEAT || this.count < 2;
   }
 
   /** Let everything move again, a little. */
-  warm(heat = 0.3) {
+  reheat(heat = 0.3) {
     this.heat = Math.max(this.heat, heat);
   }
 
@@ -57,7 +57,7 @@ export class Layout {
   }
 
   /** @param {number} node */
-  letGo(node) {
+  release(node) {
     this.held[node] = 0;
   }
 
@@ -88,7 +88,7 @@ export class Layout {
       let dx = x[target] + vx[target] - x[source] - vx[source] || 0.01;
       let dy = y[target] + vy[target] - y[source] - vy[source] || 0.01;
       const away = Math.sqrt(dx * dx + dy * dy);
-      const force = (((away - LENGTH) / away) * heat) / Math.min(degree[source], degree[target]);
+      const force = (((away - EDGE_LENGTH) / away) * heat) / Math.min(degree[source], degree[target]);
       const share = degree[source] / (degree[source] + degree[target]);
       dx *= force;
       dy *= force;
@@ -102,7 +102,7 @@ export class Layout {
   /** Push all nodes away from each other. */
   push() {
     const { x, y, vx, vy, count } = this;
-    const strength = PUSH * this.heat;
+    const strength = REPULSION * this.heat;
     for (let node = 0; node < count; node++) {
       for (let other = 0; other < node; other++) {
         const dx = x[node] - x[other] || 0.01;

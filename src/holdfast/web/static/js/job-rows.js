@@ -1,16 +1,16 @@
 // The rows of the queue, in groups by priority: patched in place and kept in the server's order, with focus and scroll.
 
-import { label } from "./actions.js";
-import { byId, data, el, field, icon, put } from "./html.js";
-import { paintProgress, paintStatus } from "./standing.js";
-import { coded, known, localise, span, t, told } from "./words.js";
+import { labelButton } from "./actions.js";
+import { byId, el, field, icon, pageData, setContent } from "./html.js";
+import { explainCode, explainProblem, formatDuration, localise, t, translationOr } from "./i18n.js";
+import { paintProgress, paintStatus } from "./status.js";
 
 /** @typedef {"cancel" | "retry" | "details"} JobAction */
 
 const ICONS = { cancel: "cancel", retry: "retry", details: "more" };
 
 /** What people call a job. @param {Job} job */
-export const called = (job) => job.name || (job.document ? t("queue.gone", { id: job.document }) : known(`queue.subject.${job.subject}`, job.subject));
+export const jobTitle = (job) => job.name || (job.document ? t("queue.gone", { id: job.document }) : translationOr(`queue.subject.${job.subject}`, job.subject));
 
 /**
  * Return why something cannot be done to a job now; null when it can.
@@ -18,9 +18,9 @@ export const called = (job) => job.name || (job.document ? t("queue.gone", { id:
  * @param {Job} job
  * @returns {string | null}
  */
-export function hindrance(action, job) {
+export function whyDisabled(action, job) {
   if (action === "details") return null;
-  if (data.scope === "read") return t("why.scope");
+  if (pageData.scope === "read") return t("why.scope");
   if (action === "retry") {
     if (!job.outcome) return t(job.state === "queued" ? "why.queued" : "why.active");
     if (job.outcome !== "failed" && job.outcome !== "degraded") return t("why.not_failed");
@@ -41,8 +41,8 @@ export class JobRows {
     this.uses = uses;
     /** @type {Map<string, Job>} */
     this.jobs = new Map();
-    /** @type {Queue} */
-    this.queue = data.queue;
+    /** @type {QueueStats} */
+    this.queue = pageData.queue;
   }
 
   /** @returns {HTMLTableRowElement[]} */
@@ -62,7 +62,7 @@ export class JobRows {
 
   /** Show these jobs in this order: rows that stay are moved and patched, never made anew. @param {Job[]} jobs */
   show(jobs) {
-    const refocus = this.focused();
+    const refocus = this.captureFocus();
     const wanted = new Set(jobs.map((job) => job.id));
     for (const row of this.rows) if (!wanted.has(row.dataset.id ?? "")) row.remove();
     this.jobs = new Map(jobs.map((job) => [job.id, { ...job, waiting_for: job.waiting_for.length ? job.waiting_for : (this.jobs.get(job.id)?.waiting_for ?? []) }]));
@@ -82,7 +82,7 @@ export class JobRows {
   }
 
   /** Remember what has the focus, and return what gives it back: to the same part of the row, or to the row that is there now. */
-  focused() {
+  captureFocus() {
     const active = /** @type {HTMLElement | null} */ (document.activeElement);
     const row = active?.closest("tr");
     if (!active || !row?.dataset.id || !this.table.contains(row)) return () => {};
@@ -101,9 +101,9 @@ export class JobRows {
     const row = /** @type {HTMLTableRowElement} */ (byId("row").content.firstElementChild.cloneNode(true));
     row.dataset.id = job.id;
     row.id = `job-${job.id}`;
-    set(row, "operation", t(`queue.operation.${job.operation}`));
-    set(row, "requester", job.requester || t("queue.nobody"));
-    put(row, "base", job.base ? el("a", { href: `/queue?base=${encodeURIComponent(job.base)}` }, job.base) : t("queue.gone_base"));
+    setText(row, "operation", t(`queue.operation.${job.operation}`));
+    setText(row, "requester", job.requester || t("queue.nobody"));
+    setContent(row, "base", job.base ? el("a", { href: `/queue?base=${encodeURIComponent(job.base)}` }, job.base) : t("queue.gone_base"));
     return row;
   }
 
@@ -114,14 +114,14 @@ export class JobRows {
     if (!known || !row) return;
     const job = { ...known, ...changes, waiting_for: changes.waiting_for?.length ? changes.waiting_for : known.waiting_for };
     this.jobs.set(job.id, job);
-    this.furnish(row, job);
+    this.addControls(row, job);
     paintStatus(row, job.state);
     paintProgress(row, job.state === "indexing" || job.state === "deleting" ? job.progress : null);
-    set(row, "why", this.why(job));
+    setText(row, "why", this.describeReason(job));
     const about = field(row, "about");
     if (about && about.dataset.name !== job.name) {
       about.dataset.name = job.name;
-      about.replaceChildren(link(job));
+      about.replaceChildren(subjectLink(job));
     }
     const at = field(row, "at");
     const moment = job.finished_at ?? job.created_at;
@@ -129,34 +129,34 @@ export class JobRows {
       at.setAttribute("datetime", moment);
       localise(row);
     }
-    if (job.finished_at) set(row, "took", `${t("queue.took")} ${span((new Date(job.finished_at).getTime() - new Date(job.created_at).getTime()) / 1000)}`);
+    if (job.finished_at) setText(row, "took", `${t("queue.took")} ${formatDuration((new Date(job.finished_at).getTime() - new Date(job.created_at).getTime()) / 1000)}`);
     const rank = /** @type {HTMLSelectElement} */ (row.querySelector("select"));
     if (rank) rank.value = String(job.priority);
     if (rank && job.outcome) rank.replaceWith(el("span", { class: "number dim" }, job.priority));
     if (job.outcome) row.querySelector(".grip")?.replaceChildren();
-    for (const one of row.querySelectorAll("button[data-action]")) paint(/** @type {HTMLElement} */ (one), job);
+    for (const one of row.querySelectorAll("button[data-action]")) paintButton(/** @type {HTMLElement} */ (one), job);
   }
 
   /** Why a job waits, or why nothing came of it. @param {Job} job */
-  why(job) {
+  describeReason(job) {
     if (job.state === "queued" && this.queue.paused) return t("queue.held");
     if (job.state === "queued" && this.queue.paused_bases.includes(job.base)) return t("queue.held_base");
-    if (!job.outcome) return job.progress ? "" : told(job.waiting_for[0] ?? null, "waits");
+    if (!job.outcome) return job.progress ? "" : explainProblem(job.waiting_for[0] ?? null, "waits");
     const error = Object.values(job.results).find((one) => one.error)?.error;
-    return error ? coded(error) : "";
+    return error ? explainCode(error) : "";
   }
 
   /** Add to a row what only a script can use. @param {HTMLTableRowElement} row @param {Job} job */
-  furnish(row, job) {
+  addControls(row, job) {
     const acts = row.querySelector(".acts");
     if (!acts || acts.childElementCount) return;
     const current = () => /** @type {Job} */ (this.jobs.get(job.id));
     for (const action of /** @type {JobAction[]} */ (["details", "retry", "cancel"])) {
-      acts.append(el("button", { type: "button", class: "icon-button", "data-action": action, onclick: () => hindrance(action, current()) ?? this.uses.act(action, current()) }, icon(ICONS[action])));
+      acts.append(el("button", { type: "button", class: "icon-button", "data-action": action, onclick: () => whyDisabled(action, current()) ?? this.uses.act(action, current()) }, icon(ICONS[action])));
     }
-    if (!hindrance("rank", job)) {
+    if (!whyDisabled("rank", job)) {
       row.querySelector(".grip")?.append(el("span", { class: "handle", draggable: "true", title: t("queue.drag"), "data-drag": job.id }, icon("grip")));
-      const choice = el("select", { "data-action": "rank", "aria-label": t("queue.set_priority", { name: called(job) }), onchange: () => this.uses.rank(current(), Number(choice.value)) },
+      const choice = el("select", { "data-action": "rank", "aria-label": t("queue.set_priority", { name: jobTitle(job) }), onchange: () => this.uses.rank(current(), Number(choice.value)) },
         ...Array.from({ length: 10 }, (_, one) => el("option", { value: one }, one)));
       field(row, "priority")?.replaceWith(choice);
     }
@@ -165,20 +165,20 @@ export class JobRows {
 }
 
 /** @param {HTMLElement} button @param {Job} job */
-function paint(button, job) {
+function paintButton(button, job) {
   const action = /** @type {JobAction} */ (button.dataset.action);
-  label(button, action === "details" ? t("queue.details") : t(`action.${action}`), called(job), hindrance(action, job));
+  labelButton(button, action === "details" ? t("queue.details") : t(`action.${action}`), jobTitle(job), whyDisabled(action, job));
 }
 
 /** What a job is about, with where that is. @param {Job} job */
-function link(job) {
-  if (!job.base || (job.document && !job.name)) return el("span", { class: "dim" }, called(job));
+function subjectLink(job) {
+  if (!job.base || (job.document && !job.name)) return el("span", { class: "dim" }, jobTitle(job));
   const place = `/bases/${encodeURIComponent(job.base)}/`;
-  return el("a", { href: job.document ? `${place}documents/${job.document}` : `${place}${job.subject === "cards" ? "cards" : "documents"}` }, called(job));
+  return el("a", { href: job.document ? `${place}documents/${job.document}` : `${place}${job.subject === "cards" ? "cards" : "documents"}` }, jobTitle(job));
 }
 
 /** @param {Element} row @param {string} name @param {string} text */
-function set(row, name, text) {
+function setText(row, name, text) {
   const part = field(row, name);
   if (!part) return;
   if (part.textContent !== text) part.textContent = text;

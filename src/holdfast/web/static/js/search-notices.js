@@ -1,11 +1,11 @@
 // Channels that a search could not use, shown above what the others found.
 
 import { byId, el } from "./html.js";
-import { known, t, told } from "./words.js";
+import { explainProblem, t, translationOr } from "./i18n.js";
 
 /** @param {Notice[]} notices */
 export function showNotices(notices) {
   const list = byId("notices");
   list.hidden = !notices.length;
-  list.replaceChildren(...notices.map((one) => el("li", {}, t("search.without", { channel: known(`search.channel.${one.channel}`, one.channel), why: told(one) }))));
+  list.replaceChildren(...notices.map((one) => el("li", {}, t("search.without", { channel: translationOr(`search.channel.${one.channel}`, one.channel), why: explainProblem(one) }))));
 }

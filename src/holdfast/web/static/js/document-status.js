@@ -1,78 +1,75 @@
 // How a document stands and why, in sentences: the same ones as the server writes at first.
 
-import { byId, data, el, field } from "./html.js";
-import { MOVING, paintProgress, paintStatus } from "./standing.js";
-import { date, known, localise, number, t, told } from "./words.js";
-
-/** @param {string} kind */
-const named = (kind) => known(`index.${kind}`, kind);
+import { byId, el, field, pageData } from "./html.js";
+import { explainProblem, formatDate, formatNumber, indexName, localise, t } from "./i18n.js";
+import { UNSETTLED_STATUSES, paintProgress, paintStatus } from "./status.js";
 
 /** States whose errors are told at the top of the page, and therefore nowhere else on it. */
-const TOLD_ABOVE = new Set(["failed", "waiting"]);
+const STATES_EXPLAINED_AT_TOP = new Set(["failed", "waiting"]);
 
 /** Return the errors that are told at the top of the page. @param {Doc} doc @returns {string[]} */
-export const toldAbove = (doc) => doc.indexes.filter((one) => TOLD_ABOVE.has(one.state)).map((one) => told(one.error));
+export const errorsAtTop = (doc) => doc.indexes.filter((one) => STATES_EXPLAINED_AT_TOP.has(one.state)).map((one) => explainProblem(one.error));
 
 /**
  * Say why a document is not as wanted, or what is done about it.
  * @param {Doc} doc
  * @returns {string[]}
  */
-export function reasons(doc) {
+export function describeStatus(doc) {
   /** @type {string[]} */
   const said = [];
   if (doc.status === "deleting") said.push(t("why.deleting"));
-  if (doc.status === "queued" && !data.paused) said.push(doc.queue_position ? t("document.behind", { count: number(doc.queue_position) }) : t("document.next"));
+  if (doc.status === "queued" && !pageData.paused) said.push(doc.queue_position ? t("document.behind", { count: formatNumber(doc.queue_position) }) : t("document.next"));
   for (const [state, key] of [["running", "document.building"], ["blocked", "document.blocked"], ["cancelled", "document.cancelled"]]) {
-    const kinds = doc.indexes.filter((one) => one.state === state && !(state === "cancelled" && one.built)).map((one) => named(one.kind));
+    const kinds = doc.indexes.filter((one) => one.state === state && !(state === "cancelled" && one.built)).map((one) => indexName(one.kind));
     if (kinds.length) said.push(t(key, { indexes: kinds.join(t("document.and")) }));
   }
   for (const one of doc.indexes) {
-    const values = { index: named(one.kind), attempts: one.attempts, most: one.attempts_max, at: date(one.retry_at), problem: told(one.error), missing: number(one.missing), total: number(one.missing + one.chunks) };
+    const values = { index: indexName(one.kind), attempts: one.attempts, most: one.attempts_max, at: formatDate(one.retry_at), problem: explainProblem(one.error), missing: formatNumber(one.missing), total: formatNumber(one.missing + one.chunks) };
     if (one.state === "waiting") said.push(t(one.attempts ? "document.retrying" : "document.put_off", values));
     if (one.state === "failed" && one.error && one.error.code !== "needed_slot_failed") said.push(t("document.failed", values));
     if (one.missing) said.push(t("document.lacks", values));
   }
   const dependents = doc.indexes.filter((one) => one.state === "failed" && one.error?.code === "needed_slot_failed");
   for (const needed of new Set(dependents.map((one) => one.error?.params.kind ?? ""))) {
-    const kinds = dependents.filter((one) => (one.error?.params.kind ?? "") === needed).map((one) => named(one.kind));
-    said.push(t("document.dependents", { needed: named(needed), indexes: kinds.join(t("document.and")) }));
+    const kinds = dependents.filter((one) => (one.error?.params.kind ?? "") === needed).map((one) => indexName(one.kind));
+    said.push(t("document.dependents", { needed: indexName(needed), indexes: kinds.join(t("document.and")) }));
   }
   const codes = new Set(["chunks_missing", "cancelled", ...doc.indexes.map((one) => one.error?.code)]);
-  if (doc.why && !codes.has(doc.why.code)) said.push(told(doc.why));
+  if (doc.why && !codes.has(doc.why.code)) said.push(explainProblem(doc.why));
   if (doc.status === "failed" || doc.status === "degraded") said.push(t("document.again"));
   return said;
 }
 
 /** @param {Doc} doc */
-function searchable(doc) {
+function describeSearchable(doc) {
   if (!doc.searchable) return t("document.not_searchable");
-  if (doc.built < doc.generation && MOVING.has(doc.status)) return t("document.searchable_old", { built: doc.built, wanted: doc.generation });
+  if (doc.built < doc.generation && UNSETTLED_STATUSES.has(doc.status)) return t("document.searchable_old", { built: doc.built, wanted: doc.generation });
   return t("document.searchable");
 }
 
 /** Paint how a document stands. @param {Doc} doc */
-export function paintStanding(doc) {
+export function paintDocumentStatus(doc) {
   const panel = byId("standing");
   paintStatus(panel, doc.status);
   paintProgress(panel, doc.status === "indexing" || doc.status === "deleting" ? doc.progress : null);
-  put(panel, "searchable", searchable(doc));
-  const sentences = reasons(doc);
+  setText(panel, "searchable", describeSearchable(doc));
+  const sentences = describeStatus(doc);
   const list = byId("why");
   if (list.innerText !== sentences.join("\n")) list.replaceChildren(...sentences.map((one) => el("li", {}, one)));
   const waits = byId("waits");
   waits.hidden = !doc.waiting_for.length;
   if (doc.status === "queued") waits.open = true;
-  waits.querySelector("ul").replaceChildren(...doc.waiting_for.map((one) => el("li", {}, told(one, "waits"))));
+  waits.querySelector("ul").replaceChildren(...doc.waiting_for.map((one) => el("li", {}, explainProblem(one, "waits"))));
 }
 
 /** Paint what is known of a document beside its text. @param {Doc} doc */
 export function paintFacts(doc) {
   const facts = byId("facts");
   field(facts, "size")?.setAttribute("value", String(doc.size));
-  put(facts, "generation", `${doc.generation} / ${doc.built}`);
-  put(facts, "priority", doc.priority === null ? "–" : String(doc.priority));
-  put(facts, "sha256", doc.sha256 ?? "");
+  setText(facts, "generation", `${doc.generation} / ${doc.built}`);
+  setText(facts, "priority", doc.priority === null ? "–" : String(doc.priority));
+  setText(facts, "sha256", doc.sha256 ?? "");
   field(facts, "changed")?.setAttribute("datetime", doc.changed_at);
   const name = /** @type {HTMLElement} */ (document.querySelector('h1 [data-field="name"]'));
   name.textContent = doc.name;
@@ -99,18 +96,18 @@ export function paintIndexes(doc) {
   byId("no-indexes").hidden = body.rows.length > 0;
 }
 
-/** @param {HTMLTableRowElement} row @param {Index} one */
+/** @param {HTMLTableRowElement} row @param {IndexStatus} one */
 function paintIndex(row, one) {
-  put(row, "kind", named(one.kind));
+  setText(row, "kind", indexName(one.kind));
   field(row, "kind")?.setAttribute("title", one.made_by ?? "");
-  put(row, "state", t(`slot.${one.state}`));
+  setText(row, "state", t(`slot.${one.state}`));
   field(row, "state")?.setAttribute("data-status", one.state);
   paintProgress(row, one.state === "running" ? one.progress : null);
-  put(row, "generation", `${one.built} / ${one.wanted}`);
-  put(row, "attempts", `${one.attempts} / ${one.attempts_max}`);
-  put(row, "chunks", number(one.chunks));
-  put(row, "missing", number(one.missing));
-  put(row, "error", TOLD_ABOVE.has(one.state) ? "" : told(one.error));
+  setText(row, "generation", `${one.built} / ${one.wanted}`);
+  setText(row, "attempts", `${one.attempts} / ${one.attempts_max}`);
+  setText(row, "chunks", formatNumber(one.chunks));
+  setText(row, "missing", formatNumber(one.missing));
+  setText(row, "error", STATES_EXPLAINED_AT_TOP.has(one.state) ? "" : explainProblem(one.error));
   const retry = /** @type {HTMLElement} */ (field(row, "retry"));
   retry.hidden = !one.retry_at;
   field(row, "retry_at")?.setAttribute("datetime", one.retry_at ?? "");
@@ -118,7 +115,7 @@ function paintIndex(row, one) {
 }
 
 /** @param {Element} within @param {string} name @param {string} text */
-function put(within, name, text) {
+function setText(within, name, text) {
   const part = field(within, name);
   if (part && part.textContent !== text) part.textContent = text;
 }

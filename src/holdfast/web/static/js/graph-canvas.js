@@ -1,18 +1,18 @@
 // Drawing a graph on a canvas: edges in few strokes, nodes by colour, names only where there is room for them.
 
-/** @typedef {import("./network.js").Network} Network */
+/** @typedef {import("./graph-model.js").GraphModel} Network */
 
-const NAMED = 40; // names at once
-const FIRST = 15; // of the nodes that most documents speak of, which are named whatever their size
-const SMALLEST = 11; // pixels across, from which on others are, too
-const SEEN = 0.8; // of its size that a node keeps, however far away the camera is
-const LONGEST = 32; // characters of a name
+const MAX_NAMES = 40; // names at once
+const ALWAYS_NAMED = 15; // of the nodes that most documents speak of, which are named whatever their size
+const MIN_NAMED_PIXELS = 11; // pixels across, from which on others are, too
+const MIN_NODE_SCALE = 0.8; // of its size that a node keeps, however far away the camera is
+const MAX_NAME_CHARS = 32; // characters of a name
 const KINDS = 7;
 
-/** What is lit: all of it is drawn on top of the rest, which is dimmed. @typedef {{node: number, edge: number}} Light */
+/** What is lit: all of it is drawn on top of the rest, which is dimmed. @typedef {{node: number, edge: number}} Highlight */
 
 /** A canvas with a camera. */
-export class Picture {
+export class GraphCanvas {
   /** @param {HTMLCanvasElement} canvas */
   constructor(canvas) {
     this.canvas = canvas;
@@ -58,8 +58,8 @@ export class Picture {
   }
 
   /** How much larger nodes are drawn than they are, so that they are seen from far. */
-  get growth() {
-    return Math.max(1, SEEN / this.scale);
+  get nodeScale() {
+    return Math.max(1, MIN_NODE_SCALE / this.scale);
   }
 
   /** @param {number} x @param {number} y */
@@ -67,20 +67,20 @@ export class Picture {
     return { x: (x - this.width / 2) / this.scale + this.x, y: (y - this.height / 2) / this.scale + this.y };
   }
 
-  /** @param {Network} network @param {Light} hover @param {Light} chosen */
+  /** @param {Network} network @param {Highlight} hover @param {Highlight} chosen */
   draw(network, hover, chosen) {
     const { pen, dpr } = this;
     pen.setTransform(dpr, 0, 0, dpr, 0, 0);
     pen.clearRect(0, 0, this.width, this.height);
     pen.setTransform(dpr * this.scale, 0, 0, dpr * this.scale, dpr * (this.width / 2 - this.x * this.scale), dpr * (this.height / 2 - this.y * this.scale));
     const light = hover.node >= 0 || hover.edge >= 0 ? hover : chosen;
-    const lit = litNodes(network, light);
+    const lit = highlightedNodes(network, light);
     this.drawEdges(network, light, lit);
     this.drawNodes(network, lit, chosen.node);
     this.drawNames(network, lit, light.node, chosen.node);
   }
 
-  /** @param {Network} network @param {Light} light @param {Set<number> | null} lit */
+  /** @param {Network} network @param {Highlight} light @param {Set<number> | null} lit */
   drawEdges(network, light, lit) {
     const { pen } = this;
     const { sources, targets, x, y } = network.layout;
@@ -114,12 +114,12 @@ export class Picture {
   drawNodes(network, lit, chosen) {
     const { pen } = this;
     const { x, y } = network.layout;
-    const { growth } = this;
+    const { nodeScale } = this;
     const paths = Array.from({ length: 2 * KINDS }, () => new Path2D());
     network.nodes.forEach((node, place) => {
       const kind = this.kinds.get(node.kind) ?? 0;
       const path = paths[kind + (lit && !lit.has(place) ? KINDS : 0)];
-      const radius = network.radius[place] * growth;
+      const radius = network.radius[place] * nodeScale;
       path.moveTo(x[place] + radius, y[place]);
       path.arc(x[place], y[place], radius, 0, 2 * Math.PI);
     });
@@ -133,7 +133,7 @@ export class Picture {
     pen.strokeStyle = this.accent;
     pen.lineWidth = 2.5 / this.scale;
     pen.beginPath();
-    pen.arc(x[chosen], y[chosen], network.radius[chosen] * growth + 3 / this.scale, 0, 2 * Math.PI);
+    pen.arc(x[chosen], y[chosen], network.radius[chosen] * nodeScale + 3 / this.scale, 0, 2 * Math.PI);
     pen.stroke();
   }
 
@@ -141,8 +141,8 @@ export class Picture {
   drawNames(network, lit, first, chosen) {
     const { pen, scale } = this;
     const { x, y } = network.layout;
-    const size = scale * this.growth;
-    const largest = network.nodes.map((_, node) => node).filter((node) => (lit ? lit.has(node) : node < FIRST || 2 * network.radius[node] * size >= SMALLEST));
+    const size = scale * this.nodeScale;
+    const largest = network.nodes.map((_, node) => node).filter((node) => (lit ? lit.has(node) : node < ALWAYS_NAMED || 2 * network.radius[node] * size >= MIN_NAMED_PIXELS));
     const order = [...new Set([first, chosen].filter((node) => node >= 0)), ...largest.filter((node) => node !== first && node !== chosen)];
     pen.setTransform(this.dpr, 0, 0, this.dpr, 0, 0);
     pen.textAlign = "center";
@@ -151,11 +151,11 @@ export class Picture {
     /** @type {number[][]} */
     const taken = [];
     for (const node of order) {
-      if (taken.length >= NAMED) break;
+      if (taken.length >= MAX_NAMES) break;
       const bold = node === first || node === chosen;
       pen.font = `${bold ? 600 : 400} ${bold ? 13 : 12}px ${this.font}`;
       const name = network.nodes[node].name;
-      const text = name.length > LONGEST ? `${name.slice(0, LONGEST)}…` : name;
+      const text = name.length > MAX_NAME_CHARS ? `${name.slice(0, MAX_NAME_CHARS)}…` : name;
       const wide = pen.measureText(text).width + 6;
       const left = (x[node] - this.x) * scale + this.width / 2 - wide / 2;
       const top = (y[node] - this.y) * scale + this.height / 2 + network.radius[node] * size + 2;
@@ -172,9 +172,9 @@ export class Picture {
   }
 }
 
-/** Return what is lit by a node with all beside it, or by an edge; null if nothing is. @param {Network} network @param {Light} light */
-function litNodes(network, light) {
-  if (light.node >= 0) return new Set([light.node, ...(network.beside[light.node] ?? [])]);
+/** Return what is lit by a node with all beside it, or by an edge; null if nothing is. @param {Network} network @param {Highlight} light */
+function highlightedNodes(network, light) {
+  if (light.node >= 0) return new Set([light.node, ...(network.neighbours[light.node] ?? [])]);
   if (light.edge >= 0) return new Set([network.layout.sources[light.edge], network.layout.targets[light.edge]]);
   return null;
 }

@@ -1,17 +1,17 @@
 // A table with the newest on top: new rows come in above, older ones on demand below.
 
-import { get, search } from "./api.js";
-import { tried } from "./dialog.js";
-import { byId, data } from "./html.js";
-import { localise } from "./words.js";
+import { encodeQuery, get } from "./api.js";
+import { tryOrNotify } from "./dialog.js";
+import { byId, pageData } from "./html.js";
+import { localise } from "./i18n.js";
 
-const MOST = 1000; // rows that are kept, so that a page that is left open does not grow without end
+const MAX_ROWS = 1000; // rows that are kept, so that a page that is left open does not grow without end
 
 /**
  * The rows of such a table.
  * @template {{id: string | number}} T
  */
-export class Newest {
+export class NewestFirstTable {
   /**
    * @param {string} path where the list is asked for
    * @param {Record<string, any>} query
@@ -23,11 +23,11 @@ export class Newest {
     this.query = query;
     this.fill = fill;
     /** @type {string | null} */
-    this.cursor = data.next;
+    this.cursor = pageData.next;
     byId("older").addEventListener("click", (/** @type {MouseEvent} */ event) => {
       if (event.ctrlKey || event.metaKey) return;
       event.preventDefault();
-      this.older();
+      this.loadOlder();
     });
   }
 
@@ -52,14 +52,14 @@ export class Newest {
       if (row) this.fill(row, one);
     }
     this.body.prepend(...some.filter((one) => !this.row(one.id)).map((one) => this.make(one)));
-    for (const row of [...this.body.rows].slice(MOST)) row.remove();
+    for (const row of [...this.body.rows].slice(MAX_ROWS)) row.remove();
     this.paint();
   }
 
   /** Ask for what is older than all that is shown. */
-  async older() {
+  async loadOlder() {
     /** @type {Page<T> | undefined} */
-    const found = await tried(() => get(this.path, { ...this.query, cursor: this.cursor, limit: data.limit }));
+    const found = await tryOrNotify(() => get(this.path, { ...this.query, cursor: this.cursor, limit: pageData.limit }));
     if (!found) return;
     this.body.append(...found.items.filter((one) => !this.row(one.id)).map((one) => this.make(one)));
     this.cursor = found.next_cursor;
@@ -67,14 +67,14 @@ export class Newest {
   }
 
   /** Ask for the newest. @returns {Promise<T[]>} */
-  async load() {
-    const found = await tried(() => get(this.path, { ...this.query, limit: data.limit }));
+  async loadNewest() {
+    const found = await tryOrNotify(() => get(this.path, { ...this.query, limit: pageData.limit }));
     return found?.items ?? [];
   }
 
   paint() {
     byId("nothing").hidden = this.body.rows.length > 0;
     byId("older").hidden = !this.cursor;
-    if (this.cursor) byId("older").href = search({ ...data.asked, cursor: this.cursor });
+    if (this.cursor) byId("older").href = encodeQuery({ ...pageData.asked, cursor: this.cursor });
   }
 }

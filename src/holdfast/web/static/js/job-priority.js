@@ -1,17 +1,17 @@
 // Giving jobs another priority: by dragging a row into a group, by keys on a row, by choosing.
 
 import { post } from "./api.js";
-import { tried } from "./dialog.js";
+import { tryOrNotify } from "./dialog.js";
 import { byId } from "./html.js";
-import { called, hindrance } from "./jobs.js";
-import { t } from "./words.js";
+import { t } from "./i18n.js";
+import { jobTitle, whyDisabled } from "./job-rows.js";
 
-const SETTLE = 200; // milliseconds in which several keys are one request
-const MORE = new Set(["+", "="]);
-const LESS = new Set(["-", "−", "_"]);
+const COALESCE_MS = 200; // milliseconds in which several keys are one request
+const RAISE_KEYS = new Set(["+", "="]);
+const LOWER_KEYS = new Set(["-", "−", "_"]);
 
 /** What people want served sooner or later. */
-export class Ranking {
+export class PriorityControl {
   /**
    * @param {HTMLTableElement} table
    * @param {(id: string) => Job | undefined} job
@@ -27,29 +27,29 @@ export class Ranking {
     this.timers = new Map();
     /** @type {string | null} the job that is being dragged */
     this.dragged = null;
-    table.addEventListener("keydown", (event) => this.key(event));
-    table.addEventListener("dragstart", (event) => this.lift(event));
-    table.addEventListener("dragover", (event) => this.over(event));
-    table.addEventListener("drop", (event) => this.drop(event));
-    table.addEventListener("dragend", () => this.rest());
+    table.addEventListener("keydown", (event) => this.onKey(event));
+    table.addEventListener("dragstart", (event) => this.onDragStart(event));
+    table.addEventListener("dragover", (event) => this.onDragOver(event));
+    table.addEventListener("drop", (event) => this.onDrop(event));
+    table.addEventListener("dragend", () => this.endDrag());
   }
 
   /** Ask for another priority; what is shown follows at once. @param {Job} job @param {number} priority */
-  rank(job, priority) {
-    const name = called(job);
-    if (hindrance("rank", job)) return;
-    if (priority < 0 || priority > 9) return say(t(priority < 0 ? "queue.ranked_first" : "queue.ranked_last", { name }));
+  setPriority(job, priority) {
+    const name = jobTitle(job);
+    if (whyDisabled("rank", job)) return;
+    if (priority < 0 || priority > 9) return announce(t(priority < 0 ? "queue.ranked_first" : "queue.ranked_last", { name }));
     if (priority === job.priority) return;
     this.wanted.set(job.id, priority);
     this.uses.moved({ ...job, priority });
-    say(t("queue.ranked", { name, priority }));
+    announce(t("queue.ranked", { name, priority }));
     clearTimeout(this.timers.get(job.id));
-    this.timers.set(job.id, setTimeout(() => this.send(job.id, priority), SETTLE));
+    this.timers.set(job.id, setTimeout(() => this.send(job.id, priority), COALESCE_MS));
   }
 
   /** @param {string} id @param {number} priority */
   async send(id, priority) {
-    await tried(() => post(`/jobs/${encodeURIComponent(id)}:prioritise`, { priority }));
+    await tryOrNotify(() => post(`/jobs/${encodeURIComponent(id)}:prioritise`, { priority }));
     if (this.wanted.get(id) === priority) this.wanted.delete(id);
     this.uses.done();
   }
@@ -57,14 +57,14 @@ export class Ranking {
   // ---------------------------------------------------------------- keys
 
   /** @param {KeyboardEvent} event */
-  key(event) {
+  onKey(event) {
     const row = /** @type {HTMLElement} */ (event.target).closest("tr");
     const job = this.job(row?.dataset.id ?? "");
     if (!row || !job || event.ctrlKey || event.metaKey || event.target instanceof HTMLSelectElement) return;
-    const step = MORE.has(event.key) || (event.altKey && event.key === "ArrowUp") ? -1 : LESS.has(event.key) || (event.altKey && event.key === "ArrowDown") ? 1 : 0;
+    const step = RAISE_KEYS.has(event.key) || (event.altKey && event.key === "ArrowUp") ? -1 : LOWER_KEYS.has(event.key) || (event.altKey && event.key === "ArrowDown") ? 1 : 0;
     if (step) {
       event.preventDefault();
-      return this.rank(job, job.priority + step);
+      return this.setPriority(job, job.priority + step);
     }
     const rows = [.../** @type {NodeListOf<HTMLElement>} */ (this.table.querySelectorAll("tr[data-id]"))];
     const to = event.altKey ? null : { ArrowDown: rows[rows.indexOf(row) + 1], ArrowUp: rows[rows.indexOf(row) - 1] }[event.key];
@@ -81,36 +81,36 @@ export class Ranking {
   // ---------------------------------------------------------------- dragging
 
   /** @param {DragEvent} event */
-  lift(event) {
+  onDragStart(event) {
     const handle = /** @type {HTMLElement} */ (event.target);
     const row = handle.dataset?.drag && handle.closest("tr");
     if (!row || !event.dataTransfer) return;
     this.dragged = handle.dataset.drag ?? null;
     event.dataTransfer.effectAllowed = "move";
-    event.dataTransfer.setData("text/plain", called(/** @type {Job} */ (this.job(this.dragged ?? ""))));
+    event.dataTransfer.setData("text/plain", jobTitle(/** @type {Job} */ (this.job(this.dragged ?? ""))));
     event.dataTransfer.setDragImage(row, 16, 16);
     // A browser ends a drag when the page changes while it begins; a moment later it may.
     setTimeout(() => this.dragged && this.table.classList.add("dragging"), 0);
   }
 
   /** @param {DragEvent} event */
-  over(event) {
+  onDragOver(event) {
     const group = this.dragged && target(event);
     for (const one of this.table.tBodies) one.classList.toggle("over", one === group);
     if (group) event.preventDefault();
   }
 
   /** @param {DragEvent} event */
-  drop(event) {
+  onDrop(event) {
     const group = target(event);
     const job = this.job(this.dragged ?? "");
     if (!group || !job) return;
     event.preventDefault();
-    this.rest();
-    this.rank(job, Number(group.dataset.priority));
+    this.endDrag();
+    this.setPriority(job, Number(group.dataset.priority));
   }
 
-  rest() {
+  endDrag() {
     this.dragged = null;
     this.table.classList.remove("dragging");
     for (const one of this.table.tBodies) one.classList.remove("over");
@@ -121,6 +121,6 @@ export class Ranking {
 const target = (event) => /** @type {Element} */ (event.target).closest("tbody[data-priority]");
 
 /** Say something to who cannot see it. @param {string} text */
-function say(text) {
+function announce(text) {
   byId("said").textContent = text;
 }

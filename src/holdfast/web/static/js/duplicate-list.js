@@ -1,0 +1,56 @@
+// Requests that made no new work: who asked, what stood in the way, what that would have cost.
+
+import { get } from "./api.js";
+import { showDocumentName } from "./document-names.js";
+import { byId, el, field, pageData, setContent } from "./html.js";
+import { formatNumber, t, translationOr } from "./i18n.js";
+import { NewestFirstTable } from "./newest-first-table.js";
+import { followEvents } from "./stream.js";
+
+const COALESCE_MS = 240; // milliseconds in which what happens is asked for together
+
+/** Show refusals, and look for new ones whenever something happens: a refusal itself is no event. */
+export function startDuplicateList() {
+  const { base, cursor } = pageData.asked;
+  const list = new NewestFirstTable("/duplicates", { base }, fillRow);
+  let waiting = 0;
+  const load = async () => {
+    waiting = 0;
+    if (!cursor) list.show(await list.loadNewest());
+    paintCounts(await get("/duplicates/counts", { base }).catch(() => null));
+  };
+  const soon = () => {
+    waiting ||= setTimeout(load, COALESCE_MS);
+  };
+  followEvents({ event: soon, reset: soon }, base ? { base } : {});
+  document.addEventListener("visibilitychange", () => document.hidden || soon());
+  addEventListener("focus", soon);
+}
+
+/** @param {HTMLTableRowElement} row @param {any} one */
+function fillRow(row, one) {
+  const about = /** @type {HTMLElement} */ (field(row, "about"));
+  field(row, "at")?.setAttribute("datetime", one.at);
+  setContent(row, "who", one.requester || t("queue.nobody"));
+  setContent(row, "operation", t(`queue.operation.${one.operation}`));
+  if (one.document) showDocumentName(about, one.base, one.document);
+  else about.textContent = translationOr(`queue.subject.${one.subject}`, one.subject);
+  setContent(row, "base", one.base ? el("a", { href: `/bases/${encodeURIComponent(one.base)}/documents` }, one.base) : "");
+  setContent(row, "reason", translationOr(`activity.reason.${one.reason}`, one.reason));
+  setContent(row, "job", one.job ? el("a", { href: `/queue#job-${encodeURIComponent(one.job)}` }, t("activity.the_job")) : "");
+  setContent(row, "cost", formatCost(one.cost));
+}
+
+/** @param {any[] | null} counts */
+function paintCounts(counts) {
+  if (!counts) return;
+  byId("counted").hidden = !counts.length;
+  byId("counts").tBodies[0].replaceChildren(
+    ...counts.map((one) =>
+      el("tr", {}, el("td", {}, one.base), el("td", {}, one.requester || t("queue.nobody")), el("td", {}, translationOr(`activity.reason.${one.reason}`, one.reason)),
+        el("td", { class: "end number" }, formatNumber(one.count)), el("td", { class: "end number" }, formatCost(one.cost)))),
+  );
+}
+
+/** @param {number} value */
+const formatCost = (value) => (value ? formatNumber(value) : t("activity.cost_unknown"));

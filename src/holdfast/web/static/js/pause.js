@@ -1,0 +1,78 @@
+// Pausing the queue or one base of it, resuming, and the banner of a paused base.
+
+import { get, post } from "./api.js";
+import { tryOrNotify } from "./dialog.js";
+import { openForm } from "./forms.js";
+import { byId, el, field, icon, pageData } from "./html.js";
+import { t } from "./i18n.js";
+import { followEvents, pollWhile } from "./stream.js";
+
+/**
+ * Keep the banner of a base right, beside a page that follows the events of that base.
+ * @param {import("./stream.js").Follower} follower
+ * @param {() => boolean} [moving] whether the page shows work that has not ended
+ * @param {() => void} [changed] called when a pause began or ended
+ */
+export function followBase(follower, moving, changed) {
+  const look = watchPause(moving, changed);
+  const event = (/** @type {HoldfastEvent} */ one) => (one.type.startsWith("queue.") ? void look() : follower.event?.(one));
+  followEvents({ ...follower, event }, { base: pageData.base });
+}
+
+/**
+ * Keep the banner of a base right while it is paused, on a page that follows no events.
+ * @param {() => boolean} [moving] whether the page shows work that has not ended
+ * @param {() => void} [changed] called when a pause began or ended
+ * @returns {() => Promise<void>} looks now whether it is paused
+ */
+export function watchPause(moving = () => false, changed = () => {}) {
+  const look = async () => {
+    /** @type {QueueStats | null} */
+    const queue = await get("/jobs/overview", { base: pageData.base }).catch(() => null);
+    const paused = queue?.paused ? "queue" : queue?.paused_bases.includes(pageData.base) ? "base" : "";
+    if (!queue || paused === pageData.paused) return;
+    pageData.paused = paused;
+    paintBanner(look);
+    changed();
+  };
+  pollWhile(() => moving() || pageData.paused !== "", look); // a pause of the whole queue is no event of this base
+  paintBanner(look);
+  return look;
+}
+
+/** @param {() => void} look */
+function paintBanner(look) {
+  const banner = byId("base-paused");
+  banner.hidden = !pageData.paused;
+  if (!pageData.paused) return;
+  const whole = pageData.paused === "queue";
+  const text = field(banner, "paused");
+  if (text) text.textContent = t(whole ? "paused.queue" : "paused.base", { base: pageData.base });
+  const allowed = pageData.scope !== "read" && (!whole || pageData.everywhere);
+  const button = el("button", { type: "button", onclick: () => resume(whole ? null : pageData.base, look) }, icon("play"), whole ? t("queue.resume") : t("queue.resume_base", { base: pageData.base }));
+  field(banner, "resume")?.replaceChildren(...(allowed ? [button] : []));
+}
+
+/**
+ * Ask whether what runs is to be called back, too, and pause.
+ * @param {string | null} base
+ * @param {() => void} done
+ */
+export function askToPause(base, done) {
+  const stop = el("input", { type: "checkbox", autofocus: true });
+  const fields = [
+    el("p", {}, t("queue.pausing")),
+    el("label", { class: "tick" }, stop, el("span", {}, t("queue.call_back"), el("span", { class: "small dim" }, t("queue.call_back_hint")))),
+  ];
+  const title = base ? t("queue.pause_base", { base }) : t("queue.pause");
+  openForm(title, fields, title, () => post("/jobs:pause", { base, stop: stop.checked }).then(done));
+}
+
+/**
+ * End a pause.
+ * @param {string | null} base
+ * @param {() => void} done
+ */
+export async function resume(base, done) {
+  if (await tryOrNotify(() => post("/jobs:resume", { base }))) done();
+}
