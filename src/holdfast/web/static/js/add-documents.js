@@ -1,11 +1,9 @@
 // Putting in: files and folders by dropping or choosing, notes, pages, sitemaps, folders of the server.
 
-import { ApiError, basePath, encodeQuery, post } from "./api.js";
+import { ApiError, basePath, encodeQuery, inParallel, post } from "./api.js";
 import { explainError, openDialog, showNotice, tryOrNotify } from "./dialog.js";
 import { byId, el, icon, pageData } from "./html.js";
 import { explainReply, formatNumber, formatPercent, t } from "./i18n.js";
-
-const MAX_PARALLEL_UPLOADS = 3; // files that are sent at the same time
 
 /** @typedef {{file: File, name: string}} Chosen */
 
@@ -101,18 +99,15 @@ async function readEntry(entry, path) {
 export async function upload(base, parent, chosen, added) {
   if (!chosen.length) return;
   const list = uploadList();
-  const waiting = chosen.map((one) => ({ ...one, line: uploadRow(one.name) }));
-  list.append(...waiting.map((one) => one.line));
+  const uploads = chosen.map((one) => ({ ...one, row: uploadRow(one.name) }));
+  list.append(...uploads.map((one) => one.row));
   showUploadCounts(list);
-  const lane = async () => {
-    for (let one = waiting.shift(); one; one = waiting.shift()) {
-      await sendFile(base, parent, one.file, one.name, one.line);
-      if (one.line.dataset.result === "refused") list.prepend(one.line); // the list scrolls: failures stay in sight
-      showUploadCounts(list);
-      added();
-    }
-  };
-  await Promise.all(Array.from({ length: MAX_PARALLEL_UPLOADS }, lane));
+  await inParallel(uploads, async ({ file, name, row }) => {
+    await sendFile(base, parent, file, name, row);
+    if (row.dataset.result === "refused") list.prepend(row); // the list scrolls: failures stay in sight
+    showUploadCounts(list);
+    added();
+  });
 }
 
 /** Return the list of what is sent, made when it is first needed. @returns {HTMLUListElement} */

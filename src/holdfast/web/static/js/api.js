@@ -22,6 +22,7 @@ export class ApiError extends Error {
 export class ServerUnreachable extends Error {}
 
 const API_PREFIX = "/api/v1";
+const MAX_PARALLEL_UPLOADS = 3;
 
 /**
  * Where something of a base is.
@@ -66,6 +67,39 @@ export const get = (path, query, signal) => request("GET", path, { query, signal
 
 /** @param {string} path @param {any} [body] @param {Record<string, any>} [query] */
 export const post = (path, body, query) => request("POST", path, { body, query });
+
+/**
+ * Return a function that makes the signal of a new request and aborts the request before.
+ * Example: `const listing = latest();` once, then `get(path, query, listing())` for each request.
+ */
+export function latest() {
+  let current = new AbortController();
+  return () => {
+    current.abort();
+    current = new AbortController();
+    return current.signal;
+  };
+}
+
+/**
+ * Do something with each item, a few at a time, in order.
+ * @template T
+ * @param {T[]} items
+ * @param {(item: T) => Promise<unknown>} work
+ */
+export async function inParallel(items, work) {
+  const waiting = [...items];
+  const lane = async () => {
+    for (let item = waiting.shift(); item; item = waiting.shift()) await work(item);
+  };
+  await Promise.all(Array.from({ length: MAX_PARALLEL_UPLOADS }, lane));
+}
+
+/** Return null for "404 Not Found" and throw every other error: `get(path).catch(nullIfMissing)`. @param {any} error */
+export function nullIfMissing(error) {
+  if (error?.status === 404) return null;
+  throw error;
+}
 
 /**
  * Write what is asked for: lists become repeated names, and what is empty is left out.

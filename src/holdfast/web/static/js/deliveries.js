@@ -3,12 +3,11 @@
 import { labelButton } from "./actions.js";
 import { get, post } from "./api.js";
 import { showNotice, tryOrNotify } from "./dialog.js";
-import { byId, el, field, icon, pageData, setContent } from "./html.js";
+import { byId, el, field, icon, pageData, setContent, setText } from "./html.js";
 import { formatNumber, localise, t, translationOr } from "./i18n.js";
 import { NewestFirstTable } from "./newest-first-table.js";
-import { followEvents } from "./stream.js";
+import { coalesced, followEvents } from "./stream.js";
 
-const COALESCE_MS = 240; // milliseconds in which what happens is asked for together
 const POLL_MS = 2000; // milliseconds until we look again while something is on its way: an attempt is no event
 
 /** Show the deliveries of the webhook that was chosen. */
@@ -18,10 +17,8 @@ export function startDeliveryList() {
   let enabled = true;
   /** @type {NewestFirstTable<Delivery>} */
   const list = new NewestFirstTable(`/webhooks/${webhook}/deliveries`, {}, (row, one) => fillRow(row, one, send, enabled));
-  let waiting = 0;
 
   const load = async () => {
-    waiting = 0;
     if (document.hidden) return;
     const hook = await get(`/webhooks/${webhook}`).catch(() => null);
     if (hook) {
@@ -30,23 +27,21 @@ export function startDeliveryList() {
     }
     const found = await list.loadNewest();
     if (!cursor) list.show(found);
-    if (found.some((one) => one.state === "waiting")) soon(POLL_MS);
+    if (found.some((one) => one.state === "waiting")) schedulePoll();
   };
-  /** @param {number} [later] */
-  const soon = (later = COALESCE_MS) => {
-    waiting ||= setTimeout(load, later);
-  };
+  const scheduleLoad = coalesced(load);
+  const schedulePoll = coalesced(load, POLL_MS);
   /** @param {number} id */
   const send = async (id) => {
     const sent = await tryOrNotify(() => post(`/deliveries/${id}:redeliver`));
     if (!sent) return;
     showNotice(t("activity.redelivered"));
     list.show([sent]);
-    soon();
+    scheduleLoad();
   };
 
-  followEvents({ event: () => soon(), reset: () => soon() });
-  document.addEventListener("visibilitychange", () => document.hidden || soon());
+  followEvents({ event: scheduleLoad, reset: scheduleLoad });
+  document.addEventListener("visibilitychange", () => document.hidden || scheduleLoad());
   load();
 }
 
@@ -56,8 +51,7 @@ function paintWebhook(hook) {
   if (!banner) return;
   banner.className = `banner${!hook.enabled ? " bad" : hook.failures ? " warn" : ""}`;
   const text = !hook.enabled ? translationOr(`activity.hook_off.${hook.disabled_reason}`, t("activity.hook_off")) : hook.failures ? t("activity.hook_failing", { count: formatNumber(hook.failures) }) : t("activity.hook_fine");
-  const part = field(banner, "hook");
-  if (part && part.textContent !== text) part.textContent = text;
+  setText(banner, "hook", text);
 }
 
 /** @param {HTMLTableRowElement} row @param {Delivery} one @param {(id: number) => void} send @param {boolean} enabled */

@@ -3,6 +3,7 @@
 import { basePath, post } from "./api.js";
 import { el, pageData } from "./html.js";
 import { t } from "./i18n.js";
+import { coalesced } from "./stream.js";
 
 const COALESCE_MS = 80; // milliseconds in which names are asked for together
 
@@ -10,7 +11,7 @@ const COALESCE_MS = 80; // milliseconds in which names are asked for together
 const names = new Map(Object.entries(pageData.names ?? {}).map(([id, name]) => [Number(id), name]));
 /** @type {Map<string, Set<number>>} by base */
 const pendingNames = new Map();
-let asking = 0;
+const scheduleNames = coalesced(loadNames, COALESCE_MS);
 
 /**
  * Show a document by its name, or by its number until the name is known.
@@ -24,7 +25,7 @@ export function showDocumentName(part, base, document) {
   if (document === null) return part.replaceChildren();
   if (base && !names.has(document)) {
     pendingNames.set(base, (pendingNames.get(base) ?? new Set()).add(document));
-    asking ||= setTimeout(loadNames, COALESCE_MS);
+    scheduleNames();
   }
   const name = names.get(document);
   if (name && base) part.replaceChildren(el("a", { href: `/bases/${encodeURIComponent(base)}/documents/${document}` }, name));
@@ -38,7 +39,6 @@ export function markDeleted(document) {
 }
 
 async function loadNames() {
-  asking = 0;
   const wanted = [...pendingNames];
   pendingNames.clear();
   for (const [base, some] of wanted) {

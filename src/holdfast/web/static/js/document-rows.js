@@ -1,7 +1,7 @@
 // Rows that are patched in place and brought into the server's order, keeping focus, selection and scroll.
 
 import { actionButtons, paintButton } from "./actions.js";
-import { byId, field } from "./html.js";
+import { byId, field, setText } from "./html.js";
 import { explainProblem, formatSize, localise } from "./i18n.js";
 import { paintProgress, paintStatus } from "./status.js";
 
@@ -66,10 +66,10 @@ export class DocumentRows {
     this.addControls(row, doc);
     paintStatus(row, doc.status);
     paintProgress(row, doc.status === "indexing" || doc.status === "deleting" ? doc.progress : null);
-    setText(row, "why", explainProblem(doc.why));
+    setText(row, "why", explainProblem(doc.why), { hide: true, title: true });
     const name = field(row, "name");
     if (doc.status === "deleting") name?.removeAttribute("href"); // it leads nowhere any more
-    if (name && name.textContent !== doc.name) name.textContent = doc.name;
+    setText(row, "name", doc.name);
     const bytes = field(row, "size");
     bytes?.setAttribute("value", String(doc.size)); // from which it is written anew with the rest of the row
     if (bytes) bytes.textContent = formatSize(doc.size);
@@ -89,13 +89,4 @@ export class DocumentRows {
     this.uses.pick(row, doc);
     localise(row);
   }
-}
-
-/** @param {Element} row @param {string} name @param {string} text */
-function setText(row, name, text) {
-  const part = field(row, name);
-  if (!part) return;
-  part.hidden = !text;
-  if (part.textContent !== text) part.textContent = text;
-  part.title = text;
 }

@@ -1,6 +1,6 @@
 // How a document stands and why, in sentences: the same ones as the server writes at first.
 
-import { byId, el, field, pageData } from "./html.js";
+import { byId, el, field, pageData, setText } from "./html.js";
 import { explainProblem, formatDate, formatNumber, indexName, localise, t } from "./i18n.js";
 import { UNSETTLED_STATUSES, paintProgress, paintStatus } from "./status.js";
 
@@ -112,10 +112,4 @@ function paintIndex(row, one) {
   retry.hidden = !one.retry_at;
   field(row, "retry_at")?.setAttribute("datetime", one.retry_at ?? "");
   localise(row);
-}
-
-/** @param {Element} within @param {string} name @param {string} text */
-function setText(within, name, text) {
-  const part = field(within, name);
-  if (part && part.textContent !== text) part.textContent = text;
 }

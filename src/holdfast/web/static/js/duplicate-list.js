@@ -5,26 +5,19 @@ import { showDocumentName } from "./document-names.js";
 import { byId, el, field, pageData, setContent } from "./html.js";
 import { formatNumber, t, translationOr } from "./i18n.js";
 import { NewestFirstTable } from "./newest-first-table.js";
-import { followEvents } from "./stream.js";
-
-const COALESCE_MS = 240; // milliseconds in which what happens is asked for together
+import { coalesced, followEvents } from "./stream.js";
 
 /** Show refusals, and look for new ones whenever something happens: a refusal itself is no event. */
 export function startDuplicateList() {
   const { base, cursor } = pageData.asked;
   const list = new NewestFirstTable("/duplicates", { base }, fillRow);
-  let waiting = 0;
-  const load = async () => {
-    waiting = 0;
+  const scheduleLoad = coalesced(async () => {
     if (!cursor) list.show(await list.loadNewest());
     paintCounts(await get("/duplicates/counts", { base }).catch(() => null));
-  };
-  const soon = () => {
-    waiting ||= setTimeout(load, COALESCE_MS);
-  };
-  followEvents({ event: soon, reset: soon }, base ? { base } : {});
-  document.addEventListener("visibilitychange", () => document.hidden || soon());
-  addEventListener("focus", soon);
+  });
+  followEvents({ event: scheduleLoad, reset: scheduleLoad }, base ? { base } : {});
+  document.addEventListener("visibilitychange", () => document.hidden || scheduleLoad());
+  addEventListener("focus", scheduleLoad);
 }
 
 /** @param {HTMLTableRowElement} row @param {any} one */

@@ -1,6 +1,6 @@
 // The list of entities: the same as the drawing, for whoever uses keys or does not see it. Arrows move, Enter chooses.
 
-import { byId, el, field } from "./html.js";
+import { byId, el, setText } from "./html.js";
 import { formatNumber, t } from "./i18n.js";
 
 /** @typedef {import("./entity-panel.js").Entity} Entity */
@@ -90,11 +90,9 @@ export class EntityList {
 
   /** @param {Element} row @param {Entity} one */
   paintRow(row, one) {
-    const label = field(row, "label");
-    const kind = field(row, "kind");
     const count = /** @type {HTMLElement | null} */ (row.querySelector("data"));
-    if (label) label.textContent = one.label;
-    if (kind) kind.textContent = one.kind;
+    setText(row, "label", one.label);
+    setText(row, "kind", one.kind);
     if (count) {
       count.textContent = formatNumber(one.documents);
       count.title = t("graph.documents_of", { count: formatNumber(one.documents) });

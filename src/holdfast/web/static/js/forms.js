@@ -93,6 +93,18 @@ export function checkboxGroup(title, name, options, ticked = []) {
 export const checkedValues = (within, name) => [...within.querySelectorAll(`input[name="${name}"]:checked`)].map((one) => /** @type {HTMLInputElement} */ (one).value);
 
 /**
+ * Make the choice between all bases and some of them; `value()` is null for all. Without a base there is nothing to choose.
+ * @param {string[]} names
+ */
+export function baseChoice(names) {
+  const all = el("input", { type: "checkbox", checked: true });
+  const some = checkboxGroup(t("settings.key_bases"), "bases", names.map((name) => [name, name]));
+  some.hidden = true;
+  all.addEventListener("change", () => (some.hidden = all.checked));
+  return { fields: names.length ? [el("label", {}, all, " ", t("settings.key_all_bases")), some] : [], value: () => (all.checked ? null : checkedValues(some, "bases")) };
+}
+
+/**
  * Tell a secret, once: neither a click beside it nor the escape key loses it.
  * @param {string} title
  * @param {string} secret

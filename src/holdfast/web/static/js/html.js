@@ -68,5 +68,20 @@ export const field = (within, name) => within.querySelector(`[data-field="${name
  */
 export const setContent = (within, name, content) => field(within, name)?.replaceChildren(content);
 
+/**
+ * Write a text into the part of a row with a field, unless it is there already.
+ * @param {Element} within
+ * @param {string} name
+ * @param {string} text
+ * @param {{hide?: boolean, title?: boolean}} [options] `hide` hides the part while it has no text, `title` repeats the text as its title
+ */
+export function setText(within, name, text, { hide = false, title = false } = {}) {
+  const part = field(within, name);
+  if (!part) return;
+  if (hide) part.hidden = !text;
+  if (part.textContent !== text) part.textContent = text;
+  if (title) part.title = text;
+}
+
 /** What the server gave this page to begin with. @type {any} */
 export const pageData = JSON.parse(document.getElementById("data")?.textContent ?? "{}");

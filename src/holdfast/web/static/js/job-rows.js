@@ -1,7 +1,7 @@
 // The rows of the queue, in groups by priority: patched in place and kept in the server's order, with focus and scroll.
 
 import { labelButton } from "./actions.js";
-import { byId, el, field, icon, pageData, setContent } from "./html.js";
+import { byId, el, field, icon, pageData, setContent, setText } from "./html.js";
 import { explainCode, explainProblem, formatDuration, localise, t, translationOr } from "./i18n.js";
 import { paintProgress, paintStatus } from "./status.js";
 
@@ -117,7 +117,7 @@ export class JobRows {
     this.addControls(row, job);
     paintStatus(row, job.state);
     paintProgress(row, job.state === "indexing" || job.state === "deleting" ? job.progress : null);
-    setText(row, "why", this.describeReason(job));
+    setText(row, "why", this.describeReason(job), { title: true });
     const about = field(row, "about");
     if (about && about.dataset.name !== job.name) {
       about.dataset.name = job.name;
@@ -175,12 +175,4 @@ function subjectLink(job) {
   if (!job.base || (job.document && !job.name)) return el("span", { class: "dim" }, jobTitle(job));
   const place = `/bases/${encodeURIComponent(job.base)}/`;
   return el("a", { href: job.document ? `${place}documents/${job.document}` : `${place}${job.subject === "cards" ? "cards" : "documents"}` }, jobTitle(job));
-}
-
-/** @param {Element} row @param {string} name @param {string} text */
-function setText(row, name, text) {
-  const part = field(row, name);
-  if (!part) return;
-  if (part.textContent !== text) part.textContent = text;
-  if (name === "why") part.title = text;
 }

@@ -54,19 +54,6 @@ export class KeyedTable {
 const rowControls = (row) => [...row.querySelectorAll(/** @type {"a"} */ (".acts a, .acts button"))];
 
 /**
- * Write a field of a row; without a text it is not shown.
- * @param {Element} row
- * @param {string} name
- * @param {string} text
- */
-export function setText(row, name, text) {
-  const part = field(row, name);
-  if (!part) return;
-  part.hidden = !text;
-  if (part.textContent !== text) part.textContent = text;
-}
-
-/**
  * Write a number of a row, as the locale does.
  * @param {Element} row
  * @param {string} name

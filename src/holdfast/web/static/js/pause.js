@@ -3,7 +3,7 @@
 import { get, post } from "./api.js";
 import { tryOrNotify } from "./dialog.js";
 import { openForm } from "./forms.js";
-import { byId, el, field, icon, pageData } from "./html.js";
+import { byId, el, field, icon, pageData, setText } from "./html.js";
 import { t } from "./i18n.js";
 import { followEvents, pollWhile } from "./stream.js";
 
@@ -46,8 +46,7 @@ function paintBanner(look) {
   banner.hidden = !pageData.paused;
   if (!pageData.paused) return;
   const whole = pageData.paused === "queue";
-  const text = field(banner, "paused");
-  if (text) text.textContent = t(whole ? "paused.queue" : "paused.base", { base: pageData.base });
+  setText(banner, "paused", t(whole ? "paused.queue" : "paused.base", { base: pageData.base }));
   const allowed = pageData.scope !== "read" && (!whole || pageData.everywhere);
   const button = el("button", { type: "button", onclick: () => resume(whole ? null : pageData.base, look) }, icon("play"), whole ? t("queue.resume") : t("queue.resume_base", { base: pageData.base }));
   field(banner, "resume")?.replaceChildren(...(allowed ? [button] : []));

@@ -87,3 +87,20 @@ export const POLL_MS = 5000; // milliseconds after which it is looked again at w
  * @param {() => void} look
  */
 export const pollWhile = (moving, look) => setInterval(() => document.hidden || !moving() || look(), POLL_MS);
+
+/**
+ * Return a function that calls `work` after a moment. Calls that come before that are one call, and do not delay it.
+ * Example: `const scheduleLoad = coalesced(load);`
+ * @param {() => unknown} work
+ * @param {number | (() => number)} [wait] milliseconds
+ */
+export function coalesced(work, wait = 240) {
+  let timer = 0;
+  const run = () => {
+    timer = 0;
+    work();
+  };
+  return () => {
+    timer ||= setTimeout(run, typeof wait === "number" ? wait : wait());
+  };
+}

@@ -3,15 +3,15 @@
 import { labelButton } from "../actions.js";
 import { basePath, encodeQuery, get, post } from "../api.js";
 import { showNotice, tryOrNotify } from "../dialog.js";
-import { byId, el, field, icon, pageData } from "../html.js";
+import { byId, el, field, icon, pageData, setText } from "../html.js";
 import { explainProblem, explainReply, formatNumber, t, translationOr } from "../i18n.js";
 import { followBase } from "../pause.js";
 import { UNSETTLED_STATUSES } from "../status.js";
+import { coalesced } from "../stream.js";
 
 /** @typedef {{status: string, generation: number, cards: number, job: string | null, progress: Progress | null, error: Problem | null}} CardSetStatus */
 /** @typedef {{place: number, question: string, answer: string, document: number, name: string, chunk: number, headings: string[], passage: string}} Card */
 
-const COALESCE_MS = 240; // milliseconds in which what happens is asked for together
 const base = pageData.base;
 const path = basePath(base, "cards");
 const list = byId("cards");
@@ -43,28 +43,20 @@ function paint() {
   const chip = /** @type {HTMLElement} */ (field(statusPanel, "status"));
   chip.hidden = status.status === "not_indexed";
   chip.dataset.status = status.status;
-  setText("status", translationOr(`cards.status.${status.status}`, ""));
-  setText("set", generation ? t("cards.set", { generation: formatNumber(generation), count: formatNumber(cards) }) : t("cards.no_set"));
-  setText("error", making ? "" : explainProblem(error));
+  setText(statusPanel, "status", translationOr(`cards.status.${status.status}`, ""));
+  setText(statusPanel, "set", generation ? t("cards.set", { generation: formatNumber(generation), count: formatNumber(cards) }) : t("cards.no_set"));
+  setText(statusPanel, "error", making ? "" : explainProblem(error), { hide: true });
   const part = field(statusPanel, "making");
   if (part) part.hidden = !making;
   const bar = part?.querySelector("progress");
   if (bar && progress?.steps) bar.value = progress.step / progress.steps;
   else bar?.removeAttribute("value");
-  setText("far", [progress ? translationOr(`stage.${progress.stage}`, progress.stage) : t("status.queued"), progress?.steps ? t("cards.step", { step: formatNumber(progress.step), steps: formatNumber(progress.steps) }) : "", progress?.done ? t("cards.pairs", { count: formatNumber(progress.done) }) : ""].filter(Boolean).join(" · "));
+  setText(statusPanel, "far", [progress ? translationOr(`stage.${progress.stage}`, progress.stage) : t("status.queued"), progress?.steps ? t("cards.step", { step: formatNumber(progress.step), steps: formatNumber(progress.steps) }) : "", progress?.done ? t("cards.pairs", { count: formatNumber(progress.done) }) : ""].filter(Boolean).join(" · "));
   const name = t(generation ? "cards.generate_again" : "cards.generate");
   generateButton.lastElementChild?.replaceChildren(name);
   labelButton(generateButton, name, base, whyDisabled());
   stop.hidden = !making;
   byId("exports").hidden = !cards;
-}
-
-/** @param {string} name @param {string} text */
-function setText(name, text) {
-  const part = field(statusPanel, name);
-  if (!part) return;
-  if (name === "error") part.hidden = !text;
-  if (part.textContent !== text) part.textContent = text;
 }
 
 let busy = false;
@@ -92,10 +84,7 @@ function cardElement(card) {
 /** @param {Element} one @param {Card} card */
 function fill(one, card) {
   const texts = { question: card.question, answer: card.answer, source: [card.name, ...card.headings].join(" › "), passage: card.passage };
-  for (const [name, text] of Object.entries(texts)) {
-    const part = field(one, name);
-    if (part && part.textContent !== text) part.textContent = text;
-  }
+  for (const [name, text] of Object.entries(texts)) setText(one, name, text);
   field(one, "source")?.setAttribute("href", `/bases/${encodeURIComponent(base)}/documents/${card.document}?chunk=${card.chunk}`);
 }
 
@@ -149,11 +138,9 @@ list.addEventListener("keydown", (/** @type {KeyboardEvent} */ event) => {
 
 // ---------------------------------------------------------------- live
 
-let waiting = 0;
 let generation = status.generation;
 
 async function load() {
-  waiting = 0;
   const found = await tryOrNotify(() => get(`${path}/status`));
   if (!found) return;
   status = found;
@@ -169,9 +156,7 @@ async function load() {
   show(page.items);
 }
 
-const scheduleLoad = () => {
-  waiting ||= setTimeout(load, COALESCE_MS);
-};
+const scheduleLoad = coalesced(load);
 
 followBase(
   {

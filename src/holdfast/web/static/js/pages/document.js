@@ -1,7 +1,7 @@
 // One document: live, patched in place; what it is made of is loaded again when it comes to rest.
 
 import { actionButtons, paintButton } from "../actions.js";
-import { ApiError, basePath, get } from "../api.js";
+import { ApiError, basePath, get, latest } from "../api.js";
 import { ChunkList } from "../chunks.js";
 import { tryOrNotify } from "../dialog.js";
 import { loadDetails, loadHistory, loadMissing } from "../document-details.js";
@@ -10,7 +10,7 @@ import { DocumentText } from "../document-text.js";
 import { byId, pageData } from "../html.js";
 import { followBase } from "../pause.js";
 import { UNSETTLED_STATUSES, latestProgress, paintProgress } from "../status.js";
-import { pollWhile } from "../stream.js";
+import { coalesced, pollWhile } from "../stream.js";
 
 const COALESCE_MS = 80; // milliseconds in which what happens is asked for together
 const base = pageData.base;
@@ -30,20 +30,11 @@ function paint(next) {
   for (const button of byId("actions").children) paintButton(button, doc);
 }
 
-let asking = 0;
-/** @type {AbortController | null} */
-let request = null;
-
-/** Ask soon how it stands; many reasons within a moment are one. */
-function scheduleRefresh() {
-  asking ||= setTimeout(refresh, COALESCE_MS);
-}
+const reading = latest();
+const scheduleRefresh = coalesced(refresh, COALESCE_MS);
 
 async function refresh() {
-  asking = 0;
-  request?.abort();
-  request = new AbortController();
-  const signal = request.signal;
+  const signal = reading();
   const before = doc;
   /** @type {Doc | undefined} */
   const found = await tryOrNotify(() => get(basePath(base, "documents", doc.id), {}, signal).catch(showIfDeleted));

@@ -1,7 +1,7 @@
 // The table of documents: live, filtered and paged by the server, patched in place.
 
 import { offerAdding } from "../add-documents.js";
-import { basePath, encodeQuery, get, post } from "../api.js";
+import { basePath, encodeQuery, get, latest, post } from "../api.js";
 import { askConfirmation, showNotice, tryOrNotify } from "../dialog.js";
 import { DocumentRows } from "../document-rows.js";
 import { byId, el, pageData } from "../html.js";
@@ -10,7 +10,7 @@ import { onPageChange, paintPager } from "../pager.js";
 import { followBase } from "../pause.js";
 import { RowSelection } from "../row-selection.js";
 import { UNSETTLED_STATUSES, latestProgress } from "../status.js";
-import { pollWhile } from "../stream.js";
+import { coalesced, pollWhile } from "../stream.js";
 
 const SETTLE_MS = 240; // milliseconds after which rows that came to rest are brought into order
 const COALESCE_MS = 80; // milliseconds in which what happens is asked for together
@@ -35,18 +35,15 @@ function filters() {
 
 // ---------------------------------------------------------------- what is shown
 
-/** @type {AbortController | null} */
-let listing = null;
+const listing = latest();
+const scheduleRefresh = coalesced(refresh, COALESCE_MS);
 let waiting = 0;
-let asking = 0;
 /** @type {Set<number>} */
 const changedIds = new Set();
 
 /** Load the page of the table that is shown, and bring the rows into its order. */
 async function load() {
-  listing?.abort();
-  listing = new AbortController();
-  const signal = listing.signal;
+  const signal = listing();
   /** @type {Page<Doc> | undefined} */
   const found = await tryOrNotify(() => get(basePath(base, "documents"), { ...filters(), page: asked.page, page_size: asked.size }, signal));
   if (!found || signal.aborted) return;
@@ -66,7 +63,6 @@ function scheduleLoad() {
 
 /** Ask how those stand that something happened to, all in one request. */
 async function refresh() {
-  asking = 0;
   const documents = [...changedIds];
   changedIds.clear();
   const found = await tryOrNotify(() => post(`${basePath(base, "documents")}/status`, { documents }));
@@ -81,7 +77,7 @@ function onEvent(event) {
   const status = event.data.status;
   if (rows.docs.has(id)) {
     changedIds.add(id);
-    asking ||= setTimeout(refresh, COALESCE_MS);
+    scheduleRefresh();
     if (status && !UNSETTLED_STATUSES.has(status)) scheduleLoad();
   }
   if (["document.added", "document.deleted", "document.removed"].includes(event.type) || (status && !rows.docs.has(id))) scheduleLoad();

@@ -1,6 +1,6 @@
 // The graph of a base: drawn, listed, asked for its evidence; live.
 
-import { basePath, encodeQuery, get } from "../api.js";
+import { basePath, encodeQuery, get, latest, nullIfMissing } from "../api.js";
 import { showNotice, tryOrNotify } from "../dialog.js";
 import { EntityList, drawLegend } from "../entity-list.js";
 import { renderEntity, renderEvidence } from "../entity-panel.js";
@@ -8,6 +8,7 @@ import { GraphView } from "../graph-view.js";
 import { byId, el, icon, pageData } from "../html.js";
 import { formatNumber, t } from "../i18n.js";
 import { followBase } from "../pause.js";
+import { coalesced } from "../stream.js";
 
 const MAX_AROUND = 60; // entities that are added around one, at most
 const MAX_DRAWN = 300; // entities at first
@@ -57,8 +58,7 @@ const entityOf = (node) => ({ key: node.key, label: node.name, kind: node.kind, 
 
 /** Ask for all of it again, and let it change in place. */
 async function reload() {
-  waiting = 0;
-  looked = Date.now();
+  reloaded = Date.now();
   const found = await tryOrNotify(() => Promise.all([...views.keys()].map((key) => loadView(key).catch(nullIfMissing))));
   if (!found) return;
   [...views.keys()].forEach((key, place) => (found[place] ? views.set(key, found[place]) : views.delete(key)));
@@ -68,12 +68,6 @@ async function reload() {
 
 /** @param {string} key */
 const loadView = (key) => get(`${basePath(pageData.base)}/graph`, key ? { around: key, depth: 1, limit: MAX_AROUND } : { around: asked.around, depth: asked.around ? 2 : "", limit: MAX_DRAWN });
-
-/** What nobody speaks of any more is not drawn. @param {any} error */
-function nullIfMissing(error) {
-  if (error?.status === 404) return null;
-  throw error;
-}
 
 /** Draw also what stands around an entity. @param {string} key */
 async function expand(key, silent = false) {
@@ -90,8 +84,7 @@ async function expand(key, silent = false) {
 
 // ---------------------------------------------------------------- what is chosen
 
-/** @type {AbortController | null} */
-let asking = null;
+const panelRequest = latest();
 const steps = { choose: selectEntity, expand, join: selectEdge, clear };
 
 /** Show what is known of an entity. @param {string} key */
@@ -122,9 +115,7 @@ async function selectEdge(source, target) {
 
 /** Ask for what the panel shows; only the last one who asks is answered. @param {string} path @param {Record<string, any>} query */
 async function latestRequest(path, query) {
-  asking?.abort();
-  asking = new AbortController();
-  const signal = asking.signal;
+  const signal = panelRequest();
   const found = await tryOrNotify(() => get(path, query, signal));
   return signal.aborted ? undefined : found;
 }
@@ -133,7 +124,7 @@ async function latestRequest(path, query) {
 const show = (parts) => byId("portrait").replaceChildren(...parts);
 
 function clear() {
-  asking?.abort();
+  panelRequest();
   updateAddress("", "");
   list.choose(null);
   stage.selectNode(null);
@@ -150,8 +141,7 @@ function updateAddress(entity, beside) {
 
 const form = byId("filter");
 let typed = 0;
-/** @type {AbortController | null} */
-let finding = null;
+const finding = latest();
 
 form.addEventListener("submit", (/** @type {Event} */ event) => {
   event.preventDefault();
@@ -171,9 +161,7 @@ form.addEventListener("keydown", (/** @type {KeyboardEvent} */ event) => {
 async function findEntities() {
   asked.text = form.elements.text.value.trim();
   updateAddress(asked.entity, asked.beside);
-  finding?.abort();
-  finding = new AbortController();
-  const signal = finding.signal;
+  const signal = finding();
   if (!asked.text) return list.show(stage.network.nodes.map(entityOf));
   const found = await tryOrNotify(() => get(`${basePath(pageData.base)}/graph/entities`, { text: asked.text, limit: 100 }, signal));
   if (found && !signal.aborted) list.show(found);
@@ -191,9 +179,8 @@ const minus = tool("more", "graph.farther", () => stage.zoom(1 / 1.4));
 minus.replaceChildren("−");
 byId("tools").append(tool("plus", "graph.nearer", () => stage.zoom(1.4)), minus, tool("graph", "graph.fit", () => stage.fit()));
 
-let looked = 0;
-let waiting = 0;
-const scheduleReload = () => (waiting ||= setTimeout(reload, Math.max(200, looked + RELOAD_MS - Date.now())));
+let reloaded = 0; // when it was last loaded
+const scheduleReload = coalesced(reload, () => Math.max(200, reloaded + RELOAD_MS - Date.now()));
 
 followBase({ event: (event) => (event.kind === "graph" || RELOADING_EVENTS.has(event.type)) && scheduleReload(), reset: scheduleReload });
 draw();

@@ -1,11 +1,12 @@
 // All at a glance, live: asked for at most once a second while something happens, and written into what is there.
 
-import { basePath, get, post } from "../api.js";
+import { basePath, get, latest, nullIfMissing, post } from "../api.js";
 import { drawBars, drawLine } from "../charts.js";
 import { openDialog, tryOrNotify } from "../dialog.js";
 import { byId, el, field, pageData, svg } from "../html.js";
 import { formatAgo, formatDate, formatNumber, formatPercent, locale, localise, t } from "../i18n.js";
-import { followEvents } from "../stream.js";
+import { resume } from "../pause.js";
+import { coalesced, followEvents } from "../stream.js";
 
 const RELOAD_MS = 1000; // milliseconds between two looks
 const POLL_MS = 30_000; // after which times are written anew, and workers that fell silent are noticed
@@ -65,7 +66,7 @@ function paintPause(queue) {
   if (pageData.scope === "read") return;
   const targets = queue.paused ? [null] : queue.paused_bases;
   field(banner, "resume")?.replaceChildren(...targets.map((/** @type {string | null} */ base) =>
-    el("button", { type: "button", onclick: () => tryOrNotify(() => post("/jobs:resume", { base })).then(scheduleReload) }, base ? t("overview.resume_one", { name: base }) : t("overview.resume"))));
+    el("button", { type: "button", onclick: () => resume(base, scheduleReload) }, base ? t("overview.resume_one", { name: base }) : t("overview.resume"))));
 }
 
 // ---------------------------------------------------------------- charts
@@ -155,22 +156,13 @@ function openNewBaseForm() {
 
 /** @type {Set<string>} */
 const changedBases = new Set();
-let looked = 0;
-let waiting = 0;
-/** @type {AbortController | null} */
-let looking = null;
-
-/** Look again, soon; but not more often than once a second. */
-function scheduleReload() {
-  waiting ||= setTimeout(reload, Math.max(50, looked + RELOAD_MS - Date.now()));
-}
+const reading = latest();
+const scheduleReload = coalesced(reload, () => Math.max(50, reloaded + RELOAD_MS - Date.now()));
+let reloaded = 0; // when it was last loaded
 
 async function reload() {
-  waiting = 0;
-  looked = Date.now();
-  looking?.abort();
-  looking = new AbortController();
-  const signal = looking.signal;
+  reloaded = Date.now();
+  const signal = reading();
   const bases = [...changedBases];
   changedBases.clear();
   const found = await tryOrNotify(() => Promise.all([get("/overview", { hours: pageData.hours }, signal), ...bases.map((base) => get(`${basePath(base)}/counts`, {}, signal).catch(nullIfMissing))]));
@@ -180,12 +172,6 @@ async function reload() {
   }
   paint(found[0]);
   bases.forEach((base, place) => found[place + 1] && paintBase(base, found[place + 1]));
-}
-
-/** A base that was deleted meanwhile has no counts. @param {any} error */
-function nullIfMissing(error) {
-  if (error?.status === 404) return null;
-  throw error;
 }
 
 followEvents({

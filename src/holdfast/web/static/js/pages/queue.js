@@ -1,8 +1,8 @@
 // The queue: live, in the order in which it is served, and what people do to it.
 
-import { encodeQuery, get, post } from "../api.js";
+import { encodeQuery, get, latest, post } from "../api.js";
 import { askConfirmation, showNotice, tryOrNotify } from "../dialog.js";
-import { byId, el, field, icon, pageData } from "../html.js";
+import { byId, el, field, icon, pageData, setText } from "../html.js";
 import { explainReply, formatNumber, t } from "../i18n.js";
 import { openJobDialog } from "../job-dialog.js";
 import { PriorityControl } from "../job-priority.js";
@@ -10,29 +10,24 @@ import { JobRows } from "../job-rows.js";
 import { onPageChange, paintPager } from "../pager.js";
 import { askToPause, resume } from "../pause.js";
 import { latestProgress } from "../status.js";
-import { POLL_MS, followEvents, pollWhile } from "../stream.js";
+import { POLL_MS, coalesced, followEvents, pollWhile } from "../stream.js";
 
-const COALESCE_MS = 240; // milliseconds in which what happens is shown together
 const asked = pageData.asked;
 const base = asked.base || null;
 const table = byId("queue");
+const scheduleLoad = coalesced(load);
 const rows = new JobRows(table, { act: runJobAction, rank: (job, priority) => priorities.setPriority(job, priority) });
 const priorities = new PriorityControl(table, (id) => rows.jobs.get(id), { moved: moveJob, done: scheduleLoad });
 
 // ---------------------------------------------------------------- what is shown
 
-/** @type {AbortController | null} */
-let listing = null;
-let waiting = 0;
+const listing = latest();
 /** @type {Job[]} */
 let shown = [];
 
 async function load() {
-  waiting = 0;
   if (priorities.dragged) return scheduleLoad();
-  listing?.abort();
-  listing = new AbortController();
-  const signal = listing.signal;
+  const signal = listing();
   const found = await tryOrNotify(() => Promise.all([get("/jobs", { base, state: asked.state, page: asked.page, page_size: asked.size }, signal), get("/jobs/overview", { base }, signal)]));
   if (!found || signal.aborted || priorities.dragged) return;
   /** @type {[Page<Job>, QueueStats]} */
@@ -55,11 +50,6 @@ function showJobs(jobs) {
 /** @param {Job} job */
 function moveJob(job) {
   showJobs(shown.map((one) => (one.id === job.id ? { ...one, priority: job.priority } : one)));
-}
-
-/** Load soon; many reasons within a moment are one, and none waits for quiet. */
-function scheduleLoad() {
-  waiting ||= setTimeout(load, COALESCE_MS);
 }
 
 followEvents(
@@ -157,9 +147,8 @@ function paintQueue() {
   }
   const banner = byId("paused");
   banner.hidden = !paused && !bases.length;
-  const said = field(banner, "paused");
   const text = paused ? t("queue.paused_all") : t("queue.paused_bases", { bases: bases.join(", ") });
-  if (said && said.textContent !== text) said.textContent = text;
+  setText(banner, "paused", text);
   const again = [
     ...(paused && pageData.everywhere ? [{ text: t("queue.resume"), base: null }] : []),
     ...bases.map((one) => ({ text: t("queue.resume_base", { base: one }), base: one })),

@@ -1,6 +1,6 @@
 // Searching: asked when the form is sent, shown without leaving the page; the address always names what is shown.
 
-import { basePath, encodeQuery, request } from "../api.js";
+import { basePath, encodeQuery, latest, request } from "../api.js";
 import { tryOrNotify } from "../dialog.js";
 import { highlightWords } from "../highlight.js";
 import { byId, el, field, pageData, svg } from "../html.js";
@@ -21,15 +21,12 @@ function formValues() {
   return { q: form.elements.q.value, channel: on.length === boxes.length ? [] : on, limit: Number(form.elements.limit.value), below: form.elements.below?.value ?? "" };
 }
 
-/** @type {AbortController | null} */
-let pending = null;
+const searching = latest();
 
 /** Search; an earlier search that is still under way is given up. */
 async function runSearch() {
   const { q, channel, limit, below } = formValues();
-  pending?.abort();
-  pending = new AbortController();
-  const signal = pending.signal;
+  const signal = searching();
   byId("stale").hidden = true;
   if (!q.trim()) return paint([], 0, q, []);
   byId("told").textContent = t("search.searching");

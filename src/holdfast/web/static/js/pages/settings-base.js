@@ -5,9 +5,8 @@ import { showNotice } from "../dialog.js";
 import { checkedValues, confirmByName, errorOf, labelledField, openForm } from "../forms.js";
 import { byId, el, pageData } from "../html.js";
 import { explainProblem, formatNumber, t } from "../i18n.js";
-import { followEvents } from "../stream.js";
+import { coalesced, followEvents } from "../stream.js";
 
-const COALESCE_MS = 250; // milliseconds in which what happens is asked for together
 const NUMBERS = ["chunk_size", "chunk_overlap", "budget_tokens", "jobs_per_day"];
 const TEXTS = ["embedding", "chat", "on_duplicate", "tenant"];
 const name = pageData.base;
@@ -105,10 +104,8 @@ function paint() {
 const loadCounts = () => get(`${basePath(name)}/counts`).catch(() => counts);
 
 let following = false; // from a change of the settings until the last document has followed
-let waiting = 0;
 
 async function refresh() {
-  waiting = 0;
   const before = base;
   const now = await get(basePath(name)).catch(() => null);
   if (!now) return;
@@ -127,7 +124,7 @@ async function goToBase() {
   location.replace(found ? `/settings?base=${encodeURIComponent(found.name)}` : "/settings?tab=bases");
 }
 
-const scheduleRefresh = () => void (waiting ||= setTimeout(refresh, COALESCE_MS));
+const scheduleRefresh = coalesced(refresh);
 // All bases are followed: a stream of this one alone could not be opened once it is gone.
 const mine = (/** @type {{base: any}} */ told) => Number(told.base) === pageData.one.id;
 followEvents({

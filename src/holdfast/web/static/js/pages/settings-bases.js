@@ -3,15 +3,13 @@
 import { basePath, get, post, request } from "../api.js";
 import { showNotice, tryOrNotify } from "../dialog.js";
 import { checkboxGroup, checkedValues, labelledField, openForm } from "../forms.js";
-import { byId, el, field, icon, pageData } from "../html.js";
+import { byId, el, field, icon, pageData, setText } from "../html.js";
 import { explainProblem, formatNumber, indexName, t } from "../i18n.js";
-import { KeyedTable, iconButton, setChip, setCount, setText } from "../keyed-table.js";
-import { followEvents } from "../stream.js";
+import { KeyedTable, iconButton, setChip, setCount } from "../keyed-table.js";
+import { coalesced, followEvents } from "../stream.js";
 
 /** @typedef {{id: number, name: string, status: string, problem: Problem | null, settings: any}} Base */
 /** @typedef {{documents: number, bytes: number, by_status: Record<string, number>}} Counts */
-
-const COALESCE_MS = 250; // milliseconds in which what happens is asked for together
 
 /** @param {string} name */
 const place = (name) => `/settings?base=${encodeURIComponent(name)}`;
@@ -20,7 +18,7 @@ const place = (name) => `/settings?base=${encodeURIComponent(name)}`;
 const listing = new KeyedTable((row, base) => {
   setText(row, "name", base.name);
   /** @type {HTMLAnchorElement} */ (field(row, "name")).href = place(base.name);
-  setText(row, "problem", explainProblem(base.problem));
+  setText(row, "problem", explainProblem(base.problem), { hide: true });
   setChip(row, base.status, t(`settings.base_${base.status}`));
   setText(row, "indexes", base.settings.indexes.map(indexName).join(", "));
   if (base.counts) {
@@ -42,19 +40,18 @@ async function repair(name) {
 
 /** @type {Set<number>} */
 const changedIds = new Set();
-let waiting = 0;
+const schedule = coalesced(refresh);
 let anew = false;
 
 /** @param {boolean} all whether bases may have come, gone or changed their names */
 function scheduleRefresh(all) {
   anew ||= all;
-  waiting ||= setTimeout(refresh, COALESCE_MS);
+  schedule();
 }
 
 async function refresh() {
   const all = anew;
   const ids = [...changedIds];
-  waiting = 0;
   anew = false;
   changedIds.clear();
   const bases = all ? await tryOrNotify(() => get("/bases")) : [...listing.items.values()].filter((one) => ids.includes(one.id));

@@ -2,10 +2,10 @@
 
 import { get, post, request } from "../api.js";
 import { askConfirmation, showNotice, tryOrNotify } from "../dialog.js";
-import { checkboxGroup, checkedValues, labelledField, openForm, showSecret } from "../forms.js";
-import { byId, el, field, icon, pageData } from "../html.js";
+import { baseChoice, labelledField, openForm, showSecret } from "../forms.js";
+import { byId, el, field, icon, pageData, setText } from "../html.js";
 import { t } from "../i18n.js";
-import { KeyedTable, setChip, setText, setTime } from "../keyed-table.js";
+import { KeyedTable, setChip, setTime } from "../keyed-table.js";
 
 /** @typedef {{id: number, name: string, prefix: string, scope: string, bases: string[] | null, created_at: string, expires_at: string | null, revoked_at: string | null, used_at: string | null}} Key */
 
@@ -59,21 +59,16 @@ function create() {
   const name = el("input", { type: "text", required: true, maxlength: 200, autofocus: true, autocomplete: "off" });
   const scope = el("select", {}, ...(first ? ["admin"] : SCOPES).map((one) => el("option", { value: one }, t(`settings.scope_${one}`))));
   const days = el("input", { type: "number", min: 1, max: 36500 });
-  const all = el("input", { type: "checkbox", checked: true });
-  const names = Object.values(pageData.bases);
-  const some = checkboxGroup(t("settings.key_bases"), "bases", names.map((one) => [one, one]));
-  some.hidden = true;
-  all.addEventListener("change", () => (some.hidden = all.checked));
+  const bases = baseChoice(first ? [] : Object.values(pageData.bases));
   const fields = [
     first ? el("p", { class: "banner warn" }, t("settings.key_first")) : "",
     labelledField(t("settings.name"), name),
     labelledField(t("settings.key_scope"), scope, first ? t("settings.key_first_scope") : ""),
     labelledField(t("settings.key_days"), days),
-    first || !names.length ? "" : el("label", {}, all, " ", t("settings.key_all_bases")),
-    first || !names.length ? "" : some,
+    ...bases.fields,
   ];
   openForm(t("settings.key_new"), fields.filter((one) => one instanceof Node), t("settings.key_create"), async () => {
-    const wanted = { name: name.value, scope: scope.value, bases: all.checked ? null : checkedValues(some, "bases"), days: days.value ? Number(days.value) : null };
+    const wanted = { name: name.value, scope: scope.value, bases: bases.value(), days: days.value ? Number(days.value) : null };
     const made = await post("/keys", wanted);
     if (first) await post("/session", { key: made.secret });
     showSecret(t("settings.key_made", { name: made.key.name }), made.secret).then(() => (first ? location.reload() : load()));

@@ -2,11 +2,11 @@
 
 import { get, post, request } from "../api.js";
 import { askConfirmation, showNotice, tryOrNotify } from "../dialog.js";
-import { checkboxGroup, checkedValues, labelledField, openForm, showSecret } from "../forms.js";
-import { byId, el, field, icon, pageData } from "../html.js";
+import { baseChoice, checkboxGroup, checkedValues, labelledField, openForm, showSecret } from "../forms.js";
+import { byId, el, field, icon, pageData, setText } from "../html.js";
 import { formatNumber, t, translationOr } from "../i18n.js";
-import { KeyedTable, iconButton, setChip, setText, setTime } from "../keyed-table.js";
-import { followEvents } from "../stream.js";
+import { KeyedTable, iconButton, setChip, setTime } from "../keyed-table.js";
+import { coalesced, followEvents } from "../stream.js";
 
 /** @typedef {{id: number, url: string, types: string[], bases: string[] | null, enabled: boolean, disabled_reason: string | null, failures: number, failing_since: string | null, state: "healthy" | "failing" | "disabled", retry_at: string | null, waiting: number, created_at: string}} Webhook */
 
@@ -18,12 +18,12 @@ function paint(row, hook) {
   setText(row, "url", hook.url);
   setText(row, "types", hook.types.join(", "));
   setText(row, "bases", hook.bases === null ? t("all") : hook.bases.join(", ") || t("none"));
-  setText(row, "trouble", hook.failures ? t("settings.hook_failures", { count: formatNumber(hook.failures) }) : "");
+  setText(row, "trouble", hook.failures ? t("settings.hook_failures", { count: formatNumber(hook.failures) }) : "", { hide: true });
   const [look, word] = CHIPS[hook.state];
   setChip(row, look, t(word));
-  setText(row, "waits", hook.retry_at ? t("settings.hook_waits", { count: formatNumber(hook.waiting) }) : "");
+  setText(row, "waits", hook.retry_at ? t("settings.hook_waits", { count: formatNumber(hook.waiting) }) : "", { hide: true });
   setTime(row, "retry", hook.retry_at ?? "", "");
-  setText(row, "reason", hook.enabled ? "" : translationOr(`settings.hook_${hook.disabled_reason}`, hook.disabled_reason ?? ""));
+  setText(row, "reason", hook.enabled ? "" : translationOr(`settings.hook_${hook.disabled_reason}`, hook.disabled_reason ?? ""), { hide: true });
   setTime(row, "created", hook.created_at, "");
   const link = /** @type {HTMLAnchorElement} */ (field(row, "deliveries"));
   link.href = `/activity?view=deliveries&webhook=${hook.id}`;
@@ -38,10 +38,9 @@ function paint(row, hook) {
 
 /** @type {KeyedTable<Webhook>} */
 let listing;
-let waiting = 0;
+const scheduleLoad = coalesced(load);
 
 async function load() {
-  waiting = 0;
   const hooks = await tryOrNotify(() => get("/webhooks"));
   if (hooks) listing.show(hooks);
 }
@@ -71,15 +70,11 @@ function create() {
   const url = el("input", { type: "url", required: true, maxlength: 4000, autofocus: true, placeholder: "https://", autocomplete: "off" });
   const topics = checkboxGroup(t("settings.hook_topics"), "types", pageData.topics.map((/** @type {string} */ one) => [`${one}.*`, `${one}.*`]));
   const more = el("input", { type: "text", autocomplete: "off" });
-  const names = Object.values(pageData.bases);
-  const bases = checkboxGroup(t("settings.key_bases"), "bases", names.map((one) => [one, one]));
-  const all = el("input", { type: "checkbox", checked: true });
-  bases.hidden = true;
-  all.addEventListener("change", () => (bases.hidden = all.checked));
-  const fields = [labelledField(t("settings.hook_url"), url), topics, labelledField(t("settings.hook_more"), more), ...(names.length ? [el("label", {}, all, " ", t("settings.key_all_bases")), bases] : [])];
+  const bases = baseChoice(Object.values(pageData.bases));
+  const fields = [labelledField(t("settings.hook_url"), url), topics, labelledField(t("settings.hook_more"), more), ...bases.fields];
   openForm(t("settings.hook_new"), fields, t("settings.hook_create"), async () => {
     const types = [...checkedValues(topics, "types"), ...more.value.split(/[\s,，、]+/).filter(Boolean)];
-    const made = await post("/webhooks", { url: url.value, types: types.length ? types : ["*"], bases: all.checked ? null : checkedValues(bases, "bases") });
+    const made = await post("/webhooks", { url: url.value, types: types.length ? types : ["*"], bases: bases.value() });
     showSecret(t("settings.hook_made", { url: made.webhook.url }), made.secret).then(load);
   });
 }
@@ -89,5 +84,5 @@ if (pageData.everywhere) {
   byId("tools").hidden = false;
   byId("tools").append(el("button", { type: "button", class: "first", onclick: create }, icon("plus"), t("settings.hook_new")));
   listing.show(pageData.list);
-  followEvents({ event: (event) => event.type.startsWith("webhook.") && (waiting ||= setTimeout(load, 100)), reset: load });
+  followEvents({ event: (event) => event.type.startsWith("webhook.") && scheduleLoad(), reset: load });
 }

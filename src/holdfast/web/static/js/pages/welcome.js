@@ -1,15 +1,14 @@
 // The first run: make a base, or try everything with a folder of samples.
 
-import { basePath, post, request } from "../api.js";
+import { basePath, inParallel, latest, post, request } from "../api.js";
 import { tryOrNotify } from "../dialog.js";
-import { byId, el, field } from "../html.js";
+import { byId, el, field, setText } from "../html.js";
 import { formatNumber, t } from "../i18n.js";
 import { UNSETTLED_STATUSES, latestProgress, paintProgress, paintStatus } from "../status.js";
 import { followEvents } from "../stream.js";
 
 const BASE = "sample";
 const INDEXES = ["vector", "fulltext", "graph"];
-const MAX_PARALLEL_UPLOADS = 3; // files that are sent at the same time
 const MIN_SEARCHABLE = 3; // documents after which it is worth to search
 const MAX_HITS = 3; // hits that are shown
 const MAX_HIT_CHARS = 360; // characters of a hit
@@ -55,22 +54,15 @@ async function createSample() {
   expected = files.length;
   byId("trying").hidden = false;
   paintProgressBar();
-  const waiting = files.map((one) => ({ ...one, line: sampleRow(one.name) }));
-  const lane = async () => {
-    for (let one = waiting.shift(); one; one = waiting.shift()) {
-      const { file, name, line: made } = one;
-      await tryOrNotify(() => sendSample(file, name, made), BASE);
-    }
-  };
-  await Promise.all(Array.from({ length: MAX_PARALLEL_UPLOADS }, lane));
+  const samples = files.map((one) => ({ ...one, row: sampleRow(one.name) }));
+  await inParallel(samples, ({ file, name, row }) => tryOrNotify(() => sendSample(file, name, row), BASE));
   return true;
 }
 
 /** @param {string} name */
 function sampleRow(name) {
   const made = /** @type {HTMLElement} */ (byId("sample").content.firstElementChild.cloneNode(true));
-  const part = field(made, "name");
-  if (part) part.textContent = name;
+  setText(made, "name", name);
   byId("samples").append(made);
   return made;
 }
@@ -143,8 +135,7 @@ function paintProgressBar() {
 // ---------------------------------------------------------------- searching it
 
 let asked = false; // the reader has asked something himself
-/** @type {AbortController | null} */
-let finding = null;
+const searching = latest();
 
 byId("ask").addEventListener("submit", (/** @type {Event} */ event) => {
   event.preventDefault();
@@ -153,9 +144,7 @@ byId("ask").addEventListener("submit", (/** @type {Event} */ event) => {
 });
 
 async function runSearch() {
-  finding?.abort();
-  finding = new AbortController();
-  const signal = finding.signal;
+  const signal = searching();
   const query = byId("ask").elements.query.value.trim();
   if (!query) return;
   const found = await tryOrNotify(() => request("POST", `${basePath(BASE)}/search`, { body: { query, limit: MAX_HITS }, signal }));
