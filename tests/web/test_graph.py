@@ -67,7 +67,7 @@ RESTING = """async (count) => {
   while (canvas.dataset.state !== "resting") await frame();
   const drawn = stage.frames;
   for (let more = 0; more < 10; more++) await frame();
-  const { x, y } = stage.network.layout;
+  const { x, y } = stage.model.layout;
   const apart = new Set([...x].map((one, place) => `${one.toFixed(1)} ${y[place].toFixed(1)}`)).size;
   return { drawn, more: stage.frames - drawn, apart };
 }"""

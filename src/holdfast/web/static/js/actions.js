@@ -1,4 +1,4 @@
-// What can be done to a document now, and why the rest cannot; and doing it.
+// The actions on a document: which are possible now, why others are not, and running them.
 
 import { basePath, post, request } from "./api.js";
 import { askConfirmation, showNotice, tryOrNotify } from "./dialog.js";
@@ -12,7 +12,7 @@ const ICONS = { view: "eye", download: "download", index: "play", reindex: "redo
 const CONTAINERS = new Set(["directory", "sitemap"]);
 
 /**
- * Return the actions that a kind of document has.
+ * Return the actions of a document; they depend on its kind.
  * @param {Doc} doc
  * @returns {Action[]}
  */
@@ -22,7 +22,7 @@ export function actionsOf(doc) {
 }
 
 /**
- * Return why an action cannot be done now; null when it can.
+ * Return why an action is not possible now, or null if it is.
  * @param {Action} action
  * @param {Doc} doc
  * @returns {string | null}
@@ -46,8 +46,8 @@ export function whyDisabled(action, doc) {
 }
 
 /**
- * Make the buttons of a document; the ones that cannot be used say why.
- * @param {() => Doc} current the document as it stands when a button is used
+ * Make the buttons of a document. A disabled button has the reason as its title.
+ * @param {() => Doc} current returns the document at the time of a click
  * @param {(action: Action) => void} done
  */
 export function actionButtons(current, done) {
@@ -59,7 +59,7 @@ export function actionButtons(current, done) {
 }
 
 /**
- * Say on a button what it does, or why it cannot be used.
+ * Update the label of a button, and whether it is disabled.
  * @param {HTMLElement} button
  * @param {Doc} doc
  */
@@ -69,7 +69,7 @@ export function paintButton(button, doc) {
 }
 
 /**
- * Name a button: what it does and to what, or why it cannot be used.
+ * Label a button with its action and target, and disable it if there is a reason.
  * @param {HTMLElement} button
  * @param {string} name
  * @param {string} what
@@ -83,7 +83,7 @@ export function labelButton(button, name, what, reason) {
 }
 
 /**
- * Do an action, once: a second click while the first is under way does nothing.
+ * Run an action. Further clicks do nothing while a request for the same document is pending.
  * @param {Action} action
  * @param {Doc} doc
  * @param {(action: Action) => void} done

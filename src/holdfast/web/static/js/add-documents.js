@@ -1,4 +1,4 @@
-// Putting in: files and folders by dropping or choosing, notes, pages, sitemaps, folders of the server.
+// Adds documents: dropped or chosen files and folders, notes, web pages, sitemaps, folders of the server.
 
 import { ApiError, basePath, encodeQuery, inParallel, post } from "./api.js";
 import { explainError, openDialog, showNotice, tryOrNotify } from "./dialog.js";
@@ -8,7 +8,7 @@ import { explainReply, formatNumber, formatPercent, t } from "./i18n.js";
 /** @typedef {{file: File, name: string}} Chosen */
 
 /**
- * Offer to add to a base.
+ * Show the controls that add documents to a base.
  * @param {string} base
  * @param {number | null} parent
  * @param {() => void} added
@@ -34,8 +34,6 @@ export function offerAdding(base, parent, added) {
 /** @param {string} name @param {string} text @param {() => void} used */
 const menuItem = (name, text, used) => el("button", { type: "button", class: "plain", onclick: used }, icon(name), t(text));
 
-// ---------------------------------------------------------------- dropping
-
 /** @param {string} base @param {number | null} parent @param {() => void} added */
 function acceptDrops(base, parent, added) {
   const zone = byId("main");
@@ -59,7 +57,7 @@ function acceptDrops(base, parent, added) {
 }
 
 /**
- * Return the files that were dropped, also those in folders.
+ * Return the dropped files, also those in folders.
  * @param {DataTransfer} transfer
  * @returns {Promise<Chosen[]>}
  */
@@ -87,10 +85,8 @@ async function readEntry(entry, path) {
   }
 }
 
-// ---------------------------------------------------------------- sending
-
 /**
- * Send files, a few at a time, each with its progress; what is there already is explained beside it.
+ * Send files, a few at a time. Each has a row with its progress and its result, such as a duplicate.
  * @param {string} base
  * @param {number | null} parent
  * @param {Chosen[]} chosen
@@ -110,7 +106,7 @@ export async function upload(base, parent, chosen, added) {
   });
 }
 
-/** Return the list of what is sent, made when it is first needed. @returns {HTMLUListElement} */
+/** Return the list of uploads; the first call makes it. @returns {HTMLUListElement} */
 function uploadList() {
   const there = byId("uploads");
   if (there) return there;
@@ -121,12 +117,12 @@ function uploadList() {
   return list;
 }
 
-/** Show how many files are done, and how many of them were not added. @param {HTMLUListElement} list */
+/** Show how many files are done, and how many failed. @param {HTMLUListElement} list */
 function showUploadCounts(list) {
   const ended = [...list.children].map((one) => /** @type {HTMLElement} */ (one).dataset.result).filter(Boolean);
   const refusals = ended.filter((one) => one === "refused").length;
   const parts = [t("documents.uploads_done", { done: formatNumber(ended.length), total: formatNumber(list.children.length) }), refusals ? t("documents.uploads_failed", { count: formatNumber(refusals) }) : ""];
-  const shown = list.closest("section")?.querySelector("#uploaded"); // also of a panel that was closed meanwhile
+  const shown = list.closest("section")?.querySelector("#uploaded"); // the panel may be closed and out of the page
   if (shown) shown.textContent = parts.filter(Boolean).join(" · ");
 }
 
@@ -134,7 +130,7 @@ function showUploadCounts(list) {
 const uploadRow = (name) => el("li", {}, el("span", { class: "clip", title: name, "data-field": "what" }, name), el("progress", { max: 1, value: 0, "aria-label": t("documents.uploading", { name }) }), el("span", { class: "small dim", "data-field": "result" }));
 
 /**
- * Send one file. Only this old way of asking tells how much was sent.
+ * Send one file. `fetch` reports no upload progress, so this uses XMLHttpRequest.
  * @param {string} base
  * @param {number | null} parent
  * @param {File} file
@@ -174,10 +170,8 @@ function showUploadResult(base, name, shown, request) {
   if (found) result.append(" ", el("a", { href: `/bases/${encodeURIComponent(base)}/documents/${found}` }, t("conflict.document")));
 }
 
-// ---------------------------------------------------------------- what is not a file
-
 /**
- * Ask for a note, a page, a sitemap or a folder of the server.
+ * Open the form for a note, a web page, a sitemap or a folder of the server.
  * @param {string} base
  * @param {number | null} parent
  * @param {string} name

@@ -1,6 +1,6 @@
-// The public API, and nothing else: one call, one kind of error.
+// Requests to the public API; scripts use nothing else of the server.
 
-/** Why a request was not carried out. */
+/** The API answered with an error. */
 export class ApiError extends Error {
   /** @param {any} problem */
   constructor(problem) {
@@ -18,21 +18,21 @@ export class ApiError extends Error {
   }
 }
 
-/** The server did not answer at all. */
+/** The server did not answer. */
 export class ServerUnreachable extends Error {}
 
 const API_PREFIX = "/api/v1";
 const MAX_PARALLEL_UPLOADS = 3;
 
 /**
- * Where something of a base is.
+ * Return the API path of a base or of something in it: `basePath("handbook", "documents", 7)`.
  * @param {string} base
  * @param {...(string | number)} rest
  */
 export const basePath = (base, ...rest) => ["/bases", base, ...rest].map((part, index) => (index ? encodeURIComponent(part) : part)).join("/");
 
 /**
- * Ask the API. A request that was aborted throws an AbortError, which nobody shows.
+ * Send a request. An aborted request throws an AbortError, which `tryOrNotify` ignores.
  * @param {string} method
  * @param {string} path
  * @param {{body?: any, query?: Record<string, any>, signal?: AbortSignal, headers?: Record<string, string>}} [options]
@@ -82,7 +82,7 @@ export function latest() {
 }
 
 /**
- * Do something with each item, a few at a time, in order.
+ * Call `work` for each item, in order, a few at a time.
  * @template T
  * @param {T[]} items
  * @param {(item: T) => Promise<unknown>} work
@@ -102,7 +102,7 @@ export function nullIfMissing(error) {
 }
 
 /**
- * Write what is asked for: lists become repeated names, and what is empty is left out.
+ * Encode a query string. A list becomes repeated parameters; empty values are left out.
  * @param {Record<string, any>} [query]
  */
 export function encodeQuery(query = {}) {

@@ -1,5 +1,5 @@
-// Small charts, drawn as SVG: stacked bars, and a line. A table beside each has the numbers. One unit of a drawing is one
-// pixel of the page, so that its texts are as large at every width.
+// Small SVG charts: stacked bars and a line. A table next to each has the numbers. One unit is one pixel of the page, so
+// that texts have the same size at every width.
 
 import { svg } from "./html.js";
 
@@ -10,14 +10,14 @@ const MARGIN_ABOVE = 6;
 const PLOT_HEIGHT = HEIGHT - MARGIN_BELOW - MARGIN_ABOVE;
 
 /**
- * @typedef {object} Step one step of time
- * @property {string} from how its beginning is written
- * @property {string} title what is told where somebody points at it
- * @property {number[]} values of a line only the first, and NaN where there is none
+ * @typedef {object} Step one interval
+ * @property {string} from its start, formatted
+ * @property {string} title shown on hover
+ * @property {number[]} values a line uses only the first; NaN means no value
  */
 
 /**
- * Draw bars, each of parts that stand on each other.
+ * Draw stacked bars.
  * @param {Step[]} steps
  * @param {string[]} classes one for each part
  * @param {string} title
@@ -40,7 +40,7 @@ export function drawBars(steps, classes, title, write, across) {
 }
 
 /**
- * Draw a line through the steps that have a value, from 0 to 1 or to what is most.
+ * Draw a line through the steps that have a value. The scale ends at the highest value, rounded up, or at 1.
  * @param {Step[]} steps
  * @param {string} title
  * @param {(value: number) => string} write
@@ -91,7 +91,7 @@ function drawFrame(title, steps, most, across, write, drawn) {
   return svg("svg", { viewBox: `0 0 ${across} ${HEIGHT}`, role: "img", "aria-label": title }, svg("title", {}, title), ...scale, ...times, ...drawn);
 }
 
-/** What can be pointed at: the whole height of a step. @param {number} place @param {number} width */
+/** The hover area has the whole height of a step. @param {number} place @param {number} width */
 const hoverTarget = (place, width) => svg("rect", { class: "target", x: round(MARGIN_LEFT + place * width), y: MARGIN_ABOVE, width: round(width), height: PLOT_HEIGHT });
 
 /** @param {number[]} values */
@@ -100,7 +100,7 @@ const sum = (values) => values.reduce((total, one) => total + one, 0);
 /** @param {number} value */
 const round = (value) => Math.round(value * 100) / 100;
 
-/** Return the next number that reads well on a scale, and whose half does, too. @param {number} value */
+/** Return the next round number whose half is round, too. @param {number} value */
 function roundScale(value) {
   if (value <= 2) return 2;
   const unit = 10 ** Math.floor(Math.log10(value));

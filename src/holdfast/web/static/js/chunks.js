@@ -1,4 +1,4 @@
-// The chunks of a document beside its text: the one that is picked is marked there.
+// The list of chunks next to the text of a document. The text marks the selected chunk.
 
 import { basePath, encodeQuery, get } from "./api.js";
 import { tryOrNotify } from "./dialog.js";
@@ -6,19 +6,18 @@ import { byId, field } from "./html.js";
 import { t } from "./i18n.js";
 import { onPageChange, paintPager } from "./pager.js";
 
-/** A page of chunks. */
 export class ChunkList {
   /**
    * @param {string} base
    * @param {number} document
    * @param {import("./document-text.js").DocumentText} source
-   * @param {{page: number, size: number}} asked
+   * @param {{page: number, size: number}} position
    */
-  constructor(base, document, source, asked) {
+  constructor(base, document, source, position) {
     this.path = basePath(base, "documents", document);
     this.document = document;
     this.source = source;
-    this.asked = asked;
+    this.position = position;
     this.list = /** @type {HTMLOListElement} */ (byId("chunks"));
     /** @type {DocumentChunk[]} */
     this.items = [];
@@ -28,14 +27,14 @@ export class ChunkList {
     onPageChange((page) => this.loadPage(page));
   }
 
-  /** Show a page of chunks; they are made from the server's template. @param {DocumentChunk[]} items @param {number} total */
+  /** @param {DocumentChunk[]} items @param {number} total */
   show(items, total) {
     this.items = items;
     this.total = total;
     this.list.replaceChildren(...items.map((one) => this.row(one)));
     byId("no-chunks").hidden = items.length > 0;
     if (items.length) byId("reader").hidden = false;
-    paintPager(this.asked, total);
+    paintPager(this.position, total);
   }
 
   /** @param {DocumentChunk} one */
@@ -55,22 +54,22 @@ export class ChunkList {
   }
 
   /**
-   * Load the page again, or another one. Where a page ended is named by the document and the last chunk before it.
+   * Load a page. Its cursor is the document and the last chunk before the page.
    * @param {number} page
    * @param {number} [total]
    */
   async loadPage(page, total = this.total) {
-    const last = Math.max(1, Math.ceil(total / this.asked.size));
-    this.asked.page = Math.min(page, last);
-    const before = (this.asked.page - 1) * this.asked.size - 1;
-    const found = await tryOrNotify(() => get(`${this.path}/chunks`, { cursor: before < 0 ? null : `${this.document}.${before}`, limit: this.asked.size }));
+    const last = Math.max(1, Math.ceil(total / this.position.size));
+    this.position.page = Math.min(page, last);
+    const before = (this.position.page - 1) * this.position.size - 1;
+    const found = await tryOrNotify(() => get(`${this.path}/chunks`, { cursor: before < 0 ? null : `${this.document}.${before}`, limit: this.position.size }));
     if (!found) return;
     this.show(found.items, total);
     this.list.scrollTop = 0;
-    history.replaceState(null, "", location.pathname + encodeQuery({ page: this.asked.page > 1 ? this.asked.page : "" }));
+    history.replaceState(null, "", location.pathname + encodeQuery({ page: this.position.page > 1 ? this.position.page : "" }));
   }
 
-  /** Mark a chunk in the text; false if it is not on this page. @param {number} chunk */
+  /** Mark a chunk in the text. Returns false if it is not on this page. @param {number} chunk */
   select(chunk) {
     const index = this.items.findIndex((one) => one.chunk === chunk);
     if (index < 0) return false;

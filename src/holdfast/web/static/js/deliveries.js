@@ -1,4 +1,4 @@
-// What a webhook was sent, what it answered, and sending it once more.
+// The deliveries of a webhook with their responses, and sending one again.
 
 import { labelButton } from "./actions.js";
 import { get, post } from "./api.js";
@@ -8,12 +8,12 @@ import { formatNumber, localise, t, translationOr } from "./i18n.js";
 import { NewestFirstTable } from "./newest-first-table.js";
 import { coalesced, followEvents } from "./stream.js";
 
-const POLL_MS = 2000; // milliseconds until we look again while something is on its way: an attempt is no event
+const POLL_MS = 2000; // while a delivery is pending; attempts cause no event
 
-/** Show the deliveries of the webhook that was chosen. */
+/** Show the deliveries of the selected webhook. */
 export function startDeliveryList() {
   const { webhook, cursor } = pageData.asked;
-  if (!byId("list")) return followEvents({}); // nobody is told of anything
+  if (!byId("list")) return followEvents({}); // there is no webhook
   let enabled = true;
   /** @type {NewestFirstTable<Delivery>} */
   const list = new NewestFirstTable(`/webhooks/${webhook}/deliveries`, {}, (row, one) => fillRow(row, one, send, enabled));

@@ -1,13 +1,13 @@
-// Asking and telling: dialogs that the browser makes, and short notices in the corner.
+// Dialogs, and short notices in the corner.
 
 import { ApiError, ServerUnreachable } from "./api.js";
 import { byId, el, icon } from "./html.js";
 import { explainProblem, t } from "./i18n.js";
 
-const NOTICE_MS = 8000; // milliseconds a notice stays
+const NOTICE_MS = 8000;
 
 /**
- * Show a dialog until it is closed; what had the focus gets it back.
+ * Open a dialog. When it closes, the focus returns to where it was.
  * @param {string} title
  * @param {Node[]} body
  * @param {{buttons?: Node[], wide?: boolean}} [options]
@@ -15,7 +15,7 @@ const NOTICE_MS = 8000; // milliseconds a notice stays
  */
 export function openDialog(title, body, { buttons = [], wide = false } = {}) {
   const active = /** @type {HTMLElement | null} */ (document.activeElement);
-  const before = active?.closest("details[data-picker]")?.querySelector("summary") ?? active; // a menu closes when it is used
+  const before = active?.closest("details[data-picker]")?.querySelector("summary") ?? active; // a menu closes on use, so its summary gets the focus
   const close = el("button", { type: "button", class: "icon-button", "aria-label": t("close"), onclick: () => dialog.close() }, icon("close"));
   const heading = el("h2", { id: "dialog-title" }, title);
   const form = el("div", { class: "body" }, el("div", { class: "head" }, heading, el("span", { class: "gap" }), close), ...body);
@@ -32,7 +32,7 @@ export function openDialog(title, body, { buttons = [], wide = false } = {}) {
 }
 
 /**
- * Ask whether something is to be done.
+ * Ask for confirmation.
  * @param {string} question
  * @param {string} yes
  * @param {{danger?: boolean}} [options]
@@ -40,16 +40,16 @@ export function openDialog(title, body, { buttons = [], wide = false } = {}) {
  */
 export function askConfirmation(question, yes, { danger = false } = {}) {
   return new Promise((resolve) => {
-    let said = false;
+    let confirmed = false;
     const no = el("button", { type: "button", autofocus: true, onclick: () => dialog.close() }, t("back"));
-    const ok = el("button", { type: "button", class: danger ? "danger" : "first", onclick: () => { said = true; dialog.close(); } }, yes);
+    const ok = el("button", { type: "button", class: danger ? "danger" : "first", onclick: () => { confirmed = true; dialog.close(); } }, yes);
     const dialog = openDialog(yes, [el("p", {}, question)], { buttons: [no, ok] });
-    dialog.addEventListener("close", () => resolve(said));
+    dialog.addEventListener("close", () => resolve(confirmed));
   });
 }
 
 /**
- * Tell something for a moment.
+ * Show a notice for some seconds.
  * @param {string | Node} text
  * @param {{bad?: boolean, link?: {href: string, text: string}}} [options]
  */
@@ -62,10 +62,10 @@ export function showNotice(text, { bad = false, link } = {}) {
 }
 
 /**
- * Do something, and tell why if it did not work; what was aborted is not told.
+ * Run a request. Its error becomes a notice, and the result undefined; an abort shows nothing.
  * @template T
  * @param {() => Promise<T>} work
- * @param {string} [base] whose documents a conflict may name
+ * @param {string} [base] the base of the document that a conflict names
  * @returns {Promise<T | undefined>}
  */
 export async function tryOrNotify(work, base) {
@@ -80,7 +80,7 @@ export async function tryOrNotify(work, base) {
   }
 }
 
-/** Return why a request was not carried out. @param {ApiError} error */
+/** @param {ApiError} error */
 export function explainError(error) {
   return error.verdict ? explainProblem({ ...error, message: error.message, params: { status: t(`status.${error.state}`) } }, "reply") : explainProblem(error);
 }

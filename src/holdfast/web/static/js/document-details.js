@@ -1,4 +1,4 @@
-// What is known of a document beside its text: its history, the names in it, its questions, what it cost.
+// The details of a document: history, entities, cards, cost, and passages that indexes lack.
 
 import { basePath, get } from "./api.js";
 import { errorsAtTop } from "./document-status.js";
@@ -6,7 +6,7 @@ import { byId, el, field, setContent, svg } from "./html.js";
 import { explainProblem, formatDuration, formatNumber, indexName, localise, t, translationOr } from "./i18n.js";
 
 /**
- * Load and paint what happened to a document.
+ * Load and paint the history of a document.
  * @param {string} base
  * @param {Doc} doc
  */
@@ -21,16 +21,16 @@ export async function loadHistory(base, doc) {
     runs.set(key, [one, ...(runs.get(key) ?? [])]);
   }
   const list = byId("history");
-  const said = new Set(errorsAtTop(doc)); // the page says each sentence once
-  list.replaceChildren(...[...runs.values()].map((run) => jobRow(run, said)));
+  const shown = new Set(errorsAtTop(doc)); // the page shows each sentence once
+  list.replaceChildren(...[...runs.values()].map((run) => jobRow(run, shown)));
   localise(list);
 }
 
 /**
- * @param {HistoryEntry[]} run what happened to one request, from its beginning on
- * @param {Set<string>} said
+ * @param {HistoryEntry[]} run the entries of one job, oldest first
+ * @param {Set<string>} shown
  */
-function jobRow(run, said) {
+function jobRow(run, shown) {
   const first = run[0];
   const end = run.filter((one) => one.kind === null).at(-1);
   const status = end?.what ?? "accepted";
@@ -41,15 +41,15 @@ function jobRow(run, said) {
     first.requester ? el("span", { class: "dim" }, t("document.by", { name: first.requester })) : null,
     el("span", { class: "gap" }), end && end.seconds !== null ? el("span", {}, formatDuration(end.seconds)) : null,
     el("span", { class: "small dim" }, el("time", { datetime: first.at })));
-  return el("li", { class: "run", "data-status": status }, head, el("ol", { class: "steps" }, ...attemptRows(run, said)));
+  return el("li", { class: "run", "data-status": status }, head, el("ol", { class: "steps" }, ...attemptRows(run, shown)));
 }
 
 /**
- * Tell of each attempt how it ended, or that it has begun, and where it stands in the time of its request.
+ * Make a row for each attempt: its end, or its claim while it runs, and its place in the duration of the job.
  * @param {HistoryEntry[]} run
- * @param {Set<string>} said
+ * @param {Set<string>} shown
  */
-function attemptRows(run, said) {
+function attemptRows(run, shown) {
   const over = new Set(run.filter((one) => one.kind !== null && one.what !== "claimed").map((one) => `${one.kind} ${one.attempt}`));
   const begun = Date.parse(run[0].at);
   const last = Math.max(...run.map((one) => Date.parse(one.at)));
@@ -60,15 +60,15 @@ function attemptRows(run, said) {
       const at = Date.parse(one.at);
       const length = one.what === "claimed" ? last - at : (one.seconds ?? 0) * 1000;
       const begin = (one.what === "claimed" ? at : at - length) - begun;
-      return attemptRow(one, (100 * begin) / whole, Math.max(1, (100 * length) / whole), said);
+      return attemptRow(one, (100 * begin) / whole, Math.max(1, (100 * length) / whole), shown);
     });
 }
 
-/** @param {HistoryEntry} one @param {number} begin @param {number} share @param {Set<string>} said */
-function attemptRow(one, begin, share, said) {
+/** @param {HistoryEntry} one @param {number} begin @param {number} share @param {Set<string>} shown */
+function attemptRow(one, begin, share, shown) {
   const problem = explainProblem(one.problem);
-  const repeated = said.has(problem);
-  said.add(problem);
+  const repeated = shown.has(problem);
+  shown.add(problem);
   const what = el("span", {}, `${indexName(one.kind ?? "")}: ${t(`document.what.${one.what}`)}`,
     one.attempt ? el("span", { class: "dim" }, ` ${t("document.attempt", { number: one.attempt })}`) : null,
     problem && !repeated ? el("span", { class: "bad" }, ` ${problem}`) : null);
@@ -77,7 +77,7 @@ function attemptRow(one, begin, share, said) {
 }
 
 /**
- * Load and paint the names in a document, its questions, and what it cost.
+ * Load and paint the entities, cards and cost of a document.
  * @param {string} base
  * @param {number} document
  */
@@ -119,7 +119,7 @@ function costRow(one) {
 }
 
 /**
- * Load and paint what is missing; where nothing is, nothing is asked for.
+ * Load and paint missing passages. Without any, no request is sent.
  * @param {string} base
  * @param {Doc} doc
  */

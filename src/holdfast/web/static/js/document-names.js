@@ -1,20 +1,20 @@
-// What documents are called, where only their numbers are known: events and refusals never carry a name.
+// Looks up the names of documents: events and refused requests contain only ids.
 
 import { basePath, post } from "./api.js";
 import { el, pageData } from "./html.js";
 import { t } from "./i18n.js";
 import { coalesced } from "./stream.js";
 
-const COALESCE_MS = 80; // milliseconds in which names are asked for together
+const COALESCE_MS = 80;
 
-/** @type {Map<number, string | null>} null: it is gone */
+/** @type {Map<number, string | null>} null: deleted */
 const names = new Map(Object.entries(pageData.names ?? {}).map(([id, name]) => [Number(id), name]));
 /** @type {Map<string, Set<number>>} by base */
 const pendingNames = new Map();
 const scheduleNames = coalesced(loadNames, COALESCE_MS);
 
 /**
- * Show a document by its name, or by its number until the name is known.
+ * Show the name of a document, or its id until the name is loaded.
  * @param {HTMLElement} part
  * @param {string | undefined} base
  * @param {number | null} document
@@ -32,7 +32,7 @@ export function showDocumentName(part, base, document) {
   else part.replaceChildren(el("span", { class: "dim" }, t(name === undefined && base ? "activity.unnamed" : "activity.gone", { id: document })));
 }
 
-/** Forget the name of a document that was deleted. @param {number} document */
+/** @param {number} document */
 export function markDeleted(document) {
   names.set(document, null);
   repaint(document);

@@ -1,19 +1,18 @@
-// Rows that are patched in place and brought into the server's order, keeping focus, selection and scroll.
+// The rows of the table of documents: updated in place, in the server's order. Focus, selection and scroll stay.
 
 import { actionButtons, paintButton } from "./actions.js";
 import { byId, field, setText } from "./html.js";
 import { explainProblem, formatSize, localise } from "./i18n.js";
 import { paintProgress, paintStatus } from "./status.js";
 
-/** The rows of a table of documents. */
 export class DocumentRows {
   /**
    * @param {HTMLTableSectionElement} body
-   * @param {{done: () => void, pick: (row: HTMLTableRowElement, doc: Doc) => void, href: (doc: Doc) => string}} uses
+   * @param {{done: () => void, pick: (row: HTMLTableRowElement, doc: Doc) => void, href: (doc: Doc) => string}} handlers
    */
-  constructor(body, uses) {
+  constructor(body, handlers) {
     this.body = body;
-    this.uses = uses;
+    this.handlers = handlers;
     /** @type {Map<number, Doc>} */
     this.docs = new Map();
   }
@@ -24,7 +23,7 @@ export class DocumentRows {
   }
 
   /**
-   * Show these documents in this order: rows that stay are moved and patched, never made anew.
+   * Show documents in this order. Existing rows are moved and updated, never replaced.
    * @param {Doc[]} docs
    */
   show(docs) {
@@ -46,18 +45,18 @@ export class DocumentRows {
     byId("nothing").hidden = docs.length > 0;
   }
 
-  /** Make the row of a document from the server's template. @param {Doc} doc */
+  /** @param {Doc} doc */
   make(doc) {
     const row = /** @type {HTMLTableRowElement} */ (byId("row").content.firstElementChild.cloneNode(true));
     row.dataset.id = String(doc.id);
     const link = /** @type {HTMLAnchorElement} */ (field(row, "name"));
     link.textContent = doc.name;
-    if (doc.status !== "deleting") link.href = this.uses.href(doc);
+    if (doc.status !== "deleting") link.href = this.handlers.href(doc);
     row.querySelector(".named use")?.setAttribute("href", `/static/icons.svg#${doc.kind}`);
     return row;
   }
 
-  /** Paint what changed of a document. @param {Partial<Doc> & {id: number}} changes */
+  /** Update the row of a document. @param {Partial<Doc> & {id: number}} changes */
   patch(changes) {
     const doc = { .../** @type {Doc} */ (this.docs.get(changes.id)), ...changes };
     const row = this.row(doc.id);
@@ -68,10 +67,10 @@ export class DocumentRows {
     paintProgress(row, doc.status === "indexing" || doc.status === "deleting" ? doc.progress : null);
     setText(row, "why", explainProblem(doc.why), { hide: true, title: true });
     const name = field(row, "name");
-    if (doc.status === "deleting") name?.removeAttribute("href"); // it leads nowhere any more
+    if (doc.status === "deleting") name?.removeAttribute("href"); // the page is gone
     setText(row, "name", doc.name);
     const bytes = field(row, "size");
-    bytes?.setAttribute("value", String(doc.size)); // from which it is written anew with the rest of the row
+    bytes?.setAttribute("value", String(doc.size)); // `localise` formats it from here
     if (bytes) bytes.textContent = formatSize(doc.size);
     const changed = field(row, "changed");
     if (changed && changed.getAttribute("datetime") !== doc.changed_at) {
@@ -81,12 +80,12 @@ export class DocumentRows {
     for (const button of row.querySelectorAll("[data-action]")) paintButton(/** @type {HTMLElement} */ (button), doc);
   }
 
-  /** Add to a row what only a script can use. @param {HTMLTableRowElement} row @param {Doc} doc */
+  /** Add the controls that need scripts. @param {HTMLTableRowElement} row @param {Doc} doc */
   addControls(row, doc) {
     const acts = row.querySelector(".acts");
     if (!acts || acts.childElementCount) return;
-    acts.append(...actionButtons(() => /** @type {Doc} */ (this.docs.get(doc.id)), this.uses.done));
-    this.uses.pick(row, doc);
+    acts.append(...actionButtons(() => /** @type {Doc} */ (this.docs.get(doc.id)), this.handlers.done));
+    this.handlers.pick(row, doc);
     localise(row);
   }
 }

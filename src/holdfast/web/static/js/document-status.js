@@ -1,44 +1,44 @@
-// How a document stands and why, in sentences: the same ones as the server writes at first.
+// The status of a document and its reasons, in the same sentences as document.html.
 
 import { byId, el, field, pageData, setText } from "./html.js";
 import { explainProblem, formatDate, formatNumber, indexName, localise, t } from "./i18n.js";
 import { UNSETTLED_STATUSES, paintProgress, paintStatus } from "./status.js";
 
-/** States whose errors are told at the top of the page, and therefore nowhere else on it. */
+/** The top of the page shows errors of these states, and no other part of it does. */
 const STATES_EXPLAINED_AT_TOP = new Set(["failed", "waiting"]);
 
-/** Return the errors that are told at the top of the page. @param {Doc} doc @returns {string[]} */
+/** @param {Doc} doc @returns {string[]} */
 export const errorsAtTop = (doc) => doc.indexes.filter((one) => STATES_EXPLAINED_AT_TOP.has(one.state)).map((one) => explainProblem(one.error));
 
 /**
- * Say why a document is not as wanted, or what is done about it.
+ * Return why a document is not completely indexed, and what happens next.
  * @param {Doc} doc
  * @returns {string[]}
  */
 export function describeStatus(doc) {
   /** @type {string[]} */
-  const said = [];
-  if (doc.status === "deleting") said.push(t("why.deleting"));
-  if (doc.status === "queued" && !pageData.paused) said.push(doc.queue_position ? t("document.behind", { count: formatNumber(doc.queue_position) }) : t("document.next"));
+  const sentences = [];
+  if (doc.status === "deleting") sentences.push(t("why.deleting"));
+  if (doc.status === "queued" && !pageData.paused) sentences.push(doc.queue_position ? t("document.behind", { count: formatNumber(doc.queue_position) }) : t("document.next"));
   for (const [state, key] of [["running", "document.building"], ["blocked", "document.blocked"], ["cancelled", "document.cancelled"]]) {
     const kinds = doc.indexes.filter((one) => one.state === state && !(state === "cancelled" && one.built)).map((one) => indexName(one.kind));
-    if (kinds.length) said.push(t(key, { indexes: kinds.join(t("document.and")) }));
+    if (kinds.length) sentences.push(t(key, { indexes: kinds.join(t("document.and")) }));
   }
   for (const one of doc.indexes) {
     const values = { index: indexName(one.kind), attempts: one.attempts, most: one.attempts_max, at: formatDate(one.retry_at), problem: explainProblem(one.error), missing: formatNumber(one.missing), total: formatNumber(one.missing + one.chunks) };
-    if (one.state === "waiting") said.push(t(one.attempts ? "document.retrying" : "document.put_off", values));
-    if (one.state === "failed" && one.error && one.error.code !== "needed_slot_failed") said.push(t("document.failed", values));
-    if (one.missing) said.push(t("document.lacks", values));
+    if (one.state === "waiting") sentences.push(t(one.attempts ? "document.retrying" : "document.put_off", values));
+    if (one.state === "failed" && one.error && one.error.code !== "needed_slot_failed") sentences.push(t("document.failed", values));
+    if (one.missing) sentences.push(t("document.lacks", values));
   }
   const dependents = doc.indexes.filter((one) => one.state === "failed" && one.error?.code === "needed_slot_failed");
   for (const needed of new Set(dependents.map((one) => one.error?.params.kind ?? ""))) {
     const kinds = dependents.filter((one) => (one.error?.params.kind ?? "") === needed).map((one) => indexName(one.kind));
-    said.push(t("document.dependents", { needed: indexName(needed), indexes: kinds.join(t("document.and")) }));
+    sentences.push(t("document.dependents", { needed: indexName(needed), indexes: kinds.join(t("document.and")) }));
   }
   const codes = new Set(["chunks_missing", "cancelled", ...doc.indexes.map((one) => one.error?.code)]);
-  if (doc.why && !codes.has(doc.why.code)) said.push(explainProblem(doc.why));
-  if (doc.status === "failed" || doc.status === "degraded") said.push(t("document.again"));
-  return said;
+  if (doc.why && !codes.has(doc.why.code)) sentences.push(explainProblem(doc.why));
+  if (doc.status === "failed" || doc.status === "degraded") sentences.push(t("document.again"));
+  return sentences;
 }
 
 /** @param {Doc} doc */
@@ -48,7 +48,7 @@ function describeSearchable(doc) {
   return t("document.searchable");
 }
 
-/** Paint how a document stands. @param {Doc} doc */
+/** @param {Doc} doc */
 export function paintDocumentStatus(doc) {
   const panel = byId("standing");
   paintStatus(panel, doc.status);
@@ -63,7 +63,7 @@ export function paintDocumentStatus(doc) {
   waits.querySelector("ul").replaceChildren(...doc.waiting_for.map((one) => el("li", {}, explainProblem(one, "waits"))));
 }
 
-/** Paint what is known of a document beside its text. @param {Doc} doc */
+/** @param {Doc} doc */
 export function paintFacts(doc) {
   const facts = byId("facts");
   field(facts, "size")?.setAttribute("value", String(doc.size));
@@ -77,7 +77,7 @@ export function paintFacts(doc) {
 }
 
 /**
- * Paint how the indexes of a document stand, a row each.
+ * Update the table of indexes.
  * @param {Doc} doc
  */
 export function paintIndexes(doc) {

@@ -1,14 +1,14 @@
-// The text of a document, loaded a part at a time, with one range of it marked.
+// The text of a document, loaded in parts, with one marked range.
 //
-// The server counts characters; a browser counts some of them as two. All places here are the server's.
+// Offsets count characters, as the server does. JavaScript counts some characters as two, hence `countCharacters`.
 
 import { basePath, get } from "./api.js";
 import { tryOrNotify } from "./dialog.js";
 import { byId, el } from "./html.js";
 import { t } from "./i18n.js";
 
-const PART_CHARS = 10_000; // characters loaded at once
-const CONTEXT_CHARS = 1_000; // characters loaded before what is shown
+const PART_CHARS = 10_000;
+const CONTEXT_CHARS = 1_000; // loaded before and after a range
 
 /** @typedef {{start: number, end: number, overlaps: [number, number][]}} Range */
 /** @typedef {{start: number, end: number, text: string, shown: HTMLElement}} Part */
@@ -19,7 +19,6 @@ const countCharacters = (text) => (/[\ud800-\udbff]/.test(text) ? [...text].leng
 /** @param {string} text @param {number} from @param {number} to */
 const sliceCharacters = (text, from, to) => (/[\ud800-\udbff]/.test(text) ? [...text].slice(from, to).join("") : text.slice(from, to));
 
-/** The text of a document. */
 export class DocumentText {
   /**
    * @param {string} base
@@ -55,7 +54,7 @@ export class DocumentText {
     return this.parts[this.parts.length - 1]?.end ?? 0;
   }
 
-  /** Show a text from this part on, and forget the parts before. @param {TextPart} text */
+  /** Replace all parts by this one. @param {TextPart} text */
   reset(text) {
     this.parts = [];
     this.place.replaceChildren();
@@ -79,7 +78,7 @@ export class DocumentText {
   }
 
   /**
-   * Load a part; null where there is none now.
+   * Load a part. Returns null on an error, or while another part is loading.
    * @param {number} start
    * @param {number} count
    * @returns {Promise<TextPart | null>}
@@ -94,7 +93,7 @@ export class DocumentText {
     }
   }
 
-  /** Load what stands before or behind. @param {boolean} before */
+  /** Load the part before or after the loaded ones. @param {boolean} before */
   async loadMore(before) {
     const start = before ? Math.max(0, this.start - PART_CHARS) : this.end;
     const text = await this.load(start, before ? this.start - start : PART_CHARS);
@@ -105,7 +104,7 @@ export class DocumentText {
     if (before) this.box.scrollTop += this.box.scrollHeight - height;
   }
 
-  /** Load the text anew: the document was built again. A range that is marked meanwhile stays marked. */
+  /** Load the text again after a rebuild. A range that is selected during the request stays marked. */
   async reload() {
     const before = this.range;
     const text = await get(this.path, { start: 0, length: PART_CHARS }).catch(() => null);
@@ -116,7 +115,7 @@ export class DocumentText {
     if (this.range) await this.show(this.range);
   }
 
-  /** Mark a range and bring it into view. @param {Range} range */
+  /** Mark a range and scroll to it. @param {Range} range */
   async show(range) {
     this.range = range;
     if (range.start < this.start || range.end > this.end) {
@@ -131,7 +130,7 @@ export class DocumentText {
     if (mark) this.box.scrollTop = mark.offsetTop - this.box.clientHeight / 5;
   }
 
-  /** Write a part: what is in the range is marked, and what its neighbours repeat, too. @param {Part} part */
+  /** Paint a part with the marked range; text that neighbouring chunks repeat has its own class. @param {Part} part */
   paint(part) {
     const range = this.range;
     if (!range || range.end <= part.start || range.start >= part.end) return part.shown.replaceChildren(part.text);

@@ -1,4 +1,4 @@
-// Requests that made no new work: who asked, what stood in the way, what that would have cost.
+// Requests that started no new work: requester, reason and avoided cost.
 
 import { get } from "./api.js";
 import { showDocumentName } from "./document-names.js";
@@ -7,7 +7,7 @@ import { formatNumber, t, translationOr } from "./i18n.js";
 import { NewestFirstTable } from "./newest-first-table.js";
 import { coalesced, followEvents } from "./stream.js";
 
-/** Show refusals, and look for new ones whenever something happens: a refusal itself is no event. */
+/** Show refused requests. They cause no event, so every other event reloads the list. */
 export function startDuplicateList() {
   const { base, cursor } = pageData.asked;
   const list = new NewestFirstTable("/duplicates", { base }, fillRow);

@@ -1,10 +1,10 @@
-// What is known of an entity, and the passages behind a relation, beside the drawing of a graph.
+// The panel next to the graph: the details of an entity, or the passages behind a relation.
 
 import { el, icon, pageData } from "./html.js";
 import { formatNumber, t } from "./i18n.js";
 
 /**
- * @typedef {object} PanelActions what can be done from here
+ * @typedef {object} PanelActions
  * @property {(key: string) => void} choose
  * @property {(key: string) => void} expand
  * @property {(source: string, target: string) => void} join
@@ -23,7 +23,7 @@ const closeButton = (steps) => el("button", { type: "button", class: "icon-butto
 const section = (title, lines) => (lines.length ? [el("h3", {}, title), el("ul", { class: "facts" }, ...lines)] : []);
 
 /**
- * Return what is known of an entity.
+ * Render the details of an entity.
  * @param {any} portrait
  * @param {PanelActions} steps
  * @returns {Node[]}
@@ -68,7 +68,7 @@ function neighbour(entity, one, steps) {
     one.together ? el("button", { type: "button", class: "plain as-text small", title, "aria-label": title, onclick: () => steps.join(entity.key, other.key) }, t("graph.together", { count: formatNumber(one.together) })) : null);
 }
 
-/** Name each document once, with all its passages. @param {{document: number, name: string, chunk: number}[]} found */
+/** List each document once, with links to its passages. @param {{document: number, name: string, chunk: number}[]} found */
 function mentions(found) {
   /** @type {Map<number, {name: string, chunks: number[]}>} */
   const documents = new Map();
@@ -83,7 +83,7 @@ function mentions(found) {
 }
 
 /**
- * Return the passages that name two entities.
+ * Render the passages that mention two entities.
  * @param {{source: Entity, target: Entity, kind: string}} pair
  * @param {any[]} found
  * @param {PanelActions} steps

@@ -1,4 +1,4 @@
-// The history of all that happened: the newest on top, live.
+// The list of events, newest first, live.
 
 import { get } from "./api.js";
 import { markDeleted, showDocumentName } from "./document-names.js";
@@ -7,14 +7,14 @@ import { explainCode, formatNumber, indexName, shortId, t, translationOr } from 
 import { NewestFirstTable } from "./newest-first-table.js";
 import { followEvents } from "./stream.js";
 
-const SCROLL_TOLERANCE = 120; // pixels from the top, beyond which new rows would move what is being read
+const SCROLL_TOLERANCE = 120; // pixels; further down, new rows would move the text under the reader
 
-/** Show the history, and what comes to it. */
+/** Show events. New ones wait behind a button while the reader has scrolled down. */
 export function startEventList() {
   const { base, topic, cursor } = pageData.asked;
   /** @type {NewestFirstTable<HoldfastEvent>} */
   const list = new NewestFirstTable("/events", { base, topic }, fillRow);
-  /** @type {HoldfastEvent[]} what came and is not shown yet, newest first */
+  /** @type {HoldfastEvent[]} received and not shown yet, newest first */
   let held = [];
   const button = byId("new");
 
@@ -53,7 +53,6 @@ function forgetIfDeleted(event) {
   if (event.type === "document.deleted" || event.type === "document.removed") markDeleted(/** @type {number} */ (event.document));
 }
 
-/** Learn what bases are called now. */
 async function reloadBaseNames() {
   const found = await get("/bases").catch(() => null);
   if (found) pageData.bases = Object.fromEntries(found.map((/** @type {{id: number, name: string}} */ one) => [one.id, one.name]));
@@ -71,14 +70,14 @@ function fillRow(row, event) {
   setContent(row, "who", event.data.requester === undefined ? "" : event.data.requester || t("queue.nobody"));
 }
 
-/** What happened, in a few words. @param {HoldfastEvent} event */
+/** @param {HoldfastEvent} event */
 function describeEvent(event) {
   if (translationOr(`activity.event.${event.type}`, "") === "") return event.type;
   const { operation = "index", missing = 0, status = "", from = "", to = "" } = event.data;
   return t(`activity.event.${event.type}`, { operation: t(`queue.operation.${operation}`), kind: indexName(event.kind ?? ""), missing: formatNumber(missing), status: translationOr(`status.${status}`, status), from, to });
 }
 
-/** Why it went wrong, if it did. @param {HoldfastEvent} event */
+/** Return the reason of a failure, or an empty text. @param {HoldfastEvent} event */
 function describeError(event) {
   const results = /** @type {{error?: string}[]} */ (Object.values(event.data.results ?? {}));
   const code = event.data.error ?? results.find((one) => one.error)?.error;

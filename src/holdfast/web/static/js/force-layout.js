@@ -1,17 +1,17 @@
-// Where the nodes of a graph stand: they push each other away, edges pull them together, and all cool down and rest.
+// A force-directed layout: nodes repel each other, edges attract their ends, and cooling ends the movement.
 //
-// Every node pushes every other one. The page draws a few hundred nodes: 300 take 0.25 ms a tick, and 0.18 ms
-// with a tree of cells, which was 80 lines longer (docs/decisions/0017). A tick allocates nothing.
+// Every node repels every other one. The page draws a few hundred nodes: 300 take 0.25 ms per tick, and 0.18 ms
+// with a Barnes-Hut tree, which needs 80 more lines (docs/decisions/0017). A tick allocates nothing.
 
-const COOLING = 0.0228; // after 300 ticks it is cold
+const COOLING = 0.0228; // reaches MIN_HEAT after 300 ticks
 const MIN_HEAT = 0.001;
 const FRICTION = 0.6;
 const REPULSION = 110;
-const EDGE_LENGTH = 40; // of an edge
-const GRAVITY = 0.08; // keeps what is joined by nothing in sight
+const EDGE_LENGTH = 40;
+const GRAVITY = 0.08; // keeps unconnected nodes in view
 const GOLDEN_ANGLE = Math.PI * (3 - Math.sqrt(5));
 
-/** A layout under way. */
+/** Positions of nodes; each `tick` moves them until they are `settled`. */
 export class Layout {
   /**
    * @param {number} count
@@ -44,12 +44,11 @@ export class Layout {
     return this.heat < MIN_HEAT || this.count < 2;
   }
 
-  /** Let everything move again, a little. */
   reheat(heat = 0.3) {
     this.heat = Math.max(this.heat, heat);
   }
 
-  /** Put a node somewhere and keep it there. @param {number} node @param {number} x @param {number} y */
+  /** Move a node and fix it there. @param {number} node @param {number} x @param {number} y */
   hold(node, x, y) {
     this.held[node] = 1;
     this.x[node] = x;
@@ -61,7 +60,6 @@ export class Layout {
     this.held[node] = 0;
   }
 
-  /** Move everything by one step of time. */
   tick() {
     this.heat -= this.heat * COOLING;
     this.pull();
@@ -79,7 +77,7 @@ export class Layout {
     }
   }
 
-  /** Pull what an edge joins to its length; what has many edges moves less, and each of them pulls less. */
+  /** Pull the ends of each edge towards its length. A node with many edges moves less. */
   pull() {
     const { sources, targets, x, y, vx, vy, degree, heat } = this;
     for (let edge = 0; edge < sources.length; edge++) {
@@ -99,7 +97,6 @@ export class Layout {
     }
   }
 
-  /** Push all nodes away from each other. */
   push() {
     const { x, y, vx, vy, count } = this;
     const strength = REPULSION * this.heat;

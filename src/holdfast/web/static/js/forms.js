@@ -1,4 +1,4 @@
-// Forms in dialogs: what the server refuses is told beside the fields, and nothing that was typed is lost.
+// Forms in dialogs. An error of the server is shown next to the fields, and the input stays.
 
 import { ApiError, ServerUnreachable } from "./api.js";
 import { explainError, openDialog } from "./dialog.js";
@@ -6,12 +6,12 @@ import { el, icon } from "./html.js";
 import { t } from "./i18n.js";
 
 /**
- * Ask for something, and do it; the dialog stays open until that worked.
+ * Open a form. The dialog stays open until `send` succeeds.
  * @param {string} title
  * @param {Node[]} fields
  * @param {string} yes
  * @param {() => Promise<unknown>} send
- * @param {{danger?: boolean, hindrance?: () => string}} [options] `hindrance` says what is still to be done first
+ * @param {{danger?: boolean, hindrance?: () => string}} [options] `hindrance` returns what is missing before the form can be sent
  */
 export function openForm(title, fields, yes, send, { danger = false, hindrance = () => "" } = {}) {
   const trouble = el("p", { class: "trouble", role: "alert" });
@@ -42,7 +42,7 @@ export function openForm(title, fields, yes, send, { danger = false, hindrance =
 }
 
 /**
- * Do something; return why it did not work, or nothing.
+ * Run a request and return its error as a text; empty if it succeeded.
  * @param {() => Promise<unknown>} work
  */
 export async function errorOf(work) {
@@ -57,7 +57,7 @@ export async function errorOf(work) {
 }
 
 /**
- * Ask whether something is to be done that cannot be undone: its name has to be typed.
+ * Confirm an action that cannot be undone: the user has to type a name.
  * @param {string} title
  * @param {string} question
  * @param {string} name
@@ -70,7 +70,6 @@ export function confirmByName(title, question, name, send) {
 }
 
 /**
- * Name a field.
  * @param {string} text
  * @param {HTMLElement} input
  * @param {string} [hint]
@@ -78,7 +77,6 @@ export function confirmByName(title, question, name, send) {
 export const labelledField = (text, input, hint) => el("label", { class: "field" }, el("span", {}, text), input, hint ? el("span", { class: "small" }, hint) : null);
 
 /**
- * Make boxes to tick.
  * @param {string} title
  * @param {string} name
  * @param {[value: string, text: string][]} options
@@ -89,11 +87,11 @@ export function checkboxGroup(title, name, options, ticked = []) {
   return el("fieldset", { class: "bare" }, el("legend", {}, title), el("div", { class: "ticks" }, ...lines));
 }
 
-/** Return what is ticked. @param {Element} within @param {string} name */
+/** @param {Element} within @param {string} name */
 export const checkedValues = (within, name) => [...within.querySelectorAll(`input[name="${name}"]:checked`)].map((one) => /** @type {HTMLInputElement} */ (one).value);
 
 /**
- * Make the choice between all bases and some of them; `value()` is null for all. Without a base there is nothing to choose.
+ * Make the fields that choose all bases or some of them; `value()` is null for all.
  * @param {string[]} names
  */
 export function baseChoice(names) {
@@ -105,10 +103,10 @@ export function baseChoice(names) {
 }
 
 /**
- * Tell a secret, once: neither a click beside it nor the escape key loses it.
+ * Show a secret that cannot be shown again: neither a click outside nor Escape closes the dialog.
  * @param {string} title
  * @param {string} secret
- * @returns {Promise<void>} when it was put away
+ * @returns {Promise<void>} resolves when the dialog closes
  */
 export function showSecret(title, secret) {
   const shown = el("input", { type: "text", class: "mono secret", readonly: true, value: secret, "aria-label": t("settings.secret"), autocomplete: "off", spellcheck: "false" });
@@ -121,12 +119,12 @@ export function showSecret(title, secret) {
   return new Promise((resolve) => dialog.addEventListener("close", () => resolve()));
 }
 
-/** Copy a field; where the browser does not let us, it is at least selected. @param {HTMLInputElement} input */
+/** Copy a field. If the browser forbids it, the text is selected. @param {HTMLInputElement} input */
 async function copyField(input) {
   input.select();
   const done = await navigator.clipboard?.writeText(input.value).then(() => true, () => false);
-  const said = t(done ? "copied" : "settings.copy_by_hand");
+  const message = t(done ? "copied" : "settings.copy_by_hand");
   const line = input.closest(".body")?.querySelector("[data-copied]") ?? el("p", { class: "small", role: "status", "data-copied": "" });
-  line.textContent = said;
+  line.textContent = message;
   input.closest(".bar")?.after(line);
 }

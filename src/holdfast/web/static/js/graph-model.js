@@ -1,11 +1,11 @@
-// A graph that is drawn: its nodes and edges by number, who stands beside whom, and where.
+// The data of a drawn graph: nodes and edges by index, neighbours, and positions.
 
 import { Layout } from "./force-layout.js";
 
 /** @typedef {{key: string, name: string, kind: string, documents: number, mentions: number}} GraphNode */
 /** @typedef {{source: string, target: string, weight: number, kind: string}} GraphEdge */
 
-/** A graph with its layout; it can be shown otherwise, and what stays keeps its place. */
+/** A graph with its layout. An update keeps the positions of nodes that stay. */
 export class GraphModel {
   constructor() {
     /** @type {GraphNode[]} */
@@ -21,7 +21,7 @@ export class GraphModel {
   }
 
   /**
-   * Show these; nodes that were there stay where they are, and new ones begin beside one they are joined to.
+   * Replace nodes and edges. Existing nodes keep their positions; new ones start next to a neighbour.
    * @param {GraphNode[]} nodes
    * @param {GraphEdge[]} edges
    */
@@ -72,11 +72,11 @@ export class GraphModel {
   }
 
   /**
-   * Return the node at a place, the topmost; or -1.
+   * Return the topmost node at a position, or -1.
    * @param {number} x
    * @param {number} y
-   * @param {number} slack how far beside it still counts
-   * @param {number} growth how much larger nodes are drawn than they are
+   * @param {number} slack tolerated distance
+   * @param {number} growth see `GraphCanvas.nodeScale`
    */
   nodeAt(x, y, slack, growth) {
     for (let node = this.nodes.length - 1; node >= 0; node--) {
@@ -86,7 +86,7 @@ export class GraphModel {
   }
 
   /**
-   * Return the edge nearest to a place; or -1.
+   * Return the nearest edge to a position, or -1.
    * @param {number} x
    * @param {number} y
    * @param {number} slack
@@ -110,7 +110,6 @@ export class GraphModel {
     return best;
   }
 
-  /** Return the corners of everything. */
   bounds() {
     const { x, y, count } = this.layout;
     const found = { left: -50, right: 50, top: -50, bottom: 50 };

@@ -1,15 +1,15 @@
-// The words of a query where they stand in a passage, in languages with and without spaces. `highlight.py` does the same.
+// Highlights the words of a query in a passage, also in languages without spaces. `highlight.py` does the same.
 
 import { el } from "./html.js";
 
-const SHORT_WORD = 3; // letters of a word that may mean nothing by itself
+const SHORT_WORD = 3; // up to this length a word may be an article or a preposition
 const SPACELESS = "[\u2e80-\u9fff\uac00-\ud7af\uf900-\ufaff\u{20000}-\u{3ffff}]";
 const LETTER = `(?:(?!${SPACELESS})[\\p{L}\\p{M}\\p{N}])`;
 const WORD = new RegExp(`${SPACELESS}+|${LETTER}+`, "gu");
 const STARTS_SPACELESS = new RegExp(`^${SPACELESS}`, "u");
 
 /**
- * Cut a text where words of a query begin and end: texts, and marks for what is found.
+ * Split a text into strings and `<mark>` elements around the words of a query.
  * @param {string} text
  * @param {string} query
  * @returns {(string | HTMLElement)[]}

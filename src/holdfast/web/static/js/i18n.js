@@ -1,4 +1,4 @@
-// What people read, in their language; and numbers, sizes and times as their locale writes them.
+// Translations, and numbers, sizes and times in the format of the browser's locale.
 
 const root = document.documentElement;
 export const language = root.lang.startsWith("zh") ? "zh" : "en";
@@ -8,16 +8,16 @@ export const locale = language === "zh" ? "zh-CN" : navigator.language.startsWit
 const texts = root.dataset.words ? await (await fetch(root.dataset.words)).json() : {};
 
 /**
- * Return a text with its holes filled.
+ * Return a text with its placeholders filled: `t("page.of", { from, to, total })`.
  * @param {string} key
  * @param {Record<string, unknown>} [values]
  */
 export function t(key, values = {}) {
-  return (texts[key] ?? key).replace(/\{(\w+)\}/g, (hole, name) => (name in values ? String(values[name]) : hole));
+  return (texts[key] ?? key).replace(/\{(\w+)\}/g, (placeholder, name) => (name in values ? String(values[name]) : placeholder));
 }
 
 /**
- * Return a text, or another where the catalogue has none.
+ * Return a text, or `otherwise` if the catalogue has none.
  * @param {string} key
  * @param {string} otherwise
  */
@@ -29,8 +29,8 @@ export const indexName = (kind) => translationOr(`index.${kind}`, kind);
 /** @typedef {{code: string, message: string, params?: Record<string, string>, subcode?: string | null}} Explained */
 
 /**
- * Return what went wrong, or why something waits: in the reader's language where the catalogue has the code.
- * What a code comes without is left open.
+ * Explain a problem, or why work waits, in the reader's language if the catalogue has its code.
+ * A placeholder without a value becomes "…".
  * @param {Explained | null} problem
  * @param {"problem" | "waits" | "reply"} [prefix]
  */
@@ -41,16 +41,16 @@ export function explainProblem(problem, prefix = "problem") {
   return text.replace(/\{(\w+)\}/g, (_, name) => (name === "message" ? problem.message : name in params ? translateParameter(name, params[name]) : "…"));
 }
 
-/** Return what is only known by its code. @param {string} code */
+/** @param {string} code */
 export const explainCode = (code) => explainProblem({ code, message: code.replaceAll("_", " ") });
 
-/** Return what came of a request. @param {Reply} reply */
+/** @param {Reply} reply */
 export const explainReply = (reply) => (`reply.${reply.reason}` in texts ? explainProblem({ code: reply.reason, message: reply.message, params: { status: t(`status.${reply.status}`) } }, "reply") : t("done.accepted"));
 
-/** @type {Record<string, string>} parameters that are words of the catalogue */
+/** @type {Record<string, string>} parameters of problems whose values the catalogue translates, with its section */
 const NAMED = { kind: "index", state: "slot", stage: "stage" };
 
-/** Write a parameter for people. @param {string} name @param {string} value */
+/** @param {string} name @param {string} value */
 function translateParameter(name, value) {
   if (name === "at" || name === "since") return formatDate(value);
   return name in NAMED ? translationOr(`${NAMED[name]}.${value}`, value) : value;
@@ -79,11 +79,10 @@ export function formatSize(bytes) {
   return "";
 }
 
-/** Return the end of a job's id, which is random; all jobs of the same seconds begin alike. @param {string} id */
+/** Return the end of a job's id: it is random, while jobs of the same seconds begin alike. @param {string} id */
 export const shortId = (id) => id.slice(-8);
 
 /**
- * Return how long something took.
  * @param {number} seconds
  */
 export function formatDuration(seconds) {
@@ -97,7 +96,7 @@ export function formatDuration(seconds) {
 export const formatDate = (at) => (at ? dates.format(new Date(at)) : "");
 
 /**
- * Return how long ago something was, or how soon it will be.
+ * Format a time relative to now, past or future.
  * @param {string} at
  */
 export function formatAgo(at) {
@@ -112,7 +111,7 @@ export function formatAgo(at) {
 }
 
 /**
- * Write every time below an element: how long ago, or for what is older than a day, when.
+ * Format every `<time>` within an element: relative during the first day, then as a date.
  * @param {ParentNode} within
  */
 export function localiseTimes(within) {
@@ -125,7 +124,7 @@ export function localiseTimes(within) {
 }
 
 /**
- * Write every time, size and number below an element as the locale does.
+ * Format every time, size, duration and number within an element for the locale.
  * @param {ParentNode} within
  */
 export function localise(within) {

@@ -1,4 +1,4 @@
-// One job in a dialog: what is known of it, why it has not ended, what came of each part.
+// The details of a job in a dialog: facts, why it waits, the result of each index.
 
 import { get } from "./api.js";
 import { openDialog, tryOrNotify } from "./dialog.js";
@@ -6,7 +6,7 @@ import { el } from "./html.js";
 import { explainCode, explainProblem, formatDate, formatNumber, indexName, t, translationOr } from "./i18n.js";
 import { jobTitle } from "./job-rows.js";
 
-/** Show a job. @param {string} id */
+/** @param {string} id */
 export async function openJobDialog(id) {
   /** @type {Job | undefined} */
   const job = await tryOrNotify(() => get(`/jobs/${encodeURIComponent(id)}`));

@@ -1,4 +1,4 @@
-// Giving jobs another priority: by dragging a row into a group, by keys on a row, by choosing.
+// Changes the priority of jobs: by dragging a row into a group, by keys, or by a select.
 
 import { post } from "./api.js";
 import { tryOrNotify } from "./dialog.js";
@@ -6,26 +6,25 @@ import { byId } from "./html.js";
 import { t } from "./i18n.js";
 import { jobTitle, whyDisabled } from "./job-rows.js";
 
-const COALESCE_MS = 200; // milliseconds in which several keys are one request
+const COALESCE_MS = 200; // several keys are one request
 const RAISE_KEYS = new Set(["+", "="]);
 const LOWER_KEYS = new Set(["-", "−", "_"]);
 
-/** What people want served sooner or later. */
 export class PriorityControl {
   /**
    * @param {HTMLTableElement} table
    * @param {(id: string) => Job | undefined} job
-   * @param {{moved: (job: Job) => void, done: () => void}} uses
+   * @param {{moved: (job: Job) => void, done: () => void}} handlers
    */
-  constructor(table, job, uses) {
+  constructor(table, job, handlers) {
     this.table = table;
     this.job = job;
-    this.uses = uses;
-    /** @type {Map<string, number>} priorities that were asked for and not answered yet */
-    this.wanted = new Map();
+    this.handlers = handlers;
+    /** @type {Map<string, number>} requested and not confirmed priorities */
+    this.requested = new Map();
     /** @type {Map<string, number>} */
     this.timers = new Map();
-    /** @type {string | null} the job that is being dragged */
+    /** @type {string | null} the dragged job */
     this.dragged = null;
     table.addEventListener("keydown", (event) => this.onKey(event));
     table.addEventListener("dragstart", (event) => this.onDragStart(event));
@@ -34,14 +33,14 @@ export class PriorityControl {
     table.addEventListener("dragend", () => this.endDrag());
   }
 
-  /** Ask for another priority; what is shown follows at once. @param {Job} job @param {number} priority */
+  /** Show a new priority at once and request it soon after. @param {Job} job @param {number} priority */
   setPriority(job, priority) {
     const name = jobTitle(job);
     if (whyDisabled("rank", job)) return;
     if (priority < 0 || priority > 9) return announce(t(priority < 0 ? "queue.ranked_first" : "queue.ranked_last", { name }));
     if (priority === job.priority) return;
-    this.wanted.set(job.id, priority);
-    this.uses.moved({ ...job, priority });
+    this.requested.set(job.id, priority);
+    this.handlers.moved({ ...job, priority });
     announce(t("queue.ranked", { name, priority }));
     clearTimeout(this.timers.get(job.id));
     this.timers.set(job.id, setTimeout(() => this.send(job.id, priority), COALESCE_MS));
@@ -50,11 +49,9 @@ export class PriorityControl {
   /** @param {string} id @param {number} priority */
   async send(id, priority) {
     await tryOrNotify(() => post(`/jobs/${encodeURIComponent(id)}:prioritise`, { priority }));
-    if (this.wanted.get(id) === priority) this.wanted.delete(id);
-    this.uses.done();
+    if (this.requested.get(id) === priority) this.requested.delete(id);
+    this.handlers.done();
   }
-
-  // ---------------------------------------------------------------- keys
 
   /** @param {KeyboardEvent} event */
   onKey(event) {
@@ -78,8 +75,6 @@ export class PriorityControl {
     }
   }
 
-  // ---------------------------------------------------------------- dragging
-
   /** @param {DragEvent} event */
   onDragStart(event) {
     const handle = /** @type {HTMLElement} */ (event.target);
@@ -89,7 +84,7 @@ export class PriorityControl {
     event.dataTransfer.effectAllowed = "move";
     event.dataTransfer.setData("text/plain", jobTitle(/** @type {Job} */ (this.job(this.dragged ?? ""))));
     event.dataTransfer.setDragImage(row, 16, 16);
-    // A browser ends a drag when the page changes while it begins; a moment later it may.
+    // A change of the page during `dragstart` would end the drag, so it comes later.
     setTimeout(() => this.dragged && this.table.classList.add("dragging"), 0);
   }
 
@@ -117,10 +112,10 @@ export class PriorityControl {
   }
 }
 
-/** The group that a drag is over. @param {DragEvent} event @returns {HTMLTableSectionElement | null} */
+/** Return the priority group under the pointer. @param {DragEvent} event @returns {HTMLTableSectionElement | null} */
 const target = (event) => /** @type {Element} */ (event.target).closest("tbody[data-priority]");
 
-/** Say something to who cannot see it. @param {string} text */
+/** Announce a change to screen readers. @param {string} text */
 function announce(text) {
   byId("said").textContent = text;
 }

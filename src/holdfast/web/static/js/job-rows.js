@@ -1,4 +1,4 @@
-// The rows of the queue, in groups by priority: patched in place and kept in the server's order, with focus and scroll.
+// The rows of the queue, grouped by priority: updated in place, in the server's order. Focus and scroll stay.
 
 import { labelButton } from "./actions.js";
 import { byId, el, field, icon, pageData, setContent, setText } from "./html.js";
@@ -9,11 +9,11 @@ import { paintProgress, paintStatus } from "./status.js";
 
 const ICONS = { cancel: "cancel", retry: "retry", details: "more" };
 
-/** What people call a job. @param {Job} job */
+/** Return the name of the document, or what else the job is about. @param {Job} job */
 export const jobTitle = (job) => job.name || (job.document ? t("queue.gone", { id: job.document }) : translationOr(`queue.subject.${job.subject}`, job.subject));
 
 /**
- * Return why something cannot be done to a job now; null when it can.
+ * Return why an action on a job is not possible now, or null if it is.
  * @param {JobAction | "rank"} action
  * @param {Job} job
  * @returns {string | null}
@@ -30,15 +30,14 @@ export function whyDisabled(action, job) {
   return action === "cancel" && job.state === "deleting" ? t("why.deleting") : null;
 }
 
-/** The rows of the table. */
 export class JobRows {
   /**
    * @param {HTMLTableElement} table
-   * @param {{act: (action: JobAction, job: Job) => void, rank: (job: Job, priority: number) => void}} uses
+   * @param {{act: (action: JobAction, job: Job) => void, rank: (job: Job, priority: number) => void}} handlers
    */
-  constructor(table, uses) {
+  constructor(table, handlers) {
     this.table = table;
-    this.uses = uses;
+    this.handlers = handlers;
     /** @type {Map<string, Job>} */
     this.jobs = new Map();
     /** @type {QueueStats} */
@@ -60,13 +59,13 @@ export class JobRows {
     return /** @type {HTMLTableSectionElement} */ (this.table.querySelector(job.outcome ? "tbody[data-ended]" : `tbody[data-priority="${job.priority}"]`));
   }
 
-  /** Show these jobs in this order: rows that stay are moved and patched, never made anew. @param {Job[]} jobs */
+  /** Show jobs in this order. Existing rows are moved and updated, never replaced. @param {Job[]} jobs */
   show(jobs) {
     const refocus = this.captureFocus();
     const wanted = new Set(jobs.map((job) => job.id));
     for (const row of this.rows) if (!wanted.has(row.dataset.id ?? "")) row.remove();
     this.jobs = new Map(jobs.map((job) => [job.id, { ...job, waiting_for: job.waiting_for.length ? job.waiting_for : (this.jobs.get(job.id)?.waiting_for ?? []) }]));
-    /** @type {Map<HTMLTableSectionElement, Element>} the row of each group that the next one stands behind */
+    /** @type {Map<HTMLTableSectionElement, Element>} the last placed row of each group */
     const last = new Map();
     for (const job of jobs) {
       const group = this.group(job);
@@ -81,7 +80,7 @@ export class JobRows {
     byId("nothing").hidden = jobs.length > 0;
   }
 
-  /** Remember what has the focus, and return what gives it back: to the same part of the row, or to the row that is there now. */
+  /** Return a function that restores the focus: to the same control of the row, or to the row now in its place. */
   captureFocus() {
     const active = /** @type {HTMLElement | null} */ (document.activeElement);
     const row = active?.closest("tr");
@@ -96,7 +95,7 @@ export class JobRows {
     };
   }
 
-  /** Make the row of a job from the server's template. @param {Job} job */
+  /** @param {Job} job */
   make(job) {
     const row = /** @type {HTMLTableRowElement} */ (byId("row").content.firstElementChild.cloneNode(true));
     row.dataset.id = job.id;
@@ -107,7 +106,7 @@ export class JobRows {
     return row;
   }
 
-  /** Paint what changed of a job. @param {Partial<Job> & {id: string}} changes */
+  /** Update the row of a job. @param {Partial<Job> & {id: string}} changes */
   patch(changes) {
     const known = this.jobs.get(changes.id);
     const row = this.row(changes.id);
@@ -137,7 +136,7 @@ export class JobRows {
     for (const one of row.querySelectorAll("button[data-action]")) paintButton(/** @type {HTMLElement} */ (one), job);
   }
 
-  /** Why a job waits, or why nothing came of it. @param {Job} job */
+  /** Return why a job waits or why it failed. @param {Job} job */
   describeReason(job) {
     if (job.state === "queued" && this.queue.paused) return t("queue.held");
     if (job.state === "queued" && this.queue.paused_bases.includes(job.base)) return t("queue.held_base");
@@ -146,17 +145,17 @@ export class JobRows {
     return error ? explainCode(error) : "";
   }
 
-  /** Add to a row what only a script can use. @param {HTMLTableRowElement} row @param {Job} job */
+  /** Add the controls that need scripts. @param {HTMLTableRowElement} row @param {Job} job */
   addControls(row, job) {
-    const acts = row.querySelector(".acts");
-    if (!acts || acts.childElementCount) return;
+    const controls = row.querySelector(".acts");
+    if (!controls || controls.childElementCount) return;
     const current = () => /** @type {Job} */ (this.jobs.get(job.id));
     for (const action of /** @type {JobAction[]} */ (["details", "retry", "cancel"])) {
-      acts.append(el("button", { type: "button", class: "icon-button", "data-action": action, onclick: () => whyDisabled(action, current()) ?? this.uses.act(action, current()) }, icon(ICONS[action])));
+      controls.append(el("button", { type: "button", class: "icon-button", "data-action": action, onclick: () => whyDisabled(action, current()) ?? this.handlers.act(action, current()) }, icon(ICONS[action])));
     }
     if (!whyDisabled("rank", job)) {
       row.querySelector(".grip")?.append(el("span", { class: "handle", draggable: "true", title: t("queue.drag"), "data-drag": job.id }, icon("grip")));
-      const choice = el("select", { "data-action": "rank", "aria-label": t("queue.set_priority", { name: jobTitle(job) }), onchange: () => this.uses.rank(current(), Number(choice.value)) },
+      const choice = el("select", { "data-action": "rank", "aria-label": t("queue.set_priority", { name: jobTitle(job) }), onchange: () => this.handlers.rank(current(), Number(choice.value)) },
         ...Array.from({ length: 10 }, (_, one) => el("option", { value: one }, one)));
       field(row, "priority")?.replaceWith(choice);
     }
@@ -170,7 +169,7 @@ function paintButton(button, job) {
   labelButton(button, action === "details" ? t("queue.details") : t(`action.${action}`), jobTitle(job), whyDisabled(action, job));
 }
 
-/** What a job is about, with where that is. @param {Job} job */
+/** Return a link to the document, cards or base of a job. @param {Job} job */
 function subjectLink(job) {
   if (!job.base || (job.document && !job.name)) return el("span", { class: "dim" }, jobTitle(job));
   const place = `/bases/${encodeURIComponent(job.base)}/`;

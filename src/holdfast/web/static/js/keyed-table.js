@@ -1,4 +1,4 @@
-// A table of few things, patched in place: rows are made from the server's template and follow the order that is told.
+// A small table that is updated in place. Rows are cloned from the server's template.
 
 import { byId, el, field, icon } from "./html.js";
 import { localise } from "./i18n.js";
@@ -14,7 +14,7 @@ export class KeyedTable {
     this.items = new Map();
   }
 
-  /** Show these, in this order. @param {T[]} items */
+  /** Show items in this order. @param {T[]} items */
   show(items) {
     const wanted = new Set(items.map((one) => String(one.id)));
     for (const row of [...this.body.rows]) if (!wanted.has(row.dataset.id ?? "")) row.remove();
@@ -27,7 +27,7 @@ export class KeyedTable {
     byId("list-none").hidden = items.length > 0;
   }
 
-  /** Paint one anew, keeping the focus; one that is not shown is left alone. @param {T} item @param {HTMLTableRowElement | null} [row] */
+  /** Update the row of an item and keep the focus. An item without a row is ignored. @param {T} item @param {HTMLTableRowElement | null} [row] */
   patch(item, row = this.row(item.id)) {
     if (!row) return;
     const focused = rowControls(row).indexOf(/** @type {HTMLElement} */ (document.activeElement));
@@ -54,7 +54,7 @@ export class KeyedTable {
 const rowControls = (row) => [...row.querySelectorAll(/** @type {"a"} */ (".acts a, .acts button"))];
 
 /**
- * Write a number of a row, as the locale does.
+ * Set a number; `localise` formats it.
  * @param {Element} row
  * @param {string} name
  * @param {number} value
@@ -62,7 +62,7 @@ const rowControls = (row) => [...row.querySelectorAll(/** @type {"a"} */ (".acts
 export const setCount = (row, name, value) => field(row, name)?.setAttribute("value", String(value));
 
 /**
- * Write a moment of a row, or a word where there is none.
+ * Set a time, or a text if there is none.
  * @param {Element} row
  * @param {string} name
  * @param {string | null} at
@@ -75,9 +75,8 @@ export function setTime(row, name, at, otherwise) {
 }
 
 /**
- * Write a chip of a row.
  * @param {Element} row
- * @param {string} status how it looks
+ * @param {string} status its colour
  * @param {string} text
  */
 export function setChip(row, status, text) {
@@ -88,13 +87,13 @@ export function setChip(row, status, text) {
 }
 
 /**
- * Make a button with an icon; one that cannot be used says why.
+ * Make a button with an icon. A reason `why` disables it.
  * @param {string} name of the icon
  * @param {string} label
  * @param {() => void} used
  * @param {string} [why]
  */
 export function iconButton(name, label, used, why = "") {
-  const said = why ? `${label} (${why})` : label;
-  return el("button", { type: "button", class: "icon-button", "aria-label": said, title: said, "aria-disabled": why ? "true" : null, onclick: () => why || used() }, icon(name));
+  const title = why ? `${label} (${why})` : label;
+  return el("button", { type: "button", class: "icon-button", "aria-label": title, title, "aria-disabled": why ? "true" : null, onclick: () => why || used() }, icon(name));
 }

@@ -1,4 +1,4 @@
-// What every page has around its own: looks, language, keys, the banner of a failed base.
+// Shared by all pages: theme, language, keyboard shortcuts, sign-out, repair of a failed base.
 
 import { basePath, get, post, request } from "./api.js";
 import { openDialog, tryOrNotify } from "./dialog.js";
@@ -6,11 +6,11 @@ import { byId, el, pageData } from "./html.js";
 import { localise, localiseTimes, t } from "./i18n.js";
 
 const YEAR = 31_536_000;
-const MINUTE = 60_000; // milliseconds
+const MINUTE = 60_000;
 const PAGES = { o: "overview", d: "documents", s: "search", a: "ask", g: "graph", c: "cards", q: "queue", t: "activity", e: "settings" };
 
 localise(document);
-document.querySelector(".side [aria-current]")?.scrollIntoView({ block: "nearest", inline: "center" }); // on a phone they are a strip
+document.querySelector(".side [aria-current]")?.scrollIntoView({ block: "nearest", inline: "center" }); // on a phone the navigation scrolls sideways
 setInterval(() => document.hidden || localiseTimes(document), MINUTE / 4);
 
 /** @param {string} name @param {string} value */
@@ -37,9 +37,7 @@ document.addEventListener("click", (event) => {
   if (repair) tryOrNotify(() => post(`${basePath(repair.getAttribute("data-repair") ?? "")}:repair`)).then((done) => done && location.reload());
 });
 
-// ---------------------------------------------------------------- keys
-
-let pageKeyUntil = 0; // until when a letter means a page
+let pageKeyUntil = 0; // until then a letter opens a page, after "g"
 
 /** @param {EventTarget | null} target */
 const isEditable = (target) => target instanceof HTMLElement && (target.isContentEditable || ["INPUT", "TEXTAREA", "SELECT"].includes(target.tagName));
@@ -79,11 +77,9 @@ function showShortcuts() {
   openDialog(t("keys.title"), [el("table", {}, el("tbody", {}, ...rows))]);
 }
 
-// What needs scripts is shown once they have all run: a click on it before that would do nothing.
+// Controls that need scripts appear once all scripts have run: an earlier click would do nothing.
 const others = [...document.querySelectorAll('script[type="module"]')].map((one) => /** @type {HTMLScriptElement} */ (one).src).filter((one) => one !== import.meta.url);
 Promise.allSettled(others.map((one) => import(one))).then(() => (document.documentElement.dataset.ready = ""));
-
-// ---------------------------------------------------------------- who is here
 
 if (pageData.cursor !== undefined) {
   const session = await get("/session").catch(() => null);

@@ -1,19 +1,18 @@
-// A table with the newest on top: new rows come in above, older ones on demand below.
+// A table with the newest rows first: new rows are added on top, older ones on demand below.
 
 import { encodeQuery, get } from "./api.js";
 import { tryOrNotify } from "./dialog.js";
 import { byId, pageData } from "./html.js";
 import { localise } from "./i18n.js";
 
-const MAX_ROWS = 1000; // rows that are kept, so that a page that is left open does not grow without end
+const MAX_ROWS = 1000; // so that an open page does not grow for ever
 
 /**
- * The rows of such a table.
  * @template {{id: string | number}} T
  */
 export class NewestFirstTable {
   /**
-   * @param {string} path where the list is asked for
+   * @param {string} path of the list in the API
    * @param {Record<string, any>} query
    * @param {(row: HTMLTableRowElement, one: T) => void} fill
    */
@@ -36,7 +35,7 @@ export class NewestFirstTable {
     return this.body.querySelector(`tr[data-id="${CSS.escape(String(id))}"]`);
   }
 
-  /** Make a row from the server's template. @param {T} one */
+  /** @param {T} one */
   make(one) {
     const row = /** @type {HTMLTableRowElement} */ (byId("row").content.firstElementChild.cloneNode(true));
     row.dataset.id = String(one.id);
@@ -45,7 +44,7 @@ export class NewestFirstTable {
     return row;
   }
 
-  /** Show what is new above what is there, and what is there already as it stands now. @param {T[]} some newest first */
+  /** Add new items on top and update existing rows. @param {T[]} some newest first */
   show(some) {
     for (const one of some) {
       const row = this.row(one.id);
@@ -56,7 +55,7 @@ export class NewestFirstTable {
     this.paint();
   }
 
-  /** Ask for what is older than all that is shown. */
+  /** Load the page after the last row. */
   async loadOlder() {
     /** @type {Page<T> | undefined} */
     const found = await tryOrNotify(() => get(this.path, { ...this.query, cursor: this.cursor, limit: pageData.limit }));
@@ -66,7 +65,7 @@ export class NewestFirstTable {
     this.paint();
   }
 
-  /** Ask for the newest. @returns {Promise<T[]>} */
+  /** @returns {Promise<T[]>} */
   async loadNewest() {
     const found = await tryOrNotify(() => get(this.path, { ...this.query, limit: pageData.limit }));
     return found?.items ?? [];

@@ -1,25 +1,25 @@
-// The links that lead to other pages of a list: painted anew when it grows or shrinks, and followed without leaving.
+// The pager of a list. Scripts update its links and load other pages in place.
 
 import { encodeQuery } from "./api.js";
 import { byId, field } from "./html.js";
 import { formatNumber, t } from "./i18n.js";
 
 /**
- * Paint where in a list the page is, and where the links lead.
- * @param {{page: number, size: number}} asked
+ * Update the shown range and the links.
+ * @param {{page: number, size: number}} position
  * @param {number} total
  */
-export function paintPager(asked, total) {
-  const last = Math.max(1, Math.ceil(total / asked.size));
+export function paintPager(position, total) {
+  const last = Math.max(1, Math.ceil(total / position.size));
   const shown = field(byId("pager"), "shown");
-  const first = (asked.page - 1) * asked.size + 1;
-  if (shown) shown.textContent = total ? t("page.of", { from: formatNumber(first), to: formatNumber(Math.min(asked.page * asked.size, total)), total: formatNumber(total) }) : "";
-  const targets = { first: 1, previous: asked.page - 1, next: asked.page + 1, last };
+  const first = (position.page - 1) * position.size + 1;
+  if (shown) shown.textContent = total ? t("page.of", { from: formatNumber(first), to: formatNumber(Math.min(position.page * position.size, total)), total: formatNumber(total) }) : "";
+  const targets = { first: 1, previous: position.page - 1, next: position.page + 1, last };
   for (const [name, page] of Object.entries(targets)) {
     const link = byId("pager").querySelector(`[data-page="${name}"]`);
-    const possible = page >= 1 && page <= last && page !== asked.page;
+    const possible = page >= 1 && page <= last && page !== position.page;
     if (possible) {
-      link.href = encodeQuery({ ...asked, page });
+      link.href = encodeQuery({ ...position, page });
       link.removeAttribute("aria-disabled");
       link.removeAttribute("role");
     } else {
@@ -31,7 +31,7 @@ export function paintPager(asked, total) {
 }
 
 /**
- * Turn to another page when a link is followed.
+ * Call `showPage` instead of following a link.
  * @param {(page: number) => void} showPage
  */
 export function onPageChange(showPage) {

@@ -1,4 +1,4 @@
-// A passage in a dialog, with what stands around it: what a citation opens.
+// A passage with its surrounding text in a dialog; citations open it.
 
 import { basePath, get } from "./api.js";
 import { openDialog, tryOrNotify } from "./dialog.js";
@@ -9,7 +9,7 @@ import { t } from "./i18n.js";
 export const passageHref = (base, place) => `/bases/${encodeURIComponent(base)}/documents/${place.document}?chunk=${place.chunk}#chunk-${place.chunk}`;
 
 /**
- * Show a passage; what is quoted of it is marked, or all of it.
+ * Show a passage with its quote marked; without a quote, all of it.
  * @param {string} base
  * @param {{document: number, chunk: number, start?: number, end?: number, quote?: string}} place
  */

@@ -8,22 +8,22 @@ import { t } from "./i18n.js";
 import { followEvents, pollWhile } from "./stream.js";
 
 /**
- * Keep the banner of a base right, beside a page that follows the events of that base.
+ * Follow the events of a base, and keep the banner of its pause up to date.
  * @param {import("./stream.js").Follower} follower
- * @param {() => boolean} [moving] whether the page shows work that has not ended
- * @param {() => void} [changed] called when a pause began or ended
+ * @param {() => boolean} [hasActiveWork] whether the page shows unfinished work
+ * @param {() => void} [onChange] called when a pause begins or ends
  */
-export function followBase(follower, moving, changed) {
-  const look = watchPause(moving, changed);
+export function followBase(follower, hasActiveWork, onChange) {
+  const look = watchPause(hasActiveWork, onChange);
   const event = (/** @type {HoldfastEvent} */ one) => (one.type.startsWith("queue.") ? void look() : follower.event?.(one));
   followEvents({ ...follower, event }, { base: pageData.base });
 }
 
 /**
- * Keep the banner of a base right while it is paused, on a page that follows no events.
- * @param {() => boolean} [moving] whether the page shows work that has not ended
- * @param {() => void} [changed] called when a pause began or ended
- * @returns {() => Promise<void>} looks now whether it is paused
+ * Keep the banner of a pause up to date, on a page that follows no events.
+ * @param {() => boolean} [moving] whether the page shows unfinished work
+ * @param {() => void} [changed] called when a pause begins or ends
+ * @returns {() => Promise<void>} checks the pause now
  */
 export function watchPause(moving = () => false, changed = () => {}) {
   const look = async () => {
@@ -35,25 +35,25 @@ export function watchPause(moving = () => false, changed = () => {}) {
     paintBanner(look);
     changed();
   };
-  pollWhile(() => moving() || pageData.paused !== "", look); // a pause of the whole queue is no event of this base
+  pollWhile(() => moving() || pageData.paused !== "", look); // a pause of the whole queue causes no event of this base
   paintBanner(look);
   return look;
 }
 
-/** @param {() => void} look */
-function paintBanner(look) {
+/** @param {() => void} checkPause */
+function paintBanner(checkPause) {
   const banner = byId("base-paused");
   banner.hidden = !pageData.paused;
   if (!pageData.paused) return;
   const whole = pageData.paused === "queue";
   setText(banner, "paused", t(whole ? "paused.queue" : "paused.base", { base: pageData.base }));
   const allowed = pageData.scope !== "read" && (!whole || pageData.everywhere);
-  const button = el("button", { type: "button", onclick: () => resume(whole ? null : pageData.base, look) }, icon("play"), whole ? t("queue.resume") : t("queue.resume_base", { base: pageData.base }));
+  const button = el("button", { type: "button", onclick: () => resume(whole ? null : pageData.base, checkPause) }, icon("play"), whole ? t("queue.resume") : t("queue.resume_base", { base: pageData.base }));
   field(banner, "resume")?.replaceChildren(...(allowed ? [button] : []));
 }
 
 /**
- * Ask whether what runs is to be called back, too, and pause.
+ * Open the form that pauses the queue or a base, with the option to stop running work.
  * @param {string | null} base
  * @param {() => void} done
  */
@@ -68,7 +68,6 @@ export function askToPause(base, done) {
 }
 
 /**
- * End a pause.
  * @param {string | null} base
  * @param {() => void} done
  */

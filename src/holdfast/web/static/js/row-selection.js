@@ -1,9 +1,8 @@
-// Selecting rows and moving between them, by mouse and by keys.
+// Selects rows and moves between them, by mouse and by keys.
 
 import { el } from "./html.js";
 import { t } from "./i18n.js";
 
-/** What is selected of a table. */
 export class RowSelection {
   /**
    * @param {HTMLTableElement} table
@@ -26,7 +25,7 @@ export class RowSelection {
     return [.../** @type {NodeListOf<HTMLTableRowElement>} */ (this.table.querySelectorAll("tbody tr"))];
   }
 
-  /** Give a row its box. @param {HTMLTableRowElement} row @param {{id: number, name: string}} doc */
+  /** @param {HTMLTableRowElement} row @param {{id: number, name: string}} doc */
   addCheckbox(row, doc) {
     const box = el("input", { type: "checkbox", tabindex: -1, "aria-label": t("documents.select", { name: doc.name }), onchange: () => this.select(row, box.checked) });
     row.querySelector(".pick")?.append(box);
@@ -49,7 +48,7 @@ export class RowSelection {
     this.changed();
   }
 
-  /** Forget what is not shown any more. */
+  /** Remove rows that are not shown any more from the selection. */
   dropHidden() {
     const shown = new Set(this.rows.map((row) => Number(row.dataset.id)));
     this.ids = new Set([...this.ids].filter((id) => shown.has(id)));

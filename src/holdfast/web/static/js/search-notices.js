@@ -1,4 +1,4 @@
-// Channels that a search could not use, shown above what the others found.
+// Lists the channels that a search could not use.
 
 import { byId, el } from "./html.js";
 import { explainProblem, t, translationOr } from "./i18n.js";

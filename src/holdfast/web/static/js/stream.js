@@ -1,13 +1,13 @@
-// Following what happens: one stream a tab, closed while nobody looks, read on from where it ended.
+// Follows events: one stream per tab, closed while the tab is hidden, resumed at the last event.
 //
-// A browser connects again by itself after a break, except when it was answered with an error; then we do. Either way
-// the stream goes on behind the last event, so nothing is missed and nothing comes twice.
+// A browser reconnects by itself, except after an error response; then this module does. Either way the stream continues
+// after the last event, so none is lost and none comes twice.
 
 import { encodeQuery } from "./api.js";
 import { byId, pageData } from "./html.js";
 import { t } from "./i18n.js";
 
-const RECONNECT_MS = 1500; // milliseconds until we connect again, where the browser does not
+const RECONNECT_MS = 1500; // if the browser does not reconnect
 const EVENT_TYPES = [
   ...["accepted", "success", "degraded", "failed", "superseded", "cancelled", "deleted", "reprioritised"].map((one) => `job.${one}`),
   ...["ready", "failed", "removed"].map((one) => `index.${one}`),
@@ -19,13 +19,13 @@ const EVENT_TYPES = [
 
 /**
  * @typedef {object} Follower
- * @property {(event: HoldfastEvent) => void} [event] something happened
- * @property {(progress: any) => void} [progress] work on a document went on
- * @property {() => void} [reset] too much was missed, or nothing was looked at for long: load everything anew
+ * @property {(event: HoldfastEvent) => void} [event]
+ * @property {(progress: any) => void} [progress] progress of a document or base
+ * @property {() => void} [reset] too many events were missed: load everything again
  */
 
 /**
- * Follow a base, or all of them, from where the page was painted.
+ * Follow the events of one base or of all, from the cursor of the rendered page.
  * @param {Follower} follower
  * @param {{base?: string, document?: number}} [only]
  */
@@ -33,13 +33,13 @@ export function followEvents(follower, only = {}) {
   /** @type {EventSource | null} */
   let source = null;
   /** @type {string | null} */
-  let place = pageData.cursor ?? null;
+  let cursor = pageData.cursor ?? null;
   let timer = 0;
 
   const open = () => {
     clearTimeout(timer);
     source?.close();
-    const stream = new EventSource(`/api/v1/events/stream${encodeQuery({ ...only, after: place })}`);
+    const stream = new EventSource(`/api/v1/events/stream${encodeQuery({ ...only, after: cursor })}`);
     source = stream;
     stream.onopen = () => showConnection("on");
     stream.onerror = () => {
@@ -48,13 +48,13 @@ export function followEvents(follower, only = {}) {
     };
     for (const name of EVENT_TYPES) {
       stream.addEventListener(name, (message) => {
-        place = message.lastEventId || place;
+        cursor = message.lastEventId || cursor;
         follower.event?.(JSON.parse(message.data));
       });
     }
     stream.addEventListener("progress", (message) => follower.progress?.(JSON.parse(message.data)));
     stream.addEventListener("reset", (message) => {
-      place = message.lastEventId || place;
+      cursor = message.lastEventId || cursor;
       follower.reset?.();
     });
   };
@@ -79,17 +79,17 @@ function showConnection(state) {
   badge.textContent = t(`live.${state}`);
 }
 
-export const POLL_MS = 5000; // milliseconds after which it is looked again at what is under way
+export const POLL_MS = 5000;
 
 /**
- * Look now and then while something is under way: that an attempt or a clean-up failed and is made again later is no event.
- * @param {() => boolean} moving
- * @param {() => void} look
+ * Poll while work is unfinished: a failed attempt that is retried later causes no event.
+ * @param {() => boolean} isActive
+ * @param {() => void} poll
  */
-export const pollWhile = (moving, look) => setInterval(() => document.hidden || !moving() || look(), POLL_MS);
+export const pollWhile = (isActive, poll) => setInterval(() => document.hidden || !isActive() || poll(), POLL_MS);
 
 /**
- * Return a function that calls `work` after a moment. Calls that come before that are one call, and do not delay it.
+ * Return a function that schedules `work`. Calls before it runs are joined and do not delay it.
  * Example: `const scheduleLoad = coalesced(load);`
  * @param {() => unknown} work
  * @param {number | (() => number)} [wait] milliseconds

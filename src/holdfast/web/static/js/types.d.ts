@@ -1,4 +1,4 @@
-// What the API answers, as far as the page reads it. Only for the checker; never loaded.
+// The types of the API that the page uses. Only for the type checker; never loaded.
 interface Problem { code: string; message: string; params: Record<string, string> }
 interface Progress { stage: string; step: number; steps: number; done: number; total: number; share: number | null }
 type Status = "not_indexed" | "queued" | "indexing" | "success" | "degraded" | "failed" | "deleting";

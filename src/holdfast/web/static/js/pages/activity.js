@@ -1,4 +1,4 @@
-// What happened, what was refused, and who was told.
+// The activity page: events, refused duplicates, or deliveries of webhooks.
 
 import { startDeliveryList } from "../deliveries.js";
 import { startDuplicateList } from "../duplicate-list.js";

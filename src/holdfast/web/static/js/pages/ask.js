@@ -1,4 +1,4 @@
-// Asking: the answer as it comes, with citations that open their passages. What a language model says is only ever text.
+// Questions: streamed answers with citations that open their passages. Output of a model is only inserted as text.
 
 import { streamAnswer } from "../answer-stream.js";
 import { encodeQuery } from "../api.js";
@@ -14,7 +14,7 @@ const form = byId("ask");
 /** @type {AbortController | null} */
 let request = null;
 
-/** Ask what is in the box; an answer that is still coming is given up. */
+/** Send the question. A pending answer is aborted. */
 async function ask() {
   const question = form.elements.q.value.trim();
   const mode = form.elements.mode.value;
@@ -40,10 +40,10 @@ function showPending() {
   byId("stop").hidden = false;
 }
 
-/** @param {string} told */
-function showDone(told) {
+/** @param {string} message */
+function showDone(message) {
   byId("answer").removeAttribute("aria-busy");
-  byId("told").textContent = told;
+  byId("told").textContent = message;
   byId("stop").hidden = true;
 }
 
@@ -51,7 +51,7 @@ function showDone(told) {
 function paintAnswer(answer) {
   byId("told").textContent = t(`ask.outcome.${answer.outcome}`) + (answer.cut ? ` ${t("ask.cut")}` : "");
   showNotices(answer.notices);
-  const left = [...answer.citations]; // in the order of their markers; each stands for one of them
+  const left = [...answer.citations]; // in the order of their markers, one for each
   byId("answer").replaceChildren(
     ...answer.text.split(/(\[\d+\])/).map((part) => {
       const place = left.findIndex((one) => part === `[${one.number}]`);
@@ -68,7 +68,7 @@ function paintAnswer(answer) {
 }
 
 /**
- * Make a link that opens a passage here, or its document elsewhere.
+ * Make a link that opens a passage in a dialog, or its document in a new tab.
  * @param {{document: number, chunk: number, start?: number, end?: number}} place
  * @param {string} text
  * @param {string} [label]

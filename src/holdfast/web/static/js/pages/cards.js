@@ -1,4 +1,4 @@
-// Study cards: making a set, seeing how far it is, and leafing through what is shown.
+// Study cards: generating a set, its progress, and the cards.
 
 import { labelButton } from "../actions.js";
 import { basePath, encodeQuery, get, post } from "../api.js";
@@ -21,15 +21,13 @@ let status = pageData.status;
 /** @type {string | null} */
 let cursor = pageData.next;
 
-// ---------------------------------------------------------------- how they stand
-
 const generateButton = el("button", { type: "button", class: "first", onclick: () => requestCards("generate") }, icon("cards"), el("span"));
 const stop = el("button", { type: "button", onclick: () => requestCards("cancel") }, icon("stop"), t("cards.cancel"));
 const reveal = el("button", { type: "button", onclick: () => toggleAll() }, icon("eye"), el("span"));
 byId("acts").append(reveal, stop, generateButton);
 byId("acts").hidden = false;
 
-/** Why no set can be asked for now; null when it can. */
+/** Return why no set can be generated now, or null if it can. */
 function whyDisabled() {
   if (pageData.scope === "read") return t("why.scope");
   if (UNSETTLED_STATUSES.has(status.status)) return t("cards.why_making");
@@ -71,8 +69,6 @@ async function requestCards(what) {
   load();
 }
 
-// ---------------------------------------------------------------- the cards
-
 /** @param {Card} card */
 function cardElement(card) {
   const one = byId("card").content.firstElementChild.cloneNode(true);
@@ -88,7 +84,7 @@ function fill(one, card) {
   field(one, "source")?.setAttribute("href", `/bases/${encodeURIComponent(base)}/documents/${card.document}?chunk=${card.chunk}`);
 }
 
-/** Show these cards from the beginning; a card of the same set stays as it lies. @param {Card[]} cards */
+/** Show cards from the first on. An unchanged card stays open or closed. @param {Card[]} cards */
 function show(cards) {
   cards.forEach((card, index) => {
     const there = list.children[index];
@@ -136,8 +132,6 @@ list.addEventListener("keydown", (/** @type {KeyboardEvent} */ event) => {
   to.querySelector("summary")?.focus();
 });
 
-// ---------------------------------------------------------------- live
-
 let generation = status.generation;
 
 async function load() {
@@ -151,7 +145,7 @@ async function load() {
   /** @type {Page<Card> | undefined} */
   const page = await tryOrNotify(() => get(path, { limit: Math.min(shown, 500) }));
   if (!page) return;
-  if (list.childElementCount > shown) return scheduleLoad(); // more were loaded meanwhile, and are to stay
+  if (list.childElementCount > shown) return scheduleLoad(); // more cards were loaded during the request
   cursor = page.next_cursor;
   show(page.items);
 }
@@ -161,11 +155,11 @@ const scheduleLoad = coalesced(load);
 followBase(
   {
     event: (event) => {
-      // A card is shown only while its passage is, so the end of a document counts, too.
+      // A card exists only while its passage does, so deleted documents count, too.
       if (event.owner === "cards" || event.type.startsWith("cards.") || ["document.deleted", "document.changed", "base.cleared", "base.changed"].includes(event.type)) scheduleLoad();
     },
-    progress: (told) => {
-      const part = told.owner === "cards" && told.parts[0];
+    progress: (message) => {
+      const part = message.owner === "cards" && message.parts[0];
       if (!part) return;
       status = { ...status, status: "indexing", progress: { share: null, ...part } };
       paint();

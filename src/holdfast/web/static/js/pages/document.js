@@ -1,4 +1,4 @@
-// One document: live, patched in place; what it is made of is loaded again when it comes to rest.
+// One document, updated in place. Its text, chunks and details are loaded again when indexing ends.
 
 import { actionButtons, paintButton } from "../actions.js";
 import { ApiError, basePath, get, latest } from "../api.js";
@@ -12,14 +12,12 @@ import { followBase } from "../pause.js";
 import { UNSETTLED_STATUSES, latestProgress, paintProgress } from "../status.js";
 import { coalesced, pollWhile } from "../stream.js";
 
-const COALESCE_MS = 80; // milliseconds in which what happens is asked for together
+const COALESCE_MS = 80;
 const base = pageData.base;
 /** @type {Doc} */
 let doc = pageData.document;
 const source = byId("source") ? new DocumentText(base, doc.id, pageData.text) : null;
 const chunks = source ? new ChunkList(base, doc.id, source, pageData.asked) : null;
-
-// ---------------------------------------------------------------- how it stands
 
 /** @param {Doc} next */
 function paint(next) {
@@ -44,7 +42,7 @@ async function refresh() {
   if (!UNSETTLED_STATUSES.has(doc.status) && (UNSETTLED_STATUSES.has(before.status) || before.built !== doc.built)) load();
 }
 
-/** Load what a document is made of. */
+/** Load details, chunks and text. */
 async function load() {
   loadDetails(base, doc.id);
   loadMissing(base, doc);
@@ -60,7 +58,6 @@ function showIfDeleted(error) {
   showDeleted();
 }
 
-/** Say that the document is not there any more. */
 function showDeleted() {
   byId("deleted").hidden = false;
   byId("actions").replaceChildren();
@@ -75,11 +72,11 @@ followBase(
       if (event.type === "base.failed" || event.type === "base.repaired") location.reload();
       else if (event.document === doc.id || event.type.startsWith("base.")) scheduleRefresh();
     },
-    progress: (told) => {
-      if (told.document !== doc.id || (doc.status !== "indexing" && doc.status !== "queued")) return;
-      doc = { ...doc, status: "indexing", progress: latestProgress(told) };
+    progress: (message) => {
+      if (message.document !== doc.id || (doc.status !== "indexing" && doc.status !== "queued")) return;
+      doc = { ...doc, status: "indexing", progress: latestProgress(message) };
       paintDocumentStatus(doc);
-      for (const part of told.parts) {
+      for (const part of message.parts) {
         const row = byId("indexes").querySelector(`tr[data-kind="${CSS.escape(part.kind)}"]`);
         if (row) paintProgress(row, latestProgress({ parts: [part] }));
       }
@@ -95,9 +92,7 @@ followBase(
 
 pollWhile(hasActiveWork, scheduleRefresh);
 
-// ---------------------------------------------------------------- where in the text
-
-/** Go to the passage that the address names; one that is on another page of chunks is opened by the server. */
+/** Open the passage in the hash of the address. If its chunk is on another page, the server opens it. */
 function openPassageFromHash() {
   const named = /^#chunk-(\d+)$/.exec(location.hash);
   if (!named || !chunks || chunks.select(Number(named[1]))) return;

@@ -1,4 +1,4 @@
-// The table of documents: live, filtered and paged by the server, patched in place.
+// The table of documents: filtered and paged by the server, updated in place.
 
 import { offerAdding } from "../add-documents.js";
 import { basePath, encodeQuery, get, latest, post } from "../api.js";
@@ -12,8 +12,8 @@ import { RowSelection } from "../row-selection.js";
 import { UNSETTLED_STATUSES, latestProgress } from "../status.js";
 import { coalesced, pollWhile } from "../stream.js";
 
-const SETTLE_MS = 240; // milliseconds after which rows that came to rest are brought into order
-const COALESCE_MS = 80; // milliseconds in which what happens is asked for together
+const SETTLE_MS = 240; // quiet time before the table is loaded again
+const COALESCE_MS = 80;
 const base = pageData.base;
 const asked = pageData.asked;
 const table = byId("documents");
@@ -27,13 +27,11 @@ function href(doc) {
   return doc.kind === "directory" || doc.kind === "sitemap" ? `${place}?parent=${doc.id}` : `${place}/${doc.id}`;
 }
 
-/** What the server is asked for: the same as the address of this page says. */
+/** Return the filters of the address as parameters of the API. */
 function filters() {
   const deleting = asked.status === "deleting";
   return { status: deleting ? "" : asked.status, deleting: deleting || "", kind: asked.kind, text: asked.text, parent: asked.parent };
 }
-
-// ---------------------------------------------------------------- what is shown
 
 const listing = latest();
 const scheduleRefresh = coalesced(refresh, COALESCE_MS);
@@ -41,7 +39,7 @@ let waiting = 0;
 /** @type {Set<number>} */
 const changedIds = new Set();
 
-/** Load the page of the table that is shown, and bring the rows into its order. */
+/** Load the current page of the table. */
 async function load() {
   const signal = listing();
   /** @type {Page<Doc> | undefined} */
@@ -55,13 +53,13 @@ async function load() {
   loadCounts();
 }
 
-/** Load soon; many reasons within a moment are one. */
+/** Load after a quiet moment; each call starts it again. */
 function scheduleLoad() {
   clearTimeout(waiting);
   waiting = setTimeout(load, SETTLE_MS);
 }
 
-/** Ask how those stand that something happened to, all in one request. */
+/** Load the status of all changed documents in one request. */
 async function refresh() {
   const documents = [...changedIds];
   changedIds.clear();
@@ -88,9 +86,9 @@ const hasActiveWork = () => [...rows.docs.values()].some((doc) => UNSETTLED_STAT
 followBase(
   {
     event: onEvent,
-    progress: (told) => {
-      const doc = rows.docs.get(told.document);
-      if (doc && (doc.status === "indexing" || doc.status === "queued")) rows.patch({ id: doc.id, status: "indexing", progress: latestProgress(told) });
+    progress: (message) => {
+      const doc = rows.docs.get(message.document);
+      if (doc && (doc.status === "indexing" || doc.status === "queued")) rows.patch({ id: doc.id, status: "indexing", progress: latestProgress(message) });
     },
     reset: load,
   },
@@ -110,9 +108,7 @@ async function loadCounts() {
   }
 }
 
-// ---------------------------------------------------------------- where in the table
-
-/** Go to another page, or filter otherwise, without leaving. @param {Record<string, any>} changes */
+/** @param {Record<string, any>} changes */
 function changeFilters(changes) {
   Object.assign(asked, changes);
   history.replaceState(null, "", location.pathname + encodeQuery({ ...asked, page: asked.page > 1 ? asked.page : "" }));
@@ -132,10 +128,8 @@ form.addEventListener("input", () => {
   typed = setTimeout(() => changeFilters({ text: form.elements.text.value, kind: form.elements.kind.value, page: 1 }), SETTLE_MS);
 });
 
-// ---------------------------------------------------------------- many at once
-
 const BULK_ACTIONS = /** @type {const} */ (["index", "reindex", "retry", "cancel", "delete"]);
-let everything = false; // the selection is all that matches, not only what is shown
+let everything = false; // the selection is everything that matches the filter
 
 function paintSelection() {
   const bar = byId("picked");

@@ -1,4 +1,4 @@
-// The graph of a base: drawn, listed, asked for its evidence; live.
+// The graph of a base: drawing, list, details and evidence; live.
 
 import { basePath, encodeQuery, get, latest, nullIfMissing } from "../api.js";
 import { showNotice, tryOrNotify } from "../dialog.js";
@@ -10,25 +10,23 @@ import { formatNumber, t } from "../i18n.js";
 import { followBase } from "../pause.js";
 import { coalesced } from "../stream.js";
 
-const MAX_AROUND = 60; // entities that are added around one, at most
-const MAX_DRAWN = 300; // entities at first
-const RELOAD_MS = 2000; // milliseconds between two looks, while documents are indexed
-const TYPING_MS = 200; // milliseconds after the last key
-const COLOURED_KINDS = 6; // that have a colour of their own
+const MAX_AROUND = 60; // entities added by an expansion
+const MAX_DRAWN = 300; // entities of the first drawing
+const RELOAD_MS = 2000; // at most one reload in this time
+const TYPING_MS = 200; // after the last key
+const COLOURED_KINDS = 6;
 const RELOADING_EVENTS = new Set(["document.deleted", "base.cleared"]);
 const asked = pageData.asked;
 
 /** @type {Map<string, number>} */
 const kinds = new Map(Object.entries(pageData.kinds));
-const stage = new GraphView(byId("canvas"), { chosen: (key) => (key === null ? clear() : selectEntity(key)), joined: (edge) => selectEdge(edge.source, edge.target) });
-const list = new EntityList(byId("entities"), { choose: selectEntity, light: (key) => stage.highlight(key), kind: (kind) => kinds.get(kind) ?? 0 });
+const graphView = new GraphView(byId("canvas"), { chosen: (key) => (key === null ? clear() : selectEntity(key)), joined: (edge) => selectEdge(edge.source, edge.target) });
+const list = new EntityList(byId("entities"), { choose: selectEntity, light: (key) => graphView.highlight(key), kind: (kind) => kinds.get(kind) ?? 0 });
 
-// ---------------------------------------------------------------- what is drawn
-
-/** What was asked for: the graph itself, then what was added around entities. @type {Map<string, any>} */
+/** Loaded graphs by entity: the first one under "", then expansions. @type {Map<string, any>} */
 const views = new Map([["", pageData.graph]]);
 
-/** Draw all that was asked for. */
+/** Draw all loaded graphs as one. */
 function draw() {
   /** @type {Map<string, any>} */
   const nodes = new Map();
@@ -42,7 +40,7 @@ function draw() {
   const shown = [...nodes.values()].sort((one, other) => other.documents - one.documents);
   byId("graph").hidden = !shown.length;
   byId("nothing").hidden = shown.length > 0;
-  stage.show(shown, [...edges.values()], kinds);
+  graphView.show(shown, [...edges.values()], kinds);
   if (!asked.text) list.show(shown.map(entityOf));
   drawLegend(kinds);
   const counted = { nodes: formatNumber(shown.length), edges: formatNumber(edges.size) };
@@ -56,7 +54,7 @@ function draw() {
 /** @param {any} node */
 const entityOf = (node) => ({ key: node.key, label: node.name, kind: node.kind, documents: node.documents });
 
-/** Ask for all of it again, and let it change in place. */
+/** Load all graphs again and update the drawing. An entity without mentions is dropped. */
 async function reload() {
   reloaded = Date.now();
   const found = await tryOrNotify(() => Promise.all([...views.keys()].map((key) => loadView(key).catch(nullIfMissing))));
@@ -69,51 +67,49 @@ async function reload() {
 /** @param {string} key */
 const loadView = (key) => get(`${basePath(pageData.base)}/graph`, key ? { around: key, depth: 1, limit: MAX_AROUND } : { around: asked.around, depth: asked.around ? 2 : "", limit: MAX_DRAWN });
 
-/** Draw also what stands around an entity. @param {string} key */
+/** Add the surroundings of an entity to the drawing. @param {string} key */
 async function expand(key, silent = false) {
-  const before = stage.network.nodes.length;
+  const before = graphView.model.nodes.length;
   const view = await tryOrNotify(() => loadView(key));
   if (!view) return;
   views.set(key, view);
   draw();
-  stage.selectNode(key);
+  graphView.selectNode(key);
   const name = view.nodes.find((/** @type {any} */ node) => node.key === key)?.name ?? key;
-  const count = stage.network.nodes.length - before;
+  const count = graphView.model.nodes.length - before;
   if (!silent) showNotice(count ? t("graph.expanded", { count: formatNumber(count), name }) : t("graph.nothing_more", { name }));
 }
 
-// ---------------------------------------------------------------- what is chosen
-
 const panelRequest = latest();
-const steps = { choose: selectEntity, expand, join: selectEdge, clear };
+const panelActions = { choose: selectEntity, expand, join: selectEdge, clear };
 
-/** Show what is known of an entity. @param {string} key */
+/** Show the details of an entity. @param {string} key */
 async function selectEntity(key) {
   updateAddress(key, "");
-  list.choose(key);
-  if (stage.network.indexOf(key) < 0) await expand(key, true);
-  stage.selectNode(key);
+  list.select(key);
+  if (graphView.model.indexOf(key) < 0) await expand(key, true);
+  graphView.selectNode(key);
   const portrait = await latestRequest(`${basePath(pageData.base, "graph", "entities")}/${key.split("/").map(encodeURIComponent).join("/")}`, {});
   if (!portrait) return;
-  show(renderEntity(portrait, steps));
+  show(renderEntity(portrait, panelActions));
   byId("said").textContent = `${portrait.entity.label}, ${t("graph.documents_of", { count: formatNumber(portrait.entity.documents) })}`;
 }
 
 /** Show the passages behind an edge. @param {string} source @param {string} target */
 async function selectEdge(source, target) {
   updateAddress(source, target);
-  list.choose(source);
-  stage.selectEdge(source, target);
+  list.select(source);
+  graphView.selectEdge(source, target);
   const found = await latestRequest(`${basePath(pageData.base)}/graph/edges`, { source, target });
   if (!found) return;
-  const ends = [source, target].map((key) => stage.network.nodes[stage.network.indexOf(key)]);
+  const ends = [source, target].map((key) => graphView.model.nodes[graphView.model.indexOf(key)]);
   const named = [source, target].map((key, place) => (ends[place] ? entityOf(ends[place]) : { key, label: key, kind: "", documents: 0 }));
-  const edge = stage.network.edges.find((one) => (one.source === source && one.target === target) || (one.source === target && one.target === source));
-  show(renderEvidence({ source: named[0], target: named[1], kind: edge?.kind ?? "" }, found, steps));
+  const edge = graphView.model.edges.find((one) => (one.source === source && one.target === target) || (one.source === target && one.target === source));
+  show(renderEvidence({ source: named[0], target: named[1], kind: edge?.kind ?? "" }, found, panelActions));
   byId("said").textContent = t("graph.show_evidence", { one: named[0].label, other: named[1].label });
 }
 
-/** Ask for what the panel shows; only the last one who asks is answered. @param {string} path @param {Record<string, any>} query */
+/** Load the content of the panel. Only the latest request gets an answer. @param {string} path @param {Record<string, any>} query */
 async function latestRequest(path, query) {
   const signal = panelRequest();
   const found = await tryOrNotify(() => get(path, query, signal));
@@ -126,18 +122,16 @@ const show = (parts) => byId("portrait").replaceChildren(...parts);
 function clear() {
   panelRequest();
   updateAddress("", "");
-  list.choose(null);
-  stage.selectNode(null);
+  list.select(null);
+  graphView.selectNode(null);
   show([el("p", { class: "dim" }, t("graph.choose"))]);
 }
 
-/** Let the address name what is shown. @param {string} entity @param {string} beside */
+/** @param {string} entity @param {string} beside */
 function updateAddress(entity, beside) {
   Object.assign(asked, { entity, beside });
   history.replaceState(null, "", location.pathname + encodeQuery(asked));
 }
-
-// ---------------------------------------------------------------- finding
 
 const form = byId("filter");
 let typed = 0;
@@ -162,7 +156,7 @@ async function findEntities() {
   asked.text = form.elements.text.value.trim();
   updateAddress(asked.entity, asked.beside);
   const signal = finding();
-  if (!asked.text) return list.show(stage.network.nodes.map(entityOf));
+  if (!asked.text) return list.show(graphView.model.nodes.map(entityOf));
   const found = await tryOrNotify(() => get(`${basePath(pageData.base)}/graph/entities`, { text: asked.text, limit: 100 }, signal));
   if (found && !signal.aborted) list.show(found);
 }
@@ -171,13 +165,11 @@ document.addEventListener("keydown", (event) => {
   if (event.key === "Escape" && asked.entity && !document.querySelector("dialog[open]") && !(event.target instanceof HTMLInputElement)) clear();
 });
 
-// ---------------------------------------------------------------- tools, and what happens
-
 /** @param {string} name @param {string} text @param {() => void} used */
 const tool = (name, text, used) => el("button", { type: "button", class: "icon-button", "aria-label": t(text), title: t(text), onclick: used }, icon(name));
-const minus = tool("more", "graph.farther", () => stage.zoom(1 / 1.4));
+const minus = tool("more", "graph.farther", () => graphView.zoom(1 / 1.4));
 minus.replaceChildren("−");
-byId("tools").append(tool("plus", "graph.nearer", () => stage.zoom(1.4)), minus, tool("graph", "graph.fit", () => stage.fit()));
+byId("tools").append(tool("plus", "graph.nearer", () => graphView.zoom(1.4)), minus, tool("graph", "graph.fit", () => graphView.fit()));
 
 let reloaded = 0; // when it was last loaded
 const scheduleReload = coalesced(reload, () => Math.max(200, reloaded + RELOAD_MS - Date.now()));

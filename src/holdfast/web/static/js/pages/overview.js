@@ -1,4 +1,4 @@
-// All at a glance, live: asked for at most once a second while something happens, and written into what is there.
+// The overview: loaded at most once per second while events arrive, and updated in place.
 
 import { basePath, get, latest, nullIfMissing, post } from "../api.js";
 import { drawBars, drawLine } from "../charts.js";
@@ -8,15 +8,13 @@ import { formatAgo, formatDate, formatNumber, formatPercent, locale, localise, t
 import { resume } from "../pause.js";
 import { coalesced, followEvents } from "../stream.js";
 
-const RELOAD_MS = 1000; // milliseconds between two looks
-const POLL_MS = 30_000; // after which times are written anew, and workers that fell silent are noticed
+const RELOAD_MS = 1000;
+const POLL_MS = 30_000; // updates relative times and finds silent workers
 const OUTCOMES = ["success", "degraded", "failed", "cancelled", "other"];
 const RELOADING = new Set(["base.created", "base.renamed", "base.deleted", "base.failed", "base.repaired"]);
 const money = new Intl.NumberFormat(locale, { minimumFractionDigits: 2, maximumFractionDigits: 4 });
 const rate = new Intl.NumberFormat(locale, { style: "percent", maximumFractionDigits: 1 });
 const hour = new Intl.DateTimeFormat(locale, pageData.hours > 24 ? { month: "short", day: "numeric", hour: "2-digit" } : { hour: "2-digit", minute: "2-digit" });
-
-// ---------------------------------------------------------------- numbers
 
 /** @param {any} from @param {string} path */
 const valueAt = (from, path) => path.split(".").reduce((value, part) => value?.[part], from);
@@ -52,24 +50,20 @@ function paintOldest(since) {
   oldest.title = formatDate(since);
 }
 
-// ---------------------------------------------------------------- pauses
-
 /** @param {any} queue */
 function paintPause(queue) {
   const banner = byId("paused");
   banner.hidden = !queue.paused && !queue.paused_bases.length;
   const text = field(banner, "paused");
-  const told = queue.paused ? t("overview.paused_all") : t("overview.paused_bases", { names: queue.paused_bases.join(", ") });
-  if (!text || (text.textContent === told && banner.dataset.painted)) return;
+  const sentence = queue.paused ? t("overview.paused_all") : t("overview.paused_bases", { names: queue.paused_bases.join(", ") });
+  if (!text || (text.textContent === sentence && banner.dataset.painted)) return;
   banner.dataset.painted = "1";
-  text.textContent = told;
+  text.textContent = sentence;
   if (pageData.scope === "read") return;
   const targets = queue.paused ? [null] : queue.paused_bases;
   field(banner, "resume")?.replaceChildren(...targets.map((/** @type {string | null} */ base) =>
     el("button", { type: "button", onclick: () => resume(base, scheduleReload) }, base ? t("overview.resume_one", { name: base }) : t("overview.resume"))));
 }
-
-// ---------------------------------------------------------------- charts
 
 /** @param {any[]} series */
 function paintCharts(series) {
@@ -79,9 +73,9 @@ function paintCharts(series) {
   const name = t("overview.throughput");
   chart("throughput", (across) => total ? drawBars(ended, OUTCOMES, t("overview.chart", { name, total: formatNumber(total), most: formatNumber(Math.max(...totals)) }), formatNumber, across) : null, series);
   const shares = series.map((step) => {
-    const told = step.success + step.degraded + step.failed;
-    const share = told ? step.failed / told : NaN;
-    return { ...describeStep(step, told ? formatPercent(share) : ""), values: [share] };
+    const finished = step.success + step.degraded + step.failed;
+    const share = finished ? step.failed / finished : NaN;
+    return { ...describeStep(step, finished ? formatPercent(share) : ""), values: [share] };
   });
   const known = shares.map((step) => step.values[0]).filter((one) => !Number.isNaN(one));
   chart("failures", (across) => known.length ? drawLine(shares, t("overview.chart_rate", { name: t("overview.failures"), most: formatPercent(Math.max(...known)) }), formatPercent, across) : null, series);
@@ -103,14 +97,12 @@ function chart(name, draw, series) {
   drawn.replaceChildren(draw(drawn.clientWidth) ?? el("p", { class: "dim small" }, t("overview.no_jobs")));
   const rows = details.querySelectorAll("tbody tr");
   series.forEach((step, place) => {
-    const told = step.success + step.degraded + step.failed;
-    const cells = name === "throughput" ? OUTCOMES.map((one) => formatNumber(step[one])) : [formatNumber(step.failed), told ? formatPercent(step.failed / told) : "–"];
+    const finished = step.success + step.degraded + step.failed;
+    const cells = name === "throughput" ? OUTCOMES.map((one) => formatNumber(step[one])) : [formatNumber(step.failed), finished ? formatPercent(step.failed / finished) : "–"];
     const parts = [hour.format(new Date(step.at)), ...cells];
     parts.forEach((text, column) => rows[place]?.children[column] && (rows[place].children[column].textContent = text));
   });
 }
-
-// ---------------------------------------------------------------- bases
 
 /** @param {string} base @param {any} counts */
 function paintBase(base, counts) {
@@ -137,7 +129,7 @@ if (pageData.scope === "admin") {
   byId("new-base").append(el("button", { type: "button", onclick: openNewBaseForm }, t("overview.new_base")));
 }
 
-let making = false; // a base of our own, whose page we go to
+let making = false; // this page creates a base and opens it next
 
 function openNewBaseForm() {
   const name = el("input", { type: "text", required: true, maxlength: 200, autofocus: true, pattern: "[^\\/]+", title: t("welcome.name_rule") });
@@ -151,8 +143,6 @@ function openNewBaseForm() {
     else making = false;
   });
 }
-
-// ---------------------------------------------------------------- what happens
 
 /** @type {Set<string>} */
 const changedBases = new Set();

@@ -1,4 +1,4 @@
-// The queue: live, in the order in which it is served, and what people do to it.
+// The queue: jobs in the order they are served, live, with their actions.
 
 import { encodeQuery, get, latest, post } from "../api.js";
 import { askConfirmation, showNotice, tryOrNotify } from "../dialog.js";
@@ -18,8 +18,6 @@ const table = byId("queue");
 const scheduleLoad = coalesced(load);
 const rows = new JobRows(table, { act: runJobAction, rank: (job, priority) => priorities.setPriority(job, priority) });
 const priorities = new PriorityControl(table, (id) => rows.jobs.get(id), { moved: moveJob, done: scheduleLoad });
-
-// ---------------------------------------------------------------- what is shown
 
 const listing = latest();
 /** @type {Job[]} */
@@ -41,9 +39,9 @@ async function load() {
   loadWaitingReasons();
 }
 
-/** Show jobs in order, those with a priority that is just asked for where they will stand. @param {Job[]} jobs */
+/** Show jobs. A job with a requested priority already appears in its new group. @param {Job[]} jobs */
 function showJobs(jobs) {
-  shown = jobs.map((job) => ({ ...job, priority: priorities.wanted.get(job.id) ?? job.priority }));
+  shown = jobs.map((job) => ({ ...job, priority: priorities.requested.get(job.id) ?? job.priority }));
   rows.show(shown);
 }
 
@@ -57,8 +55,8 @@ followEvents(
     event: (event) => {
       if (!event.type.startsWith("index.")) scheduleLoad();
     },
-    progress: (told) => {
-      for (const part of told.parts) {
+    progress: (message) => {
+      for (const part of message.parts) {
         if (!rows.jobs.has(part.job)) continue;
         const job = /** @type {Job} */ (rows.jobs.get(part.job));
         if (!job.outcome) rows.patch({ id: job.id, state: job.state === "deleting" ? "deleting" : "indexing", progress: latestProgress({ parts: [part] }) });
@@ -69,11 +67,11 @@ followEvents(
   base ? { base } : {},
 );
 
-/** @type {Map<string, number>} when it was asked why a job waits in its state */
+/** @type {Map<string, number>} time of the last request by job and state */
 const explained = new Map();
 let explaining = false;
 
-/** Ask why those jobs wait that can be seen, one after the other; a pause explains itself. */
+/** Load why the visible jobs wait, one request at a time. A pause needs no explanation. */
 async function loadWaitingReasons() {
   if (explaining) return;
   explaining = true;
@@ -93,8 +91,6 @@ addEventListener("scrollend", loadWaitingReasons);
 
 pollWhile(() => [...rows.jobs.values()].some((job) => !job.outcome), scheduleLoad);
 
-// ---------------------------------------------------------------- where in the queue
-
 /** @param {number} page */
 function showPage(page) {
   asked.page = page;
@@ -104,8 +100,6 @@ function showPage(page) {
 
 onPageChange(showPage);
 byId("filter").addEventListener("change", () => byId("filter").requestSubmit());
-
-// ---------------------------------------------------------------- what is done to a job
 
 /** @type {Set<string>} */
 const busy = new Set();
@@ -122,14 +116,12 @@ async function runJobAction(action, job) {
   scheduleLoad();
 }
 
-/** A job that the address names, as a link from elsewhere does. */
+/** Open the job in the hash of the address. */
 function openJobFromHash() {
   const id = /^#job-(.+)$/.exec(decodeURIComponent(location.hash))?.[1];
   if (id) openJobDialog(id);
 }
 addEventListener("hashchange", openJobFromHash);
-
-// ---------------------------------------------------------------- what is done to all
 
 const everywhere = base === null && !pageData.everywhere ? t("queue.everywhere") : null;
 const refused = pageData.scope === "read" ? t("why.scope") : everywhere;
@@ -164,7 +156,7 @@ function paintQueue() {
   byId("hint").hidden = pageData.scope === "read";
 }
 
-/** Put buttons in the place of others, unless they are the same ones: whoever stands on one is not disturbed. @param {HTMLElement | null} bar @param {(HTMLElement | null)[]} some */
+/** Replace buttons, unless they are the same: a focused button keeps the focus. @param {HTMLElement | null} bar @param {(HTMLElement | null)[]} some */
 function replaceButtons(bar, some) {
   const made = some.filter((one) => one !== null);
   if (!bar || [...bar.children].map((one) => one.textContent).join("\n") === made.map((one) => one.textContent).join("\n")) return;

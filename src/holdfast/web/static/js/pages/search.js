@@ -1,4 +1,4 @@
-// Searching: asked when the form is sent, shown without leaving the page; the address always names what is shown.
+// Search without leaving the page; the address always names the shown query.
 
 import { basePath, encodeQuery, latest, request } from "../api.js";
 import { tryOrNotify } from "../dialog.js";
@@ -14,7 +14,6 @@ const form = byId("search");
 const list = byId("hits");
 const channels = /** @type {HTMLInputElement[]} */ ([...form.querySelectorAll(`[name="channel"]`)]).map((box) => box.value);
 
-/** What the form asks for. */
 function formValues() {
   const boxes = /** @type {HTMLInputElement[]} */ ([...form.querySelectorAll('[name="channel"]:not(:disabled)')]);
   const on = boxes.filter((one) => one.checked).map((one) => one.value);
@@ -23,7 +22,7 @@ function formValues() {
 
 const searching = latest();
 
-/** Search; an earlier search that is still under way is given up. */
+/** Search. A pending search is aborted. */
 async function runSearch() {
   const { q, channel, limit, below } = formValues();
   const signal = searching();
@@ -48,7 +47,7 @@ function paint(hits, took, q, notices) {
   scrollToMatches();
 }
 
-/** Let the first word that was found be seen, where a passage is too long to be shown whole. */
+/** Scroll long passages to their first highlighted word. */
 function scrollToMatches() {
   for (const passage of list.querySelectorAll(".passage")) {
     const mark = passage.querySelector("mark");
@@ -56,7 +55,7 @@ function scrollToMatches() {
   }
 }
 
-/** Return the best score of each channel: their scales differ, so each is shown beside its own best. @param {Hit[]} hits */
+/** Return the best score of each channel. Scales differ, so a bar compares a score with its channel's best. @param {Hit[]} hits */
 function bestScores(hits) {
   /** @type {Record<string, number>} */
   const found = {};
@@ -64,7 +63,7 @@ function bestScores(hits) {
   return found;
 }
 
-/** Make a hit from the server's template. @param {Hit} one @param {string} q @param {Record<string, number>} most */
+/** @param {Hit} one @param {string} q @param {Record<string, number>} most */
 function hitElement(one, q, most) {
   const made = /** @type {HTMLElement} */ (byId("hit").content.firstElementChild.cloneNode(true));
   made.dataset.document = String(one.document);
@@ -91,9 +90,7 @@ function channelScore(kind, one, most) {
   return el("li", { "data-channel": kind, title: t(one.rank ? "search.ranked" : "search.unranked", { channel: name, score, rank: one.rank }) }, el("span", {}, name), bar, el("span", { class: "number" }, score, one.rank ? el("strong", {}, ` #${one.rank}`) : null));
 }
 
-// ---------------------------------------------------------------- asking
-
-/** Search, and let the address say for what. */
+/** Search, and put the query into the address. */
 function submitSearch() {
   history.pushState(null, "", location.pathname + encodeQuery(formValues()));
   runSearch();

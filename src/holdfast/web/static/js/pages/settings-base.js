@@ -1,4 +1,4 @@
-// One base: its settings, how far its documents follow, and what can be done to it as a whole.
+// One base: its settings, the progress of their rollout, and actions on the whole base.
 
 import { basePath, get, post, request } from "../api.js";
 import { showNotice } from "../dialog.js";
@@ -14,9 +14,7 @@ const form = byId("base-settings");
 let base = pageData.one;
 let counts = pageData.counts;
 
-// ---------------------------------------------------------------- the form
-
-/** Return what the form says. @returns {Record<string, any>} */
+/** @returns {Record<string, any>} */
 function formValues() {
   const fields = form.elements;
   return {
@@ -29,15 +27,15 @@ function formValues() {
   };
 }
 
-/** Whether two values of a setting mean the same; the order of indexes does not matter. @param {any} one @param {any} other @param {string} key */
+/** Compare two values of a setting; the order of indexes does not matter. @param {any} one @param {any} other @param {string} key */
 const isSameValue = (one, other, key) => JSON.stringify(key === "indexes" ? [...one].sort() : one) === JSON.stringify(key === "indexes" ? [...other].sort() : other);
 
-/** Return what differs from how the base is set: only this is sent, so what others set meanwhile stays. */
+/** Return the changed settings. Only these are sent, so that concurrent changes of other settings stay. */
 function changes() {
   return Object.fromEntries(Object.entries(formValues()).filter(([key, one]) => !isSameValue(one, base.settings[key], key)));
 }
 
-/** Write into the form how the base is set. @param {Record<string, any>} [typed] settings that the user has changed and not saved; their fields stay */
+/** Fill the form with the settings of the base. @param {Record<string, any>} [typed] unsaved changes of the user; their fields stay */
 function fill(typed = {}) {
   const fields = form.elements;
   const free = (/** @type {string} */ one) => !(one in typed);
@@ -48,7 +46,7 @@ function fill(typed = {}) {
   if (free("indexes")) for (const box of form.querySelectorAll('[name="indexes"]')) box.checked = base.settings.indexes.includes(box.value);
 }
 
-/** Say which indexes the base wants and cannot have. */
+/** Show why indexes of the settings are not enabled. */
 function paintReasons() {
   for (const part of form.querySelectorAll("[data-reason]")) {
     const kind = part.dataset.reason;
@@ -68,7 +66,7 @@ async function save() {
   const why = await errorOf(async () => {
     base = await request("PATCH", basePath(name), { body: given });
     counts = await loadCounts();
-    following = true; // also when the rollout has ended before the answer came, and only documents are left
+    following = true; // the rollout may have ended already, while documents are still queued
   });
   saved.classList.toggle("trouble", Boolean(why));
   saved.textContent = why || t("settings.saved");
@@ -76,8 +74,6 @@ async function save() {
   fill();
   paint();
 }
-
-// ---------------------------------------------------------------- how far the documents follow
 
 function paint() {
   const left = (counts.by_status.queued ?? 0) + (counts.by_status.indexing ?? 0);
@@ -98,19 +94,19 @@ function paint() {
 }
 
 /**
- * Count the documents. Asked after the base: a rollout that has ended by then has queued all its documents, so that
- * they are counted, or done.
+ * Load the counts, always after the base: a rollout that has ended by then has queued all its documents, so that the
+ * counts include them.
  */
 const loadCounts = () => get(`${basePath(name)}/counts`).catch(() => counts);
 
-let following = false; // from a change of the settings until the last document has followed
+let following = false; // from a change of settings until the last document is migrated
 
 async function refresh() {
   const before = base;
   const now = await get(basePath(name)).catch(() => null);
   if (!now) return;
   counts = await loadCounts();
-  if (base !== before) return scheduleRefresh(); // it was saved meanwhile: this answer is older
+  if (base !== before) return scheduleRefresh(); // saved during the request: this answer is older
   if (Boolean(base.problem) !== Boolean(now.problem)) location.reload();
   const typed = changes();
   base = now;
@@ -118,22 +114,20 @@ async function refresh() {
   paint();
 }
 
-/** Go where the base is now: it has another name, or is gone. */
+/** Open the page of the renamed base, or the list if it was deleted. */
 async function goToBase() {
   const found = (await get("/bases").catch(() => [])).find((/** @type {any} */ one) => one.id === pageData.one.id);
   location.replace(found ? `/settings?base=${encodeURIComponent(found.name)}` : "/settings?tab=bases");
 }
 
 const scheduleRefresh = coalesced(refresh);
-// All bases are followed: a stream of this one alone could not be opened once it is gone.
-const mine = (/** @type {{base: any}} */ told) => Number(told.base) === pageData.one.id;
+// Follow all bases: a stream of this base could not be opened after its deletion.
+const isThisBase = (/** @type {{base: any}} */ message) => Number(message.base) === pageData.one.id;
 followEvents({
-  event: (event) => mine(event) && (event.type === "base.renamed" || event.type === "base.deleted" ? goToBase() : scheduleRefresh()),
-  progress: (told) => mine(told) && told.owner === "rollout" && scheduleRefresh(),
+  event: (event) => isThisBase(event) && (event.type === "base.renamed" || event.type === "base.deleted" ? goToBase() : scheduleRefresh()),
+  progress: (message) => isThisBase(message) && message.owner === "rollout" && scheduleRefresh(),
   reset: scheduleRefresh,
 });
-
-// ---------------------------------------------------------------- the base as a whole
 
 const BASE_ACTIONS = {
   rename: () => {

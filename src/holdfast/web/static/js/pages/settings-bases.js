@@ -1,4 +1,4 @@
-// All bases: live counts, a new one, one from an archive, the repair of one that failed.
+// All bases: live counts, create, import, repair.
 
 import { basePath, get, post, request } from "../api.js";
 import { showNotice, tryOrNotify } from "../dialog.js";
@@ -15,7 +15,7 @@ import { coalesced, followEvents } from "../stream.js";
 const place = (name) => `/settings?base=${encodeURIComponent(name)}`;
 
 /** @type {KeyedTable<Base & {counts?: Counts}>} */
-const listing = new KeyedTable((row, base) => {
+const table = new KeyedTable((row, base) => {
   setText(row, "name", base.name);
   /** @type {HTMLAnchorElement} */ (field(row, "name")).href = place(base.name);
   setText(row, "problem", explainProblem(base.problem), { hide: true });
@@ -36,34 +36,32 @@ async function repair(name) {
   if (await tryOrNotify(() => post(`${basePath(name)}:repair`))) showNotice(t("settings.repaired", { name }));
 }
 
-// ---------------------------------------------------------------- live
-
 /** @type {Set<number>} */
 const changedIds = new Set();
 const schedule = coalesced(refresh);
-let anew = false;
+let reloadAll = false;
 
-/** @param {boolean} all whether bases may have come, gone or changed their names */
+/** @param {boolean} all whether bases may have been added, deleted or renamed */
 function scheduleRefresh(all) {
-  anew ||= all;
+  reloadAll ||= all;
   schedule();
 }
 
 async function refresh() {
-  const all = anew;
+  const all = reloadAll;
   const ids = [...changedIds];
-  anew = false;
+  reloadAll = false;
   changedIds.clear();
-  const bases = all ? await tryOrNotify(() => get("/bases")) : [...listing.items.values()].filter((one) => ids.includes(one.id));
+  const bases = all ? await tryOrNotify(() => get("/bases")) : [...table.items.values()].filter((one) => ids.includes(one.id));
   if (!bases) return;
-  if (all) listing.show(bases.map((/** @type {Base} */ one) => ({ ...one, counts: listing.items.get(one.id)?.counts })));
+  if (all) table.show(bases.map((/** @type {Base} */ one) => ({ ...one, counts: table.items.get(one.id)?.counts })));
   await Promise.all(bases.map(loadCounts));
 }
 
-/** Ask how one base stands; one that is gone meanwhile is told of by its own event. @param {Base} base */
+/** Load a base and its counts. A deleted base is ignored: its own event reloads the list. @param {Base} base */
 async function loadCounts(base) {
   const [now, counts] = await Promise.all([get(basePath(base.name)), get(`${basePath(base.name)}/counts`)]).catch(() => [null, null]);
-  if (now) listing.patch({ ...now, counts });
+  if (now) table.patch({ ...now, counts });
 }
 
 followEvents({
@@ -73,8 +71,6 @@ followEvents({
   },
   reset: () => scheduleRefresh(true),
 });
-
-// ---------------------------------------------------------------- new ones
 
 function create() {
   const name = el("input", { type: "text", required: true, maxlength: 200, autofocus: true, autocomplete: "off" });
@@ -105,4 +101,4 @@ if (pageData.everywhere) {
     el("button", { type: "button", onclick: restore }, icon("upload"), t("settings.import")),
   );
 }
-listing.show(pageData.list);
+table.show(pageData.list);

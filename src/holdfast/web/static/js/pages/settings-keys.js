@@ -1,4 +1,4 @@
-// The keys: made, told once, revoked. The first one locks the server, so this browser is signed in with it at once.
+// API keys: create, show once, revoke. The first key locks the server, so this browser is signed in with it.
 
 import { get, post, request } from "../api.js";
 import { askConfirmation, showNotice, tryOrNotify } from "../dialog.js";
@@ -9,7 +9,7 @@ import { KeyedTable, setChip, setTime } from "../keyed-table.js";
 
 /** @typedef {{id: number, name: string, prefix: string, scope: string, bases: string[] | null, created_at: string, expires_at: string | null, revoked_at: string | null, used_at: string | null}} Key */
 
-const POLL_MS = 15_000; // milliseconds
+const POLL_MS = 15_000;
 const SCOPES = ["read", "write", "admin"];
 
 /** @param {Key} key */
@@ -18,7 +18,7 @@ const expired = (key) => key.expires_at !== null && new Date(key.expires_at).get
 /** @param {Key} key */
 const isUsable = (key) => !key.revoked_at && !expired(key);
 
-/** Paint a key. @param {HTMLTableRowElement} row @param {Key} key */
+/** @param {HTMLTableRowElement} row @param {Key} key */
 function paint(row, key) {
   setText(row, "name", key.name);
   setText(row, "prefix", `hf_${key.prefix}…`);
@@ -32,16 +32,16 @@ function paint(row, key) {
   const why = key.revoked_at ? t("settings.revoked_already") : "";
   const label = t("settings.revoke_of", { name: key.name });
   row.querySelector(".acts")?.replaceChildren(
-    el("button", { type: "button", class: "danger", "aria-label": why ? `${label} (${why})` : label, title: why, "aria-disabled": why ? "true" : null, onclick: () => why || revoke(key, listing) }, t("settings.revoke")),
+    el("button", { type: "button", class: "danger", "aria-label": why ? `${label} (${why})` : label, title: why, "aria-disabled": why ? "true" : null, onclick: () => why || revoke(key, table) }, t("settings.revoke")),
   );
 }
 
 /** @type {KeyedTable<Key>} */
-let listing;
+let table;
 
 async function load() {
   const keys = await tryOrNotify(() => get("/keys"));
-  if (keys) listing.show(keys);
+  if (keys) table.show(keys);
 }
 
 /** @param {Key} key @param {KeyedTable<Key>} list */
@@ -55,7 +55,7 @@ async function revoke(key, list) {
 }
 
 function create() {
-  const first = listing.items.size === 0;
+  const first = table.items.size === 0;
   const name = el("input", { type: "text", required: true, maxlength: 200, autofocus: true, autocomplete: "off" });
   const scope = el("select", {}, ...(first ? ["admin"] : SCOPES).map((one) => el("option", { value: one }, t(`settings.scope_${one}`))));
   const days = el("input", { type: "number", min: 1, max: 36500 });
@@ -75,12 +75,12 @@ function create() {
   });
 }
 
-byId("live").remove(); // no event tells of keys: they are looked at again from time to time
+byId("live").remove(); // keys cause no events: the list is polled
 if (pageData.everywhere) {
-  listing = new KeyedTable(paint);
+  table = new KeyedTable(paint);
   byId("tools").hidden = false;
   byId("tools").append(el("button", { type: "button", class: "first", onclick: create }, icon("plus"), t("settings.key_new")));
-  listing.show(pageData.list);
+  table.show(pageData.list);
   document.addEventListener("visibilitychange", () => document.hidden || load());
   setInterval(() => document.hidden || load(), POLL_MS);
 }

@@ -1,4 +1,4 @@
-// Whom each base asks, and whether they answer.
+// The providers of each base, and their tests.
 
 import { basePath, post } from "../api.js";
 import { errorOf } from "../forms.js";
@@ -8,12 +8,12 @@ import { followEvents } from "../stream.js";
 
 /** @typedef {{role: string, provider: string, model: string | null, ok: boolean, took_ms: number, message: string, code: string | null}} ProviderTestResult */
 
-/** Say what came of a trial. @param {ProviderTestResult} trial */
-function outcome(trial) {
-  if (!trial.ok) return t("settings.trial_failed", { why: explainProblem({ code: trial.code ?? "", message: trial.message }) });
-  if (trial.provider === "none") return t("settings.trial_none");
-  if (trial.provider === "offline") return t("settings.trial_here");
-  return t("settings.trial_ok", { took: t("settings.milliseconds", { count: formatNumber(trial.took_ms) }) });
+/** @param {ProviderTestResult} result */
+function outcome(result) {
+  if (!result.ok) return t("settings.trial_failed", { why: explainProblem({ code: result.code ?? "", message: result.message }) });
+  if (result.provider === "none") return t("settings.trial_none");
+  if (result.provider === "offline") return t("settings.trial_here");
+  return t("settings.trial_ok", { took: t("settings.milliseconds", { count: formatNumber(result.took_ms) }) });
 }
 
 /** @param {ProviderTestResult} trial */
@@ -41,6 +41,6 @@ for (const panel of document.querySelectorAll(".provider")) {
   field(panel, "tools")?.append(button);
 }
 
-/** Show the bases anew when they change; but not what somebody is reading. */
+/** Reload when bases change, unless the page shows test results. */
 const reloadUnlessTested = () => document.querySelector(".trials li") || location.reload();
 followEvents({ event: (event) => event.type.startsWith("base.") && reloadUnlessTested(), reset: reloadUnlessTested });

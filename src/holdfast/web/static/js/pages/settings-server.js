@@ -1,4 +1,4 @@
-// The doctor: what it finds, and its repair.
+// The doctor: its findings and repairs.
 
 import { post } from "../api.js";
 import { errorOf } from "../forms.js";
@@ -16,8 +16,8 @@ let busy = false;
 function findingRow(one) {
   const state = one.fixed ? t("settings.doctor_fixed", { fixed: formatNumber(one.fixed), count: formatNumber(one.count) }) : t(one.fixable ? "settings.doctor_fixable" : "settings.doctor_people");
   const chip = el("span", { class: "chip", "data-status": one.fixed >= one.count ? "success" : one.fixable ? "degraded" : "failed" }, state);
-  const said = t(`finding.${one.code}`, { count: formatNumber(one.count), where: one.where });
-  return el("li", {}, el("p", {}, said, " ", chip), one.examples.length ? el("p", { class: "small mono break" }, one.examples.join(", ")) : null);
+  const sentence = t(`finding.${one.code}`, { count: formatNumber(one.count), where: one.where });
+  return el("li", {}, el("p", {}, sentence, " ", chip), one.examples.length ? el("p", { class: "small mono break" }, one.examples.join(", ")) : null);
 }
 
 /** @param {boolean} repairing */
@@ -48,7 +48,7 @@ function show(findings) {
   fix.hidden = !findings.some((one) => one.fixable && one.fixed < one.count);
 }
 
-byId("live").remove(); // nothing of this is told by events
+byId("live").remove(); // this page follows no events
 if (pageData.everywhere) {
   byId("tools").hidden = false;
   byId("tools").append(el("label", { class: "small" }, deep, " ", t("settings.doctor_deep")), fix, check);

@@ -1,4 +1,4 @@
-// The webhooks: who is told of what, whether it works, and their secrets, told once.
+// Webhooks: their events, their health, and their secrets, which are shown once.
 
 import { get, post, request } from "../api.js";
 import { askConfirmation, showNotice, tryOrNotify } from "../dialog.js";
@@ -10,10 +10,10 @@ import { coalesced, followEvents } from "../stream.js";
 
 /** @typedef {{id: number, url: string, types: string[], bases: string[] | null, enabled: boolean, disabled_reason: string | null, failures: number, failing_since: string | null, state: "healthy" | "failing" | "disabled", retry_at: string | null, waiting: number, created_at: string}} Webhook */
 
-/** How each state looks, and its word. */
+/** Colour and text of each state. */
 const CHIPS = { healthy: ["ready", "settings.hook_on"], failing: ["degraded", "settings.hook_probing"], disabled: ["failed", "settings.hook_off"] };
 
-/** Paint a webhook. @param {HTMLTableRowElement} row @param {Webhook} hook */
+/** @param {HTMLTableRowElement} row @param {Webhook} hook */
 function paint(row, hook) {
   setText(row, "url", hook.url);
   setText(row, "types", hook.types.join(", "));
@@ -37,18 +37,18 @@ function paint(row, hook) {
 }
 
 /** @type {KeyedTable<Webhook>} */
-let listing;
+let table;
 const scheduleLoad = coalesced(load);
 
 async function load() {
   const hooks = await tryOrNotify(() => get("/webhooks"));
-  if (hooks) listing.show(hooks);
+  if (hooks) table.show(hooks);
 }
 
 /** @param {Webhook} hook @param {"enable" | "disable"} how */
 async function setEnabled(hook, how) {
   const now = await tryOrNotify(() => post(`/webhooks/${hook.id}:${how}`));
-  if (now) listing.patch(now);
+  if (now) table.patch(now);
 }
 
 /** @param {Webhook} hook */
@@ -80,9 +80,9 @@ function create() {
 }
 
 if (pageData.everywhere) {
-  listing = new KeyedTable(paint);
+  table = new KeyedTable(paint);
   byId("tools").hidden = false;
   byId("tools").append(el("button", { type: "button", class: "first", onclick: create }, icon("plus"), t("settings.hook_new")));
-  listing.show(pageData.list);
+  table.show(pageData.list);
   followEvents({ event: (event) => event.type.startsWith("webhook.") && scheduleLoad(), reset: load });
 }

@@ -1,4 +1,4 @@
-// Signing in: the key is sent once, and the browser keeps it where no script can read it.
+// Sign-in: the key is sent once; the server keeps it in a cookie that scripts cannot read.
 
 import { ApiError, ServerUnreachable, post } from "../api.js";
 import { byId, pageData } from "../html.js";

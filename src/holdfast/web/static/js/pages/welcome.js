@@ -1,4 +1,4 @@
-// The first run: make a base, or try everything with a folder of samples.
+// The first run: create a base, or try a sample base.
 
 import { basePath, inParallel, latest, post, request } from "../api.js";
 import { tryOrNotify } from "../dialog.js";
@@ -9,9 +9,9 @@ import { followEvents } from "../stream.js";
 
 const BASE = "sample";
 const INDEXES = ["vector", "fulltext", "graph"];
-const MIN_SEARCHABLE = 3; // documents after which it is worth to search
-const MAX_HITS = 3; // hits that are shown
-const MAX_HIT_CHARS = 360; // characters of a hit
+const MIN_SEARCHABLE = 3; // documents before the search form appears
+const MAX_HITS = 3;
+const MAX_HIT_CHARS = 360;
 const SEARCHABLE_STATUSES = new Set(["success", "degraded"]);
 
 byId("make")?.addEventListener("submit", async (/** @type {SubmitEvent} */ event) => {
@@ -23,8 +23,8 @@ byId("make")?.addEventListener("submit", async (/** @type {SubmitEvent} */ event
   else making = false;
 });
 
-let making = false; // a base of our own, whose page we go to
-let began = 0; // when the sample was asked for; 0: it was not
+let making = false; // this page creates a base and opens it next
+let began = 0; // when the sample was started; 0: not yet
 
 byId("try")?.addEventListener("click", async () => {
   const button = byId("try");
@@ -36,15 +36,13 @@ byId("try")?.addEventListener("click", async () => {
   began = 0;
 });
 
-// ---------------------------------------------------------------- the sample
-
 /** @type {Map<number, HTMLElement>} */
 const lines = new Map();
 /** @type {Map<number, string>} */
 const states = new Map();
 let expected = 0;
 
-/** Make the base, show what is put in, and put it in. */
+/** Create the base and send the sample documents. */
 async function createSample() {
   const answer = await fetch("/static/samples/index.json");
   /** @type {{file: string, name: string}[]} */
@@ -79,12 +77,12 @@ async function sendSample(file, name, made) {
 
 followEvents({
   event: (event) => {
-    if (!began && !making && event.type === "base.created") return location.reload(); // somebody else's: this is not the first run any more
+    if (!began && !making && event.type === "base.created") return location.reload(); // created elsewhere: this is not the first run any more
     if (event.document !== null && lines.has(event.document)) refreshStatuses([event.document]);
   },
-  progress: (told) => {
-    const shown = lines.get(told.document);
-    if (shown && UNSETTLED_STATUSES.has(states.get(told.document) ?? "")) paintProgress(shown, latestProgress(told));
+  progress: (message) => {
+    const shown = lines.get(message.document);
+    if (shown && UNSETTLED_STATUSES.has(states.get(message.document) ?? "")) paintProgress(shown, latestProgress(message));
   },
   reset: () => refreshStatuses([...lines.keys()]),
 });
@@ -93,7 +91,7 @@ followEvents({
 const changedIds = new Set();
 let asking = false;
 
-/** Ask how documents stand to whom something happened, one request at a time. @param {number[]} documents */
+/** Load the status of changed documents, one request at a time. @param {number[]} documents */
 async function refreshStatuses(documents) {
   for (const one of documents) changedIds.add(one);
   if (asking) return;
@@ -132,9 +130,7 @@ function paintProgressBar() {
   if (!asked) runSearch();
 }
 
-// ---------------------------------------------------------------- searching it
-
-let asked = false; // the reader has asked something himself
+let asked = false; // the user has searched
 const searching = latest();
 
 byId("ask").addEventListener("submit", (/** @type {Event} */ event) => {
@@ -160,7 +156,7 @@ function hitElement(one) {
   return el("li", {}, link, headings ? el("span", { class: "small dim" }, ` ${headings}`) : null, el("p", {}, excerpt(one.text)));
 }
 
-/** Return some of a passage, without the marks of its headings, from the sentence with most of the words that were asked for. @param {string} text */
+/** Return an excerpt that starts at the sentence with the most words of the query, without Markdown. @param {string} text */
 function excerpt(text) {
   const words = byId("ask").elements.query.value.toLowerCase().split(/[\s?？。，,]+/).filter((/** @type {string} */ one) => one.length > 2);
   const sentences = text.replace(/^#+ .*$/gm, "").replace(/\*\*|`/g, "").replace(/\s+/g, " ").trim().split(/(?<=[.!?] )|(?<=[。！？])/);
