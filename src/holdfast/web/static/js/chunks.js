@@ -2,7 +2,7 @@
 
 import { basePath, encodeQuery, get } from "./api.js";
 import { tryOrNotify } from "./dialog.js";
-import { byId, field } from "./html.js";
+import { byId, cloneTemplate, field } from "./html.js";
 import { t } from "./i18n.js";
 import { onPageChange, paintPager } from "./pager.js";
 
@@ -39,7 +39,7 @@ export class ChunkList {
 
   /** @param {DocumentChunk} one */
   row(one) {
-    const row = /** @type {HTMLElement} */ (byId("chunk-row").content.firstElementChild.cloneNode(true));
+    const row = cloneTemplate("chunk-row");
     row.id = `chunk-${one.chunk}`;
     row.dataset.chunk = String(one.chunk);
     const texts = {

@@ -2,7 +2,7 @@
 
 import { basePath, get } from "./api.js";
 import { errorsAtTop } from "./document-status.js";
-import { byId, el, field, setContent, svg } from "./html.js";
+import { byId, cloneTemplate, el, field, setContent, svg } from "./html.js";
 import { explainProblem, formatDuration, formatNumber, indexName, localise, t, translationOr } from "./i18n.js";
 
 /**
@@ -137,7 +137,7 @@ export async function loadMissing(base, doc) {
 
 /** @param {MissingChunk} one */
 function missingRow(one) {
-  const row = /** @type {HTMLElement} */ (byId("missing-row").content.firstElementChild.cloneNode(true));
+  const row = cloneTemplate("missing-row");
   setContent(row, "index", indexName(one.index));
   setContent(row, "passage", t("document.nth_passage", { number: one.ordinal + 1 }));
   setContent(row, "text", one.text);

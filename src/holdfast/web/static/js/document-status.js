@@ -1,6 +1,6 @@
 // The status of a document and its reasons, in the same sentences as document.html.
 
-import { byId, el, field, pageData, setText } from "./html.js";
+import { byId, cloneTemplate, el, field, pageData, setText } from "./html.js";
 import { explainProblem, formatDate, formatNumber, indexName, localise, t } from "./i18n.js";
 import { UNSETTLED_STATUSES, paintProgress, paintStatus } from "./status.js";
 
@@ -87,7 +87,7 @@ export function paintIndexes(doc) {
   doc.indexes.forEach((one, place) => {
     let row = body.querySelector(`tr[data-kind="${CSS.escape(one.kind)}"]`);
     if (!row) {
-      row = byId("index-row").content.firstElementChild.cloneNode(true);
+      row = cloneTemplate("index-row");
       row.dataset.kind = one.kind;
       body.insertBefore(row, body.rows[place] ?? null);
     }

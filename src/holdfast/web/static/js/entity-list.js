@@ -1,6 +1,6 @@
 // The list of entities: the accessible version of the drawing. Arrow keys move, Enter selects.
 
-import { byId, el, setText } from "./html.js";
+import { byId, cloneTemplate, el, setText } from "./html.js";
 import { formatNumber, t } from "./i18n.js";
 
 /** @typedef {import("./entity-panel.js").Entity} Entity */
@@ -80,7 +80,7 @@ export class EntityList {
 
   /** @param {Entity} one */
   row(one) {
-    const made = byId("row").content.querySelector("li").cloneNode(true);
+    const made = cloneTemplate("row");
     const link = made.querySelector("a");
     link.dataset.key = one.key;
     link.href = `?${new URLSearchParams({ entity: one.key })}`;

@@ -52,6 +52,13 @@ export function svg(name, attributes = {}, ...children) {
 export const byId = (id) => document.getElementById(id);
 
 /**
+ * Clone the first element of a `<template>`.
+ * @param {string} id
+ * @returns {any}
+ */
+export const cloneTemplate = (id) => byId(id).content.firstElementChild.cloneNode(true);
+
+/**
  * Return the element of a row, card or page that has `data-field="name"`.
  * @param {Element} within
  * @param {string} name

@@ -1,8 +1,9 @@
 // The rows of the queue, grouped by priority: updated in place, in the server's order. Focus and scroll stay.
 
 import { labelButton } from "./actions.js";
-import { byId, el, field, icon, pageData, setContent, setText } from "./html.js";
+import { el, field, icon, pageData, setContent, setText } from "./html.js";
 import { explainCode, explainProblem, formatDuration, localise, t, translationOr } from "./i18n.js";
+import { KeyedRows } from "./keyed-rows.js";
 import { paintProgress, paintStatus } from "./status.js";
 
 /** @typedef {"cancel" | "retry" | "details"} JobAction */
@@ -30,75 +31,33 @@ export function whyDisabled(action, job) {
   return action === "cancel" && job.state === "deleting" ? t("why.deleting") : null;
 }
 
-export class JobRows {
+/** @extends {KeyedRows<Job>} */
+export class JobRows extends KeyedRows {
   /**
    * @param {HTMLTableElement} table
    * @param {{act: (action: JobAction, job: Job) => void, rank: (job: Job, priority: number) => void}} handlers
    */
   constructor(table, handlers) {
-    this.table = table;
+    super(table);
     this.handlers = handlers;
-    /** @type {Map<string, Job>} */
-    this.jobs = new Map();
     /** @type {QueueStats} */
     this.queue = pageData.queue;
   }
 
-  /** @returns {HTMLTableRowElement[]} */
-  get rows() {
-    return [.../** @type {NodeListOf<HTMLTableRowElement>} */ (this.table.querySelectorAll("tr[data-id]"))];
+  /** @param {Job} job @returns {Element} */
+  section(job) {
+    return /** @type {Element} */ (this.container.querySelector(job.outcome ? "tbody[data-ended]" : `tbody[data-priority="${job.priority}"]`));
   }
 
-  /** @param {string} id @returns {HTMLTableRowElement | null} */
-  row(id) {
-    return this.table.querySelector(`tr[data-id="${CSS.escape(id)}"]`);
-  }
-
-  /** @param {Job} job @returns {HTMLTableSectionElement} */
-  group(job) {
-    return /** @type {HTMLTableSectionElement} */ (this.table.querySelector(job.outcome ? "tbody[data-ended]" : `tbody[data-priority="${job.priority}"]`));
-  }
-
-  /** Show jobs in this order. Existing rows are moved and updated, never replaced. @param {Job[]} jobs */
+  /** Show jobs. Lists of jobs lack the reasons for waiting, so known ones stay. @param {Job[]} jobs */
   show(jobs) {
-    const refocus = this.captureFocus();
-    const wanted = new Set(jobs.map((job) => job.id));
-    for (const row of this.rows) if (!wanted.has(row.dataset.id ?? "")) row.remove();
-    this.jobs = new Map(jobs.map((job) => [job.id, { ...job, waiting_for: job.waiting_for.length ? job.waiting_for : (this.jobs.get(job.id)?.waiting_for ?? []) }]));
-    /** @type {Map<HTMLTableSectionElement, Element>} the last placed row of each group */
-    const last = new Map();
-    for (const job of jobs) {
-      const group = this.group(job);
-      const row = this.row(job.id) ?? this.make(job);
-      const before = last.get(group) ?? group.rows[0];
-      if (before.nextElementSibling !== row) before.after(row);
-      last.set(group, row);
-      this.patch(job);
-    }
-    refocus();
+    super.show(jobs.map((job) => ({ ...job, waiting_for: job.waiting_for.length ? job.waiting_for : (this.items.get(job.id)?.waiting_for ?? []) })));
     if (this.rows[0] && !this.rows.some((row) => row.tabIndex === 0)) this.rows[0].tabIndex = 0;
-    byId("nothing").hidden = jobs.length > 0;
-  }
-
-  /** Return a function that restores the focus: to the same control of the row, or to the row now in its place. */
-  captureFocus() {
-    const active = /** @type {HTMLElement | null} */ (document.activeElement);
-    const row = active?.closest("tr");
-    if (!active || !row?.dataset.id || !this.table.contains(row)) return () => {};
-    const id = row.dataset.id;
-    const place = this.rows.indexOf(row);
-    const part = active.dataset.action;
-    return () => {
-      const again = this.row(id) ?? this.rows[Math.min(place, this.rows.length - 1)];
-      if (!again || (again.contains(document.activeElement) && document.activeElement !== document.body)) return;
-      /** @type {HTMLElement} */ (again.querySelector(`[data-action="${part}"]`) ?? again).focus({ preventScroll: true });
-    };
   }
 
   /** @param {Job} job */
   make(job) {
-    const row = /** @type {HTMLTableRowElement} */ (byId("row").content.firstElementChild.cloneNode(true));
-    row.dataset.id = job.id;
+    const row = super.make(job);
     row.id = `job-${job.id}`;
     setText(row, "operation", t(`queue.operation.${job.operation}`));
     setText(row, "requester", job.requester || t("queue.nobody"));
@@ -108,11 +67,11 @@ export class JobRows {
 
   /** Update the row of a job. @param {Partial<Job> & {id: string}} changes */
   patch(changes) {
-    const known = this.jobs.get(changes.id);
+    const known = this.items.get(changes.id);
     const row = this.row(changes.id);
     if (!known || !row) return;
     const job = { ...known, ...changes, waiting_for: changes.waiting_for?.length ? changes.waiting_for : known.waiting_for };
-    this.jobs.set(job.id, job);
+    this.items.set(job.id, job);
     this.addControls(row, job);
     paintStatus(row, job.state);
     paintProgress(row, job.state === "indexing" || job.state === "deleting" ? job.progress : null);
@@ -149,7 +108,7 @@ export class JobRows {
   addControls(row, job) {
     const controls = row.querySelector(".acts");
     if (!controls || controls.childElementCount) return;
-    const current = () => /** @type {Job} */ (this.jobs.get(job.id));
+    const current = () => /** @type {Job} */ (this.items.get(job.id));
     for (const action of /** @type {JobAction[]} */ (["details", "retry", "cancel"])) {
       controls.append(el("button", { type: "button", class: "icon-button", "data-action": action, onclick: () => whyDisabled(action, current()) ?? this.handlers.act(action, current()) }, icon(ICONS[action])));
     }

@@ -2,51 +2,28 @@
 
 import { byId, el, field, icon } from "./html.js";
 import { localise } from "./i18n.js";
+import { KeyedRows } from "./keyed-rows.js";
 
-/** @template {{id: number}} T */
-export class KeyedTable {
+/**
+ * @template {{id: number}} T
+ * @extends {KeyedRows<T>}
+ */
+export class KeyedTable extends KeyedRows {
   /** @param {(row: HTMLTableRowElement, item: T) => void} paint */
   constructor(paint) {
+    super(byId("list").tBodies[0], { template: "list-row", empty: "list-none" });
     this.paint = paint;
-    /** @type {HTMLTableSectionElement} */
-    this.body = byId("list").tBodies[0];
-    /** @type {Map<number, T>} */
-    this.items = new Map();
   }
 
-  /** Show items in this order. @param {T[]} items */
-  show(items) {
-    const wanted = new Set(items.map((one) => String(one.id)));
-    for (const row of [...this.body.rows]) if (!wanted.has(row.dataset.id ?? "")) row.remove();
-    this.items = new Map();
-    items.forEach((one, index) => {
-      const row = this.row(one.id) ?? this.make(one.id);
-      if (this.body.rows[index] !== row) this.body.insertBefore(row, this.body.rows[index] ?? null);
-      this.patch(one, row);
-    });
-    byId("list-none").hidden = items.length > 0;
-  }
-
-  /** Update the row of an item and keep the focus. An item without a row is ignored. @param {T} item @param {HTMLTableRowElement | null} [row] */
-  patch(item, row = this.row(item.id)) {
+  /** Update the row of an item and keep the focus. An item without a row is ignored. @param {T} item */
+  patch(item) {
+    const row = this.row(item.id);
     if (!row) return;
     const focused = rowControls(row).indexOf(/** @type {HTMLElement} */ (document.activeElement));
     this.items.set(item.id, item);
     this.paint(row, item);
     localise(row);
     if (focused >= 0 && !row.contains(document.activeElement)) rowControls(row)[focused]?.focus();
-  }
-
-  /** @param {number} id @returns {HTMLTableRowElement | null} */
-  row(id) {
-    return this.body.querySelector(`tr[data-id="${id}"]`);
-  }
-
-  /** @param {number} id */
-  make(id) {
-    const row = /** @type {HTMLTableRowElement} */ (byId("list-row").content.firstElementChild.cloneNode(true));
-    row.dataset.id = String(id);
-    return row;
   }
 }
 

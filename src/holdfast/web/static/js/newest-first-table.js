@@ -4,20 +4,22 @@ import { encodeQuery, get } from "./api.js";
 import { tryOrNotify } from "./dialog.js";
 import { byId, pageData } from "./html.js";
 import { localise } from "./i18n.js";
+import { KeyedRows } from "./keyed-rows.js";
 
 const MAX_ROWS = 1000; // so that an open page does not grow for ever
 
 /**
  * @template {{id: string | number}} T
+ * @extends {KeyedRows<T>}
  */
-export class NewestFirstTable {
+export class NewestFirstTable extends KeyedRows {
   /**
    * @param {string} path of the list in the API
    * @param {Record<string, any>} query
    * @param {(row: HTMLTableRowElement, one: T) => void} fill
    */
   constructor(path, query, fill) {
-    this.body = /** @type {HTMLTableSectionElement} */ (byId("list").tBodies[0]);
+    super(byId("list").tBodies[0]);
     this.path = path;
     this.query = query;
     this.fill = fill;
@@ -30,15 +32,9 @@ export class NewestFirstTable {
     });
   }
 
-  /** @param {string | number} id @returns {HTMLTableRowElement | null} */
-  row(id) {
-    return this.body.querySelector(`tr[data-id="${CSS.escape(String(id))}"]`);
-  }
-
   /** @param {T} one */
   make(one) {
-    const row = /** @type {HTMLTableRowElement} */ (byId("row").content.firstElementChild.cloneNode(true));
-    row.dataset.id = String(one.id);
+    const row = super.make(one);
     this.fill(row, one);
     localise(row);
     return row;
@@ -50,8 +46,8 @@ export class NewestFirstTable {
       const row = this.row(one.id);
       if (row) this.fill(row, one);
     }
-    this.body.prepend(...some.filter((one) => !this.row(one.id)).map((one) => this.make(one)));
-    for (const row of [...this.body.rows].slice(MAX_ROWS)) row.remove();
+    this.container.prepend(...some.filter((one) => !this.row(one.id)).map((one) => this.make(one)));
+    for (const row of this.rows.slice(MAX_ROWS)) row.remove();
     this.paint();
   }
 
@@ -60,7 +56,7 @@ export class NewestFirstTable {
     /** @type {Page<T> | undefined} */
     const found = await tryOrNotify(() => get(this.path, { ...this.query, cursor: this.cursor, limit: pageData.limit }));
     if (!found) return;
-    this.body.append(...found.items.filter((one) => !this.row(one.id)).map((one) => this.make(one)));
+    this.container.append(...found.items.filter((one) => !this.row(one.id)).map((one) => this.make(one)));
     this.cursor = found.next_cursor;
     this.paint();
   }
@@ -72,7 +68,7 @@ export class NewestFirstTable {
   }
 
   paint() {
-    byId("nothing").hidden = this.body.rows.length > 0;
+    byId("nothing").hidden = this.rows.length > 0;
     byId("older").hidden = !this.cursor;
     if (this.cursor) byId("older").href = encodeQuery({ ...pageData.asked, cursor: this.cursor });
   }

@@ -3,14 +3,13 @@
 import { labelButton } from "../actions.js";
 import { basePath, encodeQuery, get, post } from "../api.js";
 import { showNotice, tryOrNotify } from "../dialog.js";
-import { byId, el, field, icon, pageData, setText } from "../html.js";
+import { byId, cloneTemplate, el, field, icon, pageData, setText } from "../html.js";
 import { explainProblem, explainReply, formatNumber, t, translationOr } from "../i18n.js";
 import { followBase } from "../pause.js";
 import { UNSETTLED_STATUSES } from "../status.js";
 import { coalesced } from "../stream.js";
 
 /** @typedef {{status: string, generation: number, cards: number, job: string | null, progress: Progress | null, error: Problem | null}} CardSetStatus */
-/** @typedef {{place: number, question: string, answer: string, document: number, name: string, chunk: number, headings: string[], passage: string}} Card */
 
 const base = pageData.base;
 const path = basePath(base, "cards");
@@ -71,7 +70,7 @@ async function requestCards(what) {
 
 /** @param {Card} card */
 function cardElement(card) {
-  const one = byId("card").content.firstElementChild.cloneNode(true);
+  const one = cloneTemplate("card");
   one.dataset.place = String(card.place);
   fill(one, card);
   return one;

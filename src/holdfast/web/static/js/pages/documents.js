@@ -73,27 +73,27 @@ function onEvent(event) {
   if (event.type.startsWith("base.")) return event.type === "base.failed" || event.type === "base.repaired" ? location.reload() : scheduleLoad();
   if (id === null) return;
   const status = event.data.status;
-  if (rows.docs.has(id)) {
+  if (rows.items.has(id)) {
     changedIds.add(id);
     scheduleRefresh();
     if (status && !UNSETTLED_STATUSES.has(status)) scheduleLoad();
   }
-  if (["document.added", "document.deleted", "document.removed"].includes(event.type) || (status && !rows.docs.has(id))) scheduleLoad();
+  if (["document.added", "document.deleted", "document.removed"].includes(event.type) || (status && !rows.items.has(id))) scheduleLoad();
 }
 
-const hasActiveWork = () => [...rows.docs.values()].some((doc) => UNSETTLED_STATUSES.has(doc.status));
+const hasActiveWork = () => [...rows.items.values()].some((doc) => UNSETTLED_STATUSES.has(doc.status));
 
 followBase(
   {
     event: onEvent,
     progress: (message) => {
-      const doc = rows.docs.get(message.document);
+      const doc = rows.items.get(message.document);
       if (doc && (doc.status === "indexing" || doc.status === "queued")) rows.patch({ id: doc.id, status: "indexing", progress: latestProgress(message) });
     },
     reset: load,
   },
   hasActiveWork,
-  () => rows.docs.forEach((doc) => rows.patch(doc)),
+  () => rows.items.forEach((doc) => rows.patch(doc)),
 );
 
 pollWhile(hasActiveWork, scheduleLoad);

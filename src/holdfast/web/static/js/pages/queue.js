@@ -17,7 +17,7 @@ const base = asked.base || null;
 const table = byId("queue");
 const scheduleLoad = coalesced(load);
 const rows = new JobRows(table, { act: runJobAction, rank: (job, priority) => priorities.setPriority(job, priority) });
-const priorities = new PriorityControl(table, (id) => rows.jobs.get(id), { moved: moveJob, done: scheduleLoad });
+const priorities = new PriorityControl(table, (id) => rows.items.get(id), { moved: moveJob, done: scheduleLoad });
 
 const listing = latest();
 /** @type {Job[]} */
@@ -57,8 +57,8 @@ followEvents(
     },
     progress: (message) => {
       for (const part of message.parts) {
-        if (!rows.jobs.has(part.job)) continue;
-        const job = /** @type {Job} */ (rows.jobs.get(part.job));
+        if (!rows.items.has(part.job)) continue;
+        const job = /** @type {Job} */ (rows.items.get(part.job));
         if (!job.outcome) rows.patch({ id: job.id, state: job.state === "deleting" ? "deleting" : "indexing", progress: latestProgress({ parts: [part] }) });
       }
     },
@@ -76,7 +76,7 @@ async function loadWaitingReasons() {
   if (explaining) return;
   explaining = true;
   for (const row of rows.rows) {
-    const job = rows.jobs.get(row.dataset.id ?? "");
+    const job = rows.items.get(row.dataset.id ?? "");
     const place = row.getBoundingClientRect();
     if (!job || job.outcome || job.progress || (job.state === "queued" && rows.queue.paused) || place.bottom < 0 || place.top > innerHeight || document.hidden) continue;
     const now = `${job.id} ${job.state}`;
@@ -89,7 +89,7 @@ async function loadWaitingReasons() {
 }
 addEventListener("scrollend", loadWaitingReasons);
 
-pollWhile(() => [...rows.jobs.values()].some((job) => !job.outcome), scheduleLoad);
+pollWhile(() => [...rows.items.values()].some((job) => !job.outcome), scheduleLoad);
 
 /** @param {number} page */
 function showPage(page) {

@@ -3,7 +3,7 @@
 import { basePath, encodeQuery, latest, request } from "../api.js";
 import { tryOrNotify } from "../dialog.js";
 import { highlightWords } from "../highlight.js";
-import { byId, el, field, pageData, svg } from "../html.js";
+import { byId, cloneTemplate, el, field, pageData, svg } from "../html.js";
 import { formatNumber, t, translationOr } from "../i18n.js";
 import { passageHref } from "../passage-dialog.js";
 import { followBase } from "../pause.js";
@@ -65,7 +65,7 @@ function bestScores(hits) {
 
 /** @param {Hit} one @param {string} q @param {Record<string, number>} most */
 function hitElement(one, q, most) {
-  const made = /** @type {HTMLElement} */ (byId("hit").content.firstElementChild.cloneNode(true));
+  const made = cloneTemplate("hit");
   made.dataset.document = String(one.document);
   const link = /** @type {HTMLAnchorElement} */ (field(made, "name"));
   link.href = passageHref(base, one);

@@ -2,7 +2,7 @@
 
 import { basePath, inParallel, latest, post, request } from "../api.js";
 import { tryOrNotify } from "../dialog.js";
-import { byId, el, field, setText } from "../html.js";
+import { byId, cloneTemplate, el, field, setText } from "../html.js";
 import { formatNumber, t } from "../i18n.js";
 import { UNSETTLED_STATUSES, latestProgress, paintProgress, paintStatus } from "../status.js";
 import { followEvents } from "../stream.js";
@@ -59,7 +59,7 @@ async function createSample() {
 
 /** @param {string} name */
 function sampleRow(name) {
-  const made = /** @type {HTMLElement} */ (byId("sample").content.firstElementChild.cloneNode(true));
+  const made = cloneTemplate("sample");
   setText(made, "name", name);
   byId("samples").append(made);
   return made;
