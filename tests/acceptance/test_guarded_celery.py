@@ -143,7 +143,7 @@ def setting(shop: Shop, **variables: str) -> Iterator[None]:
 def test_a_message_delivered_three_times_is_paid_once(shop: Shop) -> None:
     job = shop.ask(text="one")
     for _ in range(2):
-        shop.tasks.index.send_again(shop.guard.store.job(job))
+        shop.tasks.index.resend(shop.guard.store.job(job))
     worker = shop.worker(concurrency=2)
     until(lambda: worker.log().count("'reason': 'already_success'") == 2, "not all deliveries were answered")
     assert shop.paid() == 1
@@ -158,7 +158,7 @@ def test_a_held_lock_is_asked_for_some_times_and_then_the_delivery_is_skipped_wh
         job = shop.ask(text="one", held=True)
     worker = shop.worker(concurrency=2)
     until(lambda: shop.paid() == 1, "nobody begins")
-    shop.tasks.index.send_again(shop.guard.store.job(job))
+    shop.tasks.index.resend(shop.guard.store.job(job))
     until(lambda: "'verdict': 'skipped', 'reason': 'lock_held'" in worker.log(), "never given up")
     assert shop.work.status("doc").status is Status.INDEXING
     shop.release()
@@ -324,7 +324,7 @@ def test_the_early_lock_may_be_flushed_while_work_runs(shop: Shop) -> None:
     worker = shop.worker(concurrency=2)
     until(lambda: shop.paid() == 1, "nobody begins")
     _flush(shop.valkey)
-    shop.tasks.index.send_again(shop.guard.store.job(job))
+    shop.tasks.index.resend(shop.guard.store.job(job))
     until(lambda: worker.log().count("received") >= 2, "it is not delivered again")
     shop.release()
     shop.await_status(Status.SUCCESS)

@@ -866,7 +866,7 @@ def test_a_file_that_is_replaced_or_deleted_while_it_is_looked_at_is_not_lacking
 ) -> None:
     rig.index("whales.md", WHALES)
     rig.index("stones.md", STONES)
-    name = "_damaged" if deep else "_gone"
+    name = "_is_damaged" if deep else "_is_missing"
     look = getattr(FileChecks, name)
     wrong: list[bool] = []
 

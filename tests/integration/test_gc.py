@@ -42,11 +42,11 @@ FACTS = TextFacts(None, (), {}, (), 10)
 
 # A reader that was told too much: every build looks stale to it. Only the second look may decide.
 TOLD_TOO_MUCH = {
-    "STALE_BUILDS = select(builds.c.owner_id, builds.c.build).where(_unsettled, STALE)": (
-        "STALE_BUILDS = select(builds.c.owner_id, builds.c.build)"
+    "SELECT_STALE_BUILDS = select(builds.c.owner_id, builds.c.build).where(_unsettled, BUILD_STALE)": (
+        "SELECT_STALE_BUILDS = select(builds.c.owner_id, builds.c.build)"
     )
 }
-SECOND_LOOK = "    .where(STALE)\n)"
+SECOND_LOOK = ".where(BUILD_STALE)"
 
 
 @pytest.fixture
@@ -113,7 +113,7 @@ def test_without_the_second_look_a_build_that_is_being_written_would_go(
 ) -> None:
     rig.put("whales.md", WHALES)
     write(rig, claim(rig), "krill")
-    unguarded = SECOND_LOOK.replace("STALE", "STALE.clauses[0]")  # only: nothing shows it
+    unguarded = SECOND_LOOK.replace("BUILD_STALE", "BUILD_STALE.clauses[0]")  # only: nothing shows it
     sweep_once(rig, monkeypatch, changed(gc_statements, TOLD_TOO_MUCH | {SECOND_LOOK: unguarded}))
     assert (rig.count("builds"), rig.count("lists")) == (0, 0)
 
@@ -123,7 +123,7 @@ def test_what_is_shown_stays_whatever_a_reader_was_told(rig: Rig, monkeypatch: p
     sweep_once(rig, monkeypatch, changed(gc_statements, TOLD_TOO_MUCH))
     assert found(rig, "krill") == ["whales.md"]
     audit(rig)
-    unguarded = SECOND_LOOK.replace("STALE", "STALE.clauses[1]")  # only: nobody writes it
+    unguarded = SECOND_LOOK.replace("BUILD_STALE", "BUILD_STALE.clauses[1]")  # only: nobody writes it
     sweep_once(rig, monkeypatch, changed(gc_statements, TOLD_TOO_MUCH | {SECOND_LOOK: unguarded}))
     assert found(rig, "krill") == []  # the guard alone kept it
 
@@ -159,8 +159,10 @@ def test_only_the_list_of_that_build_of_that_document_goes(rig: Rig, monkeypatch
     audit_quiet(rig)
 
     rig.index("whales.md", sections(6))
-    outer = "delete(lists).where(_in_build, lists.c.chunk_id.in_"
-    sweep_once(rig, monkeypatch, changed(gc_statements, {outer: "delete(lists).where(lists.c.chunk_id.in_"}))
+    outer = "delete(list_entries).where(_in_build, list_entries.c.chunk_id.in_"
+    sweep_once(
+        rig, monkeypatch, changed(gc_statements, {outer: "delete(list_entries).where(list_entries.c.chunk_id.in_"})
+    )
     assert len(rig.find("krill")) < 6  # what both builds list would go
 
 
@@ -169,10 +171,9 @@ def test_without_its_name_another_list_would_go(rig: Rig, monkeypatch: pytest.Mo
     rig.index("whales.md", sections(4))
     rig.index("stones.md", sections(4, "granite"))
     rig.index("whales.md", sections(4, "plankton"))
-    other = f'lists.c.{column} == number("{column}")'
-    loose = {"UNLIST = delete(lists).where(_in_build, lists.c.chunk_id.in_(_some_listed(_in_build)))": (
-        f"UNLIST = delete(lists).where({other}, lists.c.chunk_id.in_(_some_listed({other})))"
-    )}  # fmt: skip
+    other = f"list_entries.c.{column} == int_param('{column}')"
+    guarded = "DELETE_SOME_OF_LIST = delete(list_entries).where({0}, list_entries.c.chunk_id.in_(_some_listed({0})))"
+    loose = {guarded.format("_in_build"): guarded.format(other)}
     sweep_once(rig, monkeypatch, changed(gc_statements, loose))
     lost = rig.find("granite") if column == "build" else rig.find("plankton")
     assert lost == []
@@ -182,8 +183,8 @@ def test_a_chunk_that_another_build_lists_is_not_doomed(rig: Rig, monkeypatch: p
     rig.index("whales.md", sections(4))
     rig.index("whales.md", sections(5))
     listed = (
-        "        ~select(lists.c.build).where(lists.c.owner_id == chunks.c.owner_id, "
-        "lists.c.chunk_id == chunks.c.id).exists(),\n"
+        ", ~select(list_entries.c.build).where(list_entries.c.owner_id == chunks.c.owner_id, "
+        "list_entries.c.chunk_id == chunks.c.id).exists()"
     )
     with monkeypatch.context() as other:  # the first batch only dooms: see what it would have taken
         other.setattr(gc, "sql", changed(gc_statements, {listed: ""}))
@@ -206,7 +207,9 @@ def test_a_chunk_that_stands_is_not_removed(rig: Rig, monkeypatch: pytest.Monkey
     rig.store.database.write(lambda tx: gc._delete_chunks(tx, standing), durable=False)
     assert len(rig.find("krill")) == 4
     with monkeypatch.context() as other:
-        other.setattr(gc, "sql", changed(gc_statements, {"delete(chunks).where(DOOMED, ": "delete(chunks).where("}))
+        other.setattr(
+            gc, "sql", changed(gc_statements, {"delete(chunks).where(CHUNK_DOOMED, ": "delete(chunks).where("})
+        )
         rig.store.database.write(lambda tx: gc._delete_chunks(tx, standing), durable=False)
     assert rig.find("krill") == []
 
@@ -259,7 +262,7 @@ def test_a_swept_text_that_comes_back_is_a_new_chunk(rig: Rig, monkeypatch: pyte
             chunk_lists,
             "sql",
             changed(
-                chunk_statements, {"chunks.c.digest == _row.c.digest, STANDS)": "chunks.c.digest == _row.c.digest)"}
+                chunk_statements, {"chunks.c.digest == _row.c.digest, CHUNK_LIVE)": "chunks.c.digest == _row.c.digest)"}
             ),
         )
         rig.index("whales.md", WHALES)

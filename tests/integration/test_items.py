@@ -88,8 +88,8 @@ def test_a_name_that_is_taken_is_rejected_with_the_item_that_has_it(rig: Rig) ->
 
 
 def test_the_same_name_in_another_folder_is_another_item(rig: Rig) -> None:
-    here = add(rig, "readme.md", WHALES, distinct=False)
-    there = add(rig, "readme.md", WHALES, parent=folder(rig, "docs"), distinct=False)
+    here = add(rig, "readme.md", WHALES, refuse_copies=False)
+    there = add(rig, "readme.md", WHALES, parent=folder(rig, "docs"), refuse_copies=False)
     assert here.accepted
     assert there.accepted
     assert here.item != there.item

@@ -143,7 +143,7 @@ def test_without_the_refusal_a_row_would_name_a_file_that_is_not_there(
         return admit(write)
 
     monkeypatch.setattr(rig.store, "admit_with", late)
-    for refusal in ("refuse_condemned", "name_files"):
+    for refusal in ("refuse_condemned", "release_file_records"):
         monkeypatch.setattr(adding, refusal, lambda *_: None)
     rig.put("whales.md", WHALES)
     assert files(rig) != Manifest(rig).blobs
@@ -189,7 +189,7 @@ def test_without_the_lock_or_the_second_look_that_file_would_go(
         )
 
     if guard == "lock":
-        lock = "HOLD_BASES = select(bases.c.id).order_by(bases.c.id).with_for_update(key_share=True)"
+        lock = "LOCK_ALL_BASES = select(bases.c.id).order_by(bases.c.id).with_for_update(key_share=True)"
         monkeypatch.setattr(
             orphan_blobs, "sql", changed(file_statements, {lock: lock.replace(".with_for_update(key_share=True)", "")})
         )
@@ -210,8 +210,8 @@ def test_without_the_lock_or_the_second_look_that_file_would_go(
 
 # -------------------------------------------------------------------- recipes
 
-NEEDED = '_unneeded = and_(recipes.c.id == number("recipe"), _unserved, _idle)'
-BLIND = '_unneeded = and_(recipes.c.id == number("recipe"))'
+NEEDED = "_unneeded = and_(recipes.c.id == int_param('recipe'), _unserved, _idle)"
+BLIND = "_unneeded = and_(recipes.c.id == int_param('recipe'))"
 
 
 def recipes(rig: Rig, kind: str = "vector") -> list[Recipe]:

@@ -157,7 +157,7 @@ def test_a_worker_that_goes_down_within_a_set_gives_it_back_and_another_finishes
     audit_quiet(rig)
 
 
-@pytest.mark.parametrize("guard", ["lists", "builds", "chunks"])
+@pytest.mark.parametrize("guard", ["list_entries", "builds", "chunks"])
 def test_nothing_of_a_document_that_is_not_deleted_goes_with_a_set(
     rig: Rig, monkeypatch: pytest.MonkeyPatch, guard: str
 ) -> None:

@@ -78,7 +78,7 @@ def test_a_hit_of_another_base_is_not_shown(rig: Rig, kind: str, monkeypatch: py
     (theirs,) = rig.library.indexes.recipes(other, kind)
     change(rig, f"INSERT INTO {kind}_{mine.id} {copied(rig, kind, theirs.id)}")
     change(rig, f"UPDATE slots SET recipe = {mine.id} WHERE recipe = {theirs.id}")
-    assert_only(rig, kind, monkeypatch, 'owners.c.base == word("base"),\n            OPEN', instead="OPEN")
+    assert_only(rig, kind, monkeypatch, "owners.c.base == text_param('base'), BASE_OPEN", instead="BASE_OPEN")
 
 
 def copied(rig: Rig, kind: str, recipe: int) -> str:
@@ -99,8 +99,8 @@ def test_a_hit_whose_slot_never_published_is_not_shown(rig: Rig, kind: str, monk
         rig,
         kind,
         monkeypatch,
-        "            serves(slots),\n",
-        instead="            slots.c.state != literal_column(\"'deleting'\"),\n",
+        "slot_is_served(slots), slots.c.recipe",
+        instead="slots.c.state != literal_column(\"'deleting'\"), slots.c.recipe",
     )
 
 
@@ -111,7 +111,9 @@ def test_a_hit_of_a_document_that_is_being_deleted_is_not_shown(
     rig.index("whales.md", KRILL)
     rig.delete("whales.md")
     change(rig, "UPDATE library_items SET deleting = 0")
-    assert_only(rig, kind, monkeypatch, "            serves(slots),\n", instead="            slots.c.built > 0,\n")
+    assert_only(
+        rig, kind, monkeypatch, "slot_is_served(slots), slots.c.recipe", instead="slots.c.built > 0, slots.c.recipe"
+    )
 
 
 def test_a_hit_of_an_item_that_is_hidden_is_not_shown_though_its_slots_are_not_deleted_yet(
@@ -120,7 +122,7 @@ def test_a_hit_of_an_item_that_is_hidden_is_not_shown_though_its_slots_are_not_d
     rig.index("stones.md", STONES)
     rig.index("whales.md", KRILL)
     change(rig, "UPDATE library_items SET deleting = 1 WHERE name = 'whales.md'")
-    assert_only(rig, kind, monkeypatch, "            VISIBLE,\n", instead="")
+    assert_only(rig, kind, monkeypatch, "ITEM_VISIBLE, slot_is_served(slots)", instead="slot_is_served(slots)")
 
 
 def test_nothing_of_a_base_that_is_being_deleted_is_shown(rig: Rig, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -128,7 +130,14 @@ def test_nothing_of_a_base_that_is_being_deleted_is_shown(rig: Rig, kind: str, m
     change(rig, "UPDATE library_bases SET deleting = 1")
     assert rig.find("krill", kind) == []
     with monkeypatch.context() as unguarded:
-        unguarded.setattr(visibility, "sql", changed(visibility_statements, {"            OPEN,\n": ""}))
+        unguarded.setattr(
+            visibility,
+            "sql",
+            changed(
+                visibility_statements,
+                {"BASE_OPEN, ITEM_VISIBLE, slot_is_served(slots)": "ITEM_VISIBLE, slot_is_served(slots)"},
+            ),
+        )
         assert rig.find("krill", kind)
 
 
@@ -142,7 +151,7 @@ def test_a_hit_by_another_recipe_than_the_served_one_is_not_shown(
         rig,
         kind,
         monkeypatch,
-        '            slots.c.recipe == number("recipe"),\n            ~lacks',
+        "slots.c.recipe == int_param('recipe'), ~lacks",
         instead="~lacks",
     )
 
@@ -156,7 +165,9 @@ def test_a_hit_that_is_not_in_the_served_list_is_not_shown(
     hits = [hit for hit in rig.find("krill", kind) if hit.name == "whales.md"]
     assert not [hit for hit in hits if "krill" in hit.text]
     with monkeypatch.context() as unguarded:
-        unguarded.setattr(visibility, "sql", changed(visibility_statements, {", lists.c.build == slots.c.source": ""}))
+        unguarded.setattr(
+            visibility, "sql", changed(visibility_statements, {", list_entries.c.build == slots.c.source": ""})
+        )
         shown = [hit.text for hit in rig.find("krill", kind) if hit.name == "whales.md"]
         assert [text for text in shown if "krill" in text]
     audit(rig)
@@ -181,7 +192,9 @@ def test_a_row_of_content_that_is_not_published_yet_is_not_shown(
     texts = [hit.text for hit in rig.find("krill", kind) if hit.name == "whales.md"]
     assert not [text for text in texts if "krill" in text]
     with monkeypatch.context() as unguarded:
-        unguarded.setattr(visibility, "sql", changed(visibility_statements, {", lists.c.build == slots.c.source": ""}))
+        unguarded.setattr(
+            visibility, "sql", changed(visibility_statements, {", list_entries.c.build == slots.c.source": ""})
+        )
         shown = [hit.chunk for hit in rig.find("krill", kind)]
         assert new in shown
     audit(rig)
@@ -201,7 +214,7 @@ def test_a_hit_among_what_its_slot_lacks_is_not_shown(rig: Rig, kind: str, monke
     chunk = max(rig.rows(kind))
     slot = rig.slot("whales.md", kind).id
     change(rig, f"INSERT INTO library_missing (slot_id, chunk_id, reason) VALUES ({slot}, {chunk}, '{{}}')")
-    assert_only(rig, kind, monkeypatch, ",\n            ~lacks")
+    assert_only(rig, kind, monkeypatch, ", ~lacks")
     other = next(one for one in CHANNELS if one != kind)
     assert names(rig, other) == ["stones.md", "whales.md"]  # another index of the document does not lack it
 
@@ -210,8 +223,11 @@ def test_a_hit_without_its_document_is_not_shown(rig: Rig, kind: str, monkeypatc
     rig.index("stones.md", STONES)
     rig.index("whales.md", KRILL)
     change(rig, "DELETE FROM library_items WHERE name = 'whales.md'")
-    join = ".join(items, items.c.id == _item_id)\n        .join(bases"
-    guards = {join: join.replace(".join", ".outerjoin"), "            OPEN,\n            VISIBLE,\n": ""}
+    join = ".join(items, items.c.id == _item_id).join(bases"
+    guards = {
+        join: join.replace(".join", ".outerjoin"),
+        "BASE_OPEN, ITEM_VISIBLE, slot_is_served(slots)": "slot_is_served(slots)",
+    }
     assert_only_by(rig, kind, monkeypatch, guards)
 
 
@@ -219,7 +235,7 @@ def test_a_hit_without_its_build_is_not_shown(rig: Rig, kind: str, monkeypatch: 
     rig.index("stones.md", STONES)
     rig.index("whales.md", KRILL)
     change(rig, f"DELETE FROM library_builds WHERE owner_id = {rig.owner('whales.md').id}")
-    guard = ".join(builds, and_(builds.c.owner_id == lists"
+    guard = ".join(builds, and_(builds.c.owner_id == list_entries"
     assert_only(rig, kind, monkeypatch, guard, instead=guard.replace(".join", ".outerjoin"))
 
 
@@ -232,7 +248,7 @@ def test_a_hit_that_only_another_index_of_the_document_serves_is_not_shown(
     mine = rig.slot("whales.md", kind)
     change(rig, f"UPDATE slots SET recipe = {mine.recipe} WHERE id = {rig.slot('whales.md', other).id}")
     unpublish(rig, kind)
-    assert_only(rig, kind, monkeypatch, ', slots.c.kind == word("kind"))', instead=")")
+    assert_only(rig, kind, monkeypatch, ", slots.c.kind == text_param('kind'))", instead=")")
 
 
 def test_a_hit_that_is_taken_for_somebody_elses_is_not_shown(rig: Rig, kind: str) -> None:

@@ -250,11 +250,11 @@ class Checker:
     def paid(self, ticket: Ticket, text: str) -> None:
         """I8 and I9: who pays holds a lease by its own clock, and was claimed for it."""
         hand = next(
-            one.executor.heartbeat._hands[ticket.slot]
+            one.executor.heartbeat._held[ticket.slot]
             for one in self.world.processes
             if hasattr(one, "executor")
-            and ticket.slot in one.executor.heartbeat._hands
-            and one.executor.heartbeat._hands[ticket.slot].ticket is ticket
+            and ticket.slot in one.executor.heartbeat._held
+            and one.executor.heartbeat._held[ticket.slot].ticket is ticket
         )
         age = self.world.clock.monotonic() - hand.renewed
         self._require("I8", age < self.world.rules.lease.total_seconds(), f"{ticket} works {age} s after its renewal")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import inspect
 import threading
 from collections import defaultdict
@@ -144,8 +145,11 @@ def audit_quiet(rig: Stand) -> None:
 
 
 def changed(statements: ModuleType, replacements: Mapping[str, str]) -> ModuleType:
-    """Make a module of statements anew with some of their text replaced; each must be there, once."""
-    source = inspect.getsource(statements)
+    """Make a module of statements anew with some of their text replaced; each must be there, once.
+
+    Texts are compared as `ast.unparse` writes them: each statement on one line, with single quotes.
+    """
+    source = ast.unparse(ast.parse(inspect.getsource(statements)))
     for old, new in replacements.items():
         assert source.count(old) == 1, f"{source.count(old)} times in the statements: {old}"
         source = source.replace(old, new)
@@ -181,7 +185,7 @@ class Meanwhile:
     def _blocked(self) -> bool:
         database = self._rig.store.database
         if database.engine.dialect.name == "sqlite":
-            return bool(database.dialect._turns._waiting)  # type: ignore[attr-defined]
+            return bool(database.dialect._writers._waiting)  # type: ignore[attr-defined]
         with database.engine.connect() as connection:
             waiting = text(
                 "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"

@@ -47,7 +47,7 @@ CASES = [
         make_slot(S.BLOCKED, needs="content"),
         "blocked",
         {"kind": "content", "state": "running"},
-        {"neighbours": {"content": make_slot(S.RUNNING, "content")}},
+        {"siblings": {"content": make_slot(S.RUNNING, "content")}},
     ),
     Case(
         "running",
@@ -112,14 +112,14 @@ CASES = [
         make_slot(S.QUEUED, queued_at=OLD),
         "behind",
         {"ahead": 1},
-        {"at_work": {"cards": 1}, "ahead": 1},
+        {"holders_by_kind": {"cards": 1}, "ahead": 1},
     ),
     Case(
         "others are at work on other kinds",
         make_slot(S.QUEUED, queued_at=OLD),
         "kind_unclaimed",
         {"kind": "cards", "since": OLD},
-        {"at_work": {"graph": 1}},
+        {"holders_by_kind": {"graph": 1}},
     ),
     Case(
         "one of its kind was claimed lately",
