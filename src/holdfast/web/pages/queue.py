@@ -60,6 +60,6 @@ def queue_page(
 def _add_waiting_reasons(service: LocalService, job: Job) -> Job:
     """Add why a job is not running; lists of jobs do not contain it."""
     if job.outcome is None and job.progress is None:
-        with suppress(UnknownJob):  # its base was deleted meanwhile
+        with suppress(UnknownJob):  # its base may be deleted by now
             return replace(job, waiting_for=service.jobs.get(job.id).waiting_for)
     return job

@@ -14,30 +14,30 @@ import { followEvents, pollWhile } from "./stream.js";
  * @param {() => void} [onChange] called when a pause begins or ends
  */
 export function followBase(follower, hasActiveWork, onChange) {
-  const look = watchPause(hasActiveWork, onChange);
-  const event = (/** @type {HoldfastEvent} */ one) => (one.type.startsWith("queue.") ? void look() : follower.event?.(one));
+  const checkPause = watchPause(hasActiveWork, onChange);
+  const event = (/** @type {HoldfastEvent} */ one) => (one.type.startsWith("queue.") ? void checkPause() : follower.event?.(one));
   followEvents({ ...follower, event }, { base: pageData.base });
 }
 
 /**
  * Keep the banner of a pause up to date, on a page that follows no events.
- * @param {() => boolean} [moving] whether the page shows unfinished work
- * @param {() => void} [changed] called when a pause begins or ends
+ * @param {() => boolean} [hasActiveWork] whether the page shows unfinished work
+ * @param {() => void} [onChange] called when a pause begins or ends
  * @returns {() => Promise<void>} checks the pause now
  */
-export function watchPause(moving = () => false, changed = () => {}) {
-  const look = async () => {
+export function watchPause(hasActiveWork = () => false, onChange = () => {}) {
+  const checkPause = async () => {
     /** @type {QueueStats | null} */
     const queue = await get("/jobs/overview", { base: pageData.base }).catch(() => null);
     const paused = queue?.paused ? "queue" : queue?.paused_bases.includes(pageData.base) ? "base" : "";
     if (!queue || paused === pageData.paused) return;
     pageData.paused = paused;
-    paintBanner(look);
-    changed();
+    paintBanner(checkPause);
+    onChange();
   };
-  pollWhile(() => moving() || pageData.paused !== "", look); // a pause of the whole queue causes no event of this base
-  paintBanner(look);
-  return look;
+  pollWhile(() => hasActiveWork() || pageData.paused !== "", checkPause); // a pause of the whole queue causes no event of this base
+  paintBanner(checkPause);
+  return checkPause;
 }
 
 /** @param {() => void} checkPause */
