@@ -28,7 +28,7 @@ PLACE = "/bases/coast/graph"
 
 # How many milliseconds a tick of a layout of a thousand nodes takes at best.
 COST = """async () => {
-  const { Layout } = await import("/static/js/force.js");
+  const { Layout } = await import("/static/js/force-layout.js");
   const count = 1000;
   const sources = Int32Array.from({ length: 3 * count }, (_, edge) => edge % count);
   const targets = Int32Array.from({ length: 3 * count }, (_, edge) => (edge * 7919 + 1) % count);
@@ -44,20 +44,20 @@ COST = """async () => {
 }"""
 # Whether nodes at one place come apart.
 APART = """async () => {
-  const { Layout } = await import("/static/js/force.js");
+  const { Layout } = await import("/static/js/force-layout.js");
   const layout = new Layout(3, new Int32Array(0), new Int32Array(0));
   layout.x.fill(5);
   layout.y.fill(5);
   for (let tick = 0; tick < 50; tick++) layout.tick();
   return new Set(layout.x).size;
 }"""
-# A graph on the stage until it rests, and the frames that are drawn while nothing happens then.
+# A graph on its canvas until it rests, and the frames that are drawn while nothing happens then.
 RESTING = """async (count) => {
-  const { Stage } = await import("/static/js/stage.js");
+  const { GraphView } = await import("/static/js/graph-view.js");
   const old = document.getElementById("canvas");
   const canvas = old.cloneNode();
   old.replaceWith(canvas);
-  const stage = new Stage(canvas, { chosen() {}, joined() {} });
+  const stage = new GraphView(canvas, { chosen() {}, joined() {} });
   const node = (place) => ({ key: `k${place}`, name: `N ${place}`, kind: "", documents: 1, mentions: 1 });
   const edge = (from, to) => ({ source: `k${from % count}`, target: `k${to % count}`, weight: 1, kind: "" });
   const nodes = Array.from({ length: count }, (_, place) => node(place));
@@ -67,7 +67,7 @@ RESTING = """async (count) => {
   while (canvas.dataset.state !== "resting") await frame();
   const drawn = stage.frames;
   for (let more = 0; more < 10; more++) await frame();
-  const { x, y } = stage.network.layout;
+  const { x, y } = stage.model.layout;
   const apart = new Set([...x].map((one, place) => `${one.toFixed(1)} ${y[place].toFixed(1)}`)).size;
   return { drawn, more: stage.frames - drawn, apart };
 }"""
@@ -76,12 +76,12 @@ RESTING = """async (count) => {
 PICTURE = "document.getElementById('canvas').toDataURL()"
 # Beside the page's own hands: by how much the fingers zoom, all together.
 FEEL = """async () => {
-  const { gestures } = await import("/static/js/gestures.js");
+  const { watchGestures } = await import("/static/js/gestures.js");
   window.felt = 1;
   const nothing = () => {};
   const hands = { drag: nothing, drop: nothing, pan: nothing, click: nothing, point: nothing, leave: nothing };
   const zoom = (factor) => { window.felt *= factor; };
-  gestures(document.getElementById("canvas"), { ...hands, zoom, take: () => false });
+  watchGestures(document.getElementById("canvas"), { ...hands, zoom, take: () => false });
 }"""
 
 

@@ -142,9 +142,9 @@ def test_script_and_server_mark_the_same_words(page: Page, base: str) -> None:
     page.goto(f"/bases/{base}/search")
     drawn = page.evaluate(
         """async (cases) => {
-            const { marked } = await import("/static/js/marking.js");
+            const { highlightWords } = await import("/static/js/highlight.js");
             const draw = (one) => (typeof one === "string" ? one : `[${one.textContent}]`);
-            return cases.map(([query, text]) => marked(text, query).map(draw).join(""));
+            return cases.map(([query, text]) => highlightWords(text, query).map(draw).join(""));
         }""",
         CASES,
     )

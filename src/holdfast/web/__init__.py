@@ -1,5 +1,5 @@
-"""The web page: every document's true state, and what can be done about it.
+"""The web page: the state of every document, and the actions on it.
 
-The server paints each page once, readable without a script. The scripts beside it keep it true: they read the public
-API and follow its events, and ask for nothing else.
+The server renders each page once, readable without scripts. The scripts keep it up to date: they use the public API
+and follow its events, and use nothing else.
 """

@@ -1,6 +1,6 @@
-"""Errors as pages, for browsers.
+"""Error pages for browsers.
 
-The API answers every error with problem+json. A browser that navigates to an address asks for text/html; this
+The API answers every error with problem+json. A browser that navigates to an address accepts text/html; this
 middleware then replaces the body with a page in the reader's language, with navigation. Status and headers stay.
 """
 
@@ -18,8 +18,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse
 
 from holdfast.api import PROBLEM_JSON
-from holdfast.api.auth import authenticate
-from holdfast.api.auth import open_service as entered
+from holdfast.api.auth import authenticate, open_service
 from holdfast.errors import HoldfastError
 from holdfast.service.schemas import Problem
 from holdfast.web.render import render_page
@@ -35,8 +34,8 @@ if TYPE_CHECKING:
 HTML_TYPE = "text/html"
 JSON_TYPES = ("application/json", PROBLEM_JSON)
 REPLACED_HEADERS = {"content-type", "content-length", "cache-control"}
-# Errors of a request that was checked and let in. For any other the page names no base: a request for another host may
-# come from a page of another site (DNS rebinding).
+# Errors of requests that passed all checks. Pages for other errors name no base: a request for another host may come
+# from a page of another site (DNS rebinding).
 STATUSES_AFTER_CHECKS = {
     HTTPStatus.NOT_FOUND,
     HTTPStatus.CONFLICT,
@@ -52,7 +51,6 @@ class ErrorPageMiddleware:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request."""
         if scope["type"] != "http" or scope["method"] != "GET" or not prefers_html(Headers(scope=scope)):
             await self._app(scope, receive, send)
             return
@@ -75,7 +73,7 @@ class ErrorPageMiddleware:
 
 
 def prefers_html(headers: Headers) -> bool:
-    """Tell whether a request asks for HTML by name, and rather than JSON. Programs send `*/*`, which is neither."""
+    """Check whether a request names HTML and prefers it to JSON. Programs send `*/*`, which names neither."""
     weights: dict[str, float] = {}
     for part in headers.get("accept", "").lower().split(","):
         name, *parameters = (one.strip() for one in part.split(";"))
@@ -95,7 +93,7 @@ def _is_problem(start: Message) -> bool:
 
 
 def _render_error(request: Request, start: Message, problem: dict[str, Any]) -> Response:
-    """Return the page of a problem; a browser that needs a key goes to sign in first."""
+    """Return the page of a problem, or a redirect to the sign-in page if the browser needs a key."""
     status = problem["status"]
     page: Response
     if status == HTTPStatus.UNAUTHORIZED:
@@ -103,8 +101,10 @@ def _render_error(request: Request, start: Message, problem: dict[str, Any]) -> 
         page = RedirectResponse(f"/signin?{urlencode({'next': here})}", HTTPStatus.SEE_OTHER)
     else:
         bases = _list_visible_bases(request) if status in STATUSES_AFTER_CHECKS else []
-        told = Problem(code=problem["subcode"] or problem["code"], message=problem["detail"], params=problem["params"])
-        page = render_page(request, "problem.html", status=status, bases=bases, problem=told, id_=problem["request_id"])
+        shown = Problem(code=problem["subcode"] or problem["code"], message=problem["detail"], params=problem["params"])
+        page = render_page(
+            request, "problem.html", status=status, bases=bases, problem=shown, id_=problem["request_id"]
+        )
     for name, value in Headers(raw=start["headers"]).items():
         if name not in REPLACED_HEADERS and name not in page.headers:
             page.headers.append(name, value)
@@ -112,8 +112,8 @@ def _render_error(request: Request, start: Message, problem: dict[str, Any]) -> 
 
 
 def _list_visible_bases(request: Request) -> list[Base]:
-    """Return the bases that the navigation offers: those that the caller sees."""
+    """Return the bases that the caller may see, for the navigation."""
     try:
-        return entered(request, authenticate(request)).bases.list()
+        return open_service(request, authenticate(request)).bases.list()
     except (HoldfastError, HTTPException):
         return []

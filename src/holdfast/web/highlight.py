@@ -1,11 +1,11 @@
-"""The words of a query where they stand in a passage, with spaces between words or without; as `marking.js` does."""
+"""Highlights the words of a query in a passage, also in languages without spaces. `highlight.js` does the same."""
 
 from __future__ import annotations
 
 import re
 from typing import NamedTuple
 
-SHORT_WORD = 3  # letters of a word that may mean nothing by itself
+SHORT_WORD = 3  # up to this length a word may be an article or a preposition
 _SPACELESS = "\u2e80-\u9fff\uac00-\ud7af\uf900-\ufaff\U00020000-\U0003ffff"
 _LETTER = f"[^\\W_{_SPACELESS}]"
 _WORD = re.compile(f"[{_SPACELESS}]+|{_LETTER}+")
@@ -13,19 +13,17 @@ _STARTS_SPACELESS = re.compile(f"[{_SPACELESS}]")
 
 
 class TextSegment(NamedTuple):
-    """A piece of a text, and whether it is marked."""
-
     text: str
     highlighted: bool = False
 
 
 def highlight_words(text: str, query: str) -> list[TextSegment]:
-    """Cut a text where words of a query begin and end; a longer word may go on, as in its plural."""
+    """Split a text at the words of a query. A longer word also matches with an ending, such as a plural."""
     words = _WORD.findall(query)
-    telling = [
+    significant = [
         one for one in words if len(one) > SHORT_WORD or _STARTS_SPACELESS.match(one) or not one.islower()
     ] or words
-    found = sorted({pattern for one in telling for pattern in _word_patterns(one)}, key=len, reverse=True)
+    found = sorted({pattern for one in significant for pattern in _word_patterns(one)}, key=len, reverse=True)
     if not found:
         return [TextSegment(text)]
     parts = re.split(f"((?:{'|'.join(found)})+)", text, flags=re.IGNORECASE)

@@ -1,4 +1,4 @@
-"""What people read, in every language, from one catalogue: a file a page, a line a text, a column a language."""
+"""Texts of the page in every language. In the catalogue a file is a page, a line is a text, a column is a language."""
 
 from __future__ import annotations
 
@@ -18,29 +18,27 @@ _PLACEHOLDER = re.compile(r"\{(\w+)\}")
 
 
 class Translations:
-    """The texts of one language."""
-
     def __init__(self, language: str, texts: Mapping[str, str]) -> None:
         self.language = language
         self.texts = texts
 
     def __call__(self, key: str, /, **values: object) -> str:
-        """Return a text with its holes filled; a text that is not there is its key, which a test looks for."""
+        """Return a text with its placeholders filled. A missing text is its key; a test finds those."""
         return _PLACEHOLDER.sub(lambda hole: str(values.get(hole[1], hole[0])), self.texts.get(key, key))
 
     def explain(self, key: str, message: str, /, **values: object) -> str:
-        """Return what the API explains by a code, or its own message; what the code comes without is left open."""
+        """Return the text for a code of the API, or the given message. Placeholders without a value become "…"."""
         text = self.texts.get(key, "{message}")
         return _PLACEHOLDER.sub(lambda hole: message if hole[1] == "message" else str(values.get(hole[1], "…")), text)
 
     def get(self, key: str, otherwise: str) -> str:
-        """Return a text, or another where the catalogue has none: for codes that grow elsewhere."""
+        """Return a text, or `otherwise` if the catalogue has none: for codes of plug-ins."""
         return self.texts.get(key, otherwise)
 
 
 @cache
 def load_catalogue() -> dict[str, dict[str, str]]:
-    """Read all texts: by key, then by language."""
+    """Read all texts, by key and language."""
     found: dict[str, dict[str, str]] = {}
     for file in sorted(files("holdfast.web").joinpath("words").iterdir(), key=lambda one: one.name):
         for key, texts in json.loads(file.read_text("utf-8")).items():
@@ -52,12 +50,11 @@ def load_catalogue() -> dict[str, dict[str, str]]:
 
 @cache
 def translations_for(language: str) -> Translations:
-    """Return the texts of a language."""
     return Translations(language, {key: texts[language] for key, texts in load_catalogue().items()})
 
 
 def choose_language(chosen: str | None, accepted: str) -> str:
-    """Return the language to speak: the one that was chosen, or the first of a browser's that we know."""
+    """Return the language of the cookie, else the first supported one of `Accept-Language`, else the default."""
     if chosen in LANGUAGES:
         return str(chosen)
     for part in accepted.split(","):
@@ -69,11 +66,10 @@ def choose_language(chosen: str | None, accepted: str) -> str:
 
 @cache
 def translations_url(language: str) -> str:
-    """Return where a script finds the texts of a language; the address changes with them, so they are kept for long."""
+    """Return the address of the texts for scripts. It contains their hash, so browsers may cache it for ever."""
     return f"/words/{language}.json?v={sha256(encode_translations(language)).hexdigest()[:12]}"
 
 
 @cache
 def encode_translations(language: str) -> bytes:
-    """Return the texts of a language for a script."""
     return json.dumps(translations_for(language).texts, ensure_ascii=False, separators=(",", ":")).encode()

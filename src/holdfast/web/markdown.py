@@ -1,7 +1,7 @@
-"""Markdown of a document as a page: what a stranger wrote becomes text, links and tables, and nothing that acts.
+"""Renders untrusted Markdown as safe HTML: text, links and tables, no scripts.
 
-Two guards stand one behind the other. The parser knows no raw HTML and makes no link of an address that could act;
-then all that is not on a short list is taken out. Pictures are never loaded: their words stand there instead.
+There are two layers. The parser accepts no raw HTML and makes no link of an unsafe address; then a sanitizer removes
+every tag and attribute that is not on a short list. Images are never loaded: their alternative text replaces them.
 """
 
 from __future__ import annotations
@@ -34,16 +34,13 @@ DEEPEST_HEADING = 6
 
 
 def is_markdown(name: str) -> bool:
-    """Tell by the name of a file whether it is Markdown."""
     return PurePath(name).suffix.lower() in SUFFIXES
 
 
 def render_markdown(text: str) -> Markup:
-    """Return Markdown as HTML that can be put into a page."""
-    made = _make_parser().render(text)
-    return Markup(  # noqa: S704 - cleaned right here, by a list of what may stay
+    return Markup(  # noqa: S704 - sanitised right here, by a list of allowed tags
         nh3.clean(
-            made,
+            _make_parser().render(text),
             tags=TAGS,
             attributes=ATTRIBUTES,
             url_schemes=SCHEMES,
@@ -55,20 +52,20 @@ def render_markdown(text: str) -> Markup:
 
 @cache
 def _make_parser() -> MarkdownIt:
-    made = MarkdownIt("commonmark", {"html": False, "linkify": False}).enable(["table", "strikethrough"])
-    made.core.ruler.push("lower_headings", _lower_headings)
-    made.add_render_rule("image", _render_image)
-    return made
+    parser = MarkdownIt("commonmark", {"html": False, "linkify": False}).enable(["table", "strikethrough"])
+    parser.core.ruler.push("lower_headings", _lower_headings)
+    parser.add_render_rule("image", _render_image)
+    return parser
 
 
 def _lower_headings(state: StateCore) -> None:
-    """Make each heading one step lower: the page itself has the first."""
+    """Lower each heading by one level: the page itself has the h1."""
     for token in state.tokens:
         if token.type in ("heading_open", "heading_close"):
             token.tag = f"h{min(int(token.tag[1:]) + 1, DEEPEST_HEADING)}"
 
 
 def _render_image(self: RendererHTML, tokens: Sequence[Token], place: int, options: OptionsDict, env: EnvType) -> str:
-    """Write the words of a picture in its place."""
+    """Replace an image by its alternative text."""
     words = self.renderInlineAsText(tokens[place].children, options, env)
     return f"<em>{escape(words)}</em>" if words else ""

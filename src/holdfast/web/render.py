@@ -1,11 +1,12 @@
-"""Painting a page: a template, the words of a language, and what every page shows around its own."""
+"""Renders pages: a template, the texts of a language, and the navigation that every page has."""
 
 from __future__ import annotations
 
+from dataclasses import MISSING, fields
 from datetime import UTC, datetime
 from functools import cache
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_origin, get_type_hints
 from urllib.parse import quote, urlencode
 
 from fastapi import Depends, Request
@@ -14,7 +15,7 @@ from fastapi.responses import HTMLResponse
 from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
 
 from holdfast import __version__
-from holdfast.api.auth import open_service as entered
+from holdfast.api.auth import open_service
 from holdfast.engine import MOMENT_PARAMS, WHOLE_QUEUE
 from holdfast.service.local import LocalService
 from holdfast.web.i18n import LANGUAGES, Translations, choose_language, translations_for, translations_url
@@ -26,12 +27,9 @@ if TYPE_CHECKING:
 
 THEMES = ("system", "light", "dark")
 UNIT_STEP = 1000
-JOB_ID_CHARS = 8  # characters of a job's id that a table shows
-TRANSLATED_PARAMETERS = {
-    "kind": "index",
-    "state": "slot",
-    "stage": "stage",
-}  # parameters that are words of the catalogue
+JOB_ID_CHARS = 8  # in tables
+# Parameters of problems whose values the catalogue translates, with the section of the catalogue.
+TRANSLATED_PARAMETERS = {"kind": "index", "state": "slot", "stage": "stage"}
 CONTENT_SECURITY_POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; font-src 'self'; connect-src 'self'; "
     "manifest-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
@@ -42,20 +40,24 @@ PAGE_HEADERS = {
     "Vary": "Accept-Language, Cookie",
 }
 
+EMPTY_VALUES: dict[Any, Any] = {str: "", int: 0, float: 0.0, bool: False, list: [], dict: {}}
+
+T = TypeVar("T")
+
 
 class PageContext:
-    """One reader at one page: the library as he sees it, from the place in the log that his script reads on from.
+    """One request for a page: the service as its caller sees it, and the cursor from which its script follows events.
 
-    The place is noted before anything is read, so that nothing can happen in between and be shown by neither.
+    The cursor is read before the data of the page, so that no event falls between the two.
     """
 
-    def __init__(self, request: Request, front: Annotated[LocalService, Depends(entered)]) -> None:
-        self.service = front
+    def __init__(self, request: Request, service: Annotated[LocalService, Depends(open_service)]) -> None:
+        self.service = service
         self._request = request
-        self._cursor = front.events.after(None, limit=1).next_cursor
+        self._cursor = service.events.after(None, limit=1).next_cursor
 
     def resolve_base(self, base: str) -> str | None:
-        """Return the base that is meant: the one named, or all; for a key that is limited, the first that it sees."""
+        """Return the named base, or None for all bases. A key limited to some bases gets the first of them instead."""
         if base or self.service.authorization.caller.bases is None:
             return base or None
         return next((one.name for one in self.service.bases.list()), None)
@@ -63,7 +65,7 @@ class PageContext:
     def render(
         self, template: str, *, base: Base | None = None, data: dict[str, Any] | None = None, **shown: Any
     ) -> HTMLResponse:
-        """Paint a page, of a base or of all; `data` is what its script begins with."""
+        """Render a page, of one base or of none; its script starts with `data`."""
         bases = self.service.bases.list()
         script = {
             "bases": {one.id: one.name for one in bases},
@@ -73,15 +75,15 @@ class PageContext:
             "cursor": self._cursor,
             **jsonable_encoder(data or {}),
         }
-        painted = render_page(self._request, template, bases=bases, base=base, script=script, **shown)
+        page = render_page(self._request, template, bases=bases, base=base, script=script, **shown)
         if base is not None:
-            painted.set_cookie("holdfast_base", quote(base.name), httponly=True, samesite="strict")
-        return painted
+            page.set_cookie("holdfast_base", quote(base.name), httponly=True, samesite="strict")
+        return page
 
     def _pause_scope(self, base: Base) -> str:
-        """Return what keeps the work of a base from starting: a pause of the whole `queue`, or of this `base`."""
-        held = {pause.base for pause in self.service.authorization.library.store.pauses()}
-        return "queue" if WHOLE_QUEUE in held else "base" if str(base.id) in held else ""
+        """Return which pause stops the work of a base: of the whole `queue`, of this `base`, or none (empty)."""
+        paused = {pause.base for pause in self.service.authorization.library.store.pauses()}
+        return "queue" if WHOLE_QUEUE in paused else "base" if str(base.id) in paused else ""
 
 
 CurrentPage = Annotated[PageContext, Depends()]
@@ -97,16 +99,16 @@ def render_page(
     script: dict[str, Any] | None = None,
     **shown: Any,
 ) -> HTMLResponse:
-    """Paint a page, also for somebody who was not let in."""
+    """Render a page without a service: it also works for callers without a key."""
     language = choose_language(request.cookies.get("holdfast_language"), request.headers.get("accept-language", ""))
     theme = request.cookies.get("holdfast_theme", THEMES[0])
-    say = translations_for(language)
+    translations = translations_for(language)
     body = (
         _make_environment()
         .get_template(template)
         .render(
-            t=say,
-            looks=Formatter(say),
+            t=translations,
+            looks=Formatter(translations),
             languages=LANGUAGES,
             theme=theme if theme in THEMES else THEMES[0],
             version=__version__,
@@ -122,24 +124,37 @@ def render_page(
     return HTMLResponse(body, status, PAGE_HEADERS)
 
 
+def blank_row(kind: type[T], /, **given: Any) -> T:
+    """Return a row without content. Templates render it into a `<template>`, from which scripts clone rows.
+
+    Required fields get the empty value of their type, others None. Enumerations must be given, because templates look
+    up their texts: `blank_row(Job, operation=Operation.INDEX, state=Status.QUEUED)`.
+    """
+    hints = get_type_hints(kind)
+    required = [
+        one.name
+        for one in fields(kind)  # type: ignore[arg-type]
+        if one.default is MISSING and one.default_factory is MISSING
+    ]
+    return kind(**{name: EMPTY_VALUES.get(get_origin(hints[name]) or hints[name]) for name in required} | given)
+
+
 def page_path(base: str, *rest: object) -> str:
-    """Return where a page of a base is."""
     return "/".join(["/bases", quote(base, safe=""), *(quote(str(one), safe="") for one in rest)])
 
 
-def link_query(asked: Mapping[str, Any]) -> str:
-    """Write what a page is asked for; what is empty is left out."""
-    return urlencode({name: one for name, one in asked.items() if one not in (None, "")})
+def link_query(query: Mapping[str, Any]) -> str:
+    """Encode a query string without its empty parameters."""
+    return urlencode({name: value for name, value in query.items() if value not in (None, "")})
 
 
 class Formatter:
-    """How values are written before a script writes them as the reader's locale does."""
+    """Formats values on the server; scripts then format them again for the browser's locale."""
 
-    def __init__(self, say: Translations) -> None:
-        self._translations = say
+    def __init__(self, translations: Translations) -> None:
+        self._translations = translations
 
     def size(self, count: int) -> str:
-        """Write a number of bytes."""
         value = float(count)
         for unit in ("B", "kB", "MB", "GB"):
             if value < UNIT_STEP:
@@ -148,26 +163,22 @@ class Formatter:
         return f"{value:.1f} TB"
 
     def time(self, at: datetime | None) -> str:
-        """Write a moment."""
         return "" if at is None else at.astimezone(UTC).strftime("%Y-%m-%d %H:%M")
 
     def iso(self, at: datetime | None) -> str:
-        """Write a moment for a program."""
         return "" if at is None else at.astimezone(UTC).isoformat().replace("+00:00", "Z")
 
     def number(self, value: float) -> str:
-        """Write a number."""
         return f"{value:,}"
 
     def short_id(self, job: str) -> str:
-        """Write the end of a job's id, which is random: all jobs of the same seconds begin alike."""
+        """Return the end of a job's id: it is random, while jobs of the same seconds begin alike."""
         return job[-JOB_ID_CHARS:]
 
     def explain(self, problem: Problem, prefix: str = "problem") -> str:
-        """Write what went wrong, or why something waits: in the reader's language where the catalogue has the code."""
-        moments = (
-            MOMENT_PARAMS if prefix == "waits" else frozenset()
-        )  # elsewhere a plug-in may mean anything by these names
+        """Explain a problem, or why work waits, in the reader's language if the catalogue has its code."""
+        # Elsewhere a plug-in may use these names for anything.
+        moments = MOMENT_PARAMS if prefix == "waits" else frozenset()
         values = {
             name: self.time(datetime.fromisoformat(value))
             if name in moments
@@ -177,34 +188,29 @@ class Formatter:
         return self._translations.explain(f"{prefix}.{problem.code}", problem.message, **values)
 
     def explain_code(self, code: str) -> str:
-        """Write what is only known by its code."""
         return self._translations.explain(f"problem.{code}", code.replace("_", " "))
 
     def _translate_parameter(self, name: str, value: str) -> str:
-        """Write a parameter for people: indexes, states and stages by their names."""
-        return (
-            self._translations.get(f"{TRANSLATED_PARAMETERS[name]}.{value}", value)
-            if name in TRANSLATED_PARAMETERS
-            else value
-        )
+        section = TRANSLATED_PARAMETERS.get(name)
+        return self._translations.get(f"{section}.{value}", value) if section else value
 
 
 def _last_used_base(request: Request, bases: Sequence[Base]) -> Base | None:
-    """Return the base that was looked at last, or the first."""
+    """Return the base whose page was opened last, or the first base."""
     wanted = request.cookies.get("holdfast_base", "")
     return next((one for one in bases if quote(one.name) == wanted), bases[0] if bases else None)
 
 
 @cache
 def _make_environment() -> Environment:
-    made = Environment(
+    environment = Environment(
         loader=PackageLoader("holdfast.web"),
         autoescape=select_autoescape(default=True),
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    made.filters["link_query"] = link_query
-    made.globals |= {"address": page_path, "words_address": translations_url}
-    made.globals["parts"] = made.get_template("parts.html").module
-    return made
+    environment.filters["link_query"] = link_query
+    environment.globals |= {"address": page_path, "words_address": translations_url}
+    environment.globals["parts"] = environment.get_template("parts.html").module
+    return environment

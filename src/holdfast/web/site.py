@@ -1,4 +1,4 @@
-"""The pages as part of a server's app."""
+"""Installs the pages in the server's app."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ CACHE_FOREVER = {"Cache-Control": "public, max-age=31536000, immutable"}
 
 
 def install_pages(app: FastAPI) -> None:
-    """Add the pages to an app, with their scripts and styles, and answer browsers with pages for errors."""
+    """Add pages, scripts and styles to an app, and error pages for browsers."""
     app.add_middleware(ErrorPageMiddleware)
     for router in PAGE_ROUTERS:
         app.include_router(router, include_in_schema=False)
@@ -56,17 +56,15 @@ def install_pages(app: FastAPI) -> None:
 
 
 def get_translations(language: str) -> Response:
-    """Answer with the texts of a language, for scripts."""
     if language not in LANGUAGES:
         raise HTTPException(HTTPStatus.NOT_FOUND)
     return Response(encode_translations(language), media_type="application/json", headers=CACHE_FOREVER)
 
 
 class RevalidatedStaticFiles(StaticFiles):
-    """Files that a browser keeps, and asks about each time: a new version is never mixed with an old one."""
+    """Static files that browsers cache and revalidate each time, so that versions are never mixed."""
 
     async def get_response(self, path: str, scope: Scope) -> Response:
-        """Answer with a file."""
         answer = await super().get_response(path, scope)
         answer.headers["Cache-Control"] = "no-cache"
         return answer

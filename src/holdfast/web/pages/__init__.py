@@ -1,1 +1,1 @@
-"""One module a page: what it is asked, what it shows at first."""
+"""One module per page: its parameters and its first rendering."""

@@ -1,4 +1,4 @@
-"""The study cards of a base: which set is shown, how far the next one is, and the cards themselves."""
+"""The study cards of a base: the current set, the progress of the next one, and the cards."""
 
 from __future__ import annotations
 
@@ -9,45 +9,33 @@ from fastapi.responses import HTMLResponse
 
 from holdfast.api.bases import BaseName
 from holdfast.api.cards import MEDIA_TYPES
-from holdfast.web.render import CurrentPage
+from holdfast.service.schemas import Card
+from holdfast.web.render import CurrentPage, blank_row
 
 router = APIRouter()
 
 PAGE_SIZE = 25
-QUESTIONS_INDEX = "questions"  # the index that cards are made of
-
-
-# What a script clones a card from.
-BLANK_CARD = {
-    "place": "",
-    "question": "",
-    "answer": "",
-    "document": "",
-    "name": "",
-    "chunk": "",
-    "headings": [],
-    "passage": "",
-}
+QUESTIONS_INDEX = "questions"  # cards are made from this index
+BLANK_CARD = blank_row(Card)
 
 
 @router.get("/bases/{base}/cards")
 def cards_page(
-    visit: CurrentPage, base: BaseName, cursor: Annotated[str | None, Query(max_length=30)] = None
+    context: CurrentPage, base: BaseName, cursor: Annotated[str | None, Query(max_length=30)] = None
 ) -> HTMLResponse:
-    """Show the study cards of a base."""
-    front = visit.service
-    shelf = front.bases.get(base)
-    status = front.cards.status(base)
-    found = front.cards.list(base, cursor=cursor, limit=PAGE_SIZE)
-    wanted = QUESTIONS_INDEX in shelf.settings.indexes
+    service = context.service
+    base_info = service.bases.get(base)
+    status = service.cards.status(base)
+    found = service.cards.list(base, cursor=cursor, limit=PAGE_SIZE)
+    wanted = QUESTIONS_INDEX in base_info.settings.indexes
     asked = {"cursor": cursor}
-    return visit.render(
+    return context.render(
         "cards.html",
-        base=shelf,
+        base=base_info,
         standing=status,
         found=found,
         wanted=wanted,
-        hindrance=shelf.not_enabled.get(QUESTIONS_INDEX),
+        hindrance=base_info.not_enabled.get(QUESTIONS_INDEX),
         forms=tuple(MEDIA_TYPES),
         blank=BLANK_CARD,
         asked=asked,
@@ -56,6 +44,6 @@ def cards_page(
             "limit": PAGE_SIZE,
             "status": status,
             "next": found.next_cursor,
-            "possible": wanted and QUESTIONS_INDEX not in shelf.not_enabled,
+            "possible": wanted and QUESTIONS_INDEX not in base_info.not_enabled,
         },
     )

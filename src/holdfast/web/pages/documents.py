@@ -1,4 +1,4 @@
-"""The documents of a base: a table, or one folder of the tree."""
+"""The table of documents of a base, or of one folder in it."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from fastapi import APIRouter, Query
 from fastapi.responses import HTMLResponse
 
 from holdfast.api.bases import BaseName
-from holdfast.service.schemas import ItemKind, Status
-from holdfast.web.render import CurrentPage
+from holdfast.service.schemas import Document, ItemKind, Status
+from holdfast.web.render import CurrentPage, blank_row
 
 router = APIRouter()
 
@@ -23,24 +23,12 @@ STATUS_FILTERS = (
     Status.NOT_INDEXED,
     Status.DELETING,
 )
-
-
-# What a script clones a row from.
-BLANK_DOCUMENT = {
-    "id": "",
-    "kind": ItemKind.FILE,
-    "name": "",
-    "status": Status.NOT_INDEXED,
-    "why": None,
-    "progress": None,
-    "size": 0,
-    "changed_at": None,
-}
+BLANK_DOCUMENT = blank_row(Document, kind=ItemKind.FILE, status=Status.NOT_INDEXED)
 
 
 @router.get("/bases/{base}/documents")
 def documents_page(
-    visit: CurrentPage,
+    context: CurrentPage,
     base: BaseName,
     status: Status | Literal[""] = "",
     kind: ItemKind | Literal[""] = "",
@@ -49,10 +37,9 @@ def documents_page(
     page: Annotated[int, Query(ge=1, le=100_000)] = 1,
     size: Annotated[int, Query(ge=1, le=500)] = 50,
 ) -> HTMLResponse:
-    """Show the documents of a base."""
-    front = visit.service
+    service = context.service
     deleting = status == Status.DELETING
-    found = front.documents.list(
+    found = service.documents.list(
         base,
         parent=parent,
         states=[status] if status and not deleting else None,
@@ -63,16 +50,16 @@ def documents_page(
         size=size,
     )
     asked = {"status": status, "kind": kind, "text": text, "parent": parent, "page": page, "size": size}
-    return visit.render(
+    return context.render(
         "documents.html",
-        base=front.bases.get(base),
+        base=service.bases.get(base),
         found=found,
-        counts=front.bases.counts(base),
+        counts=service.bases.counts(base),
         blank=BLANK_DOCUMENT,
         chips=STATUS_FILTERS,
         kinds=list(ItemKind),
         sizes=PAGE_SIZES,
         asked=asked,
-        folder=front.documents.get(base, parent) if parent else None,
+        folder=service.documents.get(base, parent) if parent else None,
         data={"documents": found, "asked": asked},
     )

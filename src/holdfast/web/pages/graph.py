@@ -1,7 +1,8 @@
-"""The graph of a base: a list of its entities, which a script also draws, and what is known of one of them."""
+"""The graph of a base: a list of entities, which a script also draws, and the details of one entity."""
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, Annotated
 
 from fastapi import APIRouter, Query
@@ -19,31 +20,31 @@ if TYPE_CHECKING:
 
 router = APIRouter()
 
-MAX_ENTITIES_DRAWN = 300  # entities at first
-MAX_ENTITIES_LISTED = 100  # that begin with some words
-MAX_COLOURED_KINDS = 6  # that have a colour of their own
+MAX_ENTITIES_DRAWN = 300
+MAX_ENTITIES_LISTED = 100  # for a text filter
+MAX_COLOURED_KINDS = 6
 
 EntityKey = Annotated[str, Query(max_length=500)]
 
 
 @router.get("/bases/{base}/graph")
 def graph_page(
-    visit: CurrentPage,
+    context: CurrentPage,
     base: BaseName,
     text: Annotated[str, Query(max_length=200)] = "",
     around: EntityKey = "",
     entity: EntityKey = "",
     beside: EntityKey = "",
 ) -> HTMLResponse:
-    """Show the graph of a base, or what stands around an entity; `beside` is the other end of a relation."""
-    asking = visit.service.asking
-    shelf = visit.service.bases.get(base)
-    if "graph" not in shelf.settings.indexes or "graph" in shelf.not_enabled:
-        return visit.render("graph.html", base=shelf, enabled=False)
+    """Show the graph of a base, or the surroundings of an entity; `beside` is the other end of a relation."""
+    asking = context.service.asking
+    base_info = context.service.bases.get(base)
+    if "graph" not in base_info.settings.indexes or "graph" in base_info.not_enabled:
+        return context.render("graph.html", base=base_info, enabled=False)
     gone = ""
     try:
         view = asking.graph(base, around=around or None, depth=2, limit=MAX_ENTITIES_DRAWN)
-    except UnknownEntity:  # nobody speaks of it any more
+    except UnknownEntity:  # no document mentions it any more
         gone, around = around, ""
         view = asking.graph(base, limit=MAX_ENTITIES_DRAWN)
     found = (
@@ -55,9 +56,9 @@ def graph_page(
         gone, portrait = entity, None
     kinds = _assign_colours([*(one.kind for one in view.nodes), *(one.kind for one in found)])
     asked = {"text": text, "around": around, "entity": entity if portrait else "", "beside": beside}
-    return visit.render(
+    return context.render(
         "graph.html",
-        base=shelf,
+        base=base_info,
         enabled=True,
         view=view,
         found=found,
@@ -67,7 +68,7 @@ def graph_page(
         made=_extraction_method(one.kind for one in view.nodes),
         gone=gone,
         asked=asked,
-        counts=visit.service.bases.counts(base),
+        counts=context.service.bases.counts(base),
         data={"graph": view, "asked": asked, "kinds": kinds},
     )
 
@@ -77,16 +78,13 @@ def _to_entity(one: Node) -> Entity:
 
 
 def _assign_colours(kinds: Iterable[str]) -> dict[str, int]:
-    """Give each of the most frequent kinds the number of its colour; what only rules have seen has none."""
-    counted: dict[str, int] = {}
-    for kind in kinds:
-        if kind:
-            counted[kind] = counted.get(kind, 0) + 1
-    best = sorted(counted, key=lambda kind: (-counted[kind], kind))[:MAX_COLOURED_KINDS]
+    """Give the most frequent kinds a colour number. Entities found only by rules have no kind and no colour."""
+    counts = Counter(kind for kind in kinds if kind)
+    best = sorted(counts, key=lambda kind: (-counts[kind], kind))[:MAX_COLOURED_KINDS]
     return {kind: number for number, kind in enumerate(best, start=1)}
 
 
 def _extraction_method(kinds: Iterable[str]) -> str:
-    """Tell who has found the entities: only a language model gives them kinds."""
+    """Return what found the entities: `model`, `rules` or `both`. Only a language model gives them kinds."""
     seen = {bool(kind) for kind in kinds}
     return "both" if len(seen) > 1 else "model" if True in seen else "rules"

@@ -1,4 +1,4 @@
-"""All at a glance; or, where there is no base yet, how to begin."""
+"""The overview of all bases, or the welcome page while there is no base."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from holdfast.web.render import CurrentPage
 
 router = APIRouter()
 
-WINDOW_HOURS = (24, 24 * 7, 24 * 30)  # hours
+WINDOW_HOURS = (24, 24 * 7, 24 * 30)
 STATUSES = (
     Status.SUCCESS,
     Status.INDEXING,
@@ -26,19 +26,20 @@ STATUSES = (
 
 
 @router.get("/")
-def overview_page(visit: CurrentPage, hours: Annotated[int, Query(ge=1, le=24 * 30)] = WINDOW_HOURS[0]) -> HTMLResponse:
-    """Show how everything does; without any base, offer to make one."""
-    front = visit.service
-    bases = front.bases.list()
-    caller = front.authorization.caller
+def overview_page(
+    context: CurrentPage, hours: Annotated[int, Query(ge=1, le=24 * 30)] = WINDOW_HOURS[0]
+) -> HTMLResponse:
+    service = context.service
+    bases = service.bases.list()
+    caller = service.authorization.caller
     makes = caller.bases is None and caller.may(Scope.ADMIN)
     if not bases:
-        return visit.render("overview.html", makes=makes, limited=caller.bases is not None, scope=str(caller.scope))
-    found = front.overview(hours)
-    return visit.render(
+        return context.render("overview.html", makes=makes, limited=caller.bases is not None, scope=str(caller.scope))
+    found = service.overview(hours)
+    return context.render(
         "overview.html",
         found=found,
-        counts={base.name: front.bases.counts(base.name) for base in bases},
+        counts={base.name: service.bases.counts(base.name) for base in bases},
         failed=[base for base in bases if base.problem],
         states=STATUSES,
         windows=WINDOW_HOURS,

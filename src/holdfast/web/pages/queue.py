@@ -1,21 +1,20 @@
-"""The queue: what is served and what waits, in that order, then what ended."""
+"""The queue: running and waiting jobs in the order they are served, then ended jobs."""
 
 from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from fastapi import APIRouter, Query
 from fastapi.responses import HTMLResponse
 
 from holdfast.errors import UnknownJob
-from holdfast.service.schemas import Outcome, Status
-from holdfast.web.render import CurrentPage
+from holdfast.service.schemas import Job, Operation, Outcome, Status
+from holdfast.web.render import CurrentPage, blank_row
 
 if TYPE_CHECKING:
     from holdfast.service.local import LocalService
-    from holdfast.service.schemas import Job
 
 router = APIRouter()
 
@@ -30,57 +29,37 @@ STATE_FILTERS = (
     Outcome.SUCCESS,
     Outcome.CANCELLED,
 )
-
-
-# What a script clones a row from.
-BLANK_JOB: dict[str, Any] = {
-    "id": "",
-    "base": "",
-    "document": None,
-    "name": "",
-    "subject": "document",
-    "operation": "index",
-    "requester": "",
-    "priority": 5,
-    "state": Status.QUEUED,
-    "outcome": None,
-    "created_at": None,
-    "finished_at": None,
-    "results": {},
-    "progress": None,
-    "waiting_for": [],
-}
+BLANK_JOB = blank_row(Job, subject="document", operation=Operation.INDEX, state=Status.QUEUED)
 
 
 @router.get("/queue")
 def queue_page(
-    visit: CurrentPage,
+    context: CurrentPage,
     base: Annotated[str, Query(max_length=200)] = "",
     state: Status | Outcome | Literal[""] = "",
     page: Annotated[int, Query(ge=1, le=10_000)] = 1,
 ) -> HTMLResponse:
-    """Show the queue."""
-    front, meant = visit.service, visit.resolve_base(base)
-    found = front.jobs.list(meant, states=[state] if state else None, page=page, size=PAGE_SIZE)
-    jobs = replace(found, items=[_add_waiting_reasons(front, one) for one in found.items])
-    queue = front.jobs.overview(meant)
-    asked = {"base": meant or "", "state": state, "page": page, "size": PAGE_SIZE}
-    return visit.render(
+    service, shown_base = context.service, context.resolve_base(base)
+    found = service.jobs.list(shown_base, states=[state] if state else None, page=page, size=PAGE_SIZE)
+    jobs = replace(found, items=[_add_waiting_reasons(service, one) for one in found.items])
+    queue = service.jobs.overview(shown_base)
+    asked = {"base": shown_base or "", "state": state, "page": page, "size": PAGE_SIZE}
+    return context.render(
         "queue.html",
         found=jobs,
         queue=queue,
         blank=BLANK_JOB,
         chips=STATE_FILTERS,
         priorities=PRIORITIES,
-        everywhere=front.authorization.caller.bases is None,
+        everywhere=service.authorization.caller.bases is None,
         asked=asked,
-        data={"jobs": jobs, "queue": queue, "asked": asked, "everywhere": front.authorization.caller.bases is None},
+        data={"jobs": jobs, "queue": queue, "asked": asked, "everywhere": service.authorization.caller.bases is None},
     )
 
 
-def _add_waiting_reasons(front: LocalService, job: Job) -> Job:
-    """Add why a job is not worked on now; lists do not tell it."""
+def _add_waiting_reasons(service: LocalService, job: Job) -> Job:
+    """Add why a job is not running; lists of jobs do not contain it."""
     if job.outcome is None and job.progress is None:
-        with suppress(UnknownJob):  # its base was deleted meanwhile
-            return replace(job, waiting_for=front.jobs.get(job.id).waiting_for)
+        with suppress(UnknownJob):  # its base may be deleted by now
+            return replace(job, waiting_for=service.jobs.get(job.id).waiting_for)
     return job

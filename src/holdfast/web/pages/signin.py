@@ -1,4 +1,4 @@
-"""Signing in: for servers that need a key."""
+"""Sign-in, for servers that require a key."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from holdfast.web.render import render_page
 router = APIRouter()
 
 HOME = "/"
-# A path of this site. Browsers read a backslash as a slash and leave out tabs and breaks, so none may be in it.
+# A path of this site. Browsers read a backslash as a slash and drop tabs and line breaks, so none is allowed.
 LOCAL_PATH = re.compile(r"/(?!/)[^\\\x00-\x20\x7f]*")
 
 
 @router.get("/signin")
 def signin_page(request: Request, next: Annotated[str, Query(max_length=4000)] = HOME) -> Response:  # noqa: A002 - the name in the address
-    """Ask for a key; whoever has shown one, or needs none, goes on."""
+    """Ask for a key. A caller with a valid key, or without need for one, is redirected."""
     target = restrict_to_site(next)
     if find_valid_key(request) is not None or not key_required(request):
         return RedirectResponse(target, HTTPStatus.SEE_OTHER)
@@ -29,5 +29,5 @@ def signin_page(request: Request, next: Annotated[str, Query(max_length=4000)] =
 
 
 def restrict_to_site(wanted: str) -> str:
-    """Return where to go on: only ever a page of this site, and not this one again."""
+    """Return the wanted path if it is on this site and not the sign-in page, else the home page."""
     return wanted if LOCAL_PATH.fullmatch(wanted) and not wanted.startswith("/signin") else HOME

@@ -1,10 +1,10 @@
-// What can be done to a document now, and why the rest cannot; and doing it.
+// The actions on a document: which are possible now, why others are not, and running them.
 
-import { at, call, post } from "./api.js";
-import { confirmed, notice, tried } from "./dialog.js";
-import { data, el, icon } from "./html.js";
-import { MOVING } from "./standing.js";
-import { replied, t } from "./words.js";
+import { basePath, post, request } from "./api.js";
+import { askConfirmation, showNotice, tryOrNotify } from "./dialog.js";
+import { el, icon, pageData } from "./html.js";
+import { explainReply, t } from "./i18n.js";
+import { UNSETTLED_STATUSES } from "./status.js";
 
 /** @typedef {"view" | "download" | "index" | "reindex" | "refresh" | "rescan" | "cancel" | "retry" | "delete"} Action */
 
@@ -12,7 +12,7 @@ const ICONS = { view: "eye", download: "download", index: "play", reindex: "redo
 const CONTAINERS = new Set(["directory", "sitemap"]);
 
 /**
- * Return the actions that a kind of document has.
+ * Return the actions of a document; they depend on its kind.
  * @param {Doc} doc
  * @returns {Action[]}
  */
@@ -22,21 +22,21 @@ export function actionsOf(doc) {
 }
 
 /**
- * Return why an action cannot be done now; null when it can.
+ * Return why an action is not possible now, or null if it is.
  * @param {Action} action
  * @param {Doc} doc
  * @returns {string | null}
  */
-export function hindrance(action, doc) {
-  const active = MOVING.has(doc.status);
+export function whyDisabled(action, doc) {
+  const active = UNSETTLED_STATUSES.has(doc.status);
   if (doc.status === "deleting" && !(action === "retry" && doc.why)) return t("why.deleting");
   if (action === "view") return null;
   if (action === "download") return doc.sha256 ? null : t("why.no_original");
-  if (data.scope === "read") return t("why.scope");
+  if (pageData.scope === "read") return t("why.scope");
   if (action === "delete" || doc.status === "deleting") return null;
   if (action === "cancel") return active ? null : t("why.resting");
-  if (active) return t(doc.status !== "queued" ? "why.active" : data.paused ? "why.paused" : "why.queued");
-  if (data.base_failed) return t("why.base_failed");
+  if (active) return t(doc.status !== "queued" ? "why.active" : pageData.paused ? "why.paused" : "why.queued");
+  if (pageData.base_failed) return t("why.base_failed");
   const lacks = doc.status === "failed" || doc.status === "degraded" || doc.why?.code === "newer_cancelled";
   if (action === "index") return doc.status === "not_indexed" || lacks ? null : t("why.indexed");
   if (action === "reindex") return doc.status === "not_indexed" ? t("why.not_indexed") : null;
@@ -46,36 +46,36 @@ export function hindrance(action, doc) {
 }
 
 /**
- * Make the buttons of a document; the ones that cannot be used say why.
- * @param {() => Doc} current the document as it stands when a button is used
+ * Make the buttons of a document. A disabled button has the reason as its title.
+ * @param {() => Doc} current returns the document at the time of a click
  * @param {(action: Action) => void} done
  */
-export function buttons(current, done) {
+export function actionButtons(current, done) {
   return actionsOf(current()).map((action) => {
-    const button = el("button", { type: "button", class: "icon-button", "data-action": action, onclick: () => run(action, current(), done) }, icon(ICONS[action]));
+    const button = el("button", { type: "button", class: "icon-button", "data-action": action, onclick: () => runAction(action, current(), done) }, icon(ICONS[action]));
     paintButton(button, current());
     return button;
   });
 }
 
 /**
- * Say on a button what it does, or why it cannot be used.
+ * Update the label of a button, and whether it is disabled.
  * @param {HTMLElement} button
  * @param {Doc} doc
  */
 export function paintButton(button, doc) {
   const action = /** @type {Action} */ (button.dataset.action);
-  label(button, t(`action.${action}`), doc.name, hindrance(action, doc));
+  labelButton(button, t(`action.${action}`), doc.name, whyDisabled(action, doc));
 }
 
 /**
- * Name a button: what it does and to what, or why it cannot be used.
+ * Label a button with its action and target, and disable it if there is a reason.
  * @param {HTMLElement} button
  * @param {string} name
  * @param {string} what
  * @param {string | null} reason
  */
-export function label(button, name, what, reason) {
+export function labelButton(button, name, what, reason) {
   button.setAttribute("aria-label", `${name}: ${what}${reason ? ` (${reason})` : ""}`);
   button.title = reason ? `${name}: ${reason}` : name;
   if (reason) button.setAttribute("aria-disabled", "true");
@@ -83,29 +83,29 @@ export function label(button, name, what, reason) {
 }
 
 /**
- * Do an action, once: a second click while the first is under way does nothing.
+ * Run an action. Further clicks do nothing while a request for the same document is pending.
  * @param {Action} action
  * @param {Doc} doc
  * @param {(action: Action) => void} done
  */
-export async function run(action, doc, done) {
-  if (hindrance(action, doc) || busy.has(doc.id)) return;
+export async function runAction(action, doc, done) {
+  if (whyDisabled(action, doc) || pendingDocuments.has(doc.id)) return;
   const page = `/bases/${encodeURIComponent(doc.base)}/documents/${doc.id}`;
   if (action === "view") return location.assign(page);
-  if (action === "download") return location.assign(`/api/v1${at(doc.base, "documents", doc.id, "original")}`);
-  if (action === "delete" && !(await confirmed(t("confirm.delete", { name: doc.name }), t("action.delete"), { danger: true }))) return;
-  busy.add(doc.id);
+  if (action === "download") return location.assign(`/api/v1${basePath(doc.base, "documents", doc.id, "original")}`);
+  if (action === "delete" && !(await askConfirmation(t("confirm.delete", { name: doc.name }), t("action.delete"), { danger: true }))) return;
+  pendingDocuments.add(doc.id);
   try {
     const name = action === "rescan" ? "refresh" : action;
-    const reply = await tried(() => (action === "delete" ? call("DELETE", at(doc.base, "documents", doc.id)) : post(`${at(doc.base, "documents", doc.id)}:${name}`)), doc.base);
+    const reply = await tryOrNotify(() => (action === "delete" ? request("DELETE", basePath(doc.base, "documents", doc.id)) : post(`${basePath(doc.base, "documents", doc.id)}:${name}`)), doc.base);
     if (reply) {
-      notice(replied(reply));
+      showNotice(explainReply(reply));
       done(action);
     }
   } finally {
-    busy.delete(doc.id);
+    pendingDocuments.delete(doc.id);
   }
 }
 
 /** @type {Set<number>} */
-const busy = new Set();
+const pendingDocuments = new Set();

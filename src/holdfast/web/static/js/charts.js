@@ -1,55 +1,55 @@
-// Small charts, drawn as SVG: stacked bars, and a line. A table beside each has the numbers. One unit of a drawing is one
-// pixel of the page, so that its texts are as large at every width.
+// Small SVG charts: stacked bars and a line. A table next to each has the numbers. One unit is one pixel of the page, so
+// that texts have the same size at every width.
 
 import { svg } from "./html.js";
 
 const HEIGHT = 120;
-const LEFT = 34; // for the numbers of the scale
-const BELOW = 16; // for the times
-const ABOVE = 6;
-const INSIDE = HEIGHT - BELOW - ABOVE;
+const MARGIN_LEFT = 34; // for the numbers of the scale
+const MARGIN_BELOW = 16; // for the times
+const MARGIN_ABOVE = 6;
+const PLOT_HEIGHT = HEIGHT - MARGIN_BELOW - MARGIN_ABOVE;
 
 /**
- * @typedef {object} Step one step of time
- * @property {string} from how its beginning is written
- * @property {string} title what is told where somebody points at it
- * @property {number[]} values of a line only the first, and NaN where there is none
+ * @typedef {object} Step one interval
+ * @property {string} from its start, formatted
+ * @property {string} title shown on hover
+ * @property {number[]} values a line uses only the first; NaN means no value
  */
 
 /**
- * Draw bars, each of parts that stand on each other.
+ * Draw stacked bars.
  * @param {Step[]} steps
  * @param {string[]} classes one for each part
  * @param {string} title
  * @param {(value: number) => string} write
  * @param {number} across pixels
  */
-export function bars(steps, classes, title, write, across) {
-  const most = nice(Math.max(1, ...steps.map((step) => sum(step.values))));
-  const width = (across - LEFT) / steps.length;
+export function drawBars(steps, classes, title, write, across) {
+  const most = roundScale(Math.max(1, ...steps.map((step) => sum(step.values))));
+  const width = (across - MARGIN_LEFT) / steps.length;
   const drawn = steps.map((step, place) => {
-    let top = HEIGHT - BELOW;
+    let top = HEIGHT - MARGIN_BELOW;
     const parts = step.values.map((value, part) => {
-      const height = (value / most) * INSIDE;
+      const height = (value / most) * PLOT_HEIGHT;
       top -= height;
-      return svg("rect", { class: classes[part], x: round(LEFT + place * width + 1), y: round(top), width: round(Math.max(1, width - 2)), height: round(height) });
+      return svg("rect", { class: classes[part], x: round(MARGIN_LEFT + place * width + 1), y: round(top), width: round(Math.max(1, width - 2)), height: round(height) });
     });
-    return svg("g", {}, svg("title", {}, step.title), target(place, width), ...parts.filter((_, part) => step.values[part]));
+    return svg("g", {}, svg("title", {}, step.title), hoverTarget(place, width), ...parts.filter((_, part) => step.values[part]));
   });
-  return frame(title, steps, most, across, write, drawn);
+  return drawFrame(title, steps, most, across, write, drawn);
 }
 
 /**
- * Draw a line through the steps that have a value, from 0 to 1 or to what is most.
+ * Draw a line through the steps that have a value. The scale ends at the highest value, rounded up, or at 1.
  * @param {Step[]} steps
  * @param {string} title
  * @param {(value: number) => string} write
  * @param {number} across pixels
  */
-export function line(steps, title, write, across) {
+export function drawLine(steps, title, write, across) {
   const known = steps.map((step) => step.values[0]).filter((one) => !Number.isNaN(one));
   const most = Math.max(0.1, ...known) > 0.5 ? 1 : Math.max(0.1, Math.ceil(Math.max(0, ...known) * 10) / 10);
-  const width = (across - LEFT) / steps.length;
+  const width = (across - MARGIN_LEFT) / steps.length;
   /** @type {string[]} */
   const path = [];
   /** @type {Element[]} */
@@ -61,14 +61,14 @@ export function line(steps, title, write, across) {
       joined = false;
       return;
     }
-    const x = round(LEFT + (place + 0.5) * width);
-    const y = round(HEIGHT - BELOW - (value / most) * INSIDE);
+    const x = round(MARGIN_LEFT + (place + 0.5) * width);
+    const y = round(HEIGHT - MARGIN_BELOW - (value / most) * PLOT_HEIGHT);
     path.push(`${joined ? "L" : "M"}${x} ${y}`);
     dots.push(svg("circle", { class: "failed", cx: x, cy: y, r: 2.5 }));
     joined = true;
   });
-  const targets = steps.map((step, place) => svg("g", {}, svg("title", {}, step.title), target(place, width)));
-  return frame(title, steps, most, across, write, [svg("path", { class: "line", d: path.join(" ") }), ...dots, ...targets]);
+  const targets = steps.map((step, place) => svg("g", {}, svg("title", {}, step.title), hoverTarget(place, width)));
+  return drawFrame(title, steps, most, across, write, [svg("path", { class: "line", d: path.join(" ") }), ...dots, ...targets]);
 }
 
 /**
@@ -79,20 +79,20 @@ export function line(steps, title, write, across) {
  * @param {(value: number) => string} write
  * @param {Element[]} drawn
  */
-function frame(title, steps, most, across, write, drawn) {
-  const width = (across - LEFT) / steps.length;
+function drawFrame(title, steps, most, across, write, drawn) {
+  const width = (across - MARGIN_LEFT) / steps.length;
   const scale = [0, 0.5, 1].map((share) => {
-    const y = HEIGHT - BELOW - share * INSIDE;
+    const y = HEIGHT - MARGIN_BELOW - share * PLOT_HEIGHT;
     const text = share === 0.5 && most < 2 && most !== 1 ? "" : write(share * most);
-    return svg("g", {}, svg("line", { class: "scale", x1: LEFT, x2: across, y1: y, y2: y }), svg("text", { x: LEFT - 4, y: y + 3.5, "text-anchor": "end" }, text));
+    return svg("g", {}, svg("line", { class: "scale", x1: MARGIN_LEFT, x2: across, y1: y, y2: y }), svg("text", { x: MARGIN_LEFT - 4, y: y + 3.5, "text-anchor": "end" }, text));
   });
   const times = [0, Math.floor(steps.length / 2), steps.length - 1].map((place, index) =>
-    svg("text", { x: round(LEFT + (place + 0.5) * width), y: HEIGHT - 3, "text-anchor": ["start", "middle", "end"][index] }, steps[place].from));
+    svg("text", { x: round(MARGIN_LEFT + (place + 0.5) * width), y: HEIGHT - 3, "text-anchor": ["start", "middle", "end"][index] }, steps[place].from));
   return svg("svg", { viewBox: `0 0 ${across} ${HEIGHT}`, role: "img", "aria-label": title }, svg("title", {}, title), ...scale, ...times, ...drawn);
 }
 
-/** What can be pointed at: the whole height of a step. @param {number} place @param {number} width */
-const target = (place, width) => svg("rect", { class: "target", x: round(LEFT + place * width), y: ABOVE, width: round(width), height: INSIDE });
+/** The hover area has the whole height of a step. @param {number} place @param {number} width */
+const hoverTarget = (place, width) => svg("rect", { class: "target", x: round(MARGIN_LEFT + place * width), y: MARGIN_ABOVE, width: round(width), height: PLOT_HEIGHT });
 
 /** @param {number[]} values */
 const sum = (values) => values.reduce((total, one) => total + one, 0);
@@ -100,8 +100,8 @@ const sum = (values) => values.reduce((total, one) => total + one, 0);
 /** @param {number} value */
 const round = (value) => Math.round(value * 100) / 100;
 
-/** Return the next number that reads well on a scale, and whose half does, too. @param {number} value */
-function nice(value) {
+/** Return the next round number whose half is round, too. @param {number} value */
+function roundScale(value) {
   if (value <= 2) return 2;
   const unit = 10 ** Math.floor(Math.log10(value));
   return [1, 2, 4, 6, 8, 10].map((one) => one * unit).find((one) => one >= value && one % 2 === 0) ?? 10 * unit;

@@ -1,46 +1,45 @@
-// The chunks of a document beside its text: the one that is picked is marked there.
+// The list of chunks next to the text of a document. The text marks the selected chunk.
 
-import { at, get, search } from "./api.js";
-import { tried } from "./dialog.js";
-import { byId, field } from "./html.js";
-import { paging, paintPager } from "./paging.js";
-import { t } from "./words.js";
+import { basePath, encodeQuery, get } from "./api.js";
+import { tryOrNotify } from "./dialog.js";
+import { byId, cloneTemplate, field } from "./html.js";
+import { t } from "./i18n.js";
+import { onPageChange, paintPager } from "./pager.js";
 
-/** A page of chunks. */
-export class Chunks {
+export class ChunkList {
   /**
    * @param {string} base
    * @param {number} document
-   * @param {import("./source.js").Source} source
-   * @param {{page: number, size: number}} asked
+   * @param {import("./document-text.js").DocumentText} source
+   * @param {{page: number, size: number}} position
    */
-  constructor(base, document, source, asked) {
-    this.path = at(base, "documents", document);
+  constructor(base, document, source, position) {
+    this.path = basePath(base, "documents", document);
     this.document = document;
     this.source = source;
-    this.asked = asked;
+    this.position = position;
     this.list = /** @type {HTMLOListElement} */ (byId("chunks"));
-    /** @type {Chunk[]} */
+    /** @type {DocumentChunk[]} */
     this.items = [];
     this.total = 0;
-    this.list.addEventListener("click", (event) => this.clicked(event));
-    this.list.addEventListener("keydown", (event) => this.key(event));
-    paging((page) => this.turn(page));
+    this.list.addEventListener("click", (event) => this.onClick(event));
+    this.list.addEventListener("keydown", (event) => this.onKey(event));
+    onPageChange((page) => this.loadPage(page));
   }
 
-  /** Show a page of chunks; they are made from the server's template. @param {Chunk[]} items @param {number} total */
+  /** @param {DocumentChunk[]} items @param {number} total */
   show(items, total) {
     this.items = items;
     this.total = total;
     this.list.replaceChildren(...items.map((one) => this.row(one)));
     byId("no-chunks").hidden = items.length > 0;
     if (items.length) byId("reader").hidden = false;
-    paintPager(this.asked, total);
+    paintPager(this.position, total);
   }
 
-  /** @param {Chunk} one */
+  /** @param {DocumentChunk} one */
   row(one) {
-    const row = /** @type {HTMLElement} */ (byId("chunk-row").content.firstElementChild.cloneNode(true));
+    const row = cloneTemplate("chunk-row");
     row.id = `chunk-${one.chunk}`;
     row.dataset.chunk = String(one.chunk);
     const texts = {
@@ -55,23 +54,23 @@ export class Chunks {
   }
 
   /**
-   * Load the page again, or another one. Where a page ended is named by the document and the last chunk before it.
+   * Load a page. Its cursor is the document and the last chunk before the page.
    * @param {number} page
    * @param {number} [total]
    */
-  async turn(page, total = this.total) {
-    const last = Math.max(1, Math.ceil(total / this.asked.size));
-    this.asked.page = Math.min(page, last);
-    const before = (this.asked.page - 1) * this.asked.size - 1;
-    const found = await tried(() => get(`${this.path}/chunks`, { cursor: before < 0 ? null : `${this.document}.${before}`, limit: this.asked.size }));
+  async loadPage(page, total = this.total) {
+    const last = Math.max(1, Math.ceil(total / this.position.size));
+    this.position.page = Math.min(page, last);
+    const before = (this.position.page - 1) * this.position.size - 1;
+    const found = await tryOrNotify(() => get(`${this.path}/chunks`, { cursor: before < 0 ? null : `${this.document}.${before}`, limit: this.position.size }));
     if (!found) return;
     this.show(found.items, total);
     this.list.scrollTop = 0;
-    history.replaceState(null, "", location.pathname + search({ page: this.asked.page > 1 ? this.asked.page : "" }));
+    history.replaceState(null, "", location.pathname + encodeQuery({ page: this.position.page > 1 ? this.position.page : "" }));
   }
 
-  /** Mark a chunk in the text; false if it is not on this page. @param {number} chunk */
-  pick(chunk) {
+  /** Mark a chunk in the text. Returns false if it is not on this page. @param {number} chunk */
+  select(chunk) {
     const index = this.items.findIndex((one) => one.chunk === chunk);
     if (index < 0) return false;
     const [before, one, after] = [this.items[index - 1], this.items[index], this.items[index + 1]];
@@ -92,20 +91,20 @@ export class Chunks {
   }
 
   /** @param {MouseEvent} event */
-  clicked(event) {
+  onClick(event) {
     const row = /** @type {Element} */ (event.target).closest("li");
     if (!row || event.ctrlKey || event.metaKey || event.shiftKey) return;
     event.preventDefault();
-    this.pick(Number(row.dataset.chunk));
+    this.select(Number(row.dataset.chunk));
   }
 
   /** @param {KeyboardEvent} event */
-  key(event) {
+  onKey(event) {
     const row = /** @type {Element} */ (event.target).closest("li");
     const to = { ArrowDown: row?.nextElementSibling, ArrowUp: row?.previousElementSibling }[event.key];
     if (!to) return;
     event.preventDefault();
     /** @type {HTMLElement | null} */ (to.querySelector("a"))?.focus();
-    this.pick(Number(/** @type {HTMLElement} */ (to).dataset.chunk));
+    this.select(Number(/** @type {HTMLElement} */ (to).dataset.chunk));
   }
 }

@@ -1,21 +1,21 @@
-// Asking and telling: dialogs that the browser makes, and short notices in the corner.
+// Dialogs, and short notices in the corner.
 
-import { Offline, Refused } from "./api.js";
+import { ApiError, ServerUnreachable } from "./api.js";
 import { byId, el, icon } from "./html.js";
-import { t, told } from "./words.js";
+import { explainProblem, t } from "./i18n.js";
 
-const SHOWN = 8000; // milliseconds a notice stays
+const NOTICE_MS = 8000;
 
 /**
- * Show a dialog until it is closed; what had the focus gets it back.
+ * Open a dialog. When it closes, the focus returns to where it was.
  * @param {string} title
  * @param {Node[]} body
  * @param {{buttons?: Node[], wide?: boolean}} [options]
  * @returns {HTMLDialogElement}
  */
-export function show(title, body, { buttons = [], wide = false } = {}) {
+export function openDialog(title, body, { buttons = [], wide = false } = {}) {
   const active = /** @type {HTMLElement | null} */ (document.activeElement);
-  const before = active?.closest("details[data-picker]")?.querySelector("summary") ?? active; // a menu closes when it is used
+  const before = active?.closest("details[data-picker]")?.querySelector("summary") ?? active; // a menu closes on use, so its summary gets the focus
   const close = el("button", { type: "button", class: "icon-button", "aria-label": t("close"), onclick: () => dialog.close() }, icon("close"));
   const heading = el("h2", { id: "dialog-title" }, title);
   const form = el("div", { class: "body" }, el("div", { class: "head" }, heading, el("span", { class: "gap" }), close), ...body);
@@ -32,61 +32,61 @@ export function show(title, body, { buttons = [], wide = false } = {}) {
 }
 
 /**
- * Ask whether something is to be done.
+ * Ask for confirmation.
  * @param {string} question
  * @param {string} yes
  * @param {{danger?: boolean}} [options]
  * @returns {Promise<boolean>}
  */
-export function confirmed(question, yes, { danger = false } = {}) {
+export function askConfirmation(question, yes, { danger = false } = {}) {
   return new Promise((resolve) => {
-    let said = false;
+    let confirmed = false;
     const no = el("button", { type: "button", autofocus: true, onclick: () => dialog.close() }, t("back"));
-    const ok = el("button", { type: "button", class: danger ? "danger" : "first", onclick: () => { said = true; dialog.close(); } }, yes);
-    const dialog = show(yes, [el("p", {}, question)], { buttons: [no, ok] });
-    dialog.addEventListener("close", () => resolve(said));
+    const ok = el("button", { type: "button", class: danger ? "danger" : "first", onclick: () => { confirmed = true; dialog.close(); } }, yes);
+    const dialog = openDialog(yes, [el("p", {}, question)], { buttons: [no, ok] });
+    dialog.addEventListener("close", () => resolve(confirmed));
   });
 }
 
 /**
- * Tell something for a moment.
+ * Show a notice for some seconds.
  * @param {string | Node} text
  * @param {{bad?: boolean, link?: {href: string, text: string}}} [options]
  */
-export function notice(text, { bad = false, link } = {}) {
+export function showNotice(text, { bad = false, link } = {}) {
   const body = el("div", {}, text, link ? el("div", {}, el("a", { href: link.href }, link.text)) : null);
   const close = el("button", { type: "button", class: "icon-button", "aria-label": t("dismiss"), onclick: () => toast.remove() }, icon("close"));
   const toast = el("div", { class: bad ? "toast bad" : "toast" }, body, close);
   byId("toasts").append(toast);
-  setTimeout(() => toast.remove(), SHOWN);
+  setTimeout(() => toast.remove(), NOTICE_MS);
 }
 
 /**
- * Do something, and tell why if it did not work; what was aborted is not told.
+ * Run a request. Its error becomes a notice, and the result undefined; an abort shows nothing.
  * @template T
  * @param {() => Promise<T>} work
- * @param {string} [base] whose documents a conflict may name
+ * @param {string} [base] the base of the document that a conflict names
  * @returns {Promise<T | undefined>}
  */
-export async function tried(work, base) {
+export async function tryOrNotify(work, base) {
   try {
     return await work();
   } catch (error) {
     if (error instanceof DOMException && error.name === "AbortError") return undefined;
-    if (error instanceof Offline) notice(t("problem.offline"), { bad: true });
-    else if (error instanceof Refused) notice(refused(error), { bad: true, link: inTheWay(error, base) });
+    if (error instanceof ServerUnreachable) showNotice(t("problem.offline"), { bad: true });
+    else if (error instanceof ApiError) showNotice(explainError(error), { bad: true, link: conflictLink(error, base) });
     else throw error;
     return undefined;
   }
 }
 
-/** Return why a request was not carried out. @param {Refused} error */
-export function refused(error) {
-  return error.verdict ? told({ ...error, message: error.message, params: { status: t(`status.${error.state}`) } }, "reply") : told(error);
+/** @param {ApiError} error */
+export function explainError(error) {
+  return error.verdict ? explainProblem({ ...error, message: error.message, params: { status: t(`status.${error.state}`) } }, "reply") : explainProblem(error);
 }
 
-/** @param {Refused} error @param {string} [base] */
-function inTheWay(error, base) {
+/** @param {ApiError} error @param {string} [base] */
+function conflictLink(error, base) {
   if (base && error.document) return { href: `/bases/${encodeURIComponent(base)}/documents/${error.document}`, text: t("conflict.document") };
   if (error.job) return { href: `/queue#job-${encodeURIComponent(error.job)}`, text: t("conflict.job") };
   return undefined;

@@ -1,10 +1,10 @@
-// What a mouse, a pen or fingers do on a canvas: point, press, drag, pinch, turn the wheel.
+// Gestures of mouse, pen or fingers on a canvas: hover, click, drag, pinch, wheel.
 
-const STILL = 4; // pixels within which a press is a click
+const CLICK_TOLERANCE = 4; // pixels
 
 /**
- * @typedef {object} Hands
- * @property {(x: number, y: number) => boolean} take begin to drag what stands there; false if nothing does
+ * @typedef {object} GestureHandlers
+ * @property {(x: number, y: number) => boolean} take start a drag; returns false if there is nothing to drag
  * @property {(x: number, y: number) => void} drag
  * @property {() => void} drop
  * @property {(dx: number, dy: number) => void} pan
@@ -15,11 +15,11 @@ const STILL = 4; // pixels within which a press is a click
  */
 
 /**
- * Tell what hands do, in pixels of the canvas.
+ * Call a handler for each gesture, with pixels of the canvas.
  * @param {HTMLCanvasElement} canvas
- * @param {Hands} hands
+ * @param {GestureHandlers} handlers
  */
-export function gestures(canvas, hands) {
+export function watchGestures(canvas, handlers) {
   /** @type {Map<number, {x: number, y: number}>} */
   const down = new Map();
   let start = { x: 0, y: 0 };
@@ -45,9 +45,9 @@ export function gestures(canvas, hands) {
     if (down.size === 1) {
       start = at;
       moved = false;
-      dragging = hands.take(at.x, at.y);
+      dragging = handlers.take(at.x, at.y);
     } else if (down.size === 2) {
-      if (dragging) hands.drop();
+      if (dragging) handlers.drop();
       dragging = false;
       moved = true;
       apart = spread().apart;
@@ -57,42 +57,42 @@ export function gestures(canvas, hands) {
   canvas.addEventListener("pointermove", (event) => {
     const at = place(event);
     const before = down.get(event.pointerId);
-    if (!before) return hands.point(at.x, at.y);
+    if (!before) return handlers.point(at.x, at.y);
     if (down.size === 2) {
       const was = spread();
       down.set(event.pointerId, at);
       const now = spread();
-      hands.pan(now.x - was.x, now.y - was.y);
-      if (apart) hands.zoom(now.apart / apart, now.x, now.y);
+      handlers.pan(now.x - was.x, now.y - was.y);
+      if (apart) handlers.zoom(now.apart / apart, now.x, now.y);
       apart = now.apart;
       return;
     }
-    moved ||= Math.hypot(at.x - start.x, at.y - start.y) > STILL;
+    moved ||= Math.hypot(at.x - start.x, at.y - start.y) > CLICK_TOLERANCE;
     down.set(event.pointerId, at);
     if (!moved) return;
-    if (dragging) hands.drag(at.x, at.y);
-    else hands.pan(at.x - before.x, at.y - before.y);
+    if (dragging) handlers.drag(at.x, at.y);
+    else handlers.pan(at.x - before.x, at.y - before.y);
   });
 
   /** @param {PointerEvent} event */
   const up = (event) => {
     if (!down.delete(event.pointerId)) return;
     if (down.size) return;
-    if (dragging) hands.drop();
+    if (dragging) handlers.drop();
     dragging = false;
     const at = place(event);
-    if (!moved && event.type === "pointerup") hands.click(at.x, at.y);
+    if (!moved && event.type === "pointerup") handlers.click(at.x, at.y);
   };
   canvas.addEventListener("pointerup", up);
   canvas.addEventListener("pointercancel", up);
-  canvas.addEventListener("pointerleave", () => !down.size && hands.leave());
+  canvas.addEventListener("pointerleave", () => !down.size && handlers.leave());
   canvas.addEventListener(
     "wheel",
     (event) => {
       event.preventDefault();
       const at = place(event);
       const pixels = event.deltaMode ? event.deltaY * 16 : event.deltaY;
-      hands.zoom(Math.exp(-pixels * 0.0015), at.x, at.y);
+      handlers.zoom(Math.exp(-pixels * 0.0015), at.x, at.y);
     },
     { passive: false },
   );

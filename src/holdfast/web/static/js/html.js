@@ -1,8 +1,8 @@
-// Making elements. What is put into a template is text, never markup: nothing of a document can become part of the page.
+// Makes elements. Content is always inserted as text, never as markup, so documents cannot inject HTML.
 
 /**
- * Make an element: its attributes, then its children. A handler is an attribute that begins with "on"; null and false
- * leave an attribute out.
+ * Make an element with attributes and children. An attribute that begins with "on" is an event handler; null and false
+ * omit an attribute. Example: `el("button", { type: "button", onclick: save }, t("save"))`.
  * @template {keyof HTMLElementTagNameMap} K
  * @param {K} name
  * @param {Record<string, any>} [attributes]
@@ -33,7 +33,6 @@ export function icon(name) {
 }
 
 /**
- * Make an SVG element.
  * @param {string} name
  * @param {Record<string, string | number>} [attributes]
  * @param {...(Node | string)} children
@@ -46,14 +45,21 @@ export function svg(name, attributes = {}, ...children) {
 }
 
 /**
- * Return the element with an id, which is there.
+ * Return the element with an id. It is typed as present; check it where a page may lack it.
  * @param {string} id
  * @returns {any}
  */
 export const byId = (id) => document.getElementById(id);
 
 /**
- * Return the part of a row, card or page with a field.
+ * Clone the first element of a `<template>`.
+ * @param {string} id
+ * @returns {any}
+ */
+export const cloneTemplate = (id) => byId(id).content.firstElementChild.cloneNode(true);
+
+/**
+ * Return the element of a row, card or page that has `data-field="name"`.
  * @param {Element} within
  * @param {string} name
  * @returns {HTMLElement | null}
@@ -61,12 +67,27 @@ export const byId = (id) => document.getElementById(id);
 export const field = (within, name) => within.querySelector(`[data-field="${name}"]`);
 
 /**
- * Put something into the part of a row with a field.
+ * Replace the content of a field.
  * @param {Element} within
  * @param {string} name
  * @param {string | Node} content
  */
-export const put = (within, name, content) => field(within, name)?.replaceChildren(content);
+export const setContent = (within, name, content) => field(within, name)?.replaceChildren(content);
 
-/** What the server gave this page to begin with. @type {any} */
-export const data = JSON.parse(document.getElementById("data")?.textContent ?? "{}");
+/**
+ * Write a text into a field, unless it has that text already.
+ * @param {Element} within
+ * @param {string} name
+ * @param {string} text
+ * @param {{hide?: boolean, title?: boolean}} [options] `hide` hides the field while it has no text, `title` also sets its title
+ */
+export function setText(within, name, text, { hide = false, title = false } = {}) {
+  const part = field(within, name);
+  if (!part) return;
+  if (hide) part.hidden = !text;
+  if (part.textContent !== text) part.textContent = text;
+  if (title) part.title = text;
+}
+
+/** The data that the server rendered into the page. @type {any} */
+export const pageData = JSON.parse(document.getElementById("data")?.textContent ?? "{}");

@@ -1,14 +1,14 @@
-// Following what happens: one stream a tab, closed while nobody looks, read on from where it ended.
+// Follows events: one stream per tab, closed while the tab is hidden, resumed at the last event.
 //
-// A browser connects again by itself after a break, except when it was answered with an error; then we do. Either way
-// the stream goes on behind the last event, so nothing is missed and nothing comes twice.
+// A browser reconnects by itself, except after an error response; then this module does. Either way the stream continues
+// after the last event, so none is lost and none comes twice.
 
-import { search } from "./api.js";
-import { byId, data } from "./html.js";
-import { t } from "./words.js";
+import { encodeQuery } from "./api.js";
+import { byId, pageData } from "./html.js";
+import { t } from "./i18n.js";
 
-const AGAIN = 1500; // milliseconds until we connect again, where the browser does not
-const NAMES = [
+const RECONNECT_MS = 1500; // if the browser does not reconnect
+const EVENT_TYPES = [
   ...["accepted", "success", "degraded", "failed", "superseded", "cancelled", "deleted", "reprioritised"].map((one) => `job.${one}`),
   ...["ready", "failed", "removed"].map((one) => `index.${one}`),
   ...["added", "changed", "status", "deleted", "removed"].map((one) => `document.${one}`),
@@ -19,42 +19,42 @@ const NAMES = [
 
 /**
  * @typedef {object} Follower
- * @property {(event: HoldfastEvent) => void} [event] something happened
- * @property {(progress: any) => void} [progress] work on a document went on
- * @property {() => void} [reset] too much was missed, or nothing was looked at for long: load everything anew
+ * @property {(event: HoldfastEvent) => void} [event]
+ * @property {(progress: any) => void} [progress] progress of a document or base
+ * @property {() => void} [reset] too many events were missed: load everything again
  */
 
 /**
- * Follow a base, or all of them, from where the page was painted.
+ * Follow the events of one base or of all, from the cursor of the rendered page.
  * @param {Follower} follower
  * @param {{base?: string, document?: number}} [only]
  */
-export function follow(follower, only = {}) {
+export function followEvents(follower, only = {}) {
   /** @type {EventSource | null} */
   let source = null;
   /** @type {string | null} */
-  let place = data.cursor ?? null;
+  let cursor = pageData.cursor ?? null;
   let timer = 0;
 
   const open = () => {
     clearTimeout(timer);
     source?.close();
-    const stream = new EventSource(`/api/v1/events/stream${search({ ...only, after: place })}`);
+    const stream = new EventSource(`/api/v1/events/stream${encodeQuery({ ...only, after: cursor })}`);
     source = stream;
-    stream.onopen = () => show("on");
+    stream.onopen = () => showConnection("on");
     stream.onerror = () => {
-      show("off");
-      if (stream.readyState === EventSource.CLOSED) timer = setTimeout(open, AGAIN);
+      showConnection("off");
+      if (stream.readyState === EventSource.CLOSED) timer = setTimeout(open, RECONNECT_MS);
     };
-    for (const name of NAMES) {
+    for (const name of EVENT_TYPES) {
       stream.addEventListener(name, (message) => {
-        place = message.lastEventId || place;
+        cursor = message.lastEventId || cursor;
         follower.event?.(JSON.parse(message.data));
       });
     }
     stream.addEventListener("progress", (message) => follower.progress?.(JSON.parse(message.data)));
     stream.addEventListener("reset", (message) => {
-      place = message.lastEventId || place;
+      cursor = message.lastEventId || cursor;
       follower.reset?.();
     });
   };
@@ -62,7 +62,7 @@ export function follow(follower, only = {}) {
     clearTimeout(timer);
     source?.close();
     source = null;
-    show("paused");
+    showConnection("paused");
   };
   document.addEventListener("visibilitychange", () => (document.hidden ? pause() : open()));
   addEventListener("pagehide", pause);
@@ -71,7 +71,7 @@ export function follow(follower, only = {}) {
 }
 
 /** @param {"on" | "off" | "paused"} state */
-function show(state) {
+function showConnection(state) {
   const badge = byId("live");
   if (!badge || badge.dataset.state === state) return;
   badge.hidden = false;
@@ -79,11 +79,28 @@ function show(state) {
   badge.textContent = t(`live.${state}`);
 }
 
-export const LOOK = 5000; // milliseconds after which it is looked again at what is under way
+export const POLL_MS = 5000;
 
 /**
- * Look now and then while something is under way: that an attempt or a clean-up failed and is made again later is no event.
- * @param {() => boolean} moving
- * @param {() => void} look
+ * Poll while work is unfinished: a failed attempt that is retried later causes no event.
+ * @param {() => boolean} isActive
+ * @param {() => void} poll
  */
-export const lookAgain = (moving, look) => setInterval(() => document.hidden || !moving() || look(), LOOK);
+export const pollWhile = (isActive, poll) => setInterval(() => document.hidden || !isActive() || poll(), POLL_MS);
+
+/**
+ * Return a function that schedules `work`. Calls before it runs are joined and do not delay it.
+ * Example: `const scheduleLoad = coalesced(load);`
+ * @param {() => unknown} work
+ * @param {number | (() => number)} [wait] milliseconds
+ */
+export function coalesced(work, wait = 240) {
+  let timer = 0;
+  const run = () => {
+    timer = 0;
+    work();
+  };
+  return () => {
+    timer ||= setTimeout(run, typeof wait === "number" ? wait : wait());
+  };
+}

@@ -1,11 +1,11 @@
-// What happened, what was refused, and who was told.
+// The activity page: events, refused duplicates, or deliveries of webhooks.
 
-import { deliveries } from "../deliveries.js";
-import { happenings } from "../happenings.js";
-import { byId, data } from "../html.js";
-import { refusals } from "../refusals.js";
+import { startDeliveryList } from "../deliveries.js";
+import { startDuplicateList } from "../duplicate-list.js";
+import { startEventList } from "../event-list.js";
+import { byId, pageData } from "../html.js";
 
 byId("filter")?.addEventListener("change", () => byId("filter").requestSubmit());
-if (data.asked.view === "events") happenings();
-else if (data.asked.view === "duplicates") refusals();
-else deliveries();
+if (pageData.asked.view === "events") startEventList();
+else if (pageData.asked.view === "duplicates") startDuplicateList();
+else startDeliveryList();

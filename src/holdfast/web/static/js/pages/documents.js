@@ -1,25 +1,25 @@
-// The table of documents: live, filtered and paged by the server, patched in place.
+// The table of documents: filtered and paged by the server, updated in place.
 
-import { at, get, post, search } from "../api.js";
-import { adding } from "../adding.js";
-import { confirmed, notice, tried } from "../dialog.js";
-import { byId, data, el } from "../html.js";
-import { paging, paintPager } from "../paging.js";
-import { followUnlessPaused } from "../pauses.js";
-import { Picking } from "../picking.js";
-import { Rows } from "../rows.js";
-import { MOVING, progressOf } from "../standing.js";
-import { lookAgain } from "../stream.js";
-import { number, t } from "../words.js";
+import { offerAdding } from "../add-documents.js";
+import { basePath, encodeQuery, get, latest, post } from "../api.js";
+import { askConfirmation, showNotice, tryOrNotify } from "../dialog.js";
+import { DocumentRows } from "../document-rows.js";
+import { byId, el, pageData } from "../html.js";
+import { formatNumber, t } from "../i18n.js";
+import { onPageChange, paintPager } from "../pager.js";
+import { followBase } from "../pause.js";
+import { RowSelection } from "../row-selection.js";
+import { UNSETTLED_STATUSES, latestProgress } from "../status.js";
+import { coalesced, pollWhile } from "../stream.js";
 
-const SETTLE = 240; // milliseconds after which rows that came to rest are brought into order
-const TOGETHER = 80; // milliseconds in which what happens is asked for together
-const base = data.base;
-const asked = data.asked;
+const SETTLE_MS = 240; // quiet time before the table is loaded again
+const COALESCE_MS = 80;
+const base = pageData.base;
+const asked = pageData.asked;
 const table = byId("documents");
-const rows = new Rows(table.tBodies[0], { done: () => soon(), pick: (row, doc) => picking.furnish(row, doc), href });
-const picking = new Picking(table, paintPicked);
-let total = data.documents.total ?? 0;
+const rows = new DocumentRows(table.tBodies[0], { done: () => scheduleLoad(), pick: (row, doc) => selection.addCheckbox(row, doc), href });
+const selection = new RowSelection(table, paintSelection);
+let total = pageData.documents.total ?? 0;
 
 /** @param {Doc} doc */
 function href(doc) {
@@ -27,149 +27,139 @@ function href(doc) {
   return doc.kind === "directory" || doc.kind === "sitemap" ? `${place}?parent=${doc.id}` : `${place}/${doc.id}`;
 }
 
-/** What the server is asked for: the same as the address of this page says. */
+/** Return the filters of the address as parameters of the API. */
 function filters() {
   const deleting = asked.status === "deleting";
   return { status: deleting ? "" : asked.status, deleting: deleting || "", kind: asked.kind, text: asked.text, parent: asked.parent };
 }
 
-// ---------------------------------------------------------------- what is shown
-
-/** @type {AbortController | null} */
-let listing = null;
+const listing = latest();
+const scheduleRefresh = coalesced(refresh, COALESCE_MS);
 let waiting = 0;
-let asking = 0;
 /** @type {Set<number>} */
-const stirred = new Set();
+const changedIds = new Set();
 
-/** Load the page of the table that is shown, and bring the rows into its order. */
+/** Load the current page of the table. */
 async function load() {
-  listing?.abort();
-  listing = new AbortController();
-  const signal = listing.signal;
+  const signal = listing();
   /** @type {Page<Doc> | undefined} */
-  const found = await tried(() => get(at(base, "documents"), { ...filters(), page: asked.page, page_size: asked.size }, signal));
+  const found = await tryOrNotify(() => get(basePath(base, "documents"), { ...filters(), page: asked.page, page_size: asked.size }, signal));
   if (!found || signal.aborted) return;
   total = found.total ?? 0;
-  if (!found.items.length && total && asked.page > 1) return turn(Math.max(1, Math.ceil(total / asked.size)));
+  if (!found.items.length && total && asked.page > 1) return showPage(Math.max(1, Math.ceil(total / asked.size)));
   rows.show(found.items);
-  picking.keep();
+  selection.dropHidden();
   paintPager(asked, total);
-  counts();
+  loadCounts();
 }
 
-/** Load soon; many reasons within a moment are one. */
-function soon() {
+/** Load after a quiet moment; each call starts it again. */
+function scheduleLoad() {
   clearTimeout(waiting);
-  waiting = setTimeout(load, SETTLE);
+  waiting = setTimeout(load, SETTLE_MS);
 }
 
-/** Ask how those stand that something happened to, all in one request. */
+/** Load the status of all changed documents in one request. */
 async function refresh() {
-  asking = 0;
-  const documents = [...stirred];
-  stirred.clear();
-  const found = await tried(() => post(`${at(base, "documents")}/status`, { documents }));
+  const documents = [...changedIds];
+  changedIds.clear();
+  const found = await tryOrNotify(() => post(`${basePath(base, "documents")}/status`, { documents }));
   for (const one of found ?? []) rows.patch(one);
 }
 
 /** @param {HoldfastEvent} event */
-function happened(event) {
+function onEvent(event) {
   const id = event.document;
-  if (event.type.startsWith("base.")) return event.type === "base.failed" || event.type === "base.repaired" ? location.reload() : soon();
+  if (event.type.startsWith("base.")) return event.type === "base.failed" || event.type === "base.repaired" ? location.reload() : scheduleLoad();
   if (id === null) return;
   const status = event.data.status;
-  if (rows.docs.has(id)) {
-    stirred.add(id);
-    asking ||= setTimeout(refresh, TOGETHER);
-    if (status && !MOVING.has(status)) soon();
+  if (rows.items.has(id)) {
+    changedIds.add(id);
+    scheduleRefresh();
+    if (status && !UNSETTLED_STATUSES.has(status)) scheduleLoad();
   }
-  if (["document.added", "document.deleted", "document.removed"].includes(event.type) || (status && !rows.docs.has(id))) soon();
+  if (["document.added", "document.deleted", "document.removed"].includes(event.type) || (status && !rows.items.has(id))) scheduleLoad();
 }
 
-const moving = () => [...rows.docs.values()].some((doc) => MOVING.has(doc.status));
+const hasActiveWork = () => [...rows.items.values()].some((doc) => UNSETTLED_STATUSES.has(doc.status));
 
-followUnlessPaused(
+followBase(
   {
-    event: happened,
-    progress: (told) => {
-      const doc = rows.docs.get(told.document);
-      if (doc && (doc.status === "indexing" || doc.status === "queued")) rows.patch({ id: doc.id, status: "indexing", progress: progressOf(told) });
+    event: onEvent,
+    progress: (message) => {
+      const doc = rows.items.get(message.document);
+      if (doc && (doc.status === "indexing" || doc.status === "queued")) rows.patch({ id: doc.id, status: "indexing", progress: latestProgress(message) });
     },
     reset: load,
   },
-  moving,
-  () => rows.docs.forEach((doc) => rows.patch(doc)),
+  hasActiveWork,
+  () => rows.items.forEach((doc) => rows.patch(doc)),
 );
 
-lookAgain(moving, soon);
+pollWhile(hasActiveWork, scheduleLoad);
 
-async function counts() {
-  const found = await get(`${at(base)}/counts`).catch(() => null);
+async function loadCounts() {
+  const found = await get(`${basePath(base)}/counts`).catch(() => null);
   if (!found) return;
   for (const tab of byId("states").children) {
     const part = tab.querySelector("data");
     const status = tab.getAttribute("data-status");
-    if (part) part.textContent = number(status ? (found.by_status[status] ?? 0) : found.documents);
+    if (part) part.textContent = formatNumber(status ? (found.by_status[status] ?? 0) : found.documents);
   }
 }
 
-// ---------------------------------------------------------------- where in the table
-
-/** Go to another page, or filter otherwise, without leaving. @param {Record<string, any>} changes */
-function move(changes) {
+/** @param {Record<string, any>} changes */
+function changeFilters(changes) {
   Object.assign(asked, changes);
-  history.replaceState(null, "", location.pathname + search({ ...asked, page: asked.page > 1 ? asked.page : "" }));
+  history.replaceState(null, "", location.pathname + encodeQuery({ ...asked, page: asked.page > 1 ? asked.page : "" }));
   load();
 }
 
 /** @param {number} page */
-const turn = (page) => move({ page });
+const showPage = (page) => changeFilters({ page });
 
-paging(turn);
+onPageChange(showPage);
 
 const form = byId("filter");
 let typed = 0;
 form.addEventListener("submit", (/** @type {Event} */ event) => event.preventDefault());
 form.addEventListener("input", () => {
   clearTimeout(typed);
-  typed = setTimeout(() => move({ text: form.elements.text.value, kind: form.elements.kind.value, page: 1 }), SETTLE);
+  typed = setTimeout(() => changeFilters({ text: form.elements.text.value, kind: form.elements.kind.value, page: 1 }), SETTLE_MS);
 });
 
-// ---------------------------------------------------------------- many at once
+const BULK_ACTIONS = /** @type {const} */ (["index", "reindex", "retry", "cancel", "delete"]);
+let everything = false; // the selection is everything that matches the filter
 
-const MANY = /** @type {const} */ (["index", "reindex", "retry", "cancel", "delete"]);
-let everything = false; // the selection is all that matches, not only what is shown
-
-function paintPicked() {
+function paintSelection() {
   const bar = byId("picked");
-  const count = picking.ids.size;
+  const count = selection.ids.size;
   bar.hidden = !count;
   if (!count) everything = false;
-  if (!count || data.scope === "read") return bar.replaceChildren();
-  const all = total > count && picking.all.checked && !everything;
+  if (!count || pageData.scope === "read") return bar.replaceChildren();
+  const all = total > count && selection.all.checked && !everything;
   bar.replaceChildren(
-    el("span", { role: "status" }, t("documents.selected", { count: number(everything ? total : count) })),
-    all ? el("button", { type: "button", class: "plain", onclick: () => { everything = true; paintPicked(); } }, t("documents.all_matching", { total: number(total) })) : "",
-    ...MANY.map((action) => el("button", { type: "button", class: action === "delete" ? "danger" : null, onclick: () => many(action) }, t(`action.${action}`))),
-    el("button", { type: "button", class: "plain", onclick: () => picking.pickAll(false) }, t("documents.clear")),
+    el("span", { role: "status" }, t("documents.selected", { count: formatNumber(everything ? total : count) })),
+    all ? el("button", { type: "button", class: "plain", onclick: () => { everything = true; paintSelection(); } }, t("documents.all_matching", { total: formatNumber(total) })) : "",
+    ...BULK_ACTIONS.map((action) => el("button", { type: "button", class: action === "delete" ? "danger" : null, onclick: () => runOnSelection(action) }, t(`action.${action}`))),
+    el("button", { type: "button", class: "plain", onclick: () => selection.selectAll(false) }, t("documents.clear")),
   );
 }
 
-/** @param {typeof MANY[number]} action */
-async function many(action) {
-  const count = everything ? total : picking.ids.size;
-  if (action === "delete" && !(await confirmed(t("confirm.delete_many", { count: number(count) }), t("action.delete"), { danger: true }))) return;
+/** @param {typeof BULK_ACTIONS[number]} action */
+async function runOnSelection(action) {
+  const count = everything ? total : selection.ids.size;
+  if (action === "delete" && !(await askConfirmation(t("confirm.delete_many", { count: formatNumber(count) }), t("action.delete"), { danger: true }))) return;
   const { deleting, ...filter } = filters();
-  const body = everything ? { filter: { ...Object.fromEntries(Object.entries(filter).filter(([, one]) => one !== "" && one !== null)), ...(deleting ? { deleting: true } : {}) } } : { documents: [...picking.ids] };
-  const answer = await tried(() => post(`${at(base, "documents")}:${action}`, body), base);
+  const body = everything ? { filter: { ...Object.fromEntries(Object.entries(filter).filter(([, one]) => one !== "" && one !== null)), ...(deleting ? { deleting: true } : {}) } } : { documents: [...selection.ids] };
+  const answer = await tryOrNotify(() => post(`${basePath(base, "documents")}:${action}`, body), base);
   if (!answer) return;
   const found = answer.found ?? answer.replies.length;
   const accepted = answer.accepted ?? answer.replies.filter((/** @type {Reply} */ one) => one.verdict === "accepted").length;
-  notice(t("documents.done_many", { accepted: number(accepted), found: number(found) }));
-  picking.pickAll(false);
-  soon();
+  showNotice(t("documents.done_many", { accepted: formatNumber(accepted), found: formatNumber(found) }));
+  selection.selectAll(false);
+  scheduleLoad();
 }
 
-rows.show(data.documents.items);
-adding(base, asked.parent || null, soon);
+rows.show(pageData.documents.items);
+offerAdding(base, asked.parent || null, scheduleLoad);

@@ -1,33 +1,32 @@
-// The graph of a base: drawn, listed, asked for its evidence; live.
+// The graph of a base: drawing, list, details and evidence; live.
 
-import { at, get, search } from "../api.js";
-import { notice, tried } from "../dialog.js";
-import { Entities, legend } from "../entities.js";
-import { byId, data, el, icon } from "../html.js";
-import { followUnlessPaused } from "../pauses.js";
-import { evidenceOf, portraitOf } from "../portrait.js";
-import { Stage } from "../stage.js";
-import { number, t } from "../words.js";
+import { basePath, encodeQuery, get, latest, nullIfMissing } from "../api.js";
+import { showNotice, tryOrNotify } from "../dialog.js";
+import { EntityList, drawLegend } from "../entity-list.js";
+import { renderEntity, renderEvidence } from "../entity-panel.js";
+import { GraphView } from "../graph-view.js";
+import { byId, el, icon, pageData } from "../html.js";
+import { formatNumber, t } from "../i18n.js";
+import { followBase } from "../pause.js";
+import { coalesced } from "../stream.js";
 
-const AROUND = 60; // entities that are added around one, at most
-const DRAWN = 300; // entities at first
-const OFTEN = 2000; // milliseconds between two looks, while documents are indexed
-const TYPED = 200; // milliseconds after the last key
-const KINDS = 6; // that have a colour of their own
-const MOVING = new Set(["document.deleted", "base.cleared"]);
-const asked = data.asked;
+const MAX_AROUND = 60; // entities added by an expansion
+const MAX_DRAWN = 300; // entities of the first drawing
+const RELOAD_MS = 2000; // at most one reload in this time
+const TYPING_MS = 200; // after the last key
+const COLOURED_KINDS = 6;
+const RELOADING_EVENTS = new Set(["document.deleted", "base.cleared"]);
+const asked = pageData.asked;
 
 /** @type {Map<string, number>} */
-const kinds = new Map(Object.entries(data.kinds));
-const stage = new Stage(byId("canvas"), { chosen: (key) => (key === null ? clear() : choose(key)), joined: (edge) => join(edge.source, edge.target) });
-const list = new Entities(byId("entities"), { choose, light: (key) => stage.light(key), kind: (kind) => kinds.get(kind) ?? 0 });
+const kinds = new Map(Object.entries(pageData.kinds));
+const graphView = new GraphView(byId("canvas"), { chosen: (key) => (key === null ? clear() : selectEntity(key)), joined: (edge) => selectEdge(edge.source, edge.target) });
+const list = new EntityList(byId("entities"), { choose: selectEntity, light: (key) => graphView.highlight(key), kind: (kind) => kinds.get(kind) ?? 0 });
 
-// ---------------------------------------------------------------- what is drawn
+/** Loaded graphs by entity: the first one under "", then expansions. @type {Map<string, any>} */
+const views = new Map([["", pageData.graph]]);
 
-/** What was asked for: the graph itself, then what was added around entities. @type {Map<string, any>} */
-const views = new Map([["", data.graph]]);
-
-/** Draw all that was asked for. */
+/** Draw all loaded graphs as one. */
 function draw() {
   /** @type {Map<string, any>} */
   const nodes = new Map();
@@ -37,16 +36,16 @@ function draw() {
     for (const node of view.nodes) nodes.set(node.key, node);
     for (const edge of view.edges) edges.set(JSON.stringify([edge.source, edge.target]), edge);
   }
-  for (const node of nodes.values()) if (node.kind && !kinds.has(node.kind) && kinds.size < KINDS) kinds.set(node.kind, kinds.size + 1);
+  for (const node of nodes.values()) if (node.kind && !kinds.has(node.kind) && kinds.size < COLOURED_KINDS) kinds.set(node.kind, kinds.size + 1);
   const shown = [...nodes.values()].sort((one, other) => other.documents - one.documents);
   byId("graph").hidden = !shown.length;
   byId("nothing").hidden = shown.length > 0;
-  stage.show(shown, [...edges.values()], kinds);
+  graphView.show(shown, [...edges.values()], kinds);
   if (!asked.text) list.show(shown.map(entityOf));
-  legend(kinds);
-  const counted = { nodes: number(shown.length), edges: number(edges.size) };
+  drawLegend(kinds);
+  const counted = { nodes: formatNumber(shown.length), edges: formatNumber(edges.size) };
   byId("canvas").setAttribute("aria-label", t("graph.canvas", counted));
-  byId("cut").hidden = !data.graph.cut;
+  byId("cut").hidden = !pageData.graph.cut;
   byId("cut").textContent = t("graph.cut", counted);
   const found = new Set(shown.map((node) => Boolean(node.kind)));
   byId("made").querySelector("span").textContent = t(`graph.made_by_${found.size > 1 ? "both" : found.has(true) ? "model" : "rules"}`);
@@ -55,77 +54,65 @@ function draw() {
 /** @param {any} node */
 const entityOf = (node) => ({ key: node.key, label: node.name, kind: node.kind, documents: node.documents });
 
-/** Ask for all of it again, and let it change in place. */
-async function look() {
-  waiting = 0;
-  looked = Date.now();
-  const found = await tried(() => Promise.all([...views.keys()].map((key) => ask(key).catch(gone))));
+/** Load all graphs again and update the drawing. An entity without mentions is dropped. */
+async function reload() {
+  reloaded = Date.now();
+  const found = await tryOrNotify(() => Promise.all([...views.keys()].map((key) => loadView(key).catch(nullIfMissing))));
   if (!found) return;
   [...views.keys()].forEach((key, place) => (found[place] ? views.set(key, found[place]) : views.delete(key)));
-  data.graph = views.get("") ?? { nodes: [], edges: [], cut: false };
+  pageData.graph = views.get("") ?? { nodes: [], edges: [], cut: false };
   draw();
 }
 
 /** @param {string} key */
-const ask = (key) => get(`${at(data.base)}/graph`, key ? { around: key, depth: 1, limit: AROUND } : { around: asked.around, depth: asked.around ? 2 : "", limit: DRAWN });
+const loadView = (key) => get(`${basePath(pageData.base)}/graph`, key ? { around: key, depth: 1, limit: MAX_AROUND } : { around: asked.around, depth: asked.around ? 2 : "", limit: MAX_DRAWN });
 
-/** What nobody speaks of any more is not drawn. @param {any} error */
-function gone(error) {
-  if (error?.status === 404) return null;
-  throw error;
-}
-
-/** Draw also what stands around an entity. @param {string} key */
+/** Add the surroundings of an entity to the drawing. @param {string} key */
 async function expand(key, silent = false) {
-  const before = stage.network.nodes.length;
-  const view = await tried(() => ask(key));
+  const before = graphView.model.nodes.length;
+  const view = await tryOrNotify(() => loadView(key));
   if (!view) return;
   views.set(key, view);
   draw();
-  stage.choose(key);
+  graphView.selectNode(key);
   const name = view.nodes.find((/** @type {any} */ node) => node.key === key)?.name ?? key;
-  const count = stage.network.nodes.length - before;
-  if (!silent) notice(count ? t("graph.expanded", { count: number(count), name }) : t("graph.nothing_more", { name }));
+  const count = graphView.model.nodes.length - before;
+  if (!silent) showNotice(count ? t("graph.expanded", { count: formatNumber(count), name }) : t("graph.nothing_more", { name }));
 }
 
-// ---------------------------------------------------------------- what is chosen
+const panelRequest = latest();
+const panelActions = { choose: selectEntity, expand, join: selectEdge, clear };
 
-/** @type {AbortController | null} */
-let asking = null;
-const steps = { choose, expand, join, clear };
-
-/** Show what is known of an entity. @param {string} key */
-async function choose(key) {
-  note(key, "");
-  list.choose(key);
-  if (stage.network.number(key) < 0) await expand(key, true);
-  stage.choose(key);
-  const portrait = await only(`${at(data.base, "graph", "entities")}/${key.split("/").map(encodeURIComponent).join("/")}`, {});
+/** Show the details of an entity. @param {string} key */
+async function selectEntity(key) {
+  updateAddress(key, "");
+  list.select(key);
+  if (graphView.model.indexOf(key) < 0) await expand(key, true);
+  graphView.selectNode(key);
+  const portrait = await latestRequest(`${basePath(pageData.base, "graph", "entities")}/${key.split("/").map(encodeURIComponent).join("/")}`, {});
   if (!portrait) return;
-  show(portraitOf(portrait, steps));
-  byId("said").textContent = `${portrait.entity.label}, ${t("graph.documents_of", { count: number(portrait.entity.documents) })}`;
+  show(renderEntity(portrait, panelActions));
+  byId("said").textContent = `${portrait.entity.label}, ${t("graph.documents_of", { count: formatNumber(portrait.entity.documents) })}`;
 }
 
 /** Show the passages behind an edge. @param {string} source @param {string} target */
-async function join(source, target) {
-  note(source, target);
-  list.choose(source);
-  stage.join(source, target);
-  const found = await only(`${at(data.base)}/graph/edges`, { source, target });
+async function selectEdge(source, target) {
+  updateAddress(source, target);
+  list.select(source);
+  graphView.selectEdge(source, target);
+  const found = await latestRequest(`${basePath(pageData.base)}/graph/edges`, { source, target });
   if (!found) return;
-  const ends = [source, target].map((key) => stage.network.nodes[stage.network.number(key)]);
+  const ends = [source, target].map((key) => graphView.model.nodes[graphView.model.indexOf(key)]);
   const named = [source, target].map((key, place) => (ends[place] ? entityOf(ends[place]) : { key, label: key, kind: "", documents: 0 }));
-  const edge = stage.network.edges.find((one) => (one.source === source && one.target === target) || (one.source === target && one.target === source));
-  show(evidenceOf({ source: named[0], target: named[1], kind: edge?.kind ?? "" }, found, steps));
+  const edge = graphView.model.edges.find((one) => (one.source === source && one.target === target) || (one.source === target && one.target === source));
+  show(renderEvidence({ source: named[0], target: named[1], kind: edge?.kind ?? "" }, found, panelActions));
   byId("said").textContent = t("graph.show_evidence", { one: named[0].label, other: named[1].label });
 }
 
-/** Ask for what the panel shows; only the last one who asks is answered. @param {string} path @param {Record<string, any>} query */
-async function only(path, query) {
-  asking?.abort();
-  asking = new AbortController();
-  const signal = asking.signal;
-  const found = await tried(() => get(path, query, signal));
+/** Load the content of the panel. Only the latest request gets an answer. @param {string} path @param {Record<string, any>} query */
+async function latestRequest(path, query) {
+  const signal = panelRequest();
+  const found = await tryOrNotify(() => get(path, query, signal));
   return signal.aborted ? undefined : found;
 }
 
@@ -133,34 +120,31 @@ async function only(path, query) {
 const show = (parts) => byId("portrait").replaceChildren(...parts);
 
 function clear() {
-  asking?.abort();
-  note("", "");
-  list.choose(null);
-  stage.choose(null);
+  panelRequest();
+  updateAddress("", "");
+  list.select(null);
+  graphView.selectNode(null);
   show([el("p", { class: "dim" }, t("graph.choose"))]);
 }
 
-/** Let the address name what is shown. @param {string} entity @param {string} beside */
-function note(entity, beside) {
+/** @param {string} entity @param {string} beside */
+function updateAddress(entity, beside) {
   Object.assign(asked, { entity, beside });
-  history.replaceState(null, "", location.pathname + search(asked));
+  history.replaceState(null, "", location.pathname + encodeQuery(asked));
 }
-
-// ---------------------------------------------------------------- finding
 
 const form = byId("filter");
 let typed = 0;
-/** @type {AbortController | null} */
-let finding = null;
+const finding = latest();
 
 form.addEventListener("submit", (/** @type {Event} */ event) => {
   event.preventDefault();
   clearTimeout(typed);
-  find().then(() => list.links()[0]?.focus());
+  findEntities().then(() => list.links()[0]?.focus());
 });
 form.addEventListener("input", () => {
   clearTimeout(typed);
-  typed = setTimeout(find, TYPED);
+  typed = setTimeout(findEntities, TYPING_MS);
 });
 form.addEventListener("keydown", (/** @type {KeyboardEvent} */ event) => {
   if (event.key !== "ArrowDown") return;
@@ -168,14 +152,12 @@ form.addEventListener("keydown", (/** @type {KeyboardEvent} */ event) => {
   list.links()[0]?.focus();
 });
 
-async function find() {
+async function findEntities() {
   asked.text = form.elements.text.value.trim();
-  note(asked.entity, asked.beside);
-  finding?.abort();
-  finding = new AbortController();
-  const signal = finding.signal;
-  if (!asked.text) return list.show(stage.network.nodes.map(entityOf));
-  const found = await tried(() => get(`${at(data.base)}/graph/entities`, { text: asked.text, limit: 100 }, signal));
+  updateAddress(asked.entity, asked.beside);
+  const signal = finding();
+  if (!asked.text) return list.show(graphView.model.nodes.map(entityOf));
+  const found = await tryOrNotify(() => get(`${basePath(pageData.base)}/graph/entities`, { text: asked.text, limit: 100 }, signal));
   if (found && !signal.aborted) list.show(found);
 }
 
@@ -183,19 +165,16 @@ document.addEventListener("keydown", (event) => {
   if (event.key === "Escape" && asked.entity && !document.querySelector("dialog[open]") && !(event.target instanceof HTMLInputElement)) clear();
 });
 
-// ---------------------------------------------------------------- tools, and what happens
-
 /** @param {string} name @param {string} text @param {() => void} used */
 const tool = (name, text, used) => el("button", { type: "button", class: "icon-button", "aria-label": t(text), title: t(text), onclick: used }, icon(name));
-const minus = tool("more", "graph.farther", () => stage.zoom(1 / 1.4));
+const minus = tool("more", "graph.farther", () => graphView.zoom(1 / 1.4));
 minus.replaceChildren("−");
-byId("tools").append(tool("plus", "graph.nearer", () => stage.zoom(1.4)), minus, tool("graph", "graph.fit", () => stage.fit()));
+byId("tools").append(tool("plus", "graph.nearer", () => graphView.zoom(1.4)), minus, tool("graph", "graph.fit", () => graphView.fit()));
 
-let looked = 0;
-let waiting = 0;
-const soon = () => (waiting ||= setTimeout(look, Math.max(200, looked + OFTEN - Date.now())));
+let reloaded = 0; // when it was last loaded
+const scheduleReload = coalesced(reload, () => Math.max(200, reloaded + RELOAD_MS - Date.now()));
 
-followUnlessPaused({ event: (event) => (event.kind === "graph" || MOVING.has(event.type)) && soon(), reset: soon });
+followBase({ event: (event) => (event.kind === "graph" || RELOADING_EVENTS.has(event.type)) && scheduleReload(), reset: scheduleReload });
 draw();
-if (asked.entity && asked.beside) join(asked.entity, asked.beside);
-else if (asked.entity) choose(asked.entity);
+if (asked.entity && asked.beside) selectEdge(asked.entity, asked.beside);
+else if (asked.entity) selectEntity(asked.entity);

@@ -1,40 +1,36 @@
-// Searching: asked when the form is sent, shown without leaving the page; the address always names what is shown.
+// Search without leaving the page; the address always names the shown query.
 
-import { at, call, search } from "../api.js";
-import { tried } from "../dialog.js";
-import { byId, data, el, field, svg } from "../html.js";
-import { showNotices } from "../notices.js";
-import { marked } from "../marking.js";
-import { passageHref } from "../passage.js";
-import { followUnlessPaused } from "../pauses.js";
-import { known, number, t } from "../words.js";
+import { basePath, encodeQuery, latest, request } from "../api.js";
+import { tryOrNotify } from "../dialog.js";
+import { highlightWords } from "../highlight.js";
+import { byId, cloneTemplate, el, field, pageData, svg } from "../html.js";
+import { formatNumber, t, translationOr } from "../i18n.js";
+import { passageHref } from "../passage-dialog.js";
+import { followBase } from "../pause.js";
+import { showNotices } from "../search-notices.js";
 
-const base = data.base;
+const base = pageData.base;
 const form = byId("search");
 const list = byId("hits");
 const channels = /** @type {HTMLInputElement[]} */ ([...form.querySelectorAll(`[name="channel"]`)]).map((box) => box.value);
 
-/** What the form asks for. */
-function asked() {
+function formValues() {
   const boxes = /** @type {HTMLInputElement[]} */ ([...form.querySelectorAll('[name="channel"]:not(:disabled)')]);
   const on = boxes.filter((one) => one.checked).map((one) => one.value);
   return { q: form.elements.q.value, channel: on.length === boxes.length ? [] : on, limit: Number(form.elements.limit.value), below: form.elements.below?.value ?? "" };
 }
 
-/** @type {AbortController | null} */
-let request = null;
+const searching = latest();
 
-/** Search; an earlier search that is still under way is given up. */
-async function run() {
-  const { q, channel, limit, below } = asked();
-  request?.abort();
-  request = new AbortController();
-  const signal = request.signal;
+/** Search. A pending search is aborted. */
+async function runSearch() {
+  const { q, channel, limit, below } = formValues();
+  const signal = searching();
   byId("stale").hidden = true;
   if (!q.trim()) return paint([], 0, q, []);
   byId("told").textContent = t("search.searching");
   const body = { query: q, limit, channels: channel.length ? channel : null, below: below ? [Number(below)] : [] };
-  const found = await tried(() => call("POST", `${at(base)}/search`, { body, signal }));
+  const found = await tryOrNotify(() => request("POST", `${basePath(base)}/search`, { body, signal }));
   if (signal.aborted) return;
   if (found) paint(found.hits, found.took_ms, q, found.notices);
   else byId("told").textContent = "";
@@ -43,33 +39,33 @@ async function run() {
 /** @param {Hit[]} hits @param {number} took @param {string} q @param {Notice[]} notices */
 function paint(hits, took, q, notices) {
   showNotices(notices);
-  list.replaceChildren(...hits.map((one) => row(one, q, best(hits))));
-  byId("told").textContent = hits.length ? t("search.found", { count: number(hits.length), took: number(Math.round(took)) }) : "";
+  list.replaceChildren(...hits.map((one) => hitElement(one, q, bestScores(hits))));
+  byId("told").textContent = hits.length ? t("search.found", { count: formatNumber(hits.length), took: formatNumber(Math.round(took)) }) : "";
   byId("begin").hidden = Boolean(q.trim());
   byId("nothing").hidden = hits.length > 0 || !q.trim();
   byId("empty").hidden = true;
-  show();
+  scrollToMatches();
 }
 
-/** Let the first word that was found be seen, where a passage is too long to be shown whole. */
-function show() {
+/** Scroll long passages to their first highlighted word. */
+function scrollToMatches() {
   for (const passage of list.querySelectorAll(".passage")) {
     const mark = passage.querySelector("mark");
     if (mark && mark.offsetTop > passage.clientHeight / 2) passage.scrollTop = mark.offsetTop - passage.clientHeight / 4;
   }
 }
 
-/** Return the best score of each channel: their scales differ, so each is shown beside its own best. @param {Hit[]} hits */
-function best(hits) {
+/** Return the best score of each channel. Scales differ, so a bar compares a score with its channel's best. @param {Hit[]} hits */
+function bestScores(hits) {
   /** @type {Record<string, number>} */
   const found = {};
   for (const hit of hits) for (const [kind, one] of Object.entries(hit.channels)) found[kind] = Math.max(found[kind] ?? 0, one.score);
   return found;
 }
 
-/** Make a hit from the server's template. @param {Hit} one @param {string} q @param {Record<string, number>} most */
-function row(one, q, most) {
-  const made = /** @type {HTMLElement} */ (byId("hit").content.firstElementChild.cloneNode(true));
+/** @param {Hit} one @param {string} q @param {Record<string, number>} most */
+function hitElement(one, q, most) {
+  const made = cloneTemplate("hit");
   made.dataset.document = String(one.document);
   const link = /** @type {HTMLAnchorElement} */ (field(made, "name"));
   link.href = passageHref(base, one);
@@ -79,37 +75,35 @@ function row(one, q, most) {
     rank: [String(one.rank)],
     headings: [one.headings.join(" › ")],
     facts: [`${t("search.score", { score: one.score.toFixed(3) })} · ${t("search.generation", { number: one.generation })}`],
-    passage: marked(one.text, q),
-    channels: channels.filter((kind) => kind in one.channels).map((kind) => standing(kind, one.channels[kind], most[kind])),
+    passage: highlightWords(one.text, q),
+    channels: channels.filter((kind) => kind in one.channels).map((kind) => channelScore(kind, one.channels[kind], most[kind])),
   };
   for (const [name, nodes] of Object.entries(parts)) field(made, name)?.replaceChildren(...nodes);
   return made;
 }
 
 /** @param {string} kind @param {{score: number, rank: number}} one @param {number} most */
-function standing(kind, one, most) {
-  const name = known(`search.channel.${kind}`, kind);
+function channelScore(kind, one, most) {
+  const name = translationOr(`search.channel.${kind}`, kind);
   const score = one.score.toFixed(3);
   const bar = svg("svg", { viewBox: "0 0 100 1", preserveAspectRatio: "none", "aria-hidden": "true" }, svg("rect", { width: most ? Math.max(0, (100 * one.score) / most) : 0, height: 1 }));
   return el("li", { "data-channel": kind, title: t(one.rank ? "search.ranked" : "search.unranked", { channel: name, score, rank: one.rank }) }, el("span", {}, name), bar, el("span", { class: "number" }, score, one.rank ? el("strong", {}, ` #${one.rank}`) : null));
 }
 
-// ---------------------------------------------------------------- asking
-
-/** Search, and let the address say for what. */
-function ask() {
-  history.pushState(null, "", location.pathname + search(asked()));
-  run();
+/** Search, and put the query into the address. */
+function submitSearch() {
+  history.pushState(null, "", location.pathname + encodeQuery(formValues()));
+  runSearch();
 }
 
 form.addEventListener("submit", (/** @type {Event} */ event) => {
   event.preventDefault();
-  ask();
+  submitSearch();
 });
 form.addEventListener("change", (/** @type {Event} */ event) => {
-  if (/** @type {HTMLElement} */ (event.target).getAttribute("type") !== "search" && form.elements.q.value.trim()) ask();
+  if (/** @type {HTMLElement} */ (event.target).getAttribute("type") !== "search" && form.elements.q.value.trim()) submitSearch();
 });
-byId("stale").addEventListener("click", run);
+byId("stale").addEventListener("click", runSearch);
 
 addEventListener("popstate", () => {
   const query = new URLSearchParams(location.search);
@@ -118,7 +112,7 @@ addEventListener("popstate", () => {
   if (form.elements.below) form.elements.below.value = query.get("below") ?? "";
   const on = query.getAll("channel");
   for (const box of form.querySelectorAll('[name="channel"]:not(:disabled)')) box.checked = !on.length || on.includes(box.value);
-  run();
+  runSearch();
 });
 
 document.addEventListener("keydown", (event) => {
@@ -133,7 +127,7 @@ document.addEventListener("keydown", (event) => {
   to.focus();
 });
 
-followUnlessPaused({
+followBase({
   event: (event) => {
     if (!list.childElementCount && byId("nothing").hidden) return;
     if (event.type === "document.deleted") list.querySelector(`[data-document="${event.document}"]`)?.remove();
@@ -142,4 +136,4 @@ followUnlessPaused({
   reset: () => (byId("stale").hidden = !list.childElementCount),
 });
 
-show();
+scrollToMatches();

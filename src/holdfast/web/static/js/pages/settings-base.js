@@ -1,27 +1,24 @@
-// One base: its settings, how far its documents follow, and what can be done to it as a whole.
+// One base: its settings, the progress of their rollout, and actions on the whole base.
 
-import { at, call, get, post } from "../api.js";
-import { notice } from "../dialog.js";
-import { ask, labelled, refusal, ticked, typed } from "../forms.js";
-import { byId, data, el } from "../html.js";
-import { follow } from "../stream.js";
-import { number, t, told } from "../words.js";
+import { basePath, get, post, request } from "../api.js";
+import { showNotice } from "../dialog.js";
+import { checkedValues, confirmByName, errorOf, labelledField, openForm } from "../forms.js";
+import { byId, el, pageData } from "../html.js";
+import { explainProblem, formatNumber, t } from "../i18n.js";
+import { coalesced, followEvents } from "../stream.js";
 
-const TOGETHER = 250; // milliseconds in which what happens is asked for together
 const NUMBERS = ["chunk_size", "chunk_overlap", "budget_tokens", "jobs_per_day"];
 const TEXTS = ["embedding", "chat", "on_duplicate", "tenant"];
-const name = data.base;
+const name = pageData.base;
 const form = byId("base-settings");
-let base = data.one;
-let counts = data.counts;
+let base = pageData.one;
+let counts = pageData.counts;
 
-// ---------------------------------------------------------------- the form
-
-/** Return what the form says. @returns {Record<string, any>} */
-function wanted() {
+/** @returns {Record<string, any>} */
+function formValues() {
   const fields = form.elements;
   return {
-    indexes: ticked(form, "indexes"),
+    indexes: checkedValues(form, "indexes"),
     ...Object.fromEntries(NUMBERS.map((one) => [one, fields[one].value === "" ? null : Number(fields[one].value)])),
     ...Object.fromEntries(TEXTS.map((one) => [one, fields[one].value])),
     missing_share: Number(fields.missing_share.value) / 100,
@@ -30,15 +27,15 @@ function wanted() {
   };
 }
 
-/** Whether two values of a setting mean the same; the order of indexes does not matter. @param {any} one @param {any} other @param {string} key */
-const same = (one, other, key) => JSON.stringify(key === "indexes" ? [...one].sort() : one) === JSON.stringify(key === "indexes" ? [...other].sort() : other);
+/** Compare two values of a setting; the order of indexes does not matter. @param {any} one @param {any} other @param {string} key */
+const isSameValue = (one, other, key) => JSON.stringify(key === "indexes" ? [...one].sort() : one) === JSON.stringify(key === "indexes" ? [...other].sort() : other);
 
-/** Return what differs from how the base is set: only this is sent, so what others set meanwhile stays. */
+/** Return the changed settings. Only these are sent, so that concurrent changes of other settings stay. */
 function changes() {
-  return Object.fromEntries(Object.entries(wanted()).filter(([key, one]) => !same(one, base.settings[key], key)));
+  return Object.fromEntries(Object.entries(formValues()).filter(([key, one]) => !isSameValue(one, base.settings[key], key)));
 }
 
-/** Write into the form how the base is set. @param {Record<string, any>} [typed] settings that the user has changed and not saved; their fields stay */
+/** Fill the form with the settings of the base. @param {Record<string, any>} [typed] unsaved changes of the user; their fields stay */
 function fill(typed = {}) {
   const fields = form.elements;
   const free = (/** @type {string} */ one) => !(one in typed);
@@ -49,14 +46,14 @@ function fill(typed = {}) {
   if (free("indexes")) for (const box of form.querySelectorAll('[name="indexes"]')) box.checked = base.settings.indexes.includes(box.value);
 }
 
-/** Say which indexes the base wants and cannot have. */
-function reasons() {
+/** Show why indexes of the settings are not enabled. */
+function paintReasons() {
   for (const part of form.querySelectorAll("[data-reason]")) {
     const kind = part.dataset.reason;
     const why = base.not_enabled[kind];
     if (why || base.settings.indexes.includes(kind)) {
       part.hidden = !why;
-      part.textContent = why ? t("settings.not_enabled", { reason: told(why) }) : "";
+      part.textContent = why ? t("settings.not_enabled", { reason: explainProblem(why) }) : "";
     }
   }
 }
@@ -66,10 +63,10 @@ async function save() {
   const given = changes();
   saved.classList.remove("trouble");
   if (!Object.keys(given).length) return (saved.textContent = t("settings.unchanged"));
-  const why = await refusal(async () => {
-    base = await call("PATCH", at(name), { body: given });
-    counts = await counted();
-    following = true; // also when the rollout has ended before the answer came, and only documents are left
+  const why = await errorOf(async () => {
+    base = await request("PATCH", basePath(name), { body: given });
+    counts = await loadCounts();
+    following = true; // the rollout may have ended already, while documents are still queued
   });
   saved.classList.toggle("trouble", Boolean(why));
   saved.textContent = why || t("settings.saved");
@@ -78,8 +75,6 @@ async function save() {
   paint();
 }
 
-// ---------------------------------------------------------------- how far the documents follow
-
 function paint() {
   const left = (counts.by_status.queued ?? 0) + (counts.by_status.indexing ?? 0);
   const rollout = base.rollout;
@@ -87,33 +82,31 @@ function paint() {
   following &&= rollout !== null || left > 0;
   byId("rollout").hidden = !following;
   const asked = rollout?.total && rollout.done < rollout.total;
-  byId("rollout-text").textContent = asked ? t("settings.rollout_asked", { done: number(rollout.done), total: number(rollout.total) }) : left ? t("settings.rollout_left", { left: number(left) }) : t("settings.rollout_meanwhile");
+  byId("rollout-text").textContent = asked ? t("settings.rollout_asked", { done: formatNumber(rollout.done), total: formatNumber(rollout.total) }) : left ? t("settings.rollout_left", { left: formatNumber(left) }) : t("settings.rollout_meanwhile");
   const bar = byId("rollout-bar");
   if (counts.documents && (asked || left)) bar.value = asked ? rollout.done / rollout.total : 1 - left / counts.documents;
   else bar.removeAttribute("value");
   const standing = byId("standing");
   standing.dataset.status = base.status;
   standing.textContent = t(`settings.base_${base.status}`);
-  byId("documents").textContent = number(counts.documents);
-  reasons();
+  byId("documents").textContent = formatNumber(counts.documents);
+  paintReasons();
 }
 
 /**
- * Count the documents. Asked after the base: a rollout that has ended by then has queued all its documents, so that
- * they are counted, or done.
+ * Load the counts, always after the base: a rollout that has ended by then has queued all its documents, so that the
+ * counts include them.
  */
-const counted = () => get(`${at(name)}/counts`).catch(() => counts);
+const loadCounts = () => get(`${basePath(name)}/counts`).catch(() => counts);
 
-let following = false; // from a change of the settings until the last document has followed
-let waiting = 0;
+let following = false; // from a change of settings until the last document is migrated
 
 async function refresh() {
-  waiting = 0;
   const before = base;
-  const now = await get(at(name)).catch(() => null);
+  const now = await get(basePath(name)).catch(() => null);
   if (!now) return;
-  counts = await counted();
-  if (base !== before) return soon(); // it was saved meanwhile: this answer is older
+  counts = await loadCounts();
+  if (base !== before) return scheduleRefresh(); // saved during the request: this answer is older
   if (Boolean(base.problem) !== Boolean(now.problem)) location.reload();
   const typed = changes();
   base = now;
@@ -121,47 +114,45 @@ async function refresh() {
   paint();
 }
 
-/** Go where the base is now: it has another name, or is gone. */
-async function moved() {
-  const found = (await get("/bases").catch(() => [])).find((/** @type {any} */ one) => one.id === data.one.id);
+/** Open the page of the renamed base, or the list if it was deleted. */
+async function goToBase() {
+  const found = (await get("/bases").catch(() => [])).find((/** @type {any} */ one) => one.id === pageData.one.id);
   location.replace(found ? `/settings?base=${encodeURIComponent(found.name)}` : "/settings?tab=bases");
 }
 
-const soon = () => void (waiting ||= setTimeout(refresh, TOGETHER));
-// All bases are followed: a stream of this one alone could not be opened once it is gone.
-const mine = (/** @type {{base: any}} */ told) => Number(told.base) === data.one.id;
-follow({
-  event: (event) => mine(event) && (event.type === "base.renamed" || event.type === "base.deleted" ? moved() : soon()),
-  progress: (told) => mine(told) && told.owner === "rollout" && soon(),
-  reset: soon,
+const scheduleRefresh = coalesced(refresh);
+// Follow all bases: a stream of this base could not be opened after its deletion.
+const isThisBase = (/** @type {{base: any}} */ message) => Number(message.base) === pageData.one.id;
+followEvents({
+  event: (event) => isThisBase(event) && (event.type === "base.renamed" || event.type === "base.deleted" ? goToBase() : scheduleRefresh()),
+  progress: (message) => isThisBase(message) && message.owner === "rollout" && scheduleRefresh(),
+  reset: scheduleRefresh,
 });
 
-// ---------------------------------------------------------------- the base as a whole
-
-const DEEDS = {
+const BASE_ACTIONS = {
   rename: () => {
     const to = el("input", { type: "text", required: true, maxlength: 200, value: name, autofocus: true, autocomplete: "off" });
-    ask(t("settings.rename"), [labelled(t("settings.rename_to"), to)], t("settings.rename"), async () => {
-      const now = await call("PATCH", at(name), { body: { name: to.value } });
+    openForm(t("settings.rename"), [labelledField(t("settings.rename_to"), to)], t("settings.rename"), async () => {
+      const now = await request("PATCH", basePath(name), { body: { name: to.value } });
       location.replace(`/settings?base=${encodeURIComponent(now.name)}`);
     });
   },
   clear: () =>
-    typed(t("settings.clear"), t("settings.clear_sure", { name, count: number(counts.documents) }), name, async () => {
-      await post(`${at(name)}:clear`);
-      notice(t("settings.cleared", { name }));
+    confirmByName(t("settings.clear"), t("settings.clear_sure", { name, count: formatNumber(counts.documents) }), name, async () => {
+      await post(`${basePath(name)}:clear`);
+      showNotice(t("settings.cleared", { name }));
     }),
   delete: () =>
-    typed(t("settings.delete"), t("settings.delete_sure", { name, count: number(counts.documents) }), name, async () => {
-      await call("DELETE", at(name));
+    confirmByName(t("settings.delete"), t("settings.delete_sure", { name, count: formatNumber(counts.documents) }), name, async () => {
+      await request("DELETE", basePath(name));
       location.replace("/settings?tab=bases");
     }),
 };
 
-if (data.scope === "admin") {
+if (pageData.scope === "admin") {
   form.querySelector("fieldset").disabled = false;
   byId("saving").hidden = false;
-  for (const [deed, run] of Object.entries(DEEDS)) {
+  for (const [deed, run] of Object.entries(BASE_ACTIONS)) {
     const danger = deed === "rename" ? null : "danger";
     document.querySelector(`[data-deed="${deed}"]`)?.append(el("button", { type: "button", class: danger, onclick: run }, `${t(`settings.${deed}`)}…`));
   }

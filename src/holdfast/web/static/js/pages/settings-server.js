@@ -1,9 +1,9 @@
-// The doctor: what it finds, and its repair.
+// The doctor: its findings and repairs.
 
 import { post } from "../api.js";
-import { refusal } from "../forms.js";
-import { byId, data, el, icon } from "../html.js";
-import { number, t } from "../words.js";
+import { errorOf } from "../forms.js";
+import { byId, el, icon, pageData } from "../html.js";
+import { formatNumber, t } from "../i18n.js";
 
 /** @typedef {{code: string, where: string, count: number, sentence: string, examples: string[], fixable: boolean, fixed: number}} Finding */
 
@@ -13,11 +13,11 @@ const fix = el("button", { type: "button", hidden: true, onclick: () => run(true
 let busy = false;
 
 /** @param {Finding} one */
-function line(one) {
-  const state = one.fixed ? t("settings.doctor_fixed", { fixed: number(one.fixed), count: number(one.count) }) : t(one.fixable ? "settings.doctor_fixable" : "settings.doctor_people");
+function findingRow(one) {
+  const state = one.fixed ? t("settings.doctor_fixed", { fixed: formatNumber(one.fixed), count: formatNumber(one.count) }) : t(one.fixable ? "settings.doctor_fixable" : "settings.doctor_people");
   const chip = el("span", { class: "chip", "data-status": one.fixed >= one.count ? "success" : one.fixable ? "degraded" : "failed" }, state);
-  const said = t(`finding.${one.code}`, { count: number(one.count), where: one.where });
-  return el("li", {}, el("p", {}, said, " ", chip), one.examples.length ? el("p", { class: "small mono break" }, one.examples.join(", ")) : null);
+  const sentence = t(`finding.${one.code}`, { count: formatNumber(one.count), where: one.where });
+  return el("li", {}, el("p", {}, sentence, " ", chip), one.examples.length ? el("p", { class: "small mono break" }, one.examples.join(", ")) : null);
 }
 
 /** @param {boolean} repairing */
@@ -29,7 +29,7 @@ async function run(repairing) {
   verdict.className = "dim";
   verdict.textContent = t("settings.doctor_running");
   for (const one of [check, fix]) one.setAttribute("aria-disabled", "true");
-  const why = await refusal(async () => show(await post("/doctor", undefined, { fix: repairing || "", deep: deep.checked || "" })));
+  const why = await errorOf(async () => show(await post("/doctor", undefined, { fix: repairing || "", deep: deep.checked || "" })));
   for (const one of [check, fix]) one.removeAttribute("aria-disabled");
   busy = false;
   if (!why) return;
@@ -41,15 +41,15 @@ async function run(repairing) {
 function show(findings) {
   const verdict = byId("verdict");
   verdict.className = findings.length ? "trouble" : "fine";
-  verdict.textContent = findings.length ? t("settings.doctor_found", { count: number(findings.length) }) : t("settings.doctor_well");
+  verdict.textContent = findings.length ? t("settings.doctor_found", { count: formatNumber(findings.length) }) : t("settings.doctor_well");
   const list = byId("findings");
   list.hidden = !findings.length;
-  list.replaceChildren(...findings.map(line));
+  list.replaceChildren(...findings.map(findingRow));
   fix.hidden = !findings.some((one) => one.fixable && one.fixed < one.count);
 }
 
-byId("live").remove(); // nothing of this is told by events
-if (data.everywhere) {
+byId("live").remove(); // this page follows no events
+if (pageData.everywhere) {
   byId("tools").hidden = false;
   byId("tools").append(el("label", { class: "small" }, deep, " ", t("settings.doctor_deep")), fix, check);
 }

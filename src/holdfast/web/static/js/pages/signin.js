@@ -1,8 +1,8 @@
-// Signing in: the key is sent once, and the browser keeps it where no script can read it.
+// Sign-in: the key is sent once; the server keeps it in a cookie that scripts cannot read.
 
-import { Offline, Refused, post } from "../api.js";
-import { byId, data } from "../html.js";
-import { t, told } from "../words.js";
+import { ApiError, ServerUnreachable, post } from "../api.js";
+import { byId, pageData } from "../html.js";
+import { explainProblem, t } from "../i18n.js";
 
 const form = byId("signin");
 const input = form.elements.key;
@@ -22,10 +22,10 @@ form.addEventListener("submit", async (/** @type {Event} */ event) => {
   busy = true;
   try {
     await post("/session", { key: input.value.trim() });
-    location.replace(data.next);
+    location.replace(pageData.next);
   } catch (error) {
-    if (error instanceof Offline) refuse(t("problem.offline"));
-    else if (error instanceof Refused) refuse(error.status === 401 ? t("signin.wrong") : told(error));
+    if (error instanceof ServerUnreachable) refuse(t("problem.offline"));
+    else if (error instanceof ApiError) refuse(error.status === 401 ? t("signin.wrong") : explainProblem(error));
     else throw error;
   } finally {
     busy = false;

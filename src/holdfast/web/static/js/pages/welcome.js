@@ -1,43 +1,40 @@
-// The first run: make a base, or try everything with a folder of samples.
+// The first run: create a base, or try a sample base.
 
-import { at, call, post } from "../api.js";
-import { tried } from "../dialog.js";
-import { byId, el, field } from "../html.js";
-import { MOVING, paintProgress, paintStatus, progressOf } from "../standing.js";
-import { follow } from "../stream.js";
-import { number, t } from "../words.js";
+import { basePath, inParallel, latest, post, request } from "../api.js";
+import { tryOrNotify } from "../dialog.js";
+import { byId, cloneTemplate, el, field, setText } from "../html.js";
+import { formatNumber, t } from "../i18n.js";
+import { UNSETTLED_STATUSES, latestProgress, paintProgress, paintStatus } from "../status.js";
+import { followEvents } from "../stream.js";
 
 const BASE = "sample";
 const INDEXES = ["vector", "fulltext", "graph"];
-const AT_ONCE = 3; // files that are sent at the same time
-const FEW = 3; // documents after which it is worth to search
-const MOST = 3; // hits that are shown
-const LONGEST = 360; // characters of a hit
-const FOUND = new Set(["success", "degraded"]);
+const MIN_SEARCHABLE = 3; // documents before the search form appears
+const MAX_HITS = 3;
+const MAX_HIT_CHARS = 360;
+const SEARCHABLE_STATUSES = new Set(["success", "degraded"]);
 
 byId("make")?.addEventListener("submit", async (/** @type {SubmitEvent} */ event) => {
   event.preventDefault();
   const form = /** @type {HTMLFormElement} */ (event.target);
   making = true;
-  const made = await tried(() => post("/bases", { name: new FormData(form).get("name") }));
+  const made = await tryOrNotify(() => post("/bases", { name: new FormData(form).get("name") }));
   if (made) location.assign(`/bases/${encodeURIComponent(made.name)}/documents`);
   else making = false;
 });
 
-let making = false; // a base of our own, whose page we go to
-let began = 0; // when the sample was asked for; 0: it was not
+let making = false; // this page creates a base and opens it next
+let began = 0; // when the sample was started; 0: not yet
 
 byId("try")?.addEventListener("click", async () => {
   const button = byId("try");
   if (button.hidden) return;
   button.hidden = true;
   began = Date.now();
-  if (await tried(begin)) return;
+  if (await tryOrNotify(createSample)) return;
   button.hidden = false;
   began = 0;
 });
-
-// ---------------------------------------------------------------- the sample
 
 /** @type {Map<number, HTMLElement>} */
 const lines = new Map();
@@ -45,8 +42,8 @@ const lines = new Map();
 const states = new Map();
 let expected = 0;
 
-/** Make the base, show what is put in, and put it in. */
-async function begin() {
+/** Create the base and send the sample documents. */
+async function createSample() {
   const answer = await fetch("/static/samples/index.json");
   /** @type {{file: string, name: string}[]} */
   const files = await answer.json();
@@ -54,67 +51,60 @@ async function begin() {
   byId("beginning").textContent = t("welcome.filling", { base: BASE });
   expected = files.length;
   byId("trying").hidden = false;
-  paintShare();
-  const waiting = files.map((one) => ({ ...one, line: line(one.name) }));
-  const lane = async () => {
-    for (let one = waiting.shift(); one; one = waiting.shift()) {
-      const { file, name, line: made } = one;
-      await tried(() => send(file, name, made), BASE);
-    }
-  };
-  await Promise.all(Array.from({ length: AT_ONCE }, lane));
+  paintProgressBar();
+  const samples = files.map((one) => ({ ...one, row: sampleRow(one.name) }));
+  await inParallel(samples, ({ file, name, row }) => tryOrNotify(() => sendSample(file, name, row), BASE));
   return true;
 }
 
 /** @param {string} name */
-function line(name) {
-  const made = /** @type {HTMLElement} */ (byId("sample").content.firstElementChild.cloneNode(true));
-  const part = field(made, "name");
-  if (part) part.textContent = name;
+function sampleRow(name) {
+  const made = cloneTemplate("sample");
+  setText(made, "name", name);
   byId("samples").append(made);
   return made;
 }
 
 /** @param {string} file @param {string} name @param {HTMLElement} made */
-async function send(file, name, made) {
+async function sendSample(file, name, made) {
   const text = await (await fetch(`/static/samples/${file}`)).blob();
-  const answer = await call("POST", at(BASE, "documents"), { query: { name }, body: text, headers: { "content-type": "application/octet-stream" } });
+  const answer = await request("POST", basePath(BASE, "documents"), { query: { name }, body: text, headers: { "content-type": "application/octet-stream" } });
   const id = answer.replies[0].document;
   lines.set(id, made);
   field(made, "name")?.replaceChildren(el("a", { href: `/bases/${BASE}/documents/${id}` }, name));
-  stir([id]);
+  refreshStatuses([id]);
 }
 
-follow({
+followEvents({
   event: (event) => {
-    if (!began && !making && event.type === "base.created") return location.reload(); // somebody else's: this is not the first run any more
-    if (event.document !== null && lines.has(event.document)) stir([event.document]);
+    if (!began && !making && event.type === "base.created") return location.reload(); // created elsewhere: this is not the first run any more
+    if (event.document !== null && lines.has(event.document)) refreshStatuses([event.document]);
   },
-  progress: (told) => {
-    const shown = lines.get(told.document);
-    if (shown && MOVING.has(states.get(told.document) ?? "")) paintProgress(shown, progressOf(told));
+  progress: (message) => {
+    const shown = lines.get(message.document);
+    if (shown && UNSETTLED_STATUSES.has(states.get(message.document) ?? "")) paintProgress(shown, latestProgress(message));
   },
-  reset: () => stir([...lines.keys()]),
+  reset: () => refreshStatuses([...lines.keys()]),
 });
 
 /** @type {Set<number>} */
-const stirred = new Set();
+const changedIds = new Set();
 let asking = false;
 
-/** Ask how documents stand to whom something happened, one request at a time. @param {number[]} documents */
-async function stir(documents) {
-  for (const one of documents) stirred.add(one);
+/** Load the status of changed documents, one request at a time. @param {number[]} documents */
+async function refreshStatuses(documents) {
+  for (const one of documents) changedIds.add(one);
   if (asking) return;
   asking = true;
-  while (stirred.size) {
-    const some = [...stirred];
-    stirred.clear();
-    paint((await tried(() => post(`${at(BASE, "documents")}/status`, { documents: some }))) ?? []);
+  while (changedIds.size) {
+    const some = [...changedIds];
+    changedIds.clear();
+    paint((await tryOrNotify(() => post(`${basePath(BASE, "documents")}/status`, { documents: some }))) ?? []);
   }
   asking = false;
 }
 
-/** @param {Standing[]} found */
+/** @param {DocumentStatus[]} found */
 function paint(found) {
   for (const one of found) {
     const shown = lines.get(one.id);
@@ -122,61 +112,56 @@ function paint(found) {
     states.set(one.id, one.status);
     if (!shown) continue;
     paintStatus(shown, one.status);
-    paintProgress(shown, MOVING.has(one.status) ? one.progress : null);
-    if (before !== one.status && FOUND.has(one.status)) paintShare();
+    paintProgress(shown, UNSETTLED_STATUSES.has(one.status) ? one.progress : null);
+    if (before !== one.status && SEARCHABLE_STATUSES.has(one.status)) paintProgressBar();
   }
 }
 
-function paintShare() {
-  const done = [...states.values()].filter((one) => FOUND.has(one)).length;
+function paintProgressBar() {
+  const done = [...states.values()].filter((one) => SEARCHABLE_STATUSES.has(one)).length;
   byId("share").value = expected ? done / expected : 0;
   const all = expected > 0 && done === expected;
   if (all) byId("beginning").textContent = t("welcome.filled", { base: BASE });
   byId("shared").textContent = all
-    ? t("welcome.took", { total: number(expected), seconds: number(Math.max(1, Math.round((Date.now() - began) / 1000))) })
-    : t("welcome.shared", { done: number(done), total: number(expected) });
-  if (done < Math.min(FEW, expected)) return;
+    ? t("welcome.took", { total: formatNumber(expected), seconds: formatNumber(Math.max(1, Math.round((Date.now() - began) / 1000))) })
+    : t("welcome.shared", { done: formatNumber(done), total: formatNumber(expected) });
+  if (done < Math.min(MIN_SEARCHABLE, expected)) return;
   byId("finding").hidden = false;
-  if (!asked) find();
+  if (!asked) runSearch();
 }
 
-// ---------------------------------------------------------------- searching it
-
-let asked = false; // the reader has asked something himself
-/** @type {AbortController | null} */
-let finding = null;
+let asked = false; // the user has searched
+const searching = latest();
 
 byId("ask").addEventListener("submit", (/** @type {Event} */ event) => {
   event.preventDefault();
   asked = true;
-  find();
+  runSearch();
 });
 
-async function find() {
-  finding?.abort();
-  finding = new AbortController();
-  const signal = finding.signal;
+async function runSearch() {
+  const signal = searching();
   const query = byId("ask").elements.query.value.trim();
   if (!query) return;
-  const found = await tried(() => call("POST", `${at(BASE)}/search`, { body: { query, limit: MOST }, signal }));
+  const found = await tryOrNotify(() => request("POST", `${basePath(BASE)}/search`, { body: { query, limit: MAX_HITS }, signal }));
   if (!found || signal.aborted) return;
   byId("no-hits").hidden = found.hits.length > 0;
-  byId("hits").replaceChildren(...found.hits.map(hit));
+  byId("hits").replaceChildren(...found.hits.map(hitElement));
 }
 
 /** @param {any} one */
-function hit(one) {
+function hitElement(one) {
   const headings = one.headings.filter((/** @type {string} */ part) => part !== one.title).join(" › ");
   const link = el("a", { href: `/bases/${BASE}/documents/${one.document}?chunk=${one.chunk}` }, one.title || one.name);
   return el("li", {}, link, headings ? el("span", { class: "small dim" }, ` ${headings}`) : null, el("p", {}, excerpt(one.text)));
 }
 
-/** Return some of a passage, without the marks of its headings, from the sentence with most of the words that were asked for. @param {string} text */
+/** Return an excerpt that starts at the sentence with the most words of the query, without Markdown. @param {string} text */
 function excerpt(text) {
   const words = byId("ask").elements.query.value.toLowerCase().split(/[\s?？。，,]+/).filter((/** @type {string} */ one) => one.length > 2);
   const sentences = text.replace(/^#+ .*$/gm, "").replace(/\*\*|`/g, "").replace(/\s+/g, " ").trim().split(/(?<=[.!?] )|(?<=[。！？])/);
   const scores = sentences.map((one) => words.filter((/** @type {string} */ word) => one.toLowerCase().includes(word)).length);
   const first = scores.indexOf(Math.max(...scores));
   const whole = sentences.slice(first).join("").trim();
-  return `${first ? "… " : ""}${whole.length > LONGEST ? `${whole.slice(0, LONGEST).trimEnd()}…` : whole}`;
+  return `${first ? "… " : ""}${whole.length > MAX_HIT_CHARS ? `${whole.slice(0, MAX_HIT_CHARS).trimEnd()}…` : whole}`;
 }

@@ -1,23 +1,21 @@
-// Putting in: files and folders by dropping or choosing, notes, pages, sitemaps, folders of the server.
+// Adds documents: dropped or chosen files and folders, notes, web pages, sitemaps, folders of the server.
 
-import { Refused, at, post, search } from "./api.js";
-import { notice, refused, show, tried } from "./dialog.js";
-import { byId, data, el, icon } from "./html.js";
-import { number, percent, replied, t } from "./words.js";
-
-const AT_ONCE = 3; // files that are sent at the same time
+import { ApiError, basePath, encodeQuery, inParallel, post } from "./api.js";
+import { explainError, openDialog, showNotice, tryOrNotify } from "./dialog.js";
+import { byId, el, icon, pageData } from "./html.js";
+import { explainReply, formatNumber, formatPercent, t } from "./i18n.js";
 
 /** @typedef {{file: File, name: string}} Chosen */
 
 /**
- * Offer to add to a base.
+ * Show the controls that add documents to a base.
  * @param {string} base
  * @param {number | null} parent
  * @param {() => void} added
  */
-export function adding(base, parent, added) {
+export function offerAdding(base, parent, added) {
   const bar = byId("adding");
-  if (!bar || data.scope === "read") return;
+  if (!bar || pageData.scope === "read") return;
   bar.hidden = false;
   const files = el("input", { type: "file", multiple: true, hidden: true, "aria-label": t("documents.upload"), onchange: () => take(files) });
   const folder = el("input", { type: "file", webkitdirectory: true, hidden: true, "aria-label": t("documents.upload_folder"), onchange: () => take(folder) });
@@ -26,20 +24,18 @@ export function adding(base, parent, added) {
     upload(base, parent, [...(input.files ?? [])].map((file) => ({ file, name: file.webkitRelativePath || file.name })), added);
     input.value = "";
   };
-  const other = [["note", "note"], ["url", "url"], ["sitemap", "sitemap"], ...(data.scope === "admin" ? [["folder", "directory"]] : [])];
+  const other = [["note", "note"], ["url", "url"], ["sitemap", "sitemap"], ...(pageData.scope === "admin" ? [["folder", "directory"]] : [])];
   const menu = el("details", { class: "picker from-end", "data-picker": "" }, el("summary", {}, t("documents.add")),
-    el("ul", {}, el("li", {}, menuItem("folder-plus", "documents.upload_folder", () => folder.click())), ...other.map(([name, kind]) => el("li", {}, menuItem(kind, `documents.add_${name}`, () => ask(base, parent, name, kind, added))))));
+    el("ul", {}, el("li", {}, menuItem("folder-plus", "documents.upload_folder", () => folder.click())), ...other.map(([name, kind]) => el("li", {}, menuItem(kind, `documents.add_${name}`, () => askForSource(base, parent, name, kind, added))))));
   bar.append(files, folder, el("button", { type: "button", class: "first", id: "upload", onclick: () => files.click() }, icon("upload"), t("documents.upload")), menu);
-  dropping(base, parent, added);
+  acceptDrops(base, parent, added);
 }
 
 /** @param {string} name @param {string} text @param {() => void} used */
 const menuItem = (name, text, used) => el("button", { type: "button", class: "plain", onclick: used }, icon(name), t(text));
 
-// ---------------------------------------------------------------- dropping
-
 /** @param {string} base @param {number | null} parent @param {() => void} added */
-function dropping(base, parent, added) {
+function acceptDrops(base, parent, added) {
   const zone = byId("main");
   byId("drop").dataset.drop = t("documents.drop", { base });
   let depth = 0;
@@ -56,23 +52,23 @@ function dropping(base, parent, added) {
     if (!event.dataTransfer?.types.includes("Files")) return;
     event.preventDefault();
     over((depth = 0) > 0);
-    upload(base, parent, await dropped(event.dataTransfer), added);
+    upload(base, parent, await readDroppedFiles(event.dataTransfer), added);
   });
 }
 
 /**
- * Return the files that were dropped, also those in folders.
+ * Return the dropped files, also those in folders.
  * @param {DataTransfer} transfer
  * @returns {Promise<Chosen[]>}
  */
-async function dropped(transfer) {
+async function readDroppedFiles(transfer) {
   const entries = [...transfer.items].map((item) => item.webkitGetAsEntry?.()).filter((one) => one !== null && one !== undefined);
   if (!entries.length) return [...transfer.files].map((file) => ({ file, name: file.name }));
-  return (await Promise.all(entries.map((entry) => walk(entry, "")))).flat();
+  return (await Promise.all(entries.map((entry) => readEntry(entry, "")))).flat();
 }
 
 /** @param {FileSystemEntry} entry @param {string} path @returns {Promise<Chosen[]>} */
-async function walk(entry, path) {
+async function readEntry(entry, path) {
   const name = path + entry.name;
   if (entry.isFile) {
     const file = await new Promise((resolve, reject) => /** @type {FileSystemFileEntry} */ (entry).file(resolve, reject));
@@ -85,14 +81,12 @@ async function walk(entry, path) {
     /** @type {FileSystemEntry[]} */
     const some = await new Promise((resolve, reject) => reader.readEntries(resolve, reject));
     if (!some.length) return found;
-    for (const one of some) found.push(...(await walk(one, `${name}/`)));
+    for (const one of some) found.push(...(await readEntry(one, `${name}/`)));
   }
 }
 
-// ---------------------------------------------------------------- sending
-
 /**
- * Send files, a few at a time, each with its progress; what is there already is explained beside it.
+ * Send files, a few at a time. Each has a row with its progress and its result, such as a duplicate.
  * @param {string} base
  * @param {number | null} parent
  * @param {Chosen[]} chosen
@@ -100,23 +94,20 @@ async function walk(entry, path) {
  */
 export async function upload(base, parent, chosen, added) {
   if (!chosen.length) return;
-  const list = uploads();
-  const waiting = chosen.map((one) => ({ ...one, line: line(one.name) }));
-  list.append(...waiting.map((one) => one.line));
-  count(list);
-  const lane = async () => {
-    for (let one = waiting.shift(); one; one = waiting.shift()) {
-      await send(base, parent, one.file, one.name, one.line);
-      if (one.line.dataset.result === "refused") list.prepend(one.line); // the list scrolls: failures stay in sight
-      count(list);
-      added();
-    }
-  };
-  await Promise.all(Array.from({ length: AT_ONCE }, lane));
+  const list = uploadList();
+  const uploads = chosen.map((one) => ({ ...one, row: uploadRow(one.name) }));
+  list.append(...uploads.map((one) => one.row));
+  showUploadCounts(list);
+  await inParallel(uploads, async ({ file, name, row }) => {
+    await sendFile(base, parent, file, name, row);
+    if (row.dataset.result === "refused") list.prepend(row); // the list scrolls: failures stay in sight
+    showUploadCounts(list);
+    added();
+  });
 }
 
-/** Return the list of what is sent, made when it is first needed. @returns {HTMLUListElement} */
-function uploads() {
+/** Return the list of uploads; the first call makes it. @returns {HTMLUListElement} */
+function uploadList() {
   const there = byId("uploads");
   if (there) return there;
   const list = el("ul", { id: "uploads", class: "uploads", tabindex: 0, "aria-label": t("documents.uploads") });
@@ -126,20 +117,20 @@ function uploads() {
   return list;
 }
 
-/** Show how many files are done, and how many of them were not added. @param {HTMLUListElement} list */
-function count(list) {
+/** Show how many files are done, and how many failed. @param {HTMLUListElement} list */
+function showUploadCounts(list) {
   const ended = [...list.children].map((one) => /** @type {HTMLElement} */ (one).dataset.result).filter(Boolean);
   const refusals = ended.filter((one) => one === "refused").length;
-  const parts = [t("documents.uploads_done", { done: number(ended.length), total: number(list.children.length) }), refusals ? t("documents.uploads_failed", { count: number(refusals) }) : ""];
-  const shown = list.closest("section")?.querySelector("#uploaded"); // also of a panel that was closed meanwhile
+  const parts = [t("documents.uploads_done", { done: formatNumber(ended.length), total: formatNumber(list.children.length) }), refusals ? t("documents.uploads_failed", { count: formatNumber(refusals) }) : ""];
+  const shown = list.closest("section")?.querySelector("#uploaded"); // the panel may be closed and out of the page
   if (shown) shown.textContent = parts.filter(Boolean).join(" · ");
 }
 
 /** @param {string} name */
-const line = (name) => el("li", {}, el("span", { class: "clip", title: name, "data-field": "what" }, name), el("progress", { max: 1, value: 0, "aria-label": t("documents.uploading", { name }) }), el("span", { class: "small dim", "data-field": "result" }));
+const uploadRow = (name) => el("li", {}, el("span", { class: "clip", title: name, "data-field": "what" }, name), el("progress", { max: 1, value: 0, "aria-label": t("documents.uploading", { name }) }), el("span", { class: "small dim", "data-field": "result" }));
 
 /**
- * Send one file. Only this old way of asking tells how much was sent.
+ * Send one file. `fetch` reports no upload progress, so this uses XMLHttpRequest.
  * @param {string} base
  * @param {number | null} parent
  * @param {File} file
@@ -147,19 +138,19 @@ const line = (name) => el("li", {}, el("span", { class: "clip", title: name, "da
  * @param {HTMLElement} shown
  * @returns {Promise<void>}
  */
-function send(base, parent, file, name, shown) {
+function sendFile(base, parent, file, name, shown) {
   return new Promise((resolve) => {
     const request = new XMLHttpRequest();
     const bar = shown.querySelector("progress");
-    request.open("POST", `/api/v1${at(base, "documents")}${search({ name, parent })}`);
+    request.open("POST", `/api/v1${basePath(base, "documents")}${encodeQuery({ name, parent })}`);
     request.setRequestHeader("content-type", "application/octet-stream");
     request.upload.onprogress = (event) => {
       if (bar && event.lengthComputable) bar.value = event.loaded / event.total;
-      bar?.setAttribute("aria-valuetext", percent(bar.value));
+      bar?.setAttribute("aria-valuetext", formatPercent(bar.value));
     };
     request.onloadend = () => {
       bar?.remove();
-      tell(base, name, shown, request);
+      showUploadResult(base, name, shown, request);
       resolve();
     };
     request.send(file);
@@ -167,43 +158,41 @@ function send(base, parent, file, name, shown) {
 }
 
 /** @param {string} base @param {string} name @param {HTMLElement} shown @param {XMLHttpRequest} request */
-function tell(base, name, shown, request) {
+function showUploadResult(base, name, shown, request) {
   const result = /** @type {HTMLElement} */ (shown.querySelector('[data-field="result"]'));
   const accepted = request.status >= 200 && request.status < 300;
   shown.dataset.result = accepted ? "added" : "refused";
   if (!request.status) return result.append(t("documents.not_sent"));
   const answer = JSON.parse(request.responseText || "{}");
   const found = accepted ? answer.replies[0].document : answer.document;
-  const why = accepted ? "" : refused(new Refused(answer));
+  const why = accepted ? "" : explainError(new ApiError(answer));
   result.append(accepted ? t("documents.uploaded") : answer.status === 409 ? t("documents.duplicate", { name, why }) : why);
   if (found) result.append(" ", el("a", { href: `/bases/${encodeURIComponent(base)}/documents/${found}` }, t("conflict.document")));
 }
 
-// ---------------------------------------------------------------- what is not a file
-
 /**
- * Ask for a note, a page, a sitemap or a folder of the server.
+ * Open the form for a note, a web page, a sitemap or a folder of the server.
  * @param {string} base
  * @param {number | null} parent
  * @param {string} name
  * @param {string} kind
  * @param {() => void} added
  */
-function ask(base, parent, name, kind, added) {
+function askForSource(base, parent, name, kind, added) {
   const note = name === "note";
   const first = el("input", { type: name === "url" || name === "sitemap" ? "url" : "text", required: true, maxlength: 1000, autofocus: true, placeholder: note || name === "folder" ? "" : "https://" });
   const text = el("textarea", { required: true, rows: 10 });
   const label = note ? "documents.note_name" : name === "folder" ? "documents.folder_path" : "documents.address";
   const form = el("form", {}, el("label", { class: "field" }, el("span", {}, t(label)), first), note ? el("label", { class: "field" }, el("span", {}, t("documents.note_text")), text) : null,
     el("div", { class: "end" }, el("button", { type: "submit", class: "first" }, t("documents.add"))));
-  const dialog = show(t(`documents.add_${name}`), [form]);
+  const dialog = openDialog(t(`documents.add_${name}`), [form]);
   form.addEventListener("submit", async (event) => {
     event.preventDefault();
-    const path = at(base, "documents");
-    const done = await tried(() => (note ? post(`${path}/notes`, { name: first.value, text: text.value, parent }) : post(`${path}/sources`, { kind, source: first.value })), base);
+    const path = basePath(base, "documents");
+    const done = await tryOrNotify(() => (note ? post(`${path}/notes`, { name: first.value, text: text.value, parent }) : post(`${path}/sources`, { kind, source: first.value })), base);
     if (!done) return;
     dialog.close();
-    notice(replied(done.replies[0]));
+    showNotice(explainReply(done.replies[0]));
     added();
   });
 }

@@ -1,12 +1,12 @@
-// A graph that is drawn: its nodes and edges by number, who stands beside whom, and where.
+// The data of a drawn graph: nodes and edges by index, neighbours, and positions.
 
-import { Layout } from "./force.js";
+import { Layout } from "./force-layout.js";
 
 /** @typedef {{key: string, name: string, kind: string, documents: number, mentions: number}} GraphNode */
 /** @typedef {{source: string, target: string, weight: number, kind: string}} GraphEdge */
 
-/** A graph with its layout; it can be shown otherwise, and what stays keeps its place. */
-export class Network {
+/** A graph with its layout. An update keeps the positions of nodes that stay. */
+export class GraphModel {
   constructor() {
     /** @type {GraphNode[]} */
     this.nodes = [];
@@ -15,13 +15,13 @@ export class Network {
     /** @type {Map<string, number>} */
     this.index = new Map();
     /** @type {Set<number>[]} */
-    this.beside = [];
+    this.neighbours = [];
     this.radius = new Float64Array(0);
     this.layout = new Layout(0, new Int32Array(0), new Int32Array(0));
   }
 
   /**
-   * Show these; nodes that were there stay where they are, and new ones begin beside one they are joined to.
+   * Replace nodes and edges. Existing nodes keep their positions; new ones start next to a neighbour.
    * @param {GraphNode[]} nodes
    * @param {GraphEdge[]} edges
    */
@@ -31,20 +31,20 @@ export class Network {
     this.nodes = nodes;
     this.index = new Map(nodes.map((node, place) => [node.key, place]));
     this.edges = edges.filter((edge) => edge.source !== edge.target && this.index.has(edge.source) && this.index.has(edge.target));
-    const sources = Int32Array.from(this.edges, (edge) => this.number(edge.source));
-    const targets = Int32Array.from(this.edges, (edge) => this.number(edge.target));
+    const sources = Int32Array.from(this.edges, (edge) => this.indexOf(edge.source));
+    const targets = Int32Array.from(this.edges, (edge) => this.indexOf(edge.target));
     this.layout = new Layout(nodes.length, sources, targets);
-    this.beside = nodes.map(() => new Set());
+    this.neighbours = nodes.map(() => new Set());
     sources.forEach((source, edge) => {
-      this.beside[source].add(targets[edge]);
-      this.beside[targets[edge]].add(source);
+      this.neighbours[source].add(targets[edge]);
+      this.neighbours[targets[edge]].add(source);
     });
     this.radius = Float64Array.from(nodes, (node) => Math.min(18, 3.5 + 2 * Math.sqrt(node.documents)));
-    this.carryOver(before, old);
+    this.keepPositions(before, old);
   }
 
   /** @param {Map<string, number>} before @param {Layout} old */
-  carryOver(before, old) {
+  keepPositions(before, old) {
     const { x, y } = this.layout;
     let kept = 0;
     /** @type {number[]} */
@@ -58,7 +58,7 @@ export class Network {
     });
     if (!kept) return;
     for (const place of fresh) {
-      const friend = [...this.beside[place]].find((one) => before.has(this.nodes[one].key));
+      const friend = [...this.neighbours[place]].find((one) => before.has(this.nodes[one].key));
       if (friend === undefined) continue;
       x[place] = x[friend] + 30 * Math.cos(place);
       y[place] = y[friend] + 30 * Math.sin(place);
@@ -67,16 +67,16 @@ export class Network {
   }
 
   /** @param {string} key */
-  number(key) {
+  indexOf(key) {
     return this.index.get(key) ?? -1;
   }
 
   /**
-   * Return the node at a place, the topmost; or -1.
+   * Return the topmost node at a position, or -1.
    * @param {number} x
    * @param {number} y
-   * @param {number} slack how far beside it still counts
-   * @param {number} growth how much larger nodes are drawn than they are
+   * @param {number} slack tolerated distance
+   * @param {number} growth see `GraphCanvas.nodeScale`
    */
   nodeAt(x, y, slack, growth) {
     for (let node = this.nodes.length - 1; node >= 0; node--) {
@@ -86,7 +86,7 @@ export class Network {
   }
 
   /**
-   * Return the edge nearest to a place; or -1.
+   * Return the nearest edge to a position, or -1.
    * @param {number} x
    * @param {number} y
    * @param {number} slack
@@ -110,7 +110,6 @@ export class Network {
     return best;
   }
 
-  /** Return the corners of everything. */
   bounds() {
     const { x, y, count } = this.layout;
     const found = { left: -50, right: 50, top: -50, bottom: 50 };

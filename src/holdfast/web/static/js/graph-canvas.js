@@ -1,24 +1,24 @@
-// Drawing a graph on a canvas: edges in few strokes, nodes by colour, names only where there is room for them.
+// Draws a graph on a canvas: edges in few strokes, nodes by colour, names only where they fit.
 
-/** @typedef {import("./network.js").Network} Network */
+/** @typedef {import("./graph-model.js").GraphModel} GraphModel */
 
-const NAMED = 40; // names at once
-const FIRST = 15; // of the nodes that most documents speak of, which are named whatever their size
-const SMALLEST = 11; // pixels across, from which on others are, too
-const SEEN = 0.8; // of its size that a node keeps, however far away the camera is
-const LONGEST = 32; // characters of a name
+const MAX_NAMES = 40;
+const ALWAYS_NAMED = 15; // nodes with the most documents, named at any size
+const MIN_NAMED_PIXELS = 11; // diameter from which other nodes are named
+const MIN_NODE_SCALE = 0.8; // zooming out never draws nodes smaller than this
+const MAX_NAME_CHARS = 32;
 const KINDS = 7;
 
-/** What is lit: all of it is drawn on top of the rest, which is dimmed. @typedef {{node: number, edge: number}} Light */
+/** The highlighted node or edge; the rest is dimmed. @typedef {{node: number, edge: number}} Highlight */
 
-/** A canvas with a camera. */
-export class Picture {
+/** A canvas with a camera: its centre and its scale. */
+export class GraphCanvas {
   /** @param {HTMLCanvasElement} canvas */
   constructor(canvas) {
     this.canvas = canvas;
     this.pen = /** @type {CanvasRenderingContext2D} */ (canvas.getContext("2d"));
     this.scale = 1;
-    this.x = 0; // what stands in the middle
+    this.x = 0; // centre of the camera
     this.y = 0;
     this.width = 1;
     this.height = 1;
@@ -30,7 +30,7 @@ export class Picture {
     this.kinds = new Map();
   }
 
-  /** Take the size of the canvas on the screen; return whether it changed. */
+  /** Adopt the size of the canvas on the screen. Returns whether it changed. */
   measure() {
     const { clientWidth, clientHeight } = this.canvas;
     const dpr = Math.min(3, devicePixelRatio || 1);
@@ -41,7 +41,7 @@ export class Picture {
     return true;
   }
 
-  /** Read the colours anew: they follow the theme. */
+  /** Read the colours of the current theme. */
   readColours() {
     const probe = this.canvas.parentElement ?? this.canvas;
     const style = getComputedStyle(probe);
@@ -57,9 +57,9 @@ export class Picture {
     probe.style.color = before;
   }
 
-  /** How much larger nodes are drawn than they are, so that they are seen from far. */
-  get growth() {
-    return Math.max(1, SEEN / this.scale);
+  /** The factor that keeps nodes visible when zoomed out. */
+  get nodeScale() {
+    return Math.max(1, MIN_NODE_SCALE / this.scale);
   }
 
   /** @param {number} x @param {number} y */
@@ -67,41 +67,41 @@ export class Picture {
     return { x: (x - this.width / 2) / this.scale + this.x, y: (y - this.height / 2) / this.scale + this.y };
   }
 
-  /** @param {Network} network @param {Light} hover @param {Light} chosen */
-  draw(network, hover, chosen) {
+  /** @param {GraphModel} model @param {Highlight} hover @param {Highlight} selected */
+  draw(model, hover, selected) {
     const { pen, dpr } = this;
     pen.setTransform(dpr, 0, 0, dpr, 0, 0);
     pen.clearRect(0, 0, this.width, this.height);
     pen.setTransform(dpr * this.scale, 0, 0, dpr * this.scale, dpr * (this.width / 2 - this.x * this.scale), dpr * (this.height / 2 - this.y * this.scale));
-    const light = hover.node >= 0 || hover.edge >= 0 ? hover : chosen;
-    const lit = litNodes(network, light);
-    this.drawEdges(network, light, lit);
-    this.drawNodes(network, lit, chosen.node);
-    this.drawNames(network, lit, light.node, chosen.node);
+    const highlight = hover.node >= 0 || hover.edge >= 0 ? hover : selected;
+    const highlighted = highlightedNodes(model, highlight);
+    this.drawEdges(model, highlight, highlighted);
+    this.drawNodes(model, highlighted, selected.node);
+    this.drawNames(model, highlighted, highlight.node, selected.node);
   }
 
-  /** @param {Network} network @param {Light} light @param {Set<number> | null} lit */
-  drawEdges(network, light, lit) {
+  /** @param {GraphModel} model @param {Highlight} highlight @param {Set<number> | null} highlighted */
+  drawEdges(model, highlight, highlighted) {
     const { pen } = this;
-    const { sources, targets, x, y } = network.layout;
+    const { sources, targets, x, y } = model.layout;
     const faint = new Path2D();
     const strong = new Path2D();
     const bright = new Path2D();
     for (let edge = 0; edge < sources.length; edge++) {
       const from = sources[edge];
       const to = targets[edge];
-      const shining = edge === light.edge || (light.node >= 0 && (from === light.node || to === light.node));
-      const path = shining ? bright : network.edges[edge].weight > 2 || network.edges[edge].kind ? strong : faint;
+      const shining = edge === highlight.edge || (highlight.node >= 0 && (from === highlight.node || to === highlight.node));
+      const path = shining ? bright : model.edges[edge].weight > 2 || model.edges[edge].kind ? strong : faint;
       path.moveTo(x[from], y[from]);
       path.lineTo(x[to], y[to]);
     }
     pen.strokeStyle = this.line;
-    // One pixel of the device is drawn as a hair, which costs a tenth of anything wider; so strength is shown by tone.
+    // Lines of one device pixel cost a tenth of wider ones, so opacity shows the weight.
     pen.lineWidth = 0.99 / (this.scale * this.dpr);
     const crowd = Math.min(1, 1200 / (sources.length + 1));
-    pen.globalAlpha = lit ? 0.12 : 0.18 + 0.27 * crowd;
+    pen.globalAlpha = highlighted ? 0.12 : 0.18 + 0.27 * crowd;
     pen.stroke(faint);
-    pen.globalAlpha = lit ? 0.2 : 0.35 + 0.45 * crowd;
+    pen.globalAlpha = highlighted ? 0.2 : 0.35 + 0.45 * crowd;
     pen.stroke(strong);
     pen.globalAlpha = 0.9;
     pen.strokeStyle = this.accent;
@@ -110,16 +110,16 @@ export class Picture {
     pen.globalAlpha = 1;
   }
 
-  /** @param {Network} network @param {Set<number> | null} lit @param {number} chosen */
-  drawNodes(network, lit, chosen) {
+  /** @param {GraphModel} model @param {Set<number> | null} highlighted @param {number} selected */
+  drawNodes(model, highlighted, selected) {
     const { pen } = this;
-    const { x, y } = network.layout;
-    const { growth } = this;
+    const { x, y } = model.layout;
+    const { nodeScale } = this;
     const paths = Array.from({ length: 2 * KINDS }, () => new Path2D());
-    network.nodes.forEach((node, place) => {
+    model.nodes.forEach((node, place) => {
       const kind = this.kinds.get(node.kind) ?? 0;
-      const path = paths[kind + (lit && !lit.has(place) ? KINDS : 0)];
-      const radius = network.radius[place] * growth;
+      const path = paths[kind + (highlighted && !highlighted.has(place) ? KINDS : 0)];
+      const radius = model.radius[place] * nodeScale;
       path.moveTo(x[place] + radius, y[place]);
       path.arc(x[place], y[place], radius, 0, 2 * Math.PI);
     });
@@ -129,21 +129,21 @@ export class Picture {
       pen.fill(path);
     });
     pen.globalAlpha = 1;
-    if (chosen < 0) return;
+    if (selected < 0) return;
     pen.strokeStyle = this.accent;
     pen.lineWidth = 2.5 / this.scale;
     pen.beginPath();
-    pen.arc(x[chosen], y[chosen], network.radius[chosen] * growth + 3 / this.scale, 0, 2 * Math.PI);
+    pen.arc(x[selected], y[selected], model.radius[selected] * nodeScale + 3 / this.scale, 0, 2 * Math.PI);
     pen.stroke();
   }
 
-  /** Write names, those that are lit first, then the largest; one that would cover another is left out. @param {Network} network @param {Set<number> | null} lit @param {number} first @param {number} chosen */
-  drawNames(network, lit, first, chosen) {
+  /** Draw names: highlighted nodes first, then the largest. A name that would cover another is skipped. @param {GraphModel} model @param {Set<number> | null} highlighted @param {number} first @param {number} selected */
+  drawNames(model, highlighted, first, selected) {
     const { pen, scale } = this;
-    const { x, y } = network.layout;
-    const size = scale * this.growth;
-    const largest = network.nodes.map((_, node) => node).filter((node) => (lit ? lit.has(node) : node < FIRST || 2 * network.radius[node] * size >= SMALLEST));
-    const order = [...new Set([first, chosen].filter((node) => node >= 0)), ...largest.filter((node) => node !== first && node !== chosen)];
+    const { x, y } = model.layout;
+    const size = scale * this.nodeScale;
+    const largest = model.nodes.map((_, node) => node).filter((node) => (highlighted ? highlighted.has(node) : node < ALWAYS_NAMED || 2 * model.radius[node] * size >= MIN_NAMED_PIXELS));
+    const order = [...new Set([first, selected].filter((node) => node >= 0)), ...largest.filter((node) => node !== first && node !== selected)];
     pen.setTransform(this.dpr, 0, 0, this.dpr, 0, 0);
     pen.textAlign = "center";
     pen.textBaseline = "top";
@@ -151,14 +151,14 @@ export class Picture {
     /** @type {number[][]} */
     const taken = [];
     for (const node of order) {
-      if (taken.length >= NAMED) break;
-      const bold = node === first || node === chosen;
+      if (taken.length >= MAX_NAMES) break;
+      const bold = node === first || node === selected;
       pen.font = `${bold ? 600 : 400} ${bold ? 13 : 12}px ${this.font}`;
-      const name = network.nodes[node].name;
-      const text = name.length > LONGEST ? `${name.slice(0, LONGEST)}…` : name;
+      const name = model.nodes[node].name;
+      const text = name.length > MAX_NAME_CHARS ? `${name.slice(0, MAX_NAME_CHARS)}…` : name;
       const wide = pen.measureText(text).width + 6;
       const left = (x[node] - this.x) * scale + this.width / 2 - wide / 2;
-      const top = (y[node] - this.y) * scale + this.height / 2 + network.radius[node] * size + 2;
+      const top = (y[node] - this.y) * scale + this.height / 2 + model.radius[node] * size + 2;
       const box = [left, top, left + wide, top + 15];
       if (box[2] < 0 || box[0] > this.width || box[3] < 0 || box[1] > this.height) continue;
       if (!bold && taken.some((one) => one[0] < box[2] && one[2] > box[0] && one[1] < box[3] && one[3] > box[1])) continue;
@@ -172,9 +172,9 @@ export class Picture {
   }
 }
 
-/** Return what is lit by a node with all beside it, or by an edge; null if nothing is. @param {Network} network @param {Light} light */
-function litNodes(network, light) {
-  if (light.node >= 0) return new Set([light.node, ...(network.beside[light.node] ?? [])]);
-  if (light.edge >= 0) return new Set([network.layout.sources[light.edge], network.layout.targets[light.edge]]);
+/** Return a highlighted node with its neighbours, or the ends of a highlighted edge, else null. @param {GraphModel} model @param {Highlight} highlight */
+function highlightedNodes(model, highlight) {
+  if (highlight.node >= 0) return new Set([highlight.node, ...(model.neighbours[highlight.node] ?? [])]);
+  if (highlight.edge >= 0) return new Set([model.layout.sources[highlight.edge], model.layout.targets[highlight.edge]]);
   return null;
 }

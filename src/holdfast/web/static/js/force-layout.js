@@ -1,17 +1,17 @@
-// Where the nodes of a graph stand: they push each other away, edges pull them together, and all cool down and rest.
+// A force-directed layout: nodes repel each other, edges attract their ends, and cooling ends the movement.
 //
-// Every node pushes every other one. The page draws a few hundred nodes: 300 take 0.25 ms a tick, and 0.18 ms
-// with a tree of cells, which was 80 lines longer (docs/decisions/0017). A tick allocates nothing.
+// Every node repels every other one. The page draws a few hundred nodes: 300 take 0.25 ms per tick, and 0.18 ms
+// with a Barnes-Hut tree, which needs 80 more lines (docs/decisions/0017). A tick allocates nothing.
 
-const COOLING = 0.0228; // after 300 ticks it is cold
-const COLD = 0.001;
+const COOLING = 0.0228; // reaches MIN_HEAT after 300 ticks
+const MIN_HEAT = 0.001;
 const FRICTION = 0.6;
-const PUSH = 110;
-const LENGTH = 40; // of an edge
-const GRAVITY = 0.08; // keeps what is joined by nothing in sight
-const TURN = Math.PI * (3 - Math.sqrt(5));
+const REPULSION = 110;
+const EDGE_LENGTH = 40;
+const GRAVITY = 0.08; // keeps unconnected nodes in view
+const GOLDEN_ANGLE = Math.PI * (3 - Math.sqrt(5));
 
-/** A layout under way. */
+/** Positions of nodes; each `tick` moves them until they are `settled`. */
 export class Layout {
   /**
    * @param {number} count
@@ -35,21 +35,20 @@ export class Layout {
     }
     for (let node = 0; node < count; node++) {
       const away = 14 * Math.sqrt(node + 0.5);
-      this.x[node] = away * Math.cos(node * TURN);
-      this.y[node] = away * Math.sin(node * TURN);
+      this.x[node] = away * Math.cos(node * GOLDEN_ANGLE);
+      this.y[node] = away * Math.sin(node * GOLDEN_ANGLE);
     }
   }
 
-  get resting() {
-    return this.heat < COLD || this.count < 2;
+  get settled() {
+    return this.heat < MIN_HEAT || this.count < 2;
   }
 
-  /** Let everything move again, a little. */
-  warm(heat = 0.3) {
+  reheat(heat = 0.3) {
     this.heat = Math.max(this.heat, heat);
   }
 
-  /** Put a node somewhere and keep it there. @param {number} node @param {number} x @param {number} y */
+  /** Move a node and fix it there. @param {number} node @param {number} x @param {number} y */
   hold(node, x, y) {
     this.held[node] = 1;
     this.x[node] = x;
@@ -57,11 +56,10 @@ export class Layout {
   }
 
   /** @param {number} node */
-  letGo(node) {
+  release(node) {
     this.held[node] = 0;
   }
 
-  /** Move everything by one step of time. */
   tick() {
     this.heat -= this.heat * COOLING;
     this.pull();
@@ -79,7 +77,7 @@ export class Layout {
     }
   }
 
-  /** Pull what an edge joins to its length; what has many edges moves less, and each of them pulls less. */
+  /** Pull the ends of each edge towards its length. A node with many edges moves less. */
   pull() {
     const { sources, targets, x, y, vx, vy, degree, heat } = this;
     for (let edge = 0; edge < sources.length; edge++) {
@@ -88,7 +86,7 @@ export class Layout {
       let dx = x[target] + vx[target] - x[source] - vx[source] || 0.01;
       let dy = y[target] + vy[target] - y[source] - vy[source] || 0.01;
       const away = Math.sqrt(dx * dx + dy * dy);
-      const force = (((away - LENGTH) / away) * heat) / Math.min(degree[source], degree[target]);
+      const force = (((away - EDGE_LENGTH) / away) * heat) / Math.min(degree[source], degree[target]);
       const share = degree[source] / (degree[source] + degree[target]);
       dx *= force;
       dy *= force;
@@ -99,10 +97,9 @@ export class Layout {
     }
   }
 
-  /** Push all nodes away from each other. */
   push() {
     const { x, y, vx, vy, count } = this;
-    const strength = PUSH * this.heat;
+    const strength = REPULSION * this.heat;
     for (let node = 0; node < count; node++) {
       for (let other = 0; other < node; other++) {
         const dx = x[node] - x[other] || 0.01;

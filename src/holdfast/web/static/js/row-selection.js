@@ -1,10 +1,9 @@
-// Selecting rows and moving between them, by mouse and by keys.
+// Selects rows and moves between them, by mouse and by keys.
 
 import { el } from "./html.js";
-import { t } from "./words.js";
+import { t } from "./i18n.js";
 
-/** What is selected of a table. */
-export class Picking {
+export class RowSelection {
   /**
    * @param {HTMLTableElement} table
    * @param {() => void} changed
@@ -14,9 +13,9 @@ export class Picking {
     this.changed = changed;
     /** @type {Set<number>} */
     this.ids = new Set();
-    this.all = el("input", { type: "checkbox", "aria-label": t("documents.select_all"), onchange: () => this.pickAll(this.all.checked) });
+    this.all = el("input", { type: "checkbox", "aria-label": t("documents.select_all"), onchange: () => this.selectAll(this.all.checked) });
     table.querySelector("th.pick")?.append(this.all);
-    table.addEventListener("keydown", (event) => this.key(event));
+    table.addEventListener("keydown", (event) => this.onKey(event));
     const first = /** @type {HTMLElement | null} */ (table.querySelector("tbody tr"));
     if (first) first.tabIndex = 0;
   }
@@ -26,15 +25,15 @@ export class Picking {
     return [.../** @type {NodeListOf<HTMLTableRowElement>} */ (this.table.querySelectorAll("tbody tr"))];
   }
 
-  /** Give a row its box. @param {HTMLTableRowElement} row @param {{id: number, name: string}} doc */
-  furnish(row, doc) {
-    const box = el("input", { type: "checkbox", tabindex: -1, "aria-label": t("documents.select", { name: doc.name }), onchange: () => this.pick(row, box.checked) });
+  /** @param {HTMLTableRowElement} row @param {{id: number, name: string}} doc */
+  addCheckbox(row, doc) {
+    const box = el("input", { type: "checkbox", tabindex: -1, "aria-label": t("documents.select", { name: doc.name }), onchange: () => this.select(row, box.checked) });
     row.querySelector(".pick")?.append(box);
     this.paint(row);
   }
 
   /** @param {HTMLTableRowElement} row @param {boolean} on */
-  pick(row, on) {
+  select(row, on) {
     const id = Number(row.dataset.id);
     if (on) this.ids.add(id);
     else this.ids.delete(id);
@@ -43,14 +42,14 @@ export class Picking {
   }
 
   /** @param {boolean} on */
-  pickAll(on) {
+  selectAll(on) {
     this.ids = new Set(on ? this.rows.map((row) => Number(row.dataset.id)) : []);
     this.rows.forEach((row) => this.paint(row));
     this.changed();
   }
 
-  /** Forget what is not shown any more. */
-  keep() {
+  /** Remove rows that are not shown any more from the selection. */
+  dropHidden() {
     const shown = new Set(this.rows.map((row) => Number(row.dataset.id)));
     this.ids = new Set([...this.ids].filter((id) => shown.has(id)));
     this.changed();
@@ -68,7 +67,7 @@ export class Picking {
   }
 
   /** @param {KeyboardEvent} event */
-  key(event) {
+  onKey(event) {
     const row = /** @type {HTMLElement} */ (event.target).closest("tbody tr");
     if (!(row instanceof HTMLTableRowElement) || event.ctrlKey || event.metaKey || event.altKey) return;
     const on = event.target === row;
@@ -82,9 +81,9 @@ export class Picking {
       /** @type {HTMLAnchorElement | null} */ (row.querySelector("a[data-field=name]"))?.click();
     } else if (on && event.key === " ") {
       event.preventDefault();
-      this.pick(row, !this.ids.has(Number(row.dataset.id)));
+      this.select(row, !this.ids.has(Number(row.dataset.id)));
     } else if (event.key === "Escape" && this.ids.size) {
-      this.pickAll(false);
+      this.selectAll(false);
     }
   }
 }

@@ -1,33 +1,32 @@
-// The text of a document, loaded a part at a time, with one range of it marked.
+// The text of a document, loaded in parts, with one marked range.
 //
-// The server counts characters; a browser counts some of them as two. All places here are the server's.
+// Offsets count characters, as the server does. JavaScript counts some characters as two, hence `countCharacters`.
 
-import { at, get } from "./api.js";
-import { tried } from "./dialog.js";
+import { basePath, get } from "./api.js";
+import { tryOrNotify } from "./dialog.js";
 import { byId, el } from "./html.js";
-import { t } from "./words.js";
+import { t } from "./i18n.js";
 
-const PART = 10_000; // characters loaded at once
-const BEFORE = 1_000; // characters loaded before what is shown
+const PART_CHARS = 10_000;
+const CONTEXT_CHARS = 1_000; // loaded before and after a range
 
 /** @typedef {{start: number, end: number, overlaps: [number, number][]}} Range */
 /** @typedef {{start: number, end: number, text: string, shown: HTMLElement}} Part */
 
 /** @param {string} text */
-const length = (text) => (/[\ud800-\udbff]/.test(text) ? [...text].length : text.length);
+const countCharacters = (text) => (/[\ud800-\udbff]/.test(text) ? [...text].length : text.length);
 
 /** @param {string} text @param {number} from @param {number} to */
-const cut = (text, from, to) => (/[\ud800-\udbff]/.test(text) ? [...text].slice(from, to).join("") : text.slice(from, to));
+const sliceCharacters = (text, from, to) => (/[\ud800-\udbff]/.test(text) ? [...text].slice(from, to).join("") : text.slice(from, to));
 
-/** The text of a document. */
-export class Source {
+export class DocumentText {
   /**
    * @param {string} base
    * @param {number} document
-   * @param {Text_ | null} first
+   * @param {TextPart | null} first
    */
   constructor(base, document, first) {
-    this.path = `${at(base, "documents", document)}/text`;
+    this.path = `${basePath(base, "documents", document)}/text`;
     this.box = byId("source");
     this.place = byId("text");
     /** @type {Part[]} */
@@ -37,12 +36,12 @@ export class Source {
     this.generation = 0;
     this.length = 0;
     this.loading = false;
-    this.earlier = el("button", { type: "button", class: "more", hidden: true, onclick: () => this.more(true) }, t("document.earlier"));
-    this.later = el("button", { type: "button", class: "more", hidden: true, onclick: () => this.more(false) }, t("document.later"));
+    this.earlier = el("button", { type: "button", class: "more", hidden: true, onclick: () => this.loadMore(true) }, t("document.earlier"));
+    this.later = el("button", { type: "button", class: "more", hidden: true, onclick: () => this.loadMore(false) }, t("document.later"));
     this.place.before(this.earlier);
     this.place.after(this.later);
-    if (first) this.begin(first);
-    new IntersectionObserver((seen) => seen.some((one) => one.isIntersecting) && this.more(false), { root: this.box }).observe(this.later);
+    if (first) this.reset(first);
+    new IntersectionObserver((seen) => seen.some((one) => one.isIntersecting) && this.loadMore(false), { root: this.box }).observe(this.later);
   }
 
   /** @returns {number} */
@@ -55,16 +54,16 @@ export class Source {
     return this.parts[this.parts.length - 1]?.end ?? 0;
   }
 
-  /** Show a text from this part on, and forget the parts before. @param {Text_} text */
-  begin(text) {
+  /** Replace all parts by this one. @param {TextPart} text */
+  reset(text) {
     this.parts = [];
     this.place.replaceChildren();
-    this.add(text, false);
+    this.addPart(text, false);
   }
 
-  /** @param {Text_} text @param {boolean} before */
-  add(text, before) {
-    const part = { start: text.start, end: text.start + length(text.text), text: text.text, shown: el("span") };
+  /** @param {TextPart} text @param {boolean} before */
+  addPart(text, before) {
+    const part = { start: text.start, end: text.start + countCharacters(text.text), text: text.text, shown: el("span") };
     this.generation = text.generation;
     this.length = text.length;
     if (before) this.parts.unshift(part);
@@ -79,51 +78,51 @@ export class Source {
   }
 
   /**
-   * Load a part; null where there is none now.
+   * Load a part. Returns null on an error, or while another part is loading.
    * @param {number} start
    * @param {number} count
-   * @returns {Promise<Text_ | null>}
+   * @returns {Promise<TextPart | null>}
    */
   async load(start, count) {
     if (this.loading) return null;
     this.loading = true;
     try {
-      return (await tried(() => get(this.path, { start, length: count }))) ?? null;
+      return (await tryOrNotify(() => get(this.path, { start, length: count }))) ?? null;
     } finally {
       this.loading = false;
     }
   }
 
-  /** Load what stands before or behind. @param {boolean} before */
-  async more(before) {
-    const start = before ? Math.max(0, this.start - PART) : this.end;
-    const text = await this.load(start, before ? this.start - start : PART);
+  /** Load the part before or after the loaded ones. @param {boolean} before */
+  async loadMore(before) {
+    const start = before ? Math.max(0, this.start - PART_CHARS) : this.end;
+    const text = await this.load(start, before ? this.start - start : PART_CHARS);
     if (!text) return;
-    if (text.generation !== this.generation) return this.again();
+    if (text.generation !== this.generation) return this.reload();
     const height = this.box.scrollHeight;
-    this.add(text, before);
+    this.addPart(text, before);
     if (before) this.box.scrollTop += this.box.scrollHeight - height;
   }
 
-  /** Load the text anew: the document was built again. A range that is marked meanwhile stays marked. */
-  async again() {
+  /** Load the text again after a rebuild. A range that is selected during the request stays marked. */
+  async reload() {
     const before = this.range;
-    const text = await get(this.path, { start: 0, length: PART }).catch(() => null);
+    const text = await get(this.path, { start: 0, length: PART_CHARS }).catch(() => null);
     if (!text) return;
     if (this.range === before) this.range = null;
-    this.begin(text);
+    this.reset(text);
     this.box.scrollTop = 0;
     if (this.range) await this.show(this.range);
   }
 
-  /** Mark a range and bring it into view. @param {Range} range */
+  /** Mark a range and scroll to it. @param {Range} range */
   async show(range) {
     this.range = range;
     if (range.start < this.start || range.end > this.end) {
-      const start = Math.max(0, range.start - BEFORE);
-      const text = await this.load(start, Math.max(PART, range.end - start + BEFORE));
+      const start = Math.max(0, range.start - CONTEXT_CHARS);
+      const text = await this.load(start, Math.max(PART_CHARS, range.end - start + CONTEXT_CHARS));
       if (!text || this.range !== range) return;
-      this.begin(text);
+      this.reset(text);
     } else {
       for (const part of this.parts) this.paint(part);
     }
@@ -131,7 +130,7 @@ export class Source {
     if (mark) this.box.scrollTop = mark.offsetTop - this.box.clientHeight / 5;
   }
 
-  /** Write a part: what is in the range is marked, and what its neighbours repeat, too. @param {Part} part */
+  /** Paint a part with the marked range; text that neighbouring chunks repeat has its own class. @param {Part} part */
   paint(part) {
     const range = this.range;
     if (!range || range.end <= part.start || range.start >= part.end) return part.shown.replaceChildren(part.text);
@@ -140,7 +139,7 @@ export class Source {
     part.shown.replaceChildren(
       ...cuts.slice(1).map((to, index) => {
         const from = cuts[index];
-        const text = cut(part.text, from - part.start, to - part.start);
+        const text = sliceCharacters(part.text, from - part.start, to - part.start);
         if (from < range.start || to > range.end) return text;
         const twice = range.overlaps.some(([first, last]) => from >= first && to <= last);
         return el("mark", twice ? { class: "overlap", title: t("document.overlap") } : {}, text);

@@ -1,4 +1,4 @@
-// What people read, in their language; and numbers, sizes and times as their locale writes them.
+// Translations, and numbers, sizes and times in the format of the browser's locale.
 
 const root = document.documentElement;
 export const language = root.lang.startsWith("zh") ? "zh" : "en";
@@ -8,49 +8,52 @@ export const locale = language === "zh" ? "zh-CN" : navigator.language.startsWit
 const texts = root.dataset.words ? await (await fetch(root.dataset.words)).json() : {};
 
 /**
- * Return a text with its holes filled.
+ * Return a text with its placeholders filled: `t("page.of", { from, to, total })`.
  * @param {string} key
  * @param {Record<string, unknown>} [values]
  */
 export function t(key, values = {}) {
-  return (texts[key] ?? key).replace(/\{(\w+)\}/g, (hole, name) => (name in values ? String(values[name]) : hole));
+  return (texts[key] ?? key).replace(/\{(\w+)\}/g, (placeholder, name) => (name in values ? String(values[name]) : placeholder));
 }
 
 /**
- * Return a text, or another where the catalogue has none.
+ * Return a text, or `otherwise` if the catalogue has none.
  * @param {string} key
  * @param {string} otherwise
  */
-export const known = (key, otherwise) => texts[key] ?? otherwise;
+export const translationOr = (key, otherwise) => texts[key] ?? otherwise;
+
+/** @param {string} kind */
+export const indexName = (kind) => translationOr(`index.${kind}`, kind);
 
 /** @typedef {{code: string, message: string, params?: Record<string, string>, subcode?: string | null}} Explained */
 
 /**
- * Return what went wrong, or why something waits: in the reader's language where the catalogue has the code.
- * What a code comes without is left open.
+ * Explain a problem, or why work waits, in the reader's language if the catalogue has its code.
+ * A placeholder without a value becomes "…".
  * @param {Explained | null} problem
  * @param {"problem" | "waits" | "reply"} [prefix]
  */
-export function told(problem, prefix = "problem") {
+export function explainProblem(problem, prefix = "problem") {
   if (!problem) return "";
   const text = texts[`${prefix}.${problem.subcode}`] ?? texts[`${prefix}.${problem.code}`] ?? "{message}";
   const params = problem.params ?? {};
-  return text.replace(/\{(\w+)\}/g, (_, name) => (name === "message" ? problem.message : name in params ? named(name, params[name]) : "…"));
+  return text.replace(/\{(\w+)\}/g, (_, name) => (name === "message" ? problem.message : name in params ? translateParameter(name, params[name]) : "…"));
 }
 
-/** Return what is only known by its code. @param {string} code */
-export const coded = (code) => told({ code, message: code.replaceAll("_", " ") });
+/** @param {string} code */
+export const explainCode = (code) => explainProblem({ code, message: code.replaceAll("_", " ") });
 
-/** Return what came of a request. @param {Reply} reply */
-export const replied = (reply) => (`reply.${reply.reason}` in texts ? told({ code: reply.reason, message: reply.message, params: { status: t(`status.${reply.status}`) } }, "reply") : t("done.accepted"));
+/** @param {Reply} reply */
+export const explainReply = (reply) => (`reply.${reply.reason}` in texts ? explainProblem({ code: reply.reason, message: reply.message, params: { status: t(`status.${reply.status}`) } }, "reply") : t("done.accepted"));
 
-/** @type {Record<string, string>} parameters that are words of the catalogue */
+/** @type {Record<string, string>} parameters of problems whose values the catalogue translates, with its section */
 const NAMED = { kind: "index", state: "slot", stage: "stage" };
 
-/** Write a parameter for people. @param {string} name @param {string} value */
-function named(name, value) {
-  if (name === "at" || name === "since") return date(value);
-  return name in NAMED ? known(`${NAMED[name]}.${value}`, value) : value;
+/** @param {string} name @param {string} value */
+function translateParameter(name, value) {
+  if (name === "at" || name === "since") return formatDate(value);
+  return name in NAMED ? translationOr(`${NAMED[name]}.${value}`, value) : value;
 }
 
 const numbers = new Intl.NumberFormat(locale, { maximumFractionDigits: 1 });
@@ -59,13 +62,13 @@ const dates = new Intl.DateTimeFormat(locale, { dateStyle: "medium", timeStyle: 
 const spans = new Intl.RelativeTimeFormat(locale, { numeric: "auto", style: "short" });
 
 /** @param {number} value */
-export const number = (value) => numbers.format(value);
+export const formatNumber = (value) => numbers.format(value);
 
 /** @param {number} value */
-export const percent = (value) => shares.format(value);
+export const formatPercent = (value) => shares.format(value);
 
 /** @param {number} bytes */
-export function size(bytes) {
+export function formatSize(bytes) {
   let value = bytes;
   for (const unit of ["byte", "kilobyte", "megabyte", "gigabyte"]) {
     if (value < 1000 || unit === "gigabyte") {
@@ -76,14 +79,13 @@ export function size(bytes) {
   return "";
 }
 
-/** Return the end of a job's id, which is random; all jobs of the same seconds begin alike. @param {string} id */
-export const short = (id) => id.slice(-8);
+/** Return the end of a job's id: it is random, while jobs of the same seconds begin alike. @param {string} id */
+export const shortId = (id) => id.slice(-8);
 
 /**
- * Return how long something took.
  * @param {number} seconds
  */
-export function span(seconds) {
+export function formatDuration(seconds) {
   /** @type {[string, number][]} */
   const units = [["day", 86400], ["hour", 3600], ["minute", 60]];
   const [unit, length] = units.find(([, one]) => seconds >= 2 * one) ?? ["second", 1];
@@ -91,13 +93,13 @@ export function span(seconds) {
 }
 
 /** @param {string | null} at */
-export const date = (at) => (at ? dates.format(new Date(at)) : "");
+export const formatDate = (at) => (at ? dates.format(new Date(at)) : "");
 
 /**
- * Return how long ago something was, or how soon it will be.
+ * Format a time relative to now, past or future.
  * @param {string} at
  */
-export function ago(at) {
+export function formatAgo(at) {
   const seconds = (new Date(at).getTime() - Date.now()) / 1000;
   if (Math.abs(seconds) < 5) return t("ago.now");
   /** @type {[Intl.RelativeTimeFormatUnit, number][]} */
@@ -109,25 +111,25 @@ export function ago(at) {
 }
 
 /**
- * Write every time below an element: how long ago, or for what is older than a day, when.
+ * Format every `<time>` within an element: relative during the first day, then as a date.
  * @param {ParentNode} within
  */
-export function tellTimes(within) {
+export function localiseTimes(within) {
   for (const one of within.querySelectorAll("time[datetime]")) {
     const at = one.getAttribute("datetime") ?? "";
     if (!at) continue;
-    one.textContent = Date.now() - new Date(at).getTime() < 86_400_000 ? ago(at) : date(at);
-    one.setAttribute("title", date(at));
+    one.textContent = Date.now() - new Date(at).getTime() < 86_400_000 ? formatAgo(at) : formatDate(at);
+    one.setAttribute("title", formatDate(at));
   }
 }
 
 /**
- * Write every time, size and number below an element as the locale does.
+ * Format every time, size, duration and number within an element for the locale.
  * @param {ParentNode} within
  */
 export function localise(within) {
-  tellTimes(within);
-  for (const one of within.querySelectorAll("data.size")) one.textContent = size(Number(one.getAttribute("value")));
-  for (const one of within.querySelectorAll("data.span")) one.textContent = span(Number(one.getAttribute("value")));
-  for (const one of within.querySelectorAll("data.count")) one.textContent = number(Number(one.getAttribute("value")));
+  localiseTimes(within);
+  for (const one of within.querySelectorAll("data.size")) one.textContent = formatSize(Number(one.getAttribute("value")));
+  for (const one of within.querySelectorAll("data.span")) one.textContent = formatDuration(Number(one.getAttribute("value")));
+  for (const one of within.querySelectorAll("data.count")) one.textContent = formatNumber(Number(one.getAttribute("value")));
 }

@@ -1,12 +1,11 @@
-// How a document stands, painted into the parts that the server made.
+// Paints status and progress into elements that the server rendered.
 
 import { field } from "./html.js";
-import { known, t } from "./words.js";
+import { t, translationOr } from "./i18n.js";
 
-export const MOVING = new Set(["queued", "indexing", "deleting"]);
+export const UNSETTLED_STATUSES = new Set(["queued", "indexing", "deleting"]);
 
 /**
- * Paint the status of a document, job or index.
  * @param {Element} within
  * @param {string} status
  */
@@ -18,7 +17,7 @@ export function paintStatus(within, status) {
 }
 
 /**
- * Paint how far work is; a share only where a total is known.
+ * Paint progress. The bar shows a share only if the total is known.
  * @param {Element} within
  * @param {Progress | null} progress
  */
@@ -31,23 +30,23 @@ export function paintProgress(within, progress) {
   if (progress.share === null) bar.removeAttribute("value");
   else bar.value = progress.share;
   const stage = part.querySelector(".stage");
-  if (stage) stage.textContent = stageOf(progress);
+  if (stage) stage.textContent = describeStage(progress);
   part.title = progress.steps > 1 ? t("progress.step", { step: progress.step, steps: progress.steps }) : "";
 }
 
 /** @param {Progress} progress */
-export function stageOf(progress) {
-  const stage = known(`stage.${progress.stage}`, progress.stage);
+export function describeStage(progress) {
+  const stage = translationOr(`stage.${progress.stage}`, progress.stage);
   return progress.total ? `${stage} ${t("progress.done", { done: progress.done, total: progress.total })}` : stage;
 }
 
 /**
- * Return how far a document is, from what the stream tells of its parts: the part that is furthest behind its end.
- * @param {any} told
+ * Return the progress of a document from a message of the stream: that of its last active part.
+ * @param {any} message
  * @returns {Progress | null}
  */
-export function progressOf(told) {
-  const parts = Object.values(told.parts ?? {}).filter((one) => one.stage);
+export function latestProgress(message) {
+  const parts = Object.values(message.parts ?? {}).filter((one) => one.stage);
   if (!parts.length) return null;
   const one = parts[parts.length - 1];
   return { step: 0, steps: 0, done: 0, total: 0, ...one, share: one.share ?? (one.total ? one.done / one.total : null) };
