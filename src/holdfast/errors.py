@@ -3,17 +3,18 @@
 HoldfastError
 ├── BadSettings          the settings contradict each other
 │   └── MissingExtra     a package that this needs is not installed; names the extra that installs it
-├── UnknownOwner         nothing is known under this base and owner
-├── UnknownSlot          the owner has no slot of this kind
-├── UnknownJob           no job has this id
 ├── BadRequest           a request that cannot mean anything
 │   └── BadArchive       a file that is no archive of a base, or not whole, or not what it says
-├── UnknownBase          there is no such base, or it is being deleted
-├── UnknownItem          there is no such item in the base
-├── UnknownKey           there is no such key
-├── UnknownWebhook       there is no such webhook
-├── UnknownDelivery      there is no such delivery of a webhook
-├── UnknownEntity        no document speaks of it
+├── NotFound
+│   ├── UnknownOwner     nothing is known under this base and owner
+│   ├── UnknownSlot      the owner has no slot of this kind
+│   ├── UnknownJob       no job has this id
+│   ├── UnknownBase      there is no such base, or it is being deleted
+│   ├── UnknownItem      there is no such item in the base
+│   ├── UnknownKey       there is no such key
+│   ├── UnknownWebhook   there is no such webhook
+│   ├── UnknownDelivery  there is no such delivery of a webhook
+│   └── UnknownEntity    no document speaks of it
 ├── NameTaken            another base has this name
 ├── BaseFailed           nothing can be added or indexed there until it is repaired
 ├── NotNow               it cannot be done while things stand as they do
@@ -42,6 +43,8 @@ StopWork stands outside: like KeyboardInterrupt it must pass through `except Exc
 
 from __future__ import annotations
 
+from enum import IntEnum
+from http import HTTPStatus
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -49,6 +52,22 @@ if TYPE_CHECKING:
     from datetime import timedelta
 
     from holdfast.engine import Ticket
+
+RETRY_AFTER_SECONDS = 2  # by then a busy database or provider may be free
+
+
+class ExitCode(IntEnum):
+    """How a command of the CLI ends; a script can branch on it."""
+
+    OK = 0  # done, or there was nothing to do
+    FAILED = 1  # tried, and it did not work
+    USAGE = 2  # the command line is invalid
+    NOT_FOUND = 3  # no such base, document, job, key or webhook
+    CONFLICT = 4  # a job or a document prevents it
+    PARTIAL = 5  # some of several requests failed
+    TEMPORARY = 75  # busy, unreachable or out of quota: the same command may work later
+    DENIED = 77  # the key is missing or does not allow this
+    INTERRUPTED = 130  # Ctrl-C
 
 
 class HoldfastError(Exception):
@@ -59,6 +78,9 @@ class HoldfastError(Exception):
     """
 
     code = "internal_error"
+    http_status: HTTPStatus | None = None  # None: not for callers; HTTP reports an internal error
+    http_retry_after: int | None = None  # seconds
+    exit_code = ExitCode.FAILED
 
     def __init__(self, message: str = "", subcode: str = "", /, **params: object) -> None:
         super().__init__(message)
@@ -70,6 +92,7 @@ class BadSettings(HoldfastError):
     """The settings contradict each other; nothing was started."""
 
     code = "bad_settings"
+    http_status = HTTPStatus.UNPROCESSABLE_ENTITY
 
 
 class MissingExtra(BadSettings):
@@ -88,13 +111,22 @@ class BadRequest(HoldfastError):
     """A request that cannot mean anything; nothing was written."""
 
     code = "bad_request"
+    http_status = HTTPStatus.UNPROCESSABLE_ENTITY
+    exit_code = ExitCode.USAGE
 
 
 class BadArchive(BadRequest):
     """A file that is no archive of a base, or not whole, or not what it says; nothing of it is kept."""
 
 
-class UnknownOwner(HoldfastError):
+class NotFound(HoldfastError):
+    """The parent of all errors about something that does not exist."""
+
+    http_status = HTTPStatus.NOT_FOUND
+    exit_code = ExitCode.NOT_FOUND
+
+
+class UnknownOwner(NotFound):
     """Nothing is known under this base and owner."""
 
     code = "unknown_document"
@@ -106,7 +138,7 @@ class UnknownOwner(HoldfastError):
         )
 
 
-class UnknownSlot(HoldfastError):
+class UnknownSlot(NotFound):
     """The owner has no slot of this kind."""
 
     code = "unknown_index"
@@ -118,7 +150,7 @@ class UnknownSlot(HoldfastError):
         )
 
 
-class UnknownJob(HoldfastError):
+class UnknownJob(NotFound):
     """No job has this id."""
 
     code = "unknown_job"
@@ -130,7 +162,7 @@ class UnknownJob(HoldfastError):
         )
 
 
-class UnknownBase(HoldfastError):
+class UnknownBase(NotFound):
     """There is no such base, or it is being deleted."""
 
     code = "unknown_base"
@@ -143,12 +175,14 @@ class NameTaken(HoldfastError):
     """Another base has this name."""
 
     code = "name_taken"
+    http_status = HTTPStatus.CONFLICT
+    exit_code = ExitCode.CONFLICT
 
     def __init__(self, name: str) -> None:
         super().__init__(f"There is a base {name!r} already; choose another name. Nothing was changed.")
 
 
-class UnknownItem(HoldfastError):
+class UnknownItem(NotFound):
     """There is no such item in the base."""
 
     code = "unknown_document"
@@ -158,7 +192,7 @@ class UnknownItem(HoldfastError):
         super().__init__(f"There is no item {names} in base {base!r}; it was never added or has been deleted.")
 
 
-class UnknownKey(HoldfastError):
+class UnknownKey(NotFound):
     """There is no such key."""
 
     code = "unknown_key"
@@ -167,7 +201,7 @@ class UnknownKey(HoldfastError):
         super().__init__(f"There is no key {key}; list the keys to see which there are.")
 
 
-class UnknownWebhook(HoldfastError):
+class UnknownWebhook(NotFound):
     """There is no such webhook."""
 
     code = "unknown_webhook"
@@ -176,7 +210,7 @@ class UnknownWebhook(HoldfastError):
         super().__init__(f"There is no webhook {webhook}; it was never created or has been deleted.")
 
 
-class UnknownDelivery(HoldfastError):
+class UnknownDelivery(NotFound):
     """There is no such delivery of a webhook."""
 
     code = "unknown_delivery"
@@ -188,7 +222,7 @@ class UnknownDelivery(HoldfastError):
         )
 
 
-class UnknownEntity(HoldfastError):
+class UnknownEntity(NotFound):
     """No document that is served speaks of it."""
 
     code = "unknown_entity"
@@ -201,6 +235,8 @@ class BaseFailed(HoldfastError):
     """Nothing can be added or indexed in a base until it is repaired; deleting is possible."""
 
     code = "base_failed"
+    http_status = HTTPStatus.CONFLICT
+    exit_code = ExitCode.CONFLICT
 
     def __init__(self, base: str, reason: str) -> None:
         super().__init__(f"Base {base!r} has failed: {reason} Repair it, or delete it; nothing was changed.")
@@ -210,6 +246,8 @@ class StateConflict(HoldfastError):
     """Something cannot be done while things stand as they do."""
 
     code = "not_now"
+    http_status = HTTPStatus.CONFLICT
+    exit_code = ExitCode.CONFLICT
 
     def __init__(self, reason: str, message: str) -> None:
         super().__init__(message)
@@ -240,6 +278,8 @@ class PreconditionFailed(HoldfastError):
     """A document has another generation than whoever asked has seen; nothing was changed."""
 
     code = "changed_meanwhile"
+    http_status = HTTPStatus.PRECONDITION_FAILED
+    exit_code = ExitCode.CONFLICT
 
     def __init__(self, generation: int) -> None:
         super().__init__(f"The document has changed: its generation is {generation} now. Read it again.")
@@ -250,30 +290,36 @@ class Forbidden(HoldfastError):
     """The key does not allow this."""
 
     code = "forbidden"
+    http_status = HTTPStatus.FORBIDDEN
+    exit_code = ExitCode.DENIED
 
 
 class Unauthorized(Forbidden):
     """A key is needed, and none was sent, or one that is not known, was revoked or has expired."""
 
     code = "unauthorized"
+    http_status = HTTPStatus.UNAUTHORIZED
 
 
 class BadSecretKey(HoldfastError):
     """The key that encrypts webhook secrets is missing or is not the one they were encrypted with."""
 
     code = "secret_key"
+    http_status = HTTPStatus.CONFLICT
 
 
 class BadResponse(HoldfastError):
     """A server did not answer as Holdfast does, or not at all."""
 
     code = "bad_answer"
+    exit_code = ExitCode.TEMPORARY
 
 
 class StaleLease(HoldfastError):
     """Writes refused because the worker no longer holds these slots; the others were written."""
 
     code = "stale_lease"
+    exit_code = ExitCode.CONFLICT
 
     def __init__(self, verb: str, tickets: Sequence[Ticket]) -> None:
         self.verb = verb
@@ -289,12 +335,15 @@ class StoreError(HoldfastError):
     """The database did not do what was asked; nothing was half-written."""
 
     code = "database_failed"
+    http_status = HTTPStatus.SERVICE_UNAVAILABLE
+    http_retry_after: int | None = RETRY_AFTER_SECONDS
 
 
 class StoreBusy(StoreError):
     """Another program keeps the database locked."""
 
     code = "database_busy"
+    exit_code = ExitCode.TEMPORARY
 
 
 class StoreReadOnly(StoreError):
@@ -305,12 +354,15 @@ class StoreFull(StoreError):
     """The disk is full."""
 
     code = "disk_full"
+    http_status = HTTPStatus.INSUFFICIENT_STORAGE
+    http_retry_after = None
 
 
 class StoreUnavailable(StoreError):
     """The database cannot be reached."""
 
     code = "database_unavailable"
+    exit_code = ExitCode.TEMPORARY
 
 
 class StoreTooNew(StoreError):
@@ -327,6 +379,7 @@ class WorkError(HoldfastError):
     """A reason, as code and parameters, why a build did not come about."""
 
     code = "provider_failed"
+    http_status = HTTPStatus.BAD_GATEWAY
 
     def __init__(self, code: str, message: str = "", *, params: Mapping[str, str] | None = None) -> None:
         super().__init__(message or code)
@@ -338,6 +391,10 @@ class WorkError(HoldfastError):
 
 class Transient(WorkError):
     """The same work may succeed later; the attempt is counted."""
+
+    http_status = HTTPStatus.SERVICE_UNAVAILABLE
+    http_retry_after: int | None = RETRY_AFTER_SECONDS
+    exit_code = ExitCode.TEMPORARY
 
     def __init__(
         self,

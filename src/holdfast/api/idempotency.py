@@ -21,7 +21,7 @@ from holdfast.api import problems
 from holdfast.api.auth import authenticate, get_server_state
 from holdfast.auth import FirstRequest, InFlight, Mismatch, Replay, StoredResponse
 from holdfast.disk import IN_TEMPORARY_FOLDER, reporting_full_disk
-from holdfast.errors import HoldfastError
+from holdfast.errors import RETRY_AFTER_SECONDS, HoldfastError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
@@ -109,7 +109,7 @@ async def _respond_once(
             return Response(kept.body or b"", kept.status, {**kept.headers, **REPLAYED_HEADERS}), None
         case InFlight():
             detail = "The same request is being answered; ask again in a moment."
-            wait = {"Retry-After": str(problems.RETRY_AFTER_SECONDS)}
+            wait = {"Retry-After": str(RETRY_AFTER_SECONDS)}
             return problems.build_problem_response(
                 request, HTTPStatus.CONFLICT, "in_flight", detail, headers=wait
             ), None
