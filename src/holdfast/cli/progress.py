@@ -35,7 +35,7 @@ BAR_WIDTH = 24
 
 
 def wait_with_progress(
-    face: CommandContext,
+    context: CommandContext,
     library: Holdfast,
     target: Target,
     *,
@@ -44,17 +44,19 @@ def wait_with_progress(
 ) -> None:
     """Wait until the target is done. On Ctrl-C, print that the work stays and the command that shows it `again`."""
     try:
-        with _make_display(face.terminal) as display:
-            _poll_until_done(target, display, ended, pause=REMOTE_POLL_SECONDS if face.remote else LOCAL_POLL_SECONDS)
+        with _make_display(context.terminal) as display:
+            _poll_until_done(
+                target, display, ended, pause=REMOTE_POLL_SECONDS if context.remote else LOCAL_POLL_SECONDS
+            )
     except KeyboardInterrupt:
-        face.terminal.warn("\nDetached. What was asked for stays asked for, and what is indexed stays indexed.")
-        face.terminal.warn(
+        context.terminal.warn("\nDetached. What was asked for stays asked for, and what is indexed stays indexed.")
+        context.terminal.warn(
             "This process worked on it and gives it back; it goes on with the next `holdfast add`, `holdfast serve` "
             "or `holdfast worker`."
             if library.works
             else "The work goes on without this process."
         )
-        face.terminal.warn(f"Look again: {again}")
+        context.terminal.warn(f"Look again: {again}")
         raise typer.Exit(ExitCode.INTERRUPTED) from None
 
 

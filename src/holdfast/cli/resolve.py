@@ -49,7 +49,7 @@ def resolve_documents(library: Holdfast, base: str, words: Iterable[str]) -> lis
     return list(dict.fromkeys(resolve_document(library, base, word) for word in words))
 
 
-def ensure_base(face: CommandContext, library: Holdfast, name: str) -> None:
+def ensure_base(context: CommandContext, library: Holdfast, name: str) -> None:
     """Make the usual base when it is used for the first time; any other must be there."""
     try:
         library.bases.get(name)
@@ -57,7 +57,7 @@ def ensure_base(face: CommandContext, library: Holdfast, name: str) -> None:
         if name != DEFAULT_BASE:
             raise UnknownBase(name) from None
         library.bases.create(name)
-        face.terminal.info(f"Made the base {name!r}, because there was none; --base names another one.")
+        context.terminal.info(f"Made the base {name!r}, because there was none; --base names another one.")
 
 
 def _describe_location(one: Document) -> str:

@@ -20,52 +20,52 @@ STATUS_EXIT_CODES = {"failed": ExitCode.FAILED, "degraded": ExitCode.PARTIAL}
 VERDICT_LABELS = {"accepted": "accepted", "joined": "already under way", "skipped": "unchanged", "rejected": "refused"}
 
 
-def print_replies(face: CommandContext, replies: Sequence[Reply], done: str = "accepted") -> None:
+def print_replies(context: CommandContext, replies: Sequence[Reply], done: str = "accepted") -> None:
     """Tell the answers: each of few, and of many only those that were not accepted."""
     for one in replies:
         if one.accepted and len(replies) <= MAX_REPORTED:
-            face.terminal.info(f"{done}: {_describe_reply(one)}")
+            context.terminal.info(f"{done}: {_describe_reply(one)}")
         elif not one.accepted:
             named = {"document": one.document, "job": one.job}
             way = ", ".join(f"{word} {value}" for word, value in named.items() if value)
             told = f"{VERDICT_LABELS[str(one.verdict)]}: {one.name}: {one.message}" + (f" ({way})" if way else "")
-            (face.terminal.info if str(one.verdict) == "skipped" else face.terminal.warn)(told)
+            (context.terminal.info if str(one.verdict) == "skipped" else context.terminal.warn)(told)
     if len(replies) > MAX_REPORTED:
-        face.terminal.info(
+        context.terminal.info(
             f"{done}: {format_count(sum(one.accepted for one in replies), 'document')} of {len(replies):,}"
         )
 
 
 def wait_and_report(
-    face: CommandContext, library: Holdfast, base: str, replies: Sequence[Reply], *, wait: bool
+    context: CommandContext, library: Holdfast, base: str, replies: Sequence[Reply], *, wait: bool
 ) -> ExitCode:
     """Wait for what was accepted, tell how it ended, and return how the command ends."""
     asked = {one.document: one.name for one in replies if one.accepted and one.document is not None}
-    standings = wait_for_documents(face, library, base, asked) if wait and asked else []
-    if face.terminal.json:
-        face.terminal.print_json({"base": base, "replies": replies, "documents": standings})
+    standings = wait_for_documents(context, library, base, asked) if wait and asked else []
+    if context.terminal.json:
+        context.terminal.print_json({"base": base, "replies": replies, "documents": standings})
     elif wait:
-        print_totals(face, base, standings)
+        print_totals(context, base, standings)
     else:
         for one in replies:
-            face.terminal.print_row(one.document, one.name, one.status, one.job)
+            context.terminal.print_row(one.document, one.name, one.status, one.job)
         if asked:
-            face.terminal.info(f"Not waited for. Look: {status_command(face, base, list(asked))}")
+            context.terminal.info(f"Not waited for. Look: {status_command(context, base, list(asked))}")
     refused = [reply_exit_code(str(one.verdict), one.reason) for one in replies if not one.accepted or not wait]
     return combine_exit_codes([*refused, *map(status_exit_code, standings)])
 
 
 def wait_for_documents(
-    face: CommandContext, library: Holdfast, base: str, names: Mapping[int, str]
+    context: CommandContext, library: Holdfast, base: str, names: Mapping[int, str]
 ) -> list[DocumentStatus]:
     """Wait until documents have come to rest; each is told when it has."""
 
     def ended(one: DocumentStatus) -> None:
-        if not face.terminal.json:
-            face.terminal.print_row(one.id, names[one.id], one.status, one.why.message if one.why else "")
+        if not context.terminal.json:
+            context.terminal.print_row(one.id, names[one.id], one.status, one.why.message if one.why else "")
 
     followed = DocumentsTarget(library, base, names)
-    wait_with_progress(face, library, followed, again=status_command(face, base, list(names)), ended=ended)
+    wait_with_progress(context, library, followed, again=status_command(context, base, list(names)), ended=ended)
     return list(followed.statuses.values())
 
 
@@ -74,24 +74,24 @@ def status_exit_code(one: DocumentStatus) -> ExitCode:
     return STATUS_EXIT_CODES.get(str(one.status), ExitCode.OK)
 
 
-def status_command(face: CommandContext, base: str, documents: Sequence[int]) -> str:
+def status_command(context: CommandContext, base: str, documents: Sequence[int]) -> str:
     """Return the command that shows the status of documents."""
     return (
-        face.format_command("status", documents[0], base=base)
+        context.format_command("status", documents[0], base=base)
         if len(documents) == 1
-        else face.format_command("ls", base=base)
+        else context.format_command("ls", base=base)
     )
 
 
-def print_totals(face: CommandContext, base: str, standings: Sequence[DocumentStatus]) -> None:
+def print_totals(context: CommandContext, base: str, standings: Sequence[DocumentStatus]) -> None:
     """Tell how many documents ended how."""
     counted: dict[str, int] = {}
     for one in standings:
         counted[format_value(one.status)] = counted.get(format_value(one.status), 0) + 1
     if len(standings) > 1:
-        face.terminal.info(", ".join(f"{number:,} {status}" for status, number in sorted(counted.items())))
+        context.terminal.info(", ".join(f"{number:,} {status}" for status, number in sorted(counted.items())))
     if counted.get("failed"):
-        face.terminal.info(f"Try again what failed: {face.format_command('retry', '--all', base=base)}")
+        context.terminal.info(f"Try again what failed: {context.format_command('retry', '--all', base=base)}")
 
 
 def _describe_reply(one: Reply) -> str:

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from holdfast.cli.command import CommandContext, command
-from holdfast.cli.exit_codes import ExitCode
 from holdfast.cli.format import format_size, to_jsonable
 from holdfast.cli.options import DEFAULT_BASE, BaseOption
 from holdfast.cli.resolve import resolve_document
 from holdfast.errors import BadRequest
+from holdfast.paging import read_all_pages
 
 if TYPE_CHECKING:
     from holdfast.service.client import Holdfast
@@ -30,7 +30,7 @@ def declare(app: typer.Typer) -> None:
 
 
 def show(
-    face: CommandContext,
+    context: CommandContext,
     document: Annotated[str, typer.Argument(metavar="DOC", help="A document, by number or by name.")],
     text: Annotated[bool, typer.Option("--text", help="Print its text as it was read.")] = False,
     chunks: Annotated[bool, typer.Option("--chunks", help="Print the parts that are searched.")] = False,
@@ -41,29 +41,28 @@ def show(
         Path | None, typer.Option("--original", metavar="FILE", help="Write the file as it came in; - for stdout.")
     ] = None,
     base: BaseOption = DEFAULT_BASE,
-) -> ExitCode:
+) -> None:
     """Show a document: how it stands, each of its indexes, and why."""
     if sum((text, chunks, chunk is not None, original is not None)) > 1:
         raise BadRequest("Say one of --text, --chunks, --chunk and --original.")
-    with face.open() as library:
+    with context.open() as library:
         number = resolve_document(library, base, document)
         if text:
-            _print_text(face, library, base, number)
+            _print_text(context, library, base, number)
         elif chunks:
-            _print_chunks(face, library, base, number)
+            _print_chunks(context, library, base, number)
         elif chunk is not None:
-            _print_passage(face, library, base, number, chunk)
+            _print_passage(context, library, base, number, chunk)
         elif original is not None:
-            _save_original(face, library, base, number, original)
+            _save_original(context, library, base, number, original)
         else:
-            _print_document(face, library, base, number)
-    return ExitCode.OK
+            _print_document(context, library, base, number)
 
 
-def show_document(face: CommandContext, one: Document) -> None:
+def show_document(context: CommandContext, one: Document) -> None:
     """Show all about a document."""
-    face.terminal.print_heading(one.name)
-    face.terminal.print_pairs(
+    context.terminal.print_heading(one.name)
+    context.terminal.print_pairs(
         [
             ("document", f"{one.id} in base {one.base}" + (f", below {one.parent}" if one.parent else "")),
             ("kind", one.kind),
@@ -86,7 +85,7 @@ def show_document(face: CommandContext, one: Document) -> None:
             ("jobs", one.jobs[:MAX_JOBS_SHOWN]),
         ]
     )
-    face.terminal.print_table(
+    context.terminal.print_table(
         ("index", "state", "chunks", "missing", "attempts", "why"),
         [
             (index.kind, index.state, index.chunks, index.missing, f"{index.attempts}/{index.attempts_max}",
@@ -97,9 +96,9 @@ def show_document(face: CommandContext, one: Document) -> None:
     )  # fmt: skip
 
 
-def show_job(face: CommandContext, one: Job) -> None:
+def show_job(context: CommandContext, one: Job) -> None:
     """Show all about a job."""
-    face.terminal.print_pairs(
+    context.terminal.print_pairs(
         [
             ("job", one.id),
             ("base", one.base),
@@ -126,22 +125,22 @@ def format_progress(one: Progress | None) -> str:
     return f"{one.stage}" + (f" {one.step}/{one.steps}" if one.steps > 1 else "") + share
 
 
-def _print_document(face: CommandContext, library: Holdfast, base: str, number: int) -> None:
+def _print_document(context: CommandContext, library: Holdfast, base: str, number: int) -> None:
     """Show all about a document, and name what its indexes lack."""
     found = library.documents.get(base, number)
     lacks = library.dossiers.missing(base, number) if any(index.missing for index in found.indexes) else []
 
     def human() -> None:
-        show_document(face, found)
-        face.terminal.print_table(
+        show_document(context, found)
+        context.terminal.print_table(
             ("missing in", "chunk", "begins", "why"),
             [(one.index, one.chunk, one.text[:EXCERPT_CHARS], one.problem.message) for one in lacks],
         )
 
-    face.print_result(to_jsonable(found) | {"missing": lacks}, human)
+    context.print_result(to_jsonable(found) | {"missing": lacks}, human)
 
 
-def _print_text(face: CommandContext, library: Holdfast, base: str, number: int) -> None:
+def _print_text(context: CommandContext, library: Holdfast, base: str, number: int) -> None:
     """Print a text, part by part; as JSON the whole of it."""
     parts = []
     start: int | None = 0
@@ -149,51 +148,46 @@ def _print_text(face: CommandContext, library: Holdfast, base: str, number: int)
     while start is not None:
         part = library.documents.text(base, number, start=start, length=TEXT_PART_CHARS)
         first = first or part
-        if face.terminal.json:
+        if context.terminal.json:
             parts.append(part.text)
         else:
-            face.terminal.print_text(part.text, end="")
+            context.terminal.print_text(part.text, end="")
         start = part.following
-    if not face.terminal.json:
-        face.terminal.print_text("")
+    if not context.terminal.json:
+        context.terminal.print_text("")
     elif first is not None:
-        face.terminal.print_json(to_jsonable(first) | {"text": "".join(parts), "following": None})
+        context.terminal.print_json(to_jsonable(first) | {"text": "".join(parts), "following": None})
 
 
-def _print_chunks(face: CommandContext, library: Holdfast, base: str, number: int) -> None:
-    found = []
-    cursor = None
-    while True:
-        page = library.documents.chunks(base, number, cursor=cursor)
-        found += page.items
-        cursor = page.next_cursor
-        if cursor is None:
-            break
-    if face.terminal.json:
-        face.terminal.print_json(found)
+def _print_chunks(context: CommandContext, library: Holdfast, base: str, number: int) -> None:
+    found = list(read_all_pages(lambda cursor: library.documents.chunks(base, number, cursor=cursor)))
+    if context.terminal.json:
+        context.terminal.print_json(found)
         return
     for one in found:
         path = " > ".join(one.headings)
-        face.terminal.print_heading(
+        context.terminal.print_heading(
             f"chunk {one.chunk}, {one.tokens} tokens, {one.start}-{one.end}" + (f", {path}" if path else "")
         )
-        face.terminal.print_text(one.text.rstrip() + "\n")
+        context.terminal.print_text(one.text.rstrip() + "\n")
 
 
-def _print_passage(face: CommandContext, library: Holdfast, base: str, number: int, chunk: int) -> None:
+def _print_passage(context: CommandContext, library: Holdfast, base: str, number: int, chunk: int) -> None:
     found = library.documents.passage(base, number, chunk)
 
     def human() -> None:
-        face.terminal.print_heading(" > ".join((found.name, *found.headings)))
+        context.terminal.print_heading(" > ".join((found.name, *found.headings)))
         if found.page is not None:
-            face.terminal.print_row(f"page {found.page}")
+            context.terminal.print_row(f"page {found.page}")
         before, after = found.before.strip(), found.after.strip()
-        face.terminal.print_text("\n".join(part for part in (before, f">>> {found.text.strip()} <<<", after) if part))
+        context.terminal.print_text(
+            "\n".join(part for part in (before, f">>> {found.text.strip()} <<<", after) if part)
+        )
 
-    face.print_result(found, human)
+    context.print_result(found, human)
 
 
-def _save_original(face: CommandContext, library: Holdfast, base: str, number: int, where: Path) -> None:
+def _save_original(context: CommandContext, library: Holdfast, base: str, number: int, where: Path) -> None:
     """Write the bytes of a document somewhere; a file that is there is not overwritten."""
     if str(where) == "-":
         library.documents.download(base, number, sys.stdout.buffer)
@@ -201,4 +195,4 @@ def _save_original(face: CommandContext, library: Holdfast, base: str, number: i
         return
     written = library.documents.download(base, number, where)
     told = {"document": number, "path": str(where.absolute()), "size": written}
-    face.print_result(told, lambda: face.terminal.info(f"Wrote {format_size(written)} to {where}"))
+    context.print_result(told, lambda: context.terminal.info(f"Wrote {format_size(written)} to {where}"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from holdfast.engine import Verdict
+from holdfast.engine import Status, Verdict
 from holdfast.errors import Conflict
 from holdfast.guard.answers import ADMISSION_MESSAGES as ADMISSION
 from holdfast.service.schemas import BulkSummary, Reply
@@ -74,6 +74,19 @@ def require_accepted(one: Reply) -> Reply:
         status=str(one.status),
         document=one.document,
         job=one.job,
+    )
+
+
+def make_conflict_reply(conflict: Conflict, name: str = "", *, job: str | None = None) -> Reply:
+    """Return a conflict as the reply to one of several requests: the inverse of `require_accepted`."""
+    return Reply(
+        verdict=Verdict(conflict.verdict),
+        reason=conflict.reason,
+        message=str(conflict),
+        name=name,
+        document=conflict.document,
+        job=job or conflict.job,
+        status=Status(conflict.status),
     )
 
 

@@ -16,6 +16,7 @@ from holdfast.errors import BadRequest, Conflict
 from holdfast.service.access import ALL_EVENT_TYPES
 from holdfast.service.documents import File, SingleDocumentOperations, open_for_writing
 from holdfast.service.http_client import HttpClient, quote_path_segment
+from holdfast.service.messages import make_conflict_reply
 from holdfast.service.schemas import (
     Answer,
     ApiKey,
@@ -57,9 +58,7 @@ from holdfast.service.schemas import (
     Reply,
     RestoredBase,
     ServedPassage,
-    Status,
     SyncPreview,
-    Verdict,
     WaitingJob,
     Webhook,
     WebhookWithSecret,
@@ -302,7 +301,7 @@ class RemoteDocuments(ValidatedOperations, SingleDocumentOperations):
                     **how,
                 ).replies
             except Conflict as conflict:
-                return [_conflict_to_reply(conflict, file.name)]
+                return [make_conflict_reply(conflict, file.name)]
 
     def _act_if_unchanged(
         self, base: str, action: str, document: int, priority: int, generations: Collection[int]
@@ -312,14 +311,14 @@ class RemoteDocuments(ValidatedOperations, SingleDocumentOperations):
         try:
             return self._client.post_if_match(Reply, path, [f'"g{one}"' for one in generations], priority=priority)
         except Conflict as conflict:
-            return _conflict_to_reply(conflict, "")
+            return make_conflict_reply(conflict)
 
     def _post_one(self, base: str, what: str, body: dict[str, Any]) -> Reply:
         given = {name: value for name, value in body.items() if value is not None}
         try:
             return self._client.post(_RepliesResponse, f"{_base_path(base)}/documents/{what}", given).replies[0]
         except Conflict as conflict:
-            return _conflict_to_reply(conflict, str(body.get("name") or body.get("source")))
+            return make_conflict_reply(conflict, str(body.get("name") or body.get("source")))
 
 
 class RemoteJobs(ValidatedOperations):
@@ -644,16 +643,3 @@ def _base_path(name: str) -> str:
 
 def _document_path(base: str, document: int) -> str:
     return f"{_base_path(base)}/documents/{document}"
-
-
-def _conflict_to_reply(conflict: Conflict, name: str) -> Reply:
-    """Return a conflict as the answer about one of many."""
-    return Reply(
-        verdict=Verdict(conflict.verdict),
-        reason=conflict.reason,
-        message=str(conflict),
-        name=name,
-        document=conflict.document,
-        job=conflict.job,
-        status=Status(conflict.status),
-    )
