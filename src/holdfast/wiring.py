@@ -21,7 +21,7 @@ from holdfast.errors import BadSettings
 from holdfast.logs import HTTP_CLIENT_LOGGER, log_to_stderr
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from holdfast.auth.idempotency import IdempotencyStore
     from holdfast.auth.keys import KeyRepository
@@ -65,10 +65,12 @@ if TYPE_CHECKING:
     from holdfast.search.answers import QuestionAnswerer
     from holdfast.search.search import Searcher
     from holdfast.settings import Settings
+    from holdfast.sources.address_policy import Reach
     from holdfast.sources.folder_limits import FolderLimits
     from holdfast.webhooks.deliveries import DeliveryOutbox
     from holdfast.webhooks.encryption import SecretCipher
     from holdfast.webhooks.endpoints import WebhookRepository
+    from holdfast.webhooks.sender import Sender
 
 LOG_FORMAT = "%(asctime)s %(levelname)s %(message)s"
 NOISY_LOGGERS = (
@@ -442,7 +444,7 @@ class Library:
         return EventLog(self.store.database)
 
     @cached_property
-    def _cipher(self) -> SecretCipher:
+    def webhook_cipher(self) -> SecretCipher:
         from holdfast.webhooks.encryption import SecretCipher
 
         return SecretCipher(self._settings.secret_key, Path(self._settings.home))
@@ -450,18 +452,29 @@ class Library:
     @cached_property
     def webhooks(self) -> WebhookRepository:
         """Addresses that receive events."""
-        from holdfast.sources.address_policy import WEBHOOK_ALLOW, Reach
         from holdfast.webhooks.endpoints import WebhookRepository
 
-        reach = Reach.parse(self._settings.webhook_allow, WEBHOOK_ALLOW)
-        return WebhookRepository(self.store.database, self.event_log, self._cipher, reach)
+        return WebhookRepository(self.store.database, self.event_log, self.webhook_cipher, self._webhook_reach)
+
+    @property
+    def _webhook_reach(self) -> Reach:
+        from holdfast.sources.address_policy import WEBHOOK_ALLOW, Reach
+
+        return Reach.parse(self._settings.webhook_allow, WEBHOOK_ALLOW)
+
+    def webhook_sender(self, wake: Callable[[], None]) -> Sender:
+        """Return a sender for this process; it calls `wake` after each attempt."""
+        from holdfast.webhooks.http_post import PostOptions
+        from holdfast.webhooks.sender import Sender
+
+        return Sender(self.deliveries, PostOptions(reach=self._webhook_reach), wake=wake)
 
     @cached_property
     def deliveries(self) -> DeliveryOutbox:
         """The outbox of webhooks."""
         from holdfast.webhooks.deliveries import DeliveryOutbox
 
-        return DeliveryOutbox(self.store.database, self.event_log, self._cipher)
+        return DeliveryOutbox(self.store.database, self.event_log, self.webhook_cipher)
 
     # ------------------------------------------------------------ work
 

@@ -66,7 +66,7 @@ def rotate_key(context: CommandContext) -> None:
 
     library = open_library(settings)
     try:
-        count = library.webhooks.rotate_key()
+        count = library.webhook_cipher.rotate_key(library.store.database)
     finally:
         library.store.close()
     after = "Remove the old keys from HOLDFAST_SECRET_KEY now." if settings.secret_key else "The old key was removed."
