@@ -75,7 +75,7 @@ def test_a_citation_of_a_file_is_fine(text: str) -> None:
 
 def test_the_page_about_proof_names_tests_that_exist_and_every_invariant_once() -> None:
     text = (ROOT / "docs/proof.md").read_text("utf-8")
-    names = set(re.findall(r"`(test_\w+|rig_audit)`", text))
+    names = set(re.findall(r"`(test_\w+|audit)`", text))
     assert {f"{name}.py" for name in names} - known() == set()
     rows = re.findall(r"^\| (I\d+(?:, I\d+)*) ", text, re.MULTILINE)
     assert [one for row in rows for one in row.split(", ")] == [f"I{number}" for number in range(1, 26)]

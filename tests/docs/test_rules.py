@@ -16,7 +16,7 @@ ROWS = [
     for line in TEXT.splitlines()
     if line.startswith("| ") and not line.endswith("| shown by |")
 ]
-OF_RULES = ("test_rules_of_trees.py", "test_rules_of_uploads.py", "test_bugs_of_others.py")
+OF_RULES = ("test_tree_rules.py", "test_upload_rules.py", "test_known_bugs_elsewhere.py")
 
 
 def named(cell: str) -> list[str]:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 SOURCE = Path(__file__).parents[2] / "src" / "holdfast"
-ERRORS = {"Fault", "Outage", "Paused", "Permanent", "Rule", "Transient", "WorkError"}
+ERRORS = {"Fault", "Outage", "RetryLater", "Permanent", "FailureRule", "Transient", "WorkError"}
 PROMISE = re.compile(r"(is|are) (tried|looked at|asked for) (again|when)|will be |by itself|continues|goes on")
 PROMISE_ZH = re.compile("稍后重试|自动继续|会等待|将会重试")
 

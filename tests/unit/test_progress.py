@@ -45,7 +45,7 @@ class Stuck:
         self.polls += 1
         return self._polled(self.polls)
 
-    def why(self) -> str:
+    def waiting_reason(self) -> str:
         return "The queue is paused."
 
 

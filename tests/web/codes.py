@@ -14,9 +14,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 SOURCE = Path(__file__).parents[2] / "src" / "holdfast"
-CODED = {"Permanent", "Transient", "Outage", "Paused", "WorkError", "Fault", "NotNow"}  # the code comes first
+CODED = {"Permanent", "Transient", "Outage", "RetryLater", "WorkError", "Fault", "StateConflict"}  # the code comes first
 SUBCODED = {"BadRequest", "BadSettings", "BadArchive", "NotEnabled"}  # the code comes second
-BY_NAME = {"Rule", "Refused", "Meaning"}  # the code has its name
+BY_NAME = {"FailureRule", "RequestRejected", "StatusRule"}  # the code has its name
 
 
 class Site(NamedTuple):
