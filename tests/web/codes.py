@@ -14,7 +14,15 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 SOURCE = Path(__file__).parents[2] / "src" / "holdfast"
-CODED = {"Permanent", "Transient", "Outage", "RetryLater", "WorkError", "Fault", "StateConflict"}  # the code comes first
+CODED = {
+    "Permanent",
+    "Transient",
+    "Outage",
+    "RetryLater",
+    "WorkError",
+    "Fault",
+    "StateConflict",
+}  # the code comes first
 SUBCODED = {"BadRequest", "BadSettings", "BadArchive", "NotEnabled"}  # the code comes second
 BY_NAME = {"FailureRule", "RequestRejected", "StatusRule"}  # the code has its name
 
